@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{FutureExt, poll};
-use leasehold_core::backend::{LockBackend, StoreConfig};
-use leasehold_core::{Env, ErrorKind, Timing};
+use leasehold_core::backend::{AcquireRequest, LockBackend, StoreConfig};
+use leasehold_core::{Env, ErrorKind, OwnerId, Timing};
 use leasehold_redis::{QuorumConfig, RedisConfig};
 use testbed::redis::Server;
 use testbed::{Direction, Mode, Proxy};
 
 use crate::lost::request;
 use crate::quorum::three;
-use crate::rig::{BOUND, TTL, direct, eventually, exists, proxy, trials, via};
+use crate::rig::{BOUND, LONG, NAME, TTL, direct, eventually, exists, proxy, trials, via};
 
 trials![
     closing_ends_who_waits,
@@ -25,8 +25,14 @@ const WAITS: &str = "leasehold:{invoice/42}:waits";
 
 /// The store itself, whose servers vote at once.
 async fn store(servers: impl IntoIterator<Item = RedisConfig>) -> Arc<dyn LockBackend> {
-    let mut timing = Timing::for_ttl(TTL);
+    store_for(servers, TTL).await
+}
+
+async fn store_for(servers: impl IntoIterator<Item = RedisConfig>, ttl: Duration) -> Arc<dyn LockBackend> {
+    let mut timing = Timing::for_ttl(ttl);
     timing.connect_timeout = BOUND;
+    // Who waits looks again that often.
+    timing.op_timeout = timing.op_timeout.max(ttl / 4);
     let config = QuorumConfig::new(servers).pause_after_restart(Duration::ZERO);
     config.open(Env::new(timing).unwrap()).await.unwrap()
 }
@@ -56,17 +62,19 @@ async fn nowhere(servers: &[Server], key: &str) {
     .await;
 }
 
-/// An acquisition that waits is told that its session is closed, and has no place any more.
+/// An acquisition that waits is told that its session is closed, long before it would ask again, and has no place any more.
 async fn closing_ends_who_waits() {
     let servers = three().await;
-    let (a, b) = (store(servers.iter().map(direct)).await, store(servers.iter().map(direct)).await);
-    let grant = a.acquire(&request(1)).await.unwrap();
-    let (asked, closing) = (request(2), b.clone());
-    let (waited, ()) = tokio::join!(b.acquire(&asked), async {
+    let long = async || store_for(servers.iter().map(direct), LONG).await;
+    let (a, b) = (long().await, long().await);
+    let asks = |id| AcquireRequest::new(NAME.parse().unwrap(), OwnerId::from_random([id; 16]), LONG);
+    let grant = a.acquire(&asks(1)).await.unwrap();
+    let asked = asks(2);
+    let (waited, ()) = tokio::join!(tokio::time::timeout(BOUND, b.acquire(&asked)), async {
         eventually("it waits", async || a.inspect(&grant.name).await.unwrap().contenders > 0).await;
-        closing.close().await.unwrap();
+        b.close().await.unwrap();
     });
-    assert_eq!(*waited.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(*waited.expect("it is told at once").unwrap_err().kind(), ErrorKind::Closed);
     nowhere(&servers, WAITS).await;
     a.release(&grant).await.unwrap();
 }
