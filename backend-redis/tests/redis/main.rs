@@ -19,6 +19,7 @@ mod messages;
 mod network;
 mod pause;
 mod quorum;
+mod quorum_closing;
 mod quorum_refusals;
 mod quorum_restarts;
 mod refusals;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         pause::trials(),
         pause::on_valkey(),
         quorum::trials(),
+        quorum_closing::trials(),
         quorum_refusals::trials(),
         quorum_restarts::trials(),
         refusals::trials(),

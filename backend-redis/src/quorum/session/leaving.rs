@@ -12,6 +12,7 @@ use leasehold_core::{Effect, Error, ErrorKind, LostReason, Result};
 use parking_lot::Mutex;
 use redis::Cmd;
 use tokio::sync::MutexGuard;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::errand::UnderWay;
 use super::{Asking, Entry, Session};
@@ -34,6 +35,8 @@ struct Left {
 struct LettingGo {
     session: Arc<Session>,
     under_way: UnderWay,
+    /// Whoever closes waits for it, whoever polls it.
+    _awaited: TaskTrackerToken,
 }
 
 impl Session {
@@ -117,7 +120,7 @@ impl Session {
             let (session, left) = (Arc::clone(self), Arc::clone(left));
             under_way.begin(async move { session.settle(server, &left).await });
         }
-        LettingGo { session: Arc::clone(self), under_way }
+        LettingGo { session: Arc::clone(self), under_way, _awaited: self.leaving.token() }
     }
 
     /// Releases at one server until nothing may arrive any more.
