@@ -48,7 +48,7 @@ impl Session for Connection {
         let config = AsyncConnectionConfig::new().set_push_sender(push);
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         let acquire = load(&mut connection, &[GRANT, ACQUIRE_FREE, QUEUE, ACQUIRE, ENQUEUE].concat()).await?;
-        let release = load(&mut connection, &[RELEASE_FREE, GRANT, QUEUE, RELEASE].concat()).await?;
+        let release = load(&mut connection, &[RELEASE_FREE, GRANT, QUEUE, LEAVING, RELEASE].concat()).await?;
         let number: u64 = redis::cmd("INCR").arg("{floor}:sessions").query_async(&mut connection).await?;
         let inbox = format!("{number:032x}");
         connection.subscribe(format!("{CHANNELS}{inbox}")).await?;
@@ -120,6 +120,7 @@ const ACQUIRE_FREE: &str = include_str!("../../../../../backend-redis/src/script
 const ACQUIRE: &str = include_str!("../../../../../backend-redis/src/scripts/acquire.lua");
 const ENQUEUE: &str = include_str!("../../../../../backend-redis/src/scripts/enqueue.lua");
 const RELEASE_FREE: &str = include_str!("../../../../../backend-redis/src/scripts/release_free.lua");
+const LEAVING: &str = include_str!("../../../../../backend-redis/src/scripts/leaving.lua");
 const RELEASE: &str = include_str!("../../../../../backend-redis/src/scripts/release.lua");
 const GRANT: &str = include_str!("../../../../../backend-redis/src/scripts/grant.lua");
 const QUEUE: &str = concat!(
