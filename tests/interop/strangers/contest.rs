@@ -66,10 +66,7 @@ async fn no_count_is_lost_and_both_get_turns(rig: Rig, [ours, theirs]: [Contende
     let least = (span.as_millis() / 2) / (2 * (YIELD_EVERY + YIELD_FOR).as_millis());
     for (share, who) in shares.iter().zip(["we", "they"]) {
         let late = share.late as u128;
-        assert!(
-            late >= least.max(1),
-            "{who} had {share}, {late} of them after the first quarter: not {least}"
-        );
+        assert!(late >= least.max(1), "{who} had {share}, {late} of them in the second half: not {least}");
     }
     rig.is_clean().await;
 }
@@ -85,18 +82,18 @@ const YIELD_FOR: Duration = Duration::from_millis(150);
 #[derive(Debug)]
 struct Share {
     turns: usize,
-    /// Those of them after the first quarter.
+    /// Those of them in the second half.
     late: usize,
     longest_wait: Duration,
 }
 
 impl Share {
     fn of(cycles: &[Cycle], effort: Effort) -> Self {
-        let (begun, until) = (effort.start + nanos(effort.span / 4), effort.start + nanos(effort.span));
+        let (half, until) = (effort.start + nanos(effort.span / 2), effort.start + nanos(effort.span));
         let waits = cycles.iter().map(|cycle| cycle.granted.min(until).saturating_sub(cycle.requested));
         Self {
             turns: cycles.iter().filter(|cycle| cycle.granted < until).count(),
-            late: cycles.iter().filter(|cycle| (begun..until).contains(&cycle.granted)).count(),
+            late: cycles.iter().filter(|cycle| (half..until).contains(&cycle.granted)).count(),
             longest_wait: Duration::from_nanos(waits.max().unwrap_or_default()),
         }
     }
