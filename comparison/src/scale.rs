@@ -105,7 +105,7 @@ impl Scale {
         span: Duration::from_millis(500),
         warm_up: Duration::from_secs(20),
         tasks: &[8, 64, 256, 1_000, 10_000, 100_000],
-        tasks_runs: (3, Duration::from_secs(1)),
+        tasks_runs: (5, Duration::from_secs(2)),
         processes: &[4, 8, 16],
         crowd: &[2, 4, 8, 16, 32, 50, 100, 300, 1_000],
         crowd_of_voters: &[2, 4, 8, 16, 32, 100],
