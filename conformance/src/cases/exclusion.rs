@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use leasehold_core::backend::Grant;
 use leasehold_core::{Lock, LockManager};
 
 use crate::dice::Dice;
@@ -126,12 +127,14 @@ async fn a_dead_holder_excludes_until_its_deadline(world: World) -> Outcome {
     let name = world.name("a")?;
     let manager = world.manager().await?;
     let grant = dead_holder(&world, &name).await?;
-    let guard = world.within(world.takeover(), "the next holder", manager.lock("a")?.acquire()).await??;
-    ensure!(
-        grant.lease.deadline.has_passed(world.now()),
-        "held before {:?} has passed",
-        grant.lease.deadline
-    );
+    holds_only_after(&world, &grant, &manager.lock("a")?).await
+}
+
+/// Takes the lock of a dead holder, whose deadline has passed then.
+pub(super) async fn holds_only_after(world: &World, dead: &Grant, next: &Lock) -> Outcome {
+    let guard = world.within(world.takeover(), "the next holder", next.acquire()).await??;
+    let deadline = dead.lease.deadline;
+    ensure!(deadline.has_passed(world.now()), "held before {deadline:?} has passed");
     guard.release().await?;
     Ok(())
 }

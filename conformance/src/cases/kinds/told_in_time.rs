@@ -4,6 +4,7 @@ use leasehold_core::backend::Revoke;
 use leasehold_core::{LostReason, Mode};
 
 use super::{NAME, reader, writer};
+use crate::cases::exclusion::holds_only_after;
 use crate::session::dead_holder_in;
 use crate::{Outcome, World, case, ensure};
 
@@ -15,14 +16,7 @@ case::table! { "g2":
 async fn a_share_is_lost_before_a_writer_holds(world: World) -> Outcome {
     let next = writer(&world.manager().await?)?;
     let grant = dead_holder_in(&world, &world.name(NAME)?, Mode::SHARED).await?;
-    let guard = world.within(world.takeover(), "the writer", next.acquire()).await??;
-    ensure!(
-        grant.lease.deadline.has_passed(world.now()),
-        "held before {:?} has passed",
-        grant.lease.deadline
-    );
-    guard.release().await?;
-    Ok(())
+    holds_only_after(&world, &grant, &next).await
 }
 
 async fn guards_that_joined_are_lost_together(world: World) -> Outcome {

@@ -1,7 +1,5 @@
 //! Whoever lets go of a lock and takes it again, while others come and go, and so does the directory.
 
-use std::collections::BTreeMap;
-
 use proptest::prelude::*;
 
 use super::*;
@@ -242,8 +240,6 @@ fn who_is_overtaken_looks() {
 /// Every way to be wrong is caught within two thousand random schedules.
 #[test]
 fn mutants_are_caught() {
-    use proptest::strategy::ValueTree;
-    use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
     let mutants = [
         Mutant::DirectoryNeverWatched,
         Mutant::DirectorySeenBefore,
@@ -253,16 +249,5 @@ fn mutants_are_caught() {
         Mutant::WatchOutlivesConnection,
         Mutant::WatchOutlivesSession,
     ];
-    let mut caught = BTreeMap::new();
-    for mutant in mutants {
-        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
-        let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-        let scripts = script();
-        let at = (0..2_000).find(|_| {
-            let script = scripts.new_tree(&mut runner).unwrap().current();
-            play(&script, Some(mutant)).is_err()
-        });
-        caught.insert(format!("{mutant:?}"), at);
-    }
-    assert!(caught.values().all(Option::is_some), "{caught:?}");
+    assert_caught(mutants, &script(), play);
 }
