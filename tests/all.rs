@@ -79,7 +79,7 @@ async fn none_is_held_unless_all_are() {
     let began = clock.now();
     let in_time = wanted.clone().wait(Duration::from_secs(2));
     let (refused, ()) = tokio::join!(in_time.acquire(), async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await; // of virtual time, a part of the bound
         holds_a.release().await.unwrap();
     });
     let refused = refused.unwrap_err();
