@@ -117,7 +117,9 @@ pub(crate) struct Row {
     /// That the server sent.
     pub(crate) messages_per_cycle: Option<f64>,
     pub(crate) bytes_per_cycle: Option<f64>,
-    /// Of its processor.
+    /// Of the contenders' processors, user and system, with what they write down of it.
+    pub(crate) client_us_per_cycle: Option<f64>,
+    /// Of the server's.
     pub(crate) server_us_per_cycle: Option<f64>,
     pub(crate) floor_ratio: Option<f64>,
     pub(crate) overtakes: Option<f64>,

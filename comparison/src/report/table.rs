@@ -158,7 +158,7 @@ const WIDTH: u16 = 170;
 /// A column of results: its name, and what it shows of a row.
 pub(crate) type Column = (&'static str, fn(&Row) -> Option<String>);
 
-const COLUMNS: [Column; 21] = [
+const COLUMNS: [Column; 22] = [
     ("contenders", |row| Some(row.contenders.to_string())),
     ("cycles/s", |row| row.cycles_per_s.map(number)),
     ("of the runs", |row| range(&row.rates, number)),
@@ -170,6 +170,7 @@ const COLUMNS: [Column; 21] = [
     ("requests", |row| row.requests_per_cycle.map(number)),
     ("sent", |row| row.messages_per_cycle.map(number)),
     ("bytes", |row| row.bytes_per_cycle.map(number)),
+    ("client µs", |row| row.client_us_per_cycle.map(number)),
     ("server µs", |row| row.server_us_per_cycle.map(number)),
     ("× floor", |row| row.floor_ratio.map(|ratio| format!("{ratio:.2}"))),
     ("overtakes", |row| row.overtakes.map(|share| format!("{:.1} %", share * 100.0))),

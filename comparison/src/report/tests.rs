@@ -34,6 +34,7 @@ fn the_report_has_the_agreed_form() {
         "bytes_per_cycle",
         "bytes_per_lock",
         "client_share",
+        "client_us_per_cycle",
         "contenders",
         "cycles",
         "cycles_per_s",

@@ -11,6 +11,7 @@ use std::time::Duration;
 use contender_protocol::Draw;
 use leasehold::Guarantees;
 
+use super::contest::Warming;
 use super::{HOLD, processes};
 use crate::comparison::Comparison;
 use crate::driver::{Effort, Outcome, Shape, Team};
@@ -163,10 +164,15 @@ impl<'a> Entry<'a> {
         let draw = if self.participant.is_alone { Draw::default() } else { load.draw };
         let effort = |span| Effort { hold: HOLD, draw: Some(draw), ..Effort::cycles(NO_BOUND).until(span) };
         if round == 0 {
-            if who.is_heavy() && !scale.warm_up.is_zero() {
-                let warmed = team.contest(&name, &effort(scale.warm_up)).await?;
-                self.look_at(&warmed.history);
-                warmed.whole()?;
+            if who.is_heavy() {
+                let mut warming = Warming::of(scale.warm_up, team.is_warm);
+                while let Some(window) = warming.window() {
+                    let warmed = team.contest(&name, &effort(window)).await?;
+                    warming.saw(warmed.history.cycles_per_s().unwrap_or(0.0));
+                    self.look_at(&warmed.history);
+                    warmed.whole()?;
+                }
+                team.is_warm = true;
             }
             if let Some(counting) = target.count().await {
                 let counted = team.contest(&name, &effort(scale.counted)).await?;
