@@ -85,12 +85,14 @@ async fn participants(
     let mut participants = Vec::new();
     for who in everybody {
         let knows = who.kinds(ours);
-        let participant = |name, is_alone| Participant { who: *who, name, knows, is_alone, team: None };
+        let participant =
+            |name, knows, is_alone| Participant { who: *who, name, knows, is_alone, team: None };
         if !knows.is_empty() {
-            participants.push(participant(who.name(), false));
+            participants.push(participant(who.name(), knows, false));
         }
         if who.is_ours() && !knows.is_empty() {
-            participants.push(participant(ALONE, true));
+            // It is what one would take otherwise, also where the others of ours are missing.
+            participants.push(participant(ALONE, Guarantees::all(), true));
         }
     }
     participants
@@ -111,6 +113,9 @@ async fn contest(
     load: &Load,
     participants: &mut [Participant],
 ) {
+    if participants.iter().all(|one| one.is_alone || !one.knows.contains(load.needs)) {
+        return;
+    }
     let able = participants.iter_mut().filter(|one| one.knows.contains(load.needs));
     let mut entries: Vec<_> = able.map(|participant| Entry::of(participant, load, target)).collect();
     let order: Vec<_> = entries.iter().map(|entry| entry.participant.name).collect();
