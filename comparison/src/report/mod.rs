@@ -156,6 +156,8 @@ pub(crate) struct Claim {
     pub(crate) holds: Option<bool>,
     /// It was measured, and the bound lies within the spread.
     pub(crate) undecided: bool,
+    /// Why it is missed, or may be.
+    pub(crate) why: Option<String>,
 }
 
 impl Claim {

@@ -4,7 +4,7 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
 
 use super::kinds::{KINDS, LEAKS, kind_cells, leak_cells};
-use super::{Free, Move, Report, Row, Stretch};
+use super::{Claim, Free, Move, Report, Row, Stretch};
 use crate::figures::Spread;
 
 /// Prints the report for a person.
@@ -20,6 +20,11 @@ pub(crate) fn print(report: &Report) {
     }
     if !report.claims.is_empty() {
         println!("\nclaims\n{}", claims(report));
+    }
+    for Claim { claim, why, .. } in &report.claims {
+        if let Some(why) = why {
+            println!("{claim}: {why}");
+        }
     }
     for left_out in &report.environment.left_out {
         println!("left out: {}: {}", left_out.what, left_out.why);
