@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use testbed::Scratch;
 
-use crate::driver::Worker;
+use crate::driver::{Kept, Worker};
 use crate::environment::{Environment, Latency, LeftOut, Server};
 use crate::error::{Error, Result};
 use crate::implementation::Implementation;
-use crate::options::{Options, Scenario, Store};
+use crate::options::{Options, Store};
+use crate::plan;
 use crate::progress::Progress;
 use crate::report::{Drawings, Kind, Report, Row};
 use crate::scale::Scale;
@@ -22,6 +23,8 @@ pub(crate) struct Comparison {
     pub(crate) report: Report,
     pub(crate) drawings: Drawings,
     pub(crate) progress: Progress,
+    /// Processes for the next contest.
+    pub(crate) kept: Kept,
     /// And who takes part there. Shared, as results come in while they are gone through.
     pub(crate) stores: Arc<[(Target, Vec<Implementation>)]>,
     room: Scratch,
@@ -41,7 +44,8 @@ impl Comparison {
             scale,
             report,
             drawings: Drawings::default(),
-            progress: Progress::new(0),
+            progress: Progress::new(Vec::new()),
+            kept: Kept::default(),
             stores: Arc::default(),
             room,
             place: place.clone(),
@@ -76,12 +80,9 @@ impl Comparison {
             comparison.leave_out("other libraries in held", "only in the full mode");
         }
         comparison.stores = stores.into();
-        let (once, everywhere): (Vec<Scenario>, Vec<Scenario>) = options
-            .scenario
-            .iter()
-            .copied()
-            .partition(|scenario| matches!(scenario, Scenario::Move | Scenario::Claims));
-        comparison.progress = Progress::new(once.len() + comparison.stores.len() * everywhere.len());
+        let stores: Vec<_> =
+            comparison.stores.iter().map(|(target, everybody)| (target.store, &everybody[..])).collect();
+        comparison.progress = Progress::new(plan::steps(&scale, &options.scenarios(), &stores));
         Ok(comparison)
     }
 

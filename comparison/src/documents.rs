@@ -5,8 +5,9 @@
 
 use std::path::Path;
 
+use crate::claims::budgets;
 use crate::report::table::{STRETCHES, grouped, range, stretch_cells};
-use crate::report::{Kind, Leak, Move, Report, Row, distinct, gain};
+use crate::report::{Claim, Drawings, Kind, Leak, Move, Report, Row, distinct, gain};
 
 /// What stands in for a value that is not known.
 const UNKNOWN: &str = "–";
@@ -206,6 +207,16 @@ fn claims(report: &Report, ours: bool) -> String {
     table
 }
 
+/// Why budgets are missed, or may be: judged anew, as the words are those of today.
+fn reasons(report: &Report) -> String {
+    let missed = budgets(report, &Drawings::default()).into_iter();
+    let reasons = missed.filter_map(|Claim { claim, measured, why, .. }| {
+        Some(format!("- **{claim}**, {}. {}\n", measured?, why?))
+    });
+    let told: String = reasons.collect();
+    if told.is_empty() { "None is missed in the report that is kept.\n".to_owned() } else { told }
+}
+
 fn known(value: Option<String>) -> String {
     value.unwrap_or_else(|| UNKNOWN.to_owned())
 }
@@ -259,4 +270,5 @@ fn documents_show_the_report_that_is_kept() {
     stands("docs/choosing.md", "moves", &moves(&report));
     stands("docs/choosing.md", "claims", &claims(&report, false));
     stands("docs/choosing.md", "budgets", &claims(&report, true));
+    stands("docs/choosing.md", "reasons", &reasons(&report));
 }

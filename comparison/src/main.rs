@@ -7,7 +7,7 @@
 //!
 //! | part | where |
 //! |---|---|
-//! | what is asked for | [`Options`], `scale` |
+//! | what is asked for, and how long it takes | [`Options`], `scale`, `plan` |
 //! | who takes part, and on what | `implementation`, `peers`, `servers` |
 //! | processes that contend | `worker` (what they do), `driver` (how they are told), `comparison/peers/README.md` (the lines in between) |
 //! | the questions | `scenarios`, `claims` |
@@ -41,6 +41,7 @@ mod history;
 mod implementation;
 mod options;
 mod peers;
+mod plan;
 mod proc;
 mod progress;
 mod report;
@@ -103,18 +104,15 @@ async fn stopped() -> Error {
 async fn compare_all(options: &Options) -> Result<(), Error> {
     let mut comparison = Comparison::prepare(options).await?;
     scrutiny::run(&mut comparison).await?;
-    // Claims come last: some are answered by the results of the others.
-    let mut scenarios = options.scenario.clone();
-    scenarios.sort_unstable();
-    scenarios.dedup();
-    for scenario in &scenarios {
+    for scenario in options.scenarios() {
         match scenario {
+            Scenario::Held => scenarios::held::run(&mut comparison).await,
             Scenario::Claims => claims::run(&mut comparison).await,
             #[cfg(all(feature = "redis", feature = "etcd"))]
             Scenario::Move => scenarios::moving::run(&mut comparison).await,
             #[cfg(not(all(feature = "redis", feature = "etcd")))]
             Scenario::Move => comparison.leave_out("move", "this build has not both stores for it"),
-            scenario => scenarios::run(&mut comparison, *scenario).await,
+            scenario => scenarios::run(&mut comparison, scenario).await,
         }
     }
     let of_a_move = claims::of_a_move(&comparison.report.free);

@@ -144,6 +144,15 @@ fn given(text: &str) -> Result<(Store, String), String> {
 }
 
 impl Options {
+    /// Which scenarios there are, in the order in which they are run: claims come last, as some are answered by the results
+    /// of the others.
+    pub(crate) fn scenarios(&self) -> Vec<Scenario> {
+        let mut scenarios = self.scenario.clone();
+        scenarios.sort_unstable();
+        scenarios.dedup();
+        scenarios
+    }
+
     /// The server to use for `store`, if one was given.
     pub(crate) fn given(&self, store: Store) -> Option<&str> {
         self.url.iter().find(|(given, _)| *given == store).map(|(_, url)| url.as_str())

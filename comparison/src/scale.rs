@@ -78,7 +78,7 @@ impl Scale {
         ..Self::USUAL
     };
 
-    const USUAL: Self = Self {
+    pub(crate) const USUAL: Self = Self {
         mode: "usual",
         runs: 5,
         span: Duration::from_millis(200),
@@ -100,21 +100,22 @@ impl Scale {
         with_heavy: false,
     };
 
-    const FULL: Self = Self {
+    // Numbers are those at which something is decided or a line that is drawn over them turns: from one to the next it is
+    // a step of the logarithm.
+    pub(crate) const FULL: Self = Self {
         mode: "full",
-        span: Duration::from_millis(500),
+        span: Duration::from_millis(400),
         warm_up: Duration::from_secs(20),
-        tasks: &[8, 64, 256, 1_000, 10_000, 100_000],
-        tasks_runs: (5, Duration::from_secs(2)),
-        processes: &[4, 8, 16],
-        crowd: &[2, 4, 8, 16, 32, 50, 100, 300, 1_000],
-        crowd_of_voters: &[2, 4, 8, 16, 32, 100],
+        tasks: &[64, 1_000, 100_000],
+        tasks_runs: (3, Duration::from_millis(1_500)),
+        crowd: &[2, 8, 32, 100, 1_000],
+        crowd_of_voters: &[8, 32, 100],
         counters: &[10, 100, 200],
-        locks: &[10, 100, 1_000, 10_000, 100_000, 1_000_000],
+        locks: &[100, 10_000, 1_000_000],
         held_ttl: Duration::from_secs(6),
         crashes: 5,
         churn: (10_000, Duration::from_secs(5)),
-        phase: Duration::from_secs(5),
+        phase: Duration::from_secs(3),
         with_heavy: true,
         ..Self::USUAL
     };

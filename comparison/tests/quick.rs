@@ -26,7 +26,7 @@ fn report(out: &Path) -> Value {
 fn stores_without_servers_are_compared() {
     let out = tempfile::tempdir().expect("there is room for a report");
     let ran =
-        compare(out.path(), &["--scenario", "uncontended,tasks,processes,crowd,fairness,counter,crash"]);
+        compare(out.path(), &["--scenario", "uncontended,tasks,processes,crowd,fairness,counter,crash,held"]);
     let said = String::from_utf8_lossy(&ran.stdout);
     assert!(ran.status.success(), "{said}\n{}", String::from_utf8_lossy(&ran.stderr));
     assert!(said.contains("violations of mutual exclusion: 0"), "{said}");
@@ -61,6 +61,11 @@ fn stores_without_servers_are_compared() {
         2,
         "ten thousand have their turns: {said}"
     );
+    for held in results.iter().filter(|row| row["scenario"] == "held") {
+        assert_eq!((&held["contenders"], &held["remark"]), (&2_000.into(), &Value::Null), "{held}");
+        assert!(held["bytes_per_lock"].as_f64() > Some(0.0), "what is held takes memory: {held}");
+    }
+    assert_eq!(results.iter().filter(|row| row["scenario"] == "held").count(), 2, "on each store: {said}");
     let floor =
         results.iter().find(|row| row["implementation"] == "floor").expect("the file store has a floor");
     assert_eq!(floor["floor_ratio"], 1.0);
@@ -175,7 +180,10 @@ fn contended_rates_have_a_floor() {
         assert!(ours["floor_ratio"].as_f64() > Some(0.0), "{ours}");
         assert_eq!(ours["messages_per_cycle"].is_null(), store == "redis", "{ours}");
         assert_eq!(ours["bytes_per_cycle"].is_null(), store == "zk", "{ours}");
-        assert!(ours["server_us_per_cycle"].as_f64() > Some(0.0), "{ours}");
+        for row in [floor, ours] {
+            let spent = |side: &str| row[format!("{side}_us_per_cycle").as_str()].as_f64();
+            assert!(spent("server") > Some(0.0) && spent("client") > Some(0.0), "{row}");
+        }
         let settings = &report["environment"]["servers"][store]["settings"];
         assert!(settings.as_str().is_some_and(|settings| !settings.is_empty()), "{settings}");
     }

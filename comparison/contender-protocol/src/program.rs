@@ -162,10 +162,18 @@ impl<S: Session> Program<'_, S> {
         Ok(self.prepared.as_ref().map_or(&[], |(.., entrances)| entrances))
     }
 
-    /// Opens as many as are missing.
+    /// Opens as many as are missing, several at a time: each mostly waits for its server.
     async fn open(&mut self, sessions: usize, ttl: Duration) -> Result<String, Failure> {
-        while self.sessions.len() < sessions {
-            self.sessions.push(Arc::new(S::open(self.urls, ttl).await?));
+        let mut opening = JoinSet::new();
+        let mut missing = sessions.saturating_sub(self.sessions.len());
+        while missing > 0 || !opening.is_empty() {
+            if missing > 0 && opening.len() < OPENED_AT_ONCE {
+                let urls = self.urls.to_vec();
+                opening.spawn(async move { S::open(&urls, ttl).await });
+                missing -= 1;
+            } else if let Some(opened) = opening.join_next().await {
+                self.sessions.push(Arc::new(opened??));
+            }
         }
         Ok("opened".to_owned())
     }
@@ -203,3 +211,63 @@ fn nothing_held() -> Failure {
 
 /// How many locks are asked for at the same time.
 const AT_ONCE: usize = 64;
+
+/// How many sessions are being opened at a time.
+const OPENED_AT_ONCE: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use tokio::sync::Barrier;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    static ALL_AT_ONCE: LazyLock<Barrier> = LazyLock::new(|| Barrier::new(OPENED_AT_ONCE));
+
+    /// Opens when as many others do.
+    struct Together;
+
+    impl Session for Together {
+        type Lock = ();
+        type Held = ();
+
+        const VERSION: &'static str = "together";
+
+        async fn open(_urls: &[String], _ttl: Duration) -> Result<Self, Failure> {
+            ALL_AT_ONCE.wait().await;
+            Ok(Self)
+        }
+
+        async fn lock(&self, _name: &str) -> Result<(), Failure> {
+            Ok(())
+        }
+
+        async fn acquire(&self, (): &()) -> Result<(), Failure> {
+            Ok(())
+        }
+
+        async fn release(&self, (): ()) -> Result<(), Failure> {
+            Ok(())
+        }
+    }
+
+    /// Nobody waits for a server that answers somebody else, and there are as many sessions as were asked for, however often.
+    #[tokio::test(start_paused = true)]
+    async fn sessions_are_opened_together() {
+        let mut program = Program::<Together> {
+            urls: &[],
+            sessions: Vec::new(),
+            prepared: None,
+            held: None,
+            kept: Vec::new(),
+        };
+        let all = 2 * OPENED_AT_ONCE;
+        for asked in [all, all, 1] {
+            let opened = timeout(Duration::from_secs(1), program.open(asked, Duration::ZERO)).await;
+            assert!(opened.is_ok_and(|opened| opened.is_ok()), "they wait for each other");
+            assert_eq!(program.sessions.len(), all);
+        }
+    }
+}

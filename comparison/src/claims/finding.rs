@@ -13,6 +13,8 @@ pub(crate) struct Finding {
     pub(super) spread: Option<String>,
     /// Undecided, if it is none.
     pub(super) holds: Option<bool>,
+    /// Why it does not hold, or may not.
+    pub(super) why: Option<String>,
 }
 
 /// From where on a claim holds.
@@ -55,7 +57,7 @@ impl Finding {
     pub(super) fn of(values: &[f64], bound: Bound, unit: fn(f64) -> String) -> Option<Self> {
         let told = unit(median(values.iter().copied())?);
         let spread = range(values, unit).map(|range| format!("{range}, n = {}", values.len()));
-        Some(Self { told, bound: Some(bound.told(unit)), spread, holds: bound.judge(values) })
+        Some(Self { told, bound: Some(bound.told(unit)), spread, holds: bound.judge(values), why: None })
     }
 
     /// With what it was held against.
@@ -68,9 +70,19 @@ impl Finding {
         Self { told: self.told + more, ..self }
     }
 
-    /// With the reasons of what is missed, or may be.
-    pub(super) fn unless_it_holds(self, why: &str) -> Self {
-        if self.holds == Some(true) { self } else { self.and(why) }
+    /// With the reasons, if it is missed or may be: what was measured, and then in words.
+    pub(super) fn because(self, reasons: impl IntoIterator<Item = String>) -> Self {
+        let mut why = String::new();
+        for reason in reasons.into_iter().filter(|reason| !reason.is_empty()) {
+            if !why.is_empty() {
+                why += if reason.starts_with(char::is_uppercase) { ". " } else { "; " };
+            }
+            why += reason.trim_end_matches('.');
+        }
+        if self.holds == Some(true) || why.is_empty() {
+            return self;
+        }
+        Self { why: Some(why + "."), ..self }
     }
 
     /// Both: one that does not hold decides, and so does none that is undecided.
@@ -89,6 +101,7 @@ impl Finding {
             bound: join(self.bound, other.bound),
             spread: join(self.spread, other.spread),
             holds,
+            why: join(self.why, other.why),
         }
     }
 
@@ -141,6 +154,19 @@ mod tests {
         assert_eq!(finding.told, "0.90 ×");
         assert_eq!(finding.bound.unwrap(), "at least 0.95 ×");
         assert_eq!(finding.spread.unwrap(), "0.80 × – 1.00 ×, n = 3");
+    }
+
+    /// Who keeps a bound needs no reasons; who misses it, or may, has all of them that are known.
+    #[test]
+    fn what_is_missed_has_reasons() {
+        let why = |values: &[f64]| {
+            let reasons = ["A", "", "b", "It is so."].map(str::to_owned);
+            Finding::of(values, Bound::AtLeast(1.0), times).unwrap().because(reasons).why
+        };
+        assert_eq!(why(&[1.0; 3]), None);
+        assert_eq!(why(&[0.9; 3]).as_deref(), Some("A; b. It is so."));
+        assert_eq!(why(&[0.9, 1.0, 1.1]).as_deref(), Some("A; b. It is so."));
+        assert_eq!(Finding::seen("no", false).because([String::new()]).why, None);
     }
 
     /// Of several findings, one that is not known makes the whole unknown; it does not vanish.

@@ -7,10 +7,12 @@ mod budgets;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod finding;
+mod goals;
 mod kinds;
 mod published;
 mod quorum;
 mod redis;
+mod spent;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
@@ -21,6 +23,8 @@ use crate::report::Claim;
 
 use finding::Finding;
 
+#[cfg(test)]
+pub(crate) use budgets::claims as budgets;
 pub(crate) use budgets::of_a_move;
 
 /// What is claimed, by whom, and what came of it.
@@ -28,11 +32,11 @@ type Experiment<'a> = (String, &'static str, BoxFuture<'a, Result<Finding>>);
 
 fn claim(claim: impl Into<String>, source: &str, finding: Option<Finding>) -> Claim {
     let (claim, source) = (claim.into(), source.to_owned());
-    let Some(Finding { told, bound, spread, holds }) = finding else {
+    let Some(Finding { told, bound, spread, holds, why }) = finding else {
         return Claim { claim, source, ..Claim::default() };
     };
     let undecided = holds.is_none();
-    Claim { claim, source, bound, measured: Some(told), spread, holds, undecided }
+    Claim { claim, source, bound, measured: Some(told), spread, holds, undecided, why }
 }
 
 /// Runs every experiment that can be run here.

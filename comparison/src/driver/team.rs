@@ -47,6 +47,8 @@ impl Shape {
 #[derive(Debug)]
 pub(crate) struct Team {
     pub(crate) shape: Shape,
+    /// Whether it has been given the time to get as fast as it gets.
+    pub(crate) is_warm: bool,
     workers: Vec<Worker>,
 }
 
@@ -63,7 +65,15 @@ impl Team {
             worker.open(shape.sessions, TTL).await?;
             workers.push(worker);
         }
-        Ok(Self { shape, workers })
+        Ok(Self { shape, is_warm: false, workers })
+    }
+
+    /// The same process for more contenders, or fewer: who goes for a lock next to idle sessions does not notice them.
+    pub(crate) async fn reshape(mut self, shape: Shape) -> Result<Self> {
+        for worker in &mut self.workers {
+            worker.open(shape.sessions, TTL).await?;
+        }
+        Ok(Self { shape, ..self })
     }
 
     /// All of them go for the lock `name`, and write it down.
@@ -91,7 +101,7 @@ impl Team {
         }
         let mut all = Ended { cycles: 0, gave_up: None };
         for worker in &mut self.workers {
-            let Ended { cycles, gave_up } = worker.end().await?;
+            let Ended { cycles, gave_up } = worker.end(&effort).await?;
             all = Ended { cycles: all.cycles + cycles, gave_up: all.gave_up.or(gave_up) };
         }
         Ok(all)

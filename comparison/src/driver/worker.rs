@@ -79,6 +79,12 @@ impl Effort {
     pub(crate) fn until(self, span: Duration) -> Self {
         Self { span, ..self }
     }
+
+    /// How long it may take altogether. Programs in Rust end by themselves; of the others, who waits for a lock may do so
+    /// for ever.
+    fn patience(&self) -> Duration {
+        if self.span.is_zero() { BOUND } else { self.span + AFTER }
+    }
 }
 
 impl Worker {
@@ -134,9 +140,9 @@ impl Worker {
         self.send(&run).await
     }
 
-    /// Waits for the contest's end.
-    pub(crate) async fn end(&mut self) -> Result<Ended> {
-        let answer = self.answer(BOUND).await?;
+    /// Waits for the end of the contest that `effort` bounds.
+    pub(crate) async fn end(&mut self, effort: &Effort) -> Result<Ended> {
+        let answer = self.answer(effort.patience()).await?;
         let words: Vec<_> = answer.splitn(4, ' ').collect();
         let (cycles, gave_up) = match words[..] {
             ["done", cycles, "0"] => (cycles, None),
@@ -268,13 +274,17 @@ fn unexpected(answer: &str) -> Error {
 const START: Duration = Duration::from_secs(30);
 
 /// How long one lock of many may take to be taken, on average.
-const HELD: Duration = Duration::from_millis(2);
+const HELD: Duration = Duration::from_millis(1);
 
 /// How long each holds while exclusion is looked at.
 const CHECKED_HOLD: Duration = Duration::from_millis(1);
 
 /// How many hold while exclusion is looked at. Of a hundred thousand, each in its turn, most would not be served in time.
 const MOST_CHECKED: u64 = 1_000;
+
+/// How long a contest may go on after its span: longer than those in Rust let contenders wait, and write down what
+/// happened.
+const AFTER: Duration = Duration::from_secs(30);
 
 /// How long an order may take that is bound to end.
 const BOUND: Duration = Duration::from_secs(90);

@@ -64,7 +64,7 @@ pub(crate) const KINDS: [&str; 11] = [
     "acquire p50 / p99",
     "requests",
     "overtakes",
-    "longest wait of a writer",
+    "longest wait of a writer, of the run",
 ];
 
 /// The cells of a row, as many as there are names.
@@ -83,7 +83,7 @@ pub(crate) fn kind_cells(report: &Report, kind: &Kind) -> [String; 11] {
         known(p50.zip(p99).map(|(p50, p99)| format!("{} / {}", time(p50), time(p99)))),
         known(kind.requests_per_cycle.map(number)),
         known(kind.overtakes.map(percent)),
-        known(kind.starved.map(|share| percent(share) + " of the run")),
+        known(kind.starved.map(percent)),
     ]
 }
 

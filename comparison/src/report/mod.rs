@@ -117,7 +117,9 @@ pub(crate) struct Row {
     /// That the server sent.
     pub(crate) messages_per_cycle: Option<f64>,
     pub(crate) bytes_per_cycle: Option<f64>,
-    /// Of its processor.
+    /// Of the contenders' processors, user and system, with what they write down of it.
+    pub(crate) client_us_per_cycle: Option<f64>,
+    /// Of the server's.
     pub(crate) server_us_per_cycle: Option<f64>,
     pub(crate) floor_ratio: Option<f64>,
     pub(crate) overtakes: Option<f64>,
@@ -154,6 +156,8 @@ pub(crate) struct Claim {
     pub(crate) holds: Option<bool>,
     /// It was measured, and the bound lies within the spread.
     pub(crate) undecided: bool,
+    /// Why it is missed, or may be.
+    pub(crate) why: Option<String>,
 }
 
 impl Claim {

@@ -4,7 +4,7 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
 
 use super::kinds::{KINDS, LEAKS, kind_cells, leak_cells};
-use super::{Free, Move, Report, Row, Stretch};
+use super::{Claim, Free, Move, Report, Row, Stretch};
 use crate::figures::Spread;
 
 /// Prints the report for a person.
@@ -20,6 +20,11 @@ pub(crate) fn print(report: &Report) {
     }
     if !report.claims.is_empty() {
         println!("\nclaims\n{}", claims(report));
+    }
+    for Claim { claim, why, .. } in &report.claims {
+        if let Some(why) = why {
+            println!("{claim}: {why}");
+        }
     }
     for left_out in &report.environment.left_out {
         println!("left out: {}: {}", left_out.what, left_out.why);
@@ -158,7 +163,7 @@ const WIDTH: u16 = 170;
 /// A column of results: its name, and what it shows of a row.
 pub(crate) type Column = (&'static str, fn(&Row) -> Option<String>);
 
-const COLUMNS: [Column; 21] = [
+const COLUMNS: [Column; 22] = [
     ("contenders", |row| Some(row.contenders.to_string())),
     ("cycles/s", |row| row.cycles_per_s.map(number)),
     ("of the runs", |row| range(&row.rates, number)),
@@ -170,6 +175,7 @@ const COLUMNS: [Column; 21] = [
     ("requests", |row| row.requests_per_cycle.map(number)),
     ("sent", |row| row.messages_per_cycle.map(number)),
     ("bytes", |row| row.bytes_per_cycle.map(number)),
+    ("client µs", |row| row.client_us_per_cycle.map(number)),
     ("server µs", |row| row.server_us_per_cycle.map(number)),
     ("× floor", |row| row.floor_ratio.map(|ratio| format!("{ratio:.2}"))),
     ("overtakes", |row| row.overtakes.map(|share| format!("{:.1} %", share * 100.0))),

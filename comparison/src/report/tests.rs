@@ -34,6 +34,7 @@ fn the_report_has_the_agreed_form() {
         "bytes_per_cycle",
         "bytes_per_lock",
         "client_share",
+        "client_us_per_cycle",
         "contenders",
         "cycles",
         "cycles_per_s",
@@ -67,7 +68,7 @@ fn the_report_has_the_agreed_form() {
     assert!(row["cycles_per_s"].is_null() && row["violations"].is_null());
     assert_eq!(
         keys(&json["claims"][0]),
-        ["bound", "claim", "holds", "measured", "source", "spread", "undecided"]
+        ["bound", "claim", "holds", "measured", "source", "spread", "undecided", "why"]
     );
 }
 

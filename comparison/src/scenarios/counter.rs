@@ -1,10 +1,12 @@
 //! Clients that read a number, add one and write it back, with nothing but the lock between them. In the
 //! end the number is how often they did, or the lock has failed. That is all it tells: the runs are single and
-//! short, and the file is slow, so there are no rates.
+//! short, and the file is slow, so there are no rates, and several implementations count at a time.
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
 
 use crate::comparison::Comparison;
 use crate::driver::{Effort, Shape, Team};
@@ -17,13 +19,17 @@ use crate::servers::Target;
 
 pub(super) async fn run(comparison: &mut Comparison, target: &Target, everybody: &[Implementation]) {
     for &clients in comparison.scale.counters {
+        comparison.progress.doing(format!("{}: {clients} clients count", target.label));
         let with_heavy = comparison.scale.with_heavy;
         let able = everybody.iter().filter(|who| u64::from(clients) <= who.most_contenders());
-        for who in able.filter(|who| !who.is_floor() && (with_heavy || !who.is_heavy())) {
-            let doing = format!("{}: {clients} clients count with {}", target.label, who.name());
-            comparison.progress.doing(doing);
+        let able: Vec<_> =
+            able.filter(|who| !who.is_floor() && (with_heavy || !who.is_heavy())).copied().collect();
+        let room = comparison.room();
+        let counting = able.iter().map(|who| count(room, target, *who, clients));
+        let counted: Vec<_> = stream::iter(counting).buffered(AT_ONCE).collect().await;
+        for (who, counted) in able.iter().zip(counted) {
             let row = Row::of(Scenario::Counter, target, who, clients.into());
-            match count(comparison.room(), target, *who, clients).await {
+            match counted {
                 Ok((history, lost)) => {
                     let violations = Some(history.violations() + lost);
                     comparison.add(Row { violations, cycles: history.len() as u64, ..row });
@@ -51,6 +57,9 @@ async fn count(room: &Path, target: &Target, who: Implementation, clients: u32) 
     let lost = counted.abs_diff(history.len() as u64);
     Ok((history, lost))
 }
+
+/// How many implementations: more would mostly wait for a processor.
+const AT_ONCE: usize = 3;
 
 const INCREMENTS_EACH: u64 = 10;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
 
 use crate::comparison::Comparison;
 use crate::driver::Worker;
@@ -21,9 +21,21 @@ pub(super) async fn run(comparison: &mut Comparison, target: &Target, everybody:
         return;
     }
     let able: Vec<_> = everybody.iter().filter(|who| !who.is_floor()).collect();
-    // They mostly wait, so they can do that together.
-    let crashes = able.iter().map(|who| crashes(comparison.room(), target, who, comparison.scale.crashes));
-    for (who, recovered) in able.iter().zip(join_all(crashes).await) {
+    // They mostly wait, so they can do that together; but those who start do not.
+    let (room, times) = (comparison.room(), comparison.scale.crashes);
+    let crashes = able.iter().flat_map(|who| {
+        // Over one renewal of the lease, wherever that begins.
+        let after = |index: u32| QUEUED + CRASH_TTL / 3 * (2 * index + 1) / (2 * times);
+        (0..times).map(move |index| crash(room, target, who, index, after(index)))
+    });
+    let mut crashed = stream::iter(crashes).buffered(AT_ONCE);
+    let mut recovered = Vec::new();
+    for who in &able {
+        let times = crashed.by_ref().take(times as usize).collect::<Vec<_>>().await;
+        recovered.push((who, times.into_iter().collect::<Result<Vec<_>>>()));
+    }
+    drop(crashed);
+    for (who, recovered) in recovered {
         let row = Row::of(Scenario::Crash, target, who, 2);
         match recovered {
             Ok(recovered) => {
@@ -36,13 +48,6 @@ pub(super) async fn run(comparison: &mut Comparison, target: &Target, everybody:
             Err(error) => comparison.leave_row(&row, &error),
         }
     }
-}
-
-async fn crashes(room: &Path, target: &Target, who: &Implementation, times: u32) -> Result<Vec<Duration>> {
-    // Over one renewal of the lease, wherever that begins.
-    let after = |index: u32| QUEUED + CRASH_TTL / 3 * (2 * index + 1) / (2 * times);
-    let crash = |index| async move { crash(room, target, who, index, after(index)).await };
-    join_all((0..times).map(crash)).await.into_iter().collect()
 }
 
 async fn crash(
@@ -67,6 +72,9 @@ async fn crash(
     let held = next.held(BOUND).await?;
     Ok(Duration::from_nanos(held.at.saturating_sub(killed_at)))
 }
+
+/// How many holders, each with its next one: of virtual machines, more would mostly wait for a processor.
+const AT_ONCE: usize = 12;
 
 /// Far longer than a request takes.
 const QUEUED: Duration = Duration::from_millis(500);

@@ -1,4 +1,13 @@
 //! Many locks held by one process: what they cost its memory, its processor, and the server.
+//!
+//! Who holds mostly waits, so all stores are looked at together, but for very many locks: those keep the machine busy,
+//! and a server of their own, which ends with them, so that nobody waits until it has let go of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use contender_protocol::now;
+use futures_util::future::join_all;
 
 use crate::comparison::Comparison;
 use crate::driver::Worker;
@@ -7,29 +16,71 @@ use crate::figures::{median, rounded};
 use crate::implementation::Implementation;
 use crate::options::Scenario;
 use crate::report::Row;
+use crate::report::table::grouped;
 use crate::servers::Target;
 
-pub(super) async fn run(comparison: &mut Comparison, target: &Target, everybody: &[Implementation]) {
-    let with_others = comparison.scale.with_heavy;
-    let able = everybody.iter().filter(|who| !who.is_floor() && !who.is_heavy());
-    for who in able.filter(|who| who.is_ours() || with_others) {
-        for &locks in comparison.scale.locks {
-            // Others have shown what they cost before a million of them.
-            if !who.is_ours() && locks > MOST_OF_OTHERS {
-                continue;
-            }
-            comparison.progress.doing(format!("{}: {} holds {locks} locks", target.label, who.name()));
-            let row = Row::of(Scenario::Held, target, who, locks as u64);
-            match hold(comparison, target, who, row.clone()).await {
-                Ok(row) => {
-                    if let Some(bytes) = row.bytes_per_lock {
-                        comparison.drawings.memory.insert(row.who(), bytes);
-                    }
-                    comparison.add(row);
-                }
-                Err(error) => comparison.leave_row(&row, &error),
+pub(crate) async fn run(comparison: &mut Comparison) {
+    let stores = Arc::clone(&comparison.stores);
+    comparison.progress.begin("held: on all stores");
+    let here = &*comparison;
+    let found = join_all(stores.iter().map(|(target, everybody)| few(here, target, everybody))).await;
+    for (row, held) in found.into_iter().flatten() {
+        add(comparison, row, held);
+    }
+    for &locks in comparison.scale.locks.iter().filter(|locks| **locks > MOST_TOGETHER) {
+        for (target, everybody) in stores.iter() {
+            for who in everybody.iter().filter(|who| who.is_ours()) {
+                comparison.progress.doing(format!("held: {locks} locks on {}", target.label));
+                let row = Row::of(Scenario::Held, target, who, locks as u64);
+                let held = apart(comparison, target, who, row.clone()).await;
+                add(comparison, row, held);
             }
         }
+    }
+    comparison.progress.step();
+}
+
+/// Everybody who takes part there, one after the other.
+async fn few(
+    comparison: &Comparison,
+    target: &Target,
+    everybody: &[Implementation],
+) -> Vec<(Row, Result<Row>)> {
+    let mut found = Vec::new();
+    let able = everybody.iter().filter(|who| !who.is_floor() && !who.is_heavy());
+    for who in able.filter(|who| who.is_ours() || comparison.scale.with_heavy) {
+        let locks = comparison.scale.locks.iter().filter(|locks| **locks <= MOST_TOGETHER);
+        // Of others one number says what a lock costs.
+        let locks = locks.filter(|locks| who.is_ours() || **locks == MOST_TOGETHER);
+        for &locks in locks {
+            let row = Row::of(Scenario::Held, target, who, locks as u64);
+            found.push((row.clone(), hold(comparison, target, who, row).await));
+        }
+    }
+    found
+}
+
+/// On a server that ends with them, where it is ours to start.
+async fn apart(comparison: &Comparison, target: &Target, who: &Implementation, row: Row) -> Result<Row> {
+    match target.another(comparison.place()).await {
+        Some(another) => hold(comparison, &another?, who, row).await,
+        None => hold(comparison, target, who, row).await,
+    }
+}
+
+fn add(comparison: &mut Comparison, row: Row, held: Result<Row>) {
+    match held {
+        Ok(row) => {
+            if let Some(bytes) = row.bytes_per_lock {
+                comparison.drawings.memory.insert(row.who(), bytes);
+            }
+            if row.remark.is_some() {
+                let what = format!("leasehold on {} in {}", row.store, row.scenario);
+                comparison.leave_out(what, row.remark.clone().unwrap_or_default());
+            }
+            comparison.add(row);
+        }
+        Err(error) => comparison.leave_row(&row, &error),
     }
 }
 
@@ -41,14 +92,19 @@ async fn hold(comparison: &Comparison, target: &Target, who: &Implementation, ro
     // What a first lock brings along is not what a further one costs.
     worker.hold(&format!("compare-first-{}", who.name()), FIRST).await?;
     let locks = usize::try_from(row.contenders).unwrap_or(usize::MAX);
-    let parts = if locks < 2 * FIRST { 1 } else { PARTS };
-    let (mut before, mut bytes) = (worker.memory()?, Vec::new());
+    let parts = if locks < 2 * FIRST { 1 } else { PARTS.max(locks / MOST_OF_A_PART) };
+    let (mut before, mut bytes, mut taken) = (worker.memory()?, Vec::new(), 0);
+    let begun = now();
     for part in 0..parts {
         let name = format!("compare-held-{locks}-{part}-{}", who.name());
         worker.hold(&name, locks / parts).await?;
-        let now = worker.memory()?;
-        bytes.push(rounded(now.saturating_sub(before) as f64 / (locks / parts) as f64));
-        before = now;
+        taken += locks / parts;
+        let after = worker.memory()?;
+        bytes.push(rounded(after.saturating_sub(before) as f64 / (locks / parts) as f64));
+        before = after;
+        if Duration::from_nanos(now().saturating_sub(begun)) > PATIENCE {
+            break;
+        }
     }
     // What a lock that is kept asks once, with its first renewal, is not what it asks for ever.
     tokio::time::sleep(ttl / 2).await;
@@ -63,13 +119,20 @@ async fn hold(comparison: &Comparison, target: &Target, who: &Implementation, ro
         Some(counting) => Some(rounded(counting.end().await?.asked_in_all() as f64 / 3.0)),
         None => None,
     };
+    let remark = (taken + parts <= locks).then(|| {
+        let (taken, locks) = (grouped(taken as f64), grouped(locks as f64));
+        format!("{taken} of {locks} were taken in {} s, and no more were asked for", PATIENCE.as_secs())
+    });
     Ok(Row {
+        // Its figures are of those that it held.
+        contenders: if remark.is_some() { taken as u64 } else { row.contenders },
         requests_per_cycle: requests,
+        runs: u32::try_from(bytes.len()).unwrap_or(1),
         bytes_per_lock: median(bytes.iter().copied()),
         bytes_of_runs: bytes,
         client_share,
         server_share,
-        runs: u32::try_from(parts).unwrap_or(1),
+        remark,
         ..row
     })
 }
@@ -80,4 +143,11 @@ const FIRST: usize = 64;
 /// Memory grows by steps: several parts show by how much a figure may be off.
 const PARTS: usize = 5;
 
-const MOST_OF_OTHERS: usize = 10_000;
+/// After each part there is a look at the time.
+const MOST_OF_A_PART: usize = 50_000;
+
+/// For how long more of them are asked for.
+const PATIENCE: Duration = Duration::from_secs(45);
+
+/// More keep the machine busy; and others have shown by then what they cost.
+pub(crate) const MOST_TOGETHER: usize = 10_000;

@@ -9,7 +9,7 @@ mod churn;
 mod contest;
 mod counter;
 mod crash;
-mod held;
+pub(crate) mod held;
 pub(crate) mod kinds;
 #[cfg(all(feature = "redis", feature = "etcd"))]
 pub(crate) mod moving;
@@ -18,16 +18,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::comparison::Comparison;
-use crate::driver::{Effort, Shape};
+use crate::driver::{Effort, Kept, Shape};
 use crate::implementation::Implementation;
 use crate::options::{Scenario, Store};
 use crate::servers::Target;
 
 use contest::Contest;
 
+pub(crate) use contest::AT_ONCE;
+
 /// Runs one scenario on every store.
 pub(crate) async fn run(comparison: &mut Comparison, scenario: Scenario) {
     let stores = Arc::clone(&comparison.stores);
+    if scenario > LAST_CONTEST {
+        comparison.kept = Kept::default();
+    }
     for (target, everybody) in stores.iter() {
         comparison.progress.begin(&format!("{}: {scenario}", target.label));
         let everybody: Vec<_> = everybody.iter().filter(|who| who.takes_part_in(scenario)).copied().collect();
@@ -70,19 +75,20 @@ async fn on_store(
         Scenario::Crowd => {
             let voters = target.store == Store::RedisQuorum;
             for &count in if voters { scale.crowd_of_voters } else { scale.crowd } {
-                contest(count, sessions(count), timed.clone(), scale.runs);
+                // So many begin anew for each turn, and have made thousands of cycles in a few.
+                let runs = if count > AT_ONCE { scale.runs.min(FEW_RUNS) } else { scale.runs };
+                contest(count, sessions(count), timed.clone(), runs);
             }
         }
         Scenario::Fairness => {
             let effort = Effort { hold: HOLD, ..timed.until(2 * scale.span) };
-            contest(8, processes(target.store, 8), effort, 3);
+            contest(8, processes(target.store, 8), effort, FEW_RUNS);
         }
         Scenario::Crash => return crash::run(comparison, target, everybody).await,
         Scenario::Churn => return churn::run(comparison, target, everybody).await,
-        Scenario::Held => return held::run(comparison, target, everybody).await,
         Scenario::Kinds => return kinds::run(comparison, target, everybody).await,
         Scenario::Counter => return counter::run(comparison, target, everybody).await,
-        Scenario::Move | Scenario::Claims => {}
+        Scenario::Held | Scenario::Move | Scenario::Claims => {}
     }
     for contest in contests {
         contest.run(comparison, target, everybody).await;
@@ -105,6 +111,12 @@ fn sessions(count: u64) -> Shape {
 
 /// Enough for a median, and not too much for a journal.
 const MOST_CYCLES: u64 = 50_000;
+
+/// The fewest that decide anything.
+pub(crate) const FEW_RUNS: u32 = 3;
+
+/// Those after it start processes of their own.
+const LAST_CONTEST: Scenario = Scenario::Fairness;
 
 /// No number of cycles ends it.
 const NO_BOUND: u64 = 0;

@@ -103,6 +103,20 @@ impl Target {
         Ok(target)
     }
 
+    /// Another one like it, for what would be in the way of the next who asks; `None` of one that was not started here, or is
+    /// kept at a distance.
+    pub(crate) async fn another(&self, place: &Path) -> Option<Result<Self>> {
+        self._data.as_ref()?;
+        if !self._distance.is_empty() {
+            return None;
+        }
+        Some(if self.label == self.store.to_string() {
+            Self::start(self.store, place, true).await
+        } else {
+            Self::start_in_memory(self.store).await
+        })
+    }
+
     /// Keeps clients at a distance: what they ask comes half of `latency` later, and so does the answer. What
     /// counts and asks on our behalf does not take that way.
     pub(crate) async fn away(mut self, latency: Duration) -> Result<Self> {

@@ -28,7 +28,7 @@ pub(crate) fn page(report: &Report, drawings: &Drawings) -> String {
             "From hand to hand",
             HAND_OFF,
             page.lines(
-                &["hand-off", "processes", "crowd"],
+                &["crowd", "processes", "hand-off"],
                 "contenders",
                 "µs at the 99th percentile",
                 |row| row.handoff_us.p99,
@@ -244,9 +244,14 @@ impl Page<'_> {
             let Some((y, range)) = value(row) else { continue };
             let point = Point { x: row.contenders as f64, y, range };
             match drawn.iter_mut().find(|line| line.who.name == row.implementation) {
+                // What one process shows for a number of contenders, several need not show again.
+                Some(line) if line.points.iter().any(|known| known.x.total_cmp(&point.x).is_eq()) => {}
                 Some(line) => line.points.push(point),
                 None => drawn.push(Line { who: self.who(store, &row.implementation), points: vec![point] }),
             }
+        }
+        for line in &mut drawn {
+            line.points.sort_by(|a, b| a.x.total_cmp(&b.x));
         }
         drawn
     }

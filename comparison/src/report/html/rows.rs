@@ -21,24 +21,29 @@ pub(super) fn claims(report: &Report) -> String {
             None => "soft",
         };
         let told = |told: &Option<String>| safe(told.as_deref().unwrap_or("–"));
+        let why = claim.why.as_deref().map_or_else(String::new, |why| {
+            format!("<tr class=\"why\"><td class=\"long soft\" colspan=\"6\">{}</td></tr>", safe(why))
+        });
         format!(
-            "<tr><td class=\"long\">{}</td><td class=\"text soft\">{}</td><td class=\"text\">{}</td>\
-             <td class=\"long\">{}</td><td class=\"text\">{}</td><td class=\"{class}\">{}</td></tr>",
+            "<tr><td class=\"long\">{}</td><td class=\"text {class}\">{}</td><td class=\"long\">{}</td>\
+             <td class=\"text\">{}</td><td class=\"text\">{}</td><td class=\"text soft\">{}</td></tr>{why}",
             safe(&claim.claim),
-            safe(&claim.source),
-            told(&claim.bound),
-            told(&claim.measured),
-            told(&claim.spread),
             claim.verdict(),
+            told(&claim.measured),
+            told(&claim.bound),
+            told(&claim.spread),
+            safe(&claim.source),
         )
     };
     let rows: String = report.claims.iter().map(row).collect();
     format!(
         "<h2 id=\"claims\">Claims, as experiments</h2><p class=\"soft\">Published sentences and our own budgets, each with what \
          was measured here. What has a spread holds when all runs are on one side of its bound; otherwise, and with fewer \
-         than three runs, it is undecided.</p><div class=\"scroll card\"><table><tr><th class=\"text\">claim</th>\
-         <th class=\"text\">source</th><th class=\"text\">bound</th><th class=\"text\">measured</th>\
-         <th class=\"text\">spread</th><th>holds</th></tr>{rows}</table></div>"
+         than three runs, it is undecided. Below a budget that is missed, or may be, stands why: what a cycle costs beside the \
+         other's, then what it is spent on and what was tried.</p>\
+         <div class=\"scroll card tight wraps\"><table><tr><th class=\"text\">claim</th>\
+         <th class=\"text\">holds</th><th class=\"text\">measured</th><th class=\"text\">bound</th>\
+         <th class=\"text\">spread</th><th class=\"text\">source</th></tr>{rows}</table></div>"
     )
 }
 
@@ -61,7 +66,7 @@ pub(super) fn kinds(report: &Report) -> String {
         let remark = safe(remark.as_deref().unwrap_or("–"));
         let cells = cells(&kind_cells(report, kind));
         format!(
-            "<tr{ours}>{cells}<td class=\"{class}\">{violations}</td><td class=\"long\">{remark}</td></tr>"
+            "<tr{ours}>{cells}<td class=\"{class}\">{violations}</td><td class=\"text\">{remark}</td></tr>"
         )
     };
     let rows: String = report.kinds.iter().map(row).collect();
@@ -73,10 +78,10 @@ pub(super) fn kinds(report: &Report) -> String {
          each wants one of three permits. Beside them our exclusive lock under the same load, which shows what sharing \
          gains. A violation is a hold that does not fit beside those that are not over. An overtake takes the place of \
          somebody who came a millisecond earlier, or more, and waits. Where all want the lock alone, everybody is a \
-         writer.</p><div class=\"scroll card\"><table><tr>{}<th>violations</th><th class=\"text\">remark</th></tr>{rows}\
+         writer.</p><div class=\"scroll card tight\"><table><tr>{}<th>violations</th><th class=\"text\">remark</th></tr>{rows}\
          </table></div><p class=\"soft\">One who holds one of three permits is killed: how many can be taken when twice its \
          lease is over. And one permit is released twice: how many can be taken then.</p>\
-         <div class=\"scroll card\"><table><tr>{}</tr>{leaks}</table></div>",
+         <div class=\"scroll card tight wraps\"><table><tr>{}</tr>{leaks}</table></div>",
         head(&KINDS),
         head(&LEAKS),
     )

@@ -1,7 +1,7 @@
 use super::*;
-use crate::figures::Times;
+use crate::figures::{Spread, Times};
 use crate::history::Hold;
-use crate::report::{ALONE, Free, Kind, Leak, Move, Stretch};
+use crate::report::{ALONE, Claim, Free, Kind, Leak, Move, Stretch};
 
 /// The report that is kept, with a peer that is called something evil.
 fn report() -> Report {
@@ -46,6 +46,16 @@ fn every_drawing_is_there() {
         assert_eq!(opened, page.matches(&format!("</{element}>")).count(), "{element}");
     }
     assert!(page.matches("<svg").count() >= 7);
+}
+
+/// What is missed says why right below it, and who keeps a bound says nothing.
+#[test]
+fn what_is_missed_says_why() {
+    let claim = |why: Option<&str>| Claim { why: why.map(str::to_owned), ..Claim::default() };
+    let claims = vec![claim(Some("2 < 3 requests")), claim(None)];
+    let page = page(&Report { claims, ..report() }, &drawings());
+    assert_eq!(page.matches("<tr class=\"why\">").count(), 1);
+    assert!(page.contains("colspan=\"6\">2 &lt; 3 requests</td>"));
 }
 
 /// A move shows what it did to those who locked meanwhile, phase by phase.
@@ -136,6 +146,34 @@ fn curves_that_cross_say_where() {
     assert_eq!(crossed(&ours, &ours), []);
     let few = [point(10.0, 2_000.0)];
     assert_eq!(crossed(&ours, &few), [], "one number in common is no curve");
+}
+
+/// A line goes from left to right and has one place for a number, whatever scenarios have it.
+#[test]
+fn a_line_goes_from_left_to_right() {
+    let row = |scenario: &str, who: &str, contenders| Row {
+        scenario: scenario.into(),
+        store: "etcd".into(),
+        implementation: who.into(),
+        contenders,
+        handoff_us: Spread { p99: Some(9.0), ..Spread::default() },
+        ..Row::default()
+    };
+    let results = vec![
+        row("hand-off", "leasehold", 2),
+        row("processes", "leasehold", 8),
+        row("processes", "jetcd", 8),
+        row("crowd", "leasehold", 2),
+        row("crowd", "leasehold", 8),
+        row("crowd", "leasehold", 100),
+    ];
+    let (report, drawings) = (Report { results, ..Report::default() }, Drawings::default());
+    let page = Page { report: &report, drawings: &drawings };
+    let drawn =
+        page.drawn(&["crowd", "processes", "hand-off"], "etcd", |row| Some((row.handoff_us.p99?, None)));
+    let across: Vec<Vec<f64>> =
+        drawn.iter().map(|line| line.points.iter().map(|point| point.x).collect()).collect();
+    assert_eq!(across, [vec![2.0, 8.0, 100.0], vec![8.0]]);
 }
 
 /// The first thing that is seen is the rate against contenders, with the crossing in words.

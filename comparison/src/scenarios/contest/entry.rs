@@ -1,5 +1,7 @@
 //! One implementation in a contest, and what is known of it so far.
 
+use std::time::Duration;
+
 use crate::comparison::Comparison;
 use crate::driver::{Outcome, Team};
 use crate::error::{Error, Result};
@@ -17,11 +19,15 @@ pub(super) struct Entry {
     /// Between its turns, if it stays.
     pub(super) team: Option<Team>,
     pub(super) cost: Cost,
+    /// How long it has taken, whatever it did.
+    pub(super) spent: Duration,
     /// Why it takes no more turns.
     pub(super) stopped: Option<Error>,
+    /// Whether it was merely too slow, so that what it has shown stands.
+    is_slow: bool,
     violations: u64,
-    /// Of the server, in the timed turns.
-    server: Cost,
+    /// Of the timed turns.
+    timed: Cost,
     runs: Vec<Row>,
     cycles: Times,
     last: Option<History>,
@@ -35,7 +41,16 @@ pub(super) struct Cost {
     pub(super) server: Option<u64>,
 }
 
+/// Of the client and the server, in nanoseconds; nothing, where it is not told.
+pub(super) type Spent = (Option<u64>, Option<u64>);
+
 impl Cost {
+    /// What so many cycles have cost.
+    pub(super) fn between(before: Spent, after: Spent, cycles: u64) -> Self {
+        let spent = |before: Option<u64>, after: Option<u64>| Some(after?.saturating_sub(before?));
+        Self { cycles, client: spent(before.0, after.0), server: spent(before.1, after.1) }
+    }
+
     pub(super) fn add(&mut self, other: Self) {
         let sum = |a: Option<u64>, b: Option<u64>| a.map_or(b, |a| Some(a + b.unwrap_or(0)));
         let (client, server) = (sum(self.client, other.client), sum(self.server, other.server));
@@ -55,9 +70,11 @@ impl Entry {
             row,
             team: None,
             cost: Cost::default(),
+            spent: Duration::ZERO,
             stopped: None,
+            is_slow: false,
             violations: 0,
-            server: Cost::default(),
+            timed: Cost::default(),
             runs: Vec::new(),
             cycles: Times::new(),
             last: None,
@@ -67,7 +84,15 @@ impl Entry {
     /// It takes no more turns.
     pub(super) fn stop(&mut self, error: Error) {
         self.team = None;
+        self.is_slow = error.to_string().ends_with(UNSERVED);
         self.stopped = Some(error);
+    }
+
+    /// The same of who would go on, while all others wait for it.
+    pub(super) fn stop_as_slow(&mut self, runs: u32) {
+        let (turns, spent) = (self.runs.len(), self.spent.as_secs());
+        self.stop(Error::new(format!("too slow for all turns: {turns} of {runs} took {spent} s")));
+        self.is_slow = true;
     }
 
     /// Takes what is not timed: what is asked of it is exclusion, also of those who gave up.
@@ -84,11 +109,11 @@ impl Entry {
         self.row.bytes_per_cycle = counted.bytes.map(each);
     }
 
-    /// Takes a timed turn, and the processor time of the server meanwhile.
-    pub(super) fn take(&mut self, history: History, server: Option<u64>) {
+    /// Takes a timed turn, and the processor times before and after it.
+    pub(super) fn take(&mut self, history: History, before: Spent, after: Spent) {
         self.violations += history.violations();
         self.cycles.add(&history.cycles());
-        self.server.add(Cost { cycles: history.len() as u64, client: None, server });
+        self.timed.add(Cost::between(before, after, history.len() as u64));
         self.runs.push(Row { contenders: self.row.contenders, ..Row::default() }.with(&history));
         self.last = Some(history);
     }
@@ -113,7 +138,7 @@ impl Entry {
         if let Some(why) = &self.stopped {
             comparison.give_up(&row, why);
             // Who was merely too slow has shown how slow; of any other failure there is no figure.
-            if self.runs.is_empty() || !why.to_string().ends_with(UNSERVED) {
+            if self.runs.is_empty() || !self.is_slow {
                 return comparison.add(Row { remark: Some(why.to_string()), ..row });
             }
         }
@@ -139,7 +164,8 @@ impl Entry {
             served: runs().filter_map(|run| run.served).min(),
             least_share: least(|run| run.least_share),
             most_share: most(|run| run.most_share),
-            server_us_per_cycle: self.server.each(self.server.server),
+            client_us_per_cycle: self.timed.each(self.timed.client),
+            server_us_per_cycle: self.timed.each(self.timed.server),
             runs: u32::try_from(self.runs.len()).unwrap_or(u32::MAX),
             remark,
             ..row

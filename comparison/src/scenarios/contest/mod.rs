@@ -6,8 +6,11 @@
 //! - **contest-6** Every figure is of several turns, and nobody is always first. Who is not done says so in a row.
 
 mod entry;
+mod warming;
 
 use std::time::Duration;
+
+use contender_protocol::now;
 
 use crate::comparison::Comparison;
 use crate::driver::{Effort, Outcome, Shape, Team};
@@ -18,7 +21,9 @@ use crate::report::Row;
 use crate::scale::Scale;
 use crate::servers::Target;
 
-use entry::{Cost, Entry};
+use entry::{Cost, Entry, Spent};
+
+pub(super) use warming::Warming;
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -63,9 +68,21 @@ impl Contest {
                     entry.who.name()
                 );
                 comparison.progress.doing(doing);
-                if let Err(error) = self.take_turn(entry, round, comparison, target).await {
-                    entry.stop(error);
+                let began = now();
+                let turn = self.take_turn(entry, round, comparison, target).await;
+                entry.spent += Duration::from_nanos(now().saturating_sub(began));
+                match turn {
+                    Err(error) => entry.stop(error),
+                    Ok(()) if entry.spent > PATIENCE && round + 1 < self.runs => {
+                        entry.stop_as_slow(self.runs)
+                    }
+                    Ok(()) => {}
                 }
+            }
+        }
+        for entry in &mut entries {
+            if let Some(team) = entry.team.take() {
+                comparison.kept.keep(&target.label, &entry.who, team);
             }
         }
         let floors = [Implementation::Floor, Implementation::QueueFloor].map(|floor| {
@@ -119,7 +136,7 @@ impl Contest {
         &self,
         entry: &mut Entry,
         round: u32,
-        comparison: &Comparison,
+        comparison: &mut Comparison,
         target: &Target,
     ) -> Result<()> {
         let name =
@@ -128,19 +145,18 @@ impl Contest {
         let mut team = match entry.team.take() {
             Some(team) => team,
             None => {
-                let urls = std::slice::from_ref(&target.url);
-                let team = Team::start(entry.who, urls, self.shape_of(&entry.who), comparison.room()).await?;
+                let team = self.team(&entry.who, comparison, target).await?;
                 self.prepare(entry, team, &name, comparison, target).await?
             }
         };
         let counting = if self.stays() { None } else { target.count_aside().await };
-        let before = target.cpu_nanos();
+        let before = spent_by(&team, target);
         let Outcome { history, gave_up } = team.contest(&name, &effort).await?;
-        let server = before.zip(target.cpu_nanos()).map(|(before, after)| after.saturating_sub(before));
+        let after = spent_by(&team, target);
         if let Some(counting) = counting {
             entry.counted(counting.end().await?, history.len());
         }
-        entry.take(history, server);
+        entry.take(history, before, after);
         if let Some(gave_up) = gave_up {
             return Err(gave_up);
         }
@@ -151,6 +167,16 @@ impl Contest {
             entry.team = Some(team);
         }
         Ok(())
+    }
+
+    /// Started for this contest, or for one before and kept.
+    async fn team(&self, who: &Implementation, comparison: &mut Comparison, target: &Target) -> Result<Team> {
+        let shape = self.shape_of(who);
+        let kept = if self.stays() { comparison.kept.take(&target.label, who, shape) } else { None };
+        match kept {
+            Some(team) => team.reshape(shape).await,
+            None => Team::start(*who, std::slice::from_ref(&target.url), shape, comparison.room()).await,
+        }
     }
 
     /// Lets them find their places, looks at exclusion, and counts what they ask.
@@ -190,32 +216,27 @@ impl Contest {
         Ok(team)
     }
 
-    /// What is compiled while it runs is as fast as it gets when two windows agree.
+    /// Lets it run until its rate stands still. What was warm already shows that soon.
     async fn warm(&self, entry: &mut Entry, team: &mut Team, name: &str, most: Duration) -> Result<()> {
-        let window = Effort::cycles(0).until(WARM_UP);
-        let mut last = 0.0;
-        for _ in 0..most.as_millis() / WARM_UP.as_millis() {
-            let outcome = team.contest(name, &window).await?;
-            let rate = outcome.history.cycles_per_s().unwrap_or(0.0);
+        let mut warming = Warming::of(most, team.is_warm);
+        while let Some(window) = warming.window() {
+            let outcome = team.contest(name, &Effort::cycles(0).until(window)).await?;
+            warming.saw(outcome.history.cycles_per_s().unwrap_or(0.0));
             entry.look_at(outcome)?;
-            if rate > 0.0 && (rate / last - 1.0).abs() < AGREE {
-                return Ok(());
-            }
-            last = rate;
         }
-        entry.row.remark = Some("still getting faster when it was timed".to_owned());
+        team.is_warm = true;
+        if !warming.stands_still() {
+            entry.row.remark = Some("still getting faster when it was timed".to_owned());
+        }
         Ok(())
     }
 
     /// What a cycle costs both processors; a part of it in every turn, so that nobody has the cold server.
     async fn profile(&self, entry: &mut Entry, team: &mut Team, target: &Target, name: &str) -> Result<()> {
-        let before = (team.cpu_nanos(), target.cpu_nanos());
+        let before = spent_by(team, target);
         let effort = Effort { journal: false, ..Effort::cycles(0).until(PROFILED / self.runs) };
         let ended = team.go(name, &effort).await?;
-        let after = (team.cpu_nanos(), target.cpu_nanos());
-        let spent = |before: Option<u64>, after: Option<u64>| Some(after?.saturating_sub(before?));
-        let (client, server) = (spent(before.0, after.0), spent(before.1, after.1));
-        entry.cost.add(Cost { cycles: ended.cycles, client, server });
+        entry.cost.add(Cost::between(before, spent_by(team, target), ended.cycles));
         ended.gave_up.map_or(Ok(()), Err::<(), Error>)
     }
 
@@ -225,14 +246,19 @@ impl Contest {
     }
 }
 
-/// Above so many contenders with sessions of their own, implementations start anew for each turn.
-const AT_ONCE: u64 = 128;
+/// The processor time of the client and of the server so far.
+fn spent_by(team: &Team, target: &Target) -> Spent {
+    (team.cpu_nanos(), target.cpu_nanos())
+}
 
-/// How long those who begin may look for their places; and a window of those who get faster.
+/// Above so many contenders with sessions of their own, implementations start anew for each turn.
+pub(crate) const AT_ONCE: u64 = 128;
+
+/// How long those who begin may look for their places.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-/// By how much two windows may differ that agree.
-const AGREE: f64 = 0.1;
+/// How long one of them may keep the others from their turns.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Long enough, over all turns, for processor times, which are told in hundredths of a second.
 const PROFILED: Duration = Duration::from_millis(600);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use contender_protocol::Draw;
 use leasehold::Guarantees;
 
+use super::contest::Warming;
 use super::{HOLD, processes};
 use crate::comparison::Comparison;
 use crate::driver::{Effort, Outcome, Shape, Team};
@@ -84,12 +85,14 @@ async fn participants(
     let mut participants = Vec::new();
     for who in everybody {
         let knows = who.kinds(ours);
-        let participant = |name, is_alone| Participant { who: *who, name, knows, is_alone, team: None };
+        let participant =
+            |name, knows, is_alone| Participant { who: *who, name, knows, is_alone, team: None };
         if !knows.is_empty() {
-            participants.push(participant(who.name(), false));
+            participants.push(participant(who.name(), knows, false));
         }
         if who.is_ours() && !knows.is_empty() {
-            participants.push(participant(ALONE, true));
+            // It is what one would take otherwise, also where the others of ours are missing.
+            participants.push(participant(ALONE, Guarantees::all(), true));
         }
     }
     participants
@@ -110,6 +113,9 @@ async fn contest(
     load: &Load,
     participants: &mut [Participant],
 ) {
+    if participants.iter().all(|one| one.is_alone || !one.knows.contains(load.needs)) {
+        return;
+    }
     let able = participants.iter_mut().filter(|one| one.knows.contains(load.needs));
     let mut entries: Vec<_> = able.map(|participant| Entry::of(participant, load, target)).collect();
     let order: Vec<_> = entries.iter().map(|entry| entry.participant.name).collect();
@@ -163,10 +169,15 @@ impl<'a> Entry<'a> {
         let draw = if self.participant.is_alone { Draw::default() } else { load.draw };
         let effort = |span| Effort { hold: HOLD, draw: Some(draw), ..Effort::cycles(NO_BOUND).until(span) };
         if round == 0 {
-            if who.is_heavy() && !scale.warm_up.is_zero() {
-                let warmed = team.contest(&name, &effort(scale.warm_up)).await?;
-                self.look_at(&warmed.history);
-                warmed.whole()?;
+            if who.is_heavy() {
+                let mut warming = Warming::of(scale.warm_up, team.is_warm);
+                while let Some(window) = warming.window() {
+                    let warmed = team.contest(&name, &effort(window)).await?;
+                    warming.saw(warmed.history.cycles_per_s().unwrap_or(0.0));
+                    self.look_at(&warmed.history);
+                    warmed.whole()?;
+                }
+                team.is_warm = true;
             }
             if let Some(counting) = target.count().await {
                 let counted = team.contest(&name, &effort(scale.counted)).await?;

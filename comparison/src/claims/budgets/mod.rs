@@ -1,0 +1,359 @@
+//! Our own budgets, held against the same results: each with its bound, and undecided where the runs lie on both
+//! sides of it. How many requests we make is none of them: the stores' own tests assert that.
+
+use super::claim;
+use super::finding::{Bound, Finding, shares, times};
+use super::goals::{GOALS, Goals, QUORUM};
+use super::spent::Spent;
+use crate::figures::median;
+use crate::implementation::QUEUE_FLOOR;
+use crate::report::table::{number, time};
+use crate::report::{Claim, Drawings, Free, Report, Row};
+use crate::scale::CRASH_TTL;
+
+/// What is promised of a row of ours, where it is promised, and what was found.
+struct Budget {
+    scenario: &'static str,
+    /// Of any number, if none is named.
+    contenders: Option<u64>,
+    claim: fn(&Here<'_>) -> Option<String>,
+    finding: fn(&Here<'_>) -> Option<Finding>,
+}
+
+const BUDGETS: [Budget; 15] = [
+    Budget {
+        scenario: "uncontended",
+        contenders: Some(1),
+        claim: |here| here.unless_memory("a free lock, share of the floor's rate"),
+        finding: |here| {
+            Some(
+                here.against("floor", OF_THE_FLOOR)?
+                    .because(here.beside("floor").chain([here.goals.free.to_owned()])),
+            )
+        },
+    },
+    Budget {
+        scenario: "uncontended",
+        contenders: Some(1),
+        claim: |here| {
+            let alike = here.goals.alike.join(", ");
+            (!alike.is_empty()).then(|| format!("a free lock no slower than with {alike}"))
+        },
+        finding: |here| {
+            let best = here.best(|who| here.goals.alike.contains(&who))?;
+            Some(
+                here.against(best, 1.0)?.because(here.beside(best).chain([here.beyond_a_floor().to_owned()])),
+            )
+        },
+    },
+    Budget {
+        scenario: "uncontended",
+        contenders: Some(1),
+        claim: |here| here.if_others("a free lock no slower than with anybody"),
+        finding: |here| {
+            let best = here.best(|_| true)?;
+            Some(
+                here.against(best, 1.0)?.because(here.beside(best).chain([here.beyond_a_floor().to_owned()])),
+            )
+        },
+    },
+    Budget {
+        scenario: "processes",
+        contenders: Some(8),
+        claim: |here| {
+            let (times, peer) = here.goals.margin?;
+            Some(format!("8 contenders, {times} times as many cycles as {peer}"))
+        },
+        finding: |here| {
+            let (times, peer) = here.goals.margin?;
+            Some(here.against(peer, times)?.because(here.reach(peer, times)))
+        },
+    },
+    Budget {
+        scenario: "processes",
+        contenders: Some(8),
+        claim: |here| here.if_others("8 contenders, no slower than with anybody, who may serve in no order"),
+        finding: |here| here.against_the_best(),
+    },
+    Budget {
+        scenario: "processes",
+        contenders: Some(8),
+        claim: |here| {
+            here.goals.queue.map(|_| "8 contenders, share of the rate of the floor with a queue".to_owned())
+        },
+        finding: |here| {
+            let (share, why) = here.goals.queue?;
+            let found = here.against(QUEUE_FLOOR, share)?;
+            Some(found.because(here.beside(QUEUE_FLOOR).chain([why.to_owned()])))
+        },
+    },
+    Budget {
+        scenario: "processes",
+        contenders: Some(8),
+        claim: |_| Some("8 contenders, hand-off at p99".to_owned()),
+        finding: |here| {
+            let found = Finding::of(&here.row.handoff_p99s, Bound::AtMost(5_000.0), time)?;
+            Some(found.because(here.alone()))
+        },
+    },
+    Budget {
+        scenario: "crowd",
+        contenders: Some(100),
+        claim: |here| here.if_others("100 contenders, no slower than with anybody"),
+        finding: |here| here.against_the_best(),
+    },
+    Budget {
+        scenario: "crowd",
+        contenders: Some(100),
+        claim: |here| here.unless_memory("100 contenders, share of the rate with 8"),
+        finding: |here| {
+            let few = here.report.row("crowd", &here.row.store, "leasehold", 8)?;
+            let found = Finding::of(&here.shares_of(few)?, Bound::AtLeast(0.5), times)?;
+            Some(found.because(here.with_more(few)))
+        },
+    },
+    Budget {
+        scenario: "processes",
+        contenders: Some(8),
+        claim: |here| here.if_votes("8 contenders, the longest hand-off"),
+        finding: |here| here.longest(),
+    },
+    Budget {
+        scenario: "crowd",
+        contenders: Some(32),
+        claim: |here| here.if_votes("32 contenders, the longest hand-off"),
+        finding: |here| here.longest(),
+    },
+    Budget {
+        scenario: "crowd",
+        contenders: Some(32),
+        claim: |here| {
+            here.if_votes("32 contenders, no slower than with anybody, who may serve in no order")
+                .filter(|_| here.others().next().is_some())
+        },
+        finding: |here| here.against_the_best(),
+    },
+    Budget {
+        scenario: "tasks",
+        contenders: Some(64),
+        claim: |_| Some("64 tasks of one process, cycles/s".to_owned()),
+        finding: |here| Finding::of(&here.row.rates, Bound::AtLeast(100_000.0), number),
+    },
+    Budget {
+        scenario: "crash",
+        contenders: Some(2),
+        claim: |_| Some(format!("the next holds after a kill, ttl {} s", CRASH_TTL.as_secs())),
+        finding: |here| {
+            let times = here.drawings.recovery.get(&here.row.who())?;
+            let times: Vec<_> = times.iter().map(|time| time.as_secs_f64() * 1e6).collect();
+            Finding::of(&times, Bound::AtMost(here.recovery_s() * 1e6), time)
+        },
+    },
+    Budget {
+        scenario: "held",
+        contenders: Some(10_000),
+        claim: |here| {
+            let locks = here.row.contenders;
+            Some(format!("{locks} held locks, bytes of each, the client library's included"))
+        },
+        finding: |here| Finding::of(&here.row.bytes_of_runs, Bound::AtMost(1_024.0), number),
+    },
+];
+
+/// Which share of the floor's rate a free lock has.
+const OF_THE_FLOOR: f64 = 0.95;
+
+/// Who overtakes as often as that serves in no order.
+const IN_NO_ORDER: f64 = 0.1;
+
+/// In microseconds.
+const VOTED: f64 = 1e6;
+
+pub(crate) fn claims(report: &Report, drawings: &Drawings) -> Vec<Claim> {
+    let mut stores = report.stores();
+    stores.sort_unstable();
+    let mut claims = Vec::new();
+    for store in stores {
+        let Some(goals) = GOALS.iter().find(|goals| goals.store == store.trim_end_matches("-tmpfs")) else {
+            continue;
+        };
+        for budget in &BUDGETS {
+            let mut rows = report
+                .rows(budget.scenario)
+                .filter(|row| row.store == store && row.implementation == "leasehold");
+            let Some(row) = rows.find(|row| budget.contenders.is_none_or(|count| row.contenders == count))
+            else {
+                continue;
+            };
+            let here = Here { report, drawings, goals, row };
+            if let Some(what) = (budget.claim)(&here) {
+                claims.push(claim(format!("{store}: {what}"), "our budget", (budget.finding)(&here)));
+            }
+        }
+    }
+    claims
+}
+
+/// Before a move and after it a free lock is as fast as on the store alone, or nearly.
+pub(crate) fn of_a_move(free: &[Free]) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    for (phase, store) in [("old", 0), ("new", 1)] {
+        let Some(free) = free.iter().find(|free| free.phase == phase) else { continue };
+        let finding = free
+            .ratios_of_runs
+            .get(store)
+            .and_then(|ratios| Finding::of(ratios, Bound::AtLeast(0.95), times))
+            .zip(free.beside.get(store))
+            .map(|(found, alone)| {
+                let (ours, alone) = (number(free.cycles_per_s), number(*alone));
+                found.and(&format!(" ({ours} cycles/s against {alone} on the store alone)"))
+            });
+        let what = format!("a move in phase `{phase}`: a free lock, share of the plain store's rate");
+        claims.push(claim(what, "our budget", finding));
+    }
+    claims
+}
+
+/// The row that a budget is about, and what it is held against.
+struct Here<'a> {
+    report: &'a Report,
+    drawings: &'a Drawings,
+    goals: &'static Goals,
+    row: &'a Row,
+}
+
+impl Here<'_> {
+    /// Somebody else's, in the same place.
+    fn row_of(&self, who: &str) -> Option<&Row> {
+        self.report.row(&self.row.scenario, &self.row.store, who, self.row.contenders)
+    }
+
+    /// Our rate by theirs of the same round, which is to be `share` of it at least.
+    fn against(&self, who: &str, share: f64) -> Option<Finding> {
+        let theirs = self.row_of(who)?;
+        let found = Finding::of(&shares(&self.row.rates, &theirs.rates), Bound::AtLeast(share), times)?;
+        let (ours, theirs) = (self.row.cycles_per_s?, theirs.cycles_per_s?);
+        Some(found.and(&format!(" ({} cycles/s against {} with {who})", number(ours), number(theirs))))
+    }
+
+    /// The same of the fastest, who may serve in no order.
+    fn against_the_best(&self) -> Option<Finding> {
+        let best = self.best(|_| true)?;
+        let overtakes = self.row_of(best).and_then(|row| row.overtakes);
+        let overtakes = overtakes.filter(|share| *share > IN_NO_ORDER).map(|share| {
+            let (theirs, ours) = (share * 100.0, self.row.overtakes.unwrap_or_default() * 100.0);
+            format!(
+                "{best} served {theirs:.0} % past somebody who waited, ours {ours:.0} %: who has released takes the lock again \
+                 itself, and nobody has to be told, nor woken"
+            )
+        });
+        Some(self.against(best, 1.0)?.because(self.beside(best).chain(overtakes)))
+    }
+
+    /// The fastest of those `among` others; nothing, if one of them is not known.
+    fn best(&self, among: impl Fn(&str) -> bool) -> Option<&str> {
+        let rates: Option<Vec<_>> = self
+            .others()
+            .filter(|row| among(&row.implementation))
+            .map(|row| Some((row.implementation.as_str(), row.cycles_per_s?)))
+            .collect();
+        rates?.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|(best, _)| best)
+    }
+
+    /// Libraries of others, in the same place.
+    fn others(&self) -> impl Iterator<Item = &Row> {
+        let here = self
+            .report
+            .rows(&self.row.scenario)
+            .filter(|row| row.store == self.row.store && row.contenders == self.row.contenders);
+        here.filter(|row| row.implementation != "leasehold" && !row.implementation.starts_with("floor"))
+    }
+
+    fn if_others(&self, claim: &str) -> Option<String> {
+        self.others().next().is_some().then(|| claim.to_owned())
+    }
+
+    fn unless_memory(&self, claim: &str) -> Option<String> {
+        (self.goals.store != "memory").then(|| claim.to_owned())
+    }
+
+    fn if_votes(&self, claim: &str) -> Option<String> {
+        (self.goals.store == QUORUM).then(|| claim.to_owned())
+    }
+
+    /// Of each run, of the middle one of `others`: they did not take turns.
+    fn shares_of(&self, others: &Row) -> Option<Vec<f64>> {
+        let middle = median(others.rates.iter().copied())?;
+        Some(self.row.rates.iter().map(|rate| rate / middle).collect())
+    }
+
+    /// How long it took at most until somebody had the votes. Where they split that has no bound of its own, so beside
+    /// it stands what no hand-off can be cheaper than.
+    fn longest(&self) -> Option<Finding> {
+        let most = self.row.handoff_us.max?;
+        let floor = self.report.row("uncontended", &self.row.store, "floor", 1);
+        let share = floor.and_then(|floor| median(self.shares_of(floor)?.into_iter()));
+        let share = share.map(|share| format!("; {} the rate of the floor's free lock", times(share)));
+        let wait = self.row.acquire_us.max.map(|most| format!("; the longest wait {}", time(most)));
+        let found = Finding::seen(time(most), most <= VOTED).within(format!("at most {}", time(VOTED)));
+        Some(found.and(&[wait, share].into_iter().flatten().collect::<String>()))
+    }
+
+    fn recovery_s(&self) -> f64 {
+        CRASH_TTL.as_secs_f64() + self.goals.grace
+    }
+
+    /// What our cycle costs and theirs does not, as far as it is told: requests, the server's time for one, and processor
+    /// times of a cycle.
+    fn beside(&self, who: &str) -> impl Iterator<Item = String> + use<> {
+        let (ours, theirs) =
+            (Spent::of(self.report, self.row), self.row_of(who).map(|row| Spent::of(self.report, row)));
+        let told = theirs.map(|theirs| ours.against(&theirs)).unwrap_or_default();
+        let told = (!told.is_empty()).then(|| format!("Ours against {who}: {}", told.join(", ")));
+        told.into_iter()
+    }
+
+    /// What a free lock does that a floor does not; once is enough.
+    fn beyond_a_floor(&self) -> &'static str {
+        let told = self.against("floor", OF_THE_FLOOR).is_some_and(|found| found.holds != Some(true));
+        if told { "What it is spent on stands with the share of the floor's rate." } else { self.goals.free }
+    }
+
+    /// Whether so many times theirs is what any lock with a queue could reach.
+    fn reach(&self, who: &str, times: f64) -> Option<String> {
+        let (wanted, floor) = (times * self.row_of(who)?.cycles_per_s?, self.row_of(QUEUE_FLOOR)?);
+        let most = floor.cycles_per_s?;
+        let (share, told, wanted_told) = (number(wanted / most), number(most), number(wanted));
+        let beyond =
+            if wanted > most { ": no lock that waits in a queue is as fast on this machine" } else { "" };
+        Some(format!(
+            "That would be {wanted_told} cycles/s, {share} times what the floor with a queue makes here, {told}{beyond}"
+        ))
+    }
+
+    /// What changes with more contenders, also for who asks the least.
+    fn with_more(&self, few: &Row) -> impl Iterator<Item = String> + use<> {
+        let asked = few.requests_per_cycle.zip(self.row.requests_per_cycle);
+        let asked =
+            asked.map(|(few, many)| format!("Requests per cycle {} then, {} now", number(few), number(many)));
+        let server = few.server_us_per_cycle.zip(self.row.server_us_per_cycle);
+        let server =
+            server.map(|(few, many)| format!("µs of the server {} then, {} now", number(few), number(many)));
+        let floor =
+            |contenders| self.report.row("crowd", &self.row.store, QUEUE_FLOOR, contenders)?.cycles_per_s;
+        let floor = floor(few.contenders)
+            .zip(floor(self.row.contenders))
+            .map(|(few, many)| format!("the floor with a queue keeps {} of its own rate", times(many / few)));
+        [asked, server, floor].into_iter().flatten()
+    }
+
+    /// What the same requests take when nobody else asks for anything.
+    fn alone(&self) -> Option<String> {
+        let floor = self.report.row("uncontended", &self.row.store, "floor", 1)?;
+        let (acquire, release) = (floor.acquire_us.p99? / 1e3, floor.release_us.p99? / 1e3);
+        Some(format!("Of the floor alone, p99: {acquire:.2} ms to acquire, {release:.2} ms to release"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+use super::*;
+use crate::figures::Spread;
+use crate::peers::PEERS;
+
+fn row(who: &str, rates: &[f64]) -> Row {
+    Row {
+        scenario: "processes".into(),
+        store: "redis".into(),
+        implementation: who.into(),
+        contenders: 8,
+        cycles_per_s: median(rates.iter().copied()),
+        rates: rates.to_vec(),
+        ..Row::default()
+    }
+}
+
+fn found(results: Vec<Row>, about: &str) -> Claim {
+    let report = Report { results, ..Report::default() };
+    let found = claims(&report, &Drawings::default()).into_iter();
+    found.into_iter().find(|claim| claim.claim.contains(about)).unwrap()
+}
+
+/// Only who misses a bound, or may miss it, says why.
+#[test]
+fn what_is_missed_says_why() {
+    for (rates, says_why) in [([0.9; 3], true), ([0.9, 1.1, 1.2], true), ([1.1; 3], false)] {
+        let best = Row { overtakes: Some(0.9), ..row("rslock", &[1.0; 3]) };
+        let rows = [row("leasehold", &rates), best];
+        let claim = found(rows.to_vec(), "no slower than with anybody");
+        let told = claim
+            .why
+            .is_some_and(|why| why.contains("rslock served 90 % past somebody who waited, ours 0 %"));
+        assert_eq!(told, says_why, "{rates:?}");
+    }
+}
+
+/// The best of all is one of those we are held against, whoever it is.
+#[test]
+fn the_best_is_a_comparator() {
+    let rows = [row("leasehold", &[10.0; 3]), row("redisson-fair", &[1.0; 3]), row("rslock", &[11.0; 3])];
+    let claim = found(rows.to_vec(), "no slower than with anybody");
+    assert_eq!(claim.holds, Some(false));
+    assert!(claim.measured.unwrap().contains("rslock"));
+    assert_eq!(claim.bound.unwrap(), "at least 1.00 ×");
+}
+
+/// What stands beside a missed budget is measured: requests, processor times, and whether the goal lies beyond a floor.
+#[test]
+fn what_is_missed_has_its_evidence() {
+    let spent = |who: &str, rate, client, server| Row {
+        requests_per_cycle: Some(2.0),
+        client_us_per_cycle: Some(client),
+        server_us_per_cycle: Some(server),
+        ..row(who, &[rate; 3])
+    };
+    let rows = || {
+        let rows = [
+            ("leasehold", 7.0, 60.0, 40.0),
+            (QUEUE_FLOOR, 10.0, 45.0, 40.0),
+            ("redisson-fair", 1.0, 1.0, 1.0),
+        ];
+        rows.map(|(who, rate, client, server)| spent(who, rate, client, server)).to_vec()
+    };
+    let why = |about| found(rows(), about).why.unwrap();
+    let beside = why("share of the rate of the floor with a queue");
+    for evidence in [
+        "requests per cycle 2.00 against 2.00",
+        "µs of the server per request 20.0 against 20.0",
+        "µs of the client per cycle 60.0 against 45.0",
+        "Tried",
+    ] {
+        assert!(beside.contains(evidence), "{beside}");
+    }
+    let reach = why("times as many cycles");
+    assert!(
+        reach.contains("15.0 cycles/s, 1.50 times what the floor with a queue makes here, 10.0:"),
+        "{reach}"
+    );
+}
+
+/// Where rounds lie on both sides, nothing is decided, and the reader sees why.
+#[test]
+fn rounds_on_both_sides_decide_nothing() {
+    let rows = [row("leasehold", &[14.0, 15.0, 16.0]), row("redisson-fair", &[1.0; 3])];
+    let claim = found(rows.to_vec(), "times as many cycles");
+    assert_eq!((claim.holds, claim.undecided, claim.verdict()), (None, true, "undecided"));
+    assert_eq!(claim.spread.unwrap(), "14.0 × – 16.0 ×, n = 3");
+}
+
+/// A peer that did not finish could have been the best.
+#[test]
+fn a_peer_that_did_not_finish_leaves_the_best_unknown() {
+    let rows = [row("leasehold", &[10.0; 3]), row("redisson-fair", &[1.0; 3]), row("rslock", &[])];
+    let claim = found(rows.to_vec(), "no slower than with anybody");
+    assert_eq!((claim.holds, claim.verdict()), (None, "not measured"));
+}
+
+/// Where votes split, how long that took at most is held against a second, beside what is the least.
+#[test]
+fn split_votes_have_a_bound() {
+    let at_32 = |most, rate| Row {
+        scenario: "crowd".into(),
+        store: QUORUM.into(),
+        contenders: 32,
+        handoff_us: Spread { max: Some(most), ..Spread::default() },
+        acquire_us: Spread { max: Some(3e6), ..Spread::default() },
+        ..row("leasehold", &[rate; 3])
+    };
+    let floor = Row {
+        scenario: "uncontended".into(),
+        store: QUORUM.into(),
+        contenders: 1,
+        ..row("floor", &[1_000.0; 3])
+    };
+    let judged = |most| found(vec![at_32(most, 250.0), floor.clone()], "32 contenders, the longest hand-off");
+    assert_eq!((judged(2e6).holds, judged(9e5).holds), (Some(false), Some(true)));
+    let claim = judged(2e6);
+    assert_eq!(
+        claim.measured.unwrap(),
+        "2.00 s; the longest wait 3.00 s; 0.25 × the rate of the floor's free lock"
+    );
+    assert_eq!(claim.bound.unwrap(), "at most 1.00 s");
+}
+
+/// A move is held against the store that its phase is in, run by run.
+#[test]
+fn a_move_is_held_against_the_store_that_it_is_in() {
+    let free = |phase: &str, of_runs: [[f64; 3]; 2]| Free {
+        phase: phase.into(),
+        beside: vec![10.0, 20.0],
+        ratios_of_runs: of_runs.map(Vec::from).to_vec(),
+        ..Free::default()
+    };
+    let claims = of_a_move(&[
+        free("old", [[0.96, 0.95, 0.97], [0.5; 3]]),
+        free("drain", [[0.1; 3]; 2]),
+        free("new", [[0.5; 3], [0.94, 0.96, 0.97]]),
+    ]);
+    assert_eq!(claims.iter().map(Claim::verdict).collect::<Vec<_>>(), ["yes", "undecided"]);
+    assert!(claims[1].measured.as_ref().unwrap().contains("against 20"));
+    assert_eq!(of_a_move(&[]), []);
+}
+
+/// A budget against nobody would never be missed.
+#[test]
+fn goals_name_peers_of_their_store() {
+    for goals in &GOALS {
+        for name in goals.alike.iter().chain(goals.margin.as_ref().map(|(_, name)| name)) {
+            let mut peers = PEERS.iter().filter(|peer| peer.name == *name);
+            let there = peers.any(|peer| peer.stores.iter().any(|store| store.to_string() == goals.store));
+            assert!(there, "{}: {name}", goals.store);
+        }
+    }
+}
