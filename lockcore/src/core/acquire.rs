@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::backend::Holder;
+use crate::backend::panic::waking;
 use crate::clock::Moment;
 use crate::core::Core;
 use crate::core::drive::{Drive, Ride};
@@ -239,7 +240,13 @@ enum Claimed {
 impl Waiter {
     /// Calls a waiter. One that has vanished drops the turn, which passes it on.
     pub(crate) fn call(self, turn: Turn) {
-        drop(self.turn.send(turn));
+        let unheard = waking(|| self.turn.send(turn).err());
+        drop(unheard);
+    }
+
+    /// Ends the wait of one whose manager is shut down.
+    pub(crate) fn dismiss(self) {
+        waking(|| drop(self.turn));
     }
 }
 

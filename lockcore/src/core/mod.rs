@@ -36,6 +36,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::env::Env;
+use crate::backend::panic::waking;
 use crate::backend::{Grant, Holder, LeaseScope, LockBackend, Renewal, StoreEvent};
 use crate::clock::Moment;
 use crate::core::held::Held;
@@ -307,9 +308,10 @@ impl Core {
 
     /// From here on new acquisitions and waiters are refused as closed.
     pub(crate) fn refuse_everybody(&self) {
-        self.closing.cancel();
-        // Dropping a waiter's sender tells it; not under the queue's mutex.
-        drop(self.queues.collect(|_, entry| entry.queue.drain().collect()));
+        waking(|| self.closing.cancel());
+        for waiter in self.queues.collect(|_, entry| entry.queue.drain().collect()) {
+            waiter.dismiss();
+        }
         // Whoever shuts down waits for what is under way.
         for flight in self.queues.collect(|_, entry| entry.under_way().into_iter().collect()) {
             flight.detach();

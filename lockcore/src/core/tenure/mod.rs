@@ -23,6 +23,7 @@ use smallvec::SmallVec;
 use tokio::sync::watch;
 
 use crate::backend::Grant;
+use crate::backend::panic::waking;
 use crate::clock::{Deadline, Moment};
 use crate::core::meters;
 use crate::core::queues::Queue;
@@ -207,12 +208,13 @@ impl Tenure {
         for (_, watchers) in watchers {
             // RACE: another change may be told at the same time. Each tells how it stands by then, and nothing
             // to watchers who were taken away, who are told their last by whoever took them.
-            watchers.send_if_modified(|told| {
+            let news = |told: &mut Standing| {
                 let status = self.status.lock();
                 let theirs = status.watchers.iter().any(|(_, present)| present.same_channel(&watchers));
                 let standing = status.standing();
                 theirs && std::mem::replace(told, standing) != standing
-            });
+            };
+            waking(|| watchers.send_if_modified(news));
         }
     }
 
@@ -240,7 +242,7 @@ impl Tenure {
         };
         meters::let_go();
         for (_, watchers) in watchers.iter().flatten() {
-            watchers.send_replace(last);
+            waking(|| watchers.send_replace(last));
         }
         Some(reason)
     }
@@ -306,7 +308,7 @@ pub(crate) struct Passed {
 impl Passed {
     /// Not under any mutex (tenure-5).
     pub(crate) fn tell(self) {
-        self.watchers.send_replace(self.last);
+        waking(|| self.watchers.send_replace(self.last));
     }
 }
 
