@@ -229,6 +229,7 @@ impl LockManager {
         let timing = core.env().timing();
         let released = core.env().drained(timing.ttl).await;
         let closed = core.env().bounded(core.backend().close()).await;
+        core.is_closed_down.store(true, Ordering::Relaxed);
         closed.map_err(|error| core.placed(error))?;
         let ended = core.store_env.drained(timing.op_timeout).await;
         if released && ended {

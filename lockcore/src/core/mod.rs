@@ -28,7 +28,7 @@ mod watchdog;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -65,6 +65,8 @@ pub(crate) struct Core {
     pub(crate) queues: Queues,
     pub(crate) watchdog: Watchdog,
     pub(crate) closing: CancellationToken,
+    /// A shutdown has closed the session.
+    pub(crate) is_closed_down: AtomicBool,
     pub(crate) guards_dropped: AtomicU64,
     /// How often it was looked for waits without end.
     pub(crate) rounds: AtomicU32,
@@ -94,6 +96,7 @@ impl Core {
             unconfirmed: Mutex::default(),
             queues: Queues::new(),
             closing,
+            is_closed_down: AtomicBool::new(false),
             guards_dropped: AtomicU64::new(0),
             rounds: AtomicU32::new(0),
             waiters: AtomicU64::new(0),
@@ -401,10 +404,11 @@ pub(crate) enum Adopted {
 impl Drop for Core {
     /// The last handle and the last guard are gone: the watchdog ends, and the session with it.
     fn drop(&mut self) {
-        if self.closing.is_cancelled() {
+        self.closing.cancel();
+        // RACE: there may have been a shutdown that nobody has waited for to its end.
+        if *self.is_closed_down.get_mut() {
             return;
         }
-        self.closing.cancel();
         let backend = Arc::clone(&self.backend);
         self.env.spawn(async move {
             if let Err(error) = backend.close().await {
