@@ -50,7 +50,8 @@ impl LockManager {
     ///
     /// [`ErrorKind::InvalidName`], see [`LockName`].
     pub fn lock(&self, name: impl AsRef<str>) -> Result<Lock> {
-        Ok(Lock::new(Arc::clone(&self.core), LockName::new(name)?))
+        let name = LockName::new(name)?;
+        Ok(Lock::new(Arc::clone(&self.core), self.core.queues.of(&name)))
     }
 
     /// What this store promises.

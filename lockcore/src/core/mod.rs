@@ -267,16 +267,16 @@ impl Core {
         }
     }
 
-    /// Whom this process knows as holder of `name`: itself, or whom the store named.
-    pub(crate) fn heard_holder(&self, name: &LockName) -> Option<Holder> {
-        self.with_known(name, |entry| {
+    /// Whom this process knows as holder: itself, or whom the store named.
+    pub(crate) fn heard_holder(&self, queue: &Queue) -> Option<Holder> {
+        queue.with(|entry| {
             let Some((held, token)) = entry.queue.held().next() else {
                 return entry.told()?.heard.clone();
             };
             let mut holder = Holder::new(&*self.label);
             (holder.token, holder.mode) = (Some(token), held.mode());
             Some(holder)
-        })?
+        })
     }
 
     /// Asks the queue of `name`, if this process knows the name.

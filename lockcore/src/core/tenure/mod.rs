@@ -130,14 +130,15 @@ impl Tenure {
 
     /// Why it is not held at `now`, if it is not.
     pub(crate) fn lost(&self, now: Moment) -> Option<LostReason> {
-        let (state, passed) = {
-            let status = self.status.lock();
-            (status.state, status.passed(now, &self.term))
-        };
-        match state {
+        if self.is_held(now) {
+            return None;
+        }
+        let status = self.status.lock();
+        match status.state {
             GuardState::Lost(reason) => Some(reason),
-            _ if self.is_held(now) => None,
-            GuardState::Held | GuardState::AtRisk => Some(passed.unwrap_or(LostReason::Expired)),
+            GuardState::Held | GuardState::AtRisk => {
+                Some(status.passed(now, &self.term).unwrap_or(LostReason::Expired))
+            }
         }
     }
 
