@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use leasehold::clock::{Clock, TokioClock};
+use leasehold::clock::{Clock, ManualClock, TokioClock};
 use leasehold::memory::{MemoryConfig, MemoryStore};
 use leasehold::{Error, ErrorKind, Lock, LockManager, LostReason, Revoke, all};
 use tokio::task::JoinSet;
@@ -133,6 +133,25 @@ async fn a_loss_ends_the_wait_for_the_others() {
     assert!(error.to_string().contains("lock: a"), "{error}");
     blocks.release().await.unwrap();
     drop(there.lock("b").unwrap().try_acquire().await.unwrap().expect("nobody waits for it"));
+}
+
+/// What was lost while the host was suspended is not held with the rest, though no timer has told so.
+#[tokio::test(start_paused = true)]
+async fn a_loss_in_a_suspend_is_told() {
+    let (store, clock) = (MemoryStore::with_clock(Arc::new(TokioClock::new())), ManualClock::new());
+    let there = manager(&store).await;
+    let here = LockManager::builder(MemoryConfig::on(store.clone())).ttl(TTL).op_timeout(TTL / 6);
+    let here = here.clock(Arc::new(clock.clone())).build().await.unwrap();
+    let blocks = there.lock("b").unwrap().acquire().await.unwrap();
+    let wanted = all([here.lock("a").unwrap().ttl(TTL / 2), here.lock("b").unwrap()]);
+    let mut waiting = Box::pin(wanted.acquire());
+    assert!(poll(&mut waiting).is_none());
+    clock.suspend(TTL / 2);
+    blocks.release().await.unwrap();
+    let answer = poll(&mut waiting).expect("both are granted by now");
+    let error = answer.map(|held| held.ensure_held()).expect_err("one of them is lost");
+    assert_eq!(error.lost_reason(), Some(LostReason::Expired));
+    assert!(error.to_string().contains("lock: a"), "{error}");
 }
 
 /// What cannot be is refused before any request, with the rule.

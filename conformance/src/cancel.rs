@@ -13,9 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use leasehold_core::LockName;
+
 use crate::ensure;
 use crate::failure::{Failure, Outcome};
 use crate::network::Network;
+use crate::session::Session;
 use crate::world::World;
 
 /// One way to be interrupted.
@@ -84,6 +87,14 @@ impl Scene {
         }
         self.finished.store(done.is_some(), Ordering::Relaxed);
         done.transpose()
+    }
+
+    /// The same of an acquisition; what it was granted is let go.
+    pub(crate) async fn interrupts_acquire(&self, session: &Session, name: &LockName) -> Outcome {
+        if let Some(grant) = self.interrupt(session.acquire(name)).await? {
+            session.backend.release(&grant).await?;
+        }
+        Ok(())
     }
 
     fn failed(&self, failure: &Failure) -> Failure {

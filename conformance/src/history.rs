@@ -60,6 +60,8 @@ pub enum What {
     Refused { attempt: Attempt, reason: String },
     /// It stopped asking.
     Cancelled { attempt: Attempt },
+    /// It is to hold the lock for `span` at most.
+    Bounded { attempt: Attempt, span: Duration },
     /// `ensure_held` said yes, until `deadline` as promised now.
     HeldSeen { attempt: Attempt, deadline: Deadline },
     /// Somebody waits for `lost` from here on.
@@ -282,6 +284,7 @@ impl fmt::Display for What {
             }
             Self::Refused { attempt, reason } => write!(f, "{attempt} refused: {reason}"),
             Self::Cancelled { attempt } => write!(f, "{attempt} cancelled"),
+            Self::Bounded { attempt, span } => write!(f, "{attempt} holds for {span:?} at most"),
             Self::HeldSeen { attempt, deadline } => {
                 write!(f, "{attempt} is held until {}", Until(*deadline))
             }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use leasehold_core::backend::{LockState, StoreConfig};
 use leasehold_core::clock::{Clock, Moment};
-use leasehold_core::{Builder, Entropy, Env, Guarantees, LockManager, LockName, OsEntropy, Timing};
+use leasehold_core::{Builder, Entropy, Env, Guarantees, Lock, LockManager, LockName, OsEntropy, Timing};
 use parking_lot::Mutex;
 
 use crate::bugs::Mutation;
@@ -139,6 +139,11 @@ impl World {
             _ => Arc::new(host.clone()),
         };
         (host, as_read)
+    }
+
+    /// `lock`, to be held for `span` at most.
+    pub fn bounded(&self, lock: Lock, span: Duration) -> Lock {
+        Mutation::bound(self.shared.mutation.as_ref())(lock, span)
     }
 
     /// A valid name.

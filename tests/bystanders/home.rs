@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold::{ErrorKind, LockManager, LostReason, Revoke};
+use testbed::{pass, within};
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
 use crate::trickster::{Trick, Trickster};
-use crate::{SOON, opened, short_lived};
+use crate::{SOON, opened, short_lived, virtually};
 
 /// `work` in a thread and a runtime of its own; where its result is to be heard.
 fn abroad<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Receiver<T> {
@@ -82,6 +83,31 @@ fn a_release_in_a_shutdown_ends_with_the_runtime_of_its_manager() {
     home.block_on(async { assert!((&mut down).now_or_never().is_none()) });
     drop(home);
     assert_eq!(*told(&release).unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// A shutdown that nobody waits for any more still ends the session, with the last handle at the latest.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_that_was_given_up_leaves_no_session() {
+    for waits_for_close in [false, true] {
+        let store = Trickster::default();
+        let (locks, _) = virtually(&store).await;
+        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+        if waits_for_close {
+            store.next_close(Trick::NeverAnswer);
+        } else {
+            store.next_release(Trick::NeverAnswer);
+        }
+        let given_up = tokio::time::timeout(Duration::from_millis(1), locks.shutdown()).await;
+        assert!(given_up.is_err());
+        assert_eq!(store.closes(), usize::from(waits_for_close));
+        drop((guard, locks));
+        within(SOON, "the session is closed", async {
+            while store.closes() == usize::from(waits_for_close) {
+                pass(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
+    }
 }
 
 /// A revocation waits for the holder no longer than its own manager lives.

@@ -4,14 +4,12 @@ mod again;
 mod home;
 mod parked;
 mod trickster;
+mod wakers;
 
 use std::cell::RefCell;
 use std::error::Error as _;
-use std::future::Future;
-use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock, mpsc};
-use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -237,33 +235,6 @@ async fn a_timeout_has_the_last_error_of_the_store_as_its_cause() {
     let error = lock.wait(Duration::ZERO).acquire().await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Timeout { holder: Some(_), .. }), "{error:?}");
     assert!(error.source().is_none(), "{error:#}");
-}
-
-/// Who is woken by a loss may look at the guard before the waker returns.
-#[test]
-fn a_waker_may_look_at_the_guard_that_it_is_told_of() {
-    struct Looks(OnceLock<Arc<LockGuard>>);
-    impl Wake for Looks {
-        fn wake(self: Arc<Self>) {
-            self.0.get().expect("set before it is used").state();
-        }
-    }
-    let (done, ended) = mpsc::channel();
-    std::thread::spawn(move || {
-        Runtime::new().unwrap().block_on(async {
-            let locks = LockManager::builder(MemoryConfig::private()).build().await.unwrap();
-            let guard = Arc::new(locks.lock("a").unwrap().acquire().await.unwrap());
-            let looks = Arc::new(Looks(OnceLock::new()));
-            looks.0.set(Arc::clone(&guard)).expect("it is set once");
-            let mut lost = pin!(guard.lost());
-            let told = lost.as_mut().poll(&mut Context::from_waker(&Waker::from(looks)));
-            assert!(told.is_pending());
-            locks.shutdown().await.unwrap();
-            done.send(lost.await).unwrap();
-        });
-    });
-    let told = ended.recv_timeout(SOON);
-    assert_eq!(told.expect("it does not wait for itself"), LostReason::Shutdown);
 }
 
 /// Who has been told, and has not looked yet, takes no place in the queue from anybody when it goes.

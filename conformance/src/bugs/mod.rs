@@ -18,7 +18,9 @@ mod waiting;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use leasehold_core::Lock;
 use leasehold_core::backend::StoreConfig;
 use leasehold_core::clock::Clock;
 
@@ -52,6 +54,8 @@ pub(crate) enum Mutation {
     Driver(Wrap),
     /// The clock of every host that is not the world's own.
     Clock(fn(HostClock) -> Arc<dyn Clock>),
+    /// How a lock is told for how long it may be held.
+    Bound(fn(Lock, Duration) -> Lock),
 }
 
 impl Mutation {
@@ -59,7 +63,15 @@ impl Mutation {
     pub(crate) fn around(&self, config: Box<dyn StoreConfig>) -> Box<dyn StoreConfig> {
         match self {
             Self::Store(wrap) | Self::Driver(wrap) => wrap(config),
-            Self::Clock(_) => config,
+            Self::Clock(_) | Self::Bound(_) => config,
+        }
+    }
+
+    /// How a lock is told for how long it may be held, with this planted.
+    pub(crate) fn bound(planted: Option<&Self>) -> fn(Lock, Duration) -> Lock {
+        match planted {
+            Some(Self::Bound(bound)) => *bound,
+            _ => Lock::max_hold,
         }
     }
 }

@@ -27,6 +27,8 @@ table! {
         "a keep-alive is answered although the entry is gone; etcd#14758, Redisson#5698";
     renewal_revives, g4::renewing_a_released_lock_does_not_revive_it, each_session(Reviving::default),
         "the watchdog outlives the release and sets the entry anew; Redisson#2714, #4368";
+    bound_is_forgotten, g2::a_bounded_hold_ends_in_time, Mutation::Bound(|lock, _span| lock),
+        "work that hangs is renewed for ever: its holder has said for how long it may take, to nobody";
     renews_by_itself, g6::a_dead_holder_frees_the_lock, each_session(Undying::default),
         "a timer of the store's client keeps the lock of a user who is dead; Redisson#1966, #7272";
     loss_is_not_told, g4::revoke_ends_the_hold, store(Events::HidesLoss),

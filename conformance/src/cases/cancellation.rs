@@ -32,9 +32,7 @@ case::table! { "g8":
 async fn cancelled_acquire_leaves_nothing(world: World) -> Outcome {
     at_every_poll(&world, |scene| async move {
         let session = scene.there.session().await?;
-        if let Some(grant) = scene.interrupt(session.acquire(&scene.world.name(NAME)?)).await? {
-            session.backend.release(&grant).await?;
-        }
+        scene.interrupts_acquire(&session, &scene.world.name(NAME)?).await?;
         scene.ensure_free().await
     })
     .await

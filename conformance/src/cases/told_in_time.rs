@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
+use futures_util::future::join;
 use futures_util::{FutureExt, StreamExt};
 use leasehold_core::backend::{LeaseId, Renewal, Revoke};
 use leasehold_core::clock::{Deadline, Moment};
@@ -28,6 +29,7 @@ case::table! { "g2":
     renewals_are_answered_in_order [LEASED]: "one answer per lease, and nobody's lease is nobody's",
     events_are_told_once: "whoever asks for a session's events again gets a stream that ends",
     changes_end_after_the_loss [LEASED]: "the states of a guard end with the last one, while the guard lives",
+    a_bounded_hold_ends_in_time: "who may hold for so long is told when that is over, and the next one holds",
     with_stops_the_work_on_loss [LEASED]: "work under a lock is dropped when the lock is lost, and does not count as done",
 }
 
@@ -94,6 +96,26 @@ async fn deadline_survives_the_core(world: World) -> Outcome {
     guard.renew().await?;
     ensure!(guard.remaining() <= most, "{:?} remain after a renewal", guard.remaining());
     Ok(())
+}
+
+async fn a_bounded_hold_ends_in_time(world: World) -> Outcome {
+    let (here, there) = (world.manager().await?, world.manager().await?);
+    let span = world.soon();
+    let began = world.now();
+    let guard = world.bounded(here.lock("a")?, span).acquire().await?;
+    ensure!(guard.remaining() <= span, "it is promised for {:?}", guard.remaining());
+    let next = there.lock("a")?;
+    let (reason, next) = join(
+        world.within(span + world.soon(), "it is told", guard.lost()),
+        world.within(span + world.soon(), "the next one holds", next.acquire()),
+    )
+    .await;
+    ensure!(reason? == LostReason::TooLong, "it is told another reason");
+    let (next, held) = (next??, world.now());
+    ensure!(began + span <= held, "the next one held {:?} before that", (began + span).since(held));
+    ensure!(guard.ensure_held().is_err(), "it is held on");
+    ensure!(guard.release().await.is_err(), "it is let go a second time");
+    Ok(next.release().await?)
 }
 
 /// A guard whose process has just been cut off from the store, and when its lease began at the

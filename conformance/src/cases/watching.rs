@@ -151,5 +151,7 @@ async fn watch_ends_with_its_manager(world: World) -> Outcome {
     onlooker.shutdown().await?;
     let item = world.within(bound(&world), "the end of the watch", watch.next()).await?;
     ensure!(item.is_none(), "after the shutdown {item:?} is shown");
+    let item = watch.next().await;
+    ensure!(item.is_none(), "after the end {item:?} is shown");
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | who holds fits together | G1 | [`overlap`] |
 //! | nobody believes to hold what the store granted on | G2 | [`notice`] |
+//! | a hold is not longer than it may be | G2 | [`bound`] |
 //! | tokens are unique and grow | G3 | [`tokens`] |
 //! | nobody ends the hold of another | G4 | [`ownership`] |
 //! | a lock that is free is taken | G6 | [`hand_over`] |
@@ -15,6 +16,7 @@
 //! Each takes O(n log n) for n events. A history that records only part of what happened is judged
 //! by that part: a property without its events passes.
 
+pub mod bound;
 pub mod hand_over;
 pub mod litter;
 pub mod notice;
@@ -68,6 +70,7 @@ impl Bounds {
 pub fn check_all(history: &History, bounds: &Bounds) -> Vec<Violation> {
     let mut found = overlap::check(history);
     found.extend(notice::check(history));
+    found.extend(bound::check(history));
     found.extend(tokens::check(history));
     found.extend(ownership::check(history));
     found.extend(hand_over::check(history, bounds));

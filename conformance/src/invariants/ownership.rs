@@ -2,7 +2,8 @@
 //!
 //! A store confirms the release of a grant to the process that was granted it, before any later
 //! grant of the name that it excludes. A hold that nobody let go, overruled or lied about is not found
-//! gone before its deadline; where nothing misbehaves, it is not lost at all.
+//! gone before its deadline; where nothing misbehaves, it is not lost at all, but for what its holder has asked for
+//! ([`bound`](super::bound)).
 //!
 //! Does not apply to overruled grants, which the world took away. A release that was carried out
 //! and asked for again may be confirmed again.
@@ -72,7 +73,7 @@ fn vanished_holds(history: &History) -> Vec<Violation> {
         let What::LostTold { attempt, reason } = event.what else {
             return None;
         };
-        let hold = live.get(&attempt)?;
+        let hold = live.get(&attempt).filter(|_| reason != LostReason::TooLong)?;
         let early = hold.deadline > Deadline::At(event.at);
         (fair_weather || early && reason == LostReason::Gone).then(|| {
             let detail = format!("{} is lost and should not be: {reason}", hold.describe());

@@ -34,6 +34,8 @@ struct Sweep<'a> {
     queued: BTreeMap<Entry, Mode>,
     /// Callers that wait, and since when.
     callers: BTreeMap<Queue<'a>, BTreeMap<Attempt, (Moment, Mode)>>,
+    /// Of them, those who share it with nobody of their process, and until when they wait.
+    alone: BTreeMap<Queue<'a>, BTreeMap<Attempt, Moment>>,
     /// Entries that were given up in this instant.
     given_up: Vec<(Entry, &'a Event)>,
     found: Vec<Violation>,
@@ -61,13 +63,22 @@ impl<'a> Sweep<'a> {
                 // Who wants something else may have been the next, and not gone on with it.
                 let mut waiting = self.callers.get(&key).into_iter().flatten();
                 let alike = mode.filter(|mode| waiting.all(|(_, (_, wanted))| wanted == mode));
+                let mut alone = self.alone.get(&key).into_iter().flatten();
+                let alike =
+                    alike.filter(|mode| *mode != Mode::SHARED || alone.all(|(_, left)| *left < event.at));
                 self.given_up.extend(alike.map(|_| (*entry, event)));
             }
             What::Invoked { attempt, mode, waits: true } => {
                 self.callers.entry(key).or_default().insert(*attempt, (event.at, *mode));
             }
+            What::Bounded { attempt, .. } => {
+                self.alone.entry(key).or_default().insert(*attempt, Moment::from_nanos(u64::MAX));
+            }
             What::Granted { attempt, .. } | What::Refused { attempt, .. } | What::Cancelled { attempt } => {
                 self.callers.entry(key).or_default().remove(attempt);
+                if let Some(left) = self.alone.entry(key).or_default().get_mut(attempt) {
+                    *left = event.at;
+                }
             }
             _ => {}
         }

@@ -45,6 +45,11 @@ impl Plot {
         self.add(millis, actor, What::Invoked { attempt: Attempt::new(attempt), mode, waits: true })
     }
 
+    pub(super) fn bounded(self, millis: u64, actor: &str, attempt: u64, span: u64) -> Self {
+        let (attempt, span) = (Attempt::new(attempt), Duration::from_millis(span));
+        self.add(millis, actor, What::Bounded { attempt, span })
+    }
+
     pub(super) fn hears_no(self, millis: u64, actor: &str, attempt: u64) -> Self {
         self.add(
             millis,

@@ -4,8 +4,8 @@ use leasehold_core::{LostReason, Mode};
 
 use super::plot::{BOUNDS, Plot, token};
 use super::{
-    Property, Violation, check_all, hand_over, litter, notice, one_entry, order, overlap, ownership, places,
-    tokens,
+    Property, Violation, bound, check_all, hand_over, litter, notice, one_entry, order, overlap, ownership,
+    places, tokens,
 };
 use crate::history::{Attempt, Entry, What};
 
@@ -75,6 +75,42 @@ fn a_hold_that_is_seen_too_late_is_found() {
     assert_eq!(notice::check(&excused.history()), []);
     let in_time = held().sees(400, "p1", 1, 700).store_grants(400, "p2", 2, 2);
     assert_eq!(notice::check(&in_time.history()), []);
+}
+
+/// G2: a hold that may last for so long is over then, and not before; whoever waits for that is told, if timers fire.
+#[test]
+fn a_hold_that_lasts_too_long_is_found() {
+    let bounded = || Plot::default().bounded(0, "p1", 1, 300).holds(0, "p1", 1, (1, 0), 900);
+    let told = |plot: Plot, millis| plot.loses(millis, "p1", 1, LostReason::TooLong);
+    let listens = || bounded().add(0, "p1", What::Listens { attempt: Attempt::new(1) });
+    let wrong = [
+        bounded().sees(320, "p1", 1, 900),
+        told(bounded(), 200),
+        told(Plot::default().holds(0, "p1", 1, (1, 0), 900), 300),
+        told(listens(), 320),
+        listens().sees(100, "p1", 1, 900).lets_go(400, "p1", 1),
+    ];
+    for planted in wrong {
+        assert_eq!(bound::check(&planted.history()).len(), 1);
+    }
+    let right = [
+        bounded().sees(299, "p1", 1, 300).lets_go(400, "p1", 1),
+        told(listens(), 300),
+        told(listens(), 303),
+        listens().lets_go(200, "p1", 1).asks(900, "p2", 2),
+        listens().loses(100, "p1", 1, LostReason::Revoked).asks(900, "p2", 2),
+        told(listens().add(200, "p1", What::Stopped), 700),
+        listens().crash(200, "p1").asks(900, "p2", 2),
+        Plot::default()
+            .bounded(0, "p1", 1, 300)
+            .add(100, "p1", What::Stopped)
+            .holds(200, "p1", 1, (1, 0), 900)
+            .add(200, "p1", What::Listens { attempt: Attempt::new(1) })
+            .asks(900, "p2", 2),
+    ];
+    for planted in right {
+        assert_eq!(bound::check(&planted.history()), []);
+    }
 }
 
 /// G2: whoever waits for the loss is told before the store's next grant, if timers fire.

@@ -30,6 +30,8 @@ pub enum Property {
     Overlap,
     /// G2
     Notice,
+    /// G2
+    Bound,
     /// G3
     Tokens,
     /// G4
@@ -58,6 +60,7 @@ impl fmt::Display for Property {
         f.write_str(match self {
             Self::Overlap => "G1 overlap",
             Self::Notice => "G2 notice",
+            Self::Bound => "G2 bound",
             Self::Tokens => "G3 tokens",
             Self::Ownership => "G4 ownership",
             Self::HandOver => "G6 hand-over",

@@ -1,6 +1,7 @@
 //! One acquisition by a task, from asking to letting go, with everything recorded.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::clock::{Clock, Deadline};
 use leasehold_core::{Error, LockGuard, LockName, LostReason, Mode, Result};
@@ -49,6 +50,11 @@ impl Bid {
             attempt,
             stage: Stage::Asking,
         }
+    }
+
+    /// It is to hold the lock for that long at most.
+    pub(super) fn bounded(&self, span: Duration) {
+        self.recorder.on(&self.name, What::Bounded { attempt: self.attempt, span });
     }
 
     /// It did not get the lock.

@@ -45,7 +45,8 @@ impl Cluster {
         let env = Env::new(scenario.timing.clone()).expect("inside the runtime");
         let env = env.with_clock(Arc::new(truth)).with_entropy(Arc::new(entropy));
         let admin = store.open(env).await.expect("the store in memory opens");
-        let stage = Stage::new(&scenario.names, scenario.timing.ttl, scenario.pause, TURNS);
+        let stage = Stage::new(&scenario.names, scenario.timing.ttl, scenario.pause, TURNS)
+            .bounding(Mutation::bound(scenario.planted.as_ref()));
         let mut cluster = Self {
             truth,
             recorder: journal.actor("world"),

@@ -2,7 +2,7 @@
 //! happened.
 //!
 //! Several processes with several tasks each share one in-memory store. Phase one: tasks acquire,
-//! try, hold, check, write, release, drop and cancel at random, while requests and answers get
+//! try, hold, also for a bounded time, check, write, release, drop and cancel at random, while requests and answers get
 //! lost or late, processes fall silent, stand still and die, clocks drift, administrators revoke,
 //! and in some seeds the store breaks A2. Phase two: everything heals; whoever waits must be
 //! served, everybody can take every lock once more, and at rest the store must be empty. Then the
@@ -34,7 +34,7 @@ use scenario::Scenario;
 pub use worker::Stage;
 
 /// Bugs that the simulation must find, or its silence means nothing; each by any of these.
-pub const FINDS: [(&str, &[Property]); 9] = [
+pub const FINDS: [(&str, &[Property]); 10] = [
     ("release_by_name", &[Property::Ownership]),
     ("token_per_session", &[Property::Tokens]),
     ("deadline_from_receipt", &[Property::Overlap, Property::Notice]),
@@ -44,6 +44,7 @@ pub const FINDS: [(&str, &[Property]); 9] = [
     ("last_come_first_served", &[Property::Order]),
     ("readers_pass_writers", &[Property::Overlap, Property::Notice]),
     ("renewal_always_succeeds", &[Property::Overlap, Property::Notice]),
+    ("bound_is_forgotten", &[Property::Bound]),
 ];
 
 /// What a seed came to.

@@ -25,6 +25,8 @@ pub struct Stage {
     pause: Duration,
     /// The most acquisitions of one task.
     turns: u32,
+    /// How a lock is told for how long it may be held.
+    bound: fn(Lock, Duration) -> Lock,
     /// Whether tasks are to come to an end.
     calm: AtomicBool,
 }
@@ -37,6 +39,14 @@ pub(super) struct Worker {
     pub(super) stage: Arc<Stage>,
     pub(super) listeners: Listeners,
     pub(super) dice: Dice,
+}
+
+/// What one acquisition asks for.
+#[derive(Clone, Copy)]
+struct Terms {
+    mode: Mode,
+    /// For how long it is to hold the lock at most.
+    bound: Option<Duration>,
 }
 
 impl Worker {
@@ -67,19 +77,24 @@ impl Worker {
         if self.dice.chance(150) {
             lock = lock.ttl(self.stage.ttl * 2);
         }
+        let bound = self.dice.chance(200).then(|| self.dice.span(self.stage.ttl) + Duration::from_millis(1));
+        if let Some(span) = bound {
+            lock = (self.stage.bound)(lock, span);
+        }
+        let terms = Terms { mode, bound };
         let impatient = self.dice.chance(150);
         let patience = if impatient { self.dice.span(self.stage.ttl / 2) } else { Duration::MAX };
         let clock = self.clock.clone();
         let style = self.dice.below(100);
         let whole = async {
             match style {
-                0..15 => self.inside_with(&lock, mode).await,
-                15..40 => self.once(&lock, mode).await,
+                0..15 => self.inside_with(&lock, terms).await,
+                15..40 => self.once(&lock, terms).await,
                 40..65 => {
                     let wait = self.dice.span(self.stage.ttl);
-                    self.by_hand(&lock.wait(wait), mode).await
+                    self.by_hand(&lock.wait(wait), terms).await
                 }
-                _ => self.by_hand(&lock, mode).await,
+                _ => self.by_hand(&lock, terms).await,
             }
         };
         if patience == Duration::MAX {
@@ -104,8 +119,8 @@ impl Worker {
         if self.manager.guarantees().contains(mode.needs()) { mode } else { Mode::EXCLUSIVE }
     }
 
-    async fn inside_with(&mut self, lock: &Lock, mode: Mode) -> ControlFlow<()> {
-        let mut bid = self.ask(lock, mode, true);
+    async fn inside_with(&mut self, lock: &Lock, terms: Terms) -> ControlFlow<()> {
+        let mut bid = self.ask(lock, terms, true);
         let work = async |guard: &LockGuard| {
             bid.granted(guard);
             self.hold(guard, &bid).await;
@@ -117,8 +132,8 @@ impl Worker {
         }
     }
 
-    async fn once(&mut self, lock: &Lock, mode: Mode) -> ControlFlow<()> {
-        let bid = self.ask(lock, mode, false);
+    async fn once(&mut self, lock: &Lock, terms: Terms) -> ControlFlow<()> {
+        let bid = self.ask(lock, terms, false);
         match lock.try_acquire().await {
             Ok(Some(guard)) => self.use_and_end(bid, guard).await,
             Ok(None) => bid.refused("held".to_owned()),
@@ -127,8 +142,8 @@ impl Worker {
         ControlFlow::Continue(())
     }
 
-    async fn by_hand(&mut self, lock: &Lock, mode: Mode) -> ControlFlow<()> {
-        let bid = self.ask(lock, mode, true);
+    async fn by_hand(&mut self, lock: &Lock, terms: Terms) -> ControlFlow<()> {
+        let bid = self.ask(lock, terms, true);
         match lock.acquire().await {
             Ok(guard) => {
                 self.use_and_end(bid, guard).await;
@@ -138,8 +153,12 @@ impl Worker {
         }
     }
 
-    fn ask(&self, lock: &Lock, mode: Mode, waits: bool) -> Bid {
-        Bid::ask(&self.recorder, &self.clock, lock.name(), mode, waits)
+    fn ask(&self, lock: &Lock, Terms { mode, bound }: Terms, waits: bool) -> Bid {
+        let bid = Bid::ask(&self.recorder, &self.clock, lock.name(), mode, waits);
+        if let Some(span) = bound {
+            bid.bounded(span);
+        }
+        bid
     }
 
     async fn use_and_end(&mut self, bid: Bid, guard: LockGuard) {
@@ -205,15 +224,21 @@ impl Stage {
     /// `pause` before each.
     pub fn new(names: &[LockName], ttl: Duration, pause: Duration, turns: u32) -> Self {
         let resources: BTreeMap<_, _> = names.iter().map(|name| (name.clone(), FenceGate::new())).collect();
-        Self { resources: Arc::new(resources), ttl, pause, turns, calm: AtomicBool::new(false) }
+        let (resources, bound, calm) = (Arc::new(resources), Lock::max_hold, AtomicBool::new(false));
+        Self { resources, ttl, pause, turns, bound, calm }
+    }
+
+    /// The same, with locks that are told otherwise for how long they may be held.
+    pub(super) fn bounding(self, bound: fn(Lock, Duration) -> Lock) -> Self {
+        Self { bound, ..self }
     }
 
     /// The same locks and resources, for tasks that come to their end by themselves.
     #[must_use]
     pub fn beside(&self) -> Self {
-        let Self { resources, ttl, pause, turns, .. } = self;
-        let resources = Arc::clone(resources);
-        Self { resources, ttl: *ttl, pause: *pause, turns: *turns, calm: AtomicBool::new(self.is_calm()) }
+        let Self { resources, ttl, pause, turns, bound, .. } = self;
+        let (resources, calm) = (Arc::clone(resources), AtomicBool::new(self.is_calm()));
+        Self { resources, ttl: *ttl, pause: *pause, turns: *turns, bound: *bound, calm }
     }
 
     /// From here on tasks come to their end.

@@ -102,6 +102,8 @@ impl All {
             };
             held.guards.push(granted);
         }
+        // Timers that would have told of a loss stand still while the host is suspended.
+        held.ensure_held()?;
         Ok(held)
     }
 

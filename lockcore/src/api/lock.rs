@@ -14,6 +14,7 @@ use crate::core::acquire::{Acquire, Tried};
 use crate::core::held::Held;
 use crate::core::meters::Acquisition;
 use crate::core::queue::{HandoffBudget, Wish};
+use crate::core::queues::Queue;
 use crate::words::error::{Error, Result};
 use crate::words::guarantees::Guarantees;
 use crate::words::mode::Mode;
@@ -44,7 +45,8 @@ use crate::words::token::FencingToken;
 #[must_use = "a lock is held only after `acquire`"]
 pub struct Lock {
     core: Arc<Core>,
-    name: LockName,
+    /// That of its name, in this process.
+    queue: Arc<Queue>,
     options: LockOptions,
     /// Why what was asked for cannot be; told when it is acquired, as of all options.
     refused: Option<Error>,
@@ -77,13 +79,13 @@ impl LockOptions {
 }
 
 impl Lock {
-    pub(crate) fn new(core: Arc<Core>, name: LockName) -> Self {
-        Self { core, name, options: LockOptions::default(), refused: None }
+    pub(crate) fn new(core: Arc<Core>, queue: Arc<Queue>) -> Self {
+        Self { core, queue, options: LockOptions::default(), refused: None }
     }
 
     /// The name of the lock.
     pub fn name(&self) -> &LockName {
-        &self.name
+        self.queue.name()
     }
 
     /// Waits at most `wait` for the lock. Zero is one attempt.
@@ -193,7 +195,7 @@ impl Lock {
     /// store refuses they hear all the same.
     pub async fn acquire(&self) -> Result<LockGuard> {
         let wanted = self.wanted()?;
-        let span = tracing::debug_span!("acquire", lock = %self.name);
+        let span = tracing::debug_span!("acquire", lock = %self.name());
         let acquisition = Acquisition::begin(self.core.env());
         let granted = self.core.acquire(&wanted).instrument(span).await;
         acquisition.waited(&granted);
@@ -216,7 +218,7 @@ impl Lock {
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>> {
         let wanted = self.wanted()?;
-        let span = tracing::debug_span!("try_acquire", lock = %self.name);
+        let span = tracing::debug_span!("try_acquire", lock = %self.name());
         let acquisition = Acquisition::begin(self.core.env());
         let tried = self.core.try_acquire(&wanted).instrument(span).await;
         acquisition.tried(&tried);
@@ -254,7 +256,7 @@ impl Lock {
         guard.ensure_held()?;
         if let Err(error) = guard.release().await {
             let error = format_args!("{error:#}");
-            tracing::warn!(lock = %self.name, %error, "the work is done, its lock was not released cleanly");
+            tracing::warn!(lock = %self.name(), %error, "the work is done, its lock was not released cleanly");
         }
         Ok(done)
     }
@@ -265,7 +267,7 @@ impl Lock {
 
     /// Whether what is asked for can be.
     pub(crate) fn check(&self) -> Result<()> {
-        self.wanted().map(drop).map_err(|error| error.with_context("lock", &self.name))
+        self.wanted().map(drop).map_err(|error| error.with_context("lock", self.name()))
     }
 
     /// The same lock, which waits no longer than `left` either.
@@ -314,7 +316,7 @@ impl Lock {
             )));
         }
         Ok(Acquire {
-            name: self.name.clone(),
+            queue: Arc::clone(&self.queue),
             // What nobody joins nobody has alone: tasks of other bounds go on with one another's request.
             wish: Wish { mode: *mode, alone: *mode == Mode::SHARED && max_hold.is_some() },
             ttl: ttl.unwrap_or(timing.ttl),
@@ -334,6 +336,6 @@ impl Lock {
 
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lock").field("name", &self.name).field("options", &self.options).finish()
+        f.debug_struct("Lock").field("name", self.name()).field("options", &self.options).finish()
     }
 }

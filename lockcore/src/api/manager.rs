@@ -50,7 +50,8 @@ impl LockManager {
     ///
     /// [`ErrorKind::InvalidName`], see [`LockName`].
     pub fn lock(&self, name: impl AsRef<str>) -> Result<Lock> {
-        Ok(Lock::new(Arc::clone(&self.core), LockName::new(name)?))
+        let name = LockName::new(name)?;
+        Ok(Lock::new(Arc::clone(&self.core), self.core.queues.of(&name)))
     }
 
     /// What this store promises.
@@ -229,6 +230,7 @@ impl LockManager {
         let timing = core.env().timing();
         let released = core.env().drained(timing.ttl).await;
         let closed = core.env().bounded(core.backend().close()).await;
+        core.is_closed_down.store(true, Ordering::Relaxed);
         closed.map_err(|error| core.placed(error))?;
         let ended = core.store_env.drained(timing.op_timeout).await;
         if released && ended {

@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use futures_util::stream::{self, BoxStream};
+use futures_util::stream::{self, BoxStream, StreamExt};
 
 use crate::api::manager::LockManager;
 use crate::backend::{Holder, LockState};
@@ -60,7 +60,7 @@ impl LockManager {
         let name = LockName::new(name)?;
         let look_at = self.core().env().now();
         let watch = Watch { locks: self.clone(), name, shown: Shown::Nothing, look_at };
-        Ok(Box::pin(stream::unfold(watch, Watch::next)))
+        Ok(stream::unfold(watch, Watch::next).fuse().boxed())
     }
 }
 

@@ -14,7 +14,6 @@
 //!
 //! Checked by `tests/bystanders`, and the tests below.
 
-use std::any::Any;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,6 +29,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use crate::backend::panic::Panicked;
 use crate::clock::timing::Timing;
 use crate::clock::{BootClock, Clock, Deadline, Moment};
 use crate::words::error::{Effect, Error, ErrorKind, Result};
@@ -388,30 +388,6 @@ impl Future for Timer {
         }
     }
 }
-
-/// The cause of an error that was a panic.
-#[derive(Debug)]
-pub(crate) struct Panicked(String);
-
-impl Panicked {
-    pub(crate) fn new(panic: &(dyn Any + Send)) -> Self {
-        let said = panic.downcast_ref::<String>().map(String::as_str);
-        let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word");
-        Self(said.to_owned())
-    }
-
-    fn into_error(self) -> Error {
-        Error::new(ErrorKind::Protocol, Effect::Unknown, "the store's code panicked").with_source(self)
-    }
-}
-
-impl fmt::Display for Panicked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Panicked {}
 
 /// Whether the current runtime has timers. It offers no other way to ask, and says what is missing in
 /// the panic's message.

@@ -7,6 +7,7 @@ mod endpoint;
 pub(crate) mod env;
 mod events;
 pub mod ledger;
+pub(crate) mod panic;
 mod reopen;
 pub mod stage;
 pub(crate) mod tls;

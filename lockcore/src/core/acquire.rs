@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::backend::Holder;
+use crate::backend::panic::waking;
 use crate::clock::Moment;
 use crate::core::Core;
 use crate::core::drive::{Drive, Ride};
@@ -19,12 +20,11 @@ use crate::core::queue::{Call, HandoffBudget, Reply, WaiterId, Wish};
 use crate::core::queues::{Entry, Queue, Waiter};
 use crate::core::tenure::Tenure;
 use crate::words::error::{Effect, Error, ErrorKind, Result};
-use crate::words::name::LockName;
 
 /// What a caller wants, with every option resolved.
 #[derive(Clone, Debug)]
 pub(crate) struct Acquire {
-    pub(crate) name: LockName,
+    pub(crate) queue: Arc<Queue>,
     pub(crate) wish: Wish,
     pub(crate) ttl: Duration,
     pub(crate) wait: Option<Duration>,
@@ -55,8 +55,11 @@ pub(crate) enum Tried {
 impl Core {
     /// Waits for the lock, for `wanted.wait` at most.
     pub(crate) async fn acquire(self: &Arc<Self>, wanted: &Acquire) -> Result<Held> {
+        let Some(wait) = wanted.wait else {
+            return self.wait_turn(wanted).await.map_err(|error| self.about(wanted.queue.name(), error));
+        };
         let started = self.env().now();
-        if wanted.wait == Some(Duration::ZERO) {
+        if wait.is_zero() {
             return match self.try_acquire(wanted).await {
                 Ok(Tried::Granted(guard)) => Ok(guard),
                 Ok(Tried::Held(holder)) => Err(self.timed_out(wanted, started, holder)),
@@ -66,26 +69,23 @@ impl Core {
         }
         tokio::select! {
             biased;
-            guard = self.wait_turn(wanted) => guard.map_err(|error| self.about(&wanted.name, error)),
-            () = async {
-                match wanted.wait {
-                    Some(wait) => self.env().sleep_until(started + wait).await,
-                    None => std::future::pending().await,
-                }
-            } => Err(self.timed_out(wanted, started, self.heard_holder(&wanted.name))),
+            guard = self.wait_turn(wanted) => guard.map_err(|error| self.about(wanted.queue.name(), error)),
+            () = async { self.env().sleep_until(started + wait).await } => {
+                Err(self.timed_out(wanted, started, self.heard_holder(&wanted.queue)))
+            }
         }
     }
 
     /// Takes the lock if that needs no waiting for a holder.
     pub(crate) async fn try_acquire(self: &Arc<Self>, wanted: &Acquire) -> Result<Tried> {
-        self.try_turn(wanted).await.map_err(|error| self.about(&wanted.name, error))
+        self.try_turn(wanted).await.map_err(|error| self.about(wanted.queue.name(), error))
     }
 
     async fn try_turn(self: &Arc<Self>, wanted: &Acquire) -> Result<Tried> {
         let claimed = self.claim(wanted, |entry| entry.queue.try_claim(wanted.wish, self.joins()))?;
         let turn = match claimed {
             Claimed::Turn(turn) => turn,
-            Claimed::Busy => return Ok(Tried::Held(self.heard_holder(&wanted.name))),
+            Claimed::Busy => return Ok(Tried::Held(self.heard_holder(&wanted.queue))),
             // Only the confirmation of this process's own release is waited for.
             Claimed::Wait(place) => place.turn().await?,
         };
@@ -153,12 +153,12 @@ impl Core {
         }
     }
 
-    fn claim(
-        self: &Arc<Self>,
-        wanted: &Acquire,
+    fn claim<'a>(
+        self: &'a Arc<Self>,
+        wanted: &'a Acquire,
         claim: impl FnOnce(&mut Entry) -> Reply<Arc<Tenure>>,
-    ) -> Result<Claimed> {
-        let queue = self.queues.of(&wanted.name);
+    ) -> Result<Claimed<'a>> {
+        let queue = &wanted.queue;
         let (mut place, mut ahead) = (None, None);
         let reply = queue.with(|entry| {
             // RACE: under the queue's mutex, so that nobody enqueues after `refuse_everybody`.
@@ -175,7 +175,7 @@ impl Core {
                     ahead = entry.under_way();
                 }
                 Reply::Wait => {
-                    place = Some(self.place(&queue, entry, wanted.wish));
+                    place = Some(self.place(queue, entry, wanted.wish));
                     ahead = entry.under_way();
                 }
                 Reply::Joined(..) | Reply::Busy => {}
@@ -189,7 +189,7 @@ impl Core {
             return Ok(Claimed::Wait(place));
         }
         Ok(match reply {
-            Reply::Drive => Claimed::Turn(Turn::Drive(Drive::new(self, &queue))),
+            Reply::Drive => Claimed::Turn(Turn::Drive(Drive::new(self, queue))),
             Reply::Joined(tenure, token) => {
                 Claimed::Turn(Turn::Held(Held::new(Arc::clone(self), tenure, token)))
             }
@@ -197,12 +197,12 @@ impl Core {
         })
     }
 
-    fn place(self: &Arc<Self>, queue: &Arc<Queue>, entry: &mut Entry, wish: Wish) -> Waiting {
+    fn place<'a>(self: &'a Arc<Self>, queue: &'a Arc<Queue>, entry: &mut Entry, wish: Wish) -> Waiting<'a> {
         let (sender, called) = oneshot::channel();
         let since_round = self.rounds.load(Ordering::Relaxed);
         let id = WaiterId(self.waiters.fetch_add(1, Ordering::Relaxed));
         entry.queue.enqueue(id, wish, Waiter { turn: sender, since_round });
-        Waiting { core: Arc::clone(self), queue: Arc::clone(queue), id, called, is_over: false }
+        Waiting { core: self, queue, id, called, is_over: false }
     }
 
     fn timed_out(&self, wanted: &Acquire, started: Moment, holder: Option<Holder>) -> Error {
@@ -217,7 +217,7 @@ impl Core {
         };
         let message = format!("not granted {within}; {held_by}");
         let error = Error::not_applied(ErrorKind::Timeout { waited, holder }, message);
-        let refused = self.with_known(&wanted.name, |entry| entry.told()?.refused.clone()).flatten();
+        let refused = wanted.queue.with(|entry| entry.told()?.refused.clone());
         // What is older says nothing of the store as it is now.
         let recent = self.env().now().saturating_sub(self.env().timing().ttl);
         let unconfirmed = || self.unconfirmed.lock().clone().filter(|(at, _)| recent <= *at);
@@ -226,34 +226,40 @@ impl Core {
             Some(refused) => error.with_source(self.placed(refused.with_effect(Effect::NotApplied))),
             None => error,
         };
-        self.about(&wanted.name, error)
+        self.about(wanted.queue.name(), error)
     }
 }
 
-enum Claimed {
+enum Claimed<'a> {
     Turn(Turn),
-    Wait(Waiting),
+    Wait(Waiting<'a>),
     Busy,
 }
 
 impl Waiter {
     /// Calls a waiter. One that has vanished drops the turn, which passes it on.
     pub(crate) fn call(self, turn: Turn) {
-        drop(self.turn.send(turn));
+        let unheard = waking(|| self.turn.send(turn).err());
+        drop(unheard);
+    }
+
+    /// Ends the wait of one whose manager is shut down.
+    pub(crate) fn dismiss(self) {
+        waking(|| drop(self.turn));
     }
 }
 
 /// A place in the queue; leaves it when dropped.
-struct Waiting {
-    core: Arc<Core>,
-    queue: Arc<Queue>,
+struct Waiting<'a> {
+    core: &'a Arc<Core>,
+    queue: &'a Arc<Queue>,
     id: WaiterId,
     called: oneshot::Receiver<Turn>,
     /// Whoever called has taken it out of the queue.
     is_over: bool,
 }
 
-impl Waiting {
+impl Waiting<'_> {
     async fn turn(mut self) -> Result<Turn> {
         tracing::debug!(lock = %self.queue.name(), "waiting behind this process");
         let called = (&mut self.called).await;
@@ -262,11 +268,11 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             // A turn that was sent already drops with `called`, which passes it on.
-            let left = self.core.change(&self.queue, |entry| entry.queue.leave(self.id));
+            let left = self.core.change(self.queue, |entry| entry.queue.leave(self.id));
             drop(left);
         }
     }

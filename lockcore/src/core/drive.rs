@@ -24,7 +24,8 @@
 
 use std::sync::Arc;
 
-use crate::backend::env::{Env, Panicked};
+use crate::backend::env::Env;
+use crate::backend::panic::Panicked;
 use crate::backend::{AcquireRequest, Attempt, Backoff};
 use crate::clock::Moment;
 use crate::core::acquire::{Acquire, Tried, Turn};

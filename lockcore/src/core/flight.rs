@@ -24,6 +24,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
 use crate::backend::env::Env;
+use crate::backend::panic::waking;
 use crate::core::Core;
 use crate::core::queues::Queue;
 
@@ -253,7 +254,7 @@ impl<T: Send + 'static> Cell<T> {
         let caller = state.caller.take();
         drop(state);
         if let Some(caller) = caller {
-            caller.wake();
+            waking(|| caller.wake());
         }
     }
 }
@@ -303,7 +304,7 @@ impl<T: Send + 'static> Drop for Task<T> {
         drop(state);
         drop((own, given_up));
         if let Some(caller) = caller {
-            caller.wake();
+            waking(|| caller.wake());
         }
     }
 }

@@ -28,7 +28,7 @@ mod watchdog;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -36,6 +36,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::env::Env;
+use crate::backend::panic::waking;
 use crate::backend::{Grant, Holder, LeaseScope, LockBackend, Renewal, StoreEvent};
 use crate::clock::Moment;
 use crate::core::held::Held;
@@ -64,6 +65,8 @@ pub(crate) struct Core {
     pub(crate) queues: Queues,
     pub(crate) watchdog: Watchdog,
     pub(crate) closing: CancellationToken,
+    /// A shutdown has closed the session.
+    pub(crate) is_closed_down: AtomicBool,
     pub(crate) guards_dropped: AtomicU64,
     /// How often it was looked for waits without end.
     pub(crate) rounds: AtomicU32,
@@ -93,6 +96,7 @@ impl Core {
             unconfirmed: Mutex::default(),
             queues: Queues::new(),
             closing,
+            is_closed_down: AtomicBool::new(false),
             guards_dropped: AtomicU64::new(0),
             rounds: AtomicU32::new(0),
             waiters: AtomicU64::new(0),
@@ -263,16 +267,16 @@ impl Core {
         }
     }
 
-    /// Whom this process knows as holder of `name`: itself, or whom the store named.
-    pub(crate) fn heard_holder(&self, name: &LockName) -> Option<Holder> {
-        self.with_known(name, |entry| {
+    /// Whom this process knows as holder: itself, or whom the store named.
+    pub(crate) fn heard_holder(&self, queue: &Queue) -> Option<Holder> {
+        queue.with(|entry| {
             let Some((held, token)) = entry.queue.held().next() else {
                 return entry.told()?.heard.clone();
             };
             let mut holder = Holder::new(&*self.label);
             (holder.token, holder.mode) = (Some(token), held.mode());
             Some(holder)
-        })?
+        })
     }
 
     /// Asks the queue of `name`, if this process knows the name.
@@ -307,9 +311,10 @@ impl Core {
 
     /// From here on new acquisitions and waiters are refused as closed.
     pub(crate) fn refuse_everybody(&self) {
-        self.closing.cancel();
-        // Dropping a waiter's sender tells it; not under the queue's mutex.
-        drop(self.queues.collect(|_, entry| entry.queue.drain().collect()));
+        waking(|| self.closing.cancel());
+        for waiter in self.queues.collect(|_, entry| entry.queue.drain().collect()) {
+            waiter.dismiss();
+        }
         // Whoever shuts down waits for what is under way.
         for flight in self.queues.collect(|_, entry| entry.under_way().into_iter().collect()) {
             flight.detach();
@@ -399,10 +404,11 @@ pub(crate) enum Adopted {
 impl Drop for Core {
     /// The last handle and the last guard are gone: the watchdog ends, and the session with it.
     fn drop(&mut self) {
-        if self.closing.is_cancelled() {
+        self.closing.cancel();
+        // RACE: there may have been a shutdown that nobody has waited for to its end.
+        if *self.is_closed_down.get_mut() {
             return;
         }
-        self.closing.cancel();
         let backend = Arc::clone(&self.backend);
         self.env.spawn(async move {
             if let Err(error) = backend.close().await {

@@ -1,7 +1,7 @@
 //! The local queues of a manager, by name.
 //!
-//! A queue is looked for once per acquisition, and whoever has to do with it keeps it: what follows locks the
-//! queue alone. Those of all names are sharded, so that a search seldom waits for another. A queue
+//! A queue is looked for when a [`Lock`](crate::Lock) is made, and whoever has to do with it keeps it: what follows
+//! locks the queue alone. Those of all names are sharded, so that a search seldom waits for another. A queue
 //! that is idle stays for a while: it remembers the last counter of its name, so that a store
 //! whose counter went back is found out (G3).
 //!

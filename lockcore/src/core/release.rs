@@ -57,8 +57,8 @@ impl Core {
                     watchers = tenure.without(guard);
                     Ended::Kept
                 }
-                Release::HandOn(_, token, waiter) => {
-                    next = Some((waiter, token));
+                Release::HandOn(tenure, token, waiter) => {
+                    next = Some((waiter, tenure, token));
                     Ended::HandedOn
                 }
                 Release::Store => Ended::Store,
@@ -68,9 +68,9 @@ impl Core {
         if let Some(watchers) = watchers {
             watchers.tell();
         }
-        if let Some((waiter, token)) = next {
+        if let Some((waiter, tenure, token)) = next {
             tracing::debug!(lock = %tenure.grant().name, %token, "handed on");
-            waiter.call(Turn::Held(Held::new(Arc::clone(self), Arc::clone(tenure), token)));
+            waiter.call(Turn::Held(Held::new(Arc::clone(self), tenure, token)));
         }
         match ended {
             Ended::Lost(reason) => self.lose(tenure, reason),
@@ -331,7 +331,7 @@ mod tests {
         let backend = config.open(env.sibling()).await.unwrap();
         let core = Core::start(env.clone(), env.sibling(), backend, None, "here".into(), Duration::ZERO);
         let wanted = Acquire {
-            name: LockName::new("a").unwrap(),
+            queue: core.queues.of(&LockName::new("a").unwrap()),
             wish: Wish { mode: Mode::EXCLUSIVE, alone: false },
             ttl: Timing::DEFAULT_TTL,
             wait: None,
@@ -339,9 +339,9 @@ mod tests {
             metadata: None,
         };
         let guard = core.acquire(&wanted).await.unwrap();
-        let queue = core.queues.of(&wanted.name);
-        let held =
-            queue.with(|entry| entry.queue.held().next().map(|(held, token)| (Arc::clone(held), token)));
+        let held = wanted
+            .queue
+            .with(|entry| entry.queue.held().next().map(|(held, token)| (Arc::clone(held), token)));
         let (tenure, token) = held.expect("it was just acquired");
         assert!(matches!(core.end(&tenure, token), Ended::Store));
         drop(guard);

@@ -74,7 +74,7 @@ impl MemoryBackend {
         loop {
             let left = self.store.act(&**self.env.clock(), |state, now, pushes| {
                 state.engine.settle(&request.name, now, pushes);
-                state.engine.next_expiry(&request.name).map(|expires| expires.since(now.store))
+                state.engine.next_expiry(&request.name, now).map(|expires| expires.since(now.store))
             });
             tokio::select! {
                 biased;
@@ -300,6 +300,8 @@ mod tests {
 
     use super::*;
     use crate::Timing;
+    use crate::backend::Mode;
+    use crate::clock::{Clock, TokioClock};
 
     /// Each session hears of its own holds by the counters that it was granted, whatever others add.
     #[tokio::test]
@@ -327,6 +329,34 @@ mod tests {
             let lost = StoreEvent::GrantLost { name, counter, reason: LostReason::Revoked };
             assert_eq!(heard, [asked, lost]);
         }
+    }
+
+    /// Who waits behind a dead writer holds when that one's lease ends, also if it came to the front meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_to_the_front_dead_delays_nobody_longer() {
+        const TTL: Duration = Duration::from_secs(12);
+        let (clock, store) = (TokioClock::new(), MemoryStore::new());
+        let env = Env::new(Timing::for_ttl(TTL)).unwrap().with_clock(Arc::new(clock));
+        let session = MemoryBackend::open(store, env.clone()).unwrap();
+        let name = LockName::new("a").unwrap();
+        let asks = |mode| AcquireRequest { mode, ..AcquireRequest::new(name.clone(), env.owner_id(), TTL) };
+        let (reads, dies, leaves, waits) =
+            (asks(Mode::SHARED), asks(Mode::EXCLUSIVE), asks(Mode::EXCLUSIVE), asks(Mode::SHARED));
+        let began = clock.now();
+        let read = session.acquire(&reads).await.unwrap();
+        let (mut leaving, mut dead) = (session.acquire(&leaves), session.acquire(&dies));
+        assert!((&mut leaving).now_or_never().is_none() && (&mut dead).now_or_never().is_none());
+        env.sleep(TTL / 2).await;
+        // The first two live: their leases are the first that were opened.
+        session.renew(&[LeaseId::new(1), LeaseId::new(2)]).await;
+        let mut waiting = session.acquire(&waits);
+        assert!((&mut waiting).now_or_never().is_none());
+        drop(leaving);
+        assert!((&mut waiting).now_or_never().is_none());
+        let beside = waiting.await.unwrap();
+        assert_eq!(clock.now(), began + TTL);
+        assert!(read.counter < beside.counter);
+        drop(dead);
     }
 
     /// Who waits in a session that is closed hears that, whoever polls it.

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use super::engine::{Engine, Granted, Now, Push, SessionId, Target};
 use super::ledger::Book;
+use crate::backend::panic::waking;
 use crate::backend::{Events, Inbox, StoreEvent};
 use crate::clock::Clock;
 use crate::words::loss::LostReason;
@@ -105,10 +106,18 @@ impl MemoryStore {
         let store = self.shared.clock.as_deref().map_or(asker, Clock::now);
         let now = Now { store, asker };
         let mut pushes = Vec::new();
-        let mut state = self.shared.state.lock();
-        let result = act(&mut state, now, &mut pushes);
-        for push in pushes {
-            state.deliver(push);
+        let (result, letters) = {
+            let mut state = self.shared.state.lock();
+            let result = act(&mut state, now, &mut pushes);
+            (result, pushes.into_iter().filter_map(|push| state.letter(push)).collect::<Vec<_>>())
+        };
+        for (waiter, granted) in letters {
+            waking(|| match granted {
+                // A waiter who has gone abandons its entry, granted or not.
+                Some(granted) => drop(waiter.send(granted)),
+                // Without its sender the waiter has lost its place.
+                None => drop(waiter),
+            });
         }
         result
     }
@@ -169,16 +178,12 @@ impl State {
         self.tell(target.session, StoreEvent::GrantLost { name: name.clone(), counter, reason });
     }
 
-    fn deliver(&mut self, push: Push) {
-        match push {
-            Push::Granted(granted) => {
-                if let Some(waiter) = self.waiting.remove(&granted.owner) {
-                    // A waiter who has gone abandons its entry, granted or not.
-                    let _ = waiter.send(granted);
-                }
-            }
-            // Without its sender the waiter has lost its place.
-            Push::Dropped(owner) => drop(self.waiting.remove(&owner)),
-        }
+    /// For whom a push is, and what it says.
+    fn letter(&mut self, push: Push) -> Option<(oneshot::Sender<Granted>, Option<Granted>)> {
+        let (owner, granted) = match push {
+            Push::Granted(granted) => (granted.owner, Some(granted)),
+            Push::Dropped(owner) => (owner, None),
+        };
+        Some((self.waiting.remove(&owner)?, granted))
     }
 }

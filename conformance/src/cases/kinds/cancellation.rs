@@ -18,9 +18,7 @@ async fn a_cancelled_share_leaves_nothing(world: World) -> Outcome {
         let beside = scene.world.session().await?.wants(Mode::SHARED);
         let share = beside.take(&name).await?;
         let session = scene.there.session().await?.wants(Mode::SHARED);
-        if let Some(grant) = scene.interrupt(session.acquire(&name)).await? {
-            session.backend.release(&grant).await?;
-        }
+        scene.interrupts_acquire(&session, &name).await?;
         beside.backend.release(&share).await?;
         scene.ensure_free().await
     })
@@ -33,9 +31,7 @@ async fn a_cancelled_permit_gives_its_weight_back(world: World) -> Outcome {
         let holder = scene.world.session().await?.wants(some(1, 3)?);
         let held = holder.take(&name).await?;
         let session = scene.there.session().await?.wants(some(2, 3)?);
-        if let Some(grant) = scene.interrupt(session.acquire(&name)).await? {
-            session.backend.release(&grant).await?;
-        }
+        scene.interrupts_acquire(&session, &name).await?;
         let next = scene.world.session().await?.wants(some(2, 3)?);
         let granted = scene.world.within(scene.world.soon(), "whoever wants as many", next.acquire(&name));
         let grant = granted.await??;

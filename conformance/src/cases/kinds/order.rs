@@ -130,12 +130,9 @@ async fn requests_of_a_release(world: &World, name: &str, sharers: usize) -> Out
     }
     let waiting = there.session().await?.acquire_aside(&name);
     world.queued(&name, 1).await?;
-    world.settle().await;
-    counts.take();
-    holder.backend.release(&grant).await?;
-    world.settle().await;
+    let asked = counts.of_a_release(world, &holder, &grant).await?;
     ensure!(!waiting.is_finished(), "a writer holds beside readers");
-    Ok(counts.take())
+    Ok(asked)
 }
 
 async fn local_readers_join_without_a_request(world: World) -> Outcome {

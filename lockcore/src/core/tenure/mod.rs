@@ -23,6 +23,7 @@ use smallvec::SmallVec;
 use tokio::sync::watch;
 
 use crate::backend::Grant;
+use crate::backend::panic::waking;
 use crate::clock::{Deadline, Moment};
 use crate::core::meters;
 use crate::core::queues::Queue;
@@ -129,14 +130,15 @@ impl Tenure {
 
     /// Why it is not held at `now`, if it is not.
     pub(crate) fn lost(&self, now: Moment) -> Option<LostReason> {
-        let (state, passed) = {
-            let status = self.status.lock();
-            (status.state, status.passed(now, &self.term))
-        };
-        match state {
+        if self.is_held(now) {
+            return None;
+        }
+        let status = self.status.lock();
+        match status.state {
             GuardState::Lost(reason) => Some(reason),
-            _ if self.is_held(now) => None,
-            GuardState::Held | GuardState::AtRisk => Some(passed.unwrap_or(LostReason::Expired)),
+            GuardState::Held | GuardState::AtRisk => {
+                Some(status.passed(now, &self.term).unwrap_or(LostReason::Expired))
+            }
         }
     }
 
@@ -207,12 +209,13 @@ impl Tenure {
         for (_, watchers) in watchers {
             // RACE: another change may be told at the same time. Each tells how it stands by then, and nothing
             // to watchers who were taken away, who are told their last by whoever took them.
-            watchers.send_if_modified(|told| {
+            let news = |told: &mut Standing| {
                 let status = self.status.lock();
                 let theirs = status.watchers.iter().any(|(_, present)| present.same_channel(&watchers));
                 let standing = status.standing();
                 theirs && std::mem::replace(told, standing) != standing
-            });
+            };
+            waking(|| watchers.send_if_modified(news));
         }
     }
 
@@ -240,7 +243,7 @@ impl Tenure {
         };
         meters::let_go();
         for (_, watchers) in watchers.iter().flatten() {
-            watchers.send_replace(last);
+            waking(|| watchers.send_replace(last));
         }
         Some(reason)
     }
@@ -306,7 +309,7 @@ pub(crate) struct Passed {
 impl Passed {
     /// Not under any mutex (tenure-5).
     pub(crate) fn tell(self) {
-        self.watchers.send_replace(self.last);
+        waking(|| self.watchers.send_replace(self.last));
     }
 }
 

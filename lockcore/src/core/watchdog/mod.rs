@@ -28,7 +28,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::env::{Env, Panicked};
+use crate::backend::env::Env;
+use crate::backend::panic::{Panicked, waking};
 use crate::backend::{Grant, Lease, LeaseId, LockBackend, Renewal};
 use crate::clock::{Deadline, Moment};
 use crate::core::Core;
@@ -202,7 +203,11 @@ impl Task {
                     tokio::task::coop::consume_budget().await;
                 }
                 // Behind the events: what was told before they asked is taken in.
-                () = std::future::ready(()), if !listeners.is_empty() => listeners.clear(),
+                () = std::future::ready(()), if !listeners.is_empty() => {
+                    for listener in listeners.drain(..) {
+                        waking(|| drop(listener));
+                    }
+                }
                 () = self.shared.sooner.notified() => {}
                 () = self.env.sleep_until(wake_at) => {}
             }

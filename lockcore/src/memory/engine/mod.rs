@@ -254,11 +254,11 @@ impl Engine {
         }
     }
 
-    /// When somebody expires whom others of `name` wait for: a holder, or who waits in front.
-    pub(super) fn next_expiry(&self, name: &LockName) -> Option<Moment> {
+    /// When the next one expires of those who hold `name` or wait for it: that may be whom others wait for by then.
+    pub(super) fn next_expiry(&self, name: &LockName, now: Now) -> Option<Moment> {
         let contest = self.names.get(name)?;
-        let in_front = contest.waiting().next().into_iter();
-        contest.holders().map(|held| &held.entry).chain(in_front).map(|entry| entry.expires).min()
+        let entries = contest.holders().map(|held| &held.entry).chain(contest.waiting());
+        entries.map(|entry| entry.expires).filter(|at| now.store < *at).min()
     }
 
     /// The holders and the number of those who wait, as they stand.

@@ -104,10 +104,10 @@ fn only_the_owner_acts_on_an_entry() {
     assert!(!bench.release(2, 1));
     let stranger = SessionId(9);
     assert_eq!(bench.engine.renew(at(1), stranger, granted.lease, &mut bench.pushes), None);
-    assert_eq!(bench.engine.next_expiry(&name()), Some(at(10).store));
+    assert_eq!(bench.engine.next_expiry(&name(), at(1)), Some(at(10).store));
     let session = SessionId(1);
     assert_eq!(bench.engine.renew(at(1), session, granted.lease, &mut bench.pushes), Some(TTL));
-    assert_eq!(bench.engine.next_expiry(&name()), Some(at(11).store));
+    assert_eq!(bench.engine.next_expiry(&name(), at(1)), Some(at(11).store));
 }
 
 /// A closed session leaves nothing and passes on what it held.
@@ -135,7 +135,7 @@ fn readers_wait_for_a_writer_in_front() {
         }
         let Some(lease) = bench.lease(1) else { panic!("it holds") };
         assert!(bench.engine.renew(at(5), SessionId(1), lease, &mut bench.pushes).is_some());
-        assert_eq!(bench.engine.next_expiry(&name()), Some(at(10).store), "of who waits in front");
+        assert_eq!(bench.engine.next_expiry(&name(), at(5)), Some(at(10).store), "of who waits in front");
         if dies {
             bench.engine.settle(&name(), at(10), &mut bench.pushes);
         } else {
