@@ -23,11 +23,12 @@ end
 -- they fit together, and tells their inboxes; who has it then, and whether somebody may be next behind more that have ended than
 -- a call drops. The time is asked for if it is needed and not given.
 local function hand_on(lock, queue, entries, grants, channels, now, holder)
-  local owner, more, now, ends, ttl, inbox, info = first_live(queue, entries, now)
+  local owner, more, now, ends, ttl, inbox, info, wanted = first_live(queue, entries, now)
   if not owner then
     return holder, more
   end
-  local wanted = sharers and redis.call('HGET', entries, 'm:' .. owner)
+  -- Where one holds alone, whatever it wants.
+  wanted = sharers and wanted
   if holder and not sharers().fit(lock, entries, wanted) then
     return holder, sweep == 0
   end
