@@ -100,6 +100,13 @@ const HANDING: &str = include_str!("handing.lua");
 const VALUE: &str = include_str!("value.lua");
 const FOREIGN: &str = include_str!("foreign.lua");
 
+/// The texts by which an exclusive lock on a key of ours is taken and released: whoever measures what the store adds to
+/// them runs them bare.
+#[doc(hidden)]
+pub fn exclusive_scripts() -> [&'static str; 2] {
+    [&OWN.acquire.text, &OWN.release.text]
+}
+
 impl NameScripts {
     /// Whose `acquire` and `release` begin so, and whose others need `queue`.
     fn new(acquire: [&str; 3], release: [&str; 3], queue: &str) -> Self {
