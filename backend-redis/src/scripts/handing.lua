@@ -56,20 +56,6 @@ local function hand_on(lock, queue, entries, grants, channels, now, holder)
   return owner
 end
 
--- Hands on what `holder` does not have alone, unless nothing is to be granted, once the shares have ended whose leases are
--- over; as above.
-local function settle(lock, queue, entries, grants, channels, holder, now)
-  if sharers and holder == '*' then
-    now = now or clock()
-    holder = sharers().purge(lock, entries, now)
-  elseif holder or strangers and strangers.rest(entries, now or clock()) then
-    return holder
-  elseif sharers and redis.call('HGET', entries, 'load') then
-    sharers().forget(lock, entries)
-  end
-  return hand_on(lock, queue, entries, grants, channels, now, holder)
-end
-
 -- What somebody hears who has to wait: when to ask, the last grant, and who holds, which that may name; `first` if
 -- nobody of ours is before it.
 local function waits(lock, entries, grants, holder, asks, first)

@@ -9,7 +9,12 @@
 --          was asked to let go, of each holder;
 --          "load" -> "WEIGHT CAPACITY" of all holders, with "?" behind it if the capacity may have become larger
 
-local function defined()
+-- A script defines none of it unless it meets a lock that is shared.
+local made
+local function sharers()
+  if made then
+    return made
+  end
   local ENDLESS = 4294967295
   local shares = {}
 
@@ -216,13 +221,7 @@ local function defined()
     end
   end
 
+  made = shares
   return shares
-end
-
--- A script defines none of it unless it meets a lock that is shared.
-local made
-local function sharers()
-  made = made or defined()
-  return made
 end
 
