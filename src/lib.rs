@@ -26,6 +26,8 @@ pub mod file {
 /// The Redis store: locks in a Redis server, or in several of which a quorum decides.
 #[cfg(feature = "redis")]
 pub mod redis {
+    #[doc(hidden)]
+    pub use leasehold_redis::exclusive_scripts;
     pub use leasehold_redis::{Format, QuorumConfig, RedisConfig};
 }
 

@@ -37,3 +37,5 @@ mod session;
 
 pub use config::{Format, RedisConfig};
 pub use quorum::QuorumConfig;
+#[doc(hidden)]
+pub use scripts::exclusive_scripts;

@@ -203,10 +203,10 @@ impl Format {
     }
 }
 
-/// Where a template has the name.
 /// Only time counts.
 const NOT_COUNTED: u32 = u32::MAX;
 
+/// Where a template has the name.
 const NAME: &str = "{name}";
 
 /// More would be a mistake.

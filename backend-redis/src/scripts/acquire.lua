@@ -38,4 +38,4 @@ elseif sharers and holder == '*' then
   hand_on(lock, queue, entries, grants, channels, now, holder)
 end
 
-local again = not (holder or resting)
+local wanted = false

@@ -1,8 +1,8 @@
--- Goes on after acquire or share: `holder` has the lock, or it is free, and to be asked for `again`, behind more ended entries
--- than one call drops.
+-- Goes on after acquire or share: what is `wanted`, if it is not exclusive, cannot be had now, or only behind more that has
+-- ended than one call drops.
 
 if not queues then
-  return waits(lock, entries, grants, holder, again and 0 or -1, false)
+  return waits(lock, entries, grants, holder, sweep == 0 and 0 or -1, false)
 end
 local last, its = unpack(redis.call('ZREVRANGE', queue, '0', '0', 'WITHSCORES'))
 local alone = not last
@@ -10,7 +10,11 @@ local score = its and (#its > #now or its >= now) and number(its + 1) or now
 if redis.call('ZADD', queue, 'NX', score, me) == 0 then
   score, last = redis.call('ZSCORE', queue, me), nil
 end
-redis.call('HSET', entries, me, ttl .. ' ' .. inbox .. ' ' .. info, 'u:' .. me, now + ttl * 1000)
+local entry = ttl .. ' ' .. inbox .. ' ' .. info
+if wanted then
+  entry = '0' .. entry .. ' ' .. wanted
+end
+redis.call('HSET', entries, me, entry, 'u:' .. me, now + ttl * 1000)
 keep(queue, ttl)
 keep(entries, ttl)
 if alone then

@@ -23,11 +23,12 @@ end
 -- they fit together, and tells their inboxes; who has it then, and whether somebody may be next behind more that have ended than
 -- a call drops. The time is asked for if it is needed and not given.
 local function hand_on(lock, queue, entries, grants, channels, now, holder)
-  local owner, more, now, ends, ttl, inbox, info = first_live(queue, entries, now)
+  local owner, more, now, ends, ttl, inbox, info, wanted = first_live(queue, entries, now)
   if not owner then
     return holder, more
   end
-  local wanted = sharers and redis.call('HGET', entries, 'm:' .. owner)
+  -- Where one holds alone, whatever it wants.
+  wanted = sharers and wanted
   if holder and not sharers().fit(lock, entries, wanted) then
     return holder, sweep == 0
   end
@@ -53,20 +54,6 @@ local function hand_on(lock, queue, entries, grants, channels, now, holder)
     return hand_on(lock, queue, entries, grants, channels, now, '*')
   end
   return owner
-end
-
--- Hands on what `holder` does not have alone, unless nothing is to be granted, once the shares have ended whose leases are
--- over; as above.
-local function settle(lock, queue, entries, grants, channels, holder, now)
-  if sharers and holder == '*' then
-    now = now or clock()
-    holder = sharers().purge(lock, entries, now)
-  elseif holder or strangers and strangers.rest(entries, now or clock()) then
-    return holder
-  elseif sharers and redis.call('HGET', entries, 'load') then
-    sharers().forget(lock, entries)
-  end
-  return hand_on(lock, queue, entries, grants, channels, now, holder)
 end
 
 -- What somebody hears who has to wait: when to ask, the last grant, and who holds, which that may name; `first` if

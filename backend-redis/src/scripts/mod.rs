@@ -21,6 +21,7 @@ use crate::protocol::Answer;
 pub(crate) use self::holders::{Naming, info, mode, told_info};
 use self::holders::{Record, holder, sharer, sharers};
 pub(crate) use self::message::{Message, News};
+pub use self::script::exclusive_scripts;
 pub(crate) use self::script::{
     ADMIT, BARE, MEMBERS, NameScripts, OWN, PAUSING, RAISE, RECORD, REDISSON, STRING, Script,
 };

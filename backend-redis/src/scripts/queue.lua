@@ -48,7 +48,7 @@ end
 local function drop_entry(queue, entries, owner, ...)
   local was_there = redis.call('ZREM', queue, owner) == 1
   if was_there then
-    redis.call('HDEL', entries, owner, 'u:' .. owner, 'm:' .. owner, ...)
+    redis.call('HDEL', entries, owner, 'u:' .. owner, ...)
   end
   return was_there
 end
@@ -61,7 +61,8 @@ local function live_until(entries, owner, now)
 end
 
 -- The first live entry, or whether there may be one behind more ended ones than a call drops; the time; until
--- when it is live, and what it says. The ended ones before it are dropped, and those that say nothing we write.
+-- when it is live, and what it says, at last weight and capacity if it is not exclusive. The ended ones before it are
+-- dropped, and those that say nothing we write.
 local function first_live(queue, entries, now)
   while true do
     local owner = redis.call('ZRANGE', queue, '0', '0')[1]
@@ -70,10 +71,14 @@ local function first_live(queue, entries, now)
     end
     now = now or clock()
     local ends = live_until(entries, owner, now)
-    local entry = ends and redis.call('HGET', entries, owner) or ''
-    local ttl, inbox, info = string.match(string.sub(entry, 1, LONGEST), '^([1-9]%d*) (%S+) (.*)$')
+    local entry = string.sub(ends and redis.call('HGET', entries, owner) or '', 1, LONGEST)
+    local ttl, inbox, info = string.match(entry, '^([1-9]%d*) (%S+) (.*)$')
+    local wanted = false
+    if not ttl then
+      ttl, inbox, info, wanted = string.match(entry, '^0([1-9]%d*) (%S+) (.*) ([1-9]%d* [1-9]%d*)$')
+    end
     if ttl then
-      return owner, false, now, ends, ttl, inbox, info
+      return owner, false, now, ends, ttl, inbox, info, wanted
     end
     if sweep == 0 then
       return nil, true

@@ -29,7 +29,7 @@ pub(crate) struct NameScripts {
 /// On keys of ours.
 pub(crate) static OWN: LazyLock<NameScripts> = LazyLock::new(|| {
     let queue = [VALUE, PLAIN_KEY, QUEUE, include_str!("sharing.lua"), HANDING].concat();
-    let share = Script::new(&[GRANT, &queue, include_str!("share.lua"), ENQUEUE]);
+    let share = Script::new(&[GRANT, &queue, SETTLING, include_str!("share.lua"), ENQUEUE]);
     let one_holds = NameScripts::new(
         [GRANT, include_str!("acquire_free.lua"), &queue],
         [include_str!("release_free.lua"), GRANT, &queue],
@@ -97,17 +97,25 @@ const PLAIN_KEY: &str = include_str!("plain.lua");
 const LEAVING: &str = include_str!("leaving.lua");
 const ENQUEUE: &str = include_str!("enqueue.lua");
 const HANDING: &str = include_str!("handing.lua");
+const SETTLING: &str = include_str!("settling.lua");
 const VALUE: &str = include_str!("value.lua");
 const FOREIGN: &str = include_str!("foreign.lua");
+
+/// The texts by which an exclusive lock on a key of ours is taken and released: whoever measures what the store adds to
+/// them runs them bare.
+#[doc(hidden)]
+pub fn exclusive_scripts() -> [&'static str; 2] {
+    [&OWN.acquire.text, &OWN.release.text]
+}
 
 impl NameScripts {
     /// Whose `acquire` and `release` begin so, and whose others need `queue`.
     fn new(acquire: [&str; 3], release: [&str; 3], queue: &str) -> Self {
         Self {
             acquire: Script::new(&[&acquire.concat(), include_str!("acquire.lua"), ENQUEUE]),
-            refresh: Script::new(&[GRANT, queue, include_str!("refresh.lua")]),
-            release: Script::new(&[&release.concat(), LEAVING, include_str!("release.lua")]),
-            revoke: Script::new(&[GRANT, queue, LEAVING, include_str!("revoke.lua")]),
+            refresh: Script::new(&[GRANT, queue, SETTLING, include_str!("refresh.lua")]),
+            release: Script::new(&[&release.concat(), SETTLING, LEAVING, include_str!("release.lua")]),
+            revoke: Script::new(&[GRANT, queue, SETTLING, LEAVING, include_str!("revoke.lua")]),
             inspect: Script::new(&[GRANT, queue, include_str!("inspect.lua")]),
             share: None,
         }

@@ -13,7 +13,7 @@ local queues, inbox, info = ARGV[4] == '1', ARGV[5], ARGV[6]
 local wanted = ARGV[7]
 local now = clock()
 
-local holder, again = settle(lock, queue, entries, grants, channels, redis.call('GET', lock), now)
+local holder = settle(lock, queue, entries, grants, channels, redis.call('GET', lock), now)
 -- The request was repeated, because its answer was lost, or its turn has come with it.
 local held_as = holder == '*' and sharers().renew(lock, entries, me, ttl, now)
 if held_as then
@@ -27,8 +27,4 @@ elseif redis.call('EXISTS', queue) == 0 and (not holder or holder == '*' and sha
   local counter = count(grants, me, inbox, info, now)
   sharers().join(lock, entries, holder, me, wanted, ttl, counter, inbox, info, now)
   return counter
-end
-
-if queues then
-  redis.call('HSET', entries, 'm:' .. me, wanted)
 end

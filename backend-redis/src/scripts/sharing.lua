@@ -5,11 +5,16 @@
 --          whatever is left of this:
 -- holders  LOCK:h, owner ids of who share it, scored by the ends of their leases; no script is given it, as most locks have none;
 --          it outlives the lock by a lease, so that what the last have left is found by who comes after them
--- entries  "m:ID" -> "WEIGHT CAPACITY" of each of the queue that is not 1 of 1; "h:ID" -> that and the record of the grant,
---          and "r:ID" -> for how many milliseconds it may go on if it was asked to let go, of each holder;
+-- entries  "h:ID" -> "WEIGHT CAPACITY" and the record of the grant, and "r:ID" -> for how many milliseconds it may go on if it
+--          was asked to let go, of each holder;
 --          "load" -> "WEIGHT CAPACITY" of all holders, with "?" behind it if the capacity may have become larger
 
-local function defined()
+-- A script defines none of it unless it meets a lock that is shared.
+local made
+local function sharers()
+  if made then
+    return made
+  end
   local ENDLESS = 4294967295
   local shares = {}
 
@@ -216,13 +221,7 @@ local function defined()
     end
   end
 
+  made = shares
   return shares
-end
-
--- A script defines none of it unless it meets a lock that is shared.
-local made
-local function sharers()
-  made = made or defined()
-  return made
 end
 

@@ -149,13 +149,13 @@ impl<'s> Acquisition<'s> {
         let give_up_at = self.session.give_up_at();
         loop {
             let Reply { answer, holder } = self.enter(false, give_up_at).await?;
-            // Nobody holds it, and somebody may wait behind more ended entries than one call drops.
+            // What is in the way may have ended, and be more than one call drops.
             let again = matches!(answer, Answer::Waits { ask_in: Some(Duration::ZERO), .. });
             if !again {
                 return Ok(holder);
             }
             if give_up_at <= self.session.env.now() {
-                let message = "the lock is free, behind more ended entries than could be dropped in time";
+                let message = "more stands before the lock that has ended than could be dropped in time";
                 return Err(Error::not_applied(ErrorKind::Unavailable, message));
             }
         }

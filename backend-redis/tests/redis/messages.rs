@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::LockManager;
 use leasehold_core::backend::Severity;
-use testbed::redis::{Client, Reply, Server, is_push};
+use leasehold_core::{LockGuard, LockManager};
+use testbed::redis::{Reply, Server, is_push};
 use testbed::{Direction, Mode};
 
 use crate::diagnosis;
@@ -29,21 +29,30 @@ trials![
     forgotten_scripts_are_sent_again,
 ];
 
-/// Everything that is published, seen from outside.
-struct Ear(Client);
+/// A lock has gone from one manager to another, and everything that was published is seen from outside.
+struct HandedOn {
+    server: Server,
+    a: LockManager,
+    b: LockManager,
+    next: LockGuard,
+    /// The message that told of it.
+    channel: String,
+    grant: String,
+}
 
-impl Ear {
-    async fn listen(server: &Server) -> Self {
-        let mut client = server.client().await.unwrap();
-        client.command(&["PSUBSCRIBE", "*"]).await.unwrap();
-        Self(client)
-    }
-
-    /// The next message: channel and text.
-    async fn hear(&mut self) -> (String, String) {
-        let message = self.0.reply().await.unwrap().elements();
-        let text = |index: usize| message[index].text().unwrap();
-        (text(2), text(3))
+impl HandedOn {
+    async fn play() -> Self {
+        let server = server().await;
+        let mut ear = server.client().await.unwrap();
+        ear.command(&["PSUBSCRIBE", "*"]).await.unwrap();
+        let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
+        let guard = hold(&a).await;
+        let waiting = Waiter::queued(&b, 0, &a).await;
+        guard.release().await.unwrap();
+        let next = waiting.held().await;
+        let message = ear.reply().await.unwrap().elements();
+        let [channel, grant] = [2, 3].map(|part: usize| message[part].text().unwrap());
+        Self { server, a, b, next, channel, grant }
     }
 }
 
@@ -114,14 +123,7 @@ async fn a_killed_subscription_loses_no_turn() {
 /// A grant counts once, for the acquisition it answered: repeated while that is held, after it was
 /// released, and while the same process waits again, it changes nothing.
 async fn a_late_or_repeated_grant_grants_nothing() {
-    let server = server().await;
-    let mut ear = Ear::listen(&server).await;
-    let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
-    let guard = hold(&a).await;
-    let waiting = Waiter::queued(&b, 0, &a).await;
-    guard.release().await.unwrap();
-    let next = waiting.held().await;
-    let (channel, grant) = ear.hear().await;
+    let HandedOn { server, a, b, next, channel, grant } = HandedOn::play().await;
     let repeat = async || {
         for _ in 0..3 {
             command(&server, &["PUBLISH", &channel, &grant]).await;
@@ -175,14 +177,7 @@ async fn a_grant_later_than_the_ttl_is_not_a_hold() {
 
 /// Whoever may publish may say anything; it is not believed, and nobody panics.
 async fn garbage_disturbs_nobody() {
-    let server = server().await;
-    let mut ear = Ear::listen(&server).await;
-    let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
-    let guard = hold(&a).await;
-    let waiting = Waiter::queued(&b, 0, &a).await;
-    guard.release().await.unwrap();
-    let next = waiting.held().await;
-    let (channel, grant) = ear.hear().await;
+    let HandedOn { server, a, b, next, channel, grant } = HandedOn::play().await;
     let waiting = Waiter::queued(&a, 0, &b).await;
 
     let (id, zero) = ("0".repeat(32), "0".repeat(grant.len()));

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
-use leasehold_core::backend::{AcquireRequest, Grant, LockBackend, Mode, Renewal, Severity, StoreConfig};
+use leasehold_core::backend::{
+    AcquireRequest, Attempt, Grant, LockBackend, Mode, Renewal, Severity, StoreConfig,
+};
 use leasehold_core::{Effect, Env, ErrorKind, Lock, LockManager, LostReason, OwnerId, Result, Timing};
 use leasehold_redis::{Format, RedisConfig};
 use testbed::redis::{Reply, Server, Settings};
@@ -33,6 +35,7 @@ trials_on_both![
     who_sets_the_key_waits_for_all_shares,
     the_key_ends_with_the_last_of_the_leases_that_are_left,
     nothing_stays_of_a_reader_that_died_while_others_contend,
+    a_try_looks_past_more_dead_sharers_than_a_call_ends,
     replicas_confirm_shares,
     the_documented_rights_are_enough_for_shares,
     without_its_script_sharing_alone_is_denied,
@@ -300,6 +303,23 @@ async fn nothing_stays_of_a_reader_that_died_while_others_contend() {
         assert!(!exists(&server, &format!("{KEY}{part}")).await, "{part}");
     }
     second.release().await.unwrap();
+}
+
+/// Those whose leases are over keep nobody out, however many they are.
+async fn a_try_looks_past_more_dead_sharers_than_a_call_ends() {
+    const DEAD: u32 = 501;
+    let server = server().await;
+    direct(&server).load_scripts().await.unwrap();
+    let (dead, living) = (Store::open(&server, 2 * TTL).await, Store::open(&server, LONG).await);
+    living.acquire(some(1, DEAD + 1)).await.unwrap();
+    join_all((0..DEAD).map(|_| dead.acquire(some(1, DEAD + 1)))).await;
+    let sharers = async || command(&server, &["ZCARD", "leasehold:{invoice/42}:h"]).await;
+    assert_eq!(sharers().await, Reply::Integer(i64::from(DEAD) + 1));
+    pass(2 * TTL).await;
+    let all_others = living.request(living.env.owner_id(), some(DEAD, DEAD + 1));
+    let tried = living.backend.try_acquire(&all_others).await.unwrap();
+    assert!(matches!(tried, Attempt::Granted(_)), "{tried:?}");
+    assert_eq!(sharers().await, Reply::Integer(2));
 }
 
 /// A grant counts when the replica has it.

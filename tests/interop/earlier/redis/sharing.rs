@@ -17,6 +17,7 @@ pub(super) fn trials() -> Vec<Trial> {
             "redis::who_would_share_holds_alone_if_it_hands_on",
             who_would_share_holds_alone_if_it_hands_on,
         ),
+        trial("redis::it_leaves_nothing_of_who_would_share", it_leaves_nothing_of_who_would_share),
         trial("redis::its_waiting_keeps_readers_behind_it", its_waiting_keeps_readers_behind_it),
     ]
 }
@@ -89,6 +90,26 @@ async fn who_would_share_holds_alone_if_it_hands_on() {
     for key in [KEYS[0], KEYS[1], "billing:{a}:h"] {
         assert_eq!(store.0.command(&["EXISTS", key]).await.unwrap().integer(), Some(0), "{key}");
     }
+}
+
+/// What it drops of those who wait, it drops whole, also while others wait on.
+async fn it_leaves_nothing_of_who_would_share() {
+    let store = Scripts::start().await;
+    let (a, b) = (manager(&store).await, manager(&store).await);
+    let mut old = store.process(Scripts::TTL * 10).await;
+    old.enters().await.expect("it is free");
+    let (first, second) = (waits(&a, 0).await, waits(&b, 1).await);
+    old.leaves().await;
+    let first = first.end("the first has it").await;
+    let texts = async |words: &[&str]| -> Vec<_> {
+        let answer = store.0.command(words).await.unwrap().elements();
+        answer.iter().map(|text| text.text().unwrap()).collect()
+    };
+    let waiting = texts(&["ZRANGE", KEYS[1], "0", "-1"]).await;
+    let left = texts(&["HKEYS", KEYS[2]]).await;
+    assert!(left.iter().all(|field| field.ends_with(&waiting[0])), "{left:?} beside {waiting:?}");
+    first.release().await.unwrap();
+    second.end("the next one has it").await.release().await.unwrap();
 }
 
 /// And when it leaves the queue, of which its scripts tell nobody who shares, the next refresh lets them in.

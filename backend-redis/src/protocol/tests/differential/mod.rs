@@ -149,8 +149,12 @@ impl Server {
         let queue = self.queue.iter().flat_map(|(owner, score)| [hex(*owner), score.to_string()]).collect();
         let mut fields: Vec<_> = Vec::new();
         for (owner, entry) in &self.entries {
-            let inbox = entry.client;
-            fields.push(format!("{}: {} {inbox} {}", hex(*owner), entry.ttl, info(*owner)));
+            let told = format!("{} {} {}", entry.ttl, entry.client, info(*owner));
+            let told = match entry.mode {
+                Mode::EXCLUSIVE => told,
+                mode => format!("0{told} {}", scripts::mode(mode)),
+            };
+            fields.push(format!("{}: {told}", hex(*owner)));
             fields.push(format!("u:{}: {}", hex(*owner), entry.live_until));
         }
         if let Some((holder, grace)) = self.revoked {

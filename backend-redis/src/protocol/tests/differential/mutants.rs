@@ -21,14 +21,11 @@ const GRANTING: [Mutant; 17] = [
     ("string.sub(last, 1, #now) < now then", "true then"),
     ("'EX', '86401'", "'EX', '86400'"),
     ("'PXAT', math.ceil(counter / 1000) + DAY", "'PX', DAY"),
-    ("redis.call('HGET', entries, owner) or ''\n    local ttl", "'300 0 '\n    local ttl"),
+    ("redis.call('HGET', entries, owner) or '', 1, LONGEST)\n", "'300 0 ' or '', 1, LONGEST)\n"),
     ("ends == #now and ends > now) and ends", "ends == #now) and ends"),
     ("math.max(math.ceil((ends - now) / 1000), grace)", "math.ceil(ttl / 6)"),
     ("GRACE = 500", "GRACE = 5000"),
-    (
-        "redis.call('HDEL', entries, owner, 'u:' .. owner, 'm:' .. owner, ...)",
-        "redis.call('HDEL', entries, owner, ...)",
-    ),
+    ("redis.call('HDEL', entries, owner, 'u:' .. owner, ...)", "redis.call('HDEL', entries, owner, ...)"),
     ("drop_entry(queue, entries, owner, 'revoked', 'revoker')", "drop_entry(queue, entries, owner)"),
     ("if redis.call('PTTL', key) < tonumber(ms) then", "do"),
 ];
@@ -75,7 +72,7 @@ const SWEEPING: [Mutant; 8] = [
     ("if sweep == 0 then", "if false then"),
     ("return holder, more", "return holder"),
     ("  return more\nend", "end"),
-    ("again and 0 or -1", "-1"),
+    ("sweep == 0 and 0 or -1", "-1"),
     ("channels) and 5 or 1", "channels) and 1 or 1"),
     ("channels) and 1 or 0", "channels) and 0 or 0"),
 ];

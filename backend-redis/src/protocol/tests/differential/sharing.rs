@@ -10,14 +10,12 @@ use super::*;
 
 /// As the scripts write what is kept of shares beside the entries.
 pub(super) fn fields(server: &Server) -> Vec<String> {
-    let Shares { wanted, grants, asked, load, .. } = &server.shares;
-    let written = |mode: &Mode| scripts::mode(*mode);
-    let mut fields: Vec<_> =
-        wanted.iter().map(|(owner, mode)| format!("m:{}: {}", hex(*owner), written(mode))).collect();
-    fields.extend(grants.iter().map(|(owner, Share { mode, counter, since, client })| {
-        let (id, mode) = (hex(*owner), written(mode));
+    let Shares { grants, asked, load, .. } = &server.shares;
+    let grant = |(owner, Share { mode, counter, since, client }): (&u64, &Share)| {
+        let (id, mode) = (hex(*owner), scripts::mode(*mode));
         format!("h:{id}: {mode} {counter} {id} {since} {client} {}", info(*owner))
-    }));
+    };
+    let mut fields: Vec<_> = grants.iter().map(grant).collect();
     fields.extend(asked.iter().map(|(owner, grace)| format!("r:{}: {grace}", hex(*owner))));
     fields.extend(load.map(|(weight, capacity, unsure)| {
         format!("load: {weight} {capacity}{}", if unsure { "?" } else { "" })
@@ -47,7 +45,7 @@ fn a_purge_that_is_cut_short_is_gone_on_with() {
 }
 
 /// What could be wrong in dealing with shares.
-const SHARES: [Mutant; 40] = [
+const SHARES: [Mutant; 42] = [
     // Who fits.
     (
         "(not holder or holder == '*' and sharers().fit(lock, entries, wanted))",
@@ -78,7 +76,10 @@ const SHARES: [Mutant; 40] = [
     // Those go who were lost with the lock.
     ("  if sharers and redis.call('HGET', entries, 'load') then", "  if false then"),
     ("elseif sharers and redis.call('HGET', entries, 'load') then", "elseif false then"),
-    ("  redis.call('HSET', entries, 'm:' .. me, wanted)\n", ""),
+    // What waits.
+    ("  entry = '0' .. entry .. ' ' .. wanted\n", ""),
+    ("  wanted = sharers and wanted\n", "  wanted = false\n"),
+    ("'^0([1-9]%d*) (%S+) (.*) ([1-9]%d* [1-9]%d*)$'", "'^0([1-9]%d*) (%S+) (.*) [1-9]%d* ([1-9]%d*)$'"),
     // It ends, alone.
     ("note_load(entries, held - weight,", "note_load(entries, held,"),
     ("redis.call('ZREM', holders_of(lock), owner)", "redis.call('DEL', holders_of(lock))"),
@@ -100,8 +101,8 @@ const SHARES: [Mutant; 40] = [
     ("return hand_on(lock, queue, entries, grants, channels, now, '*')", "return '*'"),
     ("    holder = sharers().purge(lock, entries, now)\n  elseif", "    do return holder end\n  elseif"),
     (
-        "  hand_on(lock, queue, entries, grants, channels, now, holder)\nend\n\nlocal again",
-        "  local _ = 0\nend\n\nlocal again",
+        "  hand_on(lock, queue, entries, grants, channels, now, holder)\nend\n\nlocal wanted",
+        "  local _ = 0\nend\n\nlocal wanted",
     ),
     ("ends = math.min(ends, head and live_until(entries, head, now) or now)\n", "\n"),
     ("if not first then\n", "if false then\n"),
@@ -113,7 +114,8 @@ const SHARES: [Mutant; 40] = [
 ];
 
 /// The same where a script ends one share.
-const SWEEPS: [Mutant; 3] = [
+const SWEEPS: [Mutant; 4] = [
+    ("sweep == 0 and 0 or -1", "not holder and sweep == 0 and 0 or -1"),
     ("'LIMIT', '0', number(sweep)", "'LIMIT', '0', '1000'"),
     ("sweep = sweep - #ended", ""),
     ("return holder, sweep == 0", "return holder"),

@@ -73,6 +73,7 @@ pub(super) struct Entry {
     pub(super) client: usize,
     /// In microseconds.
     pub(super) live_until: u64,
+    pub(super) mode: Mode,
 }
 
 /// The last grant.
@@ -188,7 +189,6 @@ impl Server {
         };
         self.queue.remove(at);
         self.entries.remove(&owner);
-        self.shares.wanted.remove(&owner);
         self.forget_empty_keys();
         true
     }
@@ -257,7 +257,7 @@ impl Server {
         let Some((owner, its)) = self.queue.iter().copied().find(|(_, its)| *its > score) else {
             return;
         };
-        let Some(Entry { ttl, client, live_until }) = self.entries.get(&owner).copied() else {
+        let Some(Entry { ttl, client, live_until, .. }) = self.entries.get(&owner).copied() else {
             return;
         };
         let Some(ask_in) = self.due(now, its) else {
@@ -279,11 +279,10 @@ impl Server {
                 First::Nobody => return false,
                 First::Unknown => return true,
             };
-            let mode = self.shares.wanted.get(&owner).copied();
-            if self.is_shared() && !self.fits(now, mode.unwrap_or_default()) {
+            let Entry { ttl, client, live_until, mode } = self.entries[&owner];
+            if self.is_shared() && !self.fits(now, mode) {
                 return self.left == 0;
             }
-            let Entry { ttl, client, live_until } = self.entries[&owner];
             self.revoked = None;
             self.drop_entry(owner);
             let (sixth, left) = (ttl.div_ceil(6), (live_until - now).div_ceil(1000));
@@ -294,12 +293,12 @@ impl Server {
             };
             let counter = self.count(now, owner, client, true);
             match mode {
-                None => (self.lock, self.handed_on) = (Some((owner, now / 1000 + lease)), true),
-                Some(mode) => self.join(now, Asker { owner, client, ttl: lease, mode }, counter),
+                Mode::EXCLUSIVE => (self.lock, self.handed_on) = (Some((owner, now / 1000 + lease)), true),
+                mode => self.join(now, Asker { owner, client, ttl: lease, mode }, counter),
             }
             pushes.push(Message::Push { client, owner, counter });
             self.passed(now, lease);
-            if mode.is_none() || self.fault == Fault::OneByOne {
+            if mode == Mode::EXCLUSIVE || self.fault == Fault::OneByOne {
                 return false;
             }
         }
@@ -369,19 +368,19 @@ impl Server {
         if self.is_held_by(owner) {
             return self.holds(now, asker, true);
         }
-        if !queues {
-            let ask_in = (self.lock.is_none() && !resting).then_some(Duration::ZERO);
-            return Answer::Waits { seen: self.counter(), ask_in, behind_stranger: false };
-        }
-        self.enqueue(now, asker)
+        self.enqueue(now, asker, queues)
     }
 
-    fn enqueue(&mut self, now: u64, Asker { owner, client, ttl, .. }: Asker) -> Answer {
+    fn enqueue(&mut self, now: u64, Asker { owner, client, ttl, mode }: Asker, queues: bool) -> Answer {
+        if !queues {
+            let ask_in = (self.left == 0).then_some(Duration::ZERO);
+            return Answer::Waits { seen: self.counter(), ask_in, behind_stranger: false };
+        }
         if self.score(owner).is_none() {
             let score = self.queue.last().map_or(now, |(_, last)| now.max(last + 1));
             self.queue.push((owner, score));
         }
-        self.entries.insert(owner, Entry { ttl, client, live_until: now + ttl * 1000 });
+        self.entries.insert(owner, Entry { ttl, client, live_until: now + ttl * 1000, mode });
         self.keep(now, ttl);
         let answer = self.waits(now, owner);
         self.before(now, now.saturating_sub(ttl * 1000));

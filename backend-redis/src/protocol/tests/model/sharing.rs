@@ -1,7 +1,6 @@
 //! What the scripts do where several hold a lock together.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use leasehold_core::backend::{Load, Mode};
 
@@ -18,8 +17,6 @@ pub(in crate::protocol::tests) struct Shares {
     /// Until when each holds, in microseconds.
     pub(in crate::protocol::tests) holders: BTreeMap<Owner, u64>,
     pub(in crate::protocol::tests) holders_until: u64,
-    /// What entries want otherwise than exclusively.
-    pub(in crate::protocol::tests) wanted: BTreeMap<Owner, Mode>,
     /// Of holders, and of those who were.
     pub(in crate::protocol::tests) grants: BTreeMap<Owner, Share>,
     /// With which grace.
@@ -73,8 +70,8 @@ impl Server {
     }
 
     pub(super) fn notes_shares(&self) -> bool {
-        let Shares { wanted, grants, asked, load, .. } = &self.shares;
-        !wanted.is_empty() || !grants.is_empty() || !asked.is_empty() || load.is_some()
+        let Shares { grants, asked, load, .. } = &self.shares;
+        !grants.is_empty() || !asked.is_empty() || load.is_some()
     }
 
     fn lasts(&mut self, now: u64, millis: u64) {
@@ -234,7 +231,7 @@ impl Server {
         pushes: &mut Vec<Message>,
     ) -> Answer {
         let Asker { owner, client, mode, .. } = asker;
-        let more = self.settle(now, pushes);
+        self.settle(now, pushes);
         if let Some(counter) = self.renew(now, asker) {
             return Answer::Holds { counter };
         }
@@ -247,12 +244,7 @@ impl Server {
             self.join(now, asker, counter);
             return Answer::Holds { counter };
         }
-        if !queues {
-            let ask_in = more.then_some(Duration::ZERO);
-            return Answer::Waits { seen: self.counter(), ask_in, behind_stranger: false };
-        }
-        self.shares.wanted.insert(owner, mode);
-        self.enqueue(now, asker)
+        self.enqueue(now, asker, queues)
     }
 
     /// In how many milliseconds a share ends or, for who is not first, whoever is.

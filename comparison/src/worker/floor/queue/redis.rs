@@ -47,8 +47,9 @@ impl Session for Connection {
         let (push, pushed) = mpsc::unbounded_channel();
         let config = AsyncConnectionConfig::new().set_push_sender(push);
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        let acquire = load(&mut connection, &[GRANT, ACQUIRE_FREE, QUEUE, ACQUIRE, ENQUEUE].concat()).await?;
-        let release = load(&mut connection, &[RELEASE_FREE, GRANT, QUEUE, LEAVING, RELEASE].concat()).await?;
+        let [acquire, release] = leasehold::redis::exclusive_scripts();
+        let (acquire, release) =
+            (load(&mut connection, acquire).await?, load(&mut connection, release).await?);
         let number: u64 = redis::cmd("INCR").arg("{floor}:sessions").query_async(&mut connection).await?;
         let inbox = format!("{number:032x}");
         connection.subscribe(format!("{CHANNELS}{inbox}")).await?;
@@ -115,18 +116,3 @@ fn waiting(waiting: &Waiting) -> std::sync::MutexGuard<'_, HashMap<String, onesh
 }
 
 const CHANNELS: &str = "floor:inbox:";
-
-const ACQUIRE_FREE: &str = include_str!("../../../../../backend-redis/src/scripts/acquire_free.lua");
-const ACQUIRE: &str = include_str!("../../../../../backend-redis/src/scripts/acquire.lua");
-const ENQUEUE: &str = include_str!("../../../../../backend-redis/src/scripts/enqueue.lua");
-const RELEASE_FREE: &str = include_str!("../../../../../backend-redis/src/scripts/release_free.lua");
-const LEAVING: &str = include_str!("../../../../../backend-redis/src/scripts/leaving.lua");
-const RELEASE: &str = include_str!("../../../../../backend-redis/src/scripts/release.lua");
-const GRANT: &str = include_str!("../../../../../backend-redis/src/scripts/grant.lua");
-const QUEUE: &str = concat!(
-    include_str!("../../../../../backend-redis/src/scripts/value.lua"),
-    include_str!("../../../../../backend-redis/src/scripts/plain.lua"),
-    include_str!("../../../../../backend-redis/src/scripts/queue.lua"),
-    include_str!("../../../../../backend-redis/src/scripts/sharing.lua"),
-    include_str!("../../../../../backend-redis/src/scripts/handing.lua"),
-);
