@@ -25,13 +25,12 @@ mod recovery;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use leasehold_core::backend::{Events, Holder, Lease, LeaseId, LeaseScope, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, OwnerId, Result};
+use leasehold_core::{Env, Error, ErrorKind, LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +45,7 @@ use super::scripts::Message;
 use crate::connection::{Alarm, LinkEvent};
 use crate::error;
 use crate::protocol::Unanswered;
+use crate::session::{Ends, Opened, released};
 
 pub(crate) use self::member::Member;
 
@@ -73,24 +73,6 @@ pub(crate) struct Session {
     closing: CancellationToken,
     closed: CancellationToken,
     leaving: TaskTracker,
-}
-
-/// A session as whoever has opened it has it: with the last of these it is cut, and leases end what is left.
-#[derive(Debug)]
-pub(crate) struct Opened(Arc<Session>);
-
-impl Deref for Opened {
-    type Target = Arc<Session>;
-
-    fn deref(&self) -> &Arc<Session> {
-        &self.0
-    }
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        self.cut();
-    }
 }
 
 /// What we have at the servers for one owner id.
@@ -135,7 +117,7 @@ impl Session {
     /// # Errors
     ///
     /// When there is no quorum of them, or one of them does not belong to it.
-    pub(crate) async fn open(config: &QuorumConfig, env: Env, events: Events) -> Result<Opened> {
+    pub(crate) async fn open(config: &QuorumConfig, env: Env, events: Events) -> Result<Opened<Self>> {
         let (keys, agreed) = (QuorumKeys::new(config.prefix())?, config.agreed(env.timing().ttl));
         agreed.admits(env.timing().ttl)?;
         let (channels, inbox) = (keys.channels(), env.owner_id().to_hex());
@@ -307,20 +289,13 @@ impl Session {
             entry.wake();
             self.leave(&entry);
         }
-        self.leaving.close();
-        let told = tokio::select! {
-            biased;
-            () = self.leaving.wait() => Ok(()),
-            () = self.env.sleep_until(self.give_up_at()) => {
-                let message = "the servers did not confirm that everything was released; leases end it";
-                Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, message))
-            }
-        };
+        let told = released(&self.leaving, &self.env, self.give_up_at()).await;
         self.cut();
         told
     }
+}
 
-    /// Sends nothing any more.
+impl Ends for Session {
     fn cut(&self) {
         self.closing.cancel();
         self.closed.cancel();
