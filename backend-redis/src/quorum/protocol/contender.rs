@@ -85,8 +85,7 @@ impl Contender {
         for (server, seat) in self.seats.iter_mut().enumerate() {
             let may_vote = seat.vote.is_none() && seat.seen != Seen::Lost;
             if may_vote && seat.asked_at.is_none() && seat.due <= now {
-                seat.ask(now);
-                errands.push((server, Errand::Vote { round: self.round }));
+                errands.push((server, seat.ask(now, self.round, self.waits)));
             }
         }
     }
@@ -113,8 +112,7 @@ impl Contender {
         for (server, seat) in self.seats.iter_mut().enumerate() {
             let is_fresh = seat.vote.as_ref().is_some_and(|vote| now < vote.sent_at + fresh);
             if seat.asked_at.is_none() && !is_fresh {
-                seat.ask(now);
-                errands.push((server, Errand::Vote { round: self.round }));
+                errands.push((server, seat.ask(now, self.round, self.waits)));
             }
         }
     }
