@@ -290,6 +290,32 @@ fn a_try_ends() {
     assert_eq!(alone.step(at(1)), Step::Unreachable);
 }
 
+/// Who only tries, and sees an earlier one at a single server, hears that too few vote whichever of the others says so first;
+/// and that it is held where one of them can be used.
+#[test]
+fn a_try_is_told_the_same_in_any_order() {
+    let pauses = Answer::Abstains { ask_in: Duration::from_millis(100) };
+    let mut early = answered(false, &[held(9), pauses]);
+    early.errands(at(1));
+    assert!(matches!(early.step(at(1)), Step::Wait(_)), "the third may not answer: {early:?}");
+    let mut silent = early.clone();
+    silent.errands(at(100));
+    assert_eq!(silent.step(at(100)), Step::Unreachable, "{silent:?}");
+    let mut failed = early.clone();
+    failed.failed(at(2), 2);
+    failed.errands(at(2));
+    assert_eq!(failed.step(at(2)), Step::Unreachable, "{failed:?}");
+    for answer in [Answer::Voted { n: 5 }, held(11)] {
+        let mut heard = early.clone();
+        heard.answered(at(2), 2, (1, at(0)), answer);
+        heard.errands(at(2));
+        assert_eq!(heard.step(at(2)), Step::Busy, "{heard:?}");
+    }
+    let mut two = answered(false, &[held(9), held(8)]);
+    two.errands(at(1));
+    assert_eq!(two.step(at(1)), Step::Busy, "two can be used: {two:?}");
+}
+
 /// A release ends with a quorum; that the hold was over is said when too few of its servers had it.
 #[test]
 fn a_release_ends_with_a_quorum() {
