@@ -33,7 +33,7 @@ impl StoreConfig for RedisConfig {
 
 #[derive(Debug)]
 pub(crate) struct RedisBackend {
-    session: Arc<Opened>,
+    session: Arc<Opened<Session>>,
     events: Inbox,
 }
 
@@ -99,7 +99,7 @@ impl LockBackend for RedisBackend {
     }
 
     fn ledger(&self) -> Option<Arc<dyn Ledger>> {
-        let session: Arc<Opened> = Arc::clone(&self.session);
+        let session: Arc<Opened<Session>> = Arc::clone(&self.session);
         Some(session)
     }
 

@@ -12,8 +12,9 @@ use leasehold_core::backend::{
 use leasehold_core::{Env, Guarantees, LockName, Result};
 
 use super::config::QuorumConfig;
-use super::session::{Opened, Session};
+use super::session::Session;
 use crate::config::RedisConfig;
+use crate::session::Opened;
 
 #[async_trait]
 impl StoreConfig for QuorumConfig {
@@ -35,7 +36,7 @@ impl StoreConfig for QuorumConfig {
 
 #[derive(Debug)]
 struct QuorumBackend {
-    session: Opened,
+    session: Opened<Session>,
     events: Inbox,
 }
 

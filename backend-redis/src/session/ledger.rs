@@ -19,7 +19,7 @@ use crate::scripts::{MEMBERS, RECORD, Script, millis, number, parts, text};
 
 /// As whoever has opened the session asks.
 #[async_trait]
-impl Ledger for Opened {
+impl Ledger for Opened<Session> {
     async fn read(&self) -> Result<Option<Entry>> {
         self.open_or_refuse()?;
         let give_up_at = self.give_up_at();

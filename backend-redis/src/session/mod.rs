@@ -12,6 +12,7 @@
 //! | `strangers` | where those who share a lock by its format are heard |
 //! | `leaving` | gives back what is not wanted any more |
 //! | `ledger` | what is written about a move to another store |
+//! | `opened` | whoever has opened a session, and its end |
 //!
 //! # Invariants
 //! - **redis.session-1** An entry is known by its owner id from before its first request until its release was answered,
@@ -23,11 +24,11 @@ mod inbox;
 mod keeper;
 mod leaving;
 mod ledger;
+mod opened;
 mod strangers;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -35,7 +36,7 @@ use std::time::Duration;
 use futures_util::future::try_join;
 use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, OwnerId, Result};
+use leasehold_core::{Env, Error, Guarantees, LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::sync::Notify;
@@ -49,6 +50,8 @@ use crate::error;
 use crate::keys::{self, Keys, NameKeys};
 use crate::protocol::{Contender, Unanswered};
 use crate::scripts::{BARE, NameScripts, Naming, OWN, PAUSING, Script};
+
+pub(crate) use self::opened::{Ends, Opened, released};
 
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -83,24 +86,6 @@ pub(crate) struct Session {
     leaving: TaskTracker,
 }
 
-/// A session as whoever has opened it has it: with the last of these it is cut, and leases end what is left.
-#[derive(Debug)]
-pub(crate) struct Opened(Arc<Session>);
-
-impl Deref for Opened {
-    type Target = Arc<Session>;
-
-    fn deref(&self) -> &Arc<Session> {
-        &self.0
-    }
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        self.cut();
-    }
-}
-
 /// What we have at the server for one owner id.
 #[derive(Debug)]
 struct Entry {
@@ -120,9 +105,9 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As connecting, and as [`stage::admit`]; [`ErrorKind::InvalidOption`] for a namespace whose `token_base`
+    /// As connecting, and as [`stage::admit`]; [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) for a namespace whose `token_base`
     /// is no number, and as [`outlives`].
-    pub(crate) async fn open(config: &RedisConfig, env: Env, events: Events) -> Result<Opened> {
+    pub(crate) async fn open(config: &RedisConfig, env: Env, events: Events) -> Result<Opened<Self>> {
         let pause = config.pause();
         outlives(pause, env.timing().ttl)?;
         let asked = |keys: &Keys| pause.map(|span| Pause::new(keys, span));
@@ -250,7 +235,7 @@ impl Session {
 
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`] once the session is.
+    /// [`ErrorKind::Closed`](leasehold_core::ErrorKind::Closed) once the session is.
     pub(crate) fn open_or_refuse(&self) -> Result<()> {
         if self.closing.is_cancelled() { Err(error::closed()) } else { Ok(()) }
     }
@@ -335,20 +320,13 @@ impl Session {
             entry.heard.notify_one();
             self.leave(&entry);
         }
-        self.leaving.close();
-        let told = tokio::select! {
-            biased;
-            () = self.leaving.wait() => Ok(()),
-            () = self.env.sleep_until(self.give_up_at()) => {
-                let message = "the server did not confirm that everything was released; leases end it";
-                Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, message))
-            }
-        };
+        let told = released(&self.leaving, &self.env, self.give_up_at()).await;
         self.cut();
         told
     }
+}
 
-    /// Sends nothing any more.
+impl Ends for Session {
     fn cut(&self) {
         self.closing.cancel();
         self.closed.cancel();
@@ -359,7 +337,7 @@ impl Session {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::InvalidOption`].
+/// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption).
 fn outlives(pause: Option<Duration>, ttl: Duration) -> Result<()> {
     match pause.filter(|pause| *pause < ttl) {
         None => Ok(()),

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use leasehold_core::{ErrorKind, Guarantees, LockManager};
 use leasehold_redis::QuorumConfig;
-use testbed::redis::{Server, Settings};
+use testbed::redis::{Reply, Server, Settings};
 use testbed::{Direction, Mode};
 
 use crate::quorum::{all_vote, begun, behind, cycle, open_config, quorum, three};
-use crate::rig::{BOUND, KEY, LONG, NAME, TTL, Waiter, command, eventually, hold, ok, pass, start, trials};
+use crate::rig::{
+    BOUND, KEY, LONG, NAME, TTL, Waiter, command, eventually, hold, ok, pass, server, start, trials,
+};
 
 trials![
     tokens_grow_past_servers_that_forget,
@@ -18,6 +20,7 @@ trials![
     a_slow_server_is_heard_when_another_has_forgotten,
     a_server_that_forgot_is_told_by_whoever_is_connected,
     a_server_that_forgot_is_told_after_it_was_silent,
+    a_server_that_is_loading_is_told_when_it_has_loaded,
     a_hold_outlasts_a_server_that_forgot_while_another_is_full,
     who_tries_while_servers_pause_hears_why,
     a_disk_that_is_always_written_is_trusted,
@@ -154,6 +157,33 @@ async fn a_server_that_forgot_is_told_after_it_was_silent() {
     pass(3 * TTL).await;
     servers[1].process().cont().unwrap();
     eventually("it is told", async || knows(&servers[1]).await).await;
+    drop(locks);
+}
+
+/// Also one that was reached while it read its data, and refused to say anything.
+async fn a_server_that_is_loading_is_told_when_it_has_loaded() {
+    // So slow that it is still loading when it is connected to again, and in pieces, between which it answers.
+    let slow = Settings::new()
+        .debug_commands()
+        .set("rdbcompression", &["no"])
+        .set("key-load-delay", &["10000"])
+        .set("loading-process-events-interval-bytes", &["1024"]);
+    let mut servers = vec![start(slow).await, server().await, server().await];
+    let locks = begun(quorum(&servers)).await;
+    ok(&servers[0], &["DEBUG", "POPULATE", "300", "filling", "1024"]).await;
+    ok(&servers[0], &["SAVE"]).await;
+    servers[0].kill().await.unwrap();
+    servers[0].start_again().await.unwrap();
+    let said = async |about: &str, what: &str| {
+        let info = command(&servers[0], &["INFO", about]).await.text().unwrap();
+        info.lines().find_map(|line| line.strip_prefix(what).map(str::to_owned))
+    };
+    let scripts = said("commandstats", "cmdstat_evalsha:").await;
+    assert!(!scripts.as_ref().unwrap().contains("rejected_calls=0"), "nobody was refused: {scripts:?}");
+    let run = said("server", "run_id:").await.unwrap();
+    let space = ["HMGET", "leasehold:{%quorum}", "run", "whole"];
+    let told = Reply::Array(vec![Reply::Bulk(run.into()), Reply::Bulk(b"1".to_vec())]);
+    eventually("it is told", async || command(&servers[0], &space).await == told).await;
     drop(locks);
 }
 

@@ -63,7 +63,8 @@ impl Rig {
 
     /// Where ours lock as they do.
     pub(crate) fn url(&self) -> String {
-        format!("{}?format={}", self.server.url(), self.library.format)
+        let Library { format, yield_for, .. } = self.library;
+        format!("{}?format={format}&yield_for={}ms", self.server.url(), yield_for.as_millis())
     }
 
     /// Who leads a move from the one URL to the other.

@@ -85,8 +85,7 @@ impl Contender {
         for (server, seat) in self.seats.iter_mut().enumerate() {
             let may_vote = seat.vote.is_none() && seat.seen != Seen::Lost;
             if may_vote && seat.asked_at.is_none() && seat.due <= now {
-                seat.ask(now);
-                errands.push((server, Errand::Vote { round: self.round }));
+                errands.push((server, seat.ask(now, self.round, self.waits)));
             }
         }
     }
@@ -113,8 +112,7 @@ impl Contender {
         for (server, seat) in self.seats.iter_mut().enumerate() {
             let is_fresh = seat.vote.as_ref().is_some_and(|vote| now < vote.sent_at + fresh);
             if seat.asked_at.is_none() && !is_fresh {
-                seat.ask(now);
-                errands.push((server, Errand::Vote { round: self.round }));
+                errands.push((server, seat.ask(now, self.round, self.waits)));
             }
         }
     }
@@ -160,7 +158,10 @@ impl Contender {
             Phase::Contending if self.is_asking => Step::Wait(self.next(now)),
             Phase::Contending if !self.waits && self.is_held() => Step::Busy,
             Phase::Contending if self.is_unreachable(now) => Step::Unreachable,
-            Phase::Contending if !self.waits && self.comes_later() => Step::Busy,
+            // Of those that are still to answer, so many may fail that there is no quorum.
+            Phase::Contending if !self.waits && self.comes_later() && !self.may_be_unreachable() => {
+                Step::Busy
+            }
             Phase::Contending => Step::Wait(self.next(now)),
         }
     }
@@ -398,7 +399,16 @@ impl Contender {
     }
 
     fn is_unreachable(&self, now: Moment) -> bool {
-        let silent = |seat: &Seat| seat.asked_at.is_some_and(|at| at + self.terms.poll <= now);
+        self.is_short_without(|seat| seat.asked_at.is_some_and(|at| at + self.terms.poll <= now))
+    }
+
+    /// The same if none answers of those that have not yet.
+    fn may_be_unreachable(&self) -> bool {
+        self.is_short_without(|seat| seat.asked_at.is_some())
+    }
+
+    /// Whether those that do not vote leave no quorum, with those that are silent.
+    fn is_short_without(&self, silent: impl Fn(&Seat) -> bool) -> bool {
         let failed = |seat: &&Seat| {
             seat.vote.is_none()
                 && match seat.seen {

@@ -87,8 +87,8 @@ pub(crate) struct Ticket {
 /// What is to be sent to one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Errand {
-    /// Vote for us.
-    Vote { round: u64 },
+    /// Vote for us; `again` if there may be a place of ours among those who wait.
+    Vote { round: u64, again: bool },
     /// Write the token, if the vote is still ours.
     Confirm(Confirming),
     /// Vote for whom you like: nothing up to that round counts.

@@ -2,7 +2,7 @@
 
 use leasehold_core::clock::Moment;
 
-use super::Ticket;
+use super::{Errand, Ticket};
 
 /// What is known of one server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -34,9 +34,11 @@ impl Seat {
         Self { asked_at: None, vote: None, seen: Seen::Nothing, may_have: false, freed: false, due }
     }
 
-    /// It is asked for its vote.
-    pub(super) fn ask(&mut self, now: Moment) {
+    /// It is asked for its vote, by one that waits or does not.
+    pub(super) fn ask(&mut self, now: Moment, round: u64, waits: bool) -> Errand {
+        let again = waits && self.may_have;
         (self.asked_at, self.may_have, self.freed) = (Some(now), true, false);
+        Errand::Vote { round, again }
     }
 
     pub(super) fn refused(&mut self, seen: Seen, due: Moment, waits: bool) {

@@ -11,9 +11,8 @@ if redis.call('GET', vote) ~= ARGV[1] or counted ~= ARGV[1] or n < tonumber(ARGV
   return 0
 end
 redis.call('PEXPIRE', vote, ARGV[2])
-write(count, ARGV[4], counted .. ' ' .. rest)
-local known = redis.call('HMGET', space, 'run', 'max')
-if known[1] then
-  knows(space, known[2], tonumber(ARGV[4]))
+write(count, tonumber(ARGV[4]), counted .. ' ' .. rest, clock())
+if redis.call('EXISTS', space) == 1 then
+  knows(space, tonumber(ARGV[4]))
 end
 return 1

@@ -8,6 +8,8 @@ local known = redis.call('HMGET', KEYS[1], 'run', 'whole', 'max')
 if known[1] ~= ARGV[1] or known[2] == '1' then
   return 0
 end
-local max = math.max(tonumber(known[3]) or 0, tonumber(ARGV[2]))
-redis.call('HSET', KEYS[1], 'whole', '1', 'floor', ARGV[2], 'max', text(max), 'terms', ARGV[3])
+-- Its clock, too, where what the others know may be less: what it remembers may be old.
+local floor = math.max(tonumber(ARGV[2]), clock())
+local max = math.max(tonumber(known[3]) or 0, floor)
+redis.call('HSET', KEYS[1], 'whole', '1', 'floor', text(floor), 'max', text(max), 'terms', ARGV[3])
 return 1

@@ -61,6 +61,8 @@ pub(crate) struct Asker<'a> {
     pub(crate) ballot: Ballot,
     pub(crate) ttl: u64,
     pub(crate) proposal: u64,
+    /// When that is, by the servers' clocks, in microseconds.
+    pub(crate) since: u64,
     pub(crate) inbox: &'a str,
     pub(crate) info: &'a str,
     /// What was agreed on.
@@ -69,26 +71,27 @@ pub(crate) struct Asker<'a> {
 
 /// What is the same for all servers of a request for their votes.
 pub(crate) fn vote(keys: &BallotKeys, space: &str, asker: Asker<'_>) -> Cmd {
-    let Asker { ballot, ttl, proposal, inbox, info, terms } = asker;
+    let Asker { ballot, ttl, proposal, since, inbox, info, terms } = asker;
     let mut call = VOTE.call(&[&keys.vote, &keys.count, &keys.waits, space]);
     call.write_arg_fmt(ballot);
     call.arg(ttl).arg(proposal);
-    call.write_arg_fmt(format_args!("{inbox} {info}"));
+    call.write_arg_fmt(format_args!("{since} {inbox} {info}"));
     call.arg(terms);
     call
 }
 
-/// That request as one server gets it, of which that `run` is known; and whether the contender `waits`.
-pub(crate) fn vote_at(call: &Cmd, waits: bool, run: &str) -> Cmd {
+/// That request as one server gets it, of which that `run` is known; whether the contender waits, and whether it may have a
+/// place there already.
+pub(crate) fn vote_at(call: &Cmd, (waits, has_place): (bool, bool), run: &str) -> Cmd {
     let mut call = call.clone();
-    call.arg(u8::from(waits)).arg(run);
+    call.arg(u8::from(waits)).arg(u8::from(has_place)).arg(run);
     call
 }
 
 /// What a request for a vote was answered.
 #[derive(Debug)]
 pub(crate) struct Voted {
-    /// The server's time, in microseconds, unless it has counted the proposal, which is ahead of it.
+    /// The server's time, in microseconds, if it has looked.
     pub(crate) now: Option<u64>,
     /// `None` if the server may have forgotten votes, and nobody has said which.
     pub(crate) answer: Option<Answer>,

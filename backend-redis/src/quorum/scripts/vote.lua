@@ -1,5 +1,7 @@
--- Goes on after vote_free: another has the vote, this server gives none, or the proposal is of no use to it.
+-- Goes on after vote_free: another has the vote, this server gives none, it has counted further or does not remember, or
+-- the contender has waited.
 
+local now = clock()
 if known[1] ~= run or known[2] ~= '1' then
   return { 3, now }
 end
@@ -8,12 +10,13 @@ if known[3] ~= terms then
 end
 
 local owner, ticket, round = string.match(ballot, '^(%x+):(%d+):(%d+)$')
-local member = owner .. ' ' .. string.match(about, '^%S+')
+local member = owner .. ' ' .. string.match(about, '^%S+ (%S+)')
 local millis = math.floor(now / 1000)
-if type(voted) ~= 'string' then
+-- What was written above stands over the last record.
+if not last and type(voted) ~= 'string' then
   voted = redis.call('GET', vote)
 end
-local record = redis.call('GET', count) or ''
+local record = last or redis.call('GET', count) or ''
 local n, counted = string.match(record, '^(%d+) (%S+)')
 if voted then
   local by, latest = string.match(voted, '^(%x+):%d+:(%d+)$')
@@ -37,9 +40,14 @@ redis.call('SET', vote, ballot, 'PX', ttl)
 if voted == ballot and counted == ballot then
   n = tonumber(n)
 else
-  n = math.max((tonumber(n) or -1) + 1, proposed, now, known[4] + 1)
-  write(count, n, ballot .. ' ' .. text(now) .. ' ' .. about, is_near and n == proposed)
+  -- The clock stands for a number that is not remembered.
+  n = math.max(n and n + 1 or now, proposed, known[4] + 1)
+  write(count, n, ballot .. ' ' .. about, now)
 end
-redis.call('ZREM', waits, member)
-knows(space, known[5], n)
+if has_place then
+  redis.call('ZREM', waits, member)
+end
+if n > near then
+  reach(space, n, now)
+end
 return { 1, now, n }

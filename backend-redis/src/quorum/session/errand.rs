@@ -105,13 +105,14 @@ impl Session {
             let (session, entry) = (Arc::clone(self), Arc::clone(entry));
             let asking = entry.asking(self.size.servers);
             match errand {
-                Errand::Vote { round } => {
+                Errand::Vote { round, again } => {
                     let call =
                         Arc::clone(call.get_or_insert_with(|| self.call_for_votes(&entry, round, now)));
                     under_way.begin(async move {
                         // redis.quorum.session-1
                         let turn = asking.seats[server].turn.lock().await;
-                        session.ask_for_vote(&entry, (server, &asking.seats[server]), round, &call).await;
+                        let ballot = (round, again);
+                        session.ask_for_vote(&entry, (server, &asking.seats[server]), ballot, &call).await;
                         drop(turn);
                     });
                 }
@@ -131,10 +132,15 @@ impl Session {
 
     /// The same for all servers, so that they agree.
     fn call_for_votes(&self, entry: &Entry, round: u64, now: Moment) -> Arc<Cmd> {
+        let (proposal, since) = {
+            let horizon = self.horizon.lock();
+            (horizon.proposal(now, LEAD), horizon.time(now).unwrap_or(0))
+        };
         let asker = Asker {
             ballot: Ballot { ticket: entry.ticket, round },
             ttl: millis(entry.ttl),
-            proposal: self.horizon.lock().proposal(now, LEAD),
+            proposal,
+            since,
             inbox: &self.inbox,
             info: &info(&entry.label, entry.metadata.as_deref()),
             terms: &self.terms,
@@ -142,8 +148,14 @@ impl Session {
         Arc::new(scripts::vote(&self.keys.of(&entry.name), &self.space, asker))
     }
 
-    async fn ask_for_vote(&self, entry: &Entry, (server, seat): (usize, &Seat), round: u64, call: &Cmd) {
-        let asked = self.vote(entry, (server, seat), round, call).await;
+    async fn ask_for_vote(
+        &self,
+        entry: &Entry,
+        (server, seat): (usize, &Seat),
+        (round, again): (u64, bool),
+        call: &Cmd,
+    ) {
+        let asked = self.vote(entry, (server, seat), (round, again), call).await;
         let now = self.env.now();
         let mut contender = entry.contender.lock();
         match asked {
@@ -169,19 +181,21 @@ impl Session {
         &self,
         entry: &Entry,
         (server, seat): (usize, &Seat),
-        round: u64,
+        (round, again): (u64, bool),
         call: &Cmd,
     ) -> Result<Option<(Moment, Answer, Option<Holder>)>> {
         let admitted = self.members[server].ready(self, server).await?;
         let sent_at = self.env.now();
-        let waits = {
+        let (waits, is_first) = {
             let mut contender = entry.contender.lock();
             if contender.over(sent_at).is_some() || contender.round() != round {
                 return Ok(None);
             }
-            contender.is_waiting()
+            (contender.is_waiting(), contender.number_at(server).is_none())
         };
-        let call = scripts::vote_at(call, waits, &admitted.run);
+        let is_first = is_first && seat.unanswered.lock().is_empty();
+        *seat.asked_over.lock() = is_first.then(|| admitted.connected.id());
+        let call = scripts::vote_at(call, (waits, again), &admitted.run);
         let answer = self.run_noted(seat, &admitted, sent_at, (&scripts::VOTE, &call)).await?;
         let Voted { now, answer, holder } = scripts::voted(&answer)?;
         if let Some(now) = now {

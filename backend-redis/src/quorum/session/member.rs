@@ -162,7 +162,6 @@ impl Member {
         let value = admitted.connected.run(&scripts::ADMIT, &call, session.give_up_at()).await?;
         let Known { now, whole, max, terms } = scripts::known(&value)?;
         session.heard_time(sent_at, now);
-        session.horizon.lock().heard_number(max);
         match terms {
             // A blank one has nobody's, at first.
             None if !whole => {}

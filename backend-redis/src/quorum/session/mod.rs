@@ -14,7 +14,8 @@
 //!
 //! # Invariants
 //! - **redis.quorum.session-1** What concerns one owner at one server is sent in turn, each after the answer before it: so
-//!   a release is never overtaken by a request for a vote (G5, G8).
+//!   a release is never overtaken by a request for a vote (G5, G8). Only the release of an owner that has ended may go
+//!   behind its first request, over the same connection, and counts if it has ended that request's vote.
 
 mod acquisition;
 mod errand;
@@ -25,13 +26,12 @@ mod recovery;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use leasehold_core::backend::{Events, Holder, Lease, LeaseId, LeaseScope, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, OwnerId, Result};
+use leasehold_core::{Env, Error, ErrorKind, LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +46,7 @@ use super::scripts::Message;
 use crate::connection::{Alarm, LinkEvent};
 use crate::error;
 use crate::protocol::Unanswered;
+use crate::session::{Ends, Opened, released};
 
 pub(crate) use self::member::Member;
 
@@ -73,24 +74,6 @@ pub(crate) struct Session {
     closing: CancellationToken,
     closed: CancellationToken,
     leaving: TaskTracker,
-}
-
-/// A session as whoever has opened it has it: with the last of these it is cut, and leases end what is left.
-#[derive(Debug)]
-pub(crate) struct Opened(Arc<Session>);
-
-impl Deref for Opened {
-    type Target = Arc<Session>;
-
-    fn deref(&self) -> &Arc<Session> {
-        &self.0
-    }
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        self.cut();
-    }
 }
 
 /// What we have at the servers for one owner id.
@@ -122,6 +105,8 @@ struct Asking {
 struct Seat {
     /// redis.quorum.session-1
     turn: tokio::sync::Mutex<()>,
+    /// The connection over which it is being asked by one that it has not voted for yet.
+    asked_over: Mutex<Option<u64>>,
     /// Requests for its vote that may still arrive.
     unanswered: Mutex<Unanswered>,
     failed: Mutex<Option<Error>>,
@@ -135,7 +120,7 @@ impl Session {
     /// # Errors
     ///
     /// When there is no quorum of them, or one of them does not belong to it.
-    pub(crate) async fn open(config: &QuorumConfig, env: Env, events: Events) -> Result<Opened> {
+    pub(crate) async fn open(config: &QuorumConfig, env: Env, events: Events) -> Result<Opened<Self>> {
         let (keys, agreed) = (QuorumKeys::new(config.prefix())?, config.agreed(env.timing().ttl));
         agreed.admits(env.timing().ttl)?;
         let (channels, inbox) = (keys.channels(), env.owner_id().to_hex());
@@ -307,20 +292,13 @@ impl Session {
             entry.wake();
             self.leave(&entry);
         }
-        self.leaving.close();
-        let told = tokio::select! {
-            biased;
-            () = self.leaving.wait() => Ok(()),
-            () = self.env.sleep_until(self.give_up_at()) => {
-                let message = "the servers did not confirm that everything was released; leases end it";
-                Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, message))
-            }
-        };
+        let told = released(&self.leaving, &self.env, self.give_up_at()).await;
         self.cut();
         told
     }
+}
 
-    /// Sends nothing any more.
+impl Ends for Session {
     fn cut(&self) {
         self.closing.cancel();
         self.closed.cancel();

@@ -2,13 +2,15 @@
 //! messages, the same keys with the same ends. The server's clock stands still and is moved on by the test. Scripts that are
 //! changed by hand must be told apart, or this proves nothing.
 
+mod single;
+
 use leasehold_core::OwnerId;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRng, TestRunner};
 use redis::{Arg, Cmd, Connection, Value};
 use testbed::redis::{Server as RealServer, Settings, WallClock};
 
-use super::model::{Fault, Server};
+use super::model::{Asked, Fault, Server};
 use crate::quorum::keys::{BallotKeys, QuorumKeys};
 use crate::quorum::protocol::{Answer, Ticket};
 use crate::quorum::scripts::{self, Asker, Ballot, Kept, Known, Renewed};
@@ -21,8 +23,9 @@ enum Operation {
         owner: u64,
         round: u64,
         ttl: u64,
-        proposal: u64,
+        proposal: Proposal,
         waits: bool,
+        again: bool,
     },
     /// With the number that it was given last, more or less.
     Confirm {
@@ -55,12 +58,19 @@ enum Operation {
     ComesUp {
         floor: u64,
     },
-    /// The process comes up again, and nobody has connected.
-    Restart,
+    /// The process comes up again, and is met by nobody, or not told anything.
+    Restart(bool),
     /// Microseconds.
     Pass(u64),
     /// The vote, the count, those who wait, or what is known of the namespace.
     Lose(usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Proposal {
+    Is(u64),
+    /// As a session has it that has heard of the last number.
+    Above(u64),
 }
 
 fn operations() -> impl Strategy<Value = Vec<Operation>> {
@@ -68,11 +78,15 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let (owner, round) = (|| 1_u64..5, || 1_u64..4);
     let number =
         || prop::sample::select(vec![0, BEGIN - 1, BEGIN + 77, BEGIN + 5_000_000, BEGIN + 90_000_000]);
+    let above = || prop::sample::select(vec![0, 1, 300_000, 1_200_000]);
+    let proposal =
+        || prop_oneof![1 => number().prop_map(Proposal::Is), 2 => above().prop_map(Proposal::Above)];
     let off = || prop::sample::select(vec![1, 1, 0, 2]);
     let token = || prop::sample::select(vec![0, BEGIN + 5_000_000, BEGIN + 90_000_000, BEGIN + 90_000_000]);
     let operation = prop_oneof![
-        6 => (owner(), round(), ttl(), number(), any::<bool>())
-            .prop_map(|(owner, round, ttl, proposal, waits)| Operation::Vote { owner, round, ttl, proposal, waits }),
+        6 => (owner(), round(), ttl(), proposal(), any::<bool>(), any::<bool>()).prop_map(
+            |(owner, round, ttl, proposal, waits, again)| Operation::Vote { owner, round, ttl, proposal, waits, again }
+        ),
         4 => (owner(), round(), ttl(), off(), token())
             .prop_map(|(owner, round, ttl, off, token)| Operation::Confirm { owner, round, ttl, off, token }),
         3 => (owner(), round(), ttl(), off())
@@ -82,7 +96,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
         2 => any::<bool>().prop_map(|trusted| Operation::Admit { trusted }),
         2 => number().prop_map(|floor| Operation::Install { floor }),
         2 => number().prop_map(|floor| Operation::ComesUp { floor }),
-        1 => Just(Operation::Restart),
+        2 => any::<bool>().prop_map(Operation::Restart),
         3 => (0_u64..3_000).prop_map(Operation::Pass),
         3 => (0_u64..2_000_000).prop_map(Operation::Pass),
         1 => prop::sample::select(vec![300_000, 301_000, 9_001_000, 43_200_000_000]).prop_map(Operation::Pass),
@@ -94,6 +108,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
 const BEGIN: u64 = 1_800_000_000_000_000;
 const CHANNELS: &str = "p:inbox:";
 const TERMS: &str = "as agreed";
+const AHEAD: u64 = 1_000_000;
 /// The last message of an operation.
 const END: &str = "end";
 
@@ -183,8 +198,8 @@ impl Real {
     /// All keys, each with its end.
     fn state(&mut self) -> Vec<Vec<String>> {
         const DUMP: &str = "
-            local known = redis.call('HMGET', KEYS[4], 'run', 'whole', 'floor', 'max')
-            for i = 1, 4 do known[i] = known[i] or '0' end
+            local known = redis.call('HMGET', KEYS[4], 'run', 'whole', 'floor', 'max', 'near')
+            for i = 1, 5 do known[i] = known[i] or '0' end
             return { { redis.call('GET', KEYS[1]) or 'none', tostring(redis.call('PTTL', KEYS[1])) },
                 { redis.call('GET', KEYS[2]) or 'none', tostring(redis.call('PTTL', KEYS[2])) },
                 redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'), { tostring(redis.call('PTTL', KEYS[3])) }, known }";
@@ -214,7 +229,7 @@ fn state(model: &mut Server, now: u64) -> Vec<Vec<String>> {
         [format!("{} {}", waiting.owner.to_hex(), inbox(owner)), waiting.time.to_string()]
     });
     let space = model.space.unwrap_or_default();
-    let numbers = [space.run, u64::from(space.whole), space.floor, space.max];
+    let numbers = [space.run, u64::from(space.whole), space.floor, space.max, space.near];
     vec![
         vec![vote.0, left(vote.1)],
         vec![count.0, left(count.1)],
@@ -230,15 +245,20 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
     let ballot = |owner, round| Ballot { ticket: ticket(owner), round };
     let given = |model: &Server, off: u64| (model.count.map_or(0, |count| count.n) + off).saturating_sub(1);
     match *operation {
-        Operation::Vote { owner, round, ttl, proposal, waits } => {
+        Operation::Vote { owner, round, ttl, proposal, waits, again } => {
             let (run, inbox) = (model.run.to_string(), inbox(owner));
-            let ballot = ballot(owner, round);
-            let asker = Asker { ballot, ttl, proposal, inbox: &inbox, info: "1 x", terms: TERMS };
-            let call = scripts::vote_at(&scripts::vote(&keys, &space, asker), waits, &run);
+            // By a clock that is another one.
+            let (ballot, since) = (ballot(owner, round), now - 7);
+            let proposal = match proposal {
+                Proposal::Is(proposal) => proposal,
+                Proposal::Above(above) => model.count.map_or(0, |count| count.n) + above,
+            };
+            let asker = Asker { ballot, ttl, proposal, since, inbox: &inbox, info: "1 x", terms: TERMS };
+            let call = scripts::vote_at(&scripts::vote(&keys, &space, asker), (waits, again), &run);
             let value = real.run(&scripts::VOTE, &call);
             let voted = scripts::voted(&value).unwrap();
-            assert!(voted.now.is_none_or(|then| then == now) && (voted.now.is_some() || now <= proposal));
-            let expected = model.vote(now, ballot, ttl, proposal, waits);
+            assert!(voted.now.is_none_or(|then| then == now));
+            let expected = model.vote(now, Asked { ballot, ttl, proposal, since, waits, again });
             (format!("{:?}", voted.answer), format!("{expected:?}"))
         }
         Operation::Confirm { owner, round, ttl, off, token } => {
@@ -273,7 +293,7 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
         Operation::Install { floor } => {
             let call = scripts::install(&space, &model.run.to_string(), floor, TERMS);
             let told = scripts::was_there(&real.run(&scripts::INSTALL, &call)).unwrap();
-            (format!("{told:?}"), format!("{:?}", model.install(model.run, floor)))
+            (format!("{told:?}"), format!("{:?}", model.install(now, model.run, floor)))
         }
         Operation::ComesUp { floor } => {
             model.run += 1;
@@ -281,9 +301,9 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
             let (told, then) = step(real, model, &Operation::Install { floor });
             (admitted + &told, expected + &then)
         }
-        Operation::Restart => {
+        Operation::Restart(is_met) => {
             model.run += 1;
-            Default::default()
+            if is_met { step(real, model, &Operation::Admit { trusted: false }) } else { Default::default() }
         }
         Operation::Pass(micros) => {
             real.pass(micros);
@@ -308,7 +328,7 @@ fn compare(real: &mut Real, operations: &[Operation]) -> Result<(), TestCaseErro
     // Numbers are meant of that time.
     real.now = 0;
     real.pass(BEGIN);
-    let mut model = Server::new(1, Fault::None);
+    let mut model = Server::new(1, AHEAD, Fault::None);
     for begin in [Operation::Admit { trusted: false }, Operation::Install { floor: 0 }] {
         step(real, &mut model, &begin);
     }
@@ -350,7 +370,7 @@ fn a_free_lock_is_no_special_case() {
     differ(&mut real, 300).unwrap_or_else(|why| panic!("{why}"));
 }
 
-const FREE_VOTE: &str = "if is_near and known[1] == run and known[2] == '1' and known[3] == terms and proposed > tonumber(known[4])";
+const FREE_VOTE: &str = "if known[1] == run and known[2] == '1' and known[3] == terms and proposed > tonumber(known[4]) and proposed <= near";
 const FREE_RELEASE: &str = "if voted == ballot and not ttl and redis.call('EXISTS', waits, asked) == 0";
 
 /// Scripts that are changed in one place are found out.
@@ -363,17 +383,24 @@ fn changed_scripts_are_told_from_their_model() {
         ("or counted ~= n", ""),
         ("tonumber(latest) <= tonumber(round)", "true"),
         ("tonumber(latest) > tonumber(round)", "false"),
-        ("now, known[4] + 1)", "now)"),
+        ("proposed, known[4] + 1)", "proposed)"),
+        ("n and n + 1 or now", "(n or -1) + 1"),
+        ("n and n + 1 or now", "math.max(n and n + 1 or now, now)"),
         ("known[1] ~= run or known[2] ~= '1'", "known[2] ~= '1'"),
-        ("is_near and known[1] == run", "is_near"),
+        ("if known[1] == run and", "if"),
         ("and known[2] == '1' and", "and"),
         ("and proposed > tonumber(known[4])", ""),
-        ("now <= proposed and", ""),
-        ("proposed <= now + 60000000", "true"),
+        ("and proposed <= near", ""),
+        ("n <= now + MINUTE", "true"),
+        ("n <= now + MINUTE", "false"),
+        ("ahead <= now + MINUTE", "true"),
         ("ballot, 'NX', 'PX', ttl, 'GET'", "ballot, 'PX', ttl, 'GET'"),
-        ("tonumber(string.match(last, '^%d+'))", "-1"),
-        ("n > (tonumber(known[5]) or 0)", "false"),
-        ("redis.call('EXISTS', waits) == 1", "false"),
+        ("counted and counted < proposed and", "counted and"),
+        ("counted < proposed and not has_place", "counted < proposed"),
+        ("local record = last or", "local record ="),
+        ("if n > near then", "if false then"),
+        ("'near', text(ahead))\n    n = ahead", "'near', text(ahead))"),
+        ("tonumber(ARGV[2]), clock())", "tonumber(ARGV[2]))"),
         ("redis.call('EXISTS', waits, asked) == 0", "true"),
         ("voted == ballot and not ttl", "voted == ballot"),
         ("voted == ballot and not ttl", "not ttl"),
@@ -381,65 +408,56 @@ fn changed_scripts_are_told_from_their_model() {
         ("had or not (voted or ttl)", "had"),
         ("had or not (voted or ttl)", "had or not voted"),
         ("whole = whole and ARGV[2] == '1'", "whole = true"),
-        ("knows(space, known[5], n)", ""),
         ("redis.call('ZREM', waits, first)", ""),
     ] {
         let (from, _) = mutant;
-        let all = [&scripts::VOTE, &scripts::CONFIRM, &scripts::RENEW, &scripts::RELEASE, &scripts::ADMIT];
-        assert!(all.iter().any(|script| script.has(from)), "{from} is in no script");
+        let changing = [&scripts::VOTE, &scripts::CONFIRM, &scripts::RENEW, &scripts::RELEASE];
+        let all = changing.into_iter().chain([&scripts::ADMIT, &scripts::INSTALL]);
+        assert!(all.into_iter().any(|script| script.has(from)), "{from} is in no script");
         real.changes = vec![mutant];
         assert!(differ(&mut real, 400).is_err(), "{mutant:?} was not told apart");
     }
 }
 
-/// Whoever has agreed on something else gets no vote, and hears on what.
+/// Where the last number is lost, or is that of the same ballot, the short path has taken the vote and leaves the number to the
+/// rest. Chance seldom finds who gets that wrong.
 #[test]
-fn a_server_votes_on_its_terms() {
-    let mut real = Real::start();
-    let (space, keys) = (real.space.clone(), real.keys.clone());
-    real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, TERMS));
-    real.run(&scripts::INSTALL, &scripts::install(&space, "1", 0, "others"));
-    let ballot = Ballot { ticket: ticket(1), round: 1 };
-    let asker = Asker { ballot, ttl: 900, proposal: 0, inbox: "0", info: "1 x", terms: TERMS };
-    let asked = |asker| scripts::vote_at(&scripts::vote(&keys, &space, asker), true, "1");
-    for proposal in [0, BEGIN + 77] {
-        let value = real.run(&scripts::VOTE, &asked(Asker { proposal, ..asker }));
-        let refused = scripts::voted(&value).unwrap_err();
-        assert_eq!(*refused.kind(), leasehold_core::ErrorKind::InvalidOption);
-        assert!(refused.to_string().contains("used with others"), "{refused}");
+fn what_was_lost_is_counted_anew() {
+    let vote = |owner: u64, above: u64| {
+        let (round, ttl, proposal) = (1, 3_000, Proposal::Is(BEGIN + above));
+        Operation::Vote { owner, round, ttl, proposal, waits: false, again: false }
+    };
+    let begin =
+        || vec![Operation::Admit { trusted: false }, Operation::Install { floor: 0 }, vote(1, 400_000)];
+    let number = vec![Operation::Lose(0), Operation::Lose(1), Operation::Pass(900_000), vote(2, 500_000)];
+    let ballot = vec![Operation::Lose(0), vote(1, 77)];
+    for (then, mutant) in [
+        (number, ("counted and counted < proposed and", "(counted or 0) < proposed and")),
+        (ballot, ("if not last and type(voted)", "if type(voted)")),
+    ] {
+        assert!(scripts::VOTE.has(mutant.0), "{mutant:?}");
+        for changes in [vec![], vec![mutant]] {
+            let (mut real, mut model) = (Real::start(), Server::new(1, AHEAD, Fault::None));
+            let is_changed = !changes.is_empty();
+            real.changes = changes;
+            let differs = |operation: &Operation| {
+                let (answered, expected) = step(&mut real, &mut model, operation);
+                answered != expected
+            };
+            assert_eq!(begin().iter().chain(&then).any(differs), is_changed, "{mutant:?}");
+        }
     }
-    let value = real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, TERMS));
-    assert_eq!(scripts::known(&value).unwrap().terms.as_deref(), Some("others"));
-    let asker = Asker { terms: "others", ..asker };
-    let value = real.run(&scripts::VOTE, &asked(asker));
-    assert!(matches!(scripts::voted(&value).unwrap().answer, Some(Answer::Voted { .. })));
-}
-
-/// What was asked of a holder is gone when it has let go.
-#[test]
-fn an_ask_ends_with_the_vote() {
-    let mut real = Real::start();
-    let (space, keys) = (real.space.clone(), real.keys.clone());
-    real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, TERMS));
-    real.run(&scripts::INSTALL, &scripts::install(&space, "1", 0, TERMS));
-    let ballot = Ballot { ticket: ticket(1), round: 1 };
-    let asker = Asker { ballot, ttl: 900, proposal: BEGIN + 77, inbox: "0", info: "1 x", terms: TERMS };
-    real.run(&scripts::VOTE, &scripts::vote_at(&scripts::vote(&keys, &space, asker), false, "1"));
-    let how = leasehold_core::Revoke::AT_ONCE;
-    real.run(&scripts::REVOKE, &scripts::revoke(&keys, CHANNELS, ballot.ticket.owner, how));
-    let exist = redis::cmd("EXISTS").arg(&keys.vote).arg(&keys.asked).to_owned();
-    assert_eq!(real.ask(&exist), Value::Int(2));
-    let had = real.run(&scripts::RELEASE, &scripts::release(&keys, CHANNELS, ballot, "0", None));
-    assert!(scripts::was_there(&had).unwrap());
-    assert_eq!(real.ask(&exist), Value::Int(0));
 }
 
 /// Whoever was told that the lock is free, and leaves instead of asking, leaves that to the next of those who wait.
 #[test]
 fn who_leaves_passes_on_what_it_was_told() {
     let mut real = Real::start();
-    let mut model = Server::new(1, Fault::None);
-    let vote = |owner| Operation::Vote { owner, round: 1, ttl: 9_000, proposal: BEGIN + 77, waits: true };
+    let mut model = Server::new(1, AHEAD, Fault::None);
+    let vote = |owner| {
+        let (round, ttl, proposal) = (1, 9_000, Proposal::Is(BEGIN + 77));
+        Operation::Vote { owner, round, ttl, proposal, waits: true, again: false }
+    };
     let leave = |owner| Operation::Release { owner, round: 1, ttl: 9_000, waits: false };
     let begin = [Operation::Admit { trusted: false }, Operation::Install { floor: 0 }];
     // The fourth comes before the first.
@@ -449,20 +467,5 @@ fn who_leaves_passes_on_what_it_was_told() {
     for (leaves, told) in [(3, 4), (4, 1)] {
         let (answered, _) = step(&mut real, &mut model, &leave(leaves));
         assert!(answered.contains(&ticket(told).owner.to_hex()), "{leaves} has left: {answered}");
-    }
-}
-
-/// Whoever trusts its disk against what was agreed on is refused, and has not made it vote by asking.
-#[test]
-fn a_disk_is_trusted_by_agreement() {
-    for (agreed, is_whole) in [("others", false), (TERMS, true)] {
-        let mut real = Real::start();
-        let space = real.space.clone();
-        real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, agreed));
-        real.run(&scripts::INSTALL, &scripts::install(&space, "1", 0, agreed));
-        for trusted in [true, false] {
-            let value = real.run(&scripts::ADMIT, &scripts::admit(&space, "2", trusted, TERMS));
-            assert_eq!(scripts::known(&value).unwrap().whole, is_whole, "{agreed}");
-        }
     }
 }

@@ -15,6 +15,8 @@ pub(super) enum Mutant {
     DeadlineOfTheFastest,
     RenewsWhatIsGone,
     GivesBackLaterRounds,
+    FloorWithoutTheClock,
+    NotesNothing,
 }
 
 /// What may happen in a world.

@@ -18,7 +18,21 @@ pub(in crate::quorum) struct Server {
     pub(in crate::quorum) waits: BTreeSet<Ticket>,
     pub(in crate::quorum) waits_until: u64,
     pub(in crate::quorum) space: Option<Space>,
+    /// How far numbers are noted ahead, in microseconds.
+    pub(in crate::quorum) ahead: u64,
     pub(in crate::quorum) fault: Fault,
+}
+
+/// A request for a vote.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::quorum) struct Asked {
+    pub(in crate::quorum) ballot: Ballot,
+    pub(in crate::quorum) ttl: u64,
+    pub(in crate::quorum) proposal: u64,
+    pub(in crate::quorum) since: u64,
+    pub(in crate::quorum) waits: bool,
+    /// It may have a place among those who wait.
+    pub(in crate::quorum) again: bool,
 }
 
 /// The last vote.
@@ -36,7 +50,10 @@ pub(in crate::quorum) struct Space {
     pub(in crate::quorum) run: u64,
     pub(in crate::quorum) whole: bool,
     pub(in crate::quorum) floor: u64,
+    /// No number is above it.
     pub(in crate::quorum) max: u64,
+    /// Nor is this, which the clock is not far behind.
+    pub(in crate::quorum) near: u64,
 }
 
 /// What the scripts do wrong, if anything.
@@ -49,6 +66,10 @@ pub(in crate::quorum) enum Fault {
     RenewsWhatIsGone,
     /// Giving back an earlier round ends a later one's vote.
     GivesBackLaterRounds,
+    /// What others know is enough, and the clock stands for nothing.
+    FloorWithoutTheClock,
+    /// A number is noted by nobody but the name that it is of.
+    NotesNothing,
 }
 
 pub(in crate::quorum) const DAY: u64 = 86_400_000;
@@ -58,8 +79,10 @@ const MINUTE: u64 = 60_000;
 pub(in crate::quorum) type Voted = Option<Answer>;
 
 impl Server {
-    pub(in crate::quorum) fn new(run: u64, fault: Fault) -> Self {
-        Self { run, vote: None, count: None, waits: BTreeSet::new(), waits_until: 0, space: None, fault }
+    /// One that knows nothing, and notes numbers so far `ahead`.
+    pub(in crate::quorum) fn new(run: u64, ahead: u64, fault: Fault) -> Self {
+        let (vote, count, waits, waits_until, space) = (None, None, BTreeSet::new(), 0, None);
+        Self { run, vote, count, waits, waits_until, space, ahead, fault }
     }
 
     /// Removes the keys that have ended. One that ends now is still there.
@@ -76,28 +99,29 @@ impl Server {
     }
 
     fn knows(&mut self, n: u64) {
-        if let Some(space) = &mut self.space {
+        if let Some(space) = self.space.as_mut().filter(|_| self.fault != Fault::NotesNothing) {
             space.max = space.max.max(n);
         }
     }
 
-    fn write(&mut self, n: u64, ballot: Ballot, since: u64) {
-        self.count = Some(Count { n, ballot, since, until: n.div_ceil(1000) + DAY });
+    /// The same, and of numbers for a while to come where they are near.
+    fn reach(&mut self, n: u64, now: u64) {
+        let ahead = n + self.ahead;
+        let is_near = ahead <= now + 1000 * MINUTE;
+        if let Some(space) = self.space.as_mut().filter(|_| is_near) {
+            space.near = ahead;
+        }
+        self.knows(if is_near { ahead } else { n });
     }
 
-    /// The same of a proposal that the clock passes within a minute: its key lives for a minute more than a day from now.
-    fn write_near(&mut self, n: u64, ballot: Ballot, now: u64) {
-        self.count = Some(Count { n, ballot, since: now, until: now / 1000 + DAY + MINUTE });
+    /// A number that the clock passes within a minute is kept for a minute more than a day from now.
+    fn write(&mut self, n: u64, ballot: Ballot, since: u64, now: u64) {
+        let ends = if n <= now + 1000 * MINUTE { now / 1000 + MINUTE } else { n.div_ceil(1000) };
+        self.count = Some(Count { n, ballot, since, until: ends + DAY });
     }
 
-    pub(in crate::quorum) fn vote(
-        &mut self,
-        now: u64,
-        ballot: Ballot,
-        ttl: u64,
-        proposal: u64,
-        waits: bool,
-    ) -> Voted {
+    pub(in crate::quorum) fn vote(&mut self, now: u64, asked: Asked) -> Voted {
+        let Asked { ballot, ttl, proposal, since, waits, again } = asked;
         self.expire(now);
         let space = self.space.filter(|space| space.whole && space.run == self.run)?;
         if let Some((by, until)) = self.vote {
@@ -115,18 +139,18 @@ impl Server {
         let n = match self.count {
             Some(count) if is_again && count.ballot == ballot => count.n,
             count => {
-                let next = count.map_or(0, |count| count.n + 1);
-                let n = next.max(proposal).max(now).max(space.floor + 1);
-                if n == proposal && n <= now + 1000 * MINUTE {
-                    self.write_near(n, ballot, now);
-                } else {
-                    self.write(n, ballot, now);
-                }
+                // The clock stands for what is not remembered.
+                let n = count.map_or(now, |count| count.n + 1).max(proposal).max(space.floor + 1);
+                self.write(n, ballot, since, now);
                 n
             }
         };
-        self.leave(ballot.ticket);
-        self.knows(n);
+        if again {
+            self.leave(ballot.ticket);
+        }
+        if space.near < n {
+            self.reach(n, now);
+        }
         Some(Answer::Voted { n })
     }
 
@@ -160,7 +184,7 @@ impl Server {
             return false;
         };
         self.vote = Some((ballot, now / 1000 + ttl));
-        self.write(token, ballot, since);
+        self.write(token, ballot, since, now);
         self.knows(token);
         true
     }
@@ -174,7 +198,8 @@ impl Server {
     pub(in crate::quorum) fn renew(&mut self, now: u64, ballot: Ballot, ttl: u64, number: u64) -> bool {
         self.expire(now);
         if self.fault == Fault::RenewsWhatIsGone && self.vote.is_none() {
-            return matches!(self.vote(now, ballot, ttl, 0, false), Some(Answer::Voted { .. }));
+            let asked = Asked { ballot, ttl, proposal: 0, since: now, waits: false, again: false };
+            return matches!(self.vote(now, asked), Some(Answer::Voted { .. }));
         }
         let again = self.fault == Fault::RenewsWhatIsGone && self.vote.is_some_and(|(by, _)| by == ballot);
         if !again && self.since(ballot, number..=number).is_none() {
@@ -245,7 +270,9 @@ impl Server {
     }
 
     /// What a blank server may have forgotten; nothing if it is not blank, or has come up again.
-    pub(in crate::quorum) fn install(&mut self, run: u64, floor: u64) -> bool {
+    pub(in crate::quorum) fn install(&mut self, now: u64, run: u64, floor: u64) -> bool {
+        // What it remembers may be old.
+        let floor = if self.fault == Fault::FloorWithoutTheClock { floor } else { floor.max(now) };
         match &mut self.space {
             Some(space) if space.run == run && !space.whole => {
                 (space.whole, space.floor) = (true, floor);

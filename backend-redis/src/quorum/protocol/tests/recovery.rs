@@ -31,7 +31,8 @@ impl World {
         let size = Size { quorum: self.size.quorum.max(majority), ..self.size };
         if let (Some(floor), Some(own)) = (recovered(size, blank, first, second), &second[blank]) {
             let floor = if self.mutant == Mutant::FloorNotCopied { 0 } else { floor };
-            self.servers[blank].install(own.run.parse().unwrap(), floor);
+            let now = self.clock(blank);
+            self.servers[blank].install(now, own.run.parse().unwrap(), floor);
         }
     }
 

@@ -12,6 +12,9 @@ use crate::quorum::protocol::{
 
 const THREE: Size = Size { servers: 3, quorum: 2 };
 
+/// A request to a server that may have a place of ours.
+const AGAIN: Errand = Errand::Vote { round: 1, again: true };
+
 fn at(millis: u64) -> Moment {
     Moment::from_nanos(millis * 1_000_000)
 }
@@ -62,7 +65,7 @@ fn a_hold_recruits_servers() {
     contender.errands(at(1));
     assert!(matches!(contender.step(at(1)), Step::Take { token: 5, .. }));
     assert!(contender.errands(at(300)).is_empty());
-    assert_eq!(contender.errands(at(301)), [(2, Errand::Vote { round: 1 })]);
+    assert_eq!(contender.errands(at(301)), [(2, AGAIN)]);
     contender.renewed(at(301), 0, at(301), true);
     contender.answered(at(302), 2, (1, at(301)), Answer::Voted { n: 4 });
     let confirming = Confirming { round: 1, n: 4, token: 5 };
@@ -86,7 +89,7 @@ fn a_hold_outlasts_the_loss_of_a_server_while_others_may_vote() {
     contender.failed(at(1), 2);
     contender.errands(at(1));
     assert!(matches!(contender.step(at(1)), Step::Take { token: 5, .. }));
-    assert_eq!(contender.errands(at(300)), [(2, Errand::Vote { round: 1 })]);
+    assert_eq!(contender.errands(at(300)), [(2, AGAIN)]);
     contender.renewed(at(301), 1, at(300), false);
     contender.renewed(at(301), 0, at(300), true);
     assert!(contender.over(at(301)).is_none(), "{contender:?}");
@@ -97,7 +100,7 @@ fn a_hold_outlasts_the_loss_of_a_server_while_others_may_vote() {
     assert_eq!(contender.deadline(), lasts(880));
     let mut unserved = contender.clone();
     assert!(unserved.over(at(880)).is_some(), "{unserved:?}");
-    assert_eq!(contender.errands(at(402)), [(2, Errand::Vote { round: 1 })]);
+    assert_eq!(contender.errands(at(402)), [(2, AGAIN)]);
     contender.answered(at(403), 2, (1, at(402)), Answer::Voted { n: 6 });
     assert_eq!(contender.deadline(), lasts(1180));
     contender.renewed(at(410), 0, at(410), false);
@@ -158,7 +161,7 @@ fn a_server_that_refuses_a_hold_has_lost_it() {
         contender.answered(at(304), 0, (1, at(301)), refusal);
         assert_eq!((contender.deadline(), contender.number_at(0)), (deadline, None), "{refusal:?}");
         contender.failed(at(305), 2);
-        assert_eq!(contender.errands(at(800)), [(2, Errand::Vote { round: 1 })], "{refusal:?}");
+        assert_eq!(contender.errands(at(800)), [(2, AGAIN)], "{refusal:?}");
     }
 }
 
@@ -186,11 +189,28 @@ fn an_election_outlasts_the_loss_of_a_server() {
     let confirming = |n, token| Errand::Confirm(Confirming { round: 1, n, token });
     assert_eq!(contender.errands(at(1)), [(0, confirming(5, 7))]);
     contender.freed(at(2), 2);
-    assert_eq!(contender.errands(at(2)), [(2, Errand::Vote { round: 1 })]);
+    assert_eq!(contender.errands(at(2)), [(2, AGAIN)]);
     contender.answered(at(3), 2, (1, at(2)), Answer::Voted { n: 8 });
     assert_eq!(contender.errands(at(3)), [(1, confirming(7, 8))]);
     contender.confirmed(at(4), 1, (Confirming { round: 1, n: 7, token: 8 }, at(3)), Some(true));
     assert!(matches!(contender.step(at(4)), Step::Take { token: 8, .. }));
+}
+
+/// Who waits has no place at a server that it asks for the first time, and may have one from then on, whatever is heard of
+/// that request. Who only tries has none ever.
+#[test]
+fn a_place_is_looked_for_where_one_may_be() {
+    for waits in [true, false] {
+        let mut contender = contender(waits);
+        let first = Errand::Vote { round: 1, again: false };
+        assert_eq!(contender.errands(at(0)), [(0, first), (1, first), (2, first)]);
+        contender.answered(at(1), 0, (1, at(0)), held(11));
+        contender.failed(at(1), 1);
+        contender.answered(at(1), 2, (1, at(0)), held(12));
+        contender.errands(at(1));
+        let next = Errand::Vote { round: 1, again: waits };
+        assert_eq!(contender.errands(at(101)), [(0, next), (1, next), (2, next)]);
+    }
 }
 
 /// What is answered after the deadline, as to a process that was stopped, brings nothing back.
@@ -268,6 +288,32 @@ fn a_try_ends() {
     (1..3).for_each(|server| alone.failed(at(1), server));
     alone.errands(at(1));
     assert_eq!(alone.step(at(1)), Step::Unreachable);
+}
+
+/// Who only tries, and sees an earlier one at a single server, hears that too few vote whichever of the others says so first;
+/// and that it is held where one of them can be used.
+#[test]
+fn a_try_is_told_the_same_in_any_order() {
+    let pauses = Answer::Abstains { ask_in: Duration::from_millis(100) };
+    let mut early = answered(false, &[held(9), pauses]);
+    early.errands(at(1));
+    assert!(matches!(early.step(at(1)), Step::Wait(_)), "the third may not answer: {early:?}");
+    let mut silent = early.clone();
+    silent.errands(at(100));
+    assert_eq!(silent.step(at(100)), Step::Unreachable, "{silent:?}");
+    let mut failed = early.clone();
+    failed.failed(at(2), 2);
+    failed.errands(at(2));
+    assert_eq!(failed.step(at(2)), Step::Unreachable, "{failed:?}");
+    for answer in [Answer::Voted { n: 5 }, held(11)] {
+        let mut heard = early.clone();
+        heard.answered(at(2), 2, (1, at(0)), answer);
+        heard.errands(at(2));
+        assert_eq!(heard.step(at(2)), Step::Busy, "{heard:?}");
+    }
+    let mut two = answered(false, &[held(9), held(8)]);
+    two.errands(at(1));
+    assert_eq!(two.step(at(1)), Step::Busy, "two can be used: {two:?}");
 }
 
 /// A release ends with a quorum; that the hold was over is said when too few of its servers had it.

@@ -158,17 +158,41 @@ fn the_floor_is_that_of_the_pauses_end() {
     });
 }
 
-/// A server that came up empty counts above what the others know.
+/// A server that came up empty counts above what the others know, which have noted every number.
 #[test]
 fn a_server_that_forgot_is_told_the_floor() {
-    shows(Mutant::FloorNotCopied, 500, |world| {
-        takes(world, 1, &[0, 1]);
-        world.apply(Event::Leave(1));
-        world.deliver_at(&[0, 1], true);
-        world.lose_at(2);
-        world.apply(Event::Restart(1, false));
+    for mutant in [Mutant::FloorNotCopied, Mutant::NotesNothing] {
+        shows(mutant, 500, |world| {
+            takes(world, 1, &[0, 1]);
+            world.apply(Event::Leave(1));
+            world.deliver_at(&[0, 1], true);
+            world.lose_at(2);
+            world.apply(Event::Restart(1, false));
+            world.apply(Event::Pass(TTL + 1));
+            world.recover(1);
+            takes(world, 0, &[1, 2]);
+            assert!(world.holds(0));
+        });
+    }
+}
+
+/// Two servers that come up with what they knew long ago count above their clocks, also for a name that they remember.
+#[test]
+fn a_floor_is_above_the_clock() {
+    shows(Mutant::FloorWithoutTheClock, 0, |world| {
+        takes(world, 1, &[0, 1, 2]);
+        (1..3).for_each(|server| world.apply(Event::Save(server)));
+        for _ in 0..2 {
+            world.apply(Event::Leave(1));
+            world.deliver_at(&[0, 1, 2], true);
+            world.apply(Event::Pass(5));
+            takes(world, 1, &[1, 2]);
+            assert!(world.holds(1));
+        }
+        (1..3).for_each(|server| world.apply(Event::Restart(server, true)));
         world.apply(Event::Pass(TTL + 1));
-        world.recover(1);
+        (1..3).for_each(|server| world.recover(server));
+        world.lose_at(0);
         takes(world, 0, &[1, 2]);
         assert!(world.holds(0));
     });

@@ -9,7 +9,7 @@ use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{LostReason, OwnerId};
 
 use super::events::{Event, Mutant, Setting};
-use super::model::{Fault, Server};
+use super::model::{Asked, Fault, Server};
 use crate::quorum::protocol::{
     Answer, Confirming, Contender, Errand, Horizon, Size, Standing, Step, Terms, Ticket,
 };
@@ -20,6 +20,8 @@ pub(super) const TTL: u64 = 24;
 const MARGIN: u64 = 2;
 const POLL: u64 = 3;
 const LEAD: u64 = 2;
+/// In microseconds: much less than a lease, or nothing would be learnt about what servers forget.
+const AHEAD: u64 = 500;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct World {
@@ -70,7 +72,7 @@ struct Message {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum What {
-    Vote { round: u64, proposal: u64 },
+    Vote { round: u64, proposal: u64, again: bool },
     Confirm(Confirming),
     Renew { round: u64, n: u64 },
     Release { round: u64, waits: bool },
@@ -89,11 +91,13 @@ impl World {
             Mutant::NoConfirm => Fault::ConfirmsNothing,
             Mutant::RenewsWhatIsGone => Fault::RenewsWhatIsGone,
             Mutant::GivesBackLaterRounds => Fault::GivesBackLaterRounds,
+            Mutant::FloorWithoutTheClock => Fault::FloorWithoutTheClock,
+            Mutant::NotesNothing => Fault::NotesNothing,
             _ => Fault::None,
         };
-        let mut one = Server::new(1, fault);
+        let mut one = Server::new(1, AHEAD, fault);
         one.admit(0, false);
-        one.install(1, 0);
+        one.install(0, 1, 0);
         Self {
             size: Size { servers, quorum },
             blank: setting.blank,
@@ -201,7 +205,8 @@ impl World {
             Event::Save(at) => self.disks[at] = self.servers[at].clone(),
             Event::Restart(at, with_disk) => {
                 let (run, fault) = (self.servers[at].run + 1, self.servers[at].fault);
-                self.servers[at] = if with_disk { self.disks[at].clone() } else { Server::new(run, fault) };
+                self.servers[at] =
+                    if with_disk { self.disks[at].clone() } else { Server::new(run, AHEAD, fault) };
                 self.servers[at].run = run;
                 self.disks[at] = self.servers[at].clone();
                 (self.up_since[at], self.told_until[at]) = (self.now, None);
@@ -278,7 +283,7 @@ impl World {
         for (server, errand) in errands {
             let proposal = self.horizons[at].proposal(now, Duration::from_millis(LEAD));
             let what = match errand {
-                Errand::Vote { round } => What::Vote { round, proposal },
+                Errand::Vote { round, again } => What::Vote { round, proposal, again },
                 Errand::Confirm(confirming) => What::Confirm(confirming),
                 Errand::GiveBack { round } => What::Release { round, waits: true },
             };
@@ -339,8 +344,10 @@ impl World {
         let sent = Moment::from_nanos(sent_at * 1_000_000);
         let there = &mut self.servers[server];
         let reply = match what {
-            What::Vote { round, proposal } => {
-                let answer = there.vote(now, Ballot { ticket, round }, ttl, proposal, true);
+            What::Vote { round, proposal, again } => {
+                let ballot = Ballot { ticket, round };
+                let asked = Asked { ballot, ttl, proposal, since: now, waits: true, again };
+                let answer = there.vote(now, asked);
                 let pause = Answer::Abstains { ask_in: Duration::from_millis(POLL) };
                 Some(What::Answer { round, answer: answer.unwrap_or(pause) })
             }

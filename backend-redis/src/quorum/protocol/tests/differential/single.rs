@@ -1,0 +1,62 @@
+//! What single scripts do besides, which the model of a server does not know.
+
+use super::*;
+
+/// Whoever has agreed on something else gets no vote, and hears on what.
+#[test]
+fn a_server_votes_on_its_terms() {
+    let mut real = Real::start();
+    let (space, keys) = (real.space.clone(), real.keys.clone());
+    real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, TERMS));
+    real.run(&scripts::INSTALL, &scripts::install(&space, "1", 0, "others"));
+    let ballot = Ballot { ticket: ticket(1), round: 1 };
+    let (proposal, since) = (0, BEGIN);
+    let asker = Asker { ballot, ttl: 900, proposal, since, inbox: "0", info: "1 x", terms: TERMS };
+    let asked = |asker| scripts::vote_at(&scripts::vote(&keys, &space, asker), (true, false), "1");
+    for proposal in [0, BEGIN + 77] {
+        let value = real.run(&scripts::VOTE, &asked(Asker { proposal, ..asker }));
+        let refused = scripts::voted(&value).unwrap_err();
+        assert_eq!(*refused.kind(), leasehold_core::ErrorKind::InvalidOption);
+        assert!(refused.to_string().contains("used with others"), "{refused}");
+    }
+    let value = real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, TERMS));
+    assert_eq!(scripts::known(&value).unwrap().terms.as_deref(), Some("others"));
+    let asker = Asker { terms: "others", ..asker };
+    let value = real.run(&scripts::VOTE, &asked(asker));
+    assert!(matches!(scripts::voted(&value).unwrap().answer, Some(Answer::Voted { .. })));
+}
+
+/// What was asked of a holder is gone when it has let go.
+#[test]
+fn an_ask_ends_with_the_vote() {
+    let mut real = Real::start();
+    let (space, keys) = (real.space.clone(), real.keys.clone());
+    real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, TERMS));
+    real.run(&scripts::INSTALL, &scripts::install(&space, "1", 0, TERMS));
+    let ballot = Ballot { ticket: ticket(1), round: 1 };
+    let (proposal, since) = (BEGIN + 77, BEGIN);
+    let asker = Asker { ballot, ttl: 900, proposal, since, inbox: "0", info: "1 x", terms: TERMS };
+    real.run(&scripts::VOTE, &scripts::vote_at(&scripts::vote(&keys, &space, asker), (false, false), "1"));
+    let how = leasehold_core::Revoke::AT_ONCE;
+    real.run(&scripts::REVOKE, &scripts::revoke(&keys, CHANNELS, ballot.ticket.owner, how));
+    let exist = redis::cmd("EXISTS").arg(&keys.vote).arg(&keys.asked).to_owned();
+    assert_eq!(real.ask(&exist), Value::Int(2));
+    let had = real.run(&scripts::RELEASE, &scripts::release(&keys, CHANNELS, ballot, "0", None));
+    assert!(scripts::was_there(&had).unwrap());
+    assert_eq!(real.ask(&exist), Value::Int(0));
+}
+
+/// Whoever trusts its disk against what was agreed on is refused, and has not made it vote by asking.
+#[test]
+fn a_disk_is_trusted_by_agreement() {
+    for (agreed, is_whole) in [("others", false), (TERMS, true)] {
+        let mut real = Real::start();
+        let space = real.space.clone();
+        real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, agreed));
+        real.run(&scripts::INSTALL, &scripts::install(&space, "1", 0, agreed));
+        for trusted in [true, false] {
+            let value = real.run(&scripts::ADMIT, &scripts::admit(&space, "2", trusted, TERMS));
+            assert_eq!(scripts::known(&value).unwrap().whole, is_whole, "{agreed}");
+        }
+    }
+}
