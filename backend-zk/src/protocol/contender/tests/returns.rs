@@ -6,8 +6,8 @@ use super::*;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// A client goes on until it waits, or has let go so many times.
-    Cycles(usize),
+    /// A client goes on, in some mode, until it waits, or has let go so many times.
+    Cycles(usize, Mode),
     /// So often it gives up what it waits for, and comes again.
     GivesUp(usize),
     /// The directory goes, and so many others come to the next one.
@@ -17,9 +17,11 @@ enum Event {
     Answer(Fate, usize),
     Advance,
     Release(Fate, usize),
-    ComesBack,
+    ComesBack(Mode),
     Reap,
     StrangersCome(usize),
+    /// Somebody else shares the lock, and stays; a client shares it so many times.
+    SharesBeside(usize),
     StrangerGoes,
     Reconnect(bool),
     Abandon,
@@ -42,7 +44,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Fate::Lost),
     ];
     prop_oneof![
-        6 => (1_usize..4).prop_map(Event::Cycles),
+        6 => (1_usize..4).prop_map(|times| Event::Cycles(times, Mode::EXCLUSIVE)),
         2 => (1_usize..4).prop_map(Event::GivesUp),
         3 => (1_usize..4).prop_map(Event::Anew),
         2 => (1_usize..4).prop_map(Event::LosesItsPlace),
@@ -50,7 +52,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => Just(Event::Advance),
         3 => (prop_oneof![3 => Just(Fate::Done), 1 => Just(Fate::Unheard)], 0_usize..4)
             .prop_map(|(fate, lag)| Event::Release(fate, lag)),
-        3 => Just(Event::ComesBack),
+        3 => Just(Event::ComesBack(Mode::EXCLUSIVE)),
         3 => Just(Event::Reap),
         3 => (1_usize..4).prop_map(Event::StrangersCome),
         2 => Just(Event::StrangerGoes),
@@ -66,10 +68,19 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+fn event_with_sharing() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        10 => event(),
+        2 => (1_usize..4).prop_map(|times| Event::Cycles(times, Mode::SHARED)),
+        1 => Just(Event::ComesBack(Mode::SHARED)),
+        1 => (1_usize..4).prop_map(Event::SharesBeside),
+    ]
+}
+
 type Script = (usize, Vec<(usize, Event)>);
 
-fn script() -> impl Strategy<Value = Script> {
-    (1_usize..3, prop::collection::vec((0..3_usize, event()), 0..40))
+fn script(event: impl Strategy<Value = Event>) -> impl Strategy<Value = Script> {
+    (1_usize..3, prop::collection::vec((0..3_usize, event), 0..40))
 }
 
 fn play((clients, events): &Script, mutant: Option<Mutant>) -> Result<World, TestCaseError> {
@@ -78,11 +89,11 @@ fn play((clients, events): &Script, mutant: Option<Mutant>) -> Result<World, Tes
         // Mostly whoever came last: the others have come again as somebody else.
         let at = world.clients.len().saturating_sub(1 + back);
         match event {
-            Event::Cycles(times) => world.cycles(at, *times)?,
+            Event::Cycles(times, mode) => world.cycles(at, *times, *mode)?,
             Event::GivesUp(times) => world.gives_up(at, *times)?,
             Event::Anew(strangers) => world.begins_anew(*strangers),
             Event::LosesItsPlace(strangers) => {
-                let at = world.arrives(at)?;
+                let at = world.arrives(at, Mode::EXCLUSIVE)?;
                 world.delete_by_hand(at);
                 world.begins_anew(*strangers);
                 world.release(at);
@@ -90,9 +101,13 @@ fn play((clients, events): &Script, mutant: Option<Mutant>) -> Result<World, Tes
             Event::Answer(fate, lag) => world.answer(at, *fate, *lag),
             Event::Advance => world.advance(at),
             Event::Release(fate, lag) => world.releases(at, *fate, *lag),
-            Event::ComesBack => world.comes_back(at),
+            Event::ComesBack(mode) => world.comes_back(at, *mode),
             Event::Reap => world.reap(),
             Event::StrangersCome(count) => (0..*count).for_each(|_| world.stranger_comes()),
+            Event::SharesBeside(times) => {
+                world.other_comes(Mode::SHARED);
+                world.cycles(at, *times, Mode::SHARED)?;
+            }
             Event::StrangerGoes => world.stranger_goes(),
             Event::Reconnect(lost) => world.reconnect(at, *lost),
             Event::Abandon => world.abandon(at),
@@ -112,9 +127,9 @@ fn play((clients, events): &Script, mutant: Option<Mutant>) -> Result<World, Tes
 
 impl World {
     /// Takes the lock and lets go of it, until somebody else holds it.
-    fn cycles(&mut self, mut at: usize, times: usize) -> Result<(), TestCaseError> {
+    fn cycles(&mut self, mut at: usize, times: usize, mode: Mode) -> Result<(), TestCaseError> {
         for _ in 0..times {
-            at = self.arrives(at)?;
+            at = self.arrives(at, mode)?;
             self.release(at);
         }
         Ok(())
@@ -123,41 +138,33 @@ impl World {
     /// Queues behind others, and gives that up.
     fn gives_up(&mut self, mut at: usize, times: usize) -> Result<(), TestCaseError> {
         for _ in 0..times {
-            at = self.arrives(at)?;
+            at = self.arrives(at, Mode::EXCLUSIVE)?;
             self.abandon(at);
-            self.answers(at)?;
+            self.goes_on(at)?;
         }
         Ok(())
     }
 
     /// Comes again, if whoever it is may, and goes on until it holds or waits; as whom.
-    fn arrives(&mut self, at: usize) -> Result<usize, TestCaseError> {
+    fn arrives(&mut self, at: usize, mode: Mode) -> Result<usize, TestCaseError> {
         let before = self.clients.len();
         self.ask_again(at);
-        self.comes_back(at);
+        self.comes_back(at, mode);
         let at = if self.clients.len() > before { before } else { at };
-        self.answers(at)?;
+        self.goes_on(at)?;
         Ok(at)
-    }
-
-    fn answers(&mut self, at: usize) -> Result<(), TestCaseError> {
-        while self.clients[at].asked.is_some() {
-            self.answer(at, Fate::Done, 0);
-            self.check()?;
-        }
-        Ok(())
     }
 
     /// Comes again, and another one of its session takes the lock before.
     fn overtakes(&mut self, at: usize, times: usize, strangers: usize) -> Result<(), TestCaseError> {
         let before = self.clients.len();
-        self.comes_back(at);
+        self.comes_back(at, Mode::EXCLUSIVE);
         let first = if self.clients.len() > before { before } else { at };
         self.reap();
         let beside = self.comes_beside(first);
-        self.cycles(beside, times)?;
+        self.cycles(beside, times, Mode::EXCLUSIVE)?;
         (0..strangers).for_each(|_| self.stranger_comes());
-        self.answers(first)
+        self.goes_on(first)
     }
 
     fn begins_anew(&mut self, strangers: usize) {
@@ -172,7 +179,7 @@ proptest! {
     /// zk.untouched-1 to zk.untouched-3, and zk.contender-1 with them: one holder, nothing left behind, nobody waits
     /// for ever.
     #[test]
-    fn who_comes_back_excludes_and_leaves_nothing(script in script()) {
+    fn who_comes_back_excludes_and_leaves_nothing(script in prop_oneof![script(event()), script(event_with_sharing())]) {
         play(&script, None)?;
     }
 }
@@ -187,7 +194,7 @@ fn whoever_is_alone_looks_twice() {
         world.answer(at, Fate::Done, 0);
         assert!(matches!(world.clients[at].end, Some(End::Held(_))), "{at}");
         world.release(at);
-        world.comes_back(at);
+        world.comes_back(at, Mode::EXCLUSIVE);
     }
     assert_eq!(asked, [Ask::Enter, Ask::Enter, Ask::Return, Ask::Return, Ask::Return, Ask::Return]);
 }
@@ -209,8 +216,8 @@ fn whatever_has_happened_is_looked_at() {
     ];
     for change in changes {
         let mut world = World::new(1, 0, None);
-        world.cycles(0, 2).unwrap();
-        world.comes_back(1);
+        world.cycles(0, 2, Mode::EXCLUSIVE).unwrap();
+        world.comes_back(1, Mode::EXCLUSIVE);
         assert_eq!(world.clients[2].asked, Some(Ask::Return));
         change(&mut world);
         world.answer(2, Fate::Done, 0);
@@ -224,16 +231,45 @@ fn whatever_has_happened_is_looked_at() {
 #[test]
 fn who_is_overtaken_looks() {
     let mut world = World::new(1, 0, None);
-    world.cycles(0, 3).unwrap();
-    world.comes_back(2);
+    world.cycles(0, 3, Mode::EXCLUSIVE).unwrap();
+    world.comes_back(2, Mode::EXCLUSIVE);
     assert_eq!(world.clients[3].asked, Some(Ask::Return));
     world.reap();
     let beside = world.comes_beside(3);
-    world.cycles(beside, 2).unwrap();
+    world.cycles(beside, 2, Mode::EXCLUSIVE).unwrap();
     world.stranger_comes();
     world.answer(3, Fate::Done, 0);
     world.check().unwrap();
     assert_eq!(world.clients[3].asked, Some(Ask::List));
+    world.calm_down().unwrap();
+}
+
+/// Whoever has shared the lock knows nothing of who is older, and whoever is about to takes the number that would have
+/// counted: both look, and so does who is alone after that, in the same flight.
+#[test]
+fn who_shares_looks() {
+    let mut world = World::new(1, 0, None);
+    world.cycles(0, 3, Mode::EXCLUSIVE).unwrap();
+    let mut asked = Vec::new();
+    let mut comes = |world: &mut World, at: usize, mode| {
+        world.comes_back(at, mode);
+        asked.push(world.clients[at + 1].asked.clone().unwrap());
+        world.answer(at + 1, Fate::Done, 0);
+        world.check().unwrap();
+    };
+    comes(&mut world, 2, Mode::SHARED);
+    world.release(3);
+    comes(&mut world, 3, Mode::EXCLUSIVE);
+    world.release(4);
+    world.other_comes(Mode::SHARED);
+    for at in 4..7 {
+        comes(&mut world, at, Mode::SHARED);
+        assert!(matches!(world.clients[at + 1].end, Some(End::Held(_))), "{at}");
+        world.release(at + 1);
+    }
+    comes(&mut world, 7, Mode::EXCLUSIVE);
+    assert!(world.clients[8].end.is_none(), "it holds beside one who shares");
+    assert_eq!(asked, vec![Ask::Enter; 6]);
     world.calm_down().unwrap();
 }
 
@@ -249,5 +285,6 @@ fn mutants_are_caught() {
         Mutant::WatchOutlivesConnection,
         Mutant::WatchOutlivesSession,
     ];
-    assert_caught(mutants, &script(), play);
+    assert_caught(mutants, &script(event()), play);
+    assert_caught([Mutant::CountsWhoShared], &script(event_with_sharing()), play);
 }
