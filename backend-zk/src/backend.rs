@@ -55,7 +55,8 @@ impl ZkBackend {
             | Guarantees::LEASED
             | Guarantees::CROSS_PROCESS
             | Guarantees::CROSS_HOST
-            | Guarantees::SURVIVES_RESTART;
+            | Guarantees::SURVIVES_RESTART
+            | Guarantees::SHARED;
         guarantees.set(Guarantees::SURVIVES_FAILOVER, members.survive_a_loss());
         Ok(Self { shared: Arc::new(Shared { site, sessions }), guarantees, inbox })
     }
@@ -138,7 +139,7 @@ impl LockBackend for ZkBackend {
     }
 
     async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
-        self.shared.session().await?.revoke(name, how).await.map(Vec::from_iter)
+        self.shared.session().await?.revoke(name, how).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {

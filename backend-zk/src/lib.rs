@@ -1,7 +1,8 @@
 //! The ZooKeeper store of `leasehold`: fair locks in an ensemble, shared with Curator.
 //!
 //! A lock is a directory, a contender an ephemeral sequential node in it, the holder the oldest of
-//! them; its token is the transaction that created it. One session serves all locks of a manager.
+//! them, or those of the oldest that share the lock; its token is the transaction that created it. One
+//! session serves all locks of a manager.
 //!
 //! | file | says |
 //! |---|---|

@@ -10,21 +10,20 @@ use crate::error::{Answered, Explain};
 use crate::keys::{Note, decoded};
 use crate::session::Session;
 
-/// The first contender of a lock.
-pub(super) struct First {
+/// A contender that holds a lock.
+pub(super) struct Holding {
     pub(super) path: String,
     pub(super) note: Note,
     pub(super) stat: Stat,
-    behind: usize,
 }
 
 impl Session {
     /// Who holds `name` and how many wait.
     pub(crate) async fn inspect(&self, name: LockName) -> Result<LockState> {
-        let first = self.first(&name).await.or_not("show a lock")?;
-        let behind = first.as_ref().map_or(0, |first| first.behind);
-        let holder = first.map(|first| self.holder(first)).transpose()?;
-        Ok(LockState::new(name, holder, behind))
+        let (holding, waiting) = self.holding(&name).await.or_not("show a lock")?;
+        let holders: Vec<_> =
+            holding.into_iter().map(|holding| self.holder(holding)).collect::<Result<_>>()?;
+        Ok(LockState::new(name, holders, waiting))
     }
 
     /// The locks that begin with `prefix` and have contenders, in order.
@@ -42,32 +41,39 @@ impl Session {
         Ok(states)
     }
 
-    pub(super) fn holder(&self, first: First) -> Result<Holder> {
-        Ok(first.note.into_holder(self.counter(first.stat.czxid)?, first.stat.ctime))
+    pub(super) fn holder(&self, holding: Holding) -> Result<Holder> {
+        Ok(holding.note.into_holder(self.counter(holding.stat.czxid)?, holding.stat.ctime))
     }
 
-    /// The first contender of `name`, as the leader knows it.
-    pub(super) async fn first(&self, name: &LockName) -> Answered<Option<First>> {
+    /// Those who hold `name`, in the order of arrival, as the leader knows them, and how many wait.
+    pub(super) async fn holding(&self, name: &LockName) -> Answered<(Vec<Holding>, usize)> {
         let directory = self.site.namespace.directory(name);
         for _ in 0..LOOKS {
             let (_, listed) =
                 join(self.connection.catch_up(&directory), self.connection.list(&directory)).await;
-            let listing = listed.if_there()?.unwrap_or_default();
-            let contenders = listing.contenders();
-            if contenders.is_empty() {
-                return Ok(None);
-            }
-            for (before, first) in contenders.iter().enumerate().take(LOOKS) {
-                let path = format!("{directory}/{first}");
-                // Where it left between the two requests, the next one has its place.
-                if let Some((data, stat)) = self.connection.read_if_there(&path).await? {
-                    let (note, behind) = (Note::decoded(first, &data), contenders.len() - 1 - before);
-                    return Ok(Some(First { path, note, stat, behind }));
+            let mut listing = listed.if_there()?.unwrap_or_default();
+            for _ in 0..LOOKS {
+                let names: Vec<_> = listing.holding().into_iter().map(str::to_owned).collect();
+                let waiting = listing.contenders().len() - names.len();
+                let reads = names.iter().cloned().map(|name| self.read_holding(&directory, name));
+                let read: Vec<_> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
+                let holding: Vec<_> = read.into_iter().flatten().collect();
+                // Whoever waits does so for any of those who hold.
+                if names.is_empty() || !holding.is_empty() {
+                    return Ok((holding, waiting));
                 }
+                // Where all have left between the two requests, the next ones have their place.
+                listing = listing.without(&names);
             }
         }
         // Whoever has it leaves sooner than it takes to look.
-        Ok(None)
+        Ok((Vec::new(), 0))
+    }
+
+    async fn read_holding(&self, directory: &str, name: String) -> Answered<Option<Holding>> {
+        let path = format!("{directory}/{name}");
+        let read = self.connection.read_if_there(&path).await?;
+        Ok(read.map(|(data, stat)| Holding { note: Note::decoded(&name, &data), path, stat }))
     }
 }
 

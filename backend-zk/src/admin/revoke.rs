@@ -1,4 +1,4 @@
-//! To have a lock given up: its holder is asked, or it is taken away.
+//! To have a lock given up: its holders are asked, or it is taken away.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use leasehold_core::backend::{Holder, Revoke};
 use leasehold_core::{LockName, Result};
 use zookeeper_client::Error as ZkError;
 
-use super::inspect::First;
+use super::inspect::Holding;
 use crate::error::{Answered, Explain, Unanswered};
 use crate::keys;
 use crate::protocol::with_message;
 use crate::session::Session;
 
-impl First {
+impl Holding {
     /// Named as those of Curator's locks are and ours, and not written by us.
     fn is_curators(&self) -> bool {
         let name = self.path.rsplit('/').next().unwrap_or_default();
@@ -22,26 +22,26 @@ impl First {
 }
 
 impl Session {
-    /// Asks the holder of `name` to give it up, or takes it away; whom it found.
-    pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
-        let Some(first) = self.first(name).await.or_not("revoke a lock")? else {
-            return Ok(None);
-        };
-        let done = match how {
-            Revoke::Ask { grace } => self.ask(&first, grace).await,
-            Revoke::Force => {
-                // Not told is no reason to leave it: that is what force is for.
-                let _ = self.ask(&first, Duration::ZERO).await;
-                self.connection.delete(&first.path).await.if_there().map(drop)
-            }
-        };
-        done.or_not("revoke a lock")?;
-        self.holder(first).map(Some)
+    /// Asks every holder of `name` to give it up, or takes it away from all; whom it found.
+    pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
+        let (holding, _) = self.holding(name).await.or_not("revoke a lock")?;
+        for holding in &holding {
+            let done = match how {
+                Revoke::Ask { grace } => self.ask(holding, grace).await,
+                Revoke::Force => {
+                    // Not told is no reason to leave it: that is what force is for.
+                    let _ = self.ask(holding, Duration::ZERO).await;
+                    self.connection.delete(&holding.path).await.if_there().map(drop)
+                }
+            };
+            done.or_not("revoke a lock")?;
+        }
+        holding.into_iter().map(|holding| self.holder(holding)).collect()
     }
 
     /// Adds a message to the inbox of the session that made a node. Others than we have none; Curator's
     /// holders may look for the word of its `Revoker` in their nodes.
-    async fn ask(&self, holder: &First, grace: Duration) -> Answered<()> {
+    async fn ask(&self, holder: &Holding, grace: Duration) -> Answered<()> {
         let session = holder.stat.ephemeral_owner;
         let (inbox, door) = (self.site.namespace.inbox(session), self.site.namespace.session(session));
         loop {

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, join};
-use leasehold_core::{Env, OwnerId};
+use leasehold_core::{Env, Mode, OwnerId};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -98,19 +98,32 @@ impl Connection {
     }
 
     /// Makes a contender in `directory` and lists it, in one flight; the directory first, if it is missing.
-    pub(crate) async fn enter(&self, directory: &str, owner: OwnerId, data: &[u8]) -> Answered<Entered> {
-        if let Some(entered) = self.enter_existing(directory, owner, data).await.if_there()? {
+    pub(crate) async fn enter(
+        &self,
+        directory: &str,
+        owner: OwnerId,
+        mode: Mode,
+        data: &[u8],
+    ) -> Answered<Entered> {
+        if let Some(entered) = self.enter_existing(directory, owner, mode, data).await.if_there()? {
             return Ok(entered);
         }
         // Made or not, or by somebody else: the next attempt tells.
         let made = self.make_directory(directory).await;
         made.or_else(|failed| if failed.failure() == Failure::Unknown { Ok(()) } else { Err(failed) })?;
-        self.enter_existing(directory, owner, data).await
+        self.enter_existing(directory, owner, mode, data).await
     }
 
-    async fn enter_existing(&self, directory: &str, owner: OwnerId, data: &[u8]) -> Answered<Entered> {
+    async fn enter_existing(
+        &self,
+        directory: &str,
+        owner: OwnerId,
+        mode: Mode,
+        data: &[u8],
+    ) -> Answered<Entered> {
         // Polled in this order, so sent in this order.
-        let (made, listed) = join(self.make_contender(directory, owner, data), self.list(directory)).await;
+        let made = self.make_contender(directory, owner, mode, data);
+        let (made, listed) = join(made, self.list(directory)).await;
         let (node, stat) = made?;
         Ok((node, stat, listed.ok()))
     }
@@ -120,9 +133,10 @@ impl Connection {
         &self,
         directory: &str,
         owner: OwnerId,
+        mode: Mode,
         data: &[u8],
     ) -> Answered<(Node, Stat)> {
-        let (stem, data) = (format!("{directory}/{}", keys::stem(owner)), data.to_owned());
+        let (stem, data) = (format!("{directory}/{}", keys::stem(owner, mode)), data.to_owned());
         let rights = Arc::clone(&self.contender_rights);
         let made = self.ask_by_handle(async move |client| {
             let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&rights));
@@ -132,7 +146,7 @@ impl Connection {
         let number = i32::try_from(sequence.into_i64()).map_err(|_| {
             Unanswered::Refused(ZkError::UnexpectedError("a sequence beyond 32 bits".to_owned()))
         })?;
-        Ok((Node::new(owner, number), stat))
+        Ok((Node::new(owner, mode, number), stat))
     }
 
     /// Makes a directory and whatever is missing above it, as nodes that the server removes again.

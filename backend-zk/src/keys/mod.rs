@@ -1,9 +1,10 @@
 //! Names of nodes, and the order they stand for; pure.
 //!
 //! A lock is the directory `/CHROOT/PREFIX/enc(NAME)`; a contender in it is
-//! `_c_<uuid>-lock-<sequence>`, as Curator's `InterProcessMutex` writes them. Beside the locks stand the
-//! store's own directories, whose names begin with `%` and a letter that is no hexadecimal digit, which
-//! no encoded name does.
+//! `_c_<uuid>-lock-<sequence>`, as Curator's `InterProcessMutex` writes them, or, if it shares the lock,
+//! `_c_<uuid>-shared-lock-<sequence>`, which Curator's and earlier versions of ours take for one of the
+//! first kind. Beside the locks stand the store's own directories, whose names begin with `%` and a letter
+//! that is no hexadecimal digit, which no encoded name does.
 //!
 //! # Invariants
 //! - **zk.keys-1** Two lock names never have the same directory (G10), and no name is one of ours.
@@ -12,10 +13,13 @@
 //!   have no order.
 //! - **zk.keys-3** Every child whose name ends in ten digits of a sequence number is a contender, whoever
 //!   made it: the numbers of a directory are one row, whatever stands before them. Any other is none.
+//! - **zk.keys-4** Only a name exactly as we give it to one who shares is read as that. Whoever is called
+//!   anything else keeps everybody out, and is kept out by everybody.
 
 mod note;
 
-use leasehold_core::{Error, LockName, OwnerId, Result};
+use leasehold_core::backend::Load;
+use leasehold_core::{Error, LockName, Mode, OwnerId, Result};
 use percent_encoding::{percent_decode_str, percent_encode_byte};
 
 pub(crate) use note::Note;
@@ -168,12 +172,18 @@ impl Sequence {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Node {
     owner: OwnerId,
+    mode: Mode,
     number: i32,
 }
 
 impl Node {
-    pub(crate) fn new(owner: OwnerId, number: i32) -> Self {
-        Self { owner, number }
+    pub(crate) fn new(owner: OwnerId, mode: Mode, number: i32) -> Self {
+        Self { owner, mode, number }
+    }
+
+    /// Whether others may hold beside it.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.mode == Mode::SHARED
     }
 
     pub(crate) fn sequence(&self) -> Sequence {
@@ -182,22 +192,33 @@ impl Node {
 
     /// The name of the child, as the server writes it.
     pub(crate) fn name(&self) -> String {
-        format!("{}{:010}", stem(self.owner), self.number)
+        format!("{}{:010}", stem(self.owner, self.mode), self.number)
     }
 }
 
 /// The name of `owner`'s child without its sequence number, which the server appends.
-pub(crate) fn stem(owner: OwnerId) -> String {
+pub(crate) fn stem(owner: OwnerId, mode: Mode) -> String {
     let hex = owner.to_hex();
     let (a, b, c, d, e) = (&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
-    format!("_c_{a}-{b}-{c}-{d}-{e}-lock-")
+    format!("_c_{a}-{b}-{c}-{d}-{e}{}", kind_of(mode))
 }
 
-/// Who made a child that keeps out everybody later, by a name as we give it.
-pub(crate) fn owner_of(child: &str) -> Option<OwnerId> {
-    let owner = OwnerId::from_hex(&child.get(3..39)?.replace('-', ""))?;
-    let digits = child.strip_prefix(&stem(owner))?;
-    (digits.len() == DIGITS && Sequence::of(child).is_some()).then_some(owner)
+/// What stands between owner and number.
+fn kind_of(mode: Mode) -> &'static str {
+    if mode == Mode::SHARED { "-shared-lock-" } else { "-lock-" }
+}
+
+/// Who made a child for a hold of that mode, by a name as we give it.
+pub(crate) fn owner_of(child: &str, mode: Mode) -> Option<OwnerId> {
+    let named = child.get(..child.len().checked_sub(DIGITS)?)?;
+    let made_by = named.strip_suffix(kind_of(mode))?.strip_prefix("_c_")?;
+    let owner = OwnerId::from_hex(&made_by.replace('-', ""))?;
+    (named == stem(owner, mode) && Sequence::of(child).is_some()).then_some(owner)
+}
+
+/// How a contender of this name holds (zk.keys-4).
+pub(crate) fn mode_of(child: &str) -> Mode {
+    if owner_of(child, Mode::SHARED).is_some() { Mode::SHARED } else { Mode::EXCLUSIVE }
 }
 
 /// The children of a lock's directory, as one answer of a server listed them.
@@ -213,9 +234,9 @@ pub(crate) struct Listing {
 pub(crate) enum Place {
     /// Not in it.
     Absent,
-    /// Nobody is older.
-    First,
-    /// Somebody is.
+    /// Whoever is older admits us.
+    Admitted,
+    /// Somebody older does not.
     Behind(Barrier),
 }
 
@@ -223,9 +244,10 @@ pub(crate) enum Place {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Barrier {
     pub(crate) name: String,
-    /// Without it the others admit us.
+    /// It keeps everybody out, and without it the others admit us.
     pub(crate) end_admits: bool,
-    /// Those that are younger admit us; it keeps all later ones out, so nobody was older when it held.
+    /// It keeps everybody out, so nobody was older when it began to hold; and those between us admit us: whoever
+    /// would not is the barrier instead.
     pub(crate) pass_admits: bool,
 }
 
@@ -245,9 +267,13 @@ impl Listing {
     }
 
     /// Where `node` stands.
+    ///
+    /// Of those who are exclusive or share, whoever are no barrier each are none together either.
     pub(crate) fn place_of(&self, node: &Node) -> Place {
-        let (name, own, mut present, mut older) = (node.name(), node.sequence(), false, 0_usize);
-        let mut predecessor: Option<(Sequence, &String)> = None;
+        let (name, own, mut present, mut barriers) = (node.name(), node.sequence(), false, 0_usize);
+        // As everybody else reads it.
+        let ours = mode_of(&name);
+        let mut youngest: Option<(Sequence, &String, Mode)> = None;
         for child in &self.children {
             if *child == name {
                 present = true;
@@ -256,18 +282,22 @@ impl Listing {
             let Some(sequence) = Sequence::of(child).filter(|sequence| *sequence <= own) else {
                 continue;
             };
-            older += 1;
-            if predecessor.is_none_or(|(nearest, _)| nearest < sequence) {
-                predecessor = Some((sequence, child));
+            let mode = mode_of(child);
+            if !mode.bars(ours) {
+                continue;
+            }
+            barriers += 1;
+            if youngest.is_none_or(|(nearest, ..)| nearest < sequence) {
+                youngest = Some((sequence, child, mode));
             }
         }
-        match predecessor {
+        match youngest {
             _ if !present => Place::Absent,
-            None => Place::First,
-            Some((_, child)) => Place::Behind(Barrier {
+            None => Place::Admitted,
+            Some((_, child, mode)) => Place::Behind(Barrier {
                 name: child.clone(),
-                end_admits: older == 1,
-                pass_admits: owner_of(child).is_some(),
+                end_admits: mode == Mode::EXCLUSIVE && barriers == 1,
+                pass_admits: owner_of(child, Mode::EXCLUSIVE).is_some(),
             }),
         }
     }
@@ -287,10 +317,10 @@ impl Listing {
     }
 
     /// The node of `owner`, found by name.
-    pub(crate) fn find(&self, owner: OwnerId) -> Option<Node> {
-        let stem = stem(owner);
+    pub(crate) fn find(&self, owner: OwnerId, mode: Mode) -> Option<Node> {
+        let stem = stem(owner, mode);
         let number = self.children().find_map(|child| child.strip_prefix(&stem)?.parse().ok())?;
-        Some(Node::new(owner, number))
+        Some(Node::new(owner, mode, number))
     }
 
     /// The contenders, the oldest first.
@@ -299,6 +329,20 @@ impl Listing {
         let mut contenders: Vec<(Sequence, &str)> = self.children().filter_map(numbered).collect();
         contenders.sort_unstable();
         contenders.into_iter().map(|(_, child)| child).collect()
+    }
+
+    /// Those of them who hold, the oldest first.
+    pub(crate) fn holding(&self) -> Vec<&str> {
+        let (mut contenders, mut load) = (self.contenders(), Load::NONE);
+        let is_admitted = |child: &&&str| {
+            let mode = mode_of(child);
+            let is_admitted = load.admits(mode);
+            load = load.and(mode);
+            is_admitted
+        };
+        let holding = contenders.iter().take_while(is_admitted).count();
+        contenders.truncate(holding);
+        contenders
     }
 }
 

@@ -5,15 +5,16 @@
 //!
 //! One thing is decided by it: the last line `passes OWNER` says that nobody else may write the node, so that
 //! what is written to it is its holder's passing on. It names the node's own owner, which nobody knows
-//! beforehand, so no metadata is mistaken for it. An earlier version shows it as metadata.
+//! beforehand, so no metadata is mistaken for it. An earlier version shows it as metadata. Whoever shares a
+//! lock passes nothing on, and does not say so.
 
 use std::str::Lines;
 use std::time::{Duration, UNIX_EPOCH};
 
-use leasehold_core::OwnerId;
 use leasehold_core::backend::Holder;
+use leasehold_core::{Mode, OwnerId};
 
-use super::owner_of;
+use super::{mode_of, owner_of};
 
 /// The data of a contender's node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub(crate) struct Note {
     pub(crate) metadata: Option<String>,
     /// What is written to it later is its holder's passing on.
     pub(crate) passes: bool,
+    /// How the node's name says that it holds.
+    mode: Mode,
 }
 
 impl Note {
@@ -46,10 +49,12 @@ impl Note {
     /// What anybody has written into the node of this name.
     pub(crate) fn decoded(node: &str, data: &[u8]) -> Self {
         let text = String::from_utf8_lossy(data);
-        let before = owner_of(node).and_then(|owner| text.strip_suffix(&last_line(owner)));
-        let note = Self::ours(before.unwrap_or(&text), before.is_some());
-        let theirs = || Self { ttl: None, label: foreign(text.lines()), metadata: None, passes: false };
-        note.unwrap_or_else(theirs)
+        let owner = owner_of(node, Mode::EXCLUSIVE);
+        let before = owner.and_then(|owner| text.strip_suffix(&last_line(owner)));
+        let ours = ours(before.unwrap_or(&text));
+        let (passes, mode) = (before.is_some() && ours.is_some(), mode_of(node));
+        let (ttl, label, metadata) = ours.unwrap_or_else(|| (None, foreign(text.lines()), None));
+        Self { ttl, label, metadata, passes, mode }
     }
 
     /// The holder that wrote it, into a node of `ctime` milliseconds.
@@ -57,20 +62,21 @@ impl Note {
         let mut holder = Holder::new(self.label).with_counter(counter);
         let millis = u64::try_from(ctime).ok().filter(|millis| *millis > 0);
         holder.since = millis.and_then(|millis| UNIX_EPOCH.checked_add(Duration::from_millis(millis)));
-        holder.metadata = self.metadata;
+        (holder.metadata, holder.mode) = (self.metadata, self.mode);
         holder.ttl = self.ttl;
         holder
     }
+}
 
-    fn ours(text: &str, passes: bool) -> Option<Self> {
-        let mut parts = text.splitn(4, '\n');
-        if parts.next()? != FIRST {
-            return None;
-        }
-        let ttl = Duration::from_millis(parts.next()?.parse().ok()?);
-        let (label, metadata) = (parts.next()?.to_owned(), parts.next().map(str::to_owned));
-        Some(Self { ttl: Some(ttl), label, metadata, passes })
+/// The ttl, the label and the metadata of a note that we have written.
+fn ours(text: &str) -> Option<(Option<Duration>, String, Option<String>)> {
+    let mut parts = text.splitn(4, '\n');
+    if parts.next()? != FIRST {
+        return None;
     }
+    let ttl = Duration::from_millis(parts.next()?.parse().ok()?);
+    let (label, metadata) = (parts.next()?.to_owned(), parts.next().map(str::to_owned));
+    Some((Some(ttl), label, metadata))
 }
 
 fn last_line(owner: OwnerId) -> String {
@@ -91,7 +97,7 @@ mod tests {
     const OWNER: OwnerId = OwnerId::from_random([7; 16]);
 
     fn node() -> String {
-        crate::keys::Node::new(OWNER, 7).name()
+        crate::keys::Node::new(OWNER, Mode::EXCLUSIVE, 7).name()
     }
 
     /// What we write is read as it was written.
@@ -119,9 +125,19 @@ mod tests {
             (node(), b"127.0.0.1\npasses 07070707070707070707070707070707".to_vec()),
             (node(), [&passing[..], b"\n"].concat()),
             (node().replace("-lock-", "-__READ__"), passing.clone()),
+            (node().replace("-lock-", "-shared-lock-"), passing.clone()),
             ("lock-0000000007".to_owned(), passing),
         ] {
             assert!(!Note::decoded(&node, &data).passes, "{node} {data:?}");
+        }
+    }
+
+    /// A holder is shown as its node is named.
+    #[test]
+    fn a_holder_holds_as_its_node_is_named() {
+        let shared = node().replace("-lock-", "-shared-lock-");
+        for (node, mode) in [(node(), Mode::EXCLUSIVE), (shared, Mode::SHARED)] {
+            assert_eq!(Note::decoded(&node, b"").into_holder(7, 0).mode, mode, "{node}");
         }
     }
 

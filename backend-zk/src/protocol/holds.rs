@@ -32,7 +32,7 @@ pub(crate) struct Hold {
     pub(crate) name: LockName,
     pub(crate) counter: u64,
     pub(crate) mine: Mine,
-    /// Others are likely to wait for it, so it is passed on to them.
+    /// Others are likely to wait for it, so it is passed on to them, unless it is shared.
     pub(crate) passes: bool,
     /// We have asked for its end ourselves.
     pub(crate) ending: bool,
@@ -100,6 +100,8 @@ const KEPT: usize = 64;
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::Mode;
+
     use super::*;
     use crate::keys::Node;
     use crate::protocol::with_message;
@@ -119,7 +121,8 @@ mod tests {
     }
 
     fn hold(number: u8) -> Hold {
-        let mine = Mine { node: Node::new(owner(number), number.into()), czxid: number.into() };
+        let mine =
+            Mine { node: Node::new(owner(number), Mode::EXCLUSIVE, number.into()), czxid: number.into() };
         Hold { name: name(), counter: number.into(), mine, passes: false, ending: false }
     }
 

@@ -5,8 +5,10 @@
 //! younger came after us, and nobody is older. That takes no listing.
 //!
 //! # Invariants
-//! - **zk.untouched-1** What counts is the number of a node that has held, so that nobody older was left, and
-//!   that the server deleted when *we* asked for it: where somebody else did, the directory may have gone, too.
+//! - **zk.untouched-1** What counts is the number of a node that has held exclusively, so that nobody older was
+//!   left, and that the server deleted when *we* asked for it: where somebody else did, the directory may have gone,
+//!   too. Whoever has shared a lock knows nothing of those who are older; and whoever is about to share it takes the
+//!   number that would have counted.
 //! - **zk.untouched-2** It counts in the same directory only: a watch on that was set while a node that held
 //!   was in it, on the connection of now, and has told of nothing by the time that the next node is made. Of
 //!   one connection a server tells events and answers in the order of what it has done.

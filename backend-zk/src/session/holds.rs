@@ -56,8 +56,12 @@ impl Session {
     }
 
     /// Deletes a node that holds its lock. If nobody else seems to want that, its directory is watched before, in
-    /// the same flight: as long as our node is in it, it is the one that we have held in.
+    /// the same flight: as long as our node is in it, it is the one that we have held in. Who shares has not been
+    /// alone, and only goes.
     async fn let_go(&self, hold: &Hold) -> Answered<()> {
+        if hold.mine.node.is_shared() {
+            return self.remove(&self.path(hold)).await;
+        }
         let (path, name, number) = (self.path(hold), &hold.name, hold.mine.node.sequence());
         let connection = self.changes();
         let watches = self.untouched.lock().leave(name, number, connection, |watch| watch.is_broken());

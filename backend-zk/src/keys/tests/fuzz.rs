@@ -13,7 +13,7 @@ proptest! {
     #[test]
     fn notes_are_read_whatever_they_say(data in changed(corpus("zookeeper")), counter: u64, ctime: i64) {
         let owner = OwnerId::from_random([7; 16]);
-        let node = Node::new(owner, 7).name();
+        let node = Node::new(owner, Mode::EXCLUSIVE, 7).name();
         let note = Note::decoded(&node, &data);
         if let Some(ttl) = note.ttl {
             let again = Note::encoded(ttl, &note.label, note.metadata.as_deref(), note.passes.then_some(owner));
@@ -46,6 +46,20 @@ proptest! {
         prop_assert!(contenders.iter().all(|contender| children.iter().any(|child| child == contender)));
         let numbers: Vec<_> = contenders.iter().map(|contender| Sequence::of(contender)).collect();
         prop_assert!(numbers.is_sorted() && numbers.iter().all(Option::is_some), "{contenders:?}");
+        let holding = listing.holding();
+        prop_assert!(contenders.starts_with(&holding) && holding.is_empty() == contenders.is_empty());
         let _ = (listing.near_the_end(), listing.stranger());
+    }
+
+    /// zk.keys-4: only who is called as we call them shares.
+    #[test]
+    fn who_shares_is_called_as_we_call_them(child in changed_text(corpus("zookeeper")), number: i32) {
+        let owner = owner_of(&child, Mode::SHARED);
+        prop_assert_eq!(owner.is_some(), mode_of(&child) == Mode::SHARED);
+        let digits = || child[child.len() - DIGITS..].to_owned();
+        prop_assert!(owner.is_none_or(|owner| child == stem(owner, Mode::SHARED) + &digits()), "{child}");
+        prop_assert!(owner.is_none() || owner_of(&child, Mode::EXCLUSIVE).is_none(), "{child}");
+        let ours = Node::new(OwnerId::from_random([7; 16]), Mode::SHARED, number);
+        prop_assert_eq!(mode_of(&ours.name()) == Mode::SHARED, number >= 0);
     }
 }

@@ -24,19 +24,58 @@ fn barrier(node: &Node, end_admits: bool) -> Barrier {
 /// Only the names that we give, and Curator's mutex, say that they keep out everybody later.
 #[test]
 fn who_keeps_all_others_out_is_known_by_name() {
-    let ours = Node::new(owner(1), 7).name();
-    assert_eq!(owner_of(&ours), Some(owner(1)));
+    let ours = Node::new(owner(1), Mode::EXCLUSIVE, 7).name();
+    assert_eq!(owner_of(&ours, Mode::EXCLUSIVE), Some(owner(1)));
     for other in [
         ours.replace("-lock-", "-__READ__"),
         ours.replace("-lock-", "-__WRIT__"),
+        ours.replace("-lock-", "-shared-lock-"),
         ours.replace("0101", "010G"),
         format!("{ours}0"),
         ours[..ours.len() - 1].to_owned(),
-        Node::new(owner(1), -7).name(),
+        Node::new(owner(1), Mode::EXCLUSIVE, -7).name(),
         "lock-0000000007".to_owned(),
         "_c_é".to_owned(),
     ] {
-        assert_eq!(owner_of(&other), None, "{other}");
+        assert_eq!(owner_of(&other, Mode::EXCLUSIVE), None, "{other}");
+    }
+}
+
+/// What nobody here writes is waited for as if it were exclusive, however near it comes to our names.
+#[test]
+fn who_shares_is_known_by_exactly_our_names() {
+    let shared = Node::new(owner(0xab), Mode::SHARED, 7);
+    assert_eq!(shared.name(), "_c_abababab-abab-abab-abab-abababababab-shared-lock-0000000007");
+    assert_eq!(
+        (owner_of(&shared.name(), Mode::SHARED), mode_of(&shared.name())),
+        (Some(owner(0xab)), Mode::SHARED)
+    );
+    assert_eq!(
+        Listing::new(vec![shared.name()], false).find(owner(0xab), Mode::SHARED),
+        Some(shared.clone())
+    );
+    assert_eq!(Listing::new(vec![shared.name()], false).find(owner(0xab), Mode::EXCLUSIVE), None);
+    let name = shared.name();
+    for other in [
+        name.replace("-shared-lock-", "-lock-"),
+        name.replace("-shared-lock-", "-Shared-lock-"),
+        name.replace("-shared-lock-", "-shared-shared-lock-"),
+        name.replace("-shared-lock-", "-shared-lock-lock-"),
+        name.replace("-shared-lock-", "-sharedlock-"),
+        name.replace("-shared-lock-", "-2of8-lock-"),
+        name.replace("-shared-lock-", "-__READ__"),
+        name.replace("abababab-abab", "abababababab"),
+        name.replace("abababab-abab", "ABABABAB-abab"),
+        name.replace("abababab-abab", "abababag-abab"),
+        name.replace("_c_", "_d_"),
+        name.replace("_c_", ""),
+        format!("_c_{name}"),
+        format!("{name}0"),
+        name[..name.len() - 1].to_owned(),
+        Node::new(owner(0xab), Mode::SHARED, -7).name(),
+        "shared-lock-0000000007".to_owned(),
+    ] {
+        assert_eq!(mode_of(&other), Mode::EXCLUSIVE, "{other}");
     }
 }
 
@@ -61,11 +100,14 @@ fn directories_are_readable_and_fixed() {
 /// A contender is called as Curator calls its own, and by the number that the server gave it.
 #[test]
 fn contenders_are_named_as_curators() {
-    let node = Node::new(owner(0xab), 7);
+    let node = Node::new(owner(0xab), Mode::EXCLUSIVE, 7);
     assert_eq!(node.name(), "_c_abababab-abab-abab-abab-abababababab-lock-0000000007");
-    let past_the_end = Node::new(owner(1), i32::MIN);
+    let past_the_end = Node::new(owner(1), Mode::EXCLUSIVE, i32::MIN);
     assert!(past_the_end.name().ends_with("-lock--2147483648"), "{}", past_the_end.name());
-    assert_eq!(Listing::new(vec![past_the_end.name()], false).find(owner(1)), Some(past_the_end));
+    assert_eq!(
+        Listing::new(vec![past_the_end.name()], false).find(owner(1), Mode::EXCLUSIVE),
+        Some(past_the_end)
+    );
 }
 
 /// Whatever ends in a sequence number contends, readers, kazoo's locks and strangers too.
@@ -104,12 +146,14 @@ fn strangers_are_told_from_ours() {
         ("_c_6f1a-lock-0000000012", false),
         ("lock-0000000003", false),
         ("_c_6f1a-lock--2147483648", false),
+        ("_c_6f1a-shared-lock-0000000012", false),
         ("config", false),
         ("5d41402a__lock__0000000001", true),
         ("_c_6f1a-__READ__0000000002", true),
         ("flock0000000002", true),
     ] {
-        let listing = Listing::new(vec![Node::new(owner(1), 1).name(), child.to_owned()], false);
+        let listing =
+            Listing::new(vec![Node::new(owner(1), Mode::EXCLUSIVE, 1).name(), child.to_owned()], false);
         assert_eq!(listing.stranger(), strange.then_some(child));
     }
 }
@@ -117,7 +161,8 @@ fn strangers_are_told_from_ours() {
 /// The counter stops at its largest number, so equal numbers have no order: nobody of them is first.
 #[test]
 fn equal_numbers_are_in_each_others_way() {
-    let (me, other) = (Node::new(owner(1), i32::MAX), Node::new(owner(2), i32::MAX));
+    let (me, other) =
+        (Node::new(owner(1), Mode::EXCLUSIVE, i32::MAX), Node::new(owner(2), Mode::EXCLUSIVE, i32::MAX));
     let listing = Listing::new(vec![me.name(), other.name()], false);
     assert_eq!(listing.place_of(&me), Place::Behind(barrier(&other, true)));
     assert_eq!(listing.place_of(&other), Place::Behind(barrier(&me, true)));
@@ -137,7 +182,10 @@ fn the_end_is_seen_from_afar() {
         (-5, true),
     ] {
         assert_eq!(Sequence::new(number).is_near_the_end(), near, "{number}");
-        let listing = Listing::new(vec!["config".to_owned(), Node::new(owner(1), number).name()], false);
+        let listing = Listing::new(
+            vec!["config".to_owned(), Node::new(owner(1), Mode::EXCLUSIVE, number).name()],
+            false,
+        );
         // With fewer digits it is no number of a child; the node's own says it.
         assert_eq!(listing.near_the_end().is_some(), near && number != -5, "{number}");
     }
@@ -162,30 +210,98 @@ fn renewal_is_called_for_now_and_then() {
 /// Who is known to be gone has no place, whatever a server lists.
 #[test]
 fn who_is_gone_is_left_out() {
-    let (me, other) = (Node::new(owner(1), 5), Node::new(owner(2), 4));
+    let (me, other) = (Node::new(owner(1), Mode::EXCLUSIVE, 5), Node::new(owner(2), Mode::EXCLUSIVE, 4));
     let listing = Listing::new(vec![me.name(), other.name()], false).without(&[other.name()]);
-    assert_eq!(listing.place_of(&me), Place::First);
+    assert_eq!(listing.place_of(&me), Place::Admitted);
 }
 
 /// A listing decides only about whom it has.
 #[test]
 fn who_is_not_listed_has_no_place() {
-    let me = Node::new(owner(1), 5);
+    let me = Node::new(owner(1), Mode::EXCLUSIVE, 5);
     assert_eq!(Listing::default().place_of(&me), Place::Absent);
-    assert_eq!(Listing::new(vec![me.name()], false).place_of(&me), Place::First);
+    assert_eq!(Listing::new(vec![me.name()], false).place_of(&me), Place::Admitted);
     let behind = Listing::new(vec![me.name(), "lock-0000000006".to_owned(), "config".to_owned()], false);
-    assert_eq!(behind.place_of(&me), Place::First);
+    assert_eq!(behind.place_of(&me), Place::Admitted);
     let ahead = Listing::new(vec!["lock-0000000004".to_owned()], false);
     assert_eq!(ahead.place_of(&me), Place::Absent);
+}
+
+/// The youngest older one that keeps us out alone is waited for, and its end is a grant where it keeps everybody out and
+/// nobody else is in the way.
+#[test]
+fn who_is_in_the_way_is_waited_for() {
+    const W: Mode = Mode::EXCLUSIVE;
+    const R: Mode = Mode::SHARED;
+    // Those who came, the last of whom it is about; whom that waits for, whether the end of that one admits it, and whether
+    // its passing does.
+    for (came, waits) in [
+        (&[R][..], None),
+        (&[R, R, R], None),
+        (&[W, R], Some((0, true, true))),
+        (&[W, R, R], Some((0, true, true))),
+        (&[R, W, R], Some((1, true, true))),
+        (&[R, W, R, R], Some((1, true, true))),
+        (&[W, W, R, R], Some((1, false, true))),
+        (&[W, R, W, R], Some((2, false, true))),
+        (&[W, R, R, R], Some((0, true, true))),
+        // Who writes waits for the last of those who read, and looks when that has gone.
+        (&[R, W], Some((0, false, false))),
+        (&[R, R, W], Some((1, false, false))),
+        (&[W, R, W], Some((1, false, false))),
+        (&[R, W, W], Some((1, false, true))),
+    ] {
+        let node = |(at, mode): (usize, &Mode)| {
+            Node::new(owner(u8::try_from(at).unwrap()), *mode, i32::try_from(at).unwrap())
+        };
+        let nodes: Vec<_> = came.iter().enumerate().map(node).collect();
+        let mut names: Vec<_> = nodes.iter().map(Node::name).collect();
+        let last = came.len() - 1;
+        let expected = waits.map_or(Place::Admitted, |(at, end_admits, pass_admits)| {
+            Place::Behind(Barrier { name: names[at].clone(), end_admits, pass_admits })
+        });
+        for _ in 0..came.len() {
+            names.rotate_left(1);
+            assert_eq!(Listing::new(names.clone(), false).place_of(&nodes[last]), expected, "{came:?}");
+        }
+    }
+}
+
+/// Of those who came, whoever the rule admits hold: the first, and all who share with it up to the next that does not.
+#[test]
+fn who_holds_is_who_came_before_the_first_that_waits() {
+    let name = |mode, number| Node::new(owner(number), mode, number.into()).name();
+    for (came, holding) in [
+        (vec![], 0),
+        (vec![name(Mode::EXCLUSIVE, 1), name(Mode::SHARED, 2)], 1),
+        (
+            vec![
+                name(Mode::SHARED, 1),
+                name(Mode::SHARED, 2),
+                name(Mode::EXCLUSIVE, 3),
+                name(Mode::SHARED, 4),
+            ],
+            2,
+        ),
+        (vec![name(Mode::SHARED, 1), "lock-0000000002".to_owned(), name(Mode::SHARED, 3)], 1),
+        (vec!["lock-0000000001".to_owned(), "lock-0000000002".to_owned()], 1),
+        (vec![name(Mode::SHARED, 1), "config".to_owned(), name(Mode::SHARED, 2)], 2),
+    ] {
+        let mut listed = came.clone();
+        listed.reverse();
+        let listing = Listing::new(listed, false);
+        let expected: Vec<_> = came.iter().filter(|child| *child != "config").take(holding).collect();
+        assert_eq!(listing.holding(), expected);
+    }
 }
 
 /// A node is found by its owner, whatever number it was given.
 #[test]
 fn a_node_is_found_by_its_owner() {
-    let (mine, other) = (Node::new(owner(1), 9), Node::new(owner(2), 8));
+    let (mine, other) = (Node::new(owner(1), Mode::EXCLUSIVE, 9), Node::new(owner(2), Mode::EXCLUSIVE, 8));
     let listing = Listing::new(vec![other.name(), mine.name()], false);
-    assert_eq!(listing.find(owner(1)), Some(mine));
-    assert_eq!(listing.find(owner(3)), None);
+    assert_eq!(listing.find(owner(1), Mode::EXCLUSIVE), Some(mine));
+    assert_eq!(listing.find(owner(3), Mode::EXCLUSIVE), None);
 }
 
 /// Segments that we did not write are nobody's lock.
@@ -228,7 +344,7 @@ proptest! {
             .enumerate()
             .map(|(at, step)| {
                 let owner = owner(u8::try_from(at).unwrap());
-                Node::new(owner, start + i32::from(*step))
+                Node::new(owner, Mode::EXCLUSIVE, start + i32::from(*step))
             })
             .collect();
         let mut names: Vec<_> = nodes.iter().map(Node::name).collect();
@@ -236,7 +352,7 @@ proptest! {
         let listing = Listing::new(names, false);
         for (at, node) in nodes.iter().enumerate() {
             let expected = match at.checked_sub(1) {
-                None => Place::First,
+                None => Place::Admitted,
                 Some(before) => {
                     Place::Behind(barrier(&nodes[before], before == 0))
                 }

@@ -5,10 +5,11 @@
 //! goes on until what it made is gone.
 //!
 //! # Invariants
-//! - **zk.contender-1** Held is decided by a listing that has our node, and nobody older; or by the end of
-//!   our predecessor, if such a listing had nobody older beside it; or by our predecessor's passing the lock
-//!   on. Such a listing is from after our node was made, so whoever is older and alive is in it. Or our number
-//!   is the next one after that of our last hold in the same directory (zk.untouched-1 and -2).
+//! - **zk.contender-1** Held is decided by a listing that has our node, and in which whoever is older admits
+//!   us; or by the end of our barrier, if that kept everybody out and such a listing had nobody else in our way;
+//!   or by our barrier's passing the lock on. Such a listing is from after our node was made, so whoever is older
+//!   and alive is in it, and whoever is older only ever goes: who is admitted once stays so. Or we are exclusive,
+//!   and our number is the next one after that of our last hold in the same directory (zk.untouched-1 and -2).
 //! - **zk.contender-2** Nothing is made twice blindly. After an answer that never came we write, then list,
 //!   and look for our own node; once more after the bound of a request, because the first request may still
 //!   be on its way. A node counts as ours only if this session owns it.
@@ -23,12 +24,20 @@
 //! - **zk.contender-7** Whoever is told of another's passing or end has its own node still, as soon as that
 //!   has stood for a while: then it is watched, too, and its end goes before.
 //!
+//! # Barrier
+//! Our *barrier* is the youngest of those who are older and keep us out alone, as long as they are there: while
+//! it is, nothing else needs to be heard of. For whoever is exclusive that is the predecessor. For whoever shares
+//! it is the nearest that is exclusive: all who share and come right after it are told at once, and hold together.
+//! Of the end of one who shares no more follows than that there is something to look at: others who share may be
+//! left.
+//!
 //! # Passing
-//! A holder that others wait for writes its node and deletes it, in one transaction: so whoever watches it is
-//! told of a change, and takes that for the grant. Everybody else who leaves only deletes, which says nothing
-//! of those who are older. A change is a pass only where nobody else could have written: the barrier says so
-//! of itself, and nobody had written it when it was armed. Whoever passes has held, so nobody older was left
-//! when it began to; the change is for whoever is admitted by those between it and us.
+//! An exclusive holder that others wait for writes its node and deletes it, in one transaction: so whoever
+//! watches it is told of a change, and takes that for the grant. Everybody else who leaves only deletes, which
+//! says nothing of those who are older; whoever shares, too: others who do may be older. A change is a pass only
+//! where nobody else could have written: the barrier says so of itself, and nobody had written it when it was
+//! armed. Whoever passes has held, so nobody older was left when it began to; the change is for whoever is
+//! admitted by those between it and us.
 //!
 //! # Renewal
 //! A directory's numbers begin anew when it is removed, which the server allows while it is empty. From
@@ -175,7 +184,7 @@ impl Contender {
             (Searching { .. }, Ok(_)) => self.none_of_ours(),
             // Without a right to look, only the end of the session makes sure.
             (Searching { .. }, Err(_)) => self.end(End::SessionOver),
-            // Or nobody is ahead any more, and there may be no node of ours either.
+            // Or nobody is in the way any more, and there may be no node of ours either.
             (Listing(mine) | Arming(mine, _), Ok(Said::Listed(listing))) => self.decide(mine, listing),
             (Listing(_), Err(Failure::Absent)) => self.ask(Searching { last: true }, Ask::Search),
             (Arming(mine, _) | Asking(mine, _), _) if !self.wanted => self.leave(mine, Then::End(End::Left)),
@@ -235,7 +244,7 @@ impl Contender {
             }
             _ if renews => self.leave(mine, Then::Renew),
             (_, Some(child)) => self.leave(mine, Then::End(End::WornOut(child))),
-            (Place::First, None) => self.end(End::Held(mine)),
+            (Place::Admitted, None) => self.end(End::Held(mine)),
             (Place::Behind(barrier), None) => self.arm(mine, barrier),
         }
     }

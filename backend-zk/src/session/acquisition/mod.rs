@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use leasehold_core::backend::{AcquireRequest, Attempt, Holder, StoreEvent};
 use leasehold_core::clock::Moment;
-use leasehold_core::{Error, ErrorKind, LostReason, Result};
+use leasehold_core::{Error, ErrorKind, LostReason, Mode, Result};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{Error as ZkError, Stat};
 
@@ -31,7 +31,9 @@ impl Session {
         patience: Patience,
         left: &CancellationToken,
     ) -> Result<Attempt> {
-        let (contender, first) = Contender::again(patience, self.next_number(&request.name));
+        // Whoever shares the lock looks: it has no number to count on, and uses up the one that others of ours had.
+        let next = self.next_number(&request.name).filter(|_| request.mode == Mode::EXCLUSIVE);
+        let (contender, first) = Contender::again(patience, next);
         let mut acquisition = Acquisition::new(self, request);
         let mine = match acquisition.run(contender, first, left).await {
             End::Held(mine) => mine,
@@ -249,8 +251,8 @@ impl<'a> Acquisition<'a> {
 
     async fn entered(&mut self) -> Answered<Said> {
         let note = self.begun();
-        let entered = self.session.connection.enter(&self.directory, self.request.owner, &note).await;
-        let (node, stat, listed) = entered?;
+        let (connection, Self { request, directory, .. }) = (&self.session.connection, &*self);
+        let (node, stat, listed) = connection.enter(directory, request.owner, request.mode, &note).await?;
         let mine = self.mine(node, &stat)?;
         Ok(Said::Made(mine, listed.map(|listing| self.listed(listing))))
     }
@@ -258,7 +260,8 @@ impl<'a> Acquisition<'a> {
     async fn returned(&mut self) -> Answered<Said> {
         let note = self.begun();
         let (session, Self { request, directory, .. }) = (self.session, &*self);
-        let (node, stat) = session.connection.make_contender(directory, request.owner, &note).await?;
+        let made = session.connection.make_contender(directory, request.owner, request.mode, &note);
+        let (node, stat) = made.await?;
         let mine = self.mine(node, &stat)?;
         let is_back = session.is_back(&request.name, mine.node.sequence());
         Ok(if is_back { Said::Back(mine) } else { Said::Made(mine, None) })
@@ -271,8 +274,10 @@ impl<'a> Acquisition<'a> {
         (self.watches, self.is_asked) = (Watches::default(), false);
         self.stands = session.site.env.now() + session.timeout() / 10;
         self.changes = session.changes();
-        let passes = session.connection.is_private().then_some(self.request.owner);
-        Note::encoded(session.timeout(), &self.request.label, self.request.metadata.as_deref(), passes)
+        let request = self.request;
+        let passes = session.connection.is_private() && request.mode == Mode::EXCLUSIVE;
+        let passes = passes.then_some(request.owner);
+        Note::encoded(session.timeout(), &request.label, request.metadata.as_deref(), passes)
     }
 
     /// Our node, as it was made.
@@ -293,7 +298,7 @@ impl<'a> Acquisition<'a> {
         self.session.write_own_node().await?;
         let connection = &self.session.connection;
         let listing = connection.list(&self.directory).await.if_there()?.unwrap_or_default();
-        let Some(node) = listing.find(self.request.owner) else {
+        let Some(node) = listing.find(self.request.owner, self.request.mode) else {
             return Ok(Said::Done);
         };
         // Another session's node is no place of ours.

@@ -4,9 +4,11 @@
 
 mod model;
 mod mutants;
+mod passing;
 mod returns;
+mod sharing;
 
-use leasehold_core::OwnerId;
+use leasehold_core::{Mode, OwnerId};
 use proptest::prelude::*;
 
 use super::*;
@@ -66,8 +68,8 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Where the directory's counter is, and whether there are faults that nobody is told of.
-type Script = (i32, bool, Vec<(usize, Event)>);
+/// Where the directory's counter is, whether there are faults that nobody is told of, and how clients hold.
+type Script = (i32, bool, Vec<Mode>, Vec<(usize, Event)>);
 
 const CLIENTS: usize = 4;
 
@@ -86,11 +88,17 @@ fn counter() -> impl Strategy<Value = i32> {
 }
 
 fn script() -> impl Strategy<Value = Script> {
-    (counter(), any::<bool>(), prop::collection::vec((0..2 * CLIENTS, event()), 0..120))
+    (counter(), any::<bool>(), modes(), prop::collection::vec((0..2 * CLIENTS, event()), 0..120))
 }
 
-fn play((start, silent, events): &Script, mutant: Option<Mutant>) -> Result<World, TestCaseError> {
-    let mut world = World::new(CLIENTS, *start, mutant);
+/// Often all are exclusive.
+fn modes() -> impl Strategy<Value = Vec<Mode>> {
+    let some = prop::sample::select(vec![Mode::EXCLUSIVE, Mode::SHARED]);
+    prop_oneof![Just(vec![Mode::EXCLUSIVE; CLIENTS]), prop::collection::vec(some, CLIENTS),]
+}
+
+fn play((start, silent, modes, events): &Script, mutant: Option<Mutant>) -> Result<World, TestCaseError> {
+    let mut world = World::of(modes, *start, mutant);
     for (at, event) in events {
         let at = *at % world.clients.len();
         match event {
@@ -132,8 +140,8 @@ fn renewed(start: i32, mutant: Option<Mutant>) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// zk.contender-1 to zk.contender-7 under everything at once: one holder, nothing left behind, nobody
-    /// waits for ever.
+    /// zk.contender-1 to zk.contender-7 under everything at once: who holds fits and is in turn, nothing is left
+    /// behind, nobody waits for ever, or in the quiet when the rule admits it.
     #[test]
     fn locks_exclude_and_leave_nothing(script in script()) {
         play(&script, None)?;
@@ -156,11 +164,11 @@ proptest! {
     /// A try never waits, and leaves nothing.
     #[test]
     fn tries_leave_nothing(script in script()) {
-        let mut world = World::new(CLIENTS, script.0, None);
+        let mut world = World::of(&script.2, script.0, None);
         let (contender, step) = Contender::new(Patience::Tries);
         world.clients[0].contender = contender;
         world.step(0, step);
-        for (at, event) in &script.2 {
+        for (at, event) in &script.3 {
             if let Event::Answer(fate, lag) = event {
                 world.answer(*at % CLIENTS, *fate, *lag);
             }
@@ -237,7 +245,7 @@ fn a_number_near_the_end_is_never_held() {
 }
 
 fn entered_alone(owner: OwnerId, number: i32) -> (Node, Answer) {
-    let node = Node::new(owner, number);
+    let node = Node::new(owner, Mode::EXCLUSIVE, number);
     (node.clone(), entered_among(&node, &[]))
 }
 
@@ -271,7 +279,7 @@ fn confirming(node: &Node, ahead: &str) -> Contender {
 fn a_number_near_the_end_beside_us_is_the_end_for_all() {
     let owner = OwnerId::from_random([1; 16]);
     for (mut contender, _) in [Contender::new(Patience::Tries), Contender::new(Patience::Waits)] {
-        let me = Node::new(owner, 4);
+        let me = Node::new(owner, Mode::EXCLUSIVE, 4);
         let answer = entered_among(&me, &["lock-2147483647"]);
         assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(me)));
     }
@@ -282,12 +290,12 @@ fn a_number_near_the_end_beside_us_is_the_end_for_all() {
 fn a_directory_that_somebody_else_made_is_left_alone() {
     let owner = OwnerId::from_random([1; 16]);
     for (mut contender, _) in [Contender::new(Patience::Tries), Contender::new(Patience::Waits)] {
-        let mine = Mine { node: Node::new(owner, HALF), czxid: 9 };
+        let mine = Mine { node: Node::new(owner, Mode::EXCLUSIVE, HALF), czxid: 9 };
         let answer = Ok(Said::Made(mine.clone(), Some(Listing::new(vec![mine.node.name()], false))));
         assert_eq!(contender.answered(answer), Step::End(End::Held(mine)));
     }
     for (mut contender, _) in [Contender::new(Patience::Tries), Contender::new(Patience::Waits)] {
-        let node = Node::new(owner, END);
+        let node = Node::new(owner, Mode::EXCLUSIVE, END);
         let listed = Some(Listing::new(vec![node.name()], false));
         let answer = Ok(Said::Made(Mine { node: node.clone(), czxid: 9 }, listed));
         assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(node.clone())));
@@ -300,7 +308,7 @@ fn a_directory_that_somebody_else_made_is_left_alone() {
 fn who_is_gone_is_gone_from_one_directory_only() {
     const AHEAD: &str = "lock-0000000003";
     let owner = OwnerId::from_random([1; 16]);
-    let old = Node::new(owner, 4);
+    let old = Node::new(owner, Mode::EXCLUSIVE, 4);
     let mut contender = confirming(&old, AHEAD);
     assert_eq!(contender.answered(Err(Failure::Absent)), Step::Ask(Ask::List));
     // Our server still shows it; somebody else is near the end.
@@ -308,7 +316,7 @@ fn who_is_gone_is_gone_from_one_directory_only() {
     assert_eq!(contender.answered(listed), Step::Ask(Ask::Delete(old)));
     assert_eq!(contender.answered(Ok(Said::Done)), Step::Ask(Ask::RemoveDirectory));
     assert_eq!(contender.answered(Ok(Said::Done)), Step::Ask(Ask::Enter));
-    let me = Node::new(owner, 4);
+    let me = Node::new(owner, Mode::EXCLUSIVE, 4);
     let watch = Step::Ask(Ask::Watch(AHEAD.to_owned()));
     assert_eq!(contender.answered(entered_among(&me, &[AHEAD])), watch);
 }
@@ -317,7 +325,7 @@ fn who_is_gone_is_gone_from_one_directory_only() {
 #[test]
 fn what_happens_while_the_leader_is_asked_is_kept() {
     const AHEAD: &str = "lock-0000000003";
-    let me = Node::new(OwnerId::from_random([1; 16]), 4);
+    let me = Node::new(OwnerId::from_random([1; 16]), Mode::EXCLUSIVE, 4);
     let confirmed = |happening: Option<Happening>| {
         let mut contender = confirming(&me, AHEAD);
         if let Some(happening) = happening {
@@ -330,49 +338,10 @@ fn what_happens_while_the_leader_is_asked_is_kept() {
     assert_eq!(confirmed(Some(Happening::Reconnected)), Step::Ask(Ask::List));
 }
 
-/// What is written to the one ahead is a pass where it says so, and something to look after elsewhere.
-#[test]
-fn a_change_grants_only_behind_one_that_passes() {
-    let (me, other) =
-        (Node::new(OwnerId::from_random([1; 16]), 4), Node::new(OwnerId::from_random([2; 16]), 3));
-    let mine = Mine { node: me.clone(), czxid: 9 };
-    for (ahead, passes, granted) in [
-        (other.name(), true, true),
-        (other.name(), false, false),
-        // Names of others do not say whom they keep out.
-        ("lock-0000000003".to_owned(), true, false),
-        (other.name().replace("-lock-", "-__READ__"), true, false),
-    ] {
-        let mut contender = waiting_behind(&me, &ahead, passes);
-        let step = contender.happens(Happening::Changed);
-        let expected =
-            if granted { Step::End(End::Held(mine.clone())) } else { Step::Ask(Ask::Watch(ahead)) };
-        assert_eq!(step, expected, "{passes}");
-    }
-}
-
-/// A pass admits whoever has more contenders ahead, and an end does not.
-#[test]
-fn a_pass_says_more_than_an_end() {
-    let owners = [1, 2, 3].map(|number| OwnerId::from_random([number; 16]));
-    let (me, names) =
-        (Node::new(owners[0], 4), [(1, 2), (2, 3)].map(|(at, number)| Node::new(owners[at], number).name()));
-    for (happening, expected) in [
-        (Happening::Changed, Step::End(End::Held(Mine { node: me.clone(), czxid: 9 }))),
-        (Happening::Ended, Step::Ask(Ask::List)),
-    ] {
-        let (mut contender, _) = Contender::new(Patience::Waits);
-        let entered = entered_among(&me, &[&names[0], &names[1]]);
-        assert_eq!(contender.answered(entered), Step::Ask(Ask::Watch(names[1].clone())));
-        assert_eq!(contender.answered(Ok(Said::Watched { passes: true })), Step::Wait);
-        assert_eq!(contender.happens(happening), expected);
-    }
-}
-
 /// Whose own node is gone is told so by whatever is asked for its sake.
 #[test]
 fn who_has_no_node_any_more_has_lost_its_place() {
-    let me = Node::new(OwnerId::from_random([1; 16]), 4);
+    let me = Node::new(OwnerId::from_random([1; 16]), Mode::EXCLUSIVE, 4);
     let mut contender = waiting_behind(&me, "lock-0000000003", true);
     assert_eq!(contender.happens(Happening::Stands), Step::Ask(Ask::WatchOwn(me.clone())));
     assert_eq!(contender.answered(Err(Failure::Unknown)), Step::Wait);
@@ -443,7 +412,7 @@ fn a_directory_that_never_stays_ends_a_try() {
 /// A node that may have been made is looked for twice, and held as if it had been told of.
 #[test]
 fn a_node_that_nobody_told_of_is_looked_for_twice() {
-    let node = Node::new(OwnerId::from_random([1; 16]), 3);
+    let node = Node::new(OwnerId::from_random([1; 16]), Mode::EXCLUSIVE, 3);
     for found in [1, 2, 3] {
         let (mut contender, _) = Contender::new(Patience::Waits);
         assert_eq!(contender.answered(Err(Failure::Unknown)), Step::Ask(Ask::Search));
@@ -481,6 +450,11 @@ fn mutants_are_caught() {
         Mutant::EndIsPass,
         Mutant::IgnoresVersion,
         Mutant::OwnNeverWatched,
+        Mutant::SharedPass,
+        Mutant::PassIgnoresBetween,
+        Mutant::ReadersPassWriters,
+        Mutant::ReadersWaitForReaders,
+        Mutant::StrangersShare,
     ];
     assert_caught(mutants, &script(), play);
     assert!(renewed(HALF, Some(Mutant::NoRenewal)).is_err());

@@ -6,8 +6,8 @@ use super::*;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// A client goes on until it waits, or has let go so many times.
-    Cycles(usize),
+    /// A client goes on, in that mode, until it waits, or has let go so many times.
+    Cycles(usize, Mode),
     /// So often it gives up what it waits for, and comes again.
     GivesUp(usize),
     /// The directory goes, and so many others come to the next one.
@@ -17,9 +17,11 @@ enum Event {
     Answer(Fate, usize),
     Advance,
     Release(Fate, usize),
-    ComesBack,
+    ComesBack(Mode),
     Reap,
     StrangersCome(usize),
+    /// Somebody else shares the lock, and stays.
+    SharerComes,
     StrangerGoes,
     Reconnect(bool),
     Abandon,
@@ -42,7 +44,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Fate::Lost),
     ];
     prop_oneof![
-        6 => (1_usize..4).prop_map(Event::Cycles),
+        6 => (1_usize..4, mode()).prop_map(|(times, mode)| Event::Cycles(times, mode)),
         2 => (1_usize..4).prop_map(Event::GivesUp),
         3 => (1_usize..4).prop_map(Event::Anew),
         2 => (1_usize..4).prop_map(Event::LosesItsPlace),
@@ -50,9 +52,10 @@ fn event() -> impl Strategy<Value = Event> {
         2 => Just(Event::Advance),
         3 => (prop_oneof![3 => Just(Fate::Done), 1 => Just(Fate::Unheard)], 0_usize..4)
             .prop_map(|(fate, lag)| Event::Release(fate, lag)),
-        3 => Just(Event::ComesBack),
+        3 => mode().prop_map(Event::ComesBack),
         3 => Just(Event::Reap),
         3 => (1_usize..4).prop_map(Event::StrangersCome),
+        2 => Just(Event::SharerComes),
         2 => Just(Event::StrangerGoes),
         2 => any::<bool>().prop_map(Event::Reconnect),
         1 => Just(Event::Abandon),
@@ -64,6 +67,10 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::ComesBeside),
         2 => (1_usize..4, 1_usize..4).prop_map(|(times, strangers)| Event::Overtakes(times, strangers)),
     ]
+}
+
+fn mode() -> impl Strategy<Value = Mode> {
+    prop_oneof![3 => Just(Mode::EXCLUSIVE), 1 => Just(Mode::SHARED)]
 }
 
 type Script = (usize, Vec<(usize, Event)>);
@@ -78,11 +85,11 @@ fn play((clients, events): &Script, mutant: Option<Mutant>) -> Result<World, Tes
         // Mostly whoever came last: the others have come again as somebody else.
         let at = world.clients.len().saturating_sub(1 + back);
         match event {
-            Event::Cycles(times) => world.cycles(at, *times)?,
+            Event::Cycles(times, mode) => world.cycles(at, *times, *mode)?,
             Event::GivesUp(times) => world.gives_up(at, *times)?,
             Event::Anew(strangers) => world.begins_anew(*strangers),
             Event::LosesItsPlace(strangers) => {
-                let at = world.arrives(at)?;
+                let at = world.arrives(at, Mode::EXCLUSIVE)?;
                 world.delete_by_hand(at);
                 world.begins_anew(*strangers);
                 world.release(at);
@@ -90,9 +97,10 @@ fn play((clients, events): &Script, mutant: Option<Mutant>) -> Result<World, Tes
             Event::Answer(fate, lag) => world.answer(at, *fate, *lag),
             Event::Advance => world.advance(at),
             Event::Release(fate, lag) => world.releases(at, *fate, *lag),
-            Event::ComesBack => world.comes_back(at),
+            Event::ComesBack(mode) => world.comes_back(at, *mode),
             Event::Reap => world.reap(),
             Event::StrangersCome(count) => (0..*count).for_each(|_| world.stranger_comes()),
+            Event::SharerComes => world.other_comes(Mode::SHARED),
             Event::StrangerGoes => world.stranger_goes(),
             Event::Reconnect(lost) => world.reconnect(at, *lost),
             Event::Abandon => world.abandon(at),
@@ -112,9 +120,9 @@ fn play((clients, events): &Script, mutant: Option<Mutant>) -> Result<World, Tes
 
 impl World {
     /// Takes the lock and lets go of it, until somebody else holds it.
-    fn cycles(&mut self, mut at: usize, times: usize) -> Result<(), TestCaseError> {
+    fn cycles(&mut self, mut at: usize, times: usize, mode: Mode) -> Result<(), TestCaseError> {
         for _ in 0..times {
-            at = self.arrives(at)?;
+            at = self.arrives(at, mode)?;
             self.release(at);
         }
         Ok(())
@@ -123,7 +131,7 @@ impl World {
     /// Queues behind others, and gives that up.
     fn gives_up(&mut self, mut at: usize, times: usize) -> Result<(), TestCaseError> {
         for _ in 0..times {
-            at = self.arrives(at)?;
+            at = self.arrives(at, Mode::EXCLUSIVE)?;
             self.abandon(at);
             self.answers(at)?;
         }
@@ -131,10 +139,10 @@ impl World {
     }
 
     /// Comes again, if whoever it is may, and goes on until it holds or waits; as whom.
-    fn arrives(&mut self, at: usize) -> Result<usize, TestCaseError> {
+    fn arrives(&mut self, at: usize, mode: Mode) -> Result<usize, TestCaseError> {
         let before = self.clients.len();
         self.ask_again(at);
-        self.comes_back(at);
+        self.comes_back(at, mode);
         let at = if self.clients.len() > before { before } else { at };
         self.answers(at)?;
         Ok(at)
@@ -151,11 +159,11 @@ impl World {
     /// Comes again, and another one of its session takes the lock before.
     fn overtakes(&mut self, at: usize, times: usize, strangers: usize) -> Result<(), TestCaseError> {
         let before = self.clients.len();
-        self.comes_back(at);
+        self.comes_back(at, Mode::EXCLUSIVE);
         let first = if self.clients.len() > before { before } else { at };
         self.reap();
         let beside = self.comes_beside(first);
-        self.cycles(beside, times)?;
+        self.cycles(beside, times, Mode::EXCLUSIVE)?;
         (0..strangers).for_each(|_| self.stranger_comes());
         self.answers(first)
     }
@@ -187,7 +195,7 @@ fn whoever_is_alone_looks_twice() {
         world.answer(at, Fate::Done, 0);
         assert!(matches!(world.clients[at].end, Some(End::Held(_))), "{at}");
         world.release(at);
-        world.comes_back(at);
+        world.comes_back(at, Mode::EXCLUSIVE);
     }
     assert_eq!(asked, [Ask::Enter, Ask::Enter, Ask::Return, Ask::Return, Ask::Return, Ask::Return]);
 }
@@ -209,8 +217,8 @@ fn whatever_has_happened_is_looked_at() {
     ];
     for change in changes {
         let mut world = World::new(1, 0, None);
-        world.cycles(0, 2).unwrap();
-        world.comes_back(1);
+        world.cycles(0, 2, Mode::EXCLUSIVE).unwrap();
+        world.comes_back(1, Mode::EXCLUSIVE);
         assert_eq!(world.clients[2].asked, Some(Ask::Return));
         change(&mut world);
         world.answer(2, Fate::Done, 0);
@@ -224,16 +232,45 @@ fn whatever_has_happened_is_looked_at() {
 #[test]
 fn who_is_overtaken_looks() {
     let mut world = World::new(1, 0, None);
-    world.cycles(0, 3).unwrap();
-    world.comes_back(2);
+    world.cycles(0, 3, Mode::EXCLUSIVE).unwrap();
+    world.comes_back(2, Mode::EXCLUSIVE);
     assert_eq!(world.clients[3].asked, Some(Ask::Return));
     world.reap();
     let beside = world.comes_beside(3);
-    world.cycles(beside, 2).unwrap();
+    world.cycles(beside, 2, Mode::EXCLUSIVE).unwrap();
     world.stranger_comes();
     world.answer(3, Fate::Done, 0);
     world.check().unwrap();
     assert_eq!(world.clients[3].asked, Some(Ask::List));
+    world.calm_down().unwrap();
+}
+
+/// Whoever has shared the lock knows nothing of who is older, and whoever is about to takes the number that would have
+/// counted: both look, and so does who is alone after that, in the same flight.
+#[test]
+fn who_shares_looks() {
+    let mut world = World::new(1, 0, None);
+    world.cycles(0, 3, Mode::EXCLUSIVE).unwrap();
+    let mut asked = Vec::new();
+    let mut comes = |world: &mut World, at: usize, mode| {
+        world.comes_back(at, mode);
+        asked.push(world.clients[at + 1].asked.clone().unwrap());
+        world.answer(at + 1, Fate::Done, 0);
+        world.check().unwrap();
+    };
+    comes(&mut world, 2, Mode::SHARED);
+    world.release(3);
+    comes(&mut world, 3, Mode::EXCLUSIVE);
+    world.release(4);
+    world.other_comes(Mode::SHARED);
+    for at in 4..7 {
+        comes(&mut world, at, Mode::SHARED);
+        assert!(matches!(world.clients[at + 1].end, Some(End::Held(_))), "{at}");
+        world.release(at + 1);
+    }
+    comes(&mut world, 7, Mode::EXCLUSIVE);
+    assert!(world.clients[8].end.is_none(), "it holds beside one who shares");
+    assert_eq!(asked, vec![Ask::Enter; 6]);
     world.calm_down().unwrap();
 }
 
@@ -245,6 +282,7 @@ fn mutants_are_caught() {
         Mutant::DirectorySeenBefore,
         Mutant::TakesTheOneAfter,
         Mutant::CountsWhoeverLeft,
+        Mutant::CountsWhoShared,
         Mutant::CountsWhatIsGone,
         Mutant::WatchOutlivesConnection,
         Mutant::WatchOutlivesSession,

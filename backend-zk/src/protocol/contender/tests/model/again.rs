@@ -1,6 +1,6 @@
 //! Who comes, and comes again: whoever has lost its place asks anew, as the core does.
 
-use leasehold_core::OwnerId;
+use leasehold_core::{Mode, OwnerId};
 
 use super::super::super::*;
 use super::{Client, Mutant, World, owner};
@@ -14,11 +14,12 @@ impl Client {
 }
 
 impl World {
-    pub(super) fn comes(&mut self, owner: OwnerId, session: i64) {
-        let next = self.next_number(session);
+    pub(super) fn comes(&mut self, owner: OwnerId, mode: Mode, session: i64) {
+        let next = self.next_number(session).filter(|_| mode == Mode::EXCLUSIVE);
         let (contender, step) = Contender::again(Patience::Waits, next);
         self.clients.push(Client {
             owner,
+            mode,
             session,
             contender,
             asked: None,
@@ -38,13 +39,21 @@ impl World {
         self.step(self.clients.len() - 1, step);
     }
 
+    /// One more client comes, in a session of its own; as whom.
+    pub(in super::super) fn comes_as(&mut self, mode: Mode) -> usize {
+        let next = self.clients.len();
+        self.comes(owner(next), mode, i64::try_from(next).unwrap() + 1);
+        next
+    }
+
     /// Another one asks in the session of a client that has not got the lock yet; as whom.
     pub(in super::super) fn comes_beside(&mut self, at: usize) -> usize {
         if self.clients[at].end.is_some() {
             return at;
         }
-        let (next, session, seen) = (self.clients.len(), self.clients[at].session, self.clients[at].seen);
-        self.comes(owner(next), session);
+        let (next, before) = (self.clients.len(), &self.clients[at]);
+        let (mode, session, seen) = (before.mode, before.session, before.seen);
+        self.comes(owner(next), mode, session);
         self.clients[next].seen = seen;
         next
     }
@@ -91,7 +100,7 @@ impl World {
         if session != before {
             self.goes_on_as(before, session);
         }
-        self.comes(owner, session);
+        self.comes(owner, self.clients[at].mode, session);
         self.clients[next].seen = seen;
     }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use leasehold_core::OwnerId;
+use leasehold_core::backend::Load;
+use leasehold_core::{Mode, OwnerId};
 
 use super::super::super::*;
 use crate::keys::Node;
@@ -10,6 +11,7 @@ use crate::keys::Node;
 #[derive(Clone, Debug)]
 pub(in super::super) struct Child {
     pub(in super::super) owner: OwnerId,
+    pub(in super::super) mode: Mode,
     /// As the server gave it.
     pub(in super::super) number: i32,
     pub(in super::super) session: i64,
@@ -21,7 +23,7 @@ pub(in super::super) struct Child {
 /// What a request does when it reaches the leader.
 #[derive(Clone, Debug)]
 pub(in super::super) enum Write {
-    Create(OwnerId, i64),
+    Create(OwnerId, i64, Mode),
     Delete(String),
     /// Written and deleted, in one transaction.
     Pass(String),
@@ -35,7 +37,7 @@ pub(in super::super) struct Directory {
     /// Everything that was ever committed: the children after each change.
     pub(in super::super) history: Vec<Vec<Child>>,
     /// Which of those changes were a pass.
-    pub(super) passes: BTreeSet<usize>,
+    pub(in super::super) passes: BTreeSet<usize>,
     /// And which the directory's end.
     removals: BTreeSet<usize>,
     pub(in super::super) next: i32,
@@ -57,7 +59,7 @@ impl Directory {
 
     /// A contender as clients know it.
     pub(super) fn node(&self, child: &Child) -> Node {
-        Node::new(child.owner, child.number.wrapping_sub(self.shift))
+        Node::new(child.owner, child.mode, child.number.wrapping_sub(self.shift))
     }
 
     pub(super) fn name(&self, child: &Child) -> String {
@@ -82,6 +84,13 @@ impl Directory {
         self.children().iter().find(|child| child.owner == owner)
     }
 
+    /// Whether the rule admits a child, by the numbers that everybody reads.
+    pub(super) fn admits(&self, child: &Child) -> bool {
+        let is_older = |other: &&Child| other.number <= child.number && other.owner != child.owner;
+        let older: Load = self.children().iter().filter(is_older).map(|older| older.mode).collect();
+        older.admits(child.mode)
+    }
+
     pub(super) fn commit(&mut self, change: impl FnOnce(&mut Vec<Child>)) {
         let mut children = self.children().to_vec();
         change(&mut children);
@@ -90,10 +99,10 @@ impl Directory {
 
     pub(super) fn carry_out(&mut self, write: &Write) -> Result<Option<Mine>, Failure> {
         match write {
-            Write::Create(owner, session) if self.exists => {
+            Write::Create(owner, session, mode) if self.exists => {
                 self.czxid += 1;
-                let (owner, session, czxid) = (*owner, *session, self.czxid);
-                let child = Child { owner, number: self.numbered(), session, czxid, version: 0 };
+                let (owner, session, mode, czxid) = (*owner, *session, *mode, self.czxid);
+                let child = Child { owner, mode, number: self.numbered(), session, czxid, version: 0 };
                 let node = self.node(&child);
                 self.commit(|children| children.push(child));
                 Ok(Some(Mine { node, czxid }))

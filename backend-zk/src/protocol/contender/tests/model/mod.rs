@@ -4,82 +4,27 @@ mod again;
 mod directory;
 mod returns;
 mod told;
+mod wrong;
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use leasehold_core::OwnerId;
+use leasehold_core::backend::Load;
+use leasehold_core::{Mode, OwnerId};
 
 use super::super::*;
 use crate::keys::{Node, Sequence};
 use directory::{Directory, Write};
 use returns::Seat;
 use told::passes;
-
-/// Ways to be wrong; each must be caught by a property below.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mutant {
-    /// A changed predecessor counts as ended.
-    ChangedIsEnded,
-    /// The end of the predecessor is enough, whoever else is older.
-    PredecessorIsEnough,
-    /// A listing without our node decides too.
-    AnyListingDecides,
-    /// What is not found at once was never made.
-    SearchOnce,
-    /// The search reads without writing before.
-    NoBarrier,
-    /// Clean-up is asked for once.
-    DeleteOnce,
-    /// After a reconnect the old watch is believed.
-    NoListingAfterReconnect,
-    /// The counter is taken to go on at the smallest number after its largest.
-    WrapAssumed,
-    /// So it is, and nobody with an equal number is in the way.
-    EqualIsNotOlder,
-    /// A directory is never removed.
-    NoRenewal,
-    /// Waiting has no bound.
-    NeverOverdue,
-    /// Whoever is overdue is taken for gone.
-    OverdueIsGone,
-    /// Whoever is overdue is looked for at our own server.
-    OwnServersWordIsEnough,
-    /// A grant that is of no use any more is left where it is.
-    NotGivenBack,
-    /// Whoever asks again does so under the same name.
-    SameOwnerAgain,
-    /// Everybody is taken for one who passes.
-    TrustsStrangers,
-    /// Whoever gives up its place says that it passes.
-    LeaverPasses,
-    /// The end of whoever would pass counts as passing.
-    EndIsPass,
-    /// Somebody has written where nobody can, and is trusted not to do so again.
-    IgnoresVersion,
-    /// Nobody watches its own node.
-    OwnNeverWatched,
-    /// Whoever comes again hears nothing of a directory that went.
-    DirectoryNeverWatched,
-    /// It asks before it comes only, and not when its node is made.
-    DirectorySeenBefore,
-    /// The number after the next one does, too.
-    TakesTheOneAfter,
-    /// The number of a node that never held counts.
-    CountsWhoeverLeft,
-    /// So does that of one that somebody else deleted.
-    CountsWhatIsGone,
-    /// A watch on a directory is believed after a reconnect.
-    WatchOutlivesConnection,
-    /// And in another session.
-    WatchOutlivesSession,
-}
+pub(super) use wrong::Mutant;
 
 /// One client with one contender.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     pub(super) owner: OwnerId,
+    pub(super) mode: Mode,
     pub(super) session: i64,
     pub(super) contender: Contender,
     /// Asked, and not yet answered.
@@ -114,14 +59,19 @@ pub(super) struct World {
     pub(super) mutant: Option<Mutant>,
     /// In order of being held.
     pub(super) held: Vec<(usize, Sequence)>,
-    /// Contenders of Curator's, which know nothing of renewal.
+    /// Contenders of others: Curator's, which know nothing of renewal, and some of ours that share and stay.
     pub(super) strangers: Vec<OwnerId>,
     /// Something went wrong that nobody is told of.
     pub(super) silent: bool,
 }
 
 impl World {
+    /// Of clients that are all exclusive.
     pub(super) fn new(clients: usize, start: i32, mutant: Option<Mutant>) -> Self {
+        Self::of(&vec![Mode::EXCLUSIVE; clients], start, mutant)
+    }
+
+    pub(super) fn of(modes: &[Mode], start: i32, mutant: Option<Mutant>) -> Self {
         let shift = match mutant {
             Some(Mutant::WrapAssumed | Mutant::EqualIsNotOlder) => start,
             _ => 0,
@@ -136,8 +86,8 @@ impl World {
             strangers: Vec::new(),
             silent: false,
         };
-        for at in 0..clients {
-            world.comes(owner(at), i64::try_from(at).unwrap() + 1);
+        for (at, mode) in modes.iter().enumerate() {
+            world.comes(owner(at), *mode, i64::try_from(at).unwrap() + 1);
         }
         world
     }
@@ -158,6 +108,9 @@ impl World {
             (Some(Mutant::EqualIsNotOlder), Some(mine)) => {
                 let equal = |name: &String| *name != mine && Sequence::of(name) == Sequence::of(&mine);
                 names.retain(|name| !equal(name));
+            }
+            (Some(mutant), Some(mine)) if self.clients[at].mode == Mode::SHARED => {
+                names = self.misread(mutant, &mine, names);
             }
             _ => {}
         }
@@ -229,7 +182,7 @@ impl World {
             self.clients[at].asked = Some(ask);
             return self.rested(at, pause);
         }
-        let (owner, session) = (self.clients[at].owner, self.clients[at].session);
+        let Client { owner, mode, session, .. } = self.clients[at];
         let lost = matches!(fate, Fate::Lost | Fate::Late | Fate::Unheard);
         let newest = |world: &Self| world.directory.history.len() - 1;
         let answer = match ask {
@@ -239,7 +192,7 @@ impl World {
                 Err(failure) => Err(failure),
             },
             Ask::Enter => {
-                let create = Write::Create(owner, session);
+                let create = Write::Create(owner, session, mode);
                 let made = self.fated(at, fate, create).map(Option::unwrap);
                 // One session, one order: what its server shows has its own create.
                 if made.is_ok() && self.mutant != Some(Mutant::AnyListingDecides) {
@@ -275,7 +228,7 @@ impl World {
                     self.clients[at].seen = newest(self);
                 }
                 let listing = self.view(at, lag);
-                let found = listing.find(owner);
+                let found = listing.find(owner, mode);
                 let children = self.directory.children();
                 let ours = children
                     .iter()
@@ -287,7 +240,7 @@ impl World {
             Ask::List => Ok(Said::Listed(self.view(at, lag))),
             Ask::Watch(ahead) => self.watch(at, ahead, lag),
             Ask::Delete(node) => {
-                let passes = self.mutant == Some(Mutant::LeaverPasses) && passes(owner);
+                let passes = self.mutant == Some(Mutant::LeaverPasses) && passes(owner) && !node.is_shared();
                 let name = node.name();
                 let delete = if passes { Write::Pass(name) } else { Write::Delete(name) };
                 let deleted = self.fated(at, fate, delete).map(|_| Said::Done);
@@ -347,10 +300,14 @@ impl World {
     }
 
     pub(super) fn stranger_comes(&mut self) {
+        self.other_comes(Mode::EXCLUSIVE);
+    }
+
+    pub(super) fn other_comes(&mut self, mode: Mode) {
         let stranger = owner(1_000 + self.strangers.len() % 100);
         if self.directory.of(stranger).is_none() {
             let _no_directory = self.directory.carry_out(&Write::MakeDirectory);
-            let _made = self.directory.carry_out(&Write::Create(stranger, 0));
+            let _made = self.directory.carry_out(&Write::Create(stranger, 0, mode));
             self.strangers.push(stranger);
         }
     }
@@ -399,21 +356,21 @@ impl World {
         (0..self.clients.len()).filter(holds).collect()
     }
 
-    /// Whether a stranger holds, or would if it looked now: nobody has a smaller number.
-    pub(super) fn a_stranger_holds(&self) -> bool {
-        let children = self.directory.children();
-        let smallest = children.iter().map(|child| child.number).min();
-        children.iter().any(|child| self.strangers.contains(&child.owner) && Some(child.number) == smallest)
+    /// Whether the rule admits a client's node, whoever else is there.
+    fn is_admitted(&self, at: usize) -> bool {
+        self.directory.of(self.clients[at].owner).is_some_and(|child| self.directory.admits(child))
     }
 
     /// What must hold at every moment.
     pub(super) fn check(&self) -> Result<(), TestCaseError> {
         let holders = self.holders();
-        prop_assert!(holders.len() <= 1, "{holders:?} hold at once");
-        prop_assert!(
-            holders.is_empty() || !self.a_stranger_holds(),
-            "{holders:?} and a stranger hold at once"
-        );
+        let others = holders.iter().skip(1).map(|at| self.clients[*at].mode);
+        let first = holders.first().map(|at| self.clients[*at].mode);
+        let fit = first.is_none_or(|first| others.collect::<Load>().admits(first));
+        prop_assert!(fit, "{holders:?} hold at once");
+        for at in &holders {
+            prop_assert!(self.is_admitted(*at), "{at} holds before its turn");
+        }
         for (at, client) in self.clients.iter().enumerate() {
             prop_assert!(!client.deceived, "{at} holds, and its node that it watches was gone before");
             if let Some(End::Held(mine)) = &client.end {
@@ -428,8 +385,33 @@ impl World {
         Ok(())
     }
 
+    /// No more faults, and nobody lets go: when no message is under way any more, nobody waits whom the rule admits.
+    fn quiet_down(&mut self) -> Result<(), TestCaseError> {
+        let asks = |world: &Self| world.clients.iter().any(|client| client.asked.is_some());
+        for _ in 0..200 {
+            let asked = asks(self);
+            for at in 0..self.clients.len() {
+                self.answer(at, Fate::Done, 0);
+                self.advance(at);
+                self.check()?;
+            }
+            if !asked && !asks(self) {
+                break;
+            }
+        }
+        prop_assert!(!asks(self), "somebody goes on asking");
+        for (at, client) in self.clients.iter().enumerate() {
+            prop_assert!(client.end.is_some() || !self.is_admitted(at), "{at} waits, and the rule admits it");
+        }
+        Ok(())
+    }
+
     /// No more faults: everybody gets what they wait for, and nothing is left behind.
     pub(super) fn calm_down(&mut self) -> Result<(), TestCaseError> {
+        // What was told to nobody is found in time.
+        if !self.silent {
+            self.quiet_down()?;
+        }
         let busy = |client: &Client| client.asked.is_some() || client.end.is_none() || client.asks_again();
         for _ in 0..200 {
             if !self.clients.iter().any(busy) && self.holders().is_empty() {

@@ -1,6 +1,6 @@
 //! Who lets go and comes again: what its session knows of the directory in between.
 
-use leasehold_core::LockName;
+use leasehold_core::{LockName, Mode};
 
 use super::super::super::*;
 use super::directory::Write;
@@ -45,8 +45,8 @@ impl World {
 
     /// Makes the node of a client, and looks what its server has told of the directory until then.
     pub(super) fn returned(&mut self, at: usize, fate: Fate) -> Answer {
-        let (owner, session) = (self.clients[at].owner, self.clients[at].session);
-        let made = self.fated(at, fate, Write::Create(owner, session))?;
+        let Client { owner, mode, session, .. } = self.clients[at];
+        let made = self.fated(at, fate, Write::Create(owner, session, mode))?;
         let mine = made.expect("it is made");
         let number = match self.mutant {
             Some(Mutant::TakesTheOneAfter) => Sequence::new(self.directory.next - 2),
@@ -77,12 +77,16 @@ impl World {
         self.clients[at].released = true;
         let (name, owner) = (mine.node.name(), self.clients[at].owner);
         // Whoever may pass need not.
-        let passes = passes(owner) && !self.directory.history.len().is_multiple_of(4);
+        let may_pass = !mine.node.is_shared() || self.mutant == Some(Mutant::SharedPass);
+        let passes = may_pass && passes(owner) && !self.directory.history.len().is_multiple_of(4);
         let end = if passes { Write::Pass(name) } else { Write::Delete(name) };
         // The watch goes before, in the same flight.
         self.view(at, lag);
         let shown = self.clients[at].seen;
         let deleted = self.directory.carry_out(&end).is_ok() && self.clients[at].alive;
+        if mine.node.is_shared() && self.mutant != Some(Mutant::CountsWhoShared) {
+            return;
+        }
         self.left(at, mine.node.sequence(), shown, deleted && fate == Fate::Done);
     }
 
@@ -125,7 +129,7 @@ impl World {
     }
 
     /// Whoever has let go asks again, in its session, or the next one.
-    pub(in super::super) fn comes_back(&mut self, at: usize) {
+    pub(in super::super) fn comes_back(&mut self, at: usize, mode: Mode) {
         if !self.clients[at].is_done() {
             return;
         }
@@ -135,7 +139,7 @@ impl World {
         if session != before {
             self.goes_on_as(before, session);
         }
-        self.comes(owner(next), session);
+        self.comes(owner(next), mode, session);
         self.clients[next].seen = seen;
     }
 

@@ -1,6 +1,6 @@
 //! What a client is told besides answers: what it watches, who writes there, connections and time.
 
-use leasehold_core::OwnerId;
+use leasehold_core::{Mode, OwnerId};
 
 use super::super::super::*;
 use super::directory::Write;
@@ -28,7 +28,7 @@ impl World {
     }
 
     fn name_of(&self, at: usize) -> String {
-        let stem = crate::keys::stem(self.clients[at].owner);
+        let stem = crate::keys::stem(self.clients[at].owner, self.clients[at].mode);
         let mut of_all = self.directory.history.iter().flatten().map(|child| self.directory.name(child));
         of_all.rfind(|name| name.starts_with(&stem)).unwrap_or_default()
     }
@@ -49,10 +49,13 @@ impl World {
             if client.watches_own && !shown.contains(&own) {
                 return self.happens(at, Happening::Removed);
             }
+            let passed = self.directory.passes.contains(&(before + 1));
+            if passed && self.takes_for_a_pass(&watched, shown.contains(&watched)) {
+                return self.believes(at);
+            }
             let (was, is) =
                 (self.directory.version(before, &watched), self.directory.version(before + 1, &watched));
             if !shown.contains(&watched) {
-                let passed = self.directory.passes.contains(&(before + 1));
                 let taken = self.mutant == Some(Mutant::EndIsPass) && is_trusted(&watched, 0);
                 let changed = passed || taken;
                 return self.happens(at, if changed { Happening::Changed } else { Happening::Ended });
@@ -142,5 +145,5 @@ pub(super) fn passes(owner: OwnerId) -> bool {
 }
 
 fn is_trusted(name: &str, version: u32) -> bool {
-    version == 0 && crate::keys::owner_of(name).is_some_and(passes)
+    version == 0 && crate::keys::owner_of(name, Mode::EXCLUSIVE).is_some_and(passes)
 }

@@ -1,0 +1,130 @@
+//! Those who share the lock: who waits for whom, and what a release costs those it lets in.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const W: Mode = Mode::EXCLUSIVE;
+const R: Mode = Mode::SHARED;
+
+fn node(number: u8, mode: Mode) -> Node {
+    Node::new(OwnerId::from_random([number; 16]), mode, number.into())
+}
+
+/// A contender that waits behind these, by the last listing.
+fn waiting(me: &Node, older: &[&Node], ahead: &Node, passes: bool) -> Contender {
+    let names: Vec<_> = older.iter().map(|older| older.name()).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let (mut contender, _) = Contender::new(Patience::Waits);
+    assert_eq!(contender.answered(entered_among(me, &names)), Step::Ask(Ask::Watch(ahead.name())));
+    assert_eq!(contender.answered(Ok(Said::Watched { passes })), Step::Wait);
+    contender
+}
+
+fn held(me: &Node) -> Step {
+    Step::End(End::Held(Mine { node: me.clone(), czxid: 9 }))
+}
+
+/// Beside others who share the lock it is held at once, by who tries, too; behind one who waits for it alone it is not.
+#[test]
+fn who_shares_is_let_in_beside_others_who_do() {
+    let (reader, writer, me) = (node(1, R), node(2, W), node(3, R));
+    for (mut contender, _) in [Contender::new(Patience::Tries), Contender::new(Patience::Waits)] {
+        assert_eq!(contender.answered(entered_among(&me, &[&reader.name()])), held(&me));
+    }
+    let (mut contender, _) = Contender::new(Patience::Tries);
+    let answer = entered_among(&me, &[&reader.name(), &writer.name()]);
+    assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(me)));
+    assert_eq!(contender.answered(Ok(Said::Done)), Step::End(End::Busy(reader.name())));
+}
+
+/// Whoever shares holds by the end of the only one in its way, whoever else who shares is there, and looks if there
+/// was another one.
+#[test]
+fn who_shares_waits_for_the_nearest_who_does_not() {
+    let (first, writer, between, me) = (node(1, R), node(2, W), node(3, R), node(4, R));
+    let mut contender = waiting(&me, &[&between, &first, &writer], &writer, false);
+    assert_eq!(contender.happens(Happening::Ended), held(&me));
+    let first = node(1, W);
+    for (happening, expected) in [(Happening::Ended, Step::Ask(Ask::List)), (Happening::Changed, held(&me))] {
+        let mut contender = waiting(&me, &[&between, &first, &writer], &writer, true);
+        assert_eq!(contender.happens(happening), expected);
+    }
+}
+
+/// The end of one who shares is no grant, and what is written to its node no pass, whatever its note says.
+#[test]
+fn the_end_of_one_who_shares_is_looked_at() {
+    let (first, second, me) = (node(1, R), node(2, R), node(3, W));
+    for older in [&[&second][..], &[&first, &second]] {
+        let mut contender = waiting(&me, older, &second, true);
+        assert_eq!(contender.happens(Happening::Ended), Step::Ask(Ask::List));
+        let mut contender = waiting(&me, older, &second, true);
+        assert_eq!(contender.happens(Happening::Changed), Step::Ask(Ask::Watch(second.name())));
+    }
+}
+
+/// One release lets in all who share and come next, without a request of theirs, whether it passes the lock on or not;
+/// and nobody behind the next who does not.
+#[test]
+fn one_release_lets_in_all_who_share() {
+    const READERS: usize = 101;
+    // The fourth of all is one that does not say that it passes.
+    for (writer, passes) in [(0, true), (3, false)] {
+        let mut world = World::new(writer + 1, 0, None);
+        for at in 0..=writer {
+            world.release(at.saturating_sub(1));
+            world.answer(at, Fate::Done, 0);
+        }
+        let first = writer + 1;
+        for mode in [R; READERS].into_iter().chain([W, R]) {
+            let at = world.comes_as(mode);
+            (0..2).for_each(|_| world.answer(at, Fate::Done, 0));
+        }
+        world.check().unwrap();
+        assert_eq!(world.holders(), [writer]);
+        let passed = world.directory.passes.len();
+        world.release(writer);
+        assert_eq!(world.directory.passes.len() > passed, passes);
+        for at in first..world.clients.len() {
+            world.advance(at);
+            assert_eq!(world.clients[at].asked, None, "{at}");
+        }
+        assert_eq!(world.holders(), Vec::from_iter(first..first + READERS));
+        world.calm_down().unwrap();
+        assert_eq!(world.held.len(), first + READERS + 2);
+    }
+}
+
+proptest! {
+    /// Who waits for many that share looks once for each that was the nearest when it went: once if they go in order,
+    /// and never more often than there were.
+    #[test]
+    fn who_waits_for_many_looks_when_the_nearest_goes(
+        order in (1_usize..20).prop_flat_map(|readers| Just(Vec::from_iter(0..readers)).prop_shuffle()),
+    ) {
+        let mut world = World::of(&vec![R; order.len()], 0, None);
+        (0..order.len()).for_each(|at| world.answer(at, Fate::Done, 0));
+        let writer = world.comes_as(W);
+        let (mut looks, mut watches) = (0, 0);
+        let mut goes_on = |world: &mut World| {
+            world.advance(writer);
+            while let Some(asked) = world.clients[writer].asked.clone() {
+                looks += usize::from(asked == Ask::List);
+                watches += usize::from(matches!(asked, Ask::Watch(_)));
+                world.answer(writer, Fate::Done, 0);
+            }
+        };
+        goes_on(&mut world);
+        let mut nearest = 0;
+        for (gone, at) in order.iter().enumerate() {
+            prop_assert!(world.clients[writer].end.is_none());
+            nearest += usize::from(order[gone..].iter().max() == Some(at));
+            world.release(*at);
+            goes_on(&mut world);
+            world.check()?;
+        }
+        prop_assert!(matches!(world.clients[writer].end, Some(End::Held(_))));
+        prop_assert_eq!((looks, watches), (nearest, nearest));
+    }
+}
