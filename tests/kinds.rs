@@ -56,6 +56,30 @@ fn the_rule_is_one() {
     assert_eq!(rule(PAGE), rule(semantics));
 }
 
+/// The rows of a table whose header begins with `first`, cell by cell.
+fn rows<'a>(page: &'a str, first: &str) -> Vec<Vec<&'a str>> {
+    let from = page.lines().skip_while(|line| !line.starts_with(first));
+    let cells = |line: &'a str| line.trim_matches('|').split('|').map(str::trim).collect();
+    from.take_while(|line| line.starts_with('|')).map(cells).collect()
+}
+
+/// What it says of each store is what the README's table says, which is what the stores say.
+#[test]
+fn the_stores_have_what_the_page_says() {
+    let promised = rows(include_str!("../README.md"), "| promise |");
+    let of = |store: &str, promise: &str| {
+        let column = promised[0].iter().position(|name| *name == store)?;
+        promised.iter().find(|row| row[0].starts_with(&format!("`{promise}`"))).map(|row| row[column])
+    };
+    let told = rows(PAGE, "| store |");
+    assert_eq!(told.len() - 2, promised[0].len() - 1, "{told:?}");
+    for row in &told[2..] {
+        let store = row[0].trim_start_matches('[').split(']').next().expect("the name of a store");
+        let here = (of(store, "SHARED"), of(store, "PERMITS"));
+        assert_eq!((Some(row[1]), Some(row[2])), here, "{store}");
+    }
+}
+
 /// The kinds that a store must have are named by the promises that the README's table shows.
 #[test]
 fn the_page_names_the_promises() {

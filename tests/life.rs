@@ -225,3 +225,27 @@ async fn a_lock_that_was_handed_on_is_shown_with_its_present_token() {
         shown > open(&store).await.inspect("a").await.unwrap().holders.pop().and_then(|holder| holder.token)
     );
 }
+
+/// What a manager holds it knows by itself, also beside others who share it; what others hold is not its own.
+#[tokio::test(start_paused = true)]
+async fn a_manager_knows_what_it_holds() {
+    let store = MemoryConfig::private();
+    let (locks, others) = (open(&store).await, open(&store).await);
+    let held = || ["a", "b", "c", "", "d"].map(|name| locks.holds(name));
+    let exclusive = locks.lock("a").unwrap().acquire().await.unwrap();
+    let shares = [&locks, &others].map(|locks| locks.lock("b").unwrap().shared());
+    let shares = [shares[0].acquire().await.unwrap(), shares[1].acquire().await.unwrap()];
+    let theirs = others.lock("c").unwrap().acquire().await.unwrap();
+    let wanted = locks.lock("c").unwrap();
+    let waiting = wanted.acquire();
+    tokio::pin!(waiting);
+    assert!((&mut waiting).now_or_never().is_none());
+    assert_eq!(held(), [true, true, false, false, false]);
+    theirs.release().await.unwrap();
+    let third = waiting.await.unwrap();
+    assert_eq!(held(), [true, true, true, false, false]);
+    for guard in [exclusive, third].into_iter().chain(shares) {
+        guard.release().await.unwrap();
+    }
+    assert_eq!(held(), [false; 5]);
+}

@@ -201,9 +201,14 @@ impl Place {
             opened = self.build(builder) => opened?,
             signal = signals.next() => return Err(Failure::interrupted(signal.as_raw())),
         };
-        if let Err(refused) = locks.guarantees().require(terms.mode().needs()) {
+        let needed = terms.mode().needs();
+        if let Err(refused) = locks.guarantees().require(needed) {
             close(&locks).await;
-            return Err(refused.into());
+            let option = if terms.shared { "--shared" } else { "--permits" };
+            let instead = format!(
+                "leave out {option}, and one holds at a time, or take a store that promises {needed}, such as etcd"
+            );
+            return Err(refused.with_context("instead", instead).into());
         }
         Ok(locks)
     }

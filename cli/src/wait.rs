@@ -119,12 +119,17 @@ async fn granted<T>(
 async fn hint(locks: &LockManager, names: &[String]) {
     let after = if io::stderr().is_terminal() { HINT_AT_TERMINAL } else { HINT_IN_LOG };
     tokio::time::sleep(after).await;
-    for name in names {
+    // While one of several is waited for, others are held by us already.
+    for name in names.iter().filter(|name| !locks.holds(name)) {
         // No answer means no hint.
-        if let Ok(state) = locks.inspect(name).await {
-            let who = state.holder().map_or_else(|| "nobody yet".to_owned(), output::who);
-            output::note(&format!("waiting for {name:?}, held by {who}"));
-        }
+        let Ok(state) = locks.inspect(name).await else { continue };
+        let who = match state.holder() {
+            Some(holder) => output::who(holder),
+            None if state.contenders > 0 => "nobody yet".to_owned(),
+            // Free, so it is another one that is waited for.
+            None => continue,
+        };
+        output::note(&format!("waiting for {name:?}, held by {who}"));
     }
     std::future::pending().await
 }

@@ -3,16 +3,19 @@
 //! | line | answers |
 //! |---|---|
 //! | `acquire NAME` | `held TOKEN`, when it is |
+//! | `share NAME` | the same, as a reader |
 //! | `try NAME` | `held TOKEN` or `busy` |
 //! | `state` | `held` or `lost REASON` |
 //! | `lost` | `lost REASON`, when it is |
 //! | `release` | `released` or `error …` |
 //! | `child` | `child PID`, of a child that outlives this program |
 //! | `count JOURNAL WHO CYCLES` | `counted`, after that many cycles under the lock `counter` |
+//! | `read JOURNAL CYCLES` | `read`, after it has shared that lock so often, and nobody counted meanwhile |
 
 use std::fs::OpenOptions;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use leasehold::{LockGuard, LockManager, Result};
 
@@ -39,6 +42,7 @@ pub(crate) fn run(url: &str) -> ExitCode {
 async fn answer(locks: &LockManager, held: &mut Option<LockGuard>, words: &[&str]) -> Result<String> {
     Ok(match words {
         ["acquire", name] => hold(held, locks.lock(name)?.acquire().await?),
+        ["share", name] => hold(held, locks.lock(name)?.shared().acquire().await?),
         ["try", name] => match locks.lock(name)?.try_acquire().await? {
             Some(guard) => hold(held, guard),
             None => "busy".to_owned(),
@@ -63,6 +67,10 @@ async fn answer(locks: &LockManager, held: &mut Option<LockGuard>, words: &[&str
             count(locks, journal, who, cycles.parse().unwrap()).await?;
             "counted".to_owned()
         }
+        ["read", journal, cycles] => {
+            read(locks, journal, cycles.parse().unwrap()).await?;
+            "read".to_owned()
+        }
         other => panic!("unknown order {other:?}"),
     })
 }
@@ -82,6 +90,25 @@ async fn count(locks: &LockManager, journal: &str, who: &str, cycles: u64) -> Re
         let guard = lock.acquire().await?;
         let last = last_count(&mut file);
         file.write_all(format!("{} {} {who}\n", last + 1, guard.token()).as_bytes()).unwrap();
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// As a reader: the count is the same for as long as the lock is held.
+async fn read(locks: &LockManager, journal: &str, cycles: u64) -> Result<()> {
+    // Each time at the store.
+    let lock = locks.lock("counter")?.shared().handoff_limit(0);
+    let mut file = OpenOptions::new().read(true).open(journal).unwrap();
+    for _ in 0..cycles {
+        let guard = lock.acquire().await?;
+        let before = last_count(&mut file);
+        tokio::time::sleep(Duration::from_millis(1)).await; // what reading takes
+        let after = last_count(&mut file);
+        assert!(
+            before == after || guard.ensure_held().is_err(),
+            "{after} was written beside a reader of {before}"
+        );
         guard.release().await?;
     }
     Ok(())

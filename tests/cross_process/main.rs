@@ -11,6 +11,8 @@ mod holder;
 #[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
 mod leased;
 mod rig;
+#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
+mod sharing;
 mod store;
 
 use std::process::ExitCode;
@@ -62,13 +64,13 @@ fn of_any(store: &Store) -> Vec<Trial> {
     ]
 }
 
-/// What holds where a lock belongs to a lease; the server that it is held in.
+/// What holds where a lock belongs to a lease, and readers share; the server that it is held in.
 #[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
 fn of_leased<S: testbed::Server>(runtime: &Runtime, trials: &mut Vec<Trial>) -> S {
     let server = runtime.block_on(S::start()).unwrap_or_else(|error| panic!("{error}"));
     let addr = server.addr();
     let store = Store::new(S::NAME, true, move |namespace, options| S::url(addr, namespace, options));
-    trials.extend(of_any(&store).into_iter().chain(leased::trials(&store)));
+    trials.extend(sharing::trials(&store).into_iter().chain(of_any(&store)).chain(leased::trials(&store)));
     server
 }
 

@@ -7,6 +7,7 @@
 //! | a request is carried out, and its answer is not heard | `reply_lost` |
 //! | the server goes away and comes back | `restart` |
 //! | entries are removed by hand | `entries` |
+//! | any of that to one who shares a lock with others | `sharing` |
 //! | the server says "not now" | `later` |
 //! | somebody may not | `refused` |
 //! | the server speaks TLS | `secured` |
@@ -23,6 +24,7 @@ mod reply_lost;
 mod restart;
 mod rig;
 mod secured;
+mod sharing;
 mod store;
 
 use std::process::ExitCode;
@@ -58,6 +60,13 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
             a_contender_that_was_cut_off_queues_again
             silence_is_unavailable_and_not_busy
             nobody_there_is_said_in_time;
+        sharing:
+            with_its_data_all_who_share_keep_their_places
+            a_share_that_is_cut_off_ends_alone
+            one_release_lets_many_readers_in
+            a_release_to_readers_during_a_reset_is_not_missed
+            a_lost_share_is_held_once
+            an_abandoned_share_leaves_nothing;
         reply_lost:
             a_lost_grant_is_held_once
             an_abandoned_grant_that_is_lost_leaves_nothing

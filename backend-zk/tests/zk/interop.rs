@@ -1,4 +1,4 @@
-//! One lock with Curator's `InterProcessMutex`, and with kazoo's `Lock`, which has to be told of us.
+//! One lock with Curator's `InterProcessMutex` and go-zookeeper's `Lock`, and with kazoo's, which has to be told of us.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use leasehold_core::backend::{AcquireRequest, Attempt, Revocation, Revoke, StoreConfig, StoreEvent};
 use leasehold_core::clock::{BootClock, Clock};
-use leasehold_core::{Env, ErrorKind, LockName, LostReason, Timing};
+use leasehold_core::{Env, ErrorKind, LockGuard, LockManager, LockName, LostReason, Mode, Timing};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::peer::Peer;
@@ -257,6 +257,202 @@ pub(crate) async fn kazoo_with_the_pattern_and_we_exclude_each_other(rig: Arc<Ri
         outside.has(&path, 2).await;
         assert_eq!(kazoo.ask("release").await, "released");
         waiting.end("it holds").await.release().await.unwrap();
+    }
+    outside.has(&path, 0).await;
+}
+
+/// A reader of its own grant each time.
+async fn share(locks: &LockManager) -> LockGuard {
+    locks.lock("a").unwrap().shared().handoff_limit(0).acquire().await.unwrap()
+}
+
+fn share_aside(locks: &LockManager) -> Beside<LockGuard> {
+    let lock = locks.lock("a").unwrap().shared().handoff_limit(0);
+    Beside::start(async move { lock.acquire().await.unwrap() })
+}
+
+/// In one queue: it waits for all who share before it, and those behind it wait for it; its release lets in every
+/// reader up to the next writer, whoever's that is, by their watches.
+pub(crate) async fn curator_and_those_who_share_wait_for_each_other(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
+    let Some(mut next) = Peer::curator(&space.hosts(), SESSION).await else { return };
+    let patient = async || space.manager_with(|builder| builder.ttl(SESSION)).await;
+    let (one, other) = (patient().await, patient().await);
+    let (third, writer) = (patient().await, patient().await);
+    let (path, outside) = (space.directory("a"), space.outside().await);
+    let (first, second) = (share(&one).await, share(&other).await);
+    assert_eq!(curator.ask(&format!("try {path} 200")).await, "busy");
+    curator.order(&format!("acquire {path}")).await;
+    outside.has(&path, 3).await;
+    // Past one that waits nobody shares, not even who does already.
+    assert!(one.lock("a").unwrap().shared().handoff_limit(0).try_acquire().await.unwrap().is_none());
+    let behind = [share_aside(&one), share_aside(&third)];
+    outside.has(&path, 5).await;
+    next.order(&format!("acquire {path}")).await;
+    outside.has(&path, 6).await;
+    let writing = hold_aside(&writer, "a");
+    outside.has(&path, 7).await;
+    let last = share_aside(&other);
+    outside.has(&path, 8).await;
+
+    second.release().await.unwrap();
+    curator.is_silent().await;
+    first.release().await.unwrap();
+    assert_eq!(curator.answer().await, "held");
+    assert!(behind.iter().all(|reader| !reader.is_finished()), "a reader beside Curator");
+    let began = now();
+    assert_eq!(curator.ask("release").await, "released");
+    let mut readers = Vec::new();
+    for reader in behind {
+        readers.push(reader.end("it shares the lock").await);
+    }
+    assert!(milliseconds(began) < SESSION.as_millis() / 6, "not by a watch");
+    for reader in readers {
+        next.is_silent().await;
+        reader.release().await.unwrap();
+    }
+    assert_eq!(next.answer().await, "held");
+    assert!(!writing.is_finished() && !last.is_finished());
+    assert_eq!(next.ask("release").await, "released");
+    let written = writing.end("we write").await;
+    assert!(!last.is_finished(), "a reader beside a writer");
+    written.release().await.unwrap();
+    last.end("the last one reads").await.release().await.unwrap();
+    outside.has(&path, 0).await;
+}
+
+/// Whether it holds or waits: with our names as its pattern.
+pub(crate) async fn kazoo_and_those_who_share_wait_for_each_other(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let Some(mut kazoo) = Peer::kazoo(&space.hosts(), SESSION).await else { return };
+    let (one, other) = (space.manager().await, space.manager().await);
+    let (path, outside) = (space.directory("a"), space.outside().await);
+    let (first, second) = (share(&one).await, share(&other).await);
+    assert_eq!(kazoo.ask(&format!("try {path} -lock-")).await, "busy");
+    kazoo.order(&format!("acquire {path} -lock-")).await;
+    outside.has(&path, 3).await;
+    let behind = [share_aside(&one), share_aside(&other)];
+    outside.has(&path, 5).await;
+    first.release().await.unwrap();
+    kazoo.is_silent().await;
+    second.release().await.unwrap();
+    assert_eq!(kazoo.answer().await, "held");
+    assert!(behind.iter().all(|reader| !reader.is_finished()), "a reader beside kazoo");
+    assert_eq!(kazoo.ask("release").await, "released");
+    for reader in behind {
+        reader.end("it shares the lock").await.release().await.unwrap();
+    }
+    outside.has(&path, 0).await;
+}
+
+/// It waits for every older node in the directory, whatever that is called, ours of either kind among them.
+pub(crate) async fn go_zookeeper_and_we_wait_for_each_other(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let Some(mut peer) = Peer::go(&space.hosts(), SESSION).await else { return };
+    let (one, other, third) = (space.manager().await, space.manager().await, space.manager().await);
+    let (path, outside) = (space.directory("a"), space.outside().await);
+    for _ in 0..3 {
+        let (first, second) = (share(&one).await, share(&other).await);
+        peer.order(&format!("acquire {path}")).await;
+        outside.has(&path, 3).await;
+        let reading = share_aside(&third);
+        outside.has(&path, 4).await;
+        first.release().await.unwrap();
+        peer.is_silent().await;
+        second.release().await.unwrap();
+        assert_eq!(peer.answer().await, "held");
+        assert!(!reading.is_finished(), "a reader beside go-zookeeper");
+        assert!(one.lock("a").unwrap().try_acquire().await.unwrap().is_none());
+        assert_eq!(peer.ask("release").await, "released");
+        let read = reading.end("we read").await;
+        let writing = hold_aside(&one, "a");
+        outside.has(&path, 2).await;
+        peer.order(&format!("acquire {path}")).await;
+        outside.has(&path, 3).await;
+        read.release().await.unwrap();
+        let written = writing.end("we write").await;
+        peer.is_silent().await;
+        // Passed on, which it takes for a change and looks.
+        written.release().await.unwrap();
+        assert_eq!(peer.answer().await, "held");
+        assert_eq!(peer.ask("release").await, "released");
+    }
+    outside.has(&path, 0).await;
+}
+
+/// Curator's holder and all who share before or behind it are shown as they hold, and each who shares is asked.
+pub(crate) async fn those_who_share_are_shown_beside_curator(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
+    let (one, other, admin) = (space.manager().await, space.manager().await, space.manager().await);
+    let (path, outside) = (space.directory("a"), space.outside().await);
+    let guards = [share(&one).await, share(&other).await];
+    curator.order(&format!("acquire {path}")).await;
+    outside.has(&path, 3).await;
+    let shown = async || {
+        let state = admin.inspect("a").await.unwrap();
+        (state.holders.iter().map(|holder| holder.mode).collect::<Vec<_>>(), state.contenders)
+    };
+    assert_eq!(shown().await, (vec![Mode::SHARED; 2], 1));
+    assert_eq!(admin.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::Released);
+    for guard in guards {
+        assert_eq!(guard.lost().await, LostReason::Revoked);
+    }
+    assert_eq!(curator.answer().await, "held");
+    let reading = share_aside(&one);
+    outside.has(&path, 2).await;
+    assert_eq!(shown().await, (vec![Mode::EXCLUSIVE], 1));
+    assert_eq!(admin.revoke("a", Revoke::Force).await.unwrap(), Revocation::Released);
+    reading.end("it reads").await.release().await.unwrap();
+}
+
+/// Nodes of others are writers to us, those of Curator's read-write lock among them, which its mutex does not wait for, and
+/// names that only look like ours; each is waited for, and those who share hold together when it has gone.
+pub(crate) async fn whatever_is_not_ours_is_waited_for_as_a_writer(rig: Arc<Rig>) {
+    const UUID: &str = "51e3f9c4-2c4c-4d0e-9c0e-8f3c1a5b7d21";
+    let space = rig.space().await;
+    let (locks, other, outside) = (space.manager().await, space.manager().await, space.outside().await);
+    let mut curator = Peer::curator(&space.hosts(), SESSION).await;
+    let path = space.directory("a");
+    share(&locks).await.release().await.unwrap();
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    for stem in [
+        // Curator's other recipes, the locks of kazoo and go-zookeeper, ZooKeeper's own recipe.
+        format!("_c_{UUID}-__READ__"),
+        format!("_c_{UUID}-__WRIT__"),
+        format!("{}__lock__", UUID.replace('-', "")),
+        format!("_c_{}-lock-", UUID.replace('-', "")),
+        "x-72057594037927936-".to_owned(),
+        // As we give them, almost.
+        format!("_c_{}-shared-lock-", UUID.replace('-', "")),
+        format!("_c_{}-shared-lock-", UUID.to_uppercase()),
+        format!("{UUID}-shared-lock-"),
+        format!("_c_{UUID}-2of8-lock-"),
+        format!("_c_{UUID}-shared-lock--"),
+    ] {
+        let node = format!("{path}/{stem}");
+        let (_, number) = outside.client.create(&node, b"", &options).await.unwrap();
+        if let Some(curator) = curator.as_mut().filter(|_| stem.contains("-__")) {
+            assert_eq!(
+                curator.ask(&format!("acquire {path}")).await,
+                "held",
+                "it waits for its read-write lock"
+            );
+            assert_eq!(curator.ask("release").await, "released");
+        }
+        assert!(locks.lock("a").unwrap().shared().try_acquire().await.unwrap().is_none(), "{stem}");
+        let waiting = [share_aside(&locks), share_aside(&other)];
+        outside.has(&path, 3).await;
+        assert!(waiting.iter().all(|reader| !reader.is_finished()), "beside {stem}");
+        outside.client.delete(&format!("{node}{number}"), None).await.unwrap();
+        let mut guards = Vec::new();
+        for reader in waiting {
+            guards.push(reader.end(&stem).await);
+        }
+        for guard in guards {
+            guard.release().await.unwrap();
+        }
     }
     outside.has(&path, 0).await;
 }

@@ -10,7 +10,7 @@
 //! | how to get there | `access` |
 //! | who may do what | `rights` |
 //! | TLS | `secured` |
-//! | one lock with Curator, and with kazoo | `interop` |
+//! | one lock with Curator, kazoo and go-zookeeper | `interop` |
 //! | directories that have counted far | `numbers` |
 //! | how a lock is passed on, and who is believed to | `passing` |
 //! | who takes a lock again that nobody else wants | `returns` |
@@ -139,7 +139,12 @@ fn main() -> ExitCode {
             curators_revoker_is_not_heard
             holders_are_shown_since_they_came
             kazoo_is_waited_for_and_warned_of
-            kazoo_with_the_pattern_and_we_exclude_each_other;
+            kazoo_with_the_pattern_and_we_exclude_each_other
+            curator_and_those_who_share_wait_for_each_other
+            kazoo_and_those_who_share_wait_for_each_other
+            go_zookeeper_and_we_wait_for_each_other
+            those_who_share_are_shown_beside_curator
+            whatever_is_not_ours_is_waited_for_as_a_writer;
         numbers:
             worn_numbers_begin_anew
             nobody_holds_at_the_end_of_the_numbers

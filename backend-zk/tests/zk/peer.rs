@@ -47,6 +47,17 @@ impl Peer {
         Some(Self::start(&[&python.display().to_string(), &program, hosts, &session]).await)
     }
 
+    /// A client of go-zookeeper; `None`, and said so, where it is not installed.
+    pub(crate) async fn go(hosts: &str, session: Duration) -> Option<Self> {
+        let peer = peers::tools().join("go-zookeeper/peer");
+        if !peer.exists() {
+            peers::skip("go-zookeeper", &format!("{} is missing; `make tools` builds it", peer.display()));
+            return None;
+        }
+        let session = session.as_secs_f64().to_string();
+        Some(Self::start(&[&peer.display().to_string(), hosts, &session]).await)
+    }
+
     /// Started so that it dies with the test, whatever it waits for.
     async fn start(arguments: &[&str]) -> Self {
         let scratch = Scratch::new("zk-peer").unwrap();

@@ -8,9 +8,9 @@ use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
-use testbed::{Port, Server};
+use testbed::{Port, Process, Server, within};
 
-use crate::rig::{Rig, exit_code, line, rest, send, until_gone, value};
+use crate::rig::{BOUND, Rig, exit_code, line, rest, send, until_gone, value};
 
 /// The tests of a store with leases that are the same on all of them, on one server; and what is said of one
 /// that is not there.
@@ -29,6 +29,7 @@ macro_rules! trials {
         async fn a_lock_is_held_by_several_or_refused() {
             let server = <$server as testbed::Server>::start().await.unwrap();
             crate::leased::readers_hold_together_or_are_refused(&server).await;
+            crate::leased::several_are_shared_and_watched(&server).await;
             crate::leased::permits_are_taken_or_refused(&server).await;
         }
 
@@ -161,6 +162,49 @@ pub(crate) async fn readers_hold_together_or_are_refused<S: Server>(server: &S) 
     assert_eq!(exit_code(&mut writer).await, 0);
 }
 
+/// Several locks are shared at once by those who take all of them, and whoever watches one is shown each who shares it,
+/// where the store promises that.
+pub(crate) async fn several_are_shared_and_watched<S: Server>(server: &S) {
+    let rig = asking(server);
+    if !promises(&rig, "SHARED").await {
+        return refuses(&rig, &["--shared", "--all"], "SHARED").await;
+    }
+    let mut watch = rig.start(["watch", "t"]);
+    assert_eq!(value(&mut watch).await["held"], false);
+    let mut alone = rig.start(["hold", "--owner", "alone", "t"]);
+    assert_eq!(value(&mut alone).await["state"], "waiting");
+    assert_eq!(value(&mut alone).await["state"], "held");
+    let mut readers = Vec::new();
+    for owner in ["one", "other"] {
+        let script = "echo \"$LEASEHOLD_TOKENS\" | cut -d' ' -f1; read line; true";
+        let words = ["run", "--shared", "--owner", owner, "--all", "t", "s", "--", "sh", "-c", script];
+        readers.push(rig.start(words));
+        rig.until_contended("t", readers.len() as u64).await;
+    }
+    alone.close_stdin();
+    for reader in &mut readers {
+        assert_eq!([line(reader).await, line(reader).await], ["s", "t"]);
+    }
+    let owners = |state: &Value| -> Vec<String> {
+        let holders = state["holders"].as_array().unwrap().iter();
+        holders.map(|holder| holder["label"].as_str().unwrap().to_owned()).collect()
+    };
+    let both = async |watch: &mut Process| loop {
+        let state = value(watch).await;
+        if owners(&state) == ["one", "other"] {
+            break state;
+        }
+    };
+    let shown = within(BOUND, "both are shown", both(&mut watch)).await;
+    assert!(shown["holders"].as_array().unwrap().iter().all(|it| it["mode"] == "shared"), "{shown}");
+    assert_eq!(rig.done(["run", "--try", "--all", "s", "t", "--", "true"]).await.code, 75);
+    for mut reader in readers {
+        reader.close_stdin();
+        assert_eq!(exit_code(&mut reader).await, 0);
+    }
+    assert_eq!(rig.done(["run", "--try", "--all", "s", "t", "--", "true"]).await.code, 0);
+}
+
 /// Permits are taken within the capacity, where the store promises that; elsewhere they are refused.
 pub(crate) async fn permits_are_taken_or_refused<S: Server>(server: &S) {
     let rig = asking(server);
@@ -190,7 +234,10 @@ async fn refuses(rig: &Rig, mode: &[&str], promise: &str) {
     let words = ["run", "--json"].iter().chain(mode).chain(&["s", "--", "true"]);
     let refused = rig.done(words.copied()).await;
     assert_eq!((refused.code, &refused.error()["kind"]), (64, &"unsupported".into()), "{refused:?}");
-    assert!(refused.err.contains(promise), "{refused:?}");
+    let told = &refused.error()["message"];
+    let instead =
+        format!("leave out {}, and one holds at a time, or take a store that promises {promise}", mode[0]);
+    assert!(told.as_str().unwrap().contains(&instead), "{refused:?}");
     assert_eq!(rig.inspect("s").await["held"], false);
 }
 

@@ -106,6 +106,21 @@ async fn waiting_is_told_where_there_is_no_terminal() {
     assert_eq!(exit_code(&mut waiter).await, 0);
 }
 
+/// Of several locks those are named that others hold: not what is held already, nor what is free.
+#[tokio::test]
+async fn of_several_locks_those_of_others_are_waited_for() {
+    let rig = Rig::new();
+    let mut holder = rig.start(["hold", "--owner", "somebody", "b"]);
+    line(&mut holder).await;
+    assert_eq!(value(&mut holder).await["state"], "held");
+    let mut waiter = rig.start(["run", "--owner", "us", "--all", "a", "c", "b", "--", "true"]);
+    until_said(&waiter, "leasehold: waiting for \"b\", held by somebody").await;
+    let said = std::fs::read_to_string(waiter.log()).unwrap();
+    assert_eq!(said.matches("waiting for").count(), 1, "{said}");
+    holder.close_stdin();
+    assert_eq!(exit_code(&mut waiter).await, 0);
+}
+
 /// Looking can answer by the exit code.
 #[tokio::test]
 async fn looking_answers_by_the_exit_code_if_asked() {

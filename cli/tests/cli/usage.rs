@@ -38,8 +38,11 @@ async fn what_cannot_work_is_refused_with_64() {
         (&["run", "--permits", "0/8", "a", "--", "true"], "neither may be zero"),
         (&["hold", "--permits", "9/8", "a"], "9 of 8 permits: the weight is above the capacity"),
         (&["run", "--shared", "--permits", "1/8", "a", "--", "true"], "--permits"),
-        (&["--url", file, "run", "--shared", "a", "--", "true"], "SHARED"),
-        (&["--url", file, "hold", "--ignore-stdin", "--permits", "2/8", "a"], "PERMITS"),
+        (&["--url", file, "run", "--shared", "a", "--", "true"], "instead: leave out --shared"),
+        (
+            &["--url", file, "hold", "--ignore-stdin", "--permits", "2/8", "a"],
+            "a store that promises PERMITS",
+        ),
     ];
     for (words, hint) in wrong {
         let refused = leasehold(words).await;

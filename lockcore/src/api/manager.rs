@@ -93,6 +93,12 @@ impl LockManager {
         Ok(state)
     }
 
+    /// Whether this manager holds `name`, as far as it knows: no request is made.
+    pub fn holds(&self, name: impl AsRef<str>) -> bool {
+        let held = |entry: &mut Entry| entry.queue.held().next().is_some();
+        LockName::new(name).is_ok_and(|name| self.core.with_known(&name, held) == Some(true))
+    }
+
     /// The names that begin with `prefix` and are held or waited for.
     ///
     /// # Errors

@@ -251,6 +251,16 @@ mod tests {
         );
     }
 
+    /// What an error is about can be asked for; it is told by whoever was closest.
+    #[test]
+    fn details_are_found_by_their_key() {
+        let inner = Error::not_applied(ErrorKind::Unavailable, "no answer").with_context("server", "h1:1");
+        let outer = Error::not_applied(ErrorKind::Unavailable, "not granted").with_context("lock", "a");
+        assert_eq!((outer.context("lock"), outer.context("server")), (Some("a"), None));
+        let outer = outer.with_source(inner);
+        assert_eq!((outer.context("server"), outer.context("option")), (Some("h1:1"), None));
+    }
+
     /// An error that shows its cause, as those of others do.
     #[derive(Debug)]
     struct Layer(std::io::Error);

@@ -56,6 +56,7 @@ fn main() -> ExitCode {
         etcd::trials(),
         file::trials(),
         redis::trials(),
+        zookeeper::trials(),
     ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
 }

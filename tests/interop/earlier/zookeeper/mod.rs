@@ -1,14 +1,20 @@
 //! ZooKeeper: the earlier version's nodes, messages and rules, as they were.
 
 mod inbox;
+mod sharing;
 
 use std::time::Duration;
 
+use libtest_mimic::Trial;
 use testbed::eventually;
 use testbed::zookeeper::{Server, Setup};
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error, Permission, Stat};
 
 use crate::played::{NAME, Process, Store};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    sharing::trials()
+}
 
 /// What its notes say; longer than the session of anybody here.
 const NOTED: Duration = Duration::from_millis(75_500);

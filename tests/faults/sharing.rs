@@ -1,0 +1,224 @@
+//! Locks that several hold: what befalls one who shares is nothing to the others, and nobody writes beside them.
+//!
+//! `LEASEHOLD_READERS=n` lets so many in by one release.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use leasehold::{Lock, LockGuard, LockManager, LostReason};
+use testbed::{BOUND, Beside, Direction, Mode, Proxy, Server, eventually, pass, until, within};
+
+use crate::rig::{EARLY, LONG, NAME, Scene, hold, is_left_alone, queued, warm};
+use crate::store::Store;
+
+/// Each time at the store.
+fn reader(locks: &LockManager) -> Lock {
+    locks.lock(NAME).unwrap().shared().handoff_limit(0)
+}
+
+async fn share(locks: &LockManager) -> LockGuard {
+    reader(locks).wait(BOUND).acquire().await.unwrap()
+}
+
+fn share_aside(locks: &LockManager) -> Beside<LockGuard> {
+    let lock = reader(locks);
+    Beside::start(async move { lock.acquire().await.unwrap() })
+}
+
+/// How many hold, and how many wait.
+async fn shown(observer: &LockManager) -> Option<(usize, usize)> {
+    let state = observer.inspect(NAME).await.ok()?;
+    Some((state.holders.len(), state.contenders))
+}
+
+async fn until_shown(observer: &LockManager, hold: usize, wait: usize) {
+    let expected = Some((hold, wait));
+    eventually(format!("{hold} hold, {wait} wait"), async || shown(observer).await == expected).await;
+}
+
+/// G1, G2 and G4: one of two who share is cut off. Its guard ends before its share does, so before a writer holds; the
+/// other goes on, and keeps the writer out for as long as it likes.
+pub(crate) async fn a_share_that_is_cut_off_ends_alone<S: Server>(scene: Scene<S>) {
+    for stays in [false, true] {
+        let proxy = scene.proxy().await;
+        let (victim, living) = (scene.behind(&proxy, S::TTL).await, scene.direct(LONG).await);
+        let writer = scene.direct(LONG).await;
+        let guard = Arc::new(share(&victim).await);
+        let beside = share(&living).await;
+        let (lock, watched) = (writer.lock(NAME).unwrap(), Arc::clone(&guard));
+        let writing = Beside::start(async move {
+            let next = lock.acquire().await.unwrap();
+            (next, watched.ensure_held().is_ok())
+        });
+        until_shown(&writer, 2, 1).await;
+
+        proxy.set_both(Mode::Blackhole).await;
+        if stays {
+            until_shown(&writer, 1, 1).await;
+            guard.ensure_held().expect_err("its share is over");
+            beside.ensure_held().unwrap();
+            assert!(!writing.is_finished(), "a writer beside a reader");
+        }
+        beside.release().await.unwrap();
+        let (next, still_held) = writing.end("the writer holds").await;
+        assert!(!still_held, "a reader beside the writer");
+        assert_eq!(within(EARLY, "it is told", guard.lost()).await, LostReason::Expired);
+        assert!(next.token() > guard.token());
+
+        proxy.set_both(Mode::Pass).await;
+        next.release().await.unwrap();
+        let again = share(&victim).await;
+        guard.ensure_held().unwrap_err();
+        again.release().await.unwrap();
+        drop(guard);
+        eventually("nothing is left", async || is_left_alone(&writer).await).await;
+    }
+}
+
+/// Whoever is let in by a release that nobody can tell them of is found when the network is back, all of them.
+pub(crate) async fn a_release_to_readers_during_a_reset_is_not_missed<S: Server>(scene: Scene<S>) {
+    let proxy = scene.proxy().await;
+    // So long that no look now and then is the reason why it is found.
+    let (holder, near) = (scene.direct(LONG).await, scene.direct(LONG).await);
+    let far = [scene.behind(&proxy, LONG).await, scene.behind(&proxy, LONG).await];
+    let guard = hold(&holder).await;
+    let mut reading = Vec::new();
+    for (ahead, locks) in far.iter().chain([&near]).enumerate() {
+        reading.push(share_aside(locks));
+        until_shown(&holder, 1, ahead + 1).await;
+        // Answered on the way that the acquisition uses, after it: so that knows, too.
+        locks.inspect(NAME).await.unwrap();
+    }
+    proxy.refuse_new().await.unwrap();
+    proxy.reset().await;
+    let token = guard.token();
+    guard.release().await.unwrap();
+    proxy.accept_new().await.unwrap();
+    for reading in reading {
+        let guard = reading.end_within(EARLY, "a reader holds").await;
+        assert!(guard.token() > token);
+        drop(guard);
+    }
+    within(EARLY, "nothing is left", until(async || is_left_alone(&holder).await)).await;
+}
+
+/// G5: the connection breaks before a share is heard of: it is asked for again, found, and there once, beside that of
+/// another.
+pub(crate) async fn a_lost_share_is_held_once<S: Server>(scene: Scene<S>) {
+    let proxy = scene.proxy().await;
+    let (a, b) = (warm(scene.behind(&proxy, LONG).await).await, scene.direct(LONG).await);
+    let beside = share(&b).await;
+    let guard = {
+        let sharing = unheard(&a, &proxy, &b).await;
+        proxy.reset().await;
+        proxy.set(Direction::ServerToClient, Mode::Pass).await;
+        sharing.end_within(EARLY, "it holds").await
+    };
+    guard.ensure_held().unwrap();
+    assert_eq!(shown(&b).await, Some((2, 0)));
+    assert!(b.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
+    beside.release().await.unwrap();
+    let token = guard.token();
+    assert_eq!(b.inspect(NAME).await.unwrap().holder().unwrap().token, Some(token));
+    guard.release().await.unwrap();
+    within(EARLY, "nothing is left", until(async || is_left_alone(&b).await)).await;
+    let next = hold(&b).await;
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+/// G5 and G8: nobody wants it any more when its answer is lost, or late: it is given back, long before its lease ends,
+/// and the other's stays.
+pub(crate) async fn an_abandoned_share_leaves_nothing<S: Server>(scene: Scene<S>) {
+    for is_lost in [true, false] {
+        let proxy = scene.proxy().await;
+        let (a, b) = (warm(scene.behind(&proxy, LONG).await).await, scene.direct(LONG).await);
+        let beside = share(&b).await;
+        drop(unheard(&a, &proxy, &b).await);
+        if is_lost {
+            proxy.reset().await;
+        }
+        proxy.set(Direction::ServerToClient, Mode::Pass).await;
+        within(EARLY, "it is given back", until_shown(&b, 1, 0)).await;
+        beside.ensure_held().unwrap();
+        beside.release().await.unwrap();
+        hold(&a).await.release().await.unwrap();
+        within(EARLY, "nothing is left", until(async || is_left_alone(&b).await)).await;
+    }
+}
+
+/// Shares the lock beside one other, and hears no answer.
+async fn unheard(locks: &LockManager, proxy: &Proxy, observer: &LockManager) -> Beside<LockGuard> {
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let sharing = share_aside(locks);
+    until_shown(observer, 2, 0).await;
+    within(EARLY, "the answer is on its way", proxy.held(Direction::ServerToClient, 1)).await;
+    sharing
+}
+
+/// A server that wrote everything down comes back within the ttl: who shares goes on to, a writer waits for all of them,
+/// and a reader for that one.
+pub(crate) async fn with_its_data_all_who_share_keep_their_places<S: Store>(scene: Scene<S>) {
+    let mut server = S::start().await.unwrap();
+    let on = async || scene.on(&server, S::RESTART).await;
+    let (a, b, c, d) = (on().await, on().await, on().await, on().await);
+    let shares = [share(&a).await, share(&b).await];
+    let writing = queued(&c, 0, &a).await;
+    let reading = share_aside(&d);
+    until_shown(&a, 2, 2).await;
+    d.inspect(NAME).await.unwrap();
+
+    server.restart().await.unwrap();
+    for share in &shares {
+        eventually("the lease is served again", async || share.renew().await.is_ok()).await;
+    }
+    pass(2 * S::TTL).await;
+    for share in shares {
+        assert!(!writing.is_finished() && !reading.is_finished(), "they hold beside readers");
+        share.release().await.unwrap();
+    }
+    let written = writing.end("the writer holds").await;
+    assert!(!reading.is_finished(), "a reader beside a writer");
+    let token = written.token();
+    written.release().await.unwrap();
+    let read = reading.end("the reader holds").await;
+    assert!(read.token() > token);
+    read.release().await.unwrap();
+}
+
+/// G7: all who have come between two writers, and nobody before the first lets go; the second waits for every one of them,
+/// in whatever order they leave.
+pub(crate) async fn one_release_lets_many_readers_in<S: Server>(scene: Scene<S>) {
+    const AT_ONCE: usize = 10;
+    let readers = std::env::var("LEASEHOLD_READERS").map_or(100, |number| number.parse().unwrap());
+    let (first, second) = (scene.direct(LONG).await, scene.direct(LONG).await);
+    let guard = hold(&first).await;
+    let mut reading = Vec::new();
+    while reading.len() < readers {
+        let opening = (0..AT_ONCE.min(readers - reading.len())).map(async |_| scene.direct(LONG).await);
+        let opened = join_all(opening).await;
+        reading.extend(opened.into_iter().map(|locks| (share_aside(&locks), locks)));
+        until_shown(&first, 1, reading.len()).await;
+    }
+    let writing = queued(&second, readers, &first).await;
+    assert!(reading.iter().all(|(reading, _)| !reading.is_finished()), "a reader beside the writer");
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let mut guards = Vec::new();
+    for (reading, locks) in reading {
+        guards.push((reading.end("a reader holds").await, locks));
+    }
+    assert!(guards.iter().all(|(guard, _)| guard.token() > token && guard.ensure_held().is_ok()));
+    assert_eq!(shown(&first).await, Some((readers, 1)));
+    // Neither in the order in which they came nor against it.
+    let late = guards.split_off(readers / 2);
+    let newest = guards.iter().chain(&late).map(|(guard, _)| guard.token()).max();
+    let turns = late.into_iter().zip(guards).flat_map(|(late, early)| [late, early]);
+    for (guard, _locks) in turns {
+        assert!(!writing.is_finished(), "a writer beside readers");
+        guard.release().await.unwrap();
+    }
+    let written = writing.end("the writer holds").await;
+    assert!(Some(written.token()) > newest);
+    written.release().await.unwrap();
+}
