@@ -149,6 +149,35 @@ fn locks_that_several_hold_are_compared() {
     assert!(page.contains("<h2 id=\"kinds\">"));
 }
 
+/// ZooKeeper has shared locks and no permits: readers hold together there, a writer among them does not starve, and nobody is
+/// asked for permits.
+#[test]
+fn readers_share_a_lock_on_zookeeper() {
+    let out = tempfile::tempdir().expect("there is room for a report");
+    let ran = compare_on("zk", out.path(), &["--scenario", "kinds,claims"]);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let report = report(out.path());
+    let kinds = report["kinds"].as_array().expect("a list");
+    for load in ["8 readers", "90 % reads", "1 writer, 7 readers"] {
+        let [ours, alone] = ["leasehold", "leasehold, exclusive"].map(|who| {
+            let is = |row: &&Value| row["load"] == load && row["implementation"] == who;
+            kinds.iter().find(is).unwrap_or_else(|| panic!("{load}: {who} is missing: {report}"))
+        });
+        for row in [ours, alone] {
+            assert_eq!((&row["violations"], &row["remark"]), (&0.into(), &Value::Null), "{row}");
+            assert!(row["overtakes"].as_f64() < Some(0.2), "first come, first served: {row}");
+            assert!(row["requests_per_cycle"].as_f64() > Some(0.0), "the server counts: {row}");
+        }
+        assert!(ours["holders"].as_f64() > alone["holders"].as_f64(), "several hold at a time: {ours}");
+    }
+    assert!(kinds.iter().all(|row| row["load"] != "3 permits for 8"), "nobody there has permits: {report}");
+    assert_eq!(report["leaks"].as_array().map(Vec::len), Some(0), "{report}");
+    let told = "Readers that come and go starve a writer: leasehold on zk";
+    let claims = report["claims"].as_array().expect("a list");
+    let claim = claims.iter().find(|claim| claim["claim"] == told).expect("it is asked");
+    assert_ne!(claim["holds"], true, "{claim}");
+}
+
 /// `--json` prints what `report.json` holds, and a store that cannot be had is left out with the reason.
 #[test]
 fn the_report_is_printed_and_says_what_is_missing() {
