@@ -45,12 +45,6 @@ impl Holder {
         self.token().await
     }
 
-    /// Shares the lock; the token.
-    pub(crate) async fn share(&mut self, name: &str) -> u64 {
-        self.order(&format!("share {name}")).await;
-        self.token().await
-    }
-
     /// The token of a lock that was ordered before.
     pub(crate) async fn token(&mut self) -> u64 {
         let answer = self.answer().await;

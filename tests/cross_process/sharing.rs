@@ -1,5 +1,7 @@
 //! Readers and writers that die or stand still, on stores where readers share.
 
+use std::time::Duration;
+
 use leasehold::{LockManager, connect};
 use libtest_mimic::Trial;
 use testbed::{eventually, within};
@@ -32,6 +34,18 @@ async fn shown(locks: &LockManager) -> (usize, usize) {
     (state.holders.len(), state.contenders)
 }
 
+/// The token of a share.
+async fn share(holder: &mut Holder) -> u64 {
+    holder.order("share a").await;
+    holder.token().await
+}
+
+/// Checks that it has not answered.
+async fn is_silent(holder: &mut Holder) {
+    let answer = holder.process.next_line(Duration::from_millis(100)).await;
+    assert!(answer.is_err(), "{answer:?}");
+}
+
 async fn until_shown(locks: &LockManager, expected: (usize, usize)) {
     eventually(format!("{expected:?} hold and wait"), async || shown(locks).await == expected).await;
 }
@@ -40,12 +54,14 @@ async fn until_shown(locks: &LockManager, expected: (usize, usize)) {
 async fn a_killed_reader_ends_alone_and_in_time(rig: Rig) {
     let observer = connect(rig.url()).await.unwrap();
     let (mut dead, mut living, mut writer) = (rig.holder().await, rig.holder().await, rig.holder().await);
-    let last = dead.share("a").await.max(living.share("a").await);
+    share(&mut living).await;
+    let last = share(&mut dead).await;
     writer.order("acquire a").await;
     until_shown(&observer, (2, 1)).await;
     dead.process.kill().await.unwrap();
     // As long as for a killed holder.
     within(3 * TTL, "its lease ends", until_shown(&observer, (1, 1))).await;
+    is_silent(&mut writer).await;
     assert_eq!(living.ask("state").await, "held");
     assert_eq!(living.ask("release").await, "released");
     let token = writer.token().await;
@@ -57,7 +73,7 @@ async fn a_killed_waiting_writer_lets_readers_in_in_time(rig: Rig) {
     let observer = connect(rig.url()).await.unwrap();
     let (mut reader, mut writer) = (rig.holder().await, rig.holder().await);
     let mut behind = [rig.holder().await, rig.holder().await];
-    reader.share("a").await;
+    share(&mut reader).await;
     writer.order("acquire a").await;
     until_shown(&observer, (1, 1)).await;
     for (place, next) in behind.iter_mut().enumerate() {
@@ -79,12 +95,13 @@ async fn a_killed_waiting_writer_lets_readers_in_in_time(rig: Rig) {
 async fn a_stopped_reader_has_lost_before_a_writer_holds(rig: Rig) {
     let observer = connect(rig.url()).await.unwrap();
     let (mut stopped, mut living, mut writer) = (rig.holder().await, rig.holder().await, rig.holder().await);
-    let token = stopped.share("a").await;
-    living.share("a").await;
+    share(&mut living).await;
+    let token = share(&mut stopped).await;
     writer.order("acquire a").await;
     until_shown(&observer, (2, 1)).await;
     stopped.process.stop().await.unwrap();
     until_shown(&observer, (1, 1)).await;
+    is_silent(&mut writer).await;
     assert_eq!(living.ask("state").await, "held");
     assert_eq!(living.ask("release").await, "released");
     assert!(writer.token().await > token);
@@ -95,7 +112,7 @@ async fn a_stopped_reader_has_lost_before_a_writer_holds(rig: Rig) {
     assert!(released.starts_with("error "), "{released}");
     assert_eq!(writer.ask("state").await, "held");
     assert_eq!(writer.ask("release").await, "released");
-    stopped.share("a").await;
+    share(&mut stopped).await;
 }
 
 /// Writers count while others read what they have counted, and both are killed at any point: nobody writes beside a
