@@ -15,6 +15,7 @@
 //! | how a lock is passed on, and who is believed to | `passing` |
 //! | who takes a lock again that nobody else wants | `returns` |
 //! | locks that several hold | `sharing` |
+//! | what those cost | `mixes` |
 //! | holders who are asked to let go | `revocation` |
 //! | what is added to tokens | `tokens` |
 //! | what errors say | `words` |
@@ -26,6 +27,7 @@ mod cuts;
 mod faults;
 mod interop;
 mod ledger;
+mod mixes;
 mod numbers;
 mod passing;
 mod peer;
@@ -173,18 +175,19 @@ fn main() -> ExitCode {
             a_reconnect_is_followed_by_a_look
             a_node_that_others_removed_is_followed_by_a_look
             a_directory_that_is_not_as_we_make_them_is_looked_at;
-        sharing:
+        mixes:
             one_release_admits_a_hundred_readers
-            a_reader_that_is_cut_off_is_lost_before_a_writer_holds
-            a_silent_writer_keeps_readers_out_for_its_session
-            nodes_say_how_their_bearers_hold
             sharing_is_three_requests
             who_shares_in_between_is_waited_for
             a_reader_behind_a_writer_needs_four_requests
             a_writer_looks_when_the_nearest_reader_goes
-            readers_let_go_in_every_order
             who_tries_passes_nobody
-            permits_are_refused_at_once
+            permits_are_refused_at_once;
+        sharing:
+            a_reader_that_is_cut_off_is_lost_before_a_writer_holds
+            a_silent_writer_keeps_readers_out_for_its_session
+            nodes_say_how_their_bearers_hold
+            readers_let_go_in_every_order
             a_share_that_is_deleted_is_lost_alone
             a_cut_costs_nobody_who_shares_their_turn
             all_who_hold_are_shown_and_forced_out;

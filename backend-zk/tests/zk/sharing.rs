@@ -1,90 +1,34 @@
-//! Locks that several hold: how they lie in the tree, what they cost in every mix, and what may befall them.
+//! Locks that several hold: how they lie in the tree, and what may befall them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use leasehold_core::{
-    ErrorKind, Lock, LockGuard, LockManager, LockOptions, LostReason, Mode as Kind, Revoke,
-};
-use parking_lot::Mutex;
-use testbed::zookeeper::{Op, Server, Setup};
-use testbed::{Direction, Mode, Proxy};
+use leasehold_core::{Lock, LockGuard, LockManager, LockOptions, LostReason, Mode as Kind, Revoke};
+use testbed::Mode;
 
-use crate::rig::{BOUND, Beside, Rig, Space, TTL, eventually, noting, now, proxy, server, within};
+use crate::rig::{BOUND, Beside, Rig, TTL, eventually, now, proxy, within};
 
-const W: Kind = Kind::EXCLUSIVE;
-const R: Kind = Kind::SHARED;
-/// A transaction.
-const MULTI: Op = Op::Other(14);
+pub(crate) const W: Kind = Kind::EXCLUSIVE;
+pub(crate) const R: Kind = Kind::SHARED;
 
-/// The lock of every test here, held in some way, by a grant of its own each time.
+/// The lock of every test, held in some way, by a grant of its own each time.
 fn lock(locks: &LockManager, mode: Kind) -> Lock {
     let mut options = LockOptions::default();
     options.mode = mode;
     locks.lock("a").unwrap().options(options).handoff_limit(0)
 }
 
-async fn take(locks: &LockManager, mode: Kind) -> LockGuard {
+pub(crate) async fn take(locks: &LockManager, mode: Kind) -> LockGuard {
     within(BOUND, "there is room", lock(locks, mode).acquire()).await.unwrap()
 }
 
-async fn tries(locks: &LockManager, mode: Kind) -> Option<LockGuard> {
+pub(crate) async fn tries(locks: &LockManager, mode: Kind) -> Option<LockGuard> {
     within(BOUND, "an answer", lock(locks, mode).try_acquire()).await.unwrap()
 }
 
-fn aside(locks: &LockManager, mode: Kind) -> Beside<LockGuard> {
+pub(crate) fn aside(locks: &LockManager, mode: Kind) -> Beside<LockGuard> {
     let lock = lock(locks, mode);
     Beside::start(async move { lock.acquire().await.unwrap() })
-}
-
-async fn cycle(locks: &LockManager, mode: Kind) {
-    take(locks, mode).await.release().await.unwrap();
-}
-
-/// So long that nothing falls into what is counted but what is asked for.
-async fn manager(space: &Space) -> LockManager {
-    space.manager_with(|builder| builder.ttl(VERY_LONG)).await
-}
-
-/// A tenth of it is longer than a test: nobody watches its own node.
-const VERY_LONG: Duration = Duration::from_secs(1_800);
-
-fn patient() -> Setup {
-    Setup::new().longest_session(VERY_LONG)
-}
-
-/// A manager by a way of its own, and what it asks.
-struct Watched {
-    locks: LockManager,
-    _way: Proxy,
-    asked: Arc<Mutex<Vec<Op>>>,
-}
-
-impl Watched {
-    async fn start(space: &Space, server: &Server) -> Self {
-        let way = proxy(server);
-        let locks = manager(&space.by(way.addr())).await;
-        // By then it has read its inbox.
-        locks.lock("warm").unwrap().acquire().await.unwrap().release().await.unwrap();
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        way.set(Direction::ClientToServer, noting(&asked)).await;
-        Self { locks, _way: way, asked }
-    }
-
-    /// What was asked since the last look.
-    fn takes(&self) -> Vec<Op> {
-        std::mem::take(&mut *self.asked.lock())
-    }
-
-    fn count(&self, op: Op) -> usize {
-        self.asked.lock().iter().filter(|asked| **asked == op).count()
-    }
-
-    /// Waits until it watches who is ahead, for so many times.
-    async fn watches(&self, times: usize) {
-        eventually("it watches who is ahead", async || self.count(Op::Get) == times).await;
-    }
 }
 
 /// Names are the format that other versions and libraries read; of those who share none says that it passes.
@@ -110,214 +54,6 @@ pub(crate) async fn nodes_say_how_their_bearers_hold(rig: Arc<Rig>) {
     let (uuid, number) = child.strip_prefix("_c_").unwrap().split_once("-lock-").unwrap();
     assert!(is_uuid(uuid) && number == "0000000002", "{child}");
     guard.release().await.unwrap();
-}
-
-/// Whoever finds nobody in its way makes, looks and deletes, alone or beside others who share; whoever comes alone after
-/// that looks in the same flight, and counts on its number again when it has had two in a row.
-pub(crate) async fn sharing_is_three_requests(rig: Arc<Rig>) {
-    let server = server(patient()).await;
-    let space = rig.space_on([server.addr()]);
-    let one = Watched::start(&space, &server).await;
-    for _ in 0..3 {
-        cycle(&one.locks, W).await;
-    }
-    cycle(&one.locks, W).await;
-    assert!(one.takes().ends_with(&[Op::Create, Op::Delete]));
-    for _ in 0..3 {
-        cycle(&one.locks, R).await;
-    }
-    assert_eq!(one.takes(), [Op::Create, Op::List, Op::Delete].repeat(3));
-    for cycles in [
-        &[Op::Create, Op::List, Op::Delete][..],
-        &[Op::Create, Op::List, Op::Delete],
-        &[Op::Create, Op::Delete],
-        &[Op::Create, Op::Delete],
-    ] {
-        cycle(&one.locks, W).await;
-        assert_eq!(one.takes(), cycles);
-    }
-    let other = manager(&space).await;
-    let beside = take(&other, R).await;
-    for _ in 0..3 {
-        cycle(&one.locks, R).await;
-    }
-    assert_eq!(one.takes(), [Op::Create, Op::List, Op::Delete].repeat(3));
-    beside.release().await.unwrap();
-}
-
-/// Whoever counts on its number sees one who shares the lock and came in between, or was there before; and one who is
-/// about to is seen by it.
-pub(crate) async fn who_shares_in_between_is_waited_for(rig: Arc<Rig>) {
-    let server = server(patient()).await;
-    let space = rig.space_on([server.addr()]);
-    let (one, other) = (Watched::start(&space, &server).await, manager(&space).await);
-    for _ in 0..2 {
-        for _ in 0..3 {
-            cycle(&one.locks, W).await;
-        }
-        one.takes();
-        let reader = take(&other, R).await;
-        let waiting = aside(&one.locks, W);
-        one.watches(1).await;
-        assert_eq!(one.takes(), [Op::Create, Op::List, Op::Get]);
-        assert!(!waiting.is_finished(), "it holds beside one who shares");
-        reader.release().await.unwrap();
-        waiting.end("it holds").await.release().await.unwrap();
-        // Both share it, one after the other, and the other one stays.
-        let reader = take(&other, R).await;
-        for _ in 0..3 {
-            cycle(&one.locks, R).await;
-        }
-        assert!(tries(&one.locks, W).await.is_none(), "it holds beside one who shares");
-        one.takes();
-        let waiting = aside(&one.locks, W);
-        one.watches(1).await;
-        assert!(!waiting.is_finished(), "it holds beside one who shares");
-        reader.release().await.unwrap();
-        waiting.end("it holds").await.release().await.unwrap();
-    }
-}
-
-/// Behind one that writes whoever shares needs no more than anybody: it is told, and holds; whether that one has waited
-/// itself, and so passes the lock on, or not, and when it only gave up its place, too.
-pub(crate) async fn a_reader_behind_a_writer_needs_four_requests(rig: Arc<Rig>) {
-    let server = server(patient()).await;
-    let space = rig.space_on([server.addr()]);
-    let (first, second) = (manager(&space).await, manager(&space).await);
-    let reader = Watched::start(&space, &server).await;
-    let (outside, directory) = (space.outside().await, space.directory("a"));
-    cycle(&first, W).await;
-    let four = [Op::Create, Op::List, Op::Get, Op::Delete];
-
-    let writing = take(&first, W).await;
-    let reading = aside(&reader.locks, R);
-    reader.watches(1).await;
-    writing.release().await.unwrap();
-    reading.end("it holds").await.release().await.unwrap();
-    assert_eq!(reader.takes(), four);
-
-    let writing = take(&first, W).await;
-    let next = aside(&second, W);
-    outside.has(&directory, 2).await;
-    let reading = aside(&reader.locks, R);
-    reader.watches(1).await;
-    writing.release().await.unwrap();
-    let writing = next.end("it holds").await;
-    assert!(!reading.is_finished(), "it holds beside who writes");
-    writing.release().await.unwrap();
-    reading.end("it holds").await.release().await.unwrap();
-    assert_eq!(reader.takes(), four);
-
-    let beside = take(&first, R).await;
-    let next = aside(&second, W);
-    outside.has(&directory, 2).await;
-    let reading = aside(&reader.locks, R);
-    reader.watches(1).await;
-    drop(next);
-    reading.end("it holds").await.release().await.unwrap();
-    assert_eq!(reader.takes(), four);
-    beside.release().await.unwrap();
-}
-
-/// Who writes looks when the nearest of those who share goes: once in all if they go in the order in which they came, and
-/// once for each if they go the other way round, and never more often.
-pub(crate) async fn a_writer_looks_when_the_nearest_reader_goes(rig: Arc<Rig>) {
-    const READERS: usize = 6;
-    let server = server(patient()).await;
-    let space = rig.space_on([server.addr()]);
-    let (outside, directory) = (space.outside().await, space.directory("a"));
-    let writer = Watched::start(&space, &server).await;
-    let (others, warm) = (manager(&space).await, manager(&space).await);
-    cycle(&warm, W).await;
-    let in_order = Vec::from_iter(0..READERS);
-    let mut backwards = in_order.clone();
-    backwards.reverse();
-    for order in [in_order, backwards, vec![2, 5, 1, 3, 4, 0]] {
-        let mut guards = Vec::new();
-        for _ in 0..READERS {
-            guards.push(Some(take(&others, R).await));
-        }
-        let writing = aside(&writer.locks, W);
-        writer.watches(1).await;
-        let mut looks = 0;
-        for (gone, at) in order.iter().enumerate() {
-            assert!(!writing.is_finished(), "it writes beside who shares");
-            looks += usize::from(order[gone..].iter().max() == Some(at));
-            guards[*at].take().unwrap().release().await.unwrap();
-            outside.has(&directory, READERS - gone).await;
-            let is_last = gone + 1 == READERS;
-            writer.watches(if is_last { looks } else { 1 + looks }).await;
-        }
-        writing.end("it writes").await.release().await.unwrap();
-        assert_eq!((writer.count(Op::List), writer.count(Op::Get)), (1 + looks, looks), "{order:?}");
-        let asked = writer.takes();
-        assert_eq!((asked.len(), asked.last()), (3 + 2 * looks, Some(&MULTI)), "{order:?}");
-        assert!(looks <= READERS);
-    }
-}
-
-/// Of all who wait behind one that writes those who share hold by its release, which is one request, and ask for nothing
-/// themselves; whoever writes behind them waits, and who shares behind that.
-pub(crate) async fn one_release_admits_a_hundred_readers(rig: Arc<Rig>) {
-    const READERS: usize = 100;
-    // Of a writer that has waited, and so passes the lock on, and of one that has not.
-    for has_waited in [false, true] {
-        let server = server(patient()).await;
-        let space = rig.space_on([server.addr()]);
-        let (outside, directory) = (space.outside().await, space.directory("a"));
-        let (first, writer) = (manager(&space).await, manager(&space).await);
-        let (late_writer, late_reader) = (manager(&space).await, manager(&space).await);
-        let before = take(&first, W).await;
-        let writing = aside(&writer, W);
-        outside.has(&directory, 2).await;
-        let guard = if has_waited {
-            before.release().await.unwrap();
-            writing.end("it writes").await
-        } else {
-            drop(writing);
-            outside.has(&directory, 1).await;
-            before
-        };
-        let (mut readers, mut managers) = (Vec::new(), Vec::new());
-        for _ in 0..READERS / 10 {
-            for locks in join_all((0..10).map(|_| manager(&space))).await {
-                readers.push(aside(&locks, R));
-                managers.push(locks);
-            }
-        }
-        outside.has(&directory, 1 + READERS).await;
-        let next = aside(&late_writer, W);
-        outside.has(&directory, 2 + READERS).await;
-        let behind = aside(&late_reader, R);
-        outside.has(&directory, 3 + READERS).await;
-        // Each inbox is watched, and whoever is waited for.
-        let settled = (4 + READERS) + (2 + READERS);
-        let watches = async || server.counters().await.unwrap().get("watch_count");
-        eventually("all of them watch", async || watches().await == settled as u64).await;
-
-        let sessions = space.sessions(&server).await;
-        let requests = async || {
-            let connections = server.connections().await.unwrap();
-            let ours = connections.iter().filter(|connection| sessions.contains(&connection.session));
-            ours.map(|connection| connection.requests).sum::<u64>()
-        };
-        let asked = requests().await;
-        guard.release().await.unwrap();
-        let mut guards = Vec::new();
-        for reading in readers {
-            guards.push(reading.end("it shares").await);
-        }
-        assert_eq!(requests().await - asked, 1);
-        assert!(!next.is_finished() && !behind.is_finished());
-        let state = writer.inspect("a").await.unwrap();
-        assert_eq!((state.holders.len(), state.contenders), (READERS, 2));
-        assert!(state.holders.iter().all(|holder| holder.mode == R));
-        for guard in guards {
-            guard.release().await.unwrap();
-        }
-        next.end("it writes").await.release().await.unwrap();
-        behind.end("it shares").await.release().await.unwrap();
-    }
 }
 
 /// In whatever order they let go, the last one lets in who waits, and nobody else does.
@@ -390,41 +126,6 @@ pub(crate) async fn a_silent_writer_keeps_readers_out_for_its_session(rig: Arc<R
         reader.ensure_held().unwrap();
         guard.release().await.unwrap();
     }
-}
-
-/// Who tries is let in beside others who share, in one flight, and not past one who waits to write; nor is who tries to
-/// write beside them. It leaves nothing.
-pub(crate) async fn who_tries_passes_nobody(rig: Arc<Rig>) {
-    let server = server(patient()).await;
-    let space = rig.space_on([server.addr()]);
-    let (one, writer) = (manager(&space).await, manager(&space).await);
-    let trying = Watched::start(&space, &server).await;
-    let (outside, directory) = (space.outside().await, space.directory("a"));
-    let reader = take(&one, R).await;
-    let guard = tries(&trying.locks, R).await.expect("it is shared");
-    assert_eq!(trying.takes(), [Op::Create, Op::List]);
-    guard.release().await.unwrap();
-    assert!(tries(&trying.locks, W).await.is_none(), "it writes beside who shares");
-    outside.has(&directory, 1).await;
-    let writing = aside(&writer, W);
-    outside.has(&directory, 2).await;
-    assert!(tries(&trying.locks, R).await.is_none(), "it passes who waits");
-    outside.has(&directory, 2).await;
-    reader.release().await.unwrap();
-    writing.end("it writes").await.release().await.unwrap();
-}
-
-/// Permits are refused before anything is asked of the server.
-pub(crate) async fn permits_are_refused_at_once(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let one = Watched::start(&space, rig.server().await).await;
-    let permit = one.locks.lock("a").unwrap().permits(1, 2);
-    for refused in [permit.acquire().await.map(drop), permit.try_acquire().await.map(drop)] {
-        let refused = refused.unwrap_err();
-        assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused}");
-        assert!(refused.to_string().contains("PERMITS"), "{refused}");
-    }
-    assert_eq!(one.takes(), []);
 }
 
 /// An administrator deletes the node of one who shares: that guard is lost, and no other. Of one who waits behind it the
