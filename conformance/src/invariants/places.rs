@@ -1,10 +1,10 @@
 //! G7, places: where nothing misbehaves nobody loses a place in the store's queue, however long it
-//! waits; and the place belongs to the process: while those of its callers wait who want the same, it is not given up.
+//! waits; and the place belongs to the process: it is not given up while the next of its callers wants the same.
 //!
 //! Does not apply to histories in which anything misbehaved: a lease that was not renewed in time
 //! takes the place with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use leasehold_core::clock::Moment;
@@ -28,22 +28,30 @@ pub fn check(history: &History) -> Vec<Violation> {
 /// The callers of one process for one name.
 type Queue<'a> = (&'a Arc<str>, Option<&'a LockName>);
 
+/// A caller that waits, or did.
+struct Caller {
+    since: Moment,
+    /// Until when it waited, if it has left.
+    until: Option<Moment>,
+    mode: Mode,
+    /// It may hold for a given time only: if it shares, then on a grant of its own.
+    bounded: bool,
+}
+
 #[derive(Default)]
 struct Sweep<'a> {
     /// Entries that wait at the store.
     queued: BTreeMap<Entry, Mode>,
-    /// Callers that wait, and since when.
-    callers: BTreeMap<Queue<'a>, BTreeMap<Attempt, (Moment, Mode)>>,
-    /// Of them, those who share it with nobody of their process, and until when they wait.
-    alone: BTreeMap<Queue<'a>, BTreeMap<Attempt, Moment>>,
+    /// Callers in the order they came: those who wait, and those who have just left.
+    callers: BTreeMap<Queue<'a>, BTreeMap<Attempt, Caller>>,
     /// Entries that were given up in this instant.
-    given_up: Vec<(Entry, &'a Event)>,
+    given_up: Vec<(Entry, Mode, &'a Event)>,
     found: Vec<Violation>,
 }
 
 impl<'a> Sweep<'a> {
     fn see(&mut self, event: &'a Event) {
-        if self.given_up.first().is_some_and(|(_, given_up)| given_up.at < event.at) {
+        if self.given_up.first().is_some_and(|(.., given_up)| given_up.at < event.at) {
             self.judge();
         }
         let key = (&event.actor, event.name.as_ref());
@@ -60,36 +68,44 @@ impl<'a> Sweep<'a> {
             }
             What::StoreLeft { entry } => {
                 let mode = self.queued.remove(entry);
-                // Who wants something else may have been the next, and not gone on with it.
-                let mut waiting = self.callers.get(&key).into_iter().flatten();
-                let alike = mode.filter(|mode| waiting.all(|(_, (_, wanted))| wanted == mode));
-                let mut alone = self.alone.get(&key).into_iter().flatten();
-                let alike =
-                    alike.filter(|mode| *mode != Mode::SHARED || alone.all(|(_, left)| *left < event.at));
-                self.given_up.extend(alike.map(|_| (*entry, event)));
+                self.given_up.extend(mode.map(|mode| (*entry, mode, event)));
             }
             What::Invoked { attempt, mode, waits: true } => {
-                self.callers.entry(key).or_default().insert(*attempt, (event.at, *mode));
+                let callers = self.callers.entry(key).or_default();
+                callers.retain(|_, caller| caller.until.is_none_or(|until| event.at <= until));
+                let caller = Caller { since: event.at, until: None, mode: *mode, bounded: false };
+                callers.insert(*attempt, caller);
             }
             What::Bounded { attempt, .. } => {
-                self.alone.entry(key).or_default().insert(*attempt, Moment::from_nanos(u64::MAX));
+                if let Some(caller) = self.callers.entry(key).or_default().get_mut(attempt) {
+                    caller.bounded = true;
+                }
             }
             What::Granted { attempt, .. } | What::Refused { attempt, .. } | What::Cancelled { attempt } => {
-                self.callers.entry(key).or_default().remove(attempt);
-                if let Some(left) = self.alone.entry(key).or_default().get_mut(attempt) {
-                    *left = event.at;
+                if let Some(caller) = self.callers.entry(key).or_default().get_mut(attempt) {
+                    caller.until = Some(event.at);
                 }
             }
             _ => {}
         }
     }
 
-    /// The instant is over: who still waits did so before and after.
+    /// The instant is over. Callers are served in the order they came, so whoever had the place is among those who have
+    /// left in it, and the first who waits before and after is the next, or somebody between them was: the place is
+    /// theirs, if all of them want the same.
     fn judge(&mut self) {
-        for (entry, event) in std::mem::take(&mut self.given_up) {
+        for (entry, mode, event) in std::mem::take(&mut self.given_up) {
             let callers = self.callers.get(&(&event.actor, event.name.as_ref()));
-            let waiting = callers.into_iter().flatten().find(|(_, (since, _))| *since < event.at);
-            if let Some((attempt, _)) = waiting {
+            let here = callers.into_iter().flatten();
+            let mut here = here.filter(|(_, caller)| caller.until.is_none_or(|until| event.at <= until));
+            let mut alike = BTreeSet::new();
+            let waits = here.find(|(_, caller)| {
+                alike.insert((caller.mode, caller.bounded && caller.mode == Mode::SHARED));
+                caller.since < event.at && caller.until.is_none_or(|until| event.at < until)
+            });
+            if let Some((attempt, Caller { mode: wanted, .. })) = waits.filter(|_| alike.len() == 1)
+                && *wanted == mode
+            {
                 let detail = format!("{entry} is given up while {attempt} of its process waits");
                 self.found.push(Violation::of(Property::Places, event, detail));
             }

@@ -275,6 +275,23 @@ fn a_place_that_is_given_up_is_found() {
     };
     let given_up = cancelled(waits().add(2, "p1", left.clone()), 1).asks(3, "p1", 3);
     assert_eq!(places::check(&given_up.history()).len(), 1);
+    let shares = |plot: Plot, bounded: [bool; 3]| {
+        let (mode, entry) = (Mode::SHARED, Entry::new(1));
+        let plot = (1..).zip(bounded).fold(plot, |plot, (attempt, bounded)| {
+            let plot = plot.wants(0, "p1", attempt, mode);
+            if bounded { plot.bounded(0, "p1", attempt, 300) } else { plot }
+        });
+        let plot = plot.add(0, "p1", What::StoreAsked { entry, mode, waits: true });
+        cancelled(plot.add(2, "p1", What::StoreLeft { entry }), 1).asks(3, "p1", 9)
+    };
+    for bounded in [[false; 3], [true; 3], [true, true, false], [false, false, true]] {
+        assert_eq!(places::check(&shares(Plot::default(), bounded).history()).len(), 1, "{bounded:?}");
+    }
+    for bounded in [[true, false, true], [false, true, false]] {
+        assert_eq!(places::check(&shares(Plot::default(), bounded).history()), [], "{bounded:?}");
+    }
+    let behind = || waits().wants(1, "p1", 3, Mode::SHARED).add(2, "p1", left.clone());
+    assert_eq!(places::check(&cancelled(behind(), 1).asks(3, "p1", 4).history()).len(), 1);
     let of_no_use = cancelled(cancelled(waits().add(2, "p1", left), 1), 2).asks(3, "p1", 3);
     assert_eq!(places::check(&of_no_use.history()), []);
 }
