@@ -249,3 +249,15 @@ async fn a_manager_knows_what_it_holds() {
     }
     assert_eq!(held(), [false; 5]);
 }
+
+/// What is lost by the clock is not held, though no timer has told so.
+#[tokio::test(start_paused = true)]
+async fn a_manager_does_not_hold_what_ended_in_a_suspend() {
+    let clock = leasehold::clock::ManualClock::new();
+    let builder = LockManager::builder(MemoryConfig::private()).clock(std::sync::Arc::new(clock.clone()));
+    let locks = builder.build().await.unwrap();
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    clock.suspend(leasehold::Timing::DEFAULT_TTL * 2);
+    assert!(!locks.holds("a"), "{:?} is left", guard.remaining());
+    guard.ensure_held().unwrap_err();
+}

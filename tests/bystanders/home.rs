@@ -161,3 +161,24 @@ async fn a_panic_in_the_events_ends_nothing_else() {
     guard.release().await.unwrap();
     locks.shutdown().await.unwrap();
 }
+
+/// Of several locks that are tried one is lost while another is asked for: they are not held together.
+#[tokio::test(start_paused = true)]
+async fn several_that_are_tried_are_held_together_or_lost() {
+    let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+    let (locks, clock) = virtually(&store).await;
+    store.next_try(Trick::Pass);
+    store.next_try(Trick::PassOn(Arc::clone(&gate)));
+    let (a, b) = (locks.lock("a").unwrap(), locks.lock("b").unwrap());
+    let name = a.name().clone();
+    let both = leasehold::all([a, b]);
+    let mut tried = Box::pin(both.try_acquire());
+    assert!(tried.as_mut().now_or_never().is_none());
+    store.memory.store().evict(&name, &clock, true);
+    for _ in 0..20 {
+        yield_now().await;
+    }
+    gate.notify_one();
+    let error = tried.await.map(|held| held.unwrap().ensure_held()).expect_err("one of them is lost");
+    assert_eq!(error.lost_reason(), Some(LostReason::Gone));
+}

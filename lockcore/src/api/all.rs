@@ -125,6 +125,8 @@ impl All {
                 None => return Ok(None),
             }
         }
+        // Nobody has waited for a loss meanwhile.
+        held.ensure_held()?;
         Ok(Some(held))
     }
 

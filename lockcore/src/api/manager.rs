@@ -95,7 +95,8 @@ impl LockManager {
 
     /// Whether this manager holds `name`, as far as it knows: no request is made.
     pub fn holds(&self, name: impl AsRef<str>) -> bool {
-        let held = |entry: &mut Entry| entry.queue.held().next().is_some();
+        let now = self.core.env().now();
+        let held = |entry: &mut Entry| entry.queue.held().any(|(tenure, _)| tenure.is_held(now));
         LockName::new(name).is_ok_and(|name| self.core.with_known(&name, held) == Some(true))
     }
 
