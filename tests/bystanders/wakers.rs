@@ -1,5 +1,8 @@
 //! What a waker does is a matter of whoever it wakes: it may look at the lock, and if it panics, everybody else is
 //! told all the same.
+//!
+//! Not promised: that of several who wait for the loss of one guard, or for the end of one manager, the others are woken. They
+//! are told by one channel, and who is woken by that behind a waker that panics is the channel's matter.
 
 use std::future::Future;
 use std::pin::Pin;
