@@ -254,7 +254,7 @@ async fn a_manager_knows_what_it_holds() {
 #[tokio::test(start_paused = true)]
 async fn a_manager_does_not_hold_what_ended_in_a_suspend() {
     let clock = leasehold::clock::ManualClock::new();
-    let builder = LockManager::builder(MemoryConfig::private()).clock(std::sync::Arc::new(clock.clone()));
+    let builder = LockManager::builder(MemoryConfig::private()).clock(Arc::new(clock.clone()));
     let locks = builder.build().await.unwrap();
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
     clock.suspend(leasehold::Timing::DEFAULT_TTL * 2);

@@ -68,7 +68,7 @@ fn told(waiting: Vec<(Waiting<Result<LockGuard>>, Arc<Hysteric>)>) -> Vec<Result
 }
 
 fn kinds(answers: Vec<Result<LockGuard>>) -> Vec<ErrorKind> {
-    answers.into_iter().map(|answer| answer.err().expect("it is refused").kind().clone()).collect()
+    answers.into_iter().map(|answer| answer.expect_err("it is refused").kind().clone()).collect()
 }
 
 /// Who is woken by a loss may look at the guard before the waker returns.
