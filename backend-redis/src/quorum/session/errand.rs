@@ -186,15 +186,13 @@ impl Session {
     ) -> Result<Option<(Moment, Answer, Option<Holder>)>> {
         let admitted = self.members[server].ready(self, server).await?;
         let sent_at = self.env.now();
-        let (waits, is_first) = {
+        let waits = {
             let mut contender = entry.contender.lock();
             if contender.over(sent_at).is_some() || contender.round() != round {
                 return Ok(None);
             }
-            (contender.is_waiting(), contender.number_at(server).is_none())
+            contender.is_waiting()
         };
-        let is_first = is_first && seat.unanswered.lock().is_empty();
-        *seat.asked_over.lock() = is_first.then(|| admitted.connected.id());
         let call = scripts::vote_at(call, (waits, again), &admitted.run);
         let answer = self.run_noted(seat, &admitted, sent_at, (&scripts::VOTE, &call)).await?;
         let Voted { now, answer, holder } = scripts::voted(&answer)?;
