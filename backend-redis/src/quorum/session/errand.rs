@@ -266,6 +266,6 @@ impl Session {
     }
 }
 
-/// More than a request is on its way, mostly, and much less than a pause: a number is ahead of the clocks by no more than this
-/// and the time that a request may take.
+/// More than a request is on its way, mostly. A number is ahead of the clocks by this and the time that a request may take;
+/// after a floor by a second more, as servers note numbers for so long ahead. All that is less than a pause.
 const LEAD: Duration = Duration::from_millis(20);
