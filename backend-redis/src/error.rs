@@ -67,6 +67,11 @@ pub(crate) fn wants_another_server(error: &RedisError) -> bool {
         || error.detail().is_some_and(|detail| detail.contains(WAIT_ON_A_REPLICA))
 }
 
+/// Whether the server has refused because it is loading its data: the cause is in its own words.
+pub(crate) fn is_loading(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(|said| said.to_string().starts_with("LOADING "))
+}
+
 /// Whether a right is missing.
 pub(crate) fn is_denied(error: &RedisError) -> bool {
     error.code() == Some("NOPERM")

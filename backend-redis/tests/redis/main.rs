@@ -21,6 +21,7 @@ mod pause;
 mod quorum;
 mod quorum_closing;
 mod quorum_refusals;
+mod quorum_requests;
 mod quorum_restarts;
 mod refusals;
 mod replies;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         quorum::trials(),
         quorum_closing::trials(),
         quorum_refusals::trials(),
+        quorum_requests::trials(),
         quorum_restarts::trials(),
         refusals::trials(),
         refusals::on_valkey(),

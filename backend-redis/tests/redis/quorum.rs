@@ -26,7 +26,6 @@ trials![
     servers_that_refuse_are_done_without,
     two_servers_that_forbid_are_the_answer,
     eight_contenders_are_served,
-    a_free_lock_is_asked_for_once,
     locks_in_one_server_are_others,
     a_larger_quorum_outlasts_a_stepped_clock,
     the_documented_rights_are_enough,
@@ -273,37 +272,6 @@ async fn eight_contenders_are_served() {
     let tokens = tokens.lock();
     assert_eq!(tokens.len(), 80);
     assert!(tokens.is_sorted(), "{tokens:?}");
-}
-
-/// A free lock is one request to each server, and so is letting it go, by the short path through their scripts.
-async fn a_free_lock_is_asked_for_once() {
-    let servers = three().await;
-    let locks = begun(quorum(&servers)).await;
-    let calls = async |server: &Server| {
-        let calls = server.calls().await.unwrap();
-        let of = |command| calls.get(command).copied().unwrap_or(0);
-        let within = ["hmget", "time", "set", "hset", "get", "del", "zrem", "zrange"].map(of);
-        (of("evalsha"), within.iter().sum::<u64>())
-    };
-    // The scripts are there, and all servers have answered.
-    cycle(&locks).await;
-    let before = futures_util::future::join_all(servers.iter().map(&calls)).await;
-    const CYCLES: u64 = 20;
-    for _ in 0..CYCLES {
-        cycle(&locks).await;
-    }
-    for (server, (before, within)) in servers.iter().zip(before) {
-        // Whoever lets go before a third request was sent does not send it.
-        eventually("the last one is released", async || {
-            calls(server).await.0 >= before + CYCLES && !exists(server, "leasehold:{invoice/42}:vote").await
-        })
-        .await;
-        // A proposal that a server had passed already costs a confirmation.
-        let (asked, inside) = calls(server).await;
-        let (asked, inside) = (asked - before, inside - within);
-        println!("{asked} requests to one server for {CYCLES} cycles, and {inside} commands");
-        assert!(asked <= 2 * CYCLES + CYCLES / 4 && inside <= 6 * CYCLES + CYCLES / 2, "{asked}, {inside}");
-    }
 }
 
 /// A lock of a quorum and one of the same name in one of its servers are two locks; neither takes the other's keys for its own.

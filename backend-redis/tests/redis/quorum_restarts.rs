@@ -1,8 +1,11 @@
 //! Servers of a quorum that come up, with their data and without.
 
+use std::task::Poll;
 use std::time::Duration;
 
-use leasehold_core::{ErrorKind, Guarantees, LockManager};
+use futures_util::StreamExt;
+use leasehold_core::backend::{StoreConfig, StoreEvent};
+use leasehold_core::{Env, ErrorKind, Guarantees, LockManager, Timing};
 use leasehold_redis::QuorumConfig;
 use testbed::redis::{Reply, Server, Settings};
 use testbed::{Direction, Mode};
@@ -21,6 +24,7 @@ trials![
     a_server_that_forgot_is_told_by_whoever_is_connected,
     a_server_that_forgot_is_told_after_it_was_silent,
     a_server_that_is_loading_is_told_when_it_has_loaded,
+    servers_that_refuse_are_not_looked_at_for_ever,
     a_hold_outlasts_a_server_that_forgot_while_another_is_full,
     who_tries_while_servers_pause_hears_why,
     a_disk_that_is_always_written_is_trusted,
@@ -185,6 +189,30 @@ async fn a_server_that_is_loading_is_told_when_it_has_loaded() {
     let told = Reply::Array(vec![Reply::Bulk(run.into()), Reply::Bulk(b"1".to_vec())]);
     eventually("it is told", async || command(&servers[0], &space).await == told).await;
     drop(locks);
+}
+
+/// A server that is full, and so cannot say that it votes, is no reason to look at all of them again and again; nor is anything
+/// told twice meanwhile.
+async fn servers_that_refuse_are_not_looked_at_for_ever() {
+    let full = start(Settings::new().set("maxmemory", &["1"])).await;
+    let servers = vec![full, server().await, server().await];
+    let config = quorum(&servers);
+    let backend = config.open(Env::new(Timing::for_ttl(TTL)).unwrap()).await.unwrap();
+    let mut events = backend.events();
+    for server in &servers[1..] {
+        eventually("it is told", async || knows(server).await).await;
+    }
+    let looked = async || servers[1].calls().await.unwrap().get("evalsha").copied();
+    // What was under way is over.
+    pass(TTL).await;
+    let before = looked().await;
+    pass(2 * TTL).await;
+    assert_eq!(looked().await, before);
+    let mut told = 0;
+    while let Poll::Ready(Some(event)) = futures_util::poll!(events.next()) {
+        told += usize::from(matches!(event, StoreEvent::Warning(said) if said.contains("forgotten")));
+    }
+    assert!(told <= 2, "told {told} times of the pauses of two servers");
 }
 
 /// A hold of two servers, of which one comes up empty while the third is full: it is renewed by the one that is left, until

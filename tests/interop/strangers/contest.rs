@@ -63,7 +63,7 @@ async fn no_count_is_lost_and_both_get_turns(rig: Rig, [ours, theirs]: [Contende
     counted.judge(sides.concat());
     // A turn for each time that ours stand back, less those in which they do not look. Before we are under way turns
     // are easy to have.
-    let least = (span.as_millis() / 2) / (2 * (YIELD_EVERY + rig.library.yield_for).as_millis());
+    let least = (span.as_millis() / 2) / (2 * (YIELD_EVERY + YIELD_FOR).as_millis());
     for (share, who) in shares.iter().zip(["we", "they"]) {
         let late = share.late as u128;
         assert!(late >= least.max(1), "{who} had {share}, {late} of them in the second half: not {least}");
@@ -74,8 +74,9 @@ async fn no_count_is_lost_and_both_get_turns(rig: Rig, [ours, theirs]: [Contende
 /// Until everybody has heard of the contest.
 const WAY: u64 = 300_000_000;
 
-/// After how long we let others have their turn: the default of `yield_every`.
+/// After how long we let others have their turn, and for how long: the defaults of `yield_every` and `yield_for`.
 const YIELD_EVERY: Duration = Duration::from_secs(1);
+const YIELD_FOR: Duration = Duration::from_millis(150);
 
 /// What one side had of the lock while both wanted it.
 #[derive(Debug)]

@@ -1,7 +1,6 @@
 //! The libraries of others that lock on one Redis server.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// One of them, by the program that speaks for it.
 #[derive(Debug)]
@@ -11,8 +10,6 @@ pub(crate) struct Library {
     folder: &'static str,
     /// How its locks are laid out, as our URLs call it.
     pub(crate) format: &'static str,
-    /// For how long ours stand back for it: longer than its looks are apart.
-    pub(crate) yield_for: Duration,
     /// Whether it renews its leases by itself; otherwise that is its user's business.
     pub(crate) renews: bool,
     /// Whether it says that what it was to release was not its own any more.
@@ -22,14 +19,7 @@ pub(crate) struct Library {
 }
 
 const fn string(name: &'static str, folder: &'static str) -> Library {
-    let yield_for = Duration::from_millis(150);
-    let (renews, tells_of_loss, has_a_story) = (false, true, false);
-    Library { name, folder, format: "string", yield_for, renews, tells_of_loss, has_a_story }
-}
-
-/// One that looks again after such a pause at most.
-const fn patient(name: &'static str, folder: &'static str, pause: u64) -> Library {
-    Library { yield_for: Duration::from_millis(pause + 50), ..string(name, folder) }
+    Library { name, folder, format: "string", renews: false, tells_of_loss: true, has_a_story: false }
 }
 
 const fn redisson(name: &'static str) -> Library {
@@ -39,11 +29,11 @@ const fn redisson(name: &'static str) -> Library {
 /// All of them.
 pub(crate) const LIBRARIES: [Library; 8] = [
     Library { has_a_story: true, ..string("redis-py", "python") },
-    Library { has_a_story: true, ..patient("redsync", "go", 250) },
+    Library { has_a_story: true, ..string("redsync", "go") },
     string("redislock", "go"),
-    Library { has_a_story: true, ..patient("node-redlock", "node", 300) },
-    patient("node-redlock-5", "node", 300),
-    Library { tells_of_loss: false, ..patient("rslock", "rust", 200) },
+    Library { has_a_story: true, ..string("node-redlock", "node") },
+    string("node-redlock-5", "node"),
+    Library { tells_of_loss: false, ..string("rslock", "rust") },
     redisson("redisson"),
     redisson("redisson-3.21"),
 ];

@@ -63,8 +63,7 @@ impl Rig {
 
     /// Where ours lock as they do.
     pub(crate) fn url(&self) -> String {
-        let Library { format, yield_for, .. } = self.library;
-        format!("{}?format={format}&yield_for={}ms", self.server.url(), yield_for.as_millis())
+        format!("{}?format={}", self.server.url(), self.library.format)
     }
 
     /// Who leads a move from the one URL to the other.

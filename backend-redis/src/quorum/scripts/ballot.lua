@@ -5,14 +5,13 @@
 -- waits   "OWNER INBOX" of those who wait, scored by their tickets
 -- asked   "BALLOT GRACE": the holder that was asked to let go, and for how many milliseconds it may go on
 -- space   of the namespace: the run of the server that knows it, whether it is whole, the floor of its numbers, a number
---         that none of them is above (max), and another one that the clock is not far behind and max is not below (near),
---         and what all who lock with it have agreed on
+--         that none of them is above (max), and what all who lock with it have agreed on
 --
 -- Times are of this server: tickets and numbers in microseconds, leases and ends in milliseconds. What is calculated
 -- becomes text by %.0f, because Lua's own form loses digits.
 
--- In milliseconds and in microseconds.
-local DAY, MINUTE = 86400000, 60000000
+-- In milliseconds.
+local DAY = 86400000
 
 local function text(number)
   return string.format('%.0f', number)
@@ -23,14 +22,10 @@ local function clock()
   return time[1] * 1000000 + time[2]
 end
 
--- The key lives until a day after the number's own value, when the clock has passed it; for a minute more where that value
--- is near.
-local function write(count, n, rest, now)
-  local unit, ends = 'PXAT', text(math.ceil(n / 1000) + DAY)
-  if n <= now + MINUTE then
-    unit, ends = 'EX', '86460'
-  end
-  redis.call('SET', count, text(n) .. ' ' .. rest, unit, ends)
+-- The key lives until a day after the number's own value, when the clock has passed it, also one that was set back; and
+-- after `at`, if that is later.
+local function write(count, n, rest, at)
+  redis.call('SET', count, text(n) .. ' ' .. rest, 'PXAT', text(math.ceil(math.max(n, at) / 1000) + DAY))
 end
 
 -- What a blank server is told of.
@@ -38,16 +33,6 @@ local function knows(space, n)
   if (tonumber(redis.call('HGET', space, 'max')) or 0) < n then
     redis.call('HSET', space, 'max', text(n))
   end
-end
-
--- The same of numbers for a second to come, if all of them are near: until then they need not be noted one by one.
-local function reach(space, n, now)
-  local ahead = n + 1000000
-  if ahead <= now + MINUTE then
-    redis.call('HSET', space, 'near', text(ahead))
-    n = ahead
-  end
-  knows(space, n)
 end
 
 -- A place among those who wait; how many are before it.

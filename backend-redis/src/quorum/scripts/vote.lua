@@ -36,18 +36,22 @@ if voted then
 end
 
 -- A full server refuses this, before anything else is written.
-redis.call('SET', vote, ballot, 'PX', ttl)
+if not last then
+  redis.call('SET', vote, ballot, 'PX', ttl)
+end
 if voted == ballot and counted == ballot then
   n = tonumber(n)
 else
   -- The clock stands for a number that is not remembered.
   n = math.max(n and n + 1 or now, proposed, known[4] + 1)
-  write(count, n, ballot .. ' ' .. about, now)
+  -- One that was proposed ends by its own value, as where no clock is asked.
+  write(count, n, ballot .. ' ' .. about, n == proposed and n or now)
 end
 if has_place then
   redis.call('ZREM', waits, member)
 end
-if n > near then
-  reach(space, n, now)
+-- For a second to come: until then numbers need not be noted one by one.
+if n > max then
+  redis.call('HSET', space, 'max', text(n + 1000000))
 end
 return { 1, now, n }

@@ -186,15 +186,13 @@ impl Session {
     ) -> Result<Option<(Moment, Answer, Option<Holder>)>> {
         let admitted = self.members[server].ready(self, server).await?;
         let sent_at = self.env.now();
-        let (waits, is_first) = {
+        let waits = {
             let mut contender = entry.contender.lock();
             if contender.over(sent_at).is_some() || contender.round() != round {
                 return Ok(None);
             }
-            (contender.is_waiting(), contender.number_at(server).is_none())
+            contender.is_waiting()
         };
-        let is_first = is_first && seat.unanswered.lock().is_empty();
-        *seat.asked_over.lock() = is_first.then(|| admitted.connected.id());
         let call = scripts::vote_at(call, (waits, again), &admitted.run);
         let answer = self.run_noted(seat, &admitted, sent_at, (&scripts::VOTE, &call)).await?;
         let Voted { now, answer, holder } = scripts::voted(&answer)?;
@@ -268,6 +266,6 @@ impl Session {
     }
 }
 
-/// More than a request is on its way, mostly, and much less than a pause: a number is ahead of the clocks by no more than this
-/// and the time that a request may take.
+/// More than a request is on its way, mostly. A number is ahead of the clocks by this and the time that a request may take;
+/// after a floor by a second more, as servers note numbers for so long ahead. All that is less than a pause.
 const LEAD: Duration = Duration::from_millis(20);

@@ -125,7 +125,6 @@ impl Session {
 
     /// Releases at one server until nothing may arrive any more.
     async fn settle(&self, server: usize, left: &Left) {
-        let mut behind = self.release_behind(server, left).await;
         let turn = self.turn_at(server, left).await;
         let unanswered = left.asking.as_ref().map(|asking| asking.seats[server].unanswered.lock().clone());
         let unanswered: Unanswered = unanswered.unwrap_or_default();
@@ -134,10 +133,7 @@ impl Session {
         let mut pauses = Backoff::of_requests(&self.env);
         let mut is_told = false;
         loop {
-            let released = match behind.take() {
-                Some(connection) => Ok((true, connection)),
-                None => self.release_at(server, left, now).await,
-            };
+            let released = self.release_at(server, left, now).await;
             if !std::mem::replace(&mut is_told, true) {
                 let mut releasing = left.releasing.lock();
                 match &released {
@@ -161,20 +157,6 @@ impl Session {
             now = self.env.now();
         }
         drop(turn);
-    }
-
-    /// Releases at once what a request for it that is on its way is to take: over which connection, if it has. Where it has
-    /// not, that request may come later, after all.
-    async fn release_behind(&self, server: usize, left: &Left) -> Option<u64> {
-        let seat = &left.asking.as_ref()?.seats[server];
-        // Whoever has the turn asks.
-        let over = if seat.turn.try_lock().is_err() { *seat.asked_over.lock() } else { None };
-        let up = self.members[server].link.up()?.id();
-        if over != Some(up) {
-            return None;
-        }
-        let released = self.release_at(server, left, self.env.now()).await.ok()?;
-        (released == (true, up)).then_some(up)
     }
 
     /// redis.quorum.session-1. Whoever closes does not wait for a caller whom nobody polls: what it has sent may still arrive.

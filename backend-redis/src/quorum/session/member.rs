@@ -37,6 +37,8 @@ pub(crate) struct Member {
     /// What the first attempt to connect came to.
     begun: watch::Sender<Option<Result<()>>>,
     told_deaf: AtomicBool,
+    /// The run of whose pause was told.
+    told_pause: Mutex<String>,
 }
 
 /// A connection that leads to a known run.
@@ -114,7 +116,8 @@ impl Member {
         });
         let admitted = Reopen::new(env.clone());
         let address = config.address();
-        Ok(Self { address, link, admitted, begun, told_deaf: AtomicBool::new(false) })
+        let (told_deaf, told_pause) = Default::default();
+        Ok(Self { address, link, admitted, begun, told_deaf, told_pause })
     }
 
     /// What the first attempt to connect comes to.
@@ -171,6 +174,16 @@ impl Member {
         // At the sending, so that it is over when the answer says so.
         let pause_left = admitted.pause_left(session, sent_at);
         Ok(Standing { run: admitted.run.to_string(), whole, max, pause_left })
+    }
+
+    /// Whether it is the first time that this run pauses.
+    pub(crate) fn pauses_anew(&self, run: &str) -> bool {
+        let mut told = self.told_pause.lock();
+        let is_new = *told != run;
+        if is_new {
+            run.clone_into(&mut told);
+        }
+        is_new
     }
 
     /// Whether it is the first time that it may not hear its channel.

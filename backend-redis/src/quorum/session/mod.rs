@@ -14,8 +14,7 @@
 //!
 //! # Invariants
 //! - **redis.quorum.session-1** What concerns one owner at one server is sent in turn, each after the answer before it: so
-//!   a release is never overtaken by a request for a vote (G5, G8). Only the release of an owner that has ended may go
-//!   behind its first request, over the same connection, and counts if it has ended that request's vote.
+//!   a release is never overtaken by a request for a vote (G5, G8).
 
 mod acquisition;
 mod errand;
@@ -105,8 +104,6 @@ struct Asking {
 struct Seat {
     /// redis.quorum.session-1
     turn: tokio::sync::Mutex<()>,
-    /// The connection over which it is being asked by one that it has not voted for yet.
-    asked_over: Mutex<Option<u64>>,
     /// Requests for its vote that may still arrive.
     unanswered: Mutex<Unanswered>,
     failed: Mutex<Option<Error>>,

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backend::{Backoff, StoreEvent};
-use leasehold_core::{ErrorKind, Result};
 
-use super::{Member, Session};
+use super::Session;
+use crate::error;
 use crate::quorum::protocol::{Standing, recovered};
 use crate::quorum::scripts;
 
@@ -28,14 +28,14 @@ impl Session {
     }
 
     /// Looks twice at all servers, and tells those that are blank, and have paused, what can be known; `enough` answers are
-    /// waited for. When to look again, if any is blank still, or does not say yet.
+    /// waited for. When to look again, if any is blank still, or is loading its data.
     pub(super) async fn recover(&self, enough: usize) -> Option<Duration> {
-        let (first, is_open) = self.look(enough).await;
+        let (first, is_loading) = self.look(enough).await;
         if !first.iter().flatten().any(|standing| !standing.whole) {
-            return is_open.then_some(Duration::ZERO);
+            return is_loading.then_some(Duration::ZERO);
         }
-        let (second, is_still_open) = self.look(enough).await;
-        let mut again = (is_open || is_still_open).then_some(Duration::ZERO);
+        let (second, is_still_loading) = self.look(enough).await;
+        let mut again = (is_loading || is_still_loading).then_some(Duration::ZERO);
         for (server, standing) in second.iter().enumerate() {
             let Some(own) = standing.as_ref().filter(|own| !own.whole) else { continue };
             let is_told = match recovered(self.size, server, &first, &second) {
@@ -44,29 +44,26 @@ impl Session {
             };
             if !is_told {
                 again = again.into_iter().chain([own.pause_left]).min();
-                self.tell_of_pause(server, own.pause_left);
+                self.tell_of_pause(server, own);
             }
         }
         again
     }
 
-    /// What each server says of itself, and whether one may say so soon that did not: it is loading its data, or full. Who
-    /// cannot be reached is looked at once that is so again.
+    /// What each server says of itself, and whether one is loading its data, and says so later. Who cannot be reached is
+    /// looked at once that is so again; what else a server refuses is no matter of time.
     async fn look(&self, enough: usize) -> (Vec<Option<Standing>>, bool) {
         // Until both requests of a look are given up: that ends a connection that is silent, and the next one says so.
         let give_up_at = self.env.now() + 2 * self.env.timing().op_timeout;
         let looks = self.ask_all(give_up_at, enough, |server, member| member.look(self, server)).await;
-        let is_open = |(member, look): (&Member, &Option<Result<Standing>>)| match look {
-            Some(Ok(_)) => false,
-            Some(Err(error)) if *error.kind() != ErrorKind::Unavailable => false,
-            _ => member.link.up().is_some(),
-        };
-        let is_open = self.members.iter().zip(&looks).any(is_open);
-        (looks.into_iter().map(|look| look?.ok()).collect(), is_open)
+        let is_loading = looks.iter().flatten().filter_map(|look| look.as_ref().err()).any(error::is_loading);
+        (looks.into_iter().map(|look| look?.ok()).collect(), is_loading)
     }
 
-    fn tell_of_pause(&self, server: usize, left: Duration) {
-        if !left.is_zero() {
+    /// Once for each run of the server.
+    fn tell_of_pause(&self, server: usize, own: &Standing) {
+        let left = own.pause_left;
+        if !left.is_zero() && self.members[server].pauses_anew(&own.run) {
             let address = &self.members[server].address;
             let warning = format!(
                 "the server {address} came up and may have forgotten votes: it gives none for {left:?}"

@@ -52,8 +52,6 @@ pub(in crate::quorum) struct Space {
     pub(in crate::quorum) floor: u64,
     /// No number is above it.
     pub(in crate::quorum) max: u64,
-    /// Nor is this, which the clock is not far behind.
-    pub(in crate::quorum) near: u64,
 }
 
 /// What the scripts do wrong, if anything.
@@ -73,7 +71,6 @@ pub(in crate::quorum) enum Fault {
 }
 
 pub(in crate::quorum) const DAY: u64 = 86_400_000;
-const MINUTE: u64 = 60_000;
 
 /// What a request for a vote is answered; `None` by a server that does not know yet what it may have forgotten.
 pub(in crate::quorum) type Voted = Option<Answer>;
@@ -104,20 +101,9 @@ impl Server {
         }
     }
 
-    /// The same, and of numbers for a while to come where they are near.
-    fn reach(&mut self, n: u64, now: u64) {
-        let ahead = n + self.ahead;
-        let is_near = ahead <= now + 1000 * MINUTE;
-        if let Some(space) = self.space.as_mut().filter(|_| is_near) {
-            space.near = ahead;
-        }
-        self.knows(if is_near { ahead } else { n });
-    }
-
-    /// A number that the clock passes within a minute is kept for a minute more than a day from now.
-    fn write(&mut self, n: u64, ballot: Ballot, since: u64, now: u64) {
-        let ends = if n <= now + 1000 * MINUTE { now / 1000 + MINUTE } else { n.div_ceil(1000) };
-        self.count = Some(Count { n, ballot, since, until: ends + DAY });
+    /// A number is kept until its server's clock has passed it by a day, and until a day after `at`.
+    fn write(&mut self, n: u64, ballot: Ballot, since: u64, at: u64) {
+        self.count = Some(Count { n, ballot, since, until: n.max(at).div_ceil(1000) + DAY });
     }
 
     pub(in crate::quorum) fn vote(&mut self, now: u64, asked: Asked) -> Voted {
@@ -141,15 +127,17 @@ impl Server {
             count => {
                 // The clock stands for what is not remembered.
                 let n = count.map_or(now, |count| count.n + 1).max(proposal).max(space.floor + 1);
-                self.write(n, ballot, since, now);
+                // What was proposed ends by its own value, for which no clock is needed.
+                self.write(n, ballot, since, if n == proposal { n } else { now });
                 n
             }
         };
         if again {
             self.leave(ballot.ticket);
         }
-        if space.near < n {
-            self.reach(n, now);
+        // And for a while to come.
+        if space.max < n {
+            self.knows(n + self.ahead);
         }
         Some(Answer::Voted { n })
     }

@@ -62,6 +62,8 @@ enum Operation {
     Restart(bool),
     /// Microseconds.
     Pass(u64),
+    /// The clock is set back, by microseconds.
+    SetBack(u64),
     /// The vote, the count, those who wait, or what is known of the namespace.
     Lose(usize),
 }
@@ -100,6 +102,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
         3 => (0_u64..3_000).prop_map(Operation::Pass),
         3 => (0_u64..2_000_000).prop_map(Operation::Pass),
         1 => prop::sample::select(vec![300_000, 301_000, 9_001_000, 43_200_000_000]).prop_map(Operation::Pass),
+        1 => prop::sample::select(vec![900_000, 172_800_000_000]).prop_map(Operation::SetBack),
         1 => (0_usize..4).prop_map(Operation::Lose),
     ];
     prop::collection::vec(operation, 0..50)
@@ -158,8 +161,12 @@ impl Real {
     }
 
     fn pass(&mut self, micros: u64) {
-        self.now += micros;
-        self.clock.stand_at(self.now).unwrap();
+        self.stand_at(self.now + micros);
+    }
+
+    fn stand_at(&mut self, now: u64) {
+        self.now = now;
+        self.clock.stand_at(now).unwrap();
     }
 
     fn ask(&mut self, command: &Cmd) -> Value {
@@ -198,8 +205,8 @@ impl Real {
     /// All keys, each with its end.
     fn state(&mut self) -> Vec<Vec<String>> {
         const DUMP: &str = "
-            local known = redis.call('HMGET', KEYS[4], 'run', 'whole', 'floor', 'max', 'near')
-            for i = 1, 5 do known[i] = known[i] or '0' end
+            local known = redis.call('HMGET', KEYS[4], 'run', 'whole', 'floor', 'max')
+            for i = 1, 4 do known[i] = known[i] or '0' end
             return { { redis.call('GET', KEYS[1]) or 'none', tostring(redis.call('PTTL', KEYS[1])) },
                 { redis.call('GET', KEYS[2]) or 'none', tostring(redis.call('PTTL', KEYS[2])) },
                 redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'), { tostring(redis.call('PTTL', KEYS[3])) }, known }";
@@ -229,7 +236,7 @@ fn state(model: &mut Server, now: u64) -> Vec<Vec<String>> {
         [format!("{} {}", waiting.owner.to_hex(), inbox(owner)), waiting.time.to_string()]
     });
     let space = model.space.unwrap_or_default();
-    let numbers = [space.run, u64::from(space.whole), space.floor, space.max, space.near];
+    let numbers = [space.run, u64::from(space.whole), space.floor, space.max];
     vec![
         vec![vote.0, left(vote.1)],
         vec![count.0, left(count.1)],
@@ -309,6 +316,10 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
             real.pass(micros);
             Default::default()
         }
+        Operation::SetBack(micros) => {
+            real.stand_at(real.now - micros);
+            Default::default()
+        }
         Operation::Lose(which) => {
             let BallotKeys { vote, count, waits, .. } = keys;
             real.ask(redis::cmd("DEL").arg([vote, count, waits, space].get(which)));
@@ -326,8 +337,7 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
 fn compare(real: &mut Real, operations: &[Operation]) -> Result<(), TestCaseError> {
     real.ask(&redis::cmd("FLUSHALL"));
     // Numbers are meant of that time.
-    real.now = 0;
-    real.pass(BEGIN);
+    real.stand_at(BEGIN);
     let mut model = Server::new(1, AHEAD, Fault::None);
     for begin in [Operation::Admit { trusted: false }, Operation::Install { floor: 0 }] {
         step(real, &mut model, &begin);
@@ -370,7 +380,7 @@ fn a_free_lock_is_no_special_case() {
     differ(&mut real, 300).unwrap_or_else(|why| panic!("{why}"));
 }
 
-const FREE_VOTE: &str = "if known[1] == run and known[2] == '1' and known[3] == terms and proposed > tonumber(known[4]) and proposed <= near";
+const FREE_VOTE: &str = "if not has_place and known[1] == run and known[2] == '1' and known[3] == terms and proposed > tonumber(known[4]) and proposed <= max";
 const FREE_RELEASE: &str = "if voted == ballot and not ttl and redis.call('EXISTS', waits, asked) == 0";
 
 /// Scripts that are changed in one place are found out.
@@ -387,19 +397,21 @@ fn changed_scripts_are_told_from_their_model() {
         ("n and n + 1 or now", "(n or -1) + 1"),
         ("n and n + 1 or now", "math.max(n and n + 1 or now, now)"),
         ("known[1] ~= run or known[2] ~= '1'", "known[2] ~= '1'"),
-        ("if known[1] == run and", "if"),
+        ("and known[1] == run and", "and"),
         ("and known[2] == '1' and", "and"),
         ("and proposed > tonumber(known[4])", ""),
-        ("and proposed <= near", ""),
-        ("n <= now + MINUTE", "true"),
-        ("n <= now + MINUTE", "false"),
-        ("ahead <= now + MINUTE", "true"),
+        ("and proposed <= max", ""),
+        ("math.max(n, at)", "n"),
+        ("math.max(n, at)", "at"),
+        ("proposed / 1000) + 86400000", "proposed / 1000) + 86460000"),
+        ("'PXAT', ends", "'EX', '86460'"),
+        ("n == proposed and n or now", "now"),
         ("ballot, 'NX', 'PX', ttl, 'GET'", "ballot, 'PX', ttl, 'GET'"),
-        ("counted and counted < proposed and", "counted and"),
-        ("counted < proposed and not has_place", "counted < proposed"),
+        ("counted and counted < proposed then", "counted then"),
+        ("if not has_place and", "if"),
         ("local record = last or", "local record ="),
-        ("if n > near then", "if false then"),
-        ("'near', text(ahead))\n    n = ahead", "'near', text(ahead))"),
+        ("if n > max then", "if false then"),
+        ("text(n + 1000000)", "text(n)"),
         ("tonumber(ARGV[2]), clock())", "tonumber(ARGV[2]))"),
         ("redis.call('EXISTS', waits, asked) == 0", "true"),
         ("voted == ballot and not ttl", "voted == ballot"),
@@ -432,7 +444,7 @@ fn what_was_lost_is_counted_anew() {
     let number = vec![Operation::Lose(0), Operation::Lose(1), Operation::Pass(900_000), vote(2, 500_000)];
     let ballot = vec![Operation::Lose(0), vote(1, 77)];
     for (then, mutant) in [
-        (number, ("counted and counted < proposed and", "(counted or 0) < proposed and")),
+        (number, ("counted and counted < proposed then", "(counted or 0) < proposed then")),
         (ballot, ("if not last and type(voted)", "if type(voted)")),
     ] {
         assert!(scripts::VOTE.has(mutant.0), "{mutant:?}");

@@ -26,6 +26,33 @@ fn a_server_votes_on_its_terms() {
     assert!(matches!(scripts::voted(&value).unwrap().answer, Some(Answer::Voted { .. })));
 }
 
+/// A number is remembered until the clock has passed it, also where that was set back since.
+#[test]
+fn numbers_grow_past_a_clock_that_is_set_back() {
+    let mut real = Real::start();
+    let (space, keys) = (real.space.clone(), real.keys.clone());
+    real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, TERMS));
+    real.run(&scripts::INSTALL, &scripts::install(&space, "1", 0, TERMS));
+    let mut last = 0;
+    let day = 86_400_000_000;
+    for (owner, now, proposal) in [
+        (1, BEGIN, BEGIN + 400_000),
+        // By whoever has heard of the other servers' clocks.
+        (2, BEGIN - 2 * day, BEGIN + 500_000),
+        (3, BEGIN - day / 2, BEGIN - day / 2 + 20_000),
+    ] {
+        real.stand_at(now);
+        let ballot = Ballot { ticket: ticket(owner), round: 1 };
+        let asker = Asker { ballot, ttl: 900, proposal, since: now, inbox: "0", info: "1 x", terms: TERMS };
+        let call = scripts::vote_at(&scripts::vote(&keys, &space, asker), (false, false), "1");
+        let voted = scripts::voted(&real.run(&scripts::VOTE, &call)).unwrap().answer;
+        assert!(matches!(voted, Some(Answer::Voted { n }) if n > last), "{voted:?} after {last}");
+        let Some(Answer::Voted { n }) = voted else { unreachable!() };
+        last = n;
+        real.run(&scripts::RELEASE, &scripts::release(&keys, CHANNELS, ballot, "0", None));
+    }
+}
+
 /// What was asked of a holder is gone when it has let go.
 #[test]
 fn an_ask_ends_with_the_vote() {

@@ -1,0 +1,90 @@
+//! What is asked of the servers of a quorum, and what their scripts do for it.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use futures_util::future::join_all;
+use testbed::redis::{Reply, Server};
+
+use crate::quorum::{begun, cycle, quorum, three};
+use crate::rig::{command, eventually, trials};
+
+trials![a_free_lock_is_asked_for_once, a_fresh_name_is_written_once];
+
+const CYCLES: u64 = 20;
+
+/// How often the server was asked what, when nobody has a vote. What the trial itself asks is not counted.
+async fn calls(server: &Server) -> BTreeMap<String, u64> {
+    let calls = async || {
+        let mut calls = server.calls().await.unwrap();
+        calls.retain(|command, _| !["info", "keys"].contains(&&**command));
+        calls
+    };
+    let mut at_rest = BTreeMap::new();
+    eventually("no vote is on its way", async || {
+        at_rest = calls().await;
+        let votes = command(server, &["KEYS", "leasehold:*:vote"]).await;
+        votes == Reply::Array(Vec::new()) && calls().await == at_rest
+    })
+    .await;
+    at_rest
+}
+
+/// How much more that is than `before`.
+async fn since(server: &Server, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let mut calls = calls(server).await;
+    for (command, count) in &mut calls {
+        *count -= before.get(command).copied().unwrap_or(0);
+    }
+    calls.retain(|_, count| *count > 0);
+    calls
+}
+
+/// A free lock whose name is remembered is one request to each server, and so is letting it go: six commands, and no clock.
+/// Once in a second a larger number is noted, by the long path.
+async fn a_free_lock_is_asked_for_once() {
+    let servers = three().await;
+    let locks = begun(quorum(&servers)).await;
+    // The scripts are there, and the name is remembered.
+    cycle(&locks).await;
+    let before = join_all(servers.iter().map(calls)).await;
+    let begin = Instant::now();
+    for _ in 0..CYCLES {
+        cycle(&locks).await;
+    }
+    let seconds = begin.elapsed().as_secs();
+    for (server, before) in servers.iter().zip(&before) {
+        let asked = since(server, before).await;
+        let of = |command: &str| asked.get(command).copied().unwrap_or(0);
+        // Whoever lets go before a third request was sent does not send it.
+        let (votes, noted) = (of("hmget"), of("hset"));
+        assert!(votes >= CYCLES / 2 && noted <= seconds + 2, "{asked:?} in {seconds} s");
+        let vote = [("hmget", votes), ("set", 2 * votes), ("hset", noted), ("time", noted)];
+        let release = [("get", votes + 2 * noted), ("exists", votes), ("del", votes)];
+        let expected = [("evalsha", 2 * votes)].into_iter().chain(vote).chain(release);
+        let expected = expected.filter(|(_, count)| *count > 0);
+        let expected: BTreeMap<_, _> = expected.map(|(command, count)| (command.to_owned(), count)).collect();
+        assert_eq!(asked, expected);
+    }
+}
+
+/// For a name that is not remembered the vote and its number are written once each, after the short path has found no number:
+/// it overwrites one, or writes nothing.
+async fn a_fresh_name_is_written_once() {
+    let servers = three().await;
+    let locks = begun(quorum(&servers)).await;
+    cycle(&locks).await;
+    let before = join_all(servers.iter().map(calls)).await;
+    for fresh in 0..CYCLES {
+        let lock = locks.lock(&format!("fresh/{fresh}")).unwrap();
+        lock.acquire().await.unwrap().release().await.unwrap();
+    }
+    for (server, before) in servers.iter().zip(&before) {
+        let asked = since(server, before).await;
+        let of = |command: &str| asked.get(command).copied().unwrap_or(0);
+        // Where the short path is not taken, a larger number is noted; where a server was ahead, the token is written.
+        let (votes, confirmed) = (of("hmget"), of("pexpire"));
+        assert!(votes >= CYCLES / 2, "{asked:?}");
+        assert_eq!(of("set") + of("hset"), 3 * votes + confirmed, "{asked:?}");
+    }
+}
