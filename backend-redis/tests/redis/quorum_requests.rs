@@ -1,13 +1,12 @@
 //! What is asked of the servers of a quorum, and what their scripts do for it.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use futures_util::future::join_all;
 use testbed::redis::{Reply, Server};
 
 use crate::quorum::{begun, cycle, quorum, three};
-use crate::rig::{command, eventually, trials};
+use crate::rig::{command, eventually, now, trials};
 
 trials![a_free_lock_is_asked_for_once, a_fresh_name_is_written_once];
 
@@ -48,11 +47,11 @@ async fn a_free_lock_is_asked_for_once() {
     // The scripts are there, and the name is remembered.
     cycle(&locks).await;
     let before = join_all(servers.iter().map(calls)).await;
-    let begin = Instant::now();
+    let began = now();
     for _ in 0..CYCLES {
         cycle(&locks).await;
     }
-    let seconds = begin.elapsed().as_secs();
+    let seconds = now().since(began).as_secs();
     for (server, before) in servers.iter().zip(&before) {
         let asked = since(server, before).await;
         let of = |command: &str| asked.get(command).copied().unwrap_or(0);
@@ -76,7 +75,7 @@ async fn a_fresh_name_is_written_once() {
     cycle(&locks).await;
     let before = join_all(servers.iter().map(calls)).await;
     for fresh in 0..CYCLES {
-        let lock = locks.lock(&format!("fresh/{fresh}")).unwrap();
+        let lock = locks.lock(format!("fresh/{fresh}")).unwrap();
         lock.acquire().await.unwrap().release().await.unwrap();
     }
     for (server, before) in servers.iter().zip(&before) {
