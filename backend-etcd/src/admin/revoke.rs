@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
+use futures_util::stream::{self, StreamExt};
 use leasehold_core::backend::{Holder, Revoke};
 use leasehold_core::{LockName, Result};
 
@@ -10,19 +11,21 @@ use crate::keys::{Record, grace_of, message};
 use crate::session::{Sessions, gets};
 
 impl Sessions {
-    /// Asks every holder to let go, or deletes their entries; whom it found.
+    /// Asks every holder to let go, or deletes their entries; whom it found. One that cannot be asked keeps no
+    /// other from being asked.
     ///
     /// # Cancel safety
     ///
     /// What was asked stays asked.
     pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
         let (held, _) = self.holders(name).await?;
-        for held in &held {
-            match how {
-                Revoke::Ask { grace } => self.ask_to_let_go(held, grace).await?,
-                Revoke::Force => self.take_away(name, held).await?,
-            }
-        }
+        let revoke = async |held: &KeyValue| match how {
+            Revoke::Ask { grace } => self.ask_to_let_go(held, grace).await,
+            Revoke::Force => self.take_away(name, held).await,
+        };
+        let revocations: Vec<_> = held.iter().map(revoke).collect();
+        let revoked: Vec<_> = stream::iter(revocations).buffered(AT_ONCE).collect().await;
+        revoked.into_iter().collect::<Result<()>>()?;
         Ok(held.iter().map(|held| self.holder(held)).collect())
     }
 
@@ -68,3 +71,6 @@ impl Sessions {
         }
     }
 }
+
+/// How many holders are asked in one flight.
+const AT_ONCE: usize = 64;

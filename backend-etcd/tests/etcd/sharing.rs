@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use etcd_client::CompactionOptions;
+use leasehold_core::backend::Revocation;
 use leasehold_core::{
     ErrorKind, Lock, LockGuard, LockManager, LockOptions, LostReason, Mode as Kind, Revoke,
 };
@@ -28,6 +29,7 @@ trials![
     a_reader_finds_room_among_permits,
     a_share_that_is_deleted_is_lost_alone,
     all_who_hold_are_forced_out,
+    all_who_share_are_asked_from_afar,
 ];
 
 /// The kinds of locks that are tried together.
@@ -384,4 +386,26 @@ async fn all_who_hold_are_forced_out() {
     for guard in &guards {
         within(BOUND, "it is lost", guard.lost()).await;
     }
+}
+
+/// All who share are asked within the bound of a request, however many they are, and however far the servers: beside
+/// each other.
+async fn all_who_share_are_asked_from_afar() {
+    const READERS: usize = 150;
+    let rig = Rig::start().await;
+    let (one, way) = (rig.manager().await, rig.proxy(0));
+    let far = open_with_ttl(behind(&way), 4 * TTL).await.unwrap();
+    let mut guards = Vec::new();
+    for _ in 0..READERS {
+        guards.push(take(&one, Kind::SHARED).await);
+    }
+    // One after the other they would need three times the bound.
+    way.set_both(Mode::delay(Duration::from_millis(20))).await;
+    let ask = Revoke::Ask { grace: BOUND };
+    let revoking = Beside::start(async move { far.revoke("n", ask).await.unwrap() });
+    for guard in &guards {
+        within(BOUND, "it is asked", guard.until_asked()).await.expect("it holds");
+    }
+    drop(guards);
+    assert_eq!(revoking.end("an answer").await, Revocation::Released);
 }

@@ -79,5 +79,5 @@ impl Session {
 
 /// How many listings, and how many contenders of each, are looked at for one that stays.
 const LOOKS: usize = 3;
-/// How many locks are looked at in one flight.
-const AT_ONCE: usize = 64;
+/// How many locks are looked at in one flight, or sessions asked.
+pub(super) const AT_ONCE: usize = 64;

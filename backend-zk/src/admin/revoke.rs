@@ -1,13 +1,15 @@
 //! To have a lock given up: its holders are asked, or it is taken away.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::future::join;
+use futures_util::stream::{self, StreamExt};
 use leasehold_core::backend::{Holder, Revoke};
 use leasehold_core::{LockName, Result};
 use zookeeper_client::Error as ZkError;
 
-use super::inspect::Holding;
+use super::inspect::{AT_ONCE, Holding};
 use crate::error::{Answered, Explain, Unanswered};
 use crate::keys;
 use crate::protocol::with_message;
@@ -22,36 +24,43 @@ impl Holding {
 }
 
 impl Session {
-    /// Asks every holder of `name` to give it up, or takes it away from all; whom it found.
+    /// Asks every holder of `name` to give it up, or takes it away from all; whom it found. One that cannot be asked
+    /// keeps no other from being asked.
     pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
         let (holding, _) = self.holding(name).await.or_not("revoke a lock")?;
-        for holding in &holding {
-            let done = match how {
-                Revoke::Ask { grace } => self.ask(holding, grace).await,
-                Revoke::Force => {
-                    // Not told is no reason to leave it: that is what force is for.
-                    let _ = self.ask(holding, Duration::ZERO).await;
-                    self.connection.delete(&holding.path).await.if_there().map(drop)
-                }
-            };
-            done.or_not("revoke a lock")?;
+        let mut sessions = BTreeMap::<i64, Vec<&Holding>>::new();
+        for holder in &holding {
+            sessions.entry(holder.stat.ephemeral_owner).or_default().push(holder);
         }
+        let grace = if let Revoke::Ask { grace } = how { grace } else { Duration::ZERO };
+        let asks = sessions.iter().map(|(session, holders)| self.ask(*session, holders, grace)).collect();
+        let asked = all(asks).await;
+        let done = match how {
+            Revoke::Ask { .. } => asked,
+            // Not told is no reason to leave it: that is what force is for.
+            Revoke::Force => all(holding.iter().map(|holder| self.take_away(holder)).collect()).await,
+        };
+        done.or_not("revoke a lock")?;
         holding.into_iter().map(|holding| self.holder(holding)).collect()
     }
 
-    /// Adds a message to the inbox of the session that made a node. Others than we have none; Curator's
-    /// holders may look for the word of its `Revoker` in their nodes.
-    async fn ask(&self, holder: &Holding, grace: Duration) -> Answered<()> {
-        let session = holder.stat.ephemeral_owner;
+    async fn take_away(&self, holder: &Holding) -> Answered<()> {
+        self.connection.delete(&holder.path).await.if_there().map(drop)
+    }
+
+    /// Adds messages to the inbox of the session that made these nodes, all at once. Others than we have none;
+    /// Curator's holders may look for the word of its `Revoker` in their nodes.
+    async fn ask(&self, session: i64, holders: &[&Holding], grace: Duration) -> Answered<()> {
         let (inbox, door) = (self.site.namespace.inbox(session), self.site.namespace.session(session));
         loop {
             let Some((data, stat)) = self.connection.read_if_there(&inbox).await? else {
-                if holder.is_curators() {
+                for holder in holders.iter().filter(|holder| holder.is_curators()) {
                     self.connection.write(&holder.path, keys::REVOKE, None).await.if_there()?;
                 }
                 return Ok(());
             };
-            let data = with_message(&data, holder.stat.czxid, grace);
+            let add = |data: Vec<u8>, holder: &&Holding| with_message(&data, holder.stat.czxid, grace);
+            let data = holders.iter().fold(data, add);
             let written = self.connection.write(&inbox, &data, Some(stat.version));
             // The next renewal meets the second one, should nobody be told of the first.
             match join(written, self.connection.write(&door, &[], None)).await.0 {
@@ -61,6 +70,12 @@ impl Session {
             }
         }
     }
+}
+
+/// Carries out all of them, whatever becomes of some; the failure of the first.
+async fn all(of_many: Vec<impl Future<Output = Answered<()>>>) -> Answered<()> {
+    let done: Vec<_> = stream::iter(of_many).buffered(AT_ONCE).collect().await;
+    done.into_iter().collect()
 }
 
 /// Whether a node is one of Curator's locks, plain or for readers and writers: what its other recipes keep

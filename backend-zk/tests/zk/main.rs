@@ -181,6 +181,7 @@ fn main() -> ExitCode {
             who_shares_in_between_is_waited_for
             a_reader_behind_a_writer_needs_four_requests
             a_writer_looks_when_the_nearest_reader_goes
+            who_finds_the_one_ahead_gone_passes_on
             who_tries_passes_nobody
             permits_are_refused_at_once;
         sharing:
@@ -208,6 +209,8 @@ fn main() -> ExitCode {
             signatures_may_overlap;
         revocation:
             an_ask_is_six_requests_and_heard_by_one
+            all_who_share_are_asked_in_one_flight
+            one_that_cannot_be_asked_keeps_nobody_from_it
             a_message_that_is_not_told_of_is_heard_with_the_next_renewal
             a_message_that_is_read_again_gives_no_more_time
             who_is_asked_while_it_waits_has_what_is_left

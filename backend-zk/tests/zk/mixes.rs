@@ -7,9 +7,9 @@ use futures_util::future::join_all;
 use leasehold_core::{ErrorKind, LockManager, Mode as Kind};
 use parking_lot::Mutex;
 use testbed::zookeeper::{Op, Server, Setup};
-use testbed::{Direction, Proxy};
+use testbed::{Direction, Mode, Proxy};
 
-use crate::rig::{Rig, Space, eventually, noting, proxy, server};
+use crate::rig::{BOUND, Rig, Space, eventually, noting, proxy, server};
 use crate::sharing::{R, W, aside, take, tries};
 
 /// A transaction.
@@ -120,10 +120,10 @@ pub(crate) async fn who_shares_in_between_is_waited_for(rig: Arc<Rig>) {
         for _ in 0..3 {
             cycle(&one.locks, R).await;
         }
-        assert!(tries(&one.locks, W).await.is_none(), "it holds beside one who shares");
         one.takes();
+        // At once: whoever only tries would use up a number that is counted on.
         let waiting = aside(&one.locks, W);
-        one.watches(1).await;
+        eventually("it watches, or holds", async || one.count(Op::Get) == 1 || waiting.is_finished()).await;
         assert!(!waiting.is_finished(), "it holds beside one who shares");
         reader.release().await.unwrap();
         waiting.end("it holds").await.release().await.unwrap();
@@ -131,7 +131,8 @@ pub(crate) async fn who_shares_in_between_is_waited_for(rig: Arc<Rig>) {
 }
 
 /// Behind one that writes whoever shares needs no more than anybody: it is told, and holds; whether that one has waited
-/// itself, and so passes the lock on, or not, and when it only gave up its place, too.
+/// itself, and so passes the lock on, or not, and when it only gave up its place, too. It looks once more where another one
+/// had been ahead of one that ends otherwise.
 pub(crate) async fn a_reader_behind_a_writer_needs_four_requests(rig: Arc<Rig>) {
     let server = server(patient()).await;
     let space = rig.space_on([server.addr()]);
@@ -159,6 +160,19 @@ pub(crate) async fn a_reader_behind_a_writer_needs_four_requests(rig: Arc<Rig>) 
     writing.release().await.unwrap();
     reading.end("it holds").await.release().await.unwrap();
     assert_eq!(reader.takes(), four);
+
+    // The second one only ends: that says nothing of the first.
+    let writing = take(&first, W).await;
+    let next = aside(&second, W);
+    let nodes = outside.has(&directory, 2).await;
+    let reading = aside(&reader.locks, R);
+    reader.watches(1).await;
+    writing.release().await.unwrap();
+    let writing = next.end("it holds").await;
+    outside.client.delete(&format!("{directory}/{}", nodes[1]), None).await.unwrap();
+    reading.end("it holds").await.release().await.unwrap();
+    assert_eq!(reader.takes(), [Op::Create, Op::List, Op::Get, Op::List, Op::Delete]);
+    drop(writing);
 
     let beside = take(&first, R).await;
     let next = aside(&second, W);
@@ -269,6 +283,35 @@ pub(crate) async fn one_release_admits_a_hundred_readers(rig: Arc<Rig>) {
         }
         next.end("it writes").await.release().await.unwrap();
         behind.end("it shares").await.release().await.unwrap();
+    }
+}
+
+/// Whoever finds that the one ahead has gone since it listed passes the lock on, too: others may have listed both.
+pub(crate) async fn who_finds_the_one_ahead_gone_passes_on(rig: Arc<Rig>) {
+    let server = server(patient()).await;
+    let space = rig.space_on([server.addr()]);
+    let (outside, directory) = (space.outside().await, space.directory("a"));
+    let (first, way) = (manager(&space).await, proxy(&server));
+    let held_up = space.by(way.addr());
+    let second = held_up.manager_with(|builder| builder.ttl(VERY_LONG).op_timeout(BOUND)).await;
+    let readers = [Watched::start(&space, &server).await, Watched::start(&space, &server).await];
+    let guard = take(&first, W).await;
+    way.set(Direction::ServerToClient, Mode::Hold).await;
+    let writing = aside(&second, W);
+    outside.has(&directory, 2).await;
+    let reading = readers.each_ref().map(|reader| aside(&reader.locks, R));
+    for reader in &readers {
+        reader.watches(1).await;
+    }
+    // Its node, and who was there then.
+    way.held(Direction::ServerToClient, 2).await;
+    guard.release().await.unwrap();
+    way.set(Direction::ServerToClient, Mode::Pass).await;
+    writing.end("it writes").await.release().await.unwrap();
+    for (reader, reading) in readers.iter().zip(reading) {
+        let guard = reading.end("it shares").await;
+        assert_eq!(reader.takes(), [Op::Create, Op::List, Op::Get]);
+        guard.release().await.unwrap();
     }
 }
 

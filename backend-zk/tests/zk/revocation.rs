@@ -5,13 +5,18 @@ use std::time::Duration;
 
 use leasehold_core::backend::{AcquireRequest, Revocation, StoreConfig};
 use leasehold_core::clock::Deadline;
-use leasehold_core::{Env, GuardState, LockGuard, LockName, LostReason, Revoke, Timing};
+use leasehold_core::{
+    Builder, Env, ErrorKind, GuardState, LockGuard, LockManager, LockName, LostReason, Revoke, Timing,
+};
 use parking_lot::Mutex;
-use testbed::zookeeper::Op;
+use testbed::zookeeper::{Op, Setup};
 use testbed::{Direction, Mode};
-use zookeeper_client::Stat;
+use zookeeper_client::{Acls, Stat};
 
-use crate::rig::{BOUND, Beside, Outside, Rig, Space, eventually, hold_aside, noting, now, proxy, within};
+use crate::rig::{
+    BOUND, Beside, Outside, Rig, Space, TTL, eventually, hold_aside, noting, now, proxy, server, within,
+};
+use crate::sharing::{R, take};
 
 /// One that outlasts the test: what ends does not end by itself.
 pub(crate) const GRACE: Duration = BOUND.saturating_mul(4);
@@ -76,6 +81,70 @@ pub(crate) async fn an_ask_is_six_requests_and_heard_by_one(rig: Arc<Rig>) {
     let (inbox, _) = outside.client.get_data(&inbox_of(&space, &node)).await.unwrap();
     let czxid = node.czxid;
     assert_eq!(String::from_utf8(inbox).unwrap(), format!("{czxid}\ngrace {czxid} {}", GRACE.as_millis()));
+}
+
+/// All who share are asked, or forced out, at once: sessions beside each other, and all holds of one by one message.
+pub(crate) async fn all_who_share_are_asked_in_one_flight(rig: Arc<Rig>) {
+    const SYNC: Op = Op::Other(9);
+    for force in [false, true] {
+        let server = server(Setup::new().longest_session(3 * BOUND)).await;
+        let space = rig.space_on([server.addr()]);
+        let way = proxy(&server);
+        // Nothing else is asked meanwhile, and no answer is late.
+        let patient = |builder: Builder| builder.ttl(3 * BOUND).op_timeout(BOUND);
+        let admin = space.by(way.addr()).manager_with(patient).await;
+        let [one, other] = [space.manager_with(patient).await, space.manager_with(patient).await];
+        let guards = [take(&one, R).await, take(&other, R).await, take(&one, R).await];
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        way.set(Direction::ClientToServer, noting(&seen)).await;
+        way.set(Direction::ServerToClient, Mode::Hold).await;
+        let how = if force { Revoke::Force } else { ask(GRACE) };
+        let revoking = Beside::start(async move { admin.revoke("a", how).await.unwrap() });
+        let mut flights =
+            vec![vec![SYNC, Op::List], vec![Op::Get; 3], vec![Op::Get; 2], vec![Op::SetData; 4]];
+        flights.extend(force.then(|| vec![Op::Delete; 3]));
+        for flight in flights {
+            way.held(Direction::ServerToClient, flight.len()).await;
+            assert_eq!(std::mem::take(&mut *seen.lock()), flight);
+            way.release_held(Direction::ServerToClient).await;
+        }
+        way.set(Direction::ServerToClient, Mode::Pass).await;
+        for guard in &guards {
+            let _until = within(BOUND, "it is asked", guard.until_asked()).await;
+        }
+        drop(guards);
+        assert_eq!(revoking.end("an answer").await, Revocation::Released);
+    }
+}
+
+/// Somebody closes the inbox of one: the others are asked, and then it is told.
+pub(crate) async fn one_that_cannot_be_asked_keeps_nobody_from_it(rig: Arc<Rig>) {
+    let (space, outside) = (rig.space().await, rig.space().await.outside().await);
+    outside.client.auth("digest", b"admin:secret").await.unwrap();
+    let open = async || {
+        let config = space.config().acl("world:anyone:rwcda").unwrap();
+        LockManager::builder(config).ttl(TTL).build().await.unwrap()
+    };
+    let managers = [open().await, open().await, open().await];
+    let admin = space.manager().await;
+    for closed in 0..managers.len() {
+        let mut guards = Vec::new();
+        for locks in &managers {
+            guards.push(take(locks, R).await);
+        }
+        let inbox = inbox_of(&space, &nodes(&space, &outside, "a", managers.len()).await[closed].1);
+        outside.client.set_acl(&inbox, &Acls::creator_all(), None).await.unwrap();
+        let refused = admin.revoke("a", ask(GRACE)).await.expect_err("one cannot be asked");
+        assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused:?}");
+        for (at, guard) in guards.iter().enumerate().filter(|(at, _)| *at != closed) {
+            let until = within(BOUND, "it is asked", guard.until_asked()).await;
+            assert!(until.is_some(), "{at}");
+        }
+        outside.client.set_acl(&inbox, &Acls::anyone_all(), None).await.unwrap();
+        for guard in guards {
+            guard.release().await.unwrap();
+        }
+    }
 }
 
 /// What the server says of a change gets lost; who asks has left a trace that the next renewal finds.

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{Lock, LockGuard, LockManager, LockOptions, LostReason, Mode as Kind, Revoke};
-use testbed::Mode;
+use parking_lot::Mutex;
+use testbed::zookeeper::Op;
+use testbed::{Direction, Mode};
 
-use crate::rig::{BOUND, Beside, Rig, TTL, eventually, now, proxy, within};
+use crate::rig::{BOUND, Beside, Rig, TTL, eventually, noting, now, proxy, within};
 
 pub(crate) const W: Kind = Kind::EXCLUSIVE;
 pub(crate) const R: Kind = Kind::SHARED;
@@ -171,6 +173,8 @@ pub(crate) async fn a_cut_costs_nobody_who_shares_their_turn(rig: Arc<Rig>) {
     let way = proxy(rig.server().await);
     let (writer, one) = (space.manager().await, space.by(way.addr()).manager().await);
     let (outside, directory) = (space.outside().await, space.directory("a"));
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    way.set(Direction::ClientToServer, noting(&asked)).await;
     for is_released_meanwhile in [false, true] {
         let writing = take(&writer, W).await;
         let reading = [aside(&one, R), aside(&one, R)];
@@ -188,8 +192,12 @@ pub(crate) async fn a_cut_costs_nobody_who_shares_their_turn(rig: Arc<Rig>) {
         }
         let [first, second] = reading;
         let (first, second) = (first.end("it shares").await, second.end("so does it").await);
+        asked.lock().clear();
         way.reset().await;
-        eventually("it is back", async || first.renew().await.is_ok()).await;
+        // A node of its own is made, looked at and deleted, and its inbox is read.
+        let is_back = || asked.lock().iter().skip_while(|op| **op != Op::Delete).any(|op| *op == Op::Get);
+        eventually("it is back", async || is_back()).await;
+        first.renew().await.unwrap();
         second.ensure_held().unwrap();
         assert!(tries(&writer, W).await.is_none(), "it writes beside who shares");
         first.release().await.unwrap();

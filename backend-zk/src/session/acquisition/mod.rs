@@ -89,7 +89,7 @@ struct Acquisition<'a> {
     stands: Moment,
     /// How often the connection had changed before our own node was made.
     changes: u64,
-    /// There was somebody ahead.
+    /// A listing had somebody ahead.
     has_waited: bool,
     /// Somebody has asked for our node, while it waited.
     is_asked: bool,
@@ -311,6 +311,8 @@ impl<'a> Acquisition<'a> {
 
     async fn armed(&mut self, ahead: &str) -> Answered<Said> {
         self.watches.ahead = None;
+        // Also if that is gone by now: whoever came after us may have listed both.
+        self.has_waited = true;
         let watched = self.session.connection.watch(&self.path(ahead)).await.if_there()?;
         match self.watches.own_seen() {
             Some(Happening::Ended) => return Ok(Said::Removed),
@@ -325,7 +327,6 @@ impl<'a> Acquisition<'a> {
             return self.nobody_ahead().await;
         };
         self.watches.ahead = Some(watch.fired());
-        self.has_waited = true;
         let note = Note::decoded(ahead, &data);
         // Whatever was written before may be written again.
         let passes = note.passes && stat.version == 0;

@@ -107,7 +107,7 @@ fn one_release_lets_in_all_who_share() {
 fn mutants_are_caught() {
     let mutants = [
         Mutant::SharedPass,
-        Mutant::PassIgnoresBetween,
+        Mutant::OldestIsTheBarrier,
         Mutant::ReadersPassWriters,
         Mutant::ReadersWaitForReaders,
         Mutant::StrangersShare,

@@ -206,6 +206,7 @@ impl World {
             Ask::RemoveDirectory => self.fated(at, fate, Write::RemoveDirectory).map(|_| Said::Done),
             Ask::Confirm(_) | Ask::WatchOwn(_) if lost => Err(Failure::Unknown),
             Ask::Confirm(contender) => {
+                let contender = self.meant(contender);
                 let there = match self.mutant {
                     Some(Mutant::OverdueIsGone) => false,
                     Some(Mutant::OwnServersWordIsEnough) => self.shown_to(at).contains(&contender),

@@ -9,7 +9,7 @@ use super::{Client, Mutant, World};
 impl World {
     pub(in super::super) fn watch(&mut self, at: usize, ahead: String, lag: usize) -> Answer {
         self.view(at, lag);
-        let shown = self.shown_to(at);
+        let (ahead, shown) = (self.meant(ahead), self.shown_to(at));
         if self.clients[at].watches_own && !shown.contains(&self.name_of(at)) {
             return Ok(Said::Removed);
         }
@@ -50,7 +50,7 @@ impl World {
                 return self.happens(at, Happening::Removed);
             }
             let passed = self.directory.passes.contains(&(before + 1));
-            if passed && self.takes_for_a_pass(&watched, shown.contains(&watched)) {
+            if passed && !shown.contains(&watched) && self.takes_for_a_pass(&watched) {
                 return self.believes(at);
             }
             let (was, is) =

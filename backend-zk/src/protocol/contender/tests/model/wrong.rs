@@ -51,8 +51,8 @@ pub(in super::super) enum Mutant {
     OwnNeverWatched,
     /// Whoever shares passes the lock on when it leaves, as if nobody had been older, and is believed to.
     SharedPass,
-    /// Whoever passes is taken to pass on to everybody who waits, whoever comes in between.
-    PassIgnoresBetween,
+    /// Whoever shares takes the oldest of those in its way for its barrier, whoever comes in between.
+    OldestIsTheBarrier,
     /// Whoever shares waits for those only who hold, and not for those who wait.
     ReadersPassWriters,
     /// Whoever shares waits for others who do.
@@ -90,6 +90,19 @@ impl World {
             Mutant::ReadersWaitForReaders => {
                 names.iter_mut().filter(others).for_each(|name| *name = name.replace("-shared-", "-"));
             }
+            // The numbers of those in its way, the other way round.
+            Mutant::OldestIsTheBarrier => {
+                let bars = |name: &&mut String| {
+                    keys::mode_of(name) == Mode::EXCLUSIVE && Sequence::of(name) < Sequence::of(mine)
+                };
+                let mut barriers: Vec<_> = names.iter_mut().filter(bars).collect();
+                barriers.sort_by_key(|name| Sequence::of(name));
+                let digits = |name: &str| name.len() - 10..name.len();
+                let numbers: Vec<_> = barriers.iter().map(|name| name[digits(name)].to_owned()).collect();
+                for (name, number) in barriers.into_iter().zip(numbers.iter().rev()) {
+                    name.replace_range(digits(name), number);
+                }
+            }
             Mutant::StrangersShare => {
                 let strange = |name: &&mut String| {
                     let owner = keys::owner_of(name, Mode::EXCLUSIVE);
@@ -103,13 +116,20 @@ impl World {
         names
     }
 
-    /// Whether a mutant holds by the passing of somebody, which is no grant.
-    pub(super) fn takes_for_a_pass(&self, watched: &str, is_another: bool) -> bool {
-        match self.mutant {
-            Some(Mutant::SharedPass) => !is_another && keys::mode_of(watched) == Mode::SHARED,
-            Some(Mutant::PassIgnoresBetween) => is_another,
-            _ => false,
+    /// Whom a client means by a name that a mutant may have misread: whose it is stays.
+    pub(super) fn meant(&self, name: String) -> String {
+        if !matches!(self.mutant, Some(Mutant::ReadersWaitForReaders | Mutant::OldestIsTheBarrier)) {
+            return name;
         }
+        let owner = [Mode::EXCLUSIVE, Mode::SHARED].into_iter().find_map(|mode| keys::owner_of(&name, mode));
+        let mut of_all = self.directory.history.iter().flatten();
+        let meant = of_all.rfind(|child| Some(child.owner) == owner);
+        meant.map_or(name, |child| self.directory.name(child))
+    }
+
+    /// Whether a mutant holds by the passing of the one it watches, which is no grant.
+    pub(super) fn takes_for_a_pass(&self, watched: &str) -> bool {
+        self.mutant == Some(Mutant::SharedPass) && keys::mode_of(watched) == Mode::SHARED
     }
 
     /// A client takes itself for the holder.
