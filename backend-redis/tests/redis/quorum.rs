@@ -10,8 +10,8 @@ use testbed::{Certificates, Direction, Mode, Proxy};
 
 use crate::access::{documented_rights, refusals, user};
 use crate::rig::{
-    BOUND, Beside, NAME, TTL, Waiter, direct, eventually, exists, hold, ok, open, pass, proxy, server, start,
-    trials, via,
+    BOUND, Beside, NAME, TTL, Waiter, direct, eventually, hold, ok, open, pass, proxy, server, start, trials,
+    via,
 };
 
 trials![
