@@ -267,5 +267,5 @@ impl Session {
 }
 
 /// More than a request is on its way, mostly. A number is ahead of the clocks by this and the time that a request may take;
-/// after a floor by a second more, as servers note numbers for so long ahead. All that is less than a pause.
+/// after a floor by a second more, as servers note numbers for so long ahead.
 const LEAD: Duration = Duration::from_millis(20);
