@@ -190,7 +190,7 @@ async fn holds_deaf(rig: &Rig) {
 /// force is a read and two writes.
 async fn requests_of_a_revocation() {
     let rig = Rig::start().await;
-    let (holder, admin) = (rig.manager().await, rig.manager().await);
+    let (holder, admin) = (rig.patient().await, rig.patient().await);
     let guard = hold(&holder, "n").await;
     rig.quiet().await;
     let before = rig.etcd.requests().await.unwrap();

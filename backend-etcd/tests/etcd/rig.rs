@@ -45,6 +45,12 @@ impl Rig {
         open(self.config()).await
     }
 
+    /// A process that asks nothing of its own accord while requests are counted: keys that are held when a lease is
+    /// renewed are looked at once, and this one is renewed after ten seconds.
+    pub(crate) async fn patient(&self) -> LockManager {
+        open_with_ttl(self.config(), 10 * TTL).await.unwrap()
+    }
+
     /// A process whose every connection goes through `proxy`.
     pub(crate) async fn manager_behind(&self, proxy: &Proxy) -> LockManager {
         open(behind(proxy)).await

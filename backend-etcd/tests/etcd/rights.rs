@@ -30,7 +30,7 @@ trials![
 async fn everywhere(token_ttl: u32, test: impl AsyncFn(Etcd)) {
     for program in [None, current()] {
         let setup = || {
-            let setup = Setup::new().arg("--bcrypt-cost=4").auth_token_ttl(token_ttl);
+            let setup = Setup::new().auth_token_ttl(token_ttl);
             program.iter().fold(setup, |setup, program| setup.program(program))
         };
         let signed = setup().signed_tokens(Duration::from_secs(token_ttl.into()));

@@ -239,12 +239,11 @@ async fn a_reader_that_is_cut_off_is_lost_before_a_writer_holds() {
 async fn one_release_admits_a_hundred_readers() {
     const READERS: usize = 100;
     let rig = Rig::start().await;
-    let patient = async || open_with_ttl(rig.config(), 10 * TTL).await.unwrap();
-    let writer = patient().await;
+    let writer = rig.patient().await;
     let guard = take(&writer, Kind::EXCLUSIVE).await;
     let mut readers = Vec::new();
     for _ in 0..READERS / 10 {
-        let opening = (0..10).map(async |_| patient().await);
+        let opening = (0..10).map(async |_| rig.patient().await);
         for manager in futures_util::future::join_all(opening).await {
             readers.push((aside(&manager, Kind::SHARED), manager));
         }
@@ -270,7 +269,7 @@ async fn one_release_admits_a_hundred_readers() {
 /// Of any number of readers none is in a reader's way: one request says so, and another waits for all of them.
 async fn readers_are_admitted_beside_any_number() {
     let rig = Rig::start().await;
-    let (many, one, writer) = (rig.manager().await, rig.manager().await, rig.manager().await);
+    let (many, one, writer) = (rig.patient().await, rig.patient().await, rig.patient().await);
     let mut guards = Vec::new();
     for _ in 0..40 {
         guards.push(take(&many, Kind::SHARED).await);
@@ -303,7 +302,7 @@ async fn readers_are_admitted_beside_any_number() {
 async fn many_permits_are_counted_or_read() {
     const CAPACITY: u32 = 40;
     let rig = Rig::start().await;
-    let (many, one, other) = (rig.manager().await, rig.manager().await, rig.manager().await);
+    let (many, one, other) = (rig.patient().await, rig.patient().await, rig.patient().await);
     let mut guards = Vec::new();
     for _ in 0..CAPACITY - 5 {
         guards.push(take(&many, some(1, CAPACITY)).await);
@@ -339,7 +338,7 @@ async fn many_permits_are_counted_or_read() {
 /// One that tries, too: it is let in if there is a permit left, and leaves nothing if not.
 async fn a_reader_finds_room_among_permits() {
     let rig = Rig::start().await;
-    let [one, other] = [rig.manager().await, rig.manager().await];
+    let [one, other] = [rig.patient().await, rig.patient().await];
     let permit = take(&one, some(1, 2)).await;
     let asked = async || rig.etcd.requests().await.unwrap().of("Txn");
     let before = asked().await;

@@ -162,7 +162,7 @@ async fn what_is_no_number_is_refused_and_stays() {
 
 /// A role for the prefix shows and raises its base.
 async fn the_rights_to_lock_are_enough() {
-    let mut etcd = Setup::new().arg("--bcrypt-cost=4").start().await.unwrap();
+    let mut etcd = Setup::new().start().await.unwrap();
     etcd.enable_auth("alice", "secret", "locks/").await.unwrap();
     let config = EtcdConfig::new(etcd.endpoints()).prefix(PREFIX).credentials("alice", "secret");
     let locks = crate::rig::open(config.clone()).await;

@@ -129,6 +129,8 @@ impl Setup {
             format!("--election-timeout={}", self.heartbeat.as_millis() * 10),
             "--logger=zap".to_owned(),
             "--log-level=warn".to_owned(),
+            // Passwords are compared under the store's lock: at the default of 10, while nobody is answered.
+            "--bcrypt-cost=4".to_owned(),
         ];
         common.extend(self.tls_args());
         common.extend(self.args.iter().cloned());
