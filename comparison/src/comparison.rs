@@ -10,6 +10,7 @@ use crate::environment::{Environment, Latency, LeftOut, Server};
 use crate::error::{Error, Result};
 use crate::implementation::Implementation;
 use crate::options::{Options, Store};
+use crate::peers::{LOCK_RPC, MOST_BY_RPC};
 use crate::plan;
 use crate::progress::Progress;
 use crate::report::{Drawings, Kind, Report, Row};
@@ -78,6 +79,13 @@ impl Comparison {
                 "only in the full mode",
             );
             comparison.leave_out("other libraries in held", "only in the full mode");
+        }
+        let many = scale.crowd.iter().any(|count| *count > MOST_BY_RPC);
+        if many && stores.iter().flat_map(|(_, everybody)| everybody).any(|who| who.name() == LOCK_RPC) {
+            comparison.leave_out(
+                format!("{LOCK_RPC} with more than {MOST_BY_RPC} contenders"),
+                "once a thousand have given up, the server serves nobody by that call any more",
+            );
         }
         comparison.stores = stores.into();
         let stores: Vec<_> =

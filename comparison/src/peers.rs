@@ -59,6 +59,11 @@ const fn of_permits(name: &'static str, stores: &'static [Store], folder: &'stat
 /// One server, or a majority of several: Redlock. The one of `distributed-lock` is left out, see `comparison/peers/README.md`.
 const REDLOCK: &[Store] = &[Store::Redis, Store::RedisQuorum];
 
+/// The server waits for whoever calls it. After a thousand have given up it serves nobody that way any more, whatever the
+/// lock, until it is started anew.
+pub(crate) const LOCK_RPC: &str = "etcd-lock-rpc";
+pub(crate) const MOST_BY_RPC: u64 = 100;
+
 /// Everyone.
 pub(crate) const PEERS: [Peer; 15] = [
     fronted("rslock", REDLOCK, "rust", "rslock+mutex"),
@@ -70,7 +75,7 @@ pub(crate) const PEERS: [Peer; 15] = [
     heavy("redisson-redlock", &[Store::RedisQuorum], "java"),
     fronted("redsync", REDLOCK, "go", "redsync+mutex"),
     heavy("node-redlock", REDLOCK, "node"),
-    fronted("etcd-lock-rpc", &[Store::Etcd], "rust", "etcd-lock-rpc+mutex"),
+    Peer { contenders: MOST_BY_RPC, ..fronted(LOCK_RPC, &[Store::Etcd], "rust", "etcd-lock-rpc+mutex") },
     fronted("go-mutex", &[Store::Etcd], "go", "go-mutex+mutex"),
     heavy("jetcd", &[Store::Etcd], "java"),
     fronted("zookeeper-client", &[Store::Zk], "rust", "zookeeper-client+mutex"),

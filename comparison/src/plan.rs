@@ -8,7 +8,7 @@ use leasehold::Guarantees;
 use crate::implementation::Implementation;
 use crate::options::{Scenario, Store};
 use crate::scale::{CRASH_TTL, Scale};
-use crate::scenarios::held::MOST_TOGETHER;
+use crate::scenarios::held::{LEASE_OF_MANY, MOST_TOGETHER, PATIENCE};
 use crate::scenarios::{AT_ONCE, FEW_RUNS};
 
 /// Everybody on one store.
@@ -97,7 +97,9 @@ fn held(scale: &Scale, stores: &[There<'_>]) -> f64 {
     let (few, many): (Vec<usize>, Vec<usize>) =
         scale.locks.iter().partition(|locks| **locks <= MOST_TOGETHER);
     let (wait, others) = (1.5 * scale.held_ttl.as_secs_f64(), if scale.with_heavy { 3.0 } else { 0.0 });
-    (few.len() as f64 + others) * (wait + 2.0) + (many.len() * stores.len()) as f64 * (wait + 45.0)
+    // A part of them goes on when the patience is over, and they are looked at for five sixths of their lease.
+    let of_many = (PATIENCE + LEASE_OF_MANY * 5 / 6).as_secs_f64();
+    (few.len() as f64 + others) * (wait + 2.0) + (many.len() * stores.len()) as f64 * of_many
 }
 
 #[cfg(test)]

@@ -29,10 +29,10 @@ pub(crate) async fn churn<S: Session>(session: &Arc<S>, order: &Churn) -> (Vec<C
     for index in 0..names {
         let due = begin + index * each;
         // As late as it may be, the next one is asked for at once.
-        if due > now() {
-            tokio::time::sleep(Duration::from_nanos(due - now())).await;
-        } else if index % TURNS == 0 {
-            tokio::task::yield_now().await;
+        match due.saturating_sub(now()) {
+            0 if index % TURNS == 0 => tokio::task::yield_now().await,
+            0 => {}
+            early => tokio::time::sleep(Duration::from_nanos(early)).await,
         }
         while let Some(ended) = under_way.try_join_next() {
             keep(ended);
