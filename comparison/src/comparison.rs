@@ -51,9 +51,7 @@ impl Comparison {
             place: place.clone(),
         };
         if let Some(latency) = options.latency {
-            let round_trip_us = measured(latency).await?;
-            let asked_us = latency.as_secs_f64() * 1e6;
-            comparison.report.environment.latency = Some(Latency { asked_us, round_trip_us });
+            comparison.report.environment.latency = Some(Latency::of(latency, measured(latency).await?));
         }
         let mut stores = Vec::new();
         for target in comparison.open_stores(options, &place).await {
@@ -74,7 +72,7 @@ impl Comparison {
         let mut everybody = stores.iter().flat_map(|(_, everybody)| everybody);
         if !scale.with_heavy && everybody.any(Implementation::is_heavy) {
             comparison.leave_out(
-                "libraries with a virtual machine or an interpreter, in hand-off, tasks, crowd and counter",
+                "libraries with a virtual machine or an interpreter, in distance, hand-off, tasks, crowd and counter",
                 "only in the full mode",
             );
             comparison.leave_out("other libraries in held", "only in the full mode");

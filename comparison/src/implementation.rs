@@ -92,11 +92,6 @@ impl Implementation {
         scenario == Scenario::Kinds || !matches!(self, Self::Peer(peer) if !peer.excludes)
     }
 
-    /// Whether it cannot wait, so that it takes part alone.
-    pub(crate) fn is_alone(&self) -> bool {
-        matches!(self, Self::Floor)
-    }
-
     /// The same with a mutex in front, if its program has one.
     pub(crate) fn fronted(&self) -> Option<Self> {
         match self {

@@ -29,7 +29,7 @@ pub(crate) struct Options {
         value_enum,
         value_delimiter = ',',
         value_name = "LIST",
-        default_value = "uncontended,hand-off,tasks,processes,crowd,fairness,crash,counter,kinds,churn,held,move,claims"
+        default_value = "uncontended,distance,hand-off,tasks,processes,crowd,fairness,crash,counter,kinds,churn,held,move,claims"
     )]
     pub(crate) scenario: Vec<Scenario>,
 
@@ -96,6 +96,8 @@ impl fmt::Display for Store {
 pub(crate) enum Scenario {
     /// What taking and releasing a free lock costs.
     Uncontended,
+    /// The same with servers a millisecond away.
+    Distance,
     /// How fast a lock passes between two processes.
     HandOff,
     /// Many tasks of one process on one lock.
