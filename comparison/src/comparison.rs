@@ -10,6 +10,7 @@ use crate::environment::{Environment, Latency, LeftOut, Server};
 use crate::error::{Error, Result};
 use crate::implementation::Implementation;
 use crate::options::{Options, Store};
+use crate::peers::PEERS;
 use crate::plan;
 use crate::progress::Progress;
 use crate::report::{Drawings, Kind, Report, Row};
@@ -61,7 +62,7 @@ impl Comparison {
                 settings: target.settings.clone(),
             };
             comparison.report.environment.servers.insert(target.label.clone(), server);
-            let everybody = comparison.meet(&target, &options.peers).await;
+            let everybody = comparison.meet(&target, options).await;
             if !everybody.is_empty() {
                 stores.push((target, everybody));
             }
@@ -69,19 +70,35 @@ impl Comparison {
         if stores.is_empty() {
             return Err(Error::new("no store can be compared"));
         }
-        let mut everybody = stores.iter().flat_map(|(_, everybody)| everybody);
-        if !scale.with_heavy && everybody.any(Implementation::is_heavy) {
-            comparison.leave_out(
-                "libraries with a virtual machine or an interpreter, in distance, hand-off, tasks, crowd and counter",
-                "only in the full mode",
-            );
-            comparison.leave_out("other libraries in held", "only in the full mode");
-        }
+        comparison.say_what_is_passed_over(options, &stores);
         comparison.stores = stores.into();
         let stores: Vec<_> =
             comparison.stores.iter().map(|(target, everybody)| (target.store, &everybody[..])).collect();
         comparison.progress = Progress::new(plan::steps(&scale, &options.scenarios(), &stores));
         Ok(comparison)
+    }
+
+    /// What others have, and this mode has not.
+    fn say_what_is_passed_over(&mut self, options: &Options, stores: &[(Target, Vec<Implementation>)]) {
+        let passed_over: Vec<_> = options.passed_over().iter().map(ToString::to_string).collect();
+        if !passed_over.is_empty() {
+            self.leave_out(passed_over.join(", "), "not in the quick mode, unless --scenario names them");
+        }
+        let mut heavy = PEERS.iter().filter(|peer| peer.is_heavy);
+        if options.peers.iter().any(|name| name == "all") && !heavy.all(|peer| options.wants(peer)) {
+            self.leave_out(HEAVY, "not in the quick mode, unless --peers names them");
+        }
+        let everybody = || stores.iter().flat_map(|(_, everybody)| everybody);
+        if self.scale.with_heavy {
+            return;
+        }
+        if everybody().any(Implementation::is_heavy) {
+            let where_slow = format!("{HEAVY}, in distance, hand-off, tasks, crowd and counter");
+            self.leave_out(where_slow, "only in the full mode");
+        }
+        if everybody().any(|who| matches!(who, Implementation::Peer(_))) {
+            self.leave_out("other libraries in held", "only in the full mode");
+        }
     }
 
     /// Where processes put their files.
@@ -174,9 +191,9 @@ impl Comparison {
     }
 
     /// Whoever says `ready` on a store takes part there.
-    async fn meet(&mut self, target: &Target, peers: &[String]) -> Vec<Implementation> {
+    async fn meet(&mut self, target: &Target, options: &Options) -> Vec<Implementation> {
         let mut everybody = Vec::new();
-        for who in Implementation::of(target.store, peers) {
+        for who in Implementation::of(target.store, options) {
             match Worker::start(&who, std::slice::from_ref(&target.url), self.room()).await {
                 Ok(worker) => {
                     if !who.is_floor() {
@@ -202,3 +219,6 @@ fn is_built(store: Store) -> bool {
         Store::Zk => cfg!(feature = "zk"),
     }
 }
+
+/// As the report calls who is slow to start.
+const HEAVY: &str = "libraries with a virtual machine or an interpreter";

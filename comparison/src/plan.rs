@@ -53,7 +53,7 @@ fn on_store(scale: &Scale, scenario: Scenario, (store, everybody): There<'_>) ->
         }
         Scenario::Distance if matches!(store, Store::Memory | Store::File) => 0.0,
         Scenario::Distance => alone(able(1, heavy).count()) + if heavy { start } else { 0.0 },
-        Scenario::HandOff if scale.pairs => contested(2, heavy) + if heavy { start } else { 0.0 },
+        Scenario::HandOff => contested(2, heavy) + if heavy { start } else { 0.0 },
         Scenario::Tasks => {
             let (runs, span) = scale.tasks_runs;
             let timed = |tasks: &u32| {
@@ -98,7 +98,7 @@ fn on_store(scale: &Scale, scenario: Scenario, (store, everybody): There<'_>) ->
             contest(3 * (able + 1), scale.runs, span) + CRASH_TTL.as_secs_f64() + slow * warm_up / 3.0
         }
         Scenario::Churn => scale.churn.1.as_secs_f64() * if store == Store::File { 1.5 } else { 2.5 },
-        Scenario::HandOff | Scenario::Held | Scenario::Move | Scenario::Claims => 0.0,
+        Scenario::Held | Scenario::Move | Scenario::Claims => 0.0,
     }
 }
 
@@ -112,26 +112,21 @@ fn held(scale: &Scale, stores: &[There<'_>]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum;
+    use clap::{Parser, ValueEnum};
 
     use super::*;
+    use crate::options::Options;
 
-    fn minutes(scale: &Scale) -> f64 {
-        let peers = ["all".to_owned()];
-        let everybody: Vec<_> = Store::value_variants()
-            .iter()
-            .map(|store| (*store, Implementation::of(*store, &peers)))
-            .collect();
-        let stores: Vec<There<'_>> = everybody.iter().map(|(store, who)| (*store, &who[..])).collect();
-        steps(scale, Scenario::value_variants(), &stores).iter().sum::<f64>() / 60.0
-    }
-
-    /// With everybody on every store, neither mode is planned to take longer than it is said to.
+    /// With everybody on every store, no mode is planned to take longer than it is said to.
     #[test]
     fn modes_take_as_long_as_they_say() {
-        let promised = [(Scale::USUAL, 15.0), (Scale::FULL, 45.0)];
-        for (scale, most) in promised {
-            let planned = minutes(&scale);
+        for (mode, most) in [(Some("--quick"), 3.0), (None, 15.0), (Some("--full"), 45.0)] {
+            let options = Options::parse_from(["compare"].into_iter().chain(mode));
+            let scale = Scale::of(&options);
+            let everybody: Vec<_> =
+                options.store.iter().map(|store| (*store, Implementation::of(*store, &options))).collect();
+            let stores: Vec<There<'_>> = everybody.iter().map(|(store, who)| (*store, &who[..])).collect();
+            let planned = steps(&scale, &options.scenarios(), &stores).iter().sum::<f64>() / 60.0;
             assert!(planned < most, "{}: {planned:.1} min", scale.mode);
         }
     }

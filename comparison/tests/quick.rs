@@ -309,6 +309,44 @@ fn a_free_lock_is_compared_from_afar() {
     assert!(page.contains("<h2 id=\"distance\">"));
 }
 
+/// A quick look does without some of it, says so, and finds out what is no lock all the same; what is claimed of the rest is
+/// not measured.
+#[test]
+fn a_quick_look_says_what_it_does_without() {
+    let out = tempfile::tempdir().expect("there is room for a report");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_compare"));
+    let ran = command.args(["--quick", "--store", "memory,file", "--out"]).arg(out.path()).output();
+    let ran = ran.expect("the program starts");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let report = report(out.path());
+    let left_out = report["environment"]["left_out"].as_array().expect("a list");
+    for (what, why) in [
+        (
+            "distance, hand-off, tasks, fairness, counter, kinds, move",
+            "not in the quick mode, unless --scenario names them",
+        ),
+        (
+            "libraries with a virtual machine or an interpreter",
+            "not in the quick mode, unless --peers names them",
+        ),
+        ("churn", "only in the full mode"),
+    ] {
+        let said = |missing: &Value| missing["what"] == what && missing["why"] == why;
+        assert!(left_out.iter().any(said), "{what}: {left_out:?}");
+    }
+    for row in report["results"].as_array().expect("results are a list") {
+        let scenario = row["scenario"].as_str().expect("a name");
+        assert!(["uncontended", "processes", "crowd", "crash", "held"].contains(&scenario), "{row}");
+    }
+    assert!(report["checks"].as_array().map(Vec::len) >= Some(9), "{}", report["checks"]);
+    let claims = report["claims"].as_array().expect("a list");
+    let counted = claims
+        .iter()
+        .find(|claim| claim["claim"].as_str().is_some_and(|told| told.contains("lose no count")));
+    let counted = counted.expect("it is a published claim");
+    assert_eq!((&counted["holds"], &counted["measured"]), (&Value::Null, &Value::Null), "{counted}");
+}
+
 /// A network in between is felt by everybody, and the report says how much it came to.
 #[test]
 fn a_network_in_between_is_felt() {

@@ -56,11 +56,7 @@ async fn on_store(
     };
     match scenario {
         Scenario::Uncontended | Scenario::Distance => contest(1, sessions(1), timed, scale.runs),
-        Scenario::HandOff => {
-            if scale.pairs {
-                contest(2, processes(target.store, 2), timed, scale.runs);
-            }
-        }
+        Scenario::HandOff => contest(2, processes(target.store, 2), timed, scale.runs),
         Scenario::Tasks => {
             let (runs, span) = scale.tasks_runs;
             let timed = Effort::cycles(NO_BOUND).until(span);
