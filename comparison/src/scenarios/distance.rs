@@ -34,7 +34,7 @@ pub(super) async fn run(
 
 /// How far it is away is measured once: every way is alike.
 async fn lead_away(comparison: &mut Comparison, target: &Target) -> Result<Distance> {
-    let distance = target.from_afar(ROUND_TRIP).await?;
+    let distance = target.at_a_distance(ROUND_TRIP).await?;
     let known = &mut comparison.report.environment.distance;
     if known.is_none() {
         *known = Some(Latency::of(ROUND_TRIP, measured(ROUND_TRIP).await?));

@@ -129,7 +129,7 @@ impl Target {
     /// Keeps clients at a distance: what they ask comes half of `latency` later, and so does the answer. What
     /// counts and asks on our behalf does not take that way.
     pub(crate) async fn away(self, latency: Duration) -> Result<Self> {
-        let Distance { url, ways } = self.from_afar(latency).await?;
+        let Distance { url, ways } = self.at_a_distance(latency).await?;
         Ok(Self { url, ways, ..self })
     }
 
@@ -138,7 +138,7 @@ impl Target {
     /// # Errors
     ///
     /// Also where there is no network, or one that is none of ours.
-    pub(crate) async fn from_afar(&self, latency: Duration) -> Result<Distance> {
+    pub(crate) async fn at_a_distance(&self, latency: Duration) -> Result<Distance> {
         let servers = match &self.server {
             Server::Foreign if self._data.is_some() => {
                 return Err(Error::new("there is no network in between"));
