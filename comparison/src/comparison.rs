@@ -10,7 +10,7 @@ use crate::environment::{Environment, Latency, LeftOut, Server};
 use crate::error::{Error, Result};
 use crate::implementation::Implementation;
 use crate::options::{Options, Store};
-use crate::peers::{LOCK_RPC, MOST_BY_RPC};
+use crate::peers::{LOCK_RPC, MOST_BY_RPC, PEERS};
 use crate::plan;
 use crate::progress::Progress;
 use crate::report::{Drawings, Kind, Report, Row};
@@ -52,9 +52,7 @@ impl Comparison {
             place: place.clone(),
         };
         if let Some(latency) = options.latency {
-            let round_trip_us = measured(latency).await?;
-            let asked_us = latency.as_secs_f64() * 1e6;
-            comparison.report.environment.latency = Some(Latency { asked_us, round_trip_us });
+            comparison.report.environment.latency = Some(Latency::of(latency, measured(latency).await?));
         }
         let mut stores = Vec::new();
         for target in comparison.open_stores(options, &place).await {
@@ -64,7 +62,7 @@ impl Comparison {
                 settings: target.settings.clone(),
             };
             comparison.report.environment.servers.insert(target.label.clone(), server);
-            let everybody = comparison.meet(&target, &options.peers).await;
+            let everybody = comparison.meet(&target, options).await;
             if !everybody.is_empty() {
                 stores.push((target, everybody));
             }
@@ -72,26 +70,42 @@ impl Comparison {
         if stores.is_empty() {
             return Err(Error::new("no store can be compared"));
         }
-        let mut everybody = stores.iter().flat_map(|(_, everybody)| everybody);
-        if !scale.with_heavy && everybody.any(Implementation::is_heavy) {
-            comparison.leave_out(
-                "libraries with a virtual machine or an interpreter, in hand-off, tasks, crowd and counter",
-                "only in the full mode",
-            );
-            comparison.leave_out("other libraries in held", "only in the full mode");
-        }
-        let many = scale.crowd.iter().any(|count| *count > MOST_BY_RPC);
-        if many && stores.iter().flat_map(|(_, everybody)| everybody).any(|who| who.name() == LOCK_RPC) {
-            comparison.leave_out(
-                format!("{LOCK_RPC} with more than {MOST_BY_RPC} contenders"),
-                "once a thousand have given up, the server serves nobody by that call any more",
-            );
-        }
+        comparison.say_what_is_passed_over(options, &stores);
         comparison.stores = stores.into();
         let stores: Vec<_> =
             comparison.stores.iter().map(|(target, everybody)| (target.store, &everybody[..])).collect();
         comparison.progress = Progress::new(plan::steps(&scale, &options.scenarios(), &stores));
         Ok(comparison)
+    }
+
+    /// What others have, and this mode has not.
+    fn say_what_is_passed_over(&mut self, options: &Options, stores: &[(Target, Vec<Implementation>)]) {
+        let passed_over: Vec<_> = options.passed_over().iter().map(ToString::to_string).collect();
+        if !passed_over.is_empty() {
+            self.leave_out(passed_over.join(", "), "not in the quick mode, unless --scenario names them");
+        }
+        let mut heavy = PEERS.iter().filter(|peer| peer.is_heavy);
+        if options.peers.iter().any(|name| name == "all") && !heavy.all(|peer| options.wants(peer)) {
+            self.leave_out(HEAVY, "not in the quick mode, unless --peers names them");
+        }
+        let everybody = || stores.iter().flat_map(|(_, everybody)| everybody);
+        let many = self.scale.crowd.iter().any(|count| *count > MOST_BY_RPC);
+        if many && everybody().any(|who| who.name() == LOCK_RPC) {
+            self.leave_out(
+                format!("{LOCK_RPC} with more than {MOST_BY_RPC} contenders"),
+                "once a thousand have given up, the server serves nobody by that call any more",
+            );
+        }
+        if self.scale.with_heavy {
+            return;
+        }
+        if everybody().any(Implementation::is_heavy) {
+            let where_slow = format!("{HEAVY}, in distance, hand-off, tasks, crowd and counter");
+            self.leave_out(where_slow, "only in the full mode");
+        }
+        if everybody().any(|who| matches!(who, Implementation::Peer(_))) {
+            self.leave_out("other libraries in held", "only in the full mode");
+        }
     }
 
     /// Where processes put their files.
@@ -184,9 +198,9 @@ impl Comparison {
     }
 
     /// Whoever says `ready` on a store takes part there.
-    async fn meet(&mut self, target: &Target, peers: &[String]) -> Vec<Implementation> {
+    async fn meet(&mut self, target: &Target, options: &Options) -> Vec<Implementation> {
         let mut everybody = Vec::new();
-        for who in Implementation::of(target.store, peers) {
+        for who in Implementation::of(target.store, options) {
             match Worker::start(&who, std::slice::from_ref(&target.url), self.room()).await {
                 Ok(worker) => {
                     if !who.is_floor() {
@@ -212,3 +226,6 @@ fn is_built(store: Store) -> bool {
         Store::Zk => cfg!(feature = "zk"),
     }
 }
+
+/// As the report calls who is slow to start.
+const HEAVY: &str = "libraries with a virtual machine or an interpreter";

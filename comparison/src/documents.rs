@@ -25,11 +25,14 @@ const STORES: [(&str, &str); 6] = [
 /// A line of the table with a column per store: its name, whose row it is from, and what it shows.
 type Line = (&'static str, &'static str, u64, fn(&Row) -> Option<String>);
 
-const LINES: [Line; 8] = [
+const LINES: [Line; 9] = [
     ("a free lock, taken and released", "uncontended", 1, |row| {
         time(row.cycles_per_s.map(|rate| 1e6 / rate))
     }),
     ("… as a share of the floor's rate", "uncontended", 1, |row| {
+        row.floor_ratio.map(|ratio| format!("{ratio:.2}"))
+    }),
+    ("… the same a millisecond away", "distance", 1, |row| {
         row.floor_ratio.map(|ratio| format!("{ratio:.2}"))
     }),
     ("8 contenders on one lock, cycles/s", "processes", 8, |row| row.cycles_per_s.map(number)),
@@ -62,8 +65,12 @@ fn stores(report: &Report) -> String {
     let mut table =
         format!("| | {} |\n|---|---|---|---|---|---|---|\n", STORES.map(|(_, name)| name).join(" | "));
     for (name, scenario, contenders, value) in LINES {
-        let cell = |store| known(report.row(scenario, store, "leasehold", contenders).and_then(value));
-        table += &format!("| {name} | {} |\n", STORES.map(|(store, _)| cell(store)).join(" | "));
+        let cells =
+            STORES.map(|(store, _)| report.row(scenario, store, "leasehold", contenders).and_then(value));
+        // A report that was kept before the question was asked has no answer.
+        if cells.iter().any(Option::is_some) {
+            table += &format!("| {name} | {} |\n", cells.map(known).join(" | "));
+        }
     }
     table
 }

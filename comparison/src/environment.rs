@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::figures::{Spread, Times};
 use crate::proc;
+use crate::report::table::time;
 
 /// The machine, the versions, the settings.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -28,6 +29,9 @@ pub(crate) struct Environment {
     /// What a round trip between clients and servers was made to take longer, as asked for and as measured.
     #[serde(default)]
     pub(crate) latency: Option<Latency>,
+    /// The same for the scenario that keeps clients away by itself.
+    #[serde(default)]
+    pub(crate) distance: Option<Latency>,
     /// Of the stores' servers.
     pub(crate) servers: BTreeMap<String, Server>,
     /// Of our library and of others.
@@ -53,6 +57,17 @@ pub(crate) struct Server {
     /// How it was started: its command line and what its configuration adds, places and ports left out.
     #[serde(default)]
     pub(crate) settings: Option<String>,
+}
+
+impl Latency {
+    pub(crate) fn of(asked: Duration, round_trip_us: Spread) -> Self {
+        Self { asked_us: asked.as_secs_f64() * 1e6, round_trip_us }
+    }
+
+    pub(crate) fn told(&self) -> String {
+        let took = self.round_trip_us.p50.map_or_else(|| "–".to_owned(), time);
+        format!("{} asked for, {took} per round trip", time(self.asked_us))
+    }
 }
 
 /// Something that could not take part.

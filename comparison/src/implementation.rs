@@ -7,7 +7,7 @@ use leasehold::Guarantees;
 use testbed::Launch;
 
 use crate::error::{Error, Result};
-use crate::options::{Scenario, Store};
+use crate::options::{Options, Scenario, Store};
 use crate::peers::{PEERS, Peer};
 use crate::servers::places;
 use crate::worker;
@@ -41,16 +41,15 @@ pub(crate) enum Broken {
 }
 
 impl Implementation {
-    /// Everyone who may take part on `store`; `peers` are names, or `all`.
-    pub(crate) fn of(store: Store, peers: &[String]) -> Vec<Self> {
-        let chosen = |peer: &&Peer| peers.iter().any(|name| name == "all" || name == peer.name);
+    /// Everyone who may take part on `store`, of the libraries of others those that are wanted.
+    pub(crate) fn of(store: Store, options: &Options) -> Vec<Self> {
         let floors = match store {
             Store::Memory => &[][..],
             // Servers that know nothing of each other have no queue in common.
             Store::RedisQuorum => &[Self::Floor],
             _ => &[Self::Floor, Self::QueueFloor],
         };
-        let others = PEERS.iter().filter(|peer| peer.stores.contains(&store)).filter(chosen);
+        let others = PEERS.iter().filter(|peer| peer.stores.contains(&store) && options.wants(peer));
         let others = others.copied().map(Self::Peer);
         [Self::Ours].into_iter().chain(floors.iter().copied()).chain(others).collect()
     }
@@ -90,11 +89,6 @@ impl Implementation {
     /// Whether it is asked at all there: some have no lock that one holds alone.
     pub(crate) fn takes_part_in(&self, scenario: Scenario) -> bool {
         scenario == Scenario::Kinds || !matches!(self, Self::Peer(peer) if !peer.excludes)
-    }
-
-    /// Whether it cannot wait, so that it takes part alone.
-    pub(crate) fn is_alone(&self) -> bool {
-        matches!(self, Self::Floor)
     }
 
     /// The same with a mutex in front, if its program has one.

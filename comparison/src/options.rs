@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{Parser, ValueEnum};
 
-use crate::peers::PEERS;
+use crate::peers::{PEERS, Peer};
 
 /// Compare stores, their floors and other libraries on real servers.
 #[derive(Parser, Clone, Debug)]
@@ -23,17 +23,13 @@ pub(crate) struct Options {
     )]
     pub(crate) store: Vec<Store>,
 
-    /// The scenarios to run
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        value_name = "LIST",
-        default_value = "uncontended,hand-off,tasks,processes,crowd,fairness,crash,counter,kinds,churn,held,move,claims"
-    )]
-    pub(crate) scenario: Vec<Scenario>,
+    /// The scenarios to run: all of them, or with --quick uncontended,processes,crowd,crash,churn,held,claims, if none
+    /// is named
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
+    scenario: Vec<Scenario>,
 
-    /// The other libraries to compare with: all, none, or a list of names
+    /// The other libraries to compare with: all, none, or a list of names. With --quick, all are those without a
+    /// virtual machine or an interpreter
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all", value_parser = peers())]
     pub(crate) peers: Vec<String>,
 
@@ -51,7 +47,7 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) tmpfs: bool,
 
-    /// Under three minutes: fewer contenders, three short runs of each
+    /// Under three minutes: fewer scenarios, libraries and contenders, three short runs of each
     #[arg(long, conflicts_with = "full")]
     pub(crate) quick: bool,
 
@@ -96,6 +92,8 @@ impl fmt::Display for Store {
 pub(crate) enum Scenario {
     /// What taking and releasing a free lock costs.
     Uncontended,
+    /// The same with servers a millisecond away.
+    Distance,
     /// How fast a lock passes between two processes.
     HandOff,
     /// Many tasks of one process on one lock.
@@ -147,10 +145,24 @@ impl Options {
     /// Which scenarios there are, in the order in which they are run: claims come last, as some are answered by the results
     /// of the others.
     pub(crate) fn scenarios(&self) -> Vec<Scenario> {
-        let mut scenarios = self.scenario.clone();
-        scenarios.sort_unstable();
-        scenarios.dedup();
-        scenarios
+        let passed_over = self.passed_over();
+        let all = Scenario::value_variants().iter().copied();
+        all.filter(|scenario| match &self.scenario[..] {
+            [] => !passed_over.contains(scenario),
+            named => named.contains(scenario),
+        })
+        .collect()
+    }
+
+    /// What a quick look does without, unless it is named.
+    pub(crate) fn passed_over(&self) -> &'static [Scenario] {
+        if self.quick && self.scenario.is_empty() { &PASSED_OVER } else { &[] }
+    }
+
+    /// Whether `peer` is wanted. What is slow to start is not for a quick look, and cold it would show nothing of itself.
+    pub(crate) fn wants(&self, peer: &Peer) -> bool {
+        let named = |name: &str| self.peers.iter().any(|named| named == name);
+        named(peer.name) || (named("all") && !(self.quick && peer.is_heavy))
     }
 
     /// The server to use for `store`, if one was given.
@@ -158,6 +170,17 @@ impl Options {
         self.url.iter().find(|(given, _)| *given == store).map(|(_, url)| url.as_str())
     }
 }
+
+/// By a quick look.
+const PASSED_OVER: [Scenario; 7] = [
+    Scenario::Distance,
+    Scenario::HandOff,
+    Scenario::Tasks,
+    Scenario::Fairness,
+    Scenario::Counter,
+    Scenario::Kinds,
+    Scenario::Move,
+];
 
 /// What `--peers` may name.
 fn peers() -> PossibleValuesParser {
@@ -177,8 +200,28 @@ mod tests {
     fn the_default_is_everything() {
         let options = parse("").unwrap();
         assert_eq!(options.store, Store::value_variants());
-        assert_eq!(options.scenario, Scenario::value_variants());
-        assert_eq!(options.peers, ["all"]);
+        assert_eq!(options.scenarios(), Scenario::value_variants());
+        assert!(PEERS.iter().all(|peer| options.wants(peer)));
+        assert_eq!(options.passed_over(), []);
+    }
+
+    /// A quick look does without what takes long, unless it is named, and help says which scenarios are left.
+    #[test]
+    fn a_quick_look_passes_over_what_is_not_named() {
+        let options = parse("--quick").unwrap();
+        let left: Vec<_> = options.scenarios().iter().map(ToString::to_string).collect();
+        let help = <Options as clap::CommandFactory>::command().render_long_help().to_string();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains(&format!("with --quick {}, if none is named", left.join(","))), "{left:?}");
+        let all = options.scenarios().len() + options.passed_over().len();
+        assert_eq!(all, Scenario::value_variants().len(), "nothing is forgotten");
+        assert!(PEERS.iter().all(|peer| options.wants(peer) != peer.is_heavy));
+
+        let named = parse("--quick --scenario claims,kinds,distance,kinds --peers curator,rslock").unwrap();
+        assert_eq!(named.scenarios(), [Scenario::Distance, Scenario::Kinds, Scenario::Claims]);
+        assert_eq!(named.passed_over(), []);
+        let wanted: Vec<_> = PEERS.iter().filter(|peer| named.wants(peer)).map(|peer| peer.name).collect();
+        assert_eq!(wanted, ["rslock", "curator"]);
     }
 
     /// What cannot be is refused with a sentence that says what could.

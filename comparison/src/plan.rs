@@ -9,7 +9,7 @@ use crate::implementation::Implementation;
 use crate::options::{Scenario, Store};
 use crate::scale::{CRASH_TTL, Scale};
 use crate::scenarios::held::{LEASE_OF_MANY, MOST_TOGETHER, PATIENCE};
-use crate::scenarios::{AT_ONCE, FEW_RUNS};
+use crate::scenarios::{AT_ONCE, FEW_RUNS, PROFILED};
 
 /// Everybody on one store.
 type There<'a> = (Store, &'a [Implementation]);
@@ -30,21 +30,30 @@ pub(crate) fn steps(scale: &Scale, scenarios: &[Scenario], stores: &[There<'_>])
 
 fn on_store(scale: &Scale, scenario: Scenario, (store, everybody): There<'_>) -> f64 {
     let (span, warm_up) = (scale.span.as_secs_f64(), scale.warm_up.as_secs_f64());
+    let (checked, counted) = (scale.checked.as_secs_f64(), scale.counted.as_secs_f64());
     let heavy = scale.with_heavy;
     // Who waits, may be slow to start if that is asked for, and takes so many.
     let able = |contenders: u64, heavy: bool| {
         let able = everybody.iter().filter(move |who| contenders <= who.most_contenders());
-        able.filter(move |who| !who.is_alone() && (heavy || !who.is_heavy()))
+        able.filter(move |who| heavy || !who.is_heavy())
     };
     let slow = everybody.iter().filter(|who| who.is_heavy()).count() as f64;
     // What has a virtual machine starts, and is warm after a part of the time that it has.
     let start = slow * (1.0 + warm_up / 3.0);
     // Each is started, looked at, counted and then timed in turns that end when the last one was served.
-    let contest = |able: usize, runs: u32, span: f64| able as f64 * (0.9 + f64::from(runs) * (span + 0.08));
+    let turns = |runs: u32, span: f64| f64::from(runs) * (span + 0.08);
+    let contest =
+        |able: usize, runs: u32, span: f64| able as f64 * (0.1 + checked + counted + turns(runs, span));
     let contested = |contenders: u64, heavy: bool| contest(able(contenders, heavy).count(), scale.runs, span);
+    // Nobody can be in the way of who is alone.
+    let alone = |able: usize| able as f64 * (0.1 + counted + turns(scale.runs, span));
     match scenario {
-        Scenario::Uncontended => contest(everybody.len(), scale.runs, span + 0.12) + start,
-        Scenario::HandOff if scale.pairs => contested(2, heavy) + if heavy { start } else { 0.0 },
+        Scenario::Uncontended => {
+            alone(everybody.len()) + everybody.len() as f64 * PROFILED.as_secs_f64() + start
+        }
+        Scenario::Distance if matches!(store, Store::Memory | Store::File) => 0.0,
+        Scenario::Distance => alone(able(1, heavy).count()) + if heavy { start } else { 0.0 },
+        Scenario::HandOff => contested(2, heavy) + if heavy { start } else { 0.0 },
         Scenario::Tasks => {
             let (runs, span) = scale.tasks_runs;
             let timed = |tasks: &u32| {
@@ -73,12 +82,13 @@ fn on_store(scale: &Scale, scenario: Scenario, (store, everybody): There<'_>) ->
         Scenario::Fairness => contest(able(8, true).count(), FEW_RUNS, 2.0 * span),
         Scenario::Crash if store == Store::Memory => 0.0,
         Scenario::Crash => {
-            let crashes = everybody.len() as f64 * f64::from(scale.crashes);
+            let able = everybody.iter().filter(|who| !who.is_floor()).count();
+            let crashes = able as f64 * f64::from(scale.crashes);
             CRASH_TTL.as_secs_f64() * 2.0 + (crashes + slow * f64::from(scale.crashes)) * 0.3
         }
         Scenario::Counter => {
-            let counted = |clients: &u32| able(u64::from(*clients), heavy).count() as f64 * 1.2 + 1.0;
-            scale.counters.iter().map(counted).sum()
+            let each = |clients: &u32| able(u64::from(*clients), heavy).count() as f64 * 1.2 + 1.0;
+            scale.counters.iter().map(each).sum()
         }
         Scenario::Kinds if matches!(store, Store::File | Store::RedisQuorum) => 0.0,
         Scenario::Kinds => {
@@ -88,7 +98,7 @@ fn on_store(scale: &Scale, scenario: Scenario, (store, everybody): There<'_>) ->
             contest(3 * (able + 1), scale.runs, span) + CRASH_TTL.as_secs_f64() + slow * warm_up / 3.0
         }
         Scenario::Churn => scale.churn.1.as_secs_f64() * if store == Store::File { 1.5 } else { 2.5 },
-        Scenario::HandOff | Scenario::Held | Scenario::Move | Scenario::Claims => 0.0,
+        Scenario::Held | Scenario::Move | Scenario::Claims => 0.0,
     }
 }
 
@@ -104,26 +114,21 @@ fn held(scale: &Scale, stores: &[There<'_>]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum;
+    use clap::{Parser, ValueEnum};
 
     use super::*;
+    use crate::options::Options;
 
-    fn minutes(scale: &Scale) -> f64 {
-        let peers = ["all".to_owned()];
-        let everybody: Vec<_> = Store::value_variants()
-            .iter()
-            .map(|store| (*store, Implementation::of(*store, &peers)))
-            .collect();
-        let stores: Vec<There<'_>> = everybody.iter().map(|(store, who)| (*store, &who[..])).collect();
-        steps(scale, Scenario::value_variants(), &stores).iter().sum::<f64>() / 60.0
-    }
-
-    /// With everybody on every store, neither mode is planned to take longer than it is said to.
+    /// With everybody on every store, no mode is planned to take longer than it is said to.
     #[test]
     fn modes_take_as_long_as_they_say() {
-        let promised = [(Scale::USUAL, 15.0), (Scale::FULL, 45.0)];
-        for (scale, most) in promised {
-            let planned = minutes(&scale);
+        for (mode, most) in [(Some("--quick"), 3.0), (None, 15.0), (Some("--full"), 45.0)] {
+            let options = Options::parse_from(["compare"].into_iter().chain(mode));
+            let scale = Scale::of(&options);
+            let everybody: Vec<_> =
+                options.store.iter().map(|store| (*store, Implementation::of(*store, &options))).collect();
+            let stores: Vec<There<'_>> = everybody.iter().map(|(store, who)| (*store, &who[..])).collect();
+            let planned = steps(&scale, &options.scenarios(), &stores).iter().sum::<f64>() / 60.0;
             assert!(planned < most, "{}: {planned:.1} min", scale.mode);
         }
     }

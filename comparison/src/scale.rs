@@ -26,8 +26,6 @@ pub(crate) struct Scale {
     /// How often, and how long, tasks of one process go on: several of the local tenures after which a lock is offered to
     /// other processes.
     pub(crate) tasks_runs: (u32, Duration),
-    /// Whether two are looked at apart.
-    pub(crate) pairs: bool,
     /// One is the scenario without contention, two are the hand-off.
     pub(crate) processes: &'static [usize],
     /// How many contend with a session each in one process; one is the scenario without contention.
@@ -69,7 +67,6 @@ impl Scale {
         counted: Duration::from_millis(200),
         warm_up: Duration::ZERO,
         tasks_runs: (3, Duration::from_millis(300)),
-        pairs: false,
         crowd: &[8, 100],
         counters: &[10],
         locks: &[2_000],
@@ -87,7 +84,6 @@ impl Scale {
         warm_up: Duration::from_secs(2),
         tasks: &[64, 10_000],
         tasks_runs: (3, Duration::from_millis(600)),
-        pairs: true,
         processes: &[8],
         crowd: &[2, 8, 16, 50, 100],
         crowd_of_voters: &[8, 32],

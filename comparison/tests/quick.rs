@@ -264,11 +264,95 @@ fn a_quorum_is_compared_on_three_servers() {
     assert_eq!(claim("32 contenders, the longest hand-off")["bound"], "at most 1.00 s");
 }
 
+/// A free lock a millisecond away takes the round trips that it makes, by whatever way clients find their servers; the
+/// servers count the same requests as near by, and what has no network is left out.
+#[test]
+fn a_free_lock_is_compared_from_afar() {
+    let out = tempfile::tempdir().expect("there is room for a report");
+    let scenarios = ["--scenario", "uncontended,distance,claims"];
+    let ran = compare_on("file,redis,redis-quorum,etcd,zk", out.path(), &scenarios);
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success(), "{said}\n{}", String::from_utf8_lossy(&ran.stderr));
+    let report = report(out.path());
+    let round_trip = &report["environment"]["distance"]["round_trip_us"]["p50"];
+    assert!(round_trip.as_f64() >= Some(1_000.0), "{round_trip}");
+    assert!(said.contains("distance: 1.00 ms asked for, "), "{said}");
+    let rows = report["results"].as_array().expect("results are a list");
+    let far: Vec<_> = rows.iter().filter(|row| row["scenario"] == "distance").collect();
+    for row in &far {
+        assert_eq!((&row["violations"], &row["remark"]), (&0.into(), &Value::Null), "{row}");
+        for way in ["acquire_us", "release_us"] {
+            assert!(row[way]["p50"].as_f64() >= Some(1_000.0), "a request and its answer: {row}");
+        }
+        assert!(row["cycles_per_s"].as_f64() <= Some(500.0), "two of each, one after the other: {row}");
+    }
+    for (store, requests) in [("redis", 2.0), ("redis-quorum", 6.0), ("etcd", 2.0), ("zk", 2.0)] {
+        let row = |who| far.iter().find(|row| row["store"] == store && row["implementation"] == who);
+        let [floor, ours] = ["floor", "leasehold"]
+            .map(|who| row(who).unwrap_or_else(|| panic!("{who} on {store}: {report}")));
+        let asked = floor["requests_per_cycle"].as_f64().expect("servers count");
+        assert!((asked - requests).abs() < 0.1, "{floor}");
+        assert!(ours["floor_ratio"].as_f64() > Some(0.0), "{ours}");
+        let told = format!("{store}: a free lock a millisecond away, share of the floor's rate");
+        let claims = report["claims"].as_array().expect("a list");
+        let claim = claims.iter().find(|claim| claim["claim"] == told.as_str()).expect("it has a budget");
+        assert_eq!(
+            (&claim["bound"], claim["measured"].is_null()),
+            (&"at least 0.95 ×".into(), false),
+            "{claim}"
+        );
+    }
+    let left_out = &report["environment"]["left_out"];
+    let missing = |what| left_out.as_array().expect("a list").iter().any(|missing| missing["what"] == what);
+    assert!(missing("file in distance") && far.iter().all(|row| row["store"] != "file"), "{left_out}");
+    let page = std::fs::read_to_string(out.path().join("report.html")).expect("there is a page");
+    assert!(page.contains("<h2 id=\"distance\">"));
+}
+
+/// A quick look does without some of it, says so, and finds out what is no lock all the same; what is claimed of the rest is
+/// not measured.
+#[test]
+fn a_quick_look_says_what_it_does_without() {
+    let out = tempfile::tempdir().expect("there is room for a report");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_compare"));
+    let ran = command.args(["--quick", "--store", "memory,file", "--out"]).arg(out.path()).output();
+    let ran = ran.expect("the program starts");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let report = report(out.path());
+    let left_out = report["environment"]["left_out"].as_array().expect("a list");
+    for (what, why) in [
+        (
+            "distance, hand-off, tasks, fairness, counter, kinds, move",
+            "not in the quick mode, unless --scenario names them",
+        ),
+        (
+            "libraries with a virtual machine or an interpreter",
+            "not in the quick mode, unless --peers names them",
+        ),
+        ("churn", "only in the full mode"),
+    ] {
+        let said = |missing: &Value| missing["what"] == what && missing["why"] == why;
+        assert!(left_out.iter().any(said), "{what}: {left_out:?}");
+    }
+    for row in report["results"].as_array().expect("results are a list") {
+        let scenario = row["scenario"].as_str().expect("a name");
+        assert!(["uncontended", "processes", "crowd", "crash", "held"].contains(&scenario), "{row}");
+    }
+    assert!(report["checks"].as_array().map(Vec::len) >= Some(9), "{}", report["checks"]);
+    let claims = report["claims"].as_array().expect("a list");
+    let counted = claims
+        .iter()
+        .find(|claim| claim["claim"].as_str().is_some_and(|told| told.contains("lose no count")));
+    let counted = counted.expect("it is a published claim");
+    assert_eq!((&counted["holds"], &counted["measured"]), (&Value::Null, &Value::Null), "{counted}");
+}
+
 /// A network in between is felt by everybody, and the report says how much it came to.
 #[test]
 fn a_network_in_between_is_felt() {
     let out = tempfile::tempdir().expect("there is room for a report");
-    let ran = compare_on("file,redis", out.path(), &["--scenario", "uncontended", "--latency", "4ms"]);
+    let arguments = ["--scenario", "uncontended,distance", "--latency", "4ms"];
+    let ran = compare_on("file,redis", out.path(), &arguments);
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     let report = report(out.path());
     let took = report["environment"]["latency"]["round_trip_us"]["p50"].as_f64();
@@ -276,7 +360,10 @@ fn a_network_in_between_is_felt() {
     for row in report["results"].as_array().expect("results are a list") {
         assert_eq!(row["store"], "redis", "a file has no network in between: {row}");
         assert!(row["acquire_us"]["p50"].as_f64() >= Some(4_000.0), "{row}");
+        assert_eq!(row["scenario"], "uncontended", "everything is away, and no further: {row}");
     }
+    let left_out = report["environment"]["left_out"].as_array().expect("a list");
+    assert!(left_out.iter().any(|missing| missing["what"] == "redis in distance"), "{left_out:?}");
 }
 
 /// Locks move from one store to another while they are wanted: nobody holds with somebody else, tokens grow, and

@@ -1,5 +1,6 @@
 //! What a cycle costs, beside what one of somebody else costs: the evidence where a goal is missed.
 
+use crate::options::Scenario;
 use crate::report::table::number;
 use crate::report::{Report, Row};
 
@@ -16,11 +17,11 @@ pub(super) struct Spent {
 }
 
 impl Spent {
-    /// Of a free lock's cycle as it was looked at by itself, of others in the timed turns.
+    /// Of a free lock's cycle, near by, as it was looked at by itself, of others in the timed turns.
     pub(super) fn of(report: &Report, row: &Row) -> Self {
         let requests = row.requests_per_cycle;
-        let profile =
-            (row.contenders == 1).then(|| report.profile(&row.store, &row.implementation)).flatten();
+        let is_looked_at = row.scenario == Scenario::Uncontended.to_string();
+        let profile = is_looked_at.then(|| report.profile(&row.store, &row.implementation)).flatten();
         match profile {
             Some(profile) => Self {
                 requests,
@@ -58,7 +59,8 @@ mod tests {
     use super::*;
     use crate::report::Profile;
 
-    /// A free lock has what was looked at by itself, contenders what their turns have cost, and what nobody told is not told.
+    /// A free lock has what was looked at by itself, contenders, or who is far away, what their turns have cost, and what
+    /// nobody told is not told.
     #[test]
     fn what_was_measured_is_told() {
         let profile = Profile {
@@ -69,18 +71,21 @@ mod tests {
             server_us: Some(12.0),
         };
         let report = Report { profiles: vec![profile], ..Report::default() };
-        let row = |contenders| Row {
+        let row = |scenario: &str| Row {
+            scenario: scenario.into(),
             store: "redis".into(),
             implementation: "floor".into(),
-            contenders,
             requests_per_cycle: Some(2.0),
             client_us_per_cycle: Some(50.0),
             ..Row::default()
         };
-        let (free, contended) = (Spent::of(&report, &row(1)), Spent::of(&report, &row(8)));
+        let [free, away, contended] =
+            ["uncontended", "distance", "processes"].map(|scenario| Spent::of(&report, &row(scenario)));
         let known = Spent { requests: Some(2.0), client: Some(10.0), server: Some(12.0), rest: Some(8.0) };
         assert_eq!(free, known);
-        assert_eq!((contended.client, contended.server, contended.rest), (Some(50.0), None, None));
+        for timed in [away, contended] {
+            assert_eq!((timed.client, timed.server, timed.rest), (Some(50.0), None, None));
+        }
         let ours = Spent { requests: Some(2.0), server: Some(16.0), ..Spent::default() };
         assert_eq!(
             ours.against(&free),

@@ -10,7 +10,7 @@ use crate::figures::Spread;
 /// Prints the report for a person.
 pub(crate) fn print(report: &Report) {
     for scenario in report.scenarios() {
-        println!("\n{scenario}\n{}", results(report.rows(scenario)));
+        println!("\n{}\n{}", heading(report, scenario), results(report.rows(scenario)));
     }
     if !report.kinds.is_empty() {
         println!("\nlocks that several hold\n{}", kinds(report));
@@ -47,6 +47,12 @@ pub(crate) fn print(report: &Report) {
         );
     }
     println!("\nviolations of mutual exclusion: {}", report.violations());
+}
+
+/// With how far away it was.
+fn heading(report: &Report, scenario: &str) -> String {
+    let distance = report.environment.distance.as_ref().filter(|_| scenario == "distance");
+    scenario.to_owned() + &distance.map(|distance| format!(": {}", distance.told())).unwrap_or_default()
 }
 
 fn results<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> Table {

@@ -15,7 +15,7 @@ use crate::servers::Target;
 pub(super) async fn run(comparison: &mut Comparison, target: &Target, everybody: &[Implementation]) {
     let (rate, span) = comparison.scale.churn;
     if span.is_zero() {
-        return;
+        return comparison.leave_out(Scenario::Churn.to_string(), "only in the full mode");
     }
     // Programs in other languages do not speak that order.
     for who in everybody.iter().filter(|who| who.is_ours()) {

@@ -9,6 +9,7 @@ mod churn;
 mod contest;
 mod counter;
 mod crash;
+mod distance;
 pub(crate) mod held;
 pub(crate) mod kinds;
 #[cfg(all(feature = "redis", feature = "etcd"))]
@@ -25,7 +26,7 @@ use crate::servers::Target;
 
 use contest::Contest;
 
-pub(crate) use contest::AT_ONCE;
+pub(crate) use contest::{AT_ONCE, PROFILED};
 
 /// Runs one scenario on every store.
 pub(crate) async fn run(comparison: &mut Comparison, scenario: Scenario) {
@@ -51,15 +52,11 @@ async fn on_store(
     let timed = Effort::cycles(MOST_CYCLES).until(scale.span);
     let mut contests = Vec::new();
     let mut contest = |contenders: u64, shape: Shape, effort: Effort, runs: u32| {
-        contests.push(Contest { scenario, contenders, shape, effort, runs });
+        contests.push(Contest { scenario, url: target.url.clone(), contenders, shape, effort, runs });
     };
     match scenario {
-        Scenario::Uncontended => contest(1, sessions(1), timed, scale.runs),
-        Scenario::HandOff => {
-            if scale.pairs {
-                contest(2, processes(target.store, 2), timed, scale.runs);
-            }
-        }
+        Scenario::Uncontended | Scenario::Distance => contest(1, sessions(1), timed, scale.runs),
+        Scenario::HandOff => contest(2, processes(target.store, 2), timed, scale.runs),
         Scenario::Tasks => {
             let (runs, span) = scale.tasks_runs;
             let timed = Effort::cycles(NO_BOUND).until(span);
@@ -91,7 +88,10 @@ async fn on_store(
         Scenario::Held | Scenario::Move | Scenario::Claims => {}
     }
     for contest in contests {
-        contest.run(comparison, target, everybody).await;
+        match scenario {
+            Scenario::Distance => distance::run(comparison, target, everybody, contest).await,
+            _ => contest.run(comparison, target, everybody).await,
+        }
     }
 }
 

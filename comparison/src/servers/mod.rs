@@ -5,6 +5,7 @@
 
 mod counting;
 mod distance;
+mod timer;
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,13 +13,14 @@ use std::{fs, io};
 
 use leasehold::Guarantees;
 use tempfile::TempDir;
-use testbed::{Proxy, etcd, redis, zookeeper};
+use testbed::{etcd, redis, zookeeper};
 
 use crate::error::{Error, Result};
 use crate::options::Store;
 use crate::proc;
 
 pub(crate) use counting::{Counted, Counting};
+use distance::Way;
 pub(crate) use distance::measured;
 
 /// A store to compare on.
@@ -34,10 +36,17 @@ pub(crate) struct Target {
     /// How it was started, where that is known.
     pub(crate) settings: Option<String>,
     /// What keeps clients at a distance, if anything does.
-    _distance: Vec<Proxy>,
+    ways: Vec<Way>,
     server: Server,
     /// After the server, which writes to it.
     _data: Option<TempDir>,
+}
+
+/// Another way to the same servers, on which everything takes longer. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Distance {
+    pub(crate) url: String,
+    ways: Vec<Way>,
 }
 
 #[derive(Debug)]
@@ -60,7 +69,7 @@ impl Target {
             version: None,
             durability: "as its administrator has set it",
             settings: None,
-            _distance: Vec::new(),
+            ways: Vec::new(),
             server: Server::Foreign,
             _data: None,
         }
@@ -95,9 +104,9 @@ impl Target {
             Server::Zk(server) => (server.url(), "every write is synced, as shipped"),
         };
         let durability = if durable { kept } else { "in memory" };
-        let (version, settings, _distance) = (None, None, Vec::new());
+        let (version, settings, ways) = (None, None, Vec::new());
         let _data = Some(data);
-        let mut target = Self { label, store, url, version, durability, settings, _distance, server, _data };
+        let mut target = Self { label, store, url, version, durability, settings, ways, server, _data };
         target.version = target.ask_version().await;
         target.settings = target.ask_settings().await;
         Ok(target)
@@ -107,7 +116,7 @@ impl Target {
     /// kept at a distance.
     pub(crate) async fn another(&self, place: &Path) -> Option<Result<Self>> {
         self._data.as_ref()?;
-        if !self._distance.is_empty() {
+        if !self.ways.is_empty() {
             return None;
         }
         Some(if self.label == self.store.to_string() {
@@ -119,19 +128,34 @@ impl Target {
 
     /// Keeps clients at a distance: what they ask comes half of `latency` later, and so does the answer. What
     /// counts and asks on our behalf does not take that way.
-    pub(crate) async fn away(mut self, latency: Duration) -> Result<Self> {
+    pub(crate) async fn away(self, latency: Duration) -> Result<Self> {
+        let Distance { url, ways } = self.at_a_distance(latency).await?;
+        Ok(Self { url, ways, ..self })
+    }
+
+    /// The same for those who take it, while everybody else is as near as ever.
+    ///
+    /// # Errors
+    ///
+    /// Also where there is no network, or one that is none of ours.
+    pub(crate) async fn at_a_distance(&self, latency: Duration) -> Result<Distance> {
         let servers = match &self.server {
-            Server::Foreign => return Err(Error::new("there is no network in between")),
+            Server::Foreign if self._data.is_some() => {
+                return Err(Error::new("there is no network in between"));
+            }
+            Server::Foreign => return Err(Error::new("a server that was given is as far away as it is")),
+            _ if !self.ways.is_empty() => return Err(Error::new("clients are away from it already")),
             Server::Redis(servers) => servers.iter().map(redis::Server::addr).collect(),
             Server::Etcd(server) => vec![server.addr(0)],
             Server::Zk(server) => vec![server.addr()],
         };
+        let (mut url, mut ways) = (self.url.clone(), Vec::new());
         for server in servers {
-            let proxy = distance::between(server, latency).await?;
-            self.url = self.url.replacen(&server.to_string(), &proxy.addr().to_string(), 1);
-            self._distance.push(proxy);
+            let way = Way::to(server, latency).await?;
+            url = url.replacen(&server.to_string(), &way.addr().to_string(), 1);
+            ways.push(way);
         }
-        Ok(self)
+        Ok(Distance { url, ways })
     }
 
     /// The same for a second set of servers, which keep their data in memory.

@@ -20,17 +20,12 @@ struct Budget {
     finding: fn(&Here<'_>) -> Option<Finding>,
 }
 
-const BUDGETS: [Budget; 15] = [
+const BUDGETS: [Budget; 17] = [
     Budget {
         scenario: "uncontended",
         contenders: Some(1),
         claim: |here| here.unless_memory("a free lock, share of the floor's rate"),
-        finding: |here| {
-            Some(
-                here.against("floor", OF_THE_FLOOR)?
-                    .because(here.beside("floor").chain([here.goals.free.to_owned()])),
-            )
-        },
+        finding: |here| here.against_the_floor(here.at_a_distance()),
     },
     Budget {
         scenario: "uncontended",
@@ -50,12 +45,19 @@ const BUDGETS: [Budget; 15] = [
         scenario: "uncontended",
         contenders: Some(1),
         claim: |here| here.if_others("a free lock no slower than with anybody"),
-        finding: |here| {
-            let best = here.best(|_| true)?;
-            Some(
-                here.against(best, 1.0)?.because(here.beside(best).chain([here.beyond_a_floor().to_owned()])),
-            )
-        },
+        finding: |here| here.free_against_the_best(),
+    },
+    Budget {
+        scenario: "distance",
+        contenders: Some(1),
+        claim: |_| Some("a free lock a millisecond away, share of the floor's rate".to_owned()),
+        finding: |here| here.against_the_floor(None),
+    },
+    Budget {
+        scenario: "distance",
+        contenders: Some(1),
+        claim: |here| here.if_others("a free lock a millisecond away, no slower than with anybody"),
+        finding: |here| here.free_against_the_best(),
     },
     Budget {
         scenario: "processes",
@@ -236,6 +238,18 @@ impl Here<'_> {
         Some(found.and(&format!(" ({} cycles/s against {} with {who})", number(ours), number(theirs))))
     }
 
+    /// The same of the floor, of a free lock; with what else was measured of it.
+    fn against_the_floor(&self, measured: Option<String>) -> Option<Finding> {
+        let reasons = self.beside("floor").chain(measured).chain([self.goals.free.to_owned()]);
+        Some(self.against("floor", OF_THE_FLOOR)?.because(reasons))
+    }
+
+    /// The same of the fastest, of a free lock.
+    fn free_against_the_best(&self) -> Option<Finding> {
+        let best = self.best(|_| true)?;
+        Some(self.against(best, 1.0)?.because(self.beside(best).chain([self.beyond_a_floor().to_owned()])))
+    }
+
     /// The same of the fastest, who may serve in no order.
     fn against_the_best(&self) -> Option<Finding> {
         let best = self.best(|_| true)?;
@@ -317,6 +331,14 @@ impl Here<'_> {
     fn beyond_a_floor(&self) -> &'static str {
         let told = self.against("floor", OF_THE_FLOOR).is_some_and(|found| found.holds != Some(true));
         if told { "What it is spent on stands with the share of the floor's rate." } else { self.goals.free }
+    }
+
+    /// What becomes of a share of the floor's rate where there is a network in between.
+    fn at_a_distance(&self) -> Option<String> {
+        let row = |who| self.report.row("distance", &self.row.store, who, 1);
+        let share = median(shares(&row("leasehold")?.rates, &row("floor")?.rates).into_iter())?;
+        let round_trip = self.report.environment.distance.as_ref()?.round_trip_us.p50?;
+        Some(format!("With a round trip of {} it is {} the floor's rate", time(round_trip), times(share)))
     }
 
     /// Whether so many times theirs is what any lock with a queue could reach.

@@ -1,4 +1,7 @@
+use std::time::Duration;
+
 use super::*;
+use crate::environment::{Environment, Latency};
 use crate::figures::Spread;
 use crate::peers::PEERS;
 
@@ -76,6 +79,69 @@ fn what_is_missed_has_its_evidence() {
         reach.contains("15.0 cycles/s, 1.50 times what the floor with a queue makes here, 10.0:"),
         "{reach}"
     );
+}
+
+/// A free lock, near by and a millisecond away.
+fn free(share: f64, share_away: f64) -> Vec<Row> {
+    let row = |scenario: &str, who: &str, rate| Row {
+        scenario: scenario.into(),
+        contenders: 1,
+        requests_per_cycle: Some(2.0),
+        ..row(who, &[rate; 3])
+    };
+    vec![
+        row("uncontended", "leasehold", 9_000.0 * share),
+        row("uncontended", "floor", 9_000.0),
+        row("distance", "leasehold", 450.0 * share_away),
+        row("distance", "floor", 450.0),
+        row("distance", "rslock", 440.0),
+    ]
+}
+
+/// A millisecond away a free lock is held against the floor there, and against the fastest there; who misses that says why.
+#[test]
+fn a_free_lock_far_away_has_bounds_of_its_own() {
+    let [floor, best] = ["share of the floor's rate", "no slower than with anybody"]
+        .map(|about| format!("redis: a free lock a millisecond away, {about}"));
+    for (share, holds) in [(0.99, [true, true]), (0.96, [true, false]), (0.9, [false, false])] {
+        let claims = [&floor, &best].map(|about| found(free(1.0, share), about));
+        assert_eq!(claims.each_ref().map(|claim| claim.holds), holds.map(Some), "{share}");
+        let bounds = claims.each_ref().map(|claim| claim.bound.as_deref().unwrap());
+        assert_eq!(bounds, ["at least 0.95 ×", "at least 1.00 ×"]);
+        let says_why = claims.each_ref().map(|claim| claim.why.is_some());
+        assert_eq!(says_why, holds.map(|holds| !holds), "{share}");
+    }
+    let why = found(free(1.0, 0.9), &floor).why.unwrap();
+    assert!(
+        why.starts_with("Ours against floor: requests per cycle 2.00 against 2.00. The floor sets a key"),
+        "{why}"
+    );
+    let near = free(1.0, 1.0).into_iter().filter(|row| row.scenario == "uncontended").collect();
+    let claims = claims(&Report { results: near, ..Report::default() }, &Drawings::default());
+    assert!(claims.iter().all(|claim| !claim.claim.contains("away")), "nobody asked");
+}
+
+/// A missed share of the floor's rate says what it is where there is a network, if that was measured.
+#[test]
+fn a_missed_share_says_what_becomes_of_it_at_a_distance() {
+    let why = |results, round_trip: Option<f64>| {
+        let round_trip_us = Spread { p50: round_trip, ..Spread::default() };
+        let distance = Some(Latency::of(Duration::from_millis(1), round_trip_us));
+        let environment = Environment { distance, ..Environment::default() };
+        let report = Report { environment, results, ..Report::default() };
+        let found = claims(&report, &Drawings::default()).into_iter();
+        let mut found = found.filter(|claim| claim.claim == "redis: a free lock, share of the floor's rate");
+        found.next().unwrap().why
+    };
+    let told =
+        "against 2.00. With a round trip of 1.10 ms it is 0.99 × the floor's rate. The floor sets a key";
+    let measured = why(free(0.75, 0.99), Some(1_100.0)).unwrap();
+    assert!(measured.contains(told), "{measured}");
+    assert_eq!(why(free(0.96, 0.99), Some(1_100.0)), None, "it is kept");
+    let near = free(0.75, 0.99).into_iter().filter(|row| row.scenario == "uncontended").collect();
+    for why in [why(near, Some(1_100.0)), why(free(0.75, 0.99), None)] {
+        assert!(!why.unwrap().contains("round trip"));
+    }
 }
 
 /// Where rounds lie on both sides, nothing is decided, and the reader sees why.

@@ -18,10 +18,17 @@ use svg::safe;
 /// The page.
 pub(crate) fn page(report: &Report, drawings: &Drawings) -> String {
     let page = Page { report, drawings };
+    let distance = report.environment.distance.as_ref().map(|distance| distance.told() + DISTANCE);
     let sections = [
         ("crowd", "Rate against contenders", CROWD, page.crowd()),
         ("glance", "At a glance", "Our library on each store.", page.at_a_glance()),
         ("latency", "A free lock", LATENCY, page.latency()),
+        (
+            "distance",
+            "A free lock a millisecond away",
+            distance.as_deref().unwrap_or_default(),
+            page.distance(),
+        ),
         ("profile", "Where its time goes", PROFILE, page.profile()),
         (
             "hand-off",
@@ -126,13 +133,7 @@ impl Page<'_> {
         let verdict = verdict(self.report);
         let machine = match &environment.latency {
             None => machine,
-            Some(latency) => {
-                let took = latency.round_trip_us.p50.map_or_else(|| "–".to_owned(), time);
-                format!(
-                    "{machine} · a network in between, {} asked for, {took} per round trip",
-                    time(latency.asked_us)
-                )
-            }
+            Some(latency) => format!("{machine} · a network in between, {}", latency.told()),
         };
         format!(
             "<h1>Distributed locks, side by side</h1><p class=\"soft\">{machine}</p>\
@@ -145,7 +146,8 @@ impl Page<'_> {
     fn at_a_glance(&self) -> String {
         self.cards(|store| {
             let ours = |scenario, contenders| self.report.row(scenario, store, "leasehold", contenders);
-            let (free, crowd, crash) = (ours("uncontended", 1), ours("processes", 8), ours("crash", 2));
+            let (free, away) = (ours("uncontended", 1), ours("distance", 1));
+            let (crowd, crash) = (ours("processes", 8), ours("crash", 2));
             let cycle = self.drawings.cycles.get(&(store.to_owned(), "leasehold".to_owned()));
             let (other, rate) = self.best_other(store).unzip();
             let facts = [
@@ -153,6 +155,10 @@ impl Page<'_> {
                 (
                     "share of the floor's rate",
                     free.and_then(|row| row.floor_ratio).map(|ratio| format!("{ratio:.2}")),
+                ),
+                (
+                    "the same a millisecond away",
+                    away.and_then(|row| row.floor_ratio).map(|ratio| format!("{ratio:.2}")),
                 ),
                 ("8 contenders, cycles/s", crowd.and_then(|row| row.cycles_per_s).map(number)),
                 (&format!("the same, {}", safe(other.unwrap_or_default())), rate.map(number)),
@@ -178,6 +184,26 @@ impl Page<'_> {
         self.cards(|store| {
             let cycles = on_store(&self.drawings.cycles, store).into_iter();
             ridges(cycles.map(|(who, times)| (self.who(store, who), times)).collect())
+        })
+    }
+
+    /// What a cycle takes where round trips take longer, and as a share of the floor's rate.
+    fn distance(&self) -> String {
+        self.cards(|store| {
+            let bar = |row: &Row| {
+                let cycle_us = 1e6 / row.cycles_per_s?;
+                let ratio = row.floor_ratio.map(|ratio| format!(" ({ratio:.2})")).unwrap_or_default();
+                let runs = row.rates.iter().map(|rate| 1e6 / rate).collect();
+                Some(Bar {
+                    who: self.who(store, &row.implementation),
+                    parts: vec![("", cycle_us)],
+                    end: time(cycle_us) + &ratio,
+                    tip: format!("{}\n{} per cycle", row.implementation, time(cycle_us)),
+                    dots: runs,
+                })
+            };
+            let rows = self.report.rows("distance").filter(|row| row.store == store);
+            bars(&rows.filter_map(bar).collect::<Vec<_>>(), "one bar per implementation", None)
         })
     }
 
@@ -427,6 +453,9 @@ const SCRIPT: &str = include_str!("script.js");
 
 const LATENCY: &str = "How long one client takes to acquire and release a lock that nobody else wants. Marks are the \
                        median and the 99th percentile; the time axis is logarithmic.";
+
+const DISTANCE: &str = ". The same cycle on the same servers, by a way on which each request and each answer comes later. In \
+                        brackets the share of the floor's rate; dots are the runs.";
 
 const PROFILE: &str = "One cycle of a free lock: processor time of the client, processor time of the server where it is one \
                        of ours, and the rest, which is the way between the two, the disk, and sleeping processors that \

@@ -1,4 +1,5 @@
 use super::*;
+use crate::environment::Latency;
 use crate::figures::{Spread, Times};
 use crate::history::Hold;
 use crate::report::{ALONE, Claim, Free, Kind, Leak, Move, Stretch};
@@ -46,6 +47,34 @@ fn every_drawing_is_there() {
         assert_eq!(opened, page.matches(&format!("</{element}>")).count(), "{element}");
     }
     assert!(page.matches("<svg").count() >= 7);
+}
+
+/// A free lock a millisecond away stands beside the one near by: how far it was, what a cycle takes, and the share of the
+/// floor's rate.
+#[test]
+fn a_free_lock_far_away_stands_beside_one_near_by() {
+    let row = |who: &str, rate: f64, ratio| Row {
+        scenario: "distance".into(),
+        store: "redis".into(),
+        implementation: who.into(),
+        contenders: 1,
+        cycles_per_s: Some(rate),
+        rates: vec![rate; 3],
+        floor_ratio: Some(ratio),
+        ..Row::default()
+    };
+    let round_trip_us = Spread { p50: Some(1_120.0), ..Spread::default() };
+    let mut report = report();
+    report.results.extend([row("leasehold", 400.0, 0.98), row("floor", 410.0, 1.0)]);
+    report.environment.distance = Some(Latency::of(Duration::from_millis(1), round_trip_us));
+    let page = page(&report, &drawings());
+    let at = |id: &str| page.find(&format!("<h2 id=\"{id}\">")).unwrap_or_else(|| panic!("{id} is missing"));
+    assert!(at("latency") < at("distance") && at("distance") < at("profile"));
+    let section = &page[at("distance")..at("profile")];
+    for told in ["1.00 ms asked for, 1.12 ms per round trip", "2.50 ms (0.98)", "2.44 ms (1.00)"] {
+        assert!(section.contains(told), "{told}: {section}");
+    }
+    assert!(page.contains("<dt>the same a millisecond away</dt><dd>0.98</dd>"));
 }
 
 /// What is missed says why right below it, and who keeps a bound says nothing.

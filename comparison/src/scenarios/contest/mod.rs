@@ -29,6 +29,8 @@ pub(super) use warming::Warming;
 #[derive(Clone, Debug)]
 pub(crate) struct Contest {
     pub(crate) scenario: Scenario,
+    /// By which contenders find the store.
+    pub(crate) url: String,
     /// As the report counts them.
     pub(crate) contenders: u64,
     pub(crate) shape: Shape,
@@ -82,7 +84,7 @@ impl Contest {
         }
         for entry in &mut entries {
             if let Some(team) = entry.team.take() {
-                comparison.kept.keep(&target.label, &entry.who, team);
+                comparison.kept.keep(&self.url, &entry.who, team);
             }
         }
         let floors = [Implementation::Floor, Implementation::QueueFloor].map(|floor| {
@@ -98,11 +100,9 @@ impl Contest {
     }
 
     fn is_for(&self, who: &Implementation, scale: Scale) -> bool {
-        // A floor that does not wait is for the scenario without contention.
-        let alone = self.scenario == Scenario::Uncontended;
         let within = self.scenario == Scenario::Tasks;
+        // A floor that does not wait is for a lock that nobody else wants.
         self.contenders <= who.most_contenders()
-            && (alone || !who.is_alone())
             && !(within && who.is_floor())
             && (!who.is_heavy() || self.is_for_heavy(scale))
     }
@@ -145,7 +145,7 @@ impl Contest {
         let mut team = match entry.team.take() {
             Some(team) => team,
             None => {
-                let team = self.team(&entry.who, comparison, target).await?;
+                let team = self.team(&entry.who, comparison).await?;
                 self.prepare(entry, team, &name, comparison, target).await?
             }
         };
@@ -170,12 +170,12 @@ impl Contest {
     }
 
     /// Started for this contest, or for one before and kept.
-    async fn team(&self, who: &Implementation, comparison: &mut Comparison, target: &Target) -> Result<Team> {
+    async fn team(&self, who: &Implementation, comparison: &mut Comparison) -> Result<Team> {
         let shape = self.shape_of(who);
-        let kept = if self.stays() { comparison.kept.take(&target.label, who, shape) } else { None };
+        let kept = if self.stays() { comparison.kept.take(&self.url, who, shape) } else { None };
         match kept {
             Some(team) => team.reshape(shape).await,
-            None => Team::start(*who, std::slice::from_ref(&target.url), shape, comparison.room()).await,
+            None => Team::start(*who, std::slice::from_ref(&self.url), shape, comparison.room()).await,
         }
     }
 
@@ -261,4 +261,4 @@ const WARM_UP: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Long enough, over all turns, for processor times, which are told in hundredths of a second.
-const PROFILED: Duration = Duration::from_millis(600);
+pub(crate) const PROFILED: Duration = Duration::from_millis(600);
