@@ -3,11 +3,16 @@
 use std::time::Duration;
 
 use contender_protocol::{Failure, Session};
+use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
 pub(super) async fn connect(url: &str) -> Result<MultiplexedConnection, Failure> {
     let client = redis::Client::open(format!("{url}?protocol=resp3"))?;
-    Ok(client.get_multiplexed_async_connection().await?)
+    // Whoever asks for a contest says when it is given up; by itself the client does so after half a second.
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE));
+    Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
 }
 
 pub(super) async fn load(connection: &mut MultiplexedConnection, script: &str) -> Result<String, Failure> {
@@ -73,6 +78,9 @@ impl Session for Connection {
         if deleted == 1 { Ok(()) } else { Err(Failure::new("the key was not ours")) }
     }
 }
+
+/// Longer than anybody waits for an answer who times.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) const OWNER: &str = "0123456789abcdef0123456789abcdef";
 
