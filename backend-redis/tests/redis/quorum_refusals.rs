@@ -9,7 +9,8 @@ use testbed::redis::Settings;
 
 use crate::quorum::{begun, cycle, open_config, quorum, three};
 use crate::rig::{
-    BOUND, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, pass, server, start, trials,
+    BOUND, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, pass, server, start, store,
+    trials, warnings,
 };
 
 trials![
@@ -19,6 +20,7 @@ trials![
     who_differs_is_refused,
     a_foreign_key_costs_its_own_hold,
     who_may_not_hear_is_served,
+    who_may_not_hear_is_told_so_once,
 ];
 
 async fn refused(config: QuorumConfig) -> Error {
@@ -128,4 +130,22 @@ async fn who_may_not_hear_is_served() {
     eventually("it waits", async || a.inspect(NAME).await.unwrap().contenders > 0).await;
     guard.release().await.unwrap();
     drop(waiting.held().await);
+}
+
+/// They hear so once for each server, however often it is connected to.
+async fn who_may_not_hear_is_told_so_once() {
+    let servers = three().await;
+    for server in &servers {
+        ok(server, &["ACL", "SETUSER", "default", "-subscribe"]).await;
+    }
+    let backend = store(quorum(&servers).pause_after_restart(Duration::ZERO)).await;
+    let mut events = backend.events();
+    let looks = async || servers[0].calls().await.unwrap().get("evalsha").copied();
+    for _ in 0..2 {
+        let before = looks().await;
+        command(&servers[0], &["CLIENT", "KILL", "TYPE", "normal"]).await;
+        eventually("it is connected to again", async || looks().await > before).await;
+    }
+    let told = warnings(&mut events);
+    assert!(told.len() == 3 && told.iter().all(|warning| warning.contains("may not hear")), "{told:?}");
 }

@@ -5,12 +5,13 @@ use std::time::Duration;
 use leasehold_core::backend::StoreConfig;
 use leasehold_core::{Env, ErrorKind, Guarantees, LockManager, Timing};
 use leasehold_redis::QuorumConfig;
-use testbed::redis::{Reply, Server, Settings};
+use testbed::redis::{Reply, Server, Settings, WallClock};
 use testbed::{Direction, Mode};
 
 use crate::quorum::{all_vote, begun, behind, cycle, open_config, quorum, three};
 use crate::rig::{
-    BOUND, KEY, LONG, NAME, TTL, Waiter, command, eventually, hold, ok, pass, server, start, trials,
+    BOUND, KEY, LONG, NAME, TTL, Waiter, command, eventually, hold, ok, pass, server, start, store, trials,
+    warnings,
 };
 
 trials![
@@ -23,11 +24,15 @@ trials![
     a_server_that_forgot_is_told_after_it_was_silent,
     a_server_that_is_loading_is_told_when_it_has_loaded,
     servers_that_refuse_are_not_looked_at_for_ever,
+    a_pause_is_told_once_for_each_run,
     a_hold_outlasts_a_server_that_forgot_while_another_is_full,
     who_tries_while_servers_pause_hears_why,
     a_disk_that_is_always_written_is_trusted,
     a_move_of_one_server_concerns_no_quorum,
 ];
+
+/// What a server knows of the namespace.
+const SPACE: &str = "leasehold:{%quorum}";
 
 /// Each server in turn comes up empty, and tokens grow all the same.
 async fn tokens_grow_past_servers_that_forget() {
@@ -124,7 +129,7 @@ async fn a_slow_server_is_heard_when_another_has_forgotten() {
 
 /// Whether somebody has told it what it may have forgotten.
 async fn knows(server: &Server) -> bool {
-    command(server, &["HGET", "leasehold:{%quorum}", "whole"]).await.text().as_deref() == Some("1")
+    command(server, &["HGET", SPACE, "whole"]).await.text().as_deref() == Some("1")
 }
 
 /// Nothing is granted by servers that have just come up, and the answer says why.
@@ -153,8 +158,7 @@ async fn a_server_that_forgot_is_told_after_it_was_silent() {
     let locks = begun(quorum(&servers)).await;
     servers[1].kill().await.unwrap();
     servers[1].start_empty().await.unwrap();
-    let space = "leasehold:{%quorum}";
-    eventually("it is met", async || crate::rig::exists(&servers[1], space).await).await;
+    eventually("it is met", async || crate::rig::exists(&servers[1], SPACE).await).await;
     servers[1].process().stop().await.unwrap();
     pass(3 * TTL).await;
     servers[1].process().cont().unwrap();
@@ -183,7 +187,7 @@ async fn a_server_that_is_loading_is_told_when_it_has_loaded() {
     let scripts = said("commandstats", "cmdstat_evalsha:").await;
     assert!(!scripts.as_ref().unwrap().contains("rejected_calls=0"), "nobody was refused: {scripts:?}");
     let run = said("server", "run_id:").await.unwrap();
-    let space = ["HMGET", "leasehold:{%quorum}", "run", "whole"];
+    let space = ["HMGET", SPACE, "run", "whole"];
     let told = Reply::Array(vec![Reply::Bulk(run.into()), Reply::Bulk(b"1".to_vec())]);
     eventually("it is told", async || command(&servers[0], &space).await == told).await;
     drop(locks);
@@ -205,6 +209,44 @@ async fn servers_that_refuse_are_not_looked_at_for_ever() {
     let before = looked().await;
     pass(2 * TTL).await;
     assert_eq!(looked().await, before);
+}
+
+/// By its own clock, which is set forward.
+async fn has_long_been_up(server: &Server, clock: &WallClock) {
+    clock.shift_by(2 * i64::try_from(LONG.as_secs()).unwrap()).unwrap();
+    eventually("the server sees its clock", async || {
+        let up_for: u64 = server.info("server").await.unwrap()["uptime_in_seconds"].parse().unwrap();
+        up_for > LONG.as_secs()
+    })
+    .await;
+}
+
+/// A server's pause is told once, however often all are looked at meanwhile; and once more when it comes up again.
+async fn a_pause_is_told_once_for_each_run() {
+    let ahead = WallClock::new().unwrap();
+    // It has paused, and no room for what it is to be told: so all are looked at again and again.
+    let full = start(Settings::new().clock(&ahead)).await;
+    has_long_been_up(&full, &ahead).await;
+    let run = full.info("server").await.unwrap()["run_id"].clone();
+    command(&full, &["HSET", SPACE, "run", &run, "whole", "0"]).await;
+    ok(&full, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    let mut servers = vec![full, server().await, server().await];
+    let backend = store(quorum(&servers).pause_after_restart(LONG)).await;
+    let mut events = backend.events();
+    let mut told = [0; 3];
+    for expected in [[0, 1, 1], [0, 2, 1]] {
+        eventually("they are looked at several times", async || {
+            servers[1].calls().await.unwrap().get("evalsha").is_some_and(|looks| *looks > 8)
+        })
+        .await;
+        for warning in warnings(&mut events) {
+            let of = servers.iter().position(|server| warning.contains(&server.addr().to_string()));
+            told[of.unwrap_or_else(|| panic!("{warning}"))] += 1;
+        }
+        assert_eq!(told, expected);
+        servers[1].kill().await.unwrap();
+        servers[1].start_empty().await.unwrap();
+    }
 }
 
 /// A hold of two servers, of which one comes up empty while the third is full: it is renewed by the one that is left, until

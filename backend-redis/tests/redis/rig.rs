@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::{LockBackend, StoreConfig};
+use futures_util::{FutureExt, Stream, StreamExt};
+use leasehold_core::backend::{LockBackend, StoreConfig, StoreEvent};
 use leasehold_core::clock::{BootClock, Clock, Moment};
 use leasehold_core::{Env, LockGuard, LockManager, Result, Timing};
 use leasehold_redis::RedisConfig;
@@ -65,7 +66,7 @@ pub(crate) async fn open_for(config: RedisConfig, ttl: Duration) -> LockManager 
 }
 
 /// The store itself, without a manager: nobody renews for it, and nobody asks again.
-pub(crate) async fn store(config: RedisConfig) -> Arc<dyn LockBackend> {
+pub(crate) async fn store(config: impl StoreConfig) -> Arc<dyn LockBackend> {
     let mut timing = Timing::for_ttl(TTL);
     timing.connect_timeout = BOUND;
     config.open(Env::new(timing).unwrap()).await.unwrap()
@@ -116,6 +117,17 @@ impl Waiter {
     pub(crate) fn is_waiting(&self) -> bool {
         !self.0.is_finished()
     }
+}
+
+/// What a store has warned of so far that nobody has heard yet.
+pub(crate) fn warnings(events: &mut (impl Stream<Item = StoreEvent> + Unpin)) -> Vec<String> {
+    let mut warnings = Vec::new();
+    while let Some(Some(event)) = events.next().now_or_never() {
+        if let StoreEvent::Warning(warning) = event {
+            warnings.push(warning.to_string());
+        }
+    }
+    warnings
 }
 
 pub(crate) fn now() -> Moment {
