@@ -180,6 +180,10 @@ impl Contender {
         let (_, is_freed) = (seat.asked_at.take(), std::mem::take(&mut seat.freed));
         // redis.quorum-3, redis.quorum-4
         if round != present || seat.seen == Seen::Lost || matches!(self.phase, Phase::Over(_)) {
+            // Whoever gives no vote gives none in any round.
+            if matches!((answer, seat.seen), (Answer::Abstains { .. }, Seen::Nothing)) {
+                seat.seen = Seen::Abstains;
+            }
             return;
         }
         let counts = |token| seat.vote.as_ref().is_some_and(|vote| token <= vote.n);

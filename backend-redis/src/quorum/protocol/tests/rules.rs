@@ -316,6 +316,35 @@ fn a_try_is_told_the_same_in_any_order() {
     assert_eq!(two.step(at(1)), Step::Busy, "two can be used: {two:?}");
 }
 
+/// Whatever three servers answer, or fail to: who only tries hears the same in every order of that.
+#[test]
+fn a_try_is_told_the_same_in_every_order() {
+    let abstains = Answer::Abstains { ask_in: Duration::from_millis(100) };
+    let all = [None, Some(abstains), Some(held(9)), Some(held(11)), Some(Answer::Voted { n: 5 })];
+    let told = |answers: [Option<Answer>; 3], order: [usize; 3]| {
+        let mut contender = answered(false, &[]);
+        for server in order {
+            match answers[server] {
+                Some(answer) => contender.answered(at(1), server, (1, at(0)), answer),
+                None => contender.failed(at(1), server),
+            }
+            contender.errands(at(1));
+            match contender.step(at(1)) {
+                Step::Wait(_) => {}
+                told => return Some(told),
+            }
+        }
+        None
+    };
+    for cases in 0..125 {
+        let answers = [cases / 25, cases / 5 % 5, cases % 5].map(|case| all[case]);
+        let first = told(answers, [0, 1, 2]);
+        for order in [[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            assert_eq!(told(answers, order), first, "{answers:?} in the order {order:?}");
+        }
+    }
+}
+
 /// A release ends with a quorum; that the hold was over is said when too few of its servers had it.
 #[test]
 fn a_release_ends_with_a_quorum() {
