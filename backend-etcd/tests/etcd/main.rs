@@ -54,4 +54,4 @@ fn main() -> ExitCode {
 }
 
 /// They mostly wait; more at a time would starve the servers of a small machine.
-const THREADS: usize = 12;
+const THREADS: usize = 8;
