@@ -1,5 +1,5 @@
 //! What a build has by its Cargo features: each store, and TLS to it, is there or says how to have it.
-//! `make lint` runs it on all stores without TLS, and on each with it.
+//! `make lint` runs it on every combination.
 
 use std::net::TcpListener;
 
