@@ -265,7 +265,7 @@ pub(crate) async fn a_password_that_was_changed_is_denied(rig: Arc<Rig>) {
     };
     let locks = open("old").await.unwrap();
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = denied(&locks);
+    let waiting = hold_aside(&locks, "a");
     eventually("it waits", async || locks.inspect("a").await.is_ok_and(|state| state.holder().is_some()))
         .await;
     let refused = open("new").await.expect_err("all of it is the old one's");
@@ -273,7 +273,7 @@ pub(crate) async fn a_password_that_was_changed_is_denied(rig: Arc<Rig>) {
     assert!(!waiting.is_finished());
     guard.ensure_held().unwrap();
     guard.release().await.unwrap();
-    drop(waiting);
+    waiting.end("it holds").await.release().await.unwrap();
 }
 
 /// Nodes carry no right to change rights: a stranger cannot close them to others.
