@@ -1,7 +1,5 @@
 //! What holds on every store with leases: the same scenes, on the store they are given.
 
-#![allow(clippy::unwrap_used, reason = "bodies of tests")]
-
 use std::time::Duration;
 
 use libtest_mimic::Trial;

@@ -1,5 +1,7 @@
 //! The `leasehold` command as people and scripts use it: started, talked to, signalled, killed.
 
+#![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
+
 mod compare;
 #[cfg(feature = "etcd")]
 mod etcd;
