@@ -15,7 +15,7 @@ use server::Served;
 
 fn main() -> ExitCode {
     // The cases mostly wait.
-    let suite = Suite::new().threads(8);
+    let suite = Suite::new().threads(12);
     #[cfg(feature = "file")]
     let suite = suite.store(Box::new(file::Directories::new()));
     #[cfg(feature = "redis")]

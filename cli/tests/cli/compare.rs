@@ -9,6 +9,12 @@ use tokio::process::Command;
 
 use crate::rig::{Done, LEASEHOLD, done};
 
+testbed::trials![
+    compare_becomes_the_comparison_of_its_checkout,
+    without_a_checkout_compare_says_where_to_get_one,
+    a_comparison_of_somebody_else_is_not_started,
+];
+
 /// A folder with a comparison that says where it is and what it is told, and ends with 3.
 async fn checkout() -> Scratch {
     let checkout = Scratch::new("checkout").expect("a directory can be made");
@@ -29,7 +35,6 @@ async fn compare(place: &Path, words: &[&str]) -> Done {
 }
 
 /// Anywhere in a checkout, its comparison runs instead: told all that was said, and with its own end.
-#[tokio::test]
 async fn compare_becomes_the_comparison_of_its_checkout() {
     let checkout = checkout().await;
     let inside = checkout.path().join("docs/deep");
@@ -48,7 +53,6 @@ async fn compare_becomes_the_comparison_of_its_checkout() {
 }
 
 /// Elsewhere it says where to get one.
-#[tokio::test]
 async fn without_a_checkout_compare_says_where_to_get_one() {
     let elsewhere = Scratch::new("elsewhere").expect("a directory can be made");
     let refused = compare(elsewhere.path(), &["compare", "--quick"]).await;
@@ -57,7 +61,6 @@ async fn without_a_checkout_compare_says_where_to_get_one() {
 }
 
 /// What somebody else has put into a folder above is not started.
-#[tokio::test]
 async fn a_comparison_of_somebody_else_is_not_started() {
     let checkout = checkout().await;
     let program = checkout.path().join("comparison/compare");

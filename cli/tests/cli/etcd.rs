@@ -2,17 +2,21 @@
 
 use testbed::etcd::{Etcd, Setup, current};
 
-use crate::leased::{self, asking, breaks, warns};
+use crate::leased::{asking, breaks, warns};
 use crate::rig::Rig;
 
-leased::trials!(Etcd, "cannot connect");
+testbed::trials![
+    doctor_finds_a_version_with_known_bugs,
+    doctor_finds_a_full_server,
+    doctor_finds_leases_that_are_open,
+    doctor_finds_missing_rights,
+];
 
 async fn start(setup: Setup) -> Etcd {
     setup.start().await.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The installed version ends leases early; a current one does not, and passes.
-#[tokio::test]
 async fn doctor_finds_a_version_with_known_bugs() {
     let etcd = start(Setup::new()).await;
     breaks(&asking(&etcd), "version", &["3.4.23", "15247"]).await;
@@ -25,7 +29,6 @@ async fn doctor_finds_a_version_with_known_bugs() {
 }
 
 /// A full server takes no lock.
-#[tokio::test]
 async fn doctor_finds_a_full_server() {
     let etcd = start(Setup::new().quota(1 << 20)).await;
     let junk = "x".repeat(100_000);
@@ -38,7 +41,6 @@ async fn doctor_finds_a_full_server() {
 }
 
 /// With users and roles, keys are protected, and leases are not.
-#[tokio::test]
 async fn doctor_finds_leases_that_are_open() {
     let mut etcd = start(Setup::new()).await;
     etcd.enable_auth("alice", "secret", "cli/").await.unwrap();
@@ -47,7 +49,6 @@ async fn doctor_finds_leases_that_are_open() {
 }
 
 /// A user whose role is for something else, and a wrong password.
-#[tokio::test]
 async fn doctor_finds_missing_rights() {
     let mut etcd = start(Setup::new()).await;
     etcd.enable_auth("alice", "secret", "elsewhere/").await.unwrap();

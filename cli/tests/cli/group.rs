@@ -4,8 +4,14 @@ use rustix::process::Signal;
 
 use crate::rig::{Rig, exit_code, is_alive, kill, line, send, until_gone, until_leader};
 
+testbed::trials![
+    the_lock_is_held_while_the_group_lives,
+    signals_reach_grandchildren,
+    a_lost_lock_kills_the_group,
+    a_stopped_holder_kills_its_command_when_it_goes_on,
+];
+
 /// The lock is held until the last process of the group has ended, not only the command.
-#[tokio::test]
 async fn the_lock_is_held_while_the_group_lives() {
     let rig = Rig::new();
     let script = "sleep 1000 >/dev/null 2>&1 & echo $!; exit 5";
@@ -18,7 +24,6 @@ async fn the_lock_is_held_while_the_group_lives() {
 }
 
 /// A signal reaches everybody in the group.
-#[tokio::test]
 async fn signals_reach_grandchildren() {
     let rig = Rig::new();
     let grandchild = "trap - TERM; exec sh -c 'echo $$; exec sleep 1000'";
@@ -33,7 +38,6 @@ async fn signals_reach_grandchildren() {
 
 /// A lock that is revoked ends the command and its group at once, whatever they ignore; what has
 /// left the group is left alone.
-#[tokio::test]
 async fn a_lost_lock_kills_the_group() {
     let rig = Rig::new();
     let script = "trap '' TERM HUP INT; sleep 1000 & echo $!; setsid sleep 1000 & echo $!; wait";
@@ -53,7 +57,6 @@ async fn a_lost_lock_kills_the_group() {
 
 /// A holder that stands still does not find out; when it goes on, its command ends before anything
 /// else.
-#[tokio::test]
 async fn a_stopped_holder_kills_its_command_when_it_goes_on() {
     let rig = Rig::new();
     let mut running = rig.start(["run", "a", "--", "sh", "-c", "echo $$; exec sleep 1000"]);

@@ -5,8 +5,16 @@ use serde_json::json;
 
 use crate::rig::{Rig, exit_code, line, rest, send, value};
 
+testbed::trials![
+    a_line_is_written_per_change,
+    a_signal_releases,
+    a_loss_is_told_with_its_reason,
+    a_held_lock_is_waited_for_as_asked,
+    an_input_at_its_end_is_refused,
+    a_hold_can_be_bounded,
+];
+
 /// Waiting, held, released: each line when it happens, with the token.
-#[tokio::test]
 async fn a_line_is_written_per_change() {
     let rig = Rig::new();
     let mut first = rig.start(["hold", "a", "--owner", "first", "--metadata", "why"]);
@@ -30,7 +38,6 @@ async fn a_line_is_written_per_change() {
 }
 
 /// A signal is as good as the end of input.
-#[tokio::test]
 async fn a_signal_releases() {
     let rig = Rig::new();
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
@@ -46,7 +53,6 @@ async fn a_signal_releases() {
 }
 
 /// A holder that is revoked says so, and ends with the code for it.
-#[tokio::test]
 async fn a_loss_is_told_with_its_reason() {
     let rig = Rig::new();
     let mut holder = rig.start(["hold", "a"]);
@@ -60,7 +66,6 @@ async fn a_loss_is_told_with_its_reason() {
 }
 
 /// What cannot be had is an error, not a line; whoever stops waiting leaves nothing behind.
-#[tokio::test]
 async fn a_held_lock_is_waited_for_as_asked() {
     let rig = Rig::new();
     let mut holder = rig.start(["hold", "a"]);
@@ -84,7 +89,6 @@ async fn a_held_lock_is_waited_for_as_asked() {
 }
 
 /// An input that is at its end from the start is a mistake, and the error says what to do.
-#[tokio::test]
 async fn an_input_at_its_end_is_refused() {
     let rig = Rig::new();
     let refused = rig.done(["hold", "a"]).await;
@@ -93,7 +97,6 @@ async fn an_input_at_its_end_is_refused() {
 }
 
 /// A lock is held for as long as it may be, and released then.
-#[tokio::test]
 async fn a_hold_can_be_bounded() {
     let rig = Rig::new();
     let mut holder = rig.start(["hold", "--max-hold", "0.2", "a"]);

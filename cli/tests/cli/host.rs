@@ -9,6 +9,8 @@ use tokio::process::Command;
 
 use crate::rig::{Done, LEASEHOLD, done, exit_code, line};
 
+testbed::trials![two_shells_exclude_each_other, a_directory_of_others_is_refused,];
+
 /// A shell's environment that says nothing about the store.
 fn start(place: (&str, &Path), logs: &Scratch, words: &[&str]) -> Process {
     let launch = Launch::new("env", logs.path()).args(["-u", "LEASEHOLD_URL", "-u", "XDG_RUNTIME_DIR"]);
@@ -25,7 +27,6 @@ async fn run(place: (&str, &Path), words: &[&str]) -> Done {
 
 /// With no configuration at all, two shells on one host exclude each other, with a session's runtime
 /// directory and without one.
-#[tokio::test]
 async fn two_shells_exclude_each_other() {
     for variable in ["XDG_RUNTIME_DIR", "TMPDIR"] {
         let (scratch, logs) = (Scratch::new("home").unwrap(), Scratch::new("logs").unwrap());
@@ -44,7 +45,6 @@ async fn two_shells_exclude_each_other() {
 }
 
 /// A directory in a place that everybody writes to is used only if nobody else can enter it.
-#[tokio::test]
 async fn a_directory_of_others_is_refused() {
     let scratch = Scratch::new("home").unwrap();
     let place = ("TMPDIR", scratch.path());

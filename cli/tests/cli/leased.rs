@@ -1,74 +1,47 @@
 //! What holds on every store with leases: the same scenes, on the store they are given.
 
-#![allow(clippy::unwrap_used, reason = "bodies of tests")]
-
 use std::time::Duration;
 
+use libtest_mimic::Trial;
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
-use testbed::{Port, Process, Server, within};
+use testbed::{Port, Process, Server, trial, within};
 
 use crate::rig::{BOUND, Rig, exit_code, line, rest, send, until_gone, value};
 
-/// The tests of a store with leases that are the same on all of them, on one server; and what is said of one
-/// that is not there.
-macro_rules! trials {
-    ($server:ty, $is_down:expr) => {
-        /// See [`crate::leased`].
-        #[tokio::test]
-        async fn the_commands_work() {
-            let server = <$server as testbed::Server>::start().await.unwrap();
-            crate::leased::the_commands_work(&server).await;
-            crate::leased::a_stopped_holder_ends_its_command(&server).await;
-        }
-
-        /// See [`crate::leased`].
-        #[tokio::test]
-        async fn a_lock_is_held_by_several_or_refused() {
-            let server = <$server as testbed::Server>::start().await.unwrap();
-            crate::leased::readers_hold_together_or_are_refused(&server).await;
-            crate::leased::several_are_shared_and_watched(&server).await;
-            crate::leased::permits_are_taken_or_refused(&server).await;
-        }
-
-        /// See [`crate::leased`].
-        #[tokio::test]
-        async fn a_grace_is_told_whole() {
-            let server = <$server as testbed::Server>::start().await.unwrap();
-            crate::leased::a_grace_is_told_whole_and_lengthens_nothing(&server).await;
-        }
-
-        /// See [`crate::leased`].
-        #[tokio::test]
-        async fn a_command_ends_before_its_lease() {
-            let server = <$server as testbed::Server>::start().await.unwrap();
-            crate::leased::a_command_ends_before_its_lease(server).await;
-        }
-
-        /// See [`crate::leased`].
-        #[tokio::test]
-        async fn risk_and_loss_are_told() {
-            let server = <$server as testbed::Server>::start().await.unwrap();
-            crate::leased::risk_and_loss_are_told(server).await;
-        }
-
-        /// See [`crate::leased`].
-        #[tokio::test]
-        async fn a_wait_says_that_the_store_is_silent() {
-            let server = <$server as testbed::Server>::start().await.unwrap();
-            crate::leased::a_wait_says_that_the_store_is_silent(server).await;
-        }
-
-        /// See [`crate::leased`].
-        #[tokio::test]
-        async fn a_server_that_is_down() {
-            crate::leased::a_store_that_is_down_is_unavailable::<$server>($is_down).await;
-        }
-    };
+/// The scenes of a store, each called as it is; and what is said of a server that is not there.
+pub(crate) fn trials<S: Server>(is_down: &'static str) -> Vec<Trial> {
+    async fn start<S: Server>() -> S {
+        S::start().await.unwrap()
+    }
+    let name = |scene| format!("{}::{scene}", S::NAME);
+    vec![
+        trial(name("the_commands_work"), async || {
+            let server = start::<S>().await;
+            the_commands_work(&server).await;
+            a_stopped_holder_ends_its_command(&server).await;
+        }),
+        trial(name("a_lock_is_held_by_several_or_refused"), async || {
+            let server = start::<S>().await;
+            readers_hold_together_or_are_refused(&server).await;
+            several_are_shared_and_watched(&server).await;
+            permits_are_taken_or_refused(&server).await;
+        }),
+        trial(name("a_grace_is_told_whole"), async || {
+            a_grace_is_told_whole_and_lengthens_nothing(&start::<S>().await).await;
+        }),
+        trial(name("a_command_ends_before_its_lease"), async || {
+            a_command_ends_before_its_lease(start::<S>().await).await;
+        }),
+        trial(name("risk_and_loss_are_told"), async || risk_and_loss_are_told(start::<S>().await).await),
+        trial(name("a_wait_says_that_the_store_is_silent"), async || {
+            a_wait_says_that_the_store_is_silent(start::<S>().await).await;
+        }),
+        trial(name("a_server_that_is_down"), move || a_store_that_is_down_is_unavailable::<S>(is_down)),
+    ]
 }
-pub(crate) use trials;
 
 /// The ttl of every lock here, but for those with more time.
 pub(crate) const TTL: Duration = Duration::from_secs(3);

@@ -1,5 +1,7 @@
 //! The `leasehold` command as people and scripts use it: started, talked to, signalled, killed.
 
+#![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
+
 mod compare;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -33,3 +35,52 @@ mod token_base;
 mod usage;
 #[cfg(feature = "zk")]
 mod zk;
+
+use std::process::ExitCode;
+
+use libtest_mimic::Arguments;
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // They mostly wait.
+    arguments.test_threads.get_or_insert(6);
+    let trials = [
+        compare::trials(),
+        #[cfg(feature = "etcd")]
+        etcd::trials(),
+        #[cfg(feature = "etcd")]
+        leased::trials::<testbed::etcd::Etcd>("cannot connect"),
+        #[cfg(feature = "file")]
+        group::trials(),
+        #[cfg(feature = "file")]
+        hold::trials(),
+        #[cfg(feature = "file")]
+        host::trials(),
+        #[cfg(all(feature = "file", feature = "metrics"))]
+        metrics::trials(),
+        #[cfg(all(feature = "etcd", feature = "migrate", feature = "redis"))]
+        migrate::trials(),
+        #[cfg(feature = "file")]
+        place::trials(),
+        #[cfg(feature = "redis")]
+        redis::trials(),
+        #[cfg(feature = "redis")]
+        leased::trials::<testbed::redis::Server>("cannot connect"),
+        #[cfg(feature = "file")]
+        revoke::trials(),
+        #[cfg(feature = "file")]
+        run::trials(),
+        #[cfg(feature = "file")]
+        show::trials(),
+        #[cfg(feature = "file")]
+        terminal::trials(),
+        #[cfg(feature = "file")]
+        token_base::trials(),
+        usage::trials(),
+        #[cfg(feature = "zk")]
+        zk::trials(),
+        #[cfg(feature = "zk")]
+        leased::trials::<testbed::zookeeper::Server>("no session was opened within 500ms"),
+    ];
+    libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
+}

@@ -14,6 +14,13 @@ use tokio::net::TcpStream;
 use crate::rig::LEASEHOLD;
 use crate::rig::{BOUND, Rig, exit_code, line, value};
 
+testbed::trials![
+    a_holder_serves_its_metrics,
+    a_command_runs_watched_if_it_can,
+    #[cfg(feature = "redis")]
+    idle_connections_do_not_cost_the_lock,
+];
+
 async fn metrics(address: SocketAddr) -> String {
     let read = async {
         let mut stream = TcpStream::connect(address).await.expect("it listens");
@@ -26,7 +33,6 @@ async fn metrics(address: SocketAddr) -> String {
 }
 
 /// While a lock is held, what has happened to it can be read; every metric says what it means.
-#[tokio::test]
 async fn a_holder_serves_its_metrics() {
     let rig = Rig::new();
     let port = Port::reserve().unwrap();
@@ -49,7 +55,6 @@ async fn a_holder_serves_its_metrics() {
 
 /// The same for a command under a lock, at an address by name; one that is taken is said, and the command
 /// runs without.
-#[tokio::test]
 async fn a_command_runs_watched_if_it_can() {
     let rig = Rig::new();
     let port = Port::reserve().unwrap();
@@ -75,7 +80,6 @@ fn open_files(process: &Process) -> usize {
 /// Whoever opens connections there and says nothing takes neither files nor time from the lock: its
 /// connection to the store is made anew, it is renewed, and whoever asks is answered after that.
 #[cfg(feature = "redis")]
-#[tokio::test]
 async fn idle_connections_do_not_cost_the_lock() {
     const TTL: Duration = Duration::from_secs(4);
     let server = testbed::redis::Settings::new().start().await.unwrap_or_else(|error| panic!("{error}"));

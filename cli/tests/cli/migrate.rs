@@ -7,6 +7,12 @@ use testbed::redis::Server as Redis;
 
 use crate::rig::{Done, Rig, exit_code, line, rest, value};
 
+testbed::trials![
+    locks_move_and_come_back_while_they_are_used,
+    what_stands_in_the_way_is_said,
+    locks_that_move_are_revoked_and_their_stores_looked_at,
+];
+
 /// How many processes take one lock after the other, and for how long one may wait for it.
 const LOOPS: usize = 3;
 const WAIT: &str = "30s";
@@ -69,7 +75,6 @@ async fn walk(rig: &Rig, words: &[&str]) -> (Done, Value) {
 
 /// Everybody was deployed once, holds on or takes one lock after the other, and is moved there and back: nobody loses
 /// a lock, no two hold one, and tokens grow.
-#[tokio::test]
 async fn locks_move_and_come_back_while_they_are_used() {
     let stores = Stores::start().await;
     let rig = stores.moving();
@@ -140,7 +145,6 @@ async fn locks_move_and_come_back_while_they_are_used() {
 }
 
 /// A session without the option stands in the way, and is said; so is a store that is down.
-#[tokio::test]
 async fn what_stands_in_the_way_is_said() {
     let mut stores = Stores::start().await;
     let rig = stores.moving();
@@ -172,7 +176,6 @@ async fn what_stands_in_the_way_is_said() {
 }
 
 /// Whoever asks for a lock, or takes it away, does so wherever it is held; and `doctor` looks at both stores.
-#[tokio::test]
 async fn locks_that_move_are_revoked_and_their_stores_looked_at() {
     let stores = Stores::start().await;
     let rig = stores.moving();

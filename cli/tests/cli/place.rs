@@ -6,6 +6,19 @@ use tokio::process::Command;
 
 use crate::rig::{Done, LEASEHOLD, Rig, done, exit_code, line, rest, until_said, value};
 
+testbed::trials![
+    a_lock_of_this_host_only_says_so,
+    what_is_required_is_checked_first,
+    the_url_may_stand_in_a_file,
+    a_hidden_url_is_refused_until_another_is_given,
+    a_nested_command_does_not_wait_for_itself,
+    waiting_is_told_where_there_is_no_terminal,
+    of_several_locks_those_of_others_are_waited_for,
+    looking_answers_by_the_exit_code_if_asked,
+    #[cfg(feature = "redis")]
+    a_store_that_is_not_there_yet_is_waited_for,
+];
+
 /// A command without a URL, in a runtime directory of its own.
 async fn here(rig: &Rig, words: &[&str]) -> Done {
     let mut command = Command::new(LEASEHOLD);
@@ -15,7 +28,6 @@ async fn here(rig: &Rig, words: &[&str]) -> Done {
 }
 
 /// Whoever names no store is told that the lock is of this host only; once, on standard error.
-#[tokio::test]
 async fn a_lock_of_this_host_only_says_so() {
     let rig = Rig::new();
     let ran = here(&rig, &["run", "a", "--", "echo", "done"]).await;
@@ -30,7 +42,6 @@ async fn a_lock_of_this_host_only_says_so() {
 
 /// A store that lacks what is required is refused before anything is started, by flag or variable,
 /// and by `doctor` as a finding.
-#[tokio::test]
 async fn what_is_required_is_checked_first() {
     let rig = Rig::new();
     let required = ["run", "--require", "fenced,cross_host", "a", "--", "echo", "started"];
@@ -48,7 +59,6 @@ async fn what_is_required_is_checked_first() {
 }
 
 /// The URL may stand in a file, which goes before the environment.
-#[tokio::test]
 async fn the_url_may_stand_in_a_file() {
     let rig = Rig::new();
     let elsewhere = Rig::new();
@@ -69,7 +79,6 @@ async fn the_url_may_stand_in_a_file() {
 }
 
 /// A command from which the URL is hidden cannot lock somewhere else by mistake.
-#[tokio::test]
 async fn a_hidden_url_is_refused_until_another_is_given() {
     let rig = Rig::new();
     let nested =
@@ -81,7 +90,6 @@ async fn a_hidden_url_is_refused_until_another_is_given() {
 }
 
 /// A nested command does not wait for the lock that is held around it; for others it does.
-#[tokio::test]
 async fn a_nested_command_does_not_wait_for_itself() {
     let rig = Rig::new();
     let nested = format!(
@@ -94,7 +102,6 @@ async fn a_nested_command_does_not_wait_for_itself() {
 }
 
 /// Who waits in a log says for what, and for whom.
-#[tokio::test]
 async fn waiting_is_told_where_there_is_no_terminal() {
     let rig = Rig::new();
     let mut holder = rig.start(["hold", "--owner", "somebody", "a"]);
@@ -107,7 +114,6 @@ async fn waiting_is_told_where_there_is_no_terminal() {
 }
 
 /// Of several locks those are named that others hold: not what is held already, nor what is free.
-#[tokio::test]
 async fn of_several_locks_those_of_others_are_waited_for() {
     let rig = Rig::new();
     let mut holder = rig.start(["hold", "--owner", "somebody", "b"]);
@@ -122,7 +128,6 @@ async fn of_several_locks_those_of_others_are_waited_for() {
 }
 
 /// Looking can answer by the exit code.
-#[tokio::test]
 async fn looking_answers_by_the_exit_code_if_asked() {
     let rig = Rig::new();
     assert_eq!(rig.done(["inspect", "a"]).await.code, 0);
@@ -137,7 +142,6 @@ async fn looking_answers_by_the_exit_code_if_asked() {
 
 /// A store that is not there yet is waited for as long as the lock, and not by a try.
 #[cfg(feature = "redis")]
-#[tokio::test]
 async fn a_store_that_is_not_there_yet_is_waited_for() {
     let mut server = testbed::redis::Settings::new().start().await.expect("the server starts");
     let rig = Rig::on(server.url());

@@ -5,20 +5,31 @@ use testbed::redis::{Reply, Server, Settings, WallClock};
 use crate::leased::{self, asking, breaks, warns};
 use crate::rig::{Rig, exit_code, line};
 
-leased::trials!(Server, "cannot connect");
+testbed::trials![
+    a_risk_that_passes,
+    doctor_finds_an_evicting_policy,
+    doctor_finds_that_nothing_persists,
+    doctor_finds_replicas_that_are_not_waited_for,
+    doctor_finds_a_clock_that_is_off,
+    scripts_are_loaded_for_those_who_may_not,
+    doctor_names_the_key_of_a_shared_lock,
+    a_base_is_raised_on_ones_word,
+    #[cfg(feature = "file")]
+    tokens_are_carried_over,
+    doctor_finds_missing_rights,
+    doctor_names_the_pause_after_a_restart,
+];
 
 async fn start(settings: Settings) -> Server {
     settings.start().await.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The same as on every store with leases.
-#[tokio::test]
 async fn a_risk_that_passes() {
     leased::a_risk_that_passes(start(Settings::new()).await).await;
 }
 
 /// Keys that may be evicted are locks that may be lost.
-#[tokio::test]
 async fn doctor_finds_an_evicting_policy() {
     let server = start(Settings::new().append_only().memory(64 << 20, "allkeys-lru")).await;
     breaks(&asking(&server), "eviction", &["allkeys-lru", "noeviction"]).await;
@@ -27,14 +38,12 @@ async fn doctor_finds_an_evicting_policy() {
 }
 
 /// A restart forgets what is not on the disk.
-#[tokio::test]
 async fn doctor_finds_that_nothing_persists() {
     let server = start(Settings::new()).await;
     warns(&asking(&server), "persistence", &["appendonly"]).await;
 }
 
 /// A replica that nobody waits for loses locks in a fail-over; a replica takes none.
-#[tokio::test]
 async fn doctor_finds_replicas_that_are_not_waited_for() {
     let primary = start(Settings::new().append_only()).await;
     let replica = start(Settings::new().replica_of(primary.addr())).await;
@@ -43,7 +52,6 @@ async fn doctor_finds_replicas_that_are_not_waited_for() {
 }
 
 /// Locks end early when the server's clock is put right.
-#[tokio::test]
 async fn doctor_finds_a_clock_that_is_off() {
     let clock = WallClock::new().unwrap();
     let server = start(Settings::new().clock(&clock)).await;
@@ -52,7 +60,6 @@ async fn doctor_finds_a_clock_that_is_off() {
 }
 
 /// Who may not bring scripts locks once somebody has loaded them, and `doctor` says what is missing before.
-#[tokio::test]
 async fn scripts_are_loaded_for_those_who_may_not() {
     let server = start(Settings::new()).await;
     let rights = ["on", ">secret", "~cli:*", "&cli:*", "+@all", "-eval", "-script"];
@@ -71,7 +78,6 @@ async fn scripts_are_loaded_for_those_who_may_not() {
 }
 
 /// The key of one lock, and who holds it, if others share it; as JSON, too.
-#[tokio::test]
 async fn doctor_names_the_key_of_a_shared_lock() {
     let server = start(Settings::new().append_only()).await;
     let url =
@@ -95,7 +101,6 @@ async fn doctor_names_the_key_of_a_shared_lock() {
 
 /// Whoever is seen to have a session stands in the way; that nobody has is no proof, so the base is raised on
 /// one's word for it.
-#[tokio::test]
 async fn a_base_is_raised_on_ones_word() {
     let server = start(Settings::new()).await;
     let rig = asking(&server);
@@ -121,7 +126,6 @@ async fn a_base_is_raised_on_ones_word() {
 
 /// As the page says it: with the newest token of one store, another one grants larger ones.
 #[cfg(feature = "file")]
-#[tokio::test]
 async fn tokens_are_carried_over() {
     let server = start(Settings::new()).await;
     let (old, new) = (asking(&server), Rig::new());
@@ -137,7 +141,6 @@ async fn tokens_are_carried_over() {
 }
 
 /// A user without rights, one with a few, and a wrong password.
-#[tokio::test]
 async fn doctor_finds_missing_rights() {
     let server = start(Settings::new()).await;
     for (user, rights) in [("nobody", &[][..]), ("reader", &["+@read", "+@connection", "~cli:*"])] {
@@ -156,7 +159,6 @@ async fn doctor_finds_missing_rights() {
 }
 
 /// What a pause after a restart needs is named, and how long it lasts.
-#[tokio::test]
 async fn doctor_names_the_pause_after_a_restart() {
     let server = start(Settings::new().append_only()).await;
     let rights = ["ACL", "SETUSER", "app", "on", ">secret", "~cli:*", "&cli:*", "+@all", "-info"];

@@ -4,8 +4,14 @@ use rustix::process::Signal;
 
 use crate::rig::{Rig, exit_code, is_alive, line, send, value};
 
+testbed::trials![
+    every_outcome_has_its_word_and_code,
+    a_grace_lets_the_command_finish,
+    a_holder_reads_that_it_is_asked,
+    force_wants_to_be_confirmed,
+];
+
 /// Nobody held it; the holder let go; the holder did not answer; it was taken away.
-#[tokio::test]
 async fn every_outcome_has_its_word_and_code() {
     let rig = Rig::with("?ttl=300ms");
     let none = rig.done(["revoke", "--json", "a"]).await;
@@ -32,7 +38,6 @@ async fn every_outcome_has_its_word_and_code() {
 
 /// A command that is asked with grace finishes its work under the lock, and one that does not end is killed
 /// before the lock is anybody else's.
-#[tokio::test]
 async fn a_grace_lets_the_command_finish() {
     let rig = Rig::new();
     let script = "trap 'echo finished; exit 0' TERM; echo $$; while :; do sleep 0.05; done";
@@ -61,7 +66,6 @@ async fn a_grace_lets_the_command_finish() {
 }
 
 /// Who holds by lines of text reads that it is asked, and until when.
-#[tokio::test]
 async fn a_holder_reads_that_it_is_asked() {
     let rig = Rig::new();
     let mut holder = rig.start(["hold", "a"]);
@@ -79,7 +83,6 @@ async fn a_holder_reads_that_it_is_asked() {
 }
 
 /// Force is not used by accident: with nobody at a terminal to ask, it must be confirmed in words.
-#[tokio::test]
 async fn force_wants_to_be_confirmed() {
     let rig = Rig::new();
     let mut holder = rig.start(["hold", "a"]);

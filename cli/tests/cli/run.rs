@@ -4,9 +4,24 @@ use rustix::process::Signal;
 
 use crate::rig::{LEASEHOLD, Rig, exit_code, is_alive, kill, line, rest, send, until_gone};
 
+testbed::trials![
+    the_commands_exit_code_is_passed_on,
+    the_command_finds_name_and_token,
+    input_reaches_the_command,
+    a_held_lock_makes_others_give_up_in_time,
+    a_waiting_command_runs_after_the_holder,
+    a_signal_ends_the_wait,
+    signals_are_forwarded,
+    ignored_signals_are_not_forwarded,
+    the_command_dies_with_us,
+    what_the_command_leaves_running_need_not_be_waited_for,
+    a_command_can_be_bounded,
+    a_command_that_does_not_end_is_killed_if_asked,
+    several_locks_are_held_at_once,
+];
+
 /// The command's own exit code is ours; a signal, and a command that cannot be run, are told as
 /// shells do.
-#[tokio::test]
 async fn the_commands_exit_code_is_passed_on() {
     let rig = Rig::new();
     for (script, code) in [("exit 0", 0), ("exit 3", 3), ("kill -TERM $$", 143), ("kill -KILL $$", 137)] {
@@ -22,7 +37,6 @@ async fn the_commands_exit_code_is_passed_on() {
 }
 
 /// The command knows the lock and a token that grows; its arguments arrive as they are.
-#[tokio::test]
 async fn the_command_finds_name_and_token() {
     let rig = Rig::new();
     let mut last = 0;
@@ -38,7 +52,6 @@ async fn the_command_finds_name_and_token() {
 }
 
 /// Input and output are the command's.
-#[tokio::test]
 async fn input_reaches_the_command() {
     let rig = Rig::new();
     let mut cat = rig.start(["run", "a", "--", "cat"]);
@@ -49,7 +62,6 @@ async fn input_reaches_the_command() {
 }
 
 /// A lock that is held is not waited for longer than was asked; the code for that can be chosen.
-#[tokio::test]
 async fn a_held_lock_makes_others_give_up_in_time() {
     let rig = Rig::new();
     let mut holder = rig.start(["run", "--owner", "me", "a", "--", "cat"]);
@@ -79,7 +91,6 @@ async fn a_held_lock_makes_others_give_up_in_time() {
 }
 
 /// Who waits is next.
-#[tokio::test]
 async fn a_waiting_command_runs_after_the_holder() {
     let rig = Rig::new();
     let mut first = rig.start(["run", "a", "--", "cat"]);
@@ -93,7 +104,6 @@ async fn a_waiting_command_runs_after_the_holder() {
 }
 
 /// Somebody who is told to end while waiting ends, and is not waited for.
-#[tokio::test]
 async fn a_signal_ends_the_wait() {
     let rig = Rig::new();
     let mut holder = rig.start(["run", "a", "--", "cat"]);
@@ -108,7 +118,6 @@ async fn a_signal_ends_the_wait() {
 }
 
 /// The signals that end things reach the command, which decides.
-#[tokio::test]
 async fn signals_are_forwarded() {
     let rig = Rig::new();
     let traps = "for s in HUP INT QUIT TERM; do trap \"echo $s; exit 7\" $s; done";
@@ -125,7 +134,6 @@ async fn signals_are_forwarded() {
 }
 
 /// What was ignored stays ignored, as `nohup` wants it.
-#[tokio::test]
 async fn ignored_signals_are_not_forwarded() {
     let rig = Rig::new();
     let script = "trap 'echo TERM; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
@@ -140,7 +148,6 @@ async fn ignored_signals_are_not_forwarded() {
 }
 
 /// A command does not go on without a lock because somebody has killed us.
-#[tokio::test]
 async fn the_command_dies_with_us() {
     let rig = Rig::new();
     let mut running = rig.start(["run", "a", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
@@ -151,7 +158,6 @@ async fn the_command_dies_with_us() {
 }
 
 /// With `--leave-running` the lock is free when the command has ended; what it started lives on.
-#[tokio::test]
 async fn what_the_command_leaves_running_need_not_be_waited_for() {
     let rig = Rig::new();
     let script = "sleep 1000 >/dev/null 2>&1 & echo $!; exit 5";
@@ -164,7 +170,6 @@ async fn what_the_command_leaves_running_need_not_be_waited_for() {
 }
 
 /// A command that runs for too long is asked to end, is killed if it does not, and 76 tells so.
-#[tokio::test]
 async fn a_command_can_be_bounded() {
     let rig = Rig::new();
     let polite = "trap 'echo asked; exit 0' TERM; echo in; while :; do sleep 0.01; done";
@@ -179,7 +184,6 @@ async fn a_command_can_be_bounded() {
 }
 
 /// Who is told to end gets the time that was given, not more.
-#[tokio::test]
 async fn a_command_that_does_not_end_is_killed_if_asked() {
     let rig = Rig::new();
     let deaf = "trap '' TERM; echo in; while :; do sleep 0.01; done";
@@ -191,7 +195,6 @@ async fn a_command_that_does_not_end_is_killed_if_asked() {
 
 /// All or none: the command finds the token of each, nobody else has any of them meanwhile, and the one that is busy is
 /// named; what is around it tells of other locks.
-#[tokio::test]
 async fn several_locks_are_held_at_once() {
     let rig = Rig::new();
     let script = "echo \"$LEASEHOLD_TOKENS\"; echo ${LEASEHOLD_TOKEN-none} ${LEASEHOLD_NAME-none}; \

@@ -7,11 +7,18 @@ use rustix::process::Signal;
 
 use crate::rig::{Rig, exit_code, line, send, value};
 
+testbed::trials![
+    a_lock_is_shown,
+    a_lock_is_watched,
+    locks_in_use_are_listed,
+    a_store_is_diagnosed,
+    verbosity_tells_of_state_changes,
+];
+
 /// It would clear a terminal, colour it, and turn the letters around.
 const METADATA: &str = "line\u{1b}[2J\n\u{7f}\u{9b}1m\u{202e}enil";
 
 /// A lock that is held and waited for, in words and in JSON; one that is not.
-#[tokio::test]
 async fn a_lock_is_shown() {
     let rig = Rig::new();
     let mut holder = rig.start(["hold", "a", "--owner", "me", "--metadata", METADATA]);
@@ -46,7 +53,6 @@ async fn a_lock_is_shown() {
 }
 
 /// A line for the state by now, and for each holder and for the end of a hold; a signal ends it well.
-#[tokio::test]
 async fn a_lock_is_watched() {
     let rig = Rig::new();
     let mut watch = rig.start(["watch", "a"]);
@@ -67,7 +73,6 @@ async fn a_lock_is_watched() {
 }
 
 /// Every lock in use, in order, or those that begin alike.
-#[tokio::test]
 async fn locks_in_use_are_listed() {
     let rig = Rig::new();
     assert_eq!(rig.done(["ls", "--json"]).await.json(), serde_json::json!([]));
@@ -91,7 +96,6 @@ async fn locks_in_use_are_listed() {
 
 /// What is found and what is promised; what others may write to is worth a warning where that is meant,
 /// and broken where it is not.
-#[tokio::test]
 async fn a_store_is_diagnosed() {
     let rig = Rig::with("?mode=0666");
     let well = rig.done(["doctor", "--json"]).await;
@@ -116,7 +120,6 @@ async fn a_store_is_diagnosed() {
 }
 
 /// With `-v`, what happens to a lock is told on standard error.
-#[tokio::test]
 async fn verbosity_tells_of_state_changes() {
     let rig = Rig::new();
     assert_eq!(rig.done(["run", "a", "--", "true"]).await.err, "");

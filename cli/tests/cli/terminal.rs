@@ -13,6 +13,17 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::rig::{BOUND, LEASEHOLD, Rig, line, value};
 
+testbed::trials![
+    a_command_may_read_from_the_terminal,
+    the_keyboards_signals_reach_the_command,
+    a_job_can_be_stopped_and_continued,
+    #[cfg(feature = "redis")]
+    a_job_that_was_stopped_for_too_long_does_not_go_on,
+    a_background_job_reads_when_it_is_brought_forward,
+    neighbours_in_a_pipeline_keep_the_keyboard,
+    force_is_asked_about,
+];
+
 /// A terminal with a program at it, in a session of their own.
 struct Screen {
     keyboard: OwnedFd,
@@ -64,7 +75,6 @@ impl Drop for Screen {
 }
 
 /// A command that reads from the terminal gets it, and who started us has it afterwards.
-#[tokio::test]
 async fn a_command_may_read_from_the_terminal() {
     let rig = Rig::new();
     let inner = "echo rea''dy; read line; echo got-$line";
@@ -78,7 +88,6 @@ async fn a_command_may_read_from_the_terminal() {
 }
 
 /// An interrupt from the keyboard reaches the command, whether or not it has the terminal.
-#[tokio::test]
 async fn the_keyboards_signals_reach_the_command() {
     let rig = Rig::new();
     let trap = "trap 'echo interrupt''ed; exit 5' INT";
@@ -98,7 +107,6 @@ async fn the_keyboards_signals_reach_the_command() {
 
 /// Stopped from the keyboard, a command stops with us and keeps the lock; both go on in the
 /// foreground.
-#[tokio::test]
 async fn a_job_can_be_stopped_and_continued() {
     let rig = Rig::new();
     let commands = ["exec cat", "while read line; do echo $line; done </dev/tty"];
@@ -129,7 +137,6 @@ async fn a_job_can_be_stopped_and_continued() {
 /// A job that was stopped for longer than its lease is killed when it is told to go on: somebody else
 /// has held the lock meanwhile.
 #[cfg(feature = "redis")]
-#[tokio::test]
 async fn a_job_that_was_stopped_for_too_long_does_not_go_on() {
     let server = testbed::redis::Settings::new().start().await.unwrap();
     let rig = Rig::on(format!("{}/0?ttl=3s", server.url()));
@@ -150,7 +157,6 @@ async fn a_job_that_was_stopped_for_too_long_does_not_go_on() {
 }
 
 /// A command in the background that wants to read waits for the foreground, and keeps the lock.
-#[tokio::test]
 async fn a_background_job_reads_when_it_is_brought_forward() {
     let rig = Rig::new();
     let mut screen = Screen::new(&rig, &["bash", "--norc", "-i"]);
@@ -165,7 +171,6 @@ async fn a_background_job_reads_when_it_is_brought_forward() {
 }
 
 /// A pager beside us in a pipeline reads the keyboard, as the command does not ask for it.
-#[tokio::test]
 async fn neighbours_in_a_pipeline_keep_the_keyboard() {
     let rig = Rig::new();
     let script = format!("{LEASEHOLD} run a -- echo out | sh -c 'cat; read line </dev/tty; echo got-$line'");
@@ -176,7 +181,6 @@ async fn neighbours_in_a_pipeline_keep_the_keyboard() {
 }
 
 /// Taking a lock away is asked about at a terminal, and done after a yes only.
-#[tokio::test]
 async fn force_is_asked_about() {
     let rig = Rig::new();
     let mut holder = rig.start(["hold", "a"]);

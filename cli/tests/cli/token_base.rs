@@ -4,6 +4,12 @@ use serde_json::{Value, json};
 
 use crate::rig::{Rig, exit_code, line, value};
 
+testbed::trials![
+    a_base_is_shown_and_raised,
+    a_base_is_not_raised_under_another_session,
+    what_is_no_token_is_refused,
+];
+
 async fn get(rig: &Rig) -> Value {
     let shown = rig.done(["token-base", "get", "--json"]).await;
     assert_eq!(shown.code, 0, "{shown:?}");
@@ -15,7 +21,6 @@ async fn set(rig: &Rig, at_least: u64) -> i32 {
 }
 
 /// It only grows, and every token after it is larger than the one that was named.
-#[tokio::test]
 async fn a_base_is_shown_and_raised() {
     let rig = Rig::new();
     assert_eq!(get(&rig).await, json!({ "base": 0, "floor": 0, "sessions": 0 }));
@@ -35,7 +40,6 @@ async fn a_base_is_shown_and_raised() {
 }
 
 /// While another session lives it would grant smaller tokens: nothing is changed, whatever is said.
-#[tokio::test]
 async fn a_base_is_not_raised_under_another_session() {
     let rig = Rig::new();
     let mut holder = rig.start(["hold", "a"]);
@@ -55,7 +59,6 @@ async fn a_base_is_not_raised_under_another_session() {
 }
 
 /// What is no token is refused, and so is one that leaves no room.
-#[tokio::test]
 async fn what_is_no_token_is_refused() {
     let rig = Rig::new();
     for at_least in ["-1", "seven", "9223372036854775808", "9223372036854775807"] {

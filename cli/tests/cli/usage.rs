@@ -4,6 +4,17 @@ use tokio::process::Command;
 
 use crate::rig::{Done, LEASEHOLD, Rig, done};
 
+testbed::trials![
+    what_cannot_work_is_refused_with_64,
+    #[cfg(all(feature = "file", feature = "migrate"))]
+    what_is_no_move_is_refused_with_64,
+    errors_are_json_where_that_was_asked_for,
+    help_tells_the_exit_codes_and_no_secret,
+    completions_are_written_for_every_shell,
+    #[cfg(all(feature = "redis", feature = "metrics", feature = "migrate"))]
+    the_manual_is_listed,
+];
+
 async fn leasehold(words: &[&str]) -> Done {
     let mut command = Command::new(LEASEHOLD);
     command.env_remove("LEASEHOLD_URL").env_remove("LEASEHOLD_REQUIRE").args(words).kill_on_drop(true);
@@ -11,7 +22,6 @@ async fn leasehold(words: &[&str]) -> Done {
 }
 
 /// Command lines, URLs, options and names that cannot work.
-#[tokio::test]
 async fn what_cannot_work_is_refused_with_64() {
     let long = "n".repeat(513);
     let rig = Rig::new();
@@ -54,7 +64,6 @@ async fn what_cannot_work_is_refused_with_64() {
 
 /// What is asked of a move without one, or of stores that cannot be moved.
 #[cfg(all(feature = "file", feature = "migrate"))]
-#[tokio::test]
 async fn what_is_no_move_is_refused_with_64() {
     let rig = Rig::new();
     let inside = |inner: &str| format!("{}?migrate_to={inner}", rig.url());
@@ -77,7 +86,6 @@ async fn what_is_no_move_is_refused_with_64() {
 }
 
 /// Errors are JSON where that was asked for, whoever found them.
-#[tokio::test]
 async fn errors_are_json_where_that_was_asked_for() {
     for words in [&["--json", "hodl"] as &[&str], &["--url", "gopher://x", "ls", "--json"]] {
         let refused = leasehold(words).await;
@@ -87,7 +95,6 @@ async fn errors_are_json_where_that_was_asked_for() {
 }
 
 /// Help says what the exit codes mean, and never what is in the URL.
-#[tokio::test]
 async fn help_tells_the_exit_codes_and_no_secret() {
     let rig = Rig::on("redis://me:sesame@localhost");
     for words in [&["--help"] as &[&str], &["run", "--help"], &["hold", "--help"], &["revoke", "--help"]] {
@@ -106,7 +113,6 @@ async fn help_tells_the_exit_codes_and_no_secret() {
 }
 
 /// Every shell gets completions that know the commands.
-#[tokio::test]
 async fn completions_are_written_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let completions = leasehold(&["completions", shell]).await;
@@ -126,7 +132,6 @@ async fn completions_are_written_for_every_shell() {
 
 /// What the command can be told is what `docs/api` lists; `UPDATE_API=1` writes it anew.
 #[cfg(all(feature = "redis", feature = "metrics", feature = "migrate"))]
-#[tokio::test]
 async fn the_manual_is_listed() {
     let mut current = String::new();
     let main = leasehold(&["--help"]).await.out;

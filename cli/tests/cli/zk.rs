@@ -4,17 +4,16 @@ use std::time::Duration;
 
 use testbed::zookeeper::{Server, Setup};
 
-use crate::leased::{self, breaks, warns};
+use crate::leased::{breaks, warns};
 use crate::rig::Rig;
 
-leased::trials!(Server, "no session was opened within 500ms");
+testbed::trials![doctor_finds_a_bound_below_the_ttl, doctor_finds_missing_rights,];
 
 async fn start(setup: Setup) -> Server {
     setup.start().await.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A server that grants shorter sessions than asked for makes holders lose locks earlier.
-#[tokio::test]
 async fn doctor_finds_a_bound_below_the_ttl() {
     let server = start(Setup::new().longest_session(Duration::from_secs(4))).await;
     let rig = Rig::on(format!("{}/cli?ttl=20s", server.url()));
@@ -22,7 +21,6 @@ async fn doctor_finds_a_bound_below_the_ttl() {
 }
 
 /// Users who may not enter the chroot: the nodes of one are closed to another, and to whoever is nobody.
-#[tokio::test]
 async fn doctor_finds_missing_rights() {
     let server = start(Setup::new()).await;
     let on_behalf_of = |user| Rig::on(format!("zk://{user}:secret@{}/closed?ttl=3s", server.addr()));

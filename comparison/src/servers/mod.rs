@@ -5,7 +5,6 @@
 
 mod counting;
 mod distance;
-mod timer;
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,15 +12,15 @@ use std::{fs, io};
 
 use leasehold::Guarantees;
 use tempfile::TempDir;
-use testbed::{etcd, redis, zookeeper};
+use testbed::{Proxy, etcd, redis, zookeeper};
 
 use crate::error::{Error, Result};
 use crate::options::Store;
 use crate::proc;
 
 pub(crate) use counting::{Counted, Counting};
-use distance::Way;
 pub(crate) use distance::measured;
+use distance::way;
 
 /// A store to compare on.
 #[derive(Debug)]
@@ -36,7 +35,7 @@ pub(crate) struct Target {
     /// How it was started, where that is known.
     pub(crate) settings: Option<String>,
     /// What keeps clients at a distance, if anything does.
-    ways: Vec<Way>,
+    ways: Vec<Proxy>,
     server: Server,
     /// After the server, which writes to it.
     _data: Option<TempDir>,
@@ -46,7 +45,7 @@ pub(crate) struct Target {
 #[derive(Debug)]
 pub(crate) struct Distance {
     pub(crate) url: String,
-    ways: Vec<Way>,
+    ways: Vec<Proxy>,
 }
 
 #[derive(Debug)]
@@ -151,7 +150,7 @@ impl Target {
         };
         let (mut url, mut ways) = (self.url.clone(), Vec::new());
         for server in servers {
-            let way = Way::to(server, latency).await?;
+            let way = way(server, latency).await?;
             url = url.replacen(&server.to_string(), &way.addr().to_string(), 1);
             ways.push(way);
         }

@@ -53,9 +53,9 @@ const LEFT_OVER: Duration = Duration::from_secs(1);
 /// ```
 #[macro_export]
 macro_rules! trials {
-    ($($name:ident $(= $test:expr)?),+ $(,)?) => {
+    ($($(#[$cfg:meta])* $name:ident $(= $test:expr)?),+ $(,)?) => {
         pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
-            vec![$($crate::trials!(@one $name $(= $test)?)),+]
+            Vec::from([$($(#[$cfg])* $crate::trials!(@one $name $(= $test)?)),+])
         }
     };
     (@one $name:ident) => {

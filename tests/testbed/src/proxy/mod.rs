@@ -21,6 +21,7 @@ mod accept;
 mod mode;
 mod pump;
 mod registry;
+mod timer;
 mod traffic;
 
 use std::{convert::Infallible, fmt, io, net::SocketAddr, sync::Arc};

@@ -11,18 +11,18 @@
 //! - **testbed.pump-2** An order's `Done` is dropped when the order is carried out, or with the pump.
 //! - **testbed.pump-3** `Traffic::held` counts frames of living pumps only.
 
-use std::{collections::VecDeque, future, io, pin::Pin};
+use std::{collections::VecDeque, future, io};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, Interest},
     net::tcp::{ReadHalf, WriteHalf},
     sync::watch,
-    time::{Sleep, sleep},
 };
 
 use super::{
     mode::{Mode, SplitMix},
     registry::{Framer, Order, Orders, Shared},
+    timer::{Instant, Timer},
     traffic::{Direction, Traffic},
 };
 
@@ -48,6 +48,8 @@ pub(super) struct Pump<'a> {
     framer: &'a Framer,
     mode: Mode,
     random: SplitMix,
+    /// Once something was delayed.
+    timer: Option<Timer>,
     source: Source,
     partial: Vec<u8>,
     frames: VecDeque<Frame>,
@@ -73,6 +75,7 @@ impl<'a> Pump<'a> {
             framer: &*shared.framer,
             random: mode.random(),
             mode,
+            timer: None,
             source: Source::Open,
             partial: Vec::new(),
             frames: VecDeque::new(),
@@ -109,7 +112,7 @@ impl<'a> Pump<'a> {
                     ready?;
                     self.write()?;
                 }
-                front = due(self.frames.front_mut()) => front.pass = Pass::Free,
+                front = due(self.frames.front_mut(), &mut self.timer) => front?.pass = Pass::Free,
                 read = more(&mut self.reader, &mut self.partial, &self.source), if reads => {
                     if read? == 0 {
                         self.source = Source::Ended;
@@ -238,7 +241,7 @@ struct Frame {
 enum Pass {
     /// Its delay, which runs since the frame came: delays overlap as on a long line, and do not add
     /// up.
-    Delayed(Pin<Box<Sleep>>),
+    Delayed(Instant),
     /// Nothing.
     Free,
     /// A mode that does not keep it.
@@ -248,7 +251,7 @@ enum Pass {
 impl Pass {
     fn under(mode: &Mode, random: &mut SplitMix) -> Self {
         match mode.delay_of_next(random) {
-            Some(delay) => Self::Delayed(Box::pin(sleep(delay))),
+            Some(delay) => Self::Delayed(Instant::after(delay)),
             None => Self::Verdict,
         }
     }
@@ -260,12 +263,16 @@ enum Source {
 }
 
 /// Returns the front frame when its delay has passed; never, if it has none.
-async fn due(front: Option<&mut Frame>) -> &mut Frame {
+async fn due<'f>(front: Option<&'f mut Frame>, timer: &mut Option<Timer>) -> io::Result<&'f mut Frame> {
     if let Some(frame) = front
-        && let Pass::Delayed(delay) = &mut frame.pass
+        && let Pass::Delayed(at) = frame.pass
     {
-        delay.await;
-        return frame;
+        let timer = match timer {
+            Some(timer) => timer,
+            None => timer.insert(Timer::new()?),
+        };
+        timer.until(at).await?;
+        return Ok(frame);
     }
     future::pending().await
 }
