@@ -25,6 +25,7 @@ trials![
     a_server_that_is_loading_is_told_when_it_has_loaded,
     servers_that_refuse_are_not_looked_at_for_ever,
     a_pause_is_told_once_for_each_run,
+    two_whose_pauses_end_apart_are_told,
     a_hold_outlasts_a_server_that_forgot_while_another_is_full,
     who_tries_while_servers_pause_hears_why,
     a_disk_that_is_always_written_is_trusted,
@@ -193,12 +194,11 @@ async fn a_server_that_is_loading_is_told_when_it_has_loaded() {
     drop(locks);
 }
 
-/// A server that is full, and so cannot say that it votes, is no reason to look at all of them again and again. Without a
-/// pause: of two that are blank the second would not know enough, once the first was told.
+/// A server that is full, and so cannot say that it votes, is no reason to look at all of them again and again.
 async fn servers_that_refuse_are_not_looked_at_for_ever() {
     let full = start(Settings::new().set("maxmemory", &["1"])).await;
     let servers = vec![full, server().await, server().await];
-    let config = quorum(&servers).pause_after_restart(Duration::ZERO);
+    let config = quorum(&servers);
     let _backend = config.open(Env::new(Timing::for_ttl(TTL)).unwrap()).await.unwrap();
     for server in &servers[1..] {
         eventually("it is told", async || knows(server).await).await;
@@ -209,6 +209,21 @@ async fn servers_that_refuse_are_not_looked_at_for_ever() {
     let before = looked().await;
     pass(2 * TTL).await;
     assert_eq!(looked().await, before);
+}
+
+/// Two servers that nobody has used, and the third away: both are told, the second at the end of its own pause, when somebody
+/// else has told the first.
+async fn two_whose_pauses_end_apart_are_told() {
+    let ahead = WallClock::new().unwrap();
+    let mut servers = vec![server().await, start(Settings::new().clock(&ahead)).await, server().await];
+    servers[0].kill().await.unwrap();
+    has_long_been_up(&servers[1], &ahead).await;
+    let first = store(quorum(&servers)).await;
+    eventually("the first is told", async || knows(&servers[1]).await).await;
+    first.close().await.unwrap();
+    let locks = open_config(quorum(&servers)).await;
+    eventually("the second is told", async || knows(&servers[2]).await).await;
+    cycle(&locks).await;
 }
 
 /// By its own clock, which is set forward.

@@ -44,7 +44,7 @@ use leasehold_core::{LostReason, OwnerId};
 
 pub(crate) use self::contender::Contender;
 pub(crate) use self::horizon::Horizon;
-pub(crate) use self::recovery::{Standing, recovered};
+pub(crate) use self::recovery::{Recovered, Standing, recovered};
 pub(crate) use self::release::{Outcome, Releasing};
 
 /// How many servers there are, and how many make a quorum.

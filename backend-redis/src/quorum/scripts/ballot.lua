@@ -5,7 +5,8 @@
 -- waits   "OWNER INBOX" of those who wait, scored by their tickets
 -- asked   "BALLOT GRACE": the holder that was asked to let go, and for how many milliseconds it may go on
 -- space   of the namespace: the run of the server that knows it, whether it is whole, the floor of its numbers, a number
---         that none of them is above (max), and what all who lock with it have agreed on
+--         that none of them is above (max), what all who lock with it have agreed on, and the runs that were blank beside it
+--         when it was told what it may have forgotten, where nobody knew
 --
 -- Times are of this server: tickets and numbers in microseconds, leases and ends in milliseconds. What is calculated
 -- becomes text by %.0f, because Lua's own form loses digits.

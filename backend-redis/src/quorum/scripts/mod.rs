@@ -9,7 +9,7 @@ use leasehold_core::{Error, FencingToken, OwnerId, Result, Revoke};
 use redis::{Cmd, RedisWrite, Value};
 
 use super::keys::BallotKeys;
-use super::protocol::{Answer, Ticket};
+use super::protocol::{Answer, Recovered, Ticket};
 use crate::error;
 use crate::scripts::{Script, number, parts, text, told_info};
 
@@ -237,6 +237,8 @@ pub(crate) struct Known {
     pub(crate) max: u64,
     /// What was agreed on, by whoever told it what it may have forgotten.
     pub(crate) terms: Option<String>,
+    /// The runs that were blank beside it when it was told so.
+    pub(crate) beside: Vec<String>,
 }
 
 /// Reads the answer of `admit`.
@@ -248,13 +250,15 @@ pub(crate) fn known(value: &Value) -> Result<Known> {
     let wrong = || error::unexpected("about a namespace");
     let [now, Value::Int(whole @ 0..=1), max, rest @ ..] = parts(value) else { return Err(wrong()) };
     let read = |value| counted(value).ok_or_else(wrong);
-    let terms = rest.first().and_then(text).map(str::to_owned);
-    Ok(Known { now: read(now)?, whole: *whole == 1, max: read(max)?, terms })
+    let said = |at: usize| rest.get(at).and_then(text);
+    let terms = said(0).map(str::to_owned);
+    let beside = said(1).into_iter().flat_map(str::split_whitespace).map(str::to_owned).collect();
+    Ok(Known { now: read(now)?, whole: *whole == 1, max: read(max)?, terms, beside })
 }
 
-pub(crate) fn install(space: &str, run: &str, floor: u64, terms: &str) -> Cmd {
+pub(crate) fn install(space: &str, run: &str, told: &Recovered, terms: &str) -> Cmd {
     let mut call = INSTALL.call(&[space]);
-    call.arg(run).arg(floor).arg(terms);
+    call.arg(run).arg(told.floor).arg(terms).arg(told.beside.join(" "));
     call
 }
 

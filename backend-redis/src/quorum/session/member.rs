@@ -54,7 +54,7 @@ pub(crate) struct Admitted {
 impl Admitted {
     /// How much of the pause after the server's start is left, at most.
     pub(crate) fn pause_left(&self, session: &Session, now: Moment) -> Duration {
-        session.agreed.pause.saturating_sub(self.up_for + now.since(self.at))
+        session.agreed.pause.saturating_sub(self.up_for.saturating_add(now.since(self.at)))
     }
 }
 
@@ -163,7 +163,7 @@ impl Member {
         let call = scripts::admit(&session.space, &admitted.run, session.agreed.trusts_disks, &session.terms);
         let sent_at = session.env.now();
         let value = admitted.connected.run(&scripts::ADMIT, &call, session.give_up_at()).await?;
-        let Known { now, whole, max, terms } = scripts::known(&value)?;
+        let Known { now, whole, max, terms, beside } = scripts::known(&value)?;
         session.heard_time(sent_at, now);
         match terms {
             // A blank one has nobody's, at first.
@@ -173,7 +173,7 @@ impl Member {
         }
         // At the sending, so that it is over when the answer says so.
         let pause_left = admitted.pause_left(session, sent_at);
-        Ok(Standing { run: admitted.run.to_string(), whole, max, pause_left })
+        Ok(Standing { run: admitted.run.to_string(), whole, max, pause_left, beside })
     }
 
     /// Whether it is the first time that this run pauses.

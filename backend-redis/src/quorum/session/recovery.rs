@@ -7,7 +7,7 @@ use leasehold_core::backend::{Backoff, StoreEvent};
 
 use super::Session;
 use crate::error;
-use crate::quorum::protocol::{Standing, recovered};
+use crate::quorum::protocol::{Recovered, Standing, recovered};
 use crate::quorum::scripts;
 
 impl Session {
@@ -39,7 +39,7 @@ impl Session {
         for (server, standing) in second.iter().enumerate() {
             let Some(own) = standing.as_ref().filter(|own| !own.whole) else { continue };
             let is_told = match recovered(self.size, server, &first, &second) {
-                Some(floor) => self.install(server, own, floor).await,
+                Some(told) => self.install(server, own, &told).await,
                 None => false,
             };
             if !is_told {
@@ -72,8 +72,8 @@ impl Session {
         }
     }
 
-    async fn install(&self, server: usize, own: &Standing, floor: u64) -> bool {
-        let call = scripts::install(&self.space, &own.run, floor, &self.terms);
+    async fn install(&self, server: usize, own: &Standing, told: &Recovered) -> bool {
+        let call = scripts::install(&self.space, &own.run, told, &self.terms);
         let installed = self.run_at(server, &scripts::INSTALL, &call).await;
         // If not by us, then by somebody else.
         let told = installed.and_then(|value| scripts::was_there(&value)).map(drop);

@@ -10,6 +10,8 @@ pub(super) enum Mutant {
     PausesByTheOthers,
     /// The others are asked before the pause of a server is over.
     AsksBeforeThePauseEnds,
+    /// One that was not blank beside who was told by its clock is told as if it were.
+    TellsWhoWasNotBlank,
     MinorityCounts,
     FloorNotCopied,
     DeadlineOfTheFastest,
@@ -59,4 +61,6 @@ pub(super) enum Event {
     Look(usize, bool),
     /// Somebody looks at all servers for a blank one, twice.
     Recover(usize),
+    /// Only a quorum of them answers, from one of them on.
+    RecoverWith(usize, usize),
 }

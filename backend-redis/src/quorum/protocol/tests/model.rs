@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::quorum::protocol::{Answer, Standing, Ticket};
+use crate::quorum::protocol::{Answer, Recovered, Standing, Ticket};
 use crate::quorum::scripts::Ballot;
 
 /// One name and its namespace. The clock is in microseconds, the ends of keys in milliseconds.
@@ -45,13 +45,15 @@ pub(in crate::quorum) struct Count {
 }
 
 /// What a server keeps of the namespace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(in crate::quorum) struct Space {
     pub(in crate::quorum) run: u64,
     pub(in crate::quorum) whole: bool,
     pub(in crate::quorum) floor: u64,
     /// No number is above it.
     pub(in crate::quorum) max: u64,
+    /// The runs that were blank beside it.
+    pub(in crate::quorum) beside: Vec<String>,
 }
 
 /// What the scripts do wrong, if anything.
@@ -109,7 +111,8 @@ impl Server {
     pub(in crate::quorum) fn vote(&mut self, now: u64, asked: Asked) -> Voted {
         let Asked { ballot, ttl, proposal, since, waits, again } = asked;
         self.expire(now);
-        let space = self.space.filter(|space| space.whole && space.run == self.run)?;
+        let known = self.space.as_ref().filter(|space| space.whole && space.run == self.run);
+        let (floor, max) = known.map(|space| (space.floor, space.max))?;
         if let Some((by, until)) = self.vote {
             if by.ticket.owner != ballot.ticket.owner {
                 let rank = if waits { self.wait(now, ballot.ticket, ttl, until) } else { 0 };
@@ -126,7 +129,7 @@ impl Server {
             Some(count) if is_again && count.ballot == ballot => count.n,
             count => {
                 // The clock stands for what is not remembered.
-                let n = count.map_or(now, |count| count.n + 1).max(proposal).max(space.floor + 1);
+                let n = count.map_or(now, |count| count.n + 1).max(proposal).max(floor + 1);
                 // What was proposed ends by its own value, for which no clock is needed.
                 self.write(n, ballot, since, if n == proposal { n } else { now });
                 n
@@ -136,7 +139,7 @@ impl Server {
             self.leave(ballot.ticket);
         }
         // And for a while to come.
-        if space.max < n {
+        if max < n {
             self.knows(n + self.ahead);
         }
         Some(Answer::Voted { n })
@@ -254,17 +257,20 @@ impl Server {
             whole: space.whole,
             max: space.max,
             pause_left: Duration::ZERO,
+            beside: space.beside.clone(),
         }
     }
 
     /// What a blank server may have forgotten; nothing if it is not blank, or has come up again.
-    pub(in crate::quorum) fn install(&mut self, now: u64, run: u64, floor: u64) -> bool {
+    pub(in crate::quorum) fn install(&mut self, now: u64, run: u64, told: &Recovered) -> bool {
         // What it remembers may be old.
-        let floor = if self.fault == Fault::FloorWithoutTheClock { floor } else { floor.max(now) };
+        let clock = if self.fault == Fault::FloorWithoutTheClock { 0 } else { now };
+        let floor = told.floor.max(clock);
         match &mut self.space {
             Some(space) if space.run == run && !space.whole => {
                 (space.whole, space.floor) = (true, floor);
                 space.max = space.max.max(floor);
+                space.beside.clone_from(&told.beside);
                 true
             }
             _ => false,

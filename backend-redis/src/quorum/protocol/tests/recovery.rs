@@ -26,13 +26,19 @@ impl World {
                 first.pause_left = second.pause_left;
             }
         }
+        if self.mutant == Mutant::TellsWhoWasNotBlank {
+            let own = seen[self.size.servers + blank].iter_mut();
+            own.for_each(|own| own.beside = vec![own.run.clone()]);
+        }
         let (first, second) = seen.split_at(self.size.servers);
         let majority = Size::majority(self.size.servers);
         let size = Size { quorum: self.size.quorum.max(majority), ..self.size };
-        if let (Some(floor), Some(own)) = (recovered(size, blank, first, second), &second[blank]) {
-            let floor = if self.mutant == Mutant::FloorNotCopied { 0 } else { floor };
+        if let (Some(mut told), Some(own)) = (recovered(size, blank, first, second), &second[blank]) {
+            if self.mutant == Mutant::FloorNotCopied {
+                told.floor = 0;
+            }
             let now = self.clock(blank);
-            self.servers[blank].install(now, own.run.parse().unwrap(), floor);
+            self.servers[blank].install(now, own.run.parse().unwrap(), &told);
         }
     }
 

@@ -6,8 +6,8 @@ use leasehold_core::OwnerId;
 use leasehold_core::clock::Moment;
 
 use crate::quorum::protocol::{
-    Answer, Confirming, Contender, Errand, Horizon, Outcome, Releasing, Size, Standing, Step, Terms, Ticket,
-    recovered,
+    Answer, Confirming, Contender, Errand, Horizon, Outcome, Recovered, Releasing, Size, Standing, Step,
+    Terms, Ticket, recovered,
 };
 
 const THREE: Size = Size { servers: 3, quorum: 2 };
@@ -389,11 +389,12 @@ fn a_release_ends_with_a_quorum() {
 fn a_blank_server_is_told_what_the_others_know() {
     let standing = |whole, run: &str, max, left| {
         let pause_left = Duration::from_millis(left);
-        Some(Standing { run: run.to_owned(), whole, max, pause_left })
+        Some(Standing { run: run.to_owned(), whole, max, pause_left, beside: Vec::new() })
     };
     let (blank, whole) = (standing(false, "a", 1, 0), |max| standing(true, "b", max, 500));
     let pausing = standing(false, "a", 1, 1);
-    let told = |look: [Option<Standing>; 3]| recovered(THREE, 0, &look, &look);
+    let floor = |first: &[_], second: &[_]| recovered(THREE, 0, first, second).map(|told| told.floor);
+    let told = |look: [Option<Standing>; 3]| floor(&look, &look);
     assert_eq!(told([blank.clone(), whole(7), whole(9)]), Some(9));
     assert_eq!(told([pausing.clone(), whole(7), whole(9)]), None);
     assert_eq!(told([blank.clone(), whole(7), None]), None);
@@ -402,7 +403,7 @@ fn a_blank_server_is_told_what_the_others_know() {
     assert_eq!(told([blank.clone(), blank.clone(), None]), Some(1));
     let ended = |first: &Option<Standing>| {
         let look = |own: &Option<Standing>| [own.clone(), whole(7), whole(9)];
-        recovered(THREE, 0, &look(first), &look(&blank))
+        floor(&look(first), &look(&blank))
     };
     assert_eq!(ended(&blank), Some(9));
     assert_eq!(ended(&pausing), None, "the others were asked before the end of its pause");
@@ -411,8 +412,36 @@ fn a_blank_server_is_told_what_the_others_know() {
         [blank.clone(), standing(false, "c", 1, 0), whole(9)],
         [blank.clone(), standing(false, "d", 1, 0), whole(9)],
     );
-    assert_eq!(recovered(THREE, 0, &first, &second), None, "it came up in between");
+    assert_eq!(floor(&first, &second), None, "it came up in between");
     assert_eq!(told([whole(9), whole(7), blank]), None, "it knows");
+}
+
+/// Where a quorum was blank at one moment, each of it is told when its own pause is over; of five by as many as every quorum of
+/// those that may have voted since has one of.
+#[test]
+fn a_quorum_that_was_blank_is_told_one_by_one() {
+    const FIVE: Size = Size { servers: 5, quorum: 3 };
+    let runs = |runs: &[&str]| runs.iter().map(|run| (*run).to_owned()).collect::<Vec<_>>();
+    let standing = |whole, run: &str, max, beside: &[&str]| {
+        let (pause_left, beside) = (Duration::ZERO, runs(beside));
+        Some(Standing { run: run.to_owned(), whole, max, pause_left, beside })
+    };
+    let (a, b, c) =
+        (standing(false, "a", 1, &[]), standing(false, "b", 2, &[]), standing(false, "c", 3, &[]));
+    let told = |look: [Option<Standing>; 5]| recovered(FIVE, 0, &look, &look);
+    let by = |floor| Some(Recovered { floor, beside: runs(&["a", "b", "c"]) });
+    assert_eq!(told([a.clone(), b.clone(), c, None, None]), by(3));
+    let beside = |run| standing(true, run, 7, &["a", "b", "c"]);
+    let (later, away) = (standing(false, "d", 4, &[]), || None);
+    assert_eq!(told([a.clone(), b.clone(), beside("c"), away(), away()]), by(7));
+    assert_eq!(told([a.clone(), beside("b"), beside("c"), away(), away()]), by(7));
+    assert_eq!(told([a.clone(), away(), beside("c"), away(), away()]), None, "others may have voted with b");
+    assert_eq!(told([a.clone(), later.clone(), beside("c"), away(), away()]), None, "and with this one");
+    assert_eq!(told([later.clone(), b, beside("c"), away(), away()]), None, "it may have voted since");
+    assert_eq!(told([later, beside("b"), beside("c"), a.clone(), away()]), None, "it is none of them");
+    let knows = |run| standing(true, run, 9, &[]);
+    let others = Recovered { floor: 9, beside: Vec::new() };
+    assert_eq!(told([a, beside("b"), away(), knows("e"), knows("f")]), Some(others), "they know");
 }
 
 /// A proposal is above the time of the server that is furthest ahead, and above every number that was heard.

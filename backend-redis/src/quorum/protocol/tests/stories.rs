@@ -176,6 +176,42 @@ fn a_server_that_forgot_is_told_the_floor() {
     }
 }
 
+/// Of two servers that come up empty while the third is away both are told, each at the end of its own pause.
+#[test]
+fn two_servers_whose_pauses_end_apart_are_told() {
+    let mut world = world(Mutant::None, 0);
+    world.apply(Event::Restart(1, false));
+    world.apply(Event::Pass(TTL / 2));
+    world.apply(Event::Restart(2, false));
+    world.apply(Event::Pass(TTL / 2));
+    (1..3).for_each(|server| world.recover_without(0, server));
+    assert_eq!([1, 2].map(|server| world.is_blank(server)), [false, true]);
+    world.apply(Event::Pass(TTL / 2));
+    world.recover_without(0, 2);
+    assert!(!world.is_blank(2));
+    takes(&mut world, 1, &[1, 2]);
+    assert!(world.holds(1));
+    assert_eq!(world.wrong, None);
+}
+
+/// One that came up later is not: it may have voted for what nobody else knows who is there.
+#[test]
+fn who_came_up_later_is_told_by_who_knows() {
+    shows(Mutant::TellsWhoWasNotBlank, 500, |world| {
+        (1..3).for_each(|server| world.apply(Event::Restart(server, false)));
+        world.apply(Event::Pass(TTL + 1));
+        (1..3).for_each(|server| world.recover_without(0, server));
+        takes(world, 1, &[0, 2]);
+        assert!(world.holds(1));
+        world.apply(Event::Leave(1));
+        world.deliver_at(&[0, 1, 2], true);
+        world.apply(Event::Restart(2, false));
+        world.apply(Event::Pass(TTL + 1));
+        world.recover_without(0, 2);
+        takes(world, 0, &[1, 2]);
+    });
+}
+
 /// Two servers that come up with what they knew long ago count above their clocks, also for a name that they remember.
 #[test]
 fn a_floor_is_above_the_clock() {

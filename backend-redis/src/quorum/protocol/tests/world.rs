@@ -11,7 +11,7 @@ use leasehold_core::{LostReason, OwnerId};
 use super::events::{Event, Mutant, Setting};
 use super::model::{Asked, Fault, Server};
 use crate::quorum::protocol::{
-    Answer, Confirming, Contender, Errand, Horizon, Size, Standing, Step, Terms, Ticket,
+    Answer, Confirming, Contender, Errand, Horizon, Recovered, Size, Standing, Step, Terms, Ticket,
 };
 use crate::quorum::scripts::Ballot;
 
@@ -96,16 +96,22 @@ impl World {
             Mutant::NotesNothing => Fault::NotesNothing,
             _ => Fault::None,
         };
-        let mut one = Server::new(1, AHEAD, fault);
-        one.admit(0, false);
-        one.install(0, 1, 0);
+        // No two servers have a run in common.
+        let runs = 1..=servers as u64;
+        let begun = runs.map(|run| {
+            let mut one = Server::new(run, AHEAD, fault);
+            one.admit(0, false);
+            one.install(0, run, &Recovered { floor: 0, beside: Vec::new() });
+            one
+        });
+        let begun: Vec<_> = begun.collect();
         Self {
             size: Size { servers, quorum },
             blank: setting.blank,
             mutant,
             now: 1_000,
-            disks: vec![one.clone(); servers],
-            servers: vec![one; servers],
+            disks: begun.clone(),
+            servers: begun,
             up_since: vec![0; servers],
             told_until: vec![None; servers],
             ahead: (0..servers).map(|at| apart(at).min(setting.apart)).collect(),
@@ -137,7 +143,7 @@ impl World {
 
     pub(super) fn is_blank(&self, server: usize) -> bool {
         let server = &self.servers[server];
-        server.space.is_none_or(|space| !space.whole || space.run != server.run)
+        server.space.as_ref().is_none_or(|space| !space.whole || space.run != server.run)
     }
 
     /// Everything that may happen now, apart from time.
@@ -170,6 +176,7 @@ impl World {
         for at in 0..self.size.servers {
             if self.is_blank(at) {
                 events.extend([Event::Look(at, true), Event::Recover(at)]);
+                events.extend((0..self.size.servers).map(|first| Event::RecoverWith(at, first)));
                 if faults {
                     events.push(Event::Look(at, false));
                 }
@@ -205,7 +212,7 @@ impl World {
             }
             Event::Save(at) => self.disks[at] = self.servers[at].clone(),
             Event::Restart(at, with_disk) => {
-                let (run, fault) = (self.servers[at].run + 1, self.servers[at].fault);
+                let (run, fault) = (self.servers[at].run + self.size.servers as u64, self.servers[at].fault);
                 self.servers[at] =
                     if with_disk { self.disks[at].clone() } else { Server::new(run, AHEAD, fault) };
                 self.servers[at].run = run;
@@ -217,6 +224,12 @@ impl World {
             Event::Recover(at) => {
                 self.recoveries[at].clear();
                 (0..2 * self.size.servers).for_each(|_| self.look(at, true));
+            }
+            Event::RecoverWith(at, first) => {
+                let Size { servers, quorum } = self.size;
+                self.recoveries[at].clear();
+                let answers = |look: usize| (look + servers - first % servers) % servers < quorum;
+                (0..2 * servers).for_each(|look| self.look(at, answers(look)));
             }
         }
         for at in 0..self.clients.len() {
@@ -450,6 +463,11 @@ impl World {
     /// Somebody tells a blank server what it may have forgotten, if that can be.
     pub(super) fn recover(&mut self, server: usize) {
         self.apply(Event::Recover(server));
+    }
+
+    /// The same while only two of three answer.
+    pub(super) fn recover_without(&mut self, away: usize, server: usize) {
+        self.apply(Event::RecoverWith(server, away + 1));
     }
 
     /// The client has heard of that number, of another name.

@@ -12,7 +12,7 @@ use testbed::redis::{Server as RealServer, Settings, WallClock};
 
 use super::model::{Asked, Fault, Server};
 use crate::quorum::keys::{BallotKeys, QuorumKeys};
-use crate::quorum::protocol::{Answer, Ticket};
+use crate::quorum::protocol::{Answer, Recovered, Ticket};
 use crate::quorum::scripts::{self, Asker, Ballot, Kept, Known, Renewed};
 use crate::scripts::Script;
 
@@ -53,6 +53,7 @@ enum Operation {
     },
     Install {
         floor: u64,
+        beside: &'static [&'static str],
     },
     /// The process comes up again, with its data, and is told what it may have forgotten.
     ComesUp {
@@ -80,6 +81,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let (owner, round) = (|| 1_u64..5, || 1_u64..4);
     let number =
         || prop::sample::select(vec![0, BEGIN - 1, BEGIN + 77, BEGIN + 5_000_000, BEGIN + 90_000_000]);
+    let beside = || prop::sample::select(vec![&[] as &[_], &["1", "2"]]);
     let above = || prop::sample::select(vec![0, 1, 300_000, 1_200_000]);
     let proposal =
         || prop_oneof![1 => number().prop_map(Proposal::Is), 2 => above().prop_map(Proposal::Above)];
@@ -96,7 +98,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
         4 => (owner(), round(), ttl(), any::<bool>())
             .prop_map(|(owner, round, ttl, waits)| Operation::Release { owner, round, ttl, waits }),
         2 => any::<bool>().prop_map(|trusted| Operation::Admit { trusted }),
-        2 => number().prop_map(|floor| Operation::Install { floor }),
+        2 => (number(), beside()).prop_map(|(floor, beside)| Operation::Install { floor, beside }),
         2 => number().prop_map(|floor| Operation::ComesUp { floor }),
         2 => any::<bool>().prop_map(Operation::Restart),
         3 => (0_u64..3_000).prop_map(Operation::Pass),
@@ -112,8 +114,14 @@ const BEGIN: u64 = 1_800_000_000_000_000;
 const CHANNELS: &str = "p:inbox:";
 const TERMS: &str = "as agreed";
 const AHEAD: u64 = 1_000_000;
+/// What a server is told that nobody has used.
+const FIRST_TOLD: Operation = Operation::Install { floor: 0, beside: &[] };
 /// The last message of an operation.
 const END: &str = "end";
+
+fn told(floor: u64, beside: &[&str]) -> Recovered {
+    Recovered { floor, beside: beside.iter().map(|run| (*run).to_owned()).collect() }
+}
 
 fn ticket(owner: u64) -> Ticket {
     // Not in the order of the owners, and two alike.
@@ -205,8 +213,9 @@ impl Real {
     /// All keys, each with its end.
     fn state(&mut self) -> Vec<Vec<String>> {
         const DUMP: &str = "
-            local known = redis.call('HMGET', KEYS[4], 'run', 'whole', 'floor', 'max')
+            local known = redis.call('HMGET', KEYS[4], 'run', 'whole', 'floor', 'max', 'beside')
             for i = 1, 4 do known[i] = known[i] or '0' end
+            known[5] = known[5] or ''
             return { { redis.call('GET', KEYS[1]) or 'none', tostring(redis.call('PTTL', KEYS[1])) },
                 { redis.call('GET', KEYS[2]) or 'none', tostring(redis.call('PTTL', KEYS[2])) },
                 redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'), { tostring(redis.call('PTTL', KEYS[3])) }, known }";
@@ -235,14 +244,14 @@ fn state(model: &mut Server, now: u64) -> Vec<Vec<String>> {
         let owner = (1..5).find(|owner| ticket(*owner) == *waiting).unwrap();
         [format!("{} {}", waiting.owner.to_hex(), inbox(owner)), waiting.time.to_string()]
     });
-    let space = model.space.unwrap_or_default();
+    let space = model.space.clone().unwrap_or_default();
     let numbers = [space.run, u64::from(space.whole), space.floor, space.max];
     vec![
         vec![vote.0, left(vote.1)],
         vec![count.0, left(count.1)],
         waits.collect(),
         vec![left(model.waits_until)],
-        numbers.map(|number| number.to_string()).to_vec(),
+        numbers.map(|number| number.to_string()).into_iter().chain([space.beside.join(" ")]).collect(),
     ]
 }
 
@@ -293,19 +302,21 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
         Operation::Admit { trusted } => {
             let value =
                 real.run(&scripts::ADMIT, &scripts::admit(&space, &model.run.to_string(), trusted, TERMS));
-            let Known { whole, max, .. } = scripts::known(&value).unwrap();
+            let Known { whole, max, beside, .. } = scripts::known(&value).unwrap();
             let expected = model.admit(now, trusted);
-            (format!("{:?}", (whole, max)), format!("{:?}", (expected.whole, expected.max)))
+            let expected = (expected.whole, expected.max, expected.beside);
+            (format!("{:?}", (whole, max, beside)), format!("{expected:?}"))
         }
-        Operation::Install { floor } => {
-            let call = scripts::install(&space, &model.run.to_string(), floor, TERMS);
-            let told = scripts::was_there(&real.run(&scripts::INSTALL, &call)).unwrap();
-            (format!("{told:?}"), format!("{:?}", model.install(now, model.run, floor)))
+        Operation::Install { floor, beside } => {
+            let told = told(floor, beside);
+            let call = scripts::install(&space, &model.run.to_string(), &told, TERMS);
+            let was_blank = scripts::was_there(&real.run(&scripts::INSTALL, &call)).unwrap();
+            (format!("{was_blank:?}"), format!("{:?}", model.install(now, model.run, &told)))
         }
         Operation::ComesUp { floor } => {
             model.run += 1;
             let (admitted, expected) = step(real, model, &Operation::Admit { trusted: false });
-            let (told, then) = step(real, model, &Operation::Install { floor });
+            let (told, then) = step(real, model, &Operation::Install { floor, beside: &[] });
             (admitted + &told, expected + &then)
         }
         Operation::Restart(is_met) => {
@@ -339,7 +350,7 @@ fn compare(real: &mut Real, operations: &[Operation]) -> Result<(), TestCaseErro
     // Numbers are meant of that time.
     real.stand_at(BEGIN);
     let mut model = Server::new(1, AHEAD, Fault::None);
-    for begin in [Operation::Admit { trusted: false }, Operation::Install { floor: 0 }] {
+    for begin in [Operation::Admit { trusted: false }, FIRST_TOLD] {
         step(real, &mut model, &begin);
     }
     for (at, operation) in operations.iter().enumerate() {
@@ -421,6 +432,8 @@ fn changed_scripts_are_told_from_their_model() {
         ("had or not (voted or ttl)", "had or not voted"),
         ("whole = whole and ARGV[2] == '1'", "whole = true"),
         ("redis.call('ZREM', waits, first)", ""),
+        (", 'beside', ARGV[4]", ""),
+        ("known[4], known[5] }", "known[4] }"),
     ] {
         let (from, _) = mutant;
         let changing = [&scripts::VOTE, &scripts::CONFIRM, &scripts::RENEW, &scripts::RELEASE];
@@ -439,8 +452,7 @@ fn what_was_lost_is_counted_anew() {
         let (round, ttl, proposal) = (1, 3_000, Proposal::Is(BEGIN + above));
         Operation::Vote { owner, round, ttl, proposal, waits: false, again: false }
     };
-    let begin =
-        || vec![Operation::Admit { trusted: false }, Operation::Install { floor: 0 }, vote(1, 400_000)];
+    let begin = || vec![Operation::Admit { trusted: false }, FIRST_TOLD, vote(1, 400_000)];
     let number = vec![Operation::Lose(0), Operation::Lose(1), Operation::Pass(900_000), vote(2, 500_000)];
     let ballot = vec![Operation::Lose(0), vote(1, 77)];
     for (then, mutant) in [
@@ -471,7 +483,7 @@ fn who_leaves_passes_on_what_it_was_told() {
         Operation::Vote { owner, round, ttl, proposal, waits: true, again: false }
     };
     let leave = |owner| Operation::Release { owner, round: 1, ttl: 9_000, waits: false };
-    let begin = [Operation::Admit { trusted: false }, Operation::Install { floor: 0 }];
+    let begin = [Operation::Admit { trusted: false }, FIRST_TOLD];
     // The fourth comes before the first.
     for operation in begin.into_iter().chain([vote(3), vote(4), vote(1)]) {
         step(&mut real, &mut model, &operation);

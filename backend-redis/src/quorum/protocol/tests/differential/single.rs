@@ -8,7 +8,7 @@ fn a_server_votes_on_its_terms() {
     let mut real = Real::start();
     let (space, keys) = (real.space.clone(), real.keys.clone());
     real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, TERMS));
-    real.run(&scripts::INSTALL, &scripts::install(&space, "1", 0, "others"));
+    real.run(&scripts::INSTALL, &scripts::install(&space, "1", &told(0, &[]), "others"));
     let ballot = Ballot { ticket: ticket(1), round: 1 };
     let (proposal, since) = (0, BEGIN);
     let asker = Asker { ballot, ttl: 900, proposal, since, inbox: "0", info: "1 x", terms: TERMS };
@@ -32,7 +32,7 @@ fn numbers_grow_past_a_clock_that_is_set_back() {
     let mut real = Real::start();
     let (space, keys) = (real.space.clone(), real.keys.clone());
     real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, TERMS));
-    real.run(&scripts::INSTALL, &scripts::install(&space, "1", 0, TERMS));
+    real.run(&scripts::INSTALL, &scripts::install(&space, "1", &told(0, &[]), TERMS));
     let mut last = 0;
     let day = 86_400_000_000;
     for (owner, now, proposal) in [
@@ -59,7 +59,7 @@ fn an_ask_ends_with_the_vote() {
     let mut real = Real::start();
     let (space, keys) = (real.space.clone(), real.keys.clone());
     real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, TERMS));
-    real.run(&scripts::INSTALL, &scripts::install(&space, "1", 0, TERMS));
+    real.run(&scripts::INSTALL, &scripts::install(&space, "1", &told(0, &[]), TERMS));
     let ballot = Ballot { ticket: ticket(1), round: 1 };
     let (proposal, since) = (BEGIN + 77, BEGIN);
     let asker = Asker { ballot, ttl: 900, proposal, since, inbox: "0", info: "1 x", terms: TERMS };
@@ -80,7 +80,7 @@ fn a_disk_is_trusted_by_agreement() {
         let mut real = Real::start();
         let space = real.space.clone();
         real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, agreed));
-        real.run(&scripts::INSTALL, &scripts::install(&space, "1", 0, agreed));
+        real.run(&scripts::INSTALL, &scripts::install(&space, "1", &told(0, &[]), agreed));
         for trusted in [true, false] {
             let value = real.run(&scripts::ADMIT, &scripts::admit(&space, "2", trusted, TERMS));
             assert_eq!(scripts::known(&value).unwrap().whole, is_whole, "{agreed}");
