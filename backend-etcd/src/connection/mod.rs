@@ -18,40 +18,42 @@ mod tests;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use etcd_client::{Client, GetOptions, GetResponse, Txn, TxnResponse};
-use leasehold_core::backend::{Backoff, Reopen};
+use leasehold_core::backend::{Backoff, Credentials, Reopen};
 use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tonic::transport::Endpoint;
 
 use crate::config::EtcdConfig;
 use crate::error;
-use connector::Connector;
 
 pub(crate) struct Endpoints {
     env: Env,
     pub(crate) urls: Vec<String>,
-    connector: Connector,
+    endpoints: Vec<Endpoint>,
+    credentials: Option<Credentials>,
     /// Of one attempt: a third of a request's, where there are other endpoints to turn to.
     pub(crate) bound: Duration,
     link: Reopen<Link>,
     turn: Mutex<Turn>,
-    /// One of the servers has answered.
-    is_known: AtomicBool,
     /// For so many requests at a time: more would only wait at the server, and look like its silence.
     room: Semaphore,
 }
 
 /// Whose turn it is.
+#[derive(Clone, Copy)]
 struct Turn {
     /// Counts the connections, and says which of the endpoints they go to.
     generation: usize,
     /// How many endpoints in a row would not have us, since one has answered.
     denials: usize,
+    /// One has ever answered.
+    is_known: bool,
 }
 
 /// A connection, and which one it is.
@@ -85,10 +87,10 @@ impl Endpoints {
         env.random(&mut bits);
         let generation = usize::from(bits[0]) % urls.len();
         Ok(Self {
-            connector: Connector::new(config, &urls, bound)?,
+            endpoints: connector::endpoints(config, &urls, bound)?,
+            credentials: config.credentials.clone(),
             link: Reopen::new(env.clone()),
-            turn: Mutex::new(Turn { generation, denials: 0 }),
-            is_known: AtomicBool::new(false),
+            turn: Mutex::new(Turn { generation, denials: 0, is_known: false }),
             room: Semaphore::new(AT_ONCE),
             env,
             urls,
@@ -132,10 +134,11 @@ impl Endpoints {
 
     /// A connection to one endpoint, besides the one in use.
     pub(crate) async fn connect(&self, index: usize) -> Result<Arc<Client>> {
+        let endpoint = &self.endpoints[index % self.endpoints.len()];
         let made = tokio::select! {
             biased;
             // Boxed: what it waits in is large.
-            made = Box::pin(self.connector.connect(index % self.urls.len())) => made,
+            made = Box::pin(connector::connect(endpoint, self.credentials.as_ref())) => made,
             () = self.env.sleep(self.bound) => Err(error::silent(self.bound)),
         };
         made.map(Arc::new).map_err(|error| self.at(index, error.with_effect(Effect::NotApplied)))
@@ -146,17 +149,17 @@ impl Endpoints {
         self.move_on(generation, |_| 0);
     }
 
-    /// How many endpoints in a row would not have us, this one taken into account.
-    fn move_on(&self, generation: usize, denials: impl FnOnce(usize) -> usize) -> usize {
+    /// Whose turn it is then, with so many `denials` for those there were before.
+    fn move_on(&self, generation: usize, denials: impl FnOnce(usize) -> usize) -> Turn {
         let mut turn = self.turn.lock();
         if turn.generation == generation {
-            *turn = Turn { generation: generation + 1, denials: denials(turn.denials) };
+            (turn.generation, turn.denials) = (generation + 1, denials(turn.denials));
             if let Some(link) = self.link.last().filter(|link| link.generation == generation) {
                 link.left.cancel();
             }
             tracing::debug!(endpoint = self.urls[generation % self.urls.len()], "moves on from an endpoint");
         }
-        turn.denials
+        *turn
     }
 
     /// An endpoint would not have us, or was not to be reached: the error, which is `Denied` when all have
@@ -167,9 +170,8 @@ impl Endpoints {
             self.failed(generation);
             return error;
         }
-        let denials = self.move_on(generation, |before| before + 1);
-        let is_outage = by_tls && self.is_known.load(Ordering::Relaxed);
-        let is_final = denials >= self.urls.len() && !is_outage;
+        let Turn { denials, is_known, .. } = self.move_on(generation, |before| before + 1);
+        let is_final = denials >= self.urls.len() && !(by_tls && is_known);
         error.with_kind(if is_final { ErrorKind::Denied } else { ErrorKind::Unavailable })
     }
 
@@ -178,8 +180,8 @@ impl Endpoints {
         if link.answered.fetch_add(1, Ordering::Relaxed) > 0 {
             return;
         }
-        self.is_known.store(true, Ordering::Relaxed);
         let mut turn = self.turn.lock();
+        turn.is_known = true;
         if turn.generation == link.generation {
             turn.denials = 0;
         }
@@ -237,7 +239,7 @@ impl Endpoints {
     /// What an error on `link` means, and whether the connection is left for it.
     fn failure(&self, link: &Link, error: etcd_client::Error) -> Error {
         // Connected while authentication was off: another connection says who we are.
-        if error::says(&error, error::WHO) && self.connector.has_credentials() {
+        if error::says(&error, error::WHO) && self.credentials.is_some() {
             self.failed(link.generation);
             return error::nameless(error);
         }

@@ -27,7 +27,7 @@ impl Sessions {
     pub(crate) fn new(config: &EtcdConfig, env: Env, events: Events) -> Result<Arc<Self>> {
         Ok(Arc::new(Self {
             endpoints: Arc::new(Endpoints::new(config, env.clone())?),
-            keys: Keyspace::new(config.key_prefix()),
+            keys: Keyspace::new(&config.prefix),
             closing: CancellationToken::new(),
             events,
             current: Reopen::new(env.clone()),
