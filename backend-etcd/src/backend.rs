@@ -16,7 +16,7 @@ use crate::admin::diagnosis;
 use crate::config::EtcdConfig;
 use crate::error;
 use crate::protocol::Patience;
-use crate::session::{EtcdLedger, Open, Sessions, acquire};
+use crate::session::{Open, Sessions, acquire};
 
 #[async_trait]
 impl StoreConfig for EtcdConfig {
@@ -68,11 +68,6 @@ impl EtcdBackend {
         backend.guarantees.set(Guarantees::SURVIVES_FAILOVER, cluster.survives_the_loss_of_a_member());
         Ok(backend)
     }
-
-    fn unless_closed(&self) -> Result<&Arc<Sessions>> {
-        self.sessions.0.refuse_if_closed()?;
-        Ok(&self.sessions.0)
-    }
 }
 
 #[async_trait]
@@ -104,7 +99,7 @@ impl LockBackend for EtcdBackend {
     }
 
     async fn release(&self, grant: &Grant) -> Result<()> {
-        self.unless_closed()?.of_lease(grant.lease.id)?.release(grant).await
+        self.sessions.unless_closed()?.of_lease(grant.lease.id)?.release(grant).await
     }
 
     fn give_up(&self, lease: LeaseId) {
@@ -118,31 +113,31 @@ impl LockBackend for EtcdBackend {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        self.unless_closed()?.inspect(name).await
+        self.sessions.unless_closed()?.inspect(name).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
-        self.unless_closed()?.list(prefix).await
+        self.sessions.unless_closed()?.list(prefix).await
     }
 
     async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
-        self.unless_closed()?.revoke(name, how).await
+        self.sessions.unless_closed()?.revoke(name, how).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
-        Box::pin(diagnosis::diagnose(self.unless_closed()?)).await
+        Box::pin(diagnosis::diagnose(self.sessions.unless_closed()?)).await
     }
 
     async fn token_base(&self) -> Result<TokenBase> {
-        self.unless_closed()?.read_base().await
+        self.sessions.unless_closed()?.read_base().await
     }
 
     async fn raise_token_base(&self, at_least: u64) -> Result<()> {
-        self.unless_closed()?.raise_base(at_least).await
+        self.sessions.unless_closed()?.raise_base(at_least).await
     }
 
     fn ledger(&self) -> Option<Arc<dyn Ledger>> {
-        Some(Arc::new(EtcdLedger(Arc::clone(&self.sessions))))
+        Some(Arc::<Open>::clone(&self.sessions))
     }
 
     async fn close(&self) -> Result<()> {

@@ -35,8 +35,8 @@ pub(crate) struct LockKeys {
     pub(crate) queue: Vec<u8>,
     /// The session's own entry.
     pub(crate) own: Vec<u8>,
-    /// How it would hold.
-    pub(crate) mode: Mode,
+    /// Which of its entries that is.
+    pub(crate) slot: Slot,
 }
 
 impl LockKeys {
@@ -111,22 +111,16 @@ impl Keyspace {
     pub(crate) fn lock(&self, name: &LockName, slot: Slot, lease: i64) -> LockKeys {
         let queue = self.queue(name);
         let own = [queue.as_slice(), slot.path(lease).as_bytes()].concat();
-        LockKeys { queue, own, mode: slot.mode }
+        LockKeys { queue, own, slot }
     }
 
     pub(crate) fn queue(&self, name: &LockName) -> Vec<u8> {
-        let mut queue = String::with_capacity(self.root.len() + name.as_str().len() + 18);
-        queue.push_str(&self.root);
-        escape(name.as_str(), &mut queue);
-        queue.push('/');
-        queue.into_bytes()
+        format!("{}{}/", self.root, escape(name.as_str())).into_bytes()
     }
 
     /// Where the keys of names that begin with `prefix` begin.
     pub(crate) fn names(&self, prefix: &str) -> Vec<u8> {
-        let mut key = self.root.clone();
-        escape(prefix, &mut key);
-        key.into_bytes()
+        format!("{}{}", self.root, escape(prefix)).into_bytes()
     }
 
     /// The lock in whose queue a key stands; `None` for a key that is no contender's.
@@ -226,13 +220,10 @@ impl Record {
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut text = format!("{FORMAT}\n{}\n{}\n", self.owner.to_hex(), self.ttl.as_millis());
-        escape_line(&self.label, &mut text);
-        if let Some(metadata) = &self.metadata {
-            text.push('\n');
-            escape_line(metadata, &mut text);
-        }
-        text.into_bytes()
+        let (owner, ttl) = (self.owner.to_hex(), self.ttl.as_millis().to_string());
+        let mut lines = vec![FORMAT.to_owned(), owner, ttl, escape_line(&self.label)];
+        lines.extend(self.metadata.as_deref().map(escape_line));
+        lines.join("\n").into_bytes()
     }
 
     /// Reads what [`Record::to_bytes`] wrote, here or in a later version, whose further lines say nothing to
@@ -301,12 +292,12 @@ pub(crate) fn end_of(prefix: &[u8]) -> Vec<u8> {
     vec![0]
 }
 
-fn escape(text: &str, into: &mut String) {
-    into.push_str(&text.replace('%', "%25").replace('/', "%2F"));
+fn escape(text: &str) -> String {
+    text.replace('%', "%25").replace('/', "%2F")
 }
 
-fn escape_line(text: &str, into: &mut String) {
-    into.push_str(&text.replace('%', "%25").replace('\n', "%0A"));
+fn escape_line(text: &str) -> String {
+    text.replace('%', "%25").replace('\n', "%0A")
 }
 
 /// Undoes both; `None` for an escape that neither writes.

@@ -12,8 +12,8 @@ use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::Session;
 use super::sessions::Sessions;
-use super::{NameLock, Session};
 use crate::connection::backoff;
 use crate::error;
 use crate::keys::{LockKeys, Range, Record};
@@ -66,7 +66,7 @@ async fn acquire_until(
     }
 }
 
-/// One entry on its way into a queue, and out of it.
+/// One entry on its way into a queue, and out of it. Nobody else deals with its name meanwhile.
 struct Acquisition {
     session: Arc<Session>,
     request: AcquireRequest,
@@ -84,18 +84,23 @@ struct Acquisition {
     look_by: Moment,
     heard: Option<Revision>,
     holder: Option<Holder>,
-    name_lock: NameLock,
+}
+
+impl Drop for Acquisition {
+    fn drop(&mut self) {
+        self.session.free(&self.request.name);
+    }
 }
 
 impl Acquisition {
     async fn new(session: &Arc<Session>, request: &AcquireRequest, patience: Patience) -> Self {
-        let name_lock = session.lock_name(&request.name, request.mode).await;
-        let (keys, now) = (session.keys(&request.name, name_lock.slot), session.env().now());
+        let slot = session.take(&request.name, request.mode).await;
+        let (keys, now) = (session.keys(&request.name, slot), session.env().now());
         Self {
             request: request.clone(),
             patience,
             value: Record::new(request, session.ttl).to_bytes(),
-            contender: Contender::new(patience, keys.mode, &keys.own),
+            contender: Contender::new(patience, slot.mode, &keys.own),
             // A lock that was waited for lately is watched already; it must be listened to before
             // it is asked for.
             told: session.watches.listen(&keys.queue),
@@ -104,7 +109,6 @@ impl Acquisition {
             look_by: now + next_look(session.env(), session.ttl),
             heard: None,
             holder: None,
-            name_lock,
             session: Arc::clone(session),
             keys,
         }
@@ -203,8 +207,8 @@ impl Acquisition {
                 self.hear(|contender, told| contender.asked(answer, told));
                 self.holder = oldest.map(|(_, holder)| holder);
                 if let Some(place) = self.contender.place() {
-                    let (name, owner, slot) = (&self.request.name, self.request.owner, self.name_lock.slot);
-                    session.book.lock().enter(name, slot, place.create(), owner, session.env().now());
+                    let (AcquireRequest { name, owner, .. }, now) = (&self.request, session.env().now());
+                    session.book.lock().enter(name, self.keys.slot, place.create(), *owner, now);
                     if !place.hears_all() {
                         // So many are told too much.
                         session.watches.close(&Range::all(&self.keys.queue));

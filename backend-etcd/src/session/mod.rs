@@ -46,8 +46,7 @@ use crate::protocol::{Book, Key, Revision, Slot};
 use crate::watch::Watches;
 
 pub(crate) use acquisition::acquire;
-pub(crate) use ledger::EtcdLedger;
-pub(crate) use requests::{gets, oldest, revision};
+pub(crate) use requests::{gets, oldest, put_on_lease, revision};
 pub(crate) use sessions::{Open, Sessions};
 
 pub(crate) struct Session {
@@ -69,21 +68,6 @@ pub(crate) struct Session {
     unread: mpsc::UnboundedSender<(Key, Revision)>,
     ended: CancellationToken,
     watches: Arc<Watches>,
-}
-
-/// The right to deal with a name, which one task has at a time.
-struct NameLock {
-    session: Arc<Session>,
-    name: LockName,
-    /// Where it may put an entry.
-    slot: Slot,
-}
-
-impl Drop for NameLock {
-    fn drop(&mut self) {
-        self.session.book.lock().free(&self.name);
-        self.session.freed.notify_waiters();
-    }
 }
 
 impl Session {
@@ -150,7 +134,7 @@ impl Session {
         let give_up_at = self.env().now() + self.ttl;
         let mut pauses = backoff(self.env());
         while self.env().now() < give_up_at && !self.sessions.closing.is_cancelled() {
-            match self.revoke_lease().await {
+            match self.sessions.end_lease(self.lease).await {
                 // Who may not has to wait for its expiry.
                 Err(error) if *error.kind() != ErrorKind::Denied => pauses.pause(self.env()).await,
                 _ => return,
@@ -158,16 +142,21 @@ impl Session {
         }
     }
 
-    /// Waits until nobody else deals with `name`.
-    async fn lock_name(self: &Arc<Self>, name: &LockName, mode: Mode) -> NameLock {
+    /// Waits until nobody else deals with `name`; where an entry may be put until it is freed.
+    async fn take(&self, name: &LockName, mode: Mode) -> Slot {
         loop {
             let freed = self.freed.notified();
             let taken = self.book.lock().take(name, mode, self.env().now());
             if let Some(slot) = taken {
-                return NameLock { session: Arc::clone(self), name: name.clone(), slot };
+                return slot;
             }
             freed.await;
         }
+    }
+
+    fn free(&self, name: &LockName) {
+        self.book.lock().free(name);
+        self.freed.notify_waiters();
     }
 }
 
