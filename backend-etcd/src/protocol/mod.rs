@@ -131,7 +131,7 @@ pub(crate) struct Repeats {
 impl Repeats {
     /// `step` is to be done; whether that is in vain by now.
     pub(crate) fn is_in_vain(&mut self, step: &Step, contender: &Contender) -> bool {
-        let next = Some((step.clone(), contender.known_at()));
+        let next = Some((step.clone(), contender.place().map(Place::known_at)));
         std::mem::replace(&mut self.last, next.clone()) == next
     }
 
@@ -175,11 +175,6 @@ impl Contender {
             (Entry::Absent | Entry::Unknown, _) if self.copy.is_some() => Step::Settle,
             (Entry::Absent | Entry::Unknown, _) => Step::Ask { enter: self.enters },
         }
-    }
-
-    /// As of which revision the queue is known, if there is a place in it.
-    fn known_at(&self) -> Option<Revision> {
-        self.place().map(Place::known_at)
     }
 
     /// The place in the queue, while there may be one that counts.

@@ -23,11 +23,10 @@ use futures_util::FutureExt;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Env, Result};
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{SetOnce, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::Endpoints;
-use crate::error;
 use crate::keys::Range;
 use crate::protocol::{Change, Key, Revision, Rival, Told, WatchId};
 
@@ -45,8 +44,8 @@ pub(crate) type OnEvent = Box<dyn Fn(&Range, WatchEvent<'_>) + Send + Sync>;
 pub(crate) struct Watches {
     table: Mutex<Table>,
     orders: mpsc::UnboundedSender<Order>,
-    /// Whether the first watch stands.
-    begun: watch::Sender<Option<Result<()>>>,
+    /// The first watch stands, or never will.
+    begun: SetOnce<Result<()>>,
     env: Env,
     endpoints: Arc<Endpoints>,
     on_event: OnEvent,
@@ -89,7 +88,7 @@ impl Watches {
         ended: CancellationToken,
     ) -> Arc<Self> {
         let (orders, inbox) = mpsc::unbounded_channel();
-        let (env, endpoints, begun) = (env.clone(), Arc::clone(endpoints), watch::Sender::default());
+        let (env, endpoints, begun) = (env.clone(), Arc::clone(endpoints), SetOnce::new());
         let watches = Arc::new(Self { table: Mutex::default(), orders, begun, env, endpoints, on_event });
         let serving = Box::pin(Arc::clone(&watches).run(inbox));
         watches.env.spawn(ended.run_until_cancelled_owned(serving).map(drop));
@@ -98,9 +97,7 @@ impl Watches {
 
     /// Waits until the first watch stands.
     pub(crate) async fn begun(&self) -> Result<()> {
-        let mut begun = self.begun.subscribe();
-        let begun = begun.wait_for(Option::is_some).await;
-        begun.map_or_else(|_| Err(error::closed()), |begun| begun.clone().unwrap_or(Ok(())))
+        self.begun.wait().await.clone()
     }
 
     /// Listens to what is told of a queue, if it is watched.
