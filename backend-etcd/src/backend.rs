@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use futures_util::stream::BoxStream;
 use leasehold_core::backend::ledger::Ledger;
 use leasehold_core::backend::{
@@ -56,11 +57,8 @@ impl EtcdBackend {
         let mut backend = Self { sessions: Arc::new(Open(sessions)), guarantees, inbox };
         let sessions = &backend.sessions.0;
         let bound = sessions.env.timing().connect_timeout;
-        tokio::select! {
-            biased;
-            begun = sessions.begin() => begun?,
-            () = async { sessions.env.sleep(bound).await } => return Err(sessions.endpoints.why_not(bound)),
-        }
+        let begun = sessions.env.within(bound, sessions.begin()).await;
+        begun.unwrap_or_else(|| Err(sessions.endpoints.why_not(bound)))?;
         let cluster = diagnosis::look_at_the_cluster(&sessions.endpoints).await;
         for warning in cluster.warnings() {
             sessions.events.tell(StoreEvent::Warning(warning.into()));
@@ -88,14 +86,11 @@ impl LockBackend for EtcdBackend {
     }
 
     async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {
-        let mut answers = Vec::with_capacity(leases.len());
-        for lease in leases {
-            answers.push(match self.sessions.0.of_lease(*lease) {
-                Ok(session) => session.renew().await,
-                Err(_gone) => Renewal::Gone(LostReason::SessionLost),
-            });
-        }
-        answers
+        let renew = async |lease: &LeaseId| match self.sessions.0.of_lease(*lease) {
+            Ok(session) => session.renew().await,
+            Err(_gone) => Renewal::Gone(LostReason::SessionLost),
+        };
+        join_all(leases.iter().map(renew)).await
     }
 
     async fn release(&self, grant: &Grant) -> Result<()> {

@@ -135,12 +135,10 @@ impl Endpoints {
     /// A connection to one endpoint, besides the one in use.
     pub(crate) async fn connect(&self, index: usize) -> Result<Arc<Client>> {
         let endpoint = &self.endpoints[index % self.endpoints.len()];
-        let made = tokio::select! {
-            biased;
-            // Boxed: what it waits in is large.
-            made = Box::pin(connector::connect(endpoint, self.credentials.as_ref())) => made,
-            () = self.env.sleep(self.bound) => Err(error::silent(self.bound)),
-        };
+        // Boxed: what it waits in is large.
+        let connecting = Box::pin(connector::connect(endpoint, self.credentials.as_ref()));
+        let made = self.env.within(self.bound, connecting).await;
+        let made = made.unwrap_or_else(|| Err(error::silent(self.bound)));
         made.map(Arc::new).map_err(|error| self.at(index, error.with_effect(Effect::NotApplied)))
     }
 
@@ -192,7 +190,7 @@ impl Endpoints {
     /// # Cancel safety
     ///
     /// A request that was sent may be carried out.
-    pub(crate) async fn call<T, F>(
+    pub(crate) async fn call<T: Send, F>(
         self: &Arc<Self>,
         silence: Silence,
         act: impl FnOnce(Arc<Client>) -> F + Send,
@@ -200,7 +198,7 @@ impl Endpoints {
     where
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
-        let mut over = self.env.sleep(self.bound);
+        let over = self.env.now() + self.bound;
         let ready = async {
             let room = match silence {
                 Silence::IsOfTheMember => None,
@@ -210,25 +208,20 @@ impl Endpoints {
             };
             Ok::<_, Error>((room, self.link().await?))
         };
-        let (_room, link) = tokio::select! {
-            biased;
-            ready = ready => ready?,
-            () = &mut over => return Err(error::silent(self.bound).with_effect(Effect::NotApplied)),
-        };
+        let ready = self.env.within(self.bound, ready).await;
+        let (_room, link) =
+            ready.ok_or_else(|| error::silent(self.bound).with_effect(Effect::NotApplied))??;
         let (sent_at, before) = (self.env.now(), link.answered.load(Ordering::Relaxed));
-        let answer = tokio::select! {
-            biased;
-            // Boxed: the client's futures are large, and most of those around them only wait.
-            answer = Box::pin(act(Arc::clone(&link.client))) => answer,
-            () = over => {
-                // A connection that took long to be made has had no time to answer.
-                let had_time = self.env.now().since(sent_at) >= self.bound / 2;
-                let answers_others = link.answered.load(Ordering::Relaxed) != before;
-                if had_time && (silence == Silence::IsOfTheMember || !answers_others) {
-                    self.failed(link.generation);
-                }
-                return Err(self.at(link.generation, error::silent(self.bound)));
+        // Boxed: the client's futures are large, and most of those around them only wait.
+        let acted = Box::pin(act(Arc::clone(&link.client)));
+        let Some(answer) = self.env.within(over.since(sent_at), acted).await else {
+            // A connection that took long to be made has had no time to answer.
+            let had_time = self.env.now().since(sent_at) >= self.bound / 2;
+            let answers_others = link.answered.load(Ordering::Relaxed) != before;
+            if had_time && (silence == Silence::IsOfTheMember || !answers_others) {
+                self.failed(link.generation);
             }
+            return Err(self.at(link.generation, error::silent(self.bound)));
         };
         if answer.as_ref().err().is_none_or(error::is_answer) {
             self.answered(&link);
@@ -266,19 +259,16 @@ impl Endpoints {
         let mut pauses = backoff(&self.env);
         let mut last: Option<Error> = None;
         loop {
-            let attempt = tokio::select! {
-                biased;
-                attempt = self.call(Silence::MayBeOfTheRequest, &act) => attempt,
-                () = self.env.sleep_until(give_up_at) => return Err(last.unwrap_or_else(|| error::silent(bound))),
-            };
-            match attempt {
-                Err(error) if error::may_pass(&error) && self.env.now() < give_up_at => {
+            let attempt = self.call(Silence::MayBeOfTheRequest, &act);
+            match self.env.within(give_up_at.since(self.env.now()), attempt).await {
+                None => return Err(last.unwrap_or_else(|| error::silent(bound))),
+                Some(Err(error)) if error::may_pass(&error) && self.env.now() < give_up_at => {
                     // What any attempt may have done, the request may have done.
                     let unknown = last.is_some_and(|last| last.effect() == Effect::Unknown);
                     last = Some(if unknown { error.with_effect(Effect::Unknown) } else { error });
                     pauses.pause(&self.env).await;
                 }
-                answer => return answer,
+                Some(answer) => return answer,
             }
         }
     }

@@ -43,17 +43,14 @@ async fn acquire_until(
     loop {
         let session = sessions.session().await?;
         let mut acquisition = Acquisition::new(&session, &request, patience).await;
-        let ended = match acquisition.drive(&left).await {
+        let ended = acquisition.drive(&left).await.and_then(|end| match end {
             // Nothing is awaited between the last look at `left` and here: a grant that nobody wants is
             // given back by the drive.
-            Ok(End::Granted(create)) => {
-                session.grant(&request.name, create, request.owner).map(Attempt::Granted)
-            }
-            Ok(End::Refused) => Ok(Attempt::Held { holder: acquisition.holder.take() }),
-            Ok(End::Left) => Err(Error::not_applied(ErrorKind::Closed, "the acquisition was abandoned")),
-            Ok(End::Lost(reason)) => Err(Error::lost(reason)),
-            Err(error) => Err(error),
-        };
+            End::Granted(create) => session.grant(&request.name, create, request.owner).map(Attempt::Granted),
+            End::Refused => Ok(Attempt::Held { holder: acquisition.holder.take() }),
+            End::Left => Err(Error::not_applied(ErrorKind::Closed, "the acquisition was abandoned")),
+            End::Lost(reason) => Err(Error::lost(reason)),
+        });
         let Err(error) = ended else {
             return ended;
         };
@@ -153,12 +150,8 @@ impl Acquisition {
                     if repeats.is_in_vain(&step, &self.contender) {
                         pauses.pause(env).await;
                     }
-                    tokio::select! {
-                        biased;
-                        sent = self.send(step) => sent,
-                        // Whatever becomes of it ends with the lease.
-                        () = session.ended.cancelled() => Ok(()),
-                    }
+                    // Past the session's end, whatever becomes of it ends with the lease.
+                    session.ended.run_until_cancelled(self.send(step)).await.unwrap_or(Ok(()))
                 }
             };
             let Err(error) = failed else {
@@ -175,11 +168,7 @@ impl Acquisition {
                 return Err(error);
             }
             tracing::debug!(lock = %self.request.name, error = %format_args!("{error:#}"), "tried again");
-            tokio::select! {
-                biased;
-                () = session.ended.cancelled() => {}
-                () = pauses.pause(env) => {}
-            }
+            session.ended.run_until_cancelled(pauses.pause(env)).await;
         }
     }
 

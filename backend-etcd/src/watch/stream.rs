@@ -91,15 +91,12 @@ impl Watches {
         };
         let link = self.endpoints.link().await?;
         let (bound, mut client) = (self.endpoints.bound, link.client.watch_client());
-        let opened = tokio::select! {
-            biased;
-            opened = client.watch(watch.range.key.to_vec(), Some(options(first, &watch))) => opened.map(WatchStream::split),
-            () = self.env.sleep(bound) => {
-                self.endpoints.failed(link.generation);
-                return Err(error::silent(bound));
-            }
+        let opening = client.watch(watch.range.key.to_vec(), Some(options(first, &watch)));
+        let Some(opened) = self.env.within(bound, opening).await else {
+            self.endpoints.failed(link.generation);
+            return Err(error::silent(bound));
         };
-        let (mut sender, mut stream) = opened.map_err(|error| {
+        let (mut sender, mut stream) = opened.map(WatchStream::split).map_err(|error| {
             if error::is_about_the_member(&error) {
                 self.endpoints.failed(link.generation);
             }
