@@ -42,8 +42,12 @@ impl Slot {
     /// Reads what [`path`](Self::path) has written for that lease; `None` for anybody else's.
     pub(crate) fn of(contender: &str, lease: i64) -> Option<Self> {
         let last = contender.rsplit_once('/').map_or(contender, |(_folder, last)| last);
-        let number = last.split_once('.').map_or(Some(0), |(_lease, number)| number.parse().ok())?;
-        let slot = Self { mode: mode_of(contender.as_bytes()), number };
+        let (whose, number) = last.split_once('.').unwrap_or((last, "0"));
+        // Most of what is told is about others.
+        if i64::from_str_radix(whose, 16) != Ok(lease) {
+            return None;
+        }
+        let slot = Self { mode: mode_of(contender.as_bytes()), number: number.parse().ok()? };
         (slot.path(lease) == contender).then_some(slot)
     }
 }

@@ -39,16 +39,10 @@ impl Session {
                     Some(message) => self.asked_to_let_go(create, grace_of(message)),
                     None => self.book.lock().asked.forget(create),
                 }
-            } else if change.value.is_none() && self.may_have_put(&change.key) {
+            } else if change.value.is_none() {
                 self.entry_deleted(&change.key, change.revision);
             }
         }
-    }
-
-    /// Most of what is told is about others.
-    fn may_have_put(&self, key: &[u8]) -> bool {
-        let slash = key.iter().rposition(|byte| *byte == b'/');
-        slash.and_then(|slash| key.get(slash + 1..)).is_some_and(|last| last.starts_with(&self.last))
     }
 
     /// There was no right to watch a key of ours, or to read it. Without its watch a session cannot tell that

@@ -58,8 +58,6 @@ pub(crate) struct Session {
     key: Vec<u8>,
     /// When the key was created.
     created: Revision,
-    /// What the last part of the keys of its entries begins with.
-    last: Vec<u8>,
     token_base: u64,
     book: Mutex<Book>,
     /// A name is not busy any more.

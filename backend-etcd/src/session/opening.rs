@@ -89,7 +89,6 @@ async fn begin(
             cluster,
             key,
             created,
-            last: format!("{lease:x}").into_bytes(),
             token_base,
             book: Mutex::new(Book::new(deadline(&sessions.env, sent_at, ttl), epoch)),
             freed: Notify::new(),
