@@ -137,15 +137,12 @@ impl Session {
         let singly = if is_listed { &[] } else { others };
         let reads = singly.iter().map(|rival| read_key(&rival.key)).chain([read_key(own.0)]);
         let (_, answers) = self.read(reads.chain(list).chain(oldest)).await?;
-        let expected = singly.iter().map(|rival| rival.create).chain([own.1]);
-        let mut stand = expected.zip(&answers).all(|(create, read)| created(read) == Some(create));
-        let mut rest = answers.iter().skip(singly.len() + 1);
-        if is_listed {
-            let there = rest.next().map_or(&[][..], GetResponse::kvs);
-            let there: HashSet<_> = there.iter().map(|kv| (kv.key(), kv.create_revision())).collect();
-            stand &= others.iter().all(|rival| there.contains(&(&*rival.key, rival.create)));
-        }
-        Ok((stand, rest.next().and_then(|queue| self.oldest(queue))))
+        // Wherever one is read, it is there.
+        let there = answers.iter().flat_map(GetResponse::kvs).map(|kv| (kv.key(), kv.create_revision()));
+        let there: HashSet<_> = there.collect();
+        let mut expected = others.iter().map(|rival| (&*rival.key, rival.create)).chain([own]);
+        let queue = answers.last().filter(|_| for_whom);
+        Ok((expected.all(|entry| there.contains(&entry)), queue.and_then(|queue| self.oldest(queue))))
     }
 
     fn oldest(&self, queue: &GetResponse) -> Oldest {
@@ -328,13 +325,11 @@ fn seen(
     let mut older = older(queue, keys, create)?;
     let mut beyond = if queue.more() { Beyond::Unknown } else { Beyond::Nobody };
     match (beyond, keys.slot.mode, more) {
-        (Beyond::Unknown, Mode::SHARED, [low, high, ..]) => {
-            match nearest_of(&[low.clone(), high.clone()], keys, create)? {
-                None => beyond = Beyond::Alike(0),
-                Some(nearest) if !older.contains(&nearest) => older.push(nearest),
-                Some(_) => {}
-            }
-        }
+        (Beyond::Unknown, Mode::SHARED, [_, _]) => match nearest_of(more, keys, create)? {
+            None => beyond = Beyond::Alike(0),
+            Some(nearest) if !older.contains(&nearest) => older.push(nearest),
+            Some(_) => {}
+        },
         // Somebody between may have left out those that are in the way.
         (Beyond::Unknown, Mode::SHARED, _) => return Err(error::malformed("with parts missing")),
         (Beyond::Unknown, mode, [alike, ..]) if mode != Mode::EXCLUSIVE && alike.count() == queue.count() => {

@@ -138,17 +138,6 @@ impl Watches {
         }
     }
 
-    /// Closes what there is on a queue.
-    fn forget(&self, table: &mut Table, queue: &[u8]) {
-        let Some(told) = table.queues.get(queue).map(|queue| queue.told.borrow().clone()) else {
-            return;
-        };
-        self.close_in(table, &Range::all(queue));
-        for key in told.keys.into_keys() {
-            self.close_in(table, &Range::rival(queue, key));
-        }
-    }
-
     fn watch(&self, id: WatchId) -> Option<Watch> {
         self.table.lock().watches.get(&id).cloned()
     }
@@ -156,18 +145,16 @@ impl Watches {
     /// Closes what is on queues in which nobody has been for a while.
     fn sweep(&self, idle: Duration) {
         let (mut table, now) = (self.table.lock(), self.env.now());
-        let mut over = Vec::new();
-        for (key, queue) in &mut table.queues {
-            if queue.told.receiver_count() > 0 {
-                queue.used_at = now;
-            } else if now.since(queue.used_at) > idle {
-                over.push(key.clone());
-            }
+        for queue in table.queues.values_mut().filter(|queue| queue.told.receiver_count() > 0) {
+            queue.used_at = now;
         }
-        for queue in over {
-            self.forget(&mut table, &queue);
-            table.queues.remove(&queue);
+        let is_over = |queue: &Queue| now.since(queue.used_at) > idle;
+        let is_of_one = |range: &&Arc<Range>| table.queue_of(range).is_some_and(is_over);
+        let over: Vec<_> = table.ids.keys().filter(is_of_one).cloned().collect();
+        for range in over {
+            self.close_in(&mut table, &range);
         }
+        table.queues.retain(|_, queue| !is_over(queue));
     }
 }
 
@@ -198,9 +185,13 @@ impl Table {
         result
     }
 
+    /// The queue of `range`; `None` for what is in no queue.
+    fn queue_of(&self, range: &Range) -> Option<&Queue> {
+        self.queues.get(range.place()?.0)
+    }
+
     fn is_heard(&self, range: &Range) -> bool {
-        let queue = range.place().and_then(|(queue, _)| self.queues.get(queue));
-        queue.is_some_and(|queue| queue.told.receiver_count() > 0)
+        self.queue_of(range).is_some_and(|queue| queue.told.receiver_count() > 0)
     }
 
     /// The stream has ended: what is wanted goes on under new ids, from now on.
