@@ -268,16 +268,9 @@ pub(crate) fn grace_of(message: &[u8]) -> Duration {
 
 /// What is added to every counter, as it is stored.
 pub(crate) fn base(stored: Option<&[u8]>) -> Result<u64> {
-    let Some(stored) = stored else {
-        return Ok(0);
-    };
-    let number = std::str::from_utf8(stored).ok().and_then(|text| text.trim().parse().ok());
-    number.ok_or_else(|| {
-        Error::invalid_option(format!(
-            "the namespace's token_base is {:?}, not a number",
-            String::from_utf8_lossy(stored)
-        ))
-    })
+    let text = String::from_utf8_lossy(stored.unwrap_or(b"0"));
+    let refused = || Error::invalid_option(format!("the namespace's token_base is {text:?}, not a number"));
+    text.trim().parse().map_err(|_| refused())
 }
 
 /// The first key that does not begin with `prefix`; for an empty one, what etcd reads as no end.

@@ -124,12 +124,9 @@ impl Endpoints {
 
     async fn next_link(&self) -> Result<Link> {
         let generation = self.turn.lock().generation;
-        match self.connect(generation).await {
-            Ok(client) => {
-                Ok(Link { client, generation, left: CancellationToken::new(), answered: Arc::default() })
-            }
-            Err(error) => Err(self.refused(generation, error)),
-        }
+        let made = self.connect(generation).await;
+        let client = made.map_err(|error| self.refused(generation, error))?;
+        Ok(Link { client, generation, left: CancellationToken::new(), answered: Arc::default() })
     }
 
     /// A connection to one endpoint, besides the one in use.
@@ -274,12 +271,7 @@ impl Endpoints {
     }
 
     /// Reads, as [`ask`](Self::ask) does.
-    pub(crate) async fn get(
-        self: &Arc<Self>,
-        key: impl Into<Vec<u8>>,
-        options: GetOptions,
-    ) -> Result<GetResponse> {
-        let key = key.into();
+    pub(crate) async fn get(self: &Arc<Self>, key: Vec<u8>, options: GetOptions) -> Result<GetResponse> {
         self.ask(|client| {
             let (key, options) = (key.clone(), options.clone());
             async move { client.kv_client().get(key, Some(options)).await }

@@ -210,7 +210,7 @@ impl Acquisition {
                 self.contender.deleted();
             }
             Step::Settle => {
-                session.move_epoch().await.inspect_err(|_error| self.contender.not_settled())?;
+                session.move_epoch().await.inspect_err(|_error| self.contender.failed(None))?;
             }
             Step::Find => {
                 let found = session.find(&self.keys.own).await?;

@@ -44,26 +44,24 @@ impl Session {
             Patience::Waits => oldest().with_keys_only().with_limit(shown.unwrap_or(LONG) as i64 + 1),
             Patience::Tries => oldest(),
         };
-        let reads = || {
-            let own = TxnOp::get(keys.own.clone(), None);
-            let reads = [own, TxnOp::get(keys.queue.clone(), Some(queue.clone())), read_key(&self.key)];
-            let barring = (!enter && keys.slot.mode == Mode::SHARED).then(|| who_do_not_share(keys, None));
-            reads.into_iter().chain(barring.into_iter().flatten()).collect::<Vec<_>>()
-        };
+        let of_queue = |options| TxnOp::get(keys.queue.clone(), Some(options));
+        let mut reads = vec![TxnOp::get(keys.own.clone(), None), of_queue(queue), read_key(&self.key)];
+        if !enter && keys.slot.mode == Mode::SHARED {
+            reads.extend(who_do_not_share(keys, None));
+        }
+        // The youngest are ours and those before it.
+        let mut enters = vec![put, of_queue(nearest(shown.map(|shown| shown + 1)))];
+        enters.extend(more_before(keys, None));
         // Of a request that enters and does not wait, the oldest is who is in its way.
         let for_whom = patience == Patience::Tries && enter;
-        // The youngest are ours and those before it.
-        let before = [TxnOp::get(keys.queue.clone(), Some(nearest(shown.map(|shown| shown + 1))))];
-        let before = before.into_iter().chain(more_before(keys, None));
-        let before = before.chain(for_whom.then(|| TxnOp::get(keys.queue.clone(), Some(oldest()))));
-        let txn = Txn::new()
-            .when(unless(keys, enter).into_iter().chain([in_epoch]).collect::<Vec<_>>())
-            .and_then([put].into_iter().chain(before).collect::<Vec<_>>());
-        let mut answer = self.txn(if enter { txn } else { txn.or_else(reads()) }).await?;
+        enters.extend(for_whom.then(|| of_queue(oldest())));
+        let conditions = [unless(keys, enter), vec![in_epoch]].concat();
+        let txn = Txn::new().when(conditions).and_then(enters);
+        let mut answer = self.txn(if enter { txn } else { txn.or_else(reads.clone()) }).await?;
         let is_put = answer.succeeded();
         if !is_put && enter {
             // Only what an earlier request has left is in the way: it is not worth sending the reads each time.
-            answer = self.txn(Txn::new().and_then(reads())).await?;
+            answer = self.txn(Txn::new().and_then(reads)).await?;
         }
         let (revision, mut parts) = (revision(&answer)?, reads_of(&answer)?);
         if is_put {
