@@ -115,18 +115,18 @@ impl Keyspace {
     }
 
     pub(crate) fn queue(&self, name: &LockName) -> Vec<u8> {
-        format!("{}{}/", self.root, escape(name.as_str())).into_bytes()
+        format!("{}{}/", self.root, escape(name.as_str(), SLASH)).into_bytes()
     }
 
     /// Where the keys of names that begin with `prefix` begin.
     pub(crate) fn names(&self, prefix: &str) -> Vec<u8> {
-        format!("{}{}", self.root, escape(prefix)).into_bytes()
+        format!("{}{}", self.root, escape(prefix, SLASH)).into_bytes()
     }
 
     /// The lock in whose queue a key stands; `None` for a key that is no contender's.
     pub(crate) fn name_of(&self, key: &[u8]) -> Option<LockName> {
         let (name, _contender) = self.split(key)?;
-        LockName::new(unescape(name)?).ok()
+        LockName::new(unescape(name, SLASH)?).ok()
     }
 
     /// The lock, and the slot of the session with that lease; `None` for what is no entry of it.
@@ -221,8 +221,8 @@ impl Record {
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let (owner, ttl) = (self.owner.to_hex(), self.ttl.as_millis().to_string());
-        let mut lines = vec![FORMAT.to_owned(), owner, ttl, escape_line(&self.label)];
-        lines.extend(self.metadata.as_deref().map(escape_line));
+        let mut lines = vec![FORMAT.to_owned(), owner, ttl, escape(&self.label, NEWLINE)];
+        lines.extend(self.metadata.iter().map(|metadata| escape(metadata, NEWLINE)));
         lines.join("\n").into_bytes()
     }
 
@@ -235,9 +235,9 @@ impl Record {
         }
         let owner = OwnerId::from_hex(lines.next()?)?;
         let ttl = Duration::from_millis(lines.next()?.parse().ok()?);
-        let label = unescape(lines.next()?)?;
+        let label = unescape(lines.next()?, NEWLINE)?;
         let metadata = match lines.next() {
-            Some(line) => Some(unescape(line)?),
+            Some(line) => Some(unescape(line, NEWLINE)?),
             None => None,
         };
         Some(Self { owner, ttl, label, metadata })
@@ -275,39 +275,26 @@ pub(crate) fn base(stored: Option<&[u8]>) -> Result<u64> {
 
 /// The first key that does not begin with `prefix`; for an empty one, what etcd reads as no end.
 pub(crate) fn end_of(prefix: &[u8]) -> Vec<u8> {
-    let mut end = prefix.to_vec();
-    while let Some(last) = end.pop() {
-        if last < u8::MAX {
-            end.push(last + 1);
-            return end;
-        }
-    }
-    vec![0]
+    let Some(last) = prefix.iter().rposition(|byte| *byte < u8::MAX) else {
+        return vec![0];
+    };
+    [&prefix[..last], &[prefix[last] + 1]].concat()
 }
 
-fn escape(text: &str) -> String {
-    text.replace('%', "%25").replace('/', "%2F")
+/// A character, and how it is written where it has a meaning.
+type Escape = (&'static str, &'static str);
+
+const SLASH: Escape = ("/", "%2F");
+const NEWLINE: Escape = ("\n", "%0A");
+
+fn escape(text: &str, (special, written): Escape) -> String {
+    text.replace('%', "%25").replace(special, written)
 }
 
-fn escape_line(text: &str) -> String {
-    text.replace('%', "%25").replace('\n', "%0A")
-}
-
-/// Undoes both; `None` for an escape that neither writes.
-fn unescape(text: &str) -> Option<String> {
-    let mut parts = text.split('%');
-    let mut plain = parts.next()?.to_owned();
-    for part in parts {
-        let (escaped, rest) = part.split_at_checked(2)?;
-        plain.push(match escaped {
-            "25" => '%',
-            "2F" => '/',
-            "0A" => '\n',
-            _ => return None,
-        });
-        plain.push_str(rest);
-    }
-    Some(plain)
+/// Undoes that; `None` for what it does not write.
+fn unescape(text: &str, (special, written): Escape) -> Option<String> {
+    let plain = text.replace(written, special).replace("%25", "%");
+    (escape(&plain, (special, written)) == text).then_some(plain)
 }
 
 /// The first line of every record: what it is, and in which version.
