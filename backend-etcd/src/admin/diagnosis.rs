@@ -171,10 +171,7 @@ fn known_bugs(version: &str) -> impl Iterator<Item = String> {
 
 /// Minor version and patch of an etcd 3.
 fn parse(version: &str) -> Option<(u32, u32)> {
-    let mut numbers = version.split(['.', '-', '+']);
-    if numbers.next()? != "3" {
-        return None;
-    }
+    let mut numbers = version.strip_prefix("3.")?.split(['.', '-', '+']);
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 

@@ -30,8 +30,7 @@ impl Sessions {
         if entries <= 1 || first.is_none_or(is_alone) {
             return Ok((first.cloned().into_iter().collect(), entries));
         }
-        let end = end_of(&queue);
-        let read = self.read_all(queue, end).await?;
+        let read = self.read_all(&queue).await?;
         let entries = read.len();
         Ok((self.who_hold(read), entries))
     }
@@ -50,10 +49,7 @@ impl Sessions {
     }
 
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
-        let begin = self.keys.names(prefix);
-        let end = end_of(&begin);
-        // An empty key is none to etcd.
-        let read = self.read_all(if begin.is_empty() { vec![0] } else { begin }, end).await?;
+        let read = self.read_all(&self.keys.names(prefix)).await?;
         let mut queues = BTreeMap::<LockName, Vec<KeyValue>>::new();
         for kv in read {
             if let Some(name) = self.keys.name_of(kv.key()) {
@@ -67,16 +63,18 @@ impl Sessions {
         Ok(queues.into_iter().map(state).collect())
     }
 
-    /// Reads the keys from one to before another, all at the same moment, in pages.
-    pub(crate) async fn read_all(&self, begin: Vec<u8>, end: Vec<u8>) -> Result<Vec<KeyValue>> {
-        let (mut read, mut from, mut at, mut page) = (Vec::<KeyValue>::new(), begin.clone(), 0, PAGE);
+    /// Reads the keys that begin with `prefix`, all at the same moment, in pages.
+    pub(crate) async fn read_all(&self, prefix: &[u8]) -> Result<Vec<KeyValue>> {
+        // An empty key is none to etcd.
+        let begin = if prefix.is_empty() { &[0] } else { prefix };
+        let (mut read, mut from, mut at, mut page) = (Vec::<KeyValue>::new(), begin.to_vec(), 0, PAGE);
         loop {
-            let options = GetOptions::new().with_range(end.clone()).with_limit(page).with_revision(at);
+            let options = GetOptions::new().with_range(end_of(prefix)).with_limit(page).with_revision(at);
             let mut answer = match self.endpoints.get(from.clone(), options).await {
                 // The moment of the first page is forgotten: what is shown is of a later one.
                 Err(error) if at > 0 && error::tells(&error, error::COMPACTED) => {
                     read.clear();
-                    (from, at) = (begin.clone(), 0);
+                    (from, at) = (begin.to_vec(), 0);
                     continue;
                 }
                 // Long values: fewer at a time.

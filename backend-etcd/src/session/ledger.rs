@@ -12,7 +12,6 @@ use leasehold_core::{OwnerId, Result};
 
 use super::Open;
 use super::requests::{put_on_lease, revision};
-use crate::keys::end_of;
 
 #[async_trait]
 impl Ledger for Open {
@@ -59,7 +58,7 @@ impl Ledger for Open {
     async fn members(&self) -> Result<Vec<Member>> {
         let sessions = self.unless_closed()?;
         let members = sessions.keys.members();
-        let read = sessions.read_all(members.clone(), end_of(&members)).await?;
+        let read = sessions.read_all(&members).await?;
         let member = |kv: &KeyValue| {
             let id = kv.key().strip_prefix(members.as_slice()).map(std::str::from_utf8)?;
             Some(Member { id: OwnerId::from_hex(id.ok()?)?, value: kv.value().to_vec() })
