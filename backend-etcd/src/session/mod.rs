@@ -108,8 +108,7 @@ impl Session {
 
     /// The session is over: its guards are told, once, and its lease is ended at the store.
     pub(crate) fn lose(self: &Arc<Self>, reason: LostReason) {
-        let is_news = self.book.lock().end();
-        if !is_news {
+        if !self.book.lock().end() {
             return;
         }
         if reason != LostReason::Shutdown {
@@ -123,7 +122,7 @@ impl Session {
 
     /// The right to delete, to look or to watch is gone: so is the session, and whoever releases hears why.
     fn deny(self: &Arc<Self>, denied: &Error) {
-        self.book.lock().deny(denied.to_string());
+        self.book.lock().deny(Error::not_applied(ErrorKind::Denied, denied.to_string()));
         self.lose(LostReason::SessionLost);
     }
 

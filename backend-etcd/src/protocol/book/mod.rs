@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{Error, ErrorKind, LockName, LostReason, Mode, OwnerId, Result};
+use leasehold_core::{Error, LockName, LostReason, Mode, OwnerId, Result};
 use smallvec::SmallVec;
 
 use super::{Revision, RevokeRequests, Slot};
@@ -26,7 +26,7 @@ pub(crate) struct Book {
     epoch: Revision,
     is_over: bool,
     /// Why the entries of a session that is over could not be deleted.
-    denied: Option<String>,
+    denied: Option<Error>,
     /// More than one only of those that a session may hold together.
     entries: HashMap<LockName, SmallVec<[Entry; 1]>>,
     /// Names that somebody deals with: since when, and in which slot.
@@ -104,7 +104,7 @@ impl Book {
     }
 
     /// The right to its entries is gone.
-    pub(crate) fn deny(&mut self, why: String) {
+    pub(crate) fn deny(&mut self, why: Error) {
         self.denied.get_or_insert(why);
     }
 
@@ -192,10 +192,8 @@ impl Book {
         create: Revision,
         owner: OwnerId,
     ) -> Result<Option<Slot>> {
-        match &self.denied {
-            Some(why) if self.is_over => return Err(Error::not_applied(ErrorKind::Denied, why.clone())),
-            _ if self.is_over => return Err(Error::lost(LostReason::SessionLost)),
-            _ => {}
+        if self.is_over {
+            return Err(self.denied.clone().unwrap_or_else(|| Error::lost(LostReason::SessionLost)));
         }
         let entry = self.entry(name, create).filter(|entry| entry.owner == owner);
         let entry = entry.ok_or_else(|| Error::lost(LostReason::Gone))?;
