@@ -398,6 +398,14 @@ mod tests {
         for value in ["", "leasehold 1", "leasehold 2\nx", "leasehold 1\nnohex\n1\nl"] {
             assert_eq!(Record::from_bytes(value.as_bytes()), None, "{value:?}");
         }
+        // An escape is read where it is one that we write.
+        let owner = OwnerId::from_random([7; 16]).to_hex();
+        for (label, is_ours) in
+            [("a%25b", true), ("a%0Ab", true), ("a%2Fb", false), ("a%zz", false), ("a%", false)]
+        {
+            let record = Record::from_bytes(format!("leasehold 1\n{owner}\n3000\n{label}").as_bytes());
+            assert_eq!(record.is_some(), is_ours, "{label}");
+        }
         assert!(holder(b"p/a/1a", b"", 7).label.contains("p/a/1a"));
     }
 

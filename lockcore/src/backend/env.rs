@@ -214,7 +214,8 @@ impl Env {
         self.sleep_until(self.now() + span)
     }
 
-    /// What `future` comes to, unless `span` is over before that.
+    /// What `future` comes to, unless `span` is over before that; as [`sleep`](Self::sleep), without a bound once the
+    /// manager's runtime is gone. Where both are over, it is what `future` came to.
     ///
     /// # Cancel safety
     ///
