@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use futures_util::stream::BoxStream;
 use leasehold_core::backend::ledger::Ledger;
 use leasehold_core::backend::{
@@ -16,7 +17,7 @@ use crate::admin::diagnosis;
 use crate::config::EtcdConfig;
 use crate::error;
 use crate::protocol::Patience;
-use crate::session::{EtcdLedger, Open, Sessions, acquire};
+use crate::session::{Open, Sessions, acquire};
 
 #[async_trait]
 impl StoreConfig for EtcdConfig {
@@ -56,22 +57,14 @@ impl EtcdBackend {
         let mut backend = Self { sessions: Arc::new(Open(sessions)), guarantees, inbox };
         let sessions = &backend.sessions.0;
         let bound = sessions.env.timing().connect_timeout;
-        tokio::select! {
-            biased;
-            begun = sessions.begin() => begun?,
-            () = async { sessions.env.sleep(bound).await } => return Err(sessions.endpoints.why_not(bound)),
-        }
+        let begun = sessions.env.within(bound, sessions.begin()).await;
+        begun.unwrap_or_else(|| Err(sessions.endpoints.why_not(bound)))?;
         let cluster = diagnosis::look_at_the_cluster(&sessions.endpoints).await;
         for warning in cluster.warnings() {
             sessions.events.tell(StoreEvent::Warning(warning.into()));
         }
         backend.guarantees.set(Guarantees::SURVIVES_FAILOVER, cluster.survives_the_loss_of_a_member());
         Ok(backend)
-    }
-
-    fn unless_closed(&self) -> Result<&Arc<Sessions>> {
-        self.sessions.0.refuse_if_closed()?;
-        Ok(&self.sessions.0)
     }
 }
 
@@ -93,18 +86,15 @@ impl LockBackend for EtcdBackend {
     }
 
     async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {
-        let mut answers = Vec::with_capacity(leases.len());
-        for lease in leases {
-            answers.push(match self.sessions.0.of_lease(*lease) {
-                Ok(session) => session.renew().await,
-                Err(_gone) => Renewal::Gone(LostReason::SessionLost),
-            });
-        }
-        answers
+        let renew = async |lease: &LeaseId| match self.sessions.0.of_lease(*lease) {
+            Ok(session) => session.renew().await,
+            Err(_gone) => Renewal::Gone(LostReason::SessionLost),
+        };
+        join_all(leases.iter().map(renew)).await
     }
 
     async fn release(&self, grant: &Grant) -> Result<()> {
-        self.unless_closed()?.of_lease(grant.lease.id)?.release(grant).await
+        self.sessions.unless_closed()?.of_lease(grant.lease.id)?.release(grant).await
     }
 
     fn give_up(&self, lease: LeaseId) {
@@ -118,31 +108,31 @@ impl LockBackend for EtcdBackend {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        self.unless_closed()?.inspect(name).await
+        self.sessions.unless_closed()?.inspect(name).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
-        self.unless_closed()?.list(prefix).await
+        self.sessions.unless_closed()?.list(prefix).await
     }
 
     async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
-        self.unless_closed()?.revoke(name, how).await
+        self.sessions.unless_closed()?.revoke(name, how).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
-        Box::pin(diagnosis::diagnose(self.unless_closed()?)).await
+        Box::pin(diagnosis::diagnose(self.sessions.unless_closed()?)).await
     }
 
     async fn token_base(&self) -> Result<TokenBase> {
-        self.unless_closed()?.read_base().await
+        self.sessions.unless_closed()?.read_base().await
     }
 
     async fn raise_token_base(&self, at_least: u64) -> Result<()> {
-        self.unless_closed()?.raise_base(at_least).await
+        self.sessions.unless_closed()?.raise_base(at_least).await
     }
 
     fn ledger(&self) -> Option<Arc<dyn Ledger>> {
-        Some(Arc::new(EtcdLedger(Arc::clone(&self.sessions))))
+        Some(Arc::<Open>::clone(&self.sessions))
     }
 
     async fn close(&self) -> Result<()> {

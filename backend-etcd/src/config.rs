@@ -1,12 +1,11 @@
 //! Which cluster, and how it is reached.
 
-use std::fmt;
 use std::time::Duration;
 
-use leasehold_core::backend::Endpoint;
+use leasehold_core::backend::{Credentials, Endpoint};
 use leasehold_core::{Error, Result, StoreUrl, Tls};
 
-use crate::certificates::Certificates;
+use crate::certificates::{OverTls, over_tls};
 
 /// The configuration of the etcd store,
 /// `etcd[s]://[USER:PASSWORD@]HOST[:PORT][,HOST…][/PREFIX][?ca=FILE&cert=FILE&key=FILE&domain=NAME]`.
@@ -21,11 +20,11 @@ use crate::certificates::Certificates;
 /// let secured = plain.tls(Tls::new()).domain("etcd.internal").credentials("billing", "secret");
 /// assert!(!format!("{secured:?}").contains("secret"));
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdConfig {
     endpoints: Vec<String>,
-    prefix: String,
-    credentials: Option<(String, String)>,
+    pub(crate) prefix: String,
+    pub(crate) credentials: Option<Credentials>,
     tls: Option<Tls>,
     domain: Option<String>,
 }
@@ -65,7 +64,7 @@ impl EtcdConfig {
     /// has expired, or is older than a change of users or roles.
     #[must_use]
     pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
-        self.credentials = Some((user.into(), password.into()));
+        self.credentials = Some(Credentials::new(user, password));
         self
     }
 
@@ -94,18 +93,12 @@ impl EtcdConfig {
         if let Some(prefix) = url.take_prefix_or_path()? {
             config = config.prefix(prefix);
         }
-        match (url.user(), url.password()) {
-            (Some(user), Some(password)) => config = config.credentials(user, password),
-            (None, None) => {}
-            (Some(_), None) | (None, Some(_)) => {
-                return Err(Error::invalid_option("etcd needs a user and a password, or neither"));
-            }
-        }
+        config.credentials = Credentials::of_url(url)?;
         config.domain = url.take("domain")?;
-        let certificates = Tls::take_from(url)?;
+        config.tls = Tls::take_from(url)?;
         if url.scheme() == "etcds" {
-            config.tls = Some(certificates.unwrap_or_default());
-        } else if certificates.is_some() {
+            config.tls.get_or_insert_default();
+        } else if config.tls.is_some() {
             return Err(Error::invalid_option(
                 "ca, cert and key are about TLS: the URL must begin with etcds://",
             ));
@@ -116,7 +109,7 @@ impl EtcdConfig {
     /// Refuses what cannot work.
     pub(crate) fn checked(self) -> Result<Self> {
         self.endpoint_urls()?;
-        self.certificates()?;
+        self.over_tls()?;
         if self.domain.is_some() && self.tls.is_none() {
             return Err(Error::invalid_option("domain is about TLS, which is not switched on"));
         }
@@ -144,29 +137,9 @@ impl EtcdConfig {
         Ok(self.hosts()?.into_iter().map(|host| format!("{scheme}://{host}")).collect())
     }
 
-    pub(crate) fn key_prefix(&self) -> &str {
-        &self.prefix
-    }
-
-    pub(crate) fn user(&self) -> Option<(&str, &str)> {
-        self.credentials.as_ref().map(|(user, password)| (user.as_str(), password.as_str()))
-    }
-
-    /// What TLS needs, if it is spoken.
-    pub(crate) fn certificates(&self) -> Result<Option<Certificates>> {
-        self.tls.as_ref().map(|tls| Certificates::read(tls, self.domain.as_deref())).transpose()
-    }
-}
-
-impl fmt::Debug for EtcdConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EtcdConfig")
-            .field("endpoints", &self.endpoints)
-            .field("prefix", &self.prefix)
-            .field("user", &self.credentials.as_ref().map(|(user, _)| user))
-            .field("tls", &self.tls)
-            .field("domain", &self.domain)
-            .finish_non_exhaustive()
+    /// What makes endpoints speak TLS, if they are to.
+    pub(crate) fn over_tls(&self) -> Result<Option<OverTls>> {
+        self.tls.as_ref().map(|tls| over_tls(tls, self.domain.as_deref())).transpose()
     }
 }
 

@@ -35,8 +35,8 @@ pub(crate) struct LockKeys {
     pub(crate) queue: Vec<u8>,
     /// The session's own entry.
     pub(crate) own: Vec<u8>,
-    /// How it would hold.
-    pub(crate) mode: Mode,
+    /// Which of its entries that is.
+    pub(crate) slot: Slot,
 }
 
 impl LockKeys {
@@ -111,28 +111,22 @@ impl Keyspace {
     pub(crate) fn lock(&self, name: &LockName, slot: Slot, lease: i64) -> LockKeys {
         let queue = self.queue(name);
         let own = [queue.as_slice(), slot.path(lease).as_bytes()].concat();
-        LockKeys { queue, own, mode: slot.mode }
+        LockKeys { queue, own, slot }
     }
 
     pub(crate) fn queue(&self, name: &LockName) -> Vec<u8> {
-        let mut queue = String::with_capacity(self.root.len() + name.as_str().len() + 18);
-        queue.push_str(&self.root);
-        escape(name.as_str(), &mut queue);
-        queue.push('/');
-        queue.into_bytes()
+        format!("{}{}/", self.root, escape(name.as_str(), SLASH)).into_bytes()
     }
 
     /// Where the keys of names that begin with `prefix` begin.
     pub(crate) fn names(&self, prefix: &str) -> Vec<u8> {
-        let mut key = self.root.clone();
-        escape(prefix, &mut key);
-        key.into_bytes()
+        format!("{}{}", self.root, escape(prefix, SLASH)).into_bytes()
     }
 
     /// The lock in whose queue a key stands; `None` for a key that is no contender's.
     pub(crate) fn name_of(&self, key: &[u8]) -> Option<LockName> {
         let (name, _contender) = self.split(key)?;
-        LockName::new(unescape(name)?).ok()
+        LockName::new(unescape(name, SLASH)?).ok()
     }
 
     /// The lock, and the slot of the session with that lease; `None` for what is no entry of it.
@@ -226,13 +220,10 @@ impl Record {
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut text = format!("{FORMAT}\n{}\n{}\n", self.owner.to_hex(), self.ttl.as_millis());
-        escape_line(&self.label, &mut text);
-        if let Some(metadata) = &self.metadata {
-            text.push('\n');
-            escape_line(metadata, &mut text);
-        }
-        text.into_bytes()
+        let (owner, ttl) = (self.owner.to_hex(), self.ttl.as_millis().to_string());
+        let mut lines = vec![FORMAT.to_owned(), owner, ttl, escape(&self.label, NEWLINE)];
+        lines.extend(self.metadata.iter().map(|metadata| escape(metadata, NEWLINE)));
+        lines.join("\n").into_bytes()
     }
 
     /// Reads what [`Record::to_bytes`] wrote, here or in a later version, whose further lines say nothing to
@@ -244,9 +235,9 @@ impl Record {
         }
         let owner = OwnerId::from_hex(lines.next()?)?;
         let ttl = Duration::from_millis(lines.next()?.parse().ok()?);
-        let label = unescape(lines.next()?)?;
+        let label = unescape(lines.next()?, NEWLINE)?;
         let metadata = match lines.next() {
-            Some(line) => Some(unescape(line)?),
+            Some(line) => Some(unescape(line, NEWLINE)?),
             None => None,
         };
         Some(Self { owner, ttl, label, metadata })
@@ -277,53 +268,33 @@ pub(crate) fn grace_of(message: &[u8]) -> Duration {
 
 /// What is added to every counter, as it is stored.
 pub(crate) fn base(stored: Option<&[u8]>) -> Result<u64> {
-    let Some(stored) = stored else {
-        return Ok(0);
-    };
-    let number = std::str::from_utf8(stored).ok().and_then(|text| text.trim().parse().ok());
-    number.ok_or_else(|| {
-        Error::invalid_option(format!(
-            "the namespace's token_base is {:?}, not a number",
-            String::from_utf8_lossy(stored)
-        ))
-    })
+    let text = String::from_utf8_lossy(stored.unwrap_or(b"0"));
+    let refused = || Error::invalid_option(format!("the namespace's token_base is {text:?}, not a number"));
+    text.trim().parse().map_err(|_| refused())
 }
 
 /// The first key that does not begin with `prefix`; for an empty one, what etcd reads as no end.
 pub(crate) fn end_of(prefix: &[u8]) -> Vec<u8> {
-    let mut end = prefix.to_vec();
-    while let Some(last) = end.pop() {
-        if last < u8::MAX {
-            end.push(last + 1);
-            return end;
-        }
-    }
-    vec![0]
+    let Some(last) = prefix.iter().rposition(|byte| *byte < u8::MAX) else {
+        return vec![0];
+    };
+    [&prefix[..last], &[prefix[last] + 1]].concat()
 }
 
-fn escape(text: &str, into: &mut String) {
-    into.push_str(&text.replace('%', "%25").replace('/', "%2F"));
+/// A character, and how it is written where it has a meaning.
+type Escape = (&'static str, &'static str);
+
+const SLASH: Escape = ("/", "%2F");
+const NEWLINE: Escape = ("\n", "%0A");
+
+fn escape(text: &str, (special, written): Escape) -> String {
+    text.replace('%', "%25").replace(special, written)
 }
 
-fn escape_line(text: &str, into: &mut String) {
-    into.push_str(&text.replace('%', "%25").replace('\n', "%0A"));
-}
-
-/// Undoes both; `None` for an escape that neither writes.
-fn unescape(text: &str) -> Option<String> {
-    let mut parts = text.split('%');
-    let mut plain = parts.next()?.to_owned();
-    for part in parts {
-        let (escaped, rest) = part.split_at_checked(2)?;
-        plain.push(match escaped {
-            "25" => '%',
-            "2F" => '/',
-            "0A" => '\n',
-            _ => return None,
-        });
-        plain.push_str(rest);
-    }
-    Some(plain)
+/// Undoes that; `None` for what it does not write.
+fn unescape(text: &str, (special, written): Escape) -> Option<String> {
+    let plain = text.replace(written, special).replace("%25", "%");
+    (escape(&plain, (special, written)) == text).then_some(plain)
 }
 
 /// The first line of every record: what it is, and in which version.
@@ -426,6 +397,14 @@ mod tests {
     fn foreign_values_are_no_records() {
         for value in ["", "leasehold 1", "leasehold 2\nx", "leasehold 1\nnohex\n1\nl"] {
             assert_eq!(Record::from_bytes(value.as_bytes()), None, "{value:?}");
+        }
+        // An escape is read where it is one that we write.
+        let owner = OwnerId::from_random([7; 16]).to_hex();
+        for (label, is_ours) in
+            [("a%25b", true), ("a%0Ab", true), ("a%2Fb", false), ("a%zz", false), ("a%", false)]
+        {
+            let record = Record::from_bytes(format!("leasehold 1\n{owner}\n3000\n{label}").as_bytes());
+            assert_eq!(record.is_some(), is_ours, "{label}");
         }
         assert!(holder(b"p/a/1a", b"", 7).label.contains("p/a/1a"));
     }

@@ -6,7 +6,7 @@ use etcd_client::{AlarmAction, AlarmType, Compare, CompareOp, GetOptions, Txn, T
 use futures_util::future::join_all;
 use leasehold_core::backend::Finding;
 use leasehold_core::backend::Severity::{self, Broken, Warning};
-use leasehold_core::{Effect, ErrorKind, Result};
+use leasehold_core::{Effect, Error, ErrorKind, Result};
 
 use crate::connection::Endpoints;
 use crate::error;
@@ -45,21 +45,17 @@ impl Cluster {
 /// Everything worth knowing about the cluster, this client's rights on it, and its members.
 pub(crate) async fn diagnose(sessions: &Sessions) -> Result<Vec<Finding>> {
     let endpoints = &sessions.endpoints;
-    let (mut findings, mut answering) = (Vec::new(), 0);
     let urls = endpoints.urls.iter().enumerate();
     let seen = urls.map(|(index, url)| sessions.env.bounded(endpoint(endpoints, index, url)));
-    for (index, seen) in join_all(seen).await.into_iter().enumerate() {
-        match seen {
-            Ok(seen) => {
-                answering += 1;
-                findings.extend(seen);
-            }
-            Err(error) => {
-                let error = endpoints.at(index, error.with_effect(Effect::NotApplied));
-                findings.push(Finding::new(Warning, "endpoint", format!("{error:#}")));
-            }
-        }
-    }
+    let seen = join_all(seen).await;
+    let answering = seen.iter().filter(|seen| seen.is_ok()).count();
+    let unseen = |index, error: Error| {
+        let error = endpoints.at(index, error.with_effect(Effect::NotApplied));
+        vec![Finding::new(Warning, "endpoint", format!("{error:#}"))]
+    };
+    let seen = seen.into_iter().enumerate();
+    let seen = seen.flat_map(|(index, seen)| seen.unwrap_or_else(|error| unseen(index, error)));
+    let mut findings: Vec<_> = seen.collect();
     let (cluster, alarms, rights) =
         tokio::join!(look_at_the_cluster(endpoints), alarms(endpoints), rights(sessions));
     let found = |subject| move |(severity, detail)| Finding::new(severity, subject, detail);
@@ -113,13 +109,6 @@ async fn alarms(endpoints: &Arc<Endpoints>) -> Vec<Found> {
     let all = |client: Arc<etcd_client::Client>| async move {
         client.maintenance_client().alarm(AlarmAction::Get, AlarmType::None, None).await
     };
-    let answer = match endpoints.ask(all).await {
-        Ok(answer) if answer.alarms().is_empty() => {
-            return vec![(Severity::Ok, "no alarm is raised".to_owned())];
-        }
-        Ok(answer) => answer,
-        Err(error) => return vec![(Warning, format!("alarms are not told: {error:#}"))],
-    };
     let tell = |alarm: &etcd_client::AlarmMember| {
         let (severity, what, advice) = match alarm.alarm() {
             AlarmType::Nospace => (Broken, "NOSPACE", ": no lock can be taken; compact, defragment, disarm"),
@@ -128,7 +117,11 @@ async fn alarms(endpoints: &Arc<Endpoints>) -> Vec<Found> {
         };
         (severity, format!("{what} on member {:x}{advice}", alarm.member_id()))
     };
-    answer.alarms().iter().map(tell).collect()
+    match endpoints.ask(all).await {
+        Ok(answer) if answer.alarms().is_empty() => vec![(Severity::Ok, "no alarm is raised".to_owned())],
+        Ok(answer) => answer.alarms().iter().map(tell).collect(),
+        Err(error) => vec![(Warning, format!("alarms are not told: {error:#}"))],
+    }
 }
 
 /// Asks for everything that a lock needs in a transaction whose condition never holds: rights are checked
@@ -168,22 +161,17 @@ fn leases(endpoints: &Endpoints) -> Found {
 /// A sentence for each bug of that version which breaks what a lock rests on.
 fn known_bugs(version: &str) -> impl Iterator<Item = String> {
     let parsed = parse(version);
-    let is_in = move |fixed: &[(u32, u32)]| {
-        parsed.is_some_and(|(minor, patch)| match fixed.iter().find(|(line, _)| *line == minor) {
-            Some((_, fixed)) => patch < *fixed,
-            None => fixed.first().is_some_and(|(oldest, _)| minor < *oldest),
-        })
+    let is_in = move |(.., fixed): &&Bug| {
+        let of_its_line = |(minor, _)| fixed.iter().find(|(line, _)| minor <= *line);
+        parsed.is_some_and(|version| of_its_line(version).is_some_and(|fixed| version < *fixed))
     };
-    let known = BUGS.iter().filter(move |(.., fixed)| is_in(fixed));
+    let known = BUGS.iter().filter(is_in);
     known.map(move |(bug, what, _)| format!("etcd {version} has the bug {bug}: {what}; upgrade"))
 }
 
 /// Minor version and patch of an etcd 3.
 fn parse(version: &str) -> Option<(u32, u32)> {
-    let mut numbers = version.split(['.', '-', '+']);
-    if numbers.next()? != "3" {
-        return None;
-    }
+    let mut numbers = version.strip_prefix("3.")?.split(['.', '-', '+']);
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 

@@ -13,8 +13,12 @@ use crate::session::{Sessions, oldest};
 impl Sessions {
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState> {
         let (holders, entries) = self.holders(name).await?;
+        Ok(self.state(name.clone(), &holders, entries))
+    }
+
+    fn state(&self, name: LockName, holders: &[KeyValue], entries: usize) -> LockState {
         let waiting = entries.saturating_sub(holders.len());
-        Ok(LockState::new(name.clone(), holders.iter().map(|kv| self.holder(kv)), waiting))
+        LockState::new(name, holders.iter().map(|kv| self.holder(kv)), waiting)
     }
 
     /// Those who hold, in order of arrival, and how many entries there are.
@@ -26,55 +30,51 @@ impl Sessions {
         if entries <= 1 || first.is_none_or(is_alone) {
             return Ok((first.cloned().into_iter().collect(), entries));
         }
-        let end = end_of(&queue);
-        let read = self.read_all(queue, end).await?;
-        Ok((self.who_hold(read.iter().collect()).into_iter().cloned().collect(), read.len()))
+        let read = self.read_all(&queue).await?;
+        let entries = read.len();
+        Ok((self.who_hold(read), entries))
     }
 
     /// Which of all entries of a queue hold.
-    fn who_hold<'a>(&self, mut entries: Vec<&'a KeyValue>) -> Vec<&'a KeyValue> {
-        entries.sort_unstable_by_key(|kv| kv.create_revision());
-        let mut load = Load::NONE;
-        let holding = entries.iter().take_while(|kv| {
+    fn who_hold(&self, mut entries: Vec<KeyValue>) -> Vec<KeyValue> {
+        entries.sort_unstable_by_key(KeyValue::create_revision);
+        let mut older = Load::NONE;
+        let holds = |kv: &KeyValue| {
             let mode = self.keys.mode_of(kv.key());
-            let holds = load.admits(mode);
-            load = load.and(mode);
+            let holds = older.admits(mode);
+            older = older.and(mode);
             holds
-        });
-        let holding = holding.count();
-        entries.truncate(holding);
-        entries
+        };
+        entries.into_iter().take_while(holds).collect()
     }
 
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
-        let begin = self.keys.names(prefix);
-        let end = end_of(&begin);
-        // An empty key is none to etcd.
-        let read = self.read_all(if begin.is_empty() { vec![0] } else { begin }, end).await?;
-        let mut queues = BTreeMap::<LockName, Vec<&KeyValue>>::new();
-        for kv in &read {
+        let read = self.read_all(&self.keys.names(prefix)).await?;
+        let mut queues = BTreeMap::<LockName, Vec<KeyValue>>::new();
+        for kv in read {
             if let Some(name) = self.keys.name_of(kv.key()) {
                 queues.entry(name).or_default().push(kv);
             }
         }
-        let state = |(name, entries): (_, Vec<&KeyValue>)| {
+        let state = |(name, entries): (_, Vec<_>)| {
             let all = entries.len();
-            let holders = self.who_hold(entries);
-            LockState::new(name, holders.iter().map(|kv| self.holder(kv)), all - holders.len())
+            self.state(name, &self.who_hold(entries), all)
         };
         Ok(queues.into_iter().map(state).collect())
     }
 
-    /// Reads the keys from one to before another, all at the same moment, in pages.
-    pub(crate) async fn read_all(&self, begin: Vec<u8>, end: Vec<u8>) -> Result<Vec<KeyValue>> {
-        let (mut read, mut from, mut at, mut page) = (Vec::<KeyValue>::new(), begin.clone(), 0, PAGE);
+    /// Reads the keys that begin with `prefix`, all at the same moment, in pages.
+    pub(crate) async fn read_all(&self, prefix: &[u8]) -> Result<Vec<KeyValue>> {
+        // An empty key is none to etcd.
+        let begin = if prefix.is_empty() { &[0] } else { prefix };
+        let (mut read, mut from, mut at, mut page) = (Vec::<KeyValue>::new(), begin.to_vec(), 0, PAGE);
         loop {
-            let options = GetOptions::new().with_range(end.clone()).with_limit(page).with_revision(at);
+            let options = GetOptions::new().with_range(end_of(prefix)).with_limit(page).with_revision(at);
             let mut answer = match self.endpoints.get(from.clone(), options).await {
                 // The moment of the first page is forgotten: what is shown is of a later one.
                 Err(error) if at > 0 && error::tells(&error, error::COMPACTED) => {
                     read.clear();
-                    (from, at) = (begin.clone(), 0);
+                    (from, at) = (begin.to_vec(), 0);
                     continue;
                 }
                 // Long values: fewer at a time.

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, KeyValue, Txn, TxnOp};
 use futures_util::stream::{self, StreamExt};
 use leasehold_core::backend::{Holder, Revoke};
 use leasehold_core::{LockName, Result};
 
 use crate::keys::{Record, grace_of, message};
-use crate::session::{Sessions, gets};
+use crate::session::{Sessions, gets, put_on_lease};
 
 impl Sessions {
     /// Asks every holder to let go, or deletes their entries; whom it found. One that cannot be asked keeps no
@@ -51,8 +51,7 @@ impl Sessions {
         let mut seen = 0;
         loop {
             let same = Compare::mod_revision(inbox.clone(), CompareOp::Equal, seen);
-            let on_lease = PutOptions::new().with_lease(held.lease());
-            let put = TxnOp::put(inbox.clone(), message(grace), Some(on_lease));
+            let put = put_on_lease(held.lease(), inbox.clone(), message(grace));
             let txn = Txn::new().when([same]).and_then([put]).or_else([TxnOp::get(inbox.clone(), None)]);
             let answer = match self.endpoints.txn(txn).await {
                 // Its session is over, and the hold with it.

@@ -18,40 +18,42 @@ mod tests;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use etcd_client::{Client, GetOptions, GetResponse, Txn, TxnResponse};
-use leasehold_core::backend::{Backoff, Reopen};
+use leasehold_core::backend::{Backoff, Credentials, Reopen};
 use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tonic::transport::Endpoint;
 
 use crate::config::EtcdConfig;
 use crate::error;
-use connector::Connector;
 
 pub(crate) struct Endpoints {
     env: Env,
     pub(crate) urls: Vec<String>,
-    connector: Connector,
+    endpoints: Vec<Endpoint>,
+    credentials: Option<Credentials>,
     /// Of one attempt: a third of a request's, where there are other endpoints to turn to.
     pub(crate) bound: Duration,
     link: Reopen<Link>,
     turn: Mutex<Turn>,
-    /// One of the servers has answered.
-    is_known: AtomicBool,
     /// For so many requests at a time: more would only wait at the server, and look like its silence.
     room: Semaphore,
 }
 
 /// Whose turn it is.
+#[derive(Clone, Copy)]
 struct Turn {
     /// Counts the connections, and says which of the endpoints they go to.
     generation: usize,
     /// How many endpoints in a row would not have us, since one has answered.
     denials: usize,
+    /// One has ever answered.
+    is_known: bool,
 }
 
 /// A connection, and which one it is.
@@ -85,10 +87,10 @@ impl Endpoints {
         env.random(&mut bits);
         let generation = usize::from(bits[0]) % urls.len();
         Ok(Self {
-            connector: Connector::new(config, &urls, bound)?,
+            endpoints: connector::endpoints(config, &urls, bound)?,
+            credentials: config.credentials.clone(),
             link: Reopen::new(env.clone()),
-            turn: Mutex::new(Turn { generation, denials: 0 }),
-            is_known: AtomicBool::new(false),
+            turn: Mutex::new(Turn { generation, denials: 0, is_known: false }),
             room: Semaphore::new(AT_ONCE),
             env,
             urls,
@@ -122,22 +124,18 @@ impl Endpoints {
 
     async fn next_link(&self) -> Result<Link> {
         let generation = self.turn.lock().generation;
-        match self.connect(generation).await {
-            Ok(client) => {
-                Ok(Link { client, generation, left: CancellationToken::new(), answered: Arc::default() })
-            }
-            Err(error) => Err(self.refused(generation, error)),
-        }
+        let made = self.connect(generation).await;
+        let client = made.map_err(|error| self.refused(generation, error))?;
+        Ok(Link { client, generation, left: CancellationToken::new(), answered: Arc::default() })
     }
 
     /// A connection to one endpoint, besides the one in use.
     pub(crate) async fn connect(&self, index: usize) -> Result<Arc<Client>> {
-        let made = tokio::select! {
-            biased;
-            // Boxed: what it waits in is large.
-            made = Box::pin(self.connector.connect(index % self.urls.len())) => made,
-            () = self.env.sleep(self.bound) => Err(error::silent(self.bound)),
-        };
+        let endpoint = &self.endpoints[index % self.endpoints.len()];
+        // Boxed: what it waits in is large.
+        let connecting = Box::pin(connector::connect(endpoint, self.credentials.as_ref()));
+        let made = self.env.within(self.bound, connecting).await;
+        let made = made.unwrap_or_else(|| Err(error::silent(self.bound)));
         made.map(Arc::new).map_err(|error| self.at(index, error.with_effect(Effect::NotApplied)))
     }
 
@@ -146,17 +144,17 @@ impl Endpoints {
         self.move_on(generation, |_| 0);
     }
 
-    /// How many endpoints in a row would not have us, this one taken into account.
-    fn move_on(&self, generation: usize, denials: impl FnOnce(usize) -> usize) -> usize {
+    /// Whose turn it is then, with so many `denials` for those there were before.
+    fn move_on(&self, generation: usize, denials: impl FnOnce(usize) -> usize) -> Turn {
         let mut turn = self.turn.lock();
         if turn.generation == generation {
-            *turn = Turn { generation: generation + 1, denials: denials(turn.denials) };
+            (turn.generation, turn.denials) = (generation + 1, denials(turn.denials));
             if let Some(link) = self.link.last().filter(|link| link.generation == generation) {
                 link.left.cancel();
             }
             tracing::debug!(endpoint = self.urls[generation % self.urls.len()], "moves on from an endpoint");
         }
-        turn.denials
+        *turn
     }
 
     /// An endpoint would not have us, or was not to be reached: the error, which is `Denied` when all have
@@ -167,9 +165,8 @@ impl Endpoints {
             self.failed(generation);
             return error;
         }
-        let denials = self.move_on(generation, |before| before + 1);
-        let is_outage = by_tls && self.is_known.load(Ordering::Relaxed);
-        let is_final = denials >= self.urls.len() && !is_outage;
+        let Turn { denials, is_known, .. } = self.move_on(generation, |before| before + 1);
+        let is_final = denials >= self.urls.len() && !(by_tls && is_known);
         error.with_kind(if is_final { ErrorKind::Denied } else { ErrorKind::Unavailable })
     }
 
@@ -178,8 +175,8 @@ impl Endpoints {
         if link.answered.fetch_add(1, Ordering::Relaxed) > 0 {
             return;
         }
-        self.is_known.store(true, Ordering::Relaxed);
         let mut turn = self.turn.lock();
+        turn.is_known = true;
         if turn.generation == link.generation {
             turn.denials = 0;
         }
@@ -190,7 +187,7 @@ impl Endpoints {
     /// # Cancel safety
     ///
     /// A request that was sent may be carried out.
-    pub(crate) async fn call<T, F>(
+    pub(crate) async fn call<T: Send, F>(
         self: &Arc<Self>,
         silence: Silence,
         act: impl FnOnce(Arc<Client>) -> F + Send,
@@ -198,7 +195,7 @@ impl Endpoints {
     where
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
-        let mut over = self.env.sleep(self.bound);
+        let over = self.env.now() + self.bound;
         let ready = async {
             let room = match silence {
                 Silence::IsOfTheMember => None,
@@ -208,25 +205,20 @@ impl Endpoints {
             };
             Ok::<_, Error>((room, self.link().await?))
         };
-        let (_room, link) = tokio::select! {
-            biased;
-            ready = ready => ready?,
-            () = &mut over => return Err(error::silent(self.bound).with_effect(Effect::NotApplied)),
-        };
+        let ready = self.env.within(self.bound, ready).await;
+        let (_room, link) =
+            ready.ok_or_else(|| error::silent(self.bound).with_effect(Effect::NotApplied))??;
         let (sent_at, before) = (self.env.now(), link.answered.load(Ordering::Relaxed));
-        let answer = tokio::select! {
-            biased;
-            // Boxed: the client's futures are large, and most of those around them only wait.
-            answer = Box::pin(act(Arc::clone(&link.client))) => answer,
-            () = over => {
-                // A connection that took long to be made has had no time to answer.
-                let had_time = self.env.now().since(sent_at) >= self.bound / 2;
-                let answers_others = link.answered.load(Ordering::Relaxed) != before;
-                if had_time && (silence == Silence::IsOfTheMember || !answers_others) {
-                    self.failed(link.generation);
-                }
-                return Err(self.at(link.generation, error::silent(self.bound)));
+        // Boxed: the client's futures are large, and most of those around them only wait.
+        let acted = Box::pin(act(Arc::clone(&link.client)));
+        let Some(answer) = self.env.within(over.since(sent_at), acted).await else {
+            // A connection that took long to be made has had no time to answer.
+            let had_time = self.env.now().since(sent_at) >= self.bound / 2;
+            let answers_others = link.answered.load(Ordering::Relaxed) != before;
+            if had_time && (silence == Silence::IsOfTheMember || !answers_others) {
+                self.failed(link.generation);
             }
+            return Err(self.at(link.generation, error::silent(self.bound)));
         };
         if answer.as_ref().err().is_none_or(error::is_answer) {
             self.answered(&link);
@@ -237,7 +229,7 @@ impl Endpoints {
     /// What an error on `link` means, and whether the connection is left for it.
     fn failure(&self, link: &Link, error: etcd_client::Error) -> Error {
         // Connected while authentication was off: another connection says who we are.
-        if error::says(&error, error::WHO) && self.connector.has_credentials() {
+        if error::says(&error, error::WHO) && self.credentials.is_some() {
             self.failed(link.generation);
             return error::nameless(error);
         }
@@ -264,30 +256,22 @@ impl Endpoints {
         let mut pauses = backoff(&self.env);
         let mut last: Option<Error> = None;
         loop {
-            let attempt = tokio::select! {
-                biased;
-                attempt = self.call(Silence::MayBeOfTheRequest, &act) => attempt,
-                () = self.env.sleep_until(give_up_at) => return Err(last.unwrap_or_else(|| error::silent(bound))),
-            };
-            match attempt {
-                Err(error) if error::may_pass(&error) && self.env.now() < give_up_at => {
+            let attempt = self.call(Silence::MayBeOfTheRequest, &act);
+            match self.env.within(give_up_at.since(self.env.now()), attempt).await {
+                None => return Err(last.unwrap_or_else(|| error::silent(bound))),
+                Some(Err(error)) if error::may_pass(&error) && self.env.now() < give_up_at => {
                     // What any attempt may have done, the request may have done.
                     let unknown = last.is_some_and(|last| last.effect() == Effect::Unknown);
                     last = Some(if unknown { error.with_effect(Effect::Unknown) } else { error });
                     pauses.pause(&self.env).await;
                 }
-                answer => return answer,
+                Some(answer) => return answer,
             }
         }
     }
 
     /// Reads, as [`ask`](Self::ask) does.
-    pub(crate) async fn get(
-        self: &Arc<Self>,
-        key: impl Into<Vec<u8>>,
-        options: GetOptions,
-    ) -> Result<GetResponse> {
-        let key = key.into();
+    pub(crate) async fn get(self: &Arc<Self>, key: Vec<u8>, options: GetOptions) -> Result<GetResponse> {
         self.ask(|client| {
             let (key, options) = (key.clone(), options.clone());
             async move { client.kv_client().get(key, Some(options)).await }

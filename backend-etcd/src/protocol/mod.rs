@@ -131,7 +131,7 @@ pub(crate) struct Repeats {
 impl Repeats {
     /// `step` is to be done; whether that is in vain by now.
     pub(crate) fn is_in_vain(&mut self, step: &Step, contender: &Contender) -> bool {
-        let next = Some((step.clone(), contender.known_at()));
+        let next = Some((step.clone(), contender.place().map(Place::known_at)));
         std::mem::replace(&mut self.last, next.clone()) == next
     }
 
@@ -177,11 +177,6 @@ impl Contender {
         }
     }
 
-    /// As of which revision the queue is known, if there is a place in it.
-    fn known_at(&self) -> Option<Revision> {
-        self.place().map(Place::known_at)
-    }
-
     /// The place in the queue, while there may be one that counts.
     pub(crate) fn place(&self) -> Option<&Place> {
         match &self.entry {
@@ -219,7 +214,8 @@ impl Contender {
     }
 
     /// The acquiring transaction failed and may have been carried out; or a `copy` of it may be yet, while the
-    /// session is in the epoch that it was bound to.
+    /// session is in the epoch that it was bound to. The same when that epoch could not be moved: a copy may have
+    /// come meanwhile, and what it left does not have to wait.
     pub(crate) fn failed(&mut self, copy: Option<Revision>) {
         self.entry = Entry::Unknown;
         self.copy = self.copy.max(copy);
@@ -236,11 +232,6 @@ impl Contender {
         if self.copy.is_some_and(|bound| bound < epoch) {
             (self.copy, self.entry) = (None, Entry::Unknown);
         }
-    }
-
-    /// The epoch was not moved. A copy may have come meanwhile: what it left does not have to wait.
-    pub(crate) fn not_settled(&mut self) {
-        self.entry = Entry::Unknown;
     }
 
     /// The entry was looked for: when it was created, if it is there.

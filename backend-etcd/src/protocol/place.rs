@@ -190,17 +190,12 @@ impl Place {
 
     /// *K* without what was told of by the watch on the queue, if that says enough, or by those on its keys.
     pub(crate) fn left(&self, told: &Told) -> Vec<Rival> {
-        let mut left = self.seen.older.clone();
-        match (self.knows, &told.queue) {
-            (Knows::Witness, _) => left.retain(|Rival { key, .. }| {
-                told.keys.get(key).is_none_or(|watch| !watch.has_deleted(key, self.seen.revision))
-            }),
-            (_, Some(watch)) if self.is_covered(watch) => {
-                left.retain(|Rival { key, .. }| !watch.has_deleted(key, self.seen.revision));
-            }
-            _ => {}
-        }
-        left
+        let on_all = told.queue.as_ref().filter(|watch| self.is_covered(watch));
+        let is_left = |Rival { key, .. }: &&Rival| {
+            let watch = if self.knows == Knows::Witness { told.keys.get(key) } else { on_all };
+            watch.is_none_or(|watch| !watch.has_deleted(key, self.seen.revision))
+        };
+        self.seen.older.iter().filter(is_left).cloned().collect()
     }
 
     /// Some that keep ours out, as far as we know; none if we know too little.

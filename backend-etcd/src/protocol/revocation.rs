@@ -7,7 +7,7 @@
 //!   hearing: told again, and held only later, it is the same.
 //! - **etcd.revocation-2** What is not about any entry of ours, present or to come, does not stay.
 
-use std::collections::{HashMap, hash_map};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use leasehold_core::clock::Moment;
@@ -26,18 +26,13 @@ struct RevokeRequest {
 impl RevokeRequests {
     /// The entry created at `create` is wanted after `grace`; whether that is news.
     pub(crate) fn heard(&mut self, create: Revision, grace: Duration, now: Moment) -> bool {
-        let until = now + grace;
-        match self.0.entry(create) {
-            hash_map::Entry::Vacant(first) => {
-                first.insert(RevokeRequest { heard_at: now, until });
-                true
-            }
-            hash_map::Entry::Occupied(mut request) if until < request.get().until => {
-                request.get_mut().until = until;
-                true
-            }
-            hash_map::Entry::Occupied(_) => false,
+        let (until, before) = (now + grace, self.0.get(&create));
+        let is_news = before.is_none_or(|before| until < before.until);
+        if is_news {
+            let heard_at = before.map_or(now, |before| before.heard_at);
+            self.0.insert(create, RevokeRequest { heard_at, until });
         }
+        is_news
     }
 
     /// How long an entry may go on, if it is wanted.

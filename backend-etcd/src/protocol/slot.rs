@@ -42,8 +42,12 @@ impl Slot {
     /// Reads what [`path`](Self::path) has written for that lease; `None` for anybody else's.
     pub(crate) fn of(contender: &str, lease: i64) -> Option<Self> {
         let last = contender.rsplit_once('/').map_or(contender, |(_folder, last)| last);
-        let number = last.split_once('.').map_or(Some(0), |(_lease, number)| number.parse().ok())?;
-        let slot = Self { mode: mode_of(contender.as_bytes()), number };
+        let (whose, number) = last.split_once('.').unwrap_or((last, "0"));
+        // Most of what is told is about others.
+        if u64::from_str_radix(whose, 16) != Ok(lease.cast_unsigned()) {
+            return None;
+        }
+        let slot = Self { mode: mode_of(contender.as_bytes()), number: number.parse().ok()? };
         (slot.path(lease) == contender).then_some(slot)
     }
 }
@@ -102,6 +106,7 @@ mod tests {
             for other in [0x1, 0x1a0, 0x1b, 0xa] {
                 assert_eq!(Slot::of(path, other), None, "{path} is taken for one of {other:x}");
             }
+            assert_eq!(Slot::of(&slot.path(-1), -1), Some(slot), "whatever a server grants");
         }
     }
 

@@ -12,8 +12,8 @@ use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::Session;
 use super::sessions::Sessions;
-use super::{NameLock, Session};
 use crate::connection::backoff;
 use crate::error;
 use crate::keys::{LockKeys, Range, Record};
@@ -43,17 +43,14 @@ async fn acquire_until(
     loop {
         let session = sessions.session().await?;
         let mut acquisition = Acquisition::new(&session, &request, patience).await;
-        let ended = match acquisition.drive(&left).await {
+        let ended = acquisition.drive(&left).await.and_then(|end| match end {
             // Nothing is awaited between the last look at `left` and here: a grant that nobody wants is
             // given back by the drive.
-            Ok(End::Granted(create)) => {
-                session.grant(&request.name, create, request.owner).map(Attempt::Granted)
-            }
-            Ok(End::Refused) => Ok(Attempt::Held { holder: acquisition.holder.take() }),
-            Ok(End::Left) => Err(Error::not_applied(ErrorKind::Closed, "the acquisition was abandoned")),
-            Ok(End::Lost(reason)) => Err(Error::lost(reason)),
-            Err(error) => Err(error),
-        };
+            End::Granted(create) => session.grant(&request.name, create, request.owner).map(Attempt::Granted),
+            End::Refused => Ok(Attempt::Held { holder: acquisition.holder.take() }),
+            End::Left => Err(Error::not_applied(ErrorKind::Closed, "the acquisition was abandoned")),
+            End::Lost(reason) => Err(Error::lost(reason)),
+        });
         let Err(error) = ended else {
             return ended;
         };
@@ -66,7 +63,7 @@ async fn acquire_until(
     }
 }
 
-/// One entry on its way into a queue, and out of it.
+/// One entry on its way into a queue, and out of it. Nobody else deals with its name meanwhile.
 struct Acquisition {
     session: Arc<Session>,
     request: AcquireRequest,
@@ -84,18 +81,23 @@ struct Acquisition {
     look_by: Moment,
     heard: Option<Revision>,
     holder: Option<Holder>,
-    name_lock: NameLock,
+}
+
+impl Drop for Acquisition {
+    fn drop(&mut self) {
+        self.session.free(&self.request.name);
+    }
 }
 
 impl Acquisition {
     async fn new(session: &Arc<Session>, request: &AcquireRequest, patience: Patience) -> Self {
-        let name_lock = session.lock_name(&request.name, request.mode).await;
-        let (keys, now) = (session.keys(&request.name, name_lock.slot), session.env().now());
+        let slot = session.take(&request.name, request.mode).await;
+        let (keys, now) = (session.keys(&request.name, slot), session.env().now());
         Self {
             request: request.clone(),
             patience,
             value: Record::new(request, session.ttl).to_bytes(),
-            contender: Contender::new(patience, keys.mode, &keys.own),
+            contender: Contender::new(patience, slot.mode, &keys.own),
             // A lock that was waited for lately is watched already; it must be listened to before
             // it is asked for.
             told: session.watches.listen(&keys.queue),
@@ -104,7 +106,6 @@ impl Acquisition {
             look_by: now + next_look(session.env(), session.ttl),
             heard: None,
             holder: None,
-            name_lock,
             session: Arc::clone(session),
             keys,
         }
@@ -149,12 +150,8 @@ impl Acquisition {
                     if repeats.is_in_vain(&step, &self.contender) {
                         pauses.pause(env).await;
                     }
-                    tokio::select! {
-                        biased;
-                        sent = self.send(step) => sent,
-                        // Whatever becomes of it ends with the lease.
-                        () = session.ended.cancelled() => Ok(()),
-                    }
+                    // Past the session's end, whatever becomes of it ends with the lease.
+                    session.ended.run_until_cancelled(self.send(step)).await.unwrap_or(Ok(()))
                 }
             };
             let Err(error) = failed else {
@@ -171,11 +168,7 @@ impl Acquisition {
                 return Err(error);
             }
             tracing::debug!(lock = %self.request.name, error = %format_args!("{error:#}"), "tried again");
-            tokio::select! {
-                biased;
-                () = session.ended.cancelled() => {}
-                () = pauses.pause(env) => {}
-            }
+            session.ended.run_until_cancelled(pauses.pause(env)).await;
         }
     }
 
@@ -203,8 +196,8 @@ impl Acquisition {
                 self.hear(|contender, told| contender.asked(answer, told));
                 self.holder = oldest.map(|(_, holder)| holder);
                 if let Some(place) = self.contender.place() {
-                    let (name, owner, slot) = (&self.request.name, self.request.owner, self.name_lock.slot);
-                    session.book.lock().enter(name, slot, place.create(), owner, session.env().now());
+                    let (AcquireRequest { name, owner, .. }, now) = (&self.request, session.env().now());
+                    session.book.lock().enter(name, self.keys.slot, place.create(), *owner, now);
                     if !place.hears_all() {
                         // So many are told too much.
                         session.watches.close(&Range::all(&self.keys.queue));
@@ -217,7 +210,7 @@ impl Acquisition {
                 self.contender.deleted();
             }
             Step::Settle => {
-                session.move_epoch().await.inspect_err(|_error| self.contender.not_settled())?;
+                session.move_epoch().await.inspect_err(|_error| self.contender.failed(None))?;
             }
             Step::Find => {
                 let found = session.find(&self.keys.own).await?;

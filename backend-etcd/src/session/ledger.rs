@@ -4,31 +4,17 @@
 //! lease, and is kept as that is. Reads are linearizable, and whatever writes is sent once: so no copy of it
 //! contradicts what was answered.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
-use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp};
 use leasehold_core::backend::Lease;
 use leasehold_core::backend::ledger::{Entry, Ledger, Member, Written, fits};
 use leasehold_core::{OwnerId, Result};
 
-use super::requests::revision;
-use super::sessions::{Open, Sessions};
-use crate::keys::end_of;
-
-#[derive(Debug)]
-pub(crate) struct EtcdLedger(pub(crate) Arc<Open>);
-
-impl EtcdLedger {
-    fn unless_closed(&self) -> Result<&Arc<Sessions>> {
-        let Open(sessions) = &*self.0;
-        sessions.refuse_if_closed()?;
-        Ok(sessions)
-    }
-}
+use super::Open;
+use super::requests::{put_on_lease, revision};
 
 #[async_trait]
-impl Ledger for EtcdLedger {
+impl Ledger for Open {
     async fn read(&self) -> Result<Option<Entry>> {
         let sessions = self.unless_closed()?;
         let answer = sessions.endpoints.get(sessions.keys.record(), GetOptions::new()).await?;
@@ -40,11 +26,8 @@ impl Ledger for EtcdLedger {
     async fn write(&self, expected: Option<u64>, value: &[u8]) -> Result<Written> {
         fits(value)?;
         // A key that is not there has revision 0, and none that is.
-        let expected = match expected {
-            None => Some(0),
-            Some(version) => i64::try_from(version).ok().filter(|version| *version > 0),
-        };
-        let Some(expected) = expected else {
+        let there = |version| i64::try_from(version).ok().filter(|version| *version > 0);
+        let Some(expected) = expected.map_or(Some(0), there) else {
             return Ok(Written::Conflict);
         };
         let sessions = self.unless_closed()?;
@@ -61,8 +44,7 @@ impl Ledger for EtcdLedger {
     async fn sign(&self, member: OwnerId, value: &[u8]) -> Result<Lease> {
         fits(value)?;
         let session = self.unless_closed()?.session().await?;
-        let on_lease = PutOptions::new().with_lease(session.lease);
-        let put = TxnOp::put(session.sessions.keys.member(member), value, Some(on_lease));
+        let put = put_on_lease(session.lease, session.sessions.keys.member(member), value);
         session.txn(Txn::new().and_then([put])).await?;
         Ok(session.lease())
     }
@@ -76,7 +58,7 @@ impl Ledger for EtcdLedger {
     async fn members(&self) -> Result<Vec<Member>> {
         let sessions = self.unless_closed()?;
         let members = sessions.keys.members();
-        let read = sessions.read_all(members.clone(), end_of(&members)).await?;
+        let read = sessions.read_all(&members).await?;
         let member = |kv: &KeyValue| {
             let id = kv.key().strip_prefix(members.as_slice()).map(std::str::from_utf8)?;
             Some(Member { id: OwnerId::from_hex(id.ok()?)?, value: kv.value().to_vec() })

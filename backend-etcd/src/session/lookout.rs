@@ -39,16 +39,10 @@ impl Session {
                     Some(message) => self.asked_to_let_go(create, grace_of(message)),
                     None => self.book.lock().asked.forget(create),
                 }
-            } else if change.value.is_none() && self.may_have_put(&change.key) {
+            } else if change.value.is_none() {
                 self.entry_deleted(&change.key, change.revision);
             }
         }
-    }
-
-    /// Most of what is told is about others.
-    fn may_have_put(&self, key: &[u8]) -> bool {
-        let slash = key.iter().rposition(|byte| *byte == b'/');
-        slash.and_then(|slash| key.get(slash + 1..)).is_some_and(|last| last.starts_with(&self.last))
     }
 
     /// There was no right to watch a key of ours, or to read it. Without its watch a session cannot tell that
@@ -94,27 +88,25 @@ impl Session {
         mut inbox: mpsc::UnboundedReceiver<(Key, Revision)>,
     ) {
         let (mut pauses, mut unread, mut at_once) = (backoff(self.env()), Vec::new(), KEYS_AT_ONCE);
-        while let Some(key) = inbox.recv().await {
-            unread.push(key);
+        while inbox.recv_many(&mut unread, KEYS_AT_ONCE).await > 0 {
             while !unread.is_empty() {
                 unread.extend(std::iter::from_fn(|| inbox.try_recv().ok()));
                 // The session's before those of entries.
                 unread.sort_by_key(|(key, _)| **key != *self.key);
                 let some = at_once.min(unread.len());
-                let Err(error) = self.read_own(&unread[..some]).await else {
-                    unread.drain(..some);
-                    pauses.reset();
-                    continue;
-                };
-                match (error.kind(), some) {
-                    (ErrorKind::Denied, 1) => {
+                match self.read_own(&unread[..some]).await {
+                    Ok(()) => {
+                        unread.drain(..some);
+                        pauses.reset();
+                    }
+                    Err(denied) if *denied.kind() == ErrorKind::Denied && some == 1 => {
                         let (key, _) = unread.remove(0);
                         self.watches.close(&Range::entry(&key));
                         self.may_not_see(&key);
                     }
                     // One of them may not be read: which?
-                    (ErrorKind::Denied, _) => at_once = 1,
-                    _ => {
+                    Err(denied) if *denied.kind() == ErrorKind::Denied => at_once = 1,
+                    Err(error) => {
                         tracing::debug!(error = %format_args!("{error:#}"), "keys of ours could not be read");
                         pauses.pause(self.env()).await;
                     }

@@ -46,8 +46,7 @@ use crate::protocol::{Book, Key, Revision, Slot};
 use crate::watch::Watches;
 
 pub(crate) use acquisition::acquire;
-pub(crate) use ledger::EtcdLedger;
-pub(crate) use requests::{gets, oldest, revision};
+pub(crate) use requests::{gets, oldest, put_on_lease, revision};
 pub(crate) use sessions::{Open, Sessions};
 
 pub(crate) struct Session {
@@ -59,8 +58,6 @@ pub(crate) struct Session {
     key: Vec<u8>,
     /// When the key was created.
     created: Revision,
-    /// What the last part of the keys of its entries begins with.
-    last: Vec<u8>,
     token_base: u64,
     book: Mutex<Book>,
     /// A name is not busy any more.
@@ -69,21 +66,6 @@ pub(crate) struct Session {
     unread: mpsc::UnboundedSender<(Key, Revision)>,
     ended: CancellationToken,
     watches: Arc<Watches>,
-}
-
-/// The right to deal with a name, which one task has at a time.
-struct NameLock {
-    session: Arc<Session>,
-    name: LockName,
-    /// Where it may put an entry.
-    slot: Slot,
-}
-
-impl Drop for NameLock {
-    fn drop(&mut self) {
-        self.session.book.lock().free(&self.name);
-        self.session.freed.notify_waiters();
-    }
 }
 
 impl Session {
@@ -126,8 +108,7 @@ impl Session {
 
     /// The session is over: its guards are told, once, and its lease is ended at the store.
     pub(crate) fn lose(self: &Arc<Self>, reason: LostReason) {
-        let is_news = self.book.lock().end();
-        if !is_news {
+        if !self.book.lock().end() {
             return;
         }
         if reason != LostReason::Shutdown {
@@ -141,7 +122,7 @@ impl Session {
 
     /// The right to delete, to look or to watch is gone: so is the session, and whoever releases hears why.
     fn deny(self: &Arc<Self>, denied: &Error) {
-        self.book.lock().deny(denied.to_string());
+        self.book.lock().deny(Error::not_applied(ErrorKind::Denied, denied.to_string()));
         self.lose(LostReason::SessionLost);
     }
 
@@ -150,7 +131,7 @@ impl Session {
         let give_up_at = self.env().now() + self.ttl;
         let mut pauses = backoff(self.env());
         while self.env().now() < give_up_at && !self.sessions.closing.is_cancelled() {
-            match self.revoke_lease().await {
+            match self.sessions.end_lease(self.lease).await {
                 // Who may not has to wait for its expiry.
                 Err(error) if *error.kind() != ErrorKind::Denied => pauses.pause(self.env()).await,
                 _ => return,
@@ -158,16 +139,21 @@ impl Session {
         }
     }
 
-    /// Waits until nobody else deals with `name`.
-    async fn lock_name(self: &Arc<Self>, name: &LockName, mode: Mode) -> NameLock {
+    /// Waits until nobody else deals with `name`; where an entry may be put until it is freed.
+    async fn take(&self, name: &LockName, mode: Mode) -> Slot {
         loop {
             let freed = self.freed.notified();
             let taken = self.book.lock().take(name, mode, self.env().now());
             if let Some(slot) = taken {
-                return NameLock { session: Arc::clone(self), name: name.clone(), slot };
+                return slot;
             }
             freed.await;
         }
+    }
+
+    fn free(&self, name: &LockName) {
+        self.book.lock().free(name);
+        self.freed.notify_waiters();
     }
 }
 

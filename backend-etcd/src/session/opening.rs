@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use etcd_client::{
-    Client, GetOptions, GetResponse, KeyValue, LeaseGrantResponse, PutOptions, ResponseHeader, Txn, TxnOp,
+    Client, GetOptions, GetResponse, KeyValue, LeaseGrantResponse, ResponseHeader, Txn, TxnOp,
 };
 use futures_util::FutureExt;
 use leasehold_core::Result;
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::requests::gets;
+use super::requests::{gets, put_on_lease};
 use super::sessions::Sessions;
 use super::{Session, deadline};
 use crate::error;
@@ -42,13 +42,9 @@ impl Session {
             Ok(session) => session,
             Err(error) => {
                 ended.cancel();
-                let endpoints = Arc::clone(&sessions.endpoints);
-                sessions.env.spawn(async move {
-                    // If this fails too, it expires.
-                    let _ = endpoints
-                        .ask(|client| async move { client.lease_client().revoke(lease).await })
-                        .await;
-                });
+                let ending = Arc::clone(sessions);
+                // If this fails too, it expires.
+                sessions.env.spawn(async move { drop(ending.end_lease(lease).await) });
                 return Err(error);
             }
         };
@@ -93,7 +89,6 @@ async fn begin(
             cluster,
             key,
             created,
-            last: format!("{lease:x}").into_bytes(),
             token_base,
             book: Mutex::new(Book::new(deadline(&sessions.env, sent_at, ttl), epoch)),
             freed: Notify::new(),
@@ -116,7 +111,7 @@ async fn begin(
 /// record, and what it adds to its counters by the base, as of the moment from which the session counts.
 async fn put(sessions: &Arc<Sessions>, key: &[u8], lease: i64) -> Result<(KeyValue, u64)> {
     let says = if sessions.env.adds_token_base() { "" } else { Keyspace::MOVES };
-    let put = TxnOp::put(key, says, Some(PutOptions::new().with_lease(lease)));
+    let put = put_on_lease(lease, key, says);
     let [own, record, base] =
         [key.to_vec(), sessions.keys.record(), sessions.keys.token_base()].map(|key| TxnOp::get(key, None));
     let answer = sessions.endpoints.txn(Txn::new().and_then([put, own, record, base])).await?;

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use etcd_client::{
-    Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, SortOrder, SortTarget, Txn, TxnOp,
-    TxnOpResponse, TxnResponse,
+    Client, Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, SortOrder, SortTarget, Txn,
+    TxnOp, TxnOpResponse, TxnResponse,
 };
 use leasehold_core::backend::Holder;
 use leasehold_core::clock::Moment;
@@ -34,8 +34,8 @@ impl Session {
         watch: Option<WatchId>,
     ) -> Result<(Answer, Oldest)> {
         let in_epoch = Compare::mod_revision(self.key.clone(), CompareOp::Equal, epoch);
-        let put = TxnOp::put(keys.own.clone(), value, Some(PutOptions::new().with_lease(self.lease)));
-        let shown = match (watch, keys.mode) {
+        let put = put_on_lease(self.lease, keys.own.clone(), value);
+        let shown = match (watch, keys.slot.mode) {
             (None, _) => Some(SHORT),
             (Some(_), mode) if is_crowd(mode) => None,
             (Some(_), _) => Some(LONG),
@@ -44,26 +44,24 @@ impl Session {
             Patience::Waits => oldest().with_keys_only().with_limit(shown.unwrap_or(LONG) as i64 + 1),
             Patience::Tries => oldest(),
         };
-        let reads = || {
-            let own = TxnOp::get(keys.own.clone(), None);
-            let reads = [own, TxnOp::get(keys.queue.clone(), Some(queue.clone())), read_key(&self.key)];
-            let barring = (!enter && keys.mode == Mode::SHARED).then(|| who_do_not_share(keys, None));
-            reads.into_iter().chain(barring.into_iter().flatten()).collect::<Vec<_>>()
-        };
+        let of_queue = |options| TxnOp::get(keys.queue.clone(), Some(options));
+        let mut reads = vec![TxnOp::get(keys.own.clone(), None), of_queue(queue), read_key(&self.key)];
+        if !enter && keys.slot.mode == Mode::SHARED {
+            reads.extend(who_do_not_share(keys, None));
+        }
+        // The youngest are ours and those before it.
+        let mut enters = vec![put, of_queue(nearest(shown.map(|shown| shown + 1)))];
+        enters.extend(more_before(keys, None));
         // Of a request that enters and does not wait, the oldest is who is in its way.
         let for_whom = patience == Patience::Tries && enter;
-        // The youngest are ours and those before it.
-        let before = [TxnOp::get(keys.queue.clone(), Some(nearest(shown.map(|shown| shown + 1))))];
-        let before = before.into_iter().chain(more_before(keys, None));
-        let before = before.chain(for_whom.then(|| TxnOp::get(keys.queue.clone(), Some(oldest()))));
-        let txn = Txn::new()
-            .when(unless(keys, enter).into_iter().chain([in_epoch]).collect::<Vec<_>>())
-            .and_then([put].into_iter().chain(before).collect::<Vec<_>>());
-        let mut answer = self.txn(if enter { txn } else { txn.or_else(reads()) }).await?;
+        enters.extend(for_whom.then(|| of_queue(oldest())));
+        let conditions = [unless(keys, enter), vec![in_epoch]].concat();
+        let txn = Txn::new().when(conditions).and_then(enters);
+        let mut answer = self.txn(if enter { txn } else { txn.or_else(reads.clone()) }).await?;
         let is_put = answer.succeeded();
         if !is_put && enter {
             // Only what an earlier request has left is in the way: it is not worth sending the reads each time.
-            answer = self.txn(Txn::new().and_then(reads())).await?;
+            answer = self.txn(Txn::new().and_then(reads)).await?;
         }
         let (revision, mut parts) = (revision(&answer)?, reads_of(&answer)?);
         if is_put {
@@ -103,7 +101,7 @@ impl Session {
         watch: Option<WatchId>,
         all: bool,
     ) -> Result<Option<Seen>> {
-        let shown = match (watch, keys.mode) {
+        let shown = match (watch, keys.slot.mode) {
             _ if all => None,
             (Some(_), _) => Some(LONG),
             (None, Mode::EXCLUSIVE) => Some(1),
@@ -112,8 +110,7 @@ impl Session {
         let last = create.saturating_sub(1);
         let before = TxnOp::get(keys.queue.clone(), Some(nearest(shown).with_max_create_revision(last)));
         let reads = [read_key(&keys.own), before].into_iter().chain(more_before(keys, Some(last)));
-        let answer = self.txn(Txn::new().and_then(reads.collect::<Vec<_>>())).await?;
-        let (revision, parts) = (revision(&answer)?, reads_of(&answer)?);
+        let (revision, parts) = self.read(reads).await?;
         let [own, before @ ..] = &*parts else {
             return Err(error::malformed("with parts missing"));
         };
@@ -137,17 +134,13 @@ impl Session {
         let list = is_listed.then(|| TxnOp::get(queue, Some(nearest(None))));
         let singly = if is_listed { &[] } else { others };
         let reads = singly.iter().map(|rival| read_key(&rival.key)).chain([read_key(own.0)]);
-        let reads = reads.chain(list).chain(oldest).collect::<Vec<_>>();
-        let answers = reads_of(&self.txn(Txn::new().and_then(reads)).await?)?;
-        let expected = singly.iter().map(|rival| rival.create).chain([own.1]);
-        let mut stand = expected.zip(&answers).all(|(create, read)| created(read) == Some(create));
-        let mut rest = answers.iter().skip(singly.len() + 1);
-        if is_listed {
-            let there = rest.next().map_or(&[][..], GetResponse::kvs);
-            let there: HashSet<_> = there.iter().map(|kv| (kv.key(), kv.create_revision())).collect();
-            stand &= others.iter().all(|rival| there.contains(&(&*rival.key, rival.create)));
-        }
-        Ok((stand, rest.next().and_then(|queue| self.oldest(queue))))
+        let (_, answers) = self.read(reads.chain(list).chain(oldest)).await?;
+        // Wherever one is read, it is there.
+        let there = answers.iter().flat_map(GetResponse::kvs).map(|kv| (kv.key(), kv.create_revision()));
+        let there: HashSet<_> = there.collect();
+        let mut expected = others.iter().map(|rival| (&*rival.key, rival.create)).chain([own]);
+        let queue = answers.last().filter(|_| for_whom);
+        Ok((expected.all(|entry| there.contains(&entry)), queue.and_then(|queue| self.oldest(queue))))
     }
 
     fn oldest(&self, queue: &GetResponse) -> Oldest {
@@ -184,9 +177,8 @@ impl Session {
     /// Moves the epoch on. If another has moved it meanwhile, it is known where to.
     pub(super) async fn move_epoch(self: &Arc<Self>) -> Result<()> {
         let at_epoch = Compare::mod_revision(self.key.clone(), CompareOp::Equal, self.book.lock().epoch());
-        let moved = TxnOp::put(self.key.clone(), "", Some(PutOptions::new().with_lease(self.lease)));
-        let txn =
-            Txn::new().when([at_epoch]).and_then([moved, read_key(&self.key)]).or_else([read_key(&self.key)]);
+        let (moved, read) = (put_on_lease(self.lease, self.key.clone(), ""), read_key(&self.key));
+        let txn = Txn::new().when([at_epoch]).and_then([moved, read.clone()]).or_else([read]);
         let [read] = gets(&self.txn(txn).await?)?;
         match read.kvs().first() {
             Some(kv) => self.book.lock().saw_epoch(kv.mod_revision()),
@@ -211,12 +203,11 @@ impl Session {
             false => read_key(key),
         };
         let sent_at = self.env().now();
-        let answer = self.txn(Txn::new().and_then(keys.iter().map(read).collect::<Vec<_>>())).await?;
-        let revision = revision(&answer)?;
+        let (revision, parts) = self.read(keys.iter().map(read)).await?;
         if keys.iter().any(|(_, since)| revision < *since) {
             return Err(error::cut("a read that should have been later"));
         }
-        for ((key, _), part) in keys.iter().zip(reads_of(&answer)?) {
+        for ((key, _), part) in keys.iter().zip(parts) {
             match created(&part) {
                 _ if is_session(key) => self.on_session(sent_at, part.kvs()),
                 // A later entry of ours has taken its place.
@@ -242,36 +233,34 @@ impl Session {
         }
     }
 
-    pub(super) async fn revoke_lease(&self) -> Result<()> {
-        let lease = self.lease;
-        let revoked =
-            self.sessions.endpoints.ask(|client| async move { client.lease_client().revoke(lease).await });
-        match revoked.await {
-            // It is over already.
-            Err(error) if error.lost_reason().is_some() => Ok(()),
-            other => other.map(drop),
-        }
+    /// Reads at one moment: its revision, and what there was.
+    async fn read(
+        self: &Arc<Self>,
+        reads: impl Iterator<Item = TxnOp>,
+    ) -> Result<(Revision, Vec<GetResponse>)> {
+        let answer = self.txn(Txn::new().and_then(reads.collect::<Vec<_>>())).await?;
+        Ok((revision(&answer)?, reads_of(&answer)?))
     }
 
     /// One attempt of a transaction. A lease that is gone ends the session, and so does another cluster.
     pub(super) async fn txn(self: &Arc<Self>, txn: Txn) -> Result<TxnResponse> {
-        let answer = self
-            .sessions
-            .endpoints
-            .call(Silence::MayBeOfTheRequest, |client| async move { client.kv_client().txn(txn).await })
-            .await;
-        let is_of_ours =
-            |answer: &TxnResponse| answer.header().is_none_or(|header| header.cluster_id() == self.cluster);
-        let answer = match answer {
-            Ok(answer) if !is_of_ours(&answer) => Err(Error::lost(LostReason::SessionLost)),
-            answer => answer,
-        };
+        let send = |client: Arc<Client>| async move { client.kv_client().txn(txn).await };
+        let answer = self.sessions.endpoints.call(Silence::MayBeOfTheRequest, send).await;
+        let answer = answer.and_then(|answer| match answer.header() {
+            Some(header) if header.cluster_id() != self.cluster => Err(Error::lost(LostReason::SessionLost)),
+            _ => Ok(answer),
+        });
         answer.inspect_err(|error| {
             if let Some(reason) = error.lost_reason() {
                 self.lose(reason);
             }
         })
     }
+}
+
+/// Puts a key that ends with that lease.
+pub(crate) fn put_on_lease(lease: i64, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> TxnOp {
+    TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease)))
 }
 
 /// The oldest key that begins with another, and how many there are.
@@ -288,7 +277,7 @@ fn nearest(limit: Option<usize>) -> GetOptions {
 /// When an entry is not put.
 fn unless(keys: &LockKeys, enter: bool) -> Vec<Compare> {
     let absent = |key: &[u8]| Compare::create_revision(key, CompareOp::Equal, 0);
-    match keys.mode {
+    match keys.slot.mode {
         _ if enter => vec![absent(&keys.own)],
         Mode::SHARED => {
             let nobody = keys.who_do_not_share().map(|(from, to)| absent(&from).with_range(to));
@@ -301,7 +290,7 @@ fn unless(keys: &LockKeys, enter: bool) -> Vec<Compare> {
 /// What else is read of those before an entry, created at that revision at the latest: where none of them is in its way
 /// it holds behind any number, and that number need not be shown.
 fn more_before(keys: &LockKeys, last: Option<Revision>) -> Vec<TxnOp> {
-    match keys.mode {
+    match keys.slot.mode {
         Mode::SHARED => who_do_not_share(keys, last).into(),
         // Of fewer permits as many as are shown leave none; and a count goes up to now.
         mode if mode.capacity() as usize > SHORT && last.is_none() => {
@@ -333,14 +322,12 @@ fn seen(
     };
     let mut older = older(queue, keys, create)?;
     let mut beyond = if queue.more() { Beyond::Unknown } else { Beyond::Nobody };
-    match (beyond, keys.mode, more) {
-        (Beyond::Unknown, Mode::SHARED, [low, high, ..]) => {
-            match nearest_of(&[low.clone(), high.clone()], keys, create)? {
-                None => beyond = Beyond::Alike(0),
-                Some(nearest) if !older.contains(&nearest) => older.push(nearest),
-                Some(_) => {}
-            }
-        }
+    match (beyond, keys.slot.mode, more) {
+        (Beyond::Unknown, Mode::SHARED, [_, _]) => match nearest_of(more, keys, create)? {
+            None => beyond = Beyond::Alike(0),
+            Some(nearest) if !older.contains(&nearest) => older.push(nearest),
+            Some(_) => {}
+        },
         // Somebody between may have left out those that are in the way.
         (Beyond::Unknown, Mode::SHARED, _) => return Err(error::malformed("with parts missing")),
         (Beyond::Unknown, mode, [alike, ..]) if mode != Mode::EXCLUSIVE && alike.count() == queue.count() => {

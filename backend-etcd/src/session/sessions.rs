@@ -27,7 +27,7 @@ impl Sessions {
     pub(crate) fn new(config: &EtcdConfig, env: Env, events: Events) -> Result<Arc<Self>> {
         Ok(Arc::new(Self {
             endpoints: Arc::new(Endpoints::new(config, env.clone())?),
-            keys: Keyspace::new(config.key_prefix()),
+            keys: Keyspace::new(&config.prefix),
             closing: CancellationToken::new(),
             events,
             current: Reopen::new(env.clone()),
@@ -83,6 +83,16 @@ impl Sessions {
         create.unsigned_abs().saturating_add(self.current.last().map_or(0, |session| session.token_base))
     }
 
+    /// Ends a lease at the store, with what hangs on it.
+    pub(super) async fn end_lease(&self, lease: i64) -> Result<()> {
+        let ended = self.endpoints.ask(|client| async move { client.lease_client().revoke(lease).await });
+        match ended.await {
+            // It is over already.
+            Err(error) if error.lost_reason().is_some() => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
     /// Ends the session and everything on it.
     ///
     /// # Cancel safety
@@ -93,7 +103,7 @@ impl Sessions {
         self.closing.cancel();
         if let Some(session) = self.current.last() {
             session.lose(LostReason::Shutdown);
-            session.revoke_lease().await?;
+            self.end_lease(session.lease).await?;
             self.current.take();
         }
         Ok(())
@@ -102,6 +112,12 @@ impl Sessions {
 
 /// Sessions that somebody has a use for.
 pub(crate) struct Open(pub(crate) Arc<Sessions>);
+
+impl Open {
+    pub(crate) fn unless_closed(&self) -> Result<&Arc<Sessions>> {
+        self.0.refuse_if_closed().map(|()| &self.0)
+    }
+}
 
 impl Drop for Open {
     /// Ends the tasks; the core has closed what it needs no more. It is as with a process that dies: the lease

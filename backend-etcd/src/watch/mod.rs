@@ -23,11 +23,10 @@ use futures_util::FutureExt;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Env, Result};
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{SetOnce, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::Endpoints;
-use crate::error;
 use crate::keys::Range;
 use crate::protocol::{Change, Key, Revision, Rival, Told, WatchId};
 
@@ -45,8 +44,8 @@ pub(crate) type OnEvent = Box<dyn Fn(&Range, WatchEvent<'_>) + Send + Sync>;
 pub(crate) struct Watches {
     table: Mutex<Table>,
     orders: mpsc::UnboundedSender<Order>,
-    /// Whether the first watch stands.
-    begun: watch::Sender<Option<Result<()>>>,
+    /// The first watch stands, or never will.
+    begun: SetOnce<Result<()>>,
     env: Env,
     endpoints: Arc<Endpoints>,
     on_event: OnEvent,
@@ -89,7 +88,7 @@ impl Watches {
         ended: CancellationToken,
     ) -> Arc<Self> {
         let (orders, inbox) = mpsc::unbounded_channel();
-        let (env, endpoints, begun) = (env.clone(), Arc::clone(endpoints), watch::Sender::default());
+        let (env, endpoints, begun) = (env.clone(), Arc::clone(endpoints), SetOnce::new());
         let watches = Arc::new(Self { table: Mutex::default(), orders, begun, env, endpoints, on_event });
         let serving = Box::pin(Arc::clone(&watches).run(inbox));
         watches.env.spawn(ended.run_until_cancelled_owned(serving).map(drop));
@@ -98,9 +97,7 @@ impl Watches {
 
     /// Waits until the first watch stands.
     pub(crate) async fn begun(&self) -> Result<()> {
-        let mut begun = self.begun.subscribe();
-        let begun = begun.wait_for(Option::is_some).await;
-        begun.map_or_else(|_| Err(error::closed()), |begun| begun.clone().unwrap_or(Ok(())))
+        self.begun.wait().await.clone()
     }
 
     /// Listens to what is told of a queue, if it is watched.
@@ -141,17 +138,6 @@ impl Watches {
         }
     }
 
-    /// Closes what there is on a queue.
-    fn forget(&self, table: &mut Table, queue: &[u8]) {
-        let Some(told) = table.queues.get(queue).map(|queue| queue.told.borrow().clone()) else {
-            return;
-        };
-        self.close_in(table, &Range::all(queue));
-        for key in told.keys.into_keys() {
-            self.close_in(table, &Range::rival(queue, key));
-        }
-    }
-
     fn watch(&self, id: WatchId) -> Option<Watch> {
         self.table.lock().watches.get(&id).cloned()
     }
@@ -159,18 +145,16 @@ impl Watches {
     /// Closes what is on queues in which nobody has been for a while.
     fn sweep(&self, idle: Duration) {
         let (mut table, now) = (self.table.lock(), self.env.now());
-        let mut over = Vec::new();
-        for (key, queue) in &mut table.queues {
-            if queue.told.receiver_count() > 0 {
-                queue.used_at = now;
-            } else if now.since(queue.used_at) > idle {
-                over.push(key.clone());
-            }
+        for queue in table.queues.values_mut().filter(|queue| queue.told.receiver_count() > 0) {
+            queue.used_at = now;
         }
-        for queue in over {
-            self.forget(&mut table, &queue);
-            table.queues.remove(&queue);
+        let is_over = |queue: &Queue| now.since(queue.used_at) > idle;
+        let is_of_one = |range: &&Arc<Range>| table.queue_of(range).is_some_and(is_over);
+        let over: Vec<_> = table.ids.keys().filter(is_of_one).cloned().collect();
+        for range in over {
+            self.close_in(&mut table, &range);
         }
+        table.queues.retain(|_, queue| !is_over(queue));
     }
 }
 
@@ -201,9 +185,13 @@ impl Table {
         result
     }
 
+    /// The queue of `range`; `None` for what is in no queue.
+    fn queue_of(&self, range: &Range) -> Option<&Queue> {
+        self.queues.get(range.place()?.0)
+    }
+
     fn is_heard(&self, range: &Range) -> bool {
-        let queue = range.place().and_then(|(queue, _)| self.queues.get(queue));
-        queue.is_some_and(|queue| queue.told.receiver_count() > 0)
+        self.queue_of(range).is_some_and(|queue| queue.told.receiver_count() > 0)
     }
 
     /// The stream has ended: what is wanted goes on under new ids, from now on.

@@ -43,7 +43,7 @@ impl Watches {
             match self.serve(ids, &mut orders).await {
                 Ok(Ended::Broken) => {}
                 Ok(Ended::Refused(id)) => self.look_into(id).await,
-                Ok(Ended::Foreign) => self.begin(Err(error::stranger())),
+                Ok(Ended::Foreign) => drop(self.begun.set(Err(error::stranger()))),
                 Err(error) => {
                     tracing::debug!(error = %format_args!("{error:#}"), "the watch stream is not to be had")
                 }
@@ -74,18 +74,13 @@ impl Watches {
                 table.remove(&range);
                 table.tell(&range, |told, _| told.is_refused = true);
                 (self.on_event)(&range, WatchEvent::Refused);
-                self.begin(Err(error::cut("the watch stream")));
+                let _ = self.begun.set(Err(error::cut("the watch stream")));
             }
             Err(error) => {
                 tracing::debug!(error = %format_args!("{error:#}"), "a watch was refused, and reading fails")
             }
             Ok(_) => {}
         }
-    }
-
-    /// The first watch stands, or never will.
-    fn begin(&self, begun: Result<()>) {
-        self.begun.send_if_modified(|there| there.is_none() && there.replace(begun).is_none());
     }
 
     /// Opens a stream with the watches `ids`, and reads it until it ends.
@@ -96,15 +91,12 @@ impl Watches {
         };
         let link = self.endpoints.link().await?;
         let (bound, mut client) = (self.endpoints.bound, link.client.watch_client());
-        let opened = tokio::select! {
-            biased;
-            opened = client.watch(watch.range.key.to_vec(), Some(options(first, &watch))) => opened.map(WatchStream::split),
-            () = self.env.sleep(bound) => {
-                self.endpoints.failed(link.generation);
-                return Err(error::silent(bound));
-            }
+        let opening = client.watch(watch.range.key.to_vec(), Some(options(first, &watch)));
+        let Some(opened) = self.env.within(bound, opening).await else {
+            self.endpoints.failed(link.generation);
+            return Err(error::silent(bound));
         };
-        let (mut sender, mut stream) = opened.map_err(|error| {
+        let (mut sender, mut stream) = opened.map(WatchStream::split).map_err(|error| {
             if error::is_about_the_member(&error) {
                 self.endpoints.failed(link.generation);
             }
@@ -169,7 +161,7 @@ impl Watches {
             let since = watch.from.map_or(now, |from| from - 1);
             table.tell(range, |told, key| told.stands(key, since));
             (self.on_event)(range, WatchEvent::Stands(since));
-            self.begin(Ok(()));
+            let _ = self.begun.set(Ok(()));
         }
         let changes: Vec<_> = response.events().iter().filter_map(change).collect();
         // RACE: those who wait are told first. Whoever books an entry after that has heard of its end, or the book

@@ -3,6 +3,7 @@
 mod backoff;
 mod carried;
 mod contract;
+mod credentials;
 mod endpoint;
 pub(crate) mod env;
 mod events;
@@ -19,6 +20,7 @@ pub use contract::{
     AcquireRequest, Attempt, Finding, Grant, Holder, Lease, LeaseId, LeaseScope, Load, LockBackend,
     LockState, Mode, Renewal, Revocation, Revoke, Severity, StoreConfig, StoreEvent, TokenBase,
 };
+pub use credentials::Credentials;
 pub use endpoint::Endpoint;
 pub use events::{Events, Inbox, WeakEvents};
 pub use reopen::Reopen;

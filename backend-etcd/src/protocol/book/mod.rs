@@ -11,11 +11,11 @@
 //!
 //! The property tests of the engine run it, too.
 
-use std::collections::{HashMap, hash_map};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{Error, ErrorKind, LockName, LostReason, Mode, OwnerId, Result};
+use leasehold_core::{Error, LockName, LostReason, Mode, OwnerId, Result};
 use smallvec::SmallVec;
 
 use super::{Revision, RevokeRequests, Slot};
@@ -26,7 +26,7 @@ pub(crate) struct Book {
     epoch: Revision,
     is_over: bool,
     /// Why the entries of a session that is over could not be deleted.
-    denied: Option<String>,
+    denied: Option<Error>,
     /// More than one only of those that a session may hold together.
     entries: HashMap<LockName, SmallVec<[Entry; 1]>>,
     /// Names that somebody deals with: since when, and in which slot.
@@ -104,20 +104,18 @@ impl Book {
     }
 
     /// The right to its entries is gone.
-    pub(crate) fn deny(&mut self, why: String) {
+    pub(crate) fn deny(&mut self, why: Error) {
         self.denied.get_or_insert(why);
     }
 
     /// Where an entry for the name may be put, if nobody else deals with the name; from now on somebody does.
     pub(crate) fn take(&mut self, name: &LockName, mode: Mode, now: Moment) -> Option<Slot> {
-        let slot = self.free_slot(name, mode);
-        match self.busy.entry(name.clone()) {
-            hash_map::Entry::Vacant(free) => {
-                free.insert((now, slot));
-                Some(slot)
-            }
-            hash_map::Entry::Occupied(_) => None,
+        if self.busy.contains_key(name) {
+            return None;
         }
+        let slot = self.free_slot(name, mode);
+        self.busy.insert(name.clone(), (now, slot));
+        Some(slot)
     }
 
     /// The lowest that no entry has. One that nobody may hold together with another has one slot: what is there
@@ -127,10 +125,12 @@ impl Book {
         if mode.bars(mode) {
             return first;
         }
-        let holds = |entry: &&Entry| entry.phase != Phase::Deleted;
-        let taken: Vec<_> = self.of(name).iter().filter(holds).map(|entry| entry.slot).collect();
         let mut all = (0..=u32::MAX).map(|number| Slot { number, ..first });
-        all.find(|slot| !taken.contains(slot)).unwrap_or(first)
+        all.find(|slot| !self.is_live(name, *slot)).unwrap_or(first)
+    }
+
+    fn is_live(&self, name: &LockName, slot: Slot) -> bool {
+        self.of(name).iter().any(|entry| entry.slot == slot && entry.phase != Phase::Deleted)
     }
 
     pub(crate) fn free(&mut self, name: &LockName) {
@@ -192,10 +192,8 @@ impl Book {
         create: Revision,
         owner: OwnerId,
     ) -> Result<Option<Slot>> {
-        match &self.denied {
-            Some(why) if self.is_over => return Err(Error::not_applied(ErrorKind::Denied, why.clone())),
-            _ if self.is_over => return Err(Error::lost(LostReason::SessionLost)),
-            _ => {}
+        if self.is_over {
+            return Err(self.denied.clone().unwrap_or_else(|| Error::lost(LostReason::SessionLost)));
         }
         let entry = self.entry(name, create).filter(|entry| entry.owner == owner);
         let entry = entry.ok_or_else(|| Error::lost(LostReason::Gone))?;
@@ -216,16 +214,14 @@ impl Book {
     /// The keys that, held for a while, get a watch of their own now: somebody may delete them.
     pub(crate) fn begin_watches(&mut self, now: Moment) -> Vec<(LockName, Slot)> {
         let is_due = |entry: &Entry| entry.phase == Phase::Held && entry.watch_at.is_some_and(|at| at <= now);
-        let all = self
-            .entries
-            .iter_mut()
-            .flat_map(|(name, entries)| entries.iter_mut().map(move |entry| (name, entry)));
-        let due = all.filter(|(_, entry)| is_due(entry));
-        due.map(|(name, entry)| {
-            entry.watch_at = None;
-            (name.clone(), entry.slot)
-        })
-        .collect()
+        let mut due = Vec::new();
+        for (name, entries) in &mut self.entries {
+            for entry in entries.iter_mut().filter(|entry| is_due(entry)) {
+                entry.watch_at = None;
+                due.push((name.clone(), entry.slot));
+            }
+        }
+        due
     }
 
     /// It could not be watched; tried again then.
@@ -252,10 +248,7 @@ impl Book {
 
     /// Entries that are gone and that we are asked for all the same.
     pub(crate) fn wanted_in_vain(&self) -> Vec<Revision> {
-        let is_live = |name, slot: Slot| {
-            self.of(name).iter().any(|entry| entry.slot == slot && entry.phase != Phase::Deleted)
-        };
-        let unknown = self.busy.iter().filter(|(name, (_, slot))| !is_live(name, *slot));
+        let unknown = self.busy.iter().filter(|(name, (_, slot))| !self.is_live(name, *slot));
         let is_known = |create| self.entries.values().flatten().any(|entry| entry.create == create);
         self.asked.gone(is_known, unknown.map(|(_, (since, _))| *since).min())
     }

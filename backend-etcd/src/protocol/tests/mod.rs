@@ -318,11 +318,11 @@ fn a_refusal_may_have_been_carried_out() {
 fn a_full_server_lets_go_before_the_epoch_moves() {
     let mut abandoned = waits();
     abandoned.failed(Some(5));
-    abandoned.not_settled();
+    abandoned.failed(None);
     assert_eq!(step(&abandoned), Step::Settle, "what is wanted stays");
     abandoned.abandon();
     for there in [Some(7), None] {
-        abandoned.not_settled();
+        abandoned.failed(None);
         assert_eq!(step(&abandoned), Step::Find);
         abandoned.found(there);
         if let Some(create) = there {

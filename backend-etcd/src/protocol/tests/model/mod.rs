@@ -416,7 +416,7 @@ impl World {
         if let Some(contender) = &mut self.processes[who].contender {
             match request.what {
                 What::Ask { .. } if may_be_done => contender.failed(None),
-                What::Move { .. } if !waits_for_room => contender.not_settled(),
+                What::Move { .. } if !waits_for_room => contender.failed(None),
                 _ => {}
             }
         }
@@ -437,7 +437,7 @@ impl World {
             (_, What::Ask { epoch, .. }) => {
                 contender.failed(Some(epoch.unwrap_or_default()));
             }
-            (_, What::Move { .. }) => contender.not_settled(),
+            (_, What::Move { .. }) => contender.failed(None),
             _ => {}
         }
     }
