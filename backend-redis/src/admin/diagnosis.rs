@@ -14,7 +14,7 @@ use crate::session::Session;
 
 impl Session {
     pub(crate) async fn diagnose(&self) -> Result<Vec<Finding>> {
-        self.open_or_refuse()?;
+        self.life.open_or_refuse()?;
         let give_up_at = self.give_up_at();
         let connected = self.connected(give_up_at).await?;
         let answers = connected.ask_all(&questions(), give_up_at).await?;

@@ -12,13 +12,13 @@ use crate::session::Session;
 
 impl Session {
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        self.open_or_refuse()?;
+        self.life.open_or_refuse()?;
         let states = self.states(std::slice::from_ref(name)).await?;
         states.into_iter().next().ok_or_else(|| error::unexpected("about a name"))
     }
 
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
-        self.open_or_refuse()?;
+        self.life.open_or_refuse()?;
         let pattern = self.keys.pattern(prefix);
         let mut names = BTreeSet::new();
         let mut cursor = 0;

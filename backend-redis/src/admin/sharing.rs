@@ -73,7 +73,7 @@ impl Session {
 
     /// Under which key a lock lies, where that is a format's, and who holds it.
     pub(crate) async fn diagnose_lock(&self, name: &LockName) -> Result<Vec<Finding>> {
-        self.open_or_refuse()?;
+        self.life.open_or_refuse()?;
         let keys = self.keys.of(name)?;
         let format = self
             .format

@@ -12,7 +12,7 @@
 //! | `strangers` | where those who share a lock by its format are heard |
 //! | `leaving` | gives back what is not wanted any more |
 //! | `ledger` | what is written about a move to another store |
-//! | `opened` | whoever has opened a session, and its end |
+//! | `life` | what every session has: its entries, and its end |
 //!
 //! # Invariants
 //! - **redis.session-1** An entry is known by its owner id from before its first request until its release was answered,
@@ -24,11 +24,9 @@ mod inbox;
 mod keeper;
 mod leaving;
 mod ledger;
-mod opened;
+mod life;
 mod strangers;
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -41,17 +39,15 @@ use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use self::strangers::Channels;
 use crate::config::{Format, RedisConfig};
 use crate::connection::{Confirming, Connected, Inbox, Link, LinkEvent, Pause, admit, token_base};
-use crate::error;
 use crate::keys::{self, Keys, NameKeys};
 use crate::protocol::{Contender, Unanswered};
 use crate::scripts::{BARE, NameScripts, Naming, OWN, PAUSING, Script};
 
-pub(crate) use self::opened::{Ends, Opened, released};
+pub(crate) use self::life::{Life, Opened};
 
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -71,24 +67,17 @@ pub(crate) struct Session {
     /// Where replicas are waited for, if they are.
     confirming: Option<Confirming>,
     pub(crate) token_base: u64,
-    entries: Mutex<HashMap<LeaseId, Arc<Entry>>>,
-    lease_ids: RandomState,
+    pub(crate) life: Life<Entry>,
     events: Events,
     /// It was told that it may not hear its inbox.
     deaf: AtomicBool,
     /// Messages went unheard.
     missed: Notify,
-    /// Nothing new is begun.
-    closing: CancellationToken,
-    /// Nothing is sent any more.
-    closed: CancellationToken,
-    /// Releases in the background.
-    leaving: TaskTracker,
 }
 
 /// What we have at the server for one owner id.
 #[derive(Debug)]
-struct Entry {
+pub(crate) struct Entry {
     name: LockName,
     owner: OwnerId,
     lease: LeaseId,
@@ -122,7 +111,7 @@ impl Session {
         let link = Arc::new(Link::new(env.clone(), client.clone(), Some(heard), asked(&keys)));
         let closed = CancellationToken::new();
         // Whoever gives up opening ends what was begun.
-        let unopened = closed.clone().drop_guard();
+        let open = closed.clone().drop_guard();
         link.start(closed.clone()).await?;
         let confirming = match config.replicas() {
             0 => None,
@@ -142,8 +131,8 @@ impl Session {
             let admitted = admit(&env, &connected, &keys, give_up_at);
             ((), base) = try_join(admitted, token_base(&connected, &keys, give_up_at)).await?;
         }
-        unopened.disarm();
         let session = Arc::new(Self {
+            life: Life::new(env.clone(), closed),
             env,
             keys,
             scripts: match (&format, pause) {
@@ -160,14 +149,9 @@ impl Session {
             link,
             confirming,
             token_base: base,
-            entries: Mutex::default(),
-            lease_ids: RandomState::new(),
             events,
             deaf: AtomicBool::new(false),
             missed: Notify::new(),
-            closing: CancellationToken::new(),
-            closed,
-            leaving: TaskTracker::new(),
         });
         // It is new.
         let _ = hears.set(Arc::downgrade(&session));
@@ -175,16 +159,16 @@ impl Session {
         if session.is_deaf() {
             session.hear(LinkEvent::Deaf);
         }
-        session.env.spawn(Arc::clone(&session).catch_up());
+        session.life.spawn(Arc::clone(&session).catch_up());
         if session.format.is_some() {
-            session.env.spawn(Arc::clone(&session).tune());
+            session.life.spawn(Arc::clone(&session).tune());
         }
         if config.has_exact_keys() {
             let advice = "exact_key=true polls nobody's lock and leaves nobody a turn: format=string does, and says \
                           what is promised beside other libraries";
             session.events.tell(StoreEvent::Warning(advice.into()));
         }
-        Ok(Opened(session))
+        Ok(Opened { session, _open: open })
     }
 
     /// What this store promises.
@@ -233,13 +217,6 @@ impl Session {
         self.confirming.as_ref().map_or(0, Confirming::replicas)
     }
 
-    /// # Errors
-    ///
-    /// [`ErrorKind::Closed`](leasehold_core::ErrorKind::Closed) once the session is.
-    pub(crate) fn open_or_refuse(&self) -> Result<()> {
-        if self.closing.is_cancelled() { Err(error::closed()) } else { Ok(()) }
-    }
-
     /// When a request that begins now is given up: before the core drops it, so that a silent connection
     /// is given up, too, and not used again by the next request; and what is known by then is answered.
     pub(crate) fn give_up_at(&self) -> Moment {
@@ -285,24 +262,14 @@ impl Session {
         Ok((sent_at, connected.run(script, &call, give_up_at).await?))
     }
 
-    /// As unlikely to be that of another owner id as a random number is to be another one.
-    fn lease_of(&self, owner: OwnerId) -> LeaseId {
-        LeaseId::new(self.lease_ids.hash_one(owner))
-    }
-
     /// The keys of an entry, which are made whenever a request is: they are longer than all else that is kept of one
     /// that is held.
     fn keys_of(&self, entry: &Entry) -> NameKeys {
         self.keys.of(&entry.name).expect("checked before there was an entry")
     }
 
-    fn entry_of(&self, owner: OwnerId) -> Option<Arc<Entry>> {
-        self.entries.lock().get(&self.lease_of(owner)).cloned()
-    }
-
     fn forget(&self, owner: OwnerId) {
-        let entry = self.entries.lock().remove(&self.lease_of(owner));
-        if let Some(entry) = entry {
+        if let Some(entry) = self.life.forget(owner) {
             self.listen(&entry);
         }
     }
@@ -313,23 +280,12 @@ impl Session {
     ///
     /// Unknown when the server did not confirm all of that.
     pub(crate) async fn close(self: &Arc<Self>) -> Result<()> {
-        self.closing.cancel();
-        let entries = std::mem::take(&mut *self.entries.lock());
-        for entry in entries.into_values() {
+        let end = |entry: Arc<Entry>| {
             entry.contender.lock().end(LostReason::Shutdown);
             entry.heard.notify_one();
             self.leave(&entry);
-        }
-        let told = released(&self.leaving, &self.env, self.give_up_at()).await;
-        self.cut();
-        told
-    }
-}
-
-impl Ends for Session {
-    fn cut(&self) {
-        self.closing.cancel();
-        self.closed.cancel();
+        };
+        self.life.close(self.give_up_at(), end).await
     }
 }
 

@@ -9,7 +9,7 @@ use crate::scripts;
 
 impl Session {
     pub(crate) async fn diagnose(&self) -> Result<Vec<Finding>> {
-        self.open_or_refuse()?;
+        self.life.open_or_refuse()?;
         let looks = self
             .ask_all(self.give_up_at(), self.size.quorum, |server, member| self.diagnose_at(server, member))
             .await;

@@ -30,7 +30,7 @@ pub(crate) enum Who {
 impl Session {
     /// Who holds `name`, and how many wait for it.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        self.open_or_refuse()?;
+        self.life.open_or_refuse()?;
         let seen = self.seen(std::slice::from_ref(name)).await?;
         let seen = seen.into_iter().next().ok_or_else(|| error::unexpected("about a name"))?;
         Ok(seen.state(name.clone()))
@@ -39,7 +39,7 @@ impl Session {
     /// The names that begin with `prefix` and are held or waited for. Each that is held is known to as many servers as every
     /// quorum has one of.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
-        self.open_or_refuse()?;
+        self.life.open_or_refuse()?;
         let names = self
             .ask_all(self.give_up_at(), self.size.quorum, |server, _| self.names_at(server, prefix))
             .await;

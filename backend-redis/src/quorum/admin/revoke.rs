@@ -10,7 +10,7 @@ use crate::quorum::session::Session;
 impl Session {
     /// Asks the holder of `name` to let go, or takes its votes from it; whom it found.
     pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
-        self.open_or_refuse()?;
+        self.life.open_or_refuse()?;
         let seen = self.seen(std::slice::from_ref(name)).await?.into_iter().next();
         let (owner, holder) = match seen.map(|seen| seen.who) {
             Some(Who::One(owner, holder)) => (owner, holder),

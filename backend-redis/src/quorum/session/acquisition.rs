@@ -59,7 +59,7 @@ impl<'s> Acquisition<'s> {
     fn new(session: &'s Arc<Session>, request: &AcquireRequest, waits: bool) -> Result<Self> {
         let now = session.env.now();
         let time = session.horizon.lock().time(now).unwrap_or(0);
-        let (owner, lease) = (request.owner, session.lease_of(request.owner));
+        let (owner, lease) = (request.owner, session.life.lease_of(request.owner));
         // The servers count whole milliseconds.
         let ttl = Duration::from_millis(millis(request.ttl));
         let ticket = Ticket { time, owner };
@@ -74,11 +74,7 @@ impl<'s> Acquisition<'s> {
             contender: Mutex::new(Contender::new(session.terms(ttl), ticket, waits)),
             asking: Mutex::default(),
         });
-        let mut entries = session.entries.lock();
-        // Whoever closes finds the entry here, or has closed before.
-        session.open_or_refuse()?;
-        entries.insert(lease, Arc::clone(&entry));
-        drop(entries);
+        session.life.enter(lease, &entry)?;
         Ok(Self { session, entry, is_taken: false })
     }
 
@@ -159,7 +155,7 @@ impl Drop for Acquisition<'_> {
             return;
         }
         self.entry.contender.lock().end(LostReason::Released);
-        self.session.entries.lock().remove(&self.entry.lease);
+        self.session.life.forget(self.entry.ticket.owner);
         self.session.leave(&self.entry);
     }
 }

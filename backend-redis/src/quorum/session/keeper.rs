@@ -18,10 +18,7 @@ type Vote = (Arc<Entry>, u64);
 impl Session {
     /// Renews holds, until a quorum has renewed each; the other servers are not waited for, and heard all the same.
     pub(crate) async fn renew(self: &Arc<Self>, leases: &[LeaseId]) -> Vec<Renewal> {
-        let known: Vec<_> = {
-            let entries = self.entries.lock();
-            leases.iter().map(|lease| entries.get(lease).cloned()).collect()
-        };
+        let known = self.life.entries_of(leases);
         let (began, give_up_at) = (self.env.now(), self.give_up_at());
         // Servers that have not voted yet are asked to.
         known.iter().flatten().for_each(|entry| Errands::of(self, entry).begin(began));
@@ -36,7 +33,7 @@ impl Session {
                 let (session, votes, tell) = (Arc::clone(self), votes.to_vec(), tell.clone());
                 self.env.spawn(async move {
                     let renewing = session.renew_at(server, &votes);
-                    let renewed = session.closed.run_until_cancelled(renewing).await;
+                    let renewed = session.life.closed.run_until_cancelled(renewing).await;
                     // Nobody hears it who has gone.
                     let _ = tell.send(renewed.and_then(Result::err));
                 });

@@ -47,10 +47,10 @@ impl Session {
     ///
     /// `Lost` when the hold was over; unknown when too few servers answer.
     pub(crate) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
-        if self.closed.is_cancelled() {
+        if self.life.closed.is_cancelled() {
             return Err(error::closed());
         }
-        let entry = self.entries.lock().remove(&self.lease_of(grant.owner));
+        let entry = self.life.forget(grant.owner);
         let servers = 0..self.size.servers;
         let was_ours = entry.as_ref().and_then(|entry| {
             let mut contender = entry.contender.lock();
@@ -120,7 +120,7 @@ impl Session {
             let (session, left) = (Arc::clone(self), Arc::clone(left));
             under_way.begin(async move { session.settle(server, &left).await });
         }
-        LettingGo { session: Arc::clone(self), under_way, _awaited: self.leaving.token() }
+        LettingGo { session: Arc::clone(self), under_way, _awaited: self.life.leaving.token() }
     }
 
     /// Releases at one server until nothing may arrive any more.
@@ -151,7 +151,7 @@ impl Session {
                 Next::GoOn => {}
                 // Whoever closes waits neither for a server that is away nor for what may still arrive.
                 Next::Retry | Next::Look
-                    if self.closing.run_until_cancelled(pauses.pause(&self.env)).await.is_some() => {}
+                    if self.life.closing.run_until_cancelled(pauses.pause(&self.env)).await.is_some() => {}
                 Next::Retry | Next::Look | Next::Stop => break,
             }
             now = self.env.now();
@@ -164,7 +164,7 @@ impl Session {
         let turn = &left.asking.as_ref()?.seats[server].turn;
         match turn.try_lock() {
             Ok(turn) => Some(turn),
-            Err(_) => self.closing.run_until_cancelled(turn.lock()).await,
+            Err(_) => self.life.closing.run_until_cancelled(turn.lock()).await,
         }
     }
 
@@ -181,14 +181,12 @@ impl Drop for LettingGo {
         if self.under_way.is_empty() {
             return;
         }
-        let (session, mut under_way) = (Arc::clone(&self.session), std::mem::take(&mut self.under_way));
-        self.session.env.spawn(self.session.leaving.track_future(async move {
-            let settling = async {
-                while !under_way.is_empty() {
-                    (&mut under_way).await;
-                }
-            };
-            session.closed.run_until_cancelled(settling).await;
+        let mut under_way = std::mem::take(&mut self.under_way);
+        let life = &self.session.life;
+        life.spawn(life.leaving.track_future(async move {
+            while !under_way.is_empty() {
+                (&mut under_way).await;
+            }
         }));
     }
 }
