@@ -107,13 +107,13 @@ impl Session {
         let hears = Arc::new(OnceLock::<Weak<Self>>::new());
         let told = Arc::clone(&hears);
         let heard = Inbox { channel: format!("{channels}{inbox}"), hears: told, keys: Some(keys.clone()) };
-        let format = config.shared().cloned();
+        let format = config.format.clone();
         let link = Arc::new(Link::new(env.clone(), client.clone(), Some(heard), asked(&keys)));
         let closed = CancellationToken::new();
         // Whoever gives up opening ends what was begun.
         let open = closed.clone().drop_guard();
         link.start(closed.clone()).await?;
-        let confirming = match config.replicas() {
+        let confirming = match config.wait_replicas {
             0 => None,
             replicas => {
                 let second = Arc::new(Link::new(env.clone(), client, None, asked(&keys)));
@@ -138,7 +138,7 @@ impl Session {
             scripts: match (&format, pause) {
                 (Some(format), _) => format.scripts(),
                 (None, Some(_)) => &*PAUSING,
-                (None, None) if config.has_exact_keys() => &*BARE,
+                (None, None) if config.exact_key => &*BARE,
                 (None, None) => &*OWN,
             },
             format,
@@ -163,7 +163,7 @@ impl Session {
         if session.format.is_some() {
             session.life.spawn(Arc::clone(&session).tune());
         }
-        if config.has_exact_keys() {
+        if config.exact_key {
             let advice = "exact_key=true polls nobody's lock and leaves nobody a turn: format=string does, and says \
                           what is promised beside other libraries";
             session.events.tell(StoreEvent::Warning(advice.into()));
