@@ -59,7 +59,7 @@ impl Session {
         let (mut names, mut cursor) = (Vec::new(), 0);
         loop {
             let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(self.keys.pattern(prefix)).arg("COUNT").arg(SCANNED);
+            scan.arg(cursor).arg("MATCH").arg(self.keys.prefixed.pattern(prefix)).arg("COUNT").arg(SCANNED);
             let answer = admitted.connected.ask(&scan, self.give_up_at()).await?;
             let [next, keys] = parts(&answer) else {
                 return Err(error::unexpected("to SCAN"));

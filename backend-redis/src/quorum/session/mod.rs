@@ -112,7 +112,7 @@ impl Session {
     pub(crate) async fn open(config: &QuorumConfig, env: Env, events: Events) -> Result<Opened<Self>> {
         let (keys, agreed) = (QuorumKeys::new(config.prefix())?, config.agreed(env.timing().ttl));
         agreed.admits(env.timing().ttl)?;
-        let (channels, inbox) = (keys.channels(), env.owner_id().to_hex());
+        let (channels, inbox) = (keys.prefixed.channels(), env.owner_id().to_hex());
         let closed = CancellationToken::new();
         // Whoever gives up opening ends what was begun.
         let open = closed.clone().drop_guard();
@@ -124,7 +124,7 @@ impl Session {
         let members = config.servers().iter().enumerate().map(start).collect::<Result<Vec<_>>>()?;
         let session = Arc::new(Self {
             size: agreed.size,
-            space: keys.space(),
+            space: keys.prefixed.space(),
             keys,
             channels,
             inbox,
