@@ -25,31 +25,22 @@ struct Acquisition<'s> {
     is_taken: bool,
 }
 
-/// What an acquisition has come to.
-enum Came {
-    Granted(Grant),
-    Busy(Option<Holder>),
-}
-
 impl Session {
     /// Takes the lock, or waits for it. Dropping the future abandons.
     pub(crate) async fn acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Grant> {
         match self.contend(request, true).await? {
-            Came::Granted(grant) => Ok(grant),
+            Attempt::Granted(grant) => Ok(grant),
             // Who waits is never told so.
-            Came::Busy(_) => Err(Error::lost(LostReason::Gone)),
+            Attempt::Held { .. } => Err(Error::lost(LostReason::Gone)),
         }
     }
 
     /// Takes the lock if nobody has it. Dropping the future leaves nothing.
     pub(crate) async fn try_acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Attempt> {
-        Ok(match self.contend(request, false).await? {
-            Came::Granted(grant) => Attempt::Granted(grant),
-            Came::Busy(holder) => Attempt::Held { holder },
-        })
+        self.contend(request, false).await
     }
 
-    async fn contend(self: &Arc<Self>, request: &AcquireRequest, waits: bool) -> Result<Came> {
+    async fn contend(self: &Arc<Self>, request: &AcquireRequest, waits: bool) -> Result<Attempt> {
         self.agreed.admits(request.ttl)?;
         Acquisition::new(self, request, waits)?.run().await
     }
@@ -78,7 +69,7 @@ impl<'s> Acquisition<'s> {
         Ok(Self { session, entry, is_taken: false })
     }
 
-    async fn run(mut self) -> Result<Came> {
+    async fn run(mut self) -> Result<Attempt> {
         let (session, entry) = (self.session, Arc::clone(&self.entry));
         let mut errands = Errands::of(session, &entry);
         let asking = entry.asking(session.size.servers);
@@ -96,8 +87,8 @@ impl<'s> Acquisition<'s> {
             }
             let is_late = give_up_at <= now;
             let until = match step {
-                Step::Take { token, deadline } => return self.take(token, deadline).map(Came::Granted),
-                Step::Busy => return Ok(Came::Busy(asking.holder())),
+                Step::Take { token, deadline } => return self.take(token, deadline).map(Attempt::Granted),
+                Step::Busy => return Ok(Attempt::Held { holder: asking.holder() }),
                 // Whoever closes ends all entries first.
                 Step::Over(LostReason::Shutdown) => return Err(error::closed()),
                 Step::Over(reason) => return Err(Error::lost(reason)),
