@@ -44,13 +44,14 @@ struct QuorumBackend {
 impl LockBackend for QuorumBackend {
     /// Not `FIFO`: each server votes for whom it hears first.
     fn guarantees(&self) -> Guarantees {
-        let whole = Guarantees::FENCED
+        let mut guarantees = Guarantees::FENCED
             | Guarantees::LEASED
             | Guarantees::CROSS_PROCESS
             | Guarantees::CROSS_HOST
             | Guarantees::SURVIVES_RESTART
             | Guarantees::PER_LOCK_TTL;
-        if self.session.agreed.survives_restarts() { whole | Guarantees::SURVIVES_FAILOVER } else { whole }
+        guarantees.set(Guarantees::SURVIVES_FAILOVER, self.session.agreed.survives_restarts());
+        guarantees
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {

@@ -178,21 +178,14 @@ impl Session {
     ///
     /// Strangers who share a lock by its format overtake our contenders, and their grants have no tokens.
     pub(crate) fn guarantees(&self) -> Guarantees {
-        let among_us = match self.format {
-            None => Guarantees::FENCED | Guarantees::FIFO,
-            Some(_) => Guarantees::empty(),
-        };
-        let together = match self.scripts.share {
-            Some(_) => Guarantees::SHARED | Guarantees::PERMITS,
-            None => Guarantees::empty(),
-        };
-        among_us
-            | together
-            | Guarantees::LEASED
+        let mut guarantees = Guarantees::LEASED
             | Guarantees::CROSS_PROCESS
             | Guarantees::CROSS_HOST
             | Guarantees::SURVIVES_RESTART
-            | Guarantees::PER_LOCK_TTL
+            | Guarantees::PER_LOCK_TTL;
+        guarantees.set(Guarantees::FENCED | Guarantees::FIFO, self.format.is_none());
+        guarantees.set(Guarantees::SHARED | Guarantees::PERMITS, self.scripts.share.is_some());
+        guarantees
     }
 
     pub(crate) fn is_deaf(&self) -> bool {
