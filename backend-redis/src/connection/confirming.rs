@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use leasehold_core::clock::Moment;
-use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
+use leasehold_core::{Effect, Env, Error, Result};
 use redis::{Cmd, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -67,8 +67,7 @@ impl Confirming {
             biased;
             answer = answered => answer.unwrap_or_else(|_| Err(error::closed())),
             () = self.env.sleep_until(give_up_at) => {
-                let message = "replicas were not waited for in time";
-                Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, message))
+                Err(error::unanswered("replicas were not waited for in time"))
             }
         }
     }
@@ -157,8 +156,7 @@ fn enough(reached: &Result<i64>, wanted: u32) -> Result<()> {
     match reached {
         Ok(reached) if *reached < i64::from(wanted) => {
             let message = format!("{reached} replicas confirmed in time, {wanted} are wanted");
-            let error = Error::new(ErrorKind::Unavailable, Effect::Unknown, message);
-            Err(error.with_source(TooFewReplicas))
+            Err(error::unanswered(message).with_source(TooFewReplicas))
         }
         Ok(_) => Ok(()),
         // Only the waiting was refused.
@@ -188,6 +186,8 @@ const BURST: usize = 100;
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::ErrorKind;
+
     use super::*;
 
     /// A server that refuses to wait, as one that is busy by then, has carried out what went before.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use leasehold_core::backend::LeaseId;
 use leasehold_core::clock::Moment;
-use leasehold_core::{Effect, Env, Error, ErrorKind, OwnerId, Result};
+use leasehold_core::{Env, OwnerId, Result};
 use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -36,7 +36,7 @@ impl<E: Send + Sync> Life<E> {
 
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`] once the session is.
+    /// [`ErrorKind::Closed`](leasehold_core::ErrorKind::Closed) once the session is.
     pub(crate) fn open_or_refuse(&self) -> Result<()> {
         if self.closing.is_cancelled() { Err(error::closed()) } else { Ok(()) }
     }
@@ -99,8 +99,7 @@ impl<E: Send + Sync> Life<E> {
             biased;
             () = self.leaving.wait() => Ok(()),
             () = self.env.sleep_until(give_up_at) => {
-                let message = "it was not confirmed that everything was released; leases end it";
-                Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, message))
+                Err(error::unanswered("it was not confirmed that everything was released; leases end it"))
             }
         };
         self.closed.cancel();

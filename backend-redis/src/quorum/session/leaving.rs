@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold_core::backend::{Backoff, Grant};
 use leasehold_core::clock::Moment;
-use leasehold_core::{Effect, Error, ErrorKind, LostReason, Result};
+use leasehold_core::{Error, LostReason, Result};
 use parking_lot::Mutex;
 use redis::Cmd;
 use tokio::sync::MutexGuard;
@@ -82,8 +82,7 @@ impl Session {
             Outcome::Released => Ok(()),
             Outcome::Lost => Err(Error::lost(LostReason::Gone)),
             Outcome::Unconfirmed | Outcome::Open => {
-                let message = "too few servers have confirmed the release";
-                Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, message))
+                Err(error::unanswered("too few servers have confirmed the release"))
             }
         }
     }
