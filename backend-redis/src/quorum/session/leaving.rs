@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold_core::backend::{Backoff, Grant};
 use leasehold_core::clock::Moment;
-use leasehold_core::{Error, LostReason, Result};
+use leasehold_core::{Error, LockName, LostReason, Result};
 use parking_lot::Mutex;
 use redis::Cmd;
 use tokio::sync::MutexGuard;
@@ -60,10 +60,9 @@ impl Session {
             (!is_over).then_some(was_ours)
         });
         let releasing = Mutex::new(Releasing::new(self.size, was_ours));
-        let call = match &entry {
-            Some(entry) => self.call_to_let_go(entry),
-            None => self.call_to_let_go_of(grant),
-        };
+        // Whatever one has that is not known any more.
+        let whole = Ballot { ticket: Ticket { time: 0, owner: grant.owner }, round: LAST_ROUND };
+        let call = self.call_to_let_go(&grant.name, entry.as_ref().map_or(whole, |entry| entry.ballot()));
         let asking = entry.and_then(|entry| entry.asking.lock().clone());
         let left = Arc::new(Left { asking, ttl: grant.lease.ttl, call, releasing });
         let mut letting_go = self.let_go(&left, servers);
@@ -94,23 +93,15 @@ impl Session {
         if servers.is_empty() {
             return;
         }
-        let (ttl, call) = (entry.ttl, self.call_to_let_go(entry));
+        let (ttl, call) = (entry.ttl, self.call_to_let_go(&entry.name, entry.ballot()));
         let releasing = Mutex::new(Releasing::new(self.size, None));
         let left = Arc::new(Left { asking: entry.asking.lock().clone(), ttl, call, releasing });
         drop(self.let_go(&left, servers));
     }
 
-    /// All that the owner of an entry has, which has ended: no later round begins.
-    fn call_to_let_go(&self, entry: &Entry) -> Cmd {
-        let round = entry.contender.lock().round();
-        let keys = self.keys.of(&entry.name);
-        scripts::release(&keys, &self.channels, Ballot { ticket: entry.ticket, round }, &self.inbox, None)
-    }
-
-    /// The same of one that is not known any more.
-    fn call_to_let_go_of(&self, grant: &Grant) -> Cmd {
-        let ballot = Ballot { ticket: Ticket { time: 0, owner: grant.owner }, round: LAST_ROUND };
-        scripts::release(&self.keys.of(&grant.name), &self.channels, ballot, &self.inbox, None)
+    /// All that an owner has, up to the latest round.
+    fn call_to_let_go(&self, name: &LockName, ballot: Ballot) -> Cmd {
+        scripts::release(&self.keys.of(name), &self.channels, ballot, &self.inbox, None)
     }
 
     fn let_go(self: &Arc<Self>, left: &Arc<Left>, servers: impl IntoIterator<Item = usize>) -> LettingGo {

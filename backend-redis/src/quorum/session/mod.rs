@@ -38,7 +38,7 @@ use super::agreed::Agreed;
 use super::config::QuorumConfig;
 use super::keys::QuorumKeys;
 use super::protocol::{Contender, Horizon, Size, Terms, Ticket};
-use super::scripts::Message;
+use super::scripts::{Ballot, Message};
 use crate::connection::{Alarm, LinkEvent};
 use crate::protocol::Unanswered;
 use crate::session::{Life, Opened};
@@ -284,6 +284,11 @@ impl Entry {
         if let Some(asking) = &*self.asking.lock() {
             asking.heard.notify_one();
         }
+    }
+
+    /// The latest round.
+    fn ballot(&self) -> Ballot {
+        Ballot { ticket: self.ticket, round: self.contender.lock().round() }
     }
 
     fn lease(&self, deadline: Deadline) -> Lease {
