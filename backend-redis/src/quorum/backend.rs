@@ -9,7 +9,7 @@ use leasehold_core::backend::{
     AcquireRequest, Attempt, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState, Renewal,
     Revoke, StoreConfig, StoreEvent,
 };
-use leasehold_core::{Env, Guarantees, LockName, Result};
+use leasehold_core::{Env, Error, Guarantees, LockName, LostReason, Result};
 
 use super::config::QuorumConfig;
 use super::session::Session;
@@ -55,11 +55,15 @@ impl LockBackend for QuorumBackend {
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
-        self.session.try_acquire(request).await
+        self.session.contend(request, false).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
-        self.session.acquire(request).await
+        match self.session.contend(request, true).await? {
+            Attempt::Granted(grant) => Ok(grant),
+            // Who waits is never told so.
+            Attempt::Held { .. } => Err(Error::lost(LostReason::Gone)),
+        }
     }
 
     async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {

@@ -26,21 +26,8 @@ struct Acquisition<'s> {
 }
 
 impl Session {
-    /// Takes the lock, or waits for it. Dropping the future abandons.
-    pub(crate) async fn acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Grant> {
-        match self.contend(request, true).await? {
-            Attempt::Granted(grant) => Ok(grant),
-            // Who waits is never told so.
-            Attempt::Held { .. } => Err(Error::lost(LostReason::Gone)),
-        }
-    }
-
-    /// Takes the lock if nobody has it. Dropping the future leaves nothing.
-    pub(crate) async fn try_acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Attempt> {
-        self.contend(request, false).await
-    }
-
-    async fn contend(self: &Arc<Self>, request: &AcquireRequest, waits: bool) -> Result<Attempt> {
+    /// Takes the lock; who `waits`, waits for it. Dropping the future abandons, and leaves nothing.
+    pub(crate) async fn contend(self: &Arc<Self>, request: &AcquireRequest, waits: bool) -> Result<Attempt> {
         self.agreed.admits(request.ttl)?;
         Acquisition::new(self, request, waits)?.run().await
     }
