@@ -19,7 +19,7 @@ impl Session {
         let Some(format) = &self.format else {
             return Ok(Vec::new());
         };
-        let (word, key) = (format.word(), format.template());
+        let (word, key) = (format.word(), &format.key);
         let kept = format!("locks are kept as other libraries do, format={word}, under {key:?}");
         let mut findings = vec![about("format", ok(kept))];
         // Nobody locks that.

@@ -18,7 +18,7 @@ use crate::scripts::{NameScripts, REDISSON, STRING, millis};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
     kind: Kind,
-    key: String,
+    pub(crate) key: String,
     poll: Duration,
     yield_after: u32,
     yield_every: Duration,
@@ -175,10 +175,6 @@ impl Format {
             Kind::String => "string",
             Kind::Redisson => "redisson",
         }
-    }
-
-    pub(crate) fn template(&self) -> &str {
-        &self.key
     }
 }
 

@@ -270,11 +270,8 @@ impl RedisConfig {
     }
 
     pub(crate) fn keys(&self) -> Result<Keys> {
-        let around = match &self.format {
-            Some(format) => Some(format.around()),
-            None => self.exact_key.then_some(("", "")),
-        };
-        Keys::new(&self.prefix, around)
+        let bare = self.exact_key.then_some(("", ""));
+        Keys::new(&self.prefix, self.format.as_ref().map(Format::around).or(bare))
     }
 
     /// For how long nothing is granted after a restart, if that is not at once.

@@ -21,7 +21,7 @@ use crate::scripts::{Script, millis};
 #[derive(Debug)]
 pub(crate) struct Confirming {
     env: Env,
-    replicas: u32,
+    pub(crate) replicas: u32,
     questions: mpsc::UnboundedSender<Question>,
 }
 
@@ -43,10 +43,6 @@ impl Confirming {
             closed.run_until_cancelled_owned(bursts.run()).await;
         });
         Self { env: env.clone(), replicas, questions }
-    }
-
-    pub(crate) fn replicas(&self) -> u32 {
-        self.replicas
     }
 
     /// Runs a script and waits until replicas have it; when it was sent, and its answer.

@@ -65,7 +65,7 @@ pub(crate) struct Session {
     pub(crate) inbox: String,
     link: Arc<Link>,
     /// Where replicas are waited for, if they are.
-    confirming: Option<Confirming>,
+    pub(crate) confirming: Option<Confirming>,
     pub(crate) token_base: u64,
     pub(crate) life: Life<Entry>,
     events: Events,
@@ -204,10 +204,6 @@ impl Session {
             call.arg(format.told(|span| self.env.jittered(span)));
         }
         call
-    }
-
-    pub(crate) fn replicas(&self) -> u32 {
-        self.confirming.as_ref().map_or(0, Confirming::replicas)
     }
 
     /// When a request that begins now is given up: before the core drops it, so that a silent connection

@@ -62,8 +62,7 @@ impl Session {
 
     pub(super) async fn seen(&self, names: &[LockName]) -> Result<Vec<Seen>> {
         let keys: Vec<_> = names.iter().map(|name| self.keys.of(name)).collect();
-        let call = scripts::inspect(&keys);
-        let call = &call;
+        let call = &scripts::inspect(&keys);
         let ask = |server, _: &_| async move {
             let value = self.run_at(server, &scripts::INSPECT, call).await?;
             scripts::inspected(&value, names.len())
