@@ -28,9 +28,8 @@ impl Session {
         };
         let may_hear = connected.hear(&channel, give_up_at).await?;
         let may_hear_no_more = !may_hear || may(connected.hear_no_more(&channel, give_up_at).await)?;
-        let mut count = redis::cmd("PUBSUB");
-        count.arg("NUMSUB").arg(&channel);
-        let may_count = may(connected.ask(&count, give_up_at).await)?;
+        let count = connected.ask(redis::cmd("PUBSUB").arg("NUMSUB").arg(&channel), give_up_at).await;
+        let may_count = may(count)?;
         let may_tell = may(connected.ask(redis::cmd("PUBLISH").arg(&channel).arg(0), give_up_at).await)?;
         let rights = [
             (

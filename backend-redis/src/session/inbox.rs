@@ -33,10 +33,7 @@ impl Session {
             LinkEvent::Stranger(channel) => self.hear_stranger(&channel),
             LinkEvent::Deaf => {
                 if !self.deaf.swap(true, Ordering::Relaxed) {
-                    self.events.tell(StoreEvent::Warning(
-                        "the user may not hear its channel: contenders learn of their turn within a third of the ttl"
-                            .into(),
-                    ));
+                    self.events.tell(StoreEvent::Warning(LinkEvent::UNHEARD.into()));
                 }
                 self.missed.notify_one();
             }

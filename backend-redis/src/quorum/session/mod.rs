@@ -225,10 +225,7 @@ impl Session {
             LinkEvent::Deaf => {
                 self.blank.notify_one();
                 if self.members[server].became_deaf() {
-                    self.events.tell(StoreEvent::Warning(
-                        "the user may not hear its channel: contenders learn of their turn within a third of the ttl"
-                            .into(),
-                    ));
+                    self.events.tell(StoreEvent::Warning(LinkEvent::UNHEARD.into()));
                 }
             }
             // It may have come up.
