@@ -16,11 +16,11 @@ impl Session {
     pub(crate) async fn diagnose(&self) -> Result<Vec<Finding>> {
         self.life.open_or_refuse()?;
         let give_up_at = self.give_up_at();
-        let connected = self.connected(give_up_at).await?;
+        let connected = self.link.connected(give_up_at).await?;
         let answers = connected.ask_all(&questions(), give_up_at).await?;
         let now = self.env.wall_time();
         let replicas = self.confirming.as_ref().map_or(0, |confirming| confirming.replicas);
-        let mut findings = findings(&answers, now, self.is_deaf(), replicas, self.pause);
+        let mut findings = findings(&answers, now, self.link.is_deaf(), replicas, self.pause);
         let of_pause = |pause| about("restart", of_pause(pause, connected.paused_until(), answers.get(2)));
         findings.extend(self.pause.map(of_pause));
         // It shows no name, and is run as every script is.

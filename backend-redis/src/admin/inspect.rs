@@ -24,7 +24,7 @@ impl Session {
         let lockable = |key: &str| self.keys.name_of(key).filter(|name| self.keys.of(name).is_ok());
         let ask = |scan| async move {
             let give_up_at = self.give_up_at();
-            self.connected(give_up_at).await?.ask(&scan, give_up_at).await
+            self.link.connected(give_up_at).await?.ask(&scan, give_up_at).await
         };
         let names = names(&self.keys.pattern(prefix), prefix, lockable, ask).await?;
         let mut states = self.states(&names.into_iter().collect::<Vec<_>>()).await?;

@@ -21,7 +21,7 @@ impl Session {
     pub(crate) async fn read_base(&self) -> Result<TokenBase> {
         self.life.open_or_refuse()?;
         let give_up_at = self.give_up_at();
-        let connected = self.connected(give_up_at).await?;
+        let connected = self.link.connected(give_up_at).await?;
         let base = token_base(&connected, &self.keys, give_up_at).await?;
         // A counter is never below the server's clock, in microseconds.
         let time = connected.ask(&redis::cmd("TIME"), give_up_at).await?;

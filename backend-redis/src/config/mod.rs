@@ -253,8 +253,7 @@ impl RedisConfig {
         if let Some(format) = &self.format {
             format.checked()?;
         }
-        if !self.pause_after_restart.is_zero() {
-            let pause = self.pause_after_restart;
+        if let Some(pause) = self.pause() {
             if self.exact_key || self.format.is_some() {
                 return Err(Error::invalid_option(format!(
                     "pause_after_restart={pause:?} with exact_key or a format: the other libraries do not pause"

@@ -58,7 +58,7 @@ pub(crate) struct Link {
 }
 
 /// The channel of a link that hears, and who is told.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Inbox {
     pub(crate) channel: String,
     pub(crate) hears: Arc<dyn Hears>,
@@ -230,12 +230,11 @@ impl Link {
 
     async fn connect_unbounded(&self, failed: fn(RedisError) -> Error) -> Result<Connected> {
         let flights = Arc::new(Flights::new(self.env.clone()));
-        let hears = self.inbox.as_ref().map(|inbox| (inbox.channel.clone(), Arc::clone(&inbox.hears)));
         let options = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(BUFFERED)
-            .set_push_sender(Ear { hears, flights: Arc::clone(&flights) });
+            .set_push_sender(Ear { inbox: self.inbox.clone(), flights: Arc::clone(&flights) });
         let connection = self.client.get_multiplexed_async_connection_with_config(&options).await;
         let (mut connection, up_at) = (connection.map_err(failed)?, self.env.now());
         let is_deaf = match &self.inbox {
@@ -257,8 +256,7 @@ impl Link {
 
 /// What arrives unasked on one connection is told where it arrives; it goes with the connection.
 struct Ear {
-    /// The channel of the inbox, and who is told.
-    hears: Option<(String, Arc<dyn Hears>)>,
+    inbox: Option<Inbox>,
     flights: Arc<Flights>,
 }
 
@@ -269,10 +267,10 @@ impl AsyncPushSender for Ear {
             PushKind::Message,
             Some(Value::BulkString(channel)),
             Some(Value::BulkString(payload)),
-            Some((inbox, hears)),
-        ) = (kind, data.next(), data.next(), &self.hears)
+            Some(Inbox { channel: own, hears, .. }),
+        ) = (kind, data.next(), data.next(), &self.inbox)
         {
-            if channel == inbox.as_bytes() {
+            if channel == own.as_bytes() {
                 hears.hear(LinkEvent::Message(payload));
             } else if let Ok(channel) = String::from_utf8(channel) {
                 hears.hear(LinkEvent::Stranger(channel));

@@ -14,7 +14,7 @@ use crate::config::RedisConfig;
 /// `rediss+quorum://` is the same over TLS, with the options of `rediss://`. `Debug` shows no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuorumConfig {
-    servers: Vec<RedisConfig>,
+    pub(crate) servers: Vec<RedisConfig>,
     quorum: Option<usize>,
     pause: Option<Duration>,
     fsync_always: bool,
@@ -107,10 +107,6 @@ impl QuorumConfig {
     pub(crate) fn size(&self) -> Size {
         let servers = self.servers.len();
         Size { servers, quorum: self.quorum.unwrap_or_else(|| Size::majority(servers)) }
-    }
-
-    pub(crate) fn servers(&self) -> &[RedisConfig] {
-        &self.servers
     }
 
     pub(crate) fn prefix(&self) -> &str {

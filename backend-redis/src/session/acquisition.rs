@@ -172,7 +172,7 @@ impl<'s> Acquisition<'s> {
             call.arg(scripts::mode(self.mode));
         }
         let call = session.told(call);
-        let connected = session.connected(give_up_at).await?;
+        let connected = session.link.connected(give_up_at).await?;
         let sent_at = session.env.now();
         self.entry.contender.lock().sent(sent_at);
         let before = std::mem::replace(&mut self.state, State::Sent);
@@ -228,10 +228,8 @@ impl<'s> Acquisition<'s> {
             return Ok(Some(deadline));
         }
         session.refresh(&[Arc::clone(&self.entry)], session.give_up_at()).await?;
-        Ok(match self.step() {
-            Step::Take { deadline, .. } => Some(deadline),
-            Step::Enter | Step::Refresh | Step::Wait(_) | Step::Over(_) => None,
-        })
+        let Step::Take { deadline, .. } = self.step() else { return Ok(None) };
+        Ok(Some(deadline))
     }
 
     /// The lock is the caller's.

@@ -98,7 +98,7 @@ impl Session {
         call.arg(&self.channels).arg(owner.to_hex());
         let call = self.told(call);
         let give_up_at = self.give_up_at();
-        let connected = self.connected(give_up_at).await?;
+        let connected = self.link.connected(give_up_at).await?;
         let value = connected.run(release, &call, give_up_at).await?;
         Ok((scripts::released(&value)?, connected.id()))
     }

@@ -23,7 +23,7 @@ impl Ledger for Opened<Session> {
     async fn read(&self) -> Result<Option<Entry>> {
         self.life.open_or_refuse()?;
         let give_up_at = self.give_up_at();
-        record(&self.connected(give_up_at).await?, &self.keys, give_up_at).await
+        record(&self.link.connected(give_up_at).await?, &self.keys, give_up_at).await
     }
 
     async fn write(&self, expected: Option<u64>, value: &[u8]) -> Result<Written> {

@@ -42,7 +42,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::strangers::Channels;
 use crate::config::{Format, RedisConfig};
-use crate::connection::{Confirming, Connected, Inbox, Link, LinkEvent, Pause, admit, token_base};
+use crate::connection::{Confirming, Inbox, Link, LinkEvent, Pause, admit, token_base};
 use crate::keys::{self, Keys, NameKeys};
 use crate::protocol::{Contender, Unanswered};
 use crate::scripts::{BARE, NameScripts, Naming, OWN, PAUSING, Script};
@@ -63,7 +63,7 @@ pub(crate) struct Session {
     pub(crate) channels: String,
     /// The id of our inbox.
     pub(crate) inbox: String,
-    link: Arc<Link>,
+    pub(crate) link: Arc<Link>,
     /// Where replicas are waited for, if they are.
     pub(crate) confirming: Option<Confirming>,
     pub(crate) token_base: u64,
@@ -106,7 +106,8 @@ impl Session {
         // Before there is a session, nothing is said to it.
         let hears = Arc::new(OnceLock::<Weak<Self>>::new());
         let told = Arc::clone(&hears);
-        let heard = Inbox { channel: format!("{channels}{inbox}"), hears: told, keys: Some(keys.clone()) };
+        let admitted = env.adds_token_base().then(|| keys.clone());
+        let heard = Inbox { channel: format!("{channels}{inbox}"), hears: told, keys: admitted };
         let format = config.format.clone();
         let link = Arc::new(Link::new(env.clone(), client.clone(), Some(heard), asked(&keys)));
         let closed = CancellationToken::new();
@@ -156,7 +157,7 @@ impl Session {
         // It is new.
         let _ = hears.set(Arc::downgrade(&session));
         // The link may be another one already, of which nobody was told.
-        if session.is_deaf() {
+        if session.link.is_deaf() {
             session.hear(LinkEvent::Deaf);
         }
         session.life.spawn(Arc::clone(&session).catch_up());
@@ -188,10 +189,6 @@ impl Session {
         guarantees
     }
 
-    pub(crate) fn is_deaf(&self) -> bool {
-        self.link.is_deaf()
-    }
-
     /// How holders are shown.
     pub(crate) fn naming(&self) -> Naming {
         let stranger = if self.format.is_some() { Naming::NOT_LEASEHOLD } else { Naming::ANOTHER };
@@ -212,15 +209,6 @@ impl Session {
         self.env.now() + self.env.timing().op_timeout * 9 / 10
     }
 
-    /// The connection, as soon as there is one.
-    ///
-    /// # Errors
-    ///
-    /// As [`Link::connected`].
-    pub(crate) async fn connected(&self, give_up_at: Moment) -> Result<Connected> {
-        self.link.connected(give_up_at).await
-    }
-
     /// Runs a script that is no part of an acquisition.
     ///
     /// # Errors
@@ -228,7 +216,7 @@ impl Session {
     /// As the server's table.
     pub(crate) async fn run(&self, script: &Script, call: &Cmd) -> Result<Value> {
         let give_up_at = self.give_up_at();
-        self.connected(give_up_at).await?.run(script, call, give_up_at).await
+        self.link.connected(give_up_at).await?.run(script, call, give_up_at).await
     }
 
     /// Runs a script, and waits until as many replicas as configured have what it did; when it was sent, and
@@ -246,7 +234,7 @@ impl Session {
         if let Some(confirming) = &self.confirming {
             return confirming.run(script, call, give_up_at).await;
         }
-        let connected = self.connected(give_up_at).await?;
+        let connected = self.link.connected(give_up_at).await?;
         let sent_at = self.env.now();
         Ok((sent_at, connected.run(script, &call, give_up_at).await?))
     }

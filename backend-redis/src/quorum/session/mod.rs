@@ -121,7 +121,7 @@ impl Session {
             let ear = Ear { session: Arc::clone(&heard), server };
             Member::start(&env, config, (format!("{channels}{inbox}"), ear), &closed)
         };
-        let members = config.servers().iter().enumerate().map(start).collect::<Result<Vec<_>>>()?;
+        let members = config.servers.iter().enumerate().map(start).collect::<Result<Vec<_>>>()?;
         let session = Arc::new(Self {
             size: agreed.size,
             space: keys.prefixed.space(),
