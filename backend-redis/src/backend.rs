@@ -27,21 +27,16 @@ impl StoreConfig for RedisConfig {
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         self.checked()?;
-        Ok(Arc::new(RedisBackend::open(self, env).await?))
+        let (tell, events) = Events::new();
+        let session = Arc::new(Session::open(self, env, tell).await?);
+        Ok(Arc::new(RedisBackend { session, events }))
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct RedisBackend {
+struct RedisBackend {
     session: Arc<Opened<Session>>,
     events: Inbox,
-}
-
-impl RedisBackend {
-    pub(crate) async fn open(config: &RedisConfig, env: Env) -> Result<Self> {
-        let (tell, events) = Events::new();
-        Ok(Self { session: Arc::new(Session::open(config, env, tell).await?), events })
-    }
 }
 
 #[async_trait]

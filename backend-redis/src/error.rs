@@ -51,6 +51,11 @@ pub(crate) fn unexpected(what: &str) -> Error {
     )
 }
 
+/// What was not answered, or not enough, and may have been carried out.
+pub(crate) fn unanswered(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Unavailable, Effect::Unknown, message)
+}
+
 /// What is asked of a session that was closed.
 pub(crate) fn closed() -> Error {
     Error::not_applied(ErrorKind::Closed, "the session with the store was closed")

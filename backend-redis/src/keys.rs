@@ -84,7 +84,7 @@ impl Keys {
                 ),
             ));
         }
-        let part = format!("{}:{{{}}}", self.prefix, escaped(name.as_str()));
+        let [part] = self.each_of(name, [""]);
         let lock = shared.as_deref().unwrap_or(&part);
         let text = [lock, &part, ":q", &part, ":e", &part, ":n"].concat();
         let part = part.len() + ":q".len();
@@ -111,6 +111,11 @@ impl Keys {
         format!("{}:{{%origin}}", self.prefix)
     }
 
+    /// The key of what a server that is one of several knows of the namespace.
+    pub(crate) fn space(&self) -> String {
+        format!("{}:{{%quorum}}", self.prefix)
+    }
+
     /// The key of the record of a move to another store or from one. No name is escaped like that.
     pub(crate) fn record(&self) -> String {
         format!("{}:{{%move}}:record", self.prefix)
@@ -128,12 +133,20 @@ impl Keys {
 
     /// The name that `key` belongs to, unless it is not one of ours.
     pub(crate) fn name_of(&self, key: &str) -> Option<LockName> {
+        self.name_with_one_of(&["", ":q", ":e", ":n"], key)
+    }
+
+    /// The name behind which one of `parts` makes `key`.
+    pub(crate) fn name_with_one_of(&self, parts: &[&str], key: &str) -> Option<LockName> {
         let rest = key.strip_prefix(&self.prefix)?.strip_prefix(":{")?;
         let (name, part) = rest.split_once('}')?;
-        if !matches!(part, "" | ":q" | ":e" | ":n") {
-            return None;
-        }
-        LockName::new(unescaped(name)?).ok()
+        LockName::new(unescaped(name)?).ok().filter(|_| parts.contains(&part))
+    }
+
+    /// A key of `name` for each of the parts that it has.
+    pub(crate) fn each_of<const N: usize>(&self, name: &LockName, parts: [&str; N]) -> [String; N] {
+        let name = escaped(name.as_str());
+        parts.map(|part| [&self.prefix, ":{", &*name, "}", part].concat())
     }
 
     /// The name whose lock `key` is, unless it is not one of ours.
@@ -152,7 +165,7 @@ impl Keys {
 }
 
 /// `name` without braces; injective.
-pub(crate) fn escaped(name: &str) -> Cow<'_, str> {
+fn escaped(name: &str) -> Cow<'_, str> {
     if name.contains(['%', '{', '}']) {
         name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D").into()
     } else {
@@ -161,21 +174,15 @@ pub(crate) fn escaped(name: &str) -> Cow<'_, str> {
 }
 
 /// What `text` is escaped from, if it is what [`escaped`] makes.
-pub(crate) fn unescaped(text: &str) -> Option<String> {
+fn unescaped(text: &str) -> Option<String> {
     let name = text.replace("%7B", "{").replace("%7D", "}").replace("%25", "%");
     (escaped(&name) == text).then_some(name)
 }
 
 /// `text` as a pattern that matches only itself.
-pub(crate) fn glob_escaped(text: &str) -> String {
-    let mut pattern = String::with_capacity(text.len());
-    for c in text.chars() {
-        if matches!(c, '*' | '?' | '[' | ']' | '\\') {
-            pattern.push('\\');
-        }
-        pattern.push(c);
-    }
-    pattern
+fn glob_escaped(text: &str) -> String {
+    let escape = |c| Some('\\').filter(|_| "*?[]\\".contains(c));
+    text.chars().flat_map(|c| escape(c).into_iter().chain([c])).collect()
 }
 
 #[cfg(test)]

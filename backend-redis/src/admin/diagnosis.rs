@@ -14,38 +14,34 @@ use crate::session::Session;
 
 impl Session {
     pub(crate) async fn diagnose(&self) -> Result<Vec<Finding>> {
-        self.open_or_refuse()?;
+        self.life.open_or_refuse()?;
         let give_up_at = self.give_up_at();
-        let connected = self.connected(give_up_at).await?;
+        let connected = self.link.connected(give_up_at).await?;
         let answers = connected.ask_all(&questions(), give_up_at).await?;
         let now = self.env.wall_time();
-        let mut findings = findings(&answers, now, self.is_deaf(), self.replicas(), self.pause);
-        if let Some(pause) = self.pause {
-            let (severity, detail) = of_pause(pause, connected.paused_until(), answers.get(2));
-            findings.push(Finding::new(severity, "restart", detail));
-        }
+        let replicas = self.confirming.as_ref().map_or(0, |confirming| confirming.replicas);
+        let mut findings = findings(&answers, now, self.link.is_deaf(), replicas, self.pause);
+        let of_pause = |pause| about("restart", of_pause(pause, connected.paused_until(), answers.get(2)));
+        findings.extend(self.pause.map(of_pause));
         // It shows no name, and is run as every script is.
         let inspect = &self.scripts.inspect;
         let ran = connected.run(inspect, &self.told(inspect.call(&[])), give_up_at).await;
-        let (severity, detail) =
-            ran.map_or_else(|error| broken(error.to_string()), |_| ok("the server runs our scripts"));
-        findings.push(Finding::new(severity, "scripts", detail));
+        let ran = ran.map_or_else(|error| broken(error.to_string()), |_| ok("the server runs our scripts"));
+        findings.push(about("scripts", ran));
         if let Some(share) = &self.scripts.share {
             // Of no name.
             let ran = connected.run(share, &share.call(&[]), give_up_at).await;
-            let (severity, detail) = ran.map_or_else(
-                |error| warning(format!("locks cannot be shared: {error}")),
-                |_| ok("locks can be shared"),
-            );
-            findings.push(Finding::new(severity, "sharing", detail));
+            let can = |_| ok("locks can be shared");
+            let ran = ran.map_or_else(|error| warning(format!("locks cannot be shared: {error}")), can);
+            findings.push(about("sharing", ran));
         }
         findings.extend(self.diagnose_format(&connected, give_up_at).await?);
         // Locks need none of it.
-        let (severity, detail) = self.members().await.map_or_else(
+        let ledger = self.members().await.map_or_else(
             |error| warning(format!("the record of a move to another store cannot be kept: {error}")),
             |_| ok("the record of a move to another store can be kept"),
         );
-        findings.push(Finding::new(severity, "ledger", detail));
+        findings.push(about("ledger", ledger));
         Ok(findings)
     }
 }
@@ -69,7 +65,7 @@ pub(crate) fn findings(
     pause: Option<Duration>,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut say = |subject, (severity, detail): Said| findings.push(Finding::new(severity, subject, detail));
+    let mut say = |subject, said| findings.push(about(subject, said));
     match answers.first().and_then(text).map(Info) {
         None => {
             let unknown = "the user may not ask INFO: version, persistence and replication are not known";
@@ -93,17 +89,22 @@ pub(crate) fn findings(
     findings
 }
 
-type Said = (Severity, String);
+pub(crate) type Said = (Severity, String);
 
-fn ok(detail: impl Into<String>) -> Said {
+/// The finding of what is said about `subject`.
+pub(crate) fn about(subject: &'static str, (severity, detail): Said) -> Finding {
+    Finding::new(severity, subject, detail)
+}
+
+pub(crate) fn ok(detail: impl Into<String>) -> Said {
     (Severity::Ok, detail.into())
 }
 
-fn warning(detail: impl Into<String>) -> Said {
+pub(crate) fn warning(detail: impl Into<String>) -> Said {
     (Severity::Warning, detail.into())
 }
 
-fn broken(detail: impl Into<String>) -> Said {
+pub(crate) fn broken(detail: impl Into<String>) -> Said {
     (Severity::Broken, detail.into())
 }
 

@@ -4,43 +4,30 @@ use std::collections::BTreeSet;
 
 use leasehold_core::backend::LockState;
 use leasehold_core::{ErrorKind, LockName, Result};
+use redis::{Cmd, Value};
 
 use crate::error;
 use crate::keys::NameKeys;
-use crate::scripts::{self, Shown};
+use crate::scripts::{self, Shown, number, parts, text};
 use crate::session::Session;
 
 impl Session {
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        self.open_or_refuse()?;
+        self.life.open_or_refuse()?;
         let states = self.states(std::slice::from_ref(name)).await?;
         states.into_iter().next().ok_or_else(|| error::unexpected("about a name"))
     }
 
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
-        self.open_or_refuse()?;
-        let pattern = self.keys.pattern(prefix);
-        let mut names = BTreeSet::new();
-        let mut cursor = 0;
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCANNED);
+        self.life.open_or_refuse()?;
+        // With exact keys, some that others have left are of names that are not ours to lock.
+        let lockable = |key: &str| self.keys.name_of(key).filter(|name| self.keys.of(name).is_ok());
+        let ask = |scan| async move {
             let give_up_at = self.give_up_at();
-            let answer = self.connected(give_up_at).await?.ask(&scan, give_up_at).await?;
-            let [next, keys] = scripts::parts(&answer) else {
-                return Err(error::unexpected("to SCAN"));
-            };
-            let found = scripts::parts(keys).iter().filter_map(|key| self.keys.name_of(scripts::text(key)?));
-            // With exact keys, some that others have left are of names that are not ours to lock.
-            let lockable = |name: &LockName| self.keys.of(name).is_ok();
-            names.extend(found.filter(|name| name.as_str().starts_with(prefix) && lockable(name)));
-            cursor = scripts::number(next).ok_or_else(|| error::unexpected("to SCAN"))?;
-            if cursor == 0 {
-                break;
-            }
-        }
-        let names: Vec<_> = names.into_iter().collect();
-        let mut states = self.states(&names).await?;
+            self.link.connected(give_up_at).await?.ask(&scan, give_up_at).await
+        };
+        let names = names(&self.keys.pattern(prefix), prefix, lockable, ask).await?;
+        let mut states = self.states(&names.into_iter().collect::<Vec<_>>()).await?;
         // A name that was used lately has a counter, and no more.
         states.retain(|state| state.holder().is_some() || state.contenders > 0);
         Ok(states)
@@ -81,7 +68,31 @@ impl Session {
     }
 }
 
+/// The names that begin with `prefix` and have keys in a server, which answers by `ask`: those that match `pattern`.
+pub(crate) async fn names<F: Future<Output = Result<Value>> + Send>(
+    pattern: &str,
+    prefix: &str,
+    name_of: impl Fn(&str) -> Option<LockName> + Send,
+    ask: impl Fn(Cmd) -> F + Send,
+) -> Result<BTreeSet<LockName>> {
+    let (mut names, mut cursor) = (BTreeSet::new(), 0);
+    loop {
+        let mut scan = redis::cmd("SCAN");
+        scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCANNED);
+        let answer = ask(scan).await?;
+        let [next, keys] = parts(&answer) else {
+            return Err(error::unexpected("to SCAN"));
+        };
+        let found = parts(keys).iter().filter_map(|key| name_of(text(key)?));
+        names.extend(found.filter(|name| name.as_str().starts_with(prefix)));
+        cursor = number(next).ok_or_else(|| error::unexpected("to SCAN"))?;
+        if cursor == 0 {
+            return Ok(names);
+        }
+    }
+}
+
 /// How many names one request shows: of each, a few entries of the queue are looked at.
-const SHOWN: usize = 50;
+pub(crate) const SHOWN: usize = 50;
 /// How many keys a step of SCAN looks at.
 const SCANNED: usize = 1000;

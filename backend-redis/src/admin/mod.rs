@@ -10,7 +10,7 @@
 //! | `preload` | loading the scripts ahead of their use |
 
 pub(crate) mod diagnosis;
-mod inspect;
+pub(crate) mod inspect;
 mod preload;
 mod revoke;
 mod sharing;

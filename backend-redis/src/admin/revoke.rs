@@ -11,7 +11,7 @@ use crate::session::Session;
 impl Session {
     /// Asks those who hold `name` to let go, or takes the lock from them; whom it found.
     pub(crate) async fn revoke(self: &Arc<Self>, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
-        self.open_or_refuse()?;
+        self.life.open_or_refuse()?;
         let keys = self.keys.of(name)?;
         let revoke = &self.scripts.revoke;
         let call = self.told(scripts::revoke(revoke, &keys, &self.channels, how));

@@ -1,11 +1,11 @@
 //! What an administrator should know of locks that other libraries take too: what is missing for that, and where one of
 //! them lies.
 
-use leasehold_core::backend::{Finding, Severity};
+use leasehold_core::backend::Finding;
 use leasehold_core::clock::Moment;
 use leasehold_core::{ErrorKind, LockName, Result};
 
-use crate::config::Format;
+use super::diagnosis::{about, ok, warning};
 use crate::connection::Connected;
 use crate::session::Session;
 
@@ -19,21 +19,17 @@ impl Session {
         let Some(format) = &self.format else {
             return Ok(Vec::new());
         };
-        let shared = format!(
-            "locks are kept as other libraries do, format={}, under {:?}",
-            format.word(),
-            format.template()
-        );
-        let mut findings = vec![Finding::new(Severity::Ok, "format", shared)];
+        let (word, key) = (format.word(), &format.key);
+        let kept = format!("locks are kept as other libraries do, format={word}, under {key:?}");
+        let mut findings = vec![about("format", ok(kept))];
         // Nobody locks that.
         let Some(channel) = format.channel("leasehold doctor") else {
             return Ok(findings);
         };
         let may_hear = connected.hear(&channel, give_up_at).await?;
         let may_hear_no_more = !may_hear || may(connected.hear_no_more(&channel, give_up_at).await)?;
-        let mut count = redis::cmd("PUBSUB");
-        count.arg("NUMSUB").arg(&channel);
-        let may_count = may(connected.ask(&count, give_up_at).await)?;
+        let count = connected.ask(redis::cmd("PUBSUB").arg("NUMSUB").arg(&channel), give_up_at).await;
+        let may_count = may(count)?;
         let may_tell = may(connected.ask(redis::cmd("PUBLISH").arg(&channel).arg(0), give_up_at).await)?;
         let rights = [
             (
@@ -58,29 +54,21 @@ impl Session {
             ),
         ];
         let missing = rights.iter().filter(|(may, _)| !may);
-        findings.extend(
-            missing.map(|(_, what)| Finding::new(Severity::Warning, "strangers", format!("the user {what}"))),
-        );
-        if findings.len() == 1 {
-            findings.push(Finding::new(
-                Severity::Ok,
-                "strangers",
-                "other libraries hear of our releases, and we of theirs",
-            ));
+        let mut said: Vec<_> = missing.map(|(_, what)| warning(format!("the user {what}"))).collect();
+        if said.is_empty() {
+            said.push(ok("other libraries hear of our releases, and we of theirs"));
         }
+        findings.extend(said.into_iter().map(|said| about("strangers", said)));
         Ok(findings)
     }
 
     /// Under which key a lock lies, where that is a format's, and who holds it.
     pub(crate) async fn diagnose_lock(&self, name: &LockName) -> Result<Vec<Finding>> {
-        self.open_or_refuse()?;
+        self.life.open_or_refuse()?;
         let keys = self.keys.of(name)?;
-        let format = self
-            .format
-            .as_ref()
-            .map_or_else(String::new, |format| format!(", format={}", Format::word(format)));
-        let key = Finding::new(Severity::Ok, "key", format!("{:?}{format}", keys.all()[0]));
-        Ok(vec![key, Finding::of_state(&self.inspect(name).await?)])
+        let format = self.format.as_ref().map(|format| format!(", format={}", format.word()));
+        let key = ok(format!("{:?}{}", keys.all()[0], format.unwrap_or_default()));
+        Ok(vec![about("key", key), Finding::of_state(&self.inspect(name).await?)])
     }
 }
 

@@ -19,9 +19,9 @@ use crate::session::Session;
 impl Session {
     /// The base as it is now, which later sessions add.
     pub(crate) async fn read_base(&self) -> Result<TokenBase> {
-        self.open_or_refuse()?;
+        self.life.open_or_refuse()?;
         let give_up_at = self.give_up_at();
-        let connected = self.connected(give_up_at).await?;
+        let connected = self.link.connected(give_up_at).await?;
         let base = token_base(&connected, &self.keys, give_up_at).await?;
         // A counter is never below the server's clock, in microseconds.
         let time = connected.ask(&redis::cmd("TIME"), give_up_at).await?;
@@ -46,7 +46,7 @@ impl Session {
 
     /// Makes the base `at_least` that large.
     pub(crate) async fn raise_base(&self, at_least: u64) -> Result<()> {
-        self.open_or_refuse()?;
+        self.life.open_or_refuse()?;
         let key = self.keys.token_base();
         let mut call = scripts::RAISE.call(&[&key]);
         call.arg(at_least);

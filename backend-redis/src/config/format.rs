@@ -18,7 +18,7 @@ use crate::scripts::{NameScripts, REDISSON, STRING, millis};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
     kind: Kind,
-    key: String,
+    pub(crate) key: String,
     poll: Duration,
     yield_after: u32,
     yield_every: Duration,
@@ -97,48 +97,27 @@ impl Format {
 
     /// Reads it from a URL's options, if there is one.
     pub(super) fn take_from(url: &mut StoreUrl) -> Result<Option<Self>> {
-        // `key` is a file of TLS where there is TLS.
-        let of_lock = url.take("lock_key")?;
-        let key = match of_lock {
-            None if url.scheme() != "rediss" => url.take("key")?,
-            of_lock => of_lock,
-        };
-        let format = url.take("format")?;
-        let spans = ["poll", "yield_every", "yield_for"].map(|option| url.take_duration(option));
-        let [poll, yield_every, yield_for] = spans;
-        let (poll, yield_every, yield_for) = (poll?, yield_every?, yield_for?);
-        let yield_after = url.take_parsed("yield_after", "a number of hand-overs")?;
-        let mut format = match format.as_deref() {
-            Some("string") => Self::string(),
-            Some("redisson") => Self::redisson(),
+        let format = match url.take("format")?.as_deref() {
+            None => None,
+            Some("string") => Some(Self::string()),
+            Some("redisson") => Some(Self::redisson()),
             Some(other) => {
                 return Err(Error::invalid_option(format!(
                     "option format={other:?} is not string or redisson"
                 )));
             }
-            None => {
-                let given = [
-                    ("key", key.is_some()),
-                    ("poll", poll.is_some()),
-                    ("yield_after", yield_after.is_some()),
-                    ("yield_every", yield_every.is_some()),
-                    ("yield_for", yield_for.is_some()),
-                ];
-                return match given.iter().find(|(_, given)| *given) {
-                    Some((option, _)) => Err(Error::invalid_option(format!(
-                        "option {option:?} is for locks shared with other libraries: give format=string or \
-                         format=redisson too"
-                    ))),
-                    None => Ok(None),
-                };
-            }
         };
-        format.key = key.unwrap_or(format.key);
-        format.poll = poll.unwrap_or(format.poll);
-        format.yield_after = yield_after.unwrap_or(format.yield_after);
-        format.yield_every = yield_every.unwrap_or(format.yield_every);
-        format.yield_for = yield_for.unwrap_or(format.yield_for);
-        Ok(Some(format))
+        // `key` is a file of TLS where there is TLS.
+        let key = match url.take("lock_key")? {
+            None if url.scheme() != "rediss" => url.take("key")?,
+            of_lock => of_lock,
+        };
+        let yield_after = url.take_parsed("yield_after", "a number of hand-overs")?;
+        let format = with(format, "key", key, Self::key)?;
+        let format = with(format, "poll", url.take_duration("poll")?, Self::poll)?;
+        let format = with(format, "yield_after", yield_after, Self::yield_after)?;
+        let format = with(format, "yield_every", url.take_duration("yield_every")?, Self::yield_every)?;
+        with(format, "yield_for", url.take_duration("yield_for")?, Self::yield_for)
     }
 
     pub(super) fn checked(&self) -> Result<()> {
@@ -197,9 +176,21 @@ impl Format {
             Kind::Redisson => "redisson",
         }
     }
+}
 
-    pub(crate) fn template(&self) -> &str {
-        &self.key
+/// An option of a format, if it is given: there must be a format then.
+fn with<T>(
+    format: Option<Format>,
+    option: &str,
+    value: Option<T>,
+    set: impl FnOnce(Format, T) -> Format,
+) -> Result<Option<Format>> {
+    match (format, value) {
+        (format, None) => Ok(format),
+        (Some(format), Some(value)) => Ok(Some(set(format, value))),
+        (None, Some(_)) => Err(Error::invalid_option(format!(
+            "option {option:?} is for locks shared with other libraries: give format=string or format=redisson too"
+        ))),
     }
 }
 
@@ -244,7 +235,7 @@ mod tests {
         );
         if cfg!(feature = "tls") {
             let encrypted = config("rediss://h?format=string&lock_key=a:{name}").unwrap();
-            assert_eq!(encrypted.shared().unwrap().around(), ("a:", ""));
+            assert_eq!(encrypted.format.unwrap().around(), ("a:", ""));
         }
     }
 

@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use leasehold_core::backend::Endpoint;
 use leasehold_core::{Error, Result, StoreUrl, Tls};
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
@@ -22,18 +23,29 @@ use crate::keys::Keys;
 ///
 /// `rediss://` is the same over TLS, with the options `ca`, `cert` and `key` (PEM files);
 /// `redis+unix:///SOCKET?db=N` goes through a Unix socket. `Debug` shows no secret.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisConfig {
     address: Address,
     tls: Option<Tls>,
     user: Option<String>,
-    password: Option<String>,
+    password: Option<Password>,
     database: u32,
-    prefix: String,
-    exact_key: bool,
-    format: Option<Format>,
-    wait_replicas: u32,
+    pub(crate) prefix: String,
+    pub(crate) exact_key: bool,
+    /// How locks are shared with other libraries, if they are.
+    pub(crate) format: Option<Format>,
+    pub(crate) wait_replicas: u32,
     pause_after_restart: Duration,
+}
+
+/// Not shown.
+#[derive(Clone, PartialEq, Eq)]
+struct Password(String);
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
 }
 
 /// Where the server listens.
@@ -87,7 +99,7 @@ impl RedisConfig {
     /// The password of the `default` user, for a server with `requirepass`.
     #[must_use]
     pub fn password(mut self, password: impl Into<String>) -> Self {
-        self.password = Some(password.into());
+        self.password = Some(Password(password.into()));
         self
     }
 
@@ -166,22 +178,12 @@ impl RedisConfig {
     pub fn from_url(url: &mut StoreUrl) -> Result<Self> {
         let mut config = match url.scheme() {
             "redis+unix" => Self::from_socket_url(url)?,
-            scheme => Self::from_host_url(url, scheme == "rediss")?,
+            _ => Self::from_host_url(url)?,
         };
-        (config.user, config.password) = (url.user().map(Into::into), url.password().map(Into::into));
-        if let Some(prefix) = url.take("prefix")? {
-            config = config.prefix(prefix);
-        }
-        if let Some(exact) = url.take_parsed("exact_key", "true or false")? {
-            config = config.exact_key(exact);
-        }
+        config.exact_key = url.take_parsed("exact_key", "true or false")?.unwrap_or_default();
         config.format = Format::take_from(url)?;
-        if let Some(replicas) = url.take_parsed("wait_replicas", "a number of replicas")? {
-            config = config.wait_replicas(replicas);
-        }
-        if let Some(pause) = url.take_duration("pause_after_restart")? {
-            config = config.pause_after_restart(pause);
-        }
+        config.wait_replicas = url.take_parsed("wait_replicas", "a number of replicas")?.unwrap_or_default();
+        config.pause_after_restart = url.take_duration("pause_after_restart")?.unwrap_or_default();
         config.checked()?;
         Ok(config)
     }
@@ -195,50 +197,63 @@ impl RedisConfig {
         if url.path().trim_matches('/').is_empty() {
             return Err(Error::invalid_option("a Unix socket's URL names it: redis+unix:///run/redis.sock"));
         }
-        let config = Self::unix(url.path());
         let database = url.take_parsed("db", "the number of a database")?;
-        Ok(config.database(database.unwrap_or(0)))
+        Self::unix(url.path()).database(database.unwrap_or_default()).reached_by(url)
     }
 
-    fn from_host_url(url: &mut StoreUrl, encrypted: bool) -> Result<Self> {
-        let servers = url.endpoints(Self::DEFAULT_PORT)?;
-        let [server] = servers.as_slice() else {
-            return Err(Error::invalid_option(format!(
+    fn from_host_url(url: &mut StoreUrl) -> Result<Self> {
+        let [config] = <[Self; 1]>::try_from(Self::all_of(url)?).map_err(|servers| {
+            Error::invalid_option(format!(
                 "a Redis URL names one server, this one {}: redis://host:6379/0",
                 servers.len()
-            )));
-        };
-        let config = Self::new(server.host(), server.port()).database(database_of(url)?);
-        Ok(if encrypted { config.tls(Tls::take_from(url)?.unwrap_or_default()) } else { config })
+            ))
+        })?;
+        Ok(config)
+    }
+
+    /// Every server that a URL names, with what it says of all of them.
+    pub(crate) fn all_of(url: &mut StoreUrl) -> Result<Vec<Self>> {
+        let servers = url.endpoints(Self::DEFAULT_PORT)?;
+        let any = Self::new("", 0).database(database_of(url)?).reached_by(url)?;
+        let at = |server: &Endpoint| Address::Tcp { host: server.host().to_owned(), port: server.port() };
+        Ok(servers.iter().map(|server| Self { address: at(server), ..any.clone() }).collect())
+    }
+
+    /// As whom, how protected, and under which prefix a URL says.
+    fn reached_by(mut self, url: &mut StoreUrl) -> Result<Self> {
+        if url.scheme().starts_with("rediss") {
+            self.tls = Some(Tls::take_from(url)?.unwrap_or_default());
+        }
+        self.user = url.user().map(str::to_owned);
+        self.password = url.password().map(|password| Password(password.to_owned()));
+        self.prefix = url.take("prefix")?.unwrap_or(self.prefix);
+        Ok(self)
     }
 
     /// Checks what needs no server.
     pub(crate) fn checked(&self) -> Result<()> {
-        match &self.address {
-            Address::Unix(_) if self.tls.is_some() => {
-                return Err(Error::invalid_option("there is no TLS through a Unix socket"));
-            }
-            Address::Tcp { host, port } if host.is_empty() || *port == 0 => {
-                return Err(Error::invalid_option("a Redis server has a host and a port above 0"));
-            }
-            Address::Tcp { .. } | Address::Unix(_) => {}
+        let is_nowhere =
+            matches!(&self.address, Address::Tcp { host, port } if host.is_empty() || *port == 0);
+        let is_local = matches!(self.address, Address::Unix(_));
+        let wrong = [
+            (is_nowhere, "a Redis server has a host and a port above 0"),
+            (is_local && self.tls.is_some(), "there is no TLS through a Unix socket"),
+            (self.user.is_some() && self.password.is_none(), "a Redis user needs a password"),
+            (
+                self.exact_key && self.format.is_some(),
+                "exact_key and format both say what a lock's key is: give format=string alone",
+            ),
+        ];
+        if let Some((_, rule)) = wrong.into_iter().find(|(is_so, _)| *is_so) {
+            return Err(Error::invalid_option(rule));
         }
         if self.tls.is_some() && cfg!(not(feature = "tls")) {
             return Err(Tls::missing());
         }
-        if self.user.is_some() && self.password.is_none() {
-            return Err(Error::invalid_option("a Redis user needs a password"));
-        }
         if let Some(format) = &self.format {
-            if self.exact_key {
-                return Err(Error::invalid_option(
-                    "exact_key and format both say what a lock's key is: give format=string alone",
-                ));
-            }
             format.checked()?;
         }
-        if !self.pause_after_restart.is_zero() {
-            let pause = self.pause_after_restart;
+        if let Some(pause) = self.pause() {
             if self.exact_key || self.format.is_some() {
                 return Err(Error::invalid_option(format!(
                     "pause_after_restart={pause:?} with exact_key or a format: the other libraries do not pause"
@@ -254,25 +269,13 @@ impl RedisConfig {
     }
 
     pub(crate) fn keys(&self) -> Result<Keys> {
-        let around = match &self.format {
-            Some(format) => Some(format.around()),
-            None => self.exact_key.then_some(("", "")),
-        };
-        Keys::new(&self.prefix, around)
-    }
-
-    /// How locks are shared with other libraries, if they are.
-    pub(crate) fn shared(&self) -> Option<&Format> {
-        self.format.as_ref()
+        let bare = self.exact_key.then_some(("", ""));
+        Keys::new(&self.prefix, self.format.as_ref().map(Format::around).or(bare))
     }
 
     /// For how long nothing is granted after a restart, if that is not at once.
     pub(crate) fn pause(&self) -> Option<Duration> {
         Some(self.pause_after_restart).filter(|pause| !pause.is_zero())
-    }
-
-    pub(crate) fn has_exact_keys(&self) -> bool {
-        self.exact_key
     }
 
     /// What connects; nothing is sent yet. What a connection has sent and the server's host has not confirmed
@@ -293,7 +296,7 @@ impl RedisConfig {
             settings = settings.set_username(user);
         }
         if let Some(password) = &self.password {
-            settings = settings.set_password(password);
+            settings = settings.set_password(&password.0);
         }
         let info = address.into_connection_info().map_err(error::of_configuring)?;
         let info = info.set_redis_settings(settings).set_tcp_settings(tcp_settings(op_timeout));
@@ -312,39 +315,14 @@ impl RedisConfig {
         }
     }
 
-    pub(crate) fn namespace(&self) -> &str {
-        &self.prefix
-    }
-
     /// Whether locks lie under the prefix, and no replica is waited for.
     pub(crate) fn is_plain(&self) -> bool {
         !self.exact_key && self.format.is_none() && self.wait_replicas == 0
     }
-
-    pub(crate) fn replicas(&self) -> u32 {
-        self.wait_replicas
-    }
-}
-
-impl fmt::Debug for RedisConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisConfig")
-            .field("address", &self.address)
-            .field("tls", &self.tls)
-            .field("user", &self.user)
-            .field("password", &self.password.as_ref().map(|_| "[redacted]"))
-            .field("database", &self.database)
-            .field("prefix", &self.prefix)
-            .field("exact_key", &self.exact_key)
-            .field("format", &self.format)
-            .field("wait_replicas", &self.wait_replicas)
-            .field("pause_after_restart", &self.pause_after_restart)
-            .finish()
-    }
 }
 
 /// The database that the path of a URL with hosts names.
-pub(crate) fn database_of(url: &StoreUrl) -> Result<u32> {
+fn database_of(url: &StoreUrl) -> Result<u32> {
     let path = url.path().trim_matches('/');
     if path.is_empty() {
         return Ok(0);
@@ -383,14 +361,11 @@ fn encrypted(_: ConnectionInfo, _: &Tls) -> Result<Client> {
 fn tcp_settings(op_timeout: Duration) -> TcpSettings {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
     let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
-    let settings = settings.set_linger_time(Duration::ZERO);
     #[cfg(any(target_os = "android", target_os = "linux"))]
-    return settings.set_user_timeout(op_timeout);
+    let settings = settings.set_user_timeout(op_timeout);
     #[cfg(not(any(target_os = "android", target_os = "linux")))]
-    {
-        let _ = op_timeout;
-        settings
-    }
+    let _ = op_timeout;
+    settings.set_linger_time(Duration::ZERO)
 }
 
 /// No lease is longer.

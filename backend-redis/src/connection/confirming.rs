@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use leasehold_core::clock::Moment;
-use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
+use leasehold_core::{Effect, Env, Error, Result};
 use redis::{Cmd, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -21,7 +21,7 @@ use crate::scripts::{Script, millis};
 #[derive(Debug)]
 pub(crate) struct Confirming {
     env: Env,
-    replicas: u32,
+    pub(crate) replicas: u32,
     questions: mpsc::UnboundedSender<Question>,
 }
 
@@ -45,10 +45,6 @@ impl Confirming {
         Self { env: env.clone(), replicas, questions }
     }
 
-    pub(crate) fn replicas(&self) -> u32 {
-        self.replicas
-    }
-
     /// Runs a script and waits until replicas have it; when it was sent, and its answer.
     ///
     /// # Errors
@@ -67,8 +63,7 @@ impl Confirming {
             biased;
             answer = answered => answer.unwrap_or_else(|_| Err(error::closed())),
             () = self.env.sleep_until(give_up_at) => {
-                let message = "replicas were not waited for in time";
-                Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, message))
+                Err(error::unanswered("replicas were not waited for in time"))
             }
         }
     }
@@ -157,8 +152,7 @@ fn enough(reached: &Result<i64>, wanted: u32) -> Result<()> {
     match reached {
         Ok(reached) if *reached < i64::from(wanted) => {
             let message = format!("{reached} replicas confirmed in time, {wanted} are wanted");
-            let error = Error::new(ErrorKind::Unavailable, Effect::Unknown, message);
-            Err(error.with_source(TooFewReplicas))
+            Err(error::unanswered(message).with_source(TooFewReplicas))
         }
         Ok(_) => Ok(()),
         // Only the waiting was refused.
@@ -188,6 +182,8 @@ const BURST: usize = 100;
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::ErrorKind;
+
     use super::*;
 
     /// A server that refuses to wait, as one that is busy by then, has carried out what went before.

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::alarm::Alarm;
 use leasehold_core::clock::Moment;
-use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
+use leasehold_core::{Env, Result};
+
+use crate::error;
 
 /// What waits on one connection.
 #[derive(Debug)]
@@ -56,7 +58,7 @@ impl Flights {
         loop {
             let fired = self.alarm.fired();
             if self.is_given_up() {
-                return Err(unanswered("the connection was lost before the answer"));
+                return Err(error::unanswered("the connection was lost before the answer"));
             }
             self.alarm.look_again_at(give_up_at);
             tokio::select! {
@@ -71,14 +73,10 @@ impl Flights {
                 if self.answers.load(Ordering::Relaxed) == answered {
                     self.give_up();
                 }
-                return Err(unanswered("the server did not answer in time"));
+                return Err(error::unanswered("the server did not answer in time"));
             }
         }
     }
-}
-
-fn unanswered(message: &str) -> Error {
-    Error::new(ErrorKind::Unavailable, Effect::Unknown, message)
 }
 
 #[cfg(test)]

@@ -28,7 +28,6 @@ use futures_util::TryFutureExt;
 use leasehold_core::backend::Backoff;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Env, Error, ErrorKind, Result};
-use parking_lot::Mutex;
 use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::watch;
@@ -53,14 +52,13 @@ pub(crate) struct Link {
     inbox: Option<Inbox>,
     /// What each connection is asked, if a server that has restarted grants nothing at first.
     pause: Option<Pause>,
-    up: watch::Sender<Option<Connected>>,
+    /// What is up, or why nothing is.
+    up: watch::Sender<Result<Connected>>,
     connections: AtomicU64,
-    /// Why it is down.
-    failure: Mutex<Option<Error>>,
 }
 
 /// The channel of a link that hears, and who is told.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Inbox {
     pub(crate) channel: String,
     pub(crate) hears: Arc<dyn Hears>,
@@ -103,11 +101,17 @@ pub(crate) enum LinkEvent {
     Stranger(String),
 }
 
+impl LinkEvent {
+    /// What administrators are told of [`LinkEvent::Deaf`].
+    pub(crate) const UNHEARD: &str =
+        "the user may not hear its channel: contenders learn of their turn within a third of the ttl";
+}
+
 impl Link {
     /// A link that is down.
     pub(crate) fn new(env: Env, client: Client, inbox: Option<Inbox>, pause: Option<Pause>) -> Self {
-        let (up, connections) = (watch::Sender::new(None), AtomicU64::new(0));
-        Self { env, client, inbox, pause, up, connections, failure: Mutex::new(None) }
+        let (up, connections) = (watch::Sender::new(Err(lost())), AtomicU64::new(0));
+        Self { env, client, inbox, pause, up, connections }
     }
 
     /// Connects, and stays connected in a task until `closed`. Whether it may not hear its inbox is told of later
@@ -118,11 +122,11 @@ impl Link {
     /// When the first attempt fails.
     pub(crate) async fn start(self: &Arc<Self>, closed: CancellationToken) -> Result<()> {
         let first = self.connect(self.env.timing().connect_timeout, error::of_opening).await?;
-        self.up.send_replace(Some(first.clone()));
+        _ = self.up.send_replace(Ok(first.clone()));
         let link = Arc::clone(self);
         self.env.spawn(async move {
             closed.run_until_cancelled(link.keep_up(first)).await;
-            if let Some(connected) = link.up.send_replace(None) {
+            if let Ok(connected) = link.up.send_replace(Err(lost())) {
                 connected.0.flights.give_up();
             }
         });
@@ -146,23 +150,15 @@ impl Link {
         let mut up = self.up.subscribe();
         let connected = tokio::select! {
             biased;
-            up = up.wait_for(|up| up.as_ref().is_some_and(Connected::is_whole)) => up.ok().and_then(|up| up.clone()),
+            up = up.wait_for(|up| up.as_ref().is_ok_and(Connected::is_whole)) => up.ok().and_then(|up| up.clone().ok()),
             () = self.env.sleep_until(give_up_at) => None,
         };
-        connected.ok_or_else(|| {
-            let failure = self.failure.lock().clone();
-            failure.unwrap_or_else(|| {
-                Error::not_applied(
-                    ErrorKind::Unavailable,
-                    "the connection was lost, and there is no other yet",
-                )
-            })
-        })
+        connected.ok_or_else(|| self.up.borrow().as_ref().err().cloned().unwrap_or_else(lost))
     }
 
     /// The connection, if there is one.
     pub(crate) fn up(&self) -> Option<Connected> {
-        self.up.borrow().as_ref().filter(|up| up.is_whole()).cloned()
+        self.up.borrow().as_ref().ok().filter(|up| up.is_whole()).cloned()
     }
 
     async fn keep_up(&self, first: Connected) {
@@ -179,14 +175,13 @@ impl Link {
             };
             match attempt {
                 Ok(connected) => {
-                    *self.failure.lock() = None;
-                    self.up.send_replace(Some(connected.clone()));
+                    _ = self.up.send_replace(Ok(connected.clone()));
                     let Connection { up_at, is_deaf, flights, .. } = &*connected.0;
                     if let Some(inbox) = self.inbox.as_ref().filter(|_| !is_first) {
                         inbox.hears.hear(if *is_deaf { LinkEvent::Deaf } else { LinkEvent::UpAgain });
                     }
                     flights.watch().await;
-                    self.up.send_replace(None);
+                    _ = self.up.send_replace(Err(lost()));
                     // A server that accepts and refuses is not asked more often than one that does not.
                     if self.env.now().since(*up_at) > longest {
                         pauses.reset();
@@ -195,7 +190,7 @@ impl Link {
                 }
                 Err(error) => {
                     tracing::debug!(error = %format_args!("{error:#}"), "the server cannot be reached");
-                    *self.failure.lock() = Some(error);
+                    _ = self.up.send_replace(Err(error));
                 }
             }
             pauses.pause(&self.env).await;
@@ -235,12 +230,11 @@ impl Link {
 
     async fn connect_unbounded(&self, failed: fn(RedisError) -> Error) -> Result<Connected> {
         let flights = Arc::new(Flights::new(self.env.clone()));
-        let hears = self.inbox.as_ref().map(|inbox| (inbox.channel.clone(), Arc::clone(&inbox.hears)));
         let options = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(BUFFERED)
-            .set_push_sender(Ear { hears, flights: Arc::clone(&flights) });
+            .set_push_sender(Ear { inbox: self.inbox.clone(), flights: Arc::clone(&flights) });
         let connection = self.client.get_multiplexed_async_connection_with_config(&options).await;
         let (mut connection, up_at) = (connection.map_err(failed)?, self.env.now());
         let is_deaf = match &self.inbox {
@@ -262,8 +256,7 @@ impl Link {
 
 /// What arrives unasked on one connection is told where it arrives; it goes with the connection.
 struct Ear {
-    /// The channel of the inbox, and who is told.
-    hears: Option<(String, Arc<dyn Hears>)>,
+    inbox: Option<Inbox>,
     flights: Arc<Flights>,
 }
 
@@ -274,10 +267,10 @@ impl AsyncPushSender for Ear {
             PushKind::Message,
             Some(Value::BulkString(channel)),
             Some(Value::BulkString(payload)),
-            Some((inbox, hears)),
-        ) = (kind, data.next(), data.next(), &self.hears)
+            Some(Inbox { channel: own, hears, .. }),
+        ) = (kind, data.next(), data.next(), &self.inbox)
         {
-            if channel == inbox.as_bytes() {
+            if channel == own.as_bytes() {
                 hears.hear(LinkEvent::Message(payload));
             } else if let Ok(channel) = String::from_utf8(channel) {
                 hears.hear(LinkEvent::Stranger(channel));
@@ -412,6 +405,10 @@ impl Connected {
         }
         Ok(answers)
     }
+}
+
+fn lost() -> Error {
+    Error::not_applied(ErrorKind::Unavailable, "the connection was lost, and there is no other yet")
 }
 
 /// The first pause between attempts to connect.

@@ -12,10 +12,6 @@ use crate::{error, scripts};
 
 /// Whether the record admits a session, as [`stage::admit`].
 pub(crate) async fn admit(env: &Env, connected: &Connected, keys: &Keys, give_up_at: Moment) -> Result<()> {
-    // Whoever moves follows the record, whatever it says.
-    if !env.adds_token_base() {
-        return Ok(());
-    }
     let record = record(connected, keys, give_up_at).await?;
     stage::admit(env, record.as_ref().map(|record| &*record.value))
 }

@@ -98,13 +98,11 @@ pub(crate) enum Answer {
 
 impl Answer {
     /// As it is to be heard if it was written up to `ago` before: rather too early is asked than too late.
-    pub(crate) fn written_before(self, ago: Duration) -> Self {
-        match self {
-            Self::Waits { seen, ask_in, behind_stranger } => {
-                Self::Waits { seen, ask_in: ask_in.map(|ask_in| ask_in.saturating_sub(ago)), behind_stranger }
-            }
-            other => other,
+    pub(crate) fn written_before(mut self, ago: Duration) -> Self {
+        if let Self::Waits { ask_in: Some(ask_in), .. } = &mut self {
+            *ask_in = ask_in.saturating_sub(ago);
         }
+        self
     }
 }
 
@@ -278,18 +276,14 @@ impl Contender {
 
     /// Until when the entry keeps its place, if it waits.
     pub(crate) fn waits_until(&self) -> Option<Deadline> {
-        match self.phase {
-            Phase::Waiting { sent_at, .. } => Some(self.deadline(sent_at)),
-            Phase::Entering { .. } | Phase::Holding { .. } | Phase::Over(_) => None,
-        }
+        let Phase::Waiting { sent_at, .. } = self.phase else { return None };
+        Some(self.deadline(sent_at))
     }
 
     /// The counter under which the lock is held.
     pub(crate) fn held_as(&self) -> Option<u64> {
-        match self.phase {
-            Phase::Holding { counter, .. } => Some(counter),
-            Phase::Entering { .. } | Phase::Waiting { .. } | Phase::Over(_) => None,
-        }
+        let Phase::Holding { counter, .. } = self.phase else { return None };
+        Some(counter)
     }
 
     fn verdict(&self) -> Verdict {
@@ -303,12 +297,7 @@ impl Contender {
     }
 
     fn expire(&mut self, now: Moment) {
-        let over = match self.phase {
-            Phase::Waiting { sent_at, .. } => self.deadline(sent_at).has_passed(now),
-            Phase::Holding { deadline, .. } => deadline.has_passed(now),
-            Phase::Entering { .. } | Phase::Over(_) => false,
-        };
-        if over {
+        if matches!(self.verdict(), Verdict::Until(deadline) if deadline.has_passed(now)) {
             self.phase = Phase::Over(LostReason::Expired);
         }
     }

@@ -9,7 +9,7 @@ use leasehold_core::backend::{
     AcquireRequest, Attempt, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState, Renewal,
     Revoke, StoreConfig, StoreEvent,
 };
-use leasehold_core::{Env, Guarantees, LockName, Result};
+use leasehold_core::{Env, Error, Guarantees, LockName, LostReason, Result};
 
 use super::config::QuorumConfig;
 use super::session::Session;
@@ -44,21 +44,26 @@ struct QuorumBackend {
 impl LockBackend for QuorumBackend {
     /// Not `FIFO`: each server votes for whom it hears first.
     fn guarantees(&self) -> Guarantees {
-        let whole = Guarantees::FENCED
+        let mut guarantees = Guarantees::FENCED
             | Guarantees::LEASED
             | Guarantees::CROSS_PROCESS
             | Guarantees::CROSS_HOST
             | Guarantees::SURVIVES_RESTART
             | Guarantees::PER_LOCK_TTL;
-        if self.session.agreed.survives_restarts() { whole | Guarantees::SURVIVES_FAILOVER } else { whole }
+        guarantees.set(Guarantees::SURVIVES_FAILOVER, self.session.agreed.survives_restarts());
+        guarantees
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
-        self.session.try_acquire(request).await
+        self.session.contend(request, false).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
-        self.session.acquire(request).await
+        match self.session.contend(request, true).await? {
+            Attempt::Granted(grant) => Ok(grant),
+            // Who waits is never told so.
+            Attempt::Held { .. } => Err(Error::lost(LostReason::Gone)),
+        }
     }
 
     async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Error, Result, StoreUrl, Timing, Tls};
+use leasehold_core::{Error, Result, StoreUrl, Timing};
 
 use super::agreed::Agreed;
 use super::protocol::Size;
-use crate::config::{RedisConfig, database_of};
+use crate::config::RedisConfig;
 
 /// The configuration of locks in several independent Redis servers, of which a quorum decides,
 /// `redis+quorum://[USER[:PASSWORD]@]HOST[:PORT],HOST[:PORT],HOST[:PORT][/DB][?prefix=P&quorum=N&pause_after_restart=D&fsync_always=false]`.
@@ -14,7 +14,7 @@ use crate::config::{RedisConfig, database_of};
 /// `rediss+quorum://` is the same over TLS, with the options of `rediss://`. `Debug` shows no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuorumConfig {
-    servers: Vec<RedisConfig>,
+    pub(crate) servers: Vec<RedisConfig>,
     quorum: Option<usize>,
     pause: Option<Duration>,
     fsync_always: bool,
@@ -64,29 +64,10 @@ impl QuorumConfig {
     ///
     /// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption), naming the value and the rule.
     pub fn from_url(url: &mut StoreUrl) -> Result<Self> {
-        let encrypted = url.scheme() == "rediss+quorum";
-        let tls = if encrypted { Some(Tls::take_from(url)?.unwrap_or_default()) } else { None };
-        let (database, prefix) = (database_of(url)?, url.take("prefix")?);
-        let user = url.user().map(str::to_owned);
-        let password = url.password().map(str::to_owned);
-        let one = |server: &leasehold_core::backend::Endpoint| {
-            let mut config = RedisConfig::new(server.host(), server.port()).database(database);
-            config = match (&user, &password) {
-                (Some(user), Some(password)) => config.credentials(user, password),
-                (None, Some(password)) => config.password(password),
-                (Some(_), None) => return Err(Error::invalid_option("a Redis user needs a password")),
-                (None, None) => config,
-            };
-            config = tls.iter().fold(config, |config, tls| config.tls(tls.clone()));
-            Ok(prefix.iter().fold(config, |config, prefix| config.prefix(prefix)))
-        };
-        let servers = url.endpoints(RedisConfig::DEFAULT_PORT)?;
-        let mut config = Self::new(servers.iter().map(one).collect::<Result<Vec<_>>>()?);
+        let mut config = Self::new(RedisConfig::all_of(url)?);
         config.quorum = url.take_parsed("quorum", "a number of servers")?;
         config.pause = url.take_duration("pause_after_restart")?;
-        if let Some(always) = url.take_parsed("fsync_always", "true or false")? {
-            config = config.fsync_always(always);
-        }
+        config.fsync_always = url.take_parsed("fsync_always", "true or false")?.unwrap_or_default();
         config.checked()?;
         Ok(config)
     }
@@ -110,7 +91,7 @@ impl QuorumConfig {
         for (at, server) in self.servers.iter().enumerate() {
             server.checked()?;
             let address = server.address();
-            if !server.is_plain() || server.namespace() != self.prefix() {
+            if !server.is_plain() || server.prefix != self.prefix() {
                 return Err(Error::invalid_option(format!(
                     "the servers of a quorum have one prefix, and neither exact keys, nor a format, nor replicas that are \
                      waited for: {address} differs"
@@ -128,12 +109,8 @@ impl QuorumConfig {
         Size { servers, quorum: self.quorum.unwrap_or_else(|| Size::majority(servers)) }
     }
 
-    pub(crate) fn servers(&self) -> &[RedisConfig] {
-        &self.servers
-    }
-
     pub(crate) fn prefix(&self) -> &str {
-        self.servers.first().map_or(RedisConfig::DEFAULT_PREFIX, RedisConfig::namespace)
+        self.servers.first().map_or(RedisConfig::DEFAULT_PREFIX, |server| &server.prefix)
     }
 
     /// What everybody has to agree on, where managers have locks of `ttl`.
@@ -160,7 +137,7 @@ pub(crate) fn twice(address: &str) -> Error {
 #[cfg(feature = "tls")]
 mod tests {
     use super::*;
-    use leasehold_core::ErrorKind;
+    use leasehold_core::{ErrorKind, Tls};
 
     fn config(url: &str) -> Result<QuorumConfig> {
         QuorumConfig::from_url(&mut url.parse()?)

@@ -13,12 +13,12 @@
 
 use leasehold_core::{LockName, Result};
 
-use crate::keys::{self, Keys};
+use crate::keys::Keys;
 
 /// How names become keys in one namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct QuorumKeys {
-    prefix: String,
+    pub(crate) prefixed: Keys,
 }
 
 /// The keys of one name.
@@ -37,44 +37,22 @@ impl QuorumKeys {
     ///
     /// As [`Keys::new`].
     pub(crate) fn new(prefix: &str) -> Result<Self> {
-        Keys::new(prefix, None)?;
-        Ok(Self { prefix: prefix.to_owned() })
+        Ok(Self { prefixed: Keys::new(prefix, None)? })
     }
 
     pub(crate) fn of(&self, name: &LockName) -> BallotKeys {
-        let name = keys::escaped(name.as_str());
-        let key = |part| [&self.prefix, ":{", &*name, "}:", part].concat();
-        BallotKeys { vote: key(VOTE), count: key("count"), waits: key(WAITS), asked: key("asked") }
-    }
-
-    /// The key of what a server knows of the namespace.
-    pub(crate) fn space(&self) -> String {
-        format!("{}:{{%quorum}}", self.prefix)
-    }
-
-    /// What the id of an inbox follows in its channel's name.
-    pub(crate) fn channels(&self) -> String {
-        format!("{}:inbox:", self.prefix)
-    }
-
-    /// The pattern of the keys of every name that begins with `start`.
-    pub(crate) fn pattern(&self, start: &str) -> String {
-        format!("{}:{{{}*", keys::glob_escaped(&self.prefix), keys::glob_escaped(&keys::escaped(start)))
+        let [vote, count, waits, asked] = self.prefixed.each_of(name, [VOTE, ":count", WAITS, ":asked"]);
+        BallotKeys { vote, count, waits, asked }
     }
 
     /// The name that is voted or waited for under `key`, unless it is none of ours.
     pub(crate) fn name_of(&self, key: &str) -> Option<LockName> {
-        let rest = key.strip_prefix(&self.prefix)?.strip_prefix(":{")?;
-        let (name, part) = rest.split_once("}:")?;
-        if part != VOTE && part != WAITS {
-            return None;
-        }
-        LockName::new(keys::unescaped(name)?).ok()
+        self.prefixed.name_with_one_of(&[VOTE, WAITS], key)
     }
 }
 
-const VOTE: &str = "vote";
-const WAITS: &str = "waits";
+const VOTE: &str = ":vote";
+const WAITS: &str = ":waits";
 
 #[cfg(test)]
 mod tests {
@@ -91,15 +69,15 @@ mod tests {
             for key in [&vote, &waits] {
                 assert_eq!(ours.name_of(key), Some(name.clone()), "{key}");
             }
-            for key in [vote, count, waits, asked, ours.space()] {
+            for key in [vote, count, waits, asked, ours.prefixed.space()] {
                 assert_eq!(single.name_of(&key), None, "{key}");
-                assert!(seen.insert(key.clone()) || key == ours.space(), "{key}");
+                assert!(seen.insert(key.clone()) || key == ours.prefixed.space(), "{key}");
             }
             for key in single.of(&name).unwrap().all() {
                 assert_eq!(ours.name_of(key), None, "{key}");
             }
         }
-        assert_eq!(ours.name_of(&ours.space()), None);
+        assert_eq!(ours.name_of(&ours.prefixed.space()), None);
         assert!(QuorumKeys::new("a}").is_err());
     }
 }

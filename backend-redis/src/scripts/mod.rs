@@ -41,42 +41,39 @@ pub(crate) struct Reply {
 /// [`ErrorKind::Protocol`](leasehold_core::ErrorKind::Protocol).
 pub(crate) fn reply(value: &Value, naming: Naming) -> Result<Reply> {
     let wrong = || error::unexpected("for an entry");
-    let parts = match value {
-        Value::Array(parts) => parts,
-        granted => {
-            let counter = number(granted).ok_or_else(wrong)?;
-            return Ok(Reply { answer: Answer::Holds { counter }, holder: None });
+    let counter = |value| number(value).ok_or_else(wrong);
+    let answer = match parts(value) {
+        [] => Answer::Holds { counter: counter(value)? },
+        [Value::Int(0), Value::Int(ask_in), record, holding @ ..] => {
+            return Ok(waits(*ask_in, record, holding, naming));
         }
-    };
-    let counter = || parts.get(1).and_then(number).ok_or_else(wrong);
-    let answer = match parts.first().and_then(number) {
-        Some(0) => {
-            let [_, Value::Int(ask_in), record, holding @ ..] = &**parts else { return Err(wrong()) };
-            let record = Record::read(record);
-            let seen = record.as_ref().map_or(0, |record| record.counter);
-            let ask_in = u64::try_from(*ask_in).ok().map(Duration::from_millis);
-            // The last grant may have been another's.
-            let is_its =
-                |record: &Record<'_>| matches!(holding, [Value::BulkString(id), ..] if id == record.owner);
-            let is_nobody = matches!(holding, [_, Value::Int(2)]);
-            let stranger = if is_nobody { Naming::NOBODY } else { naming.stranger };
-            let holder = match holding {
-                [_, share @ Value::BulkString(_)] => sharer(share, naming),
-                _ => holder(record.filter(is_its), Naming { stranger, ..naming }),
-            };
-            let behind_stranger = matches!(holding, [_, Value::Int(1)]);
-            let answer = Answer::Waits { seen, ask_in, behind_stranger };
-            return Ok(Reply { answer, holder: Some(holder) });
+        [Value::Int(1), granted, ..] => Answer::Holds { counter: counter(granted)? },
+        [Value::Int(2), granted, asked @ ..] => {
+            let grace = asked.first().and_then(number).map_or(Duration::ZERO, message::grace);
+            Answer::Revoked { counter: counter(granted)?, grace }
         }
-        Some(1) => Answer::Holds { counter: counter()? },
-        Some(2) => {
-            let grace = parts.get(2).and_then(number).map_or(Duration::ZERO, message::grace);
-            Answer::Revoked { counter: counter()?, grace }
-        }
-        Some(3) => Answer::Gone,
+        [Value::Int(3), ..] => Answer::Gone,
         _ => return Err(wrong()),
     };
     Ok(Reply { answer, holder: None })
+}
+
+/// What is told to whom waits: the record of the last grant, and who is holding.
+fn waits(ask_in: i64, record: &Value, holding: &[Value], naming: Naming) -> Reply {
+    let record = Record::read(record);
+    let answer = Answer::Waits {
+        seen: record.as_ref().map_or(0, |record| record.counter),
+        ask_in: u64::try_from(ask_in).ok().map(Duration::from_millis),
+        behind_stranger: matches!(holding, [_, Value::Int(1)]),
+    };
+    // The last grant may have been another's.
+    let is_its = |record: &Record<'_>| matches!(holding, [Value::BulkString(id), ..] if id == record.owner);
+    let holder = match holding {
+        [_, share @ Value::BulkString(_)] => sharer(share, naming),
+        [_, Value::Int(2)] => holder(record.filter(is_its), Naming { stranger: Naming::NOBODY, ..naming }),
+        _ => holder(record.filter(is_its), naming),
+    };
+    Reply { answer, holder: Some(holder) }
 }
 
 /// Reads the answers of `refresh`, one for each of `entries`.
@@ -85,10 +82,7 @@ pub(crate) fn reply(value: &Value, naming: Naming) -> Result<Reply> {
 ///
 /// As [`reply`].
 pub(crate) fn replies(value: &Value, entries: usize, naming: Naming) -> Result<Vec<Reply>> {
-    if parts(value).len() != entries {
-        return Err(error::unexpected("for a batch of entries"));
-    }
-    parts(value).iter().map(|answer| reply(answer, naming)).collect()
+    each_of(value, entries, || error::unexpected("for a batch of entries"), |answer| reply(answer, naming))
 }
 
 /// What a release has done.
@@ -187,7 +181,17 @@ pub(crate) fn inspected(value: &Value, names: usize, naming: Naming) -> Result<V
         };
         Ok(Shown { holders, waiting: usize::try_from(*waiting).map_err(|_| wrong())? })
     };
-    if parts(value).len() == names { parts(value).iter().map(one).collect() } else { Err(wrong()) }
+    each_of(value, names, wrong, one)
+}
+
+/// Reads `count` answers that were given together.
+fn each_of<T>(
+    value: &Value,
+    count: usize,
+    wrong: impl Fn() -> Error,
+    read: impl Fn(&Value) -> Result<T>,
+) -> Result<Vec<T>> {
+    if parts(value).len() == count { parts(value).iter().map(read).collect() } else { Err(wrong()) }
 }
 
 /// Reads until when nothing is granted after a restart, in microseconds of the server's clock; or the pause, in

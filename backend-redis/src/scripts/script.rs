@@ -30,43 +30,23 @@ pub(crate) struct NameScripts {
 pub(crate) static OWN: LazyLock<NameScripts> = LazyLock::new(|| {
     let queue = [VALUE, PLAIN_KEY, QUEUE, include_str!("sharing.lua"), HANDING].concat();
     let share = Script::new(&[GRANT, &queue, SETTLING, include_str!("share.lua"), ENQUEUE]);
-    let one_holds = NameScripts::new(
-        [GRANT, include_str!("acquire_free.lua"), &queue],
-        [include_str!("release_free.lua"), GRANT, &queue],
-        &queue,
-    );
-    NameScripts { share: Some(share), ..one_holds }
+    NameScripts { share: Some(share), ..NameScripts::on_a_value(ACQUIRE_FREE, &queue) }
 });
 
 /// On keys that are the bare names.
-pub(crate) static BARE: LazyLock<NameScripts> = LazyLock::new(|| {
-    let queue = [VALUE, PLAIN_KEY, QUEUE, HANDING].concat();
-    NameScripts::new(
-        [GRANT, include_str!("acquire_free.lua"), &queue],
-        [include_str!("release_free.lua"), GRANT, &queue],
-        &queue,
-    )
-});
+pub(crate) static BARE: LazyLock<NameScripts> =
+    LazyLock::new(|| NameScripts::on_a_value(ACQUIRE_FREE, &[VALUE, PLAIN_KEY, QUEUE, HANDING].concat()));
 
 /// The same where a server that has restarted grants nothing at first.
 pub(crate) static PAUSING: LazyLock<NameScripts> = LazyLock::new(|| {
     let queue = [VALUE, PLAIN_KEY, QUEUE, include_str!("pause.lua"), HANDING].concat();
-    NameScripts::new(
-        [GRANT, include_str!("pause_acquire.lua"), &queue],
-        [include_str!("release_free.lua"), GRANT, &queue],
-        &queue,
-    )
+    NameScripts::on_a_value(include_str!("pause_acquire.lua"), &queue)
 });
 
 /// On strings of other libraries.
 pub(crate) static STRING: LazyLock<NameScripts> = LazyLock::new(|| {
-    let key = [FOREIGN, VALUE, include_str!("string.lua")].concat();
-    let queue = [&key, QUEUE, STRANGERS, HANDING].concat();
-    NameScripts::new(
-        [GRANT, include_str!("acquire_free.lua"), &queue],
-        [include_str!("release_free.lua"), GRANT, &queue],
-        &queue,
-    )
+    let queue = [FOREIGN, VALUE, include_str!("string.lua"), QUEUE, STRANGERS, HANDING].concat();
+    NameScripts::on_a_value(ACQUIRE_FREE, &queue)
 });
 
 /// On hashes of Redisson.
@@ -90,6 +70,7 @@ pub(crate) static MEMBERS: LazyLock<Script> =
 pub(crate) static ADMIT: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[GRANT, include_str!("admit.lua")]));
 
+const ACQUIRE_FREE: &str = include_str!("acquire_free.lua");
 const GRANT: &str = include_str!("grant.lua");
 const QUEUE: &str = include_str!("queue.lua");
 const STRANGERS: &str = include_str!("strangers.lua");
@@ -109,6 +90,11 @@ pub fn exclusive_scripts() -> [&'static str; 2] {
 }
 
 impl NameScripts {
+    /// On keys that are strings: a free lock is taken by `acquire`, and let go, before `queue` is defined.
+    fn on_a_value(acquire: &str, queue: &str) -> Self {
+        Self::new([GRANT, acquire, queue], [include_str!("release_free.lua"), GRANT, queue], queue)
+    }
+
     /// Whose `acquire` and `release` begin so, and whose others need `queue`.
     fn new(acquire: [&str; 3], release: [&str; 3], queue: &str) -> Self {
         Self {

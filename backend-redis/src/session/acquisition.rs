@@ -49,7 +49,7 @@ impl Session {
     pub(crate) async fn acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Grant> {
         // Large ones are not moved.
         let contending = pin!(self.contend(request));
-        let granted = self.closing.run_until_cancelled(contending).await;
+        let granted = self.life.closing.run_until_cancelled(contending).await;
         granted.unwrap_or_else(|| Err(error::closed()))
     }
 
@@ -85,7 +85,7 @@ impl Session {
     /// Takes the lock if nobody has it or is before us. Dropping the future leaves nothing.
     pub(crate) async fn try_acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Attempt> {
         let mut acquisition = Acquisition::new(self, request)?;
-        let entered = self.closing.run_until_cancelled(acquisition.enter_at_once()).await;
+        let entered = self.life.closing.run_until_cancelled(acquisition.enter_at_once()).await;
         let holder = entered.unwrap_or_else(|| Err(error::closed()))?;
         match acquisition.step() {
             Step::Take { counter, deadline } => match acquisition.confirmed(deadline).await {
@@ -108,7 +108,7 @@ impl<'s> Acquisition<'s> {
     fn new(session: &'s Arc<Session>, request: &AcquireRequest) -> Result<Self> {
         outlives(session.pause, request.ttl)?;
         session.guarantees().require(request.mode.needs())?;
-        let (keys, lease) = (session.keys.of(&request.name)?, session.lease_of(request.owner));
+        let (keys, lease) = (session.keys.of(&request.name)?, session.life.lease_of(request.owner));
         // The server counts whole milliseconds.
         let ttl = Duration::from_millis(millis(request.ttl));
         let entry = Arc::new(Entry {
@@ -120,11 +120,7 @@ impl<'s> Acquisition<'s> {
             heard: Notify::new(),
             unanswered: Mutex::default(),
         });
-        let mut entries = session.entries.lock();
-        // Whoever closes finds the entry here, or has closed before.
-        session.open_or_refuse()?;
-        entries.insert(lease, Arc::clone(&entry));
-        drop(entries);
+        session.life.enter(lease, &entry)?;
         let info = scripts::info(&request.label, request.metadata.as_deref());
         Ok(Self { session, entry, keys, mode: request.mode, info, announced: false, state: State::Clean })
     }
@@ -176,7 +172,7 @@ impl<'s> Acquisition<'s> {
             call.arg(scripts::mode(self.mode));
         }
         let call = session.told(call);
-        let connected = session.connected(give_up_at).await?;
+        let connected = session.link.connected(give_up_at).await?;
         let sent_at = session.env.now();
         self.entry.contender.lock().sent(sent_at);
         let before = std::mem::replace(&mut self.state, State::Sent);
@@ -232,10 +228,8 @@ impl<'s> Acquisition<'s> {
             return Ok(Some(deadline));
         }
         session.refresh(&[Arc::clone(&self.entry)], session.give_up_at()).await?;
-        Ok(match self.step() {
-            Step::Take { deadline, .. } => Some(deadline),
-            Step::Enter | Step::Refresh | Step::Wait(_) | Step::Over(_) => None,
-        })
+        let Step::Take { deadline, .. } = self.step() else { return Ok(None) };
+        Ok(Some(deadline))
     }
 
     /// The lock is the caller's.

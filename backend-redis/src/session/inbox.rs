@@ -21,7 +21,7 @@ impl Hears for OnceLock<Weak<Session>> {
 impl Session {
     /// Takes in what the link tells, where it arrives.
     pub(super) fn hear(self: &Arc<Self>, event: LinkEvent) {
-        if self.closed.is_cancelled() {
+        if self.life.closed.is_cancelled() {
             return;
         }
         match event {
@@ -33,10 +33,7 @@ impl Session {
             LinkEvent::Stranger(channel) => self.hear_stranger(&channel),
             LinkEvent::Deaf => {
                 if !self.deaf.swap(true, Ordering::Relaxed) {
-                    self.events.tell(StoreEvent::Warning(
-                        "the user may not hear its channel: contenders learn of their turn within a third of the ttl"
-                            .into(),
-                    ));
+                    self.events.tell(StoreEvent::Warning(LinkEvent::UNHEARD.into()));
                 }
                 self.missed.notify_one();
             }
@@ -48,7 +45,7 @@ impl Session {
     }
 
     fn hear_message(self: &Arc<Self>, Message { news, owner, lock }: Message) {
-        let Some(entry) = self.entry_of(owner) else {
+        let Some(entry) = self.life.entry_of(owner) else {
             // redis.session-1: the grant of an entry that nobody wants any more.
             let keys = self.keys.name_of_lock(&lock).and_then(|name| self.keys.of(&name).ok());
             if let (News::Granted { .. }, Some(keys)) = (news, keys) {

@@ -16,11 +16,8 @@ use crate::scripts::{self, Reply, millis};
 impl Session {
     /// Renews entries, holding or waiting.
     pub(crate) async fn renew(self: &Arc<Self>, leases: &[LeaseId]) -> Vec<Renewal> {
-        let mut known: Vec<_> = {
-            let entries = self.entries.lock();
-            let known = leases.iter().map(|lease| entries.get(lease).cloned()).enumerate();
-            known.filter_map(|(at, entry)| Some((at, entry?))).collect()
-        };
+        let known = self.life.entries_of(leases).into_iter().enumerate();
+        let mut known: Vec<_> = known.filter_map(|(at, entry)| Some((at, entry?))).collect();
         // Holders first: they have more to lose.
         known.sort_by_cached_key(|(_, entry)| entry.contender.lock().is_waiting());
         let give_up_at = self.give_up_at();
@@ -80,22 +77,19 @@ impl Session {
         Ok(entries.iter().zip(replies).map(apply).collect())
     }
 
-    /// Refreshes what waits after every reconnect, until the session is closed.
+    /// Refreshes what waits after every reconnect.
     pub(super) async fn catch_up(self: Arc<Self>) {
-        let catching_up = async {
-            loop {
-                self.missed.notified().await;
-                self.refresh_all_waiting().await;
-            }
-        };
-        self.closed.run_until_cancelled(catching_up).await;
+        loop {
+            self.missed.notified().await;
+            self.refresh_all_waiting().await;
+        }
     }
 
     /// What waits may have been granted unheard, and its next refresh may be far away: asks until each is
     /// answered, or over.
     async fn refresh_all_waiting(self: &Arc<Self>) {
         let mut pauses = Backoff::of_requests(&self.env);
-        let mut waiting: Vec<_> = self.entries.lock().values().cloned().collect();
+        let mut waiting = self.life.entries();
         loop {
             waiting.retain(|entry| entry.contender.lock().is_waiting());
             let leases: Vec<_> = waiting.iter().map(|entry| entry.lease).collect();

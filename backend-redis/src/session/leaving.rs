@@ -20,8 +20,8 @@ impl Session {
     /// `Lost` when the server has it no more; as the server's table otherwise.
     pub(crate) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
         // redis.session-1: known until it is answered, or the caller gives up.
-        let releasing = Releasing { session: self, entry: self.entry_of(grant.owner) };
-        if self.closed.is_cancelled() {
+        let releasing = Releasing { session: self, entry: self.life.entry_of(grant.owner) };
+        if self.life.closed.is_cancelled() {
             return Err(error::closed());
         }
         let entry = releasing.entry.as_deref();
@@ -63,8 +63,8 @@ impl Session {
     /// Releases until nothing may arrive any more. What the server tells of meanwhile is released at once.
     fn let_go(self: &Arc<Self>, keys: NameKeys, owner: OwnerId, ttl: Duration, unanswered: Unanswered) {
         let (session, remains) = (Arc::clone(self), Remains::new(self.env.now(), ttl, unanswered));
-        self.env.spawn(self.leaving.track_future(async move {
-            session.closed.run_until_cancelled(session.settle(&keys, owner, remains)).await;
+        self.life.spawn(self.life.leaving.track_future(async move {
+            session.settle(&keys, owner, remains).await;
         }));
     }
 
@@ -84,7 +84,8 @@ impl Session {
                 Next::GoOn => {}
                 Next::Retry => pauses.pause(&self.env).await,
                 // Whoever closes does not wait for what may still arrive.
-                Next::Look if self.closing.run_until_cancelled(pauses.pause(&self.env)).await.is_some() => {}
+                Next::Look
+                    if self.life.closing.run_until_cancelled(pauses.pause(&self.env)).await.is_some() => {}
                 Next::Look | Next::Stop => return,
             }
         }
@@ -97,7 +98,7 @@ impl Session {
         call.arg(&self.channels).arg(owner.to_hex());
         let call = self.told(call);
         let give_up_at = self.give_up_at();
-        let connected = self.connected(give_up_at).await?;
+        let connected = self.link.connected(give_up_at).await?;
         let value = connected.run(release, &call, give_up_at).await?;
         Ok((scripts::released(&value)?, connected.id()))
     }

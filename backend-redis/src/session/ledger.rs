@@ -21,9 +21,9 @@ use crate::scripts::{MEMBERS, RECORD, Script, millis, number, parts, text};
 #[async_trait]
 impl Ledger for Opened<Session> {
     async fn read(&self) -> Result<Option<Entry>> {
-        self.open_or_refuse()?;
+        self.life.open_or_refuse()?;
         let give_up_at = self.give_up_at();
-        record(&self.connected(give_up_at).await?, &self.keys, give_up_at).await
+        record(&self.link.connected(give_up_at).await?, &self.keys, give_up_at).await
     }
 
     async fn write(&self, expected: Option<u64>, value: &[u8]) -> Result<Written> {
@@ -40,7 +40,7 @@ impl Ledger for Opened<Session> {
         fits(value)?;
         // The server counts whole milliseconds.
         let ttl = Duration::from_millis(millis(self.env.timing().ttl));
-        let (mut call, fresh) = (self.of_members("sign"), self.lease_of(self.env.owner_id()));
+        let (mut call, fresh) = (self.of_members("sign"), self.life.lease_of(self.env.owner_id()));
         call.arg(member.to_hex()).arg(millis(ttl)).arg(&self.inbox).arg(fresh.get()).arg(value);
         let (sent_at, lease) = self.write_down(&MEMBERS, call).await?;
         let lease = number(&lease).ok_or_else(|| error::unexpected("to a signature"))?;
@@ -62,7 +62,7 @@ impl Ledger for Opened<Session> {
 impl Session {
     /// Who takes part.
     pub(crate) async fn members(&self) -> Result<Vec<Member>> {
-        self.open_or_refuse()?;
+        self.life.open_or_refuse()?;
         let answer = self.run(&MEMBERS, &self.of_members("look")).await?;
         let member = |entry: &Value| match parts(entry) {
             // Others are not of ours.
@@ -82,7 +82,7 @@ impl Session {
 
     /// Like a grant, it counts when as many replicas as configured have it.
     async fn write_down(&self, script: &'static Script, call: Cmd) -> Result<(Moment, Value)> {
-        self.open_or_refuse()?;
+        self.life.open_or_refuse()?;
         self.run_confirmed(script, call, self.give_up_at()).await
     }
 }

@@ -12,7 +12,7 @@
 //! | `strangers` | where those who share a lock by its format are heard |
 //! | `leaving` | gives back what is not wanted any more |
 //! | `ledger` | what is written about a move to another store |
-//! | `opened` | whoever has opened a session, and its end |
+//! | `life` | what every session has: its entries, and its end |
 //!
 //! # Invariants
 //! - **redis.session-1** An entry is known by its owner id from before its first request until its release was answered,
@@ -24,11 +24,9 @@ mod inbox;
 mod keeper;
 mod leaving;
 mod ledger;
-mod opened;
+mod life;
 mod strangers;
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -41,17 +39,15 @@ use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use self::strangers::Channels;
 use crate::config::{Format, RedisConfig};
-use crate::connection::{Confirming, Connected, Inbox, Link, LinkEvent, Pause, admit, token_base};
-use crate::error;
+use crate::connection::{Confirming, Inbox, Link, LinkEvent, Pause, admit, token_base};
 use crate::keys::{self, Keys, NameKeys};
 use crate::protocol::{Contender, Unanswered};
 use crate::scripts::{BARE, NameScripts, Naming, OWN, PAUSING, Script};
 
-pub(crate) use self::opened::{Ends, Opened, released};
+pub(crate) use self::life::{Life, Opened};
 
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -67,28 +63,21 @@ pub(crate) struct Session {
     pub(crate) channels: String,
     /// The id of our inbox.
     pub(crate) inbox: String,
-    link: Arc<Link>,
+    pub(crate) link: Arc<Link>,
     /// Where replicas are waited for, if they are.
-    confirming: Option<Confirming>,
+    pub(crate) confirming: Option<Confirming>,
     pub(crate) token_base: u64,
-    entries: Mutex<HashMap<LeaseId, Arc<Entry>>>,
-    lease_ids: RandomState,
+    pub(crate) life: Life<Entry>,
     events: Events,
     /// It was told that it may not hear its inbox.
     deaf: AtomicBool,
     /// Messages went unheard.
     missed: Notify,
-    /// Nothing new is begun.
-    closing: CancellationToken,
-    /// Nothing is sent any more.
-    closed: CancellationToken,
-    /// Releases in the background.
-    leaving: TaskTracker,
 }
 
 /// What we have at the server for one owner id.
 #[derive(Debug)]
-struct Entry {
+pub(crate) struct Entry {
     name: LockName,
     owner: OwnerId,
     lease: LeaseId,
@@ -117,14 +106,15 @@ impl Session {
         // Before there is a session, nothing is said to it.
         let hears = Arc::new(OnceLock::<Weak<Self>>::new());
         let told = Arc::clone(&hears);
-        let heard = Inbox { channel: format!("{channels}{inbox}"), hears: told, keys: Some(keys.clone()) };
-        let format = config.shared().cloned();
+        let admitted = env.adds_token_base().then(|| keys.clone());
+        let heard = Inbox { channel: format!("{channels}{inbox}"), hears: told, keys: admitted };
+        let format = config.format.clone();
         let link = Arc::new(Link::new(env.clone(), client.clone(), Some(heard), asked(&keys)));
         let closed = CancellationToken::new();
         // Whoever gives up opening ends what was begun.
-        let unopened = closed.clone().drop_guard();
+        let open = closed.clone().drop_guard();
         link.start(closed.clone()).await?;
-        let confirming = match config.replicas() {
+        let confirming = match config.wait_replicas {
             0 => None,
             replicas => {
                 let second = Arc::new(Link::new(env.clone(), client, None, asked(&keys)));
@@ -142,14 +132,14 @@ impl Session {
             let admitted = admit(&env, &connected, &keys, give_up_at);
             ((), base) = try_join(admitted, token_base(&connected, &keys, give_up_at)).await?;
         }
-        unopened.disarm();
         let session = Arc::new(Self {
+            life: Life::new(env.clone(), closed),
             env,
             keys,
             scripts: match (&format, pause) {
                 (Some(format), _) => format.scripts(),
                 (None, Some(_)) => &*PAUSING,
-                (None, None) if config.has_exact_keys() => &*BARE,
+                (None, None) if config.exact_key => &*BARE,
                 (None, None) => &*OWN,
             },
             format,
@@ -160,31 +150,26 @@ impl Session {
             link,
             confirming,
             token_base: base,
-            entries: Mutex::default(),
-            lease_ids: RandomState::new(),
             events,
             deaf: AtomicBool::new(false),
             missed: Notify::new(),
-            closing: CancellationToken::new(),
-            closed,
-            leaving: TaskTracker::new(),
         });
         // It is new.
         let _ = hears.set(Arc::downgrade(&session));
         // The link may be another one already, of which nobody was told.
-        if session.is_deaf() {
+        if session.link.is_deaf() {
             session.hear(LinkEvent::Deaf);
         }
-        session.env.spawn(Arc::clone(&session).catch_up());
+        session.life.spawn(Arc::clone(&session).catch_up());
         if session.format.is_some() {
-            session.env.spawn(Arc::clone(&session).tune());
+            session.life.spawn(Arc::clone(&session).tune());
         }
-        if config.has_exact_keys() {
+        if config.exact_key {
             let advice = "exact_key=true polls nobody's lock and leaves nobody a turn: format=string does, and says \
                           what is promised beside other libraries";
             session.events.tell(StoreEvent::Warning(advice.into()));
         }
-        Ok(Opened(session))
+        Ok(Opened { session, _open: open })
     }
 
     /// What this store promises.
@@ -194,25 +179,14 @@ impl Session {
     ///
     /// Strangers who share a lock by its format overtake our contenders, and their grants have no tokens.
     pub(crate) fn guarantees(&self) -> Guarantees {
-        let among_us = match self.format {
-            None => Guarantees::FENCED | Guarantees::FIFO,
-            Some(_) => Guarantees::empty(),
-        };
-        let together = match self.scripts.share {
-            Some(_) => Guarantees::SHARED | Guarantees::PERMITS,
-            None => Guarantees::empty(),
-        };
-        among_us
-            | together
-            | Guarantees::LEASED
+        let mut guarantees = Guarantees::LEASED
             | Guarantees::CROSS_PROCESS
             | Guarantees::CROSS_HOST
             | Guarantees::SURVIVES_RESTART
-            | Guarantees::PER_LOCK_TTL
-    }
-
-    pub(crate) fn is_deaf(&self) -> bool {
-        self.link.is_deaf()
+            | Guarantees::PER_LOCK_TTL;
+        guarantees.set(Guarantees::FENCED | Guarantees::FIFO, self.format.is_none());
+        guarantees.set(Guarantees::SHARED | Guarantees::PERMITS, self.scripts.share.is_some());
+        guarantees
     }
 
     /// How holders are shown.
@@ -229,30 +203,10 @@ impl Session {
         call
     }
 
-    pub(crate) fn replicas(&self) -> u32 {
-        self.confirming.as_ref().map_or(0, Confirming::replicas)
-    }
-
-    /// # Errors
-    ///
-    /// [`ErrorKind::Closed`](leasehold_core::ErrorKind::Closed) once the session is.
-    pub(crate) fn open_or_refuse(&self) -> Result<()> {
-        if self.closing.is_cancelled() { Err(error::closed()) } else { Ok(()) }
-    }
-
     /// When a request that begins now is given up: before the core drops it, so that a silent connection
     /// is given up, too, and not used again by the next request; and what is known by then is answered.
     pub(crate) fn give_up_at(&self) -> Moment {
         self.env.now() + self.env.timing().op_timeout * 9 / 10
-    }
-
-    /// The connection, as soon as there is one.
-    ///
-    /// # Errors
-    ///
-    /// As [`Link::connected`].
-    pub(crate) async fn connected(&self, give_up_at: Moment) -> Result<Connected> {
-        self.link.connected(give_up_at).await
     }
 
     /// Runs a script that is no part of an acquisition.
@@ -262,7 +216,7 @@ impl Session {
     /// As the server's table.
     pub(crate) async fn run(&self, script: &Script, call: &Cmd) -> Result<Value> {
         let give_up_at = self.give_up_at();
-        self.connected(give_up_at).await?.run(script, call, give_up_at).await
+        self.link.connected(give_up_at).await?.run(script, call, give_up_at).await
     }
 
     /// Runs a script, and waits until as many replicas as configured have what it did; when it was sent, and
@@ -280,14 +234,9 @@ impl Session {
         if let Some(confirming) = &self.confirming {
             return confirming.run(script, call, give_up_at).await;
         }
-        let connected = self.connected(give_up_at).await?;
+        let connected = self.link.connected(give_up_at).await?;
         let sent_at = self.env.now();
         Ok((sent_at, connected.run(script, &call, give_up_at).await?))
-    }
-
-    /// As unlikely to be that of another owner id as a random number is to be another one.
-    fn lease_of(&self, owner: OwnerId) -> LeaseId {
-        LeaseId::new(self.lease_ids.hash_one(owner))
     }
 
     /// The keys of an entry, which are made whenever a request is: they are longer than all else that is kept of one
@@ -296,13 +245,8 @@ impl Session {
         self.keys.of(&entry.name).expect("checked before there was an entry")
     }
 
-    fn entry_of(&self, owner: OwnerId) -> Option<Arc<Entry>> {
-        self.entries.lock().get(&self.lease_of(owner)).cloned()
-    }
-
     fn forget(&self, owner: OwnerId) {
-        let entry = self.entries.lock().remove(&self.lease_of(owner));
-        if let Some(entry) = entry {
+        if let Some(entry) = self.life.forget(owner) {
             self.listen(&entry);
         }
     }
@@ -313,23 +257,12 @@ impl Session {
     ///
     /// Unknown when the server did not confirm all of that.
     pub(crate) async fn close(self: &Arc<Self>) -> Result<()> {
-        self.closing.cancel();
-        let entries = std::mem::take(&mut *self.entries.lock());
-        for entry in entries.into_values() {
+        let end = |entry: Arc<Entry>| {
             entry.contender.lock().end(LostReason::Shutdown);
             entry.heard.notify_one();
             self.leave(&entry);
-        }
-        let told = released(&self.leaving, &self.env, self.give_up_at()).await;
-        self.cut();
-        told
-    }
-}
-
-impl Ends for Session {
-    fn cut(&self) {
-        self.closing.cancel();
-        self.closed.cancel();
+        };
+        self.life.close(self.give_up_at(), end).await
     }
 }
 

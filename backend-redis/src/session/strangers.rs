@@ -66,17 +66,14 @@ impl Session {
         }
     }
 
-    /// Listens to the channels that are to be heard, until the session is closed.
+    /// Listens to the channels that are to be heard.
     pub(super) async fn tune(self: Arc<Self>) {
-        let tuning = async {
-            // By the connection on which each is heard, and for whom.
-            let mut heard = HashMap::new();
-            loop {
-                self.strangers.changed.notified().await;
-                self.tune_all(&mut heard).await;
-            }
-        };
-        self.closed.run_until_cancelled(tuning).await;
+        // By the connection on which each is heard, and for whom.
+        let mut heard = HashMap::new();
+        loop {
+            self.strangers.changed.notified().await;
+            self.tune_all(&mut heard).await;
+        }
     }
 
     async fn tune_all(&self, heard: &mut HashMap<String, (u64, OwnerId)>) {

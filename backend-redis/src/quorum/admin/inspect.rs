@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use leasehold_core::backend::{Holder, LockState};
 use leasehold_core::{LockName, OwnerId, Result};
 
+use crate::admin::inspect::{SHOWN, names};
 use crate::error;
 use crate::quorum::protocol::Size;
 use crate::quorum::scripts::{self, Shown};
 use crate::quorum::session::Session;
-use crate::scripts::{number, parts, text};
 
 /// A name as a quorum shows it.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(crate) enum Who {
 impl Session {
     /// Who holds `name`, and how many wait for it.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        self.open_or_refuse()?;
+        self.life.open_or_refuse()?;
         let seen = self.seen(std::slice::from_ref(name)).await?;
         let seen = seen.into_iter().next().ok_or_else(|| error::unexpected("about a name"))?;
         Ok(seen.state(name.clone()))
@@ -39,7 +39,7 @@ impl Session {
     /// The names that begin with `prefix` and are held or waited for. Each that is held is known to as many servers as every
     /// quorum has one of.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
-        self.open_or_refuse()?;
+        self.life.open_or_refuse()?;
         let names = self
             .ask_all(self.give_up_at(), self.size.quorum, |server, _| self.names_at(server, prefix))
             .await;
@@ -54,29 +54,15 @@ impl Session {
         Ok(states)
     }
 
-    async fn names_at(&self, server: usize, prefix: &str) -> Result<Vec<LockName>> {
-        let admitted = self.members[server].ready(self, server).await?;
-        let (mut names, mut cursor) = (Vec::new(), 0);
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(self.keys.pattern(prefix)).arg("COUNT").arg(SCANNED);
-            let answer = admitted.connected.ask(&scan, self.give_up_at()).await?;
-            let [next, keys] = parts(&answer) else {
-                return Err(error::unexpected("to SCAN"));
-            };
-            let found = parts(keys).iter().filter_map(|key| self.keys.name_of(text(key)?));
-            names.extend(found.filter(|name| name.as_str().starts_with(prefix)));
-            cursor = number(next).ok_or_else(|| error::unexpected("to SCAN"))?;
-            if cursor == 0 {
-                return Ok(names);
-            }
-        }
+    async fn names_at(&self, server: usize, prefix: &str) -> Result<BTreeSet<LockName>> {
+        let admitted = &self.members[server].ready(self, server).await?;
+        let ask = |scan| async move { admitted.connected.ask(&scan, self.give_up_at()).await };
+        names(&self.keys.prefixed.pattern(prefix), prefix, |key| self.keys.name_of(key), ask).await
     }
 
     pub(super) async fn seen(&self, names: &[LockName]) -> Result<Vec<Seen>> {
         let keys: Vec<_> = names.iter().map(|name| self.keys.of(name)).collect();
-        let call = scripts::inspect(&keys);
-        let call = &call;
+        let call = &scripts::inspect(&keys);
         let ask = |server, _: &_| async move {
             let value = self.run_at(server, &scripts::INSPECT, call).await?;
             scripts::inspected(&value, names.len())
@@ -121,11 +107,6 @@ impl Seen {
         LockState::new(name, holder, self.waiting)
     }
 }
-
-/// How many names one request shows.
-const SHOWN: usize = 50;
-/// How many keys a step of SCAN looks at.
-const SCANNED: usize = 1000;
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@ use crate::quorum::session::Session;
 impl Session {
     /// Asks the holder of `name` to let go, or takes its votes from it; whom it found.
     pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
-        self.open_or_refuse()?;
+        self.life.open_or_refuse()?;
         let seen = self.seen(std::slice::from_ref(name)).await?.into_iter().next();
         let (owner, holder) = match seen.map(|seen| seen.who) {
             Some(Who::One(owner, holder)) => (owner, holder),
@@ -20,8 +20,7 @@ impl Session {
             }
             Some(Who::Nobody) | None => return Ok(None),
         };
-        let call = scripts::revoke(&self.keys.of(name), &self.channels, owner, how);
-        let call = &call;
+        let call = &scripts::revoke(&self.keys.of(name), &self.channels, owner, how);
         let ask = |server, _: &_| async move {
             scripts::was_there(&self.run_at(server, &scripts::REVOKE, call).await?)
         };

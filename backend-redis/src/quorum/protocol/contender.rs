@@ -320,10 +320,8 @@ impl Contender {
     /// Why it is over, if it is at `now`.
     pub(crate) fn over(&mut self, now: Moment) -> Option<LostReason> {
         self.expire(now);
-        match self.phase {
-            Phase::Over(reason) => Some(reason),
-            _ => None,
-        }
+        let Phase::Over(reason) = self.phase else { return None };
+        Some(reason)
     }
 
     /// redis.quorum-1, redis.quorum-2: until when the hold can be trusted, if a quorum has confirmed it.

@@ -25,31 +25,9 @@ struct Acquisition<'s> {
     is_taken: bool,
 }
 
-/// What an acquisition has come to.
-enum Came {
-    Granted(Grant),
-    Busy(Option<Holder>),
-}
-
 impl Session {
-    /// Takes the lock, or waits for it. Dropping the future abandons.
-    pub(crate) async fn acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Grant> {
-        match self.contend(request, true).await? {
-            Came::Granted(grant) => Ok(grant),
-            // Who waits is never told so.
-            Came::Busy(_) => Err(Error::lost(LostReason::Gone)),
-        }
-    }
-
-    /// Takes the lock if nobody has it. Dropping the future leaves nothing.
-    pub(crate) async fn try_acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Attempt> {
-        Ok(match self.contend(request, false).await? {
-            Came::Granted(grant) => Attempt::Granted(grant),
-            Came::Busy(holder) => Attempt::Held { holder },
-        })
-    }
-
-    async fn contend(self: &Arc<Self>, request: &AcquireRequest, waits: bool) -> Result<Came> {
+    /// Takes the lock; who `waits`, waits for it. Dropping the future abandons, and leaves nothing.
+    pub(crate) async fn contend(self: &Arc<Self>, request: &AcquireRequest, waits: bool) -> Result<Attempt> {
         self.agreed.admits(request.ttl)?;
         Acquisition::new(self, request, waits)?.run().await
     }
@@ -59,7 +37,7 @@ impl<'s> Acquisition<'s> {
     fn new(session: &'s Arc<Session>, request: &AcquireRequest, waits: bool) -> Result<Self> {
         let now = session.env.now();
         let time = session.horizon.lock().time(now).unwrap_or(0);
-        let (owner, lease) = (request.owner, session.lease_of(request.owner));
+        let (owner, lease) = (request.owner, session.life.lease_of(request.owner));
         // The servers count whole milliseconds.
         let ttl = Duration::from_millis(millis(request.ttl));
         let ticket = Ticket { time, owner };
@@ -74,15 +52,11 @@ impl<'s> Acquisition<'s> {
             contender: Mutex::new(Contender::new(session.terms(ttl), ticket, waits)),
             asking: Mutex::default(),
         });
-        let mut entries = session.entries.lock();
-        // Whoever closes finds the entry here, or has closed before.
-        session.open_or_refuse()?;
-        entries.insert(lease, Arc::clone(&entry));
-        drop(entries);
+        session.life.enter(lease, &entry)?;
         Ok(Self { session, entry, is_taken: false })
     }
 
-    async fn run(mut self) -> Result<Came> {
+    async fn run(mut self) -> Result<Attempt> {
         let (session, entry) = (self.session, Arc::clone(&self.entry));
         let mut errands = Errands::of(session, &entry);
         let asking = entry.asking(session.size.servers);
@@ -100,8 +74,8 @@ impl<'s> Acquisition<'s> {
             }
             let is_late = give_up_at <= now;
             let until = match step {
-                Step::Take { token, deadline } => return self.take(token, deadline).map(Came::Granted),
-                Step::Busy => return Ok(Came::Busy(asking.holder())),
+                Step::Take { token, deadline } => return self.take(token, deadline).map(Attempt::Granted),
+                Step::Busy => return Ok(Attempt::Held { holder: asking.holder() }),
                 // Whoever closes ends all entries first.
                 Step::Over(LostReason::Shutdown) => return Err(error::closed()),
                 Step::Over(reason) => return Err(Error::lost(reason)),
@@ -159,7 +133,7 @@ impl Drop for Acquisition<'_> {
             return;
         }
         self.entry.contender.lock().end(LostReason::Released);
-        self.session.entries.lock().remove(&self.entry.lease);
+        self.session.life.forget(self.entry.ticket.owner);
         self.session.leave(&self.entry);
     }
 }

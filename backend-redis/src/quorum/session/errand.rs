@@ -91,7 +91,7 @@ impl Drop for Errands {
                     session.begin_errands(&entry, session.env.now(), &mut under_way);
                 }
             };
-            session.closed.run_until_cancelled(running).await;
+            session.life.closed.run_until_cancelled(running).await;
             entry.rest();
         });
     }

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::errand::Errands;
 use super::{Entry, Session};
-use crate::quorum::scripts::{self, Ballot, Kept, Renewed};
+use crate::quorum::scripts::{self, Kept, Renewed};
 use crate::scripts::millis;
 
 /// A hold at one server, and the number of its vote there.
@@ -18,10 +18,7 @@ type Vote = (Arc<Entry>, u64);
 impl Session {
     /// Renews holds, until a quorum has renewed each; the other servers are not waited for, and heard all the same.
     pub(crate) async fn renew(self: &Arc<Self>, leases: &[LeaseId]) -> Vec<Renewal> {
-        let known: Vec<_> = {
-            let entries = self.entries.lock();
-            leases.iter().map(|lease| entries.get(lease).cloned()).collect()
-        };
+        let known = self.life.entries_of(leases);
         let (began, give_up_at) = (self.env.now(), self.give_up_at());
         // Servers that have not voted yet are asked to.
         known.iter().flatten().for_each(|entry| Errands::of(self, entry).begin(began));
@@ -36,7 +33,7 @@ impl Session {
                 let (session, votes, tell) = (Arc::clone(self), votes.to_vec(), tell.clone());
                 self.env.spawn(async move {
                     let renewing = session.renew_at(server, &votes);
-                    let renewed = session.closed.run_until_cancelled(renewing).await;
+                    let renewed = session.life.closed.run_until_cancelled(renewing).await;
                     // Nobody hears it who has gone.
                     let _ = tell.send(renewed.and_then(Result::err));
                 });
@@ -64,10 +61,7 @@ impl Session {
             match (over, deadline) {
                 (Some(reason), _) => Renewal::Gone(reason),
                 (None, Some(deadline)) if self.is_renewed(entry, began) => Renewal::Until(deadline),
-                _ => {
-                    let failed = [failed.clone()];
-                    Renewal::Unknown(self.too_few(&failed))
-                }
+                _ => Renewal::Unknown(self.too_few(std::slice::from_ref(&failed))),
             }
         };
         known.iter().map(renewal).collect()
@@ -82,14 +76,13 @@ impl Session {
     }
 
     async fn renew_at(self: &Arc<Self>, server: usize, votes: &[Vote]) -> Result<()> {
-        let kept = |(entry, n): &Vote| {
-            let ballot = Ballot { ticket: entry.ticket, round: entry.contender.lock().round() };
-            (ballot, *n, millis(entry.ttl))
-        };
-        let kept: Vec<_> = votes.iter().map(kept).collect();
         let keys: Vec<_> = votes.iter().map(|(entry, _)| self.keys.of(&entry.name)).collect();
-        let kept = kept.iter().zip(&keys);
-        let kept = kept.map(|((ballot, n, ttl), keys)| Kept { keys, ballot: *ballot, n: *n, ttl: *ttl });
+        let kept = votes.iter().zip(&keys).map(|((entry, n), keys)| Kept {
+            keys,
+            ballot: entry.ballot(),
+            n: *n,
+            ttl: millis(entry.ttl),
+        });
         let call = scripts::renew(&kept.collect::<Vec<_>>());
         let admitted = self.members[server].ready(self, server).await?;
         let sent_at = self.env.now();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold_core::backend::{Backoff, Grant};
 use leasehold_core::clock::Moment;
-use leasehold_core::{Effect, Error, ErrorKind, LostReason, Result};
+use leasehold_core::{Error, LockName, LostReason, Result};
 use parking_lot::Mutex;
 use redis::Cmd;
 use tokio::sync::MutexGuard;
@@ -47,10 +47,10 @@ impl Session {
     ///
     /// `Lost` when the hold was over; unknown when too few servers answer.
     pub(crate) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
-        if self.closed.is_cancelled() {
+        if self.life.closed.is_cancelled() {
             return Err(error::closed());
         }
-        let entry = self.entries.lock().remove(&self.lease_of(grant.owner));
+        let entry = self.life.forget(grant.owner);
         let servers = 0..self.size.servers;
         let was_ours = entry.as_ref().and_then(|entry| {
             let mut contender = entry.contender.lock();
@@ -60,10 +60,9 @@ impl Session {
             (!is_over).then_some(was_ours)
         });
         let releasing = Mutex::new(Releasing::new(self.size, was_ours));
-        let call = match &entry {
-            Some(entry) => self.call_to_let_go(entry),
-            None => self.call_to_let_go_of(grant),
-        };
+        // Whatever one has that is not known any more.
+        let whole = Ballot { ticket: Ticket { time: 0, owner: grant.owner }, round: LAST_ROUND };
+        let call = self.call_to_let_go(&grant.name, entry.as_ref().map_or(whole, |entry| entry.ballot()));
         let asking = entry.and_then(|entry| entry.asking.lock().clone());
         let left = Arc::new(Left { asking, ttl: grant.lease.ttl, call, releasing });
         let mut letting_go = self.let_go(&left, servers);
@@ -82,8 +81,7 @@ impl Session {
             Outcome::Released => Ok(()),
             Outcome::Lost => Err(Error::lost(LostReason::Gone)),
             Outcome::Unconfirmed | Outcome::Open => {
-                let message = "too few servers have confirmed the release";
-                Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, message))
+                Err(error::unanswered("too few servers have confirmed the release"))
             }
         }
     }
@@ -95,23 +93,15 @@ impl Session {
         if servers.is_empty() {
             return;
         }
-        let (ttl, call) = (entry.ttl, self.call_to_let_go(entry));
+        let (ttl, call) = (entry.ttl, self.call_to_let_go(&entry.name, entry.ballot()));
         let releasing = Mutex::new(Releasing::new(self.size, None));
         let left = Arc::new(Left { asking: entry.asking.lock().clone(), ttl, call, releasing });
         drop(self.let_go(&left, servers));
     }
 
-    /// All that the owner of an entry has, which has ended: no later round begins.
-    fn call_to_let_go(&self, entry: &Entry) -> Cmd {
-        let round = entry.contender.lock().round();
-        let keys = self.keys.of(&entry.name);
-        scripts::release(&keys, &self.channels, Ballot { ticket: entry.ticket, round }, &self.inbox, None)
-    }
-
-    /// The same of one that is not known any more.
-    fn call_to_let_go_of(&self, grant: &Grant) -> Cmd {
-        let ballot = Ballot { ticket: Ticket { time: 0, owner: grant.owner }, round: LAST_ROUND };
-        scripts::release(&self.keys.of(&grant.name), &self.channels, ballot, &self.inbox, None)
+    /// All that an owner has, up to the latest round.
+    fn call_to_let_go(&self, name: &LockName, ballot: Ballot) -> Cmd {
+        scripts::release(&self.keys.of(name), &self.channels, ballot, &self.inbox, None)
     }
 
     fn let_go(self: &Arc<Self>, left: &Arc<Left>, servers: impl IntoIterator<Item = usize>) -> LettingGo {
@@ -120,7 +110,7 @@ impl Session {
             let (session, left) = (Arc::clone(self), Arc::clone(left));
             under_way.begin(async move { session.settle(server, &left).await });
         }
-        LettingGo { session: Arc::clone(self), under_way, _awaited: self.leaving.token() }
+        LettingGo { session: Arc::clone(self), under_way, _awaited: self.life.leaving.token() }
     }
 
     /// Releases at one server until nothing may arrive any more.
@@ -151,7 +141,7 @@ impl Session {
                 Next::GoOn => {}
                 // Whoever closes waits neither for a server that is away nor for what may still arrive.
                 Next::Retry | Next::Look
-                    if self.closing.run_until_cancelled(pauses.pause(&self.env)).await.is_some() => {}
+                    if self.life.closing.run_until_cancelled(pauses.pause(&self.env)).await.is_some() => {}
                 Next::Retry | Next::Look | Next::Stop => break,
             }
             now = self.env.now();
@@ -164,7 +154,7 @@ impl Session {
         let turn = &left.asking.as_ref()?.seats[server].turn;
         match turn.try_lock() {
             Ok(turn) => Some(turn),
-            Err(_) => self.closing.run_until_cancelled(turn.lock()).await,
+            Err(_) => self.life.closing.run_until_cancelled(turn.lock()).await,
         }
     }
 
@@ -181,14 +171,12 @@ impl Drop for LettingGo {
         if self.under_way.is_empty() {
             return;
         }
-        let (session, mut under_way) = (Arc::clone(&self.session), std::mem::take(&mut self.under_way));
-        self.session.env.spawn(self.session.leaving.track_future(async move {
-            let settling = async {
-                while !under_way.is_empty() {
-                    (&mut under_way).await;
-                }
-            };
-            session.closed.run_until_cancelled(settling).await;
+        let mut under_way = std::mem::take(&mut self.under_way);
+        let life = &self.session.life;
+        life.spawn(life.leaving.track_future(async move {
+            while !under_way.is_empty() {
+                (&mut under_way).await;
+            }
         }));
     }
 }

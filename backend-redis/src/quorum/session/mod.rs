@@ -23,29 +23,25 @@ mod leaving;
 mod member;
 mod recovery;
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use leasehold_core::backend::{Events, Holder, Lease, LeaseId, LeaseScope, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{Env, Error, ErrorKind, LockName, LostReason, OwnerId, Result};
+use leasehold_core::{Env, Error, ErrorKind, LockName, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use self::member::{Ear, Runs};
 use super::agreed::Agreed;
 use super::config::QuorumConfig;
 use super::keys::QuorumKeys;
 use super::protocol::{Contender, Horizon, Size, Terms, Ticket};
-use super::scripts::Message;
+use super::scripts::{Ballot, Message};
 use crate::connection::{Alarm, LinkEvent};
-use crate::error;
 use crate::protocol::Unanswered;
-use crate::session::{Ends, Opened, released};
+use crate::session::{Life, Opened};
 
 pub(crate) use self::member::Member;
 
@@ -62,22 +58,18 @@ pub(crate) struct Session {
     pub(crate) agreed: Agreed,
     /// The same as servers keep it.
     terms: String,
-    entries: Mutex<HashMap<LeaseId, Arc<Entry>>>,
-    lease_ids: RandomState,
+    pub(crate) life: Life<Entry>,
     horizon: Mutex<Horizon>,
     events: Events,
     /// For those who wait for answers.
     alarm: Alarm,
     /// A server may not know what it has forgotten.
     blank: Notify,
-    closing: CancellationToken,
-    closed: CancellationToken,
-    leaving: TaskTracker,
 }
 
 /// What we have at the servers for one owner id.
 #[derive(Debug)]
-struct Entry {
+pub(crate) struct Entry {
     name: LockName,
     ticket: Ticket,
     lease: LeaseId,
@@ -120,19 +112,19 @@ impl Session {
     pub(crate) async fn open(config: &QuorumConfig, env: Env, events: Events) -> Result<Opened<Self>> {
         let (keys, agreed) = (QuorumKeys::new(config.prefix())?, config.agreed(env.timing().ttl));
         agreed.admits(env.timing().ttl)?;
-        let (channels, inbox) = (keys.channels(), env.owner_id().to_hex());
+        let (channels, inbox) = (keys.prefixed.channels(), env.owner_id().to_hex());
         let closed = CancellationToken::new();
         // Whoever gives up opening ends what was begun.
-        let unopened = closed.clone().drop_guard();
+        let open = closed.clone().drop_guard();
         let heard = Arc::new(OnceLock::new());
         let start = |(server, config)| {
             let ear = Ear { session: Arc::clone(&heard), server };
             Member::start(&env, config, (format!("{channels}{inbox}"), ear), &closed)
         };
-        let members = config.servers().iter().enumerate().map(start).collect::<Result<Vec<_>>>()?;
+        let members = config.servers.iter().enumerate().map(start).collect::<Result<Vec<_>>>()?;
         let session = Arc::new(Self {
             size: agreed.size,
-            space: keys.space(),
+            space: keys.prefixed.space(),
             keys,
             channels,
             inbox,
@@ -141,26 +133,19 @@ impl Session {
             agreed,
             terms: agreed.to_string(),
             alarm: Alarm::new(env.clone()),
+            life: Life::new(env.clone(), closed),
             env,
-            entries: Mutex::default(),
-            lease_ids: RandomState::new(),
             horizon: Mutex::default(),
             events,
             blank: Notify::new(),
-            closing: CancellationToken::new(),
-            closed,
-            leaving: TaskTracker::new(),
         });
         // It is new.
         let _ = heard.set(Arc::downgrade(&session));
         let watching = Arc::clone(&session);
-        session.env.spawn(async move {
-            let watch = async {
-                loop {
-                    watching.alarm.watch().await;
-                }
-            };
-            watching.closed.run_until_cancelled(watch).await;
+        session.life.spawn(async move {
+            loop {
+                watching.alarm.watch().await;
+            }
         });
         session.meet().await?;
         // What they said before there was a session went unheard.
@@ -169,9 +154,8 @@ impl Session {
                 session.hear(server, LinkEvent::Deaf);
             }
         }
-        unopened.disarm();
-        session.env.spawn(Arc::clone(&session).recover_blank());
-        Ok(Opened(session))
+        session.life.spawn(Arc::clone(&session).recover_blank());
+        Ok(Opened { session, _open: open })
     }
 
     /// Waits for a quorum of servers, and for what those that came up are told.
@@ -192,13 +176,6 @@ impl Session {
             self.blank.notify_one();
         }
         Ok(())
-    }
-
-    /// # Errors
-    ///
-    /// [`ErrorKind::Closed`] once the session is.
-    pub(crate) fn open_or_refuse(&self) -> Result<()> {
-        if self.closing.is_cancelled() { Err(error::closed()) } else { Ok(()) }
     }
 
     /// When a request that begins now is given up: before the core drops it.
@@ -227,26 +204,18 @@ impl Session {
         self.horizon.lock().heard_time(self.env.now(), sent_at, micros);
     }
 
-    fn lease_of(&self, owner: OwnerId) -> LeaseId {
-        LeaseId::new(self.lease_ids.hash_one(owner))
-    }
-
-    fn entry_of(&self, owner: OwnerId) -> Option<Arc<Entry>> {
-        self.entries.lock().get(&self.lease_of(owner)).cloned()
-    }
-
     /// Takes in what a server tells unasked.
     fn hear(&self, server: usize, event: LinkEvent) {
         match event {
             LinkEvent::Message(payload) => match Message::parse(&payload) {
                 Some(Message::Freed { owner }) => {
-                    if let Some(entry) = self.entry_of(owner) {
+                    if let Some(entry) = self.life.entry_of(owner) {
                         entry.contender.lock().freed(self.env.now(), server);
                         entry.wake();
                     }
                 }
                 Some(Message::Revoked { owner, grace }) => {
-                    if let Some(entry) = self.entry_of(owner) {
+                    if let Some(entry) = self.life.entry_of(owner) {
                         entry.contender.lock().asked(self.env.now(), grace);
                         self.tell_asked(&entry);
                     }
@@ -256,10 +225,7 @@ impl Session {
             LinkEvent::Deaf => {
                 self.blank.notify_one();
                 if self.members[server].became_deaf() {
-                    self.events.tell(StoreEvent::Warning(
-                        "the user may not hear its channel: contenders learn of their turn within a third of the ttl"
-                            .into(),
-                    ));
+                    self.events.tell(StoreEvent::Warning(LinkEvent::UNHEARD.into()));
                 }
             }
             // It may have come up.
@@ -282,23 +248,12 @@ impl Session {
     ///
     /// Unknown when the servers that can be reached did not confirm all of that.
     pub(crate) async fn close(self: &Arc<Self>) -> Result<()> {
-        self.closing.cancel();
-        let entries = std::mem::take(&mut *self.entries.lock());
-        for entry in entries.into_values() {
+        let end = |entry: Arc<Entry>| {
             entry.contender.lock().end(LostReason::Shutdown);
             entry.wake();
             self.leave(&entry);
-        }
-        let told = released(&self.leaving, &self.env, self.give_up_at()).await;
-        self.cut();
-        told
-    }
-}
-
-impl Ends for Session {
-    fn cut(&self) {
-        self.closing.cancel();
-        self.closed.cancel();
+        };
+        self.life.close(self.give_up_at(), end).await
     }
 }
 
@@ -326,6 +281,11 @@ impl Entry {
         if let Some(asking) = &*self.asking.lock() {
             asking.heard.notify_one();
         }
+    }
+
+    /// The latest round.
+    fn ballot(&self) -> Ballot {
+        Ballot { ticket: self.ticket, round: self.contender.lock().round() }
     }
 
     fn lease(&self, deadline: Deadline) -> Lease {

@@ -11,20 +11,17 @@ use crate::quorum::protocol::{Recovered, Standing, recovered};
 use crate::quorum::scripts;
 
 impl Session {
-    /// Sees to it whenever a server is blank, until the session is closed.
+    /// Sees to it whenever a server is blank.
     pub(super) async fn recover_blank(self: Arc<Self>) {
-        let recovering = async {
-            loop {
-                self.blank.notified().await;
-                let mut pauses = Backoff::of_requests(&self.env);
-                // All are waited for: without a slow one nobody may know enough.
-                while let Some(pause) = self.recover(self.size.servers).await {
-                    let between = pauses.next(&self.env);
-                    self.env.sleep(between.max(pause)).await;
-                }
+        loop {
+            self.blank.notified().await;
+            let mut pauses = Backoff::of_requests(&self.env);
+            // All are waited for: without a slow one nobody may know enough.
+            while let Some(pause) = self.recover(self.size.servers).await {
+                let between = pauses.next(&self.env);
+                self.env.sleep(between.max(pause)).await;
             }
-        };
-        self.closed.run_until_cancelled(recovering).await;
+        }
     }
 
     /// Looks twice at all servers, and tells those that are blank, and have paused, what can be known; `enough` answers are

@@ -161,7 +161,7 @@ impl Real {
         let answers = (0..2).map(|_| ear.recv_response().unwrap());
         answers.for_each(drop);
         let keys = QuorumKeys::new("p").unwrap();
-        let (space, keys) = (keys.space(), keys.of(&"a b".parse().unwrap()));
+        let (space, keys) = (keys.prefixed.space(), keys.of(&"a b".parse().unwrap()));
         let mut real =
             Self { clock, now: 0, connection, ear, keys, space, changes: Vec::new(), _server: server };
         real.pass(BEGIN);

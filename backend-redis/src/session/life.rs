@@ -1,0 +1,123 @@
+//! What every session has, with one server and with several: its entries by their leases, and its end.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Deref;
+use std::sync::Arc;
+
+use leasehold_core::backend::LeaseId;
+use leasehold_core::clock::Moment;
+use leasehold_core::{Env, OwnerId, Result};
+use parking_lot::Mutex;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use crate::error;
+
+#[derive(Debug)]
+pub(crate) struct Life<E> {
+    env: Env,
+    entries: Mutex<HashMap<LeaseId, Arc<E>>>,
+    lease_ids: RandomState,
+    /// Nothing new is begun; so it is, too, once nothing is sent.
+    pub(crate) closing: CancellationToken,
+    /// Nothing is sent any more.
+    pub(crate) closed: CancellationToken,
+    /// Releases in the background.
+    pub(crate) leaving: TaskTracker,
+}
+
+impl<E: Send + Sync> Life<E> {
+    /// That of a session which is open until `closed`.
+    pub(crate) fn new(env: Env, closed: CancellationToken) -> Self {
+        let (entries, lease_ids) = (Mutex::default(), RandomState::new());
+        Self { env, entries, lease_ids, closing: closed.child_token(), closed, leaving: TaskTracker::new() }
+    }
+
+    /// # Errors
+    ///
+    /// [`ErrorKind::Closed`](leasehold_core::ErrorKind::Closed) once the session is.
+    pub(crate) fn open_or_refuse(&self) -> Result<()> {
+        if self.closing.is_cancelled() { Err(error::closed()) } else { Ok(()) }
+    }
+
+    /// As unlikely to be that of another owner id as a random number is to be another one.
+    pub(crate) fn lease_of(&self, owner: OwnerId) -> LeaseId {
+        LeaseId::new(self.lease_ids.hash_one(owner))
+    }
+
+    /// From here on the entry is known.
+    ///
+    /// # Errors
+    ///
+    /// As [`Life::open_or_refuse`].
+    pub(crate) fn enter(&self, lease: LeaseId, entry: &Arc<E>) -> Result<()> {
+        let mut entries = self.entries.lock();
+        // Whoever closes finds the entry here, or has closed before.
+        self.open_or_refuse()?;
+        entries.insert(lease, Arc::clone(entry));
+        Ok(())
+    }
+
+    pub(crate) fn entry_of(&self, owner: OwnerId) -> Option<Arc<E>> {
+        self.entries.lock().get(&self.lease_of(owner)).cloned()
+    }
+
+    pub(crate) fn entries_of(&self, leases: &[LeaseId]) -> Vec<Option<Arc<E>>> {
+        let entries = self.entries.lock();
+        leases.iter().map(|lease| entries.get(lease).cloned()).collect()
+    }
+
+    pub(crate) fn entries(&self) -> Vec<Arc<E>> {
+        self.entries.lock().values().cloned().collect()
+    }
+
+    /// What was known of the owner, and is not any more.
+    pub(crate) fn forget(&self, owner: OwnerId) -> Option<Arc<E>> {
+        self.entries.lock().remove(&self.lease_of(owner))
+    }
+
+    /// Runs `task` in the background, until nothing is sent any more.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let closed = self.closed.clone();
+        self.env.spawn(async move {
+            closed.run_until_cancelled_owned(task).await;
+        });
+    }
+
+    /// Ends the session: each entry as `end` does, and what is being released by `give_up_at`.
+    ///
+    /// # Errors
+    ///
+    /// Unknown when not all of that was confirmed.
+    pub(crate) async fn close(&self, give_up_at: Moment, end: impl Fn(Arc<E>) + Send) -> Result<()> {
+        self.closing.cancel();
+        let entries = std::mem::take(&mut *self.entries.lock());
+        entries.into_values().for_each(end);
+        self.leaving.close();
+        let told = tokio::select! {
+            biased;
+            () = self.leaving.wait() => Ok(()),
+            () = self.env.sleep_until(give_up_at) => {
+                Err(error::unanswered("it was not confirmed that everything was released; leases end it"))
+            }
+        };
+        self.closed.cancel();
+        told
+    }
+}
+
+/// A session as whoever has opened it has it: with the last of these it is closed, and leases end what is left.
+#[derive(Debug)]
+pub(crate) struct Opened<S> {
+    pub(crate) session: Arc<S>,
+    pub(crate) _open: DropGuard,
+}
+
+impl<S> Deref for Opened<S> {
+    type Target = Arc<S>;
+
+    fn deref(&self) -> &Arc<S> {
+        &self.session
+    }
+}
