@@ -126,7 +126,10 @@ impl Link {
         let link = Arc::clone(self);
         self.env.spawn(async move {
             closed.run_until_cancelled(link.keep_up(first)).await;
-            if let Ok(connected) = link.up.send_replace(Err(lost())) {
+            let last = link.up.borrow().clone();
+            // Why there was none stays what it is.
+            if let Ok(connected) = last {
+                _ = link.up.send_replace(Err(lost()));
                 connected.0.flights.give_up();
             }
         });
