@@ -1,8 +1,6 @@
 //! Keeps the book of what a session holds, tells what it says, and lets go.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join};
@@ -156,7 +154,7 @@ impl Session {
     /// Tells of a hold whose node somebody else deletes.
     fn watch_over(&self, owner: OwnerId, own: BoxFuture<'static, Happening>) {
         // Nobody keeps watch any more when the session is over.
-        let _ = self.watches.send(HoldWatch { owner, own });
+        let _ = self.watches.send((owner, own));
     }
 
     /// Something has become of the node of a hold.
@@ -195,19 +193,8 @@ impl Session {
     }
 }
 
-/// What becomes of the node of a hold.
-pub(super) struct HoldWatch {
-    owner: OwnerId,
-    own: BoxFuture<'static, Happening>,
-}
-
-impl Future for HoldWatch {
-    type Output = (OwnerId, Happening);
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.own.as_mut().poll(cx).map(|happening| (self.owner, happening))
-    }
-}
+/// Whose hold it is, and what becomes of its node.
+pub(super) type HoldWatch = (OwnerId, BoxFuture<'static, Happening>);
 
 /// How many nodes are watched in one flight.
 const AT_ONCE: usize = 64;

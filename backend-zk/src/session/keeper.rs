@@ -113,7 +113,7 @@ async fn watch_the_holds(session: &Session, mut to_watch: mpsc::UnboundedReceive
             biased;
             Some((owner, happening)) = watches.next() => session.heard_of(owner, happening),
             // The sender lives in `session`.
-            Some(watch) = to_watch.recv() => watches.push(watch),
+            Some((owner, own)) = to_watch.recv() => watches.push(own.map(move |happening| (owner, happening))),
         }
     }
 }
