@@ -88,7 +88,7 @@ async fn watch_the_connection(session: &Session, mut states: StateWatcher) {
 
 /// Reads the inbox whenever it changes, after every reconnect, and when somebody has knocked.
 async fn watch_the_inbox(session: &Session) {
-    let (mut reconnects, mut retries) = (session.reconnects.subscribe(), retries(session));
+    let (mut reconnects, mut retries) = (session.looked_into.subscribe(), retries(session));
     loop {
         match read_the_inbox(session).await {
             Ok(changed) => {

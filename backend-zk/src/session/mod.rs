@@ -53,9 +53,9 @@ pub(crate) struct Session {
     token_base: u64,
     why_over: OnceLock<LostReason>,
     liveness: Mutex<Liveness>,
-    trust: Mutex<Trust>,
-    /// Counts the connections that were made again and looked into.
-    reconnects: watch::Sender<u64>,
+    changes: Mutex<Changes>,
+    /// How many changes of the connection were looked into; told once those are all there were.
+    looked_into: watch::Sender<u64>,
     holds: Mutex<Holds>,
     /// The watches on the nodes of holds, for whoever keeps watch.
     watches: mpsc::UnboundedSender<HoldWatch>,
@@ -65,12 +65,11 @@ pub(crate) struct Session {
     untouched: Mutex<Untouched<Silence>>,
 }
 
-/// Which changes of the connection were looked into.
+/// How often the connection has changed.
 #[derive(Debug)]
-struct Trust {
+struct Changes {
     states: StateWatcher,
-    changes: u64,
-    looked_into: u64,
+    seen: u64,
 }
 
 impl Session {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 use zookeeper_client::{CreateMode, Error as ZkError, Stat};
 
-use super::{Session, Site, Trust, keeper};
+use super::{Changes, Session, Site, keeper};
 use crate::config::Servers;
 use crate::connection::status::Reasons;
 use crate::connection::{Connection, Identity};
@@ -72,7 +72,7 @@ impl Session {
             )));
         }
         let states = client.state_watcher();
-        let mut trust = Trust { states: states.clone(), changes: 0, looked_into: 0 };
+        let mut changes = Changes { states: states.clone(), seen: 0 };
         // A server that grants less than was asked for needs answers sooner.
         let bound = env.timing().op_timeout.min(timeout / 3);
         let connection = Connection::new(client, env.clone(), bound, config.rights(), identity);
@@ -117,7 +117,7 @@ impl Session {
         let record = record.or_not("read the record of a move")?;
         stage::admit(env, record.as_ref().map(|(data, _)| data.as_slice()))?;
         let write = Write { sent, answered: env.now(), purpose: Purpose::Renewal };
-        if trust.changes() == 0 && !liveness.proved(write) {
+        if changes.count() == 0 && !liveness.proved(write) {
             return Err(Unanswered::Silent(bound).into_error(OPEN));
         }
         let (watches, to_watch) = mpsc::unbounded_channel();
@@ -131,8 +131,8 @@ impl Session {
             token_base,
             why_over: OnceLock::new(),
             liveness: Mutex::new(liveness),
-            trust: Mutex::new(trust),
-            reconnects: watch::Sender::new(0),
+            changes: Mutex::new(changes),
+            looked_into: watch::Sender::new(0),
             holds: Mutex::default(),
             watches,
             strangers: Mutex::default(),

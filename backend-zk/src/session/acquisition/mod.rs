@@ -142,7 +142,7 @@ impl<'a> Acquisition<'a> {
 
     async fn run(&mut self, mut contender: Contender, mut step: Step, left: &CancellationToken) -> End {
         let (session, env) = (self.session, &self.session.site.env);
-        let mut reconnects = session.reconnects.subscribe();
+        let mut reconnects = session.looked_into.subscribe();
         let mut abandoned = std::pin::pin!(left.cancelled().fuse());
         loop {
             let (pause, ask) = match step {
