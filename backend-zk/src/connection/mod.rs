@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, join};
-use leasehold_core::{Env, Mode, OwnerId};
+use leasehold_core::Env;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -36,7 +36,7 @@ use zookeeper_client::{
 };
 
 use crate::error::{Answered, Explain, Unanswered};
-use crate::keys::{self, Listing, Node};
+use crate::keys::{self, Listing};
 use crate::protocol::{Failure, Happening};
 
 /// The way to the server.
@@ -98,45 +98,25 @@ impl Connection {
     }
 
     /// Makes a contender in `directory` and lists it, in one flight; the directory first, if it is missing.
-    pub(crate) async fn enter(
-        &self,
-        directory: &str,
-        owner: OwnerId,
-        mode: Mode,
-        data: &[u8],
-    ) -> Answered<Entered> {
-        if let Some(entered) = self.enter_existing(directory, owner, mode, data).await.if_there()? {
+    pub(crate) async fn enter(&self, directory: &str, stem: &str, data: &[u8]) -> Answered<Entered> {
+        if let Some(entered) = self.enter_existing(directory, stem, data).await.if_there()? {
             return Ok(entered);
         }
         // Made or not, or by somebody else: the next attempt tells.
         let made = self.make_directory(directory).await;
         made.or_else(|failed| if failed.failure() == Failure::Unknown { Ok(()) } else { Err(failed) })?;
-        self.enter_existing(directory, owner, mode, data).await
+        self.enter_existing(directory, stem, data).await
     }
 
-    async fn enter_existing(
-        &self,
-        directory: &str,
-        owner: OwnerId,
-        mode: Mode,
-        data: &[u8],
-    ) -> Answered<Entered> {
+    async fn enter_existing(&self, directory: &str, stem: &str, data: &[u8]) -> Answered<Entered> {
         // Polled in this order, so sent in this order.
-        let made = self.make_contender(directory, owner, mode, data);
-        let (made, listed) = join(made, self.list(directory)).await;
-        let (node, stat) = made?;
-        Ok((node, stat, listed.ok()))
+        let (made, listed) = join(self.make_contender(directory, stem, data), self.list(directory)).await;
+        Ok((made?, listed.ok()))
     }
 
-    /// Makes a contender in a directory that is there.
-    pub(crate) async fn make_contender(
-        &self,
-        directory: &str,
-        owner: OwnerId,
-        mode: Mode,
-        data: &[u8],
-    ) -> Answered<(Node, Stat)> {
-        let (stem, data) = (format!("{directory}/{}", keys::stem(owner, mode)), data.to_owned());
+    /// Makes a contender in a directory that is there, called `stem` and the number that it gets.
+    pub(crate) async fn make_contender(&self, directory: &str, stem: &str, data: &[u8]) -> Answered<Made> {
+        let (stem, data) = (format!("{directory}/{stem}"), data.to_owned());
         let rights = Arc::clone(&self.contender_rights);
         let made = self.ask_by_handle(async move |client| {
             let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&rights));
@@ -146,7 +126,7 @@ impl Connection {
         let number = i32::try_from(sequence.into_i64()).map_err(|_| {
             Unanswered::Refused(ZkError::UnexpectedError("a sequence beyond 32 bits".to_owned()))
         })?;
-        Ok((Node::new(owner, mode, number), stat))
+        Ok((number, stat))
     }
 
     /// Makes a directory and whatever is missing above it, as nodes that the server removes again.
@@ -334,8 +314,10 @@ impl Connection {
     }
 }
 
-/// Our node, and the directory as it was then, if that was answered, too.
-pub(crate) type Entered = (Node, Stat, Option<Listing>);
+/// The number of a contender of ours.
+pub(crate) type Made = (i32, Stat);
+/// The same, and the directory as it was then, if that was answered, too.
+pub(crate) type Entered = (Made, Option<Listing>);
 
 fn listing((children, directory): (Vec<String>, Stat)) -> Listing {
     Listing::new(children, usize::try_from(directory.data_length) == Ok(OURS.len()))

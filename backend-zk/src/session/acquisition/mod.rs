@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use zookeeper_client::{Error as ZkError, Stat};
 
 use super::Session;
+use crate::connection::Made;
 use crate::error::{Answered, Explain, Unanswered};
 use crate::keys::{self, Listing, Node, Note};
 use crate::protocol::{Answer, Ask, Contender, End, Failure, Happening, Mine, Patience, Pause, Said, Step};
@@ -250,38 +251,34 @@ impl<'a> Acquisition<'a> {
     }
 
     async fn entered(&mut self) -> Answered<Said> {
-        let note = self.begun();
-        let (connection, Self { request, directory, .. }) = (&self.session.connection, &*self);
-        let (node, stat, listed) = connection.enter(directory, request.owner, request.mode, &note).await?;
-        let mine = self.mine(node, &stat)?;
-        Ok(Said::Made(mine, listed.map(|listing| self.listed(listing))))
+        let (stem, note) = self.begun();
+        let (made, listed) = self.session.connection.enter(&self.directory, &stem, &note).await?;
+        Ok(Said::Made(self.mine(made)?, listed.map(|listing| self.listed(listing))))
     }
 
     async fn returned(&mut self) -> Answered<Said> {
-        let note = self.begun();
-        let (session, Self { request, directory, .. }) = (self.session, &*self);
-        let made = session.connection.make_contender(directory, request.owner, request.mode, &note);
-        let (node, stat) = made.await?;
-        let mine = self.mine(node, &stat)?;
-        let is_back = session.is_back(&request.name, mine.node.sequence());
+        let (stem, note) = self.begun();
+        let made = self.session.connection.make_contender(&self.directory, &stem, &note).await?;
+        let mine = self.mine(made)?;
+        let is_back = self.session.is_back(&self.request.name, mine.node.sequence());
         Ok(if is_back { Said::Back(mine) } else { Said::Made(mine, None) })
     }
 
-    /// Begins with another node; what is in it.
-    fn begun(&mut self) -> Vec<u8> {
-        let session = self.session;
+    /// Begins with another node: what it is called, without its number, and what is in it.
+    fn begun(&mut self) -> (String, Vec<u8>) {
+        let (session, request) = (self.session, self.request);
         // What was watched, and asked for, is an earlier node of ours.
         (self.watches, self.is_asked) = (Watches::default(), false);
         self.stands = session.site.env.now() + session.timeout() / 10;
         self.changes = session.changes();
-        let request = self.request;
         let passes = session.connection.is_private() && request.mode == Mode::EXCLUSIVE;
         let passes = passes.then_some(request.owner);
-        Note::encoded(session.timeout(), &request.label, request.metadata.as_deref(), passes)
+        let note = Note::encoded(session.timeout(), &request.label, request.metadata.as_deref(), passes);
+        (keys::stem(request.owner, request.mode), note)
     }
 
     /// Our node, as it was made.
-    fn mine(&self, node: Node, stat: &Stat) -> Answered<Mine> {
+    fn mine(&self, (number, stat): Made) -> Answered<Mine> {
         if stat.is_invalid() {
             // Some servers leave it out; the node is looked for then.
             return Err(Unanswered::Refused(ZkError::UnexpectedError("a node without its stat".to_owned())));
@@ -291,7 +288,7 @@ impl<'a> Acquisition<'a> {
             self.session.end(LostReason::SessionLost);
             return Err(Unanswered::SessionOver);
         }
-        Ok(Mine { node, czxid: stat.czxid })
+        Ok(Mine { node: Node::new(self.request.owner, self.request.mode, number), czxid: stat.czxid })
     }
 
     async fn searched(&mut self) -> Answered<Said> {
