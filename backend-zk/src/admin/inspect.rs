@@ -21,8 +21,8 @@ impl Session {
     /// Who holds `name` and how many wait.
     pub(crate) async fn inspect(&self, name: LockName) -> Result<LockState> {
         let (holding, waiting) = self.holding(&name).await.or_not("show a lock")?;
-        let holders: Vec<_> =
-            holding.into_iter().map(|holding| self.holder(holding)).collect::<Result<_>>()?;
+        let holder = |holding: Holding| self.holder(holding.note, &holding.stat);
+        let holders: Vec<_> = holding.into_iter().map(holder).collect::<Result<_>>()?;
         Ok(LockState::new(name, holders, waiting))
     }
 
@@ -41,8 +41,9 @@ impl Session {
         Ok(states)
     }
 
-    pub(super) fn holder(&self, holding: Holding) -> Result<Holder> {
-        Ok(holding.note.into_holder(self.counter(holding.stat.czxid)?, holding.stat.ctime))
+    /// Whoever made a node, as it is shown.
+    pub(crate) fn holder(&self, note: Note, stat: &Stat) -> Result<Holder> {
+        Ok(note.into_holder(self.counter(stat.czxid)?, stat.ctime))
     }
 
     /// Those who hold `name`, in the order of arrival, as the leader knows them, and how many wait.

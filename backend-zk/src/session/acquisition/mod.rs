@@ -11,7 +11,7 @@ use leasehold_core::backend::{AcquireRequest, Attempt, Holder, StoreEvent};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Error, ErrorKind, LostReason, Mode, Result};
 use tokio_util::sync::CancellationToken;
-use zookeeper_client::{Error as ZkError, Stat};
+use zookeeper_client::Error as ZkError;
 
 use super::Session;
 use crate::connection::Made;
@@ -72,11 +72,6 @@ impl Session {
     async fn overdue(&self) {
         let fifth = self.timeout() / 5;
         self.site.env.sleep(4 * fifth + self.site.env.jittered(2 * fifth)).await;
-    }
-
-    /// Whoever made a node, as it is shown.
-    fn shown(&self, note: Note, stat: &Stat) -> Result<Holder> {
-        Ok(note.into_holder(self.counter(stat.czxid)?, stat.ctime))
     }
 }
 
@@ -327,7 +322,7 @@ impl<'a> Acquisition<'a> {
         let note = Note::decoded(ahead, &data);
         // Whatever was written before may be written again.
         let passes = note.passes && stat.version == 0;
-        if let Ok(holder) = self.session.shown(note, &stat) {
+        if let Ok(holder) = self.session.holder(note, &stat) {
             let name = self.request.name.clone();
             self.session.site.events.tell(StoreEvent::Queued { name, holder });
         }
@@ -379,7 +374,7 @@ impl<'a> Acquisition<'a> {
     /// Whom the store names as the one ahead.
     async fn holder(&mut self, first: &str) -> Option<Holder> {
         let (data, stat) = self.session.connection.read(&self.path(first)).await.ok()?;
-        self.session.shown(Note::decoded(first, &data), &stat).ok()
+        self.session.holder(Note::decoded(first, &data), &stat).ok()
     }
 
     fn path(&self, child: &str) -> String {
