@@ -15,7 +15,6 @@ mod rights;
 mod silence;
 pub(crate) mod status;
 
-pub(crate) use rights::Identity;
 pub(crate) use silence::Silence;
 
 use std::future::{Future, pending, poll_fn, ready};
@@ -26,7 +25,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, join};
-use leasehold_core::Env;
+use leasehold_core::{Env, OwnerId};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -51,7 +50,8 @@ pub(crate) struct Connection {
     rights: Arc<[Acl]>,
     /// On the nodes of our contenders.
     contender_rights: Arc<[Acl]>,
-    identity: Option<Identity>,
+    /// Of the session, if it is somebody beside its user: whoever alone may write the nodes of its contenders.
+    secret: Option<OwnerId>,
     /// The session is: nothing is asked any more, and what is out has no answer.
     pub(crate) over: CancellationToken,
 }
@@ -62,20 +62,17 @@ impl Connection {
         env: Env,
         bound: Duration,
         rights: Vec<Acl>,
-        identity: Option<Identity>,
+        secret: Option<OwnerId>,
     ) -> Self {
-        let contender_rights = match &identity {
-            Some(own) => own.alone_writes(&rights),
-            None => rights.clone(),
-        };
+        let alone = secret.map(|secret| rights::alone_writes(secret, &rights));
         Self {
             client: Mutex::new(Some(client)),
             env,
             runtime: Handle::current(),
             bound,
+            contender_rights: alone.unwrap_or_else(|| rights.clone()).into(),
             rights: rights.into(),
-            contender_rights: contender_rights.into(),
-            identity,
+            secret,
             over: CancellationToken::new(),
         }
     }

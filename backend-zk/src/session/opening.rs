@@ -4,15 +4,15 @@ use std::sync::{Arc, OnceLock};
 
 use futures_util::future::{join, join5};
 use leasehold_core::backend::{StoreEvent, stage};
-use leasehold_core::{Effect, Error, ErrorKind, Result};
+use leasehold_core::{Effect, Error, ErrorKind, OwnerId, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 use zookeeper_client::{CreateMode, Error as ZkError, Stat};
 
 use super::{Changes, Session, Site, keeper};
 use crate::config::Servers;
+use crate::connection::Connection;
 use crate::connection::status::Reasons;
-use crate::connection::{Connection, Identity};
 use crate::error::{self, Answered, Explain, Unanswered};
 use crate::protocol::{Liveness, Purpose, Write, Writers};
 
@@ -35,16 +35,16 @@ impl Session {
     }
 
     async fn open_unbounded(site: &Arc<Site>, servers: &Servers) -> Result<Arc<Self>> {
-        let identity = site.config.may_be_private().then(|| Identity::new(site.env.owner_id()));
-        match Self::open_as(identity, site, servers).await? {
+        let secret = site.config.may_be_private().then(|| site.env.owner_id());
+        match Self::open_as(secret, site, servers).await? {
             Some(session) => Ok(session),
             None => Self::open_as(None, site, servers).await?.ok_or_else(error::session_over),
         }
     }
 
-    /// `None` where no server takes the identity, or it is of no use: everybody may do everything.
+    /// `None` where no server takes the secret, or it is of no use: everybody may do everything.
     async fn open_as(
-        identity: Option<Identity>,
+        secret: Option<OwnerId>,
         site: &Arc<Site>,
         servers: &Servers,
     ) -> Result<Option<Arc<Self>>> {
@@ -75,7 +75,7 @@ impl Session {
         let mut changes = Changes { states: states.clone(), seen: 0 };
         // A server that grants less than was asked for needs answers sooner.
         let bound = env.timing().op_timeout.min(timeout / 3);
-        let connection = Connection::new(client, env.clone(), bound, config.rights(), identity);
+        let connection = Connection::new(client, env.clone(), bound, config.rights(), secret);
         let (node, inbox) = (namespace.session(id), namespace.inbox(id));
         if !env.adds_token_base() {
             // First: whoever counts sees this session with it, or not at all.
