@@ -92,7 +92,7 @@ async fn servers(Site { config, env, .. }: &Site) -> Vec<Finding> {
         Err(error) => return vec![Finding::new(Severity::Broken, "server", error.to_string())],
     };
     let servers = &servers;
-    let asked = servers.iter().map(|server| async move {
+    let asked = servers.all.iter().map(|server| async move {
         let said = tokio::select! {
             biased;
             said = status::of_server(servers, server) => said.unwrap_or_default(),

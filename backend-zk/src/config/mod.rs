@@ -148,8 +148,9 @@ impl ZkConfig {
                 "acl=creator needs a user, zk://user:password@host, or a certificate: cert=FILE&key=FILE",
             ));
         }
-        let tls = self.tls.as_ref().map(Certificates::read).transpose()?;
-        Servers::new(self.endpoints()?, self.credentials.clone(), tls)
+        let all = self.endpoints()?;
+        let tls = self.tls.as_ref().map(|tls| Certificates::read(tls, &all)).transpose()?;
+        Ok(Servers { all, credentials: self.credentials.clone(), tls })
     }
 
     pub(crate) fn namespace(&self) -> Result<Namespace> {

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use leasehold_core::Result;
 use leasehold_core::backend::Endpoint;
 use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio_util::either::Either;
@@ -14,27 +13,12 @@ use super::{Certificates, Protected};
 /// Where they are, as whom we come, and what protects the way.
 #[derive(Debug)]
 pub(crate) struct Servers {
-    all: Vec<Endpoint>,
-    credentials: Option<(String, String)>,
-    tls: Option<Certificates>,
+    pub(crate) all: Vec<Endpoint>,
+    pub(super) credentials: Option<(String, String)>,
+    pub(super) tls: Option<Certificates>,
 }
 
 impl Servers {
-    pub(super) fn new(
-        all: Vec<Endpoint>,
-        credentials: Option<(String, String)>,
-        tls: Option<Certificates>,
-    ) -> Result<Self> {
-        if let Some(tls) = &tls {
-            all.iter().try_for_each(|server| tls.check_server(server.host()))?;
-        }
-        Ok(Self { all, credentials, tls })
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Endpoint> {
-        self.all.iter()
-    }
-
     /// Opens a session of about `timeout` at the server; not bounded here, but so that one server after
     /// the other is tried within `bound`.
     pub(crate) async fn connect(&self, timeout: Duration, bound: Duration) -> Result<Client, ZkError> {

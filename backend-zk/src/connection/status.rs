@@ -60,7 +60,7 @@ impl Reasons {
         let mut was_refused = false;
         loop {
             env.sleep(pause).await;
-            let asked = servers.iter().map(|server| async move {
+            let asked = servers.all.iter().map(|server| async move {
                 match addresses(server).await {
                     Ok(addresses) => ask(servers, env, server.host(), &addresses).await,
                     Err(error) => {
