@@ -93,12 +93,8 @@ async fn servers(Site { config, env, .. }: &Site) -> Vec<Finding> {
     };
     let servers = &servers;
     let asked = servers.all.iter().map(|server| async move {
-        let said = tokio::select! {
-            biased;
-            said = status::of_server(servers, server) => said.unwrap_or_default(),
-            () = env.sleep(env.timing().op_timeout) => String::new(),
-        };
-        of_a_server(&server.to_string(), &said)
+        let said = env.within(env.timing().op_timeout, status::of_server(servers, server)).await;
+        of_a_server(&server.to_string(), &said.and_then(Result::ok).unwrap_or_default())
     });
     join_all(asked).await
 }
@@ -134,11 +130,9 @@ fn of_a_server(server: &str, said: &str) -> Finding {
 /// The timeout of a session for which `wish` was asked.
 async fn granted_for(Site { config, env, .. }: &Site, wish: Duration) -> Option<Duration> {
     let servers = config.servers().ok()?;
-    tokio::select! {
-        biased;
-        client = servers.connect(wish, env.timing().connect_timeout) => client.ok().map(|client| client.session_timeout()),
-        () = env.sleep(env.timing().op_timeout) => None,
-    }
+    let connecting = Box::pin(servers.connect(wish, env.timing().connect_timeout));
+    let client = env.within(env.timing().op_timeout, connecting).await?.ok()?;
+    Some(client.session_timeout())
 }
 
 /// Less than any server grants, and enough to connect.

@@ -112,13 +112,10 @@ fn are_final(tried: &[Option<Failed>]) -> bool {
 /// Shakes hands at every address of a name. One that takes its time may have nothing against us.
 async fn ask(servers: &Servers, env: &Env, host: &str, addresses: &[SocketAddr]) -> Vec<Option<Failed>> {
     let asked = addresses.iter().map(|address| async move {
-        let tried = tokio::select! {
-            biased;
-            tried = handshake(servers, env, host, *address) => tried,
-            () = env.sleep(env.timing().connect_timeout / 2) => Ok(()),
-        };
+        let handshake = handshake(servers, env, host, *address);
+        let error = env.within(env.timing().connect_timeout / 2, handshake).await?.err()?;
         let at = if addresses.len() > 1 { format!(" at {}", address.ip()) } else { String::new() };
-        tried.err().map(|error| Failed {
+        Some(Failed {
             is_final: Certificates::are_refused(&error),
             place: format!("{host}:{}{at}", address.port()),
             why: Tls::in_words(&error.to_string()),
@@ -133,12 +130,8 @@ async fn handshake(servers: &Servers, env: &Env, host: &str, address: SocketAddr
     let Either::Right(mut stream) = servers.dial(host, address).await? else {
         return Ok(());
     };
-    tokio::select! {
-        biased;
-        // It has nothing to say before it is asked.
-        read = stream.read_u8() => read.map(drop),
-        () = env.sleep(PAUSE) => Ok(()),
-    }
+    // It has nothing to say before it is asked.
+    env.within(PAUSE, stream.read_u8()).await.map_or(Ok(()), |read| read.map(drop))
 }
 
 /// How long a normal opening takes at most, and how long a server thinks about a certificate.

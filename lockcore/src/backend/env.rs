@@ -214,6 +214,20 @@ impl Env {
         self.sleep_until(self.now() + span)
     }
 
+    /// What `future` comes to, unless `span` is over before that.
+    ///
+    /// # Cancel safety
+    ///
+    /// That of `future`.
+    pub async fn within<T: Send>(&self, span: Duration, future: impl Future<Output = T> + Send) -> Option<T> {
+        tokio::select! {
+            biased;
+            done = future => Some(done),
+            // Not even made if that is done at once.
+            () = async { self.sleep(span).await } => None,
+        }
+    }
+
     /// Runs `request`, for [`Timing::op_timeout`] at most.
     ///
     /// # Errors
@@ -455,6 +469,14 @@ mod tests {
         assert!((&mut drained).now_or_never().is_none());
         drop(end);
         assert!(drained.await);
+    }
+
+    /// What is done in time is had, and what never is, is not waited for.
+    #[tokio::test]
+    async fn what_takes_too_long_is_left() {
+        let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
+        assert_eq!(env.within(Duration::ZERO, async { 7 }).await, Some(7));
+        assert_eq!(env.within(Duration::from_millis(1), std::future::pending::<u8>()).await, None);
     }
 
     /// No bit is given out twice, across block borders and for long requests.
