@@ -224,6 +224,24 @@ impl Connection {
         self.ask(|client| client.set_data(path, data, version)).await
     }
 
+    /// Writes a node that has this version, or makes one that stays where there is none; `None` if that is not so.
+    pub(crate) async fn compare_and_set(
+        &self,
+        path: &str,
+        data: &[u8],
+        version: Option<i32>,
+    ) -> Answered<Option<Stat>> {
+        let written = match version {
+            None => self.create(path, data, CreateMode::Persistent).await,
+            Some(_) => self.write(path, data, version).await,
+        };
+        match written {
+            Err(Unanswered::Refused(ZkError::NodeExists | ZkError::BadVersion)) => Ok(None),
+            Err(gone) if gone.is_absent() && version.is_some() => Ok(None),
+            written => written.map(Some),
+        }
+    }
+
     pub(crate) async fn read(&self, path: &str) -> Answered<(Vec<u8>, Stat)> {
         self.ask(|client| client.get_data(path)).await
     }
