@@ -13,7 +13,7 @@ use super::{Changes, Session, Site, keeper};
 use crate::config::Servers;
 use crate::connection::Connection;
 use crate::connection::status::Reasons;
-use crate::error::{self, Answered, Explain, Unanswered};
+use crate::error::{Answered, Explain, Unanswered};
 use crate::protocol::{Liveness, Purpose, Write, Writers};
 
 impl Session {
@@ -36,10 +36,11 @@ impl Session {
 
     async fn open_unbounded(site: &Arc<Site>, servers: &Servers) -> Result<Arc<Self>> {
         let secret = site.config.may_be_private().then(|| site.env.owner_id());
-        match Self::open_as(secret, site, servers).await? {
-            Some(session) => Ok(session),
-            None => Self::open_as(None, site, servers).await?.ok_or_else(error::session_over),
+        if let Some(session) = Self::open_as(secret, site, servers).await? {
+            return Ok(session);
         }
+        let session = Self::open_as(None, site, servers).await?;
+        session.ok_or_else(|| Unanswered::SessionOver.into_error(OPEN))
     }
 
     /// `None` where no server takes the secret, or it is of no use: everybody may do everything.
@@ -57,10 +58,7 @@ impl Session {
                 Err(ZkError::Timeout) => {}
                 // Too late for a first renewal to be confirmed in time.
                 Ok(client) if client.session_timeout() / 2 < env.now().since(asked) => {}
-                connected => {
-                    let client = connected.map_err(|source| error::of_request(source, OPEN))?;
-                    break (asked, client);
-                }
+                connected => break (asked, connected.map_err(Unanswered::Refused).or_not(OPEN)?),
             }
         };
         let (id, timeout) = (client.session_id().0, client.session_timeout());
