@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use futures_util::stream::BoxStream;
 use leasehold_core::backend::ledger::{Entry, Ledger, Member, Written, fits};
 use leasehold_core::backend::{
@@ -102,14 +103,11 @@ impl LockBackend for ZkBackend {
     }
 
     async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {
-        let mut answers = Vec::with_capacity(leases.len());
-        for lease in leases {
-            answers.push(match self.shared.session_of(*lease) {
-                Some(session) => session.renew().await,
-                None => Renewal::Gone(LostReason::SessionLost),
-            });
-        }
-        answers
+        let renewed = leases.iter().map(async |lease| match self.shared.session_of(*lease) {
+            Some(session) => session.renew().await,
+            None => Renewal::Gone(LostReason::SessionLost),
+        });
+        join_all(renewed).await
     }
 
     async fn release(&self, grant: &Grant) -> Result<()> {
@@ -176,16 +174,8 @@ impl Ledger for Shared {
 
     async fn sign(&self, member: OwnerId, value: &[u8]) -> Result<Lease> {
         fits(value)?;
-        let signed = async {
-            loop {
-                let session = self.session().await?;
-                // As for a grant: a lease that is nearly over is of no use.
-                if session.freshened().await {
-                    return session.sign(member, value).await;
-                }
-            }
-        };
-        self.site.env.bounded(signed).await
+        // As for a grant: a lease that is nearly over is of no use.
+        self.site.env.bounded(async { self.fresh_session().await?.sign(member, value).await }).await
     }
 
     async fn unsign(&self, member: OwnerId) -> Result<()> {
@@ -223,14 +213,20 @@ impl Shared {
         self.sessions.get(|session| session.why_over().is_none(), open).await
     }
 
-    /// A session in which `name` may be asked for.
-    async fn session_for(&self, name: &LockName) -> Result<Arc<Session>> {
+    /// A session that has enough left.
+    async fn fresh_session(&self) -> Result<Arc<Session>> {
         loop {
             let session = self.session().await?;
             if session.freshened().await {
-                return session.may_enter(name).await.map(|()| session);
+                return Ok(session);
             }
         }
+    }
+
+    /// A session in which `name` may be asked for.
+    async fn session_for(&self, name: &LockName) -> Result<Arc<Session>> {
+        let session = self.fresh_session().await?;
+        session.may_enter(name).await.map(|()| session)
     }
 
     /// Waits for the lock, or tries once, in one session.
