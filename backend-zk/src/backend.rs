@@ -43,25 +43,6 @@ struct Shared {
 }
 
 impl ZkBackend {
-    pub(crate) async fn open(config: ZkConfig, env: Env) -> Result<Self> {
-        let (events, inbox) = Events::new();
-        let sessions = Reopen::new(env.clone());
-        let site = Arc::new(Site::new(config, env, events)?);
-        // The first one here, so that why it cannot be opened is told before our own time is over.
-        let first = Session::open(&site, false).await?;
-        let members = first.members().await;
-        sessions.get(|_| true, || std::future::ready(Ok(first))).await?;
-        let mut guarantees = Guarantees::FENCED
-            | Guarantees::FIFO
-            | Guarantees::LEASED
-            | Guarantees::CROSS_PROCESS
-            | Guarantees::CROSS_HOST
-            | Guarantees::SURVIVES_RESTART
-            | Guarantees::SHARED;
-        guarantees.set(Guarantees::SURVIVES_FAILOVER, members.survive_a_loss());
-        Ok(Self { shared: Arc::new(Shared { site, sessions }), guarantees, inbox })
-    }
-
     /// Starts an acquisition, which goes on without its caller.
     fn start(&self, request: &AcquireRequest, patience: Patience) -> Carried<Result<Attempt>> {
         let left = CancellationToken::new();
@@ -81,7 +62,22 @@ impl StoreConfig for ZkConfig {
     }
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
-        Ok(Arc::new(ZkBackend::open(self.clone(), env).await?))
+        let (events, inbox) = Events::new();
+        let sessions = Reopen::new(env.clone());
+        let site = Arc::new(Site::new(self.clone(), env, events)?);
+        // The first one here, so that why it cannot be opened is told before our own time is over.
+        let first = Session::open(&site, false).await?;
+        let members = first.members().await;
+        sessions.get(|_| true, || std::future::ready(Ok(first))).await?;
+        let mut guarantees = Guarantees::FENCED
+            | Guarantees::FIFO
+            | Guarantees::LEASED
+            | Guarantees::CROSS_PROCESS
+            | Guarantees::CROSS_HOST
+            | Guarantees::SURVIVES_RESTART
+            | Guarantees::SHARED;
+        guarantees.set(Guarantees::SURVIVES_FAILOVER, members.survive_a_loss());
+        Ok(Arc::new(ZkBackend { shared: Arc::new(Shared { site, sessions }), guarantees, inbox }))
     }
 }
 

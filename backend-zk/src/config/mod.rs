@@ -120,17 +120,14 @@ impl ZkConfig {
         if let Some(prefix) = url.take("prefix")? {
             config = config.prefix(prefix);
         }
-        if let Some(acl) = url.take("acl")? {
-            config = config.acl(&acl)?;
-        }
-        match (url.take_parsed("tls", "true or false")?, Tls::take_from(url)?) {
+        config.acl = url.take("acl")?.as_deref().map(access::parsed).transpose()?;
+        config.tls = match (url.take_parsed("tls", "true or false")?, Tls::take_from(url)?) {
             (Some(false), Some(_)) => {
                 return Err(Error::invalid_option("tls=false and certificates contradict"));
             }
-            (Some(true), given) => config = config.tls(given.unwrap_or_default()),
-            (None, Some(given)) => config = config.tls(given),
-            (Some(false) | None, None) => {}
-        }
+            (Some(true), given) => Some(given.unwrap_or_default()),
+            (_, given) => given,
+        };
         config.servers()?;
         config.namespace()?;
         Ok(config)

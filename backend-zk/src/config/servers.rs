@@ -49,12 +49,9 @@ impl Servers {
     }
 
     /// What to look at when no server answers.
-    pub(crate) fn advice(&self) -> &'static str {
-        if self.tls.is_some() {
-            "do the servers speak TLS on these ports, and have they a quorum?"
-        } else {
-            "do the servers speak plain text on these ports, and have they a quorum?"
-        }
+    pub(crate) fn advice(&self) -> String {
+        let spoken = if self.tls.is_some() { "TLS" } else { "plain text" };
+        format!("do the servers speak {spoken} on these ports, and have they a quorum?")
     }
 }
 

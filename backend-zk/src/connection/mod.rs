@@ -224,20 +224,20 @@ impl Connection {
         self.ask(|client| client.set_data(path, data, version)).await
     }
 
-    /// Writes a node that has this version, or makes one that stays where there is none; `None` if that is not so.
+    /// Writes a node in the version that was seen, or makes one that stays if none was; `None` if there is another.
     pub(crate) async fn compare_and_set(
         &self,
         path: &str,
         data: &[u8],
-        version: Option<i32>,
+        seen: Option<i32>,
     ) -> Answered<Option<Stat>> {
-        let written = match version {
+        let written = match seen {
             None => self.create(path, data, CreateMode::Persistent).await,
-            Some(_) => self.write(path, data, version).await,
+            Some(_) => self.write(path, data, seen).await,
         };
         match written {
             Err(Unanswered::Refused(ZkError::NodeExists | ZkError::BadVersion)) => Ok(None),
-            Err(gone) if gone.is_absent() && version.is_some() => Ok(None),
+            Err(gone) if gone.is_absent() && seen.is_some() => Ok(None),
             written => written.map(Some),
         }
     }

@@ -29,7 +29,7 @@ impl Session {
             opened = Self::open_unbounded(site, &servers) => opened.map_err(|error| error.with_effect(Effect::NotApplied)),
             refusal = reasons.refusal(&servers, env, was_a_session) => Err(refusal),
             () = async { env.sleep(bound).await } => {
-                Err(reasons.explain(format!("no session was opened within {bound:?}"), servers.advice()))
+                Err(reasons.explain(format!("no session was opened within {bound:?}"), &servers.advice()))
             }
         }
     }

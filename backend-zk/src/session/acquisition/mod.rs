@@ -34,7 +34,7 @@ impl Session {
     ) -> Result<Attempt> {
         // Whoever shares the lock looks: it has no number to count on, and uses up the one that others of ours had.
         let next = self.next_number(&request.name).filter(|_| request.mode == Mode::EXCLUSIVE);
-        let (contender, first) = Contender::again(patience, next);
+        let (contender, first) = Contender::new(patience, next);
         let mut acquisition = Acquisition::new(self, request);
         let mine = match acquisition.run(contender, first, left).await {
             End::Held(mine) => mine,
@@ -213,7 +213,7 @@ impl<'a> Acquisition<'a> {
             if failure == Failure::Refused || (failure == Failure::Absent && self.refusal.is_none()) {
                 self.refusal = Some(unanswered.into_error(what));
             }
-            if failure != Failure::Unknown || ask.is_asked_once() {
+            if failure != Failure::Unknown || !ask.is_asked_again() {
                 return Err(failure);
             }
             pause = Some(Pause::Brief);
