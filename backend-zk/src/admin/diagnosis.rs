@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::future::{join, join_all, join3};
+use futures_util::future::{join, join_all, join4};
 use leasehold_core::Result;
 use leasehold_core::backend::{Finding, Severity};
 
@@ -14,10 +14,8 @@ use crate::session::{Session, Site};
 impl Session {
     /// Looks at the servers, the session and the rights.
     pub(crate) async fn diagnose(&self) -> Vec<Finding> {
-        let (servers, (session, rights), members) =
-            join3(servers(&self.site), join(self.of_the_session(), self.of_the_rights()), self.members())
-                .await;
-        let mut findings = servers;
+        let (mut findings, session, rights, members) =
+            join4(servers(&self.site), self.of_the_session(), self.of_the_rights(), self.members()).await;
         findings.push(members.finding());
         findings.extend(session);
         findings.push(rights);

@@ -24,7 +24,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Either, join};
+use futures_util::future::{BoxFuture, Either, Fuse, join};
 use leasehold_core::{Env, OwnerId};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -344,6 +344,9 @@ async fn caught<T>(request: impl Future<Output = Result<T, ZkError>>) -> Result<
     answer.unwrap_or_else(|_| Err(ZkError::UnexpectedError("the answer is no answer to this".to_owned())))
 }
 
+/// What becomes of a node, told once; a terminated one tells of nothing.
+pub(crate) type Fired = Fuse<BoxFuture<'static, Happening>>;
+
 /// A watch on one node, good for one change.
 #[derive(Debug)]
 pub(crate) struct Watch {
@@ -353,7 +356,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Waits for the change. The session's end is none; it is told otherwise.
-    pub(crate) fn fired(self) -> BoxFuture<'static, Happening> {
+    pub(crate) fn fired(self) -> Fired {
         let Self { watcher, runtime } = self;
         // Small, since there is one for each hold: an `async` block would keep the watcher twice.
         let mut fired = Box::pin(watcher.changed().then(|event| match event.event_type {
@@ -365,7 +368,7 @@ impl Watch {
         let unless_ending = move |cx: &mut Context<'_>| {
             if is_ending(&runtime) { Poll::Pending } else { fired.as_mut().poll(cx) }
         };
-        poll_fn(unless_ending).boxed()
+        poll_fn(unless_ending).boxed().fuse()
     }
 
     /// Lets nobody wait for the change.

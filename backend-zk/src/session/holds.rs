@@ -3,24 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, join};
+use futures_util::future::{FusedFuture, join};
 use futures_util::stream::{self, StreamExt};
 use leasehold_core::backend::{AcquireRequest, Grant, StoreEvent};
 use leasehold_core::{Error, LockName, LostReason, OwnerId, Result};
 
 use super::Session;
-use crate::connection::Silence;
+use crate::connection::{Fired, Silence};
 use crate::error::{Answered, Explain, Unanswered};
 use crate::keys::{self, Sequence};
 use crate::protocol::{Failure, Happening, Hold, Mine};
 
 impl Session {
-    /// Books a node that holds its lock; its watch, if there is one already.
+    /// Books a node that holds its lock, with its watch; terminated, if there is none yet.
     pub(super) fn hold(
         self: &Arc<Self>,
         request: &AcquireRequest,
         mine: &Mine,
-        own: Option<BoxFuture<'static, Happening>>,
+        own: Fired,
         passes: bool,
     ) -> Result<Grant> {
         let (owner, name, counter) = (request.owner, request.name.clone(), self.counter(mine.czxid)?);
@@ -30,9 +30,10 @@ impl Session {
         if let Some(within) = holds.granted(owner, hold, self.site.env.now()) {
             self.site.events.tell(StoreEvent::GrantAsked { name: name.clone(), counter, within });
         }
-        match own {
-            Some(own) => self.watch_over(owner, own),
-            None => holds.unwatched(owner, self.site.env.now()),
+        if own.is_terminated() {
+            holds.unwatched(owner, self.site.env.now());
+        } else {
+            self.watch_over(owner, own);
         }
         Ok(Grant::new(name, owner, self.lease(), counter))
     }
@@ -152,7 +153,7 @@ impl Session {
     }
 
     /// Tells of a hold whose node somebody else deletes.
-    fn watch_over(&self, owner: OwnerId, own: BoxFuture<'static, Happening>) {
+    fn watch_over(&self, owner: OwnerId, own: Fired) {
         // Nobody keeps watch any more when the session is over.
         let _ = self.watches.send((owner, own));
     }
@@ -194,7 +195,7 @@ impl Session {
 }
 
 /// Whose hold it is, and what becomes of its node.
-pub(super) type HoldWatch = (OwnerId, BoxFuture<'static, Happening>);
+pub(super) type HoldWatch = (OwnerId, Fired);
 
 /// How many nodes are watched in one flight.
 const AT_ONCE: usize = 64;

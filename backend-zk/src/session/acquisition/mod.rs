@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{Fuse, FusedFuture};
 use leasehold_core::backend::{AcquireRequest, Attempt, Holder, StoreEvent};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Error, ErrorKind, LostReason, Mode, Result};
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use zookeeper_client::Error as ZkError;
 
 use super::Session;
-use crate::connection::Made;
+use crate::connection::{Fired, Made};
 use crate::error::{Answered, Explain, Unanswered};
 use crate::keys::{self, Listing, Node, Note};
 use crate::protocol::{Answer, Ask, Contender, End, Failure, Happening, Mine, Patience, Pause, Said, Step};
@@ -49,7 +49,7 @@ impl Session {
             () = left.cancelled() => false,
             is_fresh = self.freshened() => is_fresh,
         };
-        let (own, passes) = (acquisition.watches.own.take(), acquisition.has_waited);
+        let (own, passes) = (acquisition.watches.own, acquisition.has_waited);
         let granted = if is_fresh { self.hold(request, &mine, own, passes) } else { Err(self.lost()) };
         if granted.is_err() {
             self.give_back(request.clone(), mine);
@@ -94,23 +94,23 @@ struct Acquisition<'a> {
 }
 
 /// What is watched: the contender ahead, and our own node.
-#[derive(Default)]
 struct Watches {
-    ahead: Option<BoxFuture<'static, Happening>>,
-    own: Option<BoxFuture<'static, Happening>>,
+    ahead: Fired,
+    own: Fired,
 }
 
 impl Watches {
+    fn none() -> Self {
+        Self { ahead: Fuse::terminated(), own: Fuse::terminated() }
+    }
+
     /// What happens next to either.
     async fn fired(&mut self) -> Happening {
         tokio::select! {
             biased;
-            own = fired(&mut self.own) => {
-                self.own = None;
-                if own == Happening::Ended { Happening::Removed } else { Happening::Stands }
-            }
+            own = &mut self.own => if own == Happening::Ended { Happening::Removed } else { Happening::Stands },
             // RACE: both may have fired since our own was looked at, and then that was the first.
-            ahead = fired(&mut self.ahead) => match self.own_seen() {
+            ahead = &mut self.ahead => match (&mut self.own).now_or_never() {
                 Some(Happening::Ended) => Happening::Removed,
                 // Of its end after that nothing was told.
                 Some(_) => Happening::Reconnected,
@@ -118,20 +118,13 @@ impl Watches {
             },
         }
     }
-
-    /// What has become of our own node, if anything has; then it is not watched any more.
-    fn own_seen(&mut self) -> Option<Happening> {
-        let own = fired(&mut self.own).now_or_never()?;
-        self.own = None;
-        Some(own)
-    }
 }
 
 impl<'a> Acquisition<'a> {
     fn new(session: &'a Session, request: &'a AcquireRequest) -> Self {
         let directory = session.site.namespace.directory(&request.name);
         let (stands, changes) = (session.site.env.now(), 0);
-        let watches = Watches::default();
+        let watches = Watches::none();
         let (has_waited, is_asked) = (false, false);
         Self { session, request, directory, watches, stands, changes, has_waited, is_asked, refusal: None }
     }
@@ -156,7 +149,7 @@ impl<'a> Acquisition<'a> {
                         biased;
                         () = session.connection.over.cancelled() => contender.answered(Err(Failure::SessionOver)),
                         // Before what is fired, which may be a grant.
-                        () = async { env.sleep(self.stands.since(env.now())).await }, if self.watches.own.is_none() => {
+                        () = async { env.sleep(self.stands.since(env.now())).await }, if self.watches.own.is_terminated() => {
                             self.stands = env.now() + session.timeout() / 10;
                             contender.happens(Happening::Stands)
                         }
@@ -263,7 +256,7 @@ impl<'a> Acquisition<'a> {
     fn begun(&mut self) -> (String, Vec<u8>) {
         let (session, request) = (self.session, self.request);
         // What was watched, and asked for, is an earlier node of ours.
-        (self.watches, self.is_asked) = (Watches::default(), false);
+        (self.watches, self.is_asked) = (Watches::none(), false);
         self.stands = session.site.env.now() + session.timeout() / 10;
         self.changes = session.changes();
         let passes = session.connection.is_private() && request.mode == Mode::EXCLUSIVE;
@@ -302,11 +295,11 @@ impl<'a> Acquisition<'a> {
     }
 
     async fn armed(&mut self, ahead: &str) -> Answered<Said> {
-        self.watches.ahead = None;
+        self.watches.ahead = Fuse::terminated();
         // Also if that is gone by now: whoever came after us may have listed both.
         self.has_waited = true;
         let watched = self.session.connection.watch(&self.path(ahead)).await.if_there()?;
-        match self.watches.own_seen() {
+        match (&mut self.watches.own).now_or_never() {
             Some(Happening::Ended) => return Ok(Said::Removed),
             // It was written, and may be gone after that.
             Some(_) => {
@@ -318,7 +311,7 @@ impl<'a> Acquisition<'a> {
         let Some(((data, stat), watch)) = watched else {
             return self.nobody_ahead().await;
         };
-        self.watches.ahead = Some(watch.fired());
+        self.watches.ahead = watch.fired();
         let note = Note::decoded(ahead, &data);
         // Whatever was written before may be written again.
         let passes = note.passes && stat.version == 0;
@@ -338,7 +331,7 @@ impl<'a> Acquisition<'a> {
     async fn nobody_ahead(&mut self) -> Answered<Said> {
         let session = self.session;
         let is_young = session.site.env.now() < self.stands && session.changes() == self.changes;
-        if is_young || self.watches.own.is_some() {
+        if is_young || !self.watches.own.is_terminated() {
             return Err(Unanswered::ABSENT);
         }
         self.listed_anew().await
@@ -351,9 +344,12 @@ impl<'a> Acquisition<'a> {
 
     async fn covered(&mut self, own: &Node) -> Answered<Said> {
         let watched = self.session.connection.watch(&self.path(&own.name())).await.if_there()?;
-        self.is_asked |= watched.as_ref().is_some_and(|((data, _), _)| data == keys::REVOKE);
-        self.watches.own = watched.map(|(_, watch)| watch.fired());
-        Ok(if self.watches.own.is_some() { Said::Done } else { Said::Removed })
+        let Some(((data, _), watch)) = watched else {
+            return Ok(Said::Removed);
+        };
+        self.is_asked |= data == keys::REVOKE;
+        self.watches.own = watch.fired();
+        Ok(Said::Done)
     }
 
     /// A listing; the caller hears of it when there is a contender of another kind.
@@ -389,13 +385,6 @@ fn worn_out(contender: &str) -> Error {
          that directory, and delete it, so that it counts anew"
     );
     Error::not_applied(ErrorKind::Protocol, message)
-}
-
-async fn fired(watch: &mut Option<BoxFuture<'static, Happening>>) -> Happening {
-    match watch {
-        Some(watch) => watch.await,
-        None => std::future::pending().await,
-    }
 }
 
 #[cfg(test)]
