@@ -18,7 +18,6 @@
 
 mod note;
 
-use leasehold_core::backend::Load;
 use leasehold_core::{Error, LockName, Mode, OwnerId, Result};
 use percent_encoding::{percent_decode_str, percent_encode_byte};
 
@@ -320,17 +319,11 @@ impl Listing {
         contenders.into_iter().map(|(_, child)| child).collect()
     }
 
-    /// Those of them who hold, the oldest first.
+    /// Those of them who hold, the oldest first: all who share up to the first who does not, or that one alone.
     pub(crate) fn holding(&self) -> Vec<&str> {
-        let (mut contenders, mut load) = (self.contenders(), Load::NONE);
-        let is_admitted = |child: &&&str| {
-            let mode = mode_of(child);
-            let is_admitted = load.admits(mode);
-            load = load.and(mode);
-            is_admitted
-        };
-        let holding = contenders.iter().take_while(is_admitted).count();
-        contenders.truncate(holding);
+        let mut contenders = self.contenders();
+        let sharing = contenders.iter().take_while(|child| mode_of(child) == Mode::SHARED).count();
+        contenders.truncate(sharing.max(1));
         contenders
     }
 }

@@ -32,13 +32,9 @@ impl Note {
         metadata: Option<&str>,
         passes: Option<OwnerId>,
     ) -> Vec<u8> {
-        let mut note = format!("{FIRST}\n{}\n{label}", ttl.as_millis());
-        if let Some(metadata) = metadata {
-            note.push('\n');
-            note.push_str(metadata);
-        }
-        note.push_str(&passes.map(last_line).unwrap_or_default());
-        note.into_bytes()
+        let metadata = metadata.map(|metadata| format!("\n{metadata}")).unwrap_or_default();
+        let passes = passes.map(last_line).unwrap_or_default();
+        format!("{FIRST}\n{}\n{label}{metadata}{passes}", ttl.as_millis()).into_bytes()
     }
 
     /// What anybody has written into the node of this name.
