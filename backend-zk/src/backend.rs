@@ -199,11 +199,8 @@ impl Shared {
         let open = || {
             let (site, was_a_session) = (Arc::clone(&self.site), self.sessions.last().is_some());
             async move {
-                tokio::select! {
-                    biased;
-                    () = site.closed.cancelled() => Err(error::closed()),
-                    opened = Session::open(&site, was_a_session) => opened,
-                }
+                let opened = site.closed.run_until_cancelled(Session::open(&site, was_a_session)).await;
+                opened.unwrap_or_else(|| Err(error::closed()))
             }
         };
         self.sessions.get(|session| session.why_over().is_none(), open).await

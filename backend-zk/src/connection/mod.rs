@@ -282,7 +282,7 @@ impl Connection {
         F: Future<Output = Result<T, ZkError>>,
     {
         let request = request(&self.handle()?);
-        self.answered(caught(request)).await
+        self.bounded(caught(request)).await?.map_err(Unanswered::Refused)
     }
 
     /// Sends one whose answer is waited for by a handle.
@@ -306,16 +306,13 @@ impl Connection {
                 () = told.closed() => {}
             }
         });
-        self.answered(async { hears.await.unwrap_or(Err(ZkError::ClientClosed)) }).await
+        let heard = self.bounded(hears).await?;
+        heard.unwrap_or(Err(ZkError::ClientClosed)).map_err(Unanswered::Refused)
     }
 
     fn handle(&self) -> Answered<Client> {
         let client = self.client.lock().clone().filter(|_| !self.over.is_cancelled());
         client.ok_or(Unanswered::SessionOver)
-    }
-
-    async fn answered<T>(&self, request: impl Future<Output = Result<T, ZkError>>) -> Answered<T> {
-        self.bounded(request).await?.map_err(Unanswered::Refused)
     }
 
     /// Waits for as long as a request may take, and the session lasts (zk.connection-1).

@@ -44,12 +44,11 @@ pub(crate) struct Reasons(Mutex<String>);
 impl Reasons {
     /// The same error with what each server said last as its cause; with `advice` where none said anything.
     pub(crate) fn explain(&self, message: String, advice: &str) -> Error {
-        match self.0.lock().clone() {
-            said if said.is_empty() => {
-                Error::not_applied(ErrorKind::Unavailable, format!("{message}: {advice}"))
-            }
-            said => Error::not_applied(ErrorKind::Unavailable, message).with_source(said),
+        let said = self.0.lock().clone();
+        if said.is_empty() {
+            return Error::not_applied(ErrorKind::Unavailable, format!("{message}: {advice}"));
         }
+        Error::not_applied(ErrorKind::Unavailable, message).with_source(said)
     }
 
     /// Ends when all servers have refused TLS for good, at every address of theirs, twice in a row. They

@@ -190,11 +190,8 @@ impl<'a> Acquisition<'a> {
         let bound = env.timing().op_timeout;
         loop {
             if let Some(pause) = pause {
-                tokio::select! {
-                    biased;
-                    () = connection.over.cancelled() => return Err(Failure::SessionOver),
-                    () = env.sleep(if pause == Pause::Brief { bound / 16 } else { bound }) => {}
-                }
+                let rest = env.sleep(if pause == Pause::Brief { bound / 16 } else { bound });
+                connection.over.run_until_cancelled(rest).await.ok_or(Failure::SessionOver)?;
             }
             let (what, answered) = self.asked(&ask).await;
             let unanswered = match answered {
