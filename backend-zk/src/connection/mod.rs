@@ -263,10 +263,10 @@ impl Connection {
 
     /// Watches a directory, if it is as we make them: then nobody may change its rights. From 3.8.4 and 3.9.2
     /// on, servers do not tell those of a node's end who may not read it any more.
-    pub(crate) async fn watch_directory(&self, path: &str) -> Answered<Option<Silence>> {
-        let ((data, stat), watch) = self.watch(path).await?;
+    pub(crate) async fn watch_directory(&self, path: &str) -> Option<Silence> {
+        let ((data, stat), watch) = self.watch(path).await.ok()?;
         let is_as_made = data == OURS && (stat.version, stat.aversion) == (0, 0);
-        Ok(is_as_made.then(|| watch.silence()))
+        is_as_made.then(|| watch.silence())
     }
 
     /// Lets the server we talk to catch up with what the leader knows, for reads that nothing is

@@ -9,7 +9,7 @@ use leasehold_core::backend::{AcquireRequest, Grant, StoreEvent};
 use leasehold_core::{Error, LockName, LostReason, OwnerId, Result};
 
 use super::Session;
-use crate::connection::{Fired, Silence};
+use crate::connection::Fired;
 use crate::error::{Answered, Explain, Unanswered};
 use crate::keys::{self, Sequence};
 use crate::protocol::{Failure, Happening, Hold, Mine};
@@ -64,7 +64,10 @@ impl Session {
         let (path, name, number) = (self.path(hold), &hold.name, hold.mine.node.sequence());
         let connection = self.changes();
         let watches = self.untouched.lock().leave(name, number, connection, |watch| watch.is_broken());
-        let watched = async { if watches { self.watch_directory(name).await } else { None } };
+        let watched = async {
+            let directory = watches.then(|| self.site.namespace.directory(name))?;
+            self.connection.watch_directory(&directory).await
+        };
         let deleted = async { if hold.passes { self.pass(&path).await } else { self.remove(&path).await } };
         // Polled in this order, so sent in this order.
         let (watch, deleted) = join(watched, deleted).await;
@@ -72,11 +75,6 @@ impl Session {
             self.untouched.lock().left(name, number, watches.then_some((connection, watch)));
         }
         deleted
-    }
-
-    async fn watch_directory(&self, name: &LockName) -> Option<Silence> {
-        let watched = self.connection.watch_directory(&self.site.namespace.directory(name)).await;
-        watched.ok().flatten()
     }
 
     /// The number that makes us the holder of a lock, if we have let go of it and nobody else has come since.

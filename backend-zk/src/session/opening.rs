@@ -150,8 +150,7 @@ impl Session {
 
 /// The base in what was read of its node, and that node's version; none is 0.
 pub(crate) fn stored_base(read: Answered<Option<(Vec<u8>, Stat)>>) -> Result<(u64, Option<i32>)> {
-    let read = read.or_not("read the token_base")?;
-    let Some((data, stat)) = read else {
+    let Some((data, stat)) = read.or_not("read the token_base")? else {
         return Ok((0, None));
     };
     let number = std::str::from_utf8(&data).ok().and_then(|text| text.trim().parse().ok());
