@@ -199,8 +199,12 @@ impl Shared {
         let open = || {
             let (site, was_a_session) = (Arc::clone(&self.site), self.sessions.last().is_some());
             async move {
-                let opened = site.closed.run_until_cancelled(Session::open(&site, was_a_session)).await;
-                opened.unwrap_or_else(|| Err(error::closed()))
+                tokio::select! {
+                    // First: nothing more is opened once it is closed.
+                    biased;
+                    () = site.closed.cancelled() => Err(error::closed()),
+                    opened = Session::open(&site, was_a_session) => opened,
+                }
             }
         };
         self.sessions.get(|session| session.why_over().is_none(), open).await
