@@ -80,7 +80,10 @@ impl Session {
 
     /// Whether every change of the connection was looked into.
     pub(super) fn is_trusted(&self) -> bool {
-        self.changes() == *self.looked_into.borrow()
+        // RACE: in this order. What was looked into only grows, and never beyond what has changed: where the two are
+        // equal, they are so at the moment of the second.
+        let looked_into = *self.looked_into.borrow();
+        self.changes() == looked_into
     }
 
     /// How often the connection has changed.
