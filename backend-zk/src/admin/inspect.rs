@@ -2,7 +2,7 @@
 
 use futures_util::future::join;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use leasehold_core::backend::{Holder, LockState};
+use leasehold_core::backend::LockState;
 use leasehold_core::{LockName, Result};
 use zookeeper_client::Stat;
 
@@ -39,11 +39,6 @@ impl Session {
         let mut states: Vec<_> = states.try_collect().await?;
         states.retain(|state| state.holder().is_some());
         Ok(states)
-    }
-
-    /// Whoever made a node, as it is shown.
-    pub(crate) fn holder(&self, note: Note, stat: &Stat) -> Result<Holder> {
-        Ok(note.into_holder(self.counter(stat.czxid)?, stat.ctime))
     }
 
     /// Those who hold `name`, in the order of arrival, as the leader knows them, and how many wait.

@@ -23,15 +23,16 @@ use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use leasehold_core::backend::{Lease, LeaseId, LeaseScope, Renewal, StoreEvent};
+use leasehold_core::backend::{Holder, Lease, LeaseId, LeaseScope, Renewal, StoreEvent};
 use leasehold_core::clock::Deadline;
 use leasehold_core::{Effect, Error, ErrorKind, FencingToken, LockName, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
-use zookeeper_client::StateWatcher;
+use zookeeper_client::{Stat, StateWatcher};
 
 use crate::connection::{Connection, Silence};
 use crate::error;
+use crate::keys::Note;
 use crate::protocol::{Holds, Liveness, Purpose, Untouched, Writers};
 
 use holds::HoldWatch;
@@ -162,6 +163,11 @@ impl Session {
             let message = format!("the transaction {czxid:#x} and the token_base make no fencing token");
             Error::new(ErrorKind::Protocol, Effect::Unknown, message)
         })
+    }
+
+    /// Whoever made a node, as it is shown.
+    pub(crate) fn holder(&self, note: Note, stat: &Stat) -> Result<Holder> {
+        Ok(note.into_holder(self.counter(stat.czxid)?, stat.ctime))
     }
 
     fn announce(&self) {
