@@ -224,7 +224,8 @@ impl Connection {
         self.ask(|client| client.set_data(path, data, version)).await
     }
 
-    /// Writes a node in the version that was seen, or makes one that stays if none was; `None` if there is another.
+    /// Writes a node in the version that was seen, or makes one that stays if none was; `None` if there is another
+    /// by now, or the one that was seen is gone.
     pub(crate) async fn compare_and_set(
         &self,
         path: &str,
@@ -326,7 +327,7 @@ impl Connection {
     }
 }
 
-/// The number of a contender of ours.
+/// A contender of ours: the number that it got, and its node as it was made.
 pub(crate) type Made = (i32, Stat);
 /// The same, and the directory as it was then, if that was answered, too.
 pub(crate) type Entered = (Made, Option<Listing>);

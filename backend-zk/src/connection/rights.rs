@@ -27,12 +27,12 @@ pub(super) fn alone_writes(secret: OwnerId, rights: &[Acl]) -> Vec<Acl> {
 }
 
 impl Connection {
-    /// Takes on the identity, if there is one, here and on every later connection, before anything else is
-    /// asked there.
+    /// Tells the secret, if there is one, here and on every later connection, before anything else is asked
+    /// there.
     ///
     /// # Errors
     ///
-    /// `AuthFailed`, and the session is over, when the server takes no such identity.
+    /// `AuthFailed`, and the session is over, when the server does not take it.
     pub(crate) async fn authenticate(&self) -> Answered<()> {
         let Some(password) = self.secret.map(password) else {
             return Ok(());
