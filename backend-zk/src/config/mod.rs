@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(config.namespace().unwrap().root(), "/a/b/c");
         assert_eq!(config.credentials, Some(("me".to_owned(), "s@cret".to_owned())));
         assert_eq!(config.rights(), access::parsed("world:anyone:r").unwrap());
-        assert!(!format!("{config:?}").contains("cret"));
+        assert!(!format!("{config:?} {:?}", config.servers()).contains("cret"));
     }
 
     /// Nodes are for their creator when there is one, by a user or by a certificate.

@@ -11,7 +11,6 @@ use zookeeper_client::{Client, Error as ZkError};
 use super::{Certificates, Protected};
 
 /// Where they are, as whom we come, and what protects the way.
-#[derive(Debug)]
 pub(crate) struct Servers {
     pub(crate) all: Vec<Endpoint>,
     pub(super) credentials: Option<(String, String)>,
@@ -59,6 +58,16 @@ impl fmt::Display for Servers {
     /// As the client library reads them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.all.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(","))
+    }
+}
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Servers")
+            .field("all", &self.all)
+            .field("user", &self.credentials.as_ref().map(|(user, _)| user))
+            .field("tls", &self.tls.is_some())
+            .finish_non_exhaustive()
     }
 }
 
