@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use futures_util::stream::BoxStream;
 use leasehold_core::backend::ledger::{Entry, Ledger, Member, Written, fits};
 use leasehold_core::backend::{
@@ -42,25 +43,6 @@ struct Shared {
 }
 
 impl ZkBackend {
-    pub(crate) async fn open(config: ZkConfig, env: Env) -> Result<Self> {
-        let (events, inbox) = Events::new();
-        let sessions = Reopen::new(env.clone());
-        let site = Arc::new(Site::new(config, env, events)?);
-        // The first one here, so that why it cannot be opened is told before our own time is over.
-        let first = Session::open(&site, false).await?;
-        let members = first.members().await;
-        sessions.get(|_| true, || std::future::ready(Ok(first))).await?;
-        let mut guarantees = Guarantees::FENCED
-            | Guarantees::FIFO
-            | Guarantees::LEASED
-            | Guarantees::CROSS_PROCESS
-            | Guarantees::CROSS_HOST
-            | Guarantees::SURVIVES_RESTART
-            | Guarantees::SHARED;
-        guarantees.set(Guarantees::SURVIVES_FAILOVER, members.survive_a_loss());
-        Ok(Self { shared: Arc::new(Shared { site, sessions }), guarantees, inbox })
-    }
-
     /// Starts an acquisition, which goes on without its caller.
     fn start(&self, request: &AcquireRequest, patience: Patience) -> Carried<Result<Attempt>> {
         let left = CancellationToken::new();
@@ -80,7 +62,22 @@ impl StoreConfig for ZkConfig {
     }
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
-        Ok(Arc::new(ZkBackend::open(self.clone(), env).await?))
+        let (events, inbox) = Events::new();
+        let sessions = Reopen::new(env.clone());
+        let site = Arc::new(Site::new(self.clone(), env, events)?);
+        // The first one here, so that why it cannot be opened is told before our own time is over.
+        let first = Session::open(&site, false).await?;
+        let members = first.members().await;
+        sessions.get(|_| true, || std::future::ready(Ok(first))).await?;
+        let mut guarantees = Guarantees::FENCED
+            | Guarantees::FIFO
+            | Guarantees::LEASED
+            | Guarantees::CROSS_PROCESS
+            | Guarantees::CROSS_HOST
+            | Guarantees::SURVIVES_RESTART
+            | Guarantees::SHARED;
+        guarantees.set(Guarantees::SURVIVES_FAILOVER, members.survive_a_loss());
+        Ok(Arc::new(ZkBackend { shared: Arc::new(Shared { site, sessions }), guarantees, inbox }))
     }
 }
 
@@ -102,14 +99,11 @@ impl LockBackend for ZkBackend {
     }
 
     async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {
-        let mut answers = Vec::with_capacity(leases.len());
-        for lease in leases {
-            answers.push(match self.shared.session_of(*lease) {
-                Some(session) => session.renew().await,
-                None => Renewal::Gone(LostReason::SessionLost),
-            });
-        }
-        answers
+        let renewed = leases.iter().map(async |lease| match self.shared.session_of(*lease) {
+            Some(session) => session.renew().await,
+            None => Renewal::Gone(LostReason::SessionLost),
+        });
+        join_all(renewed).await
     }
 
     async fn release(&self, grant: &Grant) -> Result<()> {
@@ -176,16 +170,8 @@ impl Ledger for Shared {
 
     async fn sign(&self, member: OwnerId, value: &[u8]) -> Result<Lease> {
         fits(value)?;
-        let signed = async {
-            loop {
-                let session = self.session().await?;
-                // As for a grant: a lease that is nearly over is of no use.
-                if session.freshened().await {
-                    return session.sign(member, value).await;
-                }
-            }
-        };
-        self.site.env.bounded(signed).await
+        // As for a grant: a lease that is nearly over is of no use.
+        self.site.env.bounded(async { self.fresh_session().await?.sign(member, value).await }).await
     }
 
     async fn unsign(&self, member: OwnerId) -> Result<()> {
@@ -214,6 +200,7 @@ impl Shared {
             let (site, was_a_session) = (Arc::clone(&self.site), self.sessions.last().is_some());
             async move {
                 tokio::select! {
+                    // First: nothing more is opened once it is closed.
                     biased;
                     () = site.closed.cancelled() => Err(error::closed()),
                     opened = Session::open(&site, was_a_session) => opened,
@@ -223,14 +210,20 @@ impl Shared {
         self.sessions.get(|session| session.why_over().is_none(), open).await
     }
 
-    /// A session in which `name` may be asked for.
-    async fn session_for(&self, name: &LockName) -> Result<Arc<Session>> {
+    /// A session that has enough left.
+    async fn fresh_session(&self) -> Result<Arc<Session>> {
         loop {
             let session = self.session().await?;
             if session.freshened().await {
-                return session.may_enter(name).await.map(|()| session);
+                return Ok(session);
             }
         }
+    }
+
+    /// A session in which `name` may be asked for.
+    async fn session_for(&self, name: &LockName) -> Result<Arc<Session>> {
+        let session = self.fresh_session().await?;
+        session.may_enter(name).await.map(|()| session)
     }
 
     /// Waits for the lock, or tries once, in one session.

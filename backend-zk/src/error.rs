@@ -43,13 +43,17 @@ impl Unanswered {
     /// The error of a store that was to do `what`.
     pub(crate) fn into_error(self, what: &str) -> Error {
         match self {
-            Self::Refused(source) => of_request(source, what),
+            Self::Refused(source) => {
+                let (kind, effect, _, advice) = meaning(&source);
+                Error::new(kind, effect, format!("ZooKeeper did not {what}{advice}")).with_source(source)
+            }
             Self::Silent(bound) => Error::new(
                 ErrorKind::Unavailable,
                 Effect::Unknown,
                 format!("ZooKeeper did not {what} within {bound:?}"),
             ),
-            Self::SessionOver => session_over(),
+            // Whatever it did, it did for the session, which has ended.
+            Self::SessionOver => Error::lost(LostReason::SessionLost).with_effect(Effect::Unknown),
         }
     }
 }
@@ -76,18 +80,6 @@ impl<T> Explain<T> for Answered<T> {
             answered => answered.map(Some),
         }
     }
-}
-
-/// The error of a request: what it was to do, and what ZooKeeper said.
-pub(crate) fn of_request(source: ZkError, what: &str) -> Error {
-    let (kind, effect, _, advice) = meaning(&source);
-    Error::new(kind, effect, format!("ZooKeeper did not {what}{advice}")).with_source(source)
-}
-
-/// The error of a store whose session ended while it was asked.
-pub(crate) fn session_over() -> Error {
-    // Whatever it did, it did for the session, which has ended.
-    Error::lost(LostReason::SessionLost).with_effect(Effect::Unknown)
 }
 
 /// The error of a store that was closed.
@@ -177,7 +169,7 @@ mod tests {
         ];
         for (source, kind, effect, failed) in table {
             assert_eq!(meaning(&source).2, failed, "{source}");
-            let error = of_request(source, "create a node");
+            let error = Unanswered::Refused(source).into_error("create a node");
             assert_eq!((error.kind(), error.effect()), (&kind, effect), "{error}");
             assert!(error.source().is_some());
         }

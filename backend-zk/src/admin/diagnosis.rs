@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::future::{join, join_all, join3};
+use futures_util::future::{join, join_all, join4};
 use leasehold_core::Result;
 use leasehold_core::backend::{Finding, Severity};
 
@@ -14,10 +14,8 @@ use crate::session::{Session, Site};
 impl Session {
     /// Looks at the servers, the session and the rights.
     pub(crate) async fn diagnose(&self) -> Vec<Finding> {
-        let (servers, (session, rights), members) =
-            join3(servers(&self.site), join(self.of_the_session(), self.of_the_rights()), self.members())
-                .await;
-        let mut findings = servers;
+        let (mut findings, session, rights, members) =
+            join4(servers(&self.site), self.of_the_session(), self.of_the_rights(), self.members()).await;
         findings.push(members.finding());
         findings.extend(session);
         findings.push(rights);
@@ -92,13 +90,9 @@ async fn servers(Site { config, env, .. }: &Site) -> Vec<Finding> {
         Err(error) => return vec![Finding::new(Severity::Broken, "server", error.to_string())],
     };
     let servers = &servers;
-    let asked = servers.iter().map(|server| async move {
-        let said = tokio::select! {
-            biased;
-            said = status::of_server(servers, server) => said.unwrap_or_default(),
-            () = env.sleep(env.timing().op_timeout) => String::new(),
-        };
-        of_a_server(&server.to_string(), &said)
+    let asked = servers.all.iter().map(|server| async move {
+        let said = env.within(env.timing().op_timeout, status::of_server(servers, server)).await;
+        of_a_server(&server.to_string(), &said.and_then(Result::ok).unwrap_or_default())
     });
     join_all(asked).await
 }
@@ -134,11 +128,9 @@ fn of_a_server(server: &str, said: &str) -> Finding {
 /// The timeout of a session for which `wish` was asked.
 async fn granted_for(Site { config, env, .. }: &Site, wish: Duration) -> Option<Duration> {
     let servers = config.servers().ok()?;
-    tokio::select! {
-        biased;
-        client = servers.connect(wish, env.timing().connect_timeout) => client.ok().map(|client| client.session_timeout()),
-        () = env.sleep(env.timing().op_timeout) => None,
-    }
+    let connecting = Box::pin(servers.connect(wish, env.timing().connect_timeout));
+    let client = env.within(env.timing().op_timeout, connecting).await?.ok()?;
+    Some(client.session_timeout())
 }
 
 /// Less than any server grants, and enough to connect.

@@ -48,12 +48,9 @@ impl Session {
         let [server] = Vec::from_iter(&servers)[..] else {
             return Ways::Named(servers.len());
         };
-        let found = tokio::select! {
-            biased;
-            found = status::addresses(server) => found.unwrap_or_default(),
-            () = self.site.env.sleep(self.site.env.timing().op_timeout) => Vec::new(),
-        };
-        Ways::of_one_name(&found)
+        let env = &self.site.env;
+        let found = env.within(env.timing().op_timeout, status::addresses(server)).await;
+        Ways::of_one_name(&found.and_then(Result::ok).unwrap_or_default())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use futures_util::future::join;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use leasehold_core::backend::{Holder, LockState};
+use leasehold_core::backend::LockState;
 use leasehold_core::{LockName, Result};
 use zookeeper_client::Stat;
 
@@ -21,8 +21,8 @@ impl Session {
     /// Who holds `name` and how many wait.
     pub(crate) async fn inspect(&self, name: LockName) -> Result<LockState> {
         let (holding, waiting) = self.holding(&name).await.or_not("show a lock")?;
-        let holders: Vec<_> =
-            holding.into_iter().map(|holding| self.holder(holding)).collect::<Result<_>>()?;
+        let holder = |holding: Holding| self.holder(holding.note, &holding.stat);
+        let holders: Vec<_> = holding.into_iter().map(holder).collect::<Result<_>>()?;
         Ok(LockState::new(name, holders, waiting))
     }
 
@@ -39,10 +39,6 @@ impl Session {
         let mut states: Vec<_> = states.try_collect().await?;
         states.retain(|state| state.holder().is_some());
         Ok(states)
-    }
-
-    pub(super) fn holder(&self, holding: Holding) -> Result<Holder> {
-        Ok(holding.note.into_holder(self.counter(holding.stat.czxid)?, holding.stat.ctime))
     }
 
     /// Those who hold `name`, in the order of arrival, as the leader knows them, and how many wait.

@@ -19,7 +19,7 @@ impl Holding {
     /// Named as those of Curator's locks are and ours, and not written by us.
     fn is_curators(&self) -> bool {
         let name = self.path.rsplit('/').next().unwrap_or_default();
-        is_of_a_lock(name) && self.note.ttl.is_none()
+        is_of_a_lock(name) && self.note.holder.ttl.is_none()
     }
 }
 
@@ -41,7 +41,7 @@ impl Session {
             Revoke::Force => all(holding.iter().map(|holder| self.take_away(holder)).collect()).await,
         };
         done.or_not("revoke a lock")?;
-        holding.into_iter().map(|holding| self.holder(holding)).collect()
+        holding.into_iter().map(|holding| self.holder(holding.note, &holding.stat)).collect()
     }
 
     async fn take_away(&self, holder: &Holding) -> Answered<()> {

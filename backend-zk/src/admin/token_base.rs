@@ -5,9 +5,8 @@ use std::collections::HashSet;
 use futures_util::future::join3;
 use leasehold_core::Result;
 use leasehold_core::backend::TokenBase;
-use zookeeper_client::{CreateMode, Error as ZkError};
 
-use crate::error::{Explain, Unanswered};
+use crate::error::Explain;
 use crate::keys;
 use crate::session::{Session, stored_base};
 
@@ -38,15 +37,10 @@ impl Session {
             if at_least <= base {
                 return Ok(());
             }
-            let raised = match version {
-                Some(_) => self.connection.write(&path, data.as_bytes(), version).await,
-                None => self.connection.create(&path, data.as_bytes(), CreateMode::Persistent).await,
-            };
-            match raised {
-                // RACE: somebody else was faster. The server has caught up with that: it has said so.
-                Err(Unanswered::Refused(ZkError::BadVersion | ZkError::NodeExists)) => {}
-                Err(gone) if gone.is_absent() => {}
-                unanswered => return unanswered.or_not("raise the token_base").map(drop),
+            let raised = self.connection.compare_and_set(&path, data.as_bytes(), version).await;
+            // RACE: where somebody else was faster, the server has caught up with that: it has said so.
+            if raised.or_not("raise the token_base")?.is_some() {
+                return Ok(());
             }
         }
     }

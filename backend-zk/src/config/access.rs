@@ -33,26 +33,22 @@ pub(super) fn parsed(acl: &str) -> Result<Vec<Acl>> {
 }
 
 /// Entries with commas between. Ids may have commas: one ends an entry only behind rights.
-fn parsed_entries(entries: &str) -> Result<Vec<Acl>> {
+fn parsed_entries(mut entries: &str) -> Result<Vec<Acl>> {
     let mut parsed = Vec::new();
-    let mut begin = 0;
-    let ends = entries.match_indices(',').map(|(at, _)| at).chain([entries.len()]);
-    for end in ends {
-        let entry = &entries[begin..end];
-        match parsed_entry(entry) {
-            Some(acl) => {
-                parsed.push(acl);
-                begin = end + 1;
-            }
-            None if end < entries.len() => {}
-            None => {
-                return Err(Error::invalid_option(format!(
-                    "{entry:?} is no access right: write open, creator, or scheme:id:rights with rights among rwcda"
-                )));
-            }
+    loop {
+        let mut ends = entries.match_indices(',').map(|(at, _)| at).chain([entries.len()]);
+        let first = ends.find_map(|end| Some((parsed_entry(&entries[..end])?, entries.get(end + 1..))));
+        let (acl, others) = first.ok_or_else(|| {
+            Error::invalid_option(format!(
+                "{entries:?} is no access right: write open, creator, or scheme:id:rights with rights among rwcda"
+            ))
+        })?;
+        parsed.push(acl);
+        match others {
+            Some(others) => entries = others,
+            None => return Ok(parsed),
         }
     }
-    Ok(parsed)
 }
 
 fn parsed_entry(entry: &str) -> Option<Acl> {

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use leasehold_core::backend::Endpoint;
 use leasehold_core::{Error, Result, Tls};
 use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::PemObject;
@@ -29,8 +30,16 @@ impl Certificates {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) for what is no certificate or key,
-    /// for a key of another certificate, and where the system's authorities are not found.
-    pub(super) fn read(tls: &Tls) -> Result<Self> {
+    /// for a key of another certificate, where the system's authorities are not found, and for a server whose
+    /// name no certificate can carry: the client library takes that for granted.
+    pub(super) fn read(tls: &Tls, servers: &[Endpoint]) -> Result<Self> {
+        for host in servers.iter().map(Endpoint::host) {
+            ServerName::try_from(host).map_err(|source| {
+                let refused =
+                    format!("{host:?} is not a server for TLS: no certificate can be for that name");
+                Error::invalid_option(refused).with_source(source)
+            })?;
+        }
         let authorities = match tls.authorities() {
             Some(pem) => text(pem)?.to_owned(),
             None => system_authorities(std::env::var_os("SSL_CERT_FILE").map(PathBuf::from))?,
@@ -54,14 +63,6 @@ impl Certificates {
             }
         };
         Ok(Self { library, ours: Arc::new(ours) })
-    }
-
-    /// Refuses a server whose name no certificate can carry: the client library takes it for granted.
-    pub(super) fn check_server(&self, host: &str) -> Result<()> {
-        ServerName::try_from(host).map(drop).map_err(|source| {
-            let refused = format!("{host:?} is not a server for TLS: no certificate can be for that name");
-            Error::invalid_option(refused).with_source(source)
-        })
     }
 
     /// Opens a session through the client library.
@@ -161,8 +162,8 @@ mod tests {
         let trusting = || Tls::new().ca(pem(ours.authority()));
         let (certificate, key) = ours.client();
         let (_, other) = theirs.client();
-        Certificates::read(&trusting().client_certificate(pem(certificate.clone()), pem(key.clone())))
-            .unwrap();
+        let fitting = trusting().client_certificate(pem(certificate.clone()), pem(key.clone()));
+        Certificates::read(&fitting, &[]).unwrap();
         for (what, tls) in [
             ("another's key", trusting().client_certificate(pem(certificate.clone()), pem(other))),
             ("no key", trusting().client_certificate(pem(certificate.clone()), pem(certificate.clone()))),
@@ -170,7 +171,7 @@ mod tests {
             ("no authority", Tls::new().ca(pem(key))),
             ("garbage", Tls::new().ca("-----BEGIN CERTIFICATE-----\n\u{1}\n-----END CERTIFICATE-----\n")),
         ] {
-            let refused = Certificates::read(&tls).expect_err(what);
+            let refused = Certificates::read(&tls, &[]).expect_err(what);
             assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{what}: {refused:?}");
         }
     }

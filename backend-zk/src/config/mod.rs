@@ -120,17 +120,14 @@ impl ZkConfig {
         if let Some(prefix) = url.take("prefix")? {
             config = config.prefix(prefix);
         }
-        if let Some(acl) = url.take("acl")? {
-            config = config.acl(&acl)?;
-        }
-        match (url.take_parsed("tls", "true or false")?, Tls::take_from(url)?) {
+        config.acl = url.take("acl")?.as_deref().map(access::parsed).transpose()?;
+        config.tls = match (url.take_parsed("tls", "true or false")?, Tls::take_from(url)?) {
             (Some(false), Some(_)) => {
                 return Err(Error::invalid_option("tls=false and certificates contradict"));
             }
-            (Some(true), given) => config = config.tls(given.unwrap_or_default()),
-            (None, Some(given)) => config = config.tls(given),
-            (Some(false) | None, None) => {}
-        }
+            (Some(true), given) => Some(given.unwrap_or_default()),
+            (_, given) => given,
+        };
         config.servers()?;
         config.namespace()?;
         Ok(config)
@@ -148,8 +145,9 @@ impl ZkConfig {
                 "acl=creator needs a user, zk://user:password@host, or a certificate: cert=FILE&key=FILE",
             ));
         }
-        let tls = self.tls.as_ref().map(Certificates::read).transpose()?;
-        Servers::new(self.endpoints()?, self.credentials.clone(), tls)
+        let all = self.endpoints()?;
+        let tls = self.tls.as_ref().map(|tls| Certificates::read(tls, &all)).transpose()?;
+        Ok(Servers { all, credentials: self.credentials.clone(), tls })
     }
 
     pub(crate) fn namespace(&self) -> Result<Namespace> {
@@ -205,7 +203,7 @@ mod tests {
         assert_eq!(config.namespace().unwrap().root(), "/a/b/c");
         assert_eq!(config.credentials, Some(("me".to_owned(), "s@cret".to_owned())));
         assert_eq!(config.rights(), access::parsed("world:anyone:r").unwrap());
-        assert!(!format!("{config:?}").contains("cret"));
+        assert!(!format!("{config:?} {:?}", config.servers()).contains("cret"));
     }
 
     /// Nodes are for their creator when there is one, by a user or by a certificate.

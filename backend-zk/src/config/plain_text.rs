@@ -3,6 +3,7 @@
 
 use std::io;
 
+use leasehold_core::backend::Endpoint;
 use leasehold_core::{Result, Tls};
 use tokio::net::TcpStream;
 use zookeeper_client::{Client, Connector};
@@ -14,12 +15,8 @@ pub(crate) type Protected = TcpStream;
 pub(crate) enum Certificates {}
 
 impl Certificates {
-    pub(super) fn read(_: &Tls) -> Result<Self> {
+    pub(super) fn read(_: &Tls, _: &[Endpoint]) -> Result<Self> {
         Err(Tls::missing())
-    }
-
-    pub(super) fn check_server(&self, _: &str) -> Result<()> {
-        match *self {}
     }
 
     pub(super) async fn open(&self, _: Connector, _: &str) -> Result<Client, zookeeper_client::Error> {

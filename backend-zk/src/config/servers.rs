@@ -3,7 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use leasehold_core::Result;
 use leasehold_core::backend::Endpoint;
 use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio_util::either::Either;
@@ -12,29 +11,13 @@ use zookeeper_client::{Client, Error as ZkError};
 use super::{Certificates, Protected};
 
 /// Where they are, as whom we come, and what protects the way.
-#[derive(Debug)]
 pub(crate) struct Servers {
-    all: Vec<Endpoint>,
-    credentials: Option<(String, String)>,
-    tls: Option<Certificates>,
+    pub(crate) all: Vec<Endpoint>,
+    pub(super) credentials: Option<(String, String)>,
+    pub(super) tls: Option<Certificates>,
 }
 
 impl Servers {
-    pub(super) fn new(
-        all: Vec<Endpoint>,
-        credentials: Option<(String, String)>,
-        tls: Option<Certificates>,
-    ) -> Result<Self> {
-        if let Some(tls) = &tls {
-            all.iter().try_for_each(|server| tls.check_server(server.host()))?;
-        }
-        Ok(Self { all, credentials, tls })
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Endpoint> {
-        self.all.iter()
-    }
-
     /// Opens a session of about `timeout` at the server; not bounded here, but so that one server after
     /// the other is tried within `bound`.
     pub(crate) async fn connect(&self, timeout: Duration, bound: Duration) -> Result<Client, ZkError> {
@@ -65,12 +48,9 @@ impl Servers {
     }
 
     /// What to look at when no server answers.
-    pub(crate) fn advice(&self) -> &'static str {
-        if self.tls.is_some() {
-            "do the servers speak TLS on these ports, and have they a quorum?"
-        } else {
-            "do the servers speak plain text on these ports, and have they a quorum?"
-        }
+    pub(crate) fn advice(&self) -> String {
+        let spoken = if self.tls.is_some() { "TLS" } else { "plain text" };
+        format!("do the servers speak {spoken} on these ports, and have they a quorum?")
     }
 }
 
@@ -78,6 +58,16 @@ impl fmt::Display for Servers {
     /// As the client library reads them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.all.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(","))
+    }
+}
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Servers")
+            .field("all", &self.all)
+            .field("user", &self.credentials.as_ref().map(|(user, _)| user))
+            .field("tls", &self.tls.is_some())
+            .finish_non_exhaustive()
     }
 }
 

@@ -15,7 +15,6 @@ mod rights;
 mod silence;
 pub(crate) mod status;
 
-pub(crate) use rights::Identity;
 pub(crate) use silence::Silence;
 
 use std::future::{Future, pending, poll_fn, ready};
@@ -25,8 +24,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Either, join};
-use leasehold_core::{Env, Mode, OwnerId};
+use futures_util::future::{BoxFuture, Either, Fuse, join};
+use leasehold_core::{Env, OwnerId};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -36,7 +35,7 @@ use zookeeper_client::{
 };
 
 use crate::error::{Answered, Explain, Unanswered};
-use crate::keys::{self, Listing, Node};
+use crate::keys::{self, Listing};
 use crate::protocol::{Failure, Happening};
 
 /// The way to the server.
@@ -51,7 +50,8 @@ pub(crate) struct Connection {
     rights: Arc<[Acl]>,
     /// On the nodes of our contenders.
     contender_rights: Arc<[Acl]>,
-    identity: Option<Identity>,
+    /// Of the session, if it is somebody beside its user: whoever alone may write the nodes of its contenders.
+    secret: Option<OwnerId>,
     /// The session is: nothing is asked any more, and what is out has no answer.
     pub(crate) over: CancellationToken,
 }
@@ -62,20 +62,17 @@ impl Connection {
         env: Env,
         bound: Duration,
         rights: Vec<Acl>,
-        identity: Option<Identity>,
+        secret: Option<OwnerId>,
     ) -> Self {
-        let contender_rights = match &identity {
-            Some(own) => own.alone_writes(&rights),
-            None => rights.clone(),
-        };
+        let alone = secret.map(|secret| rights::alone_writes(secret, &rights));
         Self {
             client: Mutex::new(Some(client)),
             env,
             runtime: Handle::current(),
             bound,
+            contender_rights: alone.unwrap_or_else(|| rights.clone()).into(),
             rights: rights.into(),
-            contender_rights: contender_rights.into(),
-            identity,
+            secret,
             over: CancellationToken::new(),
         }
     }
@@ -98,45 +95,25 @@ impl Connection {
     }
 
     /// Makes a contender in `directory` and lists it, in one flight; the directory first, if it is missing.
-    pub(crate) async fn enter(
-        &self,
-        directory: &str,
-        owner: OwnerId,
-        mode: Mode,
-        data: &[u8],
-    ) -> Answered<Entered> {
-        if let Some(entered) = self.enter_existing(directory, owner, mode, data).await.if_there()? {
+    pub(crate) async fn enter(&self, directory: &str, stem: &str, data: &[u8]) -> Answered<Entered> {
+        if let Some(entered) = self.enter_existing(directory, stem, data).await.if_there()? {
             return Ok(entered);
         }
         // Made or not, or by somebody else: the next attempt tells.
         let made = self.make_directory(directory).await;
         made.or_else(|failed| if failed.failure() == Failure::Unknown { Ok(()) } else { Err(failed) })?;
-        self.enter_existing(directory, owner, mode, data).await
+        self.enter_existing(directory, stem, data).await
     }
 
-    async fn enter_existing(
-        &self,
-        directory: &str,
-        owner: OwnerId,
-        mode: Mode,
-        data: &[u8],
-    ) -> Answered<Entered> {
+    async fn enter_existing(&self, directory: &str, stem: &str, data: &[u8]) -> Answered<Entered> {
         // Polled in this order, so sent in this order.
-        let made = self.make_contender(directory, owner, mode, data);
-        let (made, listed) = join(made, self.list(directory)).await;
-        let (node, stat) = made?;
-        Ok((node, stat, listed.ok()))
+        let (made, listed) = join(self.make_contender(directory, stem, data), self.list(directory)).await;
+        Ok((made?, listed.ok()))
     }
 
-    /// Makes a contender in a directory that is there.
-    pub(crate) async fn make_contender(
-        &self,
-        directory: &str,
-        owner: OwnerId,
-        mode: Mode,
-        data: &[u8],
-    ) -> Answered<(Node, Stat)> {
-        let (stem, data) = (format!("{directory}/{}", keys::stem(owner, mode)), data.to_owned());
+    /// Makes a contender in a directory that is there, called `stem` and the number that it gets.
+    pub(crate) async fn make_contender(&self, directory: &str, stem: &str, data: &[u8]) -> Answered<Made> {
+        let (stem, data) = (format!("{directory}/{stem}"), data.to_owned());
         let rights = Arc::clone(&self.contender_rights);
         let made = self.ask_by_handle(async move |client| {
             let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&rights));
@@ -146,7 +123,7 @@ impl Connection {
         let number = i32::try_from(sequence.into_i64()).map_err(|_| {
             Unanswered::Refused(ZkError::UnexpectedError("a sequence beyond 32 bits".to_owned()))
         })?;
-        Ok((Node::new(owner, mode, number), stat))
+        Ok((number, stat))
     }
 
     /// Makes a directory and whatever is missing above it, as nodes that the server removes again.
@@ -247,6 +224,25 @@ impl Connection {
         self.ask(|client| client.set_data(path, data, version)).await
     }
 
+    /// Writes a node in the version that was seen, or makes one that stays if none was; `None` if there is another
+    /// by now, or the one that was seen is gone.
+    pub(crate) async fn compare_and_set(
+        &self,
+        path: &str,
+        data: &[u8],
+        seen: Option<i32>,
+    ) -> Answered<Option<Stat>> {
+        let written = match seen {
+            None => self.create(path, data, CreateMode::Persistent).await,
+            Some(_) => self.write(path, data, seen).await,
+        };
+        match written {
+            Err(Unanswered::Refused(ZkError::NodeExists | ZkError::BadVersion)) => Ok(None),
+            Err(gone) if gone.is_absent() && seen.is_some() => Ok(None),
+            written => written.map(Some),
+        }
+    }
+
     pub(crate) async fn read(&self, path: &str) -> Answered<(Vec<u8>, Stat)> {
         self.ask(|client| client.get_data(path)).await
     }
@@ -268,10 +264,10 @@ impl Connection {
 
     /// Watches a directory, if it is as we make them: then nobody may change its rights. From 3.8.4 and 3.9.2
     /// on, servers do not tell those of a node's end who may not read it any more.
-    pub(crate) async fn watch_directory(&self, path: &str) -> Answered<Option<Silence>> {
-        let ((data, stat), watch) = self.watch(path).await?;
+    pub(crate) async fn watch_directory(&self, path: &str) -> Option<Silence> {
+        let ((data, stat), watch) = self.watch(path).await.ok()?;
         let is_as_made = data == OURS && (stat.version, stat.aversion) == (0, 0);
-        Ok(is_as_made.then(|| watch.silence()))
+        is_as_made.then(|| watch.silence())
     }
 
     /// Lets the server we talk to catch up with what the leader knows, for reads that nothing is
@@ -287,7 +283,7 @@ impl Connection {
         F: Future<Output = Result<T, ZkError>>,
     {
         let request = request(&self.handle()?);
-        self.answered(caught(request)).await
+        self.bounded(caught(request)).await?.map_err(Unanswered::Refused)
     }
 
     /// Sends one whose answer is waited for by a handle.
@@ -311,16 +307,13 @@ impl Connection {
                 () = told.closed() => {}
             }
         });
-        self.answered(async { hears.await.unwrap_or(Err(ZkError::ClientClosed)) }).await
+        let heard = self.bounded(hears).await?;
+        heard.unwrap_or(Err(ZkError::ClientClosed)).map_err(Unanswered::Refused)
     }
 
     fn handle(&self) -> Answered<Client> {
         let client = self.client.lock().clone().filter(|_| !self.over.is_cancelled());
         client.ok_or(Unanswered::SessionOver)
-    }
-
-    async fn answered<T>(&self, request: impl Future<Output = Result<T, ZkError>>) -> Answered<T> {
-        self.bounded(request).await?.map_err(Unanswered::Refused)
     }
 
     /// Waits for as long as a request may take, and the session lasts (zk.connection-1).
@@ -334,8 +327,10 @@ impl Connection {
     }
 }
 
-/// Our node, and the directory as it was then, if that was answered, too.
-pub(crate) type Entered = (Node, Stat, Option<Listing>);
+/// A contender of ours: the number that it got, and its node as it was made.
+pub(crate) type Made = (i32, Stat);
+/// The same, and the directory as it was then, if that was answered, too.
+pub(crate) type Entered = (Made, Option<Listing>);
 
 fn listing((children, directory): (Vec<String>, Stat)) -> Listing {
     Listing::new(children, usize::try_from(directory.data_length) == Ok(OURS.len()))
@@ -347,6 +342,9 @@ async fn caught<T>(request: impl Future<Output = Result<T, ZkError>>) -> Result<
     answer.unwrap_or_else(|_| Err(ZkError::UnexpectedError("the answer is no answer to this".to_owned())))
 }
 
+/// What becomes of a node, told once; a terminated one tells of nothing.
+pub(crate) type Fired = Fuse<BoxFuture<'static, Happening>>;
+
 /// A watch on one node, good for one change.
 #[derive(Debug)]
 pub(crate) struct Watch {
@@ -356,7 +354,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Waits for the change. The session's end is none; it is told otherwise.
-    pub(crate) fn fired(self) -> BoxFuture<'static, Happening> {
+    pub(crate) fn fired(self) -> Fired {
         let Self { watcher, runtime } = self;
         // Small, since there is one for each hold: an `async` block would keep the watcher twice.
         let mut fired = Box::pin(watcher.changed().then(|event| match event.event_type {
@@ -368,7 +366,7 @@ impl Watch {
         let unless_ending = move |cx: &mut Context<'_>| {
             if is_ending(&runtime) { Poll::Pending } else { fired.as_mut().poll(cx) }
         };
-        poll_fn(unless_ending).boxed()
+        poll_fn(unless_ending).boxed().fuse()
     }
 
     /// Lets nobody wait for the change.

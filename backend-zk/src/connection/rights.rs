@@ -9,43 +9,32 @@ use sha1_smol::Sha1;
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Error as ZkError, MultiWriteError, Permission};
 
 use super::Connection;
-use crate::error::{Answered, Unanswered};
+use crate::error::{Answered, Explain, Unanswered};
 
-/// Who one session is, beside its user: whoever alone may write the nodes of its contenders.
-#[derive(Debug)]
-pub(crate) struct Identity {
-    secret: OwnerId,
+/// Who a session with such a secret is, beside its user.
+fn password(secret: OwnerId) -> String {
+    format!("{USER}:{}", secret.to_hex())
 }
 
-impl Identity {
-    pub(crate) fn new(secret: OwnerId) -> Self {
-        Self { secret }
-    }
-
-    fn password(&self) -> String {
-        format!("{USER}:{}", self.secret.to_hex())
-    }
-
-    /// These rights, but for the one to write, which is its own. Servers that are set to another digest give
-    /// that to nobody.
-    pub(super) fn alone_writes(&self, rights: &[Acl]) -> Vec<Acl> {
-        let others = Permission::READ | Permission::CREATE | Permission::DELETE | Permission::ADMIN;
-        let others = rights.iter().map(|acl| Acl::new(acl.permission() & others, acl.auth_id().clone()));
-        let digest = STANDARD.encode(Sha1::from(self.password()).digest().bytes());
-        let own = Acl::new(Permission::WRITE, AuthId::new("digest", &format!("{USER}:{digest}")));
-        others.filter(|acl| acl.permission() != Permission::NONE).chain([own]).collect()
-    }
+/// These rights, but for the one to write, which is that of the session with such a secret alone. Servers that
+/// are set to another digest give that to nobody.
+pub(super) fn alone_writes(secret: OwnerId, rights: &[Acl]) -> Vec<Acl> {
+    let others = Permission::READ | Permission::CREATE | Permission::DELETE | Permission::ADMIN;
+    let others = rights.iter().map(|acl| Acl::new(acl.permission() & others, acl.auth_id().clone()));
+    let digest = STANDARD.encode(Sha1::from(password(secret)).digest().bytes());
+    let own = Acl::new(Permission::WRITE, AuthId::new("digest", &format!("{USER}:{digest}")));
+    others.filter(|acl| acl.permission() != Permission::NONE).chain([own]).collect()
 }
 
 impl Connection {
-    /// Takes on the identity, if there is one, here and on every later connection, before anything else is
-    /// asked there.
+    /// Tells the secret, if there is one, here and on every later connection, before anything else is asked
+    /// there.
     ///
     /// # Errors
     ///
-    /// `AuthFailed`, and the session is over, when the server takes no such identity.
+    /// `AuthFailed`, and the session is over, when the server does not take it.
     pub(crate) async fn authenticate(&self) -> Answered<()> {
-        let Some(password) = self.identity.as_ref().map(Identity::password) else {
+        let Some(password) = self.secret.map(password) else {
             return Ok(());
         };
         self.ask_by_handle(async move |client| client.auth("digest", password.as_bytes()).await).await
@@ -65,7 +54,7 @@ impl Connection {
 
     /// Whether what is written to the nodes of our contenders is of this session alone.
     pub(crate) fn is_private(&self) -> bool {
-        self.identity.is_some()
+        self.secret.is_some()
     }
 
     /// Does with a node of ours, and one below it, whatever is ever done with one: in one transaction,
@@ -90,21 +79,15 @@ impl Connection {
             writer.add_delete(&path, None)?;
             Ok(writer.commit().await)
         });
-        let (refused, step) = match tried.await {
-            Ok(Ok(_)) => return Ok(()),
-            Ok(Err(failed)) => {
-                let step = match failed {
-                    MultiWriteError::OperationFailed { index, .. } => RIGHTS.get(index),
-                    MultiWriteError::RequestFailed { .. } => None,
-                };
-                (Unanswered::Refused(failed.into()), step)
-            }
-            Err(unanswered) => (unanswered, None),
+        let Err(failed) = tried.await.or_not(TRY)? else {
+            return Ok(());
         };
-        Err(match step {
-            Some(right) => refused.into_error(&format!("let us {right} nodes of ours")),
-            None => refused.into_error("try the rights on nodes"),
-        })
+        let right = match failed {
+            MultiWriteError::OperationFailed { index, .. } => RIGHTS.get(index),
+            MultiWriteError::RequestFailed { .. } => None,
+        };
+        let what = right.map_or_else(|| TRY.to_owned(), |right| format!("let us {right} nodes of ours"));
+        Err(Unanswered::Refused(failed.into()).into_error(&what))
     }
 
     /// Whether anybody may change the rights of a node, as far as we may know.
@@ -117,5 +100,6 @@ impl Connection {
 }
 
 const USER: &str = "leasehold";
+const TRY: &str = "try the rights on nodes";
 /// What each step of the transaction takes.
 const RIGHTS: [&str; 6] = ["make", "read", "make", "write", "delete", "delete"];

@@ -32,7 +32,7 @@ impl Silence {
         let waker = Waker::from(Arc::clone(&told));
         // Looked at once: from then on whoever tells, or goes without telling, wakes.
         if is_over || watch.poll_unpin(&mut Context::from_waker(&waker)).is_ready() {
-            told.wake_by_ref();
+            waker.wake_by_ref();
         }
         Self { told, _watch: watch }
     }
@@ -44,10 +44,6 @@ impl Silence {
 
 impl Wake for Told {
     fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
         self.0.store(true, Ordering::Release);
     }
 }

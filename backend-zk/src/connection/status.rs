@@ -44,12 +44,11 @@ pub(crate) struct Reasons(Mutex<String>);
 impl Reasons {
     /// The same error with what each server said last as its cause; with `advice` where none said anything.
     pub(crate) fn explain(&self, message: String, advice: &str) -> Error {
-        match self.0.lock().clone() {
-            said if said.is_empty() => {
-                Error::not_applied(ErrorKind::Unavailable, format!("{message}: {advice}"))
-            }
-            said => Error::not_applied(ErrorKind::Unavailable, message).with_source(said),
+        let said = self.0.lock().clone();
+        if said.is_empty() {
+            return Error::not_applied(ErrorKind::Unavailable, format!("{message}: {advice}"));
         }
+        Error::not_applied(ErrorKind::Unavailable, message).with_source(said)
     }
 
     /// Ends when all servers have refused TLS for good, at every address of theirs, twice in a row. They
@@ -60,7 +59,7 @@ impl Reasons {
         let mut was_refused = false;
         loop {
             env.sleep(pause).await;
-            let asked = servers.iter().map(|server| async move {
+            let asked = servers.all.iter().map(|server| async move {
                 match addresses(server).await {
                     Ok(addresses) => ask(servers, env, server.host(), &addresses).await,
                     Err(error) => {
@@ -112,13 +111,10 @@ fn are_final(tried: &[Option<Failed>]) -> bool {
 /// Shakes hands at every address of a name. One that takes its time may have nothing against us.
 async fn ask(servers: &Servers, env: &Env, host: &str, addresses: &[SocketAddr]) -> Vec<Option<Failed>> {
     let asked = addresses.iter().map(|address| async move {
-        let tried = tokio::select! {
-            biased;
-            tried = handshake(servers, env, host, *address) => tried,
-            () = env.sleep(env.timing().connect_timeout / 2) => Ok(()),
-        };
+        let handshake = handshake(servers, env, host, *address);
+        let error = env.within(env.timing().connect_timeout / 2, handshake).await?.err()?;
         let at = if addresses.len() > 1 { format!(" at {}", address.ip()) } else { String::new() };
-        tried.err().map(|error| Failed {
+        Some(Failed {
             is_final: Certificates::are_refused(&error),
             place: format!("{host}:{}{at}", address.port()),
             why: Tls::in_words(&error.to_string()),
@@ -133,12 +129,8 @@ async fn handshake(servers: &Servers, env: &Env, host: &str, address: SocketAddr
     let Either::Right(mut stream) = servers.dial(host, address).await? else {
         return Ok(());
     };
-    tokio::select! {
-        biased;
-        // It has nothing to say before it is asked.
-        read = stream.read_u8() => read.map(drop),
-        () = env.sleep(PAUSE) => Ok(()),
-    }
+    // It has nothing to say before it is asked.
+    env.within(PAUSE, stream.read_u8()).await.map_or(Ok(()), |read| read.map(drop))
 }
 
 /// How long a normal opening takes at most, and how long a server thinks about a certificate.

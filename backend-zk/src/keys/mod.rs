@@ -18,7 +18,6 @@
 
 mod note;
 
-use leasehold_core::backend::Load;
 use leasehold_core::{Error, LockName, Mode, OwnerId, Result};
 use percent_encoding::{percent_decode_str, percent_encode_byte};
 
@@ -270,36 +269,25 @@ impl Listing {
     ///
     /// Of those who are exclusive or share, whoever are no barrier each are none together either.
     pub(crate) fn place_of(&self, node: &Node) -> Place {
-        let (name, own, mut present, mut barriers) = (node.name(), node.sequence(), false, 0_usize);
+        let (name, own) = (node.name(), node.sequence());
+        if !self.children.contains(&name) {
+            return Place::Absent;
+        }
         // As everybody else reads it.
         let ours = mode_of(&name);
-        let mut youngest: Option<(Sequence, &String, Mode)> = None;
-        for child in &self.children {
-            if *child == name {
-                present = true;
-                continue;
-            }
-            let Some(sequence) = Sequence::of(child).filter(|sequence| *sequence <= own) else {
-                continue;
-            };
-            let mode = mode_of(child);
-            if !mode.bars(ours) {
-                continue;
-            }
-            barriers += 1;
-            if youngest.is_none_or(|(nearest, ..)| nearest < sequence) {
-                youngest = Some((sequence, child, mode));
-            }
-        }
-        match youngest {
-            _ if !present => Place::Absent,
-            None => Place::Admitted,
-            Some((_, child, mode)) => Place::Behind(Barrier {
-                name: child.clone(),
-                end_admits: mode == Mode::EXCLUSIVE && barriers == 1,
-                pass_admits: owner_of(child, Mode::EXCLUSIVE).is_some(),
-            }),
-        }
+        let older = self.children().filter(|child| *child != name).filter_map(|child| {
+            let sequence = Sequence::of(child).filter(|sequence| *sequence <= own)?;
+            mode_of(child).bars(ours).then_some((sequence, child))
+        });
+        let barriers: Vec<_> = older.collect();
+        let Some((_, youngest)) = barriers.iter().max() else {
+            return Place::Admitted;
+        };
+        Place::Behind(Barrier {
+            name: (*youngest).to_owned(),
+            end_admits: mode_of(youngest) == Mode::EXCLUSIVE && barriers.len() == 1,
+            pass_admits: owner_of(youngest, Mode::EXCLUSIVE).is_some(),
+        })
     }
 
     /// A contender whose number is near the end of the directory's counter.
@@ -331,17 +319,11 @@ impl Listing {
         contenders.into_iter().map(|(_, child)| child).collect()
     }
 
-    /// Those of them who hold, the oldest first.
+    /// Those of them who hold, the oldest first: all who share up to the first who does not, or that one alone.
     pub(crate) fn holding(&self) -> Vec<&str> {
-        let (mut contenders, mut load) = (self.contenders(), Load::NONE);
-        let is_admitted = |child: &&&str| {
-            let mode = mode_of(child);
-            let is_admitted = load.admits(mode);
-            load = load.and(mode);
-            is_admitted
-        };
-        let holding = contenders.iter().take_while(is_admitted).count();
-        contenders.truncate(holding);
+        let mut contenders = self.contenders();
+        let sharing = contenders.iter().take_while(|child| mode_of(child) == Mode::SHARED).count();
+        contenders.truncate(sharing.max(1));
         contenders
     }
 }

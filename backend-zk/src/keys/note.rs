@@ -8,7 +8,6 @@
 //! beforehand, so no metadata is mistaken for it. An earlier version shows it as metadata. Whoever shares a
 //! lock passes nothing on, and does not say so.
 
-use std::str::Lines;
 use std::time::{Duration, UNIX_EPOCH};
 
 use leasehold_core::backend::Holder;
@@ -19,14 +18,10 @@ use super::{mode_of, owner_of};
 /// The data of a contender's node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
-    /// How long its session may be silent; unknown of others.
-    pub(crate) ttl: Option<Duration>,
-    pub(crate) label: String,
-    pub(crate) metadata: Option<String>,
+    /// Who it is by the data and the node's name. Only those of ours have a ttl.
+    pub(crate) holder: Holder,
     /// What is written to it later is its holder's passing on.
     pub(crate) passes: bool,
-    /// How the node's name says that it holds.
-    mode: Mode,
 }
 
 impl Note {
@@ -37,13 +32,9 @@ impl Note {
         metadata: Option<&str>,
         passes: Option<OwnerId>,
     ) -> Vec<u8> {
-        let mut note = format!("{FIRST}\n{}\n{label}", ttl.as_millis());
-        if let Some(metadata) = metadata {
-            note.push('\n');
-            note.push_str(metadata);
-        }
-        note.push_str(&passes.map(last_line).unwrap_or_default());
-        note.into_bytes()
+        let metadata = metadata.map(|metadata| format!("\n{metadata}")).unwrap_or_default();
+        let passes = passes.map(last_line).unwrap_or_default();
+        format!("{FIRST}\n{}\n{label}{metadata}{passes}", ttl.as_millis()).into_bytes()
     }
 
     /// What anybody has written into the node of this name.
@@ -52,39 +43,39 @@ impl Note {
         let owner = owner_of(node, Mode::EXCLUSIVE);
         let before = owner.and_then(|owner| text.strip_suffix(&last_line(owner)));
         let ours = ours(before.unwrap_or(&text));
-        let (passes, mode) = (before.is_some() && ours.is_some(), mode_of(node));
-        let (ttl, label, metadata) = ours.unwrap_or_else(|| (None, foreign(text.lines()), None));
-        Self { ttl, label, metadata, passes, mode }
+        let passes = before.is_some() && ours.is_some();
+        let mut holder = ours.unwrap_or_else(|| Holder::new(foreign(&text)));
+        holder.mode = mode_of(node);
+        Self { holder, passes }
     }
 
     /// The holder that wrote it, into a node of `ctime` milliseconds.
     pub(crate) fn into_holder(self, counter: u64, ctime: i64) -> Holder {
-        let mut holder = Holder::new(self.label).with_counter(counter);
+        let mut holder = self.holder.with_counter(counter);
         let millis = u64::try_from(ctime).ok().filter(|millis| *millis > 0);
         holder.since = millis.and_then(|millis| UNIX_EPOCH.checked_add(Duration::from_millis(millis)));
-        (holder.metadata, holder.mode) = (self.metadata, self.mode);
-        holder.ttl = self.ttl;
         holder
     }
 }
 
-/// The ttl, the label and the metadata of a note that we have written.
-fn ours(text: &str) -> Option<(Option<Duration>, String, Option<String>)> {
+/// Who has written a note of ours.
+fn ours(text: &str) -> Option<Holder> {
     let mut parts = text.splitn(4, '\n');
     if parts.next()? != FIRST {
         return None;
     }
     let ttl = Duration::from_millis(parts.next()?.parse().ok()?);
-    let (label, metadata) = (parts.next()?.to_owned(), parts.next().map(str::to_owned));
-    Some((Some(ttl), label, metadata))
+    let mut holder = Holder::new(parts.next()?);
+    (holder.ttl, holder.metadata) = (Some(ttl), parts.next().map(str::to_owned));
+    Some(holder)
 }
 
 fn last_line(owner: OwnerId) -> String {
     format!("\npasses {}", owner.to_hex())
 }
 
-fn foreign(mut lines: Lines<'_>) -> String {
-    lines.next().unwrap_or_default().chars().filter(|c| !c.is_control()).take(SHOWN).collect()
+fn foreign(text: &str) -> String {
+    text.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).take(SHOWN).collect()
 }
 
 const FIRST: &str = "leasehold 1";
@@ -107,7 +98,7 @@ mod tests {
             for passes in [None, Some(OWNER)] {
                 let data = Note::encoded(Duration::from_millis(1_500), label, metadata, passes);
                 let note = Note::decoded(&node(), &data);
-                assert_eq!((note.label.as_str(), note.metadata.as_deref()), (label, metadata));
+                assert_eq!((note.holder.label.as_str(), note.holder.metadata.as_deref()), (label, metadata));
                 assert_eq!(note.passes, passes.is_some());
                 assert_eq!(note.into_holder(7, 0).ttl, Some(Duration::from_millis(1_500)));
             }
@@ -159,7 +150,7 @@ mod tests {
             (b"leasehold 1\nsoon\nx", "leasehold 1"),
             (b"leasehold 1", "leasehold 1"),
         ] {
-            let note = Note::decoded(&node(), data);
+            let note = Note::decoded(&node(), data).holder;
             assert_eq!((note.label.as_str(), note.metadata, note.ttl), (label, None, None));
         }
     }

@@ -131,14 +131,8 @@ impl<W> Untouched<W> {
 impl<W> Directory<W> {
     /// Whether the watch stands; one that does not is dropped.
     fn is_watched(&mut self, connection: u64, told: impl FnOnce(&mut W) -> bool) -> bool {
-        let stands = match &mut self.watch {
-            Some((set_on, watch)) => *set_on == connection && !told(watch),
-            None => false,
-        };
-        if !stands {
-            self.watch = None;
-        }
-        stands
+        drop(self.watch.take_if(|(set_on, watch)| *set_on != connection || told(watch)));
+        self.watch.is_some()
     }
 }
 

@@ -1,28 +1,26 @@
 //! Keeps the book of what a session holds, tells what it says, and lets go.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, join};
+use futures_util::future::{FusedFuture, join};
 use futures_util::stream::{self, StreamExt};
 use leasehold_core::backend::{AcquireRequest, Grant, StoreEvent};
 use leasehold_core::{Error, LockName, LostReason, OwnerId, Result};
 
 use super::Session;
-use crate::connection::Silence;
+use crate::connection::Fired;
 use crate::error::{Answered, Explain, Unanswered};
 use crate::keys::{self, Sequence};
 use crate::protocol::{Failure, Happening, Hold, Mine};
 
 impl Session {
-    /// Books a node that holds its lock; its watch, if there is one already.
+    /// Books a node that holds its lock, with its watch; terminated, if there is none yet.
     pub(super) fn hold(
         self: &Arc<Self>,
         request: &AcquireRequest,
         mine: &Mine,
-        own: Option<BoxFuture<'static, Happening>>,
+        own: Fired,
         passes: bool,
     ) -> Result<Grant> {
         let (owner, name, counter) = (request.owner, request.name.clone(), self.counter(mine.czxid)?);
@@ -32,9 +30,10 @@ impl Session {
         if let Some(within) = holds.granted(owner, hold, self.site.env.now()) {
             self.site.events.tell(StoreEvent::GrantAsked { name: name.clone(), counter, within });
         }
-        match own {
-            Some(own) => self.watch_over(owner, own),
-            None => holds.unwatched(owner, self.site.env.now()),
+        if own.is_terminated() {
+            holds.unwatched(owner, self.site.env.now());
+        } else {
+            self.watch_over(owner, own);
         }
         Ok(Grant::new(name, owner, self.lease(), counter))
     }
@@ -65,7 +64,10 @@ impl Session {
         let (path, name, number) = (self.path(hold), &hold.name, hold.mine.node.sequence());
         let connection = self.changes();
         let watches = self.untouched.lock().leave(name, number, connection, |watch| watch.is_broken());
-        let watched = async { if watches { self.watch_directory(name).await } else { None } };
+        let watched = async {
+            let directory = watches.then(|| self.site.namespace.directory(name))?;
+            self.connection.watch_directory(&directory).await
+        };
         let deleted = async { if hold.passes { self.pass(&path).await } else { self.remove(&path).await } };
         // Polled in this order, so sent in this order.
         let (watch, deleted) = join(watched, deleted).await;
@@ -73,11 +75,6 @@ impl Session {
             self.untouched.lock().left(name, number, watches.then_some((connection, watch)));
         }
         deleted
-    }
-
-    async fn watch_directory(&self, name: &LockName) -> Option<Silence> {
-        let watched = self.connection.watch_directory(&self.site.namespace.directory(name)).await;
-        watched.ok().flatten()
     }
 
     /// The number that makes us the holder of a lock, if we have let go of it and nobody else has come since.
@@ -154,9 +151,9 @@ impl Session {
     }
 
     /// Tells of a hold whose node somebody else deletes.
-    fn watch_over(&self, owner: OwnerId, own: BoxFuture<'static, Happening>) {
+    fn watch_over(&self, owner: OwnerId, own: Fired) {
         // Nobody keeps watch any more when the session is over.
-        let _ = self.watches.send(HoldWatch { owner, own });
+        let _ = self.watches.send((owner, own));
     }
 
     /// Something has become of the node of a hold.
@@ -195,19 +192,8 @@ impl Session {
     }
 }
 
-/// What becomes of the node of a hold.
-pub(super) struct HoldWatch {
-    owner: OwnerId,
-    own: BoxFuture<'static, Happening>,
-}
-
-impl Future for HoldWatch {
-    type Output = (OwnerId, Happening);
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.own.as_mut().poll(cx).map(|happening| (self.owner, happening))
-    }
-}
+/// Whose hold it is, and what becomes of its node.
+pub(super) type HoldWatch = (OwnerId, Fired);
 
 /// How many nodes are watched in one flight.
 const AT_ONCE: usize = 64;

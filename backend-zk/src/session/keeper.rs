@@ -88,7 +88,7 @@ async fn watch_the_connection(session: &Session, mut states: StateWatcher) {
 
 /// Reads the inbox whenever it changes, after every reconnect, and when somebody has knocked.
 async fn watch_the_inbox(session: &Session) {
-    let (mut reconnects, mut retries) = (session.reconnects.subscribe(), retries(session));
+    let (mut reconnects, mut retries) = (session.looked_into.subscribe(), retries(session));
     loop {
         match read_the_inbox(session).await {
             Ok(changed) => {
@@ -113,7 +113,7 @@ async fn watch_the_holds(session: &Session, mut to_watch: mpsc::UnboundedReceive
             biased;
             Some((owner, happening)) = watches.next() => session.heard_of(owner, happening),
             // The sender lives in `session`.
-            Some(watch) = to_watch.recv() => watches.push(watch),
+            Some((owner, own)) = to_watch.recv() => watches.push(own.map(move |happening| (owner, happening))),
         }
     }
 }

@@ -23,19 +23,13 @@ impl Session {
     }
 
     pub(crate) async fn write_record(&self, expected: Option<u64>, value: &[u8]) -> Result<Written> {
-        let path = self.site.namespace.record();
-        let written = match expected.map(i32::try_from) {
-            None => self.connection.create(&path, value, CreateMode::Persistent).await,
-            Some(Ok(expected)) => self.connection.write(&path, value, Some(expected)).await,
-            Some(Err(_)) => return Ok(Written::Conflict),
+        let Ok(expected) = expected.map(i32::try_from).transpose() else {
+            return Ok(Written::Conflict);
         };
-        match written {
-            Err(Unanswered::Refused(ZkError::NodeExists | ZkError::BadVersion)) => Ok(Written::Conflict),
-            Err(gone) if gone.is_absent() && expected.is_some() => Ok(Written::Conflict),
-            written => {
-                written.or_not("write the record of a move").map(|stat| Written::Done(version(stat.version)))
-            }
-        }
+        let path = self.site.namespace.record();
+        let written = self.connection.compare_and_set(&path, value, expected).await;
+        let written = written.or_not("write the record of a move")?;
+        Ok(written.map_or(Written::Conflict, |stat| Written::Done(version(stat.version))))
     }
 
     pub(crate) async fn sign(&self, member: OwnerId, value: &[u8]) -> Result<Lease> {

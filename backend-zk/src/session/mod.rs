@@ -23,15 +23,16 @@ use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use leasehold_core::backend::{Lease, LeaseId, LeaseScope, Renewal, StoreEvent};
+use leasehold_core::backend::{Holder, Lease, LeaseId, LeaseScope, Renewal, StoreEvent};
 use leasehold_core::clock::Deadline;
 use leasehold_core::{Effect, Error, ErrorKind, FencingToken, LockName, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
-use zookeeper_client::StateWatcher;
+use zookeeper_client::{Stat, StateWatcher};
 
 use crate::connection::{Connection, Silence};
 use crate::error;
+use crate::keys::Note;
 use crate::protocol::{Holds, Liveness, Purpose, Untouched, Writers};
 
 use holds::HoldWatch;
@@ -53,9 +54,9 @@ pub(crate) struct Session {
     token_base: u64,
     why_over: OnceLock<LostReason>,
     liveness: Mutex<Liveness>,
-    trust: Mutex<Trust>,
-    /// Counts the connections that were made again and looked into.
-    reconnects: watch::Sender<u64>,
+    changes: Mutex<Changes>,
+    /// How many changes of the connection were looked into; told once those are all there were.
+    looked_into: watch::Sender<u64>,
     holds: Mutex<Holds>,
     /// The watches on the nodes of holds, for whoever keeps watch.
     watches: mpsc::UnboundedSender<HoldWatch>,
@@ -65,12 +66,11 @@ pub(crate) struct Session {
     untouched: Mutex<Untouched<Silence>>,
 }
 
-/// Which changes of the connection were looked into.
+/// How often the connection has changed.
 #[derive(Debug)]
-struct Trust {
+struct Changes {
     states: StateWatcher,
-    changes: u64,
-    looked_into: u64,
+    seen: u64,
 }
 
 impl Session {
@@ -163,6 +163,11 @@ impl Session {
             let message = format!("the transaction {czxid:#x} and the token_base make no fencing token");
             Error::new(ErrorKind::Protocol, Effect::Unknown, message)
         })
+    }
+
+    /// Whoever made a node, as it is shown.
+    pub(crate) fn holder(&self, note: Note, stat: &Stat) -> Result<Holder> {
+        Ok(note.into_holder(self.counter(stat.czxid)?, stat.ctime))
     }
 
     fn announce(&self) {

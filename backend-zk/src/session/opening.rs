@@ -4,16 +4,16 @@ use std::sync::{Arc, OnceLock};
 
 use futures_util::future::{join, join5};
 use leasehold_core::backend::{StoreEvent, stage};
-use leasehold_core::{Effect, Error, ErrorKind, Result};
+use leasehold_core::{Effect, Error, ErrorKind, OwnerId, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 use zookeeper_client::{CreateMode, Error as ZkError, Stat};
 
-use super::{Session, Site, Trust, keeper};
+use super::{Changes, Session, Site, keeper};
 use crate::config::Servers;
+use crate::connection::Connection;
 use crate::connection::status::Reasons;
-use crate::connection::{Connection, Identity};
-use crate::error::{self, Answered, Explain, Unanswered};
+use crate::error::{Answered, Explain, Unanswered};
 use crate::protocol::{Liveness, Purpose, Write, Writers};
 
 impl Session {
@@ -29,22 +29,23 @@ impl Session {
             opened = Self::open_unbounded(site, &servers) => opened.map_err(|error| error.with_effect(Effect::NotApplied)),
             refusal = reasons.refusal(&servers, env, was_a_session) => Err(refusal),
             () = async { env.sleep(bound).await } => {
-                Err(reasons.explain(format!("no session was opened within {bound:?}"), servers.advice()))
+                Err(reasons.explain(format!("no session was opened within {bound:?}"), &servers.advice()))
             }
         }
     }
 
     async fn open_unbounded(site: &Arc<Site>, servers: &Servers) -> Result<Arc<Self>> {
-        let identity = site.config.may_be_private().then(|| Identity::new(site.env.owner_id()));
-        match Self::open_as(identity, site, servers).await? {
-            Some(session) => Ok(session),
-            None => Self::open_as(None, site, servers).await?.ok_or_else(error::session_over),
+        let secret = site.config.may_be_private().then(|| site.env.owner_id());
+        if let Some(session) = Self::open_as(secret, site, servers).await? {
+            return Ok(session);
         }
+        let session = Self::open_as(None, site, servers).await?;
+        session.ok_or_else(|| Unanswered::SessionOver.into_error(OPEN))
     }
 
-    /// `None` where no server takes the identity, or it is of no use: everybody may do everything.
+    /// `None` where no server takes the secret, or it is of no use: everybody may do everything.
     async fn open_as(
-        identity: Option<Identity>,
+        secret: Option<OwnerId>,
         site: &Arc<Site>,
         servers: &Servers,
     ) -> Result<Option<Arc<Self>>> {
@@ -57,10 +58,7 @@ impl Session {
                 Err(ZkError::Timeout) => {}
                 // Too late for a first renewal to be confirmed in time.
                 Ok(client) if client.session_timeout() / 2 < env.now().since(asked) => {}
-                connected => {
-                    let client = connected.map_err(|source| error::of_request(source, OPEN))?;
-                    break (asked, client);
-                }
+                connected => break (asked, connected.map_err(Unanswered::Refused).or_not(OPEN)?),
             }
         };
         let (id, timeout) = (client.session_id().0, client.session_timeout());
@@ -72,10 +70,10 @@ impl Session {
             )));
         }
         let states = client.state_watcher();
-        let mut trust = Trust { states: states.clone(), changes: 0, looked_into: 0 };
+        let mut changes = Changes { states: states.clone(), seen: 0 };
         // A server that grants less than was asked for needs answers sooner.
         let bound = env.timing().op_timeout.min(timeout / 3);
-        let connection = Connection::new(client, env.clone(), bound, config.rights(), identity);
+        let connection = Connection::new(client, env.clone(), bound, config.rights(), secret);
         let (node, inbox) = (namespace.session(id), namespace.inbox(id));
         if !env.adds_token_base() {
             // First: whoever counts sees this session with it, or not at all.
@@ -117,7 +115,7 @@ impl Session {
         let record = record.or_not("read the record of a move")?;
         stage::admit(env, record.as_ref().map(|(data, _)| data.as_slice()))?;
         let write = Write { sent, answered: env.now(), purpose: Purpose::Renewal };
-        if trust.changes() == 0 && !liveness.proved(write) {
+        if changes.count() == 0 && !liveness.proved(write) {
             return Err(Unanswered::Silent(bound).into_error(OPEN));
         }
         let (watches, to_watch) = mpsc::unbounded_channel();
@@ -131,8 +129,8 @@ impl Session {
             token_base,
             why_over: OnceLock::new(),
             liveness: Mutex::new(liveness),
-            trust: Mutex::new(trust),
-            reconnects: watch::Sender::new(0),
+            changes: Mutex::new(changes),
+            looked_into: watch::Sender::new(0),
             holds: Mutex::default(),
             watches,
             strangers: Mutex::default(),
@@ -152,8 +150,7 @@ impl Session {
 
 /// The base in what was read of its node, and that node's version; none is 0.
 pub(crate) fn stored_base(read: Answered<Option<(Vec<u8>, Stat)>>) -> Result<(u64, Option<i32>)> {
-    let read = read.or_not("read the token_base")?;
-    let Some((data, stat)) = read else {
+    let Some((data, stat)) = read.or_not("read the token_base")? else {
         return Ok((0, None));
     };
     let number = std::str::from_utf8(&data).ok().and_then(|text| text.trim().parse().ok());

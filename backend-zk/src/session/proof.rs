@@ -5,7 +5,7 @@ use futures_util::future::join3;
 use leasehold_core::LostReason;
 use zookeeper_client::{CreateMode, Error as ZkError, SessionState};
 
-use super::{Session, Trust};
+use super::{Changes, Session};
 use crate::error::{Answered, Explain, Unanswered};
 use crate::protocol::{Purpose, Write};
 
@@ -16,7 +16,7 @@ impl Session {
         let sent = self.site.env.now();
         self.write_own_node().await?;
         let write = Write { sent, answered: self.site.env.now(), purpose };
-        if self.trust.lock().changes() != trusted {
+        if self.changes() != trusted {
             return Err(Unanswered::Refused(ZkError::ConnectionLoss));
         }
         {
@@ -46,19 +46,14 @@ impl Session {
 
     /// Waits until every change of the connection was looked into; how many there were.
     async fn trusted(&self) -> u64 {
-        let mut reconnects = self.reconnects.subscribe();
-        loop {
-            if self.is_trusted() {
-                return self.trust.lock().looked_into;
-            }
-            // The sender lives in `self`.
-            let _ = reconnects.changed().await;
-        }
+        let mut looked_into = self.looked_into.subscribe();
+        let all = looked_into.wait_for(|looked_into| *looked_into == self.changes()).await;
+        *all.expect("the sender lives in `self`")
     }
 
     /// Looks into a connection that was made again: is it still this session?
     pub(crate) async fn look_into_the_connection(&self) -> Answered<()> {
-        let changes = self.trust.lock().changes();
+        let changes = self.changes();
         let path = format!("{}-look", self.node);
         // In one flight: answers come in the order of sending. One that is left of an earlier look, whose
         // answers were lost, proves nothing; it goes, and the next look makes it anew.
@@ -76,31 +71,29 @@ impl Session {
             return Err(Unanswered::SessionOver);
         }
         removed?;
-        let mut trust = self.trust.lock();
-        trust.looked_into = changes;
-        let all = trust.changes() == changes;
-        drop(trust);
-        if all {
-            self.reconnects.send_modify(|reconnects| *reconnects += 1);
-        }
+        self.looked_into.send_if_modified(|looked_into| {
+            *looked_into = changes;
+            self.changes() == changes
+        });
         Ok(())
     }
 
     /// Whether every change of the connection was looked into.
     pub(super) fn is_trusted(&self) -> bool {
-        let mut trust = self.trust.lock();
-        trust.changes() == trust.looked_into
+        // RACE: in this order. What was looked into only grows, and never beyond what has changed: where the two are
+        // equal, they are so at the moment of the second.
+        let looked_into = *self.looked_into.borrow();
+        self.changes() == looked_into
     }
 
     /// How often the connection has changed.
     pub(super) fn changes(&self) -> u64 {
-        self.trust.lock().changes()
+        self.changes.lock().count()
     }
 
     /// Whether a change of the connection was not looked into yet, and it stands.
     pub(crate) fn must_look(&self) -> bool {
-        let mut trust = self.trust.lock();
-        trust.changes() != trust.looked_into && trust.states.peek_state() == SessionState::SyncConnected
+        !self.is_trusted() && self.changes.lock().states.peek_state() == SessionState::SyncConnected
     }
 }
 
@@ -118,12 +111,12 @@ impl Drop for Out<'_> {
     }
 }
 
-impl Trust {
-    /// How often the connection has changed.
-    pub(super) fn changes(&mut self) -> u64 {
+impl Changes {
+    /// How often, until now.
+    pub(super) fn count(&mut self) -> u64 {
         while self.states.changed().now_or_never().is_some() {
-            self.changes += 1;
+            self.seen += 1;
         }
-        self.changes
+        self.seen
     }
 }

@@ -199,6 +199,7 @@ fn main() -> ExitCode {
             a_base_is_raised_and_never_lowered
             a_base_is_read_by_a_session_that_is_counted
             of_raises_at_once_the_highest_stays
+            a_raise_where_the_namespace_is_gone_fails
             later_sessions_grant_larger_tokens
             sessions_that_live_are_counted
             what_is_no_number_is_refused_and_stays

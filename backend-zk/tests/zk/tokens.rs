@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use leasehold_core::backend::{LockBackend, StoreConfig};
-use leasehold_core::{Env, ErrorKind, FencingToken, Timing};
+use leasehold_core::{Effect, Env, ErrorKind, FencingToken, Timing};
 use leasehold_zk::ZkConfig;
 use testbed::Direction;
 use testbed::zookeeper::Op;
@@ -66,6 +66,31 @@ pub(crate) async fn of_raises_at_once_the_highest_stays(rig: Arc<Rig>) {
     let raises = (1..=32).map(|base| stores[base % 2].raise_token_base((base * 37 % 32) as u64));
     join_all(raises).await.into_iter().collect::<Result<Vec<_>, _>>().unwrap();
     assert_eq!(stores[0].token_base().await.unwrap().base, 31);
+}
+
+/// Where the namespace was deleted, a raise fails at once, and not with its session.
+pub(crate) async fn a_raise_where_the_namespace_is_gone_fails(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    // So long that its own node is not missed meanwhile.
+    let store = space.config().open(Env::new(Timing::for_ttl(10 * TTL)).unwrap()).await.unwrap();
+    store.raise_token_base(3).await.unwrap();
+    let (outside, session) = (space.outside().await, space.session(rig.server().await).await);
+    let mut gone = outside.client.new_multi_writer();
+    // In one transaction, so that nothing is made anew in between.
+    for node in [
+        format!("/%sessions/{session:016x}"),
+        format!("/%inboxes/{session:016x}"),
+        "/%sessions".to_owned(),
+        "/%inboxes".to_owned(),
+        "/%token_base".to_owned(),
+        String::new(),
+    ] {
+        gone.add_delete(&format!("{}/leasehold{node}", space.chroot), None).unwrap();
+    }
+    gone.commit().await.unwrap();
+    let refused = store.raise_token_base(9).await.unwrap_err();
+    assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Protocol, Effect::NotApplied), "{refused}");
+    assert!(refused.to_string().contains("did not raise the token_base"), "{refused}");
 }
 
 /// Whoever begins after the raise grants tokens above the one it was measured by; whoever was there before

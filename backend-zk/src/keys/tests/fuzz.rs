@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold_core::backend::Holder;
 use proptest::prelude::*;
 use testbed::fuzz::{changed, changed_text, corpus};
 
@@ -15,8 +16,9 @@ proptest! {
         let owner = OwnerId::from_random([7; 16]);
         let node = Node::new(owner, Mode::EXCLUSIVE, 7).name();
         let note = Note::decoded(&node, &data);
-        if let Some(ttl) = note.ttl {
-            let again = Note::encoded(ttl, &note.label, note.metadata.as_deref(), note.passes.then_some(owner));
+        let Holder { label, metadata, .. } = &note.holder;
+        if let Some(ttl) = note.holder.ttl {
+            let again = Note::encoded(ttl, label, metadata.as_deref(), note.passes.then_some(owner));
             prop_assert_eq!(Note::decoded(&node, &again), note.clone());
         }
         let holder = note.into_holder(counter, ctime);

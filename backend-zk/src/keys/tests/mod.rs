@@ -168,6 +168,19 @@ fn equal_numbers_are_in_each_others_way() {
     assert_eq!(listing.place_of(&other), Place::Behind(barrier(&me, true)));
 }
 
+/// Of several with the same number the one of the largest name is waited for, however a server lists them.
+#[test]
+fn of_equal_numbers_the_largest_name_is_waited_for() {
+    let nodes = [1, 2, 3].map(|by| Node::new(owner(by), Mode::EXCLUSIVE, i32::MAX));
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let listing = Listing::new(order.map(|at: usize| nodes[at].name()).to_vec(), false);
+        for (me, ahead) in [(0, 2), (1, 2), (2, 1)] {
+            let expected = Place::Behind(barrier(&nodes[ahead], false));
+            assert_eq!(listing.place_of(&nodes[me]), expected, "{order:?}");
+        }
+    }
+}
+
 /// Numbers near the end are known as such, and those past it, which the server may give out, too.
 #[test]
 fn the_end_is_seen_from_afar() {

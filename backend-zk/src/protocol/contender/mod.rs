@@ -109,12 +109,8 @@ enum Then {
 }
 
 impl Contender {
-    pub(crate) fn new(patience: Patience) -> (Self, Step) {
-        Self::again(patience, None)
-    }
-
     /// Whoever gets the `next` number, in the directory that it is of, has nobody ahead.
-    pub(crate) fn again(patience: Patience, next: Option<Sequence>) -> (Self, Step) {
+    pub(crate) fn new(patience: Patience, next: Option<Sequence>) -> (Self, Step) {
         // A try has one flight, whoever else has come.
         let next = next.filter(|_| patience == Patience::Waits);
         let contender = Self {
@@ -132,7 +128,7 @@ impl Contender {
 
     /// The end of a hold that nobody wants.
     pub(crate) fn leaving(mine: Mine) -> (Self, Step) {
-        let (mut contender, _) = Self::new(Patience::Tries);
+        let (mut contender, _) = Self::new(Patience::Tries, None);
         contender.wanted = false;
         let step = contender.leave(mine, Then::End(End::Left));
         (contender, step)

@@ -34,12 +34,10 @@ pub(crate) enum Ask {
 }
 
 impl Ask {
-    /// Whether it is for the contender to say what follows where nobody knows what came of it.
-    pub(crate) fn is_asked_once(&self) -> bool {
-        matches!(
-            self,
-            Self::Enter | Self::Return | Self::WatchOwn(_) | Self::Confirm(_) | Self::RemoveDirectory
-        )
+    /// Whether it is asked until it is answered; else the contender says what follows where nobody knows what
+    /// came of it.
+    pub(crate) fn is_asked_again(&self) -> bool {
+        matches!(self, Self::Search | Self::List | Self::Watch(_) | Self::Delete(_))
     }
 }
 

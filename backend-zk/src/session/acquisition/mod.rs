@@ -6,14 +6,15 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{Fuse, FusedFuture};
 use leasehold_core::backend::{AcquireRequest, Attempt, Holder, StoreEvent};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Error, ErrorKind, LostReason, Mode, Result};
 use tokio_util::sync::CancellationToken;
-use zookeeper_client::{Error as ZkError, Stat};
+use zookeeper_client::Error as ZkError;
 
 use super::Session;
+use crate::connection::{Fired, Made};
 use crate::error::{Answered, Explain, Unanswered};
 use crate::keys::{self, Listing, Node, Note};
 use crate::protocol::{Answer, Ask, Contender, End, Failure, Happening, Mine, Patience, Pause, Said, Step};
@@ -33,7 +34,7 @@ impl Session {
     ) -> Result<Attempt> {
         // Whoever shares the lock looks: it has no number to count on, and uses up the one that others of ours had.
         let next = self.next_number(&request.name).filter(|_| request.mode == Mode::EXCLUSIVE);
-        let (contender, first) = Contender::again(patience, next);
+        let (contender, first) = Contender::new(patience, next);
         let mut acquisition = Acquisition::new(self, request);
         let mine = match acquisition.run(contender, first, left).await {
             End::Held(mine) => mine,
@@ -48,7 +49,7 @@ impl Session {
             () = left.cancelled() => false,
             is_fresh = self.freshened() => is_fresh,
         };
-        let (own, passes) = (acquisition.watches.own.take(), acquisition.has_waited);
+        let (own, passes) = (acquisition.watches.own, acquisition.has_waited);
         let granted = if is_fresh { self.hold(request, &mine, own, passes) } else { Err(self.lost()) };
         if granted.is_err() {
             self.give_back(request.clone(), mine);
@@ -72,11 +73,6 @@ impl Session {
         let fifth = self.timeout() / 5;
         self.site.env.sleep(4 * fifth + self.site.env.jittered(2 * fifth)).await;
     }
-
-    /// Whoever made a node, as it is shown.
-    fn shown(&self, note: Note, stat: &Stat) -> Result<Holder> {
-        Ok(note.into_holder(self.counter(stat.czxid)?, stat.ctime))
-    }
 }
 
 /// A contender and the means to carry it out.
@@ -98,23 +94,23 @@ struct Acquisition<'a> {
 }
 
 /// What is watched: the contender ahead, and our own node.
-#[derive(Default)]
 struct Watches {
-    ahead: Option<BoxFuture<'static, Happening>>,
-    own: Option<BoxFuture<'static, Happening>>,
+    ahead: Fired,
+    own: Fired,
 }
 
 impl Watches {
+    fn none() -> Self {
+        Self { ahead: Fuse::terminated(), own: Fuse::terminated() }
+    }
+
     /// What happens next to either.
     async fn fired(&mut self) -> Happening {
         tokio::select! {
             biased;
-            own = fired(&mut self.own) => {
-                self.own = None;
-                if own == Happening::Ended { Happening::Removed } else { Happening::Stands }
-            }
+            own = &mut self.own => if own == Happening::Ended { Happening::Removed } else { Happening::Stands },
             // RACE: both may have fired since our own was looked at, and then that was the first.
-            ahead = fired(&mut self.ahead) => match self.own_seen() {
+            ahead = &mut self.ahead => match (&mut self.own).now_or_never() {
                 Some(Happening::Ended) => Happening::Removed,
                 // Of its end after that nothing was told.
                 Some(_) => Happening::Reconnected,
@@ -122,27 +118,20 @@ impl Watches {
             },
         }
     }
-
-    /// What has become of our own node, if anything has; then it is not watched any more.
-    fn own_seen(&mut self) -> Option<Happening> {
-        let own = fired(&mut self.own).now_or_never()?;
-        self.own = None;
-        Some(own)
-    }
 }
 
 impl<'a> Acquisition<'a> {
     fn new(session: &'a Session, request: &'a AcquireRequest) -> Self {
         let directory = session.site.namespace.directory(&request.name);
         let (stands, changes) = (session.site.env.now(), 0);
-        let watches = Watches::default();
+        let watches = Watches::none();
         let (has_waited, is_asked) = (false, false);
         Self { session, request, directory, watches, stands, changes, has_waited, is_asked, refusal: None }
     }
 
     async fn run(&mut self, mut contender: Contender, mut step: Step, left: &CancellationToken) -> End {
         let (session, env) = (self.session, &self.session.site.env);
-        let mut reconnects = session.reconnects.subscribe();
+        let mut reconnects = session.looked_into.subscribe();
         let mut abandoned = std::pin::pin!(left.cancelled().fuse());
         loop {
             let (pause, ask) = match step {
@@ -160,7 +149,7 @@ impl<'a> Acquisition<'a> {
                         biased;
                         () = session.connection.over.cancelled() => contender.answered(Err(Failure::SessionOver)),
                         // Before what is fired, which may be a grant.
-                        () = async { env.sleep(self.stands.since(env.now())).await }, if self.watches.own.is_none() => {
+                        () = async { env.sleep(self.stands.since(env.now())).await }, if self.watches.own.is_terminated() => {
                             self.stands = env.now() + session.timeout() / 10;
                             contender.happens(Happening::Stands)
                         }
@@ -201,11 +190,8 @@ impl<'a> Acquisition<'a> {
         let bound = env.timing().op_timeout;
         loop {
             if let Some(pause) = pause {
-                tokio::select! {
-                    biased;
-                    () = connection.over.cancelled() => return Err(Failure::SessionOver),
-                    () = env.sleep(if pause == Pause::Brief { bound / 16 } else { bound }) => {}
-                }
+                let rest = env.sleep(if pause == Pause::Brief { bound / 16 } else { bound });
+                connection.over.run_until_cancelled(rest).await.ok_or(Failure::SessionOver)?;
             }
             let (what, answered) = self.asked(&ask).await;
             let unanswered = match answered {
@@ -217,7 +203,7 @@ impl<'a> Acquisition<'a> {
             if failure == Failure::Refused || (failure == Failure::Absent && self.refusal.is_none()) {
                 self.refusal = Some(unanswered.into_error(what));
             }
-            if failure != Failure::Unknown || ask.is_asked_once() {
+            if failure != Failure::Unknown || !ask.is_asked_again() {
                 return Err(failure);
             }
             pause = Some(Pause::Brief);
@@ -250,38 +236,34 @@ impl<'a> Acquisition<'a> {
     }
 
     async fn entered(&mut self) -> Answered<Said> {
-        let note = self.begun();
-        let (connection, Self { request, directory, .. }) = (&self.session.connection, &*self);
-        let (node, stat, listed) = connection.enter(directory, request.owner, request.mode, &note).await?;
-        let mine = self.mine(node, &stat)?;
-        Ok(Said::Made(mine, listed.map(|listing| self.listed(listing))))
+        let (stem, note) = self.begun();
+        let (made, listed) = self.session.connection.enter(&self.directory, &stem, &note).await?;
+        Ok(Said::Made(self.mine(made)?, listed.map(|listing| self.listed(listing))))
     }
 
     async fn returned(&mut self) -> Answered<Said> {
-        let note = self.begun();
-        let (session, Self { request, directory, .. }) = (self.session, &*self);
-        let made = session.connection.make_contender(directory, request.owner, request.mode, &note);
-        let (node, stat) = made.await?;
-        let mine = self.mine(node, &stat)?;
-        let is_back = session.is_back(&request.name, mine.node.sequence());
+        let (stem, note) = self.begun();
+        let made = self.session.connection.make_contender(&self.directory, &stem, &note).await?;
+        let mine = self.mine(made)?;
+        let is_back = self.session.is_back(&self.request.name, mine.node.sequence());
         Ok(if is_back { Said::Back(mine) } else { Said::Made(mine, None) })
     }
 
-    /// Begins with another node; what is in it.
-    fn begun(&mut self) -> Vec<u8> {
-        let session = self.session;
+    /// Begins with another node: what it is called, without its number, and what is in it.
+    fn begun(&mut self) -> (String, Vec<u8>) {
+        let (session, request) = (self.session, self.request);
         // What was watched, and asked for, is an earlier node of ours.
-        (self.watches, self.is_asked) = (Watches::default(), false);
+        (self.watches, self.is_asked) = (Watches::none(), false);
         self.stands = session.site.env.now() + session.timeout() / 10;
         self.changes = session.changes();
-        let request = self.request;
         let passes = session.connection.is_private() && request.mode == Mode::EXCLUSIVE;
         let passes = passes.then_some(request.owner);
-        Note::encoded(session.timeout(), &request.label, request.metadata.as_deref(), passes)
+        let note = Note::encoded(session.timeout(), &request.label, request.metadata.as_deref(), passes);
+        (keys::stem(request.owner, request.mode), note)
     }
 
     /// Our node, as it was made.
-    fn mine(&self, node: Node, stat: &Stat) -> Answered<Mine> {
+    fn mine(&self, (number, stat): Made) -> Answered<Mine> {
         if stat.is_invalid() {
             // Some servers leave it out; the node is looked for then.
             return Err(Unanswered::Refused(ZkError::UnexpectedError("a node without its stat".to_owned())));
@@ -291,7 +273,7 @@ impl<'a> Acquisition<'a> {
             self.session.end(LostReason::SessionLost);
             return Err(Unanswered::SessionOver);
         }
-        Ok(Mine { node, czxid: stat.czxid })
+        Ok(Mine { node: Node::new(self.request.owner, self.request.mode, number), czxid: stat.czxid })
     }
 
     async fn searched(&mut self) -> Answered<Said> {
@@ -310,11 +292,11 @@ impl<'a> Acquisition<'a> {
     }
 
     async fn armed(&mut self, ahead: &str) -> Answered<Said> {
-        self.watches.ahead = None;
+        self.watches.ahead = Fuse::terminated();
         // Also if that is gone by now: whoever came after us may have listed both.
         self.has_waited = true;
         let watched = self.session.connection.watch(&self.path(ahead)).await.if_there()?;
-        match self.watches.own_seen() {
+        match (&mut self.watches.own).now_or_never() {
             Some(Happening::Ended) => return Ok(Said::Removed),
             // It was written, and may be gone after that.
             Some(_) => {
@@ -326,11 +308,11 @@ impl<'a> Acquisition<'a> {
         let Some(((data, stat), watch)) = watched else {
             return self.nobody_ahead().await;
         };
-        self.watches.ahead = Some(watch.fired());
+        self.watches.ahead = watch.fired();
         let note = Note::decoded(ahead, &data);
         // Whatever was written before may be written again.
         let passes = note.passes && stat.version == 0;
-        if let Ok(holder) = self.session.shown(note, &stat) {
+        if let Ok(holder) = self.session.holder(note, &stat) {
             let name = self.request.name.clone();
             self.session.site.events.tell(StoreEvent::Queued { name, holder });
         }
@@ -346,7 +328,7 @@ impl<'a> Acquisition<'a> {
     async fn nobody_ahead(&mut self) -> Answered<Said> {
         let session = self.session;
         let is_young = session.site.env.now() < self.stands && session.changes() == self.changes;
-        if is_young || self.watches.own.is_some() {
+        if is_young || !self.watches.own.is_terminated() {
             return Err(Unanswered::ABSENT);
         }
         self.listed_anew().await
@@ -359,9 +341,12 @@ impl<'a> Acquisition<'a> {
 
     async fn covered(&mut self, own: &Node) -> Answered<Said> {
         let watched = self.session.connection.watch(&self.path(&own.name())).await.if_there()?;
-        self.is_asked |= watched.as_ref().is_some_and(|((data, _), _)| data == keys::REVOKE);
-        self.watches.own = watched.map(|(_, watch)| watch.fired());
-        Ok(if self.watches.own.is_some() { Said::Done } else { Said::Removed })
+        let Some(((data, _), watch)) = watched else {
+            return Ok(Said::Removed);
+        };
+        self.is_asked |= data == keys::REVOKE;
+        self.watches.own = watch.fired();
+        Ok(Said::Done)
     }
 
     /// A listing; the caller hears of it when there is a contender of another kind.
@@ -382,7 +367,7 @@ impl<'a> Acquisition<'a> {
     /// Whom the store names as the one ahead.
     async fn holder(&mut self, first: &str) -> Option<Holder> {
         let (data, stat) = self.session.connection.read(&self.path(first)).await.ok()?;
-        self.session.shown(Note::decoded(first, &data), &stat).ok()
+        self.session.holder(Note::decoded(first, &data), &stat).ok()
     }
 
     fn path(&self, child: &str) -> String {
@@ -397,13 +382,6 @@ fn worn_out(contender: &str) -> Error {
          that directory, and delete it, so that it counts anew"
     );
     Error::not_applied(ErrorKind::Protocol, message)
-}
-
-async fn fired(watch: &mut Option<BoxFuture<'static, Happening>>) -> Happening {
-    match watch {
-        Some(watch) => watch.await,
-        None => std::future::pending().await,
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use futures_util::future::poll_fn;
 use super::*;
 
 /// Fires when it is looked at for the second time.
-fn second_look(happening: Happening) -> Option<BoxFuture<'static, Happening>> {
+fn second_look(happening: Happening) -> Fired {
     let mut looked = false;
     let watch =
         poll_fn(
@@ -13,11 +13,11 @@ fn second_look(happening: Happening) -> Option<BoxFuture<'static, Happening>> {
                 if std::mem::replace(&mut looked, true) { Poll::Ready(happening) } else { Poll::Pending }
             },
         );
-    Some(watch.boxed())
+    watch.boxed().fuse()
 }
 
-fn at_once(happening: Happening) -> Option<BoxFuture<'static, Happening>> {
-    Some(std::future::ready(happening).boxed())
+fn at_once(happening: Happening) -> Fired {
+    std::future::ready(happening).boxed().fuse()
 }
 
 /// Whoever's node went just before the one ahead did, between two looks, has not got the lock.
@@ -30,8 +30,8 @@ async fn our_own_end_goes_before_that_of_the_one_ahead() {
         (second_look(Happening::Changed), Happening::Reconnected),
         // Somebody wrote to it: it is to be watched again before anything else counts.
         (at_once(Happening::Changed), Happening::Stands),
-        (Some(std::future::pending().boxed()), Happening::Ended),
-        (None, Happening::Ended),
+        (std::future::pending().boxed().fuse(), Happening::Ended),
+        (Fuse::terminated(), Happening::Ended),
     ] {
         let mut watches = Watches { ahead: at_once(Happening::Ended), own };
         assert_eq!(watches.fired().await, expected);
