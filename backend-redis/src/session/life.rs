@@ -121,3 +121,28 @@ impl<S> Deref for Opened<S> {
         &self.session
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::{ErrorKind, Timing};
+
+    use super::*;
+
+    fn owner(byte: u8) -> OwnerId {
+        OwnerId::from_random([byte; 16])
+    }
+
+    /// `close` ends the entries that it finds; one that was entered after it would never end.
+    #[tokio::test]
+    async fn enter_after_close_is_refused() {
+        let env = Env::new(Timing::for_ttl(std::time::Duration::from_secs(1))).unwrap();
+        let life = Life::new(env.clone(), CancellationToken::new());
+        life.enter(life.lease_of(owner(1)), &Arc::new("first")).unwrap();
+        let ended = Mutex::new(Vec::new());
+        life.close(env.now(), |entry| ended.lock().push(*entry)).await.unwrap();
+        assert_eq!(*ended.lock(), ["first"]);
+        let refused = life.enter(life.lease_of(owner(2)), &Arc::new("second")).unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::Closed);
+        assert!(life.entries().is_empty());
+    }
+}
