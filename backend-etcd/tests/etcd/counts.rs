@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use tokio::sync::Barrier;
 
 use crate::rig::{
-    BOUND, Beside, PREFIX, Rig, TTL, eventually, hold, managers, now, open_with_ttl, trials, within,
-    without_renewals,
+    BOUND, Beside, PREFIX, Rig, TTL, eventually, hold, hold_aside, managers, now, open_with_ttl, trials,
+    within, without_renewals,
 };
 
 trials![
@@ -25,6 +25,7 @@ trials![
     forty_who_want_a_permit_take_few_requests_per_cycle,
     forty_who_want_many_permits_take_two_requests_per_cycle,
     ten_thousand_held_locks_are_one_renewal,
+    queue_is_not_watched_without_waiters,
 ];
 
 /// A fresh one each time would slow down every range until the next compaction.
@@ -42,6 +43,24 @@ async fn a_name_keeps_its_key() {
     eventually("the store tells of every cycle", async || entries() == 2 * CYCLES).await;
     let names: HashSet<_> = diary.entries().into_iter().map(|entry| entry.key).collect();
     assert_eq!(names.len(), 1, "{names:?}");
+}
+
+/// A queue stays watched for a moment after its last waiter: without an end the server would keep a watch for every name
+/// that was ever waited for.
+async fn queue_is_not_watched_without_waiters() {
+    let rig = Rig::start().await;
+    let (first, second) = (rig.manager().await, rig.manager().await);
+    let watched = async || rig.etcd.metrics(0).await.unwrap().sum("etcd_debugging_mvcc_watcher_total", "");
+    let before = watched().await;
+    for name in ["a", "b", "c"] {
+        let held = hold(&first, name).await;
+        let waits = hold_aside(&second, name);
+        rig.store.queued(name, 2).await;
+        held.release().await.unwrap();
+        waits.end("its turn").await.release().await.unwrap();
+        assert!(watched().await > before, "a waiter watches the queue");
+    }
+    eventually("only session keys are watched", async || watched().await <= before).await;
 }
 
 /// Two requests per cycle under contention, and no hand-off waits for the server's 100 ms loop. The
