@@ -10,7 +10,7 @@ mod servers;
 use std::fmt;
 use std::time::Duration;
 
-use leasehold_core::backend::Endpoint;
+use leasehold_core::backend::{Credentials, Endpoint};
 use leasehold_core::{Error, Result, StoreUrl, Tls};
 use zookeeper_client::Acl;
 
@@ -32,7 +32,7 @@ pub struct ZkConfig {
     hosts: Vec<String>,
     chroot: String,
     prefix: String,
-    credentials: Option<(String, String)>,
+    credentials: Option<Credentials>,
     acl: Option<Vec<Acl>>,
     tls: Option<Tls>,
 }
@@ -77,7 +77,7 @@ impl ZkConfig {
     /// [`acl`](Self::acl) says otherwise.
     #[must_use]
     pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
-        self.credentials = Some((user.into(), password.into()));
+        self.credentials = Some(Credentials::new(user, password));
         self
     }
 
@@ -108,15 +108,12 @@ impl ZkConfig {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) without a host, for an option
-    /// in the wrong form, for a certificate file that cannot be read, and when TLS is half configured.
+    /// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) without a host, for a user without a
+    /// password or a password without a user, for an option in the wrong form, for a certificate file that cannot be
+    /// read, and when TLS is half configured.
     pub fn from_url(url: &mut StoreUrl) -> Result<Self> {
         let mut config = Self::new(url.hosts()).chroot(url.path());
-        match (url.user(), url.password()) {
-            (None, None) => {}
-            (Some(user), Some(password)) => config = config.credentials(user, password),
-            _ => return Err(Error::invalid_option("a user needs a password, and a password a user")),
-        }
+        config.credentials = Credentials::of_url(url)?;
         if let Some(prefix) = url.take("prefix")? {
             config = config.prefix(prefix);
         }
@@ -178,7 +175,7 @@ impl fmt::Debug for ZkConfig {
             .field("hosts", &self.hosts)
             .field("chroot", &self.chroot)
             .field("prefix", &self.prefix)
-            .field("user", &self.credentials.as_ref().map(|(user, _)| user))
+            .field("credentials", &self.credentials)
             .field("tls", &self.tls.is_some())
             .finish_non_exhaustive()
     }
@@ -201,7 +198,7 @@ mod tests {
             config("zk://me:s%40cret@h1,h2:2182,[::1]:2183/a/b?prefix=c&acl=world:anyone:r").unwrap();
         assert_eq!(config.servers().unwrap().to_string(), "h1:2181,h2:2182,[::1]:2183");
         assert_eq!(config.namespace().unwrap().root(), "/a/b/c");
-        assert_eq!(config.credentials, Some(("me".to_owned(), "s@cret".to_owned())));
+        assert_eq!(config.credentials, Some(Credentials::new("me", "s@cret")));
         assert_eq!(config.rights(), access::parsed("world:anyone:r").unwrap());
         assert!(!format!("{config:?} {:?}", config.servers()).contains("cret"));
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use leasehold_core::backend::Endpoint;
+use leasehold_core::backend::{Credentials, Endpoint};
 use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio_util::either::Either;
 use zookeeper_client::{Client, Error as ZkError};
@@ -13,7 +13,7 @@ use super::{Certificates, Protected};
 /// Where they are, as whom we come, and what protects the way.
 pub(crate) struct Servers {
     pub(crate) all: Vec<Endpoint>,
-    pub(super) credentials: Option<(String, String)>,
+    pub(super) credentials: Option<Credentials>,
     pub(super) tls: Option<Certificates>,
 }
 
@@ -24,7 +24,7 @@ impl Servers {
         let silence = silence(timeout, bound, self.all.len());
         let mut connector =
             Client::connector().with_session_timeout(timeout).with_connection_timeout(silence);
-        if let Some((user, password)) = &self.credentials {
+        if let Some(Credentials { user, password }) = &self.credentials {
             connector = connector.with_auth("digest", format!("{user}:{password}").as_bytes());
         }
         let servers = self.to_string();
@@ -65,7 +65,7 @@ impl fmt::Debug for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Servers")
             .field("all", &self.all)
-            .field("user", &self.credentials.as_ref().map(|(user, _)| user))
+            .field("credentials", &self.credentials)
             .field("tls", &self.tls.is_some())
             .finish_non_exhaustive()
     }
