@@ -267,6 +267,19 @@ fn no_file_is_called_util() {
     }
 }
 
+/// Errors carry text of servers: a log line has it with its control characters escaped.
+#[test]
+fn logged_errors_are_escaped() {
+    for (path, text) in sources(&metadata()) {
+        for line in
+            text.lines().filter(|line| line.contains("tracing::") || line.trim().starts_with("error ="))
+        {
+            let is_raw = line.contains("%error") || line.contains("error = %format_args!");
+            assert!(!is_raw, "{}: `error = ?format!(..)` instead of {}", path.display(), line.trim());
+        }
+    }
+}
+
 /// Waiting futures say what dropping them does.
 #[test]
 fn public_waiting_functions_document_cancel_safety() {

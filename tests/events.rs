@@ -4,9 +4,13 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
+use futures_util::stream::{self, BoxStream, StreamExt};
+use leasehold::backend::{Grant, StoreEvent};
 use leasehold::clock::{Clock, TokioClock};
 use leasehold::memory::MemoryConfig;
-use leasehold::{LockManager, LockName};
+use leasehold::{Error, ErrorKind, LockManager, LockName};
+use leasehold_conformance::layer::{Below, Layer, shared};
 use tracing::Level;
 use tracing::subscriber::DefaultGuard;
 
@@ -94,4 +98,35 @@ async fn events_tell_the_life_of_a_lock_and_no_secret() {
     let long_hex = |word: &str| word.len() >= 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     let words = text.split(|character: char| !character.is_ascii_alphanumeric());
     assert!(!words.into_iter().any(long_hex), "{text}");
+}
+
+/// Text of a server or of a foreign entry begins no line of its own and steers no terminal.
+#[tokio::test(start_paused = true)]
+async fn foreign_text_is_logged_escaped() {
+    let (written, _installed) = Written::install();
+    let builder = LockManager::builder(shared(Arc::new(Hostile))(Box::new(MemoryConfig::private())));
+    let locks = builder.clock(Arc::new(TokioClock::new())).build().await.unwrap();
+    locks.lock("a").unwrap().with(async |_held| tokio::task::yield_now().await).await.unwrap();
+    let text = written.text();
+    assert_eq!(text.matches("forged").count(), 2, "{text}");
+    let steers = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+    assert!(!text.contains(steers) && !text.contains("\nforged"), "{text:?}");
+}
+
+const FOREIGN: &str = "sorry\u{1b}[2J\u{202e}\nforged";
+
+/// A server whose every text is meant for a terminal.
+#[derive(Debug)]
+struct Hostile;
+
+#[async_trait]
+impl Layer for Hostile {
+    async fn release(&self, _below: &Below, _grant: &Grant) -> leasehold::Result<()> {
+        Err(Error::not_applied(ErrorKind::Closed, "refused").with_source(FOREIGN))
+    }
+
+    fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
+        let warning = stream::iter([StoreEvent::Warning(FOREIGN.into())]);
+        warning.chain(below.backend.events()).boxed()
+    }
 }

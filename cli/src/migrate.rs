@@ -20,7 +20,7 @@ pub(crate) async fn migrate(store: &Store, action: &Migrate, json: bool) -> Resu
     let admin = Place::of(store)?.admin().await?;
     let done = carry_out(&admin, action).await;
     if let Err(error) = admin.close().await {
-        tracing::debug!(error = %format_args!("{error:#}"), "the sessions were not closed in order");
+        tracing::debug!(error = ?format!("{error:#}"), "the sessions were not closed in order");
     }
     match done.map_err(failure)? {
         Some(status) if json => output::json(&status)?,

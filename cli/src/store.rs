@@ -231,7 +231,7 @@ fn named(url: &str, refusal: &str) -> Result<String, Failure> {
 /// Ends the session. What is not confirmed ends with its lease, and is no failure.
 pub(crate) async fn close(locks: &LockManager) {
     if let Err(error) = locks.shutdown().await {
-        tracing::warn!(error = %format_args!("{error:#}"), "the session was not closed in order");
+        tracing::warn!(error = ?format!("{error:#}"), "the session was not closed in order");
     }
 }
 

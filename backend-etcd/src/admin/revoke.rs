@@ -35,7 +35,8 @@ impl Sessions {
         let delete = TxnOp::delete(held.key(), None);
         self.endpoints.txn(Txn::new().when([same]).and_then([delete])).await?;
         if let Err(error) = self.ask_to_let_go(held, Duration::ZERO).await {
-            tracing::warn!(lock = %name, %error, "taken away by force, and its holder could not be told");
+            let error = format!("{error:#}");
+            tracing::warn!(lock = %name, ?error, "taken away by force, and its holder could not be told");
         }
         Ok(())
     }

@@ -167,7 +167,7 @@ impl Acquisition {
             if (is_too_late || !error::may_pass(&error)) && !left.is_cancelled() {
                 return Err(error);
             }
-            tracing::debug!(lock = %self.request.name, error = %format_args!("{error:#}"), "tried again");
+            tracing::debug!(lock = %self.request.name, error = ?format!("{error:#}"), "tried again");
             session.ended.run_until_cancelled(pauses.pause(env)).await;
         }
     }

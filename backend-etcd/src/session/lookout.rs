@@ -77,7 +77,8 @@ impl Session {
         let session = Arc::clone(self);
         self.env().spawn(async move {
             if let Err(error) = session.delete_messages(&gone).await {
-                tracing::debug!(%error, "messages stay in the inbox, at the longest until the session ends");
+                let error = format!("{error:#}");
+                tracing::debug!(?error, "messages stay in the inbox, at the longest until the session ends");
             }
         });
     }
@@ -107,7 +108,7 @@ impl Session {
                     // One of them may not be read: which?
                     Err(denied) if *denied.kind() == ErrorKind::Denied => at_once = 1,
                     Err(error) => {
-                        tracing::debug!(error = %format_args!("{error:#}"), "keys of ours could not be read");
+                        tracing::debug!(error = ?format!("{error:#}"), "keys of ours could not be read");
                         pauses.pause(self.env()).await;
                     }
                 }

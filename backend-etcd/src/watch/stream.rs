@@ -45,7 +45,7 @@ impl Watches {
                 Ok(Ended::Refused(id)) => self.look_into(id).await,
                 Ok(Ended::Foreign) => drop(self.begun.set(Err(error::stranger()))),
                 Err(error) => {
-                    tracing::debug!(error = %format_args!("{error:#}"), "the watch stream is not to be had")
+                    tracing::debug!(error = ?format!("{error:#}"), "the watch stream is not to be had")
                 }
             }
             // Whoever cuts every stream at once is not asked for ever more of them.
@@ -77,7 +77,7 @@ impl Watches {
                 let _ = self.begun.set(Err(error::cut("the watch stream")));
             }
             Err(error) => {
-                tracing::debug!(error = %format_args!("{error:#}"), "a watch was refused, and reading fails")
+                tracing::debug!(error = ?format!("{error:#}"), "a watch was refused, and reading fails")
             }
             Ok(_) => {}
         }

@@ -192,7 +192,7 @@ impl Link {
                     tracing::debug!("the connection to the server is lost");
                 }
                 Err(error) => {
-                    tracing::debug!(error = %format_args!("{error:#}"), "the server cannot be reached");
+                    tracing::debug!(error = ?format!("{error:#}"), "the server cannot be reached");
                     _ = self.up.send_replace(Err(error));
                 }
             }

@@ -210,7 +210,7 @@ impl<'s> Acquisition<'s> {
         match session.refresh(&[Arc::clone(&self.entry)], session.give_up_at()).await {
             Ok(_) => self.announce(),
             Err(error) => {
-                tracing::debug!(lock = %self.entry.name, error = %format_args!("{error:#}"), "a refresh had no answer");
+                tracing::debug!(lock = %self.entry.name, error = ?format!("{error:#}"), "a refresh had no answer");
                 self.entry.contender.lock().unanswered(session.env.now());
             }
         }

@@ -78,7 +78,7 @@ impl Session {
                 Err(_) => remains.unanswered(now, up),
             };
             if let (Next::Look | Next::Stop, Err(error)) = (next, released) {
-                tracing::debug!(error = %format_args!("{error:#}"), "an entry was not released; its lease has ended");
+                tracing::debug!(error = ?format!("{error:#}"), "an entry was not released; its lease has ended");
             }
             match next {
                 Next::GoOn => {}

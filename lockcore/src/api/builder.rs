@@ -213,7 +213,7 @@ async fn open(
             return Err(error);
         }
         let error = placed(store.server().as_deref(), error);
-        tracing::warn!(error = %format_args!("{error:#}"), "the store is not there yet; trying again");
+        tracing::warn!(error = ?format!("{error:#}"), "the store is not there yet; trying again");
         last = Some(error);
         env.sleep_until(again_at).await;
         bound = env.timing().connect_timeout.min(until.since(env.now()));

@@ -255,8 +255,8 @@ impl Lock {
         };
         guard.ensure_held()?;
         if let Err(error) = guard.release().await {
-            let error = format_args!("{error:#}");
-            tracing::warn!(lock = %self.name(), %error, "the work is done, its lock was not released cleanly");
+            let error = format!("{error:#}");
+            tracing::warn!(lock = %self.name(), ?error, "the work is done, its lock was not released cleanly");
         }
         Ok(done)
     }

@@ -34,5 +34,5 @@ impl std::error::Error for Panicked {}
 /// wakes, nor of those who are woken next.
 pub(crate) fn waking<T>(wake: impl FnOnce() -> T) -> Option<T> {
     let woken = catch_unwind(AssertUnwindSafe(wake));
-    woken.map_err(|panic| tracing::warn!(error = %Panicked::new(&*panic), "a waker panicked")).ok()
+    woken.map_err(|panic| tracing::warn!(error = ?Panicked::new(&*panic), "a waker panicked")).ok()
 }

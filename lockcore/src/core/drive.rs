@@ -94,7 +94,7 @@ impl Drive {
             if !may_change {
                 return Err(self.refused(error));
             }
-            tracing::debug!(lock = %self.queue.name(), error = %format_args!("{error:#}"), "asks again");
+            tracing::debug!(lock = %self.queue.name(), error = ?format!("{error:#}"), "asks again");
             let paused = async {
                 pauses.end(core.env()).await;
                 Ok(())

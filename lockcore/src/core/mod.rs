@@ -263,7 +263,7 @@ impl Core {
                     (news.heard, news.refused, news.queued) = (Some(holder), None, queued);
                 });
             }
-            StoreEvent::Warning(text) => tracing::warn!("{text}"),
+            StoreEvent::Warning(text) => tracing::warn!(reason = ?text, "the store warns"),
         }
     }
 
@@ -412,7 +412,7 @@ impl Drop for Core {
         let backend = Arc::clone(&self.backend);
         self.env.spawn(async move {
             if let Err(error) = backend.close().await {
-                tracing::warn!(error = %format_args!("{error:#}"), "the session was not closed; it ends with its lease");
+                tracing::warn!(error = ?format!("{error:#}"), "the session was not closed; it ends with its lease");
             }
         });
     }

@@ -134,14 +134,14 @@ impl Core {
         };
         let error = self.about(&grant.name, error);
         if grant.lease.scope == LeaseScope::Session && error.lost_reason().is_none() {
-            tracing::warn!(error = %format_args!("{error:#}"), "not released; its session is given up");
+            tracing::warn!(error = ?format!("{error:#}"), "not released; its session is given up");
             self.watchdog.lease_lost(self, grant.lease.id, LostReason::SessionLost);
             // After the guards were told, as it lets others hold.
             let given_up = self.env().answer_to(async {
                 self.backend().give_up(grant.lease.id);
                 Ok(())
             });
-            given_up.await.unwrap_or_else(|error| tracing::warn!(error = %format_args!("{error:#}")));
+            given_up.await.unwrap_or_else(|error| tracing::warn!(error = ?format!("{error:#}")));
         }
         Err(error)
     }
@@ -302,11 +302,11 @@ fn unheard(confirmed: Result<()>) {
         return;
     };
     let nothing_left = error.lost_reason().is_some();
-    let error = format_args!("{error:#}");
+    let error = format!("{error:#}");
     if nothing_left {
-        tracing::debug!(%error, "there was nothing left to release");
+        tracing::debug!(?error, "there was nothing left to release");
     } else {
-        tracing::warn!(%error, "a release was not confirmed; a lease ends the lock, where there is one");
+        tracing::warn!(?error, "a release was not confirmed; a lease ends the lock, where there is one");
     }
 }
 

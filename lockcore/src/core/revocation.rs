@@ -40,7 +40,9 @@ impl Core {
                 Ok(_) if is_last => return Ok(Revocation::Unanswered),
                 Err(error) if is_last => return Err(error.with_effect(Effect::Unknown)),
                 // It was asked all the same; the next look may be answered.
-                Err(error) => tracing::debug!(lock = %name, %error, "whether it was given up is not known"),
+                Err(error) => {
+                    tracing::debug!(lock = %name, error = ?format!("{error:#}"), "whether it was given up is not known")
+                }
                 Ok(_) => {}
             }
         }

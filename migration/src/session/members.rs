@@ -209,7 +209,7 @@ impl Book {
     fn looked(&mut self, side: Side, trouble: Option<Error>, now: Moment) {
         let shunned = self.shuns_old(now);
         if let Some(error) = trouble.as_ref().filter(|_| self.trouble[side].is_none()) {
-            tracing::warn!(error = %format_args!("{error:#}"), "the store that is {} cannot be followed", place(side));
+            tracing::warn!(error = ?format!("{error:#}"), "the store that is {} cannot be followed", place(side));
         }
         self.trouble[side] = trouble;
         if !shunned && self.shuns_old(now) {

@@ -29,7 +29,7 @@ impl Session {
                 });
             }
             Err(error) => {
-                tracing::debug!(error = %format_args!("{error:#}"), lock = %name, "a holder that may be a stranger");
+                tracing::debug!(error = ?format!("{error:#}"), lock = %name, "a holder that may be a stranger");
             }
         }
     }

@@ -50,7 +50,7 @@ impl Session {
                 Ok(Attempt::Granted(grant)) => return grant,
                 Ok(Attempt::Held { .. }) => {}
                 Err(error) => tracing::debug!(
-                    error = %format_args!("{error:#}"), lock = %request.name, "a held lock is asked for again"
+                    error = ?format!("{error:#}"), lock = %request.name, "a held lock is asked for again"
                 ),
             }
             backoff.pause(&self.env).await;

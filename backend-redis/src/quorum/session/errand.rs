@@ -167,7 +167,7 @@ impl Session {
             Ok(None) => contender.unsent(server),
             Err(error) => {
                 tracing::debug!(
-                    lock = %entry.name, server = %self.members[server].address, error = %format_args!("{error:#}"),
+                    lock = %entry.name, server = %self.members[server].address, error = ?format!("{error:#}"),
                     "a server gave no vote"
                 );
                 *seat.failed.lock() = Some(error);
@@ -261,7 +261,7 @@ impl Session {
             self.run_noted(seat, &admitted, self.env.now(), (&scripts::RELEASE, &call)).await
         };
         if let Err(error) = given.await {
-            tracing::debug!(error = %format_args!("{error:#}"), "a vote was not given back; its lease ends it");
+            tracing::debug!(error = ?format!("{error:#}"), "a vote was not given back; its lease ends it");
         }
     }
 }

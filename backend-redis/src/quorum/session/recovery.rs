@@ -75,7 +75,7 @@ impl Session {
         // If not by us, then by somebody else.
         let told = installed.and_then(|value| scripts::was_there(&value)).map(drop);
         told.inspect_err(|error| {
-            tracing::debug!(error = %format_args!("{error:#}"), "a server was not told what it may have forgotten");
+            tracing::debug!(error = ?format!("{error:#}"), "a server was not told what it may have forgotten");
         })
         .is_ok()
     }

@@ -195,7 +195,7 @@ impl Task {
                     match event {
                         Ok(event) => self.with_core(|core| core.told(event)),
                         Err(panic) => tracing::warn!(
-                            error = %Panicked::new(&*panic),
+                            error = ?Panicked::new(&*panic),
                             "the store's code panicked; from here on it tells nothing without being asked"
                         ),
                     }
@@ -260,7 +260,7 @@ fn settle(core: &Arc<Core>, (leases, sent_at, answers): Renewed) {
             }
             Some(Renewal::Gone(reason)) => Answer::Gone(reason),
             Some(Renewal::Unknown(error)) => {
-                tracing::debug!(error = %format_args!("{error:#}"), "a renewal is tried again");
+                tracing::debug!(error = ?format!("{error:#}"), "a renewal is tried again");
                 *core.unconfirmed.lock() = Some((core.env().now(), error));
                 Answer::Unknown
             }
