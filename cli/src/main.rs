@@ -135,7 +135,7 @@ fn trace(verbose: u8, silent: bool) -> Result<(), Failure> {
         (0, None) => {
             // A person or a log reads these lines between those of a command.
             let warnings = ours(LevelFilter::WARN, LevelFilter::OFF);
-            let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).without_time();
+            let layer = tracing_subscriber::fmt::layer().with_writer(|| output::Log).without_time();
             let layer = layer.with_target(false).with_filter(warnings);
             tracing_subscriber::registry().with(layer).init();
             return Ok(());
@@ -143,7 +143,7 @@ fn trace(verbose: u8, silent: bool) -> Result<(), Failure> {
         (1, _) => ours(LevelFilter::DEBUG, LevelFilter::WARN),
         (_, _) => ours(LevelFilter::TRACE, LevelFilter::DEBUG),
     };
-    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(filter);
+    let layer = tracing_subscriber::fmt::layer().with_writer(|| output::Log).with_filter(filter);
     tracing_subscriber::registry().with(layer).init();
     Ok(())
 }

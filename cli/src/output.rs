@@ -175,6 +175,25 @@ pub(crate) fn complain(line: &str) {
     let _unread = writeln!(io::stderr().lock(), "{line}");
 }
 
+/// Standard error as log lines are written to it: what an event carries steers no terminal, and begins no
+/// line of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Log;
+
+impl Write for Log {
+    /// The formatter writes each event at once.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let line = safe(text.strip_suffix('\n').unwrap_or(&text)).into_owned() + "\n";
+        io::stderr().lock().write_all(line.as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use rustix::process::Signal;
 
-use crate::rig::{Rig, exit_code, line, send, value};
+use crate::rig::{LEASEHOLD, Rig, exit_code, line, send, value};
 
 testbed::trials![
     a_lock_is_shown,
@@ -13,6 +13,7 @@ testbed::trials![
     locks_in_use_are_listed,
     a_store_is_diagnosed,
     verbosity_tells_of_state_changes,
+    log_lines_steer_no_terminal,
 ];
 
 /// It would clear a terminal, colour it, and turn the letters around.
@@ -125,4 +126,16 @@ async fn verbosity_tells_of_state_changes() {
     assert_eq!(rig.done(["run", "a", "--", "true"]).await.err, "");
     let told = rig.done(["run", "-v", "a", "--", "true"]).await.err;
     assert!(told.contains("held") && told.contains("releasing"), "{told}");
+}
+
+/// Whichever layer writes it: here a name turns letters around, as a server's text might.
+async fn log_lines_steer_no_terminal() {
+    let (rig, name) = (Rig::new(), "a\u{202e}b");
+    let verbose = rig.done(["run", "-v", name, "--", "true"]).await;
+    let loses = format!("{LEASEHOLD} revoke '{name}'; exec sleep 60");
+    let lost = rig.done(["run", name, "--", "sh", "-c", &loses]).await;
+    assert_eq!((verbose.code, lost.code), (0, 76), "{lost:?}");
+    for told in [verbose.err, lost.err] {
+        assert!(told.contains("lock=a\\u{202e}b") && !told.contains('\u{202e}'), "{told}");
+    }
 }
