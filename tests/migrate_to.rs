@@ -25,6 +25,7 @@ fn urls_that_cannot_move_are_refused() {
         ),
         ("memory://a?migrate_to=memory://b&migrate_to=memory://c", ErrorKind::InvalidOption, "given twice"),
         ("memory://a?migrate_to=redis://u:sesame@h", ErrorKind::InvalidOption, "@ is written %40"),
+        ("memory://a?migrate_to=redis://u:sesame&sesame=1%40h", ErrorKind::InvalidOption, "& is written %26"),
     ] {
         let error = refused(url);
         assert!(*error.kind() == kind && error.to_string().contains(said), "{url}: {error:#}");

@@ -115,13 +115,16 @@ impl Registry {
         let handoff_limit = url.take_parsed("handoff_limit", "a whole number from 0 to 1023")?;
         let owner = url.take("owner")?;
         let mut store = factory(&mut url)?;
+        let mut wraps = Vec::new();
         for (name, wrap) in &self.options {
-            if let Some(value) = url.take(name)? {
-                store = wrap(self, store, &value).map_err(|error| error.with_context("option", name))?;
-            }
+            wraps.extend(url.take(name)?.map(|value| (name, wrap, value)));
+        }
+        // Before the rest of a value that a `&` has cut short is read as a URL.
+        url.all_taken()?;
+        for (name, wrap, value) in wraps {
+            store = wrap(self, store, &value).map_err(|error| error.with_context("option", name))?;
         }
         let mut builder = Builder::new(store);
-        url.all_taken()?;
         if let Some(ttl) = ttl {
             builder = builder.ttl(ttl);
         }

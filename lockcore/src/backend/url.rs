@@ -23,6 +23,8 @@ pub struct StoreUrl {
     hosts: Vec<String>,
     path: String,
     options: Vec<(String, String)>,
+    /// One of them is a URL: an unknown one may be a part of its password.
+    hides_unknown: bool,
     /// Every option that was asked for, for the message about one that was not.
     known: Vec<&'static str>,
 }
@@ -127,8 +129,12 @@ impl StoreUrl {
         };
         self.known.sort_unstable();
         self.known.dedup();
+        let option = match self.hides_unknown {
+            true => "unknown option (not shown: in a password of an inner URL, & is written %26)".to_owned(),
+            false => format!("unknown option {option:?}"),
+        };
         Err(Error::invalid_option(format!(
-            "unknown option {option:?} for {}://; known: {}",
+            "{option} for {}://; known: {}",
             self.scheme,
             self.known.join(", ")
         )))
@@ -171,6 +177,14 @@ impl FromStr for StoreUrl {
             ));
         }
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let options: Vec<_> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+        let is_key = |key: &str| !key.is_empty() && key.bytes().all(|c| c.is_ascii_lowercase() || c == b'_');
+        let is_option = |option: &str| option.is_empty() || option.contains('=');
+        if !query.split('&').all(is_option) || !options.iter().all(|(key, _)| is_key(key)) {
+            return Err(Error::invalid_option(
+                "an option of the URL is not key=value with a key of a-z and _: in a value, & is written %26",
+            ));
+        }
         let (credentials, hosts) = match authority.rsplit_once('@') {
             Some((credentials, hosts)) => (Some(credentials), hosts),
             None => (None, authority),
@@ -185,7 +199,9 @@ impl FromStr for StoreUrl {
             password,
             hosts: hosts.split(',').filter(|host| !host.is_empty()).map(str::to_owned).collect(),
             path: decoded(path)?,
-            options: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
+            // A password of the inner URL whose & is not escaped goes on behind it.
+            hides_unknown: options.iter().any(|(_, value)| value.contains("://")),
+            options,
             known: Vec::new(),
         })
     }
@@ -288,6 +304,14 @@ mod tests {
         let error = "etcd://u:1/2@h".parse::<StoreUrl>().unwrap_err().to_string();
         assert!(error.contains("%2F") && error.contains("%3F") && error.contains("%40"), "{error}");
         assert_eq!(parsed("redis://u:s%2F%3F%40@h/0?owner=a%40b").password(), Some("s/?@"));
+        // The same of a `&`: the rest of the password would be an option.
+        for rest in ["zzz%40h", "Zzz=1%40h", "zz%2E=%40h", "ttl=1s&zzz&a=b%40h"] {
+            let error =
+                format!("redis://h/0?migrate_to=etcd://u:qqq&{rest}").parse::<StoreUrl>().unwrap_err();
+            let shown = format!("{error} {error:?}");
+            assert!(!["qq", "zz", "Zz"].iter().any(|part| shown.contains(part)), "{shown}");
+            assert!(shown.contains("%26"), "{shown}");
+        }
         // Without an authority there is no password.
         assert_eq!(parsed("file:///run/a@b?keep=3").path(), "/run/a@b");
         assert_eq!(parsed("memory://?owner=a@b").take("owner").unwrap().as_deref(), Some("a@b"));
