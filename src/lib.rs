@@ -21,6 +21,8 @@ mod kinds {}
 #[cfg(feature = "file")]
 pub mod file {
     pub use leasehold_file::FileConfig;
+    #[doc(hidden)]
+    pub use leasehold_file::untrusted_path;
 }
 
 /// The Redis store: locks in a Redis server, or in several of which a quorum decides.

@@ -31,3 +31,5 @@ mod session;
 mod waiter;
 
 pub use config::FileConfig;
+#[doc(hidden)]
+pub use directory::untrusted_path;

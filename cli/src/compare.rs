@@ -4,7 +4,6 @@
 //! the sources and no part of an installed command.
 
 use std::env;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,18 +22,28 @@ pub(crate) fn compare(arguments: &Compare, json: bool) -> Result<Exit, Failure> 
     Err(Failure::system(format!("{} cannot be started", program.display()), error))
 }
 
-/// That of the nearest folder with one, if it is the caller's own: what others leave in a folder that
-/// all may write to is not started.
+/// That of the nearest folder with one, if others have no hand in it or in what leads to it: it may run as root.
 fn program_above(here: &Path) -> Result<PathBuf, Failure> {
     let mut programs = here.ancestors().map(|folder| folder.join("comparison/compare"));
-    let found = programs.find_map(|program| Some((program.metadata().ok()?, program)));
-    let Some((file, program)) = found else { return Err(Failure::usage(nowhere())) };
-    if file.uid() != rustix::process::geteuid().as_raw() {
-        let whose =
-            format!("{} belongs to somebody else; start it yourself if you trust it", program.display());
-        return Err(Failure::usage(whose));
+    let Some(program) = programs.find(|program| program.exists()) else {
+        return Err(Failure::usage(nowhere()));
+    };
+    match objection(&program)? {
+        None => Ok(program),
+        Some(objection) => {
+            Err(Failure::usage(format!("{objection}; if you trust {}, start it yourself", program.display())))
+        }
     }
-    Ok(program)
+}
+
+#[cfg(feature = "file")]
+fn objection(program: &Path) -> Result<Option<String>, Failure> {
+    Ok(leasehold::file::untrusted_path(program)?)
+}
+
+#[cfg(not(feature = "file"))]
+fn objection(_: &Path) -> Result<Option<String>, Failure> {
+    Ok(Some("this build cannot check who may write to the comparison".to_owned()))
 }
 
 /// Where to get one.

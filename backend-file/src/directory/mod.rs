@@ -58,6 +58,7 @@ use inode::Node;
 pub(crate) use locked::{Locked, Opened};
 pub(crate) use requests::Request;
 pub(crate) use traces::Presence;
+pub use trust::untrusted_path;
 use trust::{Trust, Way};
 
 #[derive(Debug)]

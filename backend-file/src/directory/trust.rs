@@ -233,6 +233,15 @@ impl Way {
     }
 }
 
+/// What is wrong with the way to a file or directory, if others than this process's user and root have a hand in it.
+///
+/// # Errors
+///
+/// What the system says of a step that cannot be looked at.
+pub fn untrusted_path(path: &Path) -> Result<Option<String>> {
+    Ok(Trust::of_process(0).objection_to(&Way::to(path)?))
+}
+
 /// Access control lists, by which more may be allowed than the mode says of a group.
 #[cfg(target_os = "linux")]
 mod list {

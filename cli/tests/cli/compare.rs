@@ -1,6 +1,7 @@
 //! `leasehold compare`: the comparison of the checkout around, or where to get one.
 
-use std::os::unix::fs::{chown, symlink};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::Path;
 
 use rustix::process::geteuid;
@@ -19,8 +20,7 @@ testbed::trials![
 async fn checkout() -> Scratch {
     let checkout = Scratch::new("checkout").expect("a directory can be made");
     let text = checkout.path().join("text");
-    std::fs::write(&text, "#!/bin/sh\necho \"$0\"\nprintf '%s\\n' \"$@\"\nexit 3\n")
-        .expect("it can be written");
+    fs::write(&text, "#!/bin/sh\necho \"$0\"\nprintf '%s\\n' \"$@\"\nexit 3\n").expect("it can be written");
     // Written by another process, so that nobody whom this one starts has it open for writing.
     let mut install = Command::new("install");
     install.args(["-D", "-m", "755"]).arg(text).arg(checkout.path().join("comparison/compare"));
@@ -38,7 +38,7 @@ async fn compare(place: &Path, words: &[&str]) -> Done {
 async fn compare_becomes_the_comparison_of_its_checkout() {
     let checkout = checkout().await;
     let inside = checkout.path().join("docs/deep");
-    std::fs::create_dir_all(&inside).expect("a directory can be made");
+    fs::create_dir_all(&inside).expect("a directory can be made");
     let program = checkout.path().join("comparison/compare").display().to_string();
     let lines = |words: &[&str]| format!("{program}\n{}\n", words.join("\n"));
     for place in [checkout.path(), &inside] {
@@ -60,17 +60,23 @@ async fn without_a_checkout_compare_says_where_to_get_one() {
     assert!(refused.err.contains("the sources of leasehold"), "{refused:?}");
 }
 
-/// What somebody else has put into a folder above is not started.
+/// Neither one in a folder that others may write to, nor one that another user's link leads to.
 async fn a_comparison_of_somebody_else_is_not_started() {
     let checkout = checkout().await;
-    let program = checkout.path().join("comparison/compare");
+    let folder = checkout.path().join("comparison");
+    let program = folder.join("compare");
+    let refused = async |why: &str| {
+        let refused = compare(checkout.path(), &["compare"]).await;
+        assert_eq!((refused.code, refused.out.as_str()), (64, ""), "{refused:?}");
+        assert!(refused.err.contains(why) && refused.err.contains("start it yourself"), "{refused:?}");
+    };
+    fs::set_permissions(&folder, Permissions::from_mode(0o777)).expect("it is ours");
+    refused("comparison may be written by everybody (mode 0777)").await;
+    fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("it is ours");
     if geteuid().is_root() {
-        chown(&program, Some(65_534), None).expect("root gives files away");
-    } else {
-        std::fs::remove_file(&program).expect("it can be removed");
-        symlink("/bin/sh", &program).expect("a link can be made");
+        fs::rename(&program, folder.join("ours")).expect("it can be renamed");
+        symlink("ours", &program).expect("a link can be made");
+        lchown(&program, Some(65_534), None).expect("root gives links away");
+        refused("compare belongs to user 65534").await;
     }
-    let refused = compare(checkout.path(), &["compare"]).await;
-    assert_eq!((refused.code, refused.out.as_str()), (64, ""), "{refused:?}");
-    assert!(refused.err.contains("somebody else"), "{refused:?}");
 }

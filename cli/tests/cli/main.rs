@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
 
+#[cfg(feature = "file")]
 mod compare;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
     // They mostly wait.
     arguments.test_threads.get_or_insert(6);
     let trials = [
+        #[cfg(feature = "file")]
         compare::trials(),
         #[cfg(feature = "etcd")]
         etcd::trials(),
