@@ -33,6 +33,11 @@ pub(crate) fn launch(
     Ok(Group::of(leader))
 }
 
+/// Keeps other processes of the same user, the command among them, from reading our environment and memory.
+pub(crate) fn hide_this_process() {
+    system::hide();
+}
+
 /// Becomes the command if that is what this process was started for; returns only if it cannot.
 pub(crate) fn as_launcher() -> Option<Exit> {
     let mut arguments = env::args_os();
@@ -63,7 +68,10 @@ const LAUNCHER: &str = "leasehold: launcher";
 mod system {
     use std::path::PathBuf;
 
-    use rustix::process::{Signal, getpid, set_child_subreaper, set_parent_process_death_signal};
+    use rustix::process::{
+        DumpableBehavior, Signal, getpid, set_child_subreaper, set_dumpable_behavior,
+        set_parent_process_death_signal,
+    };
 
     use crate::failure::Failure;
 
@@ -82,6 +90,11 @@ mod system {
         // Without it they are looked for now and then.
         let _refused = set_child_subreaper(Some(getpid()));
     }
+
+    pub(super) fn hide() {
+        // No system refuses it.
+        let _refused = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    }
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -98,4 +111,6 @@ mod system {
     pub(super) fn die_with_the_parent() {}
 
     pub(super) fn adopt_orphans() {}
+
+    pub(super) fn hide() {}
 }

@@ -125,6 +125,7 @@ async fn under(
     };
     if arguments.hide_url {
         environment.push(("LEASEHOLD_URL", HIDDEN.to_owned()));
+        launch::hide_this_process();
     }
     let group = launch::launch(&arguments.command, environment, stale, json)?;
     let watch = Watch {

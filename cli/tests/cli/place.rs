@@ -2,6 +2,8 @@
 
 use std::process::Stdio;
 
+#[cfg(target_os = "linux")]
+use rustix::process::geteuid;
 use tokio::process::Command;
 
 use crate::rig::{Done, LEASEHOLD, Rig, done, exit_code, line, rest, until_said, value};
@@ -11,6 +13,8 @@ testbed::trials![
     what_is_required_is_checked_first,
     the_url_may_stand_in_a_file,
     a_hidden_url_is_refused_until_another_is_given,
+    #[cfg(target_os = "linux")]
+    hidden_url_is_not_readable_in_the_parent,
     a_nested_command_does_not_wait_for_itself,
     waiting_is_told_where_there_is_no_terminal,
     of_several_locks_those_of_others_are_waited_for,
@@ -53,6 +57,10 @@ async fn what_is_required_is_checked_first() {
     by_variable.env("LEASEHOLD_URL", rig.url()).kill_on_drop(true);
     let refused = done(by_variable).await;
     assert_eq!((refused.code, refused.out.as_str()), (64, ""), "{refused:?}");
+    for words in [&["ls"] as &[&str], &["inspect", "a"], &["revoke", "a"], &["token-base", "get"]] {
+        let refused = rig.done(["--require", "cross_host"].iter().chain(words).copied()).await;
+        assert!(refused.code == 64 && refused.err.contains("does not promise"), "{words:?}: {refused:?}");
+    }
     assert_eq!(rig.done(["run", "--require", "fenced", "a", "--", "true"]).await.code, 0);
     let diagnosis = rig.done(["doctor", "--json", "--require", "cross_host"]).await;
     assert_eq!((diagnosis.code, &diagnosis.json()["broken"]), (1, &true.into()));
@@ -87,6 +95,21 @@ async fn a_hidden_url_is_refused_until_another_is_given() {
     let lines: Vec<_> = ran.out.lines().collect();
     assert_eq!(lines[..2], ["hidden:", "64"], "{ran:?}");
     assert!(lines[2].contains("\"a\""), "{ran:?}");
+}
+
+/// The command has the same user, who may read the environment of other processes.
+#[cfg(target_os = "linux")]
+async fn hidden_url_is_not_readable_in_the_parent() {
+    let rig = Rig::new();
+    // Root may read any, unless its rights are taken away.
+    let drops = ["setpriv", "--bounding-set=-all"].into_iter().filter(|_| geteuid().is_root());
+    for (hide, shown) in [(None, true), (Some("--hide-url"), false)] {
+        let mut command = Command::new("env");
+        command.args(drops.clone()).args([LEASEHOLD, "run", "a"]).args(hide).args(["--", "sh", "-c"]);
+        command.arg("cat /proc/$PPID/environ; echo read").env("LEASEHOLD_URL", rig.url()).kill_on_drop(true);
+        let ran = done(command).await;
+        assert!(ran.out.contains("read") && ran.out.contains(rig.url()) == shown, "{hide:?}: {ran:?}");
+    }
 }
 
 /// A nested command does not wait for the lock that is held around it; for others it does.
