@@ -247,7 +247,8 @@ impl Record {
 /// Whom a key names as holder: its record's label, or of another client the key itself.
 pub(crate) fn holder(key: &[u8], value: &[u8], counter: u64) -> Holder {
     let Some(record) = Record::from_bytes(value) else {
-        return Holder::new(format!("etcd key {}", String::from_utf8_lossy(key))).with_counter(counter);
+        let holder = Holder::new(format!("etcd key {}", String::from_utf8_lossy(key)));
+        return holder.with_counter(counter).of_foreign_client();
     };
     let mut holder = Holder::new(record.label).with_counter(counter);
     holder.metadata = record.metadata;
@@ -406,7 +407,9 @@ mod tests {
             let record = Record::from_bytes(format!("leasehold 1\n{owner}\n3000\n{label}").as_bytes());
             assert_eq!(record.is_some(), is_ours, "{label}");
         }
-        assert!(holder(b"p/a/1a", b"", 7).label.contains("p/a/1a"));
+        let theirs = holder(b"p/a/1a", b"", 7);
+        assert!(theirs.foreign && theirs.label.contains("p/a/1a"));
+        assert!(!holder(b"p/a/1a", format!("leasehold 1\n{owner}\n3000\na").as_bytes(), 7).foreign);
     }
 
     /// A later version may say more, after the metadata.

@@ -67,7 +67,10 @@ impl<'v> Record<'v> {
 
 /// The holder as the server names it, by the record of its grant if it has one of ours.
 pub(super) fn holder(record: Option<Record<'_>>, naming: Naming) -> Holder {
-    record.and_then(|record| record.holder(naming.base)).unwrap_or_else(|| Holder::new(naming.stranger))
+    record.and_then(|record| record.holder(naming.base)).unwrap_or_else(|| {
+        let unnamed = Holder::new(naming.stranger);
+        if naming.stranger == Naming::NOBODY { unnamed } else { unnamed.of_foreign_client() }
+    })
 }
 
 /// A mode as the server keeps it.
@@ -131,6 +134,7 @@ mod tests {
             let record = bulk(&format!("9 id 1000000 inbox {}", info(label, metadata)));
             let holder = holder(Record::read(&record), OURS);
             assert_eq!((holder.label.as_str(), holder.metadata.as_deref()), (label, metadata));
+            assert!(!holder.foreign);
             assert_eq!(holder.token, FencingToken::new(9, 0));
             assert_eq!(holder.since, UNIX_EPOCH.checked_add(Duration::from_secs(1)));
         }
@@ -141,7 +145,8 @@ mod tests {
     fn strange_info_is_read_too() {
         for strange in ["", "5", "5 é", "1 é", "-1 a", "é", "5é", "99999999999999999999 a"] {
             let record = bulk(&format!("9 id 1 inbox {strange}"));
-            assert_eq!(holder(Record::read(&record), OURS).label, "another client", "{strange:?}");
+            let holder = holder(Record::read(&record), OURS);
+            assert!(holder.foreign && holder.label == "another client", "{strange:?}");
         }
     }
 }

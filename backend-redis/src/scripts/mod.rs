@@ -68,11 +68,13 @@ fn waits(ask_in: i64, record: &Value, holding: &[Value], naming: Naming) -> Repl
     };
     // The last grant may have been another's.
     let is_its = |record: &Record<'_>| matches!(holding, [Value::BulkString(id), ..] if id == record.owner);
-    let holder = match holding {
+    let mut holder = match holding {
         [_, share @ Value::BulkString(_)] => sharer(share, naming),
         [_, Value::Int(2)] => holder(record.filter(is_its), Naming { stranger: Naming::NOBODY, ..naming }),
         _ => holder(record.filter(is_its), naming),
     };
+    // Free, behind more ended entries than one call drops.
+    holder.foreign &= !matches!(holding, [] | [Value::Nil]);
     Reply { answer, holder: Some(holder) }
 }
 
@@ -280,9 +282,11 @@ mod tests {
             Value::Array(vec![Value::Int(0), Value::Int(left), bulk(record), holding])
         };
         let (ours, ask_in) = ("7 id 1 inbox 2 me", Some(Duration::from_millis(30)));
-        let answered = |left, record, holding| {
-            let Reply { answer, holder } = reply(&waits(left, record, holding), OURS).unwrap();
-            (answer, holder.unwrap().label)
+        let answered = |left, record, holding: Value| {
+            let Reply { answer, holder } = reply(&waits(left, record, holding.clone()), OURS).unwrap();
+            let holder = holder.unwrap();
+            assert_eq!(holder.foreign, holder.label != "me" && holding != Value::Nil);
+            (answer, holder.label)
         };
         let waiting = |ask_in| Answer::Waits { seen: 7, ask_in, behind_stranger: false };
         let (me, another) = (|| "me".to_owned(), || "another client".to_owned());
@@ -294,7 +298,8 @@ mod tests {
         assert_eq!(answered(30, ours, bulk("")), (waiting(ask_in), another()));
         let pauses = Value::Array(vec![Value::Int(0), Value::Int(30), bulk(ours), Value::Nil, Value::Int(2)]);
         let Reply { answer, holder } = reply(&pauses, OURS).unwrap();
-        assert_eq!((answer, holder.unwrap().label.as_str()), (waiting(ask_in), Naming::NOBODY));
+        let holder = holder.unwrap();
+        assert_eq!((answer, holder.label.as_str(), holder.foreign), (waiting(ask_in), Naming::NOBODY, false));
         assert_eq!(
             answered(30, "", bulk("id")),
             (Answer::Waits { seen: 0, ask_in, behind_stranger: false }, another())

@@ -44,7 +44,7 @@ impl Note {
         let before = owner.and_then(|owner| text.strip_suffix(&last_line(owner)));
         let ours = ours(before.unwrap_or(&text));
         let passes = before.is_some() && ours.is_some();
-        let mut holder = ours.unwrap_or_else(|| Holder::new(foreign(&text)));
+        let mut holder = ours.unwrap_or_else(|| Holder::new(first_line(&text)).of_foreign_client());
         holder.mode = mode_of(node);
         Self { holder, passes }
     }
@@ -74,7 +74,7 @@ fn last_line(owner: OwnerId) -> String {
     format!("\npasses {}", owner.to_hex())
 }
 
-fn foreign(text: &str) -> String {
+fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).take(SHOWN).collect()
 }
 
@@ -99,6 +99,7 @@ mod tests {
                 let data = Note::encoded(Duration::from_millis(1_500), label, metadata, passes);
                 let note = Note::decoded(&node(), &data);
                 assert_eq!((note.holder.label.as_str(), note.holder.metadata.as_deref()), (label, metadata));
+                assert!(!note.holder.foreign);
                 assert_eq!(note.passes, passes.is_some());
                 assert_eq!(note.into_holder(7, 0).ttl, Some(Duration::from_millis(1_500)));
             }
@@ -151,7 +152,10 @@ mod tests {
             (b"leasehold 1", "leasehold 1"),
         ] {
             let note = Note::decoded(&node(), data).holder;
-            assert_eq!((note.label.as_str(), note.metadata, note.ttl), (label, None, None));
+            assert_eq!(
+                (note.label.as_str(), note.metadata, note.ttl, note.foreign),
+                (label, None, None, true)
+            );
         }
     }
 }

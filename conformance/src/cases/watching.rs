@@ -53,6 +53,7 @@ async fn watch_shows_the_state_first(world: World) -> Outcome {
     ensure!(labels(&state) == ["the holder"], "a held lock is shown as {state:?}");
     let metadata = state.holder().and_then(|holder| holder.metadata.as_deref());
     ensure!(metadata == Some("here"), "what the holder attached is shown as {metadata:?}");
+    ensure!(state.holders.iter().all(|holder| !holder.foreign), "a leasehold holder is shown as foreign");
     Ok(guard.release().await?)
 }
 

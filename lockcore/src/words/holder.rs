@@ -22,13 +22,22 @@ pub struct Holder {
     pub mode: Mode,
     /// How long its lease lasts without a renewal, or what is left of it where that is all that is known.
     pub ttl: Option<Duration>,
+    /// Whether it is no leasehold process: its entry in the store has no record that leasehold writes. Such a
+    /// holder cannot be asked to release.
+    pub foreign: bool,
 }
 
 impl Holder {
     /// A holder of which only the label is known; exclusive.
     pub fn new(label: impl Into<String>) -> Self {
-        let mode = Mode::EXCLUSIVE;
-        Self { label: label.into(), token: None, since: None, metadata: None, mode, ttl: None }
+        let (mode, foreign) = (Mode::EXCLUSIVE, false);
+        Self { label: label.into(), token: None, since: None, metadata: None, mode, ttl: None, foreign }
+    }
+
+    /// The same holder, which is no leasehold process.
+    #[must_use]
+    pub fn of_foreign_client(self) -> Self {
+        Self { foreign: true, ..self }
     }
 
     /// The same holder with its grant's counter as token.
