@@ -7,10 +7,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
-use leasehold::backend::{AcquireRequest, Grant, LockState, StoreConfig, StoreEvent};
+use leasehold::backend::{AcquireRequest, Grant, Holder, LockState, StoreConfig, StoreEvent};
 use leasehold::clock::{Clock, Deadline, ManualClock, TokioClock};
 use leasehold::memory::MemoryConfig;
-use leasehold::{Change, ErrorKind, GuardState, LockManager, LockName, LostReason, Revocation, Revoke};
+use leasehold::{
+    Change, ErrorKind, GuardState, LockManager, LockName, LostReason, Revocation, Revoke, Timing,
+};
 use leasehold_conformance::layer::{Below, Layer, shared};
 use testbed::{Beside, pass};
 use tokio::sync::mpsc;
@@ -100,6 +102,49 @@ async fn a_deaf_holder_is_waited_for_in_time() {
     assert_eq!(clock.now().since(asked_at), GRACE + 2 * TTL);
     let looks = between.looks.load(Relaxed);
     assert!((18..45).contains(&looks), "{looks} looks in six ttls");
+}
+
+/// All who share it must release it, and one who does so in time is told from one who was late.
+#[tokio::test(start_paused = true)]
+async fn revocation_ends_with_the_last_sharer() {
+    let (store, clock) = (MemoryConfig::private(), TokioClock::new());
+    let deaf = Between { is_deaf: true, ..Between::default() };
+    let holder =
+        LockManager::builder(deaf.wrap(&store)).ttl(TTL).clock(Arc::new(clock)).build().await.unwrap();
+    let (other, admin) = (open(&store, clock).await, open(&store, clock).await);
+    const SECOND: Duration = Duration::from_secs(1);
+    // In time is: with the grace and what a request takes, or before a lease that was renewed can have ended.
+    for (grace, in_time) in [(GRACE, GRACE + Timing::DEFAULT_OP_TIMEOUT), (SECOND, TTL * 2 / 3)] {
+        for (held_for, answer) in
+            [(in_time - SECOND, Revocation::Released), (in_time + SECOND, Revocation::Late)]
+        {
+            let first = other.lock("a").unwrap().shared().acquire().await.unwrap();
+            let last = holder.lock("a").unwrap().shared().acquire().await.unwrap();
+            let asking = revoke(&admin, grace);
+            first.until_asked().await;
+            first.release().await.unwrap();
+            pass(held_for).await;
+            assert!(!asking.is_finished(), "one shares it still");
+            last.release().await.unwrap();
+            assert_eq!(asking.end("nobody holds it").await.unwrap(), answer, "{grace:?}");
+        }
+    }
+}
+
+/// A foreign client cannot be asked: that is said at once.
+#[tokio::test(start_paused = true)]
+async fn foreign_holder_is_not_waited_for() {
+    let (store, clock) = (MemoryConfig::private(), TokioClock::new());
+    let between = Between { is_foreign: true, ..Between::default() };
+    let locks = LockManager::builder(between.wrap(&store)).clock(Arc::new(clock)).build().await.unwrap();
+    let others = open(&store, clock).await;
+    let theirs = locks.lock("a").unwrap().shared().acquire().await.unwrap();
+    let beside = others.lock("a").unwrap().shared().acquire().await.unwrap();
+    let asked_at = clock.now();
+    assert_eq!(locks.revoke("a", Revoke::Ask { grace: GRACE }).await.unwrap(), Revocation::Foreign);
+    assert_eq!(clock.now(), asked_at);
+    assert_eq!(locks.revoke("a", Revoke::Force).await.unwrap(), Revocation::Released);
+    drop((theirs, beside));
 }
 
 /// Some ask for a grant that is still on its way to its owner: the earliest end counts.
@@ -198,6 +243,8 @@ struct Between {
     looks: Arc<AtomicUsize>,
     /// It hears of no request.
     is_deaf: bool,
+    /// The first of its holders is of another library.
+    is_foreign: bool,
     /// Its grants are asked for before they arrive.
     asks_early: bool,
     asks: Arc<Mutex<Option<mpsc::UnboundedSender<StoreEvent>>>>,
@@ -224,6 +271,12 @@ impl Layer for Between {
             below.env.sleep(BETWEEN).await;
         }
         Ok(grant)
+    }
+
+    async fn revoke(&self, below: &Below, name: &LockName, how: Revoke) -> leasehold::Result<Vec<Holder>> {
+        let mut holders = below.backend.revoke(name, how).await?;
+        holders.first_mut().into_iter().for_each(|first| first.foreign = self.is_foreign);
+        Ok(holders)
     }
 
     async fn inspect(&self, below: &Below, name: &LockName) -> leasehold::Result<LockState> {

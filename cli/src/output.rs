@@ -24,6 +24,7 @@ pub(crate) struct Holder {
     since: Option<String>,
     metadata: Option<String>,
     mode: String,
+    foreign: bool,
 }
 
 impl From<&backend::Holder> for Holder {
@@ -34,6 +35,7 @@ impl From<&backend::Holder> for Holder {
             since: holder.since.map(moment),
             metadata: holder.metadata.clone(),
             mode: mode(holder.mode),
+            foreign: holder.foreign,
         }
     }
 }

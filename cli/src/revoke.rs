@@ -25,11 +25,20 @@ pub(crate) async fn revoke(store: &Store, arguments: &Revoke, json: bool) -> Res
         Revocation::Released if arguments.force => {
             ("released", "taken away; its former holder may not know yet", Exit::SUCCESS)
         }
-        Revocation::Released => ("released", "released by its holder", Exit::SUCCESS),
+        Revocation::Released => ("released", "released, or its lease has ended", Exit::SUCCESS),
+        Revocation::Late => {
+            let sentence = "no longer held, but its holder did not release it in time: it may not have heard, and \
+                            may still be at work";
+            ("late", sentence, Exit::SUCCESS)
+        }
         Revocation::NotHeld => ("not_held", "held by nobody", Exit::NO),
         Revocation::Unanswered => {
             let sentence = "still held: its holder did not answer in time; --force takes it away";
             ("unanswered", sentence, Exit::BUSY)
+        }
+        Revocation::Foreign => {
+            let sentence = "held by a foreign client, which cannot be asked; --force takes it away";
+            ("foreign", sentence, Exit::BUSY)
         }
     };
     if json {

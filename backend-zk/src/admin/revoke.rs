@@ -41,7 +41,13 @@ impl Session {
             Revoke::Force => all(holding.iter().map(|holder| self.take_away(holder)).collect()).await,
         };
         done.or_not("revoke a lock")?;
-        holding.into_iter().map(|holding| self.holder(holding.note, &holding.stat)).collect()
+        let found = holding.into_iter().map(|holding| {
+            let was_asked = holding.is_curators();
+            let mut holder = self.holder(holding.note, &holding.stat)?;
+            holder.foreign &= !was_asked;
+            Ok(holder)
+        });
+        found.collect()
     }
 
     async fn take_away(&self, holder: &Holding) -> Answered<()> {

@@ -165,7 +165,7 @@ pub(crate) async fn other_recipes_keep_their_data(rig: Arc<Rig>) {
     let latch = format!("{}/_c_51e3f9c4-2c4c-4d0e-9c0e-8f3c1a5b7d21-latch-", space.directory("a"));
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     let (_, number) = outside.client.create(&latch, b"theirs", &options).await.unwrap();
-    assert_eq!(locks.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::Unanswered);
+    assert_eq!(locks.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::Foreign);
     let (data, _) = outside.client.get_data(&format!("{latch}{number}")).await.unwrap();
     assert_eq!(data, b"theirs");
 }

@@ -13,7 +13,7 @@ testbed::trials![
 
 /// Nobody held it; the holder let go; the holder did not answer; it was taken away.
 async fn every_outcome_has_its_word_and_code() {
-    let rig = Rig::with("?ttl=300ms");
+    let rig = Rig::with("?ttl=1s");
     let none = rig.done(["revoke", "--json", "a"]).await;
     assert_eq!((none.code, none.json()["outcome"].as_str()), (1, Some("not_held")));
     let mut holder = rig.start(["hold", "a"]);

@@ -113,8 +113,8 @@ impl LockManager {
         self.answered(self.core.backend().list(prefix)).await
     }
 
-    /// Asks the holder of `name` to give it up, and waits for that: for the grace it is given and its ttl,
-    /// and no longer.
+    /// Asks the holder of `name` to release it, and waits for that: for the grace it is given and its ttl,
+    /// and no longer. A foreign client cannot be asked, which is answered at once.
     ///
     /// With [`Revoke::Force`] the store's entry is deleted at once. The former holder may not know for a
     /// moment, so until then only its smaller fencing token keeps it from doing harm.

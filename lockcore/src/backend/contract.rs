@@ -135,7 +135,7 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>>;
 
     /// Passes a request on to every holder of `name`, and says whom it found, in order of arrival
-    /// (`g4::revoke_asks_every_holder`). Does not wait
+    /// (`g4::revoke_asks_every_holder`); one that cannot be asked as [`foreign`](Holder::foreign). Does not wait
     /// for the answer: that is seen by [`inspect`](Self::inspect), whose holders have the same tokens then, or
     /// the same labels, times and metadata if they have none.
     ///
@@ -439,6 +439,8 @@ impl Finding {
             [holder] => format!("held by {:?}", holder.label),
             [first, others @ ..] => format!("held by {:?} and {} others", first.label, others.len()),
         };
+        let foreign = holders.iter().any(|holder| holder.foreign);
+        let holder = if foreign { holder + " (a foreign client)" } else { holder };
         Self::new(Severity::Ok, "lock", format!("{name}: {holder}, {contenders} wait"))
     }
 

@@ -42,12 +42,18 @@ impl Revoke {
 
 /// What a revocation came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_enums, reason = "callers tell the three apart")]
+#[expect(clippy::exhaustive_enums, reason = "callers tell them apart")]
 pub enum Revocation {
-    /// None that was asked holds it any more, or it was taken away.
+    /// None that was asked holds it any more, or it was taken away. A holder that had been stopped or cut off
+    /// before it was asked may have lost its lease instead: stores do not tell the two apart.
     Released,
+    /// None that was asked holds it any more, but one still did after its grace and a request, and after two thirds of
+    /// its ttl: it may not have heard, and may still be at work.
+    Late,
     /// A holder still had it when its grace and its ttl were over.
     Unanswered,
+    /// A holder is a foreign client, which cannot be asked. All others were.
+    Foreign,
     /// Nobody held the lock.
     NotHeld,
 }
