@@ -4,12 +4,16 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use async_trait::async_trait;
+use leasehold::backend::Grant;
 use leasehold::clock::{Clock, ManualClock, TokioClock};
 use leasehold::memory::{MemoryConfig, MemoryStore};
 use leasehold::{Error, ErrorKind, Lock, LockManager, LostReason, Revoke, all};
+use leasehold_conformance::layer::{Below, Layer, shared};
 use tokio::task::JoinSet;
 
 const TTL: Duration = Duration::from_secs(6);
@@ -100,6 +104,41 @@ async fn none_is_held_unless_all_are() {
     assert_eq!(clock.now().since(began).as_secs(), 1, "a lock's own bound");
     blocks.release().await.unwrap();
     assert!(store.is_empty());
+}
+
+/// A refused try answers when what it took is released, also where that takes its time.
+#[tokio::test(start_paused = true)]
+async fn refused_try_has_released_all_it_took() {
+    let store = MemoryStore::new();
+    let there = manager(&store).await;
+    let slow = Arc::new(Slow::default());
+    let slowly = shared(Arc::<Slow>::clone(&slow))(Box::new(MemoryConfig::on(store.clone())));
+    let here =
+        LockManager::builder(slowly).ttl(TTL).clock(Arc::new(TokioClock::new())).build().await.unwrap();
+    let blocks = there.lock("c").unwrap().acquire().await.unwrap();
+    let wanted = all(named(&here, &["a", "b", "c"]));
+    assert!(wanted.try_acquire().await.unwrap().is_none());
+    is_free(&there, &["a", "b"]).await;
+    slow.refuses.store(true, Ordering::Relaxed);
+    assert_eq!(*wanted.try_acquire().await.unwrap_err().kind(), ErrorKind::Closed, "they are not released");
+    drop(blocks);
+}
+
+/// Each release takes a second.
+#[derive(Debug, Default)]
+struct Slow {
+    refuses: AtomicBool,
+}
+
+#[async_trait]
+impl Layer for Slow {
+    async fn release(&self, below: &Below, grant: &Grant) -> leasehold::Result<()> {
+        below.env.sleep(Duration::from_secs(1)).await;
+        match self.refuses.load(Ordering::Relaxed) {
+            true => Err(Error::not_applied(ErrorKind::Closed, "refused")),
+            false => below.backend.release(grant).await,
+        }
+    }
 }
 
 /// When one is lost, not all are held: that is said, with its name, and the others are let go with the guard.

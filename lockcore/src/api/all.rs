@@ -107,11 +107,13 @@ impl All {
         Ok(held)
     }
 
-    /// Takes them if none is to be waited for: `None` when one is, and none is held then.
+    /// Takes them if none is to be waited for: `None` when one is. What it took is released before it answers so, which
+    /// takes as long as [`AllGuard::release`].
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), and [`Lock::try_acquire`].
+    /// As [`acquire`](Self::acquire), and [`Lock::try_acquire`]; as [`AllGuard::release`], when one of them is to be
+    /// waited for and a release of the others is not confirmed.
     ///
     /// # Cancel safety
     ///
@@ -122,7 +124,12 @@ impl All {
         for lock in &self.locks {
             match lock.try_acquire().await? {
                 Some(guard) => held.guards.push(guard),
-                None => return Ok(None),
+                None => {
+                    return match held.release().await {
+                        Err(error) if error.lost_reason().is_none() => Err(error),
+                        _released_or_lost => Ok(None),
+                    };
+                }
             }
         }
         // Nobody has waited for a loss meanwhile.
