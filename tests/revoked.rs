@@ -202,6 +202,20 @@ async fn a_guard_is_held_for_so_long() {
     assert_eq!(*error.kind(), ErrorKind::InvalidOption);
 }
 
+/// A reader with a bound shares its grant with no other reader of its process, whichever came first.
+#[tokio::test(start_paused = true)]
+async fn bound_of_a_reader_ends_no_other_reader() {
+    let locks = open(&MemoryConfig::private(), TokioClock::new()).await;
+    let reader = locks.lock("a").unwrap().shared();
+    let first = reader.acquire().await.unwrap();
+    let bounded = reader.clone().max_hold(GRACE).acquire().await.unwrap();
+    let last = reader.acquire().await.unwrap();
+    assert_eq!(bounded.lost().await, LostReason::TooLong);
+    pass(GRACE).await;
+    first.ensure_held().unwrap();
+    last.ensure_held().unwrap();
+}
+
 /// A host that was suspended notices soon after that a guard's time is over, though timers stood still.
 #[tokio::test]
 async fn a_suspend_puts_no_end_off() {
