@@ -26,7 +26,7 @@ const STORES: [(&str, &str); 6] = [
 type Line = (&'static str, &'static str, u64, fn(&Row) -> Option<String>);
 
 const LINES: [Line; 9] = [
-    ("a free lock, taken and released", "uncontended", 1, |row| {
+    ("a free lock, taken and released, on average", "uncontended", 1, |row| {
         time(row.cycles_per_s.map(|rate| 1e6 / rate))
     }),
     ("… as a share of the floor's rate", "uncontended", 1, |row| {

@@ -151,7 +151,10 @@ impl Page<'_> {
             let cycle = self.drawings.cycles.get(&(store.to_owned(), "leasehold".to_owned()));
             let (other, rate) = self.best_other(store).unzip();
             let facts = [
-                ("a free lock, there and back", cycle.and_then(|times| times.micros(0.5)).map(time)),
+                (
+                    "a free lock, taken and released, median",
+                    cycle.and_then(|times| times.micros(0.5)).map(time),
+                ),
                 (
                     "share of the floor's rate",
                     free.and_then(|row| row.floor_ratio).map(|ratio| format!("{ratio:.2}")),
