@@ -2,19 +2,24 @@
 //!
 //! `cargo run --example elect`
 
+use std::time::Duration;
+
 use futures_util::StreamExt;
-use leasehold::{FencingToken, LockManager, Result};
+use leasehold::{ErrorKind, FencingToken, LockManager, Result};
+use tokio::time::sleep;
 
 const LEADER: &str = "billing/leader";
 
-/// Leads until the work is done or leadership is lost, and stands again after a loss.
-async fn stand(locks: &LockManager, address: &str) -> Result<()> {
+/// Leads until the work is done. Stands again when leadership is lost, or the store was away.
+pub(crate) async fn stand(locks: &LockManager, address: &str) -> Result<()> {
     // Leadership is not for sharing out among the tasks of one process.
     let candidate = locks.lock(LEADER)?.metadata(address).handoff_limit(0);
     loop {
         // Dropped at its next await when leadership is lost; let go only when it has ended.
         match candidate.with(async |lead| serve(address, lead.token()).await).await {
-            Err(error) if error.lost_reason().is_some() => continue,
+            Err(error) if error.lost_reason().is_some() => {}
+            // The store is away: stand again when it is back.
+            Err(error) if *error.kind() == ErrorKind::Unavailable => sleep(Duration::from_secs(1)).await,
             other => return other,
         }
     }
@@ -22,7 +27,7 @@ async fn stand(locks: &LockManager, address: &str) -> Result<()> {
 
 async fn serve(address: &str, term: FencingToken) {
     println!("{address} leads, term {term}");
-    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    sleep(Duration::from_secs(3)).await;
 }
 
 #[tokio::main]

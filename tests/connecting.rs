@@ -5,10 +5,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold::backend::{LockBackend, StoreConfig};
+use leasehold::backend::{AcquireRequest, Grant, LockBackend, StoreConfig};
 use leasehold::clock::TokioClock;
 use leasehold::memory::MemoryConfig;
 use leasehold::{Effect, Env, Error, ErrorKind, LockManager, Registry, Result};
+use leasehold_conformance::layer::{Below, Layer, shared};
+
+#[path = "../examples/elect.rs"]
+#[allow(dead_code, reason = "an example is a program of its own")]
+mod elect;
 
 /// A store that is opened at the attempt after `refusals`; from the attempt `silent` on it says nothing.
 #[derive(Clone, Debug)]
@@ -105,4 +110,28 @@ async fn the_url_says_how_long() {
     let locks = registry.configure("late://?connect_wait=5").unwrap().clock(Arc::new(TokioClock::new()));
     locks.build().await.unwrap().shutdown().await.unwrap();
     assert_eq!(store.attempts(), 2);
+}
+
+/// The candidate of the example goes on when the store was away, and is elected when it is back.
+#[tokio::test(start_paused = true)]
+async fn candidate_stands_again_when_the_store_was_away() {
+    let away = Arc::new(Away::default());
+    let builder = LockManager::builder(shared(Arc::<Away>::clone(&away))(Box::new(MemoryConfig::private())));
+    let locks = builder.clock(Arc::new(TokioClock::new())).build().await.unwrap();
+    elect::stand(&locks, "10.0.0.1:7000").await.expect("it has led to the end of its work");
+    assert_eq!(away.0.load(Ordering::Relaxed), 4);
+}
+
+/// The first three requests do not reach it.
+#[derive(Debug, Default)]
+struct Away(AtomicU32);
+
+#[async_trait]
+impl Layer for Away {
+    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
+        match self.0.fetch_add(1, Ordering::Relaxed) {
+            0..3 => Err(Error::not_applied(ErrorKind::Unavailable, "not there")),
+            _ => below.backend.acquire(request).await,
+        }
+    }
 }
