@@ -139,3 +139,16 @@ fn the_counts_of_crates_are_current() {
         assert!(page.contains(row), "docs/building.md has not `{row}`; tests/building writes it anew");
     }
 }
+
+/// A tag may be moved to other code, a commit cannot.
+#[test]
+fn hosted_workflow_names_actions_by_commit() {
+    let workflow = std::fs::read_to_string(root().join(".github/workflows/ci.yml")).expect("there is one");
+    let mut actions =
+        workflow.lines().filter_map(|line| line.split_once("uses: ")?.1.split_once('@')).peekable();
+    assert!(actions.peek().is_some());
+    for (action, at) in actions {
+        let is_commit = at.len() > 40 && at.as_bytes()[..40].iter().all(u8::is_ascii_hexdigit);
+        assert!(is_commit, "{action}@{at}");
+    }
+}
