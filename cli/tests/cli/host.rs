@@ -51,7 +51,8 @@ async fn a_directory_of_others_is_refused() {
     assert_eq!(run(place, &["ls"]).await.code, 0);
     let made = fs::read_dir(scratch.path()).unwrap().next();
     let Some(made) = made else {
-        return testbed::peers::skip("the directory in TMPDIR", "this user has a runtime directory");
+        // A test of the command's `host` module has the same without looking there.
+        return eprintln!("left out: this user has a runtime directory below /run, which goes first");
     };
     let made = made.unwrap().path();
     assert_eq!(fs::metadata(&made).unwrap().permissions().mode() & 0o777, 0o700);

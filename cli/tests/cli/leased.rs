@@ -47,12 +47,12 @@ pub(crate) fn trials<S: Server>(is_down: &'static str) -> Vec<Trial> {
 pub(crate) const TTL: Duration = Duration::from_secs(3);
 
 pub(crate) fn rig<S: Server>(server: &S) -> Rig {
-    Rig::on(S::url(server.addr(), "cli", "ttl=3s"))
+    Rig::on(S::url(server.addr(), "cli", "ttl=3s&connect_wait=30s"))
 }
 
 /// With more time between a renewal that is overdue and the deadline.
 fn patient<S: Server>(server: &S) -> Rig {
-    Rig::on(S::url(server.addr(), "cli", "ttl=6s&op_timeout=500ms"))
+    Rig::on(S::url(server.addr(), "cli", "ttl=6s&op_timeout=500ms&connect_wait=30s"))
 }
 
 /// With all the time there is for questions.

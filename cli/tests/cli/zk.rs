@@ -16,14 +16,15 @@ async fn start(setup: Setup) -> Server {
 /// A server that grants shorter sessions than asked for makes holders lose locks earlier.
 async fn doctor_finds_a_bound_below_the_ttl() {
     let server = start(Setup::new().longest_session(Duration::from_secs(4))).await;
-    let rig = Rig::on(format!("{}/cli?ttl=20s", server.url()));
+    let rig = Rig::on(format!("{}/cli?op_timeout=6s&ttl=20s", server.url()));
     warns(&rig, "session", &["4s", "20s"]).await;
 }
 
 /// Users who may not enter the chroot: the nodes of one are closed to another, and to whoever is nobody.
 async fn doctor_finds_missing_rights() {
     let server = start(Setup::new()).await;
-    let on_behalf_of = |user| Rig::on(format!("zk://{user}:secret@{}/closed?ttl=3s", server.addr()));
+    let on_behalf_of =
+        |user| Rig::on(format!("zk://{user}:secret@{}/closed?op_timeout=10s&ttl=30s", server.addr()));
     assert_eq!(on_behalf_of("alice").done(["run", "a", "--", "true"]).await.code, 0);
     let denied = on_behalf_of("bob").done(["run", "a", "--", "true"]).await;
     assert_eq!(denied.code, 77, "{denied:?}");
