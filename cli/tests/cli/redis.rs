@@ -92,6 +92,11 @@ async fn doctor_names_the_key_of_a_shared_lock() {
     assert!(details.iter().any(|detail| detail.as_str().unwrap().contains("redlock:report")), "{details:?}");
     let shown = rig.done(["inspect", "report"]).await;
     assert!(shown.out.contains("(not leasehold)"), "{shown:?}");
+    assert_eq!(rig.inspect("report").await["holder"]["foreign"], true);
+    // Within its minute, so it was not waited for.
+    let asked = rig.done(["revoke", "--json", "--grace", "1h", "report"]).await;
+    assert_eq!((asked.code, &asked.json()["outcome"]), (75, &"foreign".into()), "{asked:?}");
+    assert_eq!(rig.inspect("report").await["held"], true);
 
     server.command(&["DEL", "redlock:report"]).await.unwrap();
     server.command(&["LPUSH", "redlock:report", "x"]).await.unwrap();
