@@ -52,9 +52,9 @@ pub(crate) struct Voice {
 }
 
 impl Voice {
-    pub(crate) fn send(&self, event: StoreEvent) -> std::result::Result<(), StoreEvent> {
+    pub(crate) fn send(&self, event: StoreEvent) -> std::result::Result<(), ()> {
         self.unread.fetch_add(1, Relaxed);
-        self.sender.send(event).map_err(|unsent| unsent.0)
+        self.sender.send(event).map_err(drop)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
