@@ -27,6 +27,7 @@ soak: tools
 	LEASEHOLD_SEEDS=$${LEASEHOLD_SEEDS:-100000} $(CARGO) test --release -p leasehold-redis --lib -- quorum::protocol
 	LEASEHOLD_DEPLOYMENTS=$${LEASEHOLD_DEPLOYMENTS:-50} $(CARGO) test -p leasehold --all-features --test moving
 	LEASEHOLD_READERS=$${LEASEHOLD_READERS:-1000} $(CARGO) test -p leasehold --all-features --test faults -- one_release_lets_many_readers_in
+	LEASEHOLD_TRYING_SECONDS=$${LEASEHOLD_TRYING_SECONDS:-60} $(CARGO) test -p leasehold --all-features --test faults -- trying --nocapture --test-threads 1
 	LEASEHOLD_CONTEST_SECONDS=$${LEASEHOLD_CONTEST_SECONDS:-60} $(CARGO) test -p leasehold --all-features --test strangers
 	LEASEHOLD_STATES=$${LEASEHOLD_STATES:-5000000} $(CARGO) test --release -p leasehold-migration --lib -- --nocapture --test-threads 1 safe
 

@@ -11,7 +11,7 @@
 //! | the server says "not now" | `later` |
 //! | somebody may not | `refused` |
 //! | the server speaks TLS | `secured` |
-//! | nothing breaks, and it is counted | `counts` |
+//! | nothing breaks, and it is counted | `counts`, `trying` |
 
 #![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
 
@@ -26,6 +26,7 @@ mod rig;
 mod secured;
 mod sharing;
 mod store;
+mod trying;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -92,6 +93,16 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
     }
 }
 
+/// Tries in every mode, on one store.
+fn trying<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
+    vec![
+        shared.trial("trying::exclusive", trying::exclusive::<S>),
+        shared.trial("trying::shared", trying::shared::<S>),
+        shared.trial("trying::permits", trying::permits::<S>),
+        shared.trial("trying::some_permits", trying::some_permits::<S>),
+    ]
+}
+
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // They mostly wait.
@@ -102,6 +113,8 @@ fn main() -> ExitCode {
         of::<testbed::zookeeper::Server>(&zk),
         of::<testbed::etcd::Etcd>(&etcd),
         of::<testbed::redis::Server>(&redis),
+        trying(&etcd),
+        trying(&redis),
     ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
 }

@@ -40,6 +40,9 @@ pub(crate) trait Store: Server {
     /// The requests of a try for a lock that is free, and for one that is held.
     const TRIES: [u64; 2];
 
+    /// The most requests of a try that is refused, and of one that is granted with its release, where many try at a time.
+    const TRYING: [u64; 2];
+
     /// The most requests of all clients, from a release until the next in line holds, on average.
     const HAND_OFF: u64;
 
@@ -84,6 +87,7 @@ impl Store for testbed::redis::Server {
 
     const CYCLE: u64 = 2;
     const TRIES: [u64; 2] = [1, 1];
+    const TRYING: [u64; 2] = [1, 2];
     const HAND_OFF: u64 = 1;
 
     async fn requests(&self) -> u64 {
@@ -141,6 +145,7 @@ impl Store for testbed::etcd::Etcd {
 
     const CYCLE: u64 = 2;
     const TRIES: [u64; 2] = [1, 1];
+    const TRYING: [u64; 2] = [1, 8];
     const HAND_OFF: u64 = 1;
     const FEW: usize = 16;
 
@@ -196,6 +201,7 @@ impl Store for testbed::zookeeper::Server {
 
     const CYCLE: u64 = 2;
     const TRIES: [u64; 2] = [2, 4];
+    const TRYING: [u64; 2] = [4, 5];
     const HAND_OFF: u64 = 2;
 
     async fn requests(&self) -> u64 {

@@ -60,9 +60,8 @@ pub(crate) enum Patience {
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
-    /// Put the entry, or learn what is in its place. If it is not to `enter` whatever is before it, only with nobody
-    /// there, or nobody but those who share it.
-    Ask { enter: bool },
+    /// Put the entry unless something keeps it out of the queue, and learn what that is.
+    Ask { enter: Enter },
     /// Delete the entry if it was created at that revision.
     Delete(Revision),
     /// Move the session's epoch on.
@@ -77,6 +76,18 @@ pub(crate) enum Step {
     Wait,
     /// It is over.
     End(End),
+}
+
+/// Beside which entries an entry is put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Enter {
+    /// Any.
+    Always,
+    /// Readers only; the entry is one itself.
+    AmongReaders,
+    /// None that was created after `revision`, at which the others left room for it. If there is one, all entries are
+    /// read, or as many as usually say enough.
+    NoneAfter { revision: Revision, all: bool },
 }
 
 /// What an acquisition came to.
@@ -110,8 +121,9 @@ pub(crate) struct Answer {
 pub(crate) struct Contender {
     patience: Patience,
     mode: Mode,
-    /// Whether the entry is put whatever is before it.
-    enters: bool,
+    enters: Enter,
+    /// How often it was to be put where there was room.
+    attempts: u32,
     /// Our key.
     own: Key,
     entry: Entry,
@@ -154,9 +166,13 @@ enum Entry {
 
 impl Contender {
     pub(crate) fn new(patience: Patience, mode: Mode, own: &[u8]) -> Self {
-        // No request can say of permits how many are left: whether it holds is known once it is there.
-        let enters = patience == Patience::Waits || !matches!(mode, Mode::EXCLUSIVE | Mode::SHARED);
-        Self { patience, mode, enters, own: own.into(), entry: Entry::Absent, copy: None, leaving: None }
+        let enters = match (patience, mode) {
+            (Patience::Waits, _) => Enter::Always,
+            (Patience::Tries, Mode::SHARED) => Enter::AmongReaders,
+            (Patience::Tries, _) => Enter::NoneAfter { revision: 0, all: false },
+        };
+        let (own, entry) = (own.into(), Entry::Absent);
+        Self { patience, mode, enters, attempts: 0, own, entry, copy: None, leaving: None }
     }
 
     /// What to do at `now`, with the session trusted until `deadline`, after what was `told`.
@@ -188,21 +204,32 @@ impl Contender {
     /// The acquiring transaction was answered, after that was `told`.
     pub(crate) fn asked(&mut self, answer: Answer, told: &Told) {
         let Answer { mine, seen, in_epoch } = answer;
-        let is_refused = mine.is_none() && in_epoch && !self.enters;
-        let is_barred = seen.older.iter().any(|rival| rival.mode.bars(self.mode));
-        let is_unsure = !seen.older.is_empty();
+        let is_kept_out = mine.is_none() && in_epoch && self.enters != Enter::Always;
+        let (has_room, revision) = (seen.has_room(self.mode), seen.revision);
         self.entry = match mine {
             Some((create, true)) => Entry::Queued(Place::new(self.mode, create, seen, told)),
             Some((create, false)) => Entry::Stray(create),
             None => Entry::Absent,
         };
-        if is_refused && is_barred {
-            self.leave(End::Refused);
-        } else if is_refused {
-            // Whoever shares a lock among permits may find room there.
-            self.enters = is_unsure;
+        if is_kept_out {
+            self.kept_out(has_room, revision);
         }
         self.leave_if_behind();
+    }
+
+    /// A try was not put; whether there was room for it at that revision, if the answer shows that. An entry that does
+    /// not hold would refuse other tries until it is deleted, so it is put only where it holds. No compare counts
+    /// permits: whether there is room is read, and nothing may come after that.
+    fn kept_out(&mut self, has_room: Option<bool>, revision: Revision) {
+        let all = matches!(self.enters, Enter::NoneAfter { all: true, .. });
+        self.enters = match has_room {
+            Some(false) => return self.leave(End::Refused),
+            None if !all => Enter::NoneAfter { revision: 0, all: true },
+            Some(true) if self.attempts < ATTEMPTS => Enter::NoneAfter { revision, all },
+            // Others come all the time where there is room: a place in the queue decides.
+            _ => Enter::Always,
+        };
+        self.attempts += u32::from(has_room.is_some());
     }
 
     /// A try that finds itself behind somebody does not wait.
@@ -266,3 +293,6 @@ impl Contender {
         }
     }
 }
+
+/// How often a try that sees room is put only if nobody comes before it.
+const ATTEMPTS: u32 = 3;

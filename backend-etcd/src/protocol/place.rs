@@ -52,6 +52,12 @@ impl Seen {
         let shown = self.older.iter().map(|rival| rival.mode);
         shown.chain(std::iter::repeat_n(mode, alike)).collect::<Load>().admits(mode)
     }
+
+    /// Whether an entry that came now would hold; `None` if what is shown does not say.
+    pub(super) fn has_room(&self, mode: Mode) -> Option<bool> {
+        let is_unknown = self.beyond == Beyond::Unknown && admits(mode, &self.older);
+        (!is_unknown).then(|| self.admits(mode))
+    }
 }
 
 /// What is to be watched.

@@ -16,18 +16,18 @@ use super::Session;
 use crate::connection::Silence;
 use crate::error;
 use crate::keys::{LockKeys, grace_of};
-use crate::protocol::{Answer, Beyond, Key, LONG, Patience, Revision, Rival, Seen, WatchId, mode_of};
+use crate::protocol::{Answer, Beyond, Enter, Key, LONG, Patience, Revision, Rival, Seen, WatchId, mode_of};
 
 /// Who is the oldest in a queue: when it came, and what it says of itself.
 pub(super) type Oldest = Option<(Revision, Holder)>;
 
 impl Session {
-    /// Puts the entry unless one is there; if it is not to `enter` behind anybody, unless one is there that it could
-    /// not hold beside. Shows what is older, while the watch of that number stands on the queue.
+    /// Puts the entry unless one is there, of ours or of those beside which it is not to `enter`. Shows what is older,
+    /// while the watch of that number stands on the queue.
     pub(super) async fn ask(
         self: &Arc<Self>,
         patience: Patience,
-        enter: bool,
+        enter: Enter,
         keys: &LockKeys,
         value: &[u8],
         epoch: Revision,
@@ -36,6 +36,7 @@ impl Session {
         let in_epoch = Compare::mod_revision(self.key.clone(), CompareOp::Equal, epoch);
         let put = put_on_lease(self.lease, keys.own.clone(), value);
         let shown = match (watch, keys.slot.mode) {
+            _ if matches!(enter, Enter::NoneAfter { all: true, .. }) => None,
             (None, _) => Some(SHORT),
             (Some(_), mode) if is_crowd(mode) => None,
             (Some(_), _) => Some(LONG),
@@ -46,31 +47,33 @@ impl Session {
         };
         let of_queue = |options| TxnOp::get(keys.queue.clone(), Some(options));
         let mut reads = vec![TxnOp::get(keys.own.clone(), None), of_queue(queue), read_key(&self.key)];
-        if !enter && keys.slot.mode == Mode::SHARED {
-            reads.extend(who_do_not_share(keys, None));
-        }
         // The youngest are ours and those before it.
-        let mut enters = vec![put, of_queue(nearest(shown.map(|shown| shown + 1)))];
-        enters.extend(more_before(keys, None));
+        let mut before = vec![of_queue(nearest(shown.map(|shown| shown + 1)))];
+        before.extend(more_before(keys, None));
+        let is_always = enter == Enter::Always;
+        if !is_always && keys.slot.mode != Mode::EXCLUSIVE {
+            reads.extend(before.clone());
+        }
         // Of a request that enters and does not wait, the oldest is who is in its way.
-        let for_whom = patience == Patience::Tries && enter;
-        enters.extend(for_whom.then(|| of_queue(oldest())));
+        let for_whom = (patience == Patience::Tries && is_always).then(|| of_queue(oldest()));
+        let has_oldest = for_whom.is_some();
+        let enters: Vec<_> = [put].into_iter().chain(before).chain(for_whom).collect();
         let conditions = [unless(keys, enter), vec![in_epoch]].concat();
         let txn = Txn::new().when(conditions).and_then(enters);
-        let mut answer = self.txn(if enter { txn } else { txn.or_else(reads.clone()) }).await?;
+        let mut answer = self.txn(if is_always { txn } else { txn.or_else(reads.clone()) }).await?;
         let is_put = answer.succeeded();
-        if !is_put && enter {
+        if !is_put && is_always {
             // Only what an earlier request has left is in the way: it is not worth sending the reads each time.
             answer = self.txn(Txn::new().and_then(reads)).await?;
         }
         let (revision, mut parts) = (revision(&answer)?, reads_of(&answer)?);
         if is_put {
-            let whom = if for_whom { parts.pop() } else { None };
+            let whom = if has_oldest { parts.pop() } else { None };
             let oldest = whom.and_then(|queue| self.oldest(&queue));
             let seen = seen(keys, (revision, revision), watch, &parts)?;
             return Ok((Answer { mine: Some((revision, true)), seen, in_epoch: true }, oldest));
         }
-        let [own, queue, session, barring @ ..] = &*parts else {
+        let [own, queue, session, before @ ..] = &*parts else {
             return Err(error::malformed("with parts missing"));
         };
         let Some(session) = session.kvs().first() else {
@@ -81,14 +84,14 @@ impl Session {
         let mine = own.kvs().first().map(|kv| (kv.create_revision(), kv.value() == value));
         let create = mine.map_or(Revision::MAX, |(create, _)| create);
         let in_epoch = session.mod_revision() == epoch;
-        // The oldest ones: any of them is one to wait for. Readers do not wait for each other.
-        let all = queue.kvs().iter().any(|kv| kv.create_revision() == create);
-        let older = match barring {
-            [] => older(queue, keys, create)?,
-            barring => nearest_of(barring, keys, create)?.into_iter().collect(),
+        let seen = if mine.is_none() && !before.is_empty() {
+            seen(keys, (revision, create), watch, before)?
+        } else {
+            // The oldest ones: any of them is one to wait for.
+            let all = queue.kvs().iter().any(|kv| kv.create_revision() == create);
+            let beyond = if all { Beyond::Nobody } else { Beyond::Unknown };
+            Seen { revision, older: older(queue, keys, create)?, beyond, is_far: queue.count() > FAR, watch }
         };
-        let beyond = if all { Beyond::Nobody } else { Beyond::Unknown };
-        let seen = Seen { revision, older, beyond, is_far: queue.count() > FAR, watch };
         Ok((Answer { mine, seen, in_epoch }, self.oldest(queue)))
     }
 
@@ -275,16 +278,17 @@ fn nearest(limit: Option<usize>) -> GetOptions {
 }
 
 /// When an entry is not put.
-fn unless(keys: &LockKeys, enter: bool) -> Vec<Compare> {
+fn unless(keys: &LockKeys, enter: Enter) -> Vec<Compare> {
     let absent = |key: &[u8]| Compare::create_revision(key, CompareOp::Equal, 0);
-    match keys.slot.mode {
-        _ if enter => vec![absent(&keys.own)],
-        Mode::SHARED => {
-            let nobody = keys.who_do_not_share().map(|(from, to)| absent(&from).with_range(to));
-            [absent(&keys.own)].into_iter().chain(nobody).collect()
+    let beside = match enter {
+        Enter::Always => Vec::new(),
+        Enter::AmongReaders => keys.who_do_not_share().map(|(from, to)| absent(&from).with_range(to)).into(),
+        Enter::NoneAfter { revision, .. } => {
+            let later = Compare::create_revision(&*keys.queue, CompareOp::Less, revision.saturating_add(1));
+            vec![later.with_prefix()]
         }
-        _ => vec![absent(&keys.queue).with_prefix()],
-    }
+    };
+    [vec![absent(&keys.own)], beside].concat()
 }
 
 /// What else is read of those before an entry, created at that revision at the latest: where none of them is in its way
@@ -310,7 +314,7 @@ fn who_do_not_share(keys: &LockKeys, last: Option<Revision>) -> [TxnOp; 2] {
     })
 }
 
-/// What the reads of a queue show to the entry created at `create`.
+/// What the reads of a queue show to the entry created at `create`, or to one that is not there, as if it came last.
 fn seen(
     keys: &LockKeys,
     (revision, create): (Revision, Revision),
@@ -331,7 +335,8 @@ fn seen(
         // Somebody between may have left out those that are in the way.
         (Beyond::Unknown, Mode::SHARED, _) => return Err(error::malformed("with parts missing")),
         (Beyond::Unknown, mode, [alike, ..]) if mode != Mode::EXCLUSIVE && alike.count() == queue.count() => {
-            let others = usize::try_from(queue.count()).unwrap_or(0).saturating_sub(1 + older.len());
+            let ours = usize::from(create < Revision::MAX);
+            let others = usize::try_from(queue.count()).unwrap_or(0).saturating_sub(ours + older.len());
             beyond = if others < MANY { Beyond::Alike(others) } else { Beyond::Unknown };
         }
         _ => {}

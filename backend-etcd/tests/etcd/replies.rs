@@ -66,8 +66,8 @@ impl Session {
     }
 }
 
-/// One that has put its entry among permits of another capacity reads whether it holds. Where that is never answered it
-/// ends like any request, and its entry goes.
+/// One that comes among permits of another capacity reads all of them. Where that is never answered it ends like any
+/// request, and no entry stays.
 async fn a_try_that_cannot_read_who_is_before_it_ends() {
     const MANY: usize = 20;
     let rig = Rig::start().await;
@@ -81,15 +81,16 @@ async fn a_try_that_cannot_read_who_is_before_it_ends() {
     request.mode = Kind::permits(1, 41).unwrap();
     let has = |frame: &[u8], part: &str| frame.windows(part.len()).any(|bytes| bytes == part.as_bytes());
     let queue = format!("{PREFIX}/n/");
-    // What puts goes on, and so do renewals.
-    let reads = Mode::drop_frames(move |frame| has(frame, &queue) && !has(frame, "leasehold 1"));
+    // What is asked first goes on, and so do renewals.
+    let asked = AtomicBool::new(false);
+    let reads = Mode::drop_frames(move |frame| has(frame, &queue) && asked.swap(true, Ordering::Relaxed));
     proxy.set(Direction::ClientToServer, reads).await;
     let refused = within(BOUND, "an answer", one.backend.try_acquire(&request)).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
     assert!(proxy.traffic(Direction::ClientToServer).dropped > 0, "it was read");
 
     proxy.set(Direction::ClientToServer, Mode::Pass).await;
-    eventually("its entry goes", async || rig.store.queue("n").await.len() == MANY).await;
+    eventually("no entry stays", async || rig.store.queue("n").await.len() == MANY).await;
 }
 
 /// The length of a frame of HTTP/2, and of what a client says before the first.

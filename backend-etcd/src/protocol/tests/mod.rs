@@ -91,7 +91,7 @@ fn leaving(create: Revision, mode: Mode) -> Contender {
 /// A free lock is one request.
 #[test]
 fn a_free_lock_is_held_at_once() {
-    assert_eq!(step(&waits()), Step::Ask { enter: true });
+    assert_eq!(step(&waits()), Step::Ask { enter: Enter::Always });
     assert_eq!(step(&queued(&[], None)), Step::End(End::Granted(10)));
 }
 
@@ -257,7 +257,7 @@ fn a_lost_answer_moves_the_epoch() {
     assert_eq!(step(&contender), Step::Settle);
     // Whoever has moved it.
     contender.in_epoch(6);
-    assert_eq!(step(&contender), Step::Ask { enter: true });
+    assert_eq!(step(&contender), Step::Ask { enter: Enter::Always });
     asked(&mut contender, seen(12, &[], None), Some((10, true)));
     assert_eq!(step(&contender), Step::End(End::Granted(10)));
 
@@ -300,7 +300,7 @@ fn what_is_found_before_the_epoch_moved_decides_nothing() {
 fn a_refusal_may_have_been_carried_out() {
     let mut contender = waits();
     contender.failed(None);
-    assert_eq!(step(&contender), Step::Ask { enter: true }, "what is there is ours");
+    assert_eq!(step(&contender), Step::Ask { enter: Enter::Always }, "what is there is ours");
     contender.abandon();
     assert_eq!(step(&contender), Step::Find);
     contender.found(Some(7));
@@ -353,7 +353,7 @@ fn another_acquisitions_entry_is_replaced() {
     asked(&mut contender, seen(12, &[], None), Some((4, false)));
     assert_eq!(step(&contender), Step::Delete(4));
     contender.deleted();
-    assert_eq!(step(&contender), Step::Ask { enter: true });
+    assert_eq!(step(&contender), Step::Ask { enter: Enter::Always });
 }
 
 /// A try does not stay in the queue.

@@ -66,6 +66,8 @@ pub(super) enum Mutant {
     ListsSome,
     /// A watch that is waited for is closed to make room for another.
     EvictsTheWitness,
+    /// A try is put where it saw room, whatever came after that.
+    EntersAfterOthers,
 }
 
 impl Mutant {
@@ -97,7 +99,7 @@ impl Mutant {
     ];
 
     /// They go wrong with entries that share.
-    pub(super) const OF_SHARING: [Self; 8] = [
+    pub(super) const OF_SHARING: [Self; 9] = [
         Self::ReaderWatchesPredecessor,
         Self::PermitWatchesPredecessor,
         Self::ReaderIgnoresShared,
@@ -106,5 +108,6 @@ impl Mutant {
         Self::TakesAllForAlike,
         Self::ListsSome,
         Self::EvictsTheWitness,
+        Self::EntersAfterOthers,
     ];
 }

@@ -116,20 +116,39 @@ fn a_try_for_permits_ends() {
     assert_eq!(step(&gone), Step::End(End::Lost(LostReason::Gone)));
 }
 
-/// One request says whether a reader is alone with readers. Beside permits it enters, as those do.
+/// A try is put only where it holds: one that is refused would refuse others until it is deleted. If others come each
+/// time before it, its place in the queue decides.
 #[test]
-fn a_reader_that_tries_enters_among_permits() {
-    let barred = |mode| answer(Seen { older: vec![rival(b'a', 3, mode)], ..seen(12, &[], None) }, None);
-    for (mode, then) in [
-        (Mode::EXCLUSIVE, Step::End(End::Refused)),
-        (some(2, 2), Step::End(End::Refused)),
-        (some(1, 2), Step::Ask { enter: true }),
-    ] {
-        let mut reader = Contender::new(Patience::Tries, Mode::SHARED, OWN);
-        assert_eq!(step(&reader), Step::Ask { enter: false });
-        reader.asked(barred(mode), &Told::default());
-        assert_eq!(step(&reader), then, "{mode}");
+fn try_enters_only_where_it_has_room() {
+    let (none_after, one) =
+        (|revision, all| Step::Ask { enter: Enter::NoneAfter { revision, all } }, some(1, 2));
+    let (refused, always) = (Step::End(End::Refused), Step::Ask { enter: Enter::Always });
+    let among_readers = Step::Ask { enter: Enter::AmongReaders };
+    for (mode, first) in
+        [(Mode::SHARED, among_readers), (one, none_after(0, false)), (Mode::EXCLUSIVE, none_after(0, false))]
+    {
+        for (older, beyond, then) in [
+            (Mode::EXCLUSIVE, Beyond::Nobody, &refused),
+            (some(2, 2), Beyond::Unknown, &refused),
+            (one, Beyond::Alike(1), &refused),
+            (one, Beyond::Unknown, &none_after(0, true)),
+            (one, Beyond::Nobody, &none_after(12, false)),
+        ] {
+            let mut contender = Contender::new(Patience::Tries, mode, OWN);
+            assert_eq!(step(&contender), first);
+            contender.asked(
+                answer(Seen { older: vec![rival(b'a', 3, older)], beyond, ..seen(12, &[], None) }, None),
+                &Told::default(),
+            );
+            let then = if mode == Mode::EXCLUSIVE { &refused } else { then };
+            assert_eq!(step(&contender), *then, "{mode} behind {older}, {beyond:?}");
+        }
     }
-    let permit = Contender::new(Patience::Tries, some(1, 2), OWN);
-    assert_eq!(step(&permit), Step::Ask { enter: true });
+    let mut outrun = Contender::new(Patience::Tries, one, OWN);
+    for revision in [20, 21, 22] {
+        asked(&mut outrun, Seen { older: vec![rival(b'a', 3, one)], ..seen(revision, &[], None) }, None);
+        assert_eq!(step(&outrun), none_after(revision, false));
+    }
+    asked(&mut outrun, Seen { older: vec![rival(b'a', 3, one)], ..seen(23, &[], None) }, None);
+    assert_eq!(step(&outrun), always);
 }

@@ -14,7 +14,7 @@ pub(super) struct Request {
 #[derive(Clone, Debug)]
 pub(super) enum What {
     Ask {
-        enter: bool,
+        enter: Enter,
         mode: Mode,
         acquisition: u32,
         epoch: Option<Revision>,
@@ -37,7 +37,8 @@ pub(super) enum What {
 
 #[derive(Debug)]
 pub(super) enum Reply {
-    Asked(Answer),
+    /// Whether all was asked for.
+    Asked(Answer, bool),
     /// The entry of one who waits was not put; what is there is read next. The watch that stood when it was asked for.
     Barred(Option<WatchId>),
     Deleted(Revision),
@@ -70,6 +71,8 @@ pub(super) struct Store {
     pub(super) sessions: Vec<Session>,
     /// When, and which key.
     pub(super) deletions: Vec<(Revision, Key)>,
+    /// An entry was put where it does not hold, by a try that was to be put only where it does.
+    pub(super) bars_others: bool,
     /// It says that every entry is that of whoever asks.
     pub(super) is_mistaken_for_mine: bool,
 }
@@ -112,25 +115,30 @@ impl Store {
         let entry = self.sessions[id].entry;
         match request.what.clone() {
             What::Ask { enter, mode, acquisition, epoch } => {
+                let all = matches!(enter, Enter::NoneAfter { all: true, .. });
                 let in_epoch = epoch.is_none_or(|epoch| epoch == self.sessions[id].epoch);
-                let is_free = match mode {
-                    _ if enter => entry.is_none(),
-                    Mode::SHARED => {
-                        entry.is_none() && self.entries().iter().all(|(_, other)| other.mode == mode)
-                    }
-                    _ => self.entries().is_empty(),
-                };
+                let is_free = entry.is_none()
+                    && self.entries().iter().all(|(_, other)| match enter {
+                        Enter::Always => true,
+                        Enter::AmongReaders => other.mode == mode,
+                        Enter::NoneAfter { revision, .. } => other.create <= revision,
+                    });
                 if is_free && in_epoch {
                     self.revision += 1;
                     self.sessions[id].entry = Some(Entry { create: self.revision, by: acquisition, mode });
+                    self.bars_others |= enter != Enter::Always && !self.admits(id);
                     let mine = Some((self.revision, true));
-                    return Reply::Asked(Answer { mine, seen: self.before(self.revision), in_epoch });
+                    let answer = Answer { mine, seen: self.before(self.revision), in_epoch };
+                    return Reply::Asked(answer, all);
                 }
-                if enter { Reply::Barred(None) } else { Reply::Asked(self.shown(id, acquisition, in_epoch)) }
+                match enter {
+                    Enter::Always => Reply::Barred(None),
+                    _ => Reply::Asked(self.shown(id, acquisition, in_epoch), all),
+                }
             }
             What::Show { acquisition, epoch } => {
                 let in_epoch = epoch.is_none_or(|epoch| epoch == self.sessions[id].epoch);
-                Reply::Asked(self.shown(id, acquisition, in_epoch))
+                Reply::Asked(self.shown(id, acquisition, in_epoch), false)
             }
             What::Delete(create) => {
                 if entry.is_some_and(|entry| entry.create == create) {

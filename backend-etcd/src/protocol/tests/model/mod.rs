@@ -107,6 +107,9 @@ impl World {
     }
 
     fn check(&mut self) -> Result<(), String> {
+        if self.store.bars_others {
+            return Err("a try refuses others, and does not hold".to_owned());
+        }
         for process in &mut self.processes {
             let entry = self.store.sessions[process.session].entry;
             if let Some(Entry { create, .. }) = entry.filter(|_| self.store.admits(process.session)) {
@@ -267,6 +270,12 @@ impl World {
         let (session, epoch, acquisition) = (process.session, process.epoch, process.acquisition);
         let what = match contender.next(NOW, process.deadline(), &process.told) {
             Step::Ask { enter } => {
+                let enter = match enter {
+                    Enter::NoneAfter { all, .. } if self.mutant == Some(Mutant::EntersAfterOthers) => {
+                        Enter::NoneAfter { revision: Revision::MAX, all }
+                    }
+                    enter => enter,
+                };
                 let epoch = (self.mutant != Some(Mutant::IgnoresTheEpoch)).then_some(epoch);
                 What::Ask { enter, mode: process.mode, acquisition, epoch }
             }
@@ -300,7 +309,7 @@ impl World {
                 let watch = self.covering(who);
                 let mut reply = self.store.apply(&request);
                 match &mut reply {
-                    Reply::Asked(Answer { seen, .. }) | Reply::Looked(Some(seen), _) => seen.watch = watch,
+                    Reply::Asked(Answer { seen, .. }, _) | Reply::Looked(Some(seen), _) => seen.watch = watch,
                     Reply::Barred(stood) => *stood = watch,
                     _ => {}
                 }
@@ -368,13 +377,12 @@ impl World {
             let Process { session, acquisition, epoch, .. } = self.processes[who];
             let epoch = (self.mutant != Some(Mutant::IgnoresTheEpoch)).then_some(epoch);
             reply = self.store.apply(&Request { session, what: What::Show { acquisition, epoch } });
-            if let Reply::Asked(Answer { seen, .. }) = &mut reply {
+            if let Reply::Asked(Answer { seen, .. }, _) = &mut reply {
                 seen.watch = watch;
             }
         }
-        let is_refusal = matches!(reply, Reply::Asked(Answer { mine: None, .. }));
-        if let Reply::Asked(Answer { seen, .. }) | Reply::Looked(Some(seen), false) = &mut reply {
-            *seen = self.shown(who, seen.clone(), is_refusal, choice);
+        if let Reply::Asked(Answer { seen, .. }, false) | Reply::Looked(Some(seen), false) = &mut reply {
+            *seen = self.shown(who, seen.clone(), choice);
         }
         if let Reply::Looked(Some(seen), true) = &mut reply
             && self.mutant == Some(Mutant::ListsSome)
@@ -387,7 +395,7 @@ impl World {
             return;
         };
         match reply {
-            Reply::Asked(answer) => {
+            Reply::Asked(answer, _) => {
                 contender.asked(answer, told);
                 if let Some(place) = contender.place() {
                     let (slot, by) = (Slot::first(process.mode), owner(process.acquisition));

@@ -19,7 +19,7 @@ impl World {
     }
 
     /// How much of a queue an answer shows is free; it says that it shows all only if it does.
-    pub(super) fn shown(&self, who: usize, mut seen: Seen, is_refusal: bool, choice: u16) -> Seen {
+    pub(super) fn shown(&self, who: usize, mut seen: Seen, choice: u16) -> Seen {
         let mode = self.processes[who].mode;
         let shows = 1 + usize::from(choice / 16 % 3);
         let all = std::mem::take(&mut seen.older);
@@ -37,9 +37,6 @@ impl World {
                 }
                 _ => {}
             }
-        }
-        if is_refusal && mode == Mode::SHARED {
-            seen.older = all.iter().filter(|rival| rival.mode != mode).take(1).cloned().collect();
         }
         self.mistaken(who, seen, &all)
     }
