@@ -54,13 +54,14 @@ impl Rig {
         self.start_program(LEASEHOLD, words)
     }
 
-    /// Starts a program that finds the store in its environment.
+    /// Starts a program that finds the store in its environment. Its signals have their default actions, also
+    /// where the tests run with the interrupt signal ignored, as in the background of a script.
     pub(crate) fn start_program<'a>(
         &self,
         program: &str,
         words: impl IntoIterator<Item = &'a str>,
     ) -> Process {
-        let launch = Launch::new(program, self.scratch.path()).args(words);
+        let launch = Launch::new("env", self.scratch.path()).args(["--default-signal", program]).args(words);
         launch.env("LEASEHOLD_URL", &self.url).piped_lines().spawn().expect("the program starts")
     }
 

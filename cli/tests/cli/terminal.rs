@@ -38,8 +38,12 @@ impl Screen {
         let name = ptsname(&keyboard, Vec::new()).expect("it has a name");
         let screen = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).expect("it opens");
         let screen = || File::from(screen.try_clone().expect("a descriptor is left"));
-        let mut setsid = Command::new("setsid");
-        setsid.arg("--ctty").args(words).env("LEASEHOLD_URL", rig.url()).env("PS1", "> ");
+        let mut setsid = Command::new("env");
+        setsid
+            .args(["--default-signal", "setsid", "--ctty"])
+            .args(words)
+            .env("LEASEHOLD_URL", rig.url())
+            .env("PS1", "> ");
         setsid.stdin(screen()).stdout(screen()).stderr(screen());
         Self { keyboard, program: setsid.spawn().expect("setsid starts"), shown: String::new() }
     }
