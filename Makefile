@@ -1,8 +1,10 @@
-# `test` proves it, `verify` is what must hold before a push and never writes, `fix` writes.
-.PHONY: compare compare-full test soak lint verify packages advisories fix bench building tools
+# `check` before a commit, `test` proves it, `verify` before a release; none of them writes. `fix` writes.
+.PHONY: compare compare-full test check soak verify packages advisories fix bench building tools
 
 CARGO ?= cargo
 STORES = file redis etcd zk
+# Turns the build of the workspace's own crates into a lint that also builds.
+LINTS = RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__
 
 # The main job: every store, its floor and the libraries of others, on this machine, in a quarter of an hour.
 compare:
@@ -12,10 +14,27 @@ compare:
 compare-full:
 	@comparison/compare --full
 
-# Everything with every feature, then the facade with none; each feature is the default or one of these.
+# The whole check, which `.ci/run` runs: format, lints, every test on real servers, each store alone, the docs.
+# Cargo lints what it builds for the tests, so that nothing is compiled twice. All of it runs, whatever fails.
 test: tools
-	$(CARGO) test --workspace --all-features
-	$(CARGO) test -p leasehold --no-default-features
+	@failed=; \
+	step() { echo "== $$*" >&2; "$$@" || failed="$$failed$$(printf '\n  %s' "$$*")"; }; \
+	step $(CARGO) fmt --all --check; \
+	step env $(LINTS) $(CARGO) test --workspace --all-features --no-fail-fast; \
+	step env $(LINTS) $(CARGO) check -p comparison --test quick; \
+	step env $(LINTS) $(CARGO) check -p leasehold-core -p leasehold-file --benches; \
+	for features in none $(STORES); do \
+		step env $(LINTS) $(CARGO) check -p leasehold -p leasehold-cli --no-default-features --features "$${features#none}"; \
+	done; \
+	step $(CARGO) test -p leasehold --no-default-features --test features; \
+	step env RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --all-features --no-deps; \
+	[ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
+
+# Before each commit: format, lints, and the tests of the tree itself.
+check: tools
+	$(CARGO) fmt --all --check
+	$(LINTS) $(CARGO) test --workspace --all-features --no-run
+	$(LINTS) $(CARGO) test -p leasehold --all-features --test architecture --test api --test manifests
 
 # As long as you like: more seeds of the simulations, more of what others may have written, more deployments on real
 # servers, a thousand readers let in by one release, a minute with each library of others and its whole way to another store, and more states of moves than a test run has time for.
@@ -28,22 +47,14 @@ soak: tools
 	LEASEHOLD_DEPLOYMENTS=$${LEASEHOLD_DEPLOYMENTS:-50} $(CARGO) test -p leasehold --all-features --test moving
 	LEASEHOLD_READERS=$${LEASEHOLD_READERS:-1000} $(CARGO) test -p leasehold --all-features --test faults -- one_release_lets_many_readers_in
 	LEASEHOLD_TRYING_SECONDS=$${LEASEHOLD_TRYING_SECONDS:-60} $(CARGO) test -p leasehold --all-features --test faults -- trying --nocapture --test-threads 1
+	for features in $(STORES) redis,tls etcd,tls zk,tls; do \
+		$(LINTS) $(CARGO) test -p leasehold --no-default-features --features $$features --test features || exit 1; \
+	done
+	$(CARGO) test -p comparison --test quick
 	LEASEHOLD_CONTEST_SECONDS=$${LEASEHOLD_CONTEST_SECONDS:-60} $(CARGO) test -p leasehold --all-features --test strangers
 	LEASEHOLD_STATES=$${LEASEHOLD_STATES:-5000000} $(CARGO) test --release -p leasehold-migration --lib -- --nocapture --test-threads 1 safe
 
-# Formatting, lints, docs, and every feature set on its own.
-lint: tools
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
-	$(CARGO) clippy -p leasehold --all-targets --no-default-features -- -D warnings
-	for features in $(STORES) redis,tls etcd,tls zk,tls; do \
-		$(CARGO) clippy -p leasehold --all-targets --no-default-features --features $$features -- -D warnings && \
-		$(CARGO) test --quiet -p leasehold --no-default-features --features $$features --test features && \
-		$(CARGO) clippy -p leasehold-cli --no-default-features --features $$features -- -D warnings || exit 1; \
-	done
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --all-features --no-deps
-
-verify: lint test packages
+verify: test packages
 	$(CARGO) deny --version >/dev/null 2>&1 || { echo "install it first: cargo install --locked cargo-deny"; exit 1; }
 	$(CARGO) deny check bans licenses sources
 	typos --version >/dev/null 2>&1 || { echo "install it first: cargo install --locked typos-cli"; exit 1; }
