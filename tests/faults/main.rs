@@ -93,14 +93,17 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
     }
 }
 
-/// Tries in every mode, on one store.
+/// Tries in every mode that the store has.
 fn trying<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
-    vec![
+    let mut trials = vec![
         shared.trial("trying::exclusive", trying::exclusive::<S>),
         shared.trial("trying::shared", trying::shared::<S>),
-        shared.trial("trying::permits", trying::permits::<S>),
-        shared.trial("trying::some_permits", trying::some_permits::<S>),
-    ]
+    ];
+    if S::PERMITS {
+        trials.push(shared.trial("trying::permits", trying::permits::<S>));
+        trials.push(shared.trial("trying::some_permits", trying::some_permits::<S>));
+    }
+    trials
 }
 
 fn main() -> ExitCode {
@@ -115,6 +118,7 @@ fn main() -> ExitCode {
         of::<testbed::redis::Server>(&redis),
         trying(&etcd),
         trying(&redis),
+        trying(&zk),
     ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
 }

@@ -43,6 +43,12 @@ pub(crate) trait Store: Server {
     /// The most requests of a try that is refused, and of one that is granted with its release, where many try at a time.
     const TRYING: [u64; 2];
 
+    /// Whether of those who try at the same time the later ones stand in the queue for a moment, and refuse others.
+    const LINGERS: bool = false;
+
+    /// Whether it has permits.
+    const PERMITS: bool = true;
+
     /// The most requests of all clients, from a release until the next in line holds, on average.
     const HAND_OFF: u64;
 
@@ -200,8 +206,10 @@ impl Store for testbed::zookeeper::Server {
     }
 
     const CYCLE: u64 = 2;
-    const TRIES: [u64; 2] = [2, 4];
-    const TRYING: [u64; 2] = [4, 5];
+    const TRIES: [u64; 2] = [3, 2];
+    const TRYING: [u64; 2] = [5, 4];
+    const LINGERS: bool = true;
+    const PERMITS: bool = false;
     const HAND_OFF: u64 = 2;
 
     async fn requests(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! Who holds what, and how many wait.
 
-use futures_util::future::join;
+use futures_util::future::{OptionFuture, join};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use leasehold_core::backend::LockState;
 use leasehold_core::{LockName, Result};
@@ -8,19 +8,39 @@ use zookeeper_client::Stat;
 
 use crate::error::{Answered, Explain};
 use crate::keys::{Note, decoded};
-use crate::session::Session;
+use crate::session::{Directory, Session};
 
 /// A contender that holds a lock.
-pub(super) struct Holding {
+#[derive(Clone, Debug)]
+pub(crate) struct Holding {
     pub(super) path: String,
-    pub(super) note: Note,
-    pub(super) stat: Stat,
+    pub(crate) note: Note,
+    pub(crate) stat: Stat,
+}
+
+impl Holding {
+    pub(crate) fn child(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
 }
 
 impl Session {
     /// Who holds `name` and how many wait.
     pub(crate) async fn inspect(&self, name: LockName) -> Result<LockState> {
         let (holding, waiting) = self.holding(&name).await.or_not("show a lock")?;
+        self.state(name, holding, waiting)
+    }
+
+    /// The same for a watch, which looks again and again: one request, and one for each holder that it has not read yet.
+    /// From the second look on it shows what the server we talk to knows, which never goes back within a session.
+    pub(crate) async fn look(&self, name: LockName) -> Result<LockState> {
+        let seen = self.seen.of(&name);
+        let (directory, waiting) = self.read(&name, &seen).await.or_not("show a lock")?;
+        self.seen.keep(&name, directory.clone());
+        self.state(name, directory.holding, waiting)
+    }
+
+    fn state(&self, name: LockName, holding: Vec<Holding>, waiting: usize) -> Result<LockState> {
         let holder = |holding: Holding| self.holder(holding.note, &holding.stat);
         let holders: Vec<_> = holding.into_iter().map(holder).collect::<Result<_>>()?;
         Ok(LockState::new(name, holders, waiting))
@@ -43,30 +63,50 @@ impl Session {
 
     /// Those who hold `name`, in the order of arrival, as the leader knows them, and how many wait.
     pub(super) async fn holding(&self, name: &LockName) -> Answered<(Vec<Holding>, usize)> {
+        let (directory, waiting) = self.read(name, &Directory::default()).await?;
+        Ok((directory.holding, waiting))
+    }
+
+    /// The same; by the word of the leader, if no listing was `seen`, and without reading again who was.
+    async fn read(&self, name: &LockName, seen: &Directory) -> Answered<(Directory, usize)> {
         let directory = self.site.namespace.directory(name);
         for _ in 0..LOOKS {
-            let (_, listed) =
-                join(self.connection.catch_up(&directory), self.connection.list(&directory)).await;
-            let mut listing = listed.if_there()?.unwrap_or_default();
+            let caught_up =
+                OptionFuture::from(seen.changed.is_none().then(|| self.connection.catch_up(&directory)));
+            let (_, listed) = join(caught_up, self.connection.list_at(&directory)).await;
+            // One that is not there is no other than the last one that was not.
+            let (mut listing, changed) = listed.if_there()?.unwrap_or_default();
             for _ in 0..LOOKS {
                 let names: Vec<_> = listing.holding().into_iter().map(str::to_owned).collect();
                 let waiting = listing.contenders().len() - names.len();
-                let reads = names.iter().cloned().map(|name| self.read_holding(&directory, name));
+                let known = |child: &String| seen.find(child, Some(changed)).cloned();
+                let known: Vec<_> = names.iter().map(|child| (known(child), child.clone())).collect();
+                let reads =
+                    known.into_iter().map(|(known, child)| self.known_or_read(known, &directory, child));
                 let read: Vec<_> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
                 let holding: Vec<_> = read.into_iter().flatten().collect();
                 // Whoever waits does so for any of those who hold.
                 if names.is_empty() || !holding.is_empty() {
-                    return Ok((holding, waiting));
+                    return Ok((Directory { changed: Some(changed), holding }, waiting));
                 }
                 // Where all have left between the two requests, the next ones have their place.
                 listing = listing.without(&names);
             }
         }
         // Whoever has it leaves sooner than it takes to look.
-        Ok((Vec::new(), 0))
+        Ok((Directory::default(), 0))
     }
 
-    async fn read_holding(&self, directory: &str, name: String) -> Answered<Option<Holding>> {
+    async fn known_or_read(
+        &self,
+        known: Option<Holding>,
+        directory: &str,
+        child: String,
+    ) -> Answered<Option<Holding>> {
+        if known.is_some() { Ok(known) } else { self.read_holding(directory, child).await }
+    }
+
+    pub(crate) async fn read_holding(&self, directory: &str, name: String) -> Answered<Option<Holding>> {
         let path = format!("{directory}/{name}");
         let read = self.connection.read_if_there(&path).await?;
         Ok(read.map(|(data, stat)| Holding { note: Note::decoded(&name, &data), path, stat }))

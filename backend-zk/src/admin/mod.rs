@@ -6,3 +6,5 @@ mod ensemble;
 mod inspect;
 mod revoke;
 mod token_base;
+
+pub(crate) use inspect::Holding;

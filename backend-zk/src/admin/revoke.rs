@@ -18,8 +18,7 @@ use crate::session::Session;
 impl Holding {
     /// Named as those of Curator's locks are and ours, and not written by us.
     fn is_curators(&self) -> bool {
-        let name = self.path.rsplit('/').next().unwrap_or_default();
-        is_of_a_lock(name) && self.note.holder.ttl.is_none()
+        is_of_a_lock(self.child()) && self.note.holder.ttl.is_none()
     }
 }
 

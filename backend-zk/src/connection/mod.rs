@@ -216,7 +216,14 @@ impl Connection {
     }
 
     pub(crate) async fn list(&self, path: &str) -> Answered<Listing> {
-        self.ask(|client| client.get_children(path)).await.map(listing)
+        self.list_at(path).await.map(|(listing, _)| listing)
+    }
+
+    /// The same, and the transaction in which a child has come or gone last.
+    pub(crate) async fn list_at(&self, path: &str) -> Answered<(Listing, i64)> {
+        let listed = self.ask(|client| client.get_children(path)).await?;
+        let changed = listed.1.pzxid;
+        Ok((listing(listed), changed))
     }
 
     /// Writes a node; in any version, or only in one.

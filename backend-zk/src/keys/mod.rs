@@ -290,6 +290,16 @@ impl Listing {
         })
     }
 
+    /// Whether a contender that comes now for a hold of that mode would be admitted.
+    pub(crate) fn admits(&self, mode: Mode) -> bool {
+        !self.contenders().into_iter().any(|child| mode_of(child).bars(mode))
+    }
+
+    /// The oldest contender, which holds; nothing where there is none.
+    pub(crate) fn first(&self) -> String {
+        self.contenders().first().copied().unwrap_or_default().to_owned()
+    }
+
     /// A contender whose number is near the end of the directory's counter.
     pub(crate) fn near_the_end(&self) -> Option<&str> {
         self.children().find(|child| Sequence::of(child).is_some_and(Sequence::is_near_the_end))

@@ -17,6 +17,7 @@ mod keeper;
 mod ledger;
 mod opening;
 mod proof;
+mod seen;
 mod site;
 
 use std::collections::HashSet;
@@ -37,6 +38,8 @@ use crate::protocol::{Holds, Liveness, Purpose, Untouched, Writers};
 
 use holds::HoldWatch;
 pub(crate) use opening::stored_base;
+pub(crate) use seen::Directory;
+use seen::Seen;
 pub(crate) use site::Site;
 
 /// A session with the ensemble.
@@ -64,6 +67,8 @@ pub(crate) struct Session {
     strangers: Mutex<HashSet<LockName>>,
     /// The locks that nobody else has asked for since.
     untouched: Mutex<Untouched<Silence>>,
+    /// The holders that were read.
+    pub(crate) seen: Seen,
 }
 
 /// How often the connection has changed.

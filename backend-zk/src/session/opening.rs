@@ -135,6 +135,7 @@ impl Session {
             watches,
             strangers: Mutex::default(),
             untouched: Mutex::default(),
+            seen: super::Seen::default(),
         });
         if timeout != ttl {
             let late =

@@ -315,8 +315,8 @@ pub(crate) async fn who_finds_the_one_ahead_gone_passes_on(rig: Arc<Rig>) {
     }
 }
 
-/// Who tries is let in beside others who share, in one flight, and not past one who waits to write; nor is who tries to
-/// write beside them. It leaves nothing.
+/// Who tries is let in beside others who share, and not past one who waits to write; nor is who tries to write beside
+/// them. It looks first, makes nothing where it is refused, and reads whom it is refused by once.
 pub(crate) async fn who_tries_passes_nobody(rig: Arc<Rig>) {
     let server = server(patient()).await;
     let space = rig.space_on([server.addr()]);
@@ -325,13 +325,15 @@ pub(crate) async fn who_tries_passes_nobody(rig: Arc<Rig>) {
     let (outside, directory) = (space.outside().await, space.directory("a"));
     let reader = take(&one, R).await;
     let guard = tries(&trying.locks, R).await.expect("it is shared");
-    assert_eq!(trying.takes(), [Op::Create, Op::List]);
+    assert_eq!(trying.takes(), [Op::List, Op::Create, Op::List]);
     guard.release().await.unwrap();
     assert!(tries(&trying.locks, W).await.is_none(), "it writes beside who shares");
+    assert_eq!(trying.takes(), [Op::Delete, Op::List, Op::Get]);
     outside.has(&directory, 1).await;
     let writing = aside(&writer, W);
     outside.has(&directory, 2).await;
     assert!(tries(&trying.locks, R).await.is_none(), "it passes who waits");
+    assert_eq!(trying.takes(), [Op::List]);
     outside.has(&directory, 2).await;
     reader.release().await.unwrap();
     writing.end("it writes").await.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! `try_acquire` takes a free lock in one request, never waits for a holder, and leaves no trace.
+//! `try_acquire` takes a free lock without waiting, never waits for a holder, and leaves no trace.
 
 use std::time::Duration;
 

@@ -39,6 +39,10 @@
 //! armed. Whoever passes has held, so nobody older was left when it began to; the change is for whoever is
 //! admitted by those between it and us.
 //!
+//! # Trying
+//! A node that tries stands in the queue until it is deleted, and refuses other tries meanwhile: where many try often,
+//! each keeps the others from a free lock. So a try lists first and makes a node only if the listing admits one more.
+//!
 //! # Renewal
 //! A directory's numbers begin anew when it is removed, which the server allows while it is empty. From
 //! the half of the numbers on, now and then, and near their end always, an acquisition that would hold or
@@ -53,6 +57,8 @@
 
 mod words;
 
+use leasehold_core::Mode;
+
 use crate::keys::{Barrier, Listing, Place, Sequence};
 
 pub(crate) use words::{Answer, Ask, End, Failure, Happening, Mine, Pause, Said, Step};
@@ -61,6 +67,7 @@ pub(crate) use words::{Answer, Ask, End, Failure, Happening, Mine, Pause, Said, 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Contender {
     patience: Patience,
+    mode: Mode,
     wanted: bool,
     /// Whoever gets this number, in the directory that it is of, has nobody ahead.
     next: Option<Sequence>,
@@ -85,6 +92,8 @@ pub(crate) enum Patience {
 /// What was asked last.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum State {
+    /// A try lists before it makes a node.
+    Looking,
     Entering,
     /// An answer never came, or a listing lacks our node: is there one? For the last time, if `last`.
     Searching {
@@ -110,25 +119,25 @@ enum Then {
 
 impl Contender {
     /// Whoever gets the `next` number, in the directory that it is of, has nobody ahead.
-    pub(crate) fn new(patience: Patience, next: Option<Sequence>) -> (Self, Step) {
-        // A try has one flight, whoever else has come.
-        let next = next.filter(|_| patience == Patience::Waits);
-        let contender = Self {
+    pub(crate) fn new(patience: Patience, mode: Mode, next: Option<Sequence>) -> (Self, Step) {
+        let mut contender = Self {
             patience,
+            mode,
             wanted: true,
             next,
             missed: 0,
             removals: if patience == Patience::Waits { MANY } else { 1 },
             gone: Vec::new(),
             reconnected: false,
-            state: State::Entering,
+            state: State::Looking,
         };
-        (contender, Step::Ask(if next.is_some() { Ask::Return } else { Ask::Enter }))
+        let step = if patience == Patience::Tries { Step::Ask(Ask::List) } else { contender.enter() };
+        (contender, step)
     }
 
     /// The end of a hold that nobody wants.
     pub(crate) fn leaving(mine: Mine) -> (Self, Step) {
-        let (mut contender, _) = Self::new(Patience::Tries, None);
+        let (mut contender, _) = Self::new(Patience::Tries, Mode::EXCLUSIVE, None);
         contender.wanted = false;
         let step = contender.leave(mine, Then::End(End::Left));
         (contender, step)
@@ -162,7 +171,7 @@ impl Contender {
 
     /// What was asked last is answered.
     pub(crate) fn answered(&mut self, answer: Answer) -> Step {
-        use State::{Arming, Asking, Entering, Leaving, Listing, Renewing, Searching};
+        use State::{Arming, Asking, Entering, Leaving, Listing, Looking, Renewing, Searching};
         match (std::mem::replace(&mut self.state, State::Over), answer) {
             (_, Err(Failure::SessionOver)) => self.end(End::SessionOver),
             (_, Ok(Said::Removed)) => self.none_of_ours(),
@@ -170,7 +179,12 @@ impl Contender {
             (_, Ok(Said::Back(mine))) if self.is_alone(&mine) => self.end(End::Held(mine)),
             (_, Ok(Said::Made(mine, None) | Said::Back(mine))) => self.list(mine),
             (Entering, Err(Failure::Unknown)) => self.ask(Searching { last: false }, Ask::Search),
-            (Entering | Renewing, _) if !self.wanted => self.end(End::Left),
+            (Looking | Entering | Renewing, _) if !self.wanted => self.end(End::Left),
+            (Looking, Ok(Said::Listed(listing))) if !listing.admits(self.mode) => {
+                self.end(End::Busy(listing.first()))
+            }
+            (Looking, Ok(_) | Err(Failure::Absent)) => self.enter(),
+            (Looking, Err(_)) => self.end(End::Refused),
             (Entering, Err(Failure::Absent)) => self.missed(),
             (Entering, Err(Failure::Refused)) => self.end(End::Refused),
             (Searching { last: false }, Ok(Said::Done)) => {
@@ -219,6 +233,10 @@ impl Contender {
         }
     }
 
+    fn enter(&mut self) -> Step {
+        self.ask(State::Entering, if self.next.is_some() { Ask::Return } else { Ask::Enter })
+    }
+
     fn is_alone(&self, mine: &Mine) -> bool {
         self.wanted && self.next == Some(mine.node.sequence())
     }
@@ -234,9 +252,8 @@ impl Contender {
             _ if !self.wanted => self.leave(mine, Then::End(End::Left)),
             // Although there was one.
             (Place::Absent, _) => self.ask(State::Searching { last: true }, Ask::Search),
-            (Place::Behind(barrier), _) if self.patience == Patience::Tries => {
-                let first = listing.contenders().first().map_or(barrier.name, |first| (*first).to_owned());
-                self.leave(mine, Then::End(End::Busy(first)))
+            (Place::Behind(_), _) if self.patience == Patience::Tries => {
+                self.leave(mine, Then::End(End::Busy(listing.first())))
             }
             _ if renews => self.leave(mine, Then::Renew),
             (_, Some(child)) => self.leave(mine, Then::End(End::WornOut(child))),

@@ -13,7 +13,7 @@ use leasehold_core::{Error, ErrorKind, LostReason, Mode, Result};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::Error as ZkError;
 
-use super::Session;
+use super::{Directory, Session};
 use crate::connection::{Fired, Made};
 use crate::error::{Answered, Explain, Unanswered};
 use crate::keys::{self, Listing, Node, Note};
@@ -34,7 +34,7 @@ impl Session {
     ) -> Result<Attempt> {
         // Whoever shares the lock looks: it has no number to count on, and uses up the one that others of ours had.
         let next = self.next_number(&request.name).filter(|_| request.mode == Mode::EXCLUSIVE);
-        let (contender, first) = Contender::new(patience, next);
+        let (contender, first) = Contender::new(patience, request.mode, next);
         let mut acquisition = Acquisition::new(self, request);
         let mine = match acquisition.run(contender, first, left).await {
             End::Held(mine) => mine,
@@ -366,8 +366,15 @@ impl<'a> Acquisition<'a> {
 
     /// Whom the store names as the one ahead.
     async fn holder(&mut self, first: &str) -> Option<Holder> {
-        let (data, stat) = self.session.connection.read(&self.path(first)).await.ok()?;
-        self.session.holder(Note::decoded(first, &data), &stat).ok()
+        let (session, name) = (self.session, &self.request.name);
+        let seen = session.seen.of(name);
+        if let Some(holding) = seen.find(first, None) {
+            return session.holder(holding.note.clone(), &holding.stat).ok();
+        }
+        let holding = session.read_holding(&self.directory, first.to_owned()).await.ok()??;
+        let holder = session.holder(holding.note.clone(), &holding.stat).ok();
+        session.seen.keep(name, Directory { changed: None, holding: vec![holding] });
+        holder
     }
 
     fn path(&self, child: &str) -> String {

@@ -7,6 +7,7 @@ mod mutants;
 mod passing;
 mod returns;
 mod sharing;
+mod trying;
 
 use leasehold_core::{Mode, OwnerId};
 use proptest::prelude::*;
@@ -169,7 +170,7 @@ proptest! {
     #[test]
     fn tries_leave_nothing(script in script()) {
         let mut world = World::of(&script.2, script.0, None);
-        let (contender, step) = Contender::new(Patience::Tries, None);
+        let (contender, step) = Contender::new(Patience::Tries, script.2[0], None);
         world.clients[0].contender = contender;
         world.step(0, step);
         for (at, event) in &script.3 {
@@ -222,8 +223,7 @@ fn a_directory_in_use_is_served_until_near_its_end() {
 fn a_directory_that_stays_is_taken_as_it_is() {
     let owner = OwnerId::from_random([1; 16]);
     let entered = |number| entered_alone(owner, number);
-    let (trying, waiting) =
-        (Contender::new(Patience::Tries, None).0, Contender::new(Patience::Waits, None).0);
+    let (trying, waiting) = (entering(Patience::Tries), entering(Patience::Waits));
     for (mut contender, failure) in [(trying, Failure::Unknown), (waiting, Failure::Refused)] {
         let (node, answer) = entered(HALF);
         assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(node)));
@@ -239,7 +239,7 @@ fn a_directory_that_stays_is_taken_as_it_is() {
 fn a_number_near_the_end_is_never_held() {
     let owner = OwnerId::from_random([1; 16]);
     for number in [END, i32::MAX, i32::MIN, -5] {
-        let (mut contender, _) = Contender::new(Patience::Tries, None);
+        let mut contender = entering(Patience::Tries);
         let (node, answer) = entered_alone(owner, number);
         assert_eq!(contender.answered(answer.clone()), Step::Ask(Ask::Delete(node.clone())));
         assert_eq!(contender.answered(Ok(Said::Done)), Step::Ask(Ask::RemoveDirectory));
@@ -247,6 +247,15 @@ fn a_number_near_the_end_is_never_held() {
         assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(node.clone())));
         assert_eq!(contender.answered(Ok(Said::Done)), Step::End(End::WornOut(node.name())));
     }
+}
+
+/// A contender that is about to make its node.
+fn entering(patience: Patience) -> Contender {
+    let (mut contender, step) = Contender::new(patience, Mode::EXCLUSIVE, None);
+    if step == Step::Ask(Ask::List) {
+        assert_eq!(contender.answered(Ok(Said::Listed(Listing::default()))), Step::Ask(Ask::Enter));
+    }
+    contender
 }
 
 fn entered_alone(owner: OwnerId, number: i32) -> (Node, Answer) {
@@ -265,7 +274,7 @@ fn listing(node: &Node, others: &[&str]) -> Listing {
 
 /// A contender that waits behind one other alone.
 fn waiting_behind(node: &Node, ahead: &str, passes: bool) -> Contender {
-    let (mut contender, _) = Contender::new(Patience::Waits, None);
+    let (mut contender, _) = Contender::new(Patience::Waits, Mode::EXCLUSIVE, None);
     let watch = Step::Ask(Ask::Watch(ahead.to_owned()));
     assert_eq!(contender.answered(entered_among(node, &[ahead])), watch);
     assert_eq!(contender.answered(Ok(Said::Watched { passes })), Step::Wait);
@@ -283,7 +292,7 @@ fn confirming(node: &Node, ahead: &str) -> Contender {
 #[test]
 fn a_number_near_the_end_beside_us_is_the_end_for_all() {
     let owner = OwnerId::from_random([1; 16]);
-    for (mut contender, _) in [Contender::new(Patience::Tries, None), Contender::new(Patience::Waits, None)] {
+    for mut contender in [entering(Patience::Tries), entering(Patience::Waits)] {
         let me = Node::new(owner, Mode::EXCLUSIVE, 4);
         let answer = entered_among(&me, &["lock-2147483647"]);
         assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(me)));
@@ -294,12 +303,12 @@ fn a_number_near_the_end_beside_us_is_the_end_for_all() {
 #[test]
 fn a_directory_that_somebody_else_made_is_left_alone() {
     let owner = OwnerId::from_random([1; 16]);
-    for (mut contender, _) in [Contender::new(Patience::Tries, None), Contender::new(Patience::Waits, None)] {
+    for mut contender in [entering(Patience::Tries), entering(Patience::Waits)] {
         let mine = Mine { node: Node::new(owner, Mode::EXCLUSIVE, HALF), czxid: 9 };
         let answer = Ok(Said::Made(mine.clone(), Some(Listing::new(vec![mine.node.name()], false))));
         assert_eq!(contender.answered(answer), Step::End(End::Held(mine)));
     }
-    for (mut contender, _) in [Contender::new(Patience::Tries, None), Contender::new(Patience::Waits, None)] {
+    for mut contender in [entering(Patience::Tries), entering(Patience::Waits)] {
         let node = Node::new(owner, Mode::EXCLUSIVE, END);
         let listed = Some(Listing::new(vec![node.name()], false));
         let answer = Ok(Said::Made(Mine { node: node.clone(), czxid: 9 }, listed));
@@ -358,7 +367,7 @@ fn who_has_no_node_any_more_has_lost_its_place() {
 #[test]
 fn the_removal_of_a_directory_is_tried_for_a_while() {
     let owner = OwnerId::from_random([1; 16]);
-    let (mut contender, _) = Contender::new(Patience::Waits, None);
+    let (mut contender, _) = Contender::new(Patience::Waits, Mode::EXCLUSIVE, None);
     let (node, answer) = entered_alone(owner, HALF);
     assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(node)));
     assert_eq!(contender.answered(Ok(Said::Done)), Step::Ask(Ask::RemoveDirectory));
@@ -406,9 +415,10 @@ fn a_directory_that_never_stays_ends_a_try() {
         }
         (contender, step, rests)
     };
-    let (_, step, rests) = after_rests(Contender::new(Patience::Tries, None), 1_000);
+    let (_, step, rests) = after_rests(Contender::new(Patience::Tries, Mode::EXCLUSIVE, None), 1_000);
     assert_eq!((step, rests), (Step::End(End::Refused), 16));
-    let (mut waiting, step, rests) = after_rests(Contender::new(Patience::Waits, None), 1_000);
+    let (mut waiting, step, rests) =
+        after_rests(Contender::new(Patience::Waits, Mode::EXCLUSIVE, None), 1_000);
     assert_eq!((step, rests), (Step::Rest(Pause::Brief, Ask::Enter), 1_000));
     assert_eq!(waiting.happens(Happening::Abandoned), Step::Wait);
     assert_eq!(waiting.answered(Err(Failure::Absent)), Step::End(End::Left));
@@ -419,7 +429,7 @@ fn a_directory_that_never_stays_ends_a_try() {
 fn a_node_that_nobody_told_of_is_looked_for_twice() {
     let node = Node::new(OwnerId::from_random([1; 16]), Mode::EXCLUSIVE, 3);
     for found in [1, 2, 3] {
-        let (mut contender, _) = Contender::new(Patience::Waits, None);
+        let (mut contender, _) = Contender::new(Patience::Waits, Mode::EXCLUSIVE, None);
         assert_eq!(contender.answered(Err(Failure::Unknown)), Step::Ask(Ask::Search));
         if found > 1 {
             assert_eq!(contender.answered(Ok(Said::Done)), Step::Rest(Pause::Request, Ask::Search));

@@ -37,7 +37,7 @@ fn a_pass_says_more_than_an_end() {
         (Happening::Changed, Step::End(End::Held(Mine { node: me.clone(), czxid: 9 }))),
         (Happening::Ended, Step::Ask(Ask::List)),
     ] {
-        let (mut contender, _) = Contender::new(Patience::Waits, None);
+        let (mut contender, _) = Contender::new(Patience::Waits, Mode::EXCLUSIVE, None);
         let entered = entered_among(&me, &[&names[0], &names[1]]);
         assert_eq!(contender.answered(entered), Step::Ask(Ask::Watch(names[1].clone())));
         assert_eq!(contender.answered(Ok(Said::Watched { passes: true })), Step::Wait);

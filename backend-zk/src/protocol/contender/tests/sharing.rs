@@ -21,7 +21,7 @@ fn node(number: u8, mode: Mode) -> Node {
 fn waiting(me: &Node, older: &[&Node], ahead: &Node, passes: bool) -> Contender {
     let names: Vec<_> = older.iter().map(|older| older.name()).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
-    let (mut contender, _) = Contender::new(Patience::Waits, None);
+    let (mut contender, _) = Contender::new(Patience::Waits, Mode::EXCLUSIVE, None);
     assert_eq!(contender.answered(entered_among(me, &names)), Step::Ask(Ask::Watch(ahead.name())));
     assert_eq!(contender.answered(Ok(Said::Watched { passes })), Step::Wait);
     contender
@@ -35,10 +35,10 @@ fn held(me: &Node) -> Step {
 #[test]
 fn who_shares_is_let_in_beside_others_who_do() {
     let (reader, writer, me) = (node(1, R), node(2, W), node(3, R));
-    for (mut contender, _) in [Contender::new(Patience::Tries, None), Contender::new(Patience::Waits, None)] {
+    for mut contender in [entering(Patience::Tries), entering(Patience::Waits)] {
         assert_eq!(contender.answered(entered_among(&me, &[&reader.name()])), held(&me));
     }
-    let (mut contender, _) = Contender::new(Patience::Tries, None);
+    let mut contender = entering(Patience::Tries);
     let answer = entered_among(&me, &[&reader.name(), &writer.name()]);
     assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(me)));
     assert_eq!(contender.answered(Ok(Said::Done)), Step::End(End::Busy(reader.name())));

@@ -16,7 +16,7 @@ impl Client {
 impl World {
     pub(super) fn comes(&mut self, owner: OwnerId, mode: Mode, session: i64) {
         let next = self.next_number(session).filter(|_| mode == Mode::EXCLUSIVE);
-        let (contender, step) = Contender::new(Patience::Waits, next);
+        let (contender, step) = Contender::new(Patience::Waits, mode, next);
         self.clients.push(Client {
             owner,
             mode,

@@ -1,0 +1,147 @@
+//! Many who try again and again: the lock is seldom free, and a refused try asks once.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::*;
+
+/// How long a message takes, and a hold; in milliseconds.
+const WAY: u64 = 5;
+const HOLD: u64 = 100;
+const UNTIL: u64 = 10_000;
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Happens {
+    Comes,
+    Arrives,
+    Answered,
+    Releases,
+}
+
+/// One that tries.
+struct Trier {
+    mode: Mode,
+    contender: Contender,
+    asked: Ask,
+    answer: Option<Answer>,
+    held: Option<Mine>,
+}
+
+/// For how much of the time the lock is held, in percent, and how many requests each refused try has made at least
+/// and at most. Clients rest after each try, and look first, or not.
+fn tried_by(modes: &[Mode], rest: u64, looks: bool) -> (u64, u64, u64) {
+    let new = |mode| Contender::new(Patience::Tries, mode, None);
+    let trier = |mode| Trier { mode, contender: new(mode).0, asked: Ask::List, answer: None, held: None };
+    let mut triers: Vec<_> = modes.iter().copied().map(trier).collect();
+    let mut asked = vec![0; modes.len()];
+    // Clients begin at times of their own.
+    let first = |at: usize| Reverse(((at * 37 % 110) as u64, at, Happens::Comes));
+    let mut events: BinaryHeap<_> = (0..modes.len()).map(first).collect();
+    let (mut nodes, mut number) = (Vec::<Node>::new(), 0);
+    let (mut holders, mut since, mut held) = (0, 0, 0);
+    let (mut least, mut most, mut jitter) = (u64::MAX, 0, 1);
+    while let Some(Reverse((now, at, what))) = events.pop().filter(|Reverse((now, ..))| *now < UNTIL) {
+        let trier = &mut triers[at];
+        let step = match what {
+            Happens::Comes => {
+                let (mut contender, mut step) = new(trier.mode);
+                if !looks {
+                    step = contender.answered(Ok(Said::Listed(Listing::default())));
+                }
+                (trier.contender, asked[at]) = (contender, 0);
+                step
+            }
+            Happens::Arrives => {
+                let list = |nodes: &[Node]| Listing::new(nodes.iter().map(Node::name).collect(), true);
+                trier.answer = Some(Ok(match &trier.asked {
+                    Ask::List => Said::Listed(list(&nodes)),
+                    Ask::Enter => {
+                        number += 1;
+                        let owner = OwnerId::from_random(u128::from(number as u32).to_be_bytes());
+                        nodes.push(Node::new(owner, trier.mode, number));
+                        let mine = Mine { node: nodes[nodes.len() - 1].clone(), czxid: 0 };
+                        Said::Made(mine, Some(list(&nodes)))
+                    }
+                    Ask::Delete(node) => {
+                        nodes.retain(|other| other != node);
+                        Said::Done
+                    }
+                    other => unreachable!("{other:?} of a try"),
+                }));
+                events.push(Reverse((now + WAY, at, Happens::Answered)));
+                continue;
+            }
+            Happens::Answered => trier.contender.answered(trier.answer.take().expect("it is answered")),
+            Happens::Releases => {
+                holders -= 1;
+                held += if holders == 0 { now - since } else { 0 };
+                let (contender, step) = Contender::leaving(trier.held.take().expect("it holds"));
+                trier.contender = contender;
+                step
+            }
+        };
+        match step {
+            Step::Ask(ask) => {
+                (trier.asked, asked[at]) = (ask, asked[at] + 1);
+                events.push(Reverse((now + WAY, at, Happens::Arrives)));
+            }
+            Step::End(End::Held(mine)) => {
+                since = if holders == 0 { now } else { since };
+                (trier.held, holders) = (Some(mine), holders + 1);
+                events.push(Reverse((now + HOLD, at, Happens::Releases)));
+            }
+            Step::End(end) => {
+                if matches!(end, End::Busy(_)) {
+                    (least, most) = (least.min(asked[at]), most.max(asked[at]));
+                }
+                jitter = (jitter * 75 + 74) % 65_537;
+                events.push(Reverse((now + rest + jitter % 11, at, Happens::Comes)));
+            }
+            step => unreachable!("{step:?} of a try"),
+        }
+    }
+    held += if holders > 0 { UNTIL - since } else { 0 };
+    (100 * held / UNTIL, least, most)
+}
+
+/// Thirty-two clients that try keep a lock held for most of the time, however soon they try again; those that queue
+/// first keep each other from it. A refused try asks once; one that found the lock free and came second deletes its
+/// node as well.
+#[test]
+fn tries_do_not_keep_each_other_out() {
+    let alone = [Mode::EXCLUSIVE; 32];
+    let mixed = [Mode::EXCLUSIVE, Mode::SHARED].repeat(16);
+    for rest in [100, 10] {
+        for modes in [&alone[..], &mixed] {
+            let (held, least, most) = tried_by(modes, rest, true);
+            assert!(held >= 75, "held for {held} % of the time, with a rest of {rest} ms");
+            assert_eq!((least, most), (1, 3));
+        }
+    }
+    let (held, ..) = tried_by(&alone, 10, false);
+    assert!(held < 25, "held for {held} % of the time by tries that queue first");
+}
+
+/// A try that is refused by the listing makes nothing, and one that nobody wants any more goes no further.
+#[test]
+fn a_try_that_is_refused_makes_nothing() {
+    let (reader, writer) =
+        (Node::new(owner_of(1), Mode::SHARED, 1), Node::new(owner_of(2), Mode::EXCLUSIVE, 2));
+    let listed = |nodes: &[&Node]| {
+        Ok(Said::Listed(Listing::new(nodes.iter().map(|node| node.name()).collect(), true)))
+    };
+    let busy = Step::End(End::Busy(reader.name()));
+    let tries = |mode| Contender::new(Patience::Tries, mode, None).0;
+    assert_eq!(tries(Mode::EXCLUSIVE).answered(listed(&[&reader])), busy);
+    assert_eq!(tries(Mode::SHARED).answered(listed(&[&reader, &writer])), busy);
+    assert_eq!(tries(Mode::SHARED).answered(listed(&[&reader])), Step::Ask(Ask::Enter));
+    assert_eq!(tries(Mode::EXCLUSIVE).answered(Err(Failure::Absent)), Step::Ask(Ask::Enter));
+    assert_eq!(tries(Mode::EXCLUSIVE).answered(Err(Failure::Refused)), Step::End(End::Refused));
+    let mut left = tries(Mode::EXCLUSIVE);
+    assert_eq!(left.happens(Happening::Abandoned), Step::Wait);
+    assert_eq!(left.answered(listed(&[])), Step::End(End::Left));
+}
+
+fn owner_of(number: u128) -> OwnerId {
+    OwnerId::from_random(number.to_be_bytes())
+}
