@@ -51,6 +51,7 @@ soak: tools
 		$(LINTS) $(CARGO) test -p leasehold --no-default-features --features $$features --test features || exit 1; \
 	done
 	$(CARGO) test -p comparison --test quick
+	LEASEHOLD_WATCHERS=$${LEASEHOLD_WATCHERS:-1000} $(CARGO) test -p leasehold --all-features --test faults -- a_watch_is_one_look
 	LEASEHOLD_CONTEST_SECONDS=$${LEASEHOLD_CONTEST_SECONDS:-60} $(CARGO) test -p leasehold --all-features --test strangers
 	LEASEHOLD_STATES=$${LEASEHOLD_STATES:-5000000} $(CARGO) test --release -p leasehold-migration --lib -- --nocapture --test-threads 1 safe
 

@@ -128,6 +128,10 @@ impl LockBackend for ZkBackend {
         self.shared.session().await?.inspect(name.clone()).await
     }
 
+    async fn look(&self, name: &LockName) -> Result<LockState> {
+        self.shared.session().await?.look(name.clone()).await
+    }
+
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
         self.shared.session().await?.list(prefix).await
     }

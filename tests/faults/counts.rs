@@ -1,4 +1,15 @@
 //! What locks cost their server, by its own count.
+//!
+//! `LEASEHOLD_WATCHERS=n` watches a lock in twenty managers by so many streams.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use leasehold::clock::{BootClock, Clock};
+use leasehold::connect;
+use testbed::{Beside, eventually, pass};
 
 use crate::rig::{LONG, NAME, Scene, hold, queued, quiet, warm};
 use crate::store::Store;
@@ -49,4 +60,54 @@ pub(crate) async fn a_hand_off_costs_the_same_with_many_waiters<S: Store>(scene:
     let expected = S::HAND_OFF * WAITERS as u64 + WAITERS.saturating_sub(S::FEW) as u64 + 3;
     assert!(made <= expected, "{made} requests for {WAITERS} hand-offs");
     guard.release().await.unwrap();
+}
+
+/// A manager looks four times per `op_timeout`, by one request each, however many of its streams watch and however
+/// many hold; a change costs nothing more, and all streams are told of it.
+pub(crate) async fn a_watch_is_one_look_for_all_streams<S: Store>(scene: Scene<S>) {
+    const BOUNDS: &str = "ttl=60s&op_timeout=4s&connect_timeout=30s";
+    const BETWEEN: Duration = Duration::from_secs(1);
+    let streams = std::env::var("LEASEHOLD_WATCHERS").map_or(50, |number| number.parse().unwrap());
+    let (managers, readers) = if streams > 50 { (20, 20) } else { (5, 5) };
+    let server = S::start().await.unwrap();
+    let mut guards = Vec::new();
+    for _ in 0..readers {
+        let lock = scene.on(&server, LONG).await.lock(NAME).unwrap().shared();
+        guards.push(lock.acquire().await.unwrap());
+    }
+    let mut watching = Vec::new();
+    let told: Arc<Vec<_>> = Arc::new((0..streams).map(|_| AtomicUsize::new(0)).collect());
+    for manager in 0..managers {
+        let locks = connect(&S::url(server.addr(), scene.namespace(), BOUNDS)).await.unwrap();
+        for stream in (manager..streams).step_by(managers) {
+            let (mut states, told) = (locks.watch(NAME).unwrap(), Arc::clone(&told));
+            watching.push(Beside::start(async move {
+                while let Some(state) = states.next().await {
+                    // A starved server may answer too late for once.
+                    if let Ok(state) = state {
+                        told[stream].store(state.holders.len(), Ordering::SeqCst);
+                    }
+                }
+            }));
+        }
+    }
+    let are_told = async |holders: usize| {
+        let are_told = async || told.iter().all(|told| told.load(Ordering::SeqCst) == holders);
+        eventually("every stream is told", are_told).await;
+    };
+    are_told(readers).await;
+    for remaining in [readers, readers - 1] {
+        let (start, before) = (BootClock::new().now(), server.requests().await);
+        if remaining < guards.len() {
+            guards.pop().unwrap().release().await.unwrap();
+        }
+        pass(BETWEEN * 7 / 2).await;
+        are_told(remaining).await;
+        let requests = server.requests().await - before;
+        let looks = BootClock::new().now().since(start).as_millis() / BETWEEN.as_millis() + 1;
+        println!("{}: {requests} requests of {managers} managers in {looks} looks", S::NAME);
+        // And the release.
+        let most = looks as u64 * managers as u64 + 2 * (readers - remaining) as u64;
+        assert!(requests <= most, "{requests} requests in {looks} looks of {managers} managers");
+    }
 }

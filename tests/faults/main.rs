@@ -81,7 +81,8 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
         counts:
             a_hand_off_costs_the_same_with_many_waiters
             an_uncontended_cycle_is_a_few_requests
-            a_try_is_a_few_requests;
+            a_try_is_a_few_requests
+            a_watch_is_one_look_for_all_streams;
         refused:
             a_wrong_password_is_denied
             without_the_right_nobody_waits;

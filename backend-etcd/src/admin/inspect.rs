@@ -24,11 +24,17 @@ impl Sessions {
     /// Those who hold, in order of arrival, and how many entries there are.
     pub(super) async fn holders(&self, name: &LockName) -> Result<(Vec<KeyValue>, usize)> {
         let queue = self.keys.queue(name);
-        let answer = self.endpoints.get(queue.clone(), oldest()).await?;
-        let (first, entries) = (answer.kvs().first(), usize::try_from(answer.count()).unwrap_or(0));
-        let is_alone = |kv: &KeyValue| self.keys.mode_of(kv.key()).bars(Mode::SHARED);
-        if entries <= 1 || first.is_none_or(is_alone) {
-            return Ok((first.cloned().into_iter().collect(), entries));
+        let first = match self.endpoints.get(queue.clone(), oldest().with_limit(AT_FIRST)).await {
+            // Long values: fewer at a time.
+            Err(error) if error::tells(&error, error::TOO_LONG) => None,
+            answer => Some(answer?),
+        };
+        if let Some(mut answer) = first {
+            let (read, entries) = (answer.take_kvs(), usize::try_from(answer.count()).unwrap_or(0));
+            let is_alone = |kv: &KeyValue| self.keys.mode_of(kv.key()).bars(Mode::SHARED);
+            if read.len() == entries || read.first().is_some_and(is_alone) {
+                return Ok((self.who_hold(read), entries));
+            }
         }
         let read = self.read_all(&queue).await?;
         let entries = read.len();
@@ -104,3 +110,5 @@ impl Sessions {
 
 /// How many keys are read at once.
 const PAGE: i64 = 1_000;
+/// So many entries are read by the first request: all of them, most of the time.
+const AT_FIRST: i64 = 32;

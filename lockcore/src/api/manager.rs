@@ -8,6 +8,7 @@ use tokio::sync::OnceCell;
 
 use crate::api::builder::Builder;
 use crate::api::lock::Lock;
+use crate::api::watch::Watched;
 use crate::backend::env::Env;
 use crate::backend::{Finding, LockState, Severity, StoreConfig, TokenBase};
 use crate::core::Core;
@@ -28,6 +29,7 @@ use crate::words::token::FencingToken;
 pub struct LockManager {
     core: Arc<Core>,
     shutdown: Arc<OnceCell<()>>,
+    pub(super) watched: Arc<Watched>,
 }
 
 impl LockManager {
@@ -37,7 +39,7 @@ impl LockManager {
     }
 
     pub(crate) fn new(core: Arc<Core>) -> Self {
-        Self { core, shutdown: Arc::default() }
+        Self { core, shutdown: Arc::default(), watched: Arc::default() }
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -81,9 +83,20 @@ impl LockManager {
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockState> {
         let name = LockName::new(name)?;
         let state = self.answered(self.core.backend().inspect(&name)).await;
-        let mut state = state.map_err(|error| error.with_context("lock", &name))?;
+        self.with_own(&name, state)
+    }
+
+    /// The same for a watch.
+    pub(crate) async fn look(&self, name: &LockName) -> Result<LockState> {
+        let state = self.answered(self.core.backend().look(name)).await;
+        self.with_own(name, state)
+    }
+
+    /// What the store shows, with the tokens that this manager knows.
+    fn with_own(&self, name: &LockName, state: Result<LockState>) -> Result<LockState> {
+        let mut state = state.map_err(|error| error.with_context("lock", name))?;
         let own = |entry: &mut Entry| entry.queue.held().map(|(_, token)| token).collect::<Vec<_>>();
-        for own in self.core.with_known(&name, own).unwrap_or_default() {
+        for own in self.core.with_known(name, own).unwrap_or_default() {
             // Not there if our hold is over and we do not know yet.
             let is_ours = |shown: FencingToken| shown.counter() == own.counter();
             if let Some(holder) = state.holders.iter_mut().find(|holder| holder.token.is_none_or(is_ours)) {

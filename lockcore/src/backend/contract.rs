@@ -60,7 +60,7 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     fn guarantees(&self) -> Guarantees;
 
     /// Takes the lock if the rule of [`Mode`] admits that now, behind all who hold it or, with [`Guarantees::FIFO`],
-    /// wait for it: one round trip when it does
+    /// wait for it: one round trip when it does, two where the queue has to be read first
     /// (`g9::try_takes_a_free_lock`, `g9::try_shared_next_to_readers`), never waits for a holder (`g9::try_does_not_wait`), and
     /// leaves no trace when it is not granted or its future is dropped
     /// (`g9::try_leaves_no_trace`, `g8::cancelled_try_leaves_nothing`).
@@ -129,6 +129,12 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// Who holds `name` and how many wait (`g10::inspect_shows_the_holder`, `g10::inspect_shows_every_holder`). Changes
     /// nothing.
     async fn inspect(&self, name: &LockName) -> Result<LockState>;
+
+    /// The same for a watch, which looks again and again: may show what the store showed a moment ago, and never what was
+    /// before what it has shown already (`g10::watch_never_goes_back`). For stores on which that costs less.
+    async fn look(&self, name: &LockName) -> Result<LockState> {
+        self.inspect(name).await
+    }
 
     /// The names that begin with `prefix` and are held or waited for, in order
     /// (`g10::list_shows_names_in_use`).
