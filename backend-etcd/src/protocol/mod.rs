@@ -35,6 +35,8 @@ mod tests;
 mod told;
 mod witness;
 
+use std::collections::HashSet;
+
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{LostReason, Mode};
 
@@ -199,6 +201,12 @@ impl Contender {
             Entry::Queued(place) => Some(place),
             _ => None,
         }
+    }
+
+    /// The keys whose ends the watch on the queue has to tell, as of the last answer.
+    pub(crate) fn awaited(&self) -> HashSet<Key> {
+        let older = self.place().map_or(&[][..], Place::awaited);
+        older.iter().map(|rival| rival.key.clone()).chain([self.own.clone()]).collect()
     }
 
     /// The acquiring transaction was answered, after that was `told`.

@@ -209,6 +209,11 @@ impl Place {
         fewest(self.mode, self.left(told))
     }
 
+    /// Those whose ends the watch on the queue has to tell.
+    pub(super) fn awaited(&self) -> &[Rival] {
+        if self.knows == Knows::All { &self.seen.older } else { &[] }
+    }
+
     /// Those that are watched one by one.
     pub(crate) fn watched(&self) -> &[Rival] {
         if self.knows == Knows::Witness { &self.seen.older } else { &[] }

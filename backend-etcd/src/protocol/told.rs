@@ -7,8 +7,10 @@
 //! # Invariants
 //! - **etcd.told-1** What a watch has told is forgotten when it is cut: the next one has an id of its own.
 //! - **etcd.told-2** No watch on a key that is in use is closed to make room.
+//! - **etcd.told-3** While no request is under way, only the deletions of awaited keys are kept: as many as entries are
+//!   waited for, however many come and go. A request that is under way may show any key, so all are kept until its answer.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::{Revision, Rival};
 
@@ -32,6 +34,8 @@ pub(crate) struct Told {
     pub(crate) queue: Option<Watch>,
     /// Those on single ones.
     pub(crate) keys: HashMap<Key, Watch>,
+    /// The keys whose deletions are kept; `None` keeps all.
+    awaited: Option<HashSet<Key>>,
     /// There is no right to watch; nothing more is told.
     pub(crate) is_refused: bool,
     /// The keys that are watched, those used last at the end.
@@ -48,6 +52,8 @@ pub(crate) struct Watch {
     pub(crate) since: Option<Revision>,
     /// The last deletion of each key.
     deleted: HashMap<Key, Revision>,
+    /// The last deletion that was told, kept or not.
+    last: Revision,
 }
 
 impl Watch {
@@ -69,7 +75,7 @@ impl Told {
 
     /// A watch is being opened, for the first time or again.
     pub(crate) fn open(&mut self, key: Option<&Key>, id: WatchId) {
-        let watch = Watch { id, since: None, deleted: HashMap::new() };
+        let watch = Watch { id, since: None, deleted: HashMap::new(), last: 0 };
         let Some(key) = key else {
             self.queue = Some(watch);
             return;
@@ -87,13 +93,33 @@ impl Told {
         self.used.retain(|used| used != key);
     }
 
-    /// Somebody listens, after nobody did: what was told meanwhile is none of its business.
-    pub(crate) fn listen(&mut self) {
-        self.unheard = 0;
+    /// A request is about to be sent: its answer shows what was told until now, and nothing of that is kept. The watch
+    /// on all, if it stands.
+    pub(crate) fn listen(&mut self) -> Option<WatchId> {
+        (self.unheard, self.awaited) = (0, None);
+        let watch = self.queue.as_mut()?;
+        watch.deleted.clear();
+        watch.since = Some(watch.since?.max(watch.last));
+        Some(watch.id)
+    }
+
+    /// The answer is there: only the deletions of these keys are kept from now on.
+    pub(crate) fn wait_for(&mut self, keys: HashSet<Key>) {
         if let Some(watch) = &mut self.queue {
-            watch.since = watch.since.map(|since| watch.deleted.values().copied().fold(since, Revision::max));
-            watch.deleted.clear();
+            watch.deleted.retain(|key, _| keys.contains(key));
         }
+        self.awaited = Some(keys);
+    }
+
+    /// Whether what is kept is bounded (etcd.told-3).
+    pub(crate) fn is_bounded(&self) -> bool {
+        let stands = self.queue.as_ref().is_some_and(|watch| watch.since.is_some());
+        !stands || self.awaited.is_some()
+    }
+
+    /// All watches are cut; what is awaited stays.
+    pub(crate) fn cut(&mut self) {
+        *self = Self { awaited: self.awaited.take(), ..Self::default() };
     }
 
     /// A watch stands since that revision.
@@ -107,9 +133,14 @@ impl Told {
     /// it is not worth keeping.
     pub(crate) fn tell(&mut self, key: Option<&Key>, changes: &[Change], is_heard: bool) -> bool {
         for change in changes.iter().filter(|change| change.value.is_none()) {
+            let is_kept =
+                self.awaited.as_ref().is_none_or(|keys| key.is_some() || keys.contains(&change.key));
             if let Some(watch) = self.of(key) {
-                let last = watch.deleted.entry(change.key.clone()).or_insert(change.revision);
-                *last = change.revision.max(*last);
+                watch.last = watch.last.max(change.revision);
+                if is_kept {
+                    let last = watch.deleted.entry(change.key.clone()).or_insert(change.revision);
+                    *last = change.revision.max(*last);
+                }
             }
             self.unheard = if is_heard { 0 } else { self.unheard + usize::from(key.is_none()) };
         }
@@ -178,6 +209,27 @@ mod tests {
         let watch = told.queue.as_ref().unwrap();
         assert_eq!(watch.since, Some(9));
         assert!(!watch.has_deleted(b"a", 0));
+    }
+
+    /// etcd.told-3
+    #[test]
+    fn deletions_of_other_keys_are_not_kept() {
+        let mut told = Told::default();
+        told.open(None, 7);
+        told.stands(None, 1);
+        told.tell(None, &[deletion(b'a', 2), deletion(b'b', 3)], true);
+        told.wait_for([key(b'a'), key(b'c')].into());
+        for at in 4..200_004 {
+            let other = Change { revision: at, key: format!("{at}").into_bytes().into(), value: None };
+            told.tell(None, &[other], true);
+        }
+        told.tell(None, &[deletion(b'c', 200_004)], true);
+        let kept = &told.queue.as_ref().unwrap().deleted;
+        assert_eq!(*kept, HashMap::from([(key(b'a'), 2), (key(b'c'), 200_004)]));
+        told.listen();
+        told.tell(None, &[deletion(b'b', 200_005)], true);
+        let watch = told.queue.as_ref().unwrap();
+        assert_eq!((watch.since, watch.has_deleted(b"b", 200_004)), (Some(200_004), true));
     }
 
     /// A queue that is only watched out of habit is not watched for ever.

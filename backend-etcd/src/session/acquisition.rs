@@ -17,7 +17,7 @@ use super::sessions::Sessions;
 use crate::connection::backoff;
 use crate::error;
 use crate::keys::{LockKeys, Range, Record};
-use crate::protocol::{Contender, End, Patience, Place, Repeats, Revision, Step, Target, Told, WatchId};
+use crate::protocol::{Contender, End, Patience, Place, Repeats, Revision, Step, Target, Told};
 
 /// Takes the lock, or queues for it.
 ///
@@ -132,7 +132,9 @@ impl Acquisition {
                 if told.is_refused && !left.is_cancelled() {
                     return Err(error::not_told());
                 }
-                self.contender.next(env.now(), session.deadline(), told)
+                let step = self.contender.next(env.now(), session.deadline(), told);
+                debug_assert!(step != Step::Wait || told.is_bounded(), "etcd.told-3");
+                step
             };
             let failed = match step {
                 Step::End(End::Granted(_)) if !is_fresh && session.is_nearly_over() => {
@@ -185,7 +187,7 @@ impl Acquisition {
         match step {
             Step::Ask { enter } => {
                 let epoch = session.book.lock().epoch();
-                let watch = self.standing();
+                let watch = session.watches.asking(&self.keys.queue);
                 let asked = session.ask(self.patience, enter, &self.keys, &self.value, epoch, watch).await;
                 let (answer, oldest) = asked.inspect_err(|error| {
                     if error.effect() == Effect::Unknown {
@@ -217,7 +219,8 @@ impl Acquisition {
                 self.contender.found(found);
             }
             Step::Look { create, all } => {
-                let seen = session.look(&self.keys, create, self.standing(), all).await?;
+                let watch = session.watches.asking(&self.keys.queue);
+                let seen = session.look(&self.keys, create, watch, all).await?;
                 self.hear(|contender, told| contender.looked(seen, told));
             }
             Step::Open(target) => self.open(target),
@@ -235,12 +238,8 @@ impl Acquisition {
         let none = Told::default();
         let told = self.told.as_ref().map(watch::Receiver::borrow);
         answer(&mut self.contender, told.as_deref().unwrap_or(&none));
-    }
-
-    /// The watch on the queue, if it stands.
-    fn standing(&self) -> Option<WatchId> {
-        let told = self.told.as_ref()?.borrow();
-        told.queue.as_ref().filter(|watch| watch.since.is_some()).map(|watch| watch.id)
+        drop(told);
+        self.session.watches.wait_for(&self.keys.queue, self.contender.awaited());
     }
 
     fn open(&mut self, target: Target) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leasehold_core::clock::Deadline;
-use leasehold_core::{ErrorKind, LostReason};
+use leasehold_core::{ErrorKind, LockName, LostReason};
 
 use tokio::sync::mpsc;
 
@@ -11,7 +11,7 @@ use super::Session;
 use crate::connection::backoff;
 use crate::error;
 use crate::keys::{Of, Range, grace_of};
-use crate::protocol::{Change, Key, Revision};
+use crate::protocol::{Change, Key, Revision, Slot};
 use crate::watch::WatchEvent;
 
 impl Session {
@@ -58,12 +58,16 @@ impl Session {
     pub(super) fn watch_what_is_held(&self) {
         let entries = self.book.lock().begin_watches(self.env().now());
         for (name, slot) in entries {
-            let range = Range::entry(&self.keys(&name, slot).own);
-            self.watches.open(range.clone(), None);
-            // RACE: it was released before its watch was there to be let go of.
-            if !self.book.lock().is_watched(&name, slot) {
-                self.watches.close(&range);
-            }
+            self.watch_entry(&name, slot);
+        }
+    }
+
+    fn watch_entry(&self, name: &LockName, slot: Slot) {
+        let range = Range::entry(&self.keys(name, slot).own);
+        self.watches.open(range.clone(), None);
+        // RACE: it was released before its watch was there to be let go of.
+        if !self.book.lock().is_watched(name, slot) {
+            self.watches.close(&range);
         }
     }
 
@@ -132,3 +136,61 @@ impl Session {
 
 /// How many keys are dealt with in one transaction; servers allow 128 by default.
 const KEYS_AT_ONCE: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::backend::Events;
+    use leasehold_core::{Env, Mode, Timing};
+    use parking_lot::Mutex;
+    use tokio::sync::Notify;
+    use tokio_util::sync::CancellationToken;
+
+    use super::super::Sessions;
+    use super::*;
+    use crate::config::EtcdConfig;
+    use crate::protocol::Book;
+    use crate::watch::Watches;
+
+    /// A session without a server.
+    fn session() -> Arc<Session> {
+        let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
+        let sessions =
+            Sessions::new(&EtcdConfig::new(["127.0.0.1:1"]), env.clone(), Events::new().0).unwrap();
+        let ended = CancellationToken::new();
+        let watches = Watches::start(&env, &sessions.endpoints, Box::new(|_, _| {}), ended.clone());
+        let deadline = Deadline::At(env.now() + Timing::DEFAULT_TTL);
+        Arc::new(Session {
+            sessions,
+            lease: 0x1a,
+            ttl: Timing::DEFAULT_TTL,
+            cluster: 1,
+            key: b"leasehold/%session/1a".to_vec(),
+            created: 1,
+            token_base: 0,
+            book: Mutex::new(Book::new(deadline, 1)),
+            freed: Notify::new(),
+            unread: mpsc::unbounded_channel().0,
+            ended,
+            watches,
+        })
+    }
+
+    /// A hold that ends between the choice of what is watched and its watch leaves no watch.
+    #[tokio::test]
+    async fn watch_of_a_released_hold_is_closed() {
+        for is_released in [false, true] {
+            let (session, name, slot) =
+                (session(), LockName::new("n").unwrap(), Slot::first(Mode::EXCLUSIVE));
+            let (now, owner) = (session.env().now(), session.env().owner_id());
+            session.book.lock().enter(&name, slot, 5, owner, now);
+            session.book.lock().grant(&name, 5, now, now).unwrap();
+            assert_eq!(session.book.lock().begin_watches(now), [(name.clone(), slot)]);
+            if is_released {
+                session.forget(&name, 5);
+            }
+            session.watch_entry(&name, slot);
+            let range = Range::entry(&session.keys(&name, slot).own);
+            assert_eq!(session.watches.is_open(&range), !is_released);
+        }
+    }
+}

@@ -15,7 +15,7 @@
 
 mod stream;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,8 +105,20 @@ impl Watches {
         let mut table = self.table.lock();
         let queue = table.queues.get_mut(queue)?;
         queue.used_at = self.env.now();
-        queue.told.send_modify(Told::listen);
+        queue.told.send_modify(|told| {
+            told.listen();
+        });
         Some(queue.told.subscribe())
+    }
+
+    /// A request about a queue is about to be sent. The watch on the queue, if it stands.
+    pub(crate) fn asking(&self, queue: &[u8]) -> Option<WatchId> {
+        self.table.lock().tell(&Range::all(queue), |told, _| told.listen()).flatten()
+    }
+
+    /// A request about a queue was answered: these keys are waited for.
+    pub(crate) fn wait_for(&self, queue: &[u8], keys: HashSet<Key>) {
+        self.table.lock().tell(&Range::all(queue), |told, _| told.wait_for(keys));
     }
 
     /// Opens a watch, from a revision of the past or from now on, unless there is one.
@@ -136,6 +148,11 @@ impl Watches {
         for key in surplus.into_iter().flatten() {
             self.close_in(&mut table, &Range::rival(queue, key));
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_open(&self, range: &Range) -> bool {
+        self.table.lock().ids.contains_key(range)
     }
 
     fn watch(&self, id: WatchId) -> Option<Watch> {
@@ -198,7 +215,7 @@ impl Table {
     fn renew_all(&mut self, now: Moment) -> Vec<WatchId> {
         self.ids.clear();
         self.queues.retain(|_, queue| queue.told.receiver_count() > 0);
-        self.queues.values().for_each(|queue| drop(queue.told.send_replace(Told::default())));
+        self.queues.values().for_each(|queue| queue.told.send_modify(Told::cut));
         for Watch { range, .. } in std::mem::take(&mut self.watches).into_values() {
             if range.place().is_none() || self.is_heard(&range) {
                 self.insert(range, None, now);

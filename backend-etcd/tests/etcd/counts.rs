@@ -72,7 +72,7 @@ async fn eight_contenders_take_two_requests_per_cycle() {
 /// Behind more than are watched together: one read more, whoever hears of its predecessor's end. In turns that
 /// is whose key is watched already.
 async fn forty_contenders_take_three_requests_per_cycle() {
-    let told = contenders_take(40, &[Mode::EXCLUSIVE], 50, TTL / 2, 31).await;
+    let told = contenders_take(40, &[Mode::EXCLUSIVE], 50, LEASE / 2, 31).await;
     // Whoever once had that predecessor hears of it, too.
     assert!(told < 10.0, "{told:.1} sessions hear of a release");
 }
@@ -92,13 +92,13 @@ async fn eight_who_share_take_two_requests_per_cycle() {
 /// A reader listens to the nearest writer, and reads once that has gone; a writer behind readers reads some times, as one
 /// after the other goes that it has listened to.
 async fn forty_readers_and_writers_take_four_requests_per_cycle() {
-    contenders_take(40, &[Mode::SHARED, Mode::EXCLUSIVE], 30, TTL / 2, 36).await;
+    contenders_take(40, &[Mode::SHARED, Mode::EXCLUSIVE], 30, LEASE / 2, 36).await;
 }
 
 /// No single one keeps a permit out: with each that goes some have to read.
 async fn forty_who_want_a_permit_take_few_requests_per_cycle() {
-    contenders_take(40, &[Mode::permits(1, 2).unwrap()], 30, TTL / 2, 40).await;
-    contenders_take(40, &[Mode::permits(1, 4).unwrap()], 30, TTL / 2, 46).await;
+    contenders_take(40, &[Mode::permits(1, 2).unwrap()], 30, LEASE / 2, 40).await;
+    contenders_take(40, &[Mode::permits(1, 4).unwrap()], 30, LEASE / 2, 46).await;
 }
 
 /// Of so many that all of them are listened to.
@@ -117,7 +117,7 @@ async fn contenders_take(
     tenths: usize,
 ) -> f64 {
     let rig = Rig::start().await;
-    let managers = managers(&rig, count).await;
+    let managers = managers(&rig, count, LEASE).await;
     let contenders: Vec<_> =
         managers.iter().zip(modes.iter().cycle()).map(|(to, mode)| lock(to, *mode)).collect();
     let warmed_up = contend(&contenders, 10, patience).await;
@@ -199,7 +199,7 @@ async fn contend(contenders: &[Lock], cycles: usize, patience: Duration) -> Cont
                     // A first time, then each time half a ttl has passed.
                     let waited = held.since(asked);
                     let looked =
-                        waited.as_millis().div_ceil((TTL / 2).as_millis()) * u128::from(waited >= patience);
+                        waited.as_millis().div_ceil((LEASE / 2).as_millis()) * u128::from(waited >= patience);
                     looks.fetch_add(u64::try_from(looked).unwrap(), Ordering::Relaxed);
                     if let Some(released) = released.lock().take() {
                         let micros = u64::try_from(held.since(released).as_micros()).unwrap();
@@ -219,6 +219,9 @@ async fn contend(contenders: &[Lock], cycles: usize, patience: Duration) -> Cont
     let turns = turns.into_iter().map(|(_, who)| who).collect();
     Contest { handoffs: handoffs.lock().clone(), looks: looks.load(Ordering::Relaxed), turns }
 }
+
+/// Of those who contend: a third of it bounds a request, which a busy machine may keep waiting for seconds.
+const LEASE: Duration = TTL.saturating_mul(10);
 
 /// Whoever waits so long behind few asks whom it waits for.
 const FIRST_LOOK: Duration = Duration::from_millis(250);

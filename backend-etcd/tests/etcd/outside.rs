@@ -172,8 +172,9 @@ async fn an_entry_that_is_asked_to_leave_before_it_holds_leaves() {
 async fn long_values_of_others_are_listed() {
     const NAMES: usize = 6;
     let rig = Rig::start().await;
-    // Six megabytes that a client reads which nobody has optimised, beside all other tests: the answer is what is looked at.
-    let manager = open_with_ttl(rig.config(), PATIENT).await.unwrap();
+    // Six megabytes that a client reads which nobody has optimised, beside all other tests: the answer is what is looked
+    // at, and a third of the lease is the bound of a request.
+    let manager = open_with_ttl(rig.config(), 2 * BOUND).await.unwrap();
     for index in 0..NAMES {
         let key = format!("{PREFIX}/long{index}/1");
         rig.store.client.kv_client().put(key, vec![b'x'; 1_000_000], None).await.unwrap();

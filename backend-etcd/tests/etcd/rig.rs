@@ -85,7 +85,9 @@ pub(crate) async fn open(config: EtcdConfig) -> LockManager {
 }
 
 pub(crate) async fn open_with_ttl(config: EtcdConfig, ttl: Duration) -> Result<LockManager> {
-    LockManager::builder(config).ttl(ttl).owner_label("a process of the test").build().await
+    // The longest bound of a request that there is, as the machine may be busy.
+    let builder = LockManager::builder(config).ttl(ttl).op_timeout(ttl / 3);
+    builder.owner_label("a process of the test").build().await
 }
 
 pub(crate) async fn hold(manager: &LockManager, name: &str) -> LockGuard {
@@ -217,11 +219,11 @@ pub(crate) fn now() -> Moment {
 }
 
 /// Managers, opened at the same time.
-pub(crate) async fn managers(rig: &Rig, count: usize) -> Vec<LockManager> {
+pub(crate) async fn managers(rig: &Rig, count: usize, ttl: Duration) -> Vec<LockManager> {
     let config = Arc::new(rig.config());
     let opening = (0..count).map(|_| {
         let config = Arc::clone(&config);
-        async move { open((*config).clone()).await }
+        async move { open_with_ttl((*config).clone(), ttl).await.unwrap() }
     });
     futures_util::future::join_all(opening).await
 }

@@ -109,7 +109,7 @@ async fn whoever_is_not_counted_grants_larger_tokens() {
 /// Others are counted while they live: not this one, not what somebody is asked, not other namespaces.
 async fn sessions_that_live_are_counted() {
     let rig = Rig::start().await;
-    let [a, b, c] = managers(&rig, 3).await.try_into().unwrap();
+    let [a, b, c] = managers(&rig, 3, TTL).await.try_into().unwrap();
     let _elsewhere = crate::rig::open(rig.config().prefix("locks2")).await;
     let sessions = async || a.token_base().await.unwrap().sessions;
     assert_eq!(sessions().await, Some(2));

@@ -252,6 +252,15 @@ mod tests {
         assert_eq!(directory.parts.new.entries().unwrap(), Vec::<String>::new());
     }
 
+    /// Nobody would take a request to a grant that has ended (file.requests-3).
+    #[tokio::test]
+    async fn request_to_an_ended_grant_is_withdrawn() {
+        let (scratch, env) = (tempfile::tempdir().unwrap(), env());
+        let directory = Directory::open(&FileConfig::new(scratch.path()), &env).unwrap();
+        directory.ask(&env, &request(), millis(30)).unwrap();
+        assert_eq!(directory.parts.revoke.entries().unwrap(), Vec::<String>::new());
+    }
+
     /// Three ask at the same time, while the holder takes what it finds and others sweep: the shortest
     /// grace is heard, and nothing shorter (file.requests-1, file.requests-2).
     #[tokio::test]

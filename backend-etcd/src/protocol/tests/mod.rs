@@ -197,6 +197,25 @@ fn the_end_of_a_witness_is_a_reason_to_look() {
     assert_eq!(step(&contender), Step::End(End::Lost(LostReason::Gone)));
 }
 
+/// While a request is under way nobody knows what it will show: what is told meanwhile is kept, of every key.
+#[test]
+fn deletion_told_during_a_request_is_kept() {
+    for is_heard in [true, false] {
+        let (mut contender, mut told) = (far_behind(b'p', 7), told(None, 1, 9));
+        told.wait_for(contender.awaited());
+        contender.doubt();
+        assert_eq!(hears(&contender, &told), LOOK);
+        if is_heard {
+            assert_eq!(told.listen(), Some(1));
+        }
+        tell(&mut told, b'p', 12);
+        contender.looked(Some(seen(11, &[(b'p', 7)], Some(1))), &told);
+        told.wait_for(contender.awaited());
+        let then = if is_heard { Step::End(End::Granted(10)) } else { Step::Wait };
+        assert_eq!(hears(&contender, &told), then);
+    }
+}
+
 /// Far from its turn, a watch is opened on the past: it is slow, and needs no read.
 #[test]
 fn a_watch_on_the_past_covers_the_answer() {

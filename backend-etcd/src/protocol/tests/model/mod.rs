@@ -293,10 +293,14 @@ impl World {
                 self.open_watch(who, target, luck);
                 return Ok(());
             }
-            Step::Wait => return Ok(()),
+            Step::Wait if process.told.is_bounded() => return Ok(()),
+            Step::Wait => return Err(format!("{who} keeps whatever is told")),
             Step::End(end) => return self.end(who, end),
         };
         let request = Request { session, what };
+        if matches!(request.what, What::Ask { .. } | What::Look(..)) {
+            self.processes[who].told.listen();
+        }
         let choice = luck;
         // Answered, at once or later; carried out without an answer; on its way; refused, carried out or not; not applied.
         let luck = match request.what {
@@ -401,6 +405,7 @@ impl World {
                     let (slot, by) = (Slot::first(process.mode), owner(process.acquisition));
                     process.book.enter(&name(), slot, place.create(), by, NOW);
                 }
+                process.told.wait_for(contender.awaited());
             }
             Reply::Deleted(create) => {
                 contender.deleted();
@@ -411,7 +416,10 @@ impl World {
                 process.found = Some(create);
                 contender.found(create);
             }
-            Reply::Looked(seen, _) => contender.looked(seen, told),
+            Reply::Looked(seen, _) => {
+                contender.looked(seen, told);
+                process.told.wait_for(contender.awaited());
+            }
             // The watch on the session's key tells, too.
             Reply::NoSession => process.has_expired = true,
         }

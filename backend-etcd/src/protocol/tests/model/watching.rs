@@ -157,7 +157,8 @@ impl World {
             return;
         }
         let queue = process.told.queue.take();
-        (process.watches, process.told) = (Vec::new(), Told::default());
+        process.watches.clear();
+        process.told.cut();
         if self.mutant == Some(Mutant::CoversByNumber)
             && let Some(mut watch) = queue
         {
