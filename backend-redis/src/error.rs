@@ -172,8 +172,8 @@ fn of_server(code: &str, detail: &str) -> (ErrorKind, Effect, &'static str) {
         "NOPERM" => (Denied, Unknown, "the user lacks a right that the store's page lists"),
         "DENIED" => (Denied, NotApplied, "the server is in protected mode: it wants a password"),
         "WRONGTYPE" => (Protocol, Unknown, "a key of this lock is used for something that is no lock"),
-        // A script's own word, which names the key and what it is.
-        "NOLOCK" => (Protocol, Unknown, "a key of this lock is used for something that is no lock"),
+        // A script's own word, which names the key and what it is; no script has written anything before.
+        "NOLOCK" => (Protocol, NotApplied, "a key of this lock is used for something that is no lock"),
         "NOPROTO" => (Unsupported, NotApplied, TOO_OLD),
         "ERR" if detail.contains("max number of clients") => {
             (Unavailable, NotApplied, "the server has as many clients as it takes (maxclients)")
@@ -243,7 +243,7 @@ mod tests {
             ("NOPERM User x has no permissions to run the 'eval' command", Denied, NotApplied),
             ("DENIED Redis is running in protected mode", Denied, NotApplied),
             ("WRONGTYPE Operation against a key holding the wrong kind of value", Protocol, Unknown),
-            ("NOLOCK the key \"a\" is a list", Protocol, Unknown),
+            ("NOLOCK the key \"a\" is a list", Protocol, NotApplied),
             ("NOPROTO unsupported protocol version", Unsupported, NotApplied),
             ("ERR max number of clients reached", Unavailable, NotApplied),
             ("ERR WAIT cannot be used with replica instances.", Unavailable, Unknown),

@@ -22,6 +22,7 @@ trials![
     who_listens_for_a_hash_has_its_turn = || has_its_turn(Kind::Redisson),
     where_nobody_listens_ours_hand_on_as_ever,
     a_release_is_said_after_it_and_only_if_the_lock_is_free,
+    a_release_of_a_name_with_braces_is_said,
     nothing_is_left_of_strings = || nothing_is_left(Kind::String),
     nothing_is_left_of_hashes = || nothing_is_left(Kind::Redisson),
     a_full_server_lets_go_of_strings = || full(Kind::String),
@@ -131,6 +132,16 @@ async fn a_release_is_said_after_it_and_only_if_the_lock_is_free() {
     assert_eq!(monitor.seen(&server).await, ["del"], "handed on");
     next.release().await.unwrap();
     assert_eq!(monitor.seen(&server).await, ["del", "publish 0"]);
+}
+
+/// The channel has no braces of its own then.
+async fn a_release_of_a_name_with_braces_is_said() {
+    let server = server().await;
+    let locks = open_for(Kind::Redisson.config(&server), LONG).await;
+    let mut ear = server.client().await.unwrap();
+    ear.command(&["SUBSCRIBE", "redisson_lock__channel:{a}b"]).await.unwrap();
+    locks.lock("{a}b").unwrap().acquire().await.unwrap().release().await.unwrap();
+    assert_eq!(ear.reply().await.unwrap().elements()[2].text().as_deref(), Some("0"));
 }
 
 /// Released, handed on, abandoned behind a stranger, yielded: one counter stays, and it ends.
