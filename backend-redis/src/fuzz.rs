@@ -35,7 +35,7 @@ proptest! {
     /// A message that is understood says what it says, and to whom.
     #[test]
     fn messages_are_understood_or_passed_over(payload in changed(corpus("redis"))) {
-        if let Some(message) = Message::parse(&payload) {
+        if let Some(message) = Message::parse(&payload, None) {
             let text = String::from_utf8(payload).unwrap();
             prop_assert!(text.contains(&message.owner.to_hex()) && text.ends_with(&*message.lock));
         }

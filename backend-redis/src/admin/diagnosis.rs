@@ -35,6 +35,8 @@ impl Session {
             let ran = ran.map_or_else(|error| warning(format!("locks cannot be shared: {error}")), can);
             findings.push(about("sharing", ran));
         }
+        let users = connected.ask(redis::cmd("ACL").arg("LIST"), give_up_at).await.ok();
+        findings.push(about("message key", of_users(self.inboxes.key().is_some(), users.as_ref())));
         findings.extend(self.diagnose_format(&connected, give_up_at).await?);
         // Locks need none of it.
         let ledger = self.members().await.map_or_else(
@@ -151,6 +153,34 @@ fn of_pause(pause: Duration, until: Option<u64>, time: Option<&Value>) -> Said {
     let left = until.zip(now).map_or(0, |(until, now)| until.saturating_sub(now).div_ceil(1000));
     let over = if left == 0 { "that is over".to_owned() } else { format!("for {left} ms more") };
     ok(format!("for {pause:?} after a restart of the server nobody is granted what nobody holds: {over}"))
+}
+
+/// Of the users as `ACL LIST` shows them, those who may publish to every channel, and not write every key all the same.
+fn of_users(signed: bool, users: Option<&Value>) -> Said {
+    if signed {
+        return ok("messages between managers are signed, and others are passed over");
+    }
+    let Some(users) = users else {
+        return ok(
+            "the user may not ask ACL LIST: without message_key, whoever may read keys and publish to the \
+                   channels of the prefix can tell a contender of a turn that it does not have",
+        );
+    };
+    let forger = |user: &Value| {
+        let mut words = text(user)?.split_whitespace().skip(1);
+        let (name, has) = (words.next()?, words.collect::<Vec<_>>());
+        let has = |word| has.contains(&word);
+        (has("on") && has("&*") && !(has("~*") && has("+@all"))).then(|| name.to_owned())
+    };
+    let forgers: Vec<_> = parts(users).iter().filter_map(forger).collect();
+    if forgers.is_empty() {
+        return ok("nobody who may not write every key may publish to every channel (&*)");
+    }
+    warning(format!(
+        "messages are not signed, and &* lets these users publish to the channels of the prefix: {}. With the right to \
+         read keys they can tell a contender of a turn that it does not have: set message_key, or resetchannels",
+        forgers.join(", ")
+    ))
 }
 
 fn of_replication(info: &Info<'_>, confirmed_by: u32) -> Said {
@@ -282,6 +312,22 @@ mod tests {
         assert_eq!(of_persistence(&Info("aof_enabled:0"), Some(pause)).0, Severity::Ok);
         assert!(of_pause(pause, Some(7_000_000), Some(&time)).1.ends_with("that is over"));
         assert!(of_pause(pause, Some(7_001_500), Some(&time)).1.ends_with("for 2 ms more"));
+    }
+
+    /// Who may publish to every channel is named, unless messages are signed or that user may write everything.
+    #[test]
+    fn users_that_may_forge_messages_are_named() {
+        let user = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let all = "user default on nopass sanitize-payload ~* &* +@all";
+        let mut users = vec![user(all), user("user app on #5e ~app:* resetchannels &app:* -@all +get")];
+        users.push(user("user old off #5e %R~* &* -@all +publish"));
+        let said = |signed, users: &[Value]| of_users(signed, Some(&Value::Array(users.to_vec())));
+        assert_eq!(said(false, &users).0, Severity::Ok);
+        users.push(user("user dash on #5e %R~* &* -@all +publish +zrange"));
+        let (severity, text) = said(false, &users);
+        assert!(severity == Severity::Warning && text.contains("prefix: dash."), "{text}");
+        assert_eq!(said(true, &users).0, Severity::Ok);
+        assert_eq!(of_users(false, None).0, Severity::Ok);
     }
 
     /// Without rights there are findings that say so.

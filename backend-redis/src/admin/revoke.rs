@@ -14,7 +14,7 @@ impl Session {
         self.life.open_or_refuse()?;
         let keys = self.keys.of(name)?;
         let revoke = &self.scripts.revoke;
-        let call = self.told(scripts::revoke(revoke, &keys, &self.channels, how));
+        let call = self.told(scripts::revoke(revoke, &keys, self.inboxes.told(), how));
         let answer = self.run(revoke, &call).await?;
         let Revoked { holders, unswept } = scripts::revoked(&answer, self.naming())?;
         if unswept {

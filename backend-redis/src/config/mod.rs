@@ -36,6 +36,7 @@ pub struct RedisConfig {
     pub(crate) format: Option<Format>,
     pub(crate) wait_replicas: u32,
     pause_after_restart: Duration,
+    message_key: Option<Password>,
 }
 
 /// Not shown.
@@ -85,6 +86,7 @@ impl RedisConfig {
             format: None,
             wait_replicas: 0,
             pause_after_restart: Duration::ZERO,
+            message_key: None,
         }
     }
 
@@ -163,6 +165,16 @@ impl RedisConfig {
         self
     }
 
+    /// Signs the messages between managers with a secret of 16 characters or more, and ignores those that are not signed.
+    /// Default none: a user of the server who may read and publish, and not write, can make two hold then.
+    ///
+    /// All managers of the prefix need the same. The server sees it as an argument of scripts (`MONITOR`, `SLOWLOG`).
+    #[must_use]
+    pub fn message_key(mut self, key: impl Into<String>) -> Self {
+        self.message_key = Some(Password(key.into()));
+        self
+    }
+
     /// Speaks TLS with the server. Not through a Unix socket.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
@@ -184,6 +196,7 @@ impl RedisConfig {
         config.format = Format::take_from(url)?;
         config.wait_replicas = url.take_parsed("wait_replicas", "a number of replicas")?.unwrap_or_default();
         config.pause_after_restart = url.take_duration("pause_after_restart")?.unwrap_or_default();
+        config.message_key = url.take("message_key")?.map(Password);
         config.checked()?;
         Ok(config)
     }
@@ -235,7 +248,12 @@ impl RedisConfig {
         let is_nowhere =
             matches!(&self.address, Address::Tcp { host, port } if host.is_empty() || *port == 0);
         let is_local = matches!(self.address, Address::Unix(_));
+        let unfit = |key: &str| key.chars().count() < SHORTEST_KEY || key.contains(char::is_control);
         let wrong = [
+            (
+                self.signed_with().is_some_and(unfit),
+                "message_key needs 16 characters or more, without control characters",
+            ),
             (is_nowhere, "a Redis server has a host and a port above 0"),
             (is_local && self.tls.is_some(), "there is no TLS through a Unix socket"),
             (self.user.is_some() && self.password.is_none(), "a Redis user needs a password"),
@@ -271,6 +289,11 @@ impl RedisConfig {
     pub(crate) fn keys(&self) -> Result<Keys> {
         let bare = self.exact_key.then_some(("", ""));
         Keys::new(&self.prefix, self.format.as_ref().map(Format::around).or(bare))
+    }
+
+    /// What signs messages, if they are signed.
+    pub(crate) fn signed_with(&self) -> Option<&str> {
+        Some(&self.message_key.as_ref()?.0)
     }
 
     /// For how long nothing is granted after a restart, if that is not at once.
@@ -368,6 +391,9 @@ fn tcp_settings(op_timeout: Duration) -> TcpSettings {
     settings.set_linger_time(Duration::ZERO)
 }
 
+/// Of a message key, in characters: nobody tries them all.
+const SHORTEST_KEY: usize = 16;
+
 /// No lease is longer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -438,16 +464,13 @@ mod tests {
             "redis+unix://h/run/redis.sock",
             "redis+unix:///",
             "redis+unix:///s?db=x",
+            "redis://h?message_key=fifteen-letters",
         ] {
             let error = config(url).unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::InvalidOption, "{url}: {error}");
         }
-        for config in [
-            RedisConfig::new("", 1),
-            RedisConfig::new("h", 0),
-            RedisConfig::unix("/s").tls(Tls::new()),
-            RedisConfig::new("h", 1).prefix("a}"),
-        ] {
+        let nowhere = [RedisConfig::new("", 1), RedisConfig::new("h", 0)];
+        for config in nowhere.into_iter().chain([RedisConfig::unix("/s").tls(Tls::new())]) {
             assert!(config.checked().is_err(), "{config:?}");
         }
         let no_pem = RedisConfig::new("h", 1).tls(Tls::new().client_certificate("no", "pem"));
@@ -470,5 +493,8 @@ mod tests {
         assert!(!format!("{config:?}").contains("sesame"));
         let error = "redis://bill:sesame@h/x".parse().and_then(|mut url| RedisConfig::from_url(&mut url));
         assert!(!format!("{error:?}").contains("sesame"));
+        let signing = self::config("redis://h?message_key=sesame-and-16-more").unwrap();
+        assert_eq!(signing, RedisConfig::new("h", 6379).message_key("sesame-and-16-more"));
+        assert!(!format!("{signing:?}").contains("sesame"));
     }
 }

@@ -8,9 +8,8 @@
 //! business: a grant is a grant, and a lease its own.
 //!
 //! # Invariants
-//! - **redis.protocol-1** A deadline counts from the sending of a request that was answered, or of the
-//!   entry's first one; never from a message's arrival or from a refresh without answer (G1, G2). The
-//!   server keeps a lock that it hands on for at least as long as the entry would have lived.
+//! - **redis.protocol-1** A deadline counts from the sending of a request that was answered; never from a
+//!   message's arrival or from a refresh without answer (G1, G2). The server keeps a lock that it hands on for at least as long as the entry would have lived.
 //! - **redis.protocol-2** A message that grants counter c counts only if c is above every counter that
 //!   was answered to a waiting entry: what was answered later knows better (G1).
 //! - **redis.protocol-3** An owner id that is gone or past its deadline is over: nothing that arrives then
@@ -24,14 +23,15 @@
 //! - **redis.protocol-6** Who was granted and hears, asked after that, that it waits, does not hold: the
 //!   server has forgotten the grant, or never gave it (G2).
 //! - **redis.protocol-7** What was asked of an owner id is kept until that is over, the earliest end of
-//!   all that were heard; so it is known with the grant, whichever is heard first, and never to a later
-//!   hold. A lease that is asked for goes on.
+//!   all that were answered, and never known to a later hold. A lease that is asked for goes on.
 //! - **redis.protocol-8** What strangers say on a channel of theirs is believed by nobody: it makes whoever is first
 //!   behind one of them ask at once. All who wait are told when to ask without it, so a stranger that says
 //!   nothing is followed within a poll (G6).
 //! - **redis.protocol-9** Where a server that has restarted is to grant nothing at first: each connection leads to one run of
 //!   it, and is asked before anything else until when that run may have forgotten who holds; every script that goes over it
 //!   is told, and grants nothing before. No lease is longer than that pause (G1, G2).
+//! - **redis.protocol-10** No message ends a hold, and none grants a counter far above what the server has answered: both are
+//!   looked up at the server first, as a message may be made up (G1, G3).
 //!
 //! Not promised: that messages arrive. Checked by `protocol/tests`, against a model of the scripts.
 
@@ -66,7 +66,10 @@ struct Ask {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     /// No request was answered.
-    Entering { first_sent: Option<Moment> },
+    Entering {
+        /// The largest counter that a message has granted meanwhile.
+        told: Option<u64>,
+    },
     /// In the queue.
     Waiting {
         /// When the latest answered request was sent.
@@ -131,7 +134,7 @@ pub(crate) enum Step {
 impl Contender {
     /// An entry that no request was sent for, with leases of `ttl` that count as over `margin` early.
     pub(crate) fn new(ttl: Duration, margin: Duration) -> Self {
-        Self { ttl, margin, phase: Phase::Entering { first_sent: None }, ask: Ask::default(), asked: None }
+        Self { ttl, margin, phase: Phase::Entering { told: None }, ask: Ask::default(), asked: None }
     }
 
     /// What to do at `now`.
@@ -146,22 +149,6 @@ impl Contender {
             }
             Phase::Holding { counter, deadline, .. } => Step::Take { counter, deadline },
             Phase::Over(reason) => Step::Over(reason),
-        }
-    }
-
-    /// A request that may enter this entry is about to be sent.
-    pub(crate) fn sent(&mut self, now: Moment) {
-        if let Phase::Entering { first_sent } = &mut self.phase {
-            first_sent.get_or_insert(now);
-        }
-    }
-
-    /// The request to enter that was sent at `sent_at` was certainly not carried out.
-    pub(crate) fn refused(&mut self, sent_at: Moment) {
-        if let Phase::Entering { first_sent } = &mut self.phase
-            && *first_sent == Some(sent_at)
-        {
-            *first_sent = None;
         }
     }
 
@@ -188,9 +175,12 @@ impl Contender {
                 // It may have been answered before the grant. redis.protocol-6: what was asked later was not.
             }
             (Answer::Waits { .. }, phase @ Phase::Holding { .. }) => *phase = Phase::Over(LostReason::Gone),
-            (Answer::Waits { seen, ask_in, behind_stranger }, Phase::Entering { .. }) => {
+            (Answer::Waits { seen, ask_in, behind_stranger }, &mut Phase::Entering { told }) => {
                 self.phase = Phase::Waiting { sent_at, seen, behind_stranger };
                 self.ask(now, sent_at, ask_in);
+                if let Some(counter) = told {
+                    self.told(now, counter);
+                }
             }
             (
                 Answer::Waits { seen, ask_in, behind_stranger },
@@ -216,17 +206,23 @@ impl Contender {
     /// A message says that this entry was granted the lock as `counter`.
     pub(crate) fn told(&mut self, now: Moment, counter: u64) {
         self.expire(now);
-        let counts_from = match self.phase {
-            Phase::Entering { first_sent: Some(first_sent) } => first_sent,
+        match &mut self.phase {
+            // Not before the server has said what it is to be compared with.
+            Phase::Entering { told } => *told = Some(counter).max(*told),
             // redis.protocol-2
-            Phase::Waiting { sent_at, seen, .. } if seen < counter => sent_at,
-            Phase::Entering { first_sent: None }
-            | Phase::Waiting { .. }
-            | Phase::Holding { .. }
-            | Phase::Over(_) => return,
-        };
-        // redis.protocol-1
-        self.phase = Phase::Holding { counter, heard_at: now, deadline: self.deadline(counts_from) };
+            Phase::Waiting { seen, .. } if counter <= *seen => {}
+            // redis.protocol-10
+            Phase::Waiting { sent_at, seen, .. } if counter - *seen > LEAP => {
+                let at = now.max(*sent_at + APART);
+                self.ask = Ask { at: Some(at), known_at: Some(now) };
+            }
+            // redis.protocol-1
+            Phase::Waiting { sent_at, .. } => {
+                let sent_at = *sent_at;
+                self.phase = Phase::Holding { counter, heard_at: now, deadline: self.deadline(sent_at) };
+            }
+            Phase::Holding { .. } | Phase::Over(_) => {}
+        }
         self.expire(now);
     }
 
@@ -246,9 +242,14 @@ impl Contender {
         }
     }
 
-    /// Somebody wants the lock, and leaves it to this entry for `grace` from now. It may be heard before the
-    /// grant (redis.protocol-7).
-    pub(crate) fn asked(&mut self, now: Moment, grace: Duration) {
+    /// A message says that somebody wants the lock, or has taken it by force; whether that is to be looked up by a refresh
+    /// (redis.protocol-10).
+    pub(crate) fn told_revoked(&self) -> bool {
+        !matches!(self.phase, Phase::Over(_))
+    }
+
+    /// Somebody wants the lock, and leaves it to this entry for `grace` from now.
+    fn asked(&mut self, now: Moment, grace: Duration) {
         self.asked = self.asked.into_iter().chain([now + grace]).min();
     }
 
@@ -323,6 +324,10 @@ impl Contender {
 
 /// What a key that expires may be late, by the server's rounding.
 const EXPIRY: Duration = Duration::from_millis(1);
+
+/// How far above the last counter that was answered, in microseconds, a message's may be: counters follow the server's clock,
+/// so a grant after a longer hold costs one request more.
+const LEAP: u64 = 60_000_000;
 
 /// Whoever says much is not asked after more often.
 const APART: Duration = Duration::from_millis(10);

@@ -7,7 +7,7 @@
 --          "revoked" -> the id of the holder that was asked to let go, "revoker" -> "grace MS"; an earlier
 --          version, which knows no grace, overwrites that with its inbox, and deletes both as we do
 -- grants   "COUNTER ID SINCE INBOX INFO" of the last grant
--- channels what an inbox's id follows in the name of its channel
+-- channels what an inbox's id follows in the name of its channel; behind a line feed the message key, if there is one
 --
 -- Times are of this server, in microseconds; leases in milliseconds. Times and counters are text, which is
 -- compared as it is where it has as many digits: a server may come up with a clock of 1970. What is calculated

@@ -45,8 +45,7 @@ local function hand_on(lock, queue, entries, grants, channels, now, holder)
   if wanted then
     sharers().join(lock, entries, holder, owner, wanted, lease, counter, inbox, info, now)
   end
-  -- Without the right to publish, the next refresh tells.
-  redis.pcall('PUBLISH', channels .. inbox, 'granted ' .. owner .. ' ' .. counter .. ' ' .. lock)
+  tell(channels, inbox, 'granted', owner, counter, lock)
   if strangers then
     strangers.pass(entries, now, lease)
   end

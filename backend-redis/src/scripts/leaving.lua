@@ -30,7 +30,7 @@ local function tell_next(lock, queue, entries, grants, channels, holder, score)
   local now = clock()
   local asks = due(lock, queue, entries, grants, holder, before(queue, entries, its, now), now)
   if asks >= 0 and asks < ((live_until(entries, owner, now) or now) - now) / 1000 - ttl * 2 / 3 then
-    redis.pcall('PUBLISH', channels .. inbox, 'due ' .. owner .. ' ' .. number(asks) .. ' ' .. lock)
+    tell(channels, inbox, 'due', owner, number(asks), lock)
   end
 end
 

@@ -1,9 +1,39 @@
-//! What scripts publish to an inbox. Nothing of it is trusted: what is not understood is passed over.
+//! What scripts publish to an inbox. Nothing of it is trusted: what is not understood is passed over, and what is not signed
+//! where there is a message key.
+//!
+//! A signature stands behind the number, so that a client without the key understands the rest.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{OwnerId, Revoke};
+
+use super::Script;
+
+/// What scripts are told of inboxes: how their channels begin and, behind a line feed, the message key if there is one. Not
+/// shown.
+pub(crate) struct Inboxes(String);
+
+impl Inboxes {
+    pub(crate) fn new(channels: &str, key: Option<&str>) -> Self {
+        Self(key.map_or_else(|| channels.to_owned(), |key| format!("{channels}\n{key}")))
+    }
+
+    pub(crate) fn told(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn key(&self) -> Option<&str> {
+        Some(self.0.split_once('\n')?.1)
+    }
+}
+
+impl fmt::Debug for Inboxes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
+}
 
 /// A message in an inbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,26 +48,36 @@ pub(crate) struct Message {
 pub(crate) enum News {
     /// That entry has the lock.
     Granted { counter: u64 },
-    /// That holder is to let go within the grace, or has lost the lock by force.
-    Revoked { grace: Duration },
+    /// That holder is to let go, or has lost the lock by force.
+    Revoked,
     /// The turn of that entry may come then without another message.
     Due { ask_in: Duration },
 }
 
 impl Message {
-    /// Reads what a script published; `None` for anything else.
-    pub(crate) fn parse(payload: &[u8]) -> Option<Self> {
+    /// Reads what a script published; `None` for anything else, and for what `key` has not signed, if that is given.
+    pub(crate) fn parse(payload: &[u8], key: Option<&str>) -> Option<Self> {
         let mut words = std::str::from_utf8(payload).ok()?.splitn(4, ' ');
-        let (news, owner) = (words.next()?, OwnerId::from_hex(words.next()?)?);
-        let (number, lock) = (words.next()?.parse().ok()?, words.next()?.into());
+        let [news, id, number, lock] = [words.next()?, words.next()?, words.next()?, words.next()?];
+        let (number, signature) = number.split_once('/').unwrap_or((number, ""));
+        if key.is_some_and(|key| signature != signed(key, &[news, id, number, lock].join(" "))) {
+            return None;
+        }
+        let (owner, number, lock) = (OwnerId::from_hex(id)?, number.parse().ok()?, lock.into());
         let news = match news {
             "granted" => News::Granted { counter: number },
             "due" => News::Due { ask_in: Duration::from_millis(number) },
-            "revoked" => News::Revoked { grace: grace(number) },
+            "revoked" => News::Revoked,
             _ => return None,
         };
         Some(Self { news, owner, lock })
     }
+}
+
+/// Twice, as a hash of key and text alone could be continued.
+fn signed(key: &str, message: &str) -> String {
+    let hash = |text: &str| Script::hash_of(&[key, text].concat());
+    hash(&hash(message))
 }
 
 /// What a holder is told of its grace. A revoker of an earlier version, which gives none, says the counter
@@ -50,21 +90,49 @@ pub(super) fn grace(millis: u64) -> Duration {
 mod tests {
     use super::*;
 
-    /// A message is read with a lock's key that has spaces.
+    /// A message is read with a lock's key that has spaces, signed or not.
     #[test]
     fn messages_are_read() {
         let owner = OwnerId::from_random([7; 16]);
-        let payload = format!("granted {} 42 p:{{a b}}", owner.to_hex());
-        let message = Message::parse(payload.as_bytes()).unwrap();
-        let news = News::Granted { counter: 42 };
-        assert_eq!(message, Message { news, owner, lock: "p:{a b}".into() });
-        for (number, grace) in [(0, 0), (86_400_000, 86_400_000), (86_400_001, 0), (u64::MAX, 0)] {
-            let payload = format!("revoked {} {number} p:{{a b}}", owner.to_hex());
-            let grace = Duration::from_millis(grace);
-            assert_eq!(Message::parse(payload.as_bytes()).unwrap().news, News::Revoked { grace });
+        let lock = || "p:{a b}".into();
+        for payload in ["granted ID 42 p:{a b}", "granted ID 42/a83b p:{a b}"] {
+            let message = Message::parse(payload.replace("ID", &owner.to_hex()).as_bytes(), None).unwrap();
+            assert_eq!(message, Message { news: News::Granted { counter: 42 }, owner, lock: lock() });
         }
+        let payload = format!("revoked {} 5 p:{{a b}}", owner.to_hex());
+        let message = Message::parse(payload.as_bytes(), None).unwrap();
+        assert_eq!(message, Message { news: News::Revoked, owner, lock: lock() });
         for other in ["", "granted", "granted x 1 k", "hello world 1 k", "granted 00 -1 k"] {
-            assert_eq!(Message::parse(other.as_bytes()), None, "{other}");
+            assert_eq!(Message::parse(other.as_bytes(), None), None, "{other}");
+        }
+    }
+
+    /// With a key, only what it has signed is read, whole.
+    #[test]
+    fn unsigned_messages_are_passed_over() {
+        let inboxes = Inboxes::new("p:inbox:", Some("a secret of 16 b"));
+        let key = inboxes.key().unwrap();
+        let read = |payload: &str| Message::parse(payload.as_bytes(), Some(key)).is_some();
+        let owner = OwnerId::from_random([7; 16]).to_hex();
+        let signature = signed(key, &format!("granted {owner} 42 k"));
+        assert!(read(&format!("granted {owner} 42/{signature} k")));
+        for forged in [
+            format!("granted {owner} 42 k"),
+            format!("granted {owner} 43/{signature} k"),
+            format!("revoked {owner} 42/{signature} k"),
+            format!("granted {owner} 42/{signature} kk"),
+            format!("granted {owner} 42/{} k", signed("another", &format!("granted {owner} 42 k"))),
+        ] {
+            assert!(!read(&forged), "{forged}");
+        }
+        assert_eq!(format!("{inboxes:?}"), "[redacted]");
+    }
+
+    /// A grace beyond the longest is none.
+    #[test]
+    fn long_graces_are_none() {
+        for (number, length) in [(0, 0), (86_400_000, 86_400_000), (86_400_001, 0), (u64::MAX, 0)] {
+            assert_eq!(grace(number), Duration::from_millis(length));
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::protocol::Answer;
 
 pub(crate) use self::holders::{Naming, info, mode, told_info};
 use self::holders::{Record, holder, sharer, sharers};
-pub(crate) use self::message::{Message, News};
+pub(crate) use self::message::{Inboxes, Message, News};
 pub use self::script::exclusive_scripts;
 pub(crate) use self::script::{
     ADMIT, BARE, MEMBERS, NameScripts, OWN, PAUSING, RAISE, RECORD, REDISSON, STRING, Script,
@@ -397,7 +397,7 @@ mod tests {
             let _ = revoked(&value, naming);
             let _ = inspected(&value, names, naming);
             let _ = admitted(&value);
-            let _ = Message::parse(&payload);
+            let _ = Message::parse(&payload, None);
         }
     }
 }

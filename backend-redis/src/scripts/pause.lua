@@ -27,7 +27,7 @@ function strangers.have_their_turn(lock, queue, entries, channels)
   redis.call('HDEL', entries, 'revoked', 'revoker')
   local owner, _, _, _, _, inbox = first_live(queue, entries, now)
   if owner then
-    redis.pcall('PUBLISH', channels .. inbox, 'due ' .. owner .. ' ' .. number(left) .. ' ' .. lock)
+    tell(channels, inbox, 'due', owner, number(left), lock)
   end
   return true
 end

@@ -45,7 +45,7 @@ end
 -- A stranger's lock has no inbox.
 if owner == holder then
   local inbox = string.match(record, '^%d+ %S+ %d+ (%S+)') or ''
-  redis.pcall('PUBLISH', channels .. inbox, 'revoked ' .. holder .. ' ' .. grace .. ' ' .. lock)
+  tell(channels, inbox, 'revoked', holder, grace, lock)
   answer[4] = record
 end
 return answer

@@ -117,7 +117,12 @@ impl Script {
     /// The script that consists of these `parts`.
     pub(crate) fn new(parts: &[&str]) -> Self {
         let text = parts.concat();
-        Self { hash: redis::Script::new(&text).get_hash().to_owned(), text }
+        Self { hash: Self::hash_of(&text), text }
+    }
+
+    /// As a server hashes `text`.
+    pub(super) fn hash_of(text: &str) -> String {
+        redis::Script::new(text).get_hash().to_owned()
     }
 
     /// Every script, to be loaded ahead of its first use where a user may not bring the text.

@@ -212,7 +212,7 @@ local function sharers()
       end
       local inbox = string.match(record, '^%d+ %d+ %d+ %S+ %d+ (%S+)')
       if inbox then
-        redis.pcall('PUBLISH', channels .. inbox, 'revoked ' .. owner .. ' ' .. its .. ' ' .. lock)
+        tell(channels, inbox, 'revoked', owner, its, lock)
       end
       answer[#answer + 1] = { math.max(math.ceil((owners[i + 1] - now) / 1000), 0), record }
     end

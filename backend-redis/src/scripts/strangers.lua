@@ -66,7 +66,7 @@ function strangers.have_their_turn(lock, queue, entries, channels)
   free(lock)
   redis.call('HDEL', entries, 'turns', 'revoked', 'revoker')
   redis.call('HSET', entries, 'rest', number(now + FOR * 1000) .. ' ' .. FOR)
-  redis.pcall('PUBLISH', channels .. inbox, 'due ' .. owner .. ' ' .. FOR .. ' ' .. lock)
+  tell(channels, inbox, 'due', owner, FOR, lock)
   return true
 end
 

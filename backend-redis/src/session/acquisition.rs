@@ -166,7 +166,7 @@ impl<'s> Acquisition<'s> {
             _ => &session.scripts.acquire,
         };
         let mut call = acquire.call(&self.keys.all());
-        call.arg(&session.channels).arg(owner.to_hex()).arg(millis(*ttl)).arg(u8::from(queues));
+        call.arg(session.inboxes.told()).arg(owner.to_hex()).arg(millis(*ttl)).arg(u8::from(queues));
         call.arg(&session.inbox).arg(&self.info);
         if self.mode != Mode::EXCLUSIVE {
             call.arg(scripts::mode(self.mode));
@@ -174,14 +174,12 @@ impl<'s> Acquisition<'s> {
         let call = session.told(call);
         let connected = session.link.connected(give_up_at).await?;
         let sent_at = session.env.now();
-        self.entry.contender.lock().sent(sent_at);
         let before = std::mem::replace(&mut self.state, State::Sent);
         self.entry.unanswered.lock().sent(connected.id());
         let answer = connected.run(acquire, &call, give_up_at).await;
         let refused = answer.as_ref().is_err_and(|error| error.effect() == Effect::NotApplied);
         if refused {
             self.state = before;
-            self.entry.contender.lock().refused(sent_at);
         }
         if refused || answer.is_ok() {
             self.entry.unanswered.lock().answered();

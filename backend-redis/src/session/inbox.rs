@@ -1,14 +1,16 @@
 //! What the server tells a session without being asked.
 //!
-//! Nothing depends on it: what goes unheard is found by the next refresh.
+//! What goes unheard is found by the next refresh. Whoever may publish can make a message up, unless there is a message key: one
+//! that grants to a waiting entry is believed, within the bounds of the engine, and every other is looked up or does nothing.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use super::{Entry, Session};
 use crate::connection::{Hears, LinkEvent};
 use crate::scripts::{self, Message, News};
-use leasehold_core::backend::StoreEvent;
+use leasehold_core::backend::{Renewal, StoreEvent};
 
 impl Hears for OnceLock<Weak<Session>> {
     fn hear(&self, event: LinkEvent) {
@@ -26,7 +28,7 @@ impl Session {
         }
         match event {
             LinkEvent::Message(payload) => {
-                if let Some(message) = Message::parse(&payload) {
+                if let Some(message) = Message::parse(&payload, self.inboxes.key()) {
                     self.hear_message(message);
                 }
             }
@@ -46,7 +48,10 @@ impl Session {
 
     fn hear_message(self: &Arc<Self>, Message { news, owner, lock }: Message) {
         let Some(entry) = self.life.entry_of(owner) else {
-            // redis.session-1: the grant of an entry that nobody wants any more.
+            // redis.session-1: the grant of an entry that is being released.
+            if !self.left.lock().contains(&owner) {
+                return;
+            }
             let keys = self.keys.name_of_lock(&lock).and_then(|name| self.keys.of(&name).ok());
             if let (News::Granted { .. }, Some(keys)) = (news, keys) {
                 self.give_back(keys, owner);
@@ -64,12 +69,34 @@ impl Session {
                 self.listen(&entry);
             }
             News::Due { ask_in } => entry.contender.lock().due(now, ask_in),
-            News::Revoked { grace } => {
-                entry.contender.lock().asked(now, grace);
-                self.tell_asked(&entry);
+            News::Revoked => {
+                if entry.contender.lock().told_revoked() {
+                    self.revoked.lock().insert(entry.lease);
+                    self.told_revoked.notify_one();
+                }
             }
         }
         entry.heard.notify_one();
+    }
+
+    /// Asks the server about the revocations that messages told of (redis.protocol-10), one request at a time however many
+    /// come. What is not answered, the next renewal finds.
+    pub(super) async fn look_up_revocations(self: Arc<Self>) {
+        loop {
+            self.told_revoked.notified().await;
+            let leases: Vec<_> = self.revoked.lock().drain().collect();
+            let held = self.life.entries_of(&leases).into_iter().map(|entry| {
+                let counter = entry.as_ref()?.contender.lock().held_as()?;
+                Some((entry?.name.clone(), scripts::counter(counter, self.token_base).ok()?))
+            });
+            let held: Vec<_> = held.collect();
+            for (held, renewal) in held.into_iter().zip(self.renew(&leases).await) {
+                // Taken by force.
+                if let (Some((name, counter)), Renewal::Gone(_)) = (held, renewal) {
+                    self.events.tell(StoreEvent::GrantAsked { name, counter, within: Duration::ZERO });
+                }
+            }
+        }
     }
 
     /// Tells the core if somebody wants what `entry` holds.

@@ -53,7 +53,7 @@ impl Session {
         let keys: Vec<_> = entries.iter().map(|entry| self.keys_of(entry)).collect();
         let keys: Vec<_> = keys.iter().flat_map(NameKeys::all).collect();
         let mut call = self.scripts.refresh.call(&keys);
-        call.arg(&self.channels).arg(&self.inbox);
+        call.arg(self.inboxes.told()).arg(&self.inbox);
         for entry in entries {
             call.arg(entry.owner.to_hex()).arg(millis(entry.ttl));
         }

@@ -52,19 +52,35 @@ impl Session {
 
     /// Releases in the background what no request of ours is on its way to.
     pub(super) fn give_back(self: &Arc<Self>, keys: NameKeys, owner: OwnerId) {
-        self.let_go(keys, owner, self.env.timing().ttl, Unanswered::default());
+        self.let_go(keys, owner, self.env.timing().ttl, Unanswered::default(), || ());
     }
 
     /// Releases in the background what `entry` leaves.
     pub(super) fn leave(self: &Arc<Self>, entry: &Entry) {
-        self.let_go(self.keys_of(entry), entry.owner, entry.ttl, entry.unanswered.lock().clone());
+        let owner = entry.owner;
+        let is_first = self.left.lock().insert(owner);
+        let unanswered = entry.unanswered.lock().clone();
+        let session = Arc::clone(self);
+        self.let_go(self.keys_of(entry), owner, entry.ttl, unanswered, move || {
+            if is_first {
+                session.left.lock().remove(&owner);
+            }
+        });
     }
 
     /// Releases until nothing may arrive any more. What the server tells of meanwhile is released at once.
-    fn let_go(self: &Arc<Self>, keys: NameKeys, owner: OwnerId, ttl: Duration, unanswered: Unanswered) {
+    fn let_go(
+        self: &Arc<Self>,
+        keys: NameKeys,
+        owner: OwnerId,
+        ttl: Duration,
+        unanswered: Unanswered,
+        and_then: impl FnOnce() + Send + 'static,
+    ) {
         let (session, remains) = (Arc::clone(self), Remains::new(self.env.now(), ttl, unanswered));
         self.life.spawn(self.life.leaving.track_future(async move {
             session.settle(&keys, owner, remains).await;
+            and_then();
         }));
     }
 
@@ -95,7 +111,7 @@ impl Session {
     async fn release_owner(&self, keys: &NameKeys, owner: OwnerId) -> Result<(Released, u64)> {
         let release = &self.scripts.release;
         let mut call = release.call(&keys.all());
-        call.arg(&self.channels).arg(owner.to_hex());
+        call.arg(self.inboxes.told()).arg(owner.to_hex());
         let call = self.told(call);
         let give_up_at = self.give_up_at();
         let connected = self.link.connected(give_up_at).await?;

@@ -16,7 +16,8 @@
 //!
 //! # Invariants
 //! - **redis.session-1** An entry is known by its owner id from before its first request until its release was answered,
-//!   so every message about it finds it; a grant to an id that is not known is released at once.
+//!   so every message about it finds it; a grant to an id that is being released is released at once. What a message says of
+//!   any other id is nothing: it may be made up.
 //! - **redis.session-2** Times are read before a request is handed to the connection.
 
 mod acquisition;
@@ -27,6 +28,7 @@ mod ledger;
 mod life;
 mod strangers;
 
+use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -45,7 +47,7 @@ use crate::config::{Format, RedisConfig};
 use crate::connection::{Confirming, Inbox, Link, LinkEvent, Pause, admit, token_base};
 use crate::keys::{self, Keys, NameKeys};
 use crate::protocol::{Contender, Unanswered};
-use crate::scripts::{BARE, NameScripts, Naming, OWN, PAUSING, Script};
+use crate::scripts::{BARE, Inboxes, NameScripts, Naming, OWN, PAUSING, Script};
 
 pub(crate) use self::life::{Life, Opened};
 
@@ -61,6 +63,7 @@ pub(crate) struct Session {
     pub(crate) pause: Option<Duration>,
     strangers: Channels,
     pub(crate) channels: String,
+    pub(crate) inboxes: Inboxes,
     /// The id of our inbox.
     pub(crate) inbox: String,
     pub(crate) link: Arc<Link>,
@@ -69,6 +72,11 @@ pub(crate) struct Session {
     pub(crate) token_base: u64,
     pub(crate) life: Life<Entry>,
     events: Events,
+    /// Owner ids that are being released in the background.
+    left: Mutex<HashSet<OwnerId>>,
+    /// Whom a message has told of a revocation that was not looked up yet.
+    revoked: Mutex<HashSet<LeaseId>>,
+    told_revoked: Notify,
     /// It was told that it may not hear its inbox.
     deaf: AtomicBool,
     /// Messages went unheard.
@@ -145,12 +153,16 @@ impl Session {
             format,
             pause,
             strangers: Channels::default(),
+            inboxes: Inboxes::new(&channels, config.signed_with()),
             channels,
             inbox,
             link,
             confirming,
             token_base: base,
             events,
+            left: Mutex::default(),
+            revoked: Mutex::default(),
+            told_revoked: Notify::new(),
             deaf: AtomicBool::new(false),
             missed: Notify::new(),
         });
@@ -161,6 +173,7 @@ impl Session {
             session.hear(LinkEvent::Deaf);
         }
         session.life.spawn(Arc::clone(&session).catch_up());
+        session.life.spawn(Arc::clone(&session).look_up_revocations());
         if session.format.is_some() {
             session.life.spawn(Arc::clone(&session).tune());
         }

@@ -99,7 +99,9 @@ pub(crate) async fn refusals(server: &Server) -> Vec<String> {
         let object = fields.iter().position(|field| field.text().as_deref() == Some("object")).unwrap();
         fields[object + 1].text().unwrap()
     });
-    objects.filter(|object| !["info", "config|get", "pubsub|channels"].contains(&object.as_str())).collect()
+    objects
+        .filter(|object| !["info", "config|get", "pubsub|channels", "acl|list"].contains(&object.as_str()))
+        .collect()
 }
 
 /// With the rights of the page everything works, and the server has refused nothing.

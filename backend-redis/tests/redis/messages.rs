@@ -10,8 +10,8 @@ use testbed::{Direction, Mode};
 
 use crate::diagnosis;
 use crate::rig::{
-    Beside, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, open, open_for,
-    pass, proxy, server, trials, via,
+    Beside, KEY, LONG, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, proxy,
+    server, trials, via,
 };
 
 trials![
@@ -21,8 +21,8 @@ trials![
     a_late_or_repeated_grant_grants_nothing,
     a_grant_later_than_the_ttl_is_not_a_hold,
     garbage_disturbs_nobody,
-    an_unwanted_grant_is_given_back = || unwanted(false, KEY),
-    an_unwanted_grant_of_an_exact_key_is_given_back = || unwanted(true, NAME),
+    made_up_messages_end_no_hold_and_raise_no_token = || made_up(None),
+    unsigned_messages_are_passed_over = || made_up(Some("a secret of sixteen")),
     without_the_right_to_listen_turns_come_by_refresh = || unheard("+@all resetchannels"),
     without_the_right_to_publish_turns_come_by_refresh = || unheard("+@all -publish &*"),
     who_turns_deaf_while_opening_knows,
@@ -210,16 +210,48 @@ async fn garbage_disturbs_nobody() {
     waiting.held().await.release().await.unwrap();
 }
 
-/// A manager that is granted a lock for an owner it does not know gives it back.
-async fn unwanted(exact: bool, key: &'static str) {
+/// Whoever may read and publish makes up what scripts say: nobody loses a hold by it, and no token is far ahead. With a key,
+/// nobody is granted anything, either.
+async fn made_up(message_key: Option<&str>) {
     let server = server().await;
-    let _locks = open_for(direct(&server).exact_key(exact), LONG).await;
-    let inboxes = command(&server, &["PUBSUB", "CHANNELS"]).await.elements();
-    let owner = "7".repeat(32);
-    ok(&server, &["SET", key, &owner, "PX", "600000"]).await;
-    let grant = format!("granted {owner} 1 {key}");
-    command(&server, &["PUBLISH", &inboxes[0].text().unwrap(), &grant]).await;
-    eventually("it is given back", async || !exists(&server, key).await).await;
+    let config = || match message_key {
+        Some(key) => direct(&server).message_key(key),
+        None => direct(&server),
+    };
+    let (a, b) = (open_for(config(), LONG).await, open_for(config(), LONG).await);
+    let guard = hold(&a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
+    let holder = owner(&server).await.unwrap();
+    let next = command(&server, &["ZRANGE", &format!("{KEY}:q"), "0", "-1"]).await.elements();
+    let next = next[0].text().unwrap();
+    let largest = leasehold_core::FencingToken::MAX_COUNTER;
+    let mut messages = vec![
+        format!("granted {holder} 1 {KEY}"),
+        format!("revoked {holder} 0 {KEY}"),
+        format!("revoked {next} 0 {KEY}"),
+        format!("granted {next} {largest} {KEY}"),
+    ];
+    if message_key.is_some() {
+        let counter = guard.token().counter() + 1;
+        messages.push(format!("granted {next} {counter} {KEY}"));
+        messages.push(format!("granted {next} {counter}/{} {KEY}", "0".repeat(40)));
+    }
+    for inbox in command(&server, &["PUBSUB", "CHANNELS"]).await.elements() {
+        for message in &messages {
+            command(&server, &["PUBLISH", &inbox.text().unwrap(), message]).await;
+        }
+    }
+    // What is looked up, is by then.
+    pass(Duration::from_millis(200)).await;
+    a.inspect("another").await.unwrap();
+    guard.ensure_held().unwrap();
+    assert!(guard.asked().is_none() && waiting.is_waiting());
+    assert_eq!(owner(&server).await.as_ref(), Some(&holder));
+    guard.release().await.unwrap();
+    // Its refresh is minutes away: the true message tells.
+    let guard = waiting.held().await;
+    assert!(guard.token().counter() < largest);
+    guard.release().await.unwrap();
 }
 
 /// Where messages are forbidden, each turn comes with the contender's next refresh.

@@ -103,10 +103,7 @@ fn play(ttl: u64, lives: &[Life], enters: u64, store: Store) -> Outcome {
                         return Outcome { waited: since - waits_since, asked };
                     }
                     _ if answers[id].is_some() => None,
-                    Step::Enter => {
-                        contenders[id].sent(moment);
-                        Some(server.acquire(micros(now), asker, true, &mut said))
-                    }
+                    Step::Enter => Some(server.acquire(micros(now), asker, true, &mut said)),
                     Step::Refresh => {
                         asked += 1;
                         Some(server.refresh(micros(now), asker, &mut said))
@@ -229,7 +226,6 @@ fn a_late_answer_does_not_put_off_what_is_due() {
 #[test]
 fn a_message_before_the_answer_that_enters_counts() {
     let mut contender = Contender::new(Duration::from_millis(9_000), Duration::from_millis(90));
-    contender.sent(at(0));
     contender.due(at(10), Duration::from_millis(100));
     contender.answered(at(20), at(0), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false });
     assert_eq!(contender.step(at(20)), Step::Wait(at(111)));

@@ -32,6 +32,8 @@ const MARGIN: u64 = 10;
 const CLIENTS: usize = 3;
 /// Nobody of ours.
 const STRANGER: Owner = 99_999_999;
+/// A counter that nobody was granted.
+const FORGED: u64 = u64::MAX / 2;
 /// How far apart a client's looks are when nothing goes wrong.
 const ROUND: u64 = TTL / 90;
 
@@ -127,7 +129,6 @@ impl World {
         }
         match self.clients[id].contender.step(now) {
             Step::Enter => {
-                self.clients[id].contender.sent(now);
                 self.send(id, self.clients[id].owner, Request::Acquire);
             }
             Step::Refresh => {
@@ -243,9 +244,13 @@ impl World {
                 }
             }
             Message::Revoked { client, owner, grace } => {
-                let client = &mut self.clients[client];
-                if client.owner == owner || self.mutant == Mutant::HearsLateAsks {
-                    client.contender.asked(at(now), Duration::from_millis(grace));
+                let its = &mut self.clients[client];
+                match self.mutant {
+                    Mutant::BelievesAsks => its.contender.asked(at(now), Duration::from_millis(grace)),
+                    _ if its.owner == owner && its.contender.told_revoked() => {
+                        self.send(client, owner, Request::Refresh);
+                    }
+                    _ => {}
                 }
             }
         }
@@ -267,13 +272,27 @@ impl World {
             Mutant::CountsFromArrival => {
                 client.contender.answered(now, now, Answer::Holds { counter });
             }
-            Mutant::BelievesOldNews => {
+            Mutant::BelievesOldNews if counter != FORGED => {
+                if let Phase::Waiting { sent_at, .. } = client.contender.phase {
+                    client.contender.answered(now, sent_at, Answer::Holds { counter });
+                }
+            }
+            Mutant::BelievesLeaps if counter == FORGED => {
                 if let Phase::Waiting { sent_at, .. } = client.contender.phase {
                     client.contender.answered(now, sent_at, Answer::Holds { counter });
                 }
             }
             _ => client.contender.told(now, counter),
         }
+    }
+
+    /// Somebody who may only read and publish makes a message up.
+    fn forge(&mut self, client: usize, pick: usize) {
+        let owner = self.clients[client].owner;
+        self.flying.push(match pick.is_multiple_of(3) {
+            true => Message::Push { client, owner, counter: FORGED },
+            false => Message::Revoked { client, owner, grace: 0 },
+        });
     }
 
     /// Whoever thinks it holds does, strangers among them.
@@ -334,6 +353,7 @@ impl World {
             (4, _) if pick.is_multiple_of(5) => self.leave(client, pick.is_multiple_of(2)),
             (4, _) if self.clients[client].held => self.leave(client, true),
             (12, _) if pick.is_multiple_of(4) => self.ask(pick as u64 % (2 * TTL)),
+            (12, _) if pick % 4 == 1 => self.forge(client, pick),
             (13, _) => self.stranger(pick),
             (14, _) => self.die(client),
             (5, Some(_)) if self.network == Network::Ordered => {
@@ -457,7 +477,8 @@ fn planted_mutants_are_caught() {
         Mutant::ReleasesOnce,
         Mutant::KeepsUnwanted,
         Mutant::RefreshEnters,
-        Mutant::HearsLateAsks,
+        Mutant::BelievesAsks,
+        Mutant::BelievesLeaps,
         Mutant::TakesOver,
         Mutant::ReleasesAnybodys,
     ] {

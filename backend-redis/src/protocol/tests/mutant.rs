@@ -24,8 +24,10 @@ pub(super) enum Mutant {
     ReleasesOnce,
     /// A grant that nobody wants any more is not given back.
     KeepsUnwanted,
-    /// What was asked of an owner id is heard by a later one.
-    HearsLateAsks,
+    /// What a message says is asked of a holder is not looked up.
+    BelievesAsks,
+    /// A message's counter is believed, however large it is.
+    BelievesLeaps,
     /// A lock that a stranger holds is handed on.
     TakesOver,
     /// Whoever releases deletes what a stranger holds.

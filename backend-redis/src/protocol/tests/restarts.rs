@@ -136,7 +136,6 @@ impl World {
         }
         match self.clients[id].contender.step(now) {
             Step::Enter => {
-                self.clients[id].contender.sent(now);
                 self.send(id, self.clients[id].owner, Request::Acquire);
             }
             Step::Refresh => {

@@ -6,7 +6,6 @@ use super::*;
 #[test]
 fn a_waiter_asks_when_the_holders_lease_ends() {
     let mut waiter = contender();
-    waiter.sent(at(0));
     let waits =
         |left| Answer::Waits { seen: 5, ask_in: Some(Duration::from_millis(left)), behind_stranger: false };
     waiter.answered(at(10), at(0), waits(TTL));
@@ -25,9 +24,8 @@ fn a_waiter_asks_when_the_holders_lease_ends() {
 #[test]
 fn a_message_counts_from_the_latest_answered_request() {
     let mut waiter = contender();
-    waiter.told(at(0), 9);
-    assert_eq!(waiter.step(at(0)), Step::Enter, "granted before anything was sent");
-    waiter.sent(at(0));
+    waiter.told(at(0), 5);
+    assert_eq!(waiter.step(at(0)), Step::Enter, "granted before anything was answered");
     waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false });
     waiter.answered(at(310), at(300), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false });
     waiter.told(at(400), 5);
@@ -47,7 +45,6 @@ fn a_message_counts_from_the_latest_answered_request() {
 #[test]
 fn an_expired_entry_is_over() {
     let mut waiter = contender();
-    waiter.sent(at(0));
     waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false });
     waiter.told(at(TTL - MARGIN), 6);
     assert_eq!(waiter.step(at(TTL - MARGIN)), Step::Over(LostReason::Expired));
@@ -60,9 +57,15 @@ fn an_expired_entry_is_over() {
 fn a_grant_that_comes_too_late_is_over() {
     for by_message in [false, true] {
         let mut late = contender();
-        late.sent(at(0));
         match by_message {
-            true => late.told(at(TTL), 6),
+            true => {
+                late.told(at(5), 6);
+                late.answered(
+                    at(TTL),
+                    at(0),
+                    Answer::Waits { seen: 5, ask_in: None, behind_stranger: false },
+                );
+            }
             false => _ = late.answered(at(TTL), at(0), Answer::Holds { counter: 6 }),
         }
         assert_eq!(late.step(at(TTL)), Step::Over(LostReason::Expired), "by message: {by_message}");
@@ -76,7 +79,6 @@ fn a_grant_that_comes_too_late_is_over() {
 fn a_forgotten_grant_is_found_by_the_next_request() {
     let granted = |told_at| {
         let mut waiter = contender();
-        waiter.sent(at(0));
         waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false });
         waiter.told(at(told_at), 99);
         waiter
@@ -87,33 +89,43 @@ fn a_forgotten_grant_is_found_by_the_next_request() {
     assert_eq!(granted(300).answered(at(330), at(320), waits), Verdict::Gone(LostReason::Gone));
 }
 
-/// A deadline does not count from a request that was refused, however long ago (redis.protocol-1).
+/// A grant that is heard before the answer to the request that has entered counts once that is heard, and from then
+/// (redis.protocol-1).
 #[test]
-fn a_refused_request_is_no_first_one() {
+fn a_grant_may_come_before_the_answer() {
     let mut entering = contender();
-    entering.sent(at(0));
-    entering.refused(at(0));
-    entering.sent(at(2 * TTL));
-    entering.told(at(2 * TTL + 5), 6);
-    let deadline = Deadline::At(at(3 * TTL - MARGIN));
-    assert_eq!(entering.step(at(2 * TTL + 5)), Step::Take { counter: 6, deadline });
-
-    let mut repeated = contender();
-    repeated.sent(at(0));
-    repeated.sent(at(100));
-    repeated.refused(at(100));
-    repeated.told(at(105), 6);
-    let deadline = Deadline::At(at(TTL - MARGIN));
-    assert_eq!(repeated.step(at(105)), Step::Take { counter: 6, deadline }, "the first one may be granted");
+    entering.told(at(2), 6);
+    assert_eq!(entering.step(at(3)), Step::Enter);
+    entering.answered(at(5), at(1), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false });
+    let deadline = Deadline::At(at(1 + TTL - MARGIN));
+    assert_eq!(entering.step(at(5)), Step::Take { counter: 6, deadline });
 }
 
-/// What was asked is told with the grant, whichever is heard first; the earliest end counts, and the lease
-/// goes on (redis.protocol-7).
+/// A counter far above what was answered is asked for, and no more often than any channel makes ask (redis.protocol-10).
+#[test]
+fn a_grant_far_ahead_is_asked_for() {
+    let waits = |seen| Answer::Waits { seen, ask_in: None, behind_stranger: false };
+    for early in [false, true] {
+        let mut waiter = contender();
+        if early {
+            waiter.told(at(0), 6 + LEAP);
+        }
+        waiter.answered(at(0), at(0), waits(5));
+        waiter.told(at(4), 6 + LEAP);
+        assert_eq!(waiter.step(at(4)), Step::Wait(at(10)));
+        assert_eq!(waiter.step(at(10)), Step::Refresh);
+        waiter.answered(at(12), at(11), waits(5));
+        assert!(matches!(waiter.step(at(12)), Step::Wait(until) if until > at(TTL / 2)), "it was made up");
+        waiter.told(at(20), 5 + LEAP);
+        assert!(matches!(waiter.step(at(20)), Step::Take { .. }));
+    }
+}
+
+/// What was asked is told with the grant; the earliest end counts, and the lease goes on (redis.protocol-7).
 #[test]
 fn an_ask_is_known_with_the_grant() {
     let millis = Duration::from_millis;
     let mut holder = contender();
-    holder.sent(at(0));
     holder.asked(at(5), millis(700));
     assert_eq!(holder.wanted(at(5)), None);
     holder.answered(at(10), at(0), Answer::Holds { counter: 6 });

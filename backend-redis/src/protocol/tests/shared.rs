@@ -70,10 +70,7 @@ impl Beside {
                 let asker = Asker::new(*owner, id, TTL);
                 let is_due = renewed[id] + TTL / 3 <= now;
                 let answer = match contender.step(at(now)) {
-                    Step::Enter => {
-                        contender.sent(at(now));
-                        Some(server.acquire(micros(now), asker, true, &mut said))
-                    }
+                    Step::Enter => Some(server.acquire(micros(now), asker, true, &mut said)),
                     Step::Take { .. } => {
                         let since = *held_since.get_or_insert(now);
                         if since + self.holds <= now {
@@ -157,7 +154,6 @@ fn the_first_of_ours_follows_a_stranger_within_a_poll() {
         assert!(server.taken_by(micros(1_000), STRANGER, None));
         let (mut waiter, mut said) = (contender(), Vec::new());
         let asker = Asker::new(1, 0, TTL);
-        waiter.sent(at(1_000));
         let answer = server.acquire(micros(1_000), asker, true, &mut said);
         waiter.answered(at(1_000), at(1_000), answer);
         for now in 1_001..1_000 + TTL / 3 {
@@ -190,7 +186,6 @@ fn only_who_is_first_behind_a_stranger_hears_it() {
     let mut waiter = contender();
     waiter.spoken(at(0));
     assert_eq!(waiter.step(at(0)), Step::Enter);
-    waiter.sent(at(0));
     waiter.answered(at(10), at(0), waits(false));
     waiter.spoken(at(20));
     assert_eq!(waiter.step(at(20)), Step::Wait(at(TTL - MARGIN)));

@@ -118,7 +118,7 @@ const SHARING: [Mutant; 18] = [
     ("tonumber(turns) < AFTER and", "true and"),
     ("and now - since < EVERY * 1000", ""),
     ("redis.call('HSET', entries, 'rest', number(now + FOR * 1000) .. ' ' .. FOR)", ""),
-    ("'due ' .. owner .. ' ' .. FOR .. ' ' .. lock", "'due ' .. owner .. ' 0 ' .. lock"),
+    ("'due', owner, FOR, lock)", "'due', owner, 0, lock)"),
     ("if holder or strangers and strangers.rest(entries, now or clock()) then", "if holder then"),
     ("if first == me and not resting or", "if first == me or"),
     ("if first and not resting then", "if first then"),
