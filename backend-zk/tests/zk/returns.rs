@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leasehold_core::{LockGuard, LockManager};
+use leasehold_core::{Builder, LockGuard, LockManager};
 use parking_lot::Mutex;
 use testbed::zookeeper::{Op, Server, Setup};
 use testbed::{Direction, Mode, Proxy};
@@ -12,7 +12,7 @@ use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
 use crate::peer::Peer;
 use crate::rig::{
-    BOUND, Beside, Outside, Rig, Space, TTL, eventually, hold_aside, noting, proxy, requests_of, server,
+    BOUND, Beside, Outside, Rig, Space, eventually, hold_aside, noting, proxy, requests_of, server,
 };
 
 /// A lock that nobody else wants costs two requests from the third time on, and the second time a listing and the
@@ -306,8 +306,9 @@ fn reaping(milliseconds: u32) -> Setup {
 const REMOVE_WATCHES: Op = Op::Other(18);
 
 async fn long_session(space: &Space) -> LockManager {
-    // So long that no renewal falls into what is counted.
-    space.manager_with(|builder| builder.ttl(20 * TTL)).await
+    // So long that no renewal falls into what is counted. And a request may take as long as a test holds its answer.
+    let patient = |builder: Builder| builder.ttl(BOUND).op_timeout(BOUND / 3).connect_timeout(BOUND);
+    space.manager_with(patient).await
 }
 
 async fn cycle(locks: &LockManager) {
