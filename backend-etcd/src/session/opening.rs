@@ -21,7 +21,7 @@ use super::requests::{gets, put_on_lease};
 use super::sessions::Sessions;
 use super::{Session, deadline};
 use crate::error;
-use crate::keys::{self, Keyspace, Range};
+use crate::keys::{self, Range};
 use crate::protocol::Book;
 use crate::watch::{OnEvent, Watches};
 
@@ -110,8 +110,7 @@ async fn begin(
 /// Puts the session's key; an earlier attempt may have put it. Whether it may stay is said by the namespace's
 /// record, and what it adds to its counters by the base, as of the moment from which the session counts.
 async fn put(sessions: &Arc<Sessions>, key: &[u8], lease: i64) -> Result<(KeyValue, u64)> {
-    let says = if sessions.env.adds_token_base() { "" } else { Keyspace::MOVES };
-    let put = put_on_lease(lease, key, says);
+    let put = put_on_lease(lease, key, sessions.says());
     let [own, record, base] =
         [key.to_vec(), sessions.keys.record(), sessions.keys.token_base()].map(|key| TxnOp::get(key, None));
     let answer = sessions.endpoints.txn(Txn::new().and_then([put, own, record, base])).await?;

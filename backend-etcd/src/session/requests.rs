@@ -180,7 +180,8 @@ impl Session {
     /// Moves the epoch on. If another has moved it meanwhile, it is known where to.
     pub(super) async fn move_epoch(self: &Arc<Self>) -> Result<()> {
         let at_epoch = Compare::mod_revision(self.key.clone(), CompareOp::Equal, self.book.lock().epoch());
-        let (moved, read) = (put_on_lease(self.lease, self.key.clone(), ""), read_key(&self.key));
+        let (moved, read) =
+            (put_on_lease(self.lease, self.key.clone(), self.sessions.says()), read_key(&self.key));
         let txn = Txn::new().when([at_epoch]).and_then([moved, read.clone()]).or_else([read]);
         let [read] = gets(&self.txn(txn).await?)?;
         match read.kvs().first() {

@@ -67,6 +67,11 @@ impl Sessions {
         Ok(session)
     }
 
+    /// The value of a session's key.
+    pub(super) fn says(&self) -> &'static str {
+        if self.env.adds_token_base() { "" } else { Keyspace::MOVES }
+    }
+
     /// The lease of the current session, be it over or not.
     pub(crate) fn own_lease(&self) -> Option<i64> {
         self.current.last().map(|session| session.lease)

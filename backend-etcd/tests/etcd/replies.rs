@@ -16,6 +16,7 @@ use crate::rig::{
 
 trials![
     an_attempt_whose_reply_was_lost_leaves_nothing,
+    a_lost_answer_leaves_a_session_in_the_move,
     a_try_that_cannot_read_who_is_before_it_ends,
     a_repeated_release_spares_a_newer_lock,
     a_delayed_release_spares_a_newer_lock,
@@ -53,7 +54,10 @@ struct Session {
 
 impl Session {
     async fn open(config: EtcdConfig) -> Self {
-        let env = Env::new(Timing::for_ttl(4 * TTL)).unwrap();
+        Self::open_in(config, Env::new(Timing::for_ttl(4 * TTL)).unwrap()).await
+    }
+
+    async fn open_in(config: EtcdConfig, env: Env) -> Self {
         Self { backend: config.open(env.clone()).await.unwrap(), env }
     }
 
@@ -64,6 +68,28 @@ impl Session {
             Attempt::Held { holder } => panic!("held by {holder:?}"),
         }
     }
+}
+
+/// The session's key is written anew to find out what an unconfirmed request did; that must not make a participant of a move
+/// look like a plain session.
+async fn a_lost_answer_leaves_a_session_in_the_move() {
+    let rig = Rig::start().await;
+    let proxy = rig.proxy(0);
+    let env = Env::new(Timing::for_ttl(4 * TTL)).unwrap().without_token_base();
+    let (moving, plain) = (Session::open_in(behind(&proxy), env).await, Session::open(rig.config()).await);
+    let request = AcquireRequest::new(name("n"), moving.env.owner_id(), moving.env.timing().ttl);
+    let key = format!("{PREFIX}/%session/");
+    let written = async || rig.store.keys(&key).await.iter().map(|key| key.modified).max();
+    let opened = written().await;
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let backend = Arc::clone(&moving.backend);
+    let acquiring = Beside::start(async move { backend.acquire(&request).await });
+    rig.store.queued("n", 1).await;
+    proxy.reset().await;
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    acquiring.end("it holds").await.unwrap();
+    assert!(opened < written().await, "the session's key is written anew");
+    assert_eq!(plain.backend.token_base().await.unwrap().sessions, Some(0));
 }
 
 /// One that comes among permits of another capacity reads all of them. Where that is never answered it ends like any

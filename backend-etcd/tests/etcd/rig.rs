@@ -105,6 +105,7 @@ pub(crate) fn hold_aside(manager: &LockManager, name: &str) -> Beside<LockGuard>
 pub(crate) struct Key {
     pub(crate) key: String,
     pub(crate) created: i64,
+    pub(crate) modified: i64,
     pub(crate) lease: i64,
 }
 
@@ -130,6 +131,7 @@ impl Store {
         let keys = answer.kvs().iter().map(|kv| Key {
             key: kv.key_str().unwrap().to_owned(),
             created: kv.create_revision(),
+            modified: kv.mod_revision(),
             lease: kv.lease(),
         });
         keys.collect()
