@@ -41,14 +41,17 @@ impl NameKeys {
     }
 }
 
-/// The id of a session's inbox: hexadecimal, and something behind it if the session takes part in a move.
-pub(crate) fn inbox(session: OwnerId, moves: bool) -> String {
-    session.to_hex() + if moves { "-moves" } else { "" }
+/// The id of a session's inbox: hexadecimal, and the database behind it, as channels do not belong to one; and something more
+/// if the session takes part in a move.
+pub(crate) fn inbox(session: OwnerId, database: u32, moves: bool) -> String {
+    format!("{}-{database}{}", session.to_hex(), if moves { "-moves" } else { "" })
 }
 
-/// Whether an inbox is that of a session which takes no part in a move, and so adds the base it has read.
-pub(crate) fn is_inbox_of_one_that_adds(id: &str) -> bool {
-    OwnerId::from_hex(id).is_some()
+/// Whether an inbox is that of a session in `database` which takes no part in a move, and so adds the base it has read.
+pub(crate) fn is_inbox_of_one_that_adds(id: &str, database: u32) -> bool {
+    id.split_once('-').is_some_and(|(session, behind)| {
+        OwnerId::from_hex(session).is_some() && behind == database.to_string()
+    })
 }
 
 impl Keys {

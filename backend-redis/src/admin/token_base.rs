@@ -40,7 +40,8 @@ impl Session {
             answer => return answer.and(Err(error::unexpected("to PUBSUB CHANNELS"))),
         };
         let inboxes = channels.iter().filter_map(|name| scripts::text(name)?.strip_prefix(&self.channels));
-        let others = inboxes.filter(|id| *id != self.inbox && keys::is_inbox_of_one_that_adds(id));
+        let others =
+            inboxes.filter(|id| *id != self.inbox && keys::is_inbox_of_one_that_adds(id, self.database));
         Ok(NonZero::new(others.count()).map(NonZero::get))
     }
 

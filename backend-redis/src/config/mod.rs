@@ -29,7 +29,7 @@ pub struct RedisConfig {
     tls: Option<Tls>,
     user: Option<String>,
     password: Option<Password>,
-    database: u32,
+    pub(crate) database: u32,
     pub(crate) prefix: String,
     pub(crate) exact_key: bool,
     /// How locks are shared with other libraries, if they are.

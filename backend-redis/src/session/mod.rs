@@ -70,6 +70,8 @@ pub(crate) struct Session {
     /// Where replicas are waited for, if they are.
     pub(crate) confirming: Option<Confirming>,
     pub(crate) token_base: u64,
+    /// The number of the database.
+    pub(crate) database: u32,
     pub(crate) life: Life<Entry>,
     events: Events,
     /// Owner ids that are being released in the background.
@@ -109,7 +111,7 @@ impl Session {
         outlives(pause, env.timing().ttl)?;
         let asked = |keys: &Keys| pause.map(|span| Pause::new(keys, span));
         let (keys, client) = (config.keys()?, config.client(env.timing().op_timeout)?);
-        let inbox = keys::inbox(env.owner_id(), !env.adds_token_base());
+        let inbox = keys::inbox(env.owner_id(), config.database, !env.adds_token_base());
         let channels = keys.channels();
         // Before there is a session, nothing is said to it.
         let hears = Arc::new(OnceLock::<Weak<Self>>::new());
@@ -159,6 +161,7 @@ impl Session {
             link,
             confirming,
             token_base: base,
+            database: config.database,
             events,
             left: Mutex::default(),
             revoked: Mutex::default(),

@@ -39,11 +39,12 @@ async fn others_that_listen_are_counted() {
     let store = store(direct(&server)).await;
     let counted = async || store.token_base().await.unwrap().sessions;
     let _elsewhere = open(direct(&server).prefix("lease")).await;
+    let _in_another_database = open(direct(&server).database(1)).await;
     assert_eq!(counted().await, None);
     let idle = open(direct(&server)).await;
     assert_eq!(counted().await, Some(1));
     let mut earlier = server.client().await.unwrap();
-    earlier.command(&["SUBSCRIBE", &format!("leasehold:inbox:{:032x}", 1)]).await.unwrap();
+    earlier.command(&["SUBSCRIBE", &format!("leasehold:inbox:{:032x}-0", 1)]).await.unwrap();
     earlier.command(&["SUBSCRIBE", "leasehold:inbox:nobodys"]).await.unwrap();
     assert_eq!(counted().await, Some(2));
 
