@@ -21,10 +21,11 @@ use std::fmt;
 use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::TryFutureExt;
+use futures_util::future::try_join;
 use leasehold_core::backend::Backoff;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Env, Error, ErrorKind, Result};
@@ -40,7 +41,8 @@ use crate::scripts::Script;
 
 pub(crate) use self::alarm::Alarm;
 pub(crate) use self::confirming::{Confirming, too_few_replicas};
-pub(crate) use self::namespace::{admit, as_token_base, record, token_base};
+use self::namespace::admit;
+pub(crate) use self::namespace::{as_token_base, record, token_base};
 pub(crate) use self::pause::Pause;
 
 /// One link; it is up or down.
@@ -55,6 +57,8 @@ pub(crate) struct Link {
     /// What is up, or why nothing is.
     up: watch::Sender<Result<Connected>>,
     connections: AtomicU64,
+    /// What is added to counters, as of the latest connection.
+    token_base: AtomicU64,
 }
 
 /// The channel of a link that hears, and who is told.
@@ -62,7 +66,8 @@ pub(crate) struct Link {
 pub(crate) struct Inbox {
     pub(crate) channel: String,
     pub(crate) hears: Arc<dyn Hears>,
-    /// The namespace of whoever hears, if they are admitted to it anew by each later connection.
+    /// The namespace of whoever hears, if each connection must be admitted to it. (Whoever moves adds what is to be added,
+    /// and follows the record, whatever it says.)
     pub(crate) keys: Option<Keys>,
 }
 
@@ -86,6 +91,8 @@ struct Connection {
     paused_until: Option<u64>,
     connection: MultiplexedConnection,
     flights: Arc<Flights>,
+    /// Whether its messages are passed on: those that grant are counted with the base that was read over it.
+    admitted: Arc<AtomicBool>,
 }
 
 /// What a link tells the session.
@@ -110,8 +117,8 @@ impl LinkEvent {
 impl Link {
     /// A link that is down.
     pub(crate) fn new(env: Env, client: Client, inbox: Option<Inbox>, pause: Option<Pause>) -> Self {
-        let (up, connections) = (watch::Sender::new(Err(lost())), AtomicU64::new(0));
-        Self { env, client, inbox, pause, up, connections }
+        let up = watch::Sender::new(Err(lost()));
+        Self { env, client, inbox, pause, up, connections: AtomicU64::new(0), token_base: AtomicU64::new(0) }
     }
 
     /// Connects, and stays connected in a task until `closed`. Whether it may not hear its inbox is told of later
@@ -204,20 +211,41 @@ impl Link {
     async fn connect_again(&self) -> Result<Connected> {
         let bound = self.env.timing().op_timeout;
         let connected = self.connect(bound, error::of_connecting).await?;
-        if let Some(keys) = self.inbox.as_ref().and_then(|inbox| inbox.keys.as_ref()) {
-            let admitted = admit(&self.env, &connected, keys, self.env.now() + bound);
-            let watched = async {
-                connected.0.flights.watch().await;
-                // Whoever asks hears of it.
-                pending().await
-            };
-            tokio::select! {
-                biased;
-                admitted = admitted => admitted?,
-                () = watched => {}
-            }
+        let watched = async {
+            connected.0.flights.watch().await;
+            // Whoever asks hears of it.
+            pending().await
+        };
+        tokio::select! {
+            biased;
+            admitted = self.admit(&connected, self.env.now() + bound) => admitted?,
+            () = watched => {}
         }
         Ok(connected)
+    }
+
+    /// Whether the namespace admits the session over `connected`, if it must; and the base, which may have been raised while
+    /// the session was away.
+    ///
+    /// # Errors
+    ///
+    /// As [`admit`] and [`token_base`].
+    pub(crate) async fn admit(&self, connected: &Connected, give_up_at: Moment) -> Result<()> {
+        if let Some(keys) = self.inbox.as_ref().and_then(|inbox| inbox.keys.as_ref()) {
+            // In one flight, behind the subscription by which others count this session, and the base last: so it is one that
+            // was in force while the session was admitted.
+            let admitted = admit(&self.env, connected, keys, give_up_at);
+            let ((), base) = try_join(admitted, token_base(connected, keys, give_up_at)).await?;
+            // It is never lowered.
+            self.token_base.fetch_max(base, Ordering::Relaxed);
+        }
+        connected.0.admitted.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What is added to counters.
+    pub(crate) fn token_base(&self) -> u64 {
+        self.token_base.load(Ordering::Relaxed)
     }
 
     async fn connect(&self, bound: Duration, failed: fn(RedisError) -> Error) -> Result<Connected> {
@@ -233,11 +261,17 @@ impl Link {
 
     async fn connect_unbounded(&self, failed: fn(RedisError) -> Error) -> Result<Connected> {
         let flights = Arc::new(Flights::new(self.env.clone()));
+        let must_be_admitted = self.inbox.as_ref().is_some_and(|inbox| inbox.keys.is_some());
+        let admitted = Arc::new(AtomicBool::new(!must_be_admitted));
         let options = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(BUFFERED)
-            .set_push_sender(Ear { inbox: self.inbox.clone(), flights: Arc::clone(&flights) });
+            .set_push_sender(Ear {
+                inbox: self.inbox.clone(),
+                flights: Arc::clone(&flights),
+                admitted: Arc::clone(&admitted),
+            });
         let connection = self.client.get_multiplexed_async_connection_with_config(&options).await;
         let (mut connection, up_at) = (connection.map_err(failed)?, self.env.now());
         let is_deaf = match &self.inbox {
@@ -253,7 +287,15 @@ impl Link {
             Some(pause) => Some(pause.ask(&mut connection, failed).await?),
         };
         let id = self.connections.fetch_add(1, Ordering::Relaxed);
-        Ok(Connected(Arc::new(Connection { id, up_at, is_deaf, paused_until, connection, flights })))
+        Ok(Connected(Arc::new(Connection {
+            id,
+            up_at,
+            is_deaf,
+            paused_until,
+            connection,
+            flights,
+            admitted,
+        })))
     }
 }
 
@@ -261,11 +303,16 @@ impl Link {
 struct Ear {
     inbox: Option<Inbox>,
     flights: Arc<Flights>,
+    /// What is dropped before, [`LinkEvent::UpAgain`] makes up for.
+    admitted: Arc<AtomicBool>,
 }
 
 impl AsyncPushSender for Ear {
     fn send(&self, PushInfo { kind, data }: PushInfo) -> std::result::Result<(), SendError> {
         let mut data = data.into_iter();
+        if !self.admitted.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         if let (
             PushKind::Message,
             Some(Value::BulkString(channel)),

@@ -118,6 +118,7 @@ impl<'s> Acquisition<'s> {
             ttl,
             contender: Mutex::new(Contender::new(ttl, session.env.timing().margin(ttl))),
             heard: Notify::new(),
+            base: std::sync::OnceLock::new(),
             unanswered: Mutex::default(),
         });
         session.life.enter(lease, &entry)?;
@@ -232,7 +233,8 @@ impl<'s> Acquisition<'s> {
 
     /// The lock is the caller's.
     fn take(mut self, counter: u64, deadline: Deadline) -> Result<Grant> {
-        let counter = scripts::counter(counter, self.session.token_base)?;
+        let counter =
+            scripts::counter(counter, *self.entry.base.get_or_init(|| self.session.link.token_base()))?;
         self.state = State::Taken;
         self.session.tell_asked(&self.entry);
         let Entry { name, owner, .. } = &*self.entry;

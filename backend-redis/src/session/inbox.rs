@@ -86,8 +86,9 @@ impl Session {
             self.told_revoked.notified().await;
             let leases: Vec<_> = self.revoked.lock().drain().collect();
             let held = self.life.entries_of(&leases).into_iter().map(|entry| {
-                let counter = entry.as_ref()?.contender.lock().held_as()?;
-                Some((entry?.name.clone(), scripts::counter(counter, self.token_base).ok()?))
+                let entry = entry?;
+                let counter = entry.contender.lock().held_as()?;
+                Some((entry.name.clone(), scripts::counter(counter, *entry.base.get()?).ok()?))
             });
             let held: Vec<_> = held.collect();
             for (held, renewal) in held.into_iter().zip(self.renew(&leases).await) {
@@ -102,10 +103,11 @@ impl Session {
     /// Tells the core if somebody wants what `entry` holds.
     pub(super) fn tell_asked(&self, entry: &Entry) {
         let wanted = entry.contender.lock().wanted(self.env.now());
-        let Some((counter, within)) = wanted else {
+        // Before it is taken, nobody has to let go.
+        let (Some((counter, within)), Some(base)) = (wanted, entry.base.get()) else {
             return;
         };
-        if let Ok(counter) = scripts::counter(counter, self.token_base) {
+        if let Ok(counter) = scripts::counter(counter, *base) {
             self.events.tell(StoreEvent::GrantAsked { name: entry.name.clone(), counter, within });
         }
     }

@@ -33,7 +33,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use futures_util::future::try_join;
 use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Env, Error, Guarantees, LockName, LostReason, OwnerId, Result};
@@ -44,7 +43,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::strangers::Channels;
 use crate::config::{Format, RedisConfig};
-use crate::connection::{Confirming, Inbox, Link, LinkEvent, Pause, admit, token_base};
+use crate::connection::{Confirming, Inbox, Link, LinkEvent, Pause};
 use crate::keys::{self, Keys, NameKeys};
 use crate::protocol::{Contender, Unanswered};
 use crate::scripts::{BARE, Inboxes, NameScripts, Naming, OWN, PAUSING, Script};
@@ -69,7 +68,6 @@ pub(crate) struct Session {
     pub(crate) link: Arc<Link>,
     /// Where replicas are waited for, if they are.
     pub(crate) confirming: Option<Confirming>,
-    pub(crate) token_base: u64,
     /// The number of the database.
     pub(crate) database: u32,
     pub(crate) life: Life<Entry>,
@@ -93,6 +91,8 @@ pub(crate) struct Entry {
     lease: LeaseId,
     ttl: Duration,
     contender: Mutex<Contender>,
+    /// What was added to the counter of its grant; a session that was away may add more to the next one's.
+    base: OnceLock<u64>,
     /// Something was heard about it.
     heard: Notify,
     /// Requests to enter it that may still arrive.
@@ -134,14 +134,7 @@ impl Session {
         };
         let give_up_at = env.now() + env.timing().connect_timeout;
         let connected = link.connected(give_up_at).await?;
-        let mut base = 0;
-        // Whoever moves adds what is to be added, and follows the record, whatever it says.
-        if env.adds_token_base() {
-            // In one flight, behind the subscription by which others count this session, and the base last: so it is one
-            // that was in force while the session was admitted.
-            let admitted = admit(&env, &connected, &keys, give_up_at);
-            ((), base) = try_join(admitted, token_base(&connected, &keys, give_up_at)).await?;
-        }
+        link.admit(&connected, give_up_at).await?;
         let session = Arc::new(Self {
             life: Life::new(env.clone(), closed),
             env,
@@ -160,7 +153,6 @@ impl Session {
             inbox,
             link,
             confirming,
-            token_base: base,
             database: config.database,
             events,
             left: Mutex::default(),
@@ -208,7 +200,7 @@ impl Session {
     /// How holders are shown.
     pub(crate) fn naming(&self) -> Naming {
         let stranger = if self.format.is_some() { Naming::NOT_LEASEHOLD } else { Naming::ANOTHER };
-        Naming { base: self.token_base, stranger }
+        Naming { base: self.link.token_base(), stranger }
     }
 
     /// `call` of a script on a name's keys, with what its format is told.

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use leasehold_core::backend::ledger::{Ledger, Written};
 use leasehold_core::backend::{Severity, StoreConfig};
-use leasehold_core::{Effect, Env, ErrorKind, OwnerId, Result, Timing};
+use leasehold_core::{Effect, Env, ErrorKind, FencingToken, OwnerId, Result, Revoke, Timing};
 use leasehold_redis::RedisConfig;
 use testbed::redis::{Reply, Server, Settings};
 
 use crate::access::{WITH_SCRIPTS, documented_rights, loaded, refusals, user};
 use crate::diagnosis::of;
 use crate::rig::{
-    BOUND, KEY, LONG, NAME, TTL, command, direct, eventually, exists, hold, ok, open, open_for, proxy,
-    server, start, store, trials, via,
+    BOUND, Beside, KEY, LONG, NAME, TTL, command, direct, eventually, exists, hold, ok, open, open_for,
+    proxy, server, start, store, trials, via, within,
 };
 
 trials![
@@ -144,6 +144,22 @@ async fn who_comes_back_is_admitted_anew() {
         locks.lock(NAME).unwrap().try_acquire().await.is_ok_and(|guard| guard.is_some())
     })
     .await;
+
+    // The base was raised while it was away; what it has held all the time goes on by the number that it has.
+    let held = locks.lock("held").unwrap().acquire().await.unwrap();
+    let other = open_for(direct(&server), LONG).await;
+    let seen = FencingToken::new(FencingToken::MAX_COUNTER / 2, 7).unwrap();
+    other.raise_token_base(seen).await.unwrap();
+    proxy.reset().await;
+    eventually("its tokens are larger", async || {
+        let granted = locks.lock(NAME).unwrap().try_acquire().await;
+        granted.is_ok_and(|guard| guard.is_some_and(|guard| guard.token() > seen))
+    })
+    .await;
+    let revoked = Beside::start(async move { other.revoke("held", Revoke::Ask { grace: LONG }).await });
+    within(BOUND, "it hears that it is to let go", held.until_asked()).await;
+    held.release().await.unwrap();
+    revoked.end("it is released").await.unwrap();
 }
 
 /// It is neither believed nor written over, and bars plain sessions, not those that move; among members it is
