@@ -12,12 +12,13 @@ use testbed::{Direction, Mode, Proxy};
 
 use crate::lost::request;
 use crate::quorum::three;
-use crate::rig::{BOUND, LONG, NAME, TTL, direct, eventually, exists, proxy, trials, via};
+use crate::rig::{BOUND, LONG, NAME, TTL, command, direct, eventually, exists, ok, proxy, trials, via};
 
 trials![
     closing_ends_who_waits,
     closing_waits_for_a_release_under_way,
     closing_leaves_nothing_of_a_caller_whom_nobody_polls,
+    a_vote_that_arrives_after_its_release_is_ended,
 ];
 
 const VOTE: &str = "leasehold:{invoice/42}:vote";
@@ -112,4 +113,24 @@ async fn closing_leaves_nothing_of_a_caller_whom_nobody_polls() {
         assert!(!exists(server, VOTE).await, "a vote is left");
     }
     assert_eq!(*asking.await.unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// A request for a vote that was on its way when its connection broke may arrive after the release: it is looked for.
+async fn a_vote_that_arrives_after_its_release_is_ended() {
+    let servers = three().await;
+    let last = proxy(&servers[2]);
+    let store = store([direct(&servers[0]), direct(&servers[1]), via(&last)]).await;
+    warm(&store, &servers).await;
+    last.set(Direction::ClientToServer, Mode::Blackhole).await;
+    let grant = store.acquire(&request(2)).await.unwrap();
+    let voted = command(&servers[0], &["GET", VOTE]).await.text().unwrap();
+    last.close().await;
+    last.set(Direction::ClientToServer, Mode::Pass).await;
+    let releases = async || servers[2].calls().await.unwrap().get("zrem").copied();
+    let before = releases().await;
+    store.release(&grant).await.unwrap();
+    eventually("the last one is released, too", async || releases().await > before).await;
+    let lease = LONG.as_millis().to_string();
+    ok(&servers[2], &["SET", VOTE, &voted, "PX", &lease]).await;
+    eventually("it is ended", async || !exists(&servers[2], VOTE).await).await;
 }
