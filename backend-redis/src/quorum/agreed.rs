@@ -20,9 +20,9 @@ pub(crate) struct Agreed {
 }
 
 impl Agreed {
-    /// Whether a server that came up again does no harm.
+    /// Whether a server that came up again does no harm: one that is trusted may still come up without its data.
     pub(crate) fn survives_restarts(self) -> bool {
-        self.trusts_disks || !self.pause.is_zero()
+        !self.pause.is_zero()
     }
 
     /// Whether a lease of `ttl` is over when a server that has forgotten it votes again.
@@ -31,7 +31,7 @@ impl Agreed {
     ///
     /// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption).
     pub(crate) fn admits(self, ttl: Duration) -> Result<()> {
-        if ttl <= self.pause || self.trusts_disks || self.pause.is_zero() {
+        if ttl <= self.pause || self.pause.is_zero() {
             return Ok(());
         }
         Err(Error::invalid_option(format!(
@@ -59,7 +59,7 @@ mod tests {
         Agreed { size: Size { servers: 3, quorum: 2 }, pause: Duration::from_secs(pause), trusts_disks }
     }
 
-    /// No lease is longer than the pause, unless there is none, or nothing is forgotten.
+    /// No lease is longer than the pause, unless there is none: a disk that is trusted may be lost.
     #[test]
     fn a_lease_is_over_when_a_server_votes_again() {
         let (ttl, second) = (Duration::from_secs(10), Duration::from_secs(1));
@@ -67,15 +67,15 @@ mod tests {
         let refused = agreed(10, false).admits(ttl + second).unwrap_err();
         assert!(refused.to_string().contains("pause_after_restart"), "{refused}");
         assert!(agreed(0, false).admits(ttl).is_ok());
-        assert!(agreed(1, true).admits(ttl).is_ok());
+        assert!(agreed(1, true).admits(ttl).is_err());
     }
 
-    /// A restart that forgets is survived by a pause, or because nothing is forgotten.
+    /// A restart that forgets is survived by a pause only.
     #[test]
-    fn a_restart_is_survived_by_a_pause_or_a_disk() {
+    fn a_restart_is_survived_by_a_pause() {
         assert!(agreed(10, false).survives_restarts());
         assert!(!agreed(0, false).survives_restarts());
-        assert!(agreed(0, true).survives_restarts());
+        assert!(!agreed(0, true).survives_restarts());
     }
 
     /// Whatever differs is told apart.

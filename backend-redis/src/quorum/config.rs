@@ -38,7 +38,7 @@ impl QuorumConfig {
         self
     }
 
-    /// How long a server does not vote after it came up, as it may have forgotten votes. Default 15 s, or the ttl of a
+    /// How long a server does not vote that may have forgotten votes, from when it is met. Default 15 s, or the ttl of a
     /// manager that has a longer one; no lock may have a longer one than that. Zero turns that off, and with it
     /// [`SURVIVES_FAILOVER`](leasehold_core::Guarantees::SURVIVES_FAILOVER): what a server has forgotten is granted again.
     ///
@@ -49,7 +49,8 @@ impl QuorumConfig {
         self
     }
 
-    /// All servers have `appendfsync always`, so one that came up with its data has forgotten nothing. Default no.
+    /// All servers have `appendfsync always`, so one that came up with its own data has forgotten nothing, and votes at once.
+    /// Default no.
     ///
     /// Everybody needs the same; whoever differs is refused.
     #[must_use]

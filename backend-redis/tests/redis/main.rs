@@ -20,6 +20,7 @@ mod network;
 mod pause;
 mod quorum;
 mod quorum_closing;
+mod quorum_forgotten;
 mod quorum_refusals;
 mod quorum_requests;
 mod quorum_restarts;
@@ -62,6 +63,8 @@ fn main() -> ExitCode {
         pause::on_valkey(),
         quorum::trials(),
         quorum_closing::trials(),
+        quorum_forgotten::trials(),
+        quorum_forgotten::on_valkey(),
         quorum_refusals::trials(),
         quorum_requests::trials(),
         quorum_restarts::trials(),

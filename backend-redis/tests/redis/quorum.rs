@@ -23,6 +23,7 @@ trials![
     a_client_that_is_cut_off_from_all_loses_in_time = || is_cut_off(3),
     one_that_is_slow_costs_nothing,
     many_holds_are_renewed_together,
+    a_renewal_counts_from_its_sending,
     servers_that_refuse_are_done_without,
     two_servers_that_forbid_are_the_answer,
     eight_contenders_are_served,
@@ -52,6 +53,19 @@ pub(crate) async fn begun(config: QuorumConfig) -> LockManager {
     .await;
     all_vote(&locks).await;
     locks
+}
+
+/// However late a renewal is answered, the lease was there from when it arrived, and no longer.
+async fn a_renewal_counts_from_its_sending() {
+    let servers = three().await;
+    let (proxies, config) = behind(&servers, 3).await;
+    let guard = hold(&begun(config).await).await;
+    for proxy in &proxies {
+        proxy.set(Direction::ServerToClient, Mode::delay(TTL / 8)).await;
+    }
+    guard.renew().await.unwrap();
+    let left = guard.remaining();
+    assert!(left <= TTL - TTL / 8, "{left:?} of {TTL:?}");
 }
 
 /// No server has anything to be told any more.
@@ -381,6 +395,11 @@ async fn the_diagnosis_names_what_weakens_it() {
         kept.push(start(Settings::new().append_only()).await);
     }
     assert_eq!(said(&kept, quorum(&kept).fsync_always(true), "disk").await, [Severity::Ok; 3]);
+    ok(&kept[1], &["CONFIG", "SET", "no-appendfsync-on-rewrite", "yes"]).await;
+    ok(&kept[2], &["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).await;
+    let trusting = || quorum(&kept).fsync_always(true);
+    assert_eq!(said(&kept, trusting(), "disk").await, [Severity::Ok, Severity::Broken, Severity::Ok]);
+    assert_eq!(said(&kept, trusting(), "eviction").await, [Severity::Ok, Severity::Ok, Severity::Broken]);
 }
 
 /// Three servers, each with another authority, another certificate for us, and another user.

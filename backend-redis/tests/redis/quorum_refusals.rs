@@ -67,10 +67,10 @@ async fn a_lock_is_not_longer_than_the_pause() {
         assert!(refused.to_string().contains("pause_after_restart"), "{refused}");
     }
     assert_eq!(asked().await, before);
-    assert_eq!(
-        *refused(quorum(&servers).pause_after_restart(TTL / 2)).await.kind(),
-        ErrorKind::InvalidOption
-    );
+    for trusts_disks in [false, true] {
+        let shorter = quorum(&servers).pause_after_restart(TTL / 2).fsync_always(trusts_disks);
+        assert_eq!(*refused(shorter).await.kind(), ErrorKind::InvalidOption, "{trusts_disks}");
+    }
     let servers = three().await;
     let without = open_config(quorum(&servers).pause_after_restart(Duration::ZERO)).await;
     drop(without.lock(NAME).unwrap().ttl(LONG).acquire().await.unwrap());

@@ -7,15 +7,17 @@ use leasehold_core::backend::Finding;
 
 use crate::admin::diagnosis::{about, broken, findings, ok, questions, setting, warning};
 use crate::error;
-use crate::quorum::session::{Member, Session};
+use crate::quorum::scripts::disagrees;
+use crate::quorum::session::{Member, Session, UNTOLD};
 use crate::scripts;
 
 impl Session {
     pub(crate) async fn diagnose(&self) -> Result<Vec<Finding>> {
         self.life.open_or_refuse()?;
-        let looks = self
-            .ask_all(self.give_up_at(), self.size.quorum, |server, member| self.diagnose_at(server, member))
-            .await;
+        // Also those that are slow.
+        let all = self.size.servers;
+        let looks =
+            self.ask_all(self.give_up_at(), all, |server, member| self.diagnose_at(server, member)).await;
         let (mut said, mut times) = (Vec::new(), Vec::new());
         for (member, look) in self.members.iter().zip(looks) {
             match look {
@@ -62,15 +64,17 @@ impl Session {
         let mut questions = questions();
         questions.cmd("CONFIG").arg("GET").arg("appendonly");
         questions.cmd("CONFIG").arg("GET").arg("appendfsync");
+        questions.cmd("CONFIG").arg("GET").arg("no-appendfsync-on-rewrite");
         let answers = admitted.connected.ask_all(&questions, self.give_up_at()).await?;
         let mut findings = findings(&answers, self.env.wall_time(), member.link.is_deaf(), 0, None);
         let now = answers.get(2).map_or_else(|| Err(error::unexpected("to TIME")), scripts::micros)?;
-        let standing = member.look(self, server).await?;
-        let memory = match standing.pause_left {
+        let standing = member.look(self, server, None).await?;
+        if standing.terms != self.terms {
+            return Err(disagrees(&standing.terms));
+        }
+        let memory = match member.pause_left(self.env.now()).unwrap_or_default() {
             _ if standing.whole => ok("it knows all the votes it gave"),
-            Duration::ZERO => {
-                warning("it may have forgotten votes, and too few others tell it which: it does not vote")
-            }
+            Duration::ZERO => warning(UNTOLD),
             left => warning(format!("it came up and may have forgotten votes: it gives none for {left:?}")),
         };
         findings.push(about("memory", memory));
@@ -78,10 +82,11 @@ impl Session {
         findings.retain(|finding| finding.subject != "persistence");
         if self.agreed.trusts_disks {
             let told = |at: usize| answers.get(at).and_then(setting);
-            let disk = match (told(3), told(4)) {
-                (Some("yes"), Some("always")) => ok("appendfsync is always"),
-                (Some(_), Some(_)) => broken(
-                    "fsync_always=true, and appendonly is not yes with appendfsync always: two may hold",
+            let disk = match (told(3), told(4), told(5)) {
+                (Some("yes"), Some("always"), Some("no")) => ok("appendfsync is always"),
+                (Some(_), Some(_), Some(_)) => broken(
+                    "fsync_always=true, and appendonly is not yes with appendfsync always and \
+                     no-appendfsync-on-rewrite no: two may hold",
                 ),
                 _ => warning("the user may not ask CONFIG GET: make sure that appendfsync is always"),
             };

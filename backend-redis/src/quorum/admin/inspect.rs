@@ -23,7 +23,7 @@ pub(crate) struct Seen {
 pub(crate) enum Who {
     Nobody,
     One(OwnerId, Holder),
-    /// More than one may: a server that does not answer knows.
+    /// Somebody may: a server that does not answer knows.
     Unclear,
 }
 
@@ -73,7 +73,7 @@ impl Session {
     }
 }
 
-/// Whoever has the votes of a quorum, those of servers that did not answer included.
+/// Whoever has the votes of a quorum; nobody where no votes of servers that did not answer could make one.
 fn seen<'a>(size: Size, shown: impl Iterator<Item = &'a Shown>) -> Seen {
     let mut votes: BTreeMap<OwnerId, (usize, &Holder)> = BTreeMap::new();
     let (mut waiting, mut answered) = (0, 0);
@@ -88,11 +88,11 @@ fn seen<'a>(size: Size, shown: impl Iterator<Item = &'a Shown>) -> Seen {
         }
     }
     let silent = size.servers - answered;
-    votes.retain(|_, (votes, _)| *votes + silent >= size.quorum);
-    let who = match votes.pop_last() {
-        None => Who::Nobody,
-        Some((owner, (_, holder))) if votes.is_empty() => Who::One(owner, holder.clone()),
-        Some(_) => Who::Unclear,
+    let most = votes.iter().max_by_key(|(_, (votes, _))| *votes);
+    let who = match most {
+        Some((owner, (votes, holder))) if *votes >= size.quorum => Who::One(*owner, (*holder).clone()),
+        Some((_, (votes, _))) if votes + silent >= size.quorum => Who::Unclear,
+        _ => Who::Nobody,
     };
     Seen { who, waiting }
 }
@@ -120,7 +120,7 @@ mod tests {
         Shown { voted: Some(ballot), holder: Some(Holder::new(by.to_string())), waiting: 0 }
     }
 
-    /// Who may have a quorum is shown; where two may, because a server is silent, neither is.
+    /// Who has a quorum is shown; who only may have one, because a server is silent, is not.
     #[test]
     fn nobody_is_taken_for_the_holder_by_chance() {
         let free = || Shown { voted: None, holder: None, waiting: 1 };
@@ -132,7 +132,8 @@ mod tests {
         };
         assert_eq!(label(&[voted(1), voted(1), voted(2)]), "1");
         assert_eq!(label(&[voted(1), voted(2), voted(3)]), "nobody");
-        assert_eq!(label(&[voted(1), free()]), "1");
+        assert_eq!(label(&[voted(1), voted(1)]), "1");
+        assert_eq!(label(&[voted(1), free()]), "unclear");
         assert_eq!(label(&[voted(1), voted(2)]), "unclear");
         assert_eq!(label(&[free(), free()]), "nobody");
     }

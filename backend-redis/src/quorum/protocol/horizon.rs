@@ -1,44 +1,69 @@
 //! What number to propose, so that servers whose clocks and counters differ agree at once.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use leasehold_core::LockName;
 use leasehold_core::clock::Moment;
 
 /// The latest that was heard of the servers' clocks and counters. A wrong one costs a round trip.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Horizon {
-    /// A time, and when it was so.
-    clock: Option<(Moment, u64)>,
+    /// Of each server a time, and when it was so.
+    clocks: Vec<Option<(Moment, u64)>>,
+    /// Of all names whose numbers are near the clocks.
     largest: u64,
+    /// Of those whose numbers are far ahead: one clock that was wrong for a moment is to cost no other name that its number is
+    /// kept for so long.
+    ahead: BTreeMap<LockName, u64>,
 }
 
 impl Horizon {
     /// A server has answered, to what was sent at `sent_at`, with its time in microseconds.
-    pub(crate) fn heard_time(&mut self, now: Moment, sent_at: Moment, micros: u64) {
-        // It was written some time in between.
-        let latest = micros.saturating_add(as_micros(now.since(sent_at)));
-        if self.time(now).is_none_or(|time| time < latest) {
-            self.clock = Some((now, latest));
+    pub(crate) fn heard_time(&mut self, server: usize, now: Moment, sent_at: Moment, micros: u64) {
+        if self.clocks.len() <= server {
+            self.clocks.resize(server + 1, None);
         }
+        // It was written some time in between.
+        self.clocks[server] = Some((now, micros.saturating_add(as_micros(now.since(sent_at)))));
     }
 
-    /// A server has counted that far.
-    pub(crate) fn heard_number(&mut self, n: u64) {
-        self.largest = self.largest.max(n);
+    /// A server has counted that far for `name`.
+    pub(crate) fn heard_number(&mut self, now: Moment, name: &LockName, n: u64) {
+        let near = self.time(now).unwrap_or(0).saturating_add(APART);
+        if n <= near {
+            self.largest = self.largest.max(n);
+            return;
+        }
+        if self.ahead.len() >= MOST {
+            self.ahead.clear();
+        }
+        let largest = self.ahead.entry(name.clone()).or_default();
+        *largest = n.max(*largest);
     }
 
-    /// The time of the server whose clock is furthest ahead, in microseconds.
+    /// The time of the server whose clock is furthest ahead, in microseconds, of those that are not far from the median.
     pub(crate) fn time(&self, now: Moment) -> Option<u64> {
-        self.clock.map(|(at, micros)| micros.saturating_add(as_micros(now.since(at))))
+        let time = |(at, micros): &(Moment, u64)| micros.saturating_add(as_micros(now.since(*at)));
+        let times = || self.clocks.iter().flatten().map(time);
+        let below = |other: u64| times().filter(|time| *time < other).count();
+        let median = times().filter(|time| below(*time) <= (times().count() - 1) / 2).max()?;
+        times().filter(|time| *time <= median.saturating_add(APART)).max()
     }
 
-    /// What no server will have reached when it is asked, within `lead` from now.
-    pub(crate) fn proposal(&self, now: Moment, lead: Duration) -> u64 {
+    /// What no server will have reached when it is asked about `name`, within `lead` from now.
+    pub(crate) fn proposal(&self, now: Moment, name: &LockName, lead: Duration) -> u64 {
         let time = self.time(now).map_or(0, |time| time.saturating_add(as_micros(lead)));
-        time.max(self.largest.saturating_add(1))
+        let largest = self.ahead.get(name).map_or(self.largest, |ahead| self.largest.max(*ahead));
+        time.max(largest.saturating_add(1))
     }
 }
 
 fn as_micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
+
+/// In microseconds: further apart than clocks are that anybody sets.
+const APART: u64 = 60_000_000;
+/// More names than are wanted again soon; one that is forgotten costs a round trip.
+const MOST: usize = 4_096;

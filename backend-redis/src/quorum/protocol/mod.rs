@@ -13,7 +13,7 @@
 //! - **redis.quorum-2** Its deadline is that of the quorum's last lease: of all confirmed, the q-th to end, counted from
 //!   the sending of what was answered (G2).
 //! - **redis.quorum-3** A server that has lost the vote of a hold is none of its servers any more, whatever it answers
-//!   later: it may have voted for others in between (G1, G3). A request that was long on its way may bring back the
+//!   later to what was sent before: it may have voted for others in between (G1, G3). A request that was long on its way may bring back the
 //!   vote, with a larger number, which renewing compares. Confirming takes one that is no larger than the token: whatever was
 //!   counted in between is smaller still.
 //! - **redis.quorum-4** Votes that were given back are of an earlier round. A server keeps the latest round of an owner, and
@@ -27,6 +27,8 @@
 //!   token, and is confirmed (G3).
 //! - **redis.quorum-9** A hold that has lost a server goes on until the deadline that it had, while the others may make it a
 //!   quorum again: a server that has forgotten its vote pauses for as long. It is over once they cannot.
+//! - **redis.quorum-10** A server that has lost the vote of a hold is asked again while a quorum of the others confirms the
+//!   token, when it is asked and when it answers: so nobody else was elected in between, and the hold outlasts the next loss.
 //!
 //! Not promised: an order among contenders; that a ticket is right, which costs a turn and no more. Checked by
 //! `protocol/tests`, against a model of the servers.
@@ -44,7 +46,7 @@ use leasehold_core::{LostReason, OwnerId};
 
 pub(crate) use self::contender::Contender;
 pub(crate) use self::horizon::Horizon;
-pub(crate) use self::recovery::{Recovered, Standing, recovered};
+pub(crate) use self::recovery::{Clock, Recovered, Standing, clocks, pause_left, recovered, who_differs};
 pub(crate) use self::release::{Outcome, Releasing};
 
 /// How many servers there are, and how many make a quorum.

@@ -1,10 +1,11 @@
 //! When a server that may have forgotten votes and numbers may vote again.
 //!
-//! A server that came up again is *blank*. It pauses until it has been up for as long as the longest lease: by then nobody
-//! holds on the strength of what it said before. Then somebody tells it the largest number that the others know. As
-//! many others as every quorum has one of know every number that was confirmed. Where as many are blank as make a quorum, nobody
-//! may know: a namespace that nobody has used, or an accident. Their pauses end one after the other, so the first that is
-//! told keeps who was blank beside it.
+//! A server is *blank* from when the namespace first meets another reign of it: its process came up, it was promoted, it was
+//! emptied, or another one has its address. It pauses for as long as the longest lease: by then nobody holds on the strength
+//! of what it, or whichever stood in its place, said before. Then somebody tells it the largest number that the others know.
+//! As many others as every quorum has one of know every number that was confirmed. Where as many are blank as make a quorum,
+//! nobody may know: a namespace that nobody has used, or an accident. Their pauses end one after the other, so the first that
+//! is told keeps who was blank beside it.
 //!
 //! # Invariants
 //! - **redis.quorum.recovery-1** A blank server gives no vote before its pause is over, whatever the others know (G1): what they
@@ -15,22 +16,50 @@
 //!   for the numbers that were forgotten.
 //! - **redis.quorum.recovery-4** So it does for the others of that quorum that are blank since: without their votes, what was
 //!   confirmed after that moment is known to as many of the rest as every quorum of the rest has one of (G3).
+//! - **redis.quorum.recovery-5** A pause counts from when a manager first met the reign, by the median of the clocks of the
+//!   servers that answered then, so that one clock that is stepped ends none (G1). How long a process has been up says nothing
+//!   of the namespace. It counts only where all servers answer and none was ever told anything.
+//! - **redis.quorum.recovery-6** A server comes up with its own data if its disk is trusted, it was not promoted, and no other
+//!   server has its id: then it has forgotten nothing, and does not pause.
+//! - **redis.quorum.recovery-7** A blank server keeps the terms of the first manager that meets it, and pauses for as long as
+//!   any manager that met it may hold, by whatever terms (G1).
 
 use std::time::Duration;
 
+use leasehold_core::clock::Moment;
+
 use super::Size;
+use crate::quorum::agreed::Agreed;
+
+/// What the clock of a reign was.
+pub(crate) type Clock = (String, u64);
 
 /// What a server says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Standing {
-    /// Which run of its process; another one after each start.
+    /// Which reign of it: another one after each start of its process, and after each promotion.
     pub(crate) run: String,
     /// Whether it knows all that it ever did.
     pub(crate) whole: bool,
+    /// Whether it did in an earlier reign, and has what that wrote.
+    pub(crate) claims: bool,
+    /// Who it is: copies of its data say the same.
+    pub(crate) id: String,
+    /// Whether it was ever told what it may have forgotten.
+    pub(crate) is_used: bool,
     /// The largest number it knows of.
     pub(crate) max: u64,
-    /// How much of the pause after its start is left.
-    pub(crate) pause_left: Duration,
+    /// Its clock, in answer to what was sent then.
+    pub(crate) clock: u64,
+    pub(crate) sent_at: Moment,
+    /// For how long its process has been up, at least.
+    pub(crate) up_for: Duration,
+    /// What the clocks of several reigns were when this one was first met.
+    pub(crate) since: Vec<Clock>,
+    /// The longest pause of managers that met it and may hold by other terms.
+    pub(crate) pause: Duration,
+    /// What was agreed on.
+    pub(crate) terms: String,
     /// The runs that were blank at one moment, a quorum and itself among them, when its clock had to stand for what they
     /// had forgotten.
     pub(crate) beside: Vec<String>,
@@ -43,16 +72,54 @@ pub(crate) struct Recovered {
     pub(crate) floor: u64,
     /// As [`Standing::beside`].
     pub(crate) beside: Vec<String>,
+    /// Whether another server has its id.
+    pub(crate) is_copy: bool,
+}
+
+/// What the clocks of the servers are at most when the first look at them has ended at `now`: what a pause of those that
+/// are blank then counts from. `None` while too few answer.
+pub(crate) fn clocks(size: Size, now: Moment, first: &[Option<Standing>]) -> Option<Vec<Clock>> {
+    let at_most = |standing: &Standing| {
+        let since = u64::try_from(now.since(standing.sent_at).as_micros()).unwrap_or(u64::MAX);
+        (standing.run.clone(), standing.clock.saturating_add(since))
+    };
+    let clocks: Vec<_> = first.iter().flatten().map(at_most).collect();
+    (clocks.len() >= size.quorum).then_some(clocks)
+}
+
+/// redis.quorum.recovery-5: how much of the pause of a blank server was left at a look.
+pub(crate) fn pause_left(agreed: Agreed, own: &Standing, look: &[Option<Standing>]) -> Duration {
+    let gone = |(run, then): &Clock| {
+        let witness = look.iter().flatten().find(|other| other.run == *run)?;
+        // A clock that was set back says nothing.
+        witness.clock.checked_sub(*then)
+    };
+    let mut gone: Vec<_> = own.since.iter().filter_map(gone).collect();
+    gone.sort_unstable();
+    let gone = gone.get(gone.len().saturating_sub(1) / 2).copied().unwrap_or_default();
+    let is_new = look.iter().all(|other| other.as_ref().is_some_and(|other| !other.is_used));
+    let up_for = look.iter().flatten().map(|other| other.up_for).min().filter(|_| is_new);
+    let gone = Duration::from_micros(gone).max(up_for.unwrap_or_default());
+    agreed.pause.max(own.pause).saturating_sub(gone)
+}
+
+/// The server whose terms are not ours: whole, or blank where no whole one has ours.
+pub(crate) fn who_differs(terms: &str, look: &[Option<Standing>]) -> Option<usize> {
+    let is_ours = |standing: &Standing| standing.terms == terms;
+    let is_known = look.iter().flatten().any(|standing| standing.whole && is_ours(standing));
+    let differs = |standing: &Standing| !is_ours(standing) && (standing.whole || !is_known);
+    look.iter().position(|standing| standing.as_ref().is_some_and(differs))
 }
 
 /// What `server` is told, from two looks at all servers, one after the other; `None` while it pauses, and while too few
 /// answer.
 pub(crate) fn recovered(
-    size: Size,
+    agreed: Agreed,
     server: usize,
     first: &[Option<Standing>],
     second: &[Option<Standing>],
 ) -> Option<Recovered> {
+    let size = agreed.size;
     // Blank in both looks, and in the same run, it was so at the moment between them.
     let blank_since = |at: usize| match (first.get(at), second.get(at)) {
         (Some(Some(before)), Some(Some(after))) if before.run == after.run => {
@@ -60,18 +127,27 @@ pub(crate) fn recovered(
         }
         _ => None,
     };
-    // redis.quorum.recovery-1; its pause was over before the others were asked.
-    let own = blank_since(server).filter(|own| own.pause_left.is_zero())?;
+    let own = blank_since(server)?;
     let answered = || second.iter().flatten();
     let floor = answered().map(|standing| standing.max).max()?;
+    let is_copy = answered().filter(|other| !own.id.is_empty() && other.id == own.id).count() > 1;
+    let told = |beside| Some(Recovered { floor, beside, is_copy });
+    // redis.quorum.recovery-6
+    if agreed.trusts_disks && own.claims && !is_copy {
+        return told(own.beside.clone());
+    }
+    // redis.quorum.recovery-1; its pause was over before the others were asked.
+    if !pause_left(agreed, own, first).is_zero() {
+        return None;
+    }
     let whole = answered().filter(|standing| standing.whole).count();
     if whole >= size.blocking() {
-        return Some(Recovered { floor, beside: Vec::new() });
+        return told(Vec::new());
     }
     let blank: Vec<_> =
         (0..size.servers).filter_map(blank_since).map(|standing| standing.run.clone()).collect();
     if blank.len() >= size.quorum {
-        return Some(Recovered { floor, beside: blank });
+        return told(blank);
     }
     // redis.quorum.recovery-4
     let is_enough = |beside: &&Vec<String>| {
@@ -79,5 +155,5 @@ pub(crate) fn recovered(
         beside.contains(&own.run) && whole + since >= size.blocking()
     };
     let beside = answered().map(|standing| &standing.beside).find(is_enough)?;
-    Some(Recovered { floor, beside: beside.clone() })
+    told(beside.clone())
 }

@@ -56,6 +56,6 @@ pub(super) enum Seen {
     Abstains,
     /// It does not answer, or refuses.
     Failed,
-    /// It had, and may have voted for others since.
-    Lost,
+    /// It had, until then, and may have voted for others since.
+    Lost(Moment),
 }

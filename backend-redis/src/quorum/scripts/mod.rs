@@ -5,13 +5,14 @@ use std::sync::LazyLock;
 use std::time::{Duration, UNIX_EPOCH};
 
 use leasehold_core::backend::Holder;
+use leasehold_core::clock::Moment;
 use leasehold_core::{Error, FencingToken, OwnerId, Result, Revoke};
 use redis::{Cmd, RedisWrite, Value};
 
 use super::keys::BallotKeys;
-use super::protocol::{Answer, Recovered, Ticket};
+use super::protocol::{Answer, Clock, Recovered, Standing, Ticket};
 use crate::error;
-use crate::scripts::{Script, number, parts, text, told_info};
+use crate::scripts::{Script, millis, number, parts, text, told_info};
 
 /// A free lock is voted for, and let go, before any of the rest is defined.
 pub(crate) static VOTE: LazyLock<Script> =
@@ -130,15 +131,15 @@ pub(crate) fn voted(value: &Value) -> Result<Voted> {
         (1, Some(_)) => Some(Answer::Voted { n: at(2)? }),
         (2, None) => Some(Answer::Abstains { ask_in: Duration::ZERO }),
         (3, None) => None,
-        (4, terms) => return Err(disagrees(terms.and_then(text))),
+        (4, terms) => return Err(disagrees(terms.and_then(text).unwrap_or_default())),
         _ => return Err(wrong()),
     };
     Ok(Voted { now: Some(now), answer, holder })
 }
 
 /// Everybody who locks with a server needs the same options.
-pub(crate) fn disagrees(terms: Option<&str>) -> Error {
-    let terms = terms.unwrap_or("options that were removed");
+pub(crate) fn disagrees(terms: &str) -> Error {
+    let terms = if terms.is_empty() { "options that were removed" } else { terms };
     Error::invalid_option(format!("the namespace is used with {terms}: everybody needs the same"))
 }
 
@@ -223,42 +224,55 @@ pub(crate) fn release(
     call
 }
 
-pub(crate) fn admit(space: &str, run: &str, trusted: bool, terms: &str) -> Cmd {
+/// `pause` is that of a manager that may hold; `clocks` what they were when a look found this run blank.
+pub(crate) fn admit(space: &str, run: &str, terms: &str, pause: Duration, clocks: Option<&[Clock]>) -> Cmd {
+    let clocks = clocks.unwrap_or_default().iter().map(|(run, clock)| format!("{run}={clock}"));
     let mut call = ADMIT.call(&[space]);
-    call.arg(run).arg(u8::from(trusted)).arg(terms);
+    call.arg(run).arg(terms).arg(millis(pause)).arg(clocks.collect::<Vec<_>>().join(" "));
     call
 }
 
-/// What a server knows of a namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
-    pub(crate) now: u64,
-    pub(crate) whole: bool,
-    pub(crate) max: u64,
-    /// What was agreed on, by whoever told it what it may have forgotten.
-    pub(crate) terms: Option<String>,
-    /// The runs that were blank beside it when it was told so.
-    pub(crate) beside: Vec<String>,
-}
-
-/// Reads the answer of `admit`.
+/// Reads the answer of `admit` about a run, to what was sent then.
 ///
 /// # Errors
 ///
 /// As [`voted`].
-pub(crate) fn known(value: &Value) -> Result<Known> {
+pub(crate) fn known(value: &Value, run: &str, sent_at: Moment) -> Result<Standing> {
     let wrong = || error::unexpected("about a namespace");
-    let [now, Value::Int(whole @ 0..=1), max, rest @ ..] = parts(value) else { return Err(wrong()) };
+    let [now, whole, max, claims, is_used, pause, terms, beside, since, id] = parts(value) else {
+        return Err(wrong());
+    };
     let read = |value| counted(value).ok_or_else(wrong);
-    let said = |at: usize| rest.get(at).and_then(text);
-    let terms = said(0).map(str::to_owned);
-    let beside = said(1).into_iter().flat_map(str::split_whitespace).map(str::to_owned).collect();
-    Ok(Known { now: read(now)?, whole: *whole == 1, max: read(max)?, terms, beside })
+    let flag = |value: &Value| match value {
+        Value::Int(flag @ 0..=1) => Ok(*flag == 1),
+        _ => Err(wrong()),
+    };
+    let said = |value| text(value).ok_or_else(wrong);
+    let clock =
+        |word: &str| word.split_once('=').and_then(|(run, at)| Some((run.to_owned(), at.parse().ok()?)));
+    Ok(Standing {
+        run: run.to_owned(),
+        whole: flag(whole)?,
+        claims: flag(claims)?,
+        id: said(id)?.to_owned(),
+        is_used: flag(is_used)?,
+        max: read(max)?,
+        clock: read(now)?,
+        sent_at,
+        up_for: Duration::ZERO,
+        since: said(since)?.split_whitespace().filter_map(clock).collect(),
+        pause: Duration::from_millis(read(pause)?),
+        terms: said(terms)?.to_owned(),
+        beside: said(beside)?.split_whitespace().map(str::to_owned).collect(),
+    })
 }
 
-pub(crate) fn install(space: &str, run: &str, told: &Recovered, terms: &str) -> Cmd {
+/// Tells `own` what it may have forgotten, unless it was met by others since; with a new `id` where it needs one.
+pub(crate) fn install(space: &str, own: &Standing, told: &Recovered, terms: &str, id: OwnerId) -> Cmd {
     let mut call = INSTALL.call(&[space]);
-    call.arg(run).arg(told.floor).arg(terms).arg(told.beside.join(" "));
+    call.arg(&own.run).arg(told.floor).arg(terms).arg(told.beside.join(" "));
+    call.arg(&own.terms).arg(millis(own.pause));
+    call.arg(id.to_hex()).arg(u8::from(told.is_copy || own.id.is_empty()));
     call
 }
 
@@ -398,7 +412,10 @@ mod tests {
         let vote = |now: &Value, n: &Value| voted(&Value::Array(vec![Value::Int(1), now.clone(), n.clone()]));
         assert!(voted(&most).is_ok() && voted(&beyond).is_err());
         let space = |now: &Value, max: &Value| {
-            known(&Value::Array(vec![now.clone(), Value::Int(1), max.clone(), Value::Nil]))
+            let zero = || Value::Int(0);
+            let mut words = vec![now.clone(), Value::Int(1), max.clone(), zero(), zero(), zero()];
+            words.extend(std::iter::repeat_n(Value::SimpleString(String::new()), 4));
+            known(&Value::Array(words), "1", Moment::from_nanos(0))
         };
         assert!(vote(&now, &most).is_ok() && space(&now, &most).is_ok());
         assert!(vote(&now, &beyond).is_err() && space(&now, &beyond).is_err());
@@ -419,7 +436,7 @@ mod tests {
         /// Whatever a server answers is read or refused.
         #[test]
         fn strange_answers_are_refused_without_panic(value in values()) {
-            let _ = (voted(&value), was_there(&value), renewed(&value, 2), known(&value), inspected(&value, 1));
+            let _ = (voted(&value), was_there(&value), renewed(&value, 2), known(&value, "1", Moment::from_nanos(0)), inspected(&value, 1));
         }
     }
 }

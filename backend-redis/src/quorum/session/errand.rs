@@ -134,7 +134,7 @@ impl Session {
     fn call_for_votes(&self, entry: &Entry, round: u64, now: Moment) -> Arc<Cmd> {
         let (proposal, since) = {
             let horizon = self.horizon.lock();
-            (horizon.proposal(now, LEAD), horizon.time(now).unwrap_or(0))
+            (horizon.proposal(now, &entry.name, LEAD), horizon.time(now).unwrap_or(0))
         };
         let asker = Asker {
             ballot: Ballot { ticket: entry.ticket, round },
@@ -193,14 +193,14 @@ impl Session {
             }
             contender.is_waiting()
         };
-        let call = scripts::vote_at(call, (waits, again), &admitted.run);
+        let call = scripts::vote_at(call, (waits, again), &admitted.run());
         let answer = self.run_noted(seat, &admitted, sent_at, (&scripts::VOTE, &call)).await?;
         let Voted { now, answer, holder } = scripts::voted(&answer)?;
         if let Some(now) = now {
-            self.heard_time(sent_at, now);
+            self.heard_time(server, sent_at, now);
         }
         if let Some(Answer::Voted { n }) = answer {
-            self.horizon.lock().heard_number(n);
+            self.horizon.lock().heard_number(self.env.now(), &entry.name, n);
         }
         let answer = match answer {
             Some(answer) => {
@@ -208,13 +208,22 @@ impl Session {
                 answer
             }
             None => {
-                let pause_left = admitted.pause_left(self, self.env.now());
-                let message =
-                    format!("it came up and may have forgotten votes: it gives none for {pause_left:?}");
-                let error = Error::not_applied(ErrorKind::Unavailable, message);
-                let error = error.with_context("server", &self.members[server].address);
-                *seat.failed.lock() = Some(error);
-                self.blank.notify_one();
+                let pause_left = self.members[server].pause_left(self.env.now());
+                if pause_left.is_none_or(|left| left.is_zero()) {
+                    self.blank.notify_one();
+                }
+                let error = |message: String| {
+                    let error = Error::not_applied(ErrorKind::Unavailable, message);
+                    error.with_context("server", &self.members[server].address)
+                };
+                // Nobody knows when that will be.
+                if pause_left.is_some_and(|left| left.is_zero()) {
+                    return Err(error(UNTOLD.into()));
+                }
+                let pause_left = pause_left.unwrap_or_default();
+                *seat.failed.lock() = Some(error(format!(
+                    "it came up and may have forgotten votes: it gives none for {pause_left:?}"
+                )));
                 Answer::Abstains { ask_in: self.patience().max(pause_left) }
             }
         };
@@ -266,6 +275,8 @@ impl Session {
     }
 }
 
+/// Of a server that has paused.
+pub(crate) const UNTOLD: &str = "it may have forgotten votes, and too few others tell it which: it gives none until more of them can be reached";
 /// More than a request is on its way, mostly. A number is ahead of the clocks by this and the time that a request may take;
 /// after a floor by a second more, as servers note numbers for so long ahead.
 const LEAD: Duration = Duration::from_millis(20);

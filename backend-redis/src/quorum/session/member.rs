@@ -23,8 +23,8 @@ use crate::config::RedisConfig;
 use crate::connection::{Connected, Hears, Inbox, Link, LinkEvent};
 use crate::error;
 use crate::quorum::config::twice;
-use crate::quorum::protocol::Standing;
-use crate::quorum::scripts::{self, Known, disagrees};
+use crate::quorum::protocol::{Clock, Standing};
+use crate::quorum::scripts;
 use crate::scripts::text;
 
 /// One server.
@@ -39,23 +39,32 @@ pub(crate) struct Member {
     told_deaf: AtomicBool,
     /// The run of whose pause was told.
     told_pause: Mutex<String>,
+    pauses_until: Mutex<Option<Moment>>,
 }
 
 /// A connection that leads to a known run.
 #[derive(Clone, Debug)]
 pub(crate) struct Admitted {
     pub(crate) connected: Connected,
-    pub(crate) run: Arc<str>,
-    /// For how long it had run by then, at least.
-    up_for: Duration,
-    at: Moment,
+    /// Looked up anew at each look: a promotion may break no connection.
+    run: Arc<Mutex<Arc<str>>>,
 }
 
 impl Admitted {
-    /// How much of the pause after the server's start is left, at most.
-    pub(crate) fn pause_left(&self, session: &Session, now: Moment) -> Duration {
-        session.agreed.pause.saturating_sub(self.up_for.saturating_add(now.since(self.at)))
+    pub(crate) fn run(&self) -> Arc<str> {
+        Arc::clone(&self.run.lock())
     }
+}
+
+/// What a server says of its process.
+struct Process {
+    /// Of the process alone: one server counts once.
+    id: String,
+    /// Which reign that is: another one after each promotion, too.
+    run: Arc<str>,
+    up_for: Duration,
+    /// It has followed another server, whose data may be all it has.
+    has_followed: bool,
 }
 
 /// The runs that connections lead to, by server.
@@ -116,8 +125,8 @@ impl Member {
         });
         let admitted = Reopen::new(env.clone());
         let address = config.address();
-        let (told_deaf, told_pause) = Default::default();
-        Ok(Self { address, link, admitted, begun, told_deaf, told_pause })
+        let (told_deaf, told_pause, pauses_until) = Default::default();
+        Ok(Self { address, link, admitted, begun, told_deaf, told_pause, pauses_until })
     }
 
     /// What the first attempt to connect comes to.
@@ -153,27 +162,39 @@ impl Member {
         admitted.map_err(|error| error.with_context("server", &self.address))
     }
 
-    /// What it knows of the namespace.
+    /// What it knows of the namespace, told what the `clocks` of all were when a look found that run blank.
     ///
     /// # Errors
     ///
     /// As [`Member::ready`], and the server's table.
-    pub(crate) async fn look(&self, session: &Session, server: usize) -> Result<Standing> {
+    pub(crate) async fn look(
+        &self,
+        session: &Session,
+        server: usize,
+        clocks: Option<(&str, &[Clock])>,
+    ) -> Result<Standing> {
         let admitted = self.ready(session, server).await?;
-        let call = scripts::admit(&session.space, &admitted.run, session.agreed.trusts_disks, &session.terms);
+        let process = process(&session.env, &admitted.connected, &self.address).await?;
+        *admitted.run.lock() = Arc::clone(&process.run);
+        let clocks = clocks.filter(|(run, _)| **run == *process.run).map(|(_, clocks)| clocks);
+        let pause =
+            if session.is_met.load(Ordering::Relaxed) { session.agreed.pause } else { Duration::ZERO };
+        let call = scripts::admit(&session.space, &process.run, &session.terms, pause, clocks);
         let sent_at = session.env.now();
         let value = admitted.connected.run(&scripts::ADMIT, &call, session.give_up_at()).await?;
-        let Known { now, whole, max, terms, beside } = scripts::known(&value)?;
-        session.heard_time(sent_at, now);
-        match terms {
-            // A blank one has nobody's, at first.
-            None if !whole => {}
-            Some(terms) if terms == session.terms => {}
-            terms => return Err(disagrees(terms.as_deref()).with_context("server", &self.address)),
-        }
-        // At the sending, so that it is over when the answer says so.
-        let pause_left = admitted.pause_left(session, sent_at);
-        Ok(Standing { run: admitted.run.to_string(), whole, max, pause_left, beside })
+        let standing = scripts::known(&value, &process.run, sent_at)?;
+        session.heard_time(server, sent_at, standing.clock);
+        let claims = standing.claims && !process.has_followed;
+        Ok(Standing { claims, up_for: process.up_for, ..standing })
+    }
+
+    /// How much of its pause is left, if that is known.
+    pub(crate) fn pause_left(&self, now: Moment) -> Option<Duration> {
+        self.pauses_until.lock().map(|until| until.since(now))
+    }
+
+    pub(super) fn pauses_until(&self, until: Moment) {
+        *self.pauses_until.lock() = Some(until);
     }
 
     /// Whether it is the first time that this run pauses.
@@ -200,37 +221,53 @@ async fn admit(
     server: usize,
     address: &str,
 ) -> Result<Admitted> {
-    let mut info = redis::cmd("INFO");
-    info.arg("server").arg("replication");
-    let answer = connected.ask(&info, env.now() + env.timing().op_timeout * 9 / 10).await?;
-    let at = env.now();
-    let fields = text(&answer).unwrap_or_default();
-    let field = |name: &str| {
-        let value = |line: &str| line.strip_prefix(name)?.strip_prefix(':').map(str::to_owned);
-        fields.lines().find_map(value)
-    };
-    let (Some(run), Some(up_for)) = (field("run_id"), field("uptime_in_seconds")) else {
-        return Err(error::unexpected("to INFO"));
-    };
-    if field("role").as_deref() == Some("slave") {
-        let message = format!("the server {address} is a replica: a quorum is of servers that fail apart");
-        return Err(Error::invalid_option(message));
-    }
-    if field("redis_mode").as_deref() == Some("cluster") {
-        let message = format!("the server {address} is part of a Redis Cluster");
-        return Err(Error::not_applied(ErrorKind::Unsupported, message));
-    }
-    let run: Arc<str> = run.into();
+    let Process { id, run, .. } = process(env, &connected, address).await?;
+    let id: Arc<str> = id.into();
     let mut runs = runs.lock();
-    let is_another = |(at, other): (usize, &Option<Arc<str>>)| at != server && other.as_ref() == Some(&run);
+    let is_another = |(at, other): (usize, &Option<Arc<str>>)| at != server && other.as_ref() == Some(&id);
     if runs.iter().enumerate().any(is_another) {
         return Err(twice(address));
     }
-    runs[server] = Some(Arc::clone(&run));
-    drop(runs);
-    // The server counts whole seconds, of a clock that it reads now and then.
-    let up_for = Duration::from_secs(up_for.parse::<u64>().unwrap_or(0).saturating_sub(2));
-    Ok(Admitted { connected, run, up_for, at })
+    runs[server] = Some(id);
+    Ok(Admitted { connected, run: Arc::new(Mutex::new(run)) })
+}
+
+/// What leads a quorum astray is refused.
+async fn process(env: &Env, connected: &Connected, address: &str) -> Result<Process> {
+    let mut info = redis::cmd("INFO");
+    info.arg("server").arg("replication");
+    let answer = connected.ask(&info, env.now() + env.timing().op_timeout * 9 / 10).await?;
+    let fields = text(&answer).unwrap_or_default();
+    if field(fields, "role") == Some("slave") {
+        let message = format!("the server {address} is a replica: a quorum is of servers that fail apart");
+        return Err(Error::invalid_option(message));
+    }
+    if ["redis_mode", "server_mode"].iter().any(|mode| field(fields, mode) == Some("cluster")) {
+        let message = format!("the server {address} is part of a Redis Cluster");
+        return Err(Error::not_applied(ErrorKind::Unsupported, message));
+    }
+    Process::read(fields).ok_or_else(|| error::unexpected("to INFO"))
+}
+
+impl Process {
+    fn read(fields: &str) -> Option<Self> {
+        let (id, up_for) = (field(fields, "run_id")?, field(fields, "uptime_in_seconds")?);
+        // Not known, where a service hides it.
+        let reign = field(fields, "master_replid").unwrap_or_default();
+        let half = |id: &str| id.get(..20).unwrap_or(id).to_owned();
+        let followed = field(fields, "master_replid2").unwrap_or_default();
+        Some(Self {
+            id: id.to_owned(),
+            run: (half(id) + &half(reign)).into(),
+            // It counts whole seconds, of a clock that it reads now and then.
+            up_for: Duration::from_secs(up_for.parse::<u64>().unwrap_or(0).saturating_sub(2)),
+            has_followed: !followed.bytes().all(|digit| digit == b'0'),
+        })
+    }
+}
+
+fn field<'f>(fields: &'f str, name: &str) -> Option<&'f str> {
+    fields.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 
 impl Session {
@@ -318,5 +355,28 @@ impl Session {
     ) -> Result<Value> {
         let admitted = self.members[server].ready(self, server).await?;
         admitted.connected.run(script, call, self.give_up_at()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A reign is of a process and of a promotion; the seconds of its clock are not taken for whole ones.
+    #[test]
+    fn a_process_is_read_with_a_margin() {
+        let info = |id: &str, replid: &str, before: &str| {
+            let text = format!(
+                "run_id:{id}\r\nuptime_in_seconds:9\r\nmaster_replid:{replid}\r\nmaster_replid2:{before}\r\n"
+            );
+            Process::read(&text).unwrap()
+        };
+        let [a, b, none] = ["a", "b", "0"].map(|digit| digit.repeat(40));
+        let first = info(&a, &a, &none);
+        assert_eq!((first.up_for, first.has_followed), (Duration::from_secs(7), false));
+        assert_ne!(first.run, info(&b, &a, &none).run);
+        let promoted = info(&a, &b, &a);
+        assert!(promoted.run != first.run && promoted.has_followed);
+        assert!(Process::read("role:master\r\nuptime_in_seconds:9").is_none());
     }
 }

@@ -23,6 +23,7 @@ mod leaving;
 mod member;
 mod recovery;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -37,12 +38,13 @@ use self::member::{Ear, Runs};
 use super::agreed::Agreed;
 use super::config::QuorumConfig;
 use super::keys::QuorumKeys;
-use super::protocol::{Contender, Horizon, Size, Terms, Ticket};
-use super::scripts::{Ballot, Message};
+use super::protocol::{Contender, Horizon, Size, Terms, Ticket, who_differs};
+use super::scripts::{Ballot, Message, disagrees};
 use crate::connection::{Alarm, LinkEvent};
 use crate::protocol::Unanswered;
 use crate::session::{Life, Opened};
 
+pub(crate) use self::errand::UNTOLD;
 pub(crate) use self::member::Member;
 
 #[derive(Debug)]
@@ -57,7 +59,7 @@ pub(crate) struct Session {
     runs: Runs,
     pub(crate) agreed: Agreed,
     /// The same as servers keep it.
-    terms: String,
+    pub(crate) terms: String,
     pub(crate) life: Life<Entry>,
     horizon: Mutex<Horizon>,
     events: Events,
@@ -65,6 +67,8 @@ pub(crate) struct Session {
     alarm: Alarm,
     /// A server may not know what it has forgotten.
     blank: Notify,
+    /// A quorum agrees on the terms, so locks may be held by them.
+    is_met: AtomicBool,
 }
 
 /// What we have at the servers for one owner id.
@@ -138,6 +142,7 @@ impl Session {
             horizon: Mutex::default(),
             events,
             blank: Notify::new(),
+            is_met: AtomicBool::new(false),
         });
         // It is new.
         let _ = heard.set(Arc::downgrade(&session));
@@ -163,15 +168,22 @@ impl Session {
         let give_up_at = self.env.now() + self.env.timing().connect_timeout * 9 / 10;
         let met = self.ask_all(give_up_at, self.size.quorum, |at, member| async move {
             member.begun().await?;
-            member.look(self, at).await
+            member.look(self, at, None).await
         });
         let met = met.await;
+        let look: Vec<_> = met.iter().map(|met| met.as_ref()?.as_ref().ok().cloned()).collect();
+        if let Some(server) = who_differs(&self.terms, &look)
+            && let Some(standing) = &look[server]
+        {
+            return Err(disagrees(&standing.terms).with_context("server", &self.members[server].address));
+        }
         let does_not_belong =
             |error: &&Error| matches!(error.kind(), ErrorKind::InvalidOption | ErrorKind::Unsupported);
         if let Some(error) = met.iter().flatten().filter_map(|met| met.as_ref().err()).find(does_not_belong) {
             return Err(error.clone());
         }
         self.quorum_of(met)?;
+        self.is_met.store(true, Ordering::Relaxed);
         if self.recover(self.size.quorum).await.is_some() {
             self.blank.notify_one();
         }
@@ -200,8 +212,8 @@ impl Session {
     }
 
     /// A server has told its time, in answer to what was sent then.
-    fn heard_time(&self, sent_at: Moment, micros: u64) {
-        self.horizon.lock().heard_time(self.env.now(), sent_at, micros);
+    fn heard_time(&self, server: usize, sent_at: Moment, micros: u64) {
+        self.horizon.lock().heard_time(server, self.env.now(), sent_at, micros);
     }
 
     /// Takes in what a server tells unasked.

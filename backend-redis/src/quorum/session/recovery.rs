@@ -7,7 +7,7 @@ use leasehold_core::backend::{Backoff, StoreEvent};
 
 use super::Session;
 use crate::error;
-use crate::quorum::protocol::{Recovered, Standing, recovered};
+use crate::quorum::protocol::{Clock, Recovered, Standing, clocks, pause_left, recovered, who_differs};
 use crate::quorum::scripts;
 
 impl Session {
@@ -19,7 +19,12 @@ impl Session {
             // All are waited for: without a slow one nobody may know enough.
             while let Some(pause) = self.recover(self.size.servers).await {
                 let between = pauses.next(&self.env);
-                self.env.sleep(between.max(pause)).await;
+                self.env.sleep(between).await;
+                // The pause of another one begins when it is met.
+                tokio::select! {
+                    () = self.env.sleep(pause.saturating_sub(between)) => {}
+                    () = self.blank.notified() => {}
+                }
             }
         }
     }
@@ -27,41 +32,60 @@ impl Session {
     /// Looks twice at all servers, and tells those that are blank, and have paused, what can be known; `enough` answers are
     /// waited for. When to look again, if any is blank still, or is loading its data.
     pub(super) async fn recover(&self, enough: usize) -> Option<Duration> {
-        let (first, is_loading) = self.look(enough).await;
+        let (first, is_loading) = self.look(enough, None).await;
         if !first.iter().flatten().any(|standing| !standing.whole) {
             return is_loading.then_some(Duration::ZERO);
         }
-        let (second, is_still_loading) = self.look(enough).await;
+        let clocks = clocks(self.size, self.env.now(), &first);
+        let clocks = clocks.as_deref().map(|clocks| (&*first, clocks));
+        let (second, is_still_loading) = self.look(enough, clocks).await;
         let mut again = (is_loading || is_still_loading).then_some(Duration::ZERO);
         for (server, standing) in second.iter().enumerate() {
             let Some(own) = standing.as_ref().filter(|own| !own.whole) else { continue };
-            let is_told = match recovered(self.size, server, &first, &second) {
+            let is_told = match recovered(self.agreed, server, &first, &second) {
                 Some(told) => self.install(server, own, &told).await,
                 None => false,
             };
             if !is_told {
-                again = again.into_iter().chain([own.pause_left]).min();
-                self.tell_of_pause(server, own);
+                let left = pause_left(self.agreed, own, &second);
+                again = again.into_iter().chain([left]).min();
+                self.tell_of_pause(server, &own.run, left);
             }
         }
         again
     }
 
     /// What each server says of itself, and whether one is loading its data, and says so later. Who cannot be reached is
-    /// looked at once that is so again; what else a server refuses is no matter of time.
-    async fn look(&self, enough: usize) -> (Vec<Option<Standing>>, bool) {
+    /// looked at once that is so again; what else a server refuses is no matter of time, nor that it has other terms.
+    async fn look(
+        &self,
+        enough: usize,
+        before: Option<(&[Option<Standing>], &[Clock])>,
+    ) -> (Vec<Option<Standing>>, bool) {
         // Until both requests of a look are given up: that ends a connection that is silent, and the next one says so.
         let give_up_at = self.env.now() + 2 * self.env.timing().op_timeout;
-        let looks = self.ask_all(give_up_at, enough, |server, member| member.look(self, server)).await;
+        // What was blank then has paused since.
+        let blank = |server: usize| {
+            let (first, clocks) = before?;
+            let first = first.get(server)?.as_ref().filter(|first| !first.whole)?;
+            Some((&*first.run, clocks))
+        };
+        let looks =
+            self.ask_all(give_up_at, enough, |server, member| member.look(self, server, blank(server))).await;
         let is_loading = looks.iter().flatten().filter_map(|look| look.as_ref().err()).any(error::is_loading);
-        (looks.into_iter().map(|look| look?.ok()).collect(), is_loading)
+        let mut looks: Vec<_> = looks.into_iter().map(|look| look?.ok()).collect();
+        while let Some(server) = who_differs(&self.terms, &looks) {
+            looks[server] = None;
+        }
+        (looks, is_loading)
     }
 
     /// Once for each run of the server.
-    fn tell_of_pause(&self, server: usize, own: &Standing) {
-        let left = own.pause_left;
-        if !left.is_zero() && self.members[server].pauses_anew(&own.run) {
-            let address = &self.members[server].address;
+    fn tell_of_pause(&self, server: usize, run: &str, left: Duration) {
+        let member = &self.members[server];
+        member.pauses_until(self.env.now() + left);
+        if !left.is_zero() && member.pauses_anew(run) {
+            let address = &member.address;
             let warning = format!(
                 "the server {address} came up and may have forgotten votes: it gives none for {left:?}"
             );
@@ -69,14 +93,14 @@ impl Session {
         }
     }
 
+    /// Whether it was told; not if it was met by others meanwhile, which the next look shows.
     async fn install(&self, server: usize, own: &Standing, told: &Recovered) -> bool {
-        let call = scripts::install(&self.space, &own.run, told, &self.terms);
+        let call = scripts::install(&self.space, own, told, &self.terms, self.env.owner_id());
         let installed = self.run_at(server, &scripts::INSTALL, &call).await;
-        // If not by us, then by somebody else.
-        let told = installed.and_then(|value| scripts::was_there(&value)).map(drop);
-        told.inspect_err(|error| {
+        let told = installed.and_then(|value| scripts::was_there(&value));
+        told.unwrap_or_else(|error| {
             tracing::debug!(error = ?format!("{error:#}"), "a server was not told what it may have forgotten");
+            false
         })
-        .is_ok()
     }
 }

@@ -19,6 +19,16 @@ pub(super) enum Mutant {
     GivesBackLaterRounds,
     FloorWithoutTheClock,
     NotesNothing,
+    /// A pause counts from the start of the process.
+    PausesByUptime,
+    /// A pause counts by the clock of the server that pauses.
+    PausesByOneClock,
+    /// The data of another server is taken for a server's own.
+    TrustsCopies,
+    /// What the first who met a blank server has agreed on is not compared.
+    BlankTermsDoNotCount,
+    /// A blank server does not pause for a hold by other terms.
+    PausesByOnesOwnTerms,
 }
 
 /// What may happen in a world.
@@ -57,6 +67,14 @@ pub(super) enum Event {
     Save(usize),
     /// Comes up again, with its disk or without.
     Restart(usize, bool),
+    /// Another one takes its address, which has been up for long, and knows nothing.
+    Replace(usize),
+    /// A replica of another one does, with what that one had when it was saved.
+    Promote(usize, usize),
+    /// It loses all keys.
+    Empty(usize),
+    /// Its clock is set forward while it is blank.
+    Step(usize),
     /// Somebody looks at one more server for a blank one, or fails to.
     Look(usize, bool),
     /// Somebody looks at all servers for a blank one, twice.

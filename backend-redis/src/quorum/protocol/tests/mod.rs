@@ -5,6 +5,8 @@ mod events;
 mod model;
 mod recovery;
 mod rules;
+mod standings;
+mod steps;
 mod stories;
 mod world;
 
@@ -57,6 +59,7 @@ fn choose(dice: &mut Dice, world: &World) -> Event {
         Event::Leave(_) | Event::Die(_) | Event::Lose(_) | Event::Delay(_) | Event::Save(_) => true,
         Event::Restart(..) | Event::Look(_, false) | Event::Pass(_) => true,
         Event::Force(_) | Event::ForceAt(..) => true,
+        Event::Replace(_) | Event::Promote(..) | Event::Empty(_) | Event::Step(_) => true,
     };
     let millis = match dice.below(100) {
         0..16 => Some(dice.below(3)),
@@ -69,8 +72,12 @@ fn choose(dice: &mut Dice, world: &World) -> Event {
     let wants_rare = dice.below(10) == 0;
     let mut events = world.events(wants_rare);
     events.retain(|event| is_rare(event) == wants_rare);
-    let is_drastic =
-        |event: &Event| matches!(event, Event::Restart(..) | Event::Force(_) | Event::ForceAt(..));
+    let is_drastic = |event: &Event| match event {
+        Event::Restart(..) | Event::Replace(_) | Event::Promote(..) | Event::Empty(_) | Event::Step(_) => {
+            true
+        }
+        event => matches!(event, Event::Force(_) | Event::ForceAt(..)),
+    };
     if events.iter().any(is_drastic) && dice.below(4) == 0 {
         events.retain(is_drastic);
     }
@@ -121,6 +128,7 @@ fn random_schedules_find_what_is_broken() {
         (Mutant::MinorityCounts, 0),
         (Mutant::NoPause, 0),
         (Mutant::PausesByTheOthers, 0),
+        (Mutant::PausesByUptime, 0),
     ] {
         let setting = Setting { apart, ..setting(mutant) };
         let found = (0..5_000).find_map(|seed| play(seed, setting, 300).0);

@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use leasehold_core::OwnerId;
+use leasehold_core::clock::Moment;
+
 use crate::quorum::protocol::{Answer, Recovered, Standing, Ticket};
 use crate::quorum::scripts::Ballot;
 
@@ -33,6 +36,15 @@ pub(in crate::quorum) struct Asked {
     pub(in crate::quorum) waits: bool,
     /// It may have a place among those who wait.
     pub(in crate::quorum) again: bool,
+    pub(in crate::quorum) terms: &'static str,
+}
+
+/// Whoever looks at a server: its terms, the pause that it may need, and what the clocks were at its last look.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::quorum) struct Looker<'a> {
+    pub(in crate::quorum) terms: &'static str,
+    pub(in crate::quorum) pause: u64,
+    pub(in crate::quorum) clocks: Option<&'a [(String, u64)]>,
 }
 
 /// The last vote.
@@ -54,6 +66,14 @@ pub(in crate::quorum) struct Space {
     pub(in crate::quorum) max: u64,
     /// The runs that were blank beside it.
     pub(in crate::quorum) beside: Vec<String>,
+    /// What the clocks were when it was first met.
+    pub(in crate::quorum) since: Vec<(String, u64)>,
+    /// It was whole in an earlier run.
+    pub(in crate::quorum) claims: bool,
+    pub(in crate::quorum) pause: u64,
+    pub(in crate::quorum) terms: String,
+    /// It was told something once.
+    pub(in crate::quorum) id: Option<OwnerId>,
 }
 
 /// What the scripts do wrong, if anything.
@@ -108,10 +128,18 @@ impl Server {
         self.count = Some(Count { n, ballot, since, until: n.max(at).div_ceil(1000) + DAY });
     }
 
-    pub(in crate::quorum) fn vote(&mut self, now: u64, asked: Asked) -> Voted {
-        let Asked { ballot, ttl, proposal, since, waits, again } = asked;
-        self.expire(now);
+    /// What a vote by others than the server's terms is refused with.
+    pub(in crate::quorum) fn says_of_terms(&self, terms: &str) -> String {
         let known = self.space.as_ref().filter(|space| space.whole && space.run == self.run);
+        let differs = known.is_some_and(|space| space.terms != terms);
+        if differs { "other terms" } else { "a vote" }.to_owned()
+    }
+
+    pub(in crate::quorum) fn vote(&mut self, now: u64, asked: Asked) -> Voted {
+        let Asked { ballot, ttl, proposal, since, waits, again, terms } = asked;
+        self.expire(now);
+        let known =
+            self.space.as_ref().filter(|space| space.whole && space.run == self.run && space.terms == terms);
         let (floor, max) = known.map(|space| (space.floor, space.max))?;
         if let Some((by, until)) = self.vote {
             if by.ticket.owner != ballot.ticket.owner {
@@ -189,7 +217,8 @@ impl Server {
     pub(in crate::quorum) fn renew(&mut self, now: u64, ballot: Ballot, ttl: u64, number: u64) -> bool {
         self.expire(now);
         if self.fault == Fault::RenewsWhatIsGone && self.vote.is_none() {
-            let asked = Asked { ballot, ttl, proposal: 0, since: now, waits: false, again: false };
+            let terms = "0";
+            let asked = Asked { ballot, ttl, proposal: 0, since: now, waits: false, again: false, terms };
             return matches!(self.vote(now, asked), Some(Answer::Voted { .. }));
         }
         let again = self.fault == Fault::RenewsWhatIsGone && self.vote.is_some_and(|(by, _)| by == ballot);
@@ -243,34 +272,71 @@ impl Server {
         None
     }
 
-    /// Whoever connects says which run it is; what the server knows of itself. One that has kept all that it wrote may be
-    /// trusted.
-    pub(in crate::quorum) fn admit(&mut self, now: u64, trusted: bool) -> Standing {
+    /// What the server knows of itself, in its run.
+    pub(in crate::quorum) fn admit(&mut self, now: u64, looker: Looker<'_>) -> Standing {
         self.expire(now);
         let space = self.space.get_or_insert_default();
         if space.run != self.run {
-            space.whole &= trusted;
-            space.run = self.run;
+            (space.claims, space.whole) = (space.whole || space.claims, false);
+            (space.run, space.pause, space.since) = (self.run, 0, Vec::new());
+        } else if let (false, true, Some(clocks)) = (space.whole, space.since.is_empty(), looker.clocks) {
+            space.since = clocks.to_vec();
         }
+        if !space.whole {
+            if space.terms.is_empty() {
+                looker.terms.clone_into(&mut space.terms);
+            }
+            if space.terms != looker.terms {
+                space.pause = space.pause.max(looker.pause);
+            }
+        }
+        self.standing(now)
+    }
+
+    pub(in crate::quorum) fn standing(&self, now: u64) -> Standing {
+        let space = self.space.clone().unwrap_or_default();
         Standing {
             run: space.run.to_string(),
             whole: space.whole,
+            claims: space.claims,
+            id: space.id.map(OwnerId::to_hex).unwrap_or_default(),
+            is_used: space.id.is_some(),
             max: space.max,
-            pause_left: Duration::ZERO,
-            beside: space.beside.clone(),
+            clock: now,
+            sent_at: Moment::from_nanos(0),
+            up_for: Duration::ZERO,
+            since: space.since,
+            pause: Duration::from_millis(space.pause),
+            terms: space.terms,
+            beside: space.beside,
         }
     }
 
-    /// What a blank server may have forgotten; nothing if it is not blank, or has come up again.
-    pub(in crate::quorum) fn install(&mut self, now: u64, run: u64, told: &Recovered) -> bool {
+    /// What a blank server may have forgotten; nothing if it is not blank, or not as it was seen.
+    pub(in crate::quorum) fn install(
+        &mut self,
+        now: u64,
+        own: &Standing,
+        told: &Recovered,
+        (terms, id): (&str, OwnerId),
+    ) -> bool {
         // What it remembers may be old.
         let clock = if self.fault == Fault::FloorWithoutTheClock { 0 } else { now };
         let floor = told.floor.max(clock);
         match &mut self.space {
-            Some(space) if space.run == run && !space.whole => {
-                (space.whole, space.floor) = (true, floor);
+            Some(space)
+                if space.run.to_string() == own.run
+                    && !space.whole
+                    && space.terms == own.terms
+                    && Duration::from_millis(space.pause) == own.pause =>
+            {
+                (space.whole, space.claims, space.floor) = (true, false, floor);
                 space.max = space.max.max(floor);
                 space.beside.clone_from(&told.beside);
+                terms.clone_into(&mut space.terms);
+                if told.is_copy || space.id.is_none() {
+                    space.id = Some(id);
+                }
                 true
             }
             _ => false,

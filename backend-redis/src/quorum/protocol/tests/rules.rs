@@ -6,16 +6,15 @@ use leasehold_core::OwnerId;
 use leasehold_core::clock::Moment;
 
 use crate::quorum::protocol::{
-    Answer, Confirming, Contender, Errand, Horizon, Outcome, Recovered, Releasing, Size, Standing, Step,
-    Terms, Ticket, recovered,
+    Answer, Confirming, Contender, Errand, Horizon, Outcome, Releasing, Size, Step, Terms, Ticket,
 };
 
-const THREE: Size = Size { servers: 3, quorum: 2 };
+pub(super) const THREE: Size = Size { servers: 3, quorum: 2 };
 
 /// A request to a server that may have a place of ours.
 const AGAIN: Errand = Errand::Vote { round: 1, again: true };
 
-fn at(millis: u64) -> Moment {
+pub(super) fn at(millis: u64) -> Moment {
     Moment::from_nanos(millis * 1_000_000)
 }
 
@@ -57,8 +56,7 @@ fn a_quorum_that_agrees_elects() {
     assert_eq!(deadline, leasehold_core::clock::Deadline::At(at(880)));
 }
 
-/// A hold that one server has not voted for asks it, and outlasts the loss of another; one that has lost its vote is not
-/// asked again.
+/// A hold that one server has not voted for asks it, and outlasts the loss of another.
 #[test]
 fn a_hold_recruits_servers() {
     let mut contender = answered(true, &[Answer::Voted { n: 5 }, Answer::Voted { n: 5 }, held(9)]);
@@ -76,7 +74,8 @@ fn a_hold_recruits_servers() {
     assert_eq!(contender.number_at(2), Some(5));
     assert_eq!(contender.deadline(), Some(leasehold_core::clock::Deadline::At(at(1181))));
     contender.renewed(at(310), 1, at(310), false);
-    assert!(contender.over(at(900)).is_none() && contender.errands(at(900)).is_empty());
+    assert!(contender.over(at(900)).is_none());
+    assert_eq!(contender.errands(at(900)), [(1, AGAIN)], "while the others are a quorum");
     contender.renewed(at(910), 0, at(910), false);
     assert!(contender.over(at(910)).is_some());
 }
@@ -105,6 +104,40 @@ fn a_hold_outlasts_the_loss_of_a_server_while_others_may_vote() {
     assert_eq!(contender.deadline(), lasts(1180));
     contender.renewed(at(410), 0, at(410), false);
     assert!(contender.over(at(410)).is_some(), "no others are left: {contender:?}");
+}
+
+/// A hold that has lost the vote of a server gets it again while the others are a quorum, and so outlasts the loss of one after
+/// the other. What was asked before, or is answered when the others are none any more, does not count.
+#[test]
+fn a_lost_server_votes_again_beside_a_quorum() {
+    let renew = |contender: &mut Contender, millis: u64, kept: [bool; 3]| {
+        for (server, kept) in kept.into_iter().enumerate() {
+            contender.renewed(at(millis), server, at(millis), kept);
+        }
+    };
+    let mut contender = answered(true, &[Answer::Voted { n: 5 }; 3]);
+    contender.errands(at(1));
+    assert!(matches!(contender.step(at(1)), Step::Take { token: 5, .. }));
+    renew(&mut contender, 300, [true, false, true]);
+    contender.answered(at(301), 1, (1, at(299)), Answer::Voted { n: 6 });
+    assert_eq!(contender.number_at(1), None, "it was asked before");
+    assert_eq!(contender.errands(at(399)), [], "{contender:?}");
+    assert_eq!(contender.errands(at(400)), [(1, AGAIN)]);
+    contender.answered(at(401), 1, (1, at(400)), Answer::Abstains { ask_in: Duration::from_millis(50) });
+    assert_eq!(contender.errands(at(451)), [(1, AGAIN)]);
+    let mut late = contender.clone();
+    late.renewed(at(452), 2, at(452), false);
+    assert!(late.over(at(452)).is_some(), "two are lost");
+    let mut expired = contender.clone();
+    expired.renewed(at(700), 0, at(700), true);
+    expired.answered(at(1_190), 1, (1, at(451)), Answer::Voted { n: 6 });
+    assert_eq!(expired.number_at(1), None, "the others were no quorum any more: {expired:?}");
+    contender.answered(at(452), 1, (1, at(451)), Answer::Voted { n: 6 });
+    assert_eq!(contender.number_at(1), Some(6));
+    renew(&mut contender, 600, [true, true, false]);
+    assert!(contender.over(at(600)).is_none(), "{contender:?}");
+    renew(&mut contender, 1_200, [true, true, true]);
+    assert!(contender.over(at(1_300)).is_none(), "{contender:?}");
 }
 
 /// Two that do not agree are told the larger number, and that is waited for, without asking all the time.
@@ -383,76 +416,22 @@ fn a_release_ends_with_a_quorum() {
     assert_eq!(outcome(all, &[yes]).1, Outcome::Unconfirmed);
 }
 
-/// A blank server is told what so many others know as every quorum has one of, after its pause; where a quorum is blank, in both
-/// looks, its clock has to do.
-#[test]
-fn a_blank_server_is_told_what_the_others_know() {
-    let standing = |whole, run: &str, max, left| {
-        let pause_left = Duration::from_millis(left);
-        Some(Standing { run: run.to_owned(), whole, max, pause_left, beside: Vec::new() })
-    };
-    let (blank, whole) = (standing(false, "a", 1, 0), |max| standing(true, "b", max, 500));
-    let pausing = standing(false, "a", 1, 1);
-    let floor = |first: &[_], second: &[_]| recovered(THREE, 0, first, second).map(|told| told.floor);
-    let told = |look: [Option<Standing>; 3]| floor(&look, &look);
-    assert_eq!(told([blank.clone(), whole(7), whole(9)]), Some(9));
-    assert_eq!(told([pausing.clone(), whole(7), whole(9)]), None);
-    assert_eq!(told([blank.clone(), whole(7), None]), None);
-    assert_eq!(told([blank.clone(), pausing.clone(), whole(9)]), Some(9));
-    assert_eq!(told([pausing.clone(), blank.clone(), blank.clone()]), None);
-    assert_eq!(told([blank.clone(), blank.clone(), None]), Some(1));
-    let ended = |first: &Option<Standing>| {
-        let look = |own: &Option<Standing>| [own.clone(), whole(7), whole(9)];
-        floor(&look(first), &look(&blank))
-    };
-    assert_eq!(ended(&blank), Some(9));
-    assert_eq!(ended(&pausing), None, "the others were asked before the end of its pause");
-    assert_eq!(ended(&None), None);
-    let (first, second) = (
-        [blank.clone(), standing(false, "c", 1, 0), whole(9)],
-        [blank.clone(), standing(false, "d", 1, 0), whole(9)],
-    );
-    assert_eq!(floor(&first, &second), None, "it came up in between");
-    assert_eq!(told([whole(9), whole(7), blank]), None, "it knows");
-}
-
-/// Where a quorum was blank at one moment, each of it is told when its own pause is over; of five by as many as every quorum of
-/// those that may have voted since has one of.
-#[test]
-fn a_quorum_that_was_blank_is_told_one_by_one() {
-    const FIVE: Size = Size { servers: 5, quorum: 3 };
-    let runs = |runs: &[&str]| runs.iter().map(|run| (*run).to_owned()).collect::<Vec<_>>();
-    let standing = |whole, run: &str, max, beside: &[&str]| {
-        let (pause_left, beside) = (Duration::ZERO, runs(beside));
-        Some(Standing { run: run.to_owned(), whole, max, pause_left, beside })
-    };
-    let (a, b, c) =
-        (standing(false, "a", 1, &[]), standing(false, "b", 2, &[]), standing(false, "c", 3, &[]));
-    let told = |look: [Option<Standing>; 5]| recovered(FIVE, 0, &look, &look);
-    let by = |floor| Some(Recovered { floor, beside: runs(&["a", "b", "c"]) });
-    assert_eq!(told([a.clone(), b.clone(), c, None, None]), by(3));
-    let beside = |run| standing(true, run, 7, &["a", "b", "c"]);
-    let (later, away) = (standing(false, "d", 4, &[]), || None);
-    assert_eq!(told([a.clone(), b.clone(), beside("c"), away(), away()]), by(7));
-    assert_eq!(told([a.clone(), beside("b"), beside("c"), away(), away()]), by(7));
-    assert_eq!(told([a.clone(), away(), beside("c"), away(), away()]), None, "others may have voted with b");
-    assert_eq!(told([a.clone(), later.clone(), beside("c"), away(), away()]), None, "and with this one");
-    assert_eq!(told([later.clone(), b, beside("c"), away(), away()]), None, "it may have voted since");
-    assert_eq!(told([later, beside("b"), beside("c"), a.clone(), away()]), None, "it is none of them");
-    let knows = |run| standing(true, run, 9, &[]);
-    let others = Recovered { floor: 9, beside: Vec::new() };
-    assert_eq!(told([a, beside("b"), away(), knows("e"), knows("f")]), Some(others), "they know");
-}
-
-/// A proposal is above the time of the server that is furthest ahead, and above every number that was heard.
+/// A proposal is above the time of the server that is furthest ahead, and above every number that was heard; but one that is
+/// far from the others, or from the clocks, moves no name but its own.
 #[test]
 fn a_proposal_is_above_what_was_heard() {
     let (mut horizon, lead) = (Horizon::default(), Duration::from_millis(20));
-    assert_eq!((horizon.time(at(5)), horizon.proposal(at(5), lead)), (None, 1));
-    horizon.heard_time(at(5), at(3), 1_000_000);
-    horizon.heard_time(at(5), at(3), 900_000);
+    let [name, other] = ["a", "b"].map(|name| name.parse().unwrap());
+    assert_eq!((horizon.time(at(5)), horizon.proposal(at(5), &name, lead)), (None, 1));
+    horizon.heard_time(0, at(5), at(3), 1_000_000);
+    horizon.heard_time(1, at(5), at(3), 900_000);
     assert_eq!(horizon.time(at(6)), Some(1_003_000));
-    assert_eq!(horizon.proposal(at(6), lead), 1_023_000);
-    horizon.heard_number(7_000_000);
-    assert_eq!(horizon.proposal(at(6), lead), 7_000_001);
+    assert_eq!(horizon.proposal(at(6), &name, lead), 1_023_000);
+    horizon.heard_number(at(6), &other, 7_000_000);
+    assert_eq!(horizon.proposal(at(6), &name, lead), 7_000_001);
+    let year = 31_536_000_000_000;
+    horizon.heard_time(2, at(6), at(6), year);
+    assert_eq!(horizon.time(at(6)), Some(1_003_000));
+    horizon.heard_number(at(6), &other, year);
+    assert_eq!([&name, &other].map(|name| horizon.proposal(at(6), name, lead)), [7_000_001, year + 1]);
 }

@@ -60,6 +60,89 @@ fn a_server_that_forgot_pauses() {
     });
 }
 
+/// However long its process has been up: as a spare one, a promoted replica of another server, or one that was emptied.
+#[test]
+fn a_pause_counts_from_when_a_server_is_met() {
+    let forgets: [fn(&mut World); 3] = [
+        |world| world.apply(Event::Replace(1)),
+        |world| world.apply(Event::Promote(1, 2)),
+        |world| world.apply(Event::Empty(1)),
+    ];
+    for forgets in forgets {
+        for (mutant, is_wrong) in [(Mutant::None, false), (Mutant::PausesByUptime, true)] {
+            let mut world = world(mutant, 0);
+            takes(&mut world, 1, &[0, 1]);
+            assert!(world.holds(1));
+            forgets(&mut world);
+            for _ in 0..2 {
+                world.recover(1);
+                takes(&mut world, 2, &[1, 2]);
+            }
+            assert_eq!(world.wrong.is_some(), is_wrong, "{mutant:?}: {:?}", world.wrong);
+            if mutant == Mutant::None {
+                world.apply(Event::Pass(TTL + 1));
+                world.recover(1);
+                assert!(!world.is_blank(1));
+            }
+        }
+    }
+}
+
+/// Nor does its clock say so alone, which may be set right just after its start.
+#[test]
+fn a_stepped_clock_ends_no_pause() {
+    for mutant in [Mutant::PausesByOneClock, Mutant::PausesByUptime] {
+        shows(mutant, 0, |world| {
+            takes(world, 1, &[0, 1]);
+            world.apply(Event::Restart(1, false));
+            world.recover(1);
+            world.apply(Event::Step(1));
+            world.recover(1);
+            takes(world, 2, &[1, 2]);
+        });
+    }
+}
+
+/// A server that comes up with what it has written has forgotten nothing, where that is trusted; one that has another's data
+/// has.
+#[test]
+fn a_copy_of_another_server_is_not_trusted() {
+    shows(Mutant::TrustsCopies, 0, |world| {
+        world.trusts_disks = true;
+        takes(world, 1, &[0, 1]);
+        world.apply(Event::Save(0));
+        world.apply(Event::Restart(0, true));
+        world.recover(0);
+        assert!(!world.is_blank(0));
+        world.apply(Event::Promote(1, 2));
+        world.recover(1);
+        takes(world, 2, &[1, 2]);
+    });
+}
+
+/// Whoever has agreed on a shorter pause is not let in by servers that have forgotten the longer one: not where those who have
+/// agreed on that have met them again, and not before their locks are over where it met them first.
+#[test]
+fn terms_are_not_forgotten_with_the_data() {
+    let meets = |world: &mut World, manager| {
+        world.manager = manager;
+        (0..3).for_each(|server| world.recover(server));
+    };
+    for (mutant, order) in [(Mutant::BlankTermsDoNotCount, [0, 1]), (Mutant::PausesByOnesOwnTerms, [1, 0])] {
+        for (mutant, is_wrong) in [(Mutant::None, false), (mutant, true)] {
+            let mut world = world(mutant, 0);
+            takes(&mut world, 1, &[0, 1, 2]);
+            assert!(world.holds(1));
+            (0..3).for_each(|server| world.apply(Event::Restart(server, false)));
+            order.into_iter().for_each(|manager| meets(&mut world, manager));
+            world.apply(Event::Pass(TTL / 4 + 1));
+            meets(&mut world, 1);
+            takes(&mut world, 2, &[0, 1, 2]);
+            assert_eq!(world.wrong.is_some(), is_wrong, "{mutant:?}: {:?}", world.wrong);
+        }
+    }
+}
+
 /// What a server has answered before it came up empty does not count any more when it votes again: not beside a request that
 /// was long on its way.
 #[test]
@@ -143,6 +226,7 @@ fn the_floor_is_that_of_the_pauses_end() {
         world.deliver_at(&[1], true);
         world.lose_at(2);
         world.apply(Event::Restart(1, false));
+        world.recover(1);
         world.apply(Event::Pass(TTL - 3));
         world.lose_at(2);
         (0..4).for_each(|_| world.apply(Event::Look(1, true)));
@@ -168,6 +252,7 @@ fn a_server_that_forgot_is_told_the_floor() {
             world.deliver_at(&[0, 1], true);
             world.lose_at(2);
             world.apply(Event::Restart(1, false));
+            world.recover(1);
             world.apply(Event::Pass(TTL + 1));
             world.recover(1);
             takes(world, 0, &[1, 2]);
@@ -181,8 +266,10 @@ fn a_server_that_forgot_is_told_the_floor() {
 fn two_servers_whose_pauses_end_apart_are_told() {
     let mut world = world(Mutant::None, 0);
     world.apply(Event::Restart(1, false));
+    world.recover_without(0, 1);
     world.apply(Event::Pass(TTL / 2));
     world.apply(Event::Restart(2, false));
+    world.recover_without(0, 2);
     world.apply(Event::Pass(TTL / 2));
     (1..3).for_each(|server| world.recover_without(0, server));
     assert_eq!([1, 2].map(|server| world.is_blank(server)), [false, true]);
@@ -199,6 +286,7 @@ fn two_servers_whose_pauses_end_apart_are_told() {
 fn who_came_up_later_is_told_by_who_knows() {
     shows(Mutant::TellsWhoWasNotBlank, 500, |world| {
         (1..3).for_each(|server| world.apply(Event::Restart(server, false)));
+        (1..3).for_each(|server| world.recover_without(0, server));
         world.apply(Event::Pass(TTL + 1));
         (1..3).for_each(|server| world.recover_without(0, server));
         takes(world, 1, &[0, 2]);
@@ -206,6 +294,7 @@ fn who_came_up_later_is_told_by_who_knows() {
         world.apply(Event::Leave(1));
         world.deliver_at(&[0, 1, 2], true);
         world.apply(Event::Restart(2, false));
+        world.recover_without(0, 2);
         world.apply(Event::Pass(TTL + 1));
         world.recover_without(0, 2);
         takes(world, 0, &[1, 2]);
@@ -226,6 +315,7 @@ fn a_floor_is_above_the_clock() {
             assert!(world.holds(1));
         }
         (1..3).for_each(|server| world.apply(Event::Restart(server, true)));
+        (1..3).for_each(|server| world.recover(server));
         world.apply(Event::Pass(TTL + 1));
         (1..3).for_each(|server| world.recover(server));
         world.lose_at(0);

@@ -6,10 +6,11 @@
 use std::time::Duration;
 
 use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{LostReason, OwnerId};
+use leasehold_core::{LockName, OwnerId};
 
 use super::events::{Event, Mutant, Setting};
-use super::model::{Asked, Fault, Server};
+use super::model::{Asked, Fault, Looker, Server};
+use super::recovery::MANAGERS;
 use crate::quorum::protocol::{
     Answer, Confirming, Contender, Errand, Horizon, Recovered, Size, Standing, Step, Terms, Ticket,
 };
@@ -23,6 +24,8 @@ const LEAD: u64 = 2;
 /// In microseconds: more than the lead, so that most numbers are below what is noted already, as with servers; and much less
 /// than a lease, or nothing would be learnt about what servers forget.
 const AHEAD: u64 = 5_000;
+/// In milliseconds.
+const STEP: u64 = 500;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct World {
@@ -34,13 +37,21 @@ pub(super) struct World {
     /// What each has on its disk.
     disks: Vec<Server>,
     pub(super) up_since: Vec<u64>,
+    /// Whose clock was set forward.
+    stepped: Option<usize>,
     /// Until when a blank server pauses by what the others have said.
     pub(super) told_until: Vec<Option<u64>>,
     pub(super) ahead: Vec<u64>,
-    clients: Vec<Option<Client>>,
-    horizons: Vec<Horizon>,
+    pub(super) clients: Vec<Option<Client>>,
+    pub(super) horizons: Vec<Horizon>,
     pub(super) recoveries: Vec<Vec<Option<Standing>>>,
-    network: Vec<Message>,
+    /// What the clocks were when the first of two looks for a server had ended.
+    pub(super) clocks: Vec<Option<Vec<(String, u64)>>>,
+    /// Who looks.
+    pub(super) manager: usize,
+    pub(super) trusts_disks: bool,
+    pub(super) ids: u64,
+    pub(super) network: Vec<Message>,
     owners: u8,
     last_token: u64,
     last_taken_at: u64,
@@ -49,30 +60,30 @@ pub(super) struct World {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Client {
+pub(super) struct Client {
     owner: OwnerId,
     ticket: Ticket,
-    contender: Contender,
+    pub(super) contender: Contender,
     /// Its token.
-    holds: Option<u64>,
+    pub(super) holds: Option<u64>,
     /// Its votes were taken by force, or some of them.
     forced: bool,
     partly: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Message {
-    client: usize,
+pub(super) struct Message {
+    pub(super) client: usize,
     ticket: Ticket,
-    server: usize,
+    pub(super) server: usize,
     sent_at: u64,
     /// Nobody waits for the answer.
     orphan: bool,
-    what: What,
+    pub(super) what: What,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum What {
+pub(super) enum What {
     Vote { round: u64, proposal: u64, again: bool },
     Confirm(Confirming),
     Renew { round: u64, n: u64 },
@@ -81,6 +92,11 @@ enum What {
     Confirmed { confirming: Confirming, kept: bool },
     Renewed { kept: bool },
     Freed,
+}
+
+/// Of the lock that all want.
+pub(super) fn name() -> LockName {
+    "a".parse().unwrap()
 }
 
 impl World {
@@ -100,8 +116,10 @@ impl World {
         let runs = 1..=servers as u64;
         let begun = runs.map(|run| {
             let mut one = Server::new(run, AHEAD, fault);
-            one.admit(0, false);
-            one.install(0, run, &Recovered { floor: 0, beside: Vec::new() });
+            let own = one.admit(0, Looker { terms: "0", ..Looker::default() });
+            let id = OwnerId::from_random(u128::from(run).to_be_bytes());
+            let told = Recovered { floor: 0, beside: Vec::new(), is_copy: false };
+            one.install(0, &own, &told, ("0", id));
             one
         });
         let begun: Vec<_> = begun.collect();
@@ -113,11 +131,16 @@ impl World {
             disks: begun.clone(),
             servers: begun,
             up_since: vec![0; servers],
+            stepped: None,
             told_until: vec![None; servers],
             ahead: (0..servers).map(|at| apart(at).min(setting.apart)).collect(),
             clients: vec![None; clients],
             horizons: vec![Horizon::default(); clients],
             recoveries: vec![Vec::new(); servers],
+            clocks: vec![None; servers],
+            manager: 0,
+            trusts_disks: false,
+            ids: servers as u64,
             network: Vec::new(),
             owners: 0,
             last_token: 0,
@@ -127,7 +150,7 @@ impl World {
         }
     }
 
-    fn moment(&self) -> Moment {
+    pub(super) fn moment(&self) -> Moment {
         Moment::from_nanos(self.now * 1_000_000)
     }
 
@@ -183,6 +206,14 @@ impl World {
             }
             if faults && (blank < self.blank || self.blank > 0 && self.is_blank(at)) {
                 events.extend([Event::Restart(at, false), Event::Restart(at, true), Event::Save(at)]);
+                // Where all may be, nobody can tell that from a new namespace.
+                if 2 * self.blank < self.size.servers {
+                    events.extend([Event::Replace(at), Event::Empty(at)]);
+                    let of = (at + 1) % self.size.servers;
+                    events.extend([Event::Promote(at, of)].into_iter().filter(|_| !self.is_blank(of)));
+                    let is_first = self.stepped.is_none_or(|stepped| stepped == at) && self.is_blank(at);
+                    events.extend([Event::Step(at)].into_iter().filter(|_| is_first));
+                }
             }
         }
         events
@@ -212,13 +243,19 @@ impl World {
             }
             Event::Save(at) => self.disks[at] = self.servers[at].clone(),
             Event::Restart(at, with_disk) => {
-                let (run, fault) = (self.servers[at].run + self.size.servers as u64, self.servers[at].fault);
-                self.servers[at] =
-                    if with_disk { self.disks[at].clone() } else { Server::new(run, AHEAD, fault) };
-                self.servers[at].run = run;
-                self.disks[at] = self.servers[at].clone();
-                (self.up_since[at], self.told_until[at]) = (self.now, None);
-                self.recoveries[at].clear();
+                let of = with_disk.then(|| self.disks[at].clone());
+                self.comes_up(at, of);
+                self.up_since[at] = self.now;
+            }
+            Event::Replace(at) => self.comes_up(at, None),
+            Event::Promote(at, of) => self.comes_up(at, Some(self.disks[of].clone())),
+            Event::Empty(at) => {
+                self.servers[at] = Server::new(self.servers[at].run, AHEAD, self.servers[at].fault);
+            }
+            Event::Step(at) => {
+                self.stepped = Some(at);
+                self.ahead[at] += STEP;
+                self.up_since[at] = self.up_since[at].saturating_sub(STEP);
             }
             Event::Look(at, answers) => self.look(at, answers),
             Event::Recover(at) => {
@@ -235,6 +272,16 @@ impl World {
         for at in 0..self.clients.len() {
             self.drive(at);
         }
+    }
+
+    /// In another run, with that data or none.
+    fn comes_up(&mut self, at: usize, data: Option<Server>) {
+        let (run, fault) = (self.servers[at].run + self.size.servers as u64, self.servers[at].fault);
+        self.servers[at] = data.unwrap_or_else(|| Server::new(run, AHEAD, fault));
+        self.servers[at].run = run;
+        self.disks[at] = self.servers[at].clone();
+        self.told_until[at] = None;
+        self.recoveries[at].clear();
     }
 
     fn start(&mut self, at: usize) {
@@ -295,7 +342,7 @@ impl World {
         let errands = client.contender.errands(now);
         let (ticket, step) = (client.ticket, client.contender.step(now));
         for (server, errand) in errands {
-            let proposal = self.horizons[at].proposal(now, Duration::from_millis(LEAD));
+            let proposal = self.horizons[at].proposal(now, &name(), Duration::from_millis(LEAD));
             let what = match errand {
                 Errand::Vote { round, again } => What::Vote { round, proposal, again },
                 Errand::Confirm(confirming) => What::Confirm(confirming),
@@ -360,7 +407,8 @@ impl World {
         let reply = match what {
             What::Vote { round, proposal, again } => {
                 let ballot = Ballot { ticket, round };
-                let asked = Asked { ballot, ttl, proposal, since: now, waits: true, again };
+                let (terms, _) = MANAGERS[usize::from(self.manager > 0 && client == 2)];
+                let asked = Asked { ballot, ttl, proposal, since: now, waits: true, again, terms };
                 let answer = there.vote(now, asked);
                 let pause = Answer::Abstains { ask_in: Duration::from_millis(POLL) };
                 Some(What::Answer { round, answer: answer.unwrap_or(pause) })
@@ -393,7 +441,7 @@ impl World {
             self.network.push(Message { client, ticket, server, sent_at, orphan, what });
             // Whatever takes longer is given up, so its answer is not heard.
             if self.now <= sent_at + TTL / 3 {
-                self.horizons[client].heard_time(moment, sent, now);
+                self.horizons[client].heard_time(server, moment, sent, now);
             }
         }
     }
@@ -432,57 +480,6 @@ impl World {
                 client.contender.confirmed(now, server, (confirming, sent), None);
             }
             _ => {}
-        }
-    }
-
-    /// Everything to and from `servers` arrives, what is given back apart unless `releases`.
-    pub(super) fn deliver_at(&mut self, servers: &[usize], releases: bool) {
-        let wanted = |message: &Message| {
-            servers.contains(&message.server) && (releases || !matches!(message.what, What::Release { .. }))
-        };
-        while let Some(at) = self.network.iter().position(wanted) {
-            self.apply(Event::Deliver(at));
-        }
-    }
-
-    /// Everything that `client` has sent to `server` arrives, and what that answers.
-    pub(super) fn deliver_of(&mut self, client: usize, server: usize) {
-        let wanted = |message: &Message| message.client == client && message.server == server;
-        while let Some(at) = self.network.iter().position(wanted) {
-            self.apply(Event::Deliver(at));
-        }
-    }
-
-    /// Everything to and from `server` is lost.
-    pub(super) fn lose_at(&mut self, server: usize) {
-        while let Some(at) = self.network.iter().position(|message| message.server == server) {
-            self.apply(Event::Lose(at));
-        }
-    }
-
-    /// Somebody tells a blank server what it may have forgotten, if that can be.
-    pub(super) fn recover(&mut self, server: usize) {
-        self.apply(Event::Recover(server));
-    }
-
-    /// The same while only two of three answer.
-    pub(super) fn recover_without(&mut self, away: usize, server: usize) {
-        self.apply(Event::RecoverWith(server, away + 1));
-    }
-
-    /// The client has heard of that number, of another name.
-    pub(super) fn has_heard(&mut self, client: usize, n: u64) {
-        self.horizons[client].heard_number(n);
-    }
-
-    pub(super) fn holds(&self, client: usize) -> bool {
-        self.clients[client].as_ref().is_some_and(|client| client.holds.is_some())
-    }
-
-    /// Everybody has gone.
-    pub(super) fn end(&mut self) {
-        for client in self.clients.iter_mut().flatten() {
-            client.contender.end(LostReason::Released);
         }
     }
 }

@@ -2,19 +2,21 @@
 //! messages, the same keys with the same ends. The server's clock stands still and is moved on by the test. Scripts that are
 //! changed by hand must be told apart, or this proves nothing.
 
+mod real;
 mod single;
 
+use std::time::Duration;
+
 use leasehold_core::OwnerId;
+use leasehold_core::clock::Moment;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRng, TestRunner};
-use redis::{Arg, Cmd, Connection, Value};
-use testbed::redis::{Server as RealServer, Settings, WallClock};
 
-use super::model::{Asked, Fault, Server};
-use crate::quorum::keys::{BallotKeys, QuorumKeys};
-use crate::quorum::protocol::{Answer, Recovered, Ticket};
-use crate::quorum::scripts::{self, Asker, Ballot, Kept, Known, Renewed};
-use crate::scripts::Script;
+use self::real::Real;
+use super::model::{Asked, Fault, Looker, Server};
+use crate::quorum::keys::BallotKeys;
+use crate::quorum::protocol::{Answer, Recovered, Standing, Ticket};
+use crate::quorum::scripts::{self, Asker, Ballot, Kept, Renewed};
 
 /// What is done to both.
 #[derive(Clone, Debug)]
@@ -49,11 +51,16 @@ enum Operation {
     },
     /// Somebody connects to a run.
     Admit {
-        trusted: bool,
+        terms: &'static str,
+        pause: u64,
+        clocks: &'static [(&'static str, u64)],
     },
+    /// As it was seen, or was not.
     Install {
         floor: u64,
         beside: &'static [&'static str],
+        is_copy: bool,
+        is_stale: bool,
     },
     /// The process comes up again, with its data, and is told what it may have forgotten.
     ComesUp {
@@ -83,6 +90,9 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
         || prop::sample::select(vec![0, BEGIN - 1, BEGIN + 77, BEGIN + 5_000_000, BEGIN + 90_000_000]);
     let beside = || prop::sample::select(vec![&[] as &[_], &["1", "2"]]);
     let above = || prop::sample::select(vec![0, 1, 300_000, 1_200_000]);
+    let pause = || prop::sample::select(vec![0, 0, 15_000, 60_000]);
+    let terms = || prop::sample::select(vec![TERMS, TERMS, "others"]);
+    let clocks = || prop::sample::select(vec![&[] as &[_], &[("1", BEGIN)], &[("2", BEGIN + 7), ("1", 5)]]);
     let proposal =
         || prop_oneof![1 => number().prop_map(Proposal::Is), 2 => above().prop_map(Proposal::Above)];
     let off = || prop::sample::select(vec![1, 1, 0, 2]);
@@ -97,8 +107,11 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
             .prop_map(|(owner, round, ttl, off)| Operation::Renew { owner, round, ttl, off }),
         4 => (owner(), round(), ttl(), any::<bool>())
             .prop_map(|(owner, round, ttl, waits)| Operation::Release { owner, round, ttl, waits }),
-        2 => any::<bool>().prop_map(|trusted| Operation::Admit { trusted }),
-        2 => (number(), beside()).prop_map(|(floor, beside)| Operation::Install { floor, beside }),
+        3 => (terms(), pause(), clocks())
+            .prop_map(|(terms, pause, clocks)| Operation::Admit { terms, pause, clocks }),
+        2 => (number(), beside(), any::<bool>(), 0..4).prop_map(|(floor, beside, is_copy, stale)|
+            Operation::Install { floor, beside, is_copy, is_stale: stale == 0 }
+        ),
         2 => number().prop_map(|floor| Operation::ComesUp { floor }),
         2 => any::<bool>().prop_map(Operation::Restart),
         3 => (0_u64..3_000).prop_map(Operation::Pass),
@@ -115,12 +128,13 @@ const CHANNELS: &str = "p:inbox:";
 const TERMS: &str = "as agreed";
 const AHEAD: u64 = 1_000_000;
 /// What a server is told that nobody has used.
-const FIRST_TOLD: Operation = Operation::Install { floor: 0, beside: &[] };
+const FIRST_TOLD: Operation = Operation::Install { floor: 0, beside: &[], is_copy: false, is_stale: false };
+const FIRST_MET: Operation = Operation::Admit { terms: TERMS, pause: 0, clocks: &[] };
 /// The last message of an operation.
 const END: &str = "end";
 
 fn told(floor: u64, beside: &[&str]) -> Recovered {
-    Recovered { floor, beside: beside.iter().map(|run| (*run).to_owned()).collect() }
+    Recovered { floor, beside: beside.iter().map(|run| (*run).to_owned()).collect(), is_copy: false }
 }
 
 fn ticket(owner: u64) -> Ticket {
@@ -136,95 +150,6 @@ fn inbox(owner: u64) -> String {
 
 fn hears(ticket: Ticket) -> bool {
     (1..5).any(|owner| ticket.owner == self::ticket(owner).owner && owner % 3 != 2)
-}
-
-struct Real {
-    clock: WallClock,
-    now: u64,
-    connection: Connection,
-    ear: Connection,
-    keys: BallotKeys,
-    space: String,
-    /// Parts of scripts, and what stands there instead.
-    changes: Vec<(&'static str, &'static str)>,
-    _server: RealServer,
-}
-
-impl Real {
-    fn start() -> Self {
-        let clock = WallClock::new().unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let server = runtime.block_on(Settings::new().clock(&clock).start()).unwrap();
-        let client = redis::Client::open(format!("redis://{}", server.addr())).unwrap();
-        let (connection, mut ear) = (client.get_connection().unwrap(), client.get_connection().unwrap());
-        redis::cmd("SUBSCRIBE").arg(END).arg("p:inbox:0").arg("p:inbox:1").exec(&mut ear).unwrap();
-        let answers = (0..2).map(|_| ear.recv_response().unwrap());
-        answers.for_each(drop);
-        let keys = QuorumKeys::new("p").unwrap();
-        let (space, keys) = (keys.prefixed.space(), keys.of(&"a b".parse().unwrap()));
-        let mut real =
-            Self { clock, now: 0, connection, ear, keys, space, changes: Vec::new(), _server: server };
-        real.pass(BEGIN);
-        real
-    }
-
-    fn pass(&mut self, micros: u64) {
-        self.stand_at(self.now + micros);
-    }
-
-    fn stand_at(&mut self, now: u64) {
-        self.now = now;
-        self.clock.stand_at(now).unwrap();
-    }
-
-    fn ask(&mut self, command: &Cmd) -> Value {
-        command.query(&mut self.connection).unwrap()
-    }
-
-    fn run(&mut self, script: &Script, call: &Cmd) -> Value {
-        let with_text = script.with_text(call);
-        let mut eval = redis::cmd("EVAL");
-        for (at, argument) in with_text.args_iter().skip(1).enumerate() {
-            let Arg::Simple(bytes) = argument else { unreachable!("no script takes a cursor") };
-            let text = String::from_utf8_lossy(bytes).into_owned();
-            let changed =
-                |text: String| self.changes.iter().fold(text, |text, (from, to)| text.replace(from, to));
-            match at {
-                0 => eval.arg(changed(text)),
-                _ => eval.arg(bytes),
-            };
-        }
-        self.ask(&eval)
-    }
-
-    /// Who was told since the last time.
-    fn heard(&mut self) -> Vec<String> {
-        self.ask(redis::cmd("PUBLISH").arg(END).arg(END));
-        let mut heard = Vec::new();
-        loop {
-            let words: Vec<String> = redis::from_redis_value(self.ear.recv_response().unwrap()).unwrap();
-            match &*words[1] {
-                END => return heard,
-                _ => heard.push(words[2].clone()),
-            }
-        }
-    }
-
-    /// All keys, each with its end.
-    fn state(&mut self) -> Vec<Vec<String>> {
-        const DUMP: &str = "
-            local known = redis.call('HMGET', KEYS[4], 'run', 'whole', 'floor', 'max', 'beside')
-            for i = 1, 4 do known[i] = known[i] or '0' end
-            known[5] = known[5] or ''
-            return { { redis.call('GET', KEYS[1]) or 'none', tostring(redis.call('PTTL', KEYS[1])) },
-                { redis.call('GET', KEYS[2]) or 'none', tostring(redis.call('PTTL', KEYS[2])) },
-                redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'), { tostring(redis.call('PTTL', KEYS[3])) }, known }";
-        let mut dump = redis::cmd("EVAL");
-        let BallotKeys { vote, count, waits, .. } = &self.keys;
-        dump.arg(DUMP).arg(4).arg(vote).arg(count).arg(waits).arg(&self.space);
-        let value = self.ask(&dump);
-        redis::from_redis_value(value).unwrap()
-    }
 }
 
 /// As [`Real::state`] shows the real one.
@@ -245,13 +170,17 @@ fn state(model: &mut Server, now: u64) -> Vec<Vec<String>> {
         [format!("{} {}", waiting.owner.to_hex(), inbox(owner)), waiting.time.to_string()]
     });
     let space = model.space.clone().unwrap_or_default();
-    let numbers = [space.run, u64::from(space.whole), space.floor, space.max];
+    let numbers =
+        [space.run, u64::from(space.whole), space.floor, space.max, u64::from(space.claims), space.pause];
+    let since: Vec<_> = space.since.iter().map(|(run, clock)| format!("{run}={clock}")).collect();
+    let id = space.id.map(OwnerId::to_hex).unwrap_or_default();
+    let words = [space.beside.join(" "), since.join(" "), space.terms, id];
     vec![
         vec![vote.0, left(vote.1)],
         vec![count.0, left(count.1)],
         waits.collect(),
         vec![left(model.waits_until)],
-        numbers.map(|number| number.to_string()).into_iter().chain([space.beside.join(" ")]).collect(),
+        numbers.map(|number| number.to_string()).into_iter().chain(words).collect(),
     ]
 }
 
@@ -272,9 +201,12 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
             let asker = Asker { ballot, ttl, proposal, since, inbox: &inbox, info: "1 x", terms: TERMS };
             let call = scripts::vote_at(&scripts::vote(&keys, &space, asker), (waits, again), &run);
             let value = real.run(&scripts::VOTE, &call);
-            let voted = scripts::voted(&value).unwrap();
+            let Ok(voted) = scripts::voted(&value) else {
+                return ("other terms".to_owned(), model.says_of_terms(TERMS));
+            };
             assert!(voted.now.is_none_or(|then| then == now));
-            let expected = model.vote(now, Asked { ballot, ttl, proposal, since, waits, again });
+            let expected =
+                model.vote(now, Asked { ballot, ttl, proposal, since, waits, again, terms: TERMS });
             (format!("{:?}", voted.answer), format!("{expected:?}"))
         }
         Operation::Confirm { owner, round, ttl, off, token } => {
@@ -299,29 +231,39 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
             let told = Vec::from_iter(told);
             (format!("{:?}", (had, real.heard())), format!("{:?}", (expected, told)))
         }
-        Operation::Admit { trusted } => {
+        Operation::Admit { terms, pause, clocks } => {
+            let clocks: Vec<_> = clocks.iter().map(|(run, clock)| ((*run).to_owned(), *clock)).collect();
+            let run = model.run.to_string();
+            let length = Duration::from_millis(pause);
             let value =
-                real.run(&scripts::ADMIT, &scripts::admit(&space, &model.run.to_string(), trusted, TERMS));
-            let Known { whole, max, beside, .. } = scripts::known(&value).unwrap();
-            let expected = model.admit(now, trusted);
-            let expected = (expected.whole, expected.max, expected.beside);
-            (format!("{:?}", (whole, max, beside)), format!("{expected:?}"))
+                real.run(&scripts::ADMIT, &scripts::admit(&space, &run, terms, length, Some(&clocks)));
+            let known = scripts::known(&value, &run, Moment::from_nanos(0)).unwrap();
+            let clocks = (!clocks.is_empty()).then_some(&*clocks);
+            let expected = model.admit(now, Looker { terms, pause, clocks });
+            (format!("{known:?}"), format!("{expected:?}"))
         }
-        Operation::Install { floor, beside } => {
-            let told = told(floor, beside);
-            let call = scripts::install(&space, &model.run.to_string(), &told, TERMS);
+        Operation::Install { floor, beside, is_copy, is_stale } => {
+            let told = Recovered { is_copy, ..told(floor, beside) };
+            let mut own = Standing { run: model.run.to_string(), ..model.standing(now) };
+            own.pause += Duration::from_millis(u64::from(is_stale));
+            let id = OwnerId::from_random(u128::from(now).to_be_bytes());
+            let call = scripts::install(&space, &own, &told, TERMS, id);
             let was_blank = scripts::was_there(&real.run(&scripts::INSTALL, &call)).unwrap();
-            (format!("{was_blank:?}"), format!("{:?}", model.install(now, model.run, &told)))
+            (format!("{was_blank:?}"), format!("{:?}", model.install(now, &own, &told, (TERMS, id))))
         }
         Operation::ComesUp { floor } => {
             model.run += 1;
-            let (admitted, expected) = step(real, model, &Operation::Admit { trusted: false });
-            let (told, then) = step(real, model, &Operation::Install { floor, beside: &[] });
+            let (admitted, expected) = step(real, model, &FIRST_MET);
+            let (told, then) = step(
+                real,
+                model,
+                &Operation::Install { floor, beside: &[], is_copy: false, is_stale: false },
+            );
             (admitted + &told, expected + &then)
         }
         Operation::Restart(is_met) => {
             model.run += 1;
-            if is_met { step(real, model, &Operation::Admit { trusted: false }) } else { Default::default() }
+            if is_met { step(real, model, &FIRST_MET) } else { Default::default() }
         }
         Operation::Pass(micros) => {
             real.pass(micros);
@@ -350,7 +292,7 @@ fn compare(real: &mut Real, operations: &[Operation]) -> Result<(), TestCaseErro
     // Numbers are meant of that time.
     real.stand_at(BEGIN);
     let mut model = Server::new(1, AHEAD, Fault::None);
-    for begin in [Operation::Admit { trusted: false }, FIRST_TOLD] {
+    for begin in [FIRST_MET, FIRST_TOLD] {
         step(real, &mut model, &begin);
     }
     for (at, operation) in operations.iter().enumerate() {
@@ -430,10 +372,16 @@ fn changed_scripts_are_told_from_their_model() {
         ("type(voted) ~= 'string'", "false"),
         ("had or not (voted or ttl)", "had"),
         ("had or not (voted or ttl)", "had or not voted"),
-        ("whole = whole and ARGV[2] == '1'", "whole = true"),
+        ("whole, claims, since, paused = false,", "whole, claims, since, paused = whole,"),
+        ("whole or claims, nil", "whole, nil"),
+        ("(since or '') == ''", "true"),
+        ("not whole and known[4] ~= terms and", "known[4] ~= terms and"),
+        ("known[4] ~= terms and paused", "paused"),
+        ("or (known[5] or '0') ~= ARGV[6]", ""),
+        ("ARGV[8] == '0' and known[6] or ARGV[7]", "ARGV[7]"),
+        ("'claims', '0', 'id', id", "'id', id"),
         ("redis.call('ZREM', waits, first)", ""),
         (", 'beside', ARGV[4]", ""),
-        ("known[4], known[5] }", "known[4] }"),
     ] {
         let (from, _) = mutant;
         let changing = [&scripts::VOTE, &scripts::CONFIRM, &scripts::RENEW, &scripts::RELEASE];
@@ -452,7 +400,7 @@ fn what_was_lost_is_counted_anew() {
         let (round, ttl, proposal) = (1, 3_000, Proposal::Is(BEGIN + above));
         Operation::Vote { owner, round, ttl, proposal, waits: false, again: false }
     };
-    let begin = || vec![Operation::Admit { trusted: false }, FIRST_TOLD, vote(1, 400_000)];
+    let begin = || vec![FIRST_MET, FIRST_TOLD, vote(1, 400_000)];
     let number = vec![Operation::Lose(0), Operation::Lose(1), Operation::Pass(900_000), vote(2, 500_000)];
     let ballot = vec![Operation::Lose(0), vote(1, 77)];
     for (then, mutant) in [
@@ -483,7 +431,7 @@ fn who_leaves_passes_on_what_it_was_told() {
         Operation::Vote { owner, round, ttl, proposal, waits: true, again: false }
     };
     let leave = |owner| Operation::Release { owner, round: 1, ttl: 9_000, waits: false };
-    let begin = [Operation::Admit { trusted: false }, FIRST_TOLD];
+    let begin = [FIRST_MET, FIRST_TOLD];
     // The fourth comes before the first.
     for operation in begin.into_iter().chain([vote(3), vote(4), vote(1)]) {
         step(&mut real, &mut model, &operation);

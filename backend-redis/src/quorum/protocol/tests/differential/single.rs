@@ -1,5 +1,7 @@
 //! What single scripts do besides, which the model of a server does not know.
 
+use redis::Value;
+
 use super::*;
 
 /// Whoever has agreed on something else gets no vote, and hears on what.
@@ -7,8 +9,7 @@ use super::*;
 fn a_server_votes_on_its_terms() {
     let mut real = Real::start();
     let (space, keys) = (real.space.clone(), real.keys.clone());
-    real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, TERMS));
-    real.run(&scripts::INSTALL, &scripts::install(&space, "1", &told(0, &[]), "others"));
+    begin(&mut real, "others");
     let ballot = Ballot { ticket: ticket(1), round: 1 };
     let (proposal, since) = (0, BEGIN);
     let asker = Asker { ballot, ttl: 900, proposal, since, inbox: "0", info: "1 x", terms: TERMS };
@@ -19,8 +20,7 @@ fn a_server_votes_on_its_terms() {
         assert_eq!(*refused.kind(), leasehold_core::ErrorKind::InvalidOption);
         assert!(refused.to_string().contains("used with others"), "{refused}");
     }
-    let value = real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, TERMS));
-    assert_eq!(scripts::known(&value).unwrap().terms.as_deref(), Some("others"));
+    assert_eq!(admit(&mut real, "1", TERMS).terms, "others");
     let asker = Asker { terms: "others", ..asker };
     let value = real.run(&scripts::VOTE, &asked(asker));
     assert!(matches!(scripts::voted(&value).unwrap().answer, Some(Answer::Voted { .. })));
@@ -31,8 +31,7 @@ fn a_server_votes_on_its_terms() {
 fn numbers_grow_past_a_clock_that_is_set_back() {
     let mut real = Real::start();
     let (space, keys) = (real.space.clone(), real.keys.clone());
-    real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, TERMS));
-    real.run(&scripts::INSTALL, &scripts::install(&space, "1", &told(0, &[]), TERMS));
+    begin(&mut real, TERMS);
     let mut last = 0;
     let day = 86_400_000_000;
     for (owner, now, proposal) in [
@@ -58,8 +57,7 @@ fn numbers_grow_past_a_clock_that_is_set_back() {
 fn an_ask_ends_with_the_vote() {
     let mut real = Real::start();
     let (space, keys) = (real.space.clone(), real.keys.clone());
-    real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, TERMS));
-    real.run(&scripts::INSTALL, &scripts::install(&space, "1", &told(0, &[]), TERMS));
+    begin(&mut real, TERMS);
     let ballot = Ballot { ticket: ticket(1), round: 1 };
     let (proposal, since) = (BEGIN + 77, BEGIN);
     let asker = Asker { ballot, ttl: 900, proposal, since, inbox: "0", info: "1 x", terms: TERMS };
@@ -73,17 +71,15 @@ fn an_ask_ends_with_the_vote() {
     assert_eq!(real.ask(&exist), Value::Int(0));
 }
 
-/// Whoever trusts its disk against what was agreed on is refused, and has not made it vote by asking.
-#[test]
-fn a_disk_is_trusted_by_agreement() {
-    for (agreed, is_whole) in [("others", false), (TERMS, true)] {
-        let mut real = Real::start();
-        let space = real.space.clone();
-        real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, agreed));
-        real.run(&scripts::INSTALL, &scripts::install(&space, "1", &told(0, &[]), agreed));
-        for trusted in [true, false] {
-            let value = real.run(&scripts::ADMIT, &scripts::admit(&space, "2", trusted, TERMS));
-            assert_eq!(scripts::known(&value).unwrap().whole, is_whole, "{agreed}");
-        }
-    }
+fn admit(real: &mut Real, run: &str, terms: &str) -> Standing {
+    let call = scripts::admit(&real.space, run, terms, Duration::ZERO, None);
+    scripts::known(&real.run(&scripts::ADMIT, &call), run, Moment::from_nanos(0)).unwrap()
+}
+
+/// The server votes on those terms.
+fn begin(real: &mut Real, terms: &str) {
+    let own = admit(real, "1", terms);
+    let id = OwnerId::from_random([1; 16]);
+    let call = scripts::install(&real.space, &own, &told(0, &[]), terms, id);
+    assert!(scripts::was_there(&real.run(&scripts::INSTALL, &call)).unwrap());
 }

@@ -1,5 +1,7 @@
 //! One acquisition, from its first request for a vote to the end of its hold.
 
+mod prospects;
+
 use std::time::Duration;
 
 use leasehold_core::LostReason;
@@ -80,10 +82,11 @@ impl Contender {
         errands
     }
 
-    /// redis.quorum-7: asks those that have not voted yet.
+    /// redis.quorum-7: asks those that have not voted yet, and redis.quorum-10.
     fn recruit(&mut self, now: Moment, errands: &mut Vec<(usize, Errand)>) {
+        let is_safe = self.is_confirmed(now);
         for (server, seat) in self.seats.iter_mut().enumerate() {
-            let may_vote = seat.vote.is_none() && seat.seen != Seen::Lost;
+            let may_vote = seat.vote.is_none() && (is_safe || !matches!(seat.seen, Seen::Lost(_)));
             if may_vote && seat.asked_at.is_none() && seat.due <= now {
                 errands.push((server, seat.ask(now, self.round, self.waits)));
             }
@@ -176,10 +179,14 @@ impl Contender {
     ) {
         self.expire(now);
         let is_short = self.votes() < self.terms.size.quorum;
+        let is_safe = self.is_confirmed(now);
         let (present, seat) = (self.round, &mut self.seats[server]);
         let (_, is_freed) = (seat.asked_at.take(), std::mem::take(&mut seat.freed));
+        let lost_at = if let Seen::Lost(at) = seat.seen { Some(at) } else { None };
+        // redis.quorum-10
+        let is_lost = lost_at.is_some_and(|at| sent_at <= at || !is_safe);
         // redis.quorum-3, redis.quorum-4
-        if round != present || seat.seen == Seen::Lost || matches!(self.phase, Phase::Over(_)) {
+        if round != present || is_lost || matches!(self.phase, Phase::Over(_)) {
             // Whoever gives no vote gives none in any round.
             if matches!((answer, seat.seen), (Answer::Abstains { .. }, Seen::Nothing)) {
                 seat.seen = Seen::Abstains;
@@ -189,8 +196,14 @@ impl Contender {
         let counts = |token| seat.vote.as_ref().is_some_and(|vote| token <= vote.n);
         match answer {
             Answer::Voted { n } => self.voted(now, server, Vote { n, sent_at, is_confirming: false }),
+            // It stays lost until it votes.
+            Answer::Held { ask_in, .. } | Answer::Abstains { ask_in } if lost_at.is_some() => {
+                seat.due = now + ask_in.min(self.terms.ttl / 3);
+            }
             // redis.quorum-3
-            _ if matches!(self.phase, Phase::Holding { token, .. } if counts(token)) => self.lose(server),
+            _ if matches!(self.phase, Phase::Holding { token, .. } if counts(token)) => {
+                self.lose(now, server);
+            }
             // What frees the lock may go unheard.
             Answer::Held { .. } if is_freed => {
                 seat.refused(Seen::Nothing, now, self.waits);
@@ -216,7 +229,7 @@ impl Contender {
             // The same one, which was asked for again.
             (Some(vote), _) if given.n <= vote.n => vote.sent_at = vote.sent_at.max(given.sent_at),
             // redis.quorum-3
-            (Some(vote), Phase::Holding { token, .. }) if token <= vote.n => return self.lose(server),
+            (Some(vote), Phase::Holding { token, .. }) if token <= vote.n => return self.lose(now, server),
             _ => {
                 if let Phase::Elected { token } = &mut self.phase {
                     // redis.quorum-8
@@ -237,8 +250,9 @@ impl Contender {
     pub(crate) fn failed(&mut self, now: Moment, server: usize) {
         let seat = &mut self.seats[server];
         seat.asked_at = None;
-        if seat.seen != Seen::Lost {
-            (seat.seen, seat.due) = (Seen::Failed, now + self.terms.poll);
+        seat.due = now + self.terms.poll;
+        if !matches!(seat.seen, Seen::Lost(_)) {
+            seat.seen = Seen::Failed;
         }
     }
 
@@ -259,7 +273,7 @@ impl Contender {
                 (vote.n, vote.is_confirming) = (n.max(token), false);
                 vote.sent_at = vote.sent_at.max(sent_at);
             }
-            Some(false) => self.lose(server),
+            Some(false) => self.lose(now, server),
             None => {
                 vote.is_confirming = false;
                 self.seats[server].due = now + self.terms.poll;
@@ -273,7 +287,7 @@ impl Contender {
         let Phase::Holding { .. } = self.phase else { return };
         match &mut self.seats[server].vote {
             Some(vote) if kept => vote.sent_at = vote.sent_at.max(sent_at),
-            Some(_) => self.lose(server),
+            Some(_) => self.lose(now, server),
             // redis.quorum-3
             None => {}
         }
@@ -373,97 +387,23 @@ impl Contender {
         self.seats.iter().filter(heard).count() >= self.terms.size.quorum
     }
 
-    fn votes(&self) -> usize {
-        self.seats.iter().filter(|seat| seat.vote.is_some()).count()
+    /// Whether servers that have voted for the token, and still do, make a quorum.
+    fn is_confirmed(&self, now: Moment) -> bool {
+        let Terms { ttl, margin, size, .. } = self.terms;
+        let Phase::Holding { token, .. } = self.phase else { return false };
+        let lasts =
+            |vote: &&Vote| token <= vote.n && !Deadline::of_lease(vote.sent_at, ttl, margin).has_passed(now);
+        self.seats.iter().filter_map(|seat| seat.vote.as_ref()).filter(lasts).count() >= size.quorum
     }
 
-    /// redis.quorum-6: how many may still vote for us that were asked a moment ago.
-    fn hopes(&self, now: Moment) -> usize {
-        let hopes =
-            |seat: &&Seat| seat.vote.is_none() && seat.asked_at.is_some_and(|at| now < at + self.terms.poll);
-        self.seats.iter().filter(hopes).count()
-    }
-
-    /// Whether somebody else has a quorum.
-    fn is_held(&self) -> bool {
-        let others = || {
-            self.seats.iter().filter_map(|seat| match seat.seen {
-                Seen::Held(by) if seat.vote.is_none() => Some(by),
-                _ => None,
-            })
-        };
-        others().any(|by| others().filter(|other| *other == by).count() >= self.terms.size.quorum)
-    }
-
-    fn comes_later(&self) -> bool {
-        let earlier = |seat: &Seat| matches!(seat.seen, Seen::Held(by) if by < self.ticket);
-        self.is_held() || self.seats.iter().any(|seat| seat.vote.is_none() && earlier(seat))
-    }
-
-    fn is_unreachable(&self, now: Moment) -> bool {
-        self.is_short_without(|seat| seat.asked_at.is_some_and(|at| at + self.terms.poll <= now))
-    }
-
-    /// The same if none answers of those that have not yet.
-    fn may_be_unreachable(&self) -> bool {
-        self.is_short_without(|seat| seat.asked_at.is_some())
-    }
-
-    /// Whether those that do not vote leave no quorum, with those that are silent.
-    fn is_short_without(&self, silent: impl Fn(&Seat) -> bool) -> bool {
-        let failed = |seat: &&Seat| {
-            seat.vote.is_none()
-                && match seat.seen {
-                    Seen::Failed => true,
-                    // Who waits, waits for the end of a pause, too.
-                    Seen::Abstains => !self.waits,
-                    _ => silent(seat),
-                }
-        };
-        self.seats.iter().filter(failed).count() >= self.terms.size.blocking()
-    }
-
-    /// When a quorum may vote for us, as far as is known.
-    fn due_at(&self) -> Option<Moment> {
-        let due = |seat: &Seat| match (&seat.vote, seat.asked_at) {
-            (Some(_), _) => Some(Moment::from_nanos(0)),
-            (None, Some(_)) => None,
-            (None, None) => Some(seat.due),
-        };
-        let mut due: Vec<_> = self.seats.iter().filter_map(due).collect();
-        due.sort_unstable();
-        due.get(self.terms.size.quorum - 1).copied()
-    }
-
-    fn is_due(&self, now: Moment) -> bool {
-        self.due_at().into_iter().chain(self.poll_at).any(|at| at <= now)
-    }
-
-    /// When there may be something to do if nothing is heard.
-    fn next(&self, now: Moment) -> Moment {
-        let Terms { poll, ttl, margin, .. } = self.terms;
-        let seats = || self.seats.iter();
-        let silent = seats().filter_map(|seat| Some(seat.asked_at? + poll)).filter(|at| *at > now);
-        let expire =
-            seats().filter_map(|seat| Some(seat.vote.as_ref()?.sent_at + ttl.saturating_sub(margin)));
-        let may_ask = self.phase == Phase::Contending && !self.is_asking;
-        let asks = self.due_at().into_iter().chain(self.poll_at).filter(|_| may_ask);
-        let confirms = seats().filter(|seat| seat.vote.as_ref().is_some_and(|vote| !vote.is_confirming));
-        let confirms = confirms.map(|seat| seat.due).filter(|at| *at > now);
-        let is_elected = matches!(self.phase, Phase::Elected { .. });
-        let recruits = seats().filter(|seat| is_elected && seat.vote.is_none() && seat.asked_at.is_none());
-        let recruits = recruits.map(|seat| seat.due).filter(|at| *at > now);
-        silent.chain(expire).chain(asks).chain(confirms).chain(recruits).min().unwrap_or(now + poll)
-    }
-
-    fn lose(&mut self, server: usize) {
+    fn lose(&mut self, now: Moment, server: usize) {
         let deadline = self.deadline();
         let seat = &mut self.seats[server];
         seat.vote = None;
         if let (Phase::Holding { until, .. }, Some(deadline)) = (&mut self.phase, deadline) {
             // redis.quorum-3, redis.quorum-9
-            (seat.seen, *until) = (Seen::Lost, deadline);
-            let lost = self.seats.iter().filter(|seat| seat.seen == Seen::Lost).count();
+            (seat.seen, seat.due, *until) = (Seen::Lost(now), now + self.terms.poll, deadline);
+            let lost = self.seats.iter().filter(|seat| matches!(seat.seen, Seen::Lost(_))).count();
             if lost >= self.terms.size.blocking() {
                 self.phase = Phase::Over(LostReason::Gone);
             }

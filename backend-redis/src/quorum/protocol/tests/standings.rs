@@ -1,0 +1,121 @@
+//! What a blank server is told, and when, by what all say of themselves.
+
+use std::time::Duration;
+
+use super::rules::{THREE, at};
+use crate::quorum::agreed::Agreed;
+use crate::quorum::protocol::{Recovered, Size, Standing, clocks, pause_left, recovered, who_differs};
+
+/// A pause of a second.
+fn agreed(size: Size) -> Agreed {
+    Agreed { size, pause: Duration::from_secs(1), trusts_disks: false }
+}
+
+/// One that was met by itself, and has so many milliseconds of its pause left.
+fn standing(whole: bool, run: &str, max: u64, left: u64) -> Standing {
+    let (run, id, terms) = (run.to_owned(), run.to_owned(), "as agreed".to_owned());
+    let (claims, is_used, clock, since) = (false, true, (1_000 - left) * 1_000, vec![(run.clone(), 0)]);
+    let (sent_at, up_for, pause, beside) = (at(0), Duration::ZERO, Duration::ZERO, Vec::new());
+    Standing { run, whole, claims, id, is_used, max, clock, sent_at, up_for, since, pause, terms, beside }
+}
+
+/// A pause counts by the median of the clocks that were read when it began, of which those that were set back say nothing; by
+/// how long all processes have been up only where none of them was ever told anything.
+#[test]
+fn a_pause_is_counted_by_the_clocks_of_all() {
+    let left = |gone: [Option<i64>; 3], is_used: bool| {
+        let began: u64 = 10_000_000;
+        let since: Vec<_> = ["a", "b", "c"].map(|run| (run.to_owned(), began)).into();
+        let look = ["a", "b", "c"].iter().zip(gone).map(|(run, gone)| {
+            let clock = began.checked_add_signed(gone? * 1_000)?;
+            let up_for = Duration::from_millis(700);
+            Some(Standing { clock, is_used, up_for, since: since.clone(), ..standing(false, run, 1, 0) })
+        });
+        let look: Vec<_> = look.collect();
+        pause_left(agreed(THREE), look[0].as_ref().unwrap(), &look).as_millis()
+    };
+    assert_eq!(left([Some(300), Some(300), Some(300)], true), 700);
+    assert_eq!(left([Some(9_000), Some(300), Some(200)], true), 700);
+    assert_eq!(left([Some(9_000), Some(300), None], true), 700);
+    assert_eq!(left([Some(300), Some(-9_000), Some(310)], true), 700);
+    assert_eq!(left([Some(1), Some(1), Some(1)], false), 300);
+    assert_eq!(left([Some(1), Some(1), None], false), 999, "one that is away may have been told");
+}
+
+/// What the clocks were is read so late as the look ended, and not of too few.
+#[test]
+fn a_pause_begins_when_the_look_has_ended() {
+    let heard = |run, clock| Some(Standing { clock, sent_at: at(3), ..standing(false, run, 1, 0) });
+    let of = |look: &[Option<Standing>]| clocks(THREE, at(5), look);
+    let all = vec![("a".to_owned(), 9_000), ("b".to_owned(), 3_000)];
+    assert_eq!(of(&[heard("a", 7_000), None, heard("b", 1_000)]), Some(all));
+    assert_eq!(of(&[heard("a", 7_000), None, None]), None);
+}
+
+/// Other terms keep a manager out: those of a whole server, and those of a blank one unless a whole one has its own, as one that
+/// was away while all were changed.
+#[test]
+fn a_blank_server_takes_the_terms_of_a_whole_one() {
+    let with = |terms: &str, whole| Some(Standing { terms: terms.to_owned(), ..standing(whole, "a", 1, 0) });
+    let differs = |look: [Option<Standing>; 3]| who_differs("ours", &look);
+    assert_eq!(differs([with("ours", true), with("theirs", true), None]), Some(1));
+    assert_eq!(differs([with("ours", false), None, with("theirs", false)]), Some(2));
+    assert_eq!(differs([with("ours", true), with("theirs", false), None]), None);
+}
+
+/// A blank server is told what so many others know as every quorum has one of, after its pause; where a quorum is blank, in both
+/// looks, its clock has to do.
+#[test]
+fn a_blank_server_is_told_what_the_others_know() {
+    let standing = |whole, run: &str, max, left| Some(standing(whole, run, max, left));
+    let (blank, whole) = (standing(false, "a", 1, 0), |max| standing(true, "b", max, 500));
+    let pausing = standing(false, "a", 1, 1);
+    let floor = |first: &[_], second: &[_]| recovered(agreed(THREE), 0, first, second).map(|told| told.floor);
+    let told = |look: [Option<Standing>; 3]| floor(&look, &look);
+    assert_eq!(told([blank.clone(), whole(7), whole(9)]), Some(9));
+    assert_eq!(told([pausing.clone(), whole(7), whole(9)]), None);
+    assert_eq!(told([blank.clone(), whole(7), None]), None);
+    assert_eq!(told([blank.clone(), pausing.clone(), whole(9)]), Some(9));
+    assert_eq!(told([pausing.clone(), blank.clone(), blank.clone()]), None);
+    assert_eq!(told([blank.clone(), blank.clone(), None]), Some(1));
+    let ended = |first: &Option<Standing>| {
+        let look = |own: &Option<Standing>| [own.clone(), whole(7), whole(9)];
+        floor(&look(first), &look(&blank))
+    };
+    assert_eq!(ended(&blank), Some(9));
+    assert_eq!(ended(&pausing), None, "the others were asked before the end of its pause");
+    assert_eq!(ended(&None), None);
+    let (first, second) = (
+        [blank.clone(), standing(false, "c", 1, 0), whole(9)],
+        [blank.clone(), standing(false, "d", 1, 0), whole(9)],
+    );
+    assert_eq!(floor(&first, &second), None, "it came up in between");
+    assert_eq!(told([whole(9), whole(7), blank]), None, "it knows");
+}
+
+/// Where a quorum was blank at one moment, each of it is told when its own pause is over; of five by as many as every quorum of
+/// those that may have voted since has one of.
+#[test]
+fn a_quorum_that_was_blank_is_told_one_by_one() {
+    const FIVE: Size = Size { servers: 5, quorum: 3 };
+    let runs = |runs: &[&str]| runs.iter().map(|run| (*run).to_owned()).collect::<Vec<_>>();
+    let standing = |whole, run: &str, max, beside: &[&str]| {
+        Some(Standing { beside: runs(beside), ..standing(whole, run, max, 0) })
+    };
+    let (a, b, c) =
+        (standing(false, "a", 1, &[]), standing(false, "b", 2, &[]), standing(false, "c", 3, &[]));
+    let told = |look: [Option<Standing>; 5]| recovered(agreed(FIVE), 0, &look, &look);
+    let by = |floor| Some(Recovered { floor, beside: runs(&["a", "b", "c"]), is_copy: false });
+    assert_eq!(told([a.clone(), b.clone(), c, None, None]), by(3));
+    let beside = |run| standing(true, run, 7, &["a", "b", "c"]);
+    let (later, away) = (standing(false, "d", 4, &[]), || None);
+    assert_eq!(told([a.clone(), b.clone(), beside("c"), away(), away()]), by(7));
+    assert_eq!(told([a.clone(), beside("b"), beside("c"), away(), away()]), by(7));
+    assert_eq!(told([a.clone(), away(), beside("c"), away(), away()]), None, "others may have voted with b");
+    assert_eq!(told([a.clone(), later.clone(), beside("c"), away(), away()]), None, "and with this one");
+    assert_eq!(told([later.clone(), b, beside("c"), away(), away()]), None, "it may have voted since");
+    assert_eq!(told([later, beside("b"), beside("c"), a.clone(), away()]), None, "it is none of them");
+    let knows = |run| standing(true, run, 9, &[]);
+    let others = Recovered { floor: 9, beside: Vec::new(), is_copy: false };
+    assert_eq!(told([a, beside("b"), away(), knows("e"), knows("f")]), Some(others), "they know");
+}
