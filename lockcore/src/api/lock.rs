@@ -205,8 +205,9 @@ impl Lock {
     /// Takes the lock if that needs no waiting for a holder: `None` when it is held by somebody that it does not
     /// go beside, or when somebody is ahead.
     ///
-    /// One round trip when the lock is free, none when this process holds it. A release by this
-    /// process that is on its way is waited for.
+    /// One round trip when the lock is free, on ZooKeeper two, for permits on etcd two or more; none when this process
+    /// holds it. A release by this process that is on its way is waited for. On ZooKeeper the server of the session
+    /// answers: it may refuse a lock whose release another server has confirmed a moment ago.
     ///
     /// # Errors
     ///
