@@ -67,8 +67,8 @@ struct Ask {
 enum Phase {
     /// No request was answered.
     Entering {
-        /// The largest counter that a message has granted meanwhile.
-        told: Option<u64>,
+        /// The largest counter that a message has granted meanwhile, and when it was heard.
+        told: Option<(u64, Moment)>,
     },
     /// In the queue.
     Waiting {
@@ -178,7 +178,10 @@ impl Contender {
             (Answer::Waits { seen, ask_in, behind_stranger }, &mut Phase::Entering { told }) => {
                 self.phase = Phase::Waiting { sent_at, seen, behind_stranger };
                 self.ask(now, sent_at, ask_in);
-                if let Some(counter) = told {
+                // redis.protocol-2: what was heard before that request was sent is older than its answer.
+                if let Some((counter, heard_at)) = told
+                    && heard_at > sent_at
+                {
                     self.told(now, counter);
                 }
             }
@@ -208,7 +211,7 @@ impl Contender {
         self.expire(now);
         match &mut self.phase {
             // Not before the server has said what it is to be compared with.
-            Phase::Entering { told } => *told = Some(counter).max(*told),
+            Phase::Entering { told } => *told = Some((counter, now)).max(*told),
             // redis.protocol-2
             Phase::Waiting { seen, .. } if counter <= *seen => {}
             // redis.protocol-10

@@ -99,6 +99,12 @@ fn a_grant_may_come_before_the_answer() {
     entering.answered(at(5), at(1), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false });
     let deadline = Deadline::At(at(1 + TTL - MARGIN));
     assert_eq!(entering.step(at(5)), Step::Take { counter: 6, deadline });
+
+    // A server that has lost its data since answers the repeated request with a smaller counter.
+    let mut repeated = contender();
+    repeated.told(at(2), 6);
+    repeated.answered(at(5), at(3), Answer::Waits { seen: 0, ask_in: None, behind_stranger: false });
+    assert!(repeated.is_waiting(), "believed what the server has forgotten");
 }
 
 /// A counter far above what was answered is asked for, and no more often than any channel makes ask (redis.protocol-10).
@@ -108,9 +114,9 @@ fn a_grant_far_ahead_is_asked_for() {
     for early in [false, true] {
         let mut waiter = contender();
         if early {
-            waiter.told(at(0), 6 + LEAP);
+            waiter.told(at(1), 6 + LEAP);
         }
-        waiter.answered(at(0), at(0), waits(5));
+        waiter.answered(at(1), at(0), waits(5));
         waiter.told(at(4), 6 + LEAP);
         assert_eq!(waiter.step(at(4)), Step::Wait(at(10)));
         assert_eq!(waiter.step(at(10)), Step::Refresh);
