@@ -29,6 +29,12 @@ impl StoreConfig for EtcdConfig {
         self.hosts().ok().map(|hosts| hosts.join(","))
     }
 
+    fn namespace(&self) -> Option<String> {
+        let mut hosts = self.hosts().ok()?;
+        hosts.sort();
+        Some(format!("{}/{}", hosts.join(","), self.prefix))
+    }
+
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         Ok(Arc::new(EtcdBackend::open(&self.clone().checked()?, env).await?))
     }

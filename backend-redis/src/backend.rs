@@ -25,6 +25,10 @@ impl StoreConfig for RedisConfig {
         Some(self.address())
     }
 
+    fn namespace(&self) -> Option<String> {
+        Some(self.namespace())
+    }
+
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         self.checked()?;
         let (tell, events) = Events::new();

@@ -61,6 +61,12 @@ impl StoreConfig for ZkConfig {
         self.servers().ok().map(|servers| servers.to_string())
     }
 
+    fn namespace(&self) -> Option<String> {
+        let mut hosts: Vec<_> = self.servers().ok()?.all.iter().map(ToString::to_string).collect();
+        hosts.sort();
+        Some(format!("{}{}", hosts.join(","), self.place()))
+    }
+
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         let (events, inbox) = Events::new();
         let sessions = Reopen::new(env.clone());

@@ -271,6 +271,9 @@ pub(crate) enum Migrate {
         /// Everything that uses these locks is stopped, and a store that cannot be reached is dead for good.
         #[arg(long)]
         yes: bool,
+        /// Wait at most this long for a store that cannot be reached, before it is taken for dead.
+        #[arg(long, value_name = "D", default_value = "30s", value_parser = leasehold::span)]
+        wait: Duration,
     },
     /// End a move that has come to `new`, or back to `old`, when no process takes part any more.
     Clean {

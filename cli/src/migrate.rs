@@ -11,7 +11,7 @@ use crate::output;
 use crate::store::Place;
 
 pub(crate) async fn migrate(store: &Store, action: &Migrate, json: bool) -> Result<Exit, Failure> {
-    if matches!(action, Migrate::Repair { yes: false }) {
+    if matches!(action, Migrate::Repair { yes: false, .. }) {
         return Err(Failure::usage(
             "this is for when a store has lost its data or is dead for good: stop everything that uses these locks, then \
              say --yes",
@@ -52,7 +52,7 @@ async fn carry_out(admin: &Admin, action: &Migrate) -> Result<Option<Status>, Er
         Migrate::Rollback { steps: words } => {
             admin.rollback(&steps(words, Duration::ZERO), &mut tell).await?
         }
-        Migrate::Repair { .. } => admin.repair().await?,
+        Migrate::Repair { wait, .. } => admin.repair(*wait).await?,
         Migrate::Clean { old } => {
             admin.clean(*old).await?;
             return Ok(None);

@@ -135,6 +135,10 @@ impl StoreConfig for Layered {
         self.below.server()
     }
 
+    fn namespace(&self) -> Option<String> {
+        self.below.namespace()
+    }
+
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         let backend = self.below.open(env.clone()).await?;
         Ok(Arc::new(Session { layer: (self.make)(), below: Below { backend, env } }))

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{LockBackend, StoreConfig};
 use leasehold_core::{Env, Result};
 
 use crate::backend::Moving;
-use crate::protocol::Pair;
+use crate::protocol::{Pair, record};
 use crate::session::Session;
 
 /// Two stores, between which the locks of a namespace are moved while they are in use. How far the move is stands
@@ -38,6 +39,15 @@ impl Migration {
     pub(crate) fn stores(&self) -> &Pair<Arc<dyn StoreConfig>> {
         &self.stores
     }
+}
+
+/// What the two namespaces are called, in records and for people.
+pub(crate) fn names<'a>(config: impl Fn(Side) -> &'a dyn StoreConfig) -> Pair<String> {
+    let name = |side: Side| {
+        let name = config(side).namespace();
+        record::name(&name.unwrap_or_else(|| format!("the {} store", side.word())))
+    };
+    Pair { old: name(Side::Old), new: name(Side::New) }
 }
 
 #[async_trait]

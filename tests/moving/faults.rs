@@ -197,7 +197,7 @@ impl<O: Kind, N: Kind> Rig<O, N> {
         // In whatever state they are.
         let _ = tokio::join!(self.near.shutdown(), self.far.shutdown());
         let admin = admin(&direct, ttl).await;
-        eventually("the move is repaired", async || admin.repair().await.is_ok()).await;
+        eventually("the move is repaired", async || admin.repair(Duration::ZERO).await.is_ok()).await;
         let locks = open(direct, ttl).await;
         let next = hold(&locks).await;
         assert!(next.token() > token, "{} after {token}", next.token());

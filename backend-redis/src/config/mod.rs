@@ -338,6 +338,11 @@ impl RedisConfig {
         }
     }
 
+    /// The server, the database and the prefix.
+    pub(crate) fn namespace(&self) -> String {
+        format!("{}/{}/{}", self.address(), self.database, self.prefix)
+    }
+
     /// Whether locks lie under the prefix, and no replica is waited for.
     pub(crate) fn is_plain(&self) -> bool {
         !self.exact_key && self.format.is_none() && self.wait_replicas == 0

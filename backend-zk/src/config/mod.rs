@@ -147,6 +147,11 @@ impl ZkConfig {
         Ok(Servers { all, credentials: self.credentials.clone(), tls })
     }
 
+    /// What the paths of all nodes begin with.
+    pub(crate) fn place(&self) -> String {
+        format!("{}/{}", self.chroot, self.prefix)
+    }
+
     pub(crate) fn namespace(&self) -> Result<Namespace> {
         Namespace::new(&self.chroot, &self.prefix)
     }

@@ -198,6 +198,12 @@ pub trait StoreConfig: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Which namespace this is: where the store is, and what the keys begin with, such as `h1:2379/billing`; never with
+    /// credentials. The record of a move names both of its namespaces by that, and it is compared.
+    fn namespace(&self) -> Option<String> {
+        self.server()
+    }
+
     /// Opens a session. The core bounds it by
     /// [`Timing::connect_timeout`](crate::Timing::connect_timeout). No lock is asked for here, so what fails
     /// was not applied, whatever an error says.
@@ -215,6 +221,10 @@ impl StoreConfig for Box<dyn StoreConfig> {
 
     fn server(&self) -> Option<String> {
         (**self).server()
+    }
+
+    fn namespace(&self) -> Option<String> {
+        (**self).namespace()
     }
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {

@@ -90,6 +90,15 @@ impl Side {
         }
     }
 
+    /// The other one of the two.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Old => Self::New,
+            Self::New => Self::Old,
+        }
+    }
+
     /// The side of that word.
     pub fn of_word(word: &str) -> Option<Self> {
         [Self::Old, Self::New].into_iter().find(|side| side.word() == word)

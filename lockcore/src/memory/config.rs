@@ -71,6 +71,11 @@ impl StoreConfig for MemoryConfig {
         Self::MIN_TTL
     }
 
+    /// Two names of one instance are one namespace.
+    fn namespace(&self) -> Option<String> {
+        Some(format!("memory:{:p}", Arc::as_ptr(&self.store.shared)))
+    }
+
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         Ok(Arc::new(MemoryBackend::open(self.store.clone(), env)?))
     }

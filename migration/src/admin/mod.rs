@@ -31,6 +31,7 @@ pub use status::{MemberStatus, Progress, RecordStatus, Status, StoreStatus};
 
 use self::store::{Census, Store};
 use crate::Migration;
+use crate::config::names;
 use crate::protocol::Pair;
 use crate::protocol::member::{Kind, Member};
 use crate::protocol::records::{Place, Read};
@@ -164,7 +165,7 @@ impl Admin {
         if let (Some(error), Some(_)) = (look.error(Side::Old), look.error(Side::New)) {
             return Err(again(error));
         }
-        look.records().of_one_move(&self.at())?;
+        look.records().of_one_move(&self.names())?;
         let Pair { old, new } =
             Pair { old: self.seen(&look, Side::Old).await, new: self.seen(&look, Side::New).await };
         let census = Pair { old, new };
@@ -208,9 +209,9 @@ impl Admin {
         StoreStatus::of(self.stores[side].at(), read, census[side].as_ref())
     }
 
-    /// Where the stores are, for people.
-    fn at(&self) -> Pair<String> {
-        Pair { old: self.stores.old.at(), new: self.stores.new.at() }
+    /// What the two namespaces are called.
+    fn names(&self) -> Pair<String> {
+        names(|side| self.stores[side].config())
     }
 
     /// The next step in words, and what stands in its way.
@@ -232,7 +233,7 @@ impl Admin {
             way.push(lost(side).to_string());
         }
         let needs = |side: Side| {
-            let version = records.live(side).map(|read| read.version);
+            let version = records.live(side).map(|read| read.seen().version);
             let found = version.zip(census[side].as_ref());
             found.map_or_else(Vec::new, |(version, census)| status::in_the_way(census, side, version, 0))
         };
@@ -314,7 +315,7 @@ impl Admin {
 /// A line for each process that takes part, whichever lists it is in.
 fn members(look: &Look, census: &Pair<Option<Census>>) -> Vec<MemberStatus> {
     let records = look.records();
-    let version = |side| records.live(side).map(|read| read.version);
+    let version = |side| records.live(side).map(|read| read.seen().version);
     let listed = |side: Side| census[side].iter().flat_map(|census| &census.members);
     let find = |side: Side, id| -> Option<&Member> {
         listed(side).find(|(other, _)| other == id).and_then(|(_, member)| member.as_ref())

@@ -62,8 +62,8 @@ pub struct RecordStatus {
     pub offset: u64,
     /// The smallest counter of the epoch.
     pub low: u64,
-    /// Where the next epoch may begin; `None` while there can be no next one.
-    pub high: Option<u64>,
+    /// Where the next epoch may begin. In `old` and `new` more may have been given: it is looked again before a step.
+    pub high: u64,
     /// When it was written, in milliseconds of the Unix epoch.
     pub since: u64,
 }
@@ -106,8 +106,10 @@ pub struct Progress {
 
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let to = self.to.map_or("the end", Phase::word);
-        write!(f, "on the way to `{to}`: {}", self.in_the_way.join("; "))
+        if let Some(to) = self.to {
+            write!(f, "on the way to `{to}`: ")?;
+        }
+        f.write_str(&self.in_the_way.join("; "))
     }
 }
 
@@ -122,7 +124,7 @@ impl StoreStatus {
             RecordStatus {
                 version: read.version,
                 phase: Some(read.record.stand.phase),
-                over: read.record.over,
+                over: read.record.end.is_some(),
                 epoch: read.record.stand.epoch,
                 offset,
                 low,

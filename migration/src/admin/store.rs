@@ -29,6 +29,8 @@ pub(super) struct Store {
     env: Env,
     id: OwnerId,
     session: Mutex<Option<Arc<Session>>>,
+    /// Why it could not be opened a moment ago: the next request says so, and does not wait as long once more.
+    failed: Mutex<Option<Error>>,
 }
 
 struct Session {
@@ -56,12 +58,18 @@ impl Store {
     pub(super) fn new(side: Side, config: Arc<dyn StoreConfig>, env: &Env) -> Self {
         let env = env.clone().without_token_base();
         let id = env.owner_id();
-        Self { side, config, env, id, session: Mutex::new(None) }
+        Self { side, config, env, id, session: Mutex::new(None), failed: Mutex::new(None) }
     }
 
     /// Opens the session, if there is none yet.
     pub(super) async fn begin(&self) -> Result<()> {
-        self.session().await.map(drop)
+        let begun = self.session().await.map(drop);
+        *self.failed.lock().await = begun.as_ref().err().cloned();
+        begun
+    }
+
+    pub(super) fn config(&self) -> &dyn StoreConfig {
+        &*self.config
     }
 
     /// Where it is, for people.
@@ -74,9 +82,7 @@ impl Store {
         let session = self.session().await?;
         self.sign(&*session.ledger).await?;
         let entry = self.asked(session.ledger.read()).await?;
-        let read =
-            entry.map(|entry| Ok(Read { version: entry.version, record: Record::decode(&entry.value)? }));
-        read.transpose().map_err(|error: Error| self.placed(error))
+        entry.as_ref().map(Read::of).transpose().map_err(|error| self.placed(error))
     }
 
     /// Replaces the record at that version.
@@ -120,6 +126,9 @@ impl Store {
         let mut session = self.session.lock().await;
         if let Some(session) = &*session {
             return Ok(Arc::clone(session));
+        }
+        if let Some(error) = self.failed.lock().await.take() {
+            return Err(error);
         }
         let opened = Arc::new(self.open().await.map_err(|error| self.placed(error))?);
         *session = Some(Arc::clone(&opened));

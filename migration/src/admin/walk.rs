@@ -9,8 +9,8 @@ use leasehold_core::{Effect, Error, ErrorKind, Result};
 
 use super::{Admin, Census, Look, NOT_BEGUN, Progress, Status, Steps, again, lost, not_yet, status};
 use crate::protocol::Pair;
-use crate::protocol::record::{Record, Stand};
-use crate::protocol::records::{Place, Read};
+use crate::protocol::record::Record;
+use crate::protocol::records::{Place, Read, in_store};
 use crate::protocol::transition::{Stuck, Task, Transition, Way};
 
 /// How a step ended.
@@ -73,7 +73,7 @@ impl Admin {
                 Err(error) => (walk.to, error),
             };
             let unknown = error.effect() == Effect::Unknown && !lost_answer;
-            let waits = *error.kind() == ErrorKind::Unavailable && self.env.now() < until;
+            let waits = may_pass(&error) && self.env.now() < until;
             if !unknown && !waits {
                 return Err(error);
             }
@@ -84,7 +84,7 @@ impl Admin {
     }
 
     /// Between two looks at whom is waited for.
-    async fn pause(&self) {
+    pub(super) async fn pause(&self) {
         let most = Duration::from_millis(250);
         self.env.sleep((self.env.timing().ttl / 60).min(most)).await;
     }
@@ -147,7 +147,7 @@ impl Walk<'_> {
 
     fn place(&self, look: &Look) -> Result<Place> {
         let records = look.records();
-        records.of_one_move(&self.admin.at())?;
+        records.of_one_move(&self.admin.names())?;
         let lost = records.lost().filter(|side| look.error(*side).is_none());
         match (records.place(), lost) {
             (_, Some(side)) => Err(lost_at(side)),
@@ -184,7 +184,7 @@ impl Walk<'_> {
                         Err(error) => down[side] = Some(error),
                     }
                     if side == Side::Old {
-                        read.of_one_move(&self.admin.at())?;
+                        read.of_one_move(&self.admin.names())?;
                     }
                     step.read(read.live(side).map(Read::seen));
                 }
@@ -198,11 +198,12 @@ impl Walk<'_> {
                     step.done();
                 }
                 Task::Write { side, expected, stand } => {
-                    let record = self.record(side, stand, &read);
-                    match self.admin.stores[side].write(Some(expected), &record).await? {
+                    let Some(before) = read.live(side) else { return Ok(Ended::Again) };
+                    let record = Record { stand, since: self.admin.since(), ..before.record.clone() };
+                    match self.admin.stores[side].write(Some(in_store(expected)), &record).await? {
                         Written::Done(version) => {
-                            step.written(Some(version));
-                            read[side] = Some(Read { version, record });
+                            let written = read[side].insert(Read { version, record });
+                            step.written(Some(written.seen().version));
                         }
                         Written::Conflict => return Ok(Ended::Again),
                     }
@@ -219,12 +220,6 @@ impl Walk<'_> {
         }
     }
 
-    fn record(&self, side: Side, stand: Stand, read: &Pair<Option<Read>>) -> Record {
-        let of_this_move = read.live(Side::Old).or_else(|| read.live(Side::New));
-        let id = of_this_move.map_or(0, |read| read.record.id);
-        self.admin.record(id, side, stand)
-    }
-
     /// Waits until every member at `side` acts by `version`, and nobody else is there.
     async fn conform(&mut self, side: Side, version: u64, read: &Pair<Option<Read>>) -> Result<Ended> {
         let begins_both = read.live(Side::Old).is_some_and(|read| read.record.stand.phase == Phase::Shadow);
@@ -239,7 +234,7 @@ impl Walk<'_> {
             if way.is_empty() {
                 return Ok(Ended::Done);
             }
-            if stores[side].read().await?.is_none_or(|read| read.version != version) {
+            if stores[side].read().await?.is_none_or(|read| read.seen().version != version) {
                 return Ok(Ended::Again);
             }
             self.wait_for(way).await?;
@@ -259,14 +254,15 @@ impl Walk<'_> {
 }
 
 impl Admin {
-    pub(super) fn record(&self, id: u64, side: Side, stand: Stand) -> Record {
-        let other = match side {
-            Side::Old => self.stores.new.at(),
-            Side::New => self.stores.old.at(),
-        };
-        let since = u64::try_from(self.wall().as_millis()).unwrap_or(u64::MAX);
-        Record { id, side, stand, other, since, over: false }
+    /// Now, for records.
+    pub(super) fn since(&self) -> u64 {
+        u64::try_from(self.wall().as_millis()).unwrap_or(u64::MAX)
     }
+}
+
+/// Whether the store may answer later. One that has ended our session makes another.
+pub(super) fn may_pass(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Lost { .. })
 }
 
 fn lost_at(side: Side) -> Error {

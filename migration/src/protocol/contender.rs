@@ -217,10 +217,10 @@ impl Contender {
     }
 
     fn take(&mut self, view: View, side: Side, raw: u64) -> Step {
-        let window = view.seen.stand.window;
-        match window.counter(raw) {
+        let stand = view.seen.stand;
+        match stand.counter(raw) {
             Some(counter) => Step::Take { counter },
-            None if window.is_later_than(raw) && !std::mem::replace(&mut self.anew, true) => {
+            None if stand.window.is_later_than(raw) && !std::mem::replace(&mut self.anew, true) => {
                 self.parts.leave(side).map_or(Step::Wait, Step::Do)
             }
             None => self.end_with(End::Outside),

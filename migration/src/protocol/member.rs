@@ -104,7 +104,7 @@ impl Member {
 }
 
 /// The characters that end within the first `most` bytes.
-fn cut(text: &str, most: usize) -> String {
+pub(super) fn cut(text: &str, most: usize) -> String {
     let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     text[..end.unwrap_or(0)].to_owned()
 }

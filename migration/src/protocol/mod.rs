@@ -3,13 +3,15 @@
 //! | part | says |
 //! |---|---|
 //! | `record` | what the record of a move says |
-//! | `records` | what the two of them say together |
+//! | `records` | what the two of them say together, and who begins |
 //! | `tokens` | which numbers an epoch may give |
 //! | `view` | what a process knows, which phase it is in by that, and what it acknowledges |
 //! | `contender` | one acquisition |
 //! | `hold` | one hold, from its grant until nothing is left of it |
 //! | `member` | what a member says of itself in both stores |
 //! | `transition` | one step of a move, by whoever administers it |
+//! | `repair` | both records anew, after a store has lost its data |
+//! | `clean` | the end of a move |
 //!
 //! In phases `old` and `shadow` a lock is held in the store that is left, in `drain` and `new` in the one moved
 //! to, in `both` in both. Safety is one sentence: **nobody of the first two phases is there together with
@@ -30,12 +32,14 @@ use std::ops::{Index, IndexMut};
 use leasehold_core::backend::stage::{Phase, Side};
 use serde::{Deserialize, Serialize};
 
+pub(crate) mod clean;
 pub(crate) mod contender;
 pub(crate) mod hold;
 pub(crate) mod member;
 pub(crate) mod parts;
 pub(crate) mod record;
 pub(crate) mod records;
+pub(crate) mod repair;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tokens;

@@ -9,6 +9,7 @@ use leasehold_core::backend::stage::{Phase, Side, Stage};
 use leasehold_core::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
+use super::Pair;
 use super::tokens::Window;
 
 /// A record, as it is written.
@@ -20,14 +21,26 @@ pub(crate) struct Record {
     pub(crate) side: Side,
     /// What it decides.
     pub(crate) stand: Stand,
-    /// Where the other store is, for people.
-    pub(crate) other: String,
+    /// The two namespaces, as the URL of who began names them.
+    pub(crate) between: Pair<String>,
     /// When it was written, on the writer's wall clock, in milliseconds of the Unix epoch; for people, and for how long
     /// it is waited for strangers.
     pub(crate) since: u64,
-    /// The move is over, and the record is there only because versions must go on: as if there were none. Plain
-    /// sessions may use the namespace.
-    pub(crate) over: bool,
+    /// How often a record of this move was written again that a store had lost.
+    pub(crate) restored: u64,
+    /// The move is over: the record bars nobody, versions go on from it, and whoever would begin the same move again is
+    /// refused by it. Plain sessions may use the namespace.
+    pub(crate) end: Option<End>,
+}
+
+/// How a move was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum End {
+    /// The locks are in the new store.
+    Moved,
+    /// They are in the old one, and may be moved anywhere.
+    Left,
 }
 
 /// How far the move is, and what may be given.
@@ -39,7 +52,8 @@ pub(crate) struct Stand {
     pub(crate) window: Window,
 }
 
-/// A stand and the version of the record that says so.
+/// A stand and what the record that says so is known by: its version, and how often records of the move were written again. So
+/// one that was written again is newer than what was lost, although a store that has lost its data may count anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Seen {
     pub(crate) version: u64,
@@ -54,8 +68,13 @@ impl Stand {
 
     /// The one of these two that knows more of the numbers that were given.
     pub(crate) fn newest(self, other: Self) -> Self {
-        let known = |stand: Self| (stand.epoch, stand.window.high.is_none(), stand.window.high);
+        let known = |stand: Self| (stand.epoch, stand.window.high);
         if known(other) > known(self) { other } else { self }
+    }
+
+    /// The counter for the store's own number, if it may be given. In a phase that may last for ever no end is kept.
+    pub(crate) fn counter(self, raw: u64) -> Option<u64> {
+        self.window.counter(raw, matches!(self.phase, Phase::Old | Phase::New))
     }
 }
 
@@ -65,18 +84,31 @@ struct Json {
     id: String,
     epoch: u64,
     window: Window,
-    other: String,
+    between: Pair<String>,
     since: u64,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    over: bool,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    restored: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    end: Option<End>,
 }
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks it")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// The most bytes of a namespace's name that are written.
+const NAME: usize = 512;
+/// The most times that a record is written again.
+const MOST_RESTORED: u64 = 1 << 10;
 
 impl Record {
     /// The bytes to write.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let Stand { phase, epoch, window } = self.stand;
-        let (id, other) = (format!("{:016x}", self.id), self.other.clone());
-        let json = Json { id, epoch, window, other, since: self.since, over: self.over };
+        let (id, between) = (format!("{:016x}", self.id), self.between.clone());
+        let Self { since, restored, end, .. } = *self;
+        let json = Json { id, epoch, window, between, since, restored, end };
         let json = serde_json::to_string(&json).expect("strings and numbers are JSON");
         format!("{}\n{json}", Stage { side: self.side, phase }.line()).into_bytes()
     }
@@ -96,18 +128,34 @@ impl Record {
             let message = format!("the id `{}` of a move to another store is no number", json.id);
             Error::not_applied(ErrorKind::Protocol, message).with_source(error)
         })?;
+        if json.restored > MOST_RESTORED {
+            let message =
+                format!("a record of a move says that it was written again {} times", json.restored);
+            return Err(Error::not_applied(ErrorKind::Protocol, message));
+        }
         let stand = Stand { phase, epoch: json.epoch, window: json.window };
-        Ok(Self { id, side, stand, other: json.other, since: json.since, over: json.over })
+        let Json { between, since, restored, end, .. } = json;
+        Ok(Self { id, side, stand, between, since, restored, end })
     }
 
     /// What is left of it when the move is over: whatever the phase was, the namespace admits plain sessions.
-    pub(crate) fn ended(self) -> Self {
+    pub(crate) fn ended(self, end: End) -> Self {
         let phase = match self.side {
             Side::Old => Phase::Old,
             Side::New => Phase::New,
         };
-        Self { stand: self.stand.with(phase), over: true, ..self }
+        Self { stand: self.stand.with(phase), end: Some(end), ..self }
     }
+
+    /// The same as it was in `old`, if it was ended there.
+    pub(crate) fn begun_again(self) -> Self {
+        Self { stand: self.stand.with(Phase::Old), end: None, ..self }
+    }
+}
+
+/// The name of a namespace, as records have it.
+pub(crate) fn name(of: &str) -> String {
+    super::member::cut(of, NAME)
 }
 
 #[cfg(test)]
@@ -117,10 +165,10 @@ mod tests {
     use super::*;
 
     fn record() -> Record {
-        let window = Window { offset: 7, low: 9, high: Some(1 << 47) };
+        let window = Window { offset: 7, low: 9, high: 1 << 47 };
         let stand = Stand { phase: Phase::Both, epoch: 1, window };
-        let other = "h1:2379".to_owned();
-        Record { id: 0xabc, side: Side::Old, stand, other, since: 5, over: false }
+        let between = Pair { old: "h0/a".to_owned(), new: "h1/b".to_owned() };
+        Record { id: 0xabc, side: Side::Old, stand, between, since: 5, restored: 0, end: None }
     }
 
     /// The bytes are these, whatever the version: others must read them.
@@ -130,16 +178,13 @@ mod tests {
         assert_eq!(
             written,
             "1 old both\n".to_owned()
-                + r#"{"id":"0000000000000abc","epoch":1,"window":{"offset":7,"low":9,"high":140737488355328},"other":"h1:2379","since":5}"#
+                + r#"{"id":"0000000000000abc","epoch":1,"window":{"offset":7,"low":9,"high":140737488355328},"between":{"old":"h0/a","new":"h1/b"},"since":5}"#
         );
-        let open = Stand { window: record().stand.window.open(), ..record().stand };
-        let open = Record { stand: open, ..record() };
-        assert!(String::from_utf8(open.encode()).unwrap().contains(r#""high":null"#));
-        assert_eq!(Record::decode(&open.encode()).unwrap(), open);
-        let ended = Record { side: Side::New, ..record() }.ended();
+        let ended = Record { side: Side::New, restored: 2, ..record() }.ended(End::Moved);
         let written = String::from_utf8(ended.encode()).unwrap();
         assert!(
-            written.starts_with("1 new new\n") && written.ends_with(r#","since":5,"over":true}"#),
+            written.starts_with("1 new new\n")
+                && written.ends_with(r#","since":5,"restored":2,"end":"moved"}"#),
             "{written}"
         );
         assert_eq!(Record::decode(written.as_bytes()).unwrap(), ended);
@@ -156,6 +201,8 @@ mod tests {
             (r#""low":9,"#, "", ErrorKind::Protocol),
             (r#""low":9"#, r#""low":9,"width":1"#, ErrorKind::Protocol),
             ("0000000000000abc", "0000000000000abz", ErrorKind::Protocol),
+            (r#""since":5"#, r#""since":5,"restored":1025"#, ErrorKind::Protocol),
+            (r#""since":5"#, r#""since":5,"end":"late""#, ErrorKind::Protocol),
             ("both", "late", ErrorKind::Protocol),
         ] {
             let changed = written.replace(from, to);
@@ -175,12 +222,13 @@ mod tests {
         /// What was written is read.
         #[test]
         fn a_record_is_read_as_it_was_written(
-            id: u64, epoch: u64, offset: u64, low: u64, high: Option<u64>, phase in 0..5_usize, other: String,
-            since: u64, over: bool
+            id: u64, epoch: u64, offset: u64, low: u64, high: u64, phase in 0..5_usize, old: String, new: String,
+            since: u64, restored in 0..=MOST_RESTORED, over: bool
         ) {
             let window = Window { offset, low, high };
             let stand = Stand { phase: Phase::ALL[phase], epoch, window };
-            let record = Record { id, side: Side::New, stand, other, since, over };
+            let (between, end) = (Pair { old, new }, over.then_some(End::Left));
+            let record = Record { id, side: Side::New, stand, between, since, restored, end };
             prop_assert_eq!(Record::decode(&record.encode()).unwrap(), record);
         }
     }

@@ -1,17 +1,21 @@
-//! What the two records say together: whether they are of one move, and how far that is.
+//! What the two records say together: whether they are of one move, how far that is, and what is written where one is
+//! missing.
 //!
 //! # Invariants
-//! - **records-1** Records of two moves are never taken for one: nobody acts on them, and nobody writes either.
-//! - **records-2** A record whose move is over is as none, but for its version.
+//! - **records-1** Records of two moves are never taken for one: nobody acts on them, and nobody writes either. One record alone
+//!   is of a move between the two namespaces that it names.
+//! - **records-2** A record whose move is over bars nobody. The same move does not begin once more if it was finished.
+//! - **records-3** A record that was lost is written again from the one that decides, and from no other; both count that.
 
+use leasehold_core::backend::ledger::Entry;
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::{Error, ErrorKind, Result};
 
-use super::record::{Record, Seen};
+use super::record::{End, Record, Seen};
 use super::{Class, Pair};
 
 /// A record and the version it has.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Read {
     pub(crate) version: u64,
     pub(crate) record: Record,
@@ -25,38 +29,84 @@ pub(crate) enum Place {
     Barred,
 }
 
+/// What a process that opens both stores does about their records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// It follows them.
+    Follow,
+    /// It writes the first record of a move at that side; with this id, or a new one.
+    Begin(Side, Option<u64>),
+    /// It goes on with a move whose end was left halfway.
+    Write(Record),
+}
+
+/// How many bits a version has.
+const VERSION_BITS: u32 = 53;
+
+/// The version that a store knows, of one that a record is known by.
+pub(crate) const fn in_store(version: u64) -> u64 {
+    version & ((1 << VERSION_BITS) - 1)
+}
+
 impl Read {
+    /// Reads an entry.
+    ///
+    /// # Errors
+    ///
+    /// As [`Record::decode`]; [`ErrorKind::Protocol`] for a version that no store comes to by itself: none could follow.
+    pub(crate) fn of(entry: &Entry) -> Result<Self> {
+        let record = Record::decode(&entry.value)?;
+        if in_store(entry.version) != entry.version {
+            let message = format!(
+                "the record of a move to another store has version {}, which no write of this program gives",
+                entry.version
+            );
+            return Err(Error::not_applied(ErrorKind::Protocol, message));
+        }
+        Ok(Self { version: entry.version, record })
+    }
+
     pub(crate) fn seen(&self) -> Seen {
-        Seen { version: self.version, stand: self.record.stand }
+        Seen { version: (self.record.restored << VERSION_BITS) | self.version, stand: self.record.stand }
     }
 }
 
 impl Pair<Option<Read>> {
     /// The record at `side`, of a move that is not over.
     pub(crate) fn live(&self, side: Side) -> Option<&Read> {
-        self[side].as_ref().filter(|read| !read.record.over)
+        self[side].as_ref().filter(|read| read.record.end.is_none())
     }
 
-    /// Whether the two, as far as they are there, are of one move from the one store to the other (records-1). `old`
-    /// and `new` are where the stores are, for people.
+    fn ended(&self, side: Side, end: End) -> Option<&Record> {
+        self[side].as_ref().map(|read| &read.record).filter(|record| record.end == Some(end))
+    }
+
+    /// The record at `side` that ended the move of the other one's record, and gave it up.
+    fn half_ended(&self, side: Side) -> Option<&Record> {
+        let other = self.live(side.other())?.record.id;
+        self.ended(side, End::Left).filter(|record| record.id == other)
+    }
+
+    /// Whether the two, as far as they are there, are of one move from the one store to the other (records-1), whose
+    /// namespaces are `names`.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidOption`] when the two stores are one namespace; [`ErrorKind::Misuse`] when a record is
     /// of another move, or of this one and that is over.
-    pub(crate) fn of_one_move(&self, at: &Pair<String>) -> Result<()> {
+    pub(crate) fn of_one_move(&self, names: &Pair<String>) -> Result<()> {
         let live = |side| self.live(side).map(|read| &read.record);
         if let (Some(old), Some(new)) = (live(Side::Old), live(Side::New))
             && old == new
         {
             return Err(Error::invalid_option(format!(
                 "the store of `migrate_to` ({}) is the namespace that is left: give the new one a prefix of its own",
-                at.new
+                names.new
             )));
         }
         for side in [Side::Old, Side::New] {
             let Some(record) = live(side).filter(|record| record.side != side) else { continue };
-            let (here, other) = (&at[side], &record.other);
+            let (here, other) = (&names[side], &record.between[side]);
             return Err(misuse(match record.side {
                 Side::New => format!(
                     "the locks of another store ({other}) have moved to {here}: `migrate clean` ends that move, \
@@ -68,24 +118,64 @@ impl Pair<Option<Read>> {
                 ),
             }));
         }
-        match (live(Side::Old), live(Side::New)) {
-            (Some(old), Some(new)) if old.id != new.id => Err(misuse(format!(
-                "the locks of {} move to {}, and not to {}, to which those of {} move: give everybody the same \
-                 `migrate_to`, or end the other move with `migrate clean`",
-                at.old, old.other, at.new, new.other
-            ))),
-            (Some(old), None) if self.is_over(Side::New) && old.stand.phase == Phase::Drain => {
-                Err(misuse(format!(
-                    "the move from {} is over: open the store that the locks are in, {}, without `migrate_to`",
-                    at.old, at.new
-                )))
+        let (old, new) = (live(Side::Old), live(Side::New));
+        match (old, new) {
+            (Some(old), Some(new)) if old.id != new.id => Err(another(old, new, names)),
+            (Some(old), None) if self.ended(Side::New, End::Moved).is_some() => Err(over(old)),
+            (Some(only), None) | (None, Some(only)) => {
+                let half = self.half_ended(only.side.other()).is_some();
+                let same = only.between[only.side.other()] == names[only.side.other()];
+                if half || same { Ok(()) } else { Err(another(only, only, names)) }
+            }
+            (None, None) => {
+                let finished = |side| self.ended(side, End::Moved);
+                let (old, new) = (finished(Side::Old), finished(Side::New));
+                let both = old.zip(new).filter(|(old, new)| old.id == new.id).map(|(_, new)| new);
+                let of_names = old.or(new).filter(|record| record.between == *names);
+                both.filter(|new| new.side == Side::New)
+                    .or(of_names)
+                    .map_or(Ok(()), |record| Err(over(record)))
             }
             _ => Ok(()),
         }
     }
 
-    fn is_over(&self, side: Side) -> bool {
-        self[side].as_ref().is_some_and(|read| read.record.over)
+    /// What a process that has read both does.
+    ///
+    /// # Errors
+    ///
+    /// As [`of_one_move`](Self::of_one_move); [`ErrorKind::Protocol`] when a record was lost.
+    pub(crate) fn opening(&self, names: &Pair<String>) -> Result<Opening> {
+        self.of_one_move(names)?;
+        let halves = [Side::Old, Side::New].map(|side| self.half_ended(side));
+        if let Some(half) = halves.into_iter().flatten().next() {
+            return Ok(Opening::Write(half.clone().begun_again()));
+        }
+        if let Some(side) = self.lost() {
+            return Err(lost_its_data(side));
+        }
+        Ok(match (self.live(Side::Old), self.live(Side::New)) {
+            (None, None) => Opening::Begin(Side::New, None),
+            (None, Some(new)) if Class::of(new.record.stand.phase) == Class::Old => {
+                Opening::Begin(Side::Old, Some(new.record.id))
+            }
+            _ => Opening::Follow,
+        })
+    }
+
+    /// What is written, in that order, when the record of the store that does not decide is not there: both of them, so
+    /// that what is lost next is written again with a larger number (records-3). For two that were read.
+    pub(crate) fn restored(&self) -> Option<[Record; 2]> {
+        let is_missing = |side: &Side| self.live(*side).is_none() && self.half_ended(*side).is_none();
+        let missing = [Side::Old, Side::New].into_iter().find(is_missing)?;
+        let known = &self.live(missing.other())?.record;
+        let decides = match missing {
+            Side::Old => Class::of(known.stand.phase) == Class::New,
+            Side::New => Class::of(known.stand.phase) == Class::Old,
+        };
+        let known = Record { restored: known.restored + 1, ..known.clone() };
+        let stand = known.stand.with(known.stand.phase.min(Phase::Drain));
+        decides.then(|| [known.clone(), Record { side: missing, stand, ..known }])
     }
 
     /// How far the move is; `None` before it, and where the record that decides is missing.
@@ -106,7 +196,15 @@ impl Pair<Option<Read>> {
         let phase = |side| self.live(side).map(|read| read.record.stand.phase);
         match (phase(Side::Old), phase(Side::New)) {
             (None, Some(Phase::Shadow | Phase::Both)) => Some(Side::Old),
-            (Some(_), None) if !self.is_over(Side::New) => Some(Side::New),
+            // A move that went back to `old` was more than begun.
+            (None, Some(Phase::Old)) => {
+                let epoch = self.live(Side::New).map(|read| read.record.stand.epoch);
+                (epoch > Some(0) && self.half_ended(Side::Old).is_none()).then_some(Side::Old)
+            }
+            (Some(_), None) => {
+                let over = self.ended(Side::New, End::Moved).or_else(|| self.half_ended(Side::New));
+                over.is_none().then_some(Side::New)
+            }
             _ => None,
         }
     }
@@ -151,6 +249,32 @@ impl Place {
     }
 }
 
+/// What was written there is not there any more.
+pub(crate) fn lost_its_data(side: Side) -> Error {
+    let message = format!(
+        "the {} store has lost the record of the move, and with it perhaps locks: nothing is granted before \
+         `leasehold migrate repair`",
+        side.word()
+    );
+    Error::not_applied(ErrorKind::Protocol, message)
+}
+
+/// `old` and `new` are what the records say, or the one that is there.
+fn another(old: &Record, new: &Record, names: &Pair<String>) -> Error {
+    misuse(format!(
+        "the locks of {} move to {}, and this URL moves those of {} to {}: give everybody the same `migrate_to`, or end \
+         the other move with `migrate clean`",
+        new.between.old, old.between.new, names.old, names.new
+    ))
+}
+
+fn over(record: &Record) -> Error {
+    misuse(format!(
+        "the move from {} is over: open the store that the locks are in, {}, without `migrate_to`",
+        record.between.old, record.between.new
+    ))
+}
+
 fn misuse(message: String) -> Error {
     Error::not_applied(ErrorKind::Misuse, message)
 }
@@ -162,45 +286,127 @@ mod tests {
     use super::*;
 
     fn read(id: u64, side: Side, phase: Phase) -> Option<Read> {
-        let stand = Stand { phase, epoch: 0, window: Window::first(0) };
-        let record = Record { id, side, stand, other: "elsewhere".to_owned(), since: 0, over: false };
+        let stand = Stand { phase, epoch: 0, window: Window { offset: 0, low: 0, high: 9 } };
+        let record = Record { id, side, stand, between: names(), since: 0, restored: 0, end: None };
         Some(Read { version: 3, record })
     }
 
-    fn ended(read: Option<Read>) -> Option<Read> {
-        read.map(|read| Read { record: read.record.ended(), ..read })
+    fn names() -> Pair<String> {
+        Pair { old: "h0".to_owned(), new: "h1".to_owned() }
+    }
+
+    fn ended(read: Option<Read>, end: End) -> Option<Read> {
+        read.map(|read| Read { record: read.record.ended(end), ..read })
+    }
+
+    /// The same as a record between these.
+    fn between(read: Option<Read>, old: &str, new: &str) -> Option<Read> {
+        let between = Pair { old: old.to_owned(), new: new.to_owned() };
+        read.map(|read| Read { record: Record { between, ..read.record }, ..read })
+    }
+
+    fn opening(old: Option<Read>, new: Option<Read>) -> Result<Opening> {
+        Pair { old, new }.opening(&names())
     }
 
     fn refused(old: Option<Read>, new: Option<Read>) -> Option<(ErrorKind, String)> {
-        let at = Pair { old: "h0".to_owned(), new: "h1".to_owned() };
-        let answer = Pair { old, new }.of_one_move(&at);
+        let answer = opening(old, new);
         answer.err().map(|error| (error.kind().clone(), error.to_string()))
     }
 
-    /// Every way in which two records are not of one move, and what is said of it (records-1).
+    /// Every way in which two records are not of one move, and what is said of it (records-1, records-2).
     #[test]
     fn records_of_two_moves_are_refused() {
+        use End::{Left, Moved};
+        use ErrorKind::{InvalidOption, Misuse, Protocol};
+        use Phase::{Both, Drain, New, Old, Shadow};
+        use Side::{New as N, Old as O};
+        for (old, new, kind, said) in [
+            (read(1, O, Old), read(1, O, Old), InvalidOption, "prefix of its own"),
+            (read(1, O, Both), read(2, N, Both), Misuse, "the same `migrate_to`"),
+            (read(1, N, New), None, Misuse, "migrate clean`"),
+            (None, read(1, O, Drain), Misuse, "clean --old"),
+            (read(1, O, Drain), ended(read(1, N, New), Moved), Misuse, "without `migrate_to`"),
+            (ended(read(1, O, Old), Moved), ended(read(1, N, New), Moved), Misuse, "without `migrate_to`"),
+            (None, ended(read(1, N, New), Moved), Misuse, "without `migrate_to`"),
+            (ended(read(1, O, Old), Moved), None, Misuse, "without `migrate_to`"),
+            (between(read(1, O, Both), "h0", "h2"), None, Misuse, "to h2, and this URL"),
+            (
+                between(read(1, O, Old), "h0", "h2"),
+                ended(read(2, N, New), Left),
+                Misuse,
+                "to h2, and this URL",
+            ),
+            (None, between(read(1, N, Old), "h3", "h1"), Misuse, "of h3 move"),
+            (None, between(read(1, N, New), "h3", "h1"), Misuse, "of h3 move"),
+            (read(1, O, Both), None, Protocol, "new store has lost"),
+            (None, read(1, N, Shadow), Protocol, "old store has lost"),
+            (None, read(1, N, Both), Protocol, "old store has lost"),
+        ] {
+            let (was, message) = refused(old, new).expect(said);
+            assert!(was == kind && message.contains(said), "{was:?} {message}");
+        }
+    }
+
+    /// What is done about the records of one move, or of none.
+    #[test]
+    fn a_process_follows_or_begins() {
+        use End::{Left, Moved};
         use Phase::{Both, Drain, New, Old};
         use Side::{New as N, Old as O};
-        let is = |answer: Option<(ErrorKind, String)>, kind, said: &str| {
-            let (was, message) = answer.expect(said);
-            assert!(was == kind && message.contains(said), "{was:?} {message}");
-        };
-        is(refused(read(1, O, Old), read(1, O, Old)), ErrorKind::InvalidOption, "prefix of its own");
-        is(refused(read(1, O, Both), read(2, N, Both)), ErrorKind::Misuse, "not to h1");
-        is(refused(read(1, N, New), None), ErrorKind::Misuse, "migrate clean`");
-        is(refused(None, read(1, O, Drain)), ErrorKind::Misuse, "clean --old");
-        is(refused(read(1, O, Drain), ended(read(1, N, New))), ErrorKind::Misuse, "without `migrate_to`");
-        for (old, new) in [
-            (None, None),
-            (None, read(1, N, Old)),
-            (read(1, O, Old), None),
-            (read(1, O, Both), read(1, N, Old)),
-            (ended(read(7, N, New)), read(1, N, Old)),
-            (read(1, O, Old), ended(read(7, O, Drain))),
-            (ended(read(7, N, New)), ended(read(8, O, Drain))),
+        let elsewhere = |end| between(ended(read(7, N, New), end), "h3", "h1");
+        let back = |read| between(ended(read, Moved), "h1", "h0");
+        let write = |read: Option<Read>| Opening::Write(read.unwrap().record);
+        for (old, new, expected) in [
+            (None, None, Opening::Begin(N, None)),
+            (None, read(1, N, Old), Opening::Begin(O, Some(1))),
+            (back(read(7, N, New)), read(1, N, Old), Opening::Begin(O, Some(1))),
+            (back(read(7, N, New)), ended(read(8, O, Old), Left), Opening::Begin(N, None)),
+            (back(read(7, N, New)), back(read(7, O, Old)), Opening::Begin(N, None)),
+            (None, elsewhere(Moved), Opening::Begin(N, None)),
+            (ended(read(7, O, Old), Left), ended(read(7, N, New), Left), Opening::Begin(N, None)),
+            (read(1, O, Both), read(1, N, Old), Opening::Follow),
+            (between(read(1, O, Both), "a", "b"), read(1, N, Old), Opening::Follow),
+            (None, read(1, N, Drain), Opening::Follow),
+            (read(1, O, Old), ended(read(1, N, New), Left), write(read(1, N, Old))),
+            (ended(read(1, O, Old), Left), read(1, N, Old), write(read(1, O, Old))),
         ] {
-            assert_eq!(refused(old, new), None);
+            assert_eq!(opening(old, new).unwrap(), expected);
+        }
+    }
+
+    /// What is lost is written again where the other one decides, and known as newer than what was there (records-3).
+    #[test]
+    fn the_record_that_decides_is_copied() {
+        use Phase::{Both, Drain, New, Old, Shadow};
+        for (known, phase, copy) in [
+            (Side::Old, Old, Some(Old)),
+            (Side::Old, Shadow, Some(Shadow)),
+            (Side::Old, Both, None),
+            (Side::New, Both, None),
+            (Side::New, Drain, Some(Drain)),
+            (Side::New, New, Some(Drain)),
+        ] {
+            let mut reads = Pair { old: None, new: None };
+            reads[known] = read(1, known, phase);
+            let copied = reads.restored();
+            assert_eq!(copied.as_ref().map(|[_, copy]| copy.stand.phase), copy, "{phase}");
+            let Some([again, copy]) = copied else { continue };
+            assert_eq!((copy.side, again.stand.phase), (known.other(), phase));
+            let lost = Read { version: 900, record: Record { restored: 0, ..copy.clone() } };
+            let found = Read { version: 1, record: copy };
+            assert!(found.seen().version > lost.seen().version && in_store(found.seen().version) == 1);
+        }
+    }
+
+    /// A version that no store gives would be the last one.
+    #[test]
+    fn a_version_beyond_all_is_refused() {
+        let value = read(1, Side::Old, Phase::Old).unwrap().record.encode();
+        let of = |version| Read::of(&Entry { version, value: value.clone() });
+        assert_eq!(of((1 << VERSION_BITS) - 1).unwrap().version, (1 << VERSION_BITS) - 1);
+        for version in [1 << VERSION_BITS, u64::MAX] {
+            assert_eq!(*of(version).unwrap_err().kind(), ErrorKind::Protocol);
         }
     }
 
@@ -242,7 +448,7 @@ mod tests {
             (None, read(1, Side::New, Both), Some(Side::Old)),
             (None, read(1, Side::New, New), None),
             (read(1, Side::Old, Both), None, Some(Side::New)),
-            (read(1, Side::Old, Drain), ended(read(1, Side::New, New)), None),
+            (read(1, Side::Old, Drain), ended(read(1, Side::New, New), End::Moved), None),
         ] {
             assert_eq!(Pair { old, new }.lost(), lost);
         }

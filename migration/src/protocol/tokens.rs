@@ -2,7 +2,8 @@
 //! counts.
 //!
 //! In an epoch one store counts. A grant's counter is that store's own number plus the window's offset, and a
-//! number outside the window is never given.
+//! number outside the window is never given. Where a phase may last for ever, numbers may come to lie above it: then its end
+//! says what has been given by all likelihood, for when nobody can be asked any more.
 //!
 //! # Invariants
 //! - **tokens-1** Every number of a window is larger than every one of the windows before it, whatever the
@@ -27,8 +28,8 @@ pub(crate) struct Window {
     pub(crate) offset: u64,
     /// The smallest number.
     pub(crate) low: u64,
-    /// Where the next window may begin; `None` while there can be no next one.
-    pub(crate) high: Option<u64>,
+    /// Where the next window may begin.
+    pub(crate) high: u64,
 }
 
 /// There are no numbers left for another epoch.
@@ -36,28 +37,22 @@ pub(crate) struct Window {
 pub(crate) struct Exhausted;
 
 impl Window {
-    /// The first one, of a namespace with that base.
-    pub(crate) const fn first(base: u64) -> Self {
-        Self { offset: base, low: 0, high: None }
+    /// The first one, of that store's namespace.
+    pub(crate) fn first(store: TokenBase) -> Result<Self, Exhausted> {
+        Ok(Self { offset: store.base, low: 0, high: end(store.base, store.floor)? })
     }
 
-    /// The same with an upper end: all that may come before the next one begins.
+    /// The same with a later end, by what the store that counts says now.
     pub(crate) fn bounded(self, store: TokenBase) -> Result<Self, Exhausted> {
         let offset = self.offset.max(store.base);
-        let high = end(offset, store.floor)?.max(self.high.unwrap_or(0));
-        Ok(Self { offset, low: self.low, high: Some(high) })
-    }
-
-    /// The same without an upper end, for a phase that may last for ever.
-    pub(crate) const fn open(self) -> Self {
-        Self { high: None, ..self }
+        Ok(Self { offset, low: self.low, high: end(offset, store.floor)?.max(self.high) })
     }
 
     /// The one that follows, of the store that counts then.
     pub(crate) fn next(self, store: TokenBase) -> Result<Self, Exhausted> {
-        let low = self.high.ok_or(Exhausted)?;
+        let low = self.high;
         let offset = store.base.max(low.saturating_sub(store.floor));
-        Ok(Self { offset, low, high: Some(end(offset, store.floor)?) })
+        Ok(Self { offset, low, high: end(offset, store.floor)? })
     }
 
     /// Whether the store gave its own number before this one began.
@@ -65,9 +60,9 @@ impl Window {
         self.offset.checked_add(raw).is_some_and(|counter| counter < self.low)
     }
 
-    /// The counter for the store's own number, if it lies inside.
-    pub(crate) fn counter(self, raw: u64) -> Option<u64> {
-        let high = self.high.unwrap_or(FencingToken::MAX_COUNTER);
+    /// The counter for the store's own number, if it lies inside, or, where the end is `open`, above.
+    pub(crate) fn counter(self, raw: u64, open: bool) -> Option<u64> {
+        let high = if open { FencingToken::MAX_COUNTER } else { self.high };
         self.offset.checked_add(raw).filter(|counter| (self.low..high).contains(counter))
     }
 }
@@ -100,14 +95,14 @@ mod tests {
             ((7, 0), (3 * WIDTH, 0), [7, 3 * WIDTH, 4 * WIDTH]),
         ] {
             let (old, new) = (store(old.0, old.1), store(new.0, new.1));
-            let first = Window::first(old.base).bounded(old).unwrap();
+            let first = Window::first(old).unwrap();
             let second = first.next(new).unwrap();
             let third = second.next(old).unwrap();
             assert_eq!([first.offset, second.offset, third.offset], offsets, "{old:?} {new:?}");
             for (window, store) in [(first, old), (second, new), (third, old)] {
                 assert!(window.offset >= store.base, "{window:?}");
-                let first = window.counter(store.floor).unwrap();
-                assert!(first + WIDTH <= window.high.unwrap(), "{window:?} has room");
+                let first = window.counter(store.floor, false).unwrap();
+                assert!(first + WIDTH <= window.high, "{window:?} has room");
             }
         }
     }
@@ -115,19 +110,19 @@ mod tests {
     /// What the window does not have is not given: below it, above it, beyond every number.
     #[test]
     fn a_number_outside_is_refused() {
-        let window = Window { offset: 100, low: 110, high: Some(200) };
-        let given = |raw| window.counter(raw);
+        let window = Window { offset: 100, low: 110, high: 200 };
+        let given = |raw| window.counter(raw, false);
         assert_eq!([given(9), given(10), given(99), given(100)], [None, Some(110), Some(199), None]);
         assert_eq!(given(u64::MAX), None);
-        assert_eq!(window.open().counter(100), Some(200));
-        assert_eq!(window.open().counter(FencingToken::MAX_COUNTER), None);
+        assert_eq!([window.counter(9, true), window.counter(100, true)], [None, Some(200)]);
+        assert_eq!(window.counter(FencingToken::MAX_COUNTER, true), None);
     }
 
-    /// A window without an end has none after it, and one beyond the last number is none.
+    /// A window beyond the last number is none.
     #[test]
     fn no_window_follows_where_there_is_no_room() {
-        assert_eq!(Window::first(3).next(store(0, 0)), Err(Exhausted));
-        let last = Window { offset: 0, low: 0, high: Some(FencingToken::MAX_COUNTER - 1) };
+        assert_eq!(Window::first(store(u64::MAX, 0)), Err(Exhausted));
+        let last = Window { offset: 0, low: 0, high: FencingToken::MAX_COUNTER - 1 };
         assert_eq!(last.next(store(0, 0)), Err(Exhausted));
         assert_eq!(last.bounded(store(u64::MAX, u64::MAX)), Err(Exhausted));
     }
@@ -144,21 +139,21 @@ mod tests {
             for (base, floor, ahead, again) in epochs {
                 let base = store(base, floor);
                 let window = match last {
-                    None => Window::first(base.base).bounded(base),
+                    None => Window::first(base),
                     Some(last) => last.next(base),
                 };
                 let Ok(mut window) = window else { break };
                 if let Some(last) = last {
-                    prop_assert!(window.low >= last.high.unwrap());
+                    prop_assert!(window.low >= last.high);
                 }
                 if again {
-                    let Ok(bounded) = window.open().bounded(base) else { break };
+                    let Ok(bounded) = window.bounded(base) else { break };
                     prop_assert!(bounded.high >= window.high && bounded.low == window.low);
                     window = bounded;
                 }
                 prop_assert!(window.offset >= base.base);
                 for raw in [floor, floor + ahead] {
-                    let counter = window.counter(raw).unwrap();
+                    let counter = window.counter(raw, false).unwrap();
                     prop_assert!(given.is_none_or(|given| counter >= given));
                     given = Some(counter);
                 }

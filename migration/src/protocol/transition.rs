@@ -2,14 +2,18 @@
 //!
 //! | step | what is done, in this order |
 //! |---|---|
-//! | `old` → `shadow` | old := shadow |
+//! | `old` → `shadow` | old's base; new := a copy of what comes; old := shadow |
 //! | `shadow` → `both` | old's members conform, and new's; new := a copy of what comes; old := both, the next epoch |
 //! | `both` → `drain` | old's members conform; new's base; old := drain, which bars it; new := drain |
 //! | the same, begun before | old := drain again; new := drain |
-//! | `drain` → `new`, and back | new := that |
+//! | `drain` → `new` | new := new |
+//! | `new` → `drain` | new's base; new := drain; a copy in old, unless that is down |
 //! | `drain` → `both` | new := both, which bars it; new's members conform; old := both |
 //! | `both` → `shadow` | old's base; old := shadow, the next epoch. The new store may be down |
 //! | `shadow` → `old` | old := old |
+//!
+//! The copies decide nothing. They are for when the other store dies or loses its data: each record knows what numbers were
+//! given, but for the one epoch that a rollback to `shadow` begins (repair-2).
 //!
 //! # Invariants
 //! - **transition-1** Both records are read before anything else, and every write expects the version that was read:
@@ -78,7 +82,9 @@ enum State {
     },
     Measure {
         side: Side,
-        old: Seen,
+        /// What the record says of the numbers that are given.
+        known: Stand,
+        old: Option<Seen>,
         new: Option<Seen>,
     },
     /// The first is to be done now; the last is `Done` or `Stuck`.
@@ -111,8 +117,8 @@ impl Transition {
 
     /// The base was read.
     pub(crate) fn measured(&mut self, base: TokenBase) {
-        if let State::Measure { old, new, .. } = self.state {
-            let tasks = measured(self.way, old, new, base);
+        if let State::Measure { known, old, new, .. } = self.state {
+            let tasks = measured(self.way, known, old, new, base);
             self.state = State::Do(tasks.unwrap_or_else(|Exhausted| vec![Task::Stuck(Stuck::Exhausted)]));
         }
     }
@@ -152,26 +158,25 @@ impl Transition {
             match (self.way, new.stand.phase) {
                 (Forth, New) => return State::Do(vec![Task::Done(New)]),
                 (Forth, Drain) => {
-                    let stand = Stand { window: new.stand.window.open(), ..new.stand.with(New) };
-                    return State::Do(vec![write(Side::New, new, stand), Task::Done(New)]);
+                    return State::Do(vec![write(Side::New, new, new.stand.with(New)), Task::Done(New)]);
                 }
-                (Back, New) => return State::Measure { side: Side::New, old: new, new: Some(new) },
+                (Back, New) => {
+                    return State::Measure { side: Side::New, known: new.stand, old, new: Some(new) };
+                }
                 _ => {}
             }
         }
-        let Some(old) = old else {
+        let Some(seen) = old else {
             return State::Do(vec![Task::Stuck(Stuck::Unread(Side::Old))]);
         };
-        let tasks = match (self.way, old.stand.phase, new) {
-            (Forth, Old, _) | (Back, Both, _) => return State::Measure { side: Side::Old, old, new },
-            (Forth, Shadow, Some(_)) => return State::Measure { side: Side::New, old, new },
-            (Forth, Both, Some(new)) => bar_and_open(old, new),
-            (Forth, Drain | New, Some(new)) => open_at_last(old, new),
-            (Back, Drain | New, Some(new)) => close(old, new),
-            (Back, Shadow, _) => {
-                let stand = Stand { window: old.stand.window.open(), ..old.stand.with(Old) };
-                vec![write(Side::Old, old, stand), Task::Done(Old)]
-            }
+        let measure = |side| State::Measure { side, known: seen.stand, old, new };
+        let tasks = match (self.way, seen.stand.phase, new) {
+            (Forth, Old, Some(_)) | (Back, Both, _) => return measure(Side::Old),
+            (Forth, Shadow, Some(_)) => return measure(Side::New),
+            (Forth, Both, Some(new)) => bar_and_open(seen, new),
+            (Forth, Drain | New, Some(new)) => open_at_last(seen, new),
+            (Back, Drain | New, Some(new)) => close(seen, new),
+            (Back, Shadow, _) => vec![write(Side::Old, seen, seen.stand.with(Old)), Task::Done(Old)],
             (Back, Old, _) => vec![Task::Done(Old)],
             (_, _, None) => vec![Task::Stuck(Stuck::Unread(Side::New))],
         };
@@ -180,17 +185,22 @@ impl Transition {
 }
 
 /// What follows once the base of the store that will count is known.
-fn measured(way: Way, old: Seen, new: Option<Seen>, store: TokenBase) -> Result<Vec<Task>, Exhausted> {
-    let next = || -> Result<Stand, Exhausted> {
-        let window = old.stand.window.next(store)?;
-        Ok(Stand { epoch: old.stand.epoch + 1, window, ..old.stand })
+fn measured(
+    way: Way,
+    known: Stand,
+    old: Option<Seen>,
+    new: Option<Seen>,
+    store: TokenBase,
+) -> Result<Vec<Task>, Exhausted> {
+    let next = |phase| -> Result<Stand, Exhausted> {
+        Ok(Stand { phase, epoch: known.epoch + 1, window: known.window.next(store)? })
     };
     let bounded = |phase| -> Result<Stand, Exhausted> {
-        Ok(Stand { window: old.stand.window.bounded(store)?, ..old.stand.with(phase) })
+        Ok(Stand { window: known.window.bounded(store)?, ..known.with(phase) })
     };
-    Ok(match (way, old.stand.phase, new) {
-        (Way::Forth, Phase::Shadow, Some(new)) => {
-            let stand = next()?.with(Phase::Both);
+    Ok(match (way, known.phase, old, new) {
+        (Way::Forth, Phase::Shadow, Some(old), Some(new)) => {
+            let stand = next(Phase::Both)?;
             vec![
                 Task::Conform { side: Side::Old, version: old.version },
                 Task::Conform { side: Side::New, version: new.version },
@@ -199,11 +209,12 @@ fn measured(way: Way, old: Seen, new: Option<Seen>, store: TokenBase) -> Result<
                 Task::Done(Phase::Both),
             ]
         }
-        (Way::Forth, ..) => {
-            vec![write(Side::Old, old, bounded(Phase::Shadow)?), Task::Done(Phase::Shadow)]
+        (Way::Forth, _, Some(old), Some(new)) => {
+            let stand = bounded(Phase::Shadow)?;
+            vec![write(Side::New, new, stand), write(Side::Old, old, stand), Task::Done(Phase::Shadow)]
         }
-        (Way::Back, Phase::Both, _) => {
-            let stand = next()?.with(Phase::Shadow);
+        (Way::Back, Phase::Both, Some(old), _) => {
+            let stand = next(Phase::Shadow)?;
             let base = stand.window.offset;
             vec![
                 Task::Raise { side: Side::Old, base },
@@ -211,7 +222,13 @@ fn measured(way: Way, old: Seen, new: Option<Seen>, store: TokenBase) -> Result<
                 Task::Done(Phase::Shadow),
             ]
         }
-        (Way::Back, ..) => vec![write(Side::New, old, bounded(Phase::Drain)?), Task::Done(Phase::Drain)],
+        (Way::Back, _, old, Some(new)) => {
+            let stand = bounded(Phase::Drain)?;
+            let copy = old.map(|old| write(Side::Old, old, stand));
+            let decides = write(Side::New, new, stand);
+            [decides].into_iter().chain(copy).chain([Task::Done(Phase::Drain)]).collect()
+        }
+        _ => vec![Task::Stuck(Stuck::Unread(Side::New))],
     })
 }
 

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     fn seen(version: u64, phase: Phase) -> Seen {
-        Seen { version, stand: Stand { phase, epoch: 0, window: Window::first(0) } }
+        Seen { version, stand: Stand { phase, epoch: 0, window: Window { offset: 0, low: 0, high: 9 } } }
     }
 
     fn knowing(old: Option<Phase>, new: Option<Phase>) -> Knowledge {

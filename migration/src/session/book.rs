@@ -344,8 +344,8 @@ impl Book {
     /// The same holder with the token that it has for everybody, if that can be told.
     pub(super) fn known_to_all(&self, side: Side, mut holder: Holder) -> Holder {
         let counts = |view: View| (view.class() == Class::Old) == (side == Side::Old);
-        let window = self.view.filter(|view| counts(*view)).map(|view| view.seen.stand.window);
-        let counter = holder.token.take().and_then(|token| window?.counter(token.counter()));
+        let stand = self.view.filter(|view| counts(*view)).map(|view| view.seen.stand);
+        let counter = holder.token.take().and_then(|token| stand?.counter(token.counter()));
         match counter {
             Some(counter) => holder.with_counter(counter),
             None => holder,

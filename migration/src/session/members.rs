@@ -12,10 +12,11 @@ use leasehold_core::{Error, ErrorKind, Result};
 use super::book::Book;
 use super::claim::{Claim, Stage};
 use super::{SIDES, Session, place};
-use crate::protocol::Pair;
 use crate::protocol::member::{Holds, Member};
-use crate::protocol::record::{Record, Seen};
-use crate::protocol::view::DataLost;
+use crate::protocol::record::Record;
+use crate::protocol::records::{Read, lost_its_data};
+use crate::protocol::view::{DataLost, View};
+use crate::protocol::{Class, Pair};
 
 /// When a record was asked for: what is known by then is older than the answer.
 #[derive(Clone, Copy)]
@@ -120,7 +121,13 @@ impl Session {
         let look =
             self.with(|book, _| Look { times: book.entries[side].times, newest: book.entries[side].newest });
         let record = self.env.bounded(ledger.read()).await?;
-        self.with(|book, _| book.learn(side, look, record))
+        let (is_lost, decides) =
+            (record.is_none() && side == Side::Old, |view: View| view.class() == Class::New);
+        let learned = self.with(|book, _| book.learn(side, look, record));
+        if is_lost && self.with(|book, _| book.view().is_some_and(decides)) {
+            self.restore_old().await?;
+        }
+        learned
     }
 }
 
@@ -228,24 +235,24 @@ impl Book {
 
     fn understood(&mut self, side: Side, look: Look, record: Option<Entry>) -> Result<()> {
         let Some(entry) = record else { return Err(lost_its_data(side)) };
-        let record = Record::decode(&entry.value)?;
-        self.check(side, &record)?;
-        if entry.version < look.newest {
+        let read = Read::of(&entry)?;
+        self.check(side, &read.record)?;
+        let seen = read.seen();
+        if seen.version < look.newest {
             return Err(lost_its_data(side));
         }
         // What was read later may be known already.
         let signature = &mut self.entries[side];
-        if entry.version < signature.newest || look.times != signature.times {
+        if seen.version < signature.newest || look.times != signature.times {
             return Ok(());
         }
-        signature.newest = entry.version;
-        let seen = Seen { version: entry.version, stand: record.stand };
+        signature.newest = seen.version;
         self.learning().learn(side, seen).map_err(|DataLost| lost_its_data(side))
     }
 
     /// Whether the record is one of this move.
     pub(super) fn check(&mut self, side: Side, record: &Record) -> Result<()> {
-        if record.over {
+        if record.end.is_some() {
             let message = "the move is over (`migrate clean`): open the store that the locks are in, without `migrate_to`";
             return Err(Error::not_applied(ErrorKind::Misuse, message));
         }
@@ -269,14 +276,4 @@ impl Book {
         }
         Ok(())
     }
-}
-
-/// What was written there is not there any more.
-pub(super) fn lost_its_data(side: Side) -> Error {
-    let message = format!(
-        "the store that is {} has lost the record of the move, and with it perhaps locks: nothing is granted before \
-         `leasehold migrate repair`",
-        place(side)
-    );
-    Error::not_applied(ErrorKind::Protocol, message)
 }

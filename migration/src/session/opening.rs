@@ -2,21 +2,23 @@
 //!
 //! One of them may be out of reach if the other one's record says enough: it is opened in the background then.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use leasehold_core::backend::ledger::{Entry, Written};
+use futures_util::future::{Either, select};
+use leasehold_core::backend::ledger::Written;
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{StoreConfig, StoreEvent};
 use leasehold_core::{Env, Error, ErrorKind, Result};
 use tokio_util::sync::CancellationToken;
 
-use super::members::lost_its_data;
 use super::{Open, SIDES, Session, place};
+use crate::config::names;
 use crate::protocol::Pair;
 use crate::protocol::record::{Record, Stand};
-use crate::protocol::records::Read;
-use crate::protocol::tokens::Window;
+use crate::protocol::records::{Opening, Read};
+use crate::protocol::tokens::{Exhausted, Window};
 
 impl Session {
     /// A session of the move between these two stores, as soon as it is known how far that is.
@@ -45,7 +47,7 @@ impl Session {
     }
 
     async fn begin(self: &Arc<Self>) -> Result<()> {
-        let (old, new) = futures_util::future::join(self.sight(Side::Old), self.sight(Side::New)).await;
+        let (old, new) = self.both_sights().await;
         match (old, new) {
             (Ok(_), Ok(_)) => self.ensure_records().await?,
             (Ok(old), Err(error)) => self.go_on_without(Side::New, error, old.as_ref())?,
@@ -56,6 +58,24 @@ impl Session {
             self.env.spawn(Arc::clone(self).keep_looking(side));
         }
         self.view_or_why().await
+    }
+
+    /// A first look at both. In `new` the store that is left is waited for no longer than a poll: it decides nothing.
+    async fn both_sights(self: &Arc<Self>) -> (Result<Option<Read>>, Result<Option<Read>>) {
+        let (old, new) = (pin!(self.sight(Side::Old)), pin!(self.sight(Side::New)));
+        match select(old, new).await {
+            Either::Left((old, new)) => (old, new.await),
+            Either::Right((new, old)) => {
+                let is_new = |read: &Read| read.record.end.is_none() && read.record.stand.phase == Phase::New;
+                let is_over = matches!(&new, Ok(Some(read)) if is_new(read));
+                let bound = if is_over { self.poll } else { self.env.timing().connect_timeout };
+                let old = match select(old, self.env.sleep(bound)).await {
+                    Either::Left((old, _)) => old,
+                    Either::Right(_) => Err(super::silent(Side::Old, bound)),
+                };
+                (old, new)
+            }
+        }
     }
 
     /// A first look at one of them, which leaves time to go on without it.
@@ -105,7 +125,10 @@ impl Session {
     /// The other one's record says what there is to know, or this one is needed.
     fn go_on_without(self: &Arc<Self>, side: Side, error: Error, other: Option<&Read>) -> Result<()> {
         let may_come_back = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Denied);
-        let phase = other.filter(|read| !read.record.over).map(|read| read.record.stand.phase);
+        let mut reads = Pair { old: None, new: None };
+        reads[side.other()] = other.cloned();
+        reads.of_one_move(&self.names())?;
+        let phase = reads.live(side.other()).map(|read| read.record.stand.phase);
         let knows_enough = phase.is_some_and(|phase| match side {
             Side::New => phase <= Phase::Shadow,
             Side::Old => phase >= Phase::Drain,
@@ -118,16 +141,9 @@ impl Session {
         Ok(())
     }
 
-    /// The record of a move that is not over.
-    async fn record(&self, side: Side) -> Result<Option<Record>> {
-        let read = self.found(side).await?;
-        Ok(read.filter(|read| !read.record.over).map(|read| read.record))
-    }
-
     async fn found(&self, side: Side) -> Result<Option<Read>> {
         let entry = self.env.bounded(self.open(side)?.ledger.read()).await?;
-        let read = |entry: Entry| Ok(Read { version: entry.version, record: Record::decode(&entry.value)? });
-        entry.map(read).transpose()
+        entry.as_ref().map(Read::of).transpose()
     }
 
     /// Both have a record of this move, of which the one of the store that is left is written last.
@@ -135,55 +151,59 @@ impl Session {
         loop {
             let (new, old) = (self.found(Side::New).await?, self.found(Side::Old).await?);
             let reads = Pair { old, new };
-            reads.of_one_move(&Pair { old: self.at(Side::Old), new: self.at(Side::New) })?;
-            let Some(old) = reads.live(Side::Old) else {
-                self.ensure_apart().await?;
-                self.begin_move(&reads).await?;
-                continue;
+            let record = match reads.opening(&self.names())? {
+                Opening::Follow => {
+                    let mut live = SIDES.into_iter().filter_map(|side| Some((side, reads.live(side)?)));
+                    return self
+                        .with(|book, _| live.try_for_each(|(side, read)| book.check(side, &read.record)));
+                }
+                Opening::Write(record) => record,
+                Opening::Begin(side, id) => {
+                    self.ensure_apart().await?;
+                    self.first(side, id.unwrap_or_else(|| self.draw_id())).await?
+                }
             };
-            if reads.lost() == Some(Side::New) {
-                return Err(self.elsewhere(&old.record));
-            }
-            return self.with(|book, _| {
-                book.check(Side::Old, &old.record)?;
-                reads.live(Side::New).map_or(Ok(()), |new| book.check(Side::New, &new.record))
-            });
+            // One whose move is over is replaced at its version.
+            self.write(reads[record.side].as_ref(), &record).await?;
         }
     }
 
-    /// Writes the first record that is missing.
-    async fn begin_move(self: &Arc<Self>, reads: &Pair<Option<Read>>) -> Result<()> {
-        let began = |record: &Record| record.stand.phase > Phase::Old || record.stand.epoch > 0;
-        let new = reads.live(Side::New).map(|read| &read.record);
-        if let Some(new) = new {
-            self.with(|book, _| book.check(Side::New, new))?;
-            if began(new) {
-                return Err(lost_its_data(Side::Old));
-            }
-        }
-        let base = self.env.bounded(self.open(Side::Old)?.backend.token_base()).await?.base;
-        let stand = Stand { phase: Phase::Old, epoch: 0, window: Window::first(base) };
-        let (side, id) = match new {
-            None => (Side::New, self.draw_id()),
-            Some(new) => (Side::Old, new.id),
-        };
-        let other = match side {
-            Side::Old => self.at(Side::New),
-            Side::New => self.at(Side::Old),
-        };
+    /// The first record of a move.
+    async fn first(&self, side: Side, id: u64) -> Result<Record> {
+        let store = self.env.bounded(self.open(Side::Old)?.backend.token_base()).await?;
+        let window = Window::first(store).map_err(|Exhausted| {
+            let message = "there are no tokens left for a move to another store";
+            Error::not_applied(ErrorKind::Unsupported, message)
+        })?;
+        let stand = Stand { phase: Phase::Old, epoch: 0, window };
         let since = self.env.wall_time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let since = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-        let record = Record { id, side, stand, other, since, over: false };
-        // One whose move is over is replaced at its version.
-        let expected = reads[side].as_ref().map(|read| read.version);
-        match self.env.bounded(self.open(side)?.ledger.write(expected, &record.encode())).await {
+        Ok(Record { id, side, stand, between: self.names(), since, restored: 0, end: None })
+    }
+
+    /// Replaces what was read, if that is still there.
+    async fn write(&self, read: Option<&Read>, record: &Record) -> Result<()> {
+        let expected = read.map(|read| read.version);
+        let ledger = &self.open(record.side)?.ledger;
+        match self.env.bounded(ledger.write(expected, &record.encode())).await {
             Ok(Written::Done(_) | Written::Conflict) => Ok(()),
             // Whether it was written is seen when it is read.
             Err(error) if error.effect() == leasehold_core::Effect::Unknown => {
-                self.record(side).await?.map(drop).ok_or(error)
+                let found = self.found(record.side).await?;
+                if found.as_ref() == read { Err(error) } else { Ok(()) }
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Writes the record of the store that is left again, where the other one decides.
+    pub(super) async fn restore_old(&self) -> Result<()> {
+        let reads = Pair { old: self.found(Side::Old).await?, new: self.found(Side::New).await? };
+        reads.of_one_move(&self.names())?;
+        for record in reads.restored().into_iter().flatten() {
+            self.write(reads[record.side].as_ref(), &record).await?;
+        }
+        Ok(())
     }
 
     /// Two names of one and the same namespace are no move: who signs in one would be in the other's list.
@@ -200,19 +220,9 @@ impl Session {
         if one { Err(one_store()) } else { Ok(()) }
     }
 
-    /// The move goes on, and there is nothing of it in the store moved to.
-    fn elsewhere(&self, old: &Record) -> Error {
-        let message = format!(
-            "the locks of this namespace move to another store ({}), and {} has no record of that: `migrate_to` is not what              everybody else's is, or that store has lost its data (`leasehold migrate repair`)",
-            old.other,
-            self.at(Side::New)
-        );
-        Error::not_applied(ErrorKind::Misuse, message)
-    }
-
-    /// Where a store is, for people.
-    fn at(&self, side: Side) -> String {
-        self.stores[side].config.server().unwrap_or_else(|| format!("the {} store", side.word()))
+    /// What the two namespaces are called.
+    fn names(&self) -> Pair<String> {
+        names(|side| &*self.stores[side].config)
     }
 
     fn draw_id(&self) -> u64 {

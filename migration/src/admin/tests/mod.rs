@@ -58,9 +58,10 @@ impl Rig {
 
     /// As the first process does, where these versions are there.
     async fn begin(&self, expected: Pair<Option<u64>>) {
-        let stand = Stand { phase: Phase::Old, epoch: 0, window: Window::first(0) };
+        let window = Window::first(TokenBase::new(0, 1, None)).unwrap();
+        let stand = Stand { phase: Phase::Old, epoch: 0, window };
         for side in [Side::New, Side::Old] {
-            let record = Record { id: 9, side, stand, other: "other".to_owned(), since: 0, over: false };
+            let record = Record { id: 9, side, stand, between: names(), since: 0, restored: 0, end: None };
             let ledger = self.ledger(side).await;
             let written = ledger.write(expected[side], &record.encode()).await.unwrap();
             assert!(matches!(written, Written::Done(_)));
@@ -137,6 +138,11 @@ impl std::ops::Deref for Desk {
     fn deref(&self) -> &Self::Target {
         &*self.ledger
     }
+}
+
+/// As stores are called that have no name.
+fn names() -> Pair<String> {
+    Pair { old: "the old store".to_owned(), new: "the new store".to_owned() }
 }
 
 /// No waiting for strangers, and plenty for everything else.

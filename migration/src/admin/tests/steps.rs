@@ -13,7 +13,7 @@ async fn each_step_leads_to_the_next_phase() {
     assert_eq!((before.phase, before.members.len()), (Some(Old), 2), "{before:?}");
     assert!(before.next.contains("`shadow`") && before.in_the_way.is_empty(), "{before:?}");
     for (phase, records) in [
-        (Shadow, [Shadow, Old]),
+        (Shadow, [Shadow, Shadow]),
         (Both, [Both, Both]),
         (Drain, [Drain, Drain]),
         (New, [Drain, New]),

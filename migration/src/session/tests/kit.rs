@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::{stands, store, write};
 use crate::Migration;
+use crate::protocol::Pair;
 
 #[derive(Debug)]
 struct In {
@@ -29,11 +30,11 @@ impl Subject for In {
     fn config(&self, namespace: &str) -> Box<dyn StoreConfig> {
         let mut stores = self.stores.lock();
         let (old, new) = stores.entry(namespace.to_owned()).or_insert_with(|| {
-            let (old, new) = (store(), store());
+            let stores = Pair { old: store(), new: store() };
             let stands = stands(self.phase);
-            write(&old, Side::Old, stands.0);
-            write(&new, Side::New, stands.1);
-            (old, new)
+            write(&stores, Side::Old, stands.0);
+            write(&stores, Side::New, stands.1);
+            (stores.old, stores.new)
         });
         Box::new(Migration::new(old.clone(), new.clone()))
     }

@@ -40,8 +40,8 @@ impl Rig {
     pub(super) async fn in_phase(phase: Phase) -> Self {
         let stores = Pair { old: store(), new: store() };
         let (old, new) = stands(phase);
-        write(&stores.old, Side::Old, old);
-        write(&stores.new, Side::New, new);
+        write(&stores, Side::Old, old);
+        write(&stores, Side::New, new);
         let lines = Pair { old: Network::new(Duration::ZERO), new: Network::new(Duration::ZERO) };
         let way = |side: Side| -> Arc<dyn StoreConfig> {
             Arc::from(lines[side].wrap()(Box::new(stores[side].clone())))
@@ -65,7 +65,7 @@ impl Rig {
 
     /// The move is in another phase, as everybody knows by now.
     pub(super) async fn goes_to(&self, phase: Phase) {
-        write(&self.stores.old, Side::Old, stands(phase).0);
+        write(&self.stores, Side::Old, stands(phase).0);
         sleep(2 * POLL).await;
     }
 }
@@ -296,7 +296,7 @@ async fn what_becomes_needed_again_is_kept() {
     sleep(TTL / 3).await;
     rig.session.renew(&[grant.lease.id]).await;
     rig.lines.old.heal();
-    write(&rig.stores.new, Side::New, stands(Phase::Both).1);
+    write(&rig.stores, Side::New, stands(Phase::Both).1);
     sleep(2 * POLL).await;
     assert!((&mut waiting).now_or_never().is_none(), "it was given back");
     let holds = rig.session.with(|book, _| book.holds());

@@ -86,8 +86,8 @@ async fn no_two_requests_have_one_owner() {
         let stores = Pair { old: store(), new: store() };
         let owners = Arc::new(Mutex::new(Vec::new()));
         let stand = stands(phase);
-        write(&stores.old, Side::Old, stand.0);
-        write(&stores.new, Side::New, stand.1);
+        write(&stores, Side::Old, stand.0);
+        write(&stores, Side::New, stand.1);
         let way = |side: Side, loses| -> Arc<dyn StoreConfig> {
             let asks = Asks { owners: Arc::clone(&owners), loses: AtomicUsize::new(loses) };
             Arc::from(shared(Arc::new(asks))(Box::new(stores[side].clone())))
@@ -191,7 +191,7 @@ async fn what_is_not_needed_any_more_is_given_back_with_the_take() {
     for side in SIDES {
         rig.lines[side].always(Operation::Sign, Fault::LoseRequest);
     }
-    write(&rig.stores.old, Side::Old, stands(Phase::Shadow).0);
+    write(&rig.stores, Side::Old, stands(Phase::Shadow).0);
     let grant = timeout(POLL / 10, waiting).await.expect("the old store's lock is enough").unwrap();
     sleep(POLL / 10).await;
     assert!(rig.stores.new.store().is_empty(), "nothing needs it");
@@ -246,7 +246,7 @@ async fn the_next_of_a_name_hears_of_another_phase() {
     }
     let mut waiting = Box::pin(rig.take());
     assert!(timeout(POLL / 10, &mut waiting).await.is_err());
-    write(&rig.stores.new, Side::New, stands(Phase::New).1);
+    write(&rig.stores, Side::New, stands(Phase::New).1);
     let grant = timeout(2 * POLL, waiting).await.expect("it is not waited for any more").unwrap();
     rig.session.release(&grant).await.unwrap();
     assert!(rig.stores.new.store().is_empty());

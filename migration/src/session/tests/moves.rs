@@ -36,8 +36,8 @@ impl Rig {
     fn in_phase(phase: Phase) -> Self {
         let stores = Pair { old: store(), new: store() };
         let (old, new) = stands(phase);
-        write(&stores.old, Side::Old, old);
-        write(&stores.new, Side::New, new);
+        write(&stores, Side::Old, old);
+        write(&stores, Side::New, new);
         Self { stores }
     }
 

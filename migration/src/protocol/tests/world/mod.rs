@@ -161,22 +161,18 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
     /// In that phase, or with the old store barred and the new one not open.
     pub(super) fn new(phase: Phase, barred: bool, left: Left, plain: [Side; L]) -> Self {
         let none = TokenBase::new(0, 1, None);
-        let window = Window::first(0);
+        let window = Window::first(none).expect("there is room");
         let mut stand = Stand { phase, epoch: 0, window };
         let mut offset = 0;
-        if phase > Phase::Old {
-            stand.window = window.bounded(none).expect("there is room");
-        }
         if phase > Phase::Shadow {
             stand.window = stand.window.next(none).expect("there is room");
             (stand.epoch, offset) = (1, stand.window.offset);
         }
         let old = stand.with(phase.min(Phase::Drain));
         let new = match phase {
-            Phase::Old | Phase::Shadow => stand.with(Phase::Old),
+            Phase::Old | Phase::Shadow => stand,
             Phase::Drain if barred => stand.with(Phase::Both),
-            Phase::New => Stand { window: stand.window.open(), ..stand },
-            Phase::Both | Phase::Drain => stand,
+            Phase::Both | Phase::Drain | Phase::New => stand,
         };
         let base = if phase > Phase::Both { offset } else { 0 };
         let store = |stand, base| Store {

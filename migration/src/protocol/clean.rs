@@ -1,0 +1,105 @@
+//! The end of a move in the stores' records.
+//!
+//! # Invariants
+//! - **clean-1** Nobody takes part: looked for before a record is ended and after it. Whoever signed before that is seen
+//!   then, and whoever comes later finds no move.
+//! - **clean-2** A record is ended, never removed: whoever writes there next goes on with larger versions, and a move that was
+//!   finished is not begun again.
+
+use std::collections::VecDeque;
+
+use leasehold_core::backend::stage::{Phase, Side};
+use leasehold_core::{Error, ErrorKind, Result};
+
+use super::Pair;
+use super::record::{End, Record};
+use super::records::{Place, Read};
+
+/// What to do; answered by the method of the same name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Task {
+    /// See whether nobody takes part there.
+    Nobody(Side),
+    /// Replace the record at this version.
+    Write {
+        expected: u64,
+        record: Record,
+    },
+    Done,
+    /// Somebody takes part, and the move goes on.
+    InUse,
+}
+
+/// One end, by one administrator.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Clean {
+    tasks: VecDeque<Task>,
+    /// The records as they were.
+    before: Pair<Option<Record>>,
+    /// The one that was ended, and is looked at last.
+    ended: Option<(Side, u64)>,
+}
+
+impl Clean {
+    /// `old` says that the store that is left admits plain sessions again.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Misuse`] in another phase than `new` and `old`, and without a move; as [`Pair::of_one_move`].
+    pub(crate) fn new(reads: &Pair<Option<Read>>, names: &Pair<String>, old: bool) -> Result<Self> {
+        let over = reads.new.as_ref().is_some_and(|read| read.record.end == Some(End::Moved));
+        let (end, sides): (_, &[Side]) = match (reads.place().map(Place::phase), old) {
+            (Some(Phase::New), false) => (End::Moved, &[Side::New]),
+            (Some(Phase::New), true) => (End::Moved, &[Side::New, Side::Old]),
+            (Some(Phase::Old), _) => (End::Left, &[Side::New, Side::Old]),
+            // The first half was done.
+            (None, true) if over => (End::Moved, &[Side::Old]),
+            (None, false) if over => (End::Moved, &[]),
+            (Some(phase), _) => {
+                let message =
+                    format!("the move is in phase `{phase}`: it can end in `new`, or go back to `old`");
+                return Err(Error::not_applied(ErrorKind::Misuse, message));
+            }
+            (None, _) => {
+                let message = "there is no move to end: neither store has a record of one";
+                return Err(Error::not_applied(ErrorKind::Misuse, message));
+            }
+        };
+        if !over {
+            reads.of_one_move(names)?;
+        }
+        let live = sides.iter().filter_map(|side| reads.live(*side));
+        let tasks = live.flat_map(|Read { version, record }| {
+            let side = record.side;
+            let ended = Task::Write { expected: *version, record: record.clone().ended(end) };
+            [Task::Nobody(side), ended, Task::Nobody(side)]
+        });
+        let before = |side| reads.live(side).map(|read| read.record.clone());
+        let before = Pair { old: before(Side::Old), new: before(Side::New) };
+        Ok(Self { tasks: tasks.collect(), before, ended: None })
+    }
+
+    /// What to do now.
+    pub(crate) fn task(&self) -> Task {
+        self.tasks.front().cloned().unwrap_or(Task::Done)
+    }
+
+    /// Whether nobody takes part. If somebody does, the record says again what it said.
+    pub(crate) fn nobody(&mut self, nobody: bool) {
+        self.tasks.pop_front();
+        let ended = self.ended.take();
+        if !nobody {
+            let back = ended.and_then(|(side, expected)| {
+                self.before[side].take().map(|record| Task::Write { expected, record })
+            });
+            self.tasks = back.into_iter().chain([Task::InUse]).collect();
+        }
+    }
+
+    /// The record was written, as this version.
+    pub(crate) fn written(&mut self, version: u64) {
+        if let Some(Task::Write { record, .. }) = self.tasks.pop_front() {
+            self.ended = Some((record.side, version));
+        }
+    }
+}

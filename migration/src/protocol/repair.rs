@@ -1,0 +1,215 @@
+//! What is done when a store has lost its data or is dead for good: both records anew.
+//!
+//! # Invariants
+//! - **repair-1** But for a copy (records-3), nobody takes part: looked for before and after everything that was held is over.
+//! - **repair-2** The next numbers lie above all that any epoch gave: also above one that began in a record that is gone.
+//! - **repair-3** Whichever record closes a store is written before the other one opens it.
+
+use std::collections::VecDeque;
+
+use leasehold_core::backend::TokenBase;
+use leasehold_core::backend::stage::{Phase, Side};
+use leasehold_core::{Error, ErrorKind, Result};
+
+use super::record::{Record, Stand};
+use super::records::{Place, Read};
+use super::tokens::Exhausted;
+use super::{Class, Pair};
+
+/// What is known of a store's record.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Known {
+    /// It is dead for good.
+    Dead,
+    Read(Option<Read>),
+}
+
+/// What to do; answered by the method of the same name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Task {
+    /// Read both records.
+    Look,
+    /// See that nobody takes part, and that no session lives, in the stores that are not dead.
+    Alone,
+    /// Wait until whatever was held is over.
+    Outlast,
+    Measure(Side),
+    Raise {
+        side: Side,
+        base: u64,
+    },
+    /// Replace the record at this version, or write the first one.
+    Write {
+        expected: Option<u64>,
+        record: Record,
+    },
+    Done,
+}
+
+/// One repair, by one administrator.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Repair {
+    names: Pair<String>,
+    /// When, for the records.
+    since: u64,
+    /// What was held is over.
+    outlasted: bool,
+    state: State,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum State {
+    Look,
+    Alone(Plan),
+    Outlast,
+    Measure(Plan),
+    Do(VecDeque<Task>),
+}
+
+/// What both records are to say.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Plan {
+    phase: Phase,
+    /// The store that counts then.
+    counts: Side,
+    /// What knows most of the numbers that were given.
+    newest: Stand,
+    /// An epoch may have begun that nothing knows of.
+    skips: bool,
+    record: Record,
+    /// The versions that are replaced; nothing for a dead store.
+    expected: Pair<Option<Option<u64>>>,
+}
+
+impl Repair {
+    pub(crate) fn new(names: Pair<String>, since: u64) -> Self {
+        Self { names, since, outlasted: false, state: State::Look }
+    }
+
+    /// What to do now.
+    pub(crate) fn task(&self) -> Task {
+        match &self.state {
+            State::Look => Task::Look,
+            State::Alone(_) => Task::Alone,
+            State::Outlast => Task::Outlast,
+            State::Measure(plan) => Task::Measure(plan.counts),
+            State::Do(tasks) => tasks.front().cloned().unwrap_or(Task::Done),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_alone(&self) -> bool {
+        self.outlasted
+    }
+
+    /// # Errors
+    ///
+    /// [`ErrorKind::Misuse`] without a move, and as [`Pair::of_one_move`]; [`ErrorKind::Unavailable`] if both are dead.
+    pub(crate) fn looked(&mut self, known: &Pair<Known>) -> Result<()> {
+        let read = |side: Side| match &known[side] {
+            Known::Read(read) => read.clone(),
+            Known::Dead => None,
+        };
+        let reads = Pair { old: read(Side::Old), new: read(Side::New) };
+        reads.of_one_move(&self.names)?;
+        let is_dead = |side: Side| known[side] == Known::Dead;
+        if !is_dead(Side::Old)
+            && !is_dead(Side::New)
+            && let Some(records) = reads.restored()
+        {
+            self.state = State::Do(records.map(|record| write(&reads, record)).into());
+            return Ok(());
+        }
+        let plan = self.plan(&reads, is_dead)?;
+        self.state = State::Alone(plan);
+        Ok(())
+    }
+
+    fn plan(&self, reads: &Pair<Option<Read>>, is_dead: impl Fn(Side) -> bool) -> Result<Plan> {
+        let live = |side| reads.live(side).map(|read| &read.record);
+        let (old, new) = (live(Side::Old), live(Side::New));
+        let Some(record) = old.or(new) else {
+            let message = "there is no move to repair: neither store has a record";
+            return Err(Error::not_applied(ErrorKind::Misuse, message));
+        };
+        let phase = if is_dead(Side::Old) {
+            record.stand.phase.max(Phase::Drain)
+        } else if is_dead(Side::New) {
+            record.stand.phase.min(Phase::Shadow)
+        } else {
+            match (reads.place(), old, new) {
+                (Some(place), ..) => Place::phase(place),
+                // It decided before it lost its data.
+                (None, Some(_), _) => Phase::Drain,
+                (None, None, _) => record.stand.phase,
+            }
+        };
+        let newest = old.or(new).zip(new.or(old)).map(|(old, new)| old.stand.newest(new.stand));
+        let restored = old.into_iter().chain(new).map(|record| record.restored).max().unwrap_or(0) + 1;
+        let expected = |side: Side| {
+            let version = reads[side].as_ref().map(|read| read.version);
+            (!is_dead(side)).then_some(version)
+        };
+        Ok(Plan {
+            phase,
+            counts: if Class::of(phase) == Class::Old { Side::Old } else { Side::New },
+            newest: newest.unwrap_or(record.stand),
+            skips: old.is_none() && Class::of(record.stand.phase) != Class::New,
+            record: Record { restored, since: self.since, ..record.clone() },
+            expected: Pair { old: expected(Side::Old), new: expected(Side::New) },
+        })
+    }
+
+    /// Nobody takes part.
+    pub(crate) fn alone(&mut self) {
+        if let State::Alone(plan) = &self.state {
+            self.state = if self.outlasted { State::Measure(plan.clone()) } else { State::Outlast };
+        }
+    }
+
+    /// Whatever was held is over.
+    pub(crate) fn outlasted(&mut self) {
+        self.outlasted = true;
+        self.state = State::Look;
+    }
+
+    pub(crate) fn measured(&mut self, store: TokenBase) -> std::result::Result<(), Exhausted> {
+        if let State::Measure(plan) = &self.state {
+            self.state = State::Do(plan.tasks(store)?);
+        }
+        Ok(())
+    }
+
+    /// The base was raised, or the record written.
+    pub(crate) fn done(&mut self) {
+        if let State::Do(tasks) = &mut self.state {
+            tasks.pop_front();
+        }
+    }
+}
+
+impl Plan {
+    fn tasks(&self, store: TokenBase) -> std::result::Result<VecDeque<Task>, Exhausted> {
+        let Self { phase, counts, newest, .. } = *self;
+        let mut window = newest.window.bounded(store)?;
+        for _ in 0..=u8::from(self.skips) {
+            window = window.next(store)?;
+        }
+        let stand = Stand { phase, epoch: newest.epoch + 1 + u64::from(self.skips), window };
+        let order = match counts {
+            Side::New if phase != Phase::Both => [Side::Old, Side::New],
+            _ => [Side::New, Side::Old],
+        };
+        let writes = order.into_iter().filter_map(|side| {
+            let stand = if side == Side::Old { stand.with(phase.min(Phase::Drain)) } else { stand };
+            let expected = self.expected[side]?;
+            Some(Task::Write { expected, record: Record { side, stand, ..self.record.clone() } })
+        });
+        let raise = Task::Raise { side: counts, base: window.offset };
+        Ok((phase != Phase::Both).then_some(raise).into_iter().chain(writes).collect())
+    }
+}
+
+fn write(reads: &Pair<Option<Read>>, record: Record) -> Task {
+    Task::Write { expected: reads[record.side].as_ref().map(|read| read.version), record }
+}
