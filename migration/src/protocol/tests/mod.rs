@@ -7,6 +7,7 @@
 //! properties prove nothing.
 
 mod bounds;
+mod ends;
 mod mutants;
 mod rules;
 mod search;

@@ -1,0 +1,427 @@
+//! Records that are lost, begun, repaired and ended, by the real parts: three namespaces, processes and operators whose URLs need
+//! not agree, stores that lose their data or die. A grant is one step here; what lies in it is the other model's.
+//!
+//! After every step: one guard at most, but for a lock that was lost with its store's data and is granted in the same epoch;
+//! tokens that grow; and a record that was written again is believed.
+
+mod others;
+
+use leasehold_core::backend::TokenBase;
+use leasehold_core::backend::stage::{Phase, Side, Stage};
+
+use super::super::clean::{self, Clean};
+use super::super::record::{End, Record, Stand};
+use super::super::records::{Opening, Read, in_store};
+use super::super::repair::{self, Known, Repair};
+use super::super::tokens::{WIDTH, Window};
+use super::super::transition::{self, Transition, Way};
+use super::super::view::{Alone, Knowledge};
+use super::super::{Class, Pair};
+use super::search::{Graph, search};
+
+const SIDES: [Side; 2] = [Side::Old, Side::New];
+/// Which namespaces a URL names.
+const MOVE: Pair<usize> = Pair { old: 0, new: 1 };
+const MISTYPED: Pair<usize> = Pair { old: 0, new: 2 };
+const SECOND: Pair<usize> = Pair { old: 2, new: 1 };
+const BACK: u8 = 1;
+
+/// What is done wrong, if anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Mutant {
+    None,
+    /// The new store's record does not know the old one's numbers.
+    NoRange,
+    /// No epoch is skipped that may have begun.
+    NoSkip,
+    /// Names are not compared.
+    AnyNames,
+    /// A move that was finished counts as given up.
+    Unfinished,
+    /// What is written again does not say so.
+    NotCounted,
+    /// A store that lives is taken for dead.
+    DeadTooSoon,
+    /// A repair does not wait for what is held.
+    ShortWait,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct World {
+    mutant: Mutant,
+    left: Left,
+    places: [Place; 3],
+    processes: [Process; 2],
+    admin: Option<Work>,
+    /// The URL of administrators.
+    admins: Pair<usize>,
+    token: u64,
+    broken: Option<&'static str>,
+}
+
+/// How much may still happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Left {
+    losses: u8,
+    deaths: u8,
+    starts: u8,
+    grants: u8,
+    steps: u8,
+    repairs: u8,
+    cleans: u8,
+    freezes: u8,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Place {
+    record: Option<Read>,
+    base: u64,
+    count: u64,
+    members: [Option<u64>; 2],
+    /// Who has the lock: a process, or with 2 a plain session.
+    lock: Option<usize>,
+    dead: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Process {
+    url: Pair<usize>,
+    knowledge: Option<Knowledge>,
+    id: u64,
+    guard: Option<Guard>,
+    /// It stands still: its entries have lapsed, and it holds until its deadline.
+    frozen: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Guard {
+    rests_on: [bool; 3],
+    epoch: u64,
+    /// Its lock was lost with a store's data.
+    shaken: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Work {
+    Step(Transition),
+    Repair(Repair),
+    Clean(Clean),
+}
+
+fn names(url: Pair<usize>) -> Pair<String> {
+    Pair { old: url.old.to_string(), new: url.new.to_string() }
+}
+
+fn base(place: &Place) -> TokenBase {
+    TokenBase::new(place.base, place.count + 1, None)
+}
+
+impl World {
+    /// A move in that phase, with no process; `BACK` if it was further, and went back.
+    fn at(phase: Phase, epoch: u8, left: Left) -> Self {
+        let process = Process { url: MOVE, knowledge: None, id: 0, guard: None, frozen: false };
+        let mut world = Self {
+            mutant: Mutant::None,
+            left,
+            places: std::array::from_fn(|_| Place { count: 7, ..Place::default() }),
+            processes: [process.clone(), process],
+            admin: None,
+            admins: MOVE,
+            token: 0,
+            broken: None,
+        };
+        // As a clock would have it.
+        world.places[0].count = 3 * WIDTH;
+        let none = base(&world.places[0]);
+        let first = Stand { phase: Phase::Old, epoch: 0, window: Window::first(none).unwrap() };
+        for side in [Side::New, Side::Old] {
+            let record =
+                Record { id: 5, side, stand: first, between: names(MOVE), since: 0, restored: 0, end: None };
+            world.places[MOVE[side]].record = Some(Read { version: 1, record });
+        }
+        let there = if epoch == BACK { Phase::Both } else { phase };
+        for (way, to) in [(Way::Forth, there), (Way::Back, phase)] {
+            while world.reads(MOVE).place().unwrap().phase() != to {
+                world.admin = Some(Work::Step(Transition::new(way)));
+                while world.admin.is_some() {
+                    let mut found = Vec::new();
+                    world.admin_does(&mut found);
+                    world = found.swap_remove(0).1;
+                }
+            }
+        }
+        world
+    }
+
+    fn with(self, mutant: Mutant) -> Self {
+        Self { mutant, ..self }
+    }
+
+    fn urls(mut self, process: Pair<usize>, admins: Pair<usize>) -> Self {
+        (self.processes[1].url, self.admins) = (process, admins);
+        self
+    }
+
+    fn reads(&self, url: Pair<usize>) -> Pair<Option<Read>> {
+        let read = |side: Side| {
+            let mut read = self.places[url[side]].record.clone()?;
+            match self.mutant {
+                Mutant::Unfinished => read.record.end = read.record.end.map(|_| End::Left),
+                Mutant::AnyNames => read.record.between = names(url),
+                Mutant::NoRange if side == Side::New && read.record.stand.phase <= Phase::Shadow => {
+                    read.record.stand.window = Window { offset: 0, low: 0, high: 0 };
+                }
+                _ => {}
+            }
+            Some(read)
+        };
+        Pair { old: read(Side::Old), new: read(Side::New) }
+    }
+
+    fn write(&mut self, at: usize, record: &Record) -> u64 {
+        let mut record = record.clone();
+        let place = &mut self.places[at];
+        if self.mutant == Mutant::NotCounted {
+            record.restored = 0;
+        }
+        let version = place.record.as_ref().map_or(0, |read| read.version) + 1;
+        let read = place.record.insert(Read { version, record });
+        read.seen().version
+    }
+
+    fn given(&mut self, i: usize, guard: Guard, token: u64) {
+        if token <= self.token {
+            self.broken = Some("a token that does not grow");
+        }
+        self.token = token;
+        let others = self.processes.iter().filter_map(|process| process.guard);
+        if others.into_iter().any(|other| !other.shaken || other.epoch != guard.epoch) {
+            self.broken = Some("two guards");
+        }
+        for at in (0..3).filter(|at| guard.rests_on[*at]) {
+            self.places[at].lock = Some(i);
+        }
+        self.processes[i].guard = Some(guard);
+    }
+
+    /// What it has ends; and itself.
+    fn ends(&mut self, i: usize, stops: bool) {
+        for place in &mut self.places {
+            place.lock = place.lock.filter(|holder| *holder != i);
+            place.members[i] = place.members[i].filter(|_| !stops);
+        }
+        let process = &mut self.processes[i];
+        process.guard = None;
+        if stops {
+            (process.knowledge, process.frozen) = (None, false);
+        }
+    }
+
+    fn process_does(&self, i: usize, found: &mut Vec<(String, Self)>) {
+        let mut may = |label: String, change: &dyn Fn(&mut Self)| {
+            let mut next = self.clone();
+            change(&mut next);
+            found.push((format!("{i} {label}"), next));
+        };
+        let Process { url, knowledge, guard, frozen, .. } = &self.processes[i];
+        let dead = SIDES.into_iter().find(|side| self.places[url[*side]].dead);
+        let Some(knowledge) = knowledge else {
+            if self.left.starts == 0 {
+                return;
+            }
+            if let Some(dead) = dead {
+                // The other one's record says enough, or the process does not start.
+                let phase = self.reads(*url).live(dead.other()).map(|read| read.record.stand.phase);
+                let enough = phase.is_some_and(|phase| match dead {
+                    Side::Old => phase >= Phase::Drain,
+                    Side::New => phase <= Phase::Shadow,
+                });
+                if enough {
+                    may("starts without a store".to_owned(), &|next| next.starts(i));
+                }
+                return;
+            }
+            match self.reads(*url).opening(&names(*url)) {
+                Ok(Opening::Follow) => may("starts".to_owned(), &|next| next.starts(i)),
+                Ok(Opening::Write(record)) => may("goes on".to_owned(), &|next| {
+                    next.write(url[record.side], &record);
+                }),
+                Ok(Opening::Begin(side, id)) => may(format!("begins {side:?}"), &|next| {
+                    let window = Window::first(base(&next.places[url.old])).unwrap();
+                    let stand = Stand { phase: Phase::Old, epoch: 0, window };
+                    let (id, between) = (id.unwrap_or(9), names(*url));
+                    let record = Record { id, side, stand, between, since: 0, restored: 0, end: None };
+                    next.write(url[side], &record);
+                }),
+                Err(_) => {}
+            }
+            return;
+        };
+        if *frozen {
+            return may("comes to its deadline".to_owned(), &|next| next.ends(i, true));
+        }
+        may("stops".to_owned(), &|next| next.ends(i, true));
+        if self.left.freezes > 0 && guard.is_some() {
+            may("stands still".to_owned(), &|next| {
+                next.left.freezes -= 1;
+                next.processes[i].frozen = true;
+                next.places.iter_mut().for_each(|place| place.members[i] = None);
+            });
+        }
+        for side in SIDES.into_iter().filter(|side| !self.places[url[*side]].dead) {
+            let mut after = self.clone();
+            after.looks(i, side);
+            if after != *self {
+                may(format!("looks at {side:?}"), &|next| next.looks(i, side));
+            }
+        }
+        if guard.is_some() {
+            may("lets go".to_owned(), &|next| next.ends(i, false));
+        } else if let Some(view) = knowledge.view().filter(|_| self.left.grants > 0) {
+            let rests: &[Side] = match view.class() {
+                Class::Old => &[Side::Old],
+                Class::Bridge => &SIDES,
+                Class::New => &[Side::New],
+            };
+            let counts = url[*rests.last().unwrap()];
+            let free = rests
+                .iter()
+                .all(|side| self.places[url[*side]].lock.is_none() && !self.places[url[*side]].dead);
+            // The look after the grant.
+            let read = self.places[url.old].record.as_ref().map(Read::seen);
+            let reads = matches!(view.phase, Phase::Shadow | Phase::Both);
+            let token = view.seen.stand.counter(self.places[counts].count + 1);
+            if let Some(token) = token.filter(|_| free && (!reads || read == Some(view.seen))) {
+                may("takes".to_owned(), &|next| {
+                    next.left.grants -= 1;
+                    next.places[counts].count += 1;
+                    let mut rests_on = [false; 3];
+                    rests.iter().for_each(|side| rests_on[url[*side]] = true);
+                    next.given(i, Guard { rests_on, epoch: view.seen.stand.epoch, shaken: false }, token);
+                });
+            }
+        }
+    }
+
+    fn starts(&mut self, i: usize) {
+        self.left.starts -= 1;
+        let reads = self.reads(self.processes[i].url);
+        let live = SIDES.into_iter().find_map(|side| reads.live(side));
+        self.processes[i].id = live.map_or(0, |read| read.record.id);
+        self.processes[i].knowledge = Some(Knowledge::default());
+    }
+
+    /// Signs, reads and acknowledges, as `session` does.
+    fn looks(&mut self, i: usize, side: Side) {
+        let (url, id) = (self.processes[i].url, self.processes[i].id);
+        let read = self.places[url[side]].record.clone();
+        let guard = self.processes[i].guard;
+        let rests = |side: Side| guard.is_some_and(|guard| guard.rests_on[url[side]]);
+        let alone = |side: Side| usize::from(rests(side) && !rests(side.other()));
+        let Some(mut knowledge) = self.processes[i].knowledge else { return };
+        knowledge.signed(side);
+        let ours = read
+            .as_ref()
+            .filter(|read| read.record.id == id && read.record.side == side && read.record.end.is_none());
+        match ours.map(|read| knowledge.learn(side, read.seen())) {
+            None => knowledge.doubted(side),
+            Some(Ok(())) => {}
+            Some(Err(_)) => {
+                self.broken = Some("a record that was written again is not believed");
+                knowledge.doubted(side);
+            }
+        }
+        knowledge.acknowledge(side, Alone { holds: Pair { old: alone(Side::Old), new: alone(Side::New) } });
+        self.places[url[side]].members[i] = Some(knowledge.acknowledged(side).unwrap_or(0));
+        self.processes[i].knowledge = Some(knowledge);
+        let decides = knowledge.view().is_some_and(|view| view.class() == Class::New);
+        let reads = self.reads(url);
+        if side == Side::Old && read.is_none() && decides && reads.of_one_move(&names(url)).is_ok() {
+            for record in reads.restored().into_iter().flatten() {
+                self.write(url[record.side], &record);
+            }
+        }
+    }
+}
+
+impl Graph for World {
+    type Label = String;
+
+    fn next(&self, found: &mut Vec<(String, Self)>) {
+        for i in (0..2).filter(|_| !self.is_repaired()) {
+            self.process_does(i, found);
+        }
+        self.stores_do(found);
+        self.admin_does(found);
+    }
+
+    fn broken(&self) -> Option<&'static str> {
+        self.broken
+    }
+
+    fn is_quiet(&self) -> bool {
+        true
+    }
+
+    fn goes_by_itself(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+const TWO: &str = "two guards";
+const BACKWARDS: &str = "a token that does not grow";
+const UNBELIEVED: &str = "a record that was written again is not believed";
+
+/// Mutants, and what they come to.
+type Caught = Vec<(Mutant, &'static str)>;
+
+/// Every world that is looked at, and the mutants that must not live there.
+fn worlds() -> Vec<(&'static str, World, Caught)> {
+    use Mutant::*;
+    use Phase::{Both, Drain, New, Old, Shadow};
+    let some = Left { starts: 2, grants: 2, repairs: 1, ..Left::default() };
+    let lost = Left { losses: 1, ..some };
+    let died = Left { deaths: 1, ..some };
+    let frozen = Left { freezes: 1, ..lost };
+    let ended = Left { starts: 2, grants: 2, cleans: 2, ..Left::default() };
+    vec![
+        ("data lost in old", World::at(Old, 0, lost), vec![]),
+        ("data lost in shadow", World::at(Shadow, 0, lost), vec![(NotCounted, UNBELIEVED)]),
+        ("data lost in both", World::at(Both, 0, frozen), vec![]),
+        ("data lost in drain", World::at(Drain, 0, frozen), vec![(NotCounted, UNBELIEVED), (ShortWait, TWO)]),
+        ("data lost in new", World::at(New, 0, lost), vec![(NotCounted, UNBELIEVED)]),
+        ("data lost in shadow, after both", World::at(Shadow, BACK, lost), vec![(NoSkip, BACKWARDS)]),
+        ("a store dead in old", World::at(Old, 0, died), vec![(NoRange, BACKWARDS)]),
+        ("a store dead in shadow", World::at(Shadow, 0, died), vec![(NoRange, BACKWARDS)]),
+        ("a store dead in both", World::at(Both, 0, died), vec![]),
+        ("a store dead in drain", World::at(Drain, 0, died), vec![(DeadTooSoon, BACKWARDS)]),
+        ("a store dead in old, after both", World::at(Old, BACK, died), vec![(NoSkip, BACKWARDS)]),
+        ("a mistyped URL", World::at(Drain, 0, some).urls(MISTYPED, MISTYPED), vec![(AnyNames, TWO)]),
+        ("two old namespaces", World::at(Old, 0, Left { steps: 1, ..some }).urls(SECOND, MOVE), vec![]),
+        ("an end in new", World::at(New, 0, ended), vec![(Unfinished, BACKWARDS)]),
+        ("an end in old", World::at(Old, 0, ended), vec![]),
+    ]
+}
+
+/// Nothing is wrong in any of them, and each mutant is caught where it must be.
+#[test]
+fn records_that_are_lost_and_ended_are_safe() {
+    let mut failures = Vec::new();
+    for (what, world, mutants) in worlds() {
+        let limit = 400_000;
+        let shown = search(world.clone(), limit);
+        println!("{what}: {} states", shown.states);
+        match shown.wrong {
+            Some((wrong, way)) => failures.push(format!("{what}: {wrong}\n  {}", way.join("\n  "))),
+            None if !shown.exhausted => failures.push(format!("{what}: {} states are not all", shown.states)),
+            None => {}
+        }
+        for (mutant, expected) in mutants {
+            let caught = search(world.clone().with(mutant), limit).wrong;
+            if caught.as_ref().is_none_or(|(wrong, _)| *wrong != expected) {
+                failures.push(format!("{what}: {mutant:?} is not caught as {expected}: {caught:?}"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}

@@ -1,0 +1,261 @@
+//! What stores and administrators do there.
+
+use super::*;
+
+impl World {
+    /// Data is lost, stores die, a plain session takes the lock for a moment.
+    pub(super) fn stores_do(&self, found: &mut Vec<(String, Self)>) {
+        for at in (0..2).filter(|_| !self.is_repaired()) {
+            let place = &self.places[at];
+            let mut may = |label: &str, change: &dyn Fn(&mut Self)| {
+                let mut next = self.clone();
+                change(&mut next);
+                found.push((format!("{at} {label}"), next));
+            };
+            let shake = |next: &mut Self| {
+                for guard in next.processes.iter_mut().filter_map(|process| process.guard.as_mut()) {
+                    guard.shaken |= guard.rests_on[at];
+                }
+            };
+            if self.left.losses > 0 && !place.dead {
+                may("loses its data", &|next| {
+                    next.left.losses -= 1;
+                    next.places[at] = Place { count: place.count, ..Place::default() };
+                    shake(next);
+                });
+            }
+            if self.left.deaths > 0 && !place.dead {
+                may("dies", &|next| {
+                    next.left.deaths -= 1;
+                    (next.places[at].dead, next.places[at].members) = (true, [None; 2]);
+                    shake(next);
+                });
+            }
+            let admits = place.record.as_ref().is_none_or(|read| {
+                let Record { side, stand, .. } = read.record;
+                Stage { side, phase: stand.phase }.admits_plain_sessions()
+            });
+            // What was barred until it was lost is lost with that; and where locks have left, others are.
+            let is_other = |read: &Read| {
+                let here = if read.record.side == Side::New { End::Moved } else { End::Left };
+                read.record.end.is_some_and(|end| end != here)
+            };
+            let counts = place.record.as_ref().is_some_and(|read| !is_other(read))
+                && !place.dead
+                && place.lock.is_none();
+            if self.left.grants > 0 && admits && counts {
+                may("grants a plain session", &|next| {
+                    next.left.grants -= 1;
+                    next.places[at].count += 1;
+                    let token = place.base + place.count + 1;
+                    let beside =
+                        next.processes.iter().any(|process| process.guard.is_some_and(|held| !held.shaken));
+                    if beside || token <= next.token {
+                        next.broken = Some(if beside { "two guards" } else { "a token that does not grow" });
+                    }
+                    next.token = token;
+                });
+            }
+        }
+    }
+
+    pub(super) fn admin_does(&self, found: &mut Vec<(String, Self)>) {
+        let url = self.admins;
+        let mut may = |label: String, change: &dyn Fn(&mut Self)| {
+            let mut next = self.clone();
+            change(&mut next);
+            found.push((label, next));
+        };
+        let Some(work) = &self.admin else {
+            let reads = self.reads(url);
+            let up = SIDES.iter().all(|side| !self.places[url[*side]].dead);
+            if self.left.steps > 0 && up && reads.of_one_move(&names(url)).is_ok() && reads.lost().is_none() {
+                for way in [Way::Forth, Way::Back] {
+                    may(format!("a step {way:?}"), &|next| {
+                        next.left.steps -= 1;
+                        next.admin = Some(Work::Step(Transition::new(way)));
+                    });
+                }
+            }
+            if self.left.repairs > 0 {
+                may("a repair".to_owned(), &|next| {
+                    next.left.repairs -= 1;
+                    next.admin = Some(Work::Repair(Repair::new(names(url), 0)));
+                });
+            }
+            for old in [false, true].into_iter().filter(|_| self.left.cleans > 0 && up) {
+                let Ok(clean) = Clean::new(&reads, &names(url), old) else { continue };
+                may(format!("clean {old}"), &|next| {
+                    next.left.cleans -= 1;
+                    next.admin = Some(Work::Clean(clean.clone()));
+                });
+            }
+            return;
+        };
+        let go = |label: String, change: &dyn Fn(&mut Self, &mut Work)| {
+            let (mut next, mut work) = (self.clone(), work.clone());
+            change(&mut next, &mut work);
+            let over = match &work {
+                Work::Step(step) => {
+                    matches!(step.task(), transition::Task::Done(_) | transition::Task::Stuck(_))
+                }
+                Work::Repair(repair) => repair.task() == repair::Task::Done,
+                Work::Clean(clean) => matches!(clean.task(), clean::Task::Done | clean::Task::InUse),
+            };
+            next.admin = next.admin.and_then(|_| (!over).then_some(work));
+            found.push((label, next));
+        };
+        self.goes_on(url, work, go);
+        if self.is_repaired() {
+            return;
+        }
+        let mut left = self.clone();
+        left.admin = None;
+        found.push(("the administrator stops".to_owned(), left));
+    }
+
+    /// A repair has waited: operators start nothing until it is done.
+    pub(super) fn is_repaired(&self) -> bool {
+        matches!(&self.admin, Some(Work::Repair(repair)) if repair.is_alone())
+    }
+
+    fn no_session(&self, at: usize) -> bool {
+        let here = |process: &Process| !process.frozen && SIDES.iter().any(|side| process.url[*side] == at);
+        self.processes.iter().all(|process| process.knowledge.is_none() || !here(process))
+    }
+
+    fn nobody(&self, at: usize) -> bool {
+        self.places[at].members == [None; 2]
+    }
+
+    fn goes_on(
+        &self,
+        url: Pair<usize>,
+        work: &Work,
+        mut go: impl FnMut(String, &dyn Fn(&mut Self, &mut Work)),
+    ) {
+        match work {
+            Work::Step(step) => match step.task() {
+                transition::Task::Read(side) => go(format!("reads {side:?}"), &|next, work| {
+                    let Work::Step(step) = work else { return };
+                    step.read(next.reads(url).live(side).map(Read::seen));
+                }),
+                transition::Task::Measure(side) => go(format!("measures {side:?}"), &|next, work| {
+                    let Work::Step(step) = work else { return };
+                    step.measured(base(&next.places[url[side]]));
+                }),
+                transition::Task::Conform { side, version } => {
+                    let members = self.places[url[side]].members;
+                    if members.iter().flatten().all(|of| *of >= version) {
+                        go(format!("{side:?} conforms"), &|_, work| {
+                            let Work::Step(step) = work else { return };
+                            step.done();
+                        });
+                    }
+                }
+                transition::Task::Raise { side, base } => go(format!("raises {side:?}"), &|next, work| {
+                    let Work::Step(step) = work else { return };
+                    next.places[url[side]].base = next.places[url[side]].base.max(base);
+                    step.done();
+                }),
+                transition::Task::Write { side, expected, stand } => {
+                    go(format!("writes {side:?}"), &|next, work| {
+                        let Work::Step(step) = work else { return };
+                        let before = next.places[url[side]].record.clone();
+                        let Some(before) = before.filter(|read| read.seen().version == expected) else {
+                            next.admin = None;
+                            return;
+                        };
+                        let version = next.write(url[side], &Record { stand, ..before.record });
+                        step.written(Some(version));
+                    })
+                }
+                transition::Task::Done(_) | transition::Task::Stuck(_) => {}
+            },
+            Work::Repair(repair) => match repair.task() {
+                repair::Task::Look => {
+                    let dead = |side: Side| self.places[url[side]].dead;
+                    let mut ways = vec![Pair { old: dead(Side::Old), new: dead(Side::New) }];
+                    if self.mutant == Mutant::DeadTooSoon {
+                        ways.push(Pair { old: false, new: true });
+                    }
+                    for dead in ways {
+                        go(format!("looks, dead are {dead:?}"), &|next, work| {
+                            let Work::Repair(repair) = work else { return };
+                            let reads = next.reads(url);
+                            let known = |side: Side| {
+                                if dead[side] { Known::Dead } else { Known::Read(reads[side].clone()) }
+                            };
+                            let known = Pair { old: known(Side::Old), new: known(Side::New) };
+                            if repair.looked(&known).is_err() {
+                                next.admin = None;
+                            }
+                        });
+                    }
+                }
+                repair::Task::Alone if self.no_session(url.old) && self.no_session(url.new) => {
+                    go("nobody is there".to_owned(), &|_, work| {
+                        let Work::Repair(repair) = work else { return };
+                        repair.alone();
+                    });
+                }
+                repair::Task::Alone => {}
+                repair::Task::Outlast => {
+                    let held = self.processes.iter().any(|process| process.frozen);
+                    if !held || self.mutant == Mutant::ShortWait {
+                        go("a ttl passes".to_owned(), &|_, work| {
+                            let Work::Repair(repair) = work else { return };
+                            repair.outlasted();
+                        });
+                    }
+                }
+                repair::Task::Measure(side) => go(format!("measures {side:?}"), &|next, work| {
+                    let Work::Repair(repair) = work else { return };
+                    repair.measured(base(&next.places[url[side]])).expect("there is room");
+                }),
+                repair::Task::Raise { side, base } => go(format!("raises {side:?}"), &|next, work| {
+                    let Work::Repair(repair) = work else { return };
+                    next.places[url[side]].base = next.places[url[side]].base.max(base);
+                    repair.done();
+                }),
+                repair::Task::Write { expected, mut record } => {
+                    if self.mutant == Mutant::NoSkip {
+                        let Window { offset, low, high } = &mut record.stand.window;
+                        [offset, low, high].into_iter().for_each(|number| *number -= WIDTH);
+                    }
+                    go(format!("writes {:?}", record.side), &|next, work| {
+                        let Work::Repair(repair) = work else { return };
+                        let at = url[record.side];
+                        if next.places[at].record.as_ref().map(|read| read.version) == expected {
+                            next.write(at, &record);
+                            repair.done();
+                        } else {
+                            next.admin = None;
+                        }
+                    });
+                }
+                repair::Task::Done => {}
+            },
+            Work::Clean(clean) => match clean.task() {
+                clean::Task::Nobody(side) => go(format!("is anybody at {side:?}"), &|next, work| {
+                    let Work::Clean(clean) = work else { return };
+                    clean.nobody(next.nobody(url[side]));
+                }),
+                clean::Task::Write { expected, record } => {
+                    go(format!("ends {:?}", record.side), &|next, work| {
+                        let Work::Clean(clean) = work else { return };
+                        let at = url[record.side];
+                        if next.places[at].record.as_ref().map(|read| read.version)
+                            == Some(in_store(expected))
+                        {
+                            clean.written(in_store(next.write(at, &record)));
+                        } else {
+                            next.admin = None;
+                        }
+                    })
+                }
+                clean::Task::Done | clean::Task::InUse => {}
+            },
+        }
+    }
+}
