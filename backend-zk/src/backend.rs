@@ -134,8 +134,8 @@ impl LockBackend for ZkBackend {
         self.shared.session().await?.inspect(name.clone()).await
     }
 
-    async fn look(&self, name: &LockName) -> Result<LockState> {
-        self.shared.session().await?.look(name.clone()).await
+    async fn inspect_for_watch(&self, name: &LockName, is_new: bool) -> Result<LockState> {
+        self.shared.session().await?.inspect_for_watch(name.clone(), is_new).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {

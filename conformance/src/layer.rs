@@ -28,6 +28,30 @@ pub struct Below {
     pub env: Env,
 }
 
+/// What a lock is inspected for.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum For {
+    /// [`LockBackend::inspect`].
+    Caller,
+    /// [`LockBackend::inspect_for_watch`], with its `is_new`.
+    Watch(bool),
+}
+
+impl For {
+    /// Inspects a lock.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn inspect(self, store: &dyn LockBackend, name: &LockName) -> Result<LockState> {
+        match self {
+            Self::Caller => store.inspect(name).await,
+            Self::Watch(is_new) => store.inspect_for_watch(name, is_new).await,
+        }
+    }
+}
+
 /// The contract, method by method, as a detour: see [`LockBackend`] for what each must do.
 #[async_trait]
 #[expect(missing_docs, reason = "as the methods of `LockBackend`")]
@@ -68,8 +92,8 @@ pub trait Layer: fmt::Debug + Send + Sync + 'static {
         below.backend.events()
     }
 
-    async fn inspect(&self, below: &Below, name: &LockName) -> Result<LockState> {
-        below.backend.inspect(name).await
+    async fn inspect(&self, below: &Below, name: &LockName, whom: For) -> Result<LockState> {
+        whom.inspect(&*below.backend, name).await
     }
 
     async fn list(&self, below: &Below, prefix: &str) -> Result<Vec<LockState>> {
@@ -182,7 +206,11 @@ impl LockBackend for Session {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        self.layer.inspect(&self.below, name).await
+        self.layer.inspect(&self.below, name, For::Caller).await
+    }
+
+    async fn inspect_for_watch(&self, name: &LockName, is_new: bool) -> Result<LockState> {
+        self.layer.inspect(&self.below, name, For::Watch(is_new)).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {

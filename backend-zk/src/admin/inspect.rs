@@ -31,11 +31,12 @@ impl Session {
         self.state(name, holding, waiting)
     }
 
-    /// The same for a watch, which looks again and again: one request, and one for each holder that it has not read yet.
-    /// From the second look on it shows what the server we talk to knows, which never goes back within a session.
-    pub(crate) async fn look(&self, name: LockName) -> Result<LockState> {
+    /// The same for a watch: one request, and one for each holder that it has not read yet. What the server that we
+    /// talk to knows never goes back within a session, so only a stream that is new needs the leader's word.
+    pub(crate) async fn inspect_for_watch(&self, name: LockName, is_new: bool) -> Result<LockState> {
         let seen = self.seen.of(&name);
-        let (directory, waiting) = self.read(&name, &seen).await.or_not("show a lock")?;
+        let catches_up = is_new || seen.changed.is_none();
+        let (directory, waiting) = self.read(&name, &seen, catches_up).await.or_not("show a lock")?;
         self.seen.keep(&name, directory.clone());
         self.state(name, directory.holding, waiting)
     }
@@ -63,16 +64,20 @@ impl Session {
 
     /// Those who hold `name`, in the order of arrival, as the leader knows them, and how many wait.
     pub(super) async fn holding(&self, name: &LockName) -> Answered<(Vec<Holding>, usize)> {
-        let (directory, waiting) = self.read(name, &Directory::default()).await?;
+        let (directory, waiting) = self.read(name, &Directory::default(), true).await?;
         Ok((directory.holding, waiting))
     }
 
-    /// The same; by the word of the leader, if no listing was `seen`, and without reading again who was.
-    async fn read(&self, name: &LockName, seen: &Directory) -> Answered<(Directory, usize)> {
+    /// The same; by the word of the leader, if it `catches_up`, and without reading again who was `seen`.
+    async fn read(
+        &self,
+        name: &LockName,
+        seen: &Directory,
+        catches_up: bool,
+    ) -> Answered<(Directory, usize)> {
         let directory = self.site.namespace.directory(name);
         for _ in 0..LOOKS {
-            let caught_up =
-                OptionFuture::from(seen.changed.is_none().then(|| self.connection.catch_up(&directory)));
+            let caught_up = OptionFuture::from(catches_up.then(|| self.connection.catch_up(&directory)));
             let (_, listed) = join(caught_up, self.connection.list_at(&directory)).await;
             // One that is not there is no other than the last one that was not.
             let (mut listing, changed) = listed.if_there()?.unwrap_or_default();

@@ -5,7 +5,7 @@ use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Holder, LockState,
 use leasehold_core::{LockName, Result};
 
 use super::{store, table};
-use crate::layer::{Below, Layer};
+use crate::layer::{Below, For, Layer};
 
 table! {
     names_case_folded, g10::names_that_encodings_merge_stay_distinct, store(Renaming(str::to_lowercase)),
@@ -65,8 +65,8 @@ impl Layer for Renaming {
         below.backend.release(&renamed).await
     }
 
-    async fn inspect(&self, below: &Below, name: &LockName) -> Result<LockState> {
-        let mut state = below.backend.inspect(&self.rename(name)?).await?;
+    async fn inspect(&self, below: &Below, name: &LockName, whom: For) -> Result<LockState> {
+        let mut state = whom.inspect(&*below.backend, &self.rename(name)?).await?;
         state.name = name.clone();
         Ok(state)
     }

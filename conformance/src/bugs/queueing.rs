@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{store, table};
-use crate::layer::{Below, Layer};
+use crate::layer::{Below, For, Layer};
 
 table! {
     last_come_first_served, g7::grants_in_order_of_arrival, store(Asking::new(Manner::Stack)),
@@ -108,8 +108,8 @@ impl Layer for Asking {
         released
     }
 
-    async fn inspect(&self, below: &Below, name: &LockName) -> Result<LockState> {
-        let mut state = below.backend.inspect(name).await?;
+    async fn inspect(&self, below: &Below, name: &LockName, whom: For) -> Result<LockState> {
+        let mut state = whom.inspect(&*below.backend, name).await?;
         state.contenders = self.board.lock().waiting.get(name).map_or(0, Vec::len);
         Ok(state)
     }

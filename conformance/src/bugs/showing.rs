@@ -6,7 +6,7 @@ use leasehold_core::{LockName, Result};
 use parking_lot::Mutex;
 
 use super::{each_session, table};
-use crate::layer::{Below, Layer};
+use crate::layer::{Below, For, Layer};
 
 table! {
     shows_the_first_for_ever, g10::watch_shows_whoever_holds, each_session(Shown::first),
@@ -34,8 +34,8 @@ impl Shown {
 
 #[async_trait]
 impl Layer for Shown {
-    async fn inspect(&self, below: &Below, name: &LockName) -> Result<LockState> {
-        let state = below.backend.inspect(name).await?;
+    async fn inspect(&self, below: &Below, name: &LockName, whom: For) -> Result<LockState> {
+        let state = whom.inspect(&*below.backend, name).await?;
         let mut seen = self.seen.lock();
         match &*seen {
             Some(before) if before.name == *name && (!self.follows || state.holders.is_empty()) => {

@@ -9,7 +9,7 @@ use crate::request_counts::RequestCounts;
 use crate::{Outcome, World, case, ensure};
 
 case::table! { "g9":
-    try_takes_a_free_lock: "a lock that nobody holds or waits for is granted, in one request",
+    try_takes_a_free_lock: "a lock that nobody holds or waits for is granted, by one call of the store",
     try_does_not_wait: "a held lock is answered at once",
     try_leaves_no_trace: "whoever was refused is not in the queue, and gets nothing later",
     try_does_not_overtake [FIFO]: "a lock that somebody waits for is not taken past them",

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use futures_util::{FutureExt, StreamExt};
 use leasehold_core::backend::LockState;
 use leasehold_core::{LockManager, Result, Timing};
 
@@ -114,17 +114,25 @@ async fn watch_never_goes_back(world: World) -> Outcome {
 }
 
 async fn watch_shows_the_latest(world: World) -> Outcome {
-    let mut watch = world.manager().await?.watch(NAME)?;
+    let onlooker = world.manager().await?;
+    let (mut watch, mut other) = (onlooker.watch(NAME)?, onlooker.watch(NAME)?);
     shown(&world, &mut watch, "the state of a free lock").await?;
-    for label in ["gone by then", "gone as well"] {
+    // It waits for a reading that the other stream carries out, and is not polled meanwhile.
+    let item = watch.next().now_or_never();
+    ensure!(item.is_none(), "{item:?} is shown, and nothing has changed");
+    for label in ["gone by then", "gone as well", "the present one"] {
         let guard = labelled(&world, label).await?.lock(NAME)?.acquire().await?;
+        let mut state = shown(&world, &mut other, label).await?;
+        while labels(&state) != [label] {
+            state = shown(&world, &mut other, label).await?;
+        }
+        if label == "the present one" {
+            let state = shown(&world, &mut watch, "the state by now").await?;
+            ensure!(labels(&state) == [label], "{:?} are shown", labels(&state));
+        }
         guard.release().await?;
     }
-    let guard = labelled(&world, "the present one").await?.lock(NAME)?.acquire().await?;
-    world.pass(bound(&world)).await;
-    let state = shown(&world, &mut watch, "the state by now").await?;
-    ensure!(labels(&state) == ["the present one"], "{:?} are shown", labels(&state));
-    Ok(guard.release().await?)
+    Ok(())
 }
 
 async fn watch_goes_on_after_a_cut(world: World) -> Outcome {

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use super::flight::{Link, Trip, no_answer};
 use super::ledger::FarLedger;
 use super::{Network, Operation};
-use crate::layer::{Below, Layer};
+use crate::layer::{Below, For, Layer};
 
 #[derive(Debug)]
 pub(super) struct Line {
@@ -116,10 +116,10 @@ impl Layer for Line {
         stream::select(from_store, told).boxed()
     }
 
-    async fn inspect(&self, below: &Below, name: &LockName) -> Result<LockState> {
+    async fn inspect(&self, below: &Below, name: &LockName, whom: For) -> Result<LockState> {
         self.link
-            .ask(below, Operation::Inspect, name.clone(), |store, name, _| {
-                Box::pin(async move { store.inspect(&name).await })
+            .ask(below, Operation::Inspect, (name.clone(), whom), |store, (name, whom), _| {
+                Box::pin(async move { whom.inspect(&*store, &name).await })
             })
             .await
     }

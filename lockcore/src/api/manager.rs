@@ -87,8 +87,8 @@ impl LockManager {
     }
 
     /// The same for a watch.
-    pub(crate) async fn look(&self, name: &LockName) -> Result<LockState> {
-        let state = self.answered(self.core.backend().look(name)).await;
+    pub(crate) async fn inspect_for_watch(&self, name: &LockName, is_new: bool) -> Result<LockState> {
+        let state = self.answered(self.core.backend().inspect_for_watch(name, is_new)).await;
         self.with_own(name, state)
     }
 

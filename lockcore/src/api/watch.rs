@@ -6,12 +6,15 @@
 //!
 //! # Invariants
 //! - **watch-1** What is shown is what one look has answered, and a look begins when the last one has ended: nothing is
-//!   shown that was over before what had been shown already. The first look that a stream shows begins after the stream.
+//!   shown that was over before what had been shown already. The first look that a stream shows begins after the
+//!   stream, and the store answers that one as it answers `inspect`.
 //! - **watch-2** The end of a hold is a change, as its beginning is.
 //! - **watch-3** A store that cannot be looked at is told once; the first look that is answered after that is shown, whether
 //!   it has changed or not.
 //! - **watch-4** However many streams there are, one name is looked at four times per `op_timeout`, and once more for
 //!   each stream that comes after a look has begun.
+//! - **watch-5** A stream that was not polled for a while shows the look that has ended last, not the one that it
+//!   waited for.
 //!
 //! Checked by the conformance cases `g10::watch_*` and `counts::a_watch_is_one_look_for_all_streams`.
 
@@ -56,17 +59,31 @@ pub(super) struct Looks {
     current: Mutex<Option<(u64, Look)>>,
 }
 
-/// A look: its number and its answer; nothing once the manager is shut down.
-type Look = Shared<BoxFuture<'static, (u64, Option<Arc<Result<LockState>>>)>>;
+/// Nothing once the manager is shut down.
+type Look = Shared<BoxFuture<'static, Option<Looked>>>;
+
+/// The number of a look and its answer.
+type Looked = (u64, Arc<Result<LockState>>);
 
 /// When the next look begins.
 struct Pace {
     locks: LockManager,
     name: LockName,
-    /// How many have begun, and when the next one is to.
-    begun: Mutex<(u64, Moment)>,
+    begun: Mutex<Begun>,
+    /// The one that has ended last.
+    latest: Mutex<Option<Looked>>,
     /// That is sooner by now.
     hurries: Notify,
+}
+
+#[derive(Clone, Copy)]
+struct Begun {
+    /// How many looks have begun.
+    number: u64,
+    /// When the next one is to.
+    next: Moment,
+    /// The number of the last look that a new stream has wanted.
+    wanted: u64,
 }
 
 impl LockManager {
@@ -74,10 +91,15 @@ impl LockManager {
     /// less, or nobody. The latest state only: what came and went between two looks is not shown. Decides nothing, and
     /// is no request to hold.
     ///
-    /// The store is looked at while a stream is polled, four times per [`op_timeout`](crate::Timing::op_timeout),
-    /// however many streams of this manager there are for the name, and once more for one that comes later: whoever holds for longer than that is shown within that time, as long as
-    /// the store can be reached. While it cannot, one item is the error, and the stream goes on; its next item is the state
-    /// by then. It ends when the manager is shut down, and keeps the manager's session until it is dropped.
+    /// The store is inspected while a stream is polled, four times per [`op_timeout`](crate::Timing::op_timeout),
+    /// however many streams of this manager there are for the name. A stream that is opened later adds one request.
+    /// A holder that stays for longer than an `op_timeout` is shown within that time, as long as the store can be
+    /// reached. While it cannot, one item is the error, and the stream goes on; its next item is the state by then.
+    ///
+    /// The first item is no older than the stream. On ZooKeeper later ones may be as old as the session's server is
+    /// behind its leader.
+    ///
+    /// The stream ends when the manager is shut down. It keeps the manager's session until it is dropped.
     ///
     /// # Errors
     ///
@@ -90,7 +112,7 @@ impl LockManager {
     pub fn watch(&self, name: impl AsRef<str>) -> Result<BoxStream<'static, Result<LockState>>> {
         let name = LockName::new(name)?;
         let looks = self.looks_at(name);
-        let seen = looks.pace.begun.lock().0;
+        let seen = looks.pace.begun.lock().number;
         let watch = Watch { looks, seen, is_new: true, shown: Shown::Nothing };
         Ok(stream::unfold(watch, Watch::next).fuse().boxed())
     }
@@ -101,8 +123,9 @@ impl LockManager {
             return looks;
         }
         watched.retain(|_, looks| looks.strong_count() > 0);
-        let begun = Mutex::new((0, self.core().env().now()));
-        let pace = Pace { locks: self.clone(), name: name.clone(), begun, hurries: Notify::new() };
+        let begun = Mutex::new(Begun { number: 0, next: self.core().env().now(), wanted: 0 });
+        let (latest, hurries) = (Mutex::default(), Notify::new());
+        let pace = Pace { locks: self.clone(), name: name.clone(), begun, latest, hurries };
         let looks = Arc::new(Looks { pace: Arc::new(pace), current: Mutex::default() });
         watched.insert(name, Arc::downgrade(&looks));
         looks
@@ -113,8 +136,7 @@ impl Watch {
     async fn next(mut self) -> Option<(Result<LockState>, Self)> {
         loop {
             let is_new = std::mem::take(&mut self.is_new);
-            let (number, looked) = self.looks.look(self.seen, is_new).await;
-            let looked = looked?;
+            let (number, looked) = self.looks.look(&mut self.seen, is_new).await?;
             // INVARIANT(watch-1)
             if number <= self.seen {
                 continue;
@@ -135,57 +157,76 @@ impl Watch {
 }
 
 impl Looks {
-    /// Waits for the next look that ends; for a stream that is new, one that is under way since it was opened, or one
-    /// that begins now.
-    async fn look(&self, seen: u64, is_new: bool) -> (u64, Option<Arc<Result<LockState>>>) {
-        let look = {
+    /// Waits for the next look that ends. For a stream that is new, this is a look that begins now, or one that another
+    /// new stream has begun since this one was opened.
+    async fn look(&self, seen: &mut u64, is_new: bool) -> Option<Looked> {
+        let (number, look) = {
             let mut current = self.current.lock();
-            let begun = self.pace.begun.lock().0;
-            let is_under_way = |(number, _): &(u64, Look)| seen < *number && *number == begun;
+            let begun = *self.pace.begun.lock();
+            let is_under_way = |(number, _): &(u64, Look)| {
+                *seen < *number && *number == begun.number && *number == begun.wanted
+            };
             if is_new && !current.as_ref().is_some_and(is_under_way) {
+                *seen = begun.number;
                 self.pace.hurry();
             }
             let next = || {
-                let number = begun + 1;
+                let number = begun.number + 1;
                 (number, Arc::clone(&self.pace).look(number).boxed().shared())
             };
-            current.get_or_insert_with(next).1.clone()
+            current.get_or_insert_with(next).clone()
         };
         let looked = look.await;
-        self.current.lock().take_if(|(number, _)| *number == looked.0);
-        looked
+        self.current.lock().take_if(|(current, _)| *current == number);
+        looked?;
+        // INVARIANT(watch-5)
+        self.pace.latest.lock().clone()
     }
 }
 
 impl Pace {
-    /// The next look begins now.
+    /// The next look begins now, for a new stream.
     fn hurry(&self) {
-        self.begun.lock().1 = self.locks.core().env().now();
+        let mut begun = self.begun.lock();
+        (begun.next, begun.wanted) = (self.locks.core().env().now(), begun.number + 1);
         self.hurries.notify_one();
     }
 
     /// Looks when it is time to; nothing once the manager is shut down.
-    async fn look(self: Arc<Self>, number: u64) -> (u64, Option<Arc<Result<LockState>>>) {
+    async fn look(self: Arc<Self>, number: u64) -> Option<Looked> {
         let core = Arc::clone(self.locks.core());
         loop {
-            let look_at = self.begun.lock().1;
-            if look_at <= core.env().now() {
+            let next = self.begun.lock().next;
+            if next <= core.env().now() {
                 break;
             }
             tokio::select! {
                 biased;
-                () = core.closing.cancelled() => return (number, None),
+                () = core.closing.cancelled() => return None,
                 () = self.hurries.notified() => {}
-                () = core.env().sleep_until(look_at) => {}
+                () = core.env().sleep_until(next) => {}
             }
         }
-        *self.begun.lock() = (number, core.env().now() + core.env().timing().op_timeout / 4);
+        let is_new = {
+            let mut begun = self.begun.lock();
+            (begun.number, begun.next) = (number, core.env().now() + core.env().timing().op_timeout / 4);
+            begun.wanted == number
+        };
         let looked = tokio::select! {
             biased;
-            looked = self.locks.look(&self.name) => looked,
-            () = core.closing.cancelled() => return (number, None),
+            looked = self.locks.inspect_for_watch(&self.name, is_new) => looked,
+            () = core.closing.cancelled() => return None,
         };
-        (number, (!core.is_closed()).then(|| Arc::new(looked)))
+        if core.is_closed() {
+            return None;
+        }
+        if looked.is_err() {
+            // What a new stream has wanted is still to come.
+            self.begun.lock().wanted = number + 1;
+        }
+        let looked = (number, Arc::new(looked));
+        *self.latest.lock() = Some(looked.clone());
+        Some(looked)
     }
 }
 

@@ -130,9 +130,11 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// nothing.
     async fn inspect(&self, name: &LockName) -> Result<LockState>;
 
-    /// The same for a watch, which looks again and again: may show what the store showed a moment ago, and never what was
-    /// before what it has shown already (`g10::watch_never_goes_back`). For stores on which that costs less.
-    async fn look(&self, name: &LockName) -> Result<LockState> {
+    /// The same for a watch, which inspects again and again, for stores on which that costs less. If `is_new`, a stream
+    /// has begun that has shown nothing: the state is that of now, as by [`inspect`](Self::inspect). Otherwise it may be
+    /// an earlier one, but never older than the last one that was returned (`g10::watch_never_goes_back`).
+    async fn inspect_for_watch(&self, name: &LockName, is_new: bool) -> Result<LockState> {
+        let _ = is_new;
         self.inspect(name).await
     }
 
