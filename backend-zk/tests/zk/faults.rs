@@ -4,14 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use leasehold_core::{ErrorKind, GuardState, LockManager, LostReason};
-use testbed::zookeeper::Setup;
+use futures_util::stream::BoxStream;
+use futures_util::{FutureExt, StreamExt};
+use leasehold_core::backend::LockState;
+use leasehold_core::{ErrorKind, FencingToken, GuardState, LockManager, LostReason, Result};
+use parking_lot::Mutex;
+use testbed::zookeeper::{Op, Setup};
 use testbed::{Direction, Mode};
 use tokio::runtime::Builder;
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::rig::{BOUND, Beside, Rig, Space, TTL, eventually, hold_aside, now, proxy, server};
+use crate::rig::{
+    BOUND, Beside, Rig, Space, TTL, eventually, hold_aside, noting, now, proxy, server, within,
+};
 use crate::switch::Switch;
 
 /// Whoever holds is told at once when the session was ended by others, and the next hold has a new
@@ -335,6 +340,49 @@ pub(crate) async fn a_lock_that_changes_hands_all_the_time_is_shown(rig: Arc<Rig
     }
     users.shutdown().await;
 }
+
+/// A watch goes on when the lock's directory was removed, and when its session has ended. A new stream asks for the
+/// leader's state, and no other reading does.
+pub(crate) async fn a_watch_outlives_its_directory_and_its_session(rig: Arc<Rig>) {
+    let server = server(reaping(100)).await;
+    let space = rig.space_on([server.addr()]);
+    let proxy = proxy(&server);
+    let onlooker = patient(&space.by(proxy.addr())).await;
+    let session = space.session(&server).await;
+    let (locks, outside) = (patient(&space).await, space.outside().await);
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    proxy.set(Direction::ClientToServer, noting(&asked)).await;
+    let shows = async |watch: &mut BoxStream<'static, _>, token: Option<FencingToken>| loop {
+        let item: Option<Result<LockState>> = within(BOUND, "the watch goes on", watch.next()).await;
+        // The request that a session's end has met is told as an error.
+        if let Ok(state) = item.unwrap()
+            && state.holders.first().and_then(|holder| holder.token) == token
+        {
+            break;
+        }
+    };
+    let mut watch = onlooker.watch("a").unwrap();
+    for round in 0..3 {
+        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+        shows(&mut watch, Some(guard.token())).await;
+        asked.lock().clear();
+        guard.release().await.unwrap();
+        shows(&mut watch, None).await;
+        assert!(!asked.lock().contains(&SYNC), "{:?}", asked.lock());
+        shows(&mut onlooker.watch("a").unwrap(), None).await;
+        assert!(asked.lock().contains(&SYNC), "{:?}", asked.lock());
+        eventually("the directory is gone", async || {
+            outside.client.check_stat(&space.directory("a")).await.unwrap().is_none()
+        })
+        .await;
+        if round == 1 {
+            server.end_session(session).await.unwrap();
+        }
+    }
+}
+
+/// The request for what the leader knows.
+const SYNC: Op = Op::Other(9);
 
 /// A session so long that a busy machine does not end it.
 async fn patient(space: &Space) -> LockManager {

@@ -91,6 +91,7 @@ fn main() -> ExitCode {
             a_caller_who_is_not_polled_keeps_no_session
             a_waiter_hears_what_keeps_its_session_from_opening
             a_lock_that_changes_hands_all_the_time_is_shown
+            a_watch_outlives_its_directory_and_its_session
             a_session_that_was_exchanged_is_a_loss
             a_parent_that_was_reaped_is_made_again
             a_parent_that_is_reaped_all_the_time_grants_once
