@@ -92,7 +92,7 @@ impl Session {
                 let holding: Vec<_> = read.into_iter().flatten().collect();
                 // Whoever waits does so for any of those who hold.
                 if names.is_empty() || !holding.is_empty() {
-                    return Ok((Directory { changed: Some(changed), holding }, waiting));
+                    return Ok((Directory { changed: Some(changed), holding, tried: None }, waiting));
                 }
                 // Where all have left between the two requests, the next ones have their place.
                 listing = listing.without(&names);
@@ -122,3 +122,52 @@ impl Session {
 const LOOKS: usize = 3;
 /// How many locks are looked at in one flight, or sessions asked.
 pub(super) const AT_ONCE: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Seen;
+
+    fn holding(child: &str) -> Holding {
+        let stat = Stat {
+            czxid: 1,
+            mzxid: 1,
+            pzxid: 1,
+            ctime: 0,
+            mtime: 0,
+            version: 0,
+            cversion: 0,
+            aversion: 0,
+            ephemeral_owner: 1,
+            data_length: 0,
+            num_children: 0,
+        };
+        Holding { path: format!("/a/{child}"), note: Note::decoded(child, b""), stat }
+    }
+
+    #[test]
+    fn a_try_keeps_what_a_watch_has_read() {
+        let (seen, name) = (Seen::default(), LockName::new("a").unwrap());
+        let read = Directory { changed: Some(7), holding: vec![holding("lock-1")], tried: None };
+        seen.keep(&name, read);
+        seen.keep_tried(&name, holding("lock-2"));
+        let known = seen.of(&name);
+        assert!(known.find("lock-1", Some(7)).is_some() && known.find("lock-2", Some(7)).is_some());
+        assert!(known.find("lock-1", Some(8)).is_none());
+    }
+
+    #[test]
+    fn the_lock_that_was_kept_first_is_forgotten_first() {
+        let seen = Seen::default();
+        let name = |number: usize| LockName::new(number.to_string()).unwrap();
+        let keep = |number| {
+            seen.keep(&name(number), Directory { changed: Some(1), ..Directory::default() });
+        };
+        (0..1_024).for_each(keep);
+        keep(0);
+        keep(1_024);
+        let forgotten: Vec<_> =
+            (0..=1_024).filter(|number| seen.of(&name(*number)).changed.is_none()).collect();
+        assert_eq!(forgotten, [1]);
+    }
+}

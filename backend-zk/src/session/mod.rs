@@ -38,8 +38,7 @@ use crate::protocol::{Holds, Liveness, Purpose, Untouched, Writers};
 
 use holds::HoldWatch;
 pub(crate) use opening::stored_base;
-pub(crate) use seen::Directory;
-use seen::Seen;
+pub(crate) use seen::{Directory, Seen};
 pub(crate) use site::Site;
 
 /// A session with the ensemble.

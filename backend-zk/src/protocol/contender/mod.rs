@@ -147,6 +147,9 @@ impl Contender {
     pub(crate) fn happens(&mut self, happening: Happening) -> Step {
         self.wanted &= happening != Happening::Abandoned;
         self.reconnected |= happening == Happening::Reconnected;
+        if self.state == State::Looking && !self.wanted {
+            return self.end(End::Left);
+        }
         let State::Waiting(mine, barrier) = &self.state else {
             return Step::Wait;
         };
@@ -179,7 +182,7 @@ impl Contender {
             (_, Ok(Said::Back(mine))) if self.is_alone(&mine) => self.end(End::Held(mine)),
             (_, Ok(Said::Made(mine, None) | Said::Back(mine))) => self.list(mine),
             (Entering, Err(Failure::Unknown)) => self.ask(Searching { last: false }, Ask::Search),
-            (Looking | Entering | Renewing, _) if !self.wanted => self.end(End::Left),
+            (Entering | Renewing, _) if !self.wanted => self.end(End::Left),
             (Looking, Ok(Said::Listed(listing))) if !listing.admits(self.mode) => {
                 self.end(End::Busy(listing.first()))
             }

@@ -13,7 +13,7 @@ use leasehold_core::{Error, ErrorKind, LostReason, Mode, Result};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::Error as ZkError;
 
-use super::{Directory, Session};
+use super::Session;
 use crate::connection::{Fired, Made};
 use crate::error::{Answered, Explain, Unanswered};
 use crate::keys::{self, Listing, Node, Note};
@@ -177,7 +177,10 @@ impl<'a> Acquisition<'a> {
                 tokio::select! {
                     biased;
                     answer = &mut carried_out => break contender.answered(answer),
-                    () = &mut abandoned => drop(contender.happens(Happening::Abandoned)),
+                    // One that has made nothing ends; any other goes on with what it has asked.
+                    () = &mut abandoned => if let end @ Step::End(_) = contender.happens(Happening::Abandoned) {
+                        break end;
+                    },
                     Ok(()) = reconnects.changed() => drop(contender.happens(Happening::Reconnected)),
                 }
             };
@@ -188,6 +191,10 @@ impl<'a> Acquisition<'a> {
     async fn carried_out(&mut self, mut pause: Option<Pause>, ask: Ask) -> Answer {
         let (connection, env) = (&self.session.connection, &self.session.site.env);
         let bound = env.timing().op_timeout;
+        if matches!(ask, Ask::Enter | Ask::Return) {
+            // What was asked before is over.
+            self.refusal = None;
+        }
         loop {
             if let Some(pause) = pause {
                 let rest = env.sleep(if pause == Pause::Brief { bound / 16 } else { bound });
@@ -373,7 +380,7 @@ impl<'a> Acquisition<'a> {
         }
         let holding = session.read_holding(&self.directory, first.to_owned()).await.ok()??;
         let holder = session.holder(holding.note.clone(), &holding.stat).ok();
-        session.seen.keep(name, Directory { changed: None, holding: vec![holding] });
+        session.seen.keep_tried(name, holding);
         holder
     }
 
