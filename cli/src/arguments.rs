@@ -257,7 +257,7 @@ pub(crate) enum Migrate {
     Advance {
         #[command(flatten)]
         steps: Steps,
-        /// How long `drain` must have lasted without a stranger in the old store before `new` begins.
+        /// How long `drain` must have lasted without a foreign client in the old store before `new` begins.
         #[arg(long, value_name = "D", default_value = "24h", value_parser = leasehold::span)]
         quiet_for: Duration,
     },

@@ -70,6 +70,9 @@ fn failure(error: Error) -> Failure {
     }
 }
 
+/// How many members are shown to people.
+const LISTED: usize = 20;
+
 fn show(status: &Status) -> Result<(), Failure> {
     let word = |phase: Option<Phase>| phase.map_or("-", Phase::word);
     output::say(&format!("phase: {}\n", word(status.phase)))?;
@@ -100,7 +103,7 @@ fn show(status: &Status) -> Result<(), Failure> {
         output::say("")?;
         let mut members =
             output::table(Some(["MEMBER", "PID", "VIEW", "ACTS BY", "HOLDS OLD/NEW/BOTH", "STRANGERS MET"]));
-        for member in &status.members {
+        for member in status.members.iter().take(LISTED) {
             let MemberStatus { label, pid, view, holds: [old, new, both], strangers, .. } = member;
             let acts = match (member.acts_by_old, member.acts_by_new) {
                 (true, true) => "old, new",
@@ -120,6 +123,9 @@ fn show(status: &Status) -> Result<(), Failure> {
             ]);
         }
         output::show(&mut members)?;
+        if let more @ 1.. = status.members.len().saturating_sub(LISTED) {
+            output::say(&format!("and {more} more (all of them with `--json`)"))?;
+        }
     }
     output::say(&format!("\nnext: {}", output::safe(&status.next)))?;
     for obstacle in &status.in_the_way {

@@ -62,7 +62,11 @@ impl Session {
         let now = self.env.now();
         // It may be as old as its request where it comes with the replicas' answer.
         let age = if self.confirming.is_some() { now.since(sent_at) } else { Duration::ZERO };
-        let apply = |(entry, Reply { answer, .. }): (&Arc<Entry>, Reply)| {
+        let apply = |(entry, Reply { answer, holder }): (&Arc<Entry>, Reply)| {
+            // One that came past the queue, unheard of until now.
+            if let Some(holder) = holder.filter(|holder| holder.foreign) {
+                self.events.tell(StoreEvent::Queued { name: entry.name.clone(), holder });
+            }
             let verdict = entry.contender.lock().answered(now, sent_at, answer.written_before(age));
             entry.heard.notify_one();
             self.listen(entry);

@@ -11,11 +11,14 @@ testbed::trials![
     locks_move_and_come_back_while_they_are_used,
     what_stands_in_the_way_is_said,
     locks_that_move_are_revoked_and_their_stores_looked_at,
+    foreign_clients_keep_the_last_step_from_being_taken,
 ];
 
 /// How many processes take one lock after the other, and for how long one may wait for it.
 const LOOPS: usize = 3;
 const WAIT: &str = "30s";
+/// Longer than a busy machine lets a process wait for its turn.
+const TTL: &str = "10s";
 
 /// Takes a lock, counts up under it, again and again: without exclusion counts are lost.
 const COUNTS: &str = r#"
@@ -40,11 +43,15 @@ impl Stores {
     }
 
     fn moving(&self) -> Rig {
+        self.moving_with("")
+    }
+
+    fn moving_with(&self, options: &str) -> Rig {
         let new = <Etcd as Server>::url(self.etcd.addr(0), "cli", "").replace('&', "%26");
         Rig::on(<Redis as Server>::url(
             self.redis.addr(),
             "cli",
-            &format!("ttl=3s&migrate_to={}", new.trim_end_matches('?')),
+            &format!("ttl={TTL}{options}&migrate_to={}", new.trim_end_matches('?')),
         ))
     }
 }
@@ -116,10 +123,10 @@ async fn locks_move_and_come_back_while_they_are_used() {
     assert!(listed.out.contains("whole"), "{listed:?}");
 
     // Who forgot the option is refused by both stores as long as their locks are not theirs.
-    let forgotten = Rig::on(<Redis as Server>::url(stores.redis.addr(), "cli", "ttl=3s"));
+    let forgotten = Rig::on(<Redis as Server>::url(stores.redis.addr(), "cli", &format!("ttl={TTL}")));
     let refused = forgotten.done(["run", "counter", "--", "true"]).await;
     assert!(refused.code != 0 && refused.err.contains("migrate_to"), "{refused:?}");
-    let later = Rig::on(<Etcd as Server>::url(stores.etcd.addr(0), "cli", "ttl=3s"));
+    let later = Rig::on(<Etcd as Server>::url(stores.etcd.addr(0), "cli", &format!("ttl={TTL}")));
     assert_eq!(later.inspect("whole").await["held"], true, "the plain URL is admitted in `new`");
 
     rig.write("stop", "");
@@ -148,7 +155,7 @@ async fn locks_move_and_come_back_while_they_are_used() {
 async fn what_stands_in_the_way_is_said() {
     let mut stores = Stores::start().await;
     let rig = stores.moving();
-    let plain = Rig::on(<Redis as Server>::url(stores.redis.addr(), "cli", "ttl=3s"));
+    let plain = Rig::on(<Redis as Server>::url(stores.redis.addr(), "cli", &format!("ttl={TTL}")));
     let mut forgotten = plain.start(["hold", "old"]);
     line(&mut forgotten).await;
     value(&mut forgotten).await;
@@ -191,7 +198,7 @@ async fn locks_that_move_are_revoked_and_their_stores_looked_at() {
             let revoked = rig.done(how.iter().copied().chain(["a"])).await;
             assert_eq!(revoked.code, 0, "{how:?} in {phase}: {revoked:?}");
             // The next one has to have it in every store that counts.
-            let next = rig.done(["run", "--wait", "3s", "a", "--", "true"]).await;
+            let next = rig.done(["run", "--wait", WAIT, "a", "--", "true"]).await;
             assert_eq!(next.code, 0, "{how:?} in {phase}: {next:?}");
             let said = rest(&mut holder).await;
             assert!(
@@ -205,4 +212,36 @@ async fn locks_that_move_are_revoked_and_their_stores_looked_at() {
             assert!(looked.out.contains(told), "{phase}: {told}: {}", looked.out);
         }
     }
+}
+
+/// Short processes of ours never keep each other from the last step, and one foreign client that one of them has met does, when
+/// all have ended, too.
+async fn foreign_clients_keep_the_last_step_from_being_taken() {
+    let stores = Stores::start().await;
+    let rig = stores.moving_with("&format=string");
+    rig.write("count", "0\n");
+    let mut loops: Vec<_> =
+        (0..LOOPS).map(|_| rig.start_program("sh", ["-c", COUNTS, crate::rig::LEASEHOLD, WAIT])).collect();
+    for each in &mut loops {
+        line(each).await;
+    }
+    walk(&rig, &["advance", "--to", "drain"]).await;
+    walk(&rig, &["advance", "--to", "new", "--quiet-for", "2s"]).await;
+    walk(&rig, &["rollback", "--to", "drain"]).await;
+    rig.write("stop", "");
+    for mut each in loops {
+        rest(&mut each).await;
+        assert_eq!(exit_code(&mut each).await, 0);
+    }
+    assert_eq!(read(&rig, "failures"), "");
+
+    // As redis-py does.
+    let mut foreign = stores.redis.client().await.unwrap();
+    foreign.command(&["SET", "report", "cafe", "NX", "PX", "600000"]).await.unwrap();
+    let busy = rig.done(["run", "--try", "report", "--", "true"]).await;
+    assert_eq!(busy.code, 75, "{busy:?}");
+    foreign.command(&["DEL", "report"]).await.unwrap();
+    let refused = rig.done(["migrate", "advance", "--to", "new", "--quiet-for", "1h"]).await;
+    assert!(refused.code == 75 && refused.err.contains("a foreign client held `report`"), "{refused:?}");
+    walk(&rig, &["advance", "--to", "new", "--quiet-for", "2s"]).await;
 }

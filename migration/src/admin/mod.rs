@@ -19,6 +19,7 @@ mod store;
 mod tests;
 mod walk;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -34,6 +35,7 @@ use crate::Migration;
 use crate::config::names;
 use crate::protocol::Pair;
 use crate::protocol::member::{Kind, Member};
+use crate::protocol::record::Record;
 use crate::protocol::records::{Place, Read};
 
 /// Who administers a move between two stores. It takes no locks, and any number may be at work.
@@ -81,7 +83,8 @@ impl Steps {
         self
     }
 
-    /// How long `drain` must have lasted without a stranger in the store that is left before `new` begins.
+    /// How long `drain` must have lasted without a foreign client in the store that is left before `new` begins. Nothing is
+    /// asked of that store with [`Duration::ZERO`].
     #[must_use]
     pub fn quiet_for(mut self, at_least: Duration) -> Self {
         self.quiet_for = at_least;
@@ -252,7 +255,7 @@ impl Admin {
             Place::Barred => "`migrate advance` or `migrate rollback`: a step was left halfway".to_owned(),
             Place::At(Phase::Drain) => {
                 way.retain(|_| look.error(Side::New).is_some());
-                way.extend(self.noise(&records, census, Steps::QUIET_FOR).map(|(noise, _)| noise));
+                way.extend(self.noise(&records, Steps::QUIET_FOR).map(|(noise, _)| noise));
                 "`migrate advance` to `new`: the old store is not asked any more".to_owned()
             }
             Place::At(Phase::New) => {
@@ -267,31 +270,26 @@ impl Admin {
     /// Members of the old store's list that the new one's does not have: in `both` they would be granted nothing.
     fn absent_from_new(&self, old: Option<&Census>, new: Option<&Census>) -> Vec<String> {
         let (Some(old), Some(new)) = (old, new) else { return Vec::new() };
-        let absent = old.members.iter().filter(|(id, _)| new.members.iter().all(|(other, _)| other != id));
+        let there: BTreeSet<_> = new.members.iter().map(|(id, _)| id).collect();
+        let absent = old.members.iter().filter(|(id, _)| !there.contains(id));
         let processes =
             absent.filter_map(|(_, member)| member.as_ref().filter(|one| one.kind == Kind::Process));
         let said = processes.map(|member| {
             let why = member.trouble.as_ref().map(|trouble| format!(": {trouble}")).unwrap_or_default();
             format!("{} has not reached the new store{why}", status::called(member))
         });
-        said.collect()
+        status::few(said.collect())
     }
 
-    /// Whether strangers may still be in the old store, in words, and for how long that is waited.
-    fn noise(
-        &self,
-        records: &Pair<Option<Read>>,
-        census: &Pair<Option<Census>>,
-        quiet_for: Duration,
-    ) -> Option<(String, Duration)> {
+    /// Whether foreign clients may still use the old store, in words, and for how long that is waited.
+    fn noise(&self, records: &Pair<Option<Read>>, quiet_for: Duration) -> Option<(String, Duration)> {
         // Whose clock is behind that of who wrote the record must be able to go on, too.
         if quiet_for.is_zero() {
             return None;
         }
-        let drained = records.live(Side::New).map_or(0, |read| read.record.since);
-        let members = census.old.iter().chain(&census.new).flat_map(|census| &census.members);
-        let met = members.filter_map(|(_, member)| member.as_ref()?.strangers.as_ref());
-        let last = met.max_by_key(|met| met.at).filter(|met| met.at > drained);
+        let record = records.live(Side::New).map(|read| &read.record);
+        let last = record.and_then(Record::last_met);
+        let drained = record.map_or(0, |record| record.since);
         let since = Duration::from_millis(last.map_or(drained, |met| met.at));
         let now = self.wall();
         let left = (since + quiet_for).saturating_sub(now);
@@ -301,9 +299,9 @@ impl Admin {
         let ago = Duration::from_secs(now.saturating_sub(since).as_secs());
         let what = last.map_or_else(
             || format!("`drain` has lasted {ago:?}"),
-            |met| format!("somebody who takes no part held `{}` in the old store {ago:?} ago", met.name),
+            |met| format!("a foreign client held `{}` in the old store {ago:?} ago", met.name),
         );
-        Some((format!("{what}, and {quiet_for:?} without a stranger are asked for (`--quiet-for`)"), left))
+        Some((format!("{what}, and {quiet_for:?} without one are asked for (`--quiet-for`)"), left))
     }
 
     /// The wall clock, since the Unix epoch.
@@ -317,10 +315,12 @@ fn members(look: &Look, census: &Pair<Option<Census>>) -> Vec<MemberStatus> {
     let records = look.records();
     let version = |side| records.live(side).map(|read| read.seen().version);
     let listed = |side: Side| census[side].iter().flat_map(|census| &census.members);
-    let find = |side: Side, id| -> Option<&Member> {
-        listed(side).find(|(other, _)| other == id).and_then(|(_, member)| member.as_ref())
-    };
-    let only_new = listed(Side::New).filter(|(id, _)| listed(Side::Old).all(|(other, _)| other != id));
+    // There may be many that nobody of us has written.
+    let by_id =
+        |side: Side| -> BTreeMap<_, _> { listed(side).map(|(id, member)| (id, member.as_ref())).collect() };
+    let known = Pair { old: by_id(Side::Old), new: by_id(Side::New) };
+    let find = |side: Side, id| -> Option<&Member> { known[side].get(id).copied().flatten() };
+    let only_new = listed(Side::New).filter(|(id, _)| !known.old.contains_key(id));
     let everybody = listed(Side::Old).chain(only_new);
     let processes =
         everybody.filter(|(_, member)| member.as_ref().is_none_or(|one| one.kind == Kind::Process));

@@ -183,13 +183,24 @@ pub(super) fn in_the_way(census: &Census, side: Side, version: u64, allowed: usi
         };
         Some(format!("{} does not act by the record of {store} yet{why}", called(member)))
     });
-    let mut found: Vec<_> = behind.collect();
+    let mut found = few(behind.collect());
     if let Some(strangers) = census.strangers.filter(|strangers| *strangers > allowed) {
         let more = if strangers == 1 { "1 session".to_owned() } else { format!("{strangers} sessions") };
         let takes = if strangers == 1 { "takes" } else { "take" };
         found.push(format!("{more} of {store} {takes} no part in the move (no `migrate_to` in their URL)"));
     }
     found
+}
+
+/// How many members are named.
+const NAMED: usize = 20;
+
+/// The first of what is said of members, and of how many more it could be.
+pub(super) fn few(mut said: Vec<String>) -> Vec<String> {
+    let more = said.len().saturating_sub(NAMED);
+    said.truncate(NAMED);
+    said.extend((more > 0).then(|| format!("the same of {more} more")));
+    said
 }
 
 /// A member, for people.

@@ -16,12 +16,13 @@ use futures_util::future::{AbortHandle, Either, abortable, select};
 use leasehold_core::backend::ledger::{Ledger, Written};
 use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{LeaseScope, LockBackend, StoreConfig, StoreEvent, TokenBase};
-use leasehold_core::{Effect, Env, Error, ErrorKind, OwnerId, Result};
+use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, OwnerId, Result};
 use tokio::sync::Mutex;
 
 use crate::protocol::member::{Kind, Member};
 use crate::protocol::record::Record;
 use crate::protocol::records::Read;
+use crate::session::strangers::note;
 
 pub(super) struct Store {
     side: Side,
@@ -100,6 +101,20 @@ impl Store {
         let others = members.into_iter().filter(|member| member.id != self.id);
         let members = others.map(|found| (found.id, Member::decode(&found.value).ok())).collect();
         Ok(Census { members, strangers })
+    }
+
+    /// A lock that a foreign client holds, if there is one among those that leasehold uses.
+    pub(super) async fn held_by_foreign_client(&self) -> Result<Option<LockName>> {
+        let session = self.session().await?;
+        let states = self.asked(session.backend.list("")).await?;
+        let held = states.into_iter().find(|state| state.holders.iter().any(|holder| holder.foreign));
+        Ok(held.map(|state| state.name))
+    }
+
+    /// Writes into the record that a foreign client holds `name` in the other store.
+    pub(super) async fn note(&self, name: &LockName) -> Result<()> {
+        let session = self.session().await?;
+        self.asked(note(&*session.ledger, &self.env, name)).await
     }
 
     pub(super) async fn token_base(&self) -> Result<TokenBase> {

@@ -124,7 +124,7 @@ impl Walk<'_> {
         self.to = Some(next);
         self.has_come_on(place)?;
         if next == Phase::New {
-            self.quiet(&look).await?;
+            self.quiet().await?;
         }
         self.step().await?;
         self.passed = Some(place.rank());
@@ -159,16 +159,21 @@ impl Walk<'_> {
         }
     }
 
-    /// Waits until no stranger has been met for long enough.
-    async fn quiet(&mut self, look: &Look) -> Result<()> {
+    /// Waits until no foreign client has been met for long enough, and asks the old store for one that nobody has met.
+    async fn quiet(&mut self) -> Result<()> {
         loop {
-            let census = Pair {
-                old: self.admin.seen(look, Side::Old).await,
-                new: Some(self.admin.stores.new.census().await?),
-            };
-            let noise = self.admin.noise(&look.records(), &census, self.options.quiet_for);
-            let Some((noise, _)) = noise else { return Ok(()) };
-            self.wait_for(vec![noise]).await?;
+            let look = self.admin.look().await;
+            if let Some((noise, _)) = self.admin.noise(&look.records(), self.options.quiet_for) {
+                self.wait_for(vec![noise]).await?;
+                continue;
+            }
+            let Pair { old, new } = &self.admin.stores;
+            // A store that is down does not keep the move from its end.
+            if self.options.quiet_for.is_zero() || look.error(Side::Old).is_some() {
+                return Ok(());
+            }
+            let Some(name) = old.held_by_foreign_client().await? else { return Ok(()) };
+            new.note(&name).await?;
         }
     }
 
@@ -198,6 +203,10 @@ impl Walk<'_> {
                     step.done();
                 }
                 Task::Write { side, expected, stand } => {
+                    let begins_new = side == Side::New && stand.phase == Phase::New;
+                    if begins_new && self.admin.noise(&read, self.options.quiet_for).is_some() {
+                        return Ok(Ended::Again);
+                    }
                     let Some(before) = read.live(side) else { return Ok(Ended::Again) };
                     let record = Record { stand, since: self.admin.since(), ..before.record.clone() };
                     match self.admin.stores[side].write(Some(in_store(expected)), &record).await? {

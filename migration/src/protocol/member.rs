@@ -29,7 +29,7 @@ pub(crate) struct Member {
     #[serde(with = "word")]
     pub(crate) view: Option<Phase>,
     pub(crate) holds: Holds,
-    /// Holders it met in the store that is left, while that was waited for, who are nobody in the list.
+    /// Foreign clients that it met in the store that is left, while that was waited for; for people.
     pub(crate) strangers: Option<Strangers>,
     /// What keeps it from something, such as a store that refuses its password.
     pub(crate) trouble: Option<String>,
@@ -64,8 +64,6 @@ pub(crate) struct Strangers {
     pub(crate) met: u64,
     /// The lock that the last one held.
     pub(crate) name: String,
-    /// When, on the member's wall clock, in milliseconds of the Unix epoch.
-    pub(crate) at: u64,
 }
 
 /// The longest label, and the longest trouble, that are written: whole entries fit, however they are escaped.
@@ -93,13 +91,6 @@ impl Member {
             let message = format!("the entry of a member of a move is not understood: {error}");
             Error::not_applied(ErrorKind::Protocol, message)
         })
-    }
-}
-
-impl Member {
-    /// Whether that is its label, which it may have cut.
-    pub(crate) fn is_called(&self, label: &str) -> bool {
-        self.label == cut(label, LABEL)
     }
 }
 
@@ -143,7 +134,7 @@ mod tests {
             acknowledges: Pair { old: Some(12), new: None },
             view: Some(Phase::Both),
             holds: Holds { old: 1, new: 0, both: 2 },
-            strangers: Some(Strangers { met: 3, name: "report".to_owned(), at: 9 }),
+            strangers: Some(Strangers { met: 3, name: "report".to_owned() }),
             ..Member::default()
         }
     }
@@ -155,7 +146,7 @@ mod tests {
             String::from_utf8(member().encode()).unwrap(),
             r#"{"kind":"process","label":"nightly@host","pid":7,"version":"0.1.0","acknowledges":{"old":12,"new":null},"#
                 .to_owned()
-                + r#""view":"both","holds":{"old":1,"new":0,"both":2},"strangers":{"met":3,"name":"report","at":9},"trouble":null}"#
+                + r#""view":"both","holds":{"old":1,"new":0,"both":2},"strangers":{"met":3,"name":"report"},"trouble":null}"#
         );
         assert_eq!(Member::decode(&member().encode()).unwrap(), member());
     }
@@ -183,7 +174,7 @@ mod tests {
         #[test]
         fn an_entry_fits(label: String, trouble: String, filler in "[\\x00\"\\\\é]{0,600}", name in "[\"\\\\é]{0,256}") {
             let most = u64::MAX;
-            let strangers = Strangers { met: most, name, at: most };
+            let strangers = Strangers { met: most, name };
             let holds = Holds { old: usize::MAX, new: usize::MAX, both: usize::MAX };
             let acknowledges = Pair { old: Some(most), new: Some(most) };
             let (label, trouble) = (label + &filler, Some(trouble + &filler));

@@ -31,6 +31,18 @@ pub(crate) struct Record {
     /// The move is over: the record bars nobody, versions go on from it, and whoever would begin the same move again is
     /// refused by it. Plain sessions may use the namespace.
     pub(crate) end: Option<End>,
+    /// The last foreign client that was met in the store that is left; of no account if it is older than the phase. In the record,
+    /// so that it outlasts the process that met it, and so that whoever begins `new` by an older version is refused.
+    pub(crate) met: Option<Met>,
+}
+
+/// A lock that a foreign client held in the store that is left when it was wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Met {
+    pub(crate) name: String,
+    /// When, in milliseconds of the Unix epoch.
+    pub(crate) at: u64,
 }
 
 /// How a move was over.
@@ -90,6 +102,8 @@ struct Json {
     restored: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     end: Option<End>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    met: Option<Met>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks it")]
@@ -101,14 +115,16 @@ fn is_zero(number: &u64) -> bool {
 const NAME: usize = 512;
 /// The most times that a record is written again.
 const MOST_RESTORED: u64 = 1 << 10;
+/// How often a meeting is written, in milliseconds.
+const MET_EVERY: u64 = 1_000;
 
 impl Record {
     /// The bytes to write.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let Stand { phase, epoch, window } = self.stand;
-        let (id, between) = (format!("{:016x}", self.id), self.between.clone());
-        let Self { since, restored, end, .. } = *self;
-        let json = Json { id, epoch, window, between, since, restored, end };
+        let id = format!("{:016x}", self.id);
+        let Self { between, since, restored, end, met, .. } = self.clone();
+        let json = Json { id, epoch, window, between, since, restored, end, met };
         let json = serde_json::to_string(&json).expect("strings and numbers are JSON");
         format!("{}\n{json}", Stage { side: self.side, phase }.line()).into_bytes()
     }
@@ -134,8 +150,22 @@ impl Record {
             return Err(Error::not_applied(ErrorKind::Protocol, message));
         }
         let stand = Stand { phase, epoch: json.epoch, window: json.window };
-        let Json { between, since, restored, end, .. } = json;
-        Ok(Self { id, side, stand, between, since, restored, end })
+        let Json { between, since, restored, end, met, .. } = json;
+        Ok(Self { id, side, stand, between, since, restored, end, met })
+    }
+
+    /// What to write when a foreign client was found to hold `name` at that time, if anything.
+    pub(crate) fn having_met(&self, name: &str, at: u64) -> Option<Self> {
+        // It counts as one of this phase, also by a clock that is behind that of who wrote the phase.
+        let at = at.max(self.since.saturating_add(1));
+        let due = self.met.as_ref().is_none_or(|last| last.at.saturating_add(MET_EVERY) <= at);
+        let met = Some(Met { name: name.to_owned(), at });
+        (self.stand.phase == Phase::Drain && self.end.is_none() && due).then(|| Self { met, ..self.clone() })
+    }
+
+    /// The last meeting since the phase began, if there was one.
+    pub(crate) fn last_met(&self) -> Option<&Met> {
+        self.met.as_ref().filter(|met| met.at > self.since)
     }
 
     /// What is left of it when the move is over: whatever the phase was, the namespace admits plain sessions.
@@ -168,7 +198,7 @@ mod tests {
         let window = Window { offset: 7, low: 9, high: 1 << 47 };
         let stand = Stand { phase: Phase::Both, epoch: 1, window };
         let between = Pair { old: "h0/a".to_owned(), new: "h1/b".to_owned() };
-        Record { id: 0xabc, side: Side::Old, stand, between, since: 5, restored: 0, end: None }
+        Record { id: 0xabc, side: Side::Old, stand, between, since: 5, restored: 0, end: None, met: None }
     }
 
     /// The bytes are these, whatever the version: others must read them.
@@ -212,6 +242,27 @@ mod tests {
         }
     }
 
+    /// The newest meeting stays, at most one a second is written, and only while the store that is left is drained.
+    #[test]
+    fn the_last_meeting_is_kept() {
+        let other_phase = record();
+        assert_eq!(other_phase.having_met("a", 9), None);
+        let drained = Record { stand: record().stand.with(Phase::Drain), since: 10_000, ..record() };
+        assert_eq!(drained.last_met(), None);
+        let first = drained.having_met("a", 20_000).unwrap();
+        assert_eq!(first.last_met(), Some(&Met { name: "a".to_owned(), at: 20_000 }));
+        for at in [0, 19_000, 20_999] {
+            assert_eq!(first.having_met("b", at), None, "{at}");
+        }
+        let second = first.having_met("b", 21_000).unwrap();
+        assert_eq!(second.last_met(), Some(&Met { name: "b".to_owned(), at: 21_000 }));
+        assert_eq!(Record::decode(&second.encode()).unwrap(), second);
+        let behind = drained.having_met("a", 3).unwrap();
+        assert!(behind.last_met().is_some(), "of a clock that is behind");
+        let drained_again = Record { since: 30_000, ..second };
+        assert_eq!(drained_again.last_met(), None);
+    }
+
     proptest! {
         /// No bytes panic.
         #[test]
@@ -223,12 +274,14 @@ mod tests {
         #[test]
         fn a_record_is_read_as_it_was_written(
             id: u64, epoch: u64, offset: u64, low: u64, high: u64, phase in 0..5_usize, old: String, new: String,
-            since: u64, restored in 0..=MOST_RESTORED, over: bool
+            since: u64, restored in 0..=MOST_RESTORED, over: bool,
+            met in proptest::option::of((any::<String>(), any::<u64>()))
         ) {
             let window = Window { offset, low, high };
             let stand = Stand { phase: Phase::ALL[phase], epoch, window };
             let (between, end) = (Pair { old, new }, over.then_some(End::Left));
-            let record = Record { id, side: Side::New, stand, between, since, restored, end };
+            let met = met.map(|(name, at)| Met { name, at });
+            let record = Record { id, side: Side::New, stand, between, since, restored, end, met };
             prop_assert_eq!(Record::decode(&record.encode()).unwrap(), record);
         }
     }

@@ -287,7 +287,8 @@ mod tests {
 
     fn read(id: u64, side: Side, phase: Phase) -> Option<Read> {
         let stand = Stand { phase, epoch: 0, window: Window { offset: 0, low: 0, high: 9 } };
-        let record = Record { id, side, stand, between: names(), since: 0, restored: 0, end: None };
+        let record =
+            Record { id, side, stand, between: names(), since: 0, restored: 0, end: None, met: None };
         Some(Read { version: 3, record })
     }
 

@@ -51,9 +51,9 @@ impl Session {
         });
         let (id, wake, next) = begun.ok_or_else(closed)?;
         let (asks, read) = (Pair::default(), None);
-        let (session, busy, has_asked, over) = (self, None, false, false);
+        let (session, busy, meets, has_asked, over) = (self, None, false, false, false);
         let mut acquisition =
-            Acquisition { session, request, id, wake, waits, asks, read, busy, has_asked, over };
+            Acquisition { session, request, id, wake, waits, asks, read, busy, meets, has_asked, over };
         let mut next = next?;
         loop {
             for side in SIDES {
@@ -68,7 +68,14 @@ impl Session {
                     acquisition.over = true;
                     return Ok(Attempt::Granted(grant));
                 }
-                Then::Over(End::Busy(_)) => return Ok(Attempt::Held { holder: acquisition.busy.take() }),
+                Then::Over(End::Busy(_)) => {
+                    let holder = acquisition.busy.take();
+                    if acquisition.meets {
+                        // Before the answer: the process may end with it.
+                        Arc::clone(self).note(request.name.clone()).await;
+                    }
+                    return Ok(Attempt::Held { holder });
+                }
                 Then::Over(End::Outside) => {
                     let message = "the store's number of this grant is not among those that the move may give now; \
                                    `leasehold migrate status` shows them";
@@ -155,6 +162,8 @@ struct Acquisition<'a> {
     asks: Pair<Option<Asking<'a>>>,
     read: Option<BoxFuture<'a, Result<()>>>,
     busy: Option<Holder>,
+    /// It is to be written down that this is a foreign client.
+    meets: bool,
     has_asked: bool,
     /// It was granted, or somebody else has the name.
     over: bool,
@@ -238,12 +247,10 @@ impl Acquisition<'_> {
                 self.knowing(|book| book.granted(&request.name, id, side, grant))
             }
             Woken::Answered(side, Ok(Attempt::Held { holder })) => {
-                self.busy = self.session.with(|book, _| {
+                (self.meets, self.busy) = self.session.with(|book, _| {
                     book.contending(request, id, |contender| contender.busy(side));
-                    if let Some(holder) = &holder {
-                        book.met(side, &request.name, holder);
-                    }
-                    holder.map(|holder| book.known_to_all(side, holder))
+                    let meets = holder.as_ref().is_some_and(|holder| book.met(side, &request.name, holder));
+                    (meets, holder.map(|holder| book.known_to_all(side, holder)))
                 });
                 self.knowing(|_| ())
             }

@@ -43,8 +43,10 @@ pub(super) struct Book {
     /// Until when the store that is left is not waited for (phase `drain`).
     pub(super) shunned_until: Option<Moment>,
     pub(super) strangers: Option<Strangers>,
-    /// Holders of whom it was asked whether they are members, by label; and until when that is not asked again.
-    pub(super) met: BTreeMap<String, Moment>,
+    /// Until when no further meeting is written down.
+    pub(super) noted_until: Option<Moment>,
+    /// The last name whose holder in the store that is left was looked at.
+    pub(super) looked_at: Option<LockName>,
     pub(super) events: Events,
     /// Nothing begins any more.
     pub(super) closed: bool,
@@ -60,8 +62,8 @@ pub(super) enum Todo {
     Settle(Arc<Debt>),
     /// Ask for what a hold needs.
     Upgrade(Upgrade),
-    /// See whether the holder of that label in the store that is left is a member.
-    Meet(LockName, String),
+    /// Write down that a foreign client holds it in the store that is left.
+    Note(LockName),
     /// A session whose end alone ends what is in it.
     GiveUp(Side, LeaseId),
 }
@@ -88,7 +90,8 @@ impl Book {
             label: "".into(),
             shunned_until: None,
             strangers: None,
-            met: BTreeMap::new(),
+            noted_until: None,
+            looked_at: None,
             events,
             closed: false,
             todo: Vec::new(),

@@ -7,7 +7,7 @@ use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{Grant, Lease, LeaseScope, LockBackend, StoreEvent};
 use leasehold_core::{LockName, LostReason};
 
-use super::book::Book;
+use super::book::{Book, Todo};
 use super::claim::{Claim, Stage};
 use super::{SIDES, Session};
 
@@ -54,7 +54,9 @@ impl Book {
                 self.pass_on_asked(&name);
             }
             StoreEvent::Queued { name, holder } => {
-                self.met(side, &name, &holder);
+                if self.met(side, &name, &holder) {
+                    self.todo.push(Todo::Note(name.clone()));
+                }
                 let holder = self.known_to_all(side, holder);
                 self.events.tell(StoreEvent::Queued { name, holder });
             }

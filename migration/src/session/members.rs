@@ -40,6 +40,9 @@ impl Session {
                 book.sweep();
             });
             self.looked.change(|looked| looked[side] += 1);
+            if side == Side::Old {
+                self.closing.run_until_cancelled(self.look_for_foreign_clients()).await;
+            }
             let pause = self.env.jittered(self.poll.min(self.signs_every() / 2));
             tokio::select! {
                 biased;

@@ -11,7 +11,7 @@
 //! | `debts` | releases what is not wanted any more, until that is confirmed |
 //! | `leases` | the ids of both stores' leases as one; renewals |
 //! | `events` | what the stores tell |
-//! | `strangers` | who holds a lock in the store that is drained, and does not move |
+//! | `strangers` | foreign clients that hold a lock in the store that is drained |
 //! | `onlook` | what others ask about a lock |
 //! | `watched` | what tasks wait for |
 //!
@@ -31,7 +31,7 @@ mod leases;
 mod members;
 mod onlook;
 mod opening;
-mod strangers;
+pub(crate) mod strangers;
 #[cfg(test)]
 mod tests;
 mod upgrade;
@@ -137,7 +137,7 @@ impl Session {
                 Todo::Poke(side) => self.stores[side].poke.notify_one(),
                 Todo::Settle(debt) => self.env.spawn(Arc::clone(self).settle_debt(debt)),
                 Todo::Upgrade(upgrade) => self.env.spawn(Arc::clone(self).upgrade(upgrade)),
-                Todo::Meet(name, label) => self.env.spawn(Arc::clone(self).meet(name, label)),
+                Todo::Note(name) => self.env.spawn(Arc::clone(self).note(name)),
                 Todo::GiveUp(side, lease) => {
                     if let Ok(open) = self.open(side) {
                         open.backend.give_up(lease);

@@ -178,7 +178,7 @@ impl Session {
         let stand = Stand { phase: Phase::Old, epoch: 0, window };
         let since = self.env.wall_time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let since = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-        Ok(Record { id, side, stand, between: self.names(), since, restored: 0, end: None })
+        Ok(Record { id, side, stand, between: self.names(), since, restored: 0, end: None, met: None })
     }
 
     /// Replaces what was read, if that is still there.

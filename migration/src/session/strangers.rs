@@ -1,71 +1,110 @@
-//! Who still uses the store that is left, and takes no part in the move: what an administrator wants to know before that
-//! store is not waited for any more. A holder there is known by its label, which members have too.
+//! Foreign clients that hold a lock in the store that is left: what an administrator wants to know before that store is not
+//! waited for any more.
+//!
+//! A client is foreign by what its entry in the store is ([`Holder::foreign`]), not by its label. That it was met is written
+//! into the record of the store moved to, which decides then, at most once a second: it outlasts the process.
 
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use leasehold_core::backend::ledger::{Ledger, Written};
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{Holder, StoreEvent};
 use leasehold_core::clock::Moment;
-use leasehold_core::{Error, ErrorKind, LockName, Result};
+use leasehold_core::{Env, Error, ErrorKind, LockName, Result};
 
 use super::Session;
-use super::book::{Book, Todo};
-use crate::protocol::member::{Member, Strangers};
+use super::book::Book;
+use super::claim::{Claim, Stage};
+use crate::protocol::member::Strangers;
+use crate::protocol::parts::Part;
+use crate::protocol::record::Record;
 
 impl Session {
-    /// A holder of `name` in the store that is left, which is drained, has that label.
-    pub(super) async fn meet(self: Arc<Self>, name: LockName, label: String) {
-        match self.stays_a_stranger(&label).await {
-            Ok(false) => {}
-            Ok(true) => {
-                let at = self.env.wall_time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                let at = u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
-                self.with(|book, _| {
-                    let met = book.strangers.as_ref().map_or(0, |strangers| strangers.met) + 1;
-                    book.strangers = Some(Strangers { met, name: name.to_string(), at });
-                    book.resign(Side::Old);
-                    book.resign(Side::New);
-                });
-            }
-            Err(error) => {
-                tracing::debug!(error = ?format!("{error:#}"), lock = %name, "a holder that may be a stranger");
-            }
+    /// Writes down that a foreign client holds `name` in the store that is left.
+    pub(super) async fn note(self: Arc<Self>, name: LockName) {
+        let noted = async { note(&*self.open(Side::New)?.ledger, &self.env, &name).await };
+        if let Err(error) = self.env.bounded(noted).await {
+            tracing::warn!(error = ?format!("{error:#}"), lock = ?name, "foreign client not written to the record");
+            self.with(|book, _| book.noted_until = None);
         }
     }
 
-    /// A member says what it is called when it first asks for a lock, which may be now.
-    async fn stays_a_stranger(self: &Arc<Self>, label: &str) -> Result<bool> {
-        if !self.is_stranger(label).await? {
-            return Ok(false);
+    /// Checks who holds what this process waits for in the store that is left. A foreign client may have come before that was
+    /// drained, or past those who wait.
+    pub(super) async fn look_for_foreign_clients(self: &Arc<Self>) {
+        let names = self.with(Book::names_to_look_at);
+        for name in names {
+            let Ok(open) = self.open(Side::Old) else { return };
+            let Ok(state) = self.env.bounded(open.backend.inspect(&name)).await else { return };
+            if self.with(|book, _| state.holders.iter().any(|holder| book.met(Side::Old, &name, holder))) {
+                return Arc::clone(self).note(name).await;
+            }
         }
-        self.env.sleep(self.env.timing().op_timeout).await;
-        self.is_stranger(label).await
-    }
-
-    async fn is_stranger(&self, label: &str) -> Result<bool> {
-        let members = self.env.bounded(self.open(Side::Old)?.ledger.members()).await?;
-        let is_it = |member: &Member| member.is_called(label);
-        Ok(!members
-            .iter()
-            .filter_map(|member| Member::decode(&member.value).ok())
-            .any(|member| is_it(&member)))
     }
 }
 
-/// How long nobody is asked for anew whom many meet at once.
-const MET: Duration = Duration::from_secs(5);
+/// Writes into the record in `ledger`, the one of the store moved to, that a foreign client holds `name`.
+pub(crate) async fn note(ledger: &dyn Ledger, env: &Env, name: &LockName) -> Result<()> {
+    let at = env.wall_time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let at = u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
+    // RACE: another process, or a step, may write meanwhile.
+    loop {
+        let Some(entry) = ledger.read().await? else { return Ok(()) };
+        let Some(record) = Record::decode(&entry.value)?.having_met(name.as_str(), at) else { return Ok(()) };
+        if let Written::Done(_) = ledger.write(Some(entry.version), &record.encode()).await? {
+            return Ok(());
+        }
+    }
+}
+
+/// How long one process writes down no further meeting.
+const NOTED: Duration = Duration::from_secs(1);
+
+/// How many names are looked at, each time that the store is.
+const LOOKED_AT: usize = 20;
 
 impl Book {
-    /// Somebody holds `name` at `side`: while the store that is left is drained, it may be nobody who moves.
-    pub(super) fn met(&mut self, side: Side, name: &LockName, holder: &Holder) {
+    /// `holder` holds `name` at `side`; whether that is to be written down.
+    pub(super) fn met(&mut self, side: Side, name: &LockName, holder: &Holder) -> bool {
         let (now, drains) = (self.leases.now, self.view().is_some_and(|view| view.phase == Phase::Drain));
-        if side != Side::Old || !drains || self.met.get(&holder.label).is_some_and(|until| now < *until) {
-            return;
+        if !holder.foreign
+            || side != Side::Old
+            || !drains
+            || self.noted_until.is_some_and(|until| now < until)
+        {
+            return false;
         }
-        self.met.retain(|_, until| now < *until);
-        self.met.insert(holder.label.clone(), now + MET);
-        self.todo.push(Todo::Meet(name.clone(), holder.label.clone()));
+        self.noted_until = Some(now + NOTED);
+        let met = self.strangers.as_ref().map_or(0, |strangers| strangers.met) + 1;
+        self.strangers = Some(Strangers { met, name: name.to_string() });
+        self.resign(Side::Old);
+        self.resign(Side::New);
+        true
+    }
+
+    /// Some of the names that are waited for in the store that is left, while it is drained; all of them by and by.
+    fn names_to_look_at(&mut self, now: Moment) -> Vec<LockName> {
+        if self.view().is_none_or(|view| view.phase != Phase::Drain) || self.shuns_old(now) {
+            return Vec::new();
+        }
+        let after = self.looked_at.take();
+        let rest = after.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        let again = after.map(|last| (Bound::Unbounded, Bound::Included(last)));
+        let slots = self
+            .slots
+            .range((rest, Bound::Unbounded))
+            .chain(again.into_iter().flat_map(|again| self.slots.range(again)));
+        let waits = slots.filter(|(_, slot)| match &slot.claim {
+            Some(Claim { stage: Stage::Asking { contender, .. }, .. }) => {
+                contender.parts()[Side::Old] == Part::Asked
+            }
+            _ => false,
+        });
+        let names: Vec<_> = waits.map(|(name, _)| name.clone()).take(LOOKED_AT).collect();
+        self.looked_at = names.last().cloned();
+        names
     }
 
     /// Whether the store that is left is not waited for now: the last look at it has failed, or whoever asked it.

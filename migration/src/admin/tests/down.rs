@@ -93,8 +93,16 @@ async fn a_record_of_a_later_format_is_left_alone() {
 async fn another_move_is_refused() {
     let (one, other) = (Rig::begun().await, Rig::new());
     let stand = Stand { phase: Old, epoch: 0, window: Window { offset: 0, low: 0, high: 9 } };
-    let record =
-        Record { id: 10, side: Side::New, stand, between: names(), since: 0, restored: 0, end: None };
+    let record = Record {
+        id: 10,
+        side: Side::New,
+        stand,
+        between: names(),
+        since: 0,
+        restored: 0,
+        end: None,
+        met: None,
+    };
     other.ledger(Side::New).await.write(None, &record.encode()).await.unwrap();
     let elsewhere = Pair { old: one.stores.old.clone(), new: other.stores.new.clone() };
     let itself = Pair { old: one.stores.new.clone(), new: one.stores.new.clone() };

@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 
 use super::{Admin, Progress, Steps};
 use crate::protocol::Pair;
-use crate::protocol::member::{Holds, Member, Strangers};
+use crate::protocol::member::{Holds, Member};
 use crate::protocol::record::{Record, Stand};
 use crate::protocol::records::Read;
 use crate::protocol::tokens::Window;
@@ -61,7 +61,8 @@ impl Rig {
         let window = Window::first(TokenBase::new(0, 1, None)).unwrap();
         let stand = Stand { phase: Phase::Old, epoch: 0, window };
         for side in [Side::New, Side::Old] {
-            let record = Record { id: 9, side, stand, between: names(), since: 0, restored: 0, end: None };
+            let record =
+                Record { id: 9, side, stand, between: names(), since: 0, restored: 0, end: None, met: None };
             let ledger = self.ledger(side).await;
             let written = ledger.write(expected[side], &record.encode()).await.unwrap();
             assert!(matches!(written, Written::Done(_)));
@@ -173,8 +174,6 @@ struct Says {
     alone: AtomicUsize,
     /// It does not look at records any more.
     is_stopped: AtomicBool,
-    /// It met a stranger then, in milliseconds.
-    met_at: AtomicUsize,
     /// It does not come into the new store's list.
     lacks_new: AtomicBool,
 }
@@ -205,7 +204,7 @@ impl Process {
                     if *side == Side::New && told.lacks_new.load(Ordering::Relaxed) {
                         continue;
                     }
-                    let value = entry(&label, &knowledge, alone, &told).encode();
+                    let value = entry(&label, &knowledge, alone).encode();
                     ledger.sign(id, &value).await.unwrap();
                     knowledge.signed(*side);
                     let stopped = told.is_stopped.load(Ordering::Relaxed);
@@ -217,7 +216,7 @@ impl Process {
                 }
                 for (side, ledger, _) in &sessions {
                     if knowledge.acknowledge(*side, alone) {
-                        let value = entry(&label, &knowledge, alone, &told).encode();
+                        let value = entry(&label, &knowledge, alone).encode();
                         ledger.sign(id, &value).await.unwrap();
                     }
                 }
@@ -232,17 +231,15 @@ impl Process {
     }
 }
 
-fn entry(label: &str, knowledge: &Knowledge, alone: Alone, says: &Says) -> Member {
+fn entry(label: &str, knowledge: &Knowledge, alone: Alone) -> Member {
     let acknowledges =
         Pair { old: knowledge.acknowledged(Side::Old), new: knowledge.acknowledged(Side::New) };
-    let met = says.met_at.load(Ordering::Relaxed);
     Member {
         label: label.to_owned(),
         pid: 7,
         acknowledges,
         view: knowledge.view().map(|view| view.phase),
         holds: Holds { old: alone.holds.old, ..Holds::default() },
-        strangers: (met > 0).then(|| Strangers { met: 1, name: "report".to_owned(), at: met as u64 }),
         ..Member::default()
     }
 }

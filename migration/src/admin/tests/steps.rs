@@ -1,6 +1,7 @@
 //! Steps forth and back, and whom they wait for.
 
 use super::*;
+use crate::session::strangers::note;
 use Phase::{Both, Drain, New, Old, Shadow};
 
 /// Every step, one by one: what both records say after it, and what the status says comes next.
@@ -139,20 +140,37 @@ async fn who_cannot_reach_the_new_store_is_waited_for() {
     admin.advance(&patient(), &mut silent()).await.unwrap();
 }
 
+/// Of many members that stand in the way the first ones are named.
+#[tokio::test(start_paused = true)]
+async fn the_first_of_many_members_are_named() {
+    let rig = Rig::begun().await;
+    let admin = rig.admin();
+    admin.advance(&to(Shadow), &mut silent()).await.unwrap();
+    let ledger = rig.ledger(Side::Old).await;
+    for id in 0..25 {
+        ledger.sign(OwnerId::from_random([id; 16]), b"forged").await.unwrap();
+    }
+    let status = admin.status().await.unwrap();
+    assert_eq!((status.members.len(), status.in_the_way.len()), (25, 21), "{:?}", status.in_the_way);
+    assert!(status.in_the_way[20].contains("5 more"), "{:?}", status.in_the_way);
+}
+
 /// `new` begins when no stranger was met for long enough, counted from the last one, or from `drain`.
 #[tokio::test(start_paused = true)]
 async fn new_begins_when_it_is_quiet() {
     let rig = Rig::begun().await;
-    let process = rig.process("one").await;
+    let _process = rig.process("one").await;
     let admin = rig.admin();
     let hours = |hours: u64| Duration::from_secs(hours * 3600);
     admin.advance(&to(Drain), &mut silent()).await.unwrap();
     let step = || Steps::one().quiet_for(hours(2));
     let refused = admin.advance(&step(), &mut silent()).await.unwrap_err();
     assert!(refused.to_string().contains("`drain` has lasted"), "{refused}");
-    rig.env().sleep(hours(1)).await;
-    let now = rig.env().wall_time().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap();
-    process.says.met_at.store(now.as_millis().try_into().unwrap(), Ordering::Relaxed);
+    for (name, after) in [("payroll", hours(1) / 2), ("report", hours(1) / 2)] {
+        rig.env().sleep(after).await;
+        let met = note(&*rig.ledger(Side::New).await, &rig.env(), &LockName::new(name).unwrap()).await;
+        met.unwrap();
+    }
     rig.env().sleep(hours(1) + hours(1) / 2).await;
     let refused = admin.advance(&step(), &mut silent()).await.unwrap_err();
     assert!(refused.to_string().contains("held `report`"), "{refused}");

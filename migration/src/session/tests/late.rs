@@ -14,14 +14,15 @@ use leasehold_core::backend::{
     AcquireRequest, Attempt, Grant, Holder, Lease, LeaseId, LeaseScope, LockBackend, Renewal, StoreConfig,
     StoreEvent,
 };
-use leasehold_core::clock::{Deadline, Moment, TokioClock};
+use leasehold_core::clock::{Deadline, TokioClock};
 use leasehold_core::memory::MemoryConfig;
 use leasehold_core::{Effect, Error, ErrorKind, LockManager, LockName, LostReason, Result, Timing};
 use tokio::time::{sleep, timeout};
 
 use super::{env, stands, store, write};
 use crate::protocol::Pair;
-use crate::session::book::{Book, Todo};
+use crate::protocol::tokens::WIDTH;
+use crate::session::book::Book;
 use crate::session::claim::{Claim, Stage};
 use crate::session::{SIDES, Session};
 use crate::{Migration, protocol};
@@ -118,21 +119,40 @@ async fn a_grant_that_is_over_before_it_arrives_is_no_hold() {
     assert!(rig.stores.old.store().is_empty());
 }
 
-/// Whoever asks for a grant is heard, although the grant has not arrived, or is not a hold yet.
+/// Whoever asks for a grant is heard, although the grant has not arrived, or is not a hold yet; of two who ask, the one who
+/// wants it sooner.
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_is_asked_for_before_it_arrives_is_asked_for() {
-    let rig = Rig::in_phase(Phase::Shadow).await;
-    let mut events = rig.session.inbox.stream();
-    let within = TTL;
-    let asked = |_| StoreEvent::GrantAsked { name: name(), counter: 2, within };
-    let grant = granted_after(&rig, asked).await;
-    assert_eq!(grant.counter, 2);
-    let mut heard = Vec::new();
-    while let Some(Some(event)) = events.next().now_or_never() {
-        heard.push(event);
+    for [first, second] in [[TTL, 2 * TTL], [2 * TTL, TTL]] {
+        let rig = Rig::in_phase(Phase::Shadow).await;
+        let mut events = rig.session.inbox.stream();
+        let asked = |within| StoreEvent::GrantAsked { name: name(), counter: 2, within };
+        let early = |_| {
+            rig.lines.old.emit(&asked(first));
+            asked(second)
+        };
+        let grant = granted_after(&rig, early).await;
+        assert_eq!(grant.counter, 2);
+        let mut heard = Vec::new();
+        while let Some(Some(event)) = events.next().now_or_never() {
+            heard.push(event);
+        }
+        let asked = |event: &&StoreEvent| matches!(event, StoreEvent::GrantAsked { counter: 2, within, .. } if *within <= TTL - POLL);
+        assert_eq!(heard.iter().filter(asked).count(), 1, "{heard:?}");
     }
-    let asked = |event: &&StoreEvent| matches!(event, StoreEvent::GrantAsked { counter: 2, within, .. } if *within <= TTL - POLL);
-    assert_eq!(heard.iter().filter(asked).count(), 1, "{heard:?}");
+}
+
+/// A holder is shown with the number that its grant has for everybody, or with none.
+#[tokio::test(start_paused = true)]
+async fn a_holder_is_shown_with_the_number_of_the_move() {
+    let rig = Rig::in_phase(Phase::Both).await;
+    let shown = |side, raw| {
+        let holder = Holder::new("somebody").with_counter(raw);
+        rig.session.with(|book, _| book.known_to_all(side, holder)).token.map(|token| token.counter())
+    };
+    assert_eq!(shown(Side::New, 5), Some(WIDTH + 5));
+    assert_eq!(shown(Side::New, 2 * WIDTH), None, "no grant of this epoch has it");
+    assert_eq!(shown(Side::Old, 5), None, "the new store's number counts");
 }
 
 /// A signature in a session that was lost while it was on its way is none (session-3).
@@ -335,20 +355,32 @@ async fn what_is_not_counted_on_ends_no_hold() {
     assert!(TTL / 2 < until.remaining(rig.session.env.now()), "{until:?}");
 }
 
-/// Whether a holder in the store that is drained is a member is not asked by each of the many who wait for it.
+/// A foreign client that many wait for is written down once a second; one of ours, or at the other store, never.
 #[tokio::test(start_paused = true)]
-async fn a_holder_who_is_met_often_is_asked_about_once() {
+async fn a_holder_who_is_met_often_is_written_down_once() {
     let rig = Rig::in_phase(Phase::Drain).await;
-    let holder = Holder::new("somebody");
-    let asked = |book: &mut Book, _: Moment| {
-        for _ in 0..10 {
-            book.met(Side::Old, &name(), &holder);
-        }
-        book.todo.iter().filter(|todo| matches!(todo, Todo::Meet(..))).count()
+    let ours = Holder::new("somebody");
+    let foreign = ours.clone().of_foreign_client();
+    let met = |side, holder: &Holder| {
+        rig.session.with(|book, _| (0..10).filter(|_| book.met(side, &name(), holder)).count())
     };
-    assert_eq!(rig.session.with(asked), 1);
-    sleep(TTL).await;
-    assert_eq!(rig.session.with(asked), 1, "it may be asked again later");
+    assert_eq!((met(Side::Old, &ours), met(Side::New, &foreign)), (0, 0));
+    assert_eq!(met(Side::Old, &foreign), 1);
+    sleep(POLL).await;
+    assert_eq!(met(Side::Old, &foreign), 1, "it is still there");
+}
+
+/// Only a store that cannot be reached is left out while it is drained; one that refuses us is not.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_denies_is_not_shunned() {
+    let rig = Rig::in_phase(Phase::Drain).await;
+    for (kind, shunned) in [(ErrorKind::Denied, false), (ErrorKind::Unavailable, true)] {
+        let is_shunned = rig.session.with(|book, now| {
+            book.trouble.old = Some(Error::not_applied(kind.clone(), "not followed"));
+            book.shuns_old(now)
+        });
+        assert_eq!(is_shunned, shunned, "{kind:?}");
+    }
 }
 
 /// What was not renewed until its deadline is given up by the core, and released by nobody: it may hang on a session that

@@ -7,21 +7,33 @@ mod moves;
 
 use std::sync::Arc;
 
-use futures_util::FutureExt;
-use leasehold_core::backend::StoreConfig;
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use futures_util::{FutureExt, StreamExt};
+use leasehold_conformance::layer::{Below, Layer, shared};
 use leasehold_core::backend::ledger::Written;
 use leasehold_core::backend::stage::{Phase, Side};
+use leasehold_core::backend::{AcquireRequest, Attempt, Holder, LockState, StoreConfig, StoreEvent};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::memory::{MemoryConfig, MemoryStore};
-use leasehold_core::{Env, Timing};
+use leasehold_core::{Env, LockName, Result, Timing};
 
 use crate::config::names;
 use crate::protocol::Pair;
 use crate::protocol::record::{Record, Stand};
 use crate::protocol::tokens::{WIDTH, Window};
 
+thread_local! {
+    /// Of all that one test begins, so that it is as late for everybody.
+    static CLOCK: Arc<TokioClock> = Arc::new(TokioClock::new());
+}
+
+fn clock() -> Arc<TokioClock> {
+    CLOCK.with(Arc::clone)
+}
+
 fn env() -> Env {
-    Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap().with_clock(Arc::new(TokioClock::new()))
+    Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap().with_clock(clock())
 }
 
 fn store() -> MemoryConfig {
@@ -44,6 +56,50 @@ fn stands(phase: Phase) -> (Stand, Stand) {
     }
 }
 
+/// Whoever is called `cron` is a foreign client, as stores tell of them that know such.
+#[derive(Debug)]
+struct Cron;
+
+impl Cron {
+    fn below(store: &MemoryConfig) -> Box<dyn StoreConfig> {
+        shared(Arc::new(Self))(Box::new(store.clone()))
+    }
+
+    fn seen(holder: Holder) -> Holder {
+        if holder.label == "cron" { holder.of_foreign_client() } else { holder }
+    }
+
+    fn state(state: LockState) -> LockState {
+        LockState::new(state.name, state.holders.into_iter().map(Self::seen), state.contenders)
+    }
+}
+
+#[async_trait]
+impl Layer for Cron {
+    async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
+        Ok(match below.backend.try_acquire(request).await? {
+            Attempt::Held { holder } => Attempt::Held { holder: holder.map(Self::seen) },
+            granted @ Attempt::Granted(_) => granted,
+        })
+    }
+
+    fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
+        let seen = |event| match event {
+            StoreEvent::Queued { name, holder } => StoreEvent::Queued { name, holder: Self::seen(holder) },
+            other => other,
+        };
+        below.backend.events().map(seen).boxed()
+    }
+
+    async fn inspect(&self, below: &Below, name: &LockName) -> Result<LockState> {
+        below.backend.inspect(name).await.map(Self::state)
+    }
+
+    async fn list(&self, below: &Below, prefix: &str) -> Result<Vec<LockState>> {
+        Ok(below.backend.list(prefix).await?.into_iter().map(Self::state).collect())
+    }
+}
+
 /// Writes a record as it stands.
 fn write(stores: &Pair<MemoryConfig>, side: Side, stand: Stand) {
     let written = async {
@@ -58,6 +114,7 @@ fn write(stores: &Pair<MemoryConfig>, side: Side, stand: Stand) {
             since: 0,
             restored: 0,
             end: None,
+            met: None,
         };
         let written = ledger.write(version, &record.encode()).await.unwrap();
         session.close().await.unwrap();

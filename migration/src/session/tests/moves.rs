@@ -7,15 +7,16 @@ use futures_util::FutureExt;
 use leasehold_conformance::Network;
 use leasehold_conformance::network::{Fault, Operation};
 use leasehold_core::backend::stage::{Phase, Side};
-use leasehold_core::backend::{AcquireRequest, Attempt, StoreConfig};
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant, LockBackend, StoreConfig};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::memory::MemoryConfig;
 use leasehold_core::{ErrorKind, LockGuard, LockManager, LockName, LostReason, Timing};
 use tokio::time::{sleep, timeout};
 
-use super::{env, stands, store, write};
+use super::{Cron, clock, env, stands, store, write};
 use crate::protocol::Pair;
 use crate::protocol::member::Member;
+use crate::protocol::record::Record;
 use crate::{Admin, Migration, Steps};
 
 const TTL: Duration = Timing::DEFAULT_TTL;
@@ -43,13 +44,14 @@ impl Rig {
 
     async fn process(&self) -> Process {
         let lines = Pair { old: Network::new(Duration::ZERO), new: Network::new(Duration::ZERO) };
-        let way = |side: Side| lines[side].wrap()(Box::new(self.stores[side].clone()));
+        let way = |side: Side| lines[side].wrap()(Cron::below(&self.stores[side]));
         let locks = manager(Migration::new(way(Side::Old), way(Side::New))).await.unwrap();
         Process { locks, lines }
     }
 
     async fn admin(&self) -> Admin {
-        Migration::new(self.stores.old.clone(), self.stores.new.clone()).admin(env()).await.unwrap()
+        let way = |side: Side| Cron::below(&self.stores[side]);
+        Migration::new(way(Side::Old), way(Side::New)).admin(env()).await.unwrap()
     }
 
     /// The counters of who holds `a` in each store.
@@ -73,7 +75,7 @@ impl Rig {
 }
 
 async fn manager(migration: Migration) -> leasehold_core::Result<LockManager> {
-    LockManager::builder(migration).ttl(TTL).clock(Arc::new(TokioClock::new())).build().await
+    LockManager::builder(migration).ttl(TTL).clock(clock()).build().await
 }
 
 impl Process {
@@ -261,27 +263,105 @@ async fn a_store_that_lost_its_data_grants_nothing() {
     assert_eq!(*opened.unwrap_err().kind(), ErrorKind::Protocol);
 }
 
-/// While the old store is drained, a holder there who is no member is counted, and one who is is not.
+/// A foreign client that holds `a` in the old store.
+async fn cron(rig: &Rig) -> (Arc<dyn LockBackend>, Grant) {
+    let old = rig.stores.old.open(env().without_token_base()).await.unwrap();
+    let mut request = AcquireRequest::new(LockName::new("a").unwrap(), env().owner_id(), 4 * QUIET);
+    request.label = "cron".into();
+    let Attempt::Granted(grant) = old.try_acquire(&request).await.unwrap() else { panic!("it is free") };
+    (old, grant)
+}
+
+impl Rig {
+    /// When a foreign client was met last, by the record of the new store.
+    async fn met(&self) -> Option<u64> {
+        let onlooker = self.stores.new.open(env().without_token_base()).await.unwrap();
+        let entry = onlooker.ledger().unwrap().read().await.unwrap().unwrap();
+        Record::decode(&entry.value).unwrap().last_met().map(|met| met.at)
+    }
+
+    async fn refuses_new(&self) -> bool {
+        let steps = Steps::default().to(Phase::New).quiet_for(QUIET);
+        match self.admin().await.advance(&steps, &mut |_| {}).await {
+            Ok(_) => false,
+            Err(refused) => {
+                assert!(refused.to_string().contains("a foreign client held `a`"), "{refused}");
+                true
+            }
+        }
+    }
+}
+
+/// How long nobody may have been met before the last step.
+const QUIET: Duration = Duration::from_secs(600);
+
+/// A short process meets a foreign client in the old store, once: the last step is refused for as long as it should be, when all
+/// processes have ended, too. Our own are never met, whether they live on or not.
 #[tokio::test(start_paused = true)]
-async fn a_stranger_in_the_old_store_is_counted() {
+async fn a_meeting_outlasts_the_process_that_met() {
     let rig = Rig::in_phase(Phase::Drain);
+    sleep(2 * QUIET).await;
     let (process, other) = (rig.process().await, rig.process().await);
     let guard = other.hold().await;
     assert!(process.locks.lock("a").unwrap().try_acquire().await.unwrap().is_none());
-    sleep(SOON).await;
-    assert!(rig.members(Side::New).await.iter().all(|member| member.strangers.is_none()));
     guard.release().await.unwrap();
-    // Past the bar, as one from before there was a record.
-    let old = rig.stores.old.open(env().without_token_base()).await.unwrap();
-    let mut request = AcquireRequest::new(LockName::new("a").unwrap(), env().owner_id(), TTL);
-    request.label = "cron".into();
-    let Attempt::Granted(_grant) = old.try_acquire(&request).await.unwrap() else { panic!("it is free") };
-    assert!(process.locks.lock("a").unwrap().try_acquire().await.unwrap().is_none(), "two hold");
+    other.locks.shutdown().await.unwrap();
     sleep(SOON).await;
-    for side in [Side::Old, Side::New] {
-        let met = rig.members(side).await.into_iter().find_map(|member| member.strangers).unwrap();
-        assert_eq!((met.met, &*met.name), (1, "a"));
+    assert_eq!(rig.met().await, None, "it was ours");
+
+    let (old, grant) = cron(&rig).await;
+    assert!(process.locks.lock("a").unwrap().try_acquire().await.unwrap().is_none(), "two hold");
+    // At once: the process may end with the answer.
+    assert!(rig.met().await.is_some());
+    process.locks.shutdown().await.unwrap();
+    old.release(&grant).await.unwrap();
+    sleep(QUIET - SOON).await;
+    assert!(rig.refuses_new().await);
+    sleep(2 * SOON).await;
+    assert!(!rig.refuses_new().await);
+}
+
+/// One that holds since before the old store is drained, while one of ours waits, is met again and again as long as it holds.
+#[tokio::test(start_paused = true)]
+async fn a_foreign_client_that_stays_is_met_again() {
+    for phase in [Phase::Old, Phase::Shadow, Phase::Drain] {
+        let rig = Rig::in_phase(phase);
+        let process = rig.process().await;
+        let (old, grant) = cron(&rig).await;
+        let lock = process.locks.lock("a").unwrap();
+        let mut waiting = Box::pin(lock.acquire());
+        assert!((&mut waiting).now_or_never().is_none());
+        sleep(SOON).await;
+        assert_eq!(rig.met().await.is_some(), phase == Phase::Drain);
+        for (side, stand) in [(Side::Old, stands(Phase::Drain).0), (Side::New, stands(Phase::Drain).1)] {
+            write(&rig.stores, side, stand);
+        }
+        let mut last = None;
+        for _ in 0..3 {
+            assert!(timeout(SOON, &mut waiting).await.is_err(), "two hold");
+            let met = rig.met().await;
+            assert!(last < met, "{phase}: {last:?} {met:?}");
+            last = met;
+        }
+        old.release(&grant).await.unwrap();
+        drop(timeout(TTL, waiting).await.expect("it is free").unwrap());
+        sleep(SOON).await;
+        let last = rig.met().await;
+        sleep(SOON).await;
+        assert_eq!(rig.met().await, last);
     }
+}
+
+/// The last step asks the old store itself, whoever is there to meet somebody.
+#[tokio::test(start_paused = true)]
+async fn the_last_step_finds_a_foreign_client_itself() {
+    let rig = Rig::in_phase(Phase::Drain);
+    sleep(2 * QUIET).await;
+    let (old, grant) = cron(&rig).await;
+    assert!(rig.refuses_new().await);
+    old.release(&grant).await.unwrap();
+    sleep(2 * QUIET).await;
+    assert!(!rig.refuses_new().await);
 }
 
 /// Where both URLs name one namespace there is no move, and no record that bars those who use it.

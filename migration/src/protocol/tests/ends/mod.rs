@@ -135,8 +135,16 @@ impl World {
         let none = base(&world.places[0]);
         let first = Stand { phase: Phase::Old, epoch: 0, window: Window::first(none).unwrap() };
         for side in [Side::New, Side::Old] {
-            let record =
-                Record { id: 5, side, stand: first, between: names(MOVE), since: 0, restored: 0, end: None };
+            let record = Record {
+                id: 5,
+                side,
+                stand: first,
+                between: names(MOVE),
+                since: 0,
+                restored: 0,
+                end: None,
+                met: None,
+            };
             world.places[MOVE[side]].record = Some(Read { version: 1, record });
         }
         let there = if epoch == BACK { Phase::Both } else { phase };
@@ -250,7 +258,8 @@ impl World {
                     let window = Window::first(base(&next.places[url.old])).unwrap();
                     let stand = Stand { phase: Phase::Old, epoch: 0, window };
                     let (id, between) = (id.unwrap_or(9), names(*url));
-                    let record = Record { id, side, stand, between, since: 0, restored: 0, end: None };
+                    let record =
+                        Record { id, side, stand, between, since: 0, restored: 0, end: None, met: None };
                     next.write(url[side], &record);
                 }),
                 Err(_) => {}
