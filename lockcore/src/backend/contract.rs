@@ -32,6 +32,7 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
 use crate::backend::env::Env;
+use crate::backend::finding::Finding;
 use crate::backend::ledger::Ledger;
 use crate::clock::Deadline;
 use crate::words::error::{Error, ErrorKind, Result};
@@ -434,50 +435,6 @@ impl TokenBase {
 
 fn no_token_base() -> Error {
     Error::not_applied(ErrorKind::Unsupported, "this store keeps no base for its tokens")
-}
-
-/// One line of a diagnosis.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Finding {
-    /// How bad it is.
-    pub severity: Severity,
-    /// What was looked at, a word.
-    pub subject: &'static str,
-    /// What was found, and what to do.
-    pub detail: String,
-}
-
-impl Finding {
-    /// Who holds a name, and how many wait.
-    pub fn of_state(state: &LockState) -> Self {
-        let LockState { name, holders, contenders } = state;
-        let holder = match &**holders {
-            [] => "nobody holds it".to_owned(),
-            [holder] => format!("held by {:?}", holder.label),
-            [first, others @ ..] => format!("held by {:?} and {} others", first.label, others.len()),
-        };
-        let foreign = holders.iter().any(|holder| holder.foreign);
-        let holder = if foreign { holder + " (a foreign client)" } else { holder };
-        Self::new(Severity::Ok, "lock", format!("{name}: {holder}, {contenders} wait"))
-    }
-
-    /// A finding about `subject`.
-    pub fn new(severity: Severity, subject: &'static str, detail: impl Into<String>) -> Self {
-        Self { severity, subject, detail: detail.into() }
-    }
-}
-
-/// How bad a [`Finding`] is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(clippy::exhaustive_enums, reason = "ok, worth knowing, or breaks a guarantee")]
-pub enum Severity {
-    /// As it should be.
-    Ok,
-    /// Worth knowing.
-    Warning,
-    /// Breaks a guarantee.
-    Broken,
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod credentials;
 mod endpoint;
 pub(crate) mod env;
 mod events;
+mod finding;
 pub mod ledger;
 pub(crate) mod panic;
 mod reopen;
@@ -17,10 +18,11 @@ pub(crate) mod url;
 pub use backoff::Backoff;
 pub use carried::Carried;
 pub use contract::{
-    AcquireRequest, Attempt, Finding, Grant, Holder, Lease, LeaseId, LeaseScope, Load, LockBackend,
-    LockState, Mode, Renewal, Revocation, Revoke, Severity, StoreConfig, StoreEvent, TokenBase,
+    AcquireRequest, Attempt, Grant, Holder, Lease, LeaseId, LeaseScope, Load, LockBackend, LockState, Mode,
+    Renewal, Revocation, Revoke, StoreConfig, StoreEvent, TokenBase,
 };
 pub use credentials::Credentials;
 pub use endpoint::Endpoint;
 pub use events::{Events, Inbox, WeakEvents};
+pub use finding::{Finding, Severity};
 pub use reopen::Reopen;
