@@ -1,5 +1,7 @@
 //! `leasehold inspect`: who holds a lock, and how many wait.
 
+use std::time::Duration;
+
 use comfy_table::Table;
 use leasehold::backend::LockState;
 
@@ -42,6 +44,9 @@ fn table(state: &LockState) -> Table {
         row("mode", &output::mode(holder.mode));
         row("token", &holder.token.map_or_else(|| "unknown".to_owned(), |token| token.to_string()));
         row("since", &holder.since.map_or_else(|| "unknown".to_owned(), output::ago));
+        if holder.ttl == Some(Duration::MAX) {
+            row("ends", "never by itself");
+        }
         if let Some(metadata) = &holder.metadata {
             row("metadata", metadata);
         }

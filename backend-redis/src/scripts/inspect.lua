@@ -1,7 +1,8 @@
 -- Shows names; changes nothing.
 --
 -- KEYS  lock, queue, entries, grants of each
--- Answer, of each: {how many wait, 1 or, if it is free, 0[, record of the holder's grant]}; where it is shared, 2 and
+-- Answer, of each: {how many wait, 1 or, if it is free, 0[, record of the holder's grant, or, if it is none
+-- of ours, what its lease has left: negative if that has no end]}; where it is shared, 2 and
 -- weight, capacity and record of each holder
 
 -- So many of a queue are looked at; those after them count although they may have ended.
@@ -40,6 +41,8 @@ for i = 1, #KEYS / 4 do
   local record, _, owner = last_grant(grants)
   if holder and owner == holder then
     answer[3] = record
+  elseif holder and not (sharers and holder == '*') then
+    answer[3] = redis.call('PTTL', lock)
   end
   if sharers and holder == '*' then
     sharers().list(answer, lock, entries, now)

@@ -178,7 +178,13 @@ pub(crate) fn inspected(value: &Value, names: usize, naming: Naming) -> Result<V
         };
         let holders = match *held {
             0 => Vec::new(),
-            1 => vec![holder(records.first().and_then(Record::read), naming)],
+            1 => {
+                let mut holder = holder(records.first().and_then(Record::read), naming);
+                if let Some(Value::Int(left)) = records.first() {
+                    holder.ttl = Some(u64::try_from(*left).map_or(Duration::MAX, Duration::from_millis));
+                }
+                vec![holder]
+            }
             _ => sharers(records.iter().map(|record| sharer(record, naming))),
         };
         Ok(Shown { holders, waiting: usize::try_from(*waiting).map_err(|_| wrong())? })

@@ -222,6 +222,11 @@ async fn shows(kind: Kind) {
     let revoked = backend.revoke(&NAME.parse().unwrap(), Revoke::Ask { grace: TTL }).await.unwrap();
     assert!(is_theirs(&revoked[0]));
     assert_eq!(command(&server, &["HGET", "leasehold:{invoice/42}:e", "revoked"]).await, Reply::Nil);
+    let lease = locks.inspect(NAME).await.unwrap().holder().unwrap().ttl.unwrap();
+    assert!(lease <= Duration::from_secs(60), "{lease:?}");
+    command(&server, &["PERSIST", NAME]).await;
+    let said = format!("{:?}", locks.diagnose_lock(NAME).await.unwrap());
+    assert!(said.contains("never ends by itself"), "{said}");
     assert!(stranger.releases().await);
 }
 

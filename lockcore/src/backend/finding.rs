@@ -1,5 +1,7 @@
 //! What a diagnosis of a store finds.
 
+use std::time::Duration;
+
 use super::LockState;
 
 /// One line of a diagnosis.
@@ -24,7 +26,12 @@ impl Finding {
             [first, others @ ..] => format!("held by {:?} and {} others", first.label, others.len()),
         };
         let foreign = holders.iter().any(|holder| holder.foreign);
-        let holder = if foreign { holder + " (a foreign client)" } else { holder };
+        let endless = holders.iter().any(|holder| holder.ttl == Some(Duration::MAX));
+        let holder = match (foreign, endless) {
+            (_, true) => holder + " (a foreign client, whose lock never ends by itself)",
+            (true, false) => holder + " (a foreign client)",
+            (false, false) => holder,
+        };
         Self::new(Severity::Ok, "lock", format!("{name}: {holder}, {contenders} wait"))
     }
 

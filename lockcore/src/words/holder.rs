@@ -20,7 +20,8 @@ pub struct Holder {
     pub metadata: Option<String>,
     /// How it holds.
     pub mode: Mode,
-    /// How long its lease lasts without a renewal, or what is left of it where that is all that is known.
+    /// How long its lease lasts without a renewal, or what is left of it where that is all that is known;
+    /// [`Duration::MAX`] if it never ends by itself, as that of a foreign client may not.
     pub ttl: Option<Duration>,
     /// Whether it is no leasehold process: its entry in the store has no record that leasehold writes. Such a
     /// holder cannot be asked to release.
