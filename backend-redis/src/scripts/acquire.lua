@@ -1,7 +1,7 @@
 -- Goes on after acquire_free: the lock is held, or somebody waits and it was taken too early.
 
 if type(holder) == 'table' then
-  holder = holder_of(lock, redis.call)
+  holder = holder_of(lock, redis.call, grants, me)
 end
 local now = clock()
 if sharers and holder == '*' then

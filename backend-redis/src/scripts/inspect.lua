@@ -36,7 +36,7 @@ for i = 1, #KEYS / 4 do
       waiting = waiting + 1
     end
   end
-  local holder = holder_of(lock, look)
+  local holder = holder_of(lock, look, grants)
   local answer = { waiting, holder and 1 or 0 }
   local record, _, owner = last_grant(grants)
   if holder and owner == holder then

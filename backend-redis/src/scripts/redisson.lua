@@ -14,21 +14,29 @@ local function field(owner)
   return table.concat({ part(1, 8), part(9, 12), part(13, 16), part(17, 20), part(21) }, '-') .. ':1'
 end
 
-local function holder_of(lock, ask)
-  local fields = redis.pcall('HRANDFIELD', lock, 2)
-  if fails(fields, lock, ask) then
-    return fields
-  elseif not fields[1] then
+-- Only who is one of ours is named: `me`, or who was granted it last. Nothing of the hash is read, as it may be large.
+local function holder_of(lock, ask, grants, me)
+  local count = redis.pcall('HLEN', lock)
+  if fails(count, lock, ask) then
+    return count
+  elseif count == 0 then
     return false
-  elseif fields[2] or fields[1] == 'mode' then
-    -- A read-write lock, or none at all.
-    if ask == redis.call then
-      refuse(lock, ' with more than a holder')
-    end
-    return fields
   end
-  local owner = string.gsub(string.sub(fields[1], 1, 36), '-', '')
-  return #owner == 32 and field(owner) == fields[1] and owner or ':' .. fields[1]
+  if count == 1 then
+    for _, owner in ipairs({ me or '', string.match(redis.call('GET', grants) or '', '^%d+ (%x+) ') }) do
+      if #owner == 32 and redis.call('HEXISTS', lock, field(owner)) == 1 then
+        return owner
+      end
+    end
+    if redis.call('HEXISTS', lock, 'mode') == 0 then
+      return ':'
+    end
+  end
+  -- A read-write lock, or none at all.
+  if ask == redis.call then
+    refuse(lock, ' with more than a holder')
+  end
+  return {}
 end
 
 -- A full server refuses the first of these, so nothing may be written before it.

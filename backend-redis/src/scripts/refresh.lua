@@ -14,7 +14,7 @@ end
 
 -- Whether `me` waits, and what became of the lock while it did.
 local function refresh(lock, queue, entries, grants, me, ttl, now)
-  local holder = settle(lock, queue, entries, grants, ARGV[1], holder_of(lock, redis.pcall), now)
+  local holder = settle(lock, queue, entries, grants, ARGV[1], holder_of(lock, redis.pcall, grants, me), now)
   if holder == me then
     redis.call('PEXPIRE', lock, ttl)
     local _, counter, owner = last_grant(grants)

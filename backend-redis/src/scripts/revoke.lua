@@ -10,7 +10,7 @@ local lock, queue, entries, grants = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channels, grace = ARGV[1], ARGV[2]
 
 write_on_a_full_server(queue)
-local holder = holder_of(lock, redis.call)
+local holder = holder_of(lock, redis.call, grants)
 if sharers and holder == '*' then
   local now = clock()
   holder = sharers().purge(lock, entries, now)

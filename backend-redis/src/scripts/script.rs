@@ -45,20 +45,14 @@ pub(crate) static PAUSING: LazyLock<NameScripts> = LazyLock::new(|| {
 
 /// On strings of other libraries.
 pub(crate) static STRING: LazyLock<NameScripts> = LazyLock::new(|| {
-    let queue = [FOREIGN, VALUE, include_str!("string.lua"), QUEUE, STRANGERS, HANDING].concat();
-    NameScripts::on_a_value(ACQUIRE_FREE, &queue)
+    let key = [FOREIGN, VALUE, include_str!("string.lua")].concat();
+    NameScripts::on_a_key(&key, &[QUEUE, STRANGERS, HANDING].concat())
 });
 
 /// On hashes of Redisson.
 pub(crate) static REDISSON: LazyLock<NameScripts> = LazyLock::new(|| {
     let key = [FOREIGN, include_str!("redisson.lua")].concat();
-    let queue = [QUEUE, STRANGERS, HANDING].concat();
-    let whole = [&*key, &queue].concat();
-    NameScripts::new(
-        [&[GRANT, &*key].concat(), include_str!("redisson_acquire.lua"), &queue],
-        [&[&*key, include_str!("redisson_release.lua")].concat(), GRANT, &queue],
-        &whole,
-    )
+    NameScripts::on_a_key(&key, &[QUEUE, STRANGERS, HANDING].concat())
 });
 
 pub(crate) static RAISE: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("raise.lua")]));
@@ -93,6 +87,16 @@ impl NameScripts {
     /// On keys that are strings: a free lock is taken by `acquire`, and let go, before `queue` is defined.
     fn on_a_value(acquire: &str, queue: &str) -> Self {
         Self::new([GRANT, acquire, queue], [include_str!("release_free.lua"), GRANT, queue], queue)
+    }
+
+    /// On keys that others write, too, as `key` says.
+    fn on_a_key(key: &str, queue: &str) -> Self {
+        let (acquire, release) = (include_str!("key_acquire.lua"), include_str!("key_release.lua"));
+        Self::new(
+            [&[GRANT, key].concat(), acquire, queue],
+            [&[key, GRANT].concat(), release, queue],
+            &[key, queue].concat(),
+        )
     }
 
     /// Whose `acquire` and `release` begin so, and whose others need `queue`.

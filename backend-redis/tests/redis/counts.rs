@@ -46,10 +46,11 @@ impl Requests {
 }
 
 /// The commands that scripts of this store call and its sessions never send.
-const BY_SCRIPTS: [&str; 16] = [
+const BY_SCRIPTS: [&str; 17] = [
     "del",
     "exists",
     "get",
+    "getrange",
     "hdel",
     "hget",
     "hset",

@@ -29,6 +29,8 @@ trials![
     a_full_server_lets_go_of_hashes = || full(Kind::Redisson),
     the_rights_named_for_strings_are_enough = || rights(Kind::String),
     the_rights_named_for_hashes_are_enough = || rights(Kind::Redisson),
+    a_huge_string_is_not_read = || is_not_read(Kind::String),
+    a_huge_hash_is_not_read = || is_not_read(Kind::Redisson),
     without_the_right_to_listen_a_poll_finds_it,
     the_diagnosis_names_each_right_that_is_missing,
 ];
@@ -78,7 +80,7 @@ async fn where_nobody_listens_ours_hand_on_as_ever() {
     }))
     .await;
     let mut requests = Requests::since(&server).await;
-    for in_scripts in ["hrandfield", "pubsub|numsub"] {
+    for in_scripts in ["hlen", "hexists", "pubsub|numsub"] {
         requests.0.remove(in_scripts);
     }
     assert_eq!(requests.total(), 2 * 4 * CYCLES, "{:?}", requests.0);
@@ -198,6 +200,22 @@ async fn full(kind: Kind) {
     assert!(stranger.releases().await);
 }
 
+/// Whatever a foreign client has put there, no script reads more of it than can be ours: Lua's memory would show it.
+async fn is_not_read(kind: Kind) {
+    const HUGE: usize = 8 << 20;
+    let server = server().await;
+    match kind {
+        Kind::Redisson => command(&server, &["HSET", NAME, &"x".repeat(HUGE), "1"]).await,
+        Kind::String => command(&server, &["SETRANGE", NAME, &HUGE.to_string(), "x"]).await,
+    };
+    let locks = open(kind.config(&server)).await;
+    assert!(locks.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
+    drop(Waiter::queued(&locks, 0, &locks).await);
+    eventually("it has left", async || locks.inspect(NAME).await.unwrap().contenders == 0).await;
+    let lua = server.info("memory").await.unwrap()["used_memory_vm_eval"].trim().parse::<usize>().unwrap();
+    assert!(lua < HUGE / 2, "{lua} bytes");
+}
+
 /// The rights that the page adds for the format.
 fn named(kind: Kind) -> Vec<&'static str> {
     const PAGE: &str = include_str!("../../../docs/redis.md");
@@ -230,7 +248,7 @@ async fn rights(kind: Kind) {
     assert!(format!("{refused:#}").contains("is a list"), "{refused:#}");
     assert_eq!(refusals(&server).await, Vec::<String>::new());
     if kind == Kind::Redisson {
-        ok(&server, &["ACL", "SETUSER", "billing", "-hrandfield"]).await;
+        ok(&server, &["ACL", "SETUSER", "billing", "-hlen"]).await;
         let refused = b.lock(NAME).unwrap().try_acquire().await.unwrap_err();
         assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused}");
     }

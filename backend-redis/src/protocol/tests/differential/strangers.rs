@@ -109,9 +109,9 @@ fn what_is_no_lock_of_the_format_is_refused() {
         (Format::string(), hash, wrong_types),
         (Format::redisson(), list, wrong_types),
         (Format::redisson(), string, wrong_types),
-        (Format::redisson(), read_write, ("fields[2] or fields[1] == 'mode'", "false")),
-        (Format::redisson(), of_mode, ("fields[2] or fields[1] == 'mode'", "fields[2]")),
-        (Format::redisson(), many, ("fields[2] or fields[1]", "fields[1]")),
+        (Format::redisson(), read_write, ("refuse(lock, ' with more than a holder')", "return ':'")),
+        (Format::redisson(), of_mode, ("redis.call('HEXISTS', lock, 'mode') == 0", "true")),
+        (Format::redisson(), many, ("count == 1", "true")),
     ] {
         let mut real = Real::start(Some(format));
         for command in kind.0 {

@@ -1,9 +1,9 @@
--- As release_free.
+-- As release_free, on a key that other libraries take too.
 
 local lock, queue, entries, grants = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channels, me = ARGV[1], ARGV[2]
 
-local holder = holder_of(lock, redis.pcall)
+local holder = holder_of(lock, redis.pcall, grants, me)
 local held = holder == me
 if held and redis.call('EXISTS', entries) == 0 then
   free(lock)
