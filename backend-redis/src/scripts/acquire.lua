@@ -21,8 +21,11 @@ if not holder then
     sharers().forget(lock, entries)
   end
   local first, more = first_live(queue, entries, now)
-  if first == me and not resting or not (first or more) then
+  if not resting and (first == me or not (first or more)) then
     take(lock, me, ttl)
+    if strangers then
+      strangers.again(entries, ttl)
+    end
     if first then
       drop_entry(queue, entries, me)
     end

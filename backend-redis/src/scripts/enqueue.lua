@@ -15,6 +15,10 @@ if wanted then
   entry = '0' .. entry .. ' ' .. wanted
 end
 redis.call('HSET', entries, me, entry, 'u:' .. me, now + ttl * 1000)
+if strangers and strangers.hold(holder, grants) then
+  -- They have had a turn.
+  redis.call('HDEL', entries, 'turns')
+end
 keep(queue, ttl)
 keep(entries, ttl)
 if alone then

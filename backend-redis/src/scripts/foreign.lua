@@ -6,6 +6,17 @@
 local POLL, AFTER, EVERY, FOR = string.match(ARGV[#ARGV], '^(%d+) (%d+) (%d+) (%d+)$')
 POLL, AFTER, EVERY, FOR = tonumber(POLL), tonumber(AFTER), tonumber(EVERY), tonumber(FOR)
 
+-- Within so many milliseconds of a release to nobody, ours take the lock before a client that polls is likely to see it free.
+local SOON = math.ceil(FOR / 3)
+
+-- The lock is free and nobody of ours waits: the turns so far, for whoever of ours takes it soon.
+local function keep_turns(entries, turns)
+  if FOR > 0 then
+    redis.call('HSET', entries, 'turns', turns)
+    redis.call('PEXPIRE', entries, SOON)
+  end
+end
+
 -- How whoever only looks asks.
 local look = redis.call
 

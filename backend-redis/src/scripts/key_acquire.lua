@@ -9,7 +9,7 @@ local channels, me, ttl = ARGV[1], ARGV[2], ARGV[3]
 local queues, inbox, info = ARGV[4] == '1', ARGV[5], ARGV[6]
 
 local holder = holder_of(lock, redis.call, grants, me)
-if not holder and redis.call('EXISTS', queue) == 0 then
+if not holder and redis.call('EXISTS', queue, entries) == 0 then
   take(lock, me, ttl)
   return count(grants, me, inbox, info, clock())
 end

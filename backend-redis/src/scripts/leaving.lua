@@ -11,7 +11,7 @@ local function let_go(lock, queue, entries, grants, channels)
     free(lock)
     redis.call('HDEL', entries, 'revoked', 'revoker')
     if strangers then
-      strangers.forget(entries)
+      strangers.forget(entries, more)
     end
   end
   return more

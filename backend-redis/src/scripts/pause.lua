@@ -42,5 +42,6 @@ end
 -- Nobody is there of whom anything is to be told or kept.
 function strangers.hold() end
 function strangers.pass() end
+function strangers.again() end
 function strangers.forget() end
 

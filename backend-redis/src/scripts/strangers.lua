@@ -1,7 +1,7 @@
 -- What those need who hold and wait without us: to be asked after, and a turn, as our hand-overs leave them none.
 --
--- entries  "turns" -> "COUNT SINCE", our hand-overs in a row; "rest" -> "UNTIL MS", until when ours leave the lock to
---          strangers, as long as somebody of ours waits, and for how long
+-- entries  "turns" -> "COUNT SINCE", our hand-overs in a row, soon after a release to nobody as well; "rest" -> "UNTIL MS",
+--          until when ours leave the lock to strangers, and for how long
 
 local strangers = {}
 
@@ -48,6 +48,15 @@ function strangers.pass(entries, now, lease)
   keep(entries, lease)
 end
 
+-- One of ours has it so soon after a release to nobody that it is as if it had been handed on.
+function strangers.again(entries, lease)
+  local turns, since = string.match(redis.call('HGET', entries, 'turns') or '', '^(%d+) (%d+)$')
+  if turns then
+    redis.call('HSET', entries, 'turns', number(turns + 1) .. ' ' .. since)
+    keep(entries, lease)
+  end
+end
+
 -- Frees the lock for those who poll, if it has gone from one of ours to another for long; whether it did. Who is first
 -- asks when that is over.
 function strangers.have_their_turn(lock, queue, entries, channels)
@@ -59,19 +68,26 @@ function strangers.have_their_turn(lock, queue, entries, channels)
   if tonumber(turns) < AFTER and now - since < EVERY * 1000 then
     return false
   end
-  local owner, _, _, _, _, inbox = first_live(queue, entries, now)
-  if not owner or not may_wait(lock) then
+  local owner, more, _, _, _, inbox = first_live(queue, entries, now)
+  if more or not may_wait(lock) then
     return false
   end
   free(lock)
-  redis.call('HDEL', entries, 'turns', 'revoked', 'revoker')
   redis.call('HSET', entries, 'rest', number(now + FOR * 1000) .. ' ' .. FOR)
-  tell(channels, inbox, 'due', owner, FOR, lock)
+  redis.call('HDEL', entries, 'turns', 'revoked', 'revoker')
+  keep(entries, FOR)
+  if owner then
+    tell(channels, inbox, 'due', owner, FOR, lock)
+  end
   return true
 end
 
--- Nobody of ours waits any more.
-function strangers.forget(entries)
+-- Nobody of ours waits any more, unless there are `more`.
+function strangers.forget(entries, more)
+  local turns = redis.call('HGET', entries, 'turns') or '0 ' .. clock()
   redis.call('HDEL', entries, 'turns', 'rest')
+  if not more then
+    keep_turns(entries, turns)
+  end
 end
 

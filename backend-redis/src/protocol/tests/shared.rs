@@ -131,6 +131,16 @@ fn who_polls_has_its_turn_beside_many_of_ours() {
     }
 }
 
+/// One of ours that asks again at once leaves a stranger its turns, as many of ours do.
+#[test]
+fn a_client_that_polls_has_its_turn_beside_one_of_ours() {
+    let Shared { every, rest, .. } = Shared::STRINGS;
+    let beside = |fault| Beside { ours: 1, holds: 150, polls: 100, shared: Shared::STRINGS, fault };
+    let (shares, without) = (beside(Fault::None).play(), beside(Fault::ForgetsTurns).play());
+    assert!(shares.longest <= every + 2 * 150 + rest && shares.ours > 0, "{shares:?}");
+    assert!(without.longest > 2 * (every + rest), "{without:?}");
+}
+
 /// While nobody comes, the lock rests for an eighth of the time; where hand-overs are counted too and holds are short, for
 /// three fifths.
 #[test]

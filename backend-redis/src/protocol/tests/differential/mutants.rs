@@ -12,7 +12,7 @@ pub(super) type Mutant = (&'static str, &'static str);
 /// What could be wrong in taking a lock and handing it on.
 const GRANTING: [Mutant; 17] = [
     ("redis.call('EXISTS', queue) == 0 then", "true then"),
-    ("if first == me and not resting or not (first or more) then", "if not (first or more) then"),
+    ("if not resting and (first == me or not (first or more)) then", "if not (first or more) then"),
     ("its and (#its > #now or its >= now) and number(its + 1) or now", "now"),
     ("score, last = redis.call('ZSCORE', queue, me), nil", ""),
     ("redis.call('ZADD', queue, 'NX', score, me)", "redis.call('ZADD', queue, score, me)"),
@@ -112,7 +112,7 @@ fn changed_sweeps_are_told_from_the_model() {
 }
 
 /// What could be wrong beside strangers, whatever the format.
-const SHARING: [Mutant; 18] = [
+const SHARING: [Mutant; 21] = [
     // Their turn.
     ("if strangers and strangers.have_their_turn(lock, queue, entries, channels) then", "if false then"),
     ("tonumber(turns) < AFTER and", "true and"),
@@ -120,10 +120,13 @@ const SHARING: [Mutant; 18] = [
     ("redis.call('HSET', entries, 'rest', number(now + FOR * 1000) .. ' ' .. FOR)", ""),
     ("'due', owner, FOR, lock)", "'due', owner, 0, lock)"),
     ("if holder or strangers and strangers.rest(entries, now or clock()) then", "if holder then"),
-    ("if first == me and not resting or", "if first == me or"),
+    ("if not resting and (first == me", "if (first == me"),
     ("if first and not resting then", "if first then"),
     ("return strangers.rest(entries, now) or left", "return left"),
     ("redis.call('HDEL', entries, 'turns', 'rest')", ""),
+    ("redis.call('PEXPIRE', entries, SOON)", ""),
+    ("keep_turns(entries, '0 ' .. clock())", ""),
+    ("      strangers.again(entries, ttl)\n", ""),
     ("keep(entries, lease)\nend", "end"),
     ("    strangers.pass(entries, now, lease)\n", ""),
     // Who is first asks.
@@ -148,7 +151,10 @@ const HASHES: [Mutant; 9] = [
     ("  redis.call('DEL', lock)\n  take", "  take"),
     ("redis.call('PEXPIRE', lock, lease)", ""),
     ("string.sub(owner, from, to)", "string.sub(string.rep('0', 32), from, to)"),
-    ("if not holder and redis.call('EXISTS', queue) == 0 then", "if redis.call('EXISTS', queue) == 0 then"),
+    (
+        "if not holder and redis.call('EXISTS', queue, entries) == 0 then",
+        "if redis.call('EXISTS', queue, entries) == 0 then",
+    ),
     ("return listen.err or tonumber(listen[2]) > 0", "return true"),
     ("return listen.err or tonumber(listen[2]) > 0", "return false"),
 ];

@@ -20,6 +20,8 @@ pub(in crate::protocol::tests) enum Fault {
     NoPoll,
     /// Strangers are handed nothing on, and wait for ever.
     NoTurns,
+    /// Who takes a lock again after a release to nobody hands nothing over.
+    ForgetsTurns,
     /// A lock that a stranger holds is handed on.
     TakesOver,
     /// What is released is whoever's it is.

@@ -338,7 +338,7 @@ impl Server {
         pushes: &mut Vec<Message>,
     ) -> Answer {
         self.begin(now);
-        let Asker { owner, client, ttl, mode } = asker;
+        let Asker { owner, mode, .. } = asker;
         if mode != Mode::EXCLUSIVE {
             return self.share(now, asker, queues, pushes);
         }
@@ -347,21 +347,19 @@ impl Server {
             self.hand_on(now, pushes);
         }
         let is_free = self.lock.is_none() && self.pause(now).is_none();
-        if self.queue.is_empty() && is_free {
-            (self.lock, self.handed_on) = (Some((owner, now / 1000 + ttl)), false);
-            return Answer::Holds { counter: self.count(now, owner, client, true) };
-        }
         let resting = self.lock.is_none() && self.rest(now).is_some();
+        if self.queue.is_empty() && is_free && !resting {
+            return self.taken(now, asker);
+        }
         if is_free {
             self.forget_lost();
             match self.first_live(now) {
                 First::Unknown => {}
-                First::Is(_) if resting => {}
+                _ if resting => {}
                 First::Is(first) if first != owner => _ = self.hand_on(now, pushes),
                 First::Is(_) | First::Nobody => {
                     self.drop_entry(owner);
-                    (self.lock, self.handed_on) = (Some((owner, now / 1000 + ttl)), false);
-                    return Answer::Holds { counter: self.count(now, owner, client, true) };
+                    return self.taken(now, asker);
                 }
             }
         }
@@ -381,6 +379,7 @@ impl Server {
             self.queue.push((owner, score));
         }
         self.entries.insert(owner, Entry { ttl, client, live_until: now + ttl * 1000, mode });
+        self.strangers_had_a_turn();
         self.keep(now, ttl);
         let answer = self.waits(now, owner);
         self.before(now, now.saturating_sub(ttl * 1000));
@@ -449,6 +448,7 @@ impl Server {
             // Who waits has an entry.
             if self.entries_until == 0 {
                 self.free(pushes);
+                self.keep_turns(now);
                 return 1;
             }
             return if self.let_go(now, pushes) { 1 + UNSWEPT } else { 1 };

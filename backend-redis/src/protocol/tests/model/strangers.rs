@@ -1,6 +1,7 @@
 //! What the scripts do where other libraries take the lock too.
 
-use super::{ENDLESS, Entry, Fault, First, Message, Server};
+use super::{Asker, ENDLESS, Entry, Fault, First, Message, Server};
+use crate::protocol::Answer;
 
 /// What strangers are owed and do, in milliseconds, and what is noted of it.
 #[derive(Clone, Debug)]
@@ -62,6 +63,37 @@ impl Server {
         }
     }
 
+    /// The lock, which is free, is that of whoever asks; maybe soon after a release to nobody.
+    pub(super) fn taken(&mut self, now: u64, Asker { owner, client, ttl, .. }: Asker) -> Answer {
+        if let Some(Shared { turns: Some((turns, _)), .. }) = &mut self.shared {
+            *turns += 1;
+            self.entries_until = self.entries_until.max(now / 1000 + ttl);
+        }
+        (self.lock, self.handed_on) = (Some((owner, now / 1000 + ttl)), false);
+        Answer::Holds { counter: self.count(now, owner, client, true) }
+    }
+
+    /// If one of them holds.
+    pub(super) fn strangers_had_a_turn(&mut self) {
+        if self.poll().is_some()
+            && let Some(shared) = &mut self.shared
+        {
+            shared.turns = None;
+        }
+    }
+
+    /// The lock is free and nobody of ours waits.
+    pub(super) fn keep_turns(&mut self, now: u64) {
+        if let Some(shared) = &mut self.shared {
+            shared.rests_until = None;
+            let turns = shared.turns.take().unwrap_or((0, now));
+            if shared.rest > 0 && self.fault != Fault::ForgetsTurns {
+                shared.turns = Some(turns);
+                self.entries_until = now / 1000 + shared.rest.div_ceil(3);
+            }
+        }
+    }
+
     pub(super) fn notes_strangers(&self) -> bool {
         self.shared.as_ref().is_some_and(|shared| shared.turns.is_some() || shared.rests_until.is_some())
     }
@@ -95,7 +127,11 @@ impl Server {
             self.lock = held;
             self.free(pushes);
             self.revoked = None;
-            self.forget_strangers();
+            if more {
+                self.forget_strangers();
+            } else {
+                self.keep_turns(now);
+            }
             self.forget_empty_keys();
         }
         more
@@ -111,19 +147,20 @@ impl Server {
         if !is_time || rest == 0 || self.fault == Fault::NoTurns {
             return false;
         }
-        let First::Is(owner) = self.first_live(now) else {
-            return false;
-        };
-        if !may_wait {
+        let first = self.first_live(now);
+        if matches!(first, First::Unknown) || !may_wait {
             return false;
         }
         self.free(pushes);
         self.revoked = None;
         if let Some(shared) = &mut self.shared {
             (shared.turns, shared.rests_until) = (None, Some(now + rest * 1000));
+            self.entries_until = self.entries_until.max(now / 1000 + rest);
         }
-        let Entry { client, .. } = self.entries[&owner];
-        pushes.push(Message::Due { client, owner, ask_in: rest });
+        if let First::Is(owner) = first {
+            let Entry { client, .. } = self.entries[&owner];
+            pushes.push(Message::Due { client, owner, ask_in: rest });
+        }
         true
     }
 
