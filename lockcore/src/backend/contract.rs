@@ -50,11 +50,9 @@ pub use crate::words::revoke::{Revocation, Revoke};
 ///
 /// # Contract
 ///
-/// Every request ends within [`Timing::op_timeout`](crate::Timing::op_timeout), waiting in
-/// [`acquire`](Self::acquire) apart; a store whose system calls run in
-/// place ends when they do. An error says whether the store
-/// may have acted ([`Error::effect`]); what is not provably unapplied is `Unknown`. Nothing panics
-/// on bytes from the network.
+/// Every request ends within [`Timing::op_timeout`](crate::Timing::op_timeout), waiting in [`acquire`](Self::acquire) apart; a
+/// store whose system calls run in place ends when they do. An error says whether the store may have acted ([`Error::effect`]);
+/// what is not provably unapplied is `Unknown`. Nothing panics on bytes from the network.
 #[async_trait]
 pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// What this store promises; constant. Every flag is checked by the cases that need it.
@@ -70,31 +68,27 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// Takes the lock, or queues for it in the same request and waits until the rule of [`Mode`] admits it
     /// (`g1::one_holder_at_a_time`, `g1::permits_stay_within_the_capacity`, `g7::grants_in_order_of_arrival`).
     ///
-    /// The deadline of the grant is counted from when the granting request was sent
-    /// (`g2::deadline_counts_from_sending`). While queued, the entry's lease is announced and kept
-    /// by the core's renewals (`g7::waiting_beyond_the_ttl_keeps_the_place`).
+    /// The deadline of the grant is counted from when the granting request was sent (`g2::deadline_counts_from_sending`). While
+    /// queued, the entry's lease is announced and kept by the core's renewals (`g7::waiting_beyond_the_ttl_keeps_the_place`).
     ///
-    /// When the entry or its session is over before it was granted, or the grant that arrives is over
-    /// already, it ends `Lost` with nothing applied ([`Error::lost`]; `g6::a_lost_wait_ends`). The core asks
-    /// again then, as another acquisition (`g6::a_lost_waiter_queues_again`). So it does after
-    /// [`ErrorKind::Unavailable`] if the entry had been queued ([`StoreEvent::Queued`]); every other error ends
-    /// the wait of the caller.
+    /// When the entry or its session is over before it was granted, or the grant that arrives is over already, it ends `Lost`
+    /// with nothing applied ([`Error::lost`]; `g6::a_lost_wait_ends`). The core asks again then, as another acquisition
+    /// (`g6::a_lost_waiter_queues_again`). So it does after [`ErrorKind::Unavailable`] if the entry had been queued
+    /// ([`StoreEvent::Queued`]); every other error ends the wait of the caller.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future abandons: without being polled again the backend removes the entry,
-    /// also one that a delayed request creates later or that was granted meanwhile
-    /// (`g8::cancelled_acquire_leaves_nothing`); whoever the rule admits then is granted, as after a release
-    /// (`g7::a_leaving_writer_lets_readers_in`). Returning an error abandons in the same way, `Lost` too: the
-    /// next acquisition of the name may begin before that is cleaned up. A queued acquisition survives a
+    /// Dropping the future abandons: without being polled again the backend removes the entry, also one that a delayed request
+    /// creates later or that was granted meanwhile (`g8::cancelled_acquire_leaves_nothing`); whoever the rule admits then is
+    /// granted, as after a release (`g7::a_leaving_writer_lets_readers_in`). Returning an error abandons in the same way,
+    /// `Lost` too: the next acquisition of the name may begin before that is cleaned up. A queued acquisition survives a
     /// reconnect.
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant>;
 
     /// Renews leases, batched; one answer per lease, in order.
     ///
-    /// The core waits for at most `op_timeout` and drops the call then, which leaves the whole batch
-    /// unknown: answer what is known by then, `Unknown` for the rest. Only an entry that exists and is
-    /// ours is extended, never created again
+    /// The core waits for at most `op_timeout` and drops the call then, which leaves the whole batch unknown: answer what is
+    /// known by then, `Unknown` for the rest. Only an entry that exists and is ours is extended, never created again
     /// (`g4::renewing_a_released_lock_does_not_revive_it`). The deadline is counted from sending.
     async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal>;
 
@@ -102,15 +96,13 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// the rule admits then is granted (`g7::one_release_wakes_one_contender`, `g7::one_release_admits_whoever_fits`).
     ///
     /// Anybody else's grant, one that shares the lock or a later one of the same process included, stays as it is, and the
-    /// answer is `Lost` (`g4::a_stale_release_changes_nothing`). [`LostReason::Gone`] means that the store
-    /// has no such entry: after an earlier try without answer it is the confirmation. Any other reason
-    /// says nothing of the entry.
+    /// answer is `Lost` (`g4::a_stale_release_changes_nothing`). [`LostReason::Gone`] means that the store has no such entry:
+    /// after an earlier try without answer it is the confirmation. Any other reason says nothing of the entry.
     ///
-    /// Every release ends (`g5::a_release_that_is_unavailable_ends`). What is not confirmed is asked
-    /// again: on an entry's own lease until that has ended, on a session's lease for at most one ttl;
-    /// then the core gives the session up, as only its end ends the entry (B3). A refusal that asking
-    /// again cannot change (`Denied`, `Unsupported`) gives the session up at once
-    /// (`g5::a_release_that_is_denied_ends`).
+    /// Every release ends (`g5::a_release_that_is_unavailable_ends`). What is not confirmed is asked again: on an entry's own
+    /// lease until that has ended, on a session's lease for at most one ttl; then the core gives the session up, as only its
+    /// end ends the entry (B3). A refusal that asking again cannot change (`Denied`, `Unsupported`) gives the session up at
+    /// once (`g5::a_release_that_is_denied_ends`).
     ///
     /// # Cancel safety
     ///
@@ -152,9 +144,8 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// lost, and the core loses and releases the grant (`g4::revoke_ends_the_hold`) when the grace is over
     /// (`g4::a_grace_ends_the_hold`). A holder that is dead or deaf hears nothing, and is not harmed.
     ///
-    /// Forced, their entries are deleted at once: until the holder has heard of it, G1 rests on
-    /// fencing (`g3::force_keeps_tokens_growing`). No other name is touched
-    /// (`g10::revoking_one_name_leaves_others_held`).
+    /// Forced, their entries are deleted at once: until the holder has heard of it, G1 rests on fencing
+    /// (`g3::force_keeps_tokens_growing`). No other name is touched (`g10::revoking_one_name_leaves_others_held`).
     async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>>;
 
     /// What an administrator should know about this store and its settings.
@@ -207,9 +198,8 @@ pub trait StoreConfig: fmt::Debug + Send + Sync + 'static {
         self.server()
     }
 
-    /// Opens a session. The core bounds it by
-    /// [`Timing::connect_timeout`](crate::Timing::connect_timeout). No lock is asked for here, so what fails
-    /// was not applied, whatever an error says.
+    /// Opens a session. The core bounds it by [`Timing::connect_timeout`](crate::Timing::connect_timeout). No lock is asked for
+    /// here, so what fails was not applied, whatever an error says.
     ///
     /// A store with a ledger asks [`stage::admit`](super::stage::admit) (`ledger::a_record_bars_plain_sessions`), and one with a
     /// `token_base` adds it if [`Env::adds_token_base`] says so (`ledger::who_moves_adds_no_base`).
@@ -407,9 +397,8 @@ pub struct TokenBase {
     pub base: u64,
     /// No later grant's own number is below this.
     pub floor: u64,
-    /// How many other sessions of the namespace live, which go on with the base they have read; `None`
-    /// if the store cannot tell. One that takes part in a move adds none, and is not counted
-    /// (`ledger::who_moves_is_not_counted`).
+    /// How many other sessions of the namespace live, which go on with the base they have read; `None` if the store cannot
+    /// tell. One that takes part in a move adds none, and is not counted (`ledger::who_moves_is_not_counted`).
     pub sessions: Option<usize>,
 }
 
