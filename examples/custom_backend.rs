@@ -107,6 +107,10 @@ impl LockBackend for Recorded {
         self.inner.inspect(name).await
     }
 
+    async fn inspect_for_watch(&self, name: &LockName, is_new: bool) -> Result<LockState> {
+        self.inner.inspect_for_watch(name, is_new).await
+    }
+
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
         self.inner.list(prefix).await
     }

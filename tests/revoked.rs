@@ -13,7 +13,7 @@ use leasehold::memory::MemoryConfig;
 use leasehold::{
     Change, ErrorKind, GuardState, LockManager, LockName, LostReason, Revocation, Revoke, Timing,
 };
-use leasehold_conformance::layer::{Below, Layer, shared};
+use leasehold_conformance::layer::{Below, For, Layer, shared};
 use testbed::{Beside, pass};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -293,9 +293,9 @@ impl Layer for Between {
         Ok(holders)
     }
 
-    async fn inspect(&self, below: &Below, name: &LockName) -> leasehold::Result<LockState> {
+    async fn inspect(&self, below: &Below, name: &LockName, whom: For) -> leasehold::Result<LockState> {
         self.looks.fetch_add(1, Relaxed);
-        below.backend.inspect(name).await
+        whom.inspect(&*below.backend, name).await
     }
 
     fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {

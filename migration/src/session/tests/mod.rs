@@ -10,7 +10,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
-use leasehold_conformance::layer::{Below, Layer, shared};
+use leasehold_conformance::layer::{Below, For, Layer, shared};
 use leasehold_core::backend::ledger::Written;
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{AcquireRequest, Attempt, Holder, LockState, StoreConfig, StoreEvent};
@@ -91,8 +91,8 @@ impl Layer for Cron {
         below.backend.events().map(seen).boxed()
     }
 
-    async fn inspect(&self, below: &Below, name: &LockName) -> Result<LockState> {
-        below.backend.inspect(name).await.map(Self::state)
+    async fn inspect(&self, below: &Below, name: &LockName, whom: For) -> Result<LockState> {
+        whom.inspect(&*below.backend, name).await.map(Self::state)
     }
 
     async fn list(&self, below: &Below, prefix: &str) -> Result<Vec<LockState>> {
