@@ -32,8 +32,7 @@ async fn a_base_is_raised_and_never_lowered() {
     }
 }
 
-/// Who listens is counted, of whatever version and however idle, once it is connected and until it is not; of
-/// another prefix nobody is. Without the right to ask nobody is either, and the base is told.
+/// Who listens is counted, however idle, once it is connected and until it is not; of another prefix nobody is. Without the right to ask nobody is either, and the base is told.
 async fn others_that_listen_are_counted() {
     let server = server().await;
     let store = store(direct(&server)).await;
