@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::backend::ledger::{Ledger, Written};
 use leasehold_core::backend::{Severity, StoreConfig};
-use leasehold_core::{Effect, Env, ErrorKind, FencingToken, OwnerId, Result, Revoke, Timing};
+use leasehold_core::{Effect, Env, ErrorKind, FencingToken, LostReason, OwnerId, Result, Revoke, Timing};
 use leasehold_redis::RedisConfig;
 use testbed::redis::{Reply, Server, Settings};
 
@@ -24,6 +24,7 @@ trials![
     who_comes_back_is_admitted_anew,
     a_full_server_keeps_who_has_signed,
     replicas_are_waited_for,
+    a_barred_session_renews_nothing_by_its_other_connection,
     the_documented_rights_are_enough,
     without_its_scripts_only_the_ledger_is_denied,
     the_rights_of_an_earlier_version_open_plain_sessions,
@@ -224,6 +225,21 @@ async fn replicas_are_waited_for() {
     let unconfirmed = two.write(Some(version), b"b").await.unwrap_err();
     assert_eq!((unconfirmed.kind(), unconfirmed.effect()), (&ErrorKind::Unavailable, Effect::Unknown));
     assert_eq!(two.read().await.unwrap().unwrap().value, b"b");
+}
+
+/// With `wait_replicas` renewals have a connection of their own, which reads no record: where the record bars the session
+/// when its first connection is back, what it holds ends all the same.
+async fn a_barred_session_renews_nothing_by_its_other_connection() {
+    let primary = server().await;
+    let replica = start(Settings::new().replica_of(primary.addr())).await;
+    replica.follows().await.unwrap();
+    let ledger = ledger(direct(&primary)).await;
+    let version = written(&*ledger, None, "1 old old").await;
+    let locks = open(direct(&primary).wait_replicas(1)).await;
+    let guard = hold(&locks).await;
+    written(&*ledger, Some(version), "1 old shadow").await;
+    command(&primary, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+    assert_eq!(within(BOUND, "its lease ends", guard.lost()).await, LostReason::Expired);
 }
 
 /// Everything that a ledger is asked.
