@@ -112,12 +112,12 @@ fn a_quorum_that_forgets_excludes() {
     for seed in 0..seeds() {
         for (servers, spare, blank, apart) in [(3, 0, 3, 0), (3, 0, 3, TTL / 3), (5, 0, 3, 0), (5, 1, 4, 0)] {
             let setting = Setting { servers, spare, blank, apart, ..setting(Mutant::None) };
-            let (wrong, held, story) = play(seed, setting, 300);
+            let (wrong, held, story) = play(seed, setting, 350);
             assert_eq!(wrong, None, "seed {seed}, {setting:?}: {story:#?}");
             holds += held;
         }
     }
-    assert!(holds as u64 > seeds(), "only {holds} held");
+    assert!(holds as u64 > 2 * seeds(), "only {holds} held");
 }
 
 /// What is broken most plainly is found by chance.
