@@ -169,8 +169,11 @@ fn of_users(signed: bool, users: Option<&Value>) -> Said {
     let forger = |user: &Value| {
         let mut words = text(user)?.split_whitespace().skip(1);
         let (name, has) = (words.next()?, words.collect::<Vec<_>>());
+        // A right that a later word takes away may be one to write.
+        let all = has.iter().rposition(|word| *word == "+@all");
+        let may_all = all.is_some_and(|at| !has[at..].iter().any(|word| word.starts_with('-')));
         let has = |word| has.contains(&word);
-        (has("on") && has("&*") && !(has("~*") && has("+@all"))).then(|| name.to_owned())
+        (has("on") && has("&*") && !(has("~*") && may_all)).then(|| name.to_owned())
     };
     let forgers: Vec<_> = parts(users).iter().filter_map(forger).collect();
     if forgers.is_empty() {
@@ -326,6 +329,9 @@ mod tests {
         users.push(user("user dash on #5e %R~* &* -@all +publish +zrange"));
         let (severity, text) = said(false, &users);
         assert!(severity == Severity::Warning && text.contains("prefix: dash."), "{text}");
+        users.push(user("user ro on #5e ~* &* +@all -@write"));
+        let (_, text) = said(false, &users);
+        assert!(text.contains("prefix: dash, ro."), "{text}");
         assert_eq!(said(true, &users).0, Severity::Ok);
         assert_eq!(of_users(false, None).0, Severity::Ok);
     }
