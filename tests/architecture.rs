@@ -193,6 +193,85 @@ fn the_core_has_no_upward_arrow() {
     assert!(arrows > 100, "only {arrows} arrows were found");
 }
 
+/// The files of `lockcore/src/core`, the lowest layer first: each uses only those of lower layers, and nothing
+/// of its own. A file in a folder that has no row belongs to the folder.
+const LAYERS: [&[&str]; 7] = [
+    &["lease", "meters", "queue", "term"],
+    &["tenure"],
+    &["flight", "watchdog/table"],
+    &["queues", "watchdog"],
+    &["held", "release"],
+    &["acquire", "drive", "revocation"],
+    &["mod"],
+];
+
+/// The uses that the layers do not allow: each file, and the files it uses. This list may only shrink.
+const EXCEPTIONS: [(&str, &[&str]); 11] = [
+    ("acquire", &["drive", "mod"]),
+    ("drive", &["acquire", "mod"]),
+    ("flight", &["mod", "queues"]),
+    ("held", &["mod", "release"]),
+    ("meters", &["acquire", "held", "lease"]),
+    ("queues", &["acquire"]),
+    ("release", &["acquire", "held", "mod"]),
+    ("revocation", &["mod"]),
+    ("tenure", &["queues"]),
+    ("watchdog", &["mod", "queues"]),
+    ("watchdog/table", &["queues"]),
+];
+
+/// The files of the core that code names; what `core/mod.rs` itself has is `mod`.
+fn named_in_core(code: &str) -> Vec<String> {
+    let mut named = Vec::new();
+    for path in code.split("crate::core::").skip(1) {
+        let (group, single) = match path.strip_prefix('{') {
+            Some(group) => (group.split('}').next().unwrap_or_default(), ""),
+            None => ("", path),
+        };
+        for item in group.split(',').chain([single]) {
+            let item: String = item.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            let is_file = LAYERS.iter().any(|layer| layer.contains(&item.as_str()));
+            if !item.is_empty() {
+                named.push(if is_file { item } else { "mod".to_owned() });
+            }
+        }
+    }
+    named
+}
+
+/// Within `core/`, each file uses only lower layers, the listed exceptions apart.
+#[test]
+fn core_files_use_only_lower_layers() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("lockcore/src/core");
+    let layer = |name: &str| LAYERS.iter().position(|files| files.contains(&name));
+    let mut files = Vec::new();
+    collect(&root, &mut files);
+    let (mut found, mut uses) = (BTreeMap::<String, BTreeSet<String>>::new(), 0);
+    for (path, text) in files {
+        let file = path.strip_prefix(&root).expect("the file is in the folder").with_extension("");
+        if file.ends_with("tests") || file.ends_with("model") {
+            continue;
+        }
+        let file = file.to_str().expect("the path is UTF-8");
+        let folder = file.split('/').next().unwrap_or(file);
+        let file = if layer(file).is_some() { file } else { folder };
+        let here = layer(file).unwrap_or_else(|| panic!("core/{file} is in no layer"));
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let code = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>();
+        for used in named_in_core(&code.join("\n")).into_iter().filter(|used| used != file) {
+            uses += 1;
+            if layer(&used).is_none_or(|there| here <= there) {
+                found.entry(file.to_owned()).or_default().insert(used);
+            }
+        }
+    }
+    let named = |used: &[&str]| used.iter().map(|used| (*used).to_owned()).collect();
+    let listed: BTreeMap<_, _> =
+        EXCEPTIONS.iter().map(|(file, used)| ((*file).to_owned(), named(used))).collect();
+    assert_eq!(found, listed, "the uses that the layers do not allow, and the list of exceptions");
+    assert!(uses > 40, "only {uses} uses were found");
+}
+
 /// An invariant is called by its file, so that a mention in another one needs no looking for.
 #[test]
 fn invariants_are_called_by_one_name() {
