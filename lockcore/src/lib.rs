@@ -33,7 +33,7 @@ pub use backend::tls::Tls;
 pub use backend::url::{StoreUrl, span};
 pub use clock::timing::Timing;
 #[cfg(feature = "metrics")]
-pub use core::meters::describe as describe_metrics;
+pub use core::metrics::describe as describe_metrics;
 pub use words::error::{Effect, Error, ErrorKind, Result};
 pub use words::guarantees::Guarantees;
 pub use words::loss::{GuardState, LostReason};

@@ -12,7 +12,7 @@ use crate::api::guard::LockGuard;
 use crate::core::Core;
 use crate::core::acquire::{Acquire, Tried};
 use crate::core::held::Held;
-use crate::core::meters::Acquisition;
+use crate::core::metrics::{self, Acquisition};
 use crate::core::queue::{HandoffBudget, Wish};
 use crate::core::queues::Queue;
 use crate::words::error::{Error, Result};
@@ -198,7 +198,7 @@ impl Lock {
         let span = tracing::debug_span!("acquire", lock = %self.name());
         let acquisition = Acquisition::begin(self.core.env());
         let granted = self.core.acquire(&wanted).instrument(span).await;
-        acquisition.waited(&granted);
+        acquisition.ended(metrics::outcome(&granted));
         granted.map(|held| self.guard(held))
     }
 
@@ -222,7 +222,10 @@ impl Lock {
         let span = tracing::debug_span!("try_acquire", lock = %self.name());
         let acquisition = Acquisition::begin(self.core.env());
         let tried = self.core.try_acquire(&wanted).instrument(span).await;
-        acquisition.tried(&tried);
+        acquisition.ended(match &tried {
+            Ok(Tried::Held(_)) => metrics::BUSY,
+            tried => metrics::outcome(tried),
+        });
         match tried? {
             Tried::Granted(held) => Ok(Some(self.guard(held))),
             Tried::Held(_) => Ok(None),

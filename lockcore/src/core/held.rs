@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::core::Core;
-use crate::core::meters::Hold;
+use crate::core::metrics::HoldTimer;
 use crate::core::release::Ended;
 use crate::core::tenure::Tenure;
 use crate::words::error::{Error, Result};
@@ -15,14 +15,14 @@ pub(crate) struct Held {
     core: Arc<Core>,
     tenure: Arc<Tenure>,
     token: FencingToken,
-    hold: Hold,
+    timer: HoldTimer,
     ended: bool,
 }
 
 impl Held {
     pub(crate) fn new(core: Arc<Core>, tenure: Arc<Tenure>, token: FencingToken) -> Self {
-        let hold = Hold::begin(core.env());
-        Self { core, tenure, token, hold, ended: false }
+        let timer = HoldTimer::begin(core.env());
+        Self { core, tenure, token, timer, ended: false }
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -39,7 +39,7 @@ impl Held {
 
     pub(crate) async fn release(mut self) -> Result<()> {
         self.ended = true;
-        self.hold.end(self.core.env());
+        self.timer.end();
         match self.core.end(&self.tenure, self.token) {
             Ended::HandedOn | Ended::Kept => Ok(()),
             Ended::Lost(reason) => Err(Error::lost(reason).with_context("lock", &self.tenure.grant().name)),
@@ -51,7 +51,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if !self.ended {
-            self.hold.end(self.core.env());
+            self.timer.end();
             self.core.drop_guard(&self.tenure, self.token);
         }
     }

@@ -49,6 +49,17 @@ pub(crate) enum Answer {
     Unknown,
 }
 
+impl Answer {
+    /// In one word, for what is counted.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Until(_) => "renewed",
+            Self::Gone(_) => "gone",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// What a step changed for the holds of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {

@@ -17,7 +17,7 @@ mod drive;
 mod flight;
 pub(crate) mod held;
 mod lease;
-pub(crate) mod meters;
+pub(crate) mod metrics;
 pub(crate) mod queue;
 pub(crate) mod queues;
 mod release;
@@ -201,7 +201,7 @@ impl Core {
     }
 
     fn has_lost(self: &Arc<Self>, tenure: &Arc<Tenure>, reason: LostReason) {
-        meters::lost(reason);
+        metrics::lost(reason);
         let grant = tenure.grant();
         if reason == LostReason::Shutdown {
             tracing::debug!(lock = %grant.name, counter = grant.counter, "given up by shutdown");

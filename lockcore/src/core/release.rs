@@ -24,7 +24,7 @@ use crate::core::Core;
 use crate::core::acquire::Turn;
 use crate::core::flight::Flown;
 use crate::core::held::Held;
-use crate::core::meters;
+use crate::core::metrics;
 use crate::core::queue::Release;
 use crate::core::tenure::Tenure;
 use crate::words::error::{Effect, Error, ErrorKind, Result};
@@ -75,10 +75,10 @@ impl Core {
         match ended {
             Ended::Lost(reason) => self.lose(tenure, reason),
             Ended::Store => {
-                meters::handed_on(false);
+                metrics::handed_on("store");
                 self.stop_renewing(tenure);
             }
-            Ended::HandedOn => meters::handed_on(true),
+            Ended::HandedOn => metrics::handed_on("local"),
             Ended::Kept => {}
         }
         ended
@@ -87,7 +87,7 @@ impl Core {
     /// A guard is dropped: nothing here blocks, panics, or needs a runtime.
     pub(crate) fn drop_guard(self: &Arc<Self>, tenure: &Arc<Tenure>, token: FencingToken) {
         self.guards_dropped.fetch_add(1, Ordering::Relaxed);
-        meters::dropped();
+        metrics::dropped();
         if let Ended::Store = self.end(tenure, token) {
             self.release_in_background(tenure);
         }

@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use crate::backend::Grant;
 use crate::backend::panic::waking;
 use crate::clock::{Deadline, Moment};
-use crate::core::meters;
+use crate::core::metrics;
 use crate::core::queues::Queue;
 use crate::core::term::{ENDLESS, Term};
 use crate::words::loss::{GuardState, LostReason};
@@ -241,7 +241,7 @@ impl Tenure {
             let is_watched = !status.watchers.is_empty();
             (is_watched.then(|| std::mem::take(&mut status.watchers)), status.standing(), reason)
         };
-        meters::let_go();
+        metrics::let_go();
         for (_, watchers) in watchers.iter().flatten() {
             waking(|| watchers.send_replace(last));
         }

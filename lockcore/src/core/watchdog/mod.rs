@@ -34,7 +34,7 @@ use crate::backend::{Grant, Lease, LeaseId, LockBackend, Renewal};
 use crate::clock::{Deadline, Moment};
 use crate::core::Core;
 use crate::core::lease::{Answer, Change};
-use crate::core::meters;
+use crate::core::metrics;
 use crate::core::queues::Queue;
 use crate::core::tenure::Tenure;
 use crate::words::loss::LostReason;
@@ -79,7 +79,7 @@ impl Watchdog {
     /// A grant, which names a lease, becomes a tenure; one that has ended if that lease is lost.
     pub(crate) fn register(&self, queue: &Arc<Queue>, grant: Grant, mode: Mode, now: Moment) -> Arc<Tenure> {
         let (tenure, lost) = self.change(|table| table.register(queue, grant, mode, now));
-        meters::taken();
+        metrics::taken();
         if let Some(reason) = lost {
             tenure.end(reason);
         }
@@ -104,7 +104,7 @@ impl Watchdog {
 
     /// A renewal was answered.
     pub(crate) fn answered(&self, core: &Arc<Core>, lease: LeaseId, sent_at: Moment, answer: Answer) {
-        meters::renewed(answer);
+        metrics::renewed(answer.word());
         let now = core.env().now();
         let outcome = self.change(|table| table.answered(lease, now, sent_at, answer));
         apply(core, outcome);

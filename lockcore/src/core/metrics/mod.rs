@@ -1,0 +1,211 @@
+//! What is counted, by way of the `metrics` facade: nothing, at no cost, without the feature of that
+//! name.
+//!
+//! Everything goes to the recorder that the program has installed, if it has. The callers give words and spans;
+//! no type of the core is named here.
+
+use crate::backend::env::Env;
+use crate::words::error::{ErrorKind, Result};
+use crate::words::loss::LostReason;
+
+const ACQUISITIONS: &str = "leasehold_acquisitions_total";
+const HANDOFFS: &str = "leasehold_handoffs_total";
+const LOSSES: &str = "leasehold_losses_total";
+const RENEWALS: &str = "leasehold_renewals_total";
+const DROPPED: &str = "leasehold_guards_dropped_total";
+const WAIT: &str = "leasehold_wait_seconds";
+const HOLD: &str = "leasehold_hold_seconds";
+const HELD: &str = "leasehold_held_locks";
+
+/// An acquisition that goes on; dropped, it was cancelled.
+pub(crate) struct Acquisition {
+    timer: Timer,
+    outcome: &'static str,
+}
+
+impl Acquisition {
+    pub(crate) fn begin(env: &Env) -> Self {
+        Self { timer: Timer::begin(env), outcome: "cancelled" }
+    }
+
+    pub(crate) fn ended(mut self, outcome: &'static str) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for Acquisition {
+    fn drop(&mut self) {
+        count_by(ACQUISITIONS, "outcome", self.outcome);
+        if self.outcome == GRANTED {
+            self.timer.record(WAIT);
+        }
+    }
+}
+
+/// The outcome of a try that found the lock held.
+pub(crate) const BUSY: &str = "busy";
+
+const GRANTED: &str = "granted";
+
+/// The outcome of an acquisition, in one word.
+pub(crate) fn outcome<T>(of: &Result<T>) -> &'static str {
+    let Err(error) = of else {
+        return GRANTED;
+    };
+    match error.kind() {
+        ErrorKind::Closed => "closed",
+        ErrorKind::Denied => "denied",
+        ErrorKind::InvalidName | ErrorKind::InvalidOption | ErrorKind::Misuse => "misuse",
+        ErrorKind::Lost { .. } => "lost",
+        ErrorKind::Protocol => "protocol",
+        ErrorKind::Timeout { .. } => "timeout",
+        ErrorKind::Unavailable => "unavailable",
+        ErrorKind::Unsupported => "unsupported",
+    }
+}
+
+/// A guard's life.
+pub(crate) struct HoldTimer(Timer);
+
+impl HoldTimer {
+    pub(crate) fn begin(env: &Env) -> Self {
+        Self(Timer::begin(env))
+    }
+
+    pub(crate) fn end(&self) {
+        self.0.record(HOLD);
+    }
+}
+
+pub(crate) fn taken() {
+    increment(HELD);
+}
+
+pub(crate) fn let_go() {
+    decrement(HELD);
+}
+
+/// A lock was released to `local`, a waiter of this process, or to the `store`.
+pub(crate) fn handed_on(to: &'static str) {
+    count_by(HANDOFFS, "to", to);
+}
+
+pub(crate) fn lost(reason: LostReason) {
+    let reason = match reason {
+        LostReason::Expired => "expired",
+        LostReason::Gone => "gone",
+        LostReason::Released => "released",
+        LostReason::Revoked => "revoked",
+        LostReason::TooLong => "too_long",
+        LostReason::RuntimeGone => "runtime_gone",
+        LostReason::SessionLost => "session_lost",
+        LostReason::Shutdown => "shutdown",
+    };
+    count_by(LOSSES, "reason", reason);
+}
+
+pub(crate) fn renewed(outcome: &'static str) {
+    count_by(RENEWALS, "outcome", outcome);
+}
+
+pub(crate) fn dropped() {
+    count(DROPPED);
+}
+
+#[cfg(feature = "metrics")]
+pub use recorder::describe;
+#[cfg(feature = "metrics")]
+use recorder::{Timer, count, count_by, decrement, increment};
+#[cfg(not(feature = "metrics"))]
+use silence::{Timer, count, count_by, decrement, increment};
+
+#[cfg(feature = "metrics")]
+mod recorder {
+    use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+
+    use super::{ACQUISITIONS, DROPPED, HANDOFFS, HELD, HOLD, LOSSES, RENEWALS, WAIT};
+    use crate::backend::env::Env;
+    use crate::clock::Moment;
+
+    /// Tells the recorder what each metric means. Call it once one is installed, if it shows that.
+    ///
+    /// | name | kind | labels |
+    /// |---|---|---|
+    /// | `leasehold_acquisitions_total` | counter | `outcome`: `granted`, `busy` (a try), `timeout`, `cancelled`, or the error: `unavailable`, `denied`, `lost`, `closed`, `protocol`, `misuse`, `unsupported` |
+    /// | `leasehold_handoffs_total` | counter | `to`: `local` (a waiter of this process) or `store` |
+    /// | `leasehold_losses_total` | counter | `reason`: `expired`, `gone`, `revoked`, `session_lost`, `shutdown`, `runtime_gone`, `too_long` |
+    /// | `leasehold_renewals_total` | counter | `outcome`: `renewed`, `gone`, `unknown` |
+    /// | `leasehold_guards_dropped_total` | counter | |
+    /// | `leasehold_wait_seconds` | histogram | |
+    /// | `leasehold_hold_seconds` | histogram | |
+    /// | `leasehold_held_locks` | gauge | |
+    ///
+    /// No label names a lock: there may be any number of those.
+    pub fn describe() {
+        describe_counter!(ACQUISITIONS, "Acquisitions that ended, by outcome.");
+        describe_counter!(HANDOFFS, "Releases, to a waiter of this process or to the store.");
+        describe_counter!(LOSSES, "Holds that ended otherwise than by their release, by reason.");
+        describe_counter!(RENEWALS, "Renewals of leases that were answered or given up, by outcome.");
+        describe_counter!(DROPPED, "Guards that were dropped instead of released.");
+        describe_histogram!(WAIT, Unit::Seconds, "Time from asking for a lock to having it.");
+        describe_histogram!(HOLD, Unit::Seconds, "Time from having a lock to releasing or dropping it.");
+        describe_gauge!(HELD, "Locks that this process has from the store.");
+    }
+
+    pub(super) struct Timer {
+        env: Env,
+        since: Moment,
+    }
+
+    impl Timer {
+        pub(super) fn begin(env: &Env) -> Self {
+            Self { env: env.clone(), since: env.now() }
+        }
+
+        pub(super) fn record(&self, name: &'static str) {
+            histogram!(name).record(self.env.now().since(self.since));
+        }
+    }
+
+    pub(super) fn count(name: &'static str) {
+        counter!(name).increment(1);
+    }
+
+    pub(super) fn count_by(name: &'static str, label: &'static str, value: &'static str) {
+        counter!(name, label => value).increment(1);
+    }
+
+    pub(super) fn increment(name: &'static str) {
+        gauge!(name).increment(1.0);
+    }
+
+    pub(super) fn decrement(name: &'static str) {
+        gauge!(name).decrement(1.0);
+    }
+}
+
+#[cfg(not(feature = "metrics"))]
+mod silence {
+    use crate::backend::env::Env;
+
+    pub(super) struct Timer;
+
+    impl Timer {
+        pub(super) fn begin(_env: &Env) -> Self {
+            Self
+        }
+
+        pub(super) fn record(&self, _name: &'static str) {}
+    }
+
+    pub(super) fn count(_name: &'static str) {}
+
+    pub(super) fn count_by(_name: &'static str, _label: &'static str, _value: &'static str) {}
+
+    pub(super) fn increment(_name: &'static str) {}
+
+    pub(super) fn decrement(_name: &'static str) {}
+}
+
+#[cfg(all(test, feature = "metrics"))]
+mod tests;
