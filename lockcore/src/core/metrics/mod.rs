@@ -8,39 +8,12 @@ use crate::backend::env::Env;
 use crate::words::error::{ErrorKind, Result};
 use crate::words::loss::LostReason;
 
-const ACQUISITIONS: &str = "leasehold_acquisitions_total";
 const HANDOFFS: &str = "leasehold_handoffs_total";
 const LOSSES: &str = "leasehold_losses_total";
 const RENEWALS: &str = "leasehold_renewals_total";
 const DROPPED: &str = "leasehold_guards_dropped_total";
-const WAIT: &str = "leasehold_wait_seconds";
 const HOLD: &str = "leasehold_hold_seconds";
 const HELD: &str = "leasehold_held_locks";
-
-/// An acquisition that goes on; dropped, it was cancelled.
-pub(crate) struct Acquisition {
-    timer: Timer,
-    outcome: &'static str,
-}
-
-impl Acquisition {
-    pub(crate) fn begin(env: &Env) -> Self {
-        Self { timer: Timer::begin(env), outcome: "cancelled" }
-    }
-
-    pub(crate) fn ended(mut self, outcome: &'static str) {
-        self.outcome = outcome;
-    }
-}
-
-impl Drop for Acquisition {
-    fn drop(&mut self) {
-        count_by(ACQUISITIONS, "outcome", self.outcome);
-        if self.outcome == GRANTED {
-            self.timer.record(WAIT);
-        }
-    }
-}
 
 /// The outcome of a try that found the lock held.
 pub(crate) const BUSY: &str = "busy";
@@ -113,9 +86,13 @@ pub(crate) fn dropped() {
 }
 
 #[cfg(feature = "metrics")]
+pub(crate) use recorder::Acquisition;
+#[cfg(feature = "metrics")]
 pub use recorder::describe;
 #[cfg(feature = "metrics")]
 use recorder::{Timer, count, count_by, decrement, increment};
+#[cfg(not(feature = "metrics"))]
+pub(crate) use silence::Acquisition;
 #[cfg(not(feature = "metrics"))]
 use silence::{Timer, count, count_by, decrement, increment};
 
@@ -123,7 +100,7 @@ use silence::{Timer, count, count_by, decrement, increment};
 mod recorder {
     use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-    use super::{ACQUISITIONS, DROPPED, HANDOFFS, HELD, HOLD, LOSSES, RENEWALS, WAIT};
+    use super::{DROPPED, GRANTED, HANDOFFS, HELD, HOLD, LOSSES, RENEWALS};
     use crate::backend::env::Env;
     use crate::clock::Moment;
 
@@ -150,6 +127,34 @@ mod recorder {
         describe_histogram!(WAIT, Unit::Seconds, "Time from asking for a lock to having it.");
         describe_histogram!(HOLD, Unit::Seconds, "Time from having a lock to releasing or dropping it.");
         describe_gauge!(HELD, "Locks that this process has from the store.");
+    }
+
+    const ACQUISITIONS: &str = "leasehold_acquisitions_total";
+    const WAIT: &str = "leasehold_wait_seconds";
+
+    /// An acquisition that goes on; dropped, it was cancelled.
+    pub(crate) struct Acquisition {
+        timer: Timer,
+        outcome: &'static str,
+    }
+
+    impl Acquisition {
+        pub(crate) fn begin(env: &Env) -> Self {
+            Self { timer: Timer::begin(env), outcome: "cancelled" }
+        }
+
+        pub(crate) fn ended(mut self, outcome: &'static str) {
+            self.outcome = outcome;
+        }
+    }
+
+    impl Drop for Acquisition {
+        fn drop(&mut self) {
+            count_by(ACQUISITIONS, "outcome", self.outcome);
+            if self.outcome == GRANTED {
+                self.timer.record(WAIT);
+            }
+        }
     }
 
     pub(super) struct Timer {
@@ -187,6 +192,16 @@ mod recorder {
 #[cfg(not(feature = "metrics"))]
 mod silence {
     use crate::backend::env::Env;
+
+    pub(crate) struct Acquisition;
+
+    impl Acquisition {
+        pub(crate) fn begin(_env: &Env) -> Self {
+            Self
+        }
+
+        pub(crate) fn ended(self, _outcome: &'static str) {}
+    }
 
     pub(super) struct Timer;
 
