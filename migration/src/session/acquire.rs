@@ -250,7 +250,7 @@ impl Acquisition<'_> {
                 (self.meets, self.busy) = self.session.with(|book, _| {
                     book.contending(request, id, |contender| contender.busy(side));
                     let meets = holder.as_ref().is_some_and(|holder| book.met(side, &request.name, holder));
-                    (meets, holder.map(|holder| book.known_to_all(side, holder)))
+                    (meets, holder.map(|holder| book.known_to_all(side, &request.name, holder)))
                 });
                 self.knowing(|_| ())
             }

@@ -344,11 +344,15 @@ impl Book {
         }
     }
 
-    /// The same holder with the token that it has for everybody, if that can be told.
-    pub(super) fn known_to_all(&self, side: Side, mut holder: Holder) -> Holder {
+    /// The same holder of `name` with the token that it has for everybody, if that can be told: exactly for a hold of this
+    /// process, and by the number of the store that decides for others.
+    pub(super) fn known_to_all(&self, side: Side, name: &LockName, mut holder: Holder) -> Holder {
         let counts = |view: View| (view.class() == Class::Old) == (side == Side::Old);
         let stand = self.view.filter(|view| counts(*view)).map(|view| view.seen.stand);
-        let counter = holder.token.take().and_then(|token| stand?.counter(token.counter()));
+        let raw = holder.token.take().map(|token| token.counter());
+        let counter = raw.and_then(|raw| {
+            self.counter_of(side, name, raw).or_else(|| stand.and_then(|stand| stand.counter(raw)))
+        });
         match counter {
             Some(counter) => holder.with_counter(counter),
             None => holder,

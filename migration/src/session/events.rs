@@ -57,7 +57,7 @@ impl Book {
                 if self.met(side, &name, &holder) {
                     self.todo.push(Todo::Note(name.clone()));
                 }
-                let holder = self.known_to_all(side, holder);
+                let holder = self.known_to_all(side, &name, holder);
                 self.events.tell(StoreEvent::Queued { name, holder });
             }
             warning => self.events.tell(warning),
@@ -99,10 +99,9 @@ impl Book {
     }
 
     /// By which counter the core knows what `side` has granted with that number.
-    fn counter_of(&mut self, side: Side, name: &LockName, raw: u64) -> Option<u64> {
-        let Claim { stage: Stage::Holding { counter, .. }, parts, .. } = self.claim(name)? else {
-            return None;
-        };
+    pub(super) fn counter_of(&self, side: Side, name: &LockName, raw: u64) -> Option<u64> {
+        let claim = self.slots.get(name)?.claim.as_ref()?;
+        let Claim { stage: Stage::Holding { counter, .. }, parts, .. } = claim else { return None };
         let is_it = |part: &Grant| part.counter == raw;
         parts[side].as_ref().is_some_and(is_it).then_some(*counter)
     }

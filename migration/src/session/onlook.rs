@@ -66,7 +66,7 @@ impl Session {
     fn add(self: &Arc<Self>, whole: &mut LockState, side: Side, part: LockState) {
         whole.contenders += part.contenders;
         if whole.holders.is_empty() {
-            whole.holders = self.known_to_all(side, part.holders);
+            whole.holders = self.known_to_all(side, &part.name, part.holders);
         }
     }
 
@@ -82,14 +82,14 @@ impl Session {
                 holders => holders?,
             };
             if found.is_empty() {
-                found = self.known_to_all(asked.side, holders);
+                found = self.known_to_all(asked.side, name, holders);
             }
         }
         Ok(found)
     }
 
-    fn known_to_all(self: &Arc<Self>, side: Side, holders: Vec<Holder>) -> Vec<Holder> {
-        self.with(|book, _| holders.into_iter().map(|holder| book.known_to_all(side, holder)).collect())
+    fn known_to_all(self: &Arc<Self>, side: Side, name: &LockName, holders: Vec<Holder>) -> Vec<Holder> {
+        self.with(|book, _| holders.into_iter().map(|holder| book.known_to_all(side, name, holder)).collect())
     }
 
     pub(crate) async fn diagnose(self: &Arc<Self>) -> Result<Vec<Finding>> {

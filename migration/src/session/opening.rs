@@ -11,6 +11,7 @@ use leasehold_core::backend::ledger::Written;
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{StoreConfig, StoreEvent};
 use leasehold_core::{Env, Error, ErrorKind, Result};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::{Open, SIDES, Session, place};
@@ -37,13 +38,22 @@ impl Session {
         let unless_done = session.closing.clone().drop_guard();
         let began = session.begin().await;
         if let Err(error) = began {
-            let session = Arc::clone(&session);
-            session.env.clone().spawn(async move { drop(session.close().await) });
+            session.leave().await;
             return Err(error);
         }
         let _goes_on: CancellationToken = unless_done.disarm();
         session.promises.get_or_init(|| session.both_promise());
         Ok(session)
+    }
+
+    /// Ends the session, and waits a moment for that: the process may end with the answer, and its entries would stay.
+    async fn leave(self: &Arc<Self>) {
+        let (session, (left, has_left)) = (Arc::clone(self), oneshot::channel::<()>());
+        self.env.spawn(async move {
+            drop(session.close().await);
+            drop(left);
+        });
+        let _ = select(has_left, pin!(self.env.sleep(self.poll))).await;
     }
 
     async fn begin(self: &Arc<Self>) -> Result<()> {
@@ -208,15 +218,10 @@ impl Session {
 
     /// Two names of one and the same namespace are no move: who signs in one would be in the other's list.
     async fn ensure_apart(self: &Arc<Self>) -> Result<()> {
-        let new = &self.open(Side::New)?.ledger;
-        let value = crate::protocol::member::Member::default().encode();
-        self.env.bounded(new.sign(self.id, &value)).await?;
-        let members = self.env.bounded(self.open(Side::Old)?.ledger.members()).await;
-        let one = members.as_ref().is_ok_and(|members| members.iter().any(|member| member.id == self.id));
-        if one || members.is_err() {
-            drop(self.env.bounded(new.unsign(self.id)).await);
-        }
-        members?;
+        let value = self.with(|book, _| book.member()).encode();
+        self.env.bounded(self.open(Side::New)?.ledger.sign(self.id, &value)).await?;
+        let members = self.env.bounded(self.open(Side::Old)?.ledger.members()).await?;
+        let one = members.iter().any(|member| member.id == self.id);
         if one { Err(one_store()) } else { Ok(()) }
     }
 

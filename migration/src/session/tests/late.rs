@@ -148,7 +148,10 @@ async fn a_holder_is_shown_with_the_number_of_the_move() {
     let rig = Rig::in_phase(Phase::Both).await;
     let shown = |side, raw| {
         let holder = Holder::new("somebody").with_counter(raw);
-        rig.session.with(|book, _| book.known_to_all(side, holder)).token.map(|token| token.counter())
+        rig.session
+            .with(|book, _| book.known_to_all(side, &name(), holder))
+            .token
+            .map(|token| token.counter())
     };
     assert_eq!(shown(Side::New, 5), Some(WIDTH + 5));
     assert_eq!(shown(Side::New, 2 * WIDTH), None, "no grant of this epoch has it");

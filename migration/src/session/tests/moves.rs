@@ -8,7 +8,7 @@ use leasehold_conformance::Network;
 use leasehold_conformance::network::{Fault, Operation};
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{AcquireRequest, Attempt, Grant, LockBackend, StoreConfig};
-use leasehold_core::clock::TokioClock;
+use leasehold_core::clock::{Clock as _, TokioClock};
 use leasehold_core::memory::MemoryConfig;
 use leasehold_core::{ErrorKind, LockGuard, LockManager, LockName, LostReason, Timing};
 use tokio::time::{sleep, timeout};
@@ -113,6 +113,9 @@ async fn a_hold_lies_where_the_phase_says() {
         walk(&admin, to).await;
         sleep(SOON).await;
         assert_eq!(rig.holders().await, places, "in {to}");
+        let shown = process.locks.inspect("a").await.unwrap();
+        let token = shown.holder().and_then(|holder| holder.token);
+        assert_eq!(token, Some(guard.token()), "in {to}");
         sleep(2 * TTL).await;
         guard.ensure_held().unwrap();
         assert_eq!(rig.holders().await, places, "two ttls later in {to}");
@@ -212,8 +215,17 @@ async fn a_process_starts_without_the_store_that_does_not_decide() {
         let lines = Pair { old: Network::new(Duration::ZERO), new: Network::new(Duration::ZERO) };
         let way = |side: Side| lines[side].wrap()(Box::new(rig.stores[side].clone()));
         lines[side].cut();
+        let began = clock().now();
         let opened = manager(Migration::new(way(Side::Old), way(Side::New))).await;
         assert_eq!(opened.is_ok(), starts, "{phase} without {side:?}: {opened:?}");
+        if phase == Phase::New {
+            assert!(clock().now().since(began) < 2 * Migration::DEFAULT_POLL, "it decides nothing");
+            let began = clock().now();
+            let admin = Migration::new(way(Side::Old), way(Side::New)).admin(env()).await.unwrap();
+            admin.status().await.unwrap();
+            let once = env().timing().connect_timeout + env().timing().op_timeout;
+            assert!(clock().now().since(began) <= once, "it is waited for once");
+        }
         let Ok(locks) = opened else { continue };
         let process = Process { locks, lines };
         process.hold().await.release().await.unwrap();
@@ -224,6 +236,23 @@ async fn a_process_starts_without_the_store_that_does_not_decide() {
             1,
             "{phase}: it is a member of {side:?} once that can be reached"
         );
+    }
+}
+
+/// A process that cannot begin the move has left both lists when it says so.
+#[tokio::test(start_paused = true)]
+async fn failed_opening_leaves_no_entry() {
+    for broken in [Side::Old, Side::New] {
+        let (rig, line) = (Rig { stores: Pair { old: store(), new: store() } }, Network::new(Duration::ZERO));
+        line.always(Operation::WriteRecord, Fault::LoseRequest);
+        let way = |side: Side| {
+            let direct = Box::new(rig.stores[side].clone());
+            if side == broken { line.wrap()(direct) } else { direct }
+        };
+        manager(Migration::new(way(Side::Old), way(Side::New))).await.unwrap_err();
+        for side in [Side::Old, Side::New] {
+            assert_eq!(rig.members(side).await, [], "{broken:?} cannot be written");
+        }
     }
 }
 
