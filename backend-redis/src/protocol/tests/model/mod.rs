@@ -94,7 +94,6 @@ pub(super) struct Granted {
 pub(super) const ENDLESS: u64 = u64::MAX;
 
 const DAY: u64 = 86_400_000;
-
 const GRACE: u64 = 500;
 
 pub(super) const UNSWEPT: u64 = 4;
