@@ -2,8 +2,7 @@
 //!
 //! Lines. `CZXID`, in decimal, asks for the hold whose node that transaction made; the line
 //! `grace CZXID MS` right below it lets the holder go on for so many milliseconds. Without one it lets go
-//! at once. An earlier version writes no such line and passes over those of others; where it shortens an
-//! inbox it may leave one whose message is gone, which says nothing.
+//! at once. A `grace` line without its message says nothing.
 //!
 //! # Invariants
 //! - **zk.inbox-1** A grace counts from when its message was first read. Of several messages for one hold

@@ -2,9 +2,6 @@ use std::iter;
 
 use super::*;
 
-#[path = "../../../../tests/interop/earlier/zookeeper/inbox.rs"]
-mod earlier;
-
 const MS: Duration = Duration::from_millis(1);
 
 fn at(millis: u32) -> Moment {
@@ -41,24 +38,20 @@ fn a_grace_belongs_to_one_message() {
     }
 }
 
-/// What we write, the earlier version reads as a message without grace; and neither loses what the other
-/// has written.
+/// A message is added to an inbox, and takes nothing from the messages before it.
 #[test]
-fn both_versions_write_into_one_inbox() {
+fn added_messages_keep_the_others() {
     let asked = with_message(b"", 7, 900 * MS);
     assert_eq!(asked, b"7\ngrace 7 900");
-    assert_eq!(with_message(b"", 7, Duration::ZERO), earlier::with_transaction(b"", 7));
-    assert_eq!(earlier::transactions(&asked), [7].into());
-    let both = earlier::with_transaction(&asked, 8);
+    let both = with_message(&asked, 8, Duration::ZERO);
+    assert_eq!(both, b"7\ngrace 7 900\n8");
     assert_eq!(messages(&both), said([(7, 900), (8, 0)]));
-    let both = with_message(&both, 9, 5 * MS);
-    assert_eq!(messages(&both), said([(7, 900), (8, 0), (9, 5)]));
-    assert_eq!(earlier::transactions(&both), [7, 8, 9].into());
-    assert_eq!(messages(&earlier::with_transaction(&both, 7)), said([(7, 0), (8, 0), (9, 5)]));
+    let all = with_message(&both, 9, 5 * MS);
+    assert_eq!(messages(&all), said([(7, 900), (8, 0), (9, 5)]));
+    assert_eq!(messages(&with_message(&all, 7, Duration::ZERO)), said([(7, 0), (8, 0), (9, 5)]));
 }
 
-/// Whoever shortens an inbox, the latest messages stay as they were written, and of no other there is a
-/// part (zk.inbox-3).
+/// The latest messages of a shortened inbox stay whole, and no part of another stays (zk.inbox-3).
 #[test]
 fn inboxes_keep_the_latest_whole() {
     let grace = |czxid: i64| u32::try_from(czxid % 3).unwrap();
@@ -71,17 +64,6 @@ fn inboxes_keep_the_latest_whole() {
         assert!(!inbox.starts_with(GRACE.as_bytes()));
         let lines = String::from_utf8_lossy(&inbox).lines().count();
         assert!((LINES - 1..=LINES).contains(&lines), "{lines} lines");
-    }
-    for czxid in 5_000..5_010 {
-        inbox = earlier::with_transaction(&inbox, czxid);
-        let first = *messages(&inbox).keys().min().unwrap();
-        let late = |czxid| if czxid < 5_000 { grace(czxid) } else { 0 };
-        assert_eq!(messages(&inbox), said((first..=czxid).map(|czxid| (czxid, late(czxid)))));
-    }
-    // What the earlier version left without its message goes with the next one of ours.
-    let cut = earlier::with_transaction(&inbox, 5_010);
-    for inbox in [&inbox, &cut] {
-        assert!(!with_message(inbox, 6_000, MS).starts_with(GRACE.as_bytes()));
     }
 }
 
@@ -111,16 +93,14 @@ fn who_else_writes_is_noticed() {
 /// What happens to one inbox, a millisecond after the other.
 #[derive(Clone, Copy, Debug)]
 enum Act {
-    /// Somebody asks, with a grace.
+    /// Somebody asks, with a grace or without one.
     Asks(i64, u32),
-    /// Somebody of the earlier version asks.
-    AsksEarlier(i64),
     /// The session reads.
     Reads,
 }
 
 const ACTS: [Act; 6] =
-    [Act::Asks(7, 9), Act::Asks(7, 3), Act::AsksEarlier(7), Act::Asks(8, 5), Act::AsksEarlier(8), Act::Reads];
+    [Act::Asks(7, 9), Act::Asks(7, 3), Act::Asks(7, 0), Act::Asks(8, 5), Act::Asks(8, 0), Act::Reads];
 /// As many acts as there are in a story.
 const LENGTH: u32 = 5;
 
@@ -140,10 +120,6 @@ fn plays(story: u32, hears: Hears) -> bool {
             Act::Asks(czxid, grace) => {
                 inbox = with_message(&inbox, czxid, grace * MS);
                 unread.push((czxid, grace));
-            }
-            Act::AsksEarlier(czxid) => {
-                inbox = earlier::with_transaction(&inbox, czxid);
-                unread.push((czxid, 0));
             }
             Act::Reads => {
                 for (czxid, grace) in unread.drain(..) {
