@@ -32,7 +32,8 @@ async fn a_base_is_raised_and_never_lowered() {
     }
 }
 
-/// Who listens is counted, however idle, once it is connected and until it is not; of another prefix nobody is. Without the right to ask nobody is either, and the base is told.
+/// A session of the prefix is counted while it is connected, however idle it is. Without the right to count, the base is
+/// shown without a number of sessions.
 async fn others_that_listen_are_counted() {
     let server = server().await;
     let store = store(direct(&server)).await;

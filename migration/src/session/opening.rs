@@ -46,7 +46,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Ends the session, and waits a moment for that: the process may end with the answer, and its entries would stay.
+    /// Ends the session, and waits at most one poll for that: a process that exits on the error leaves its entries otherwise.
     async fn leave(self: &Arc<Self>) {
         let (session, (left, has_left)) = (Arc::clone(self), oneshot::channel::<()>());
         self.env.spawn(async move {
