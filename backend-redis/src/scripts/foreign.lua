@@ -17,6 +17,14 @@ local function keep_turns(entries, turns)
   end
 end
 
+-- The holder has released: whoever writes its id after that is a foreign client.
+local function end_grant(grants)
+  local record, counted = string.gsub(redis.call('GET', grants) or '', '^(%d+ )(%x)', '%1~%2')
+  if counted == 1 then
+    redis.call('SET', grants, record, 'KEEPTTL')
+  end
+end
+
 -- How whoever only looks asks.
 local look = redis.call
 

@@ -6,7 +6,7 @@
 --          version reads as if it were; and "u:ID" -> until when that entry is live, for each of the queue;
 --          "revoked" -> the id of the holder that was asked to let go, "revoker" -> "grace MS"; an earlier
 --          version, which knows no grace, overwrites that with its inbox, and deletes both as we do
--- grants   "COUNTER ID SINCE INBOX INFO" of the last grant
+-- grants   "COUNTER ID SINCE INBOX INFO" of the last grant; with a format ~ stands before ID once that is released to nobody
 -- channels what an inbox's id follows in the name of its channel; behind a line feed the message key, if there is one
 --
 -- Times are of this server, in microseconds; leases in milliseconds. Times and counters are text, which is

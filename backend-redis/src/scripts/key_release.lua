@@ -7,6 +7,7 @@ local holder = holder_of(lock, redis.pcall, grants, me)
 local held = holder == me
 if held and redis.call('EXISTS', entries) == 0 then
   free(lock)
+  end_grant(grants)
   keep_turns(entries, '0 ' .. clock())
   return 1
 end

@@ -3,7 +3,7 @@
 -- What the holder had goes to whom it is handed on, or it is free; whether it is while somebody may wait behind
 -- more ended entries.
 local function let_go(lock, queue, entries, grants, channels)
-  if strangers and strangers.have_their_turn(lock, queue, entries, channels) then
+  if strangers and strangers.have_their_turn(lock, queue, entries, channels, grants) then
     return false
   end
   local owner, more = hand_on(lock, queue, entries, grants, channels)
@@ -11,7 +11,7 @@ local function let_go(lock, queue, entries, grants, channels)
     free(lock)
     redis.call('HDEL', entries, 'revoked', 'revoker')
     if strangers then
-      strangers.forget(entries, more)
+      strangers.forget(entries, more, grants)
     end
   end
   return more

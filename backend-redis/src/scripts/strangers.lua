@@ -59,7 +59,7 @@ end
 
 -- Frees the lock for those who poll, if it has gone from one of ours to another for long; whether it did. Who is first
 -- asks when that is over.
-function strangers.have_their_turn(lock, queue, entries, channels)
+function strangers.have_their_turn(lock, queue, entries, channels, grants)
   local turns, since = string.match(redis.call('HGET', entries, 'turns') or '', '^(%d+) (%d+)$')
   if not turns or FOR == 0 then
     return false
@@ -73,6 +73,7 @@ function strangers.have_their_turn(lock, queue, entries, channels)
     return false
   end
   free(lock)
+  end_grant(grants)
   redis.call('HSET', entries, 'rest', number(now + FOR * 1000) .. ' ' .. FOR)
   redis.call('HDEL', entries, 'turns', 'revoked', 'revoker')
   keep(entries, FOR)
@@ -83,7 +84,8 @@ function strangers.have_their_turn(lock, queue, entries, channels)
 end
 
 -- Nobody of ours waits any more, unless there are `more`.
-function strangers.forget(entries, more)
+function strangers.forget(entries, more, grants)
+  end_grant(grants)
   local turns = redis.call('HGET', entries, 'turns') or '0 ' .. clock()
   redis.call('HDEL', entries, 'turns', 'rest')
   if not more then

@@ -64,7 +64,8 @@ async fn excludes(kind: Kind) {
     guard.release().await.unwrap();
 }
 
-/// What we write is new each time: whoever finds its own value enters again.
+/// The value is new each time, since a client that finds its own value enters again. A foreign client that writes a value
+/// that was released is foreign all the same.
 async fn looks_like(kind: Kind) {
     let server = server().await;
     let locks = open(kind.config(&server)).await;
@@ -89,6 +90,13 @@ async fn looks_like(kind: Kind) {
         guard.release().await.unwrap();
         assert!(!exists(&server, NAME).await);
     }
+    let last = seen.pop().unwrap();
+    match last.split_once(' ') {
+        None => command(&server, &["SET", NAME, &last]).await,
+        Some((field, count)) => command(&server, &["HSET", NAME, field, count]).await,
+    };
+    let holder = locks.inspect(NAME).await.unwrap().holder().cloned().unwrap();
+    assert!(holder.foreign, "{holder:?}");
 }
 
 /// It says nothing, and our refreshes are minutes away: only asking can find that it is gone.

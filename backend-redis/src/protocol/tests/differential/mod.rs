@@ -172,7 +172,8 @@ impl Server {
             || "none".to_owned(),
             |grant| {
                 let info = if grant.named { info(grant.owner) } else { "0 ".to_owned() };
-                format!("{} {} {} {} {info}", grant.counter, hex(grant.owner), grant.since, grant.client)
+                let (over, owner) = (if grant.over { "~" } else { "" }, hex(grant.owner));
+                format!("{} {over}{owner} {} {} {info}", grant.counter, grant.since, grant.client)
             },
         );
         vec![

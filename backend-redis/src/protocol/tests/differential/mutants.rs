@@ -112,9 +112,12 @@ fn changed_sweeps_are_told_from_the_model() {
 }
 
 /// What could be wrong beside strangers, whatever the format.
-const SHARING: [Mutant; 21] = [
+const SHARING: [Mutant; 24] = [
     // Their turn.
-    ("if strangers and strangers.have_their_turn(lock, queue, entries, channels) then", "if false then"),
+    (
+        "if strangers and strangers.have_their_turn(lock, queue, entries, channels, grants) then",
+        "if false then",
+    ),
     ("tonumber(turns) < AFTER and", "true and"),
     ("and now - since < EVERY * 1000", ""),
     ("redis.call('HSET', entries, 'rest', number(now + FOR * 1000) .. ' ' .. FOR)", ""),
@@ -137,6 +140,9 @@ const SHARING: [Mutant; 21] = [
     ("answer[4], answer[5] = false, first", "answer[4], answer[5] = holder, first"),
     ("elseif not (strangers and strangers.hold(holder, grants)) then", "else"),
     ("if holder or strangers and", "if strangers and"),
+    ("free(lock)\n  end_grant(grants)\n  keep_turns", "free(lock)\n  keep_turns"),
+    ("free(lock)\n  end_grant(grants)\n  redis.call", "free(lock)\n  redis.call"),
+    ("more, grants)\n  end_grant(grants)\n", "more, grants)\n"),
 ];
 
 /// What could be wrong in a string.

@@ -21,7 +21,10 @@ const PAUSES: [Mutant; 5] = [
     // refresh
     ("if holder or strangers and strangers.rest(entries, now or clock()) then", "if holder then"),
     // release and revoke of what is held, and of what is free
-    ("if strangers and strangers.have_their_turn(lock, queue, entries, channels) then", "if false then"),
+    (
+        "if strangers and strangers.have_their_turn(lock, queue, entries, channels, grants) then",
+        "if false then",
+    ),
     // who is asked to let go, whatever is known of its grant
     ("function strangers.hold() end", "function strangers.hold() return true end"),
     // when to ask

@@ -86,6 +86,8 @@ pub(super) struct Granted {
     /// The record says who it is.
     pub(super) named: bool,
     pub(super) until: u64,
+    /// It was released to nobody, beside strangers.
+    pub(super) over: bool,
 }
 
 /// A lock of somebody else may have no end.
@@ -162,14 +164,14 @@ impl Server {
     }
 
     fn was_granted_to(&self, owner: Owner) -> bool {
-        self.grant.is_some_and(|grant| grant.owner == owner)
+        self.grant.is_some_and(|grant| grant.owner == owner && !grant.over)
     }
 
     fn count(&mut self, now: u64, owner: Owner, client: usize, named: bool) -> u64 {
         let counter = now.max(self.counter() + 1);
         // In whole seconds, where the counter is the time.
         let until = if counter == now { now / 1000 + DAY + 1000 } else { counter.div_ceil(1000) + DAY };
-        self.grant = Some(Granted { counter, owner, since: now, client, named, until });
+        self.grant = Some(Granted { counter, owner, since: now, client, named, until, over: false });
         counter
     }
 

@@ -107,6 +107,9 @@ impl Server {
     /// Nobody has it now.
     pub(super) fn free(&mut self, pushes: &mut Vec<Message>) {
         self.lock = None;
+        if let Some(grant) = self.grant.as_mut().filter(|_| self.shared.is_some()) {
+            grant.over = true;
+        }
         if self.shared.as_ref().is_some_and(|shared| shared.signals) {
             pushes.push(Message::Signal);
         }
