@@ -2,18 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use hdrhistogram::Histogram;
-use leasehold_core::clock::Moment;
+use leasehold_core::clock::{ManualClock, Moment};
 use leasehold_core::{Lock, LockManager, LockOptions, Mode};
 use parking_lot::Mutex;
 use tokio::sync::Barrier;
 
 use crate::rig::{
-    BOUND, Beside, PREFIX, Rig, TTL, eventually, hold, hold_aside, managers, now, open_with_ttl, trials,
-    within, without_renewals,
+    BOUND, Beside, PREFIX, Rig, TTL, eventually, hold, hold_aside, now, open_with_ttl, trials, within,
 };
 
 trials![
@@ -22,7 +21,8 @@ trials![
     forty_contenders_take_three_requests_per_cycle,
     eight_who_share_take_two_requests_per_cycle,
     forty_readers_and_writers_take_four_requests_per_cycle,
-    forty_who_want_a_permit_take_few_requests_per_cycle,
+    forty_contenders_for_two_permits_take_four_requests,
+    forty_contenders_for_four_permits_take_five_requests,
     forty_who_want_many_permits_take_two_requests_per_cycle,
     ten_thousand_held_locks_are_one_renewal,
     queue_is_not_watched_without_waiters,
@@ -66,13 +66,13 @@ async fn queue_is_not_watched_without_waiters() {
 /// Two requests per cycle under contention, and no hand-off waits for the server's 100 ms loop. The
 /// times are shown, not judged.
 async fn eight_contenders_take_two_requests_per_cycle() {
-    contenders_take(8, &[Mode::EXCLUSIVE], 150, FIRST_LOOK, 20).await;
+    contenders_take(8, &[Mode::EXCLUSIVE], 150, 20).await;
 }
 
 /// Behind more than are watched together: one read more, whoever hears of its predecessor's end. In turns that
 /// is whose key is watched already.
 async fn forty_contenders_take_three_requests_per_cycle() {
-    let told = contenders_take(40, &[Mode::EXCLUSIVE], 50, LEASE / 2, 31).await;
+    let told = contenders_take(40, &[Mode::EXCLUSIVE], 30, 30).await;
     // Whoever once had that predecessor hears of it, too.
     assert!(told < 10.0, "{told:.1} sessions hear of a release");
 }
@@ -85,63 +85,69 @@ async fn eight_who_share_take_two_requests_per_cycle() {
         &[some(1, 2)],
         &[some(1, 3), some(2, 3), Mode::SHARED, some(1, 2), Mode::EXCLUSIVE],
     ] {
-        contenders_take(8, modes, 50, FIRST_LOOK, 20).await;
+        contenders_take(8, modes, 50, 20).await;
     }
 }
 
 /// A reader listens to the nearest writer, and reads once that has gone; a writer behind readers reads some times, as one
 /// after the other goes that it has listened to.
 async fn forty_readers_and_writers_take_four_requests_per_cycle() {
-    contenders_take(40, &[Mode::SHARED, Mode::EXCLUSIVE], 30, LEASE / 2, 36).await;
+    contenders_take(40, &[Mode::SHARED, Mode::EXCLUSIVE], 30, 35).await;
 }
 
 /// No single one keeps a permit out: with each that goes some have to read.
-async fn forty_who_want_a_permit_take_few_requests_per_cycle() {
-    contenders_take(40, &[Mode::permits(1, 2).unwrap()], 30, LEASE / 2, 40).await;
-    contenders_take(40, &[Mode::permits(1, 4).unwrap()], 30, LEASE / 2, 46).await;
+async fn forty_contenders_for_two_permits_take_four_requests() {
+    contenders_take(40, &[Mode::permits(1, 2).unwrap()], 30, 39).await;
+}
+
+async fn forty_contenders_for_four_permits_take_five_requests() {
+    contenders_take(40, &[Mode::permits(1, 4).unwrap()], 30, 45).await;
 }
 
 /// Of so many that all of them are listened to.
 async fn forty_who_want_many_permits_take_two_requests_per_cycle() {
-    contenders_take(40, &[Mode::permits(1, 12).unwrap()], 30, FIRST_LOOK, 20).await;
+    contenders_take(40, &[Mode::permits(1, 12).unwrap()], 30, 20).await;
 }
 
-/// So many contenders, in these modes by turns, take no more than `tenths` of a request per cycle, once they have gone through some, one more
-/// for whoever comes behind another than in its turn before, and not counting those who wait for longer than
-/// `patience`. How many are told of each change.
-async fn contenders_take(
-    count: usize,
-    modes: &[Mode],
-    cycles: usize,
-    patience: Duration,
-    tenths: usize,
-) -> f64 {
+/// So many contenders, in these modes by turns, take no more than `tenths` of a request per cycle once they have gone
+/// through some, and what it takes to begin anew. How many are told of each change.
+///
+/// Their clock stands still, however slow the machine is: no lease is renewed, and no waiter reads a queue that seems not
+/// to move.
+async fn contenders_take(count: usize, modes: &[Mode], cycles: usize, tenths: usize) -> f64 {
     let rig = Rig::start().await;
-    let managers = managers(&rig, count, LEASE).await;
+    let clock = Arc::new(ManualClock::new());
+    let opening = (0..count).map(|_| {
+        let builder = LockManager::builder(rig.config()).ttl(LEASE).clock(Arc::clone(&clock) as _);
+        builder.build()
+    });
+    let managers = try_join_all(opening).await.unwrap();
     let contenders: Vec<_> =
         managers.iter().zip(modes.iter().cycle()).map(|(to, mode)| lock(to, *mode)).collect();
-    let warmed_up = contend(&contenders, 10, patience).await;
+    let warmed_up = contend(&contenders, 10).await;
 
     let told = async || rig.etcd.metrics(0).await.unwrap().sum("etcd_debugging_mvcc_events_total", "");
     let (before, told_before) = (rig.etcd.requests().await.unwrap(), told().await);
     let began = now();
-    let Contest { handoffs, looks, turns } = contend(&contenders, cycles, patience).await;
+    let Contest { handoffs, turns } = contend(&contenders, cycles).await;
     let took = now().since(began);
     let told = (told().await - told_before) / (count * cycles) as f64;
     let made = rig.etcd.requests().await.unwrap() - &before;
     let cycles = count * cycles;
     // Among few nobody watches a key of its own for whoever is before it.
     let moves = if tenths > 20 && modes == [Mode::EXCLUSIVE] { changes(&warmed_up.turns, &turns) } else { 0 };
-    let (made, bound) = (without_renewals(&made), (tenths * cycles / 10) as u64 + moves + looks);
+    // It takes one request to close a watch, one to open another, and one to read: for each contender that ends before
+    // the others, as its watch tells nobody then, and for each that has another entry before it.
+    let bound = tenths as u64 * cycles as u64 / 10 + 3 * (count as u64 + moves);
     assert!(
-        2 * cycles as u64 <= made && made <= bound,
-        "{made} requests for {cycles} cycles, {moves} behind another than before, {looks} looks"
+        2 * cycles as u64 <= made.total() && made.total() <= bound,
+        "{made} for {cycles} cycles, {moves} behind another than before: more than {bound}"
     );
 
     println!(
         "{count} contenders, {modes:?}, {cycles} cycles: {:.0} a second, {:.2} requests, {moves} behind another than before, {told:.1} told of each; hand-off p50 {:.2} ms, p99 {:.2} ms, longest {:.2} ms",
         cycles as f64 / took.as_secs_f64(),
-        made as f64 / cycles as f64,
+        made.total() as f64 / cycles as f64,
         handoffs.value_at_quantile(0.5) as f64 / 1000.0,
         handoffs.value_at_quantile(0.99) as f64 / 1000.0,
         handoffs.max() as f64 / 1000.0,
@@ -167,16 +173,12 @@ fn changes(earlier: &[usize], turns: &[usize]) -> u64 {
 struct Contest {
     /// In microseconds, from before the release was sent until the next one held.
     handoffs: Histogram<u64>,
-    /// How often somebody waited so long that it looked at the queue, which does not happen on a machine that
-    /// keeps up.
-    looks: u64,
     /// Whose turn it was, in the queue's order.
     turns: Vec<usize>,
 }
 
 /// Every contender goes through so many cycles as fast as it can.
-async fn contend(contenders: &[Lock], cycles: usize, patience: Duration) -> Contest {
-    let looks = Arc::new(AtomicU64::new(0));
+async fn contend(contenders: &[Lock], cycles: usize) -> Contest {
     let turns: Arc<Mutex<Vec<_>>> = Arc::default();
     let released: Arc<Mutex<Option<Moment>>> = Arc::default();
     let handoffs = Arc::new(Mutex::new(Histogram::<u64>::new_with_bounds(1, 60_000_000, 3).unwrap()));
@@ -188,19 +190,13 @@ async fn contend(contenders: &[Lock], cycles: usize, patience: Duration) -> Cont
             let lock = lock.clone();
             let turns = Arc::clone(&turns);
             let (released, handoffs) = (Arc::clone(&released), Arc::clone(&handoffs));
-            let (looks, start) = (Arc::clone(&looks), Arc::clone(&start));
+            let start = Arc::clone(&start);
             Beside::start(async move {
                 start.wait().await;
                 for _ in 0..cycles {
-                    let asked = now();
                     let guard = lock.acquire().await.unwrap();
                     let held = now();
                     turns.lock().push((guard.token(), who));
-                    // A first time, then each time half a ttl has passed.
-                    let waited = held.since(asked);
-                    let looked =
-                        waited.as_millis().div_ceil((LEASE / 2).as_millis()) * u128::from(waited >= patience);
-                    looks.fetch_add(u64::try_from(looked).unwrap(), Ordering::Relaxed);
                     if let Some(released) = released.lock().take() {
                         let micros = u64::try_from(held.since(released).as_micros()).unwrap();
                         handoffs.lock().saturating_record(micros);
@@ -212,19 +208,16 @@ async fn contend(contenders: &[Lock], cycles: usize, patience: Duration) -> Cont
         })
         .collect();
     for task in tasks {
-        task.end_within(Duration::from_secs(60), "the contenders take turns").await;
+        task.await;
     }
     let mut turns = std::mem::take(&mut *turns.lock());
     turns.sort_unstable();
     let turns = turns.into_iter().map(|(_, who)| who).collect();
-    Contest { handoffs: handoffs.lock().clone(), looks: looks.load(Ordering::Relaxed), turns }
+    Contest { handoffs: handoffs.lock().clone(), turns }
 }
 
-/// Of those who contend: a third of it bounds a request, which a busy machine may keep waiting for seconds.
-const LEASE: Duration = TTL.saturating_mul(10);
-
-/// Whoever waits so long behind few asks whom it waits for.
-const FIRST_LOOK: Duration = Duration::from_millis(250);
+/// Of those who contend: no test takes so long.
+const LEASE: Duration = Duration::from_secs(600);
 
 /// However many locks: one lease, one renewal per third of the ttl, one stream, of watches.
 async fn ten_thousand_held_locks_are_one_renewal() {

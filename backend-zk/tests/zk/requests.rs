@@ -46,17 +46,17 @@ pub(crate) async fn an_uncontended_cycle_is_two_flights(rig: Arc<Rig>) {
 pub(crate) async fn eight_sessions_need_four_requests_each(rig: Arc<Rig>) {
     const SESSIONS: usize = 8;
     const CYCLES: usize = 100;
-    let server = rig.server().await;
-    let space = rig.space().await;
+    let server = server(Setup::new().longest_session(VERY_LONG)).await;
+    let space = rig.space_on([server.addr()]);
     let mut managers = Vec::new();
     for _ in 0..SESSIONS {
-        let locks = long_session(&space).await;
+        let locks = very_long_session(&space).await;
         cycle(&locks, 1).await;
         managers.push(locks);
     }
-    let sessions = space.sessions(server).await;
+    let sessions = space.sessions(&server).await;
     assert_eq!(sessions.len(), SESSIONS);
-    let before = total(server, &sessions).await;
+    let before = total(&server, &sessions).await;
     let mut workers = JoinSet::new();
     for locks in managers {
         workers.spawn(async move {
@@ -66,7 +66,7 @@ pub(crate) async fn eight_sessions_need_four_requests_each(rig: Arc<Rig>) {
     }
     let _managers = workers.join_all().await;
     let cycles = (SESSIONS * CYCLES) as u64;
-    let requests = total(server, &sessions).await - before;
+    let requests = total(&server, &sessions).await - before;
     println!("{requests} requests in {cycles} cycles of {SESSIONS} sessions");
     assert!(requests * 10 <= cycles * 41, "{requests} requests in {cycles} cycles");
 }
