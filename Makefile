@@ -34,7 +34,7 @@ test: tools
 check: tools
 	$(CARGO) fmt --all --check
 	$(LINTS) $(CARGO) test --workspace --all-features --no-run
-	$(LINTS) $(CARGO) test -p leasehold --all-features --test architecture --test api --test manifests
+	$(LINTS) $(CARGO) test -p leasehold --all-features --test house
 
 # As long as you like: more seeds of the simulations, more of what others may have written, more deployments on real
 # servers, a thousand readers let in by one release, a minute with each library of others and its whole way to another store, and more states of moves than a test run has time for.
@@ -72,7 +72,7 @@ advisories:
 fix:
 	$(CARGO) fmt --all
 	$(CARGO) clippy --workspace --all-targets --all-features --fix --allow-dirty --allow-staged
-	UPDATE_API=1 $(CARGO) test -p leasehold --all-features --test api
+	UPDATE_API=1 $(CARGO) test -p leasehold --all-features --test house api
 	UPDATE_API=1 $(CARGO) test -p leasehold-cli --all-features --test cli the_manual
 	UPDATE_README=1 $(CARGO) test -p leasehold --all-features --test readme
 	UPDATE_DOCS=1 $(CARGO) test -p comparison documents

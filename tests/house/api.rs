@@ -1,7 +1,7 @@
 //! What each package lets others see, one file each below `docs/api`, so that a reviewer sees in a diff what
 //! changes for them. Read from the sources: what `lib.rs` makes public, however deep it lies.
 //!
-//! `UPDATE_API=1 cargo test --test api` writes the files anew.
+//! `UPDATE_API=1 cargo test --test house` writes the files anew.
 //!
 //! Not promised: types of private modules that have a public one's name are taken for it.
 

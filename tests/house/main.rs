@@ -1,0 +1,5 @@
+//! The tree says what is true: its structure, its manifests, and the public API that `docs/api` lists.
+
+mod api;
+mod architecture;
+mod manifests;
