@@ -12,7 +12,7 @@
 //! - **env-3** Whoever waits for an answer or a timer of that runtime, wherever it is polled, is told
 //!   when the runtime ends.
 //!
-//! Checked by `tests/bystanders`, and the tests below.
+//! Checked by `tests/local`, and the tests below.
 
 use std::fmt;
 use std::future::{Future, poll_fn};

@@ -1,7 +1,7 @@
 //! Waiting for a lock: the first caller of a name asks the store ([`Drive`]), the others wait in the name's
 //! queue.
 //!
-//! Checked by the conformance cases of `g7` and `g8`, the simulation, and `tests/bystanders`.
+//! Checked by the conformance cases of `g7` and `g8`, the simulation, and `tests/local`.
 
 use std::iter;
 use std::sync::Arc;

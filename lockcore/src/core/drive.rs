@@ -20,7 +20,7 @@
 //!   because the store is down. Of two requests the second begins a growing pause after the first did
 //!   ([`Pauses`]).
 //!
-//! Checked by the conformance cases of `g6`, `g7` and `g8`, the simulation, and `tests/bystanders`.
+//! Checked by the conformance cases of `g6`, `g7` and `g8`, the simulation, and `tests/local`.
 
 use std::sync::Arc;
 

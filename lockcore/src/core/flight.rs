@@ -10,7 +10,7 @@
 //! - **flight-3** With the mutex locked no future is polled, and nothing that belongs to others is dropped:
 //!   no future, no outcome, no waker.
 //!
-//! Checked by the tests below and `tests/bystanders`.
+//! Checked by the tests below and `tests/local`.
 
 use std::fmt;
 use std::future::poll_fn;

@@ -10,7 +10,7 @@
 //!   request after it began. A session that is kept alive for others would keep the entry with it, so
 //!   the session is given up then.
 //!
-//! Checked by the conformance cases of `g4` and `g5`, the tests below, and `tests/races`.
+//! Checked by the conformance cases of `g4` and `g5`, the tests below, and `tests/local`.
 
 use std::future::Future;
 use std::sync::Arc;

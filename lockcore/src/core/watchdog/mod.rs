@@ -15,7 +15,7 @@
 //! - **watchdog-4** However much the store tells, deadlines and renewals come first, and other tasks get their turn.
 //!
 //! Not promised: that the server still lists us. Checked by the conformance cases of `g2` and `g6`, and
-//! `tests/races`.
+//! `tests/local`.
 
 mod table;
 

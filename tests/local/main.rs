@@ -1,8 +1,10 @@
-//! Nobody's runtime, panic or dropped future stops a name, or harms whoever else waits for it.
+//! The callers of one process: no runtime, panic or dropped future of one of them stops a name or harms another.
 
 mod again;
 mod home;
 mod parked;
+mod races;
+mod steered;
 mod trickster;
 mod wakers;
 

@@ -1,8 +1,6 @@
 //! What happens when two things happen at once: each test is one such meeting, brought about step by
 //! step on a store that is steered.
 
-mod steered;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +9,9 @@ use leasehold::backend::StoreEvent;
 use leasehold::clock::{Clock, ManualClock, TokioClock};
 use leasehold::memory::MemoryConfig;
 use leasehold::{Change, Effect, ErrorKind, GuardState, LockManager, LockName, LostReason, Timing};
-use steered::Steered;
 use tokio::task::{JoinSet, yield_now};
+
+use crate::steered::Steered;
 
 async fn opened(store: impl leasehold::backend::StoreConfig, clock: TokioClock) -> LockManager {
     LockManager::builder(store).clock(Arc::new(clock)).build().await.expect("memory opens")
