@@ -5,7 +5,7 @@
 //! seen, only when: a holder that heard, or whose lease was renewed until it was asked, has its time, and one that
 //! still holds after that is late.
 //!
-//! Checked by the conformance cases of `g4` and the tests in `tests/revoked.rs`.
+//! Checked by the conformance cases of `g4` and the tests in `tests/api/revoked.rs`.
 
 use crate::backend::{Backoff, LockState};
 use crate::clock::timing::Timing;

@@ -11,7 +11,7 @@ use leasehold::memory::MemoryConfig;
 use leasehold::{Effect, Env, Error, ErrorKind, LockManager, Registry, Result};
 use leasehold_conformance::layer::{Below, Layer, shared};
 
-#[path = "../examples/elect.rs"]
+#[path = "../../examples/elect.rs"]
 #[allow(dead_code, reason = "an example is a program of its own")]
 mod elect;
 

@@ -1,7 +1,5 @@
 //! What the file store says when it cannot be used: which path, which lock, and why, each once.
 
-#![cfg(feature = "file")]
-
 use std::path::Path;
 
 use leasehold::file::FileConfig;

@@ -1,5 +1,5 @@
 //! URLs that people mistype, and those that somebody else made up: each is a configuration or an error, and
-//! nothing shows a password. As long as you like: `PROPTEST_CASES=1000000 cargo test --all-features --test fuzz`.
+//! nothing shows a password. As long as you like: `PROPTEST_CASES=1000000 cargo test --all-features --test api fuzz`.
 
 use leasehold::{ErrorKind, StoreUrl, span};
 use proptest::prelude::*;

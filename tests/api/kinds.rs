@@ -6,7 +6,7 @@
 use leasehold::Mode;
 use leasehold::backend::Load;
 
-const PAGE: &str = include_str!("../docs/kinds.md");
+const PAGE: &str = include_str!("../../docs/kinds.md");
 
 /// The queues that the page draws: who holds, and who waits.
 fn drawn() -> Vec<(&'static str, Vec<Mode>, Vec<Mode>)> {
@@ -51,7 +51,7 @@ fn the_pictures_follow_the_rule() {
 #[test]
 fn the_rule_is_one() {
     let rule = |page: &str| page.lines().filter(|line| line.starts_with("> ")).collect::<String>();
-    let semantics = include_str!("../docs/semantics.md");
+    let semantics = include_str!("../../docs/semantics.md");
     assert!(rule(PAGE).starts_with("> An entry holds if and only if"), "{}", rule(PAGE));
     assert_eq!(rule(PAGE), rule(semantics));
 }
@@ -66,7 +66,7 @@ fn rows<'a>(page: &'a str, first: &str) -> Vec<Vec<&'a str>> {
 /// What it says of each store is what the README's table says, which is what the stores say.
 #[test]
 fn the_stores_have_what_the_page_says() {
-    let promised = rows(include_str!("../README.md"), "| promise |");
+    let promised = rows(include_str!("../../README.md"), "| promise |");
     let of = |store: &str, promise: &str| {
         let column = promised[0].iter().position(|name| *name == store)?;
         promised.iter().find(|row| row[0].starts_with(&format!("`{promise}`"))).map(|row| row[column])
@@ -86,7 +86,7 @@ fn the_page_names_the_promises() {
     for mode in [Mode::SHARED, Mode::permits(1, 2).unwrap()] {
         let (promise, _) = mode.needs().iter_names().next().expect("it needs a promise");
         assert!(PAGE.contains(&format!("`{promise}`")), "{promise}");
-        assert!(include_str!("../README.md").contains(&format!("| `{promise}`: ")), "{promise}");
+        assert!(include_str!("../../README.md").contains(&format!("| `{promise}`: ")), "{promise}");
     }
     assert!(Mode::permits(1, 1).unwrap().needs().is_empty());
 }

@@ -1,0 +1,16 @@
+//! The public API as its users call it, mostly on the in-memory store.
+
+mod all;
+mod bad_input;
+mod connecting;
+mod events;
+#[cfg(feature = "file")]
+mod file_words;
+mod fuzz;
+mod kinds;
+mod life;
+mod loss;
+mod migrate_to;
+mod revoked;
+#[cfg(all(feature = "etcd", feature = "redis", feature = "zk"))]
+mod tokens;
