@@ -45,13 +45,13 @@ soak: tools
 	LEASEHOLD_SEEDS=$${LEASEHOLD_SEEDS:-20000} $(CARGO) test --release -p leasehold-migration --test deployments -- --nocapture
 	LEASEHOLD_SEEDS=$${LEASEHOLD_SEEDS:-100000} $(CARGO) test --release -p leasehold-redis --lib -- quorum::protocol
 	LEASEHOLD_DEPLOYMENTS=$${LEASEHOLD_DEPLOYMENTS:-50} $(CARGO) test -p leasehold --all-features --test moving
-	LEASEHOLD_READERS=$${LEASEHOLD_READERS:-1000} $(CARGO) test -p leasehold --all-features --test faults -- one_release_lets_many_readers_in
-	LEASEHOLD_TRYING_SECONDS=$${LEASEHOLD_TRYING_SECONDS:-60} $(CARGO) test -p leasehold --all-features --test faults -- trying --nocapture --test-threads 1
+	LEASEHOLD_READERS=$${LEASEHOLD_READERS:-1000} $(CARGO) test -p leasehold --all-features --test servers -- one_release_lets_many_readers_in
+	LEASEHOLD_TRYING_SECONDS=$${LEASEHOLD_TRYING_SECONDS:-60} $(CARGO) test -p leasehold --all-features --test servers -- trying --nocapture --test-threads 1
 	for features in $(STORES) redis,tls etcd,tls zk,tls; do \
 		$(LINTS) $(CARGO) test -p leasehold --no-default-features --features $$features --test features || exit 1; \
 	done
 	$(CARGO) test -p comparison --test quick
-	LEASEHOLD_WATCHERS=$${LEASEHOLD_WATCHERS:-1000} $(CARGO) test -p leasehold --all-features --test faults -- a_watch_is_one_look
+	LEASEHOLD_WATCHERS=$${LEASEHOLD_WATCHERS:-1000} $(CARGO) test -p leasehold --all-features --test servers -- a_watch_is_one_look
 	LEASEHOLD_CONTEST_SECONDS=$${LEASEHOLD_CONTEST_SECONDS:-60} $(CARGO) test -p leasehold --all-features --test strangers
 	LEASEHOLD_STATES=$${LEASEHOLD_STATES:-5000000} $(CARGO) test --release -p leasehold-migration --lib -- --nocapture --test-threads 1 safe
 

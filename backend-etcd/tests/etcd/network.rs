@@ -1,4 +1,4 @@
-//! What this store does when the network fails; what every store does is in `tests/faults` of the workspace.
+//! What this store does when the network fails; what every store does is in `tests/servers` of the workspace.
 
 use std::time::Duration;
 

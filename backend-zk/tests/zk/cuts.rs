@@ -1,5 +1,5 @@
 //! What other libraries do when they are cut off for longer than their session. Ours knows that it has
-//! lost the lock before anybody else holds it: that is shown in `tests/faults` of the workspace.
+//! lost the lock before anybody else holds it: that is shown in `tests/servers` of the workspace.
 
 use std::sync::Arc;
 use std::time::Duration;
