@@ -52,7 +52,7 @@ soak: tools
 	done
 	$(CARGO) test -p comparison --test quick
 	LEASEHOLD_WATCHERS=$${LEASEHOLD_WATCHERS:-1000} $(CARGO) test -p leasehold --all-features --test servers -- a_watch_is_one_look
-	LEASEHOLD_CONTEST_SECONDS=$${LEASEHOLD_CONTEST_SECONDS:-60} $(CARGO) test -p leasehold --all-features --test strangers
+	LEASEHOLD_CONTEST_SECONDS=$${LEASEHOLD_CONTEST_SECONDS:-60} $(CARGO) test -p leasehold --all-features --test foreign
 	LEASEHOLD_STATES=$${LEASEHOLD_STATES:-5000000} $(CARGO) test --release -p leasehold-migration --lib -- --nocapture --test-threads 1 safe
 
 verify: test packages

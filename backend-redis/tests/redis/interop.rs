@@ -34,7 +34,7 @@ impl Peer {
             return None;
         };
         let scratch = Scratch::new("redis-py").unwrap();
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/interop/redis/peer.py");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/foreign/redis/peer.py");
         let port = server.addr().port().to_string();
         let mut launch = Launch::new(python, scratch.path()).args([script, &port]).piped_lines();
         let mut process = launch.spawn().unwrap();

@@ -1,4 +1,4 @@
-//! Other libraries on the same locks: small programs of `tests/interop/zookeeper`, driven by lines.
+//! Other libraries on the same locks: small programs of `tests/foreign/zookeeper`, driven by lines.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -90,7 +90,7 @@ impl Peer {
 }
 
 fn program(file: &str) -> String {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/interop/zookeeper");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/foreign/zookeeper");
     directory.join(file).display().to_string()
 }
 

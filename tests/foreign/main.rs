@@ -22,7 +22,7 @@ mod exclusion;
 mod hand;
 mod keys;
 mod library;
-#[path = "../../../comparison/src/worker/ours.rs"]
+#[path = "../../comparison/src/worker/ours.rs"]
 mod ours;
 mod rig;
 mod story;

@@ -72,4 +72,4 @@ async fn the_format_is_left_on_the_same_server(rig: Rig, [ours, mut theirs]: [Co
 /// What a lock that is shared does not promise, and one of ours does.
 const LACKING: Guarantees = Guarantees::FIFO.union(Guarantees::FENCED);
 
-const PAGE: &str = include_str!("../../../docs/migrating.md");
+const PAGE: &str = include_str!("../../docs/migrating.md");

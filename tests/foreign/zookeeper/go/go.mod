@@ -1,4 +1,4 @@
-module leasehold/tests/interop/zookeeper/go
+module leasehold/tests/foreign/zookeeper/go
 
 go 1.21
 

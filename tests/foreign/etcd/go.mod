@@ -1,4 +1,4 @@
-module leasehold/tests/interop/etcd
+module leasehold/tests/foreign/etcd
 
 go 1.26.0
 
