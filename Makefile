@@ -44,7 +44,7 @@ soak: tools
 	PROPTEST_CASES=$${PROPTEST_CASES:-1000000} $(CARGO) test -p leasehold-file -p leasehold-redis -p leasehold-etcd -p leasehold-zk --lib -- fuzz differential
 	LEASEHOLD_SEEDS=$${LEASEHOLD_SEEDS:-20000} $(CARGO) test --release -p leasehold-migration --test deployments -- --nocapture
 	LEASEHOLD_SEEDS=$${LEASEHOLD_SEEDS:-100000} $(CARGO) test --release -p leasehold-redis --lib -- quorum::protocol
-	LEASEHOLD_DEPLOYMENTS=$${LEASEHOLD_DEPLOYMENTS:-50} $(CARGO) test -p leasehold --all-features --test moving
+	LEASEHOLD_DEPLOYMENTS=$${LEASEHOLD_DEPLOYMENTS:-50} $(CARGO) test -p leasehold --all-features --test processes
 	LEASEHOLD_READERS=$${LEASEHOLD_READERS:-1000} $(CARGO) test -p leasehold --all-features --test servers -- one_release_lets_many_readers_in
 	LEASEHOLD_TRYING_SECONDS=$${LEASEHOLD_TRYING_SECONDS:-60} $(CARGO) test -p leasehold --all-features --test servers -- trying --nocapture --test-threads 1
 	for features in $(STORES) redis,tls etcd,tls zk,tls; do \

@@ -36,8 +36,7 @@ async fn what_it_writes_is_known(rig: Rig, [mut ours, mut theirs]: [Contender; 2
         }
         assert_eq!(rig.command(&["EXISTS", NAME]).await, Reply::Integer(0));
     }
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign/wire").join(rig.library.name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign/wire").join(rig.library.name);
     if std::env::var_os("UPDATE_WIRE").is_some() {
         std::fs::write(&path, &said).unwrap();
     }

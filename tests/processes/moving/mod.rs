@@ -1,5 +1,5 @@
 //! Locks that are moved between two real stores while they are used: by processes that this test starts, stops and
-//! kills (itself, called with `holder URL`), and over ways that it breaks.
+//! kills, and over ways that it breaks.
 //!
 //! `LEASEHOLD_DEPLOYMENTS=n` plays so many deployments with each pair of stores; with it every pair is tried in full.
 //!
@@ -11,51 +11,36 @@
 //! | `shared` | locks are moved away from under another library that takes them too |
 //! | `faults` | what each fault of each store comes to, in each phase |
 
-#![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
-
 mod along;
-#[path = "../cross_process/child.rs"]
-mod child;
 mod faults;
-#[path = "../cross_process/holder.rs"]
-mod holder;
 mod kit;
 mod pair;
 mod rolling;
 mod shared;
 
-use std::process::ExitCode;
-
 use leasehold_conformance::Suite;
 use testbed::{Server, etcd, redis, zookeeper};
-use tokio::runtime::Runtime;
 
-use crate::pair::{End, Pair};
+use self::pair::{End, Pair};
 
-fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1);
-    if arguments.next().as_deref() == Some("holder") {
-        return holder::run(&arguments.next().unwrap());
-    }
-    // Looks after the servers' processes, which outlast the trials.
-    let runtime = Runtime::new().unwrap();
-    let (redis, etcd, zk) = runtime
-        .block_on(async {
-            tokio::try_join!(redis::Server::start(), etcd::Etcd::start(), zookeeper::Server::start())
-        })
-        .unwrap_or_else(|error| panic!("{error}"));
-    let shared = shared::trials(Server::addr(&redis), Server::addr(&etcd));
-    let redis = |suffix| End::of::<redis::Server>(Server::addr(&redis), suffix);
-    let etcd = End::of::<etcd::Etcd>(Server::addr(&etcd), "");
-    let zk = End::of::<zookeeper::Server>(Server::addr(&zk), "");
+/// Adds everything that moves between these servers.
+pub(crate) fn add_to(
+    mut suite: Suite,
+    redis: &redis::Server,
+    etcd: &etcd::Etcd,
+    zk: &zookeeper::Server,
+) -> Suite {
+    let shared = shared::trials(Server::addr(redis), Server::addr(etcd));
+    suite = shared.into_iter().fold(suite, Suite::trial);
+    let redis = |suffix| End::of::<redis::Server>(Server::addr(redis), suffix);
+    let etcd = End::of::<etcd::Etcd>(Server::addr(etcd), "");
+    let zk = End::of::<zookeeper::Server>(Server::addr(zk), "");
     let pairs = [
         Pair::new("redis-etcd", redis(""), etcd.clone()),
         Pair::new("redis-zookeeper", redis("-old"), zk),
         Pair::new("etcd-redis", etcd, redis("")),
         Pair::new("redis-prefix", redis("-old"), redis("-new")),
     ];
-    // Trials mostly wait.
-    let mut suite = shared.into_iter().fold(Suite::new().threads(12), Suite::trial);
     let deployments = std::env::var("LEASEHOLD_DEPLOYMENTS").ok().map(|number| number.parse().unwrap());
     for (index, pair) in pairs.into_iter().enumerate() {
         if deployments.is_some() {
@@ -72,5 +57,5 @@ fn main() -> ExitCode {
             tables.into_iter().chain(faults::trials::<redis::Server, zookeeper::Server>("redis-zookeeper"));
         suite = tables.fold(suite, Suite::trial);
     }
-    suite.run()
+    suite
 }

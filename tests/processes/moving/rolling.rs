@@ -6,8 +6,8 @@ use leasehold_conformance::Dice;
 use libtest_mimic::Trial;
 use testbed::{BOUND, Scratch, eventually, trial_within};
 
+use super::pair::{Pair, Space, walk};
 use crate::child::Holder;
-use crate::pair::{Pair, Space, walk};
 
 /// So many deployments with this pair.
 pub(crate) fn trials(pair: &Pair, number: u64) -> Vec<Trial> {

@@ -12,7 +12,7 @@ use libtest_mimic::Trial;
 use testbed::redis::{Client, Reply};
 use testbed::{Beside, eventually, trial};
 
-use crate::pair::{NAME, admin, hold, open, walk};
+use super::pair::{NAME, admin, hold, open, walk};
 
 const TTL: Duration = Duration::from_secs(4);
 

@@ -6,8 +6,8 @@ use leasehold::migrate::Admin;
 use libtest_mimic::Trial;
 use testbed::{Beside, Scratch, eventually, pass, trial};
 
+use super::pair::{NAME, Pair, Space, hold, walk};
 use crate::child::Holder;
-use crate::pair::{NAME, Pair, Space, hold, walk};
 
 pub(crate) fn trials(pair: &Pair) -> Vec<Trial> {
     macro_rules! trials {

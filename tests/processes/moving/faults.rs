@@ -16,7 +16,7 @@ use leasehold::migrate::Migration;
 use libtest_mimic::Trial;
 use testbed::{BOUND, Beside, Mode, Proxy, eventually, pass, trial, within};
 
-use crate::pair::{Kind, NAME, admin, hold, open, walk};
+use super::pair::{Kind, NAME, admin, hold, open, walk};
 
 /// What happens to one of the stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

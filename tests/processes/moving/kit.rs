@@ -12,7 +12,7 @@ use leasehold::{Env, Result};
 use leasehold_conformance::{Pace, Subject};
 use tokio::sync::OnceCell;
 
-use crate::pair::Pair;
+use super::pair::Pair;
 
 /// The phases in which two stores have a say.
 pub(crate) fn subjects(pair: &Pair) -> Vec<Box<dyn Subject>> {

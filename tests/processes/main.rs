@@ -1,24 +1,23 @@
-//! Locks between processes of one host, held by a small program that this test starts, stops and
-//! kills: itself, called with `holder URL`.
+//! Several processes on the same locks, each a small program that this test starts, stops and kills: itself, called
+//! with `holder URL`.
 
-#![allow(clippy::unwrap_used, reason = "test binary")]
+#![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
 
 mod child;
 mod contest;
 mod faults;
 mod full_disk;
 mod holder;
-#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
 mod leased;
+mod moving;
 mod rig;
-#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
 mod sharing;
 mod store;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Trial};
-#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
+use leasehold_conformance::Suite;
+use libtest_mimic::Trial;
 use tokio::runtime::Runtime;
 
 use crate::store::Store;
@@ -29,23 +28,16 @@ fn main() -> ExitCode {
         return holder::run(&arguments.next().unwrap());
     }
     // Looks after the servers' processes.
-    #[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
     let runtime = Runtime::new().unwrap();
     let directories = testbed::Scratch::new("cross-process-file").unwrap();
-    #[cfg_attr(not(any(feature = "etcd", feature = "redis", feature = "zk")), expect(unused_mut))]
     let mut trials = of_file(&directories);
-    #[cfg(feature = "redis")]
-    let _redis = of_leased::<testbed::redis::Server>(&runtime, &mut trials);
-    #[cfg(feature = "redis")]
+    let redis = of_leased::<testbed::redis::Server>(&runtime, &mut trials);
     let _quorum = of_a_quorum(&runtime, &mut trials);
-    #[cfg(feature = "etcd")]
-    let _etcd = of_leased::<testbed::etcd::Etcd>(&runtime, &mut trials);
-    #[cfg(feature = "zk")]
-    let _zk = of_leased::<testbed::zookeeper::Server>(&runtime, &mut trials);
-    let mut arguments = Arguments::from_args();
-    // The tests mostly wait for leases to end.
-    arguments.test_threads.get_or_insert(8);
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let etcd = of_leased::<testbed::etcd::Etcd>(&runtime, &mut trials);
+    let zk = of_leased::<testbed::zookeeper::Server>(&runtime, &mut trials);
+    // The trials mostly wait for leases to end.
+    let suite = trials.into_iter().fold(Suite::new().threads(12), Suite::trial);
+    moving::add_to(suite, &redis, &etcd, &zk).run()
 }
 
 /// What holds on every store.
@@ -65,7 +57,6 @@ fn of_any(store: &Store) -> Vec<Trial> {
 }
 
 /// What holds where a lock belongs to a lease, and readers share; the server that it is held in.
-#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
 fn of_leased<S: testbed::Server>(runtime: &Runtime, trials: &mut Vec<Trial>) -> S {
     let server = runtime.block_on(S::start()).unwrap_or_else(|error| panic!("{error}"));
     let addr = server.addr();
@@ -75,7 +66,6 @@ fn of_leased<S: testbed::Server>(runtime: &Runtime, trials: &mut Vec<Trial>) -> 
 }
 
 /// The same where three servers have to agree; without a pause of those that came up, as these have only just.
-#[cfg(feature = "redis")]
 fn of_a_quorum(runtime: &Runtime, trials: &mut Vec<Trial>) -> Vec<testbed::redis::Server> {
     let start = || runtime.block_on(<testbed::redis::Server as testbed::Server>::start());
     let servers: Vec<_> = (0..3).map(|_| start().unwrap_or_else(|error| panic!("{error}"))).collect();
