@@ -4,6 +4,8 @@
 mod file;
 #[cfg(feature = "redis")]
 mod quorum;
+#[cfg(all(feature = "etcd", feature = "file", feature = "redis", feature = "zk"))]
+mod readme;
 #[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
 mod server;
 
@@ -54,6 +56,8 @@ fn main() -> ExitCode {
     let suite = suite.store(Served::<testbed::zookeeper::Server>::start(|addr, namespace| {
         Box::new(leasehold::zk::ZkConfig::new([addr.to_string()]).chroot(format!("/{namespace}")))
     }));
+    #[cfg(all(feature = "etcd", feature = "file", feature = "redis", feature = "zk"))]
+    let suite = readme::trials().into_iter().fold(suite, Suite::trial);
     suite.run()
 }
 

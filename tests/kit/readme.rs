@@ -1,12 +1,12 @@
 //! The README shows what the stores of this build promise, as they say it themselves.
 //!
-//! `UPDATE_README=1 cargo test --all-features --test readme` writes the table anew.
+//! `UPDATE_README=1 cargo test --all-features --test kit readme` writes the table anew.
 
 use std::path::Path;
 
 use leasehold::Guarantees;
 
-const BEGIN: &str = "<!-- guarantees: written by tests/readme.rs -->\n";
+const BEGIN: &str = "<!-- guarantees: written by tests/kit/readme.rs -->\n";
 const END: &str = "<!-- end of guarantees -->\n";
 
 async fn stores() -> Vec<(&'static str, Guarantees)> {
@@ -52,8 +52,9 @@ fn table(stores: &[(&str, Guarantees)]) -> String {
     table
 }
 
+testbed::trials![the_guarantees_table_is_current];
+
 /// The table is what the stores say.
-#[tokio::test]
 async fn the_guarantees_table_is_current() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
     let readme = std::fs::read_to_string(&path).expect("there is a README");
