@@ -2,11 +2,13 @@
 
 use leasehold_core::backend::Revoke;
 use proptest::prelude::*;
-use testbed::fuzz::{changed, corpus};
+use testbed::fuzz::{changed, corpus, tries};
 
 use crate::keys::{self, Keyspace, Record};
 
 proptest! {
+    #![proptest_config(tries())]
+
     /// A key that is taken for a contender's lies in the queue of the lock that it is taken for.
     #[test]
     fn keys_lead_to_names_that_lead_back(key in changed(corpus("etcd"))) {

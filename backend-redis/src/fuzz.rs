@@ -3,7 +3,7 @@
 use leasehold_core::ErrorKind;
 use proptest::prelude::*;
 use redis::Value;
-use testbed::fuzz::{changed, changed_text, corpus};
+use testbed::fuzz::{changed, changed_text, corpus, tries};
 
 use crate::keys::Keys;
 use crate::scripts::{self, Message, Naming};
@@ -22,6 +22,8 @@ fn answer() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
+    #![proptest_config(tries())]
+
     /// A key that is taken for one of ours is exactly a key that is made for the name.
     #[test]
     fn keys_lead_to_names_that_lead_back(key in changed_text(corpus("redis"))) {

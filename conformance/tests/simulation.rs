@@ -1,6 +1,6 @@
 //! Thousands of seeds of the simulation, and the proof that it can fail.
 //!
-//! `LEASEHOLD_SEEDS=n` runs so many seeds; `LEASEHOLD_SEED=n` runs that one and shows all of it.
+//! `LEASEHOLD_DEPTH` says how many seeds run; `LEASEHOLD_SEED=n` runs that one and shows all of it.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    if let Some(seed) = number("LEASEHOLD_SEED") {
+    if let Some(seed) = testbed::seed() {
         return replay(seed);
     }
     let mut trials = vec![
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
 
 /// Whatever goes wrong, the core keeps what it promises.
 fn seeds_keep_every_promise() -> Result<(), Failed> {
-    let seeds = number("LEASEHOLD_SEEDS").unwrap_or(DEFAULT_SEEDS);
+    let seeds = testbed::Depth::of_run().pick(300, 2_000, 100_000);
     let began = began();
     let total = Mutex::new(Total::default());
     let next = AtomicU64::new(0);
@@ -134,11 +134,6 @@ fn describe(report: &Report, events: usize) -> String {
     lines.join("\n")
 }
 
-fn number(variable: &str) -> Option<u64> {
-    let value = std::env::var(variable).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{variable}={value} is not a whole number")))
-}
-
 fn began() -> Instant {
     #[expect(clippy::disallowed_methods, reason = "how long a test run took, for people")]
     Instant::now()
@@ -198,7 +193,6 @@ impl std::fmt::Display for Total {
     }
 }
 
-const DEFAULT_SEEDS: u64 = 2_000;
 const REPEATED_SEEDS: u64 = 25;
 const SEEDS_TO_FIND: u64 = 200;
 const TAIL: usize = 60;

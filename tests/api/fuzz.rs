@@ -1,11 +1,13 @@
 //! URLs that people mistype, and those that somebody else made up: each is a configuration or an error, and
-//! nothing shows a password. As long as you like: `PROPTEST_CASES=1000000 cargo test --all-features --test api fuzz`.
+//! nothing shows a password.
 
 use leasehold::{ErrorKind, StoreUrl, span};
 use proptest::prelude::*;
-use testbed::fuzz::{changed_text, corpus};
+use testbed::fuzz::{changed_text, corpus, tries};
 
 proptest! {
+    #![proptest_config(tries())]
+
     /// What cannot be used is refused for that, and for nothing else.
     #[test]
     fn any_url_is_read_or_refused(url in changed_text(corpus("url"))) {

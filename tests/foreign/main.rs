@@ -4,7 +4,7 @@
 //! `contend URL`), and every trial has a server of its own. Whatever is timed is read from the clock that all processes
 //! share.
 //!
-//! `LEASEHOLD_CONTEST_SECONDS=n` lets the two sides contend for so long, and tells the whole story of every library.
+//! At depth `soak` the two sides contend for a minute, and the whole story of every library is told.
 //!
 //! | part | shows |
 //! |---|---|
@@ -32,6 +32,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use libtest_mimic::Arguments;
+use testbed::Depth;
 
 use crate::library::LIBRARIES;
 
@@ -40,8 +41,8 @@ fn main() -> ExitCode {
     if arguments.next().as_deref() == Some("contend") {
         return contend(&arguments.collect::<Vec<_>>());
     }
-    let soak = std::env::var("LEASEHOLD_CONTEST_SECONDS").ok().map(|number| number.parse().unwrap());
-    let span = Duration::from_secs(soak.unwrap_or(CONTEST_SECONDS));
+    let depth = Depth::of_run();
+    let span = Duration::from_secs(depth.pick(CONTEST_SECONDS, CONTEST_SECONDS, 60));
     let mut trials = Vec::new();
     for library in &LIBRARIES {
         trials.extend(exclusion::trials(library));
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
         if library.name == THE_SIMPLEST {
             trials.extend(keys::trials(library));
         }
-        if library.name == TOLD_ALWAYS || soak.is_some() && library.has_a_story {
+        if library.name == TOLD_ALWAYS || depth == Depth::Soak && library.has_a_story {
             trials.push(story::trial(library));
         }
     }

@@ -1,6 +1,6 @@
 //! What locks cost their server, by its own count.
 //!
-//! `LEASEHOLD_WATCHERS=n` watches a lock in twenty managers by so many streams.
+//! At depth `soak` a lock is watched in twenty managers by a thousand streams.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use leasehold::clock::{BootClock, Clock};
 use leasehold::connect;
-use testbed::{Beside, eventually, pass};
+use testbed::{Beside, Depth, eventually, pass};
 
 use crate::rig::{LONG, NAME, Scene, hold, queued, quiet, warm};
 use crate::store::Store;
@@ -67,8 +67,7 @@ pub(crate) async fn a_hand_off_costs_the_same_with_many_waiters<S: Store>(scene:
 pub(crate) async fn a_watch_is_one_look_for_all_streams<S: Store>(scene: Scene<S>) {
     const BOUNDS: &str = "ttl=60s&op_timeout=4s&connect_timeout=30s";
     const BETWEEN: Duration = Duration::from_secs(1);
-    let streams = std::env::var("LEASEHOLD_WATCHERS").map_or(50, |number| number.parse().unwrap());
-    let (managers, readers) = if streams > 50 { (20, 20) } else { (5, 5) };
+    let (streams, managers, readers) = Depth::of_run().pick((50, 5, 5), (50, 5, 5), (1_000, 20, 20));
     let server = S::start().await.unwrap();
     let mut guards = Vec::new();
     for _ in 0..readers {

@@ -1,12 +1,12 @@
 //! Locks that several hold: what befalls one who shares is nothing to the others, and nobody writes beside them.
 //!
-//! `LEASEHOLD_READERS=n` lets so many in by one release.
+//! At depth `soak` one release lets a thousand in.
 
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use leasehold::{Lock, LockGuard, LockManager, LostReason};
-use testbed::{BOUND, Beside, Direction, Mode, Proxy, Server, eventually, pass, until, within};
+use testbed::{BOUND, Beside, Depth, Direction, Mode, Proxy, Server, eventually, pass, until, within};
 
 use crate::rig::{EARLY, LONG, NAME, Scene, hold, is_left_alone, queued, warm};
 use crate::store::Store;
@@ -190,7 +190,7 @@ pub(crate) async fn with_its_data_all_who_share_keep_their_places<S: Store>(scen
 /// in whatever order they leave.
 pub(crate) async fn one_release_lets_many_readers_in<S: Server>(scene: Scene<S>) {
     const AT_ONCE: usize = 10;
-    let readers = std::env::var("LEASEHOLD_READERS").map_or(100, |number| number.parse().unwrap());
+    let readers = Depth::of_run().pick(100, 100, 1_000);
     let (first, second) = (scene.direct(LONG).await, scene.direct(LONG).await);
     let guard = hold(&first).await;
     let mut reading = Vec::new();

@@ -1,6 +1,6 @@
 //! Many clients that try again and again over a slow network: a lock that is free does not stay so.
 //!
-//! `LEASEHOLD_TRYING_SECONDS=n` lets them try for so long, and judges how much of that time the lock is held.
+//! At depth `soak` they try for longer, and how much of that time the lock is held is judged.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold::backend::Load;
 use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold::{LockManager, Mode as Kind};
-use testbed::{Beside, Mode, pass};
+use testbed::{Beside, Depth, Mode, pass};
 use tokio::sync::Barrier;
 
 use crate::rig::{LONG, NAME, Scene};
@@ -58,7 +58,7 @@ pub(crate) async fn some_permits<S: Store>(scene: Scene<S>) {
 /// Clients try by turns in these modes. None is refused but by a holder, and each try and each grant costs only
 /// so many requests.
 async fn try_in<S: Store>(scene: Scene<S>, kinds: &[Kind]) {
-    let seconds = std::env::var("LEASEHOLD_TRYING_SECONDS").ok().map(|text| text.parse().unwrap());
+    let depth = Depth::of_run();
     let server = S::start().await.unwrap();
     let proxy = server.proxy().unwrap();
     proxy.set_both(Mode::delay(ROUND_TRIP / 2)).await;
@@ -68,7 +68,7 @@ async fn try_in<S: Store>(scene: Scene<S>, kinds: &[Kind]) {
     }
     let before = server.requests().await;
     let (story, start) = (Arc::new(Mutex::new(Story::default())), Arc::new(Barrier::new(CLIENTS)));
-    let until = now() + seconds.map_or(SHORT, Duration::from_secs);
+    let until = now() + depth.pick(SHORT, SHORT, MINUTE);
     let trying = clients.iter().zip(kinds.iter().cycle()).enumerate().map(|(place, (client, kind))| {
         let client = Client { locks: client.clone(), kind: *kind, story: Arc::clone(&story) };
         let start = Arc::clone(&start);
@@ -102,7 +102,7 @@ async fn try_in<S: Store>(scene: Scene<S>, kinds: &[Kind]) {
     // What a client does at first is counted, too.
     let most = CLIENTS + try_costs * refused.len() + grant_costs * held.len();
     assert!(requests as usize <= most, "{requests} requests, at most {most}");
-    assert!(seconds.is_none() || share >= 0.75, "held {:.0} % of the time", 100.0 * share);
+    assert!(depth != Depth::Soak || share >= 0.75, "held {:.0} % of the time", 100.0 * share);
 }
 
 /// One that tries.
@@ -164,3 +164,4 @@ const ROUND_TRIP: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_millis(100);
 const HOLD: Duration = Duration::from_millis(100);
 const SHORT: Duration = Duration::from_secs(2);
+const MINUTE: Duration = Duration::from_secs(60);

@@ -1,7 +1,7 @@
 //! Files that a disk, or whoever can write the directory, has changed.
 
 use proptest::prelude::*;
-use testbed::fuzz::changed;
+use testbed::fuzz::{changed, tries};
 
 use super::*;
 
@@ -39,6 +39,8 @@ fn floor() -> Vec<u8> {
 }
 
 proptest! {
+    #![proptest_config(tries())]
+
     /// What is read of a changed file is what was once written there, or nothing.
     #[test]
     fn a_changed_file_says_what_was_written_or_nothing(image in changed(vec![whole(), floor(), Vec::new()])) {

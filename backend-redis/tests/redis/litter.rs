@@ -29,10 +29,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// How many names; `LEASEHOLD_NAMES=1000000` for a longer run.
 fn names() -> u32 {
-    let wanted = std::env::var("LEASEHOLD_NAMES").ok();
-    wanted.map_or(100_000, |names| names.parse().expect("LEASEHOLD_NAMES is a number"))
+    testbed::Depth::of_run().pick(10_000, 20_000, 1_000_000)
 }
 
 /// Every key that is left has an expiry, at most a day and a little away; and the next token of a name

@@ -2,7 +2,7 @@
 //! while administrators walk through the phases, and everything fails now and then. Judged as the simulation of the
 //! kit is, in both stores besides; and the proof that this can fail.
 //!
-//! `LEASEHOLD_SEEDS=n` runs so many seeds; `LEASEHOLD_SEED=n` runs that one and shows all of it.
+//! `LEASEHOLD_DEPTH` says how many seeds run; `LEASEHOLD_SEED=n` runs that one and shows all of it.
 //!
 //! | part | is |
 //! |---|---|
@@ -32,6 +32,7 @@ use std::time::Instant;
 use leasehold_conformance::history::History;
 use leasehold_core::backend::stage::Side;
 use libtest_mimic::{Arguments, Failed, Trial};
+use testbed::Depth;
 
 use crate::fleet::{Report, run};
 use crate::plants::Plant;
@@ -39,7 +40,7 @@ use crate::tally::Tally;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    if let Some(seed) = number("LEASEHOLD_SEED") {
+    if let Some(seed) = testbed::seed() {
         return replay(seed);
     }
     let mut trials = vec![
@@ -62,7 +63,8 @@ const FINDS: [(&str, Plant, &str); 2] = [
 
 /// Whatever is replaced and whatever goes wrong, locks are kept as promised.
 fn seeds_keep_every_promise() -> Result<(), Failed> {
-    let seeds = number("LEASEHOLD_SEEDS").unwrap_or(DEFAULT_SEEDS);
+    let depth = Depth::of_run();
+    let seeds = depth.pick(15, 60, 20_000);
     let began = began();
     let (total, next) = (Mutex::new(Total::default()), AtomicU64::new(0));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -88,7 +90,7 @@ fn seeds_keep_every_promise() -> Result<(), Failed> {
     println!("{}, {:.1} s", total.tally, began.elapsed().as_secs_f64());
     total.failed.sort();
     match total.failed.first() {
-        None if seeds < DEFAULT_SEEDS => Ok(()),
+        None if depth == Depth::Check => Ok(()),
         None => Ok(total.tally.has_been_everywhere()?),
         Some((first, _)) => {
             let failed = total.failed.iter().map(|(seed, first)| format!("seed {seed}: {first}"));
@@ -164,11 +166,6 @@ fn lines(history: &History, at: &str) -> Vec<(u64, String)> {
     history.events().iter().map(|event| (event.at.as_nanos(), format!("{at:4}{event}"))).collect()
 }
 
-fn number(variable: &str) -> Option<u64> {
-    let value = std::env::var(variable).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{variable}={value} is not a whole number")))
-}
-
 fn began() -> Instant {
     #[expect(clippy::disallowed_methods, reason = "how long a test run took, for people")]
     Instant::now()
@@ -191,6 +188,5 @@ impl Total {
     }
 }
 
-const DEFAULT_SEEDS: u64 = 60;
 const REPEATED_SEEDS: u64 = 3;
 const SEEDS_TO_FIND: u64 = 40;

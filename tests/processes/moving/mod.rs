@@ -1,7 +1,7 @@
 //! Locks that are moved between two real stores while they are used: by processes that this test starts, stops and
 //! kills, and over ways that it breaks.
 //!
-//! `LEASEHOLD_DEPLOYMENTS=n` plays so many deployments with each pair of stores; with it every pair is tried in full.
+//! At depth `soak` fifty deployments are played with each pair of stores, and every pair is tried in full.
 //!
 //! | part | shows |
 //! |---|---|
@@ -19,7 +19,7 @@ mod rolling;
 mod shared;
 
 use leasehold_conformance::Suite;
-use testbed::{Server, etcd, redis, zookeeper};
+use testbed::{Depth, Server, etcd, redis, zookeeper};
 
 use self::pair::{End, Pair};
 
@@ -41,17 +41,26 @@ pub(crate) fn add_to(
         Pair::new("etcd-redis", etcd, redis("")),
         Pair::new("redis-prefix", redis("-old"), redis("-new")),
     ];
-    let deployments = std::env::var("LEASEHOLD_DEPLOYMENTS").ok().map(|number| number.parse().unwrap());
+    let in_full = Depth::of_run() == Depth::Soak;
     for (index, pair) in pairs.into_iter().enumerate() {
-        if deployments.is_some() {
+        if in_full {
             suite = kit::subjects(&pair).into_iter().fold(suite, Suite::store);
         }
-        let trials = rolling::trials(&pair, deployments.unwrap_or(if index == 0 { 2 } else { 1 }));
+        let trials = rolling::trials(
+            &pair,
+            if in_full {
+                50
+            } else if index == 0 {
+                2
+            } else {
+                1
+            },
+        );
         suite = trials.into_iter().chain(along::trials(&pair)).fold(suite, Suite::trial);
     }
     let table = faults::trials::<redis::Server, etcd::Etcd>("redis-etcd");
     suite = table.into_iter().fold(suite, Suite::trial);
-    if deployments.is_some() {
+    if in_full {
         let tables = faults::trials::<etcd::Etcd, redis::Server>("etcd-redis");
         let tables =
             tables.into_iter().chain(faults::trials::<redis::Server, zookeeper::Server>("redis-zookeeper"));

@@ -2,13 +2,14 @@
 //! tricky, changed a little. The corpus is kept in `tests/corpus`, a file for each kind and a line for each thing,
 //! in which `\n` is an end of line and `\\` a backslash.
 //!
-//! `PROPTEST_CASES=1000000 cargo test fuzz` tries as many; what fails is kept by proptest beside the test, and is
-//! worth a line in the corpus.
+//! At depth `soak` a million are tried; what fails is kept by proptest beside the test, and is worth a line in the corpus.
 
 use std::path::Path;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
+
+use crate::Depth;
 
 /// The kept things of one kind.
 pub fn corpus(kind: &str) -> Vec<Vec<u8>> {
@@ -16,6 +17,11 @@ pub fn corpus(kind: &str) -> Vec<Vec<u8>> {
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let plain = |line: &str| line.replace("\\\\", "\0").replace("\\n", "\n").replace('\0', "\\");
     text.lines().map(|line| plain(line).into_bytes()).collect()
+}
+
+/// How many inputs are tried at the depth of this run.
+pub fn tries() -> ProptestConfig {
+    ProptestConfig { cases: Depth::of_run().pick(256, 256, 1_000_000), ..ProptestConfig::default() }
 }
 
 /// One of `corpus`, with up to eight changes; and now and then anything at all.

@@ -10,6 +10,7 @@
 //! | one of any kind, for tests that are the same for all | [`Server`] |
 //! | certificates for them | [`Certificates`] |
 //! | another library on the same lock | [`peers`] |
+//! | how much a run tries | [`Depth`], [`seed`] |
 //! | one trial, what goes on beside it, what is waited for | [`trial`], [`Beside`], [`within`], [`eventually`] |
 //!
 //! Two rules hold throughout. A step that has returned is in force, so that a test is a sequence of
@@ -18,6 +19,7 @@
 //!
 //! It knows nothing of locks and depends on nothing of ours. Linux only (pidfds).
 
+mod depth;
 pub mod etcd;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
@@ -32,6 +34,7 @@ mod tls;
 mod trial;
 pub mod zookeeper;
 
+pub use depth::{Depth, seed};
 pub use ports::Port;
 pub use process::{Launch, Process, ProcessError, ProcessErrorKind};
 pub use proxy::{Corruption, Direction, Mode, Predicate, Proxy, Traffic};

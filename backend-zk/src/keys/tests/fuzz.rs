@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use leasehold_core::backend::Holder;
 use proptest::prelude::*;
-use testbed::fuzz::{changed, changed_text, corpus};
+use testbed::fuzz::{changed, changed_text, corpus, tries};
 
 use super::super::note::Note;
 use super::super::*;
 
 proptest! {
+    #![proptest_config(tries())]
+
     /// A note that can be read is shown, and what we would write of it reads the same.
     #[test]
     fn notes_are_read_whatever_they_say(data in changed(corpus("zookeeper")), counter: u64, ctime: i64) {

@@ -1,8 +1,9 @@
 //! How far the real parts are looked at: every interleaving of what is named, from every phase.
 //!
-//! `LEASEHOLD_STATES=n` is how many states of each search are looked at, which also begins the deeper ones.
+//! At depth `soak` more states of each search are looked at, and the deeper searches begin.
 
 use leasehold_core::backend::stage::{Phase, Side};
+use testbed::Depth;
 
 use super::search::{Graph, Shown, search, search_deep, search_to_rest};
 use super::world::{Left, World};
@@ -17,8 +18,9 @@ const STARTS: [(Phase, bool); 6] = [
     (Phase::New, false),
 ];
 
+/// At depth `soak`, how many states of each search are looked at.
 fn states() -> Option<usize> {
-    std::env::var("LEASEHOLD_STATES").ok().map(|states| states.parse().expect("a number of states"))
+    (Depth::of_run() == Depth::Soak).then_some(5_000_000)
 }
 
 /// Nothing is wrong in any state that is looked at; `exhausted` if none within the bounds is to be left out, and
@@ -121,7 +123,7 @@ fn two_administrators_are_safe() {
 #[test]
 fn more_of_everything_is_safe() {
     if states().is_none() {
-        println!("only with LEASEHOLD_STATES=n");
+        println!("only at depth soak");
         return;
     }
     let left = Left { transitions: 3, acquisitions: 2, ..Left::default() };
@@ -145,11 +147,11 @@ fn more_of_everything_is_safe() {
     });
 }
 
-/// Searches that end only after a long time; each with `LEASEHOLD_STATES=n` until so many states, or all.
+/// Searches that end only after a long time; at depth `soak` until so many states, or all.
 #[test]
 fn what_takes_long_is_safe() {
     let Some(limit) = states() else {
-        println!("only with LEASEHOLD_STATES=n");
+        println!("only at depth soak");
         return;
     };
     let left = Left { transitions: 3, acquisitions: 2, ..Left::default() };
@@ -168,7 +170,7 @@ fn what_takes_long_is_safe() {
 #[test]
 fn what_takes_longest_is_safe() {
     let Some(limit) = states() else {
-        println!("only with LEASEHOLD_STATES=n");
+        println!("only at depth soak");
         return;
     };
     let left = |acquisitions| Left { transitions: 3, acquisitions, ..Left::default() };

@@ -17,6 +17,7 @@ use leasehold_core::backend::Mode;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRng, TestRunner};
 use redis::Value;
+use testbed::fuzz::tries;
 
 use self::real::Real;
 use super::model::{Asker, ENDLESS, MANY, Message, Server, Share, Shared, Shares};
@@ -364,7 +365,7 @@ fn search(real: &mut Real, cases: u32) -> Result<(), TestError<Vec<Operation>>> 
 /// Whatever is asked for in whatever order, also after keys were lost and beside a stranger.
 #[test]
 fn the_scripts_do_what_the_model_does() {
-    search(&mut Real::start(None), Config::default().cases).unwrap();
+    search(&mut Real::start(None), tries().cases).unwrap();
 }
 
 /// The same where a script drops few ended entries.
@@ -373,7 +374,7 @@ fn a_sweep_that_is_cut_short_is_gone_on_with() {
     let mut real = Real::start(None);
     for sweep in [1, 2] {
         real.load(sweep, None);
-        search(&mut real, Config::default().cases).unwrap();
+        search(&mut real, tries().cases).unwrap();
     }
 }
 

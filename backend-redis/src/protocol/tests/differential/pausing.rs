@@ -1,17 +1,16 @@
 //! The scripts of a server that grants nothing for a while after it has restarted.
 
 use leasehold_core::backend::Mode;
-use proptest::test_runner::Config;
 
 use super::mutants::{Mutant, each_is_told_apart};
 use super::real::{Real, texts};
-use super::{Operation, compare, search};
+use super::{Operation, compare, search, tries};
 use crate::scripts::OWN;
 
 /// Whatever is asked for in whatever order, while nothing is granted and after that.
 #[test]
 fn the_scripts_that_pause_do_what_the_model_does() {
-    search(&mut Real::start_pausing(), 2 * Config::default().cases).unwrap();
+    search(&mut Real::start_pausing(), 2 * tries().cases).unwrap();
 }
 
 /// What could be wrong while nothing is granted: each script forgets it, one after the other.

@@ -31,7 +31,7 @@ pub(super) fn holders(server: &Server) -> Vec<String> {
 /// In every mode, whatever is asked for in whatever order, also after keys were lost and beside a stranger.
 #[test]
 fn the_scripts_of_shares_do_what_the_model_does() {
-    search(&mut Real::start_sharing(), 3 * Config::default().cases).unwrap();
+    search(&mut Real::start_sharing(), 3 * tries().cases).unwrap();
 }
 
 /// The same where a script drops few that have ended.
@@ -40,7 +40,7 @@ fn a_purge_that_is_cut_short_is_gone_on_with() {
     let mut real = Real::start_sharing();
     for sweep in [1, 2] {
         real.load(sweep, None);
-        search(&mut real, Config::default().cases).unwrap();
+        search(&mut real, tries().cases).unwrap();
     }
 }
 
@@ -325,7 +325,7 @@ fn keeps_the_rule(real: &mut Real, deeds: &[Deed]) -> Result<usize, String> {
 fn who_holds_is_whom_the_rule_admits() {
     let most = std::cell::Cell::new(0);
     let real = std::cell::RefCell::new(Real::start_sharing());
-    let config = Config { failure_persistence: None, ..Config::default() };
+    let config = Config { failure_persistence: None, ..tries() };
     let mut runner = TestRunner::new(config);
     let outcome = runner.run(&deeds(), |deeds| {
         let held = keeps_the_rule(&mut real.borrow_mut(), &deeds).map_err(TestCaseError::fail)?;

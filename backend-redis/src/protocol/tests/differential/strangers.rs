@@ -1,11 +1,10 @@
 //! The scripts on locks that other libraries take too: the same against the model, and what is no lock of theirs.
 
 use leasehold_core::backend::Mode;
-use proptest::test_runner::Config;
 use redis::Value;
 
 use super::real::Real;
-use super::{Operation, STRANGER, compare, hex, search, shown};
+use super::{Operation, STRANGER, compare, hex, search, shown, tries};
 use crate::config::Format;
 
 /// A stranger takes the lock, if it is free, for so long or without end.
@@ -62,7 +61,7 @@ pub(super) fn keeps_silent(real: &Real, answer: &Value) -> Result<(), String> {
 #[test]
 fn the_scripts_of_formats_do_what_the_model_does() {
     for format in [Format::string(), Format::redisson()] {
-        search(&mut Real::start(Some(format)), 2 * Config::default().cases).unwrap();
+        search(&mut Real::start(Some(format)), 2 * tries().cases).unwrap();
     }
 }
 

@@ -85,7 +85,7 @@ fn choose(dice: &mut Dice, world: &World) -> Event {
 }
 
 fn seeds() -> u64 {
-    std::env::var("LEASEHOLD_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1_000)
+    testbed::Depth::of_run().pick(200, 1_000, 100_000)
 }
 
 /// Whatever is lost, late, forgotten or out of step: one holds at a time, and tokens grow.

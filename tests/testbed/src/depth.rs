@@ -1,0 +1,66 @@
+//! How much a run tries, by one variable for every program.
+//!
+//! `LEASEHOLD_DEPTH` is `check` before a push, `ci` if it is not set, or `soak` for hours. `LEASEHOLD_SEED=n` replays
+//! the seed `n` where seeds are played.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+/// How much a run tries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Depth {
+    /// Enough to notice a mistake within minutes.
+    Check,
+    /// Everything once.
+    Ci,
+    /// As much as a night has time for.
+    Soak,
+}
+
+impl Depth {
+    /// The depth of this run.
+    ///
+    /// # Panics
+    ///
+    /// If `LEASEHOLD_DEPTH` is none.
+    pub fn of_run() -> Self {
+        variable("LEASEHOLD_DEPTH", "check, ci or soak").unwrap_or(Self::Ci)
+    }
+
+    /// The number for this depth.
+    pub fn pick<T>(self, check: T, ci: T, soak: T) -> T {
+        match self {
+            Self::Check => check,
+            Self::Ci => ci,
+            Self::Soak => soak,
+        }
+    }
+}
+
+impl FromStr for Depth {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "check" => Ok(Self::Check),
+            "ci" => Ok(Self::Ci),
+            "soak" => Ok(Self::Soak),
+            _ => Err(()),
+        }
+    }
+}
+
+/// The one seed to replay, if there is one.
+///
+/// # Panics
+///
+/// If `LEASEHOLD_SEED` is not a number.
+pub fn seed() -> Option<u64> {
+    variable("LEASEHOLD_SEED", "a whole number")
+}
+
+fn variable<T: FromStr>(name: &str, expected: impl Display) -> Option<T> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text:?} is invalid: expected {expected}")))
+}
