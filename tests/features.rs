@@ -1,5 +1,5 @@
 //! What a build has by its Cargo features: each store, and TLS to it, is there or says how to have it.
-//! `make test` runs it without any store, `make soak` with each.
+//! `make test` runs it with all stores and without any, `make soak` with each.
 
 use std::net::TcpListener;
 

@@ -1,5 +1,6 @@
-//! The tree says what is true: its structure, its manifests, and the public API that `docs/api` lists.
+//! The tree says what is true: its structure, its manifests, its test programs, and the public API that `docs/api` lists.
 
 mod api;
 mod architecture;
 mod manifests;
+mod tiers;
