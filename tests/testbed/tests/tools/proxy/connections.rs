@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use testbed::{Direction::*, Mode, Port, Proxy};
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
-use crate::rig::{FAREWELL, Rig, hear, hear_end, never, say, soon};
+use super::rig::{FAREWELL, Rig, hear, hear_end, never, say, soon};
 
 /// Both sides see a reset, through a blackhole, too, and the held reply never comes.
 #[tokio::test]

@@ -1,7 +1,5 @@
 //! Real etcd servers: start, leader, counts, TLS, users, quota.
 
-#![allow(clippy::unwrap_used, reason = "test binary")]
-
 use std::sync::Arc;
 
 use testbed::Certificates;

@@ -9,7 +9,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::rig::{FAREWELL, Rig, hear, never, say, soon};
+use super::rig::{FAREWELL, Rig, hear, never, say, soon};
 
 /// testbed.proxy-2 and the counters, by many times more bytes than the proxy holds.
 #[tokio::test]

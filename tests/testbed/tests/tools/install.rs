@@ -1,7 +1,5 @@
 //! What `tests/testbed/install` does to the machine.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
