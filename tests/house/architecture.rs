@@ -196,11 +196,11 @@ fn the_core_has_no_upward_arrow() {
 /// The files of `lockcore/src/core`, the lowest layer first: each uses only those of lower layers, and nothing
 /// of its own. A file in a folder that has no row belongs to the folder.
 const LAYERS: [&[&str]; 7] = [
-    &["lease", "metrics", "queue", "term"],
-    &["tenure"],
-    &["flight", "watchdog/table"],
-    &["queues", "watchdog"],
-    &["held", "release"],
+    &["deadline", "lease", "metrics", "queue"],
+    &["ownership"],
+    &["request", "watchdog/table"],
+    &["names", "watchdog"],
+    &["holds", "release"],
     &["acquire", "drive", "revocation"],
     &["mod"],
 ];
@@ -209,14 +209,14 @@ const LAYERS: [&[&str]; 7] = [
 const EXCEPTIONS: [(&str, &[&str]); 10] = [
     ("acquire", &["drive", "mod"]),
     ("drive", &["acquire", "mod"]),
-    ("flight", &["mod", "queues"]),
-    ("held", &["mod", "release"]),
-    ("queues", &["acquire"]),
-    ("release", &["acquire", "held", "mod"]),
+    ("holds", &["mod", "release"]),
+    ("names", &["acquire"]),
+    ("ownership", &["names"]),
+    ("release", &["acquire", "holds", "mod"]),
+    ("request", &["mod", "names"]),
     ("revocation", &["mod"]),
-    ("tenure", &["queues"]),
-    ("watchdog", &["mod", "queues"]),
-    ("watchdog/table", &["queues"]),
+    ("watchdog", &["mod", "names"]),
+    ("watchdog/table", &["names"]),
 ];
 
 /// The files of the core that code names; what `core/mod.rs` itself has is `mod`.

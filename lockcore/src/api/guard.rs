@@ -14,8 +14,8 @@ use tokio_util::sync::ReusableBoxFuture;
 
 use crate::clock::Deadline;
 use crate::core::Core;
-use crate::core::held::Held;
-use crate::core::tenure::{Standing, Tenure, ended};
+use crate::core::holds::Hold;
+use crate::core::ownership::{Ownership, Standing, ended};
 use crate::words::error::{Error, Result};
 use crate::words::loss::{GuardState, LostReason};
 use crate::words::mode::Mode;
@@ -33,22 +33,22 @@ use crate::words::token::FencingToken;
 /// worked; [`release`](Self::release) says. Note that `let _ = lock.acquire().await?` drops at once.
 #[must_use = "a guard that is dropped at once releases the lock"]
 pub struct LockGuard {
-    held: Held,
+    held: Hold,
 }
 
 impl LockGuard {
-    pub(crate) fn new(held: Held) -> Self {
+    pub(crate) fn new(held: Hold) -> Self {
         Self { held }
     }
 
     /// The name of the lock.
     pub fn name(&self) -> &LockName {
-        &self.tenure().grant().name
+        &self.ownership().grant().name
     }
 
     /// How it is held.
     pub fn mode(&self) -> Mode {
-        self.tenure().mode()
+        self.ownership().mode()
     }
 
     /// Larger than every token of this name that was given out before to a guard that this one excludes, and no
@@ -61,7 +61,7 @@ impl LockGuard {
     /// The time left before the deadline, as it stands now; zero once lost, [`Duration::MAX`] on a
     /// store without leases. What somebody who [asked](Self::asked) allows, and `max_hold`, count.
     pub fn remaining(&self) -> Duration {
-        self.tenure().remaining(self.core().env().now())
+        self.ownership().remaining(self.core().env().now())
     }
 
     /// Whether the lock is held at this instant (G2): one clock read and one atomic load, no I/O.
@@ -71,7 +71,7 @@ impl LockGuard {
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) from the deadline on, whether or not anybody has
     /// noticed before, and for ever after.
     pub fn ensure_held(&self) -> Result<()> {
-        if self.tenure().is_held(self.core().env().now()) {
+        if self.ownership().is_held(self.core().env().now()) {
             return Ok(());
         }
         Err(self.found_lost())
@@ -79,7 +79,7 @@ impl LockGuard {
 
     /// How the guard stands now.
     pub fn state(&self) -> GuardState {
-        self.tenure().state(self.core().env().now())
+        self.ownership().state(self.core().env().now())
     }
 
     /// A future that ends when this guard is not held any more, releasing included. Early or on
@@ -99,13 +99,13 @@ impl LockGuard {
     /// Until when the lock is to be given up, if an administrator has asked for it: release it before.
     /// At that deadline it is lost ([`LostReason::Revoked`]).
     pub fn asked(&self) -> Option<Deadline> {
-        self.tenure().asked().map(Deadline::At)
+        self.ownership().asked().map(Deadline::At)
     }
 
     /// What is left of the time that an administrator allows who has asked for the lock; zero when it is
     /// over.
     pub fn grace(&self) -> Option<Duration> {
-        Some(self.tenure().asked()?.since(self.core().env().now()))
+        Some(self.ownership().asked()?.since(self.core().env().now()))
     }
 
     /// Ends with the first deadline that an administrator sets; `None` if the guard has ended before
@@ -131,8 +131,8 @@ impl LockGuard {
     /// From now on the guard is lost ([`LostReason::TooLong`]) when it was held for `span`.
     pub(crate) fn hold_at_most(&self, span: Duration) {
         let at = self.core().env().now() + span;
-        self.tenure().hold_until(at);
-        self.core().end_at(self.tenure(), self.watch(), at);
+        self.ownership().hold_until(at);
+        self.core().end_at(self.ownership(), self.watch(), at);
     }
 
     /// Renews now, besides the watchdog.
@@ -148,7 +148,7 @@ impl LockGuard {
     /// Dropping the future leaves the renewal's outcome open; the guard stays as it was.
     pub async fn renew(&self) -> Result<()> {
         self.ensure_held()?;
-        let renewed = self.core().renew_now(self.tenure()).await;
+        let renewed = self.core().renew_now(self.ownership()).await;
         renewed.map_err(|error| self.core().about(self.name(), error))?;
         self.ensure_held()
     }
@@ -185,11 +185,11 @@ impl LockGuard {
     }
 
     fn watch(&self) -> watch::Receiver<Standing> {
-        self.tenure().watch(self.token().index())
+        self.ownership().watch(self.token().index())
     }
 
-    fn tenure(&self) -> &Arc<Tenure> {
-        self.held.tenure()
+    fn ownership(&self) -> &Arc<Ownership> {
+        self.held.ownership()
     }
 
     fn core(&self) -> &Arc<Core> {
@@ -198,8 +198,8 @@ impl LockGuard {
 
     #[cold]
     fn found_lost(&self) -> Error {
-        let reason = self.tenure().lost(self.core().env().now()).unwrap_or(LostReason::Expired);
-        self.core().lose(self.tenure(), reason);
+        let reason = self.ownership().lost(self.core().env().now()).unwrap_or(LostReason::Expired);
+        self.core().lose(self.ownership(), reason);
         Error::lost(reason).with_context("lock", self.name())
     }
 }

@@ -11,10 +11,10 @@ use tracing::Instrument;
 use crate::api::guard::LockGuard;
 use crate::core::Core;
 use crate::core::acquire::{Acquire, Tried};
-use crate::core::held::Held;
+use crate::core::holds::Hold;
 use crate::core::metrics::{self, Acquisition};
+use crate::core::names::Name;
 use crate::core::queue::{HandoffBudget, Wish};
-use crate::core::queues::Queue;
 use crate::words::error::{Error, Result};
 use crate::words::guarantees::Guarantees;
 use crate::words::mode::Mode;
@@ -46,7 +46,7 @@ use crate::words::token::FencingToken;
 pub struct Lock {
     core: Arc<Core>,
     /// That of its name, in this process.
-    queue: Arc<Queue>,
+    queue: Arc<Name>,
     options: LockOptions,
     /// Why what was asked for cannot be; told when it is acquired, as of all options.
     refused: Option<Error>,
@@ -79,7 +79,7 @@ impl LockOptions {
 }
 
 impl Lock {
-    pub(crate) fn new(core: Arc<Core>, queue: Arc<Queue>) -> Self {
+    pub(crate) fn new(core: Arc<Core>, queue: Arc<Name>) -> Self {
         Self { core, queue, options: LockOptions::default(), refused: None }
     }
 
@@ -281,7 +281,7 @@ impl Lock {
         lock
     }
 
-    fn guard(&self, held: Held) -> LockGuard {
+    fn guard(&self, held: Hold) -> LockGuard {
         let guard = LockGuard::new(held);
         if let Some(span) = self.options.max_hold {
             guard.hold_at_most(span);

@@ -12,7 +12,7 @@ use crate::api::watch::Watched;
 use crate::backend::env::Env;
 use crate::backend::{Finding, LockState, Severity, StoreConfig, TokenBase};
 use crate::core::Core;
-use crate::core::queues::Entry;
+use crate::core::names::NameState;
 use crate::words::error::{Effect, Error, ErrorKind, Result};
 use crate::words::guarantees::Guarantees;
 use crate::words::loss::LostReason;
@@ -95,7 +95,7 @@ impl LockManager {
     /// What the store shows, with the tokens that this manager knows.
     fn with_own(&self, name: &LockName, state: Result<LockState>) -> Result<LockState> {
         let mut state = state.map_err(|error| error.with_context("lock", name))?;
-        let own = |entry: &mut Entry| entry.queue.held().map(|(_, token)| token).collect::<Vec<_>>();
+        let own = |state: &mut NameState| state.queue.held().map(|(_, token)| token).collect::<Vec<_>>();
         for own in self.core.with_known(name, own).unwrap_or_default() {
             // Not there if our hold is over and we do not know yet.
             let is_ours = |shown: FencingToken| shown.counter() == own.counter();
@@ -109,7 +109,7 @@ impl LockManager {
     /// Whether this manager holds `name`, as far as it knows: no request is made.
     pub fn holds(&self, name: impl AsRef<str>) -> bool {
         let now = self.core.env().now();
-        let held = |entry: &mut Entry| entry.queue.held().any(|(tenure, _)| tenure.is_held(now));
+        let held = |state: &mut NameState| state.queue.held().any(|(ownership, _)| ownership.is_held(now));
         LockName::new(name).is_ok_and(|name| self.core.with_known(&name, held) == Some(true))
     }
 
@@ -243,9 +243,9 @@ impl LockManager {
 
     async fn wind_down(&self) -> Result<()> {
         let core = &self.core;
-        core.refuse_everybody();
-        for tenure in core.watchdog.tenures() {
-            core.lose(&tenure, LostReason::Shutdown);
+        core.refuse_all();
+        for ownership in core.watchdog.ownerships() {
+            core.lose(&ownership, LostReason::Shutdown);
         }
         let timing = core.env().timing();
         let released = core.env().drained(timing.ttl).await;

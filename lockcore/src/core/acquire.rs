@@ -1,4 +1,4 @@
-//! Waiting for a lock: the first caller of a name asks the store ([`Drive`]), the others wait in the name's
+//! Waiting for a lock: the first caller of a name asks the store ([`Leader`]), the others wait in the name's
 //! queue.
 //!
 //! Checked by the conformance cases of `g7` and `g8`, the simulation, and `tests/local`.
@@ -14,17 +14,17 @@ use crate::backend::Holder;
 use crate::backend::panic::waking;
 use crate::clock::Moment;
 use crate::core::Core;
-use crate::core::drive::{Drive, Ride};
-use crate::core::held::Held;
+use crate::core::drive::{Join, Leader};
+use crate::core::holds::Hold;
+use crate::core::names::{Name, NameState, Waiter};
+use crate::core::ownership::Ownership;
 use crate::core::queue::{Call, HandoffBudget, Reply, WaiterId, Wish};
-use crate::core::queues::{Entry, Queue, Waiter};
-use crate::core::tenure::Tenure;
 use crate::words::error::{Effect, Error, ErrorKind, Result};
 
 /// What a caller wants, with every option resolved.
 #[derive(Clone, Debug)]
 pub(crate) struct Acquire {
-    pub(crate) queue: Arc<Queue>,
+    pub(crate) queue: Arc<Name>,
     pub(crate) wish: Wish,
     pub(crate) ttl: Duration,
     pub(crate) wait: Option<Duration>,
@@ -36,11 +36,11 @@ pub(crate) struct Acquire {
 #[derive(Debug)]
 pub(crate) enum Turn {
     /// The lock is yours.
-    Held(Held),
+    Held(Hold),
     /// Ask the store.
-    Drive(Drive),
+    Lead(Leader),
     /// Somebody has asked the store, and left it to you.
-    Ride(Ride),
+    Join(Join),
     /// The store was asked, and is of no use to anybody now.
     Refused(Error),
 }
@@ -48,13 +48,13 @@ pub(crate) enum Turn {
 /// What `try_acquire` came to.
 #[derive(Debug)]
 pub(crate) enum Tried {
-    Granted(Held),
+    Granted(Hold),
     Held(Option<Holder>),
 }
 
 impl Core {
     /// Waits for the lock, for `wanted.wait` at most.
-    pub(crate) async fn acquire(self: &Arc<Self>, wanted: &Acquire) -> Result<Held> {
+    pub(crate) async fn acquire(self: &Arc<Self>, wanted: &Acquire) -> Result<Hold> {
         let Some(wait) = wanted.wait else {
             return self.wait_turn(wanted).await.map_err(|error| self.about(wanted.queue.name(), error));
         };
@@ -71,7 +71,7 @@ impl Core {
             biased;
             guard = self.wait_turn(wanted) => guard.map_err(|error| self.about(wanted.queue.name(), error)),
             () = async { self.env().sleep_until(started + wait).await } => {
-                Err(self.timed_out(wanted, started, self.heard_holder(&wanted.queue)))
+                Err(self.timed_out(wanted, started, self.known_holder(&wanted.queue)))
             }
         }
     }
@@ -82,29 +82,33 @@ impl Core {
     }
 
     async fn try_turn(self: &Arc<Self>, wanted: &Acquire) -> Result<Tried> {
-        let claimed = self.claim(wanted, |entry| entry.queue.try_claim(wanted.wish, self.joins()))?;
+        let claimed = self.claim(wanted, |state| state.queue.try_claim(wanted.wish, self.joins()))?;
         let turn = match claimed {
             Claimed::Turn(turn) => turn,
-            Claimed::Busy => return Ok(Tried::Held(self.heard_holder(&wanted.queue))),
+            Claimed::Busy => return Ok(Tried::Held(self.known_holder(&wanted.queue))),
             // Only the confirmation of this process's own release is waited for.
             Claimed::Wait(place) => place.turn().await?,
         };
         match turn {
             Turn::Held(guard) => Ok(Tried::Granted(guard)),
-            Turn::Drive(drive) => drive.attempt(wanted).await,
-            Turn::Ride(_) => unreachable!("a `try` is called only when the store has nothing of ours"),
+            Turn::Lead(drive) => drive.attempt(wanted).await,
+            Turn::Join(_) => unreachable!("a `try` is called only when the store has nothing of ours"),
             Turn::Refused(error) => Err(error),
         }
     }
 
     /// Changes a queue, and calls whoever's turn it is after that: whatever may make it somebody's goes through
     /// here (queue-3).
-    pub(crate) fn change<R>(self: &Arc<Self>, queue: &Arc<Queue>, change: impl FnOnce(&mut Entry) -> R) -> R {
+    pub(crate) fn change<R>(
+        self: &Arc<Self>,
+        queue: &Arc<Name>,
+        change: impl FnOnce(&mut NameState) -> R,
+    ) -> R {
         let mut calls = None;
-        let result = queue.with(|entry| {
-            let result = change(entry);
-            if entry.queue.may_call() {
-                calls = Some(self.calls(entry));
+        let result = queue.with(|state| {
+            let result = change(state);
+            if state.queue.may_call() {
+                calls = Some(self.calls(state));
             }
             result
         });
@@ -115,40 +119,40 @@ impl Core {
     }
 
     #[inline(never)]
-    fn calls(&self, entry: &mut Entry) -> Vec<Call<Arc<Tenure>, Waiter>> {
-        iter::from_fn(|| entry.queue.pump(self.joins())).collect()
+    fn calls(&self, state: &mut NameState) -> Vec<Call<Arc<Ownership>, Waiter>> {
+        iter::from_fn(|| state.queue.call_next(self.joins())).collect()
     }
 
     #[inline(never)]
-    fn call(self: &Arc<Self>, queue: &Arc<Queue>, calls: Vec<Call<Arc<Tenure>, Waiter>>) {
+    fn call(self: &Arc<Self>, queue: &Arc<Name>, calls: Vec<Call<Arc<Ownership>, Waiter>>) {
         for call in calls {
             match call {
-                Call::Joined(tenure, token, waiter) => {
-                    waiter.call(Turn::Held(Held::new(Arc::clone(self), tenure, token)));
+                Call::Joined(ownership, token, waiter) => {
+                    waiter.call(Turn::Held(Hold::new(Arc::clone(self), ownership, token)));
                 }
-                Call::Drive(waiter) => waiter.call(Turn::Drive(Drive::new(self, queue))),
+                Call::Lead(waiter) => waiter.call(Turn::Lead(Leader::new(self, queue))),
             }
         }
     }
 
-    /// Whether one more guard may have a tenure, which is so until a given moment.
-    fn joins(&self) -> impl Fn(&Arc<Tenure>, Moment) -> bool {
-        |tenure, until| {
+    /// Whether one more guard may have a ownership, which is so until a given moment.
+    fn joins(&self) -> impl Fn(&Arc<Ownership>, Moment) -> bool {
+        |ownership, until| {
             let now = self.env().now();
-            now < until && tenure.is_healthy(now)
+            now < until && ownership.is_healthy(now)
         }
     }
 
-    async fn wait_turn(self: &Arc<Self>, wanted: &Acquire) -> Result<Held> {
-        let turn = match self.claim(wanted, |entry| entry.queue.claim(wanted.wish, self.joins()))? {
+    async fn wait_turn(self: &Arc<Self>, wanted: &Acquire) -> Result<Hold> {
+        let turn = match self.claim(wanted, |state| state.queue.claim(wanted.wish, self.joins()))? {
             Claimed::Turn(turn) => turn,
             Claimed::Wait(place) => place.turn().await?,
             Claimed::Busy => unreachable!("only `try_claim` answers busy"),
         };
         match turn {
             Turn::Held(guard) => Ok(guard),
-            Turn::Drive(drive) => drive.run(wanted).await,
-            Turn::Ride(ride) => ride.landed().await,
+            Turn::Lead(drive) => drive.run(wanted).await,
+            Turn::Join(join) => join.ready().await,
             Turn::Refused(error) => Err(error),
         }
     }
@@ -156,52 +160,57 @@ impl Core {
     fn claim<'a>(
         self: &'a Arc<Self>,
         wanted: &'a Acquire,
-        claim: impl FnOnce(&mut Entry) -> Reply<Arc<Tenure>>,
+        claim: impl FnOnce(&mut NameState) -> Reply<Arc<Ownership>>,
     ) -> Result<Claimed<'a>> {
         let queue = &wanted.queue;
         let (mut place, mut ahead) = (None, None);
-        let reply = queue.with(|entry| {
-            // RACE: under the queue's mutex, so that nobody enqueues after `refuse_everybody`.
+        let reply = queue.with(|state| {
+            // RACE: under the queue's mutex, so that nobody enqueues after `refuse_all`.
             if self.is_closed() {
                 return Err(Self::closed_error());
             }
-            let reply = claim(entry);
+            let reply = claim(state);
             match &reply {
-                Reply::Drive => {
-                    if let Some(news) = entry.told() {
+                Reply::Lead => {
+                    if let Some(news) = state.told() {
                         (news.heard, news.lost_early, news.asked_early) = (None, None, None);
                     }
                     // The release of another share: once the store has answered, nobody would find it any more.
-                    ahead = entry.under_way();
+                    ahead = state.under_way();
                 }
                 Reply::Wait => {
-                    place = Some(self.place(queue, entry, wanted.wish));
-                    ahead = entry.under_way();
+                    place = Some(self.place(queue, state, wanted.wish));
+                    ahead = state.under_way();
                 }
                 Reply::Joined(..) | Reply::Busy => {}
             }
             Ok(reply)
         })?;
         if let Some(ahead) = ahead {
-            ahead.detach();
+            ahead.move_to_task();
         }
         if let Some(place) = place {
             return Ok(Claimed::Wait(place));
         }
         Ok(match reply {
-            Reply::Drive => Claimed::Turn(Turn::Drive(Drive::new(self, queue))),
-            Reply::Joined(tenure, token) => {
-                Claimed::Turn(Turn::Held(Held::new(Arc::clone(self), tenure, token)))
+            Reply::Lead => Claimed::Turn(Turn::Lead(Leader::new(self, queue))),
+            Reply::Joined(ownership, token) => {
+                Claimed::Turn(Turn::Held(Hold::new(Arc::clone(self), ownership, token)))
             }
             Reply::Wait | Reply::Busy => Claimed::Busy,
         })
     }
 
-    fn place<'a>(self: &'a Arc<Self>, queue: &'a Arc<Queue>, entry: &mut Entry, wish: Wish) -> Waiting<'a> {
+    fn place<'a>(
+        self: &'a Arc<Self>,
+        queue: &'a Arc<Name>,
+        state: &mut NameState,
+        wish: Wish,
+    ) -> Waiting<'a> {
         let (sender, called) = oneshot::channel();
         let since_round = self.rounds.load(Ordering::Relaxed);
         let id = WaiterId(self.waiters.fetch_add(1, Ordering::Relaxed));
-        entry.queue.enqueue(id, wish, Waiter { turn: sender, since_round });
+        state.queue.enqueue(id, wish, Waiter { turn: sender, since_round });
         Waiting { core: self, queue, id, called, is_over: false }
     }
 
@@ -217,7 +226,7 @@ impl Core {
         };
         let message = format!("not granted {within}; {held_by}");
         let error = Error::not_applied(ErrorKind::Timeout { waited, holder }, message);
-        let refused = wanted.queue.with(|entry| entry.told()?.refused.clone());
+        let refused = wanted.queue.with(|state| state.told()?.refused.clone());
         // What is older says nothing of the store as it is now.
         let recent = self.env().now().saturating_sub(self.env().timing().ttl);
         let unconfirmed = || self.unconfirmed.lock().clone().filter(|(at, _)| recent <= *at);
@@ -252,7 +261,7 @@ impl Waiter {
 /// A place in the queue; leaves it when dropped.
 struct Waiting<'a> {
     core: &'a Arc<Core>,
-    queue: &'a Arc<Queue>,
+    queue: &'a Arc<Name>,
     id: WaiterId,
     called: oneshot::Receiver<Turn>,
     /// Whoever called has taken it out of the queue.
@@ -272,7 +281,7 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             // A turn that was sent already drops with `called`, which passes it on.
-            let left = self.core.change(self.queue, |entry| entry.queue.leave(self.id));
+            let left = self.core.change(self.queue, |state| state.queue.leave(self.id));
             drop(left);
         }
     }

@@ -1,6 +1,6 @@
 //! Asking the store for a lock, on behalf of everybody in this process who waits for it.
 //!
-//! Whoever has the [`Drive`] asks, in its own poll for as long as nobody else waits for the name, and from
+//! Whoever has the [`Leader`] asks, in its own poll for as long as nobody else waits for the name, and from
 //! then on in a task. A caller that leaves while others wait leaves its request to the next of them: the
 //! place in the store's queue belongs to the process.
 //!
@@ -8,7 +8,7 @@
 //! in the same way.
 //!
 //! # Invariants
-//! - **acquire-1** A [`Drive`] either adopts a grant or lets the queue call the next waiter, by `Drop` at the
+//! - **acquire-1** A [`Leader`] either adopts a grant or lets the queue call the next waiter, by `Drop` at the
 //!   latest: no wake-up is lost (G8).
 //! - **acquire-2** A request is dropped, which abandons it, before its queue asks for anything else (B1): the
 //!   drive is part of it, and goes last. In the same way one has ended, and what it was granted too late is
@@ -29,36 +29,36 @@ use crate::backend::panic::Panicked;
 use crate::backend::{AcquireRequest, Attempt, Backoff};
 use crate::clock::Moment;
 use crate::core::acquire::{Acquire, Tried, Turn};
-use crate::core::flight::{Flight, Flown};
-use crate::core::held::Held;
+use crate::core::holds::Hold;
+use crate::core::names::{Name, NameState};
 use crate::core::queue::Wish;
-use crate::core::queues::{Entry, Queue};
+use crate::core::request::{Flown, Request};
 use crate::core::{Adopted, Core};
 use crate::words::error::{Error, ErrorKind, Result};
 
 /// The duty to ask the store for one name; there is one per queue at a time.
-pub(crate) struct Drive {
+pub(crate) struct Leader {
     core: Arc<Core>,
-    queue: Arc<Queue>,
+    queue: Arc<Name>,
     over: bool,
 }
 
-impl Drive {
-    pub(crate) fn new(core: &Arc<Core>, queue: &Arc<Queue>) -> Self {
+impl Leader {
+    pub(crate) fn new(core: &Arc<Core>, queue: &Arc<Name>) -> Self {
         Self { core: Arc::clone(core), queue: Arc::clone(queue), over: false }
     }
 
     /// Waits for the lock, whatever becomes of the places that it has in the store's queue.
-    pub(crate) async fn run(self, wanted: &Acquire) -> Result<Held> {
+    pub(crate) async fn run(self, wanted: &Acquire) -> Result<Hold> {
         let (core, queue, wish) = (Arc::clone(&self.core), Arc::clone(&self.queue), wanted.wish);
         let asked = Box::pin(self.asked_until_final(wanted.clone()));
-        match core.fly(&queue, asked, None).await {
-            Flown::Landed(answer) => answer,
-            Flown::Aloft(flight) => Ride { core, queue, wish, flight: Some(flight) }.landed().await,
+        match core.begin(&queue, asked, None).await {
+            Flown::Ready(answer) => answer,
+            Flown::Pending(request) => Join { core, queue, wish, request: Some(request) }.ready().await,
         }
     }
 
-    async fn asked_until_final(mut self, wanted: Acquire) -> Result<Held> {
+    async fn asked_until_final(mut self, wanted: Acquire) -> Result<Hold> {
         let core = Arc::clone(&self.core);
         let mut pauses = Pauses::new(core.env());
         loop {
@@ -119,11 +119,11 @@ impl Drive {
     /// Notes what the store said; whether there was a place in its queue by now, as it said or has lost it.
     fn was_refused(&self, error: &Error) -> bool {
         let is_lost = error.lost_reason().is_some();
-        self.queue.with(|entry| {
+        self.queue.with(|state| {
             if is_lost || concerns_everybody(error) {
-                entry.news().refused = Some(error.clone());
+                state.news().refused = Some(error.clone());
             }
-            entry.told().is_some_and(|news| {
+            state.told().is_some_and(|news| {
                 news.queued |= is_lost;
                 news.queued
             })
@@ -134,9 +134,9 @@ impl Drive {
     fn refused(mut self, error: Error) -> Error {
         if concerns_everybody(&error) {
             self.over = true;
-            let waiters: Vec<_> = self.queue.with(|entry| {
-                entry.asked_in_vain();
-                entry.queue.drain().collect()
+            let waiters: Vec<_> = self.queue.with(|state| {
+                state.not_granted();
+                state.queue.drain().collect()
             });
             for waiter in waiters {
                 waiter.call(Turn::Refused(error.clone()));
@@ -155,8 +155,8 @@ impl Drive {
             match core.until_closed(attempt).await {
                 Ok(Attempt::Granted(grant)) => self.took(core.adopt(&self.queue, grant, wish, budget)),
                 Ok(Attempt::Held { holder }) => {
-                    self.queue.with(|entry| {
-                        if let Some(news) = entry.told() {
+                    self.queue.with(|state| {
+                        if let Some(news) = state.told() {
                             news.refused = None
                         }
                     });
@@ -170,9 +170,9 @@ impl Drive {
                 }
             }
         });
-        match core.fly(&queue, asked, None).await {
-            Flown::Landed(answer) => answer,
-            Flown::Aloft(flight) => flight.await,
+        match core.begin(&queue, asked, None).await {
+            Flown::Ready(answer) => answer,
+            Flown::Pending(request) => request.await,
         }
     }
 
@@ -229,59 +229,59 @@ fn concerns_everybody(error: &Error) -> bool {
     !panicked && matches!(error.kind(), Closed | Denied | Protocol | Unavailable | Unsupported)
 }
 
-impl Drop for Drive {
+impl Drop for Leader {
     fn drop(&mut self) {
         if !self.over {
-            self.core.change(&self.queue, Entry::asked_in_vain);
+            self.core.change(&self.queue, NameState::not_granted);
         }
     }
 }
 
-impl std::fmt::Debug for Drive {
+impl std::fmt::Debug for Leader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Drive").field("name", self.queue.name()).finish_non_exhaustive()
+        f.debug_struct("Leader").field("name", self.queue.name()).finish_non_exhaustive()
     }
 }
 
 /// The wait for a request that is under way. Who leaves it leaves it to the next waiter if that wants the same;
 /// otherwise the request is given up.
 #[derive(Debug)]
-pub(crate) struct Ride {
+pub(crate) struct Join {
     core: Arc<Core>,
-    queue: Arc<Queue>,
+    queue: Arc<Name>,
     wish: Wish,
-    /// Until it has landed.
-    flight: Option<Flight<Result<Held>>>,
+    /// Until it is ready.
+    request: Option<Request<Result<Hold>>>,
 }
 
-impl Ride {
-    pub(crate) async fn landed(mut self) -> Result<Held> {
-        let Some(flight) = &mut self.flight else {
+impl Join {
+    pub(crate) async fn ready(mut self) -> Result<Hold> {
+        let Some(request) = &mut self.request else {
             unreachable!("it is taken only here and by `drop`");
         };
-        let answer = flight.await;
-        self.flight = None;
+        let answer = request.await;
+        self.request = None;
         answer
     }
 }
 
-impl Drop for Ride {
+impl Drop for Join {
     fn drop(&mut self) {
-        let Some(flight) = self.flight.take() else {
+        let Some(request) = self.request.take() else {
             return;
         };
-        let heir = self.queue.with(|entry| {
+        let heir = self.queue.with(|state| {
             // RACE: one that was answered has left the entry under this mutex; what the queue does now
             // is no business of its.
-            let undecided = entry.flight.as_ref().is_some_and(|under_way| flight.is(under_way));
-            if undecided { entry.queue.inherit(self.wish) } else { None }
+            let undecided = state.request.as_ref().is_some_and(|under_way| request.is(under_way));
+            if undecided { state.queue.inherit(self.wish) } else { None }
         });
         match heir {
             Some(heir) => {
                 let (core, queue, wish) = (Arc::clone(&self.core), Arc::clone(&self.queue), self.wish);
-                heir.call(Turn::Ride(Self { core, queue, wish, flight: Some(flight) }));
+                heir.call(Turn::Join(Self { core, queue, wish, request: Some(request) }));
             }
-            None => drop(flight),
+            None => drop(request),
         }
     }
 }
@@ -296,7 +296,7 @@ impl Core {
         }
     }
 
-    fn request(&self, queue: &Queue, wanted: &Acquire) -> AcquireRequest {
+    fn request(&self, queue: &Name, wanted: &Acquire) -> AcquireRequest {
         AcquireRequest {
             // Of many copies of a name one is kept.
             name: queue.name().clone(),

@@ -21,13 +21,13 @@ use crate::words::loss::LostReason;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LeaseState {
     lease: Lease,
-    phase: Phase,
+    phase: LeasePhase,
     schedule: Schedule,
     failures: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Phase {
+enum LeasePhase {
     Live { overdue_at: Moment },
     AtRisk,
     Lost(LostReason),
@@ -43,13 +43,13 @@ enum Schedule {
 
 /// What the store answered to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum RenewalOutcome {
     Until(Deadline),
     Gone(LostReason),
     Unknown,
 }
 
-impl Answer {
+impl RenewalOutcome {
     /// In one word, for what is counted.
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -74,7 +74,7 @@ pub(crate) enum Change {
 impl LeaseState {
     /// A lease as the store announced or granted it; a renewal of it is overdue after that time, the bound of a request.
     pub(crate) fn new(lease: Lease, now: Moment, overdue_after: Duration) -> Self {
-        let mut state = Self { lease, phase: Phase::AtRisk, schedule: Schedule::Never, failures: 0 };
+        let mut state = Self { lease, phase: LeasePhase::AtRisk, schedule: Schedule::Never, failures: 0 };
         state.confirm(now, overdue_after);
         state
     }
@@ -84,13 +84,13 @@ impl LeaseState {
     }
 
     pub(crate) fn is_at_risk(&self) -> bool {
-        self.phase == Phase::AtRisk
+        self.phase == LeasePhase::AtRisk
     }
 
     pub(crate) fn lost(&self) -> Option<LostReason> {
         match self.phase {
-            Phase::Lost(reason) => Some(reason),
-            Phase::Live { .. } | Phase::AtRisk => None,
+            LeasePhase::Lost(reason) => Some(reason),
+            LeasePhase::Live { .. } | LeasePhase::AtRisk => None,
         }
     }
 
@@ -111,9 +111,9 @@ impl LeaseState {
             return None;
         };
         let phase = match self.phase {
-            Phase::Live { overdue_at } => overdue_at.min(deadline),
-            Phase::AtRisk => deadline,
-            Phase::Lost(_) => return None,
+            LeasePhase::Live { overdue_at } => overdue_at.min(deadline),
+            LeasePhase::AtRisk => deadline,
+            LeasePhase::Lost(_) => return None,
         };
         Some(match self.schedule {
             Schedule::Due(at) => at.min(phase),
@@ -124,13 +124,13 @@ impl LeaseState {
     /// Time has passed.
     pub(crate) fn tick(&mut self, now: Moment) -> Change {
         match self.phase {
-            Phase::Lost(_) => Change::Nothing,
+            LeasePhase::Lost(_) => Change::Nothing,
             _ if self.lease.deadline.has_passed(now) => self.lose(LostReason::Expired),
-            Phase::Live { overdue_at } if overdue_at <= now => {
-                self.phase = Phase::AtRisk;
+            LeasePhase::Live { overdue_at } if overdue_at <= now => {
+                self.phase = LeasePhase::AtRisk;
                 Change::AtRisk
             }
-            Phase::Live { .. } | Phase::AtRisk => Change::Nothing,
+            LeasePhase::Live { .. } | LeasePhase::AtRisk => Change::Nothing,
         }
     }
 
@@ -139,7 +139,7 @@ impl LeaseState {
         &mut self,
         now: Moment,
         sent_at: Moment,
-        answer: Answer,
+        answer: RenewalOutcome,
         overdue_after: Duration,
     ) -> Change {
         let was_at_risk = self.is_at_risk();
@@ -148,7 +148,7 @@ impl LeaseState {
             return passed;
         }
         match answer {
-            Answer::Until(deadline) => {
+            RenewalOutcome::Until(deadline) => {
                 self.lease.deadline = self.lease.deadline.max(deadline);
                 self.failures = 0;
                 self.confirm(sent_at, overdue_after);
@@ -158,8 +158,8 @@ impl LeaseState {
                 }
                 if was_at_risk { Change::Safe } else { Change::Nothing }
             }
-            Answer::Gone(reason) => self.lose(reason),
-            Answer::Unknown => {
+            RenewalOutcome::Gone(reason) => self.lose(reason),
+            RenewalOutcome::Unknown => {
                 self.schedule = Schedule::Due(now + self.back_off());
                 self.failures += 1;
                 passed
@@ -183,20 +183,20 @@ impl LeaseState {
         if self.lost().is_some() {
             return Change::Nothing;
         }
-        self.phase = Phase::Lost(reason);
+        self.phase = LeasePhase::Lost(reason);
         Change::Lost(reason)
     }
 
     fn confirm(&mut self, since: Moment, overdue_after: Duration) {
         let Deadline::At(deadline) = self.lease.deadline else {
-            (self.schedule, self.phase) = (Schedule::Never, Phase::Live { overdue_at: Moment::LAST });
+            (self.schedule, self.phase) = (Schedule::Never, LeasePhase::Live { overdue_at: Moment::LAST });
             return;
         };
         let third = self.lease.ttl / 3;
         // A grant that was long on its way is renewed early rather than late.
         let due = (since + third).min(deadline.saturating_sub(third));
         self.schedule = Schedule::Due(due);
-        self.phase = Phase::Live { overdue_at: due.max(since) + overdue_after };
+        self.phase = LeasePhase::Live { overdue_at: due.max(since) + overdue_after };
     }
 
     /// Doubles from a 48th to a twelfth of the ttl, so that several tries fit before the deadline.
@@ -238,7 +238,7 @@ mod tests {
         lease.sent();
         assert_eq!(lease.tick(at(3_999)), Change::Nothing);
         assert_eq!(lease.tick(at(4_000)), Change::AtRisk);
-        assert_eq!(lease.answered(at(4_000), at(3_000), Answer::Unknown, BOUND), Change::Nothing);
+        assert_eq!(lease.answered(at(4_000), at(3_000), RenewalOutcome::Unknown, BOUND), Change::Nothing);
         assert!(lease.is_due(at(4_188), Duration::ZERO));
         assert_eq!(lease.tick(at(8_999)), Change::Nothing);
         assert_eq!(lease.tick(at(9_000)), Change::Lost(LostReason::Expired));
@@ -250,7 +250,7 @@ mod tests {
     fn giving_up_a_renewal_does_not_hide_the_risk() {
         let mut lease = opened();
         lease.sent();
-        assert_eq!(lease.answered(at(4_000), at(3_000), Answer::Unknown, BOUND), Change::AtRisk);
+        assert_eq!(lease.answered(at(4_000), at(3_000), RenewalOutcome::Unknown, BOUND), Change::AtRisk);
         let mut late = opened();
         assert!(!late.named_again(at(9_000), Deadline::At(at(30_000))));
         assert_eq!(late.tick(at(9_000)), Change::Lost(LostReason::Expired));
@@ -261,7 +261,7 @@ mod tests {
     fn a_late_answer_counts_from_sending() {
         let mut lease = opened();
         lease.sent();
-        let renewed = Answer::Until(Deadline::At(at(12_000)));
+        let renewed = RenewalOutcome::Until(Deadline::At(at(12_000)));
         assert_eq!(lease.answered(at(3_999), at(3_000), renewed, BOUND), Change::Nothing);
         assert_eq!(lease.lease().deadline, Deadline::At(at(12_000)));
         assert_eq!(lease.next_timer(), Some(at(6_000)));
@@ -270,7 +270,7 @@ mod tests {
     /// Holds are told of a renewal only if they were told that it was overdue.
     #[test]
     fn a_late_answer_ends_the_risk() {
-        let renewed = Answer::Until(Deadline::At(at(12_000)));
+        let renewed = RenewalOutcome::Until(Deadline::At(at(12_000)));
         let mut told = opened();
         told.sent();
         assert_eq!(told.tick(at(4_000)), Change::AtRisk);
@@ -285,7 +285,7 @@ mod tests {
     /// An answer after the deadline does not revive; neither does one after a loss.
     #[test]
     fn a_lost_lease_stays_lost() {
-        let renewed = Answer::Until(Deadline::At(at(30_000)));
+        let renewed = RenewalOutcome::Until(Deadline::At(at(30_000)));
         let mut late = opened();
         late.sent();
         assert_eq!(late.answered(at(9_000), at(3_000), renewed, BOUND), Change::Lost(LostReason::Expired));
@@ -301,7 +301,7 @@ mod tests {
     fn an_answer_with_an_earlier_deadline_takes_nothing_back() {
         let mut lease = opened();
         lease.sent();
-        lease.answered(at(4_000), at(3_000), Answer::Until(Deadline::At(at(8_000))), BOUND);
+        lease.answered(at(4_000), at(3_000), RenewalOutcome::Until(Deadline::At(at(8_000))), BOUND);
         assert_eq!(lease.lease().deadline, Deadline::At(at(9_000)));
     }
 
@@ -314,7 +314,7 @@ mod tests {
         while lease.lost().is_none() {
             assert!(lease.is_due(now, Duration::ZERO));
             lease.sent();
-            lease.answered(now, now, Answer::Unknown, BOUND);
+            lease.answered(now, now, RenewalOutcome::Unknown, BOUND);
             let again_at = (0..=TTL.as_millis() as u64 / 12)
                 .map(|millis| now + Duration::from_millis(millis))
                 .find(|at| lease.is_due(*at, Duration::ZERO));
@@ -346,7 +346,7 @@ mod tests {
     fn a_renewal_that_moves_nothing_is_not_repeated_at_once() {
         let mut lease = opened();
         lease.sent();
-        lease.answered(at(7_000), at(6_900), Answer::Until(Deadline::At(at(9_000))), BOUND);
+        lease.answered(at(7_000), at(6_900), RenewalOutcome::Until(Deadline::At(at(9_000))), BOUND);
         assert!(lease.next_timer() > Some(at(7_000)), "{:?}", lease.next_timer());
     }
 
@@ -366,10 +366,10 @@ mod tests {
                     1 if lease.is_due(at(now), Duration::ZERO) => lease.sent(),
                     2 if lease.schedule == Schedule::InFlight => {
                         let granted = Deadline::At(sent_at + TTL);
-                        lease.answered(at(now), sent_at, Answer::Until(granted), BOUND);
+                        lease.answered(at(now), sent_at, RenewalOutcome::Until(granted), BOUND);
                     }
                     3 if lease.schedule == Schedule::InFlight => {
-                        lease.answered(at(now), sent_at, Answer::Unknown, BOUND);
+                        lease.answered(at(now), sent_at, RenewalOutcome::Unknown, BOUND);
                     }
                     4 if now % 7 == 0 => { lease.lose(LostReason::Gone); }
                     _ => {}

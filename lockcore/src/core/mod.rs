@@ -5,25 +5,25 @@
 //! grant becomes a guard, and how a hold is lost.
 //!
 //! # Invariants
-//! - **core-1** A grant is inside a [`Held`] from the instant the core has it, so a receiver who
+//! - **core-1** A grant is inside a [`Hold`] from the instant the core has it, so a receiver who
 //!   has vanished passes it on by `Drop` (G8).
-//! - **core-2** Whoever ends a tenure owes the store its release, and the queue word of that.
+//! - **core-2** Whoever ends a ownership owes the store its release, and the queue word of that.
 //!
-//! Mutexes are taken in the order shard → queue → tenure, table → tenure, never queue and table together, a
-//! flight's alone, and none is held while a guard or a future is dropped or awaited.
+//! Mutexes are taken in the order shard → queue → ownership, table → ownership, never queue and table together, a
+//! request's alone, and none is held while a guard or a future is dropped or awaited.
 
 pub(crate) mod acquire;
+mod deadline;
 mod drive;
-mod flight;
-pub(crate) mod held;
+pub(crate) mod holds;
 mod lease;
 pub(crate) mod metrics;
+pub(crate) mod names;
+pub(crate) mod ownership;
 pub(crate) mod queue;
-pub(crate) mod queues;
 mod release;
+mod request;
 mod revocation;
-pub(crate) mod tenure;
-mod term;
 mod watchdog;
 
 use std::fmt;
@@ -39,12 +39,12 @@ use crate::backend::env::Env;
 use crate::backend::panic::waking;
 use crate::backend::{Grant, Holder, LeaseScope, LockBackend, Renewal, StoreEvent};
 use crate::clock::Moment;
-use crate::core::held::Held;
-use crate::core::lease::Answer;
+use crate::core::holds::Hold;
+use crate::core::lease::RenewalOutcome;
+use crate::core::names::{Name, NameState, Names};
+use crate::core::ownership::{Ownership, Standing};
 use crate::core::queue::{HandoffBudget, Wish};
-use crate::core::queues::{Entry, Queue, Queues};
 use crate::core::release::Late;
-use crate::core::tenure::{Standing, Tenure};
 use crate::core::watchdog::Watchdog;
 use crate::words::error::{Effect, Error, ErrorKind, Result};
 use crate::words::guarantees::Guarantees;
@@ -62,7 +62,7 @@ pub(crate) struct Core {
     pub(crate) min_ttl: Duration,
     /// Since when and why the last renewal is unconfirmed: what a wait that ends is told.
     pub(crate) unconfirmed: Mutex<Option<(Moment, Error)>>,
-    pub(crate) queues: Queues,
+    pub(crate) queues: Names,
     pub(crate) watchdog: Watchdog,
     pub(crate) closing: CancellationToken,
     /// A shutdown has closed the session.
@@ -94,7 +94,7 @@ impl Core {
             label,
             min_ttl,
             unconfirmed: Mutex::default(),
-            queues: Queues::new(),
+            queues: Names::new(),
             closing,
             is_closed_down: AtomicBool::new(false),
             guards_dropped: AtomicU64::new(0),
@@ -134,82 +134,82 @@ impl Core {
     /// Makes a guard of the store's grant, unless it is over already, or its counter went back.
     pub(crate) fn adopt(
         self: &Arc<Self>,
-        queue: &Arc<Queue>,
+        queue: &Arc<Name>,
         grant: Grant,
         wish: Wish,
         budget: HandoffBudget,
     ) -> Adopted {
         let counter = grant.counter;
         let now = self.env.now();
-        let tenure = self.watchdog.register(queue, grant, wish.mode, now);
-        let adopted = self.change(queue, |entry| {
-            let early = entry.told().map(|news| (news.lost_early.take(), news.asked_early.take()));
+        let ownership = self.watchdog.register(queue, grant, wish.mode, now);
+        let adopted = self.change(queue, |state| {
+            let early = state.told().map(|news| (news.lost_early.take(), news.asked_early.take()));
             let (lost_early, asked_early) = early.unwrap_or_default();
             if let Some((_, reason)) = lost_early.filter(|(lost, _)| *lost == counter) {
-                tenure.end(reason);
+                ownership.end(reason);
             }
             if let Some((_, until)) = asked_early.filter(|(asked, _)| *asked == counter) {
-                tenure.ask(until);
+                ownership.ask(until);
             }
-            // RACE: registered before `closing` is read, so that a shutdown either finds the tenure in
+            // RACE: registered before `closing` is read, so that a shutdown either finds the ownership in
             // the table or is seen here.
             if self.is_closed() {
-                tenure.end(LostReason::Shutdown);
+                ownership.end(LostReason::Shutdown);
             }
             // RACE: a loss told from here on finds the hold in the queue; one told before has ended
-            // the tenure, and is found here.
-            match tenure.lost(now) {
+            // the ownership, and is found here.
+            match ownership.lost(now) {
                 None => {}
                 Some(LostReason::Shutdown | LostReason::RuntimeGone) => {
-                    entry.give_back(&tenure);
+                    state.give_back(&ownership);
                     return Err(Some(Self::closed_error()));
                 }
                 Some(_) => return Err(None),
             }
-            entry.flight = None;
-            entry.forget_news();
-            let adopted = entry.queue.adopt(Arc::clone(&tenure), wish, now, budget);
+            state.request = None;
+            state.forget_news();
+            let adopted = state.queue.adopt(Arc::clone(&ownership), wish, now, budget);
             adopted.map_err(|regressed| Some(went_back(counter, regressed.last)))
         });
         let refused = match adopted {
             Ok(token) => {
                 tracing::debug!(lock = %queue.name(), %token, "held");
-                if let Some(until) = tenure.asked() {
-                    self.end_at(&tenure, tenure.watch_all(), until);
+                if let Some(until) = ownership.asked() {
+                    self.end_at(&ownership, ownership.watch_all(), until);
                 }
-                return Adopted::Held(Held::new(Arc::clone(self), tenure, token));
+                return Adopted::Held(Hold::new(Arc::clone(self), ownership, token));
             }
             Err(refused) => refused,
         };
-        let reason = tenure.lost(now).unwrap_or(LostReason::Gone);
-        tenure.end(reason);
-        self.watchdog.deregister(&tenure);
+        let reason = ownership.lost(now).unwrap_or(LostReason::Gone);
+        ownership.end(reason);
+        self.watchdog.deregister(&ownership);
         match refused {
-            None => Adopted::Over(Late { core: Arc::clone(self), tenure, reason }),
+            None => Adopted::Over(Late { core: Arc::clone(self), ownership, reason }),
             Some(error) => {
-                self.release_in_background(&tenure);
+                self.release_in_background(&ownership);
                 Adopted::Refused(error)
             }
         }
     }
 
     /// Ends a hold for a reason other than its guard's release, and cleans up behind it.
-    pub(crate) fn lose(self: &Arc<Self>, tenure: &Arc<Tenure>, reason: LostReason) {
-        if tenure.end(reason) {
-            self.has_lost(tenure, reason);
+    pub(crate) fn lose(self: &Arc<Self>, ownership: &Arc<Ownership>, reason: LostReason) {
+        if ownership.end(reason) {
+            self.has_lost(ownership, reason);
         }
     }
 
-    fn has_lost(self: &Arc<Self>, tenure: &Arc<Tenure>, reason: LostReason) {
+    fn has_lost(self: &Arc<Self>, ownership: &Arc<Ownership>, reason: LostReason) {
         metrics::lost(reason);
-        let grant = tenure.grant();
+        let grant = ownership.grant();
         if reason == LostReason::Shutdown {
             tracing::debug!(lock = %grant.name, counter = grant.counter, "given up by shutdown");
         } else {
             tracing::warn!(lock = %grant.name, counter = grant.counter, %reason, "lost");
         }
-        self.watchdog.deregister(tenure);
-        let ours = tenure.queue().with(|entry| entry.queue.forfeit(grant.counter));
+        self.watchdog.deregister(ownership);
+        let ours = ownership.queue().with(|state| state.queue.lose(grant.counter));
         if !ours {
             return;
         }
@@ -220,21 +220,21 @@ impl Core {
             grant.lease.scope == LeaseScope::Session && reason == LostReason::Expired && !lives;
         if session_over || reason == LostReason::SessionLost {
             // The backend ends a session that is over as a whole (B3).
-            self.change(tenure.queue(), |entry| entry.released(tenure));
+            self.change(ownership.queue(), |state| state.released(ownership));
         } else {
-            self.release_in_background(tenure);
+            self.release_in_background(ownership);
         }
     }
 
     /// Renews one hold besides the watchdog.
-    pub(crate) async fn renew_now(self: &Arc<Self>, tenure: &Arc<Tenure>) -> Result<()> {
-        let lease = tenure.grant().lease.id;
+    pub(crate) async fn renew_now(self: &Arc<Self>, ownership: &Arc<Ownership>) -> Result<()> {
+        let lease = ownership.grant().lease.id;
         let sent_at = self.env.now();
         let leases = [lease];
         let answers = self.env.bounded(async { Ok(self.backend.renew(&leases).await) }).await?;
         let (answer, result) = match answers.into_iter().next() {
-            Some(Renewal::Until(deadline)) => (Answer::Until(deadline), Ok(())),
-            Some(Renewal::Gone(reason)) => (Answer::Gone(reason), Err(Error::lost(reason))),
+            Some(Renewal::Until(deadline)) => (RenewalOutcome::Until(deadline), Ok(())),
+            Some(Renewal::Gone(reason)) => (RenewalOutcome::Gone(reason), Err(Error::lost(reason))),
             Some(Renewal::Unknown(error)) => return Err(error),
             None => {
                 let message = "the store answered a renewal with nothing";
@@ -246,7 +246,7 @@ impl Core {
     }
 
     /// Takes in what the store tells.
-    pub(crate) fn told(self: &Arc<Self>, event: StoreEvent) {
+    pub(crate) fn on_event(self: &Arc<Self>, event: StoreEvent) {
         match event {
             StoreEvent::LeaseOpened(lease) => self.watchdog.opened(lease, self.env.now()),
             StoreEvent::LeaseLost { lease, reason } => self.watchdog.lease_lost(self, lease, reason),
@@ -257,9 +257,9 @@ impl Core {
             StoreEvent::GrantAsked { name, counter, within } => self.grant_asked(&name, counter, within),
             StoreEvent::Queued { name, holder } => {
                 tracing::debug!(lock = %name, holder = holder.label, "waiting at the store");
-                self.with_known(&name, |entry| {
-                    let queued = entry.queue.is_acquiring();
-                    let news = entry.news();
+                self.with_known(&name, |state| {
+                    let queued = state.queue.is_acquiring();
+                    let news = state.news();
                     (news.heard, news.refused, news.queued) = (Some(holder), None, queued);
                 });
             }
@@ -268,10 +268,10 @@ impl Core {
     }
 
     /// Whom this process knows as holder: itself, or whom the store named.
-    pub(crate) fn heard_holder(&self, queue: &Queue) -> Option<Holder> {
-        queue.with(|entry| {
-            let Some((held, token)) = entry.queue.held().next() else {
-                return entry.told()?.heard.clone();
+    pub(crate) fn known_holder(&self, queue: &Name) -> Option<Holder> {
+        queue.with(|state| {
+            let Some((held, token)) = state.queue.held().next() else {
+                return state.told()?.heard.clone();
             };
             let mut holder = Holder::new(&*self.label);
             (holder.token, holder.mode) = (Some(token), held.mode());
@@ -280,7 +280,7 @@ impl Core {
     }
 
     /// Asks the queue of `name`, if this process knows the name.
-    pub(crate) fn with_known<R>(&self, name: &LockName, act: impl FnOnce(&mut Entry) -> R) -> Option<R> {
+    pub(crate) fn with_known<R>(&self, name: &LockName, act: impl FnOnce(&mut NameState) -> R) -> Option<R> {
         Some(self.queues.known(name)?.with(act))
     }
 
@@ -288,10 +288,10 @@ impl Core {
     /// that waits for itself waits for ever.
     pub(crate) fn warn_of_self_deadlock(&self) {
         let round = self.rounds.fetch_add(1, Ordering::Relaxed) + 1;
-        let stuck = self.queues.collect(|name, entry| {
+        let stuck = self.queues.collect(|name, state| {
             let began_two_rounds_ago = |since: u32| round.wrapping_sub(since) == 2;
-            let waits_long = entry.queue.waiters().any(|waiter| began_two_rounds_ago(waiter.since_round));
-            if entry.queue.held().next().is_some() && waits_long { vec![name.clone()] } else { Vec::new() }
+            let waits_long = state.queue.waiters().any(|waiter| began_two_rounds_ago(waiter.since_round));
+            if state.queue.held().next().is_some() && waits_long { vec![name.clone()] } else { Vec::new() }
         });
         for name in stuck {
             tracing::warn!(
@@ -302,22 +302,22 @@ impl Core {
     }
 
     /// No runtime, no renewals: everything ends now rather than unnoticed later.
-    pub(crate) fn runtime_gone(self: &Arc<Self>) {
-        self.refuse_everybody();
-        for tenure in self.watchdog.tenures() {
-            self.lose(&tenure, LostReason::RuntimeGone);
+    pub(crate) fn runtime_ended(self: &Arc<Self>) {
+        self.refuse_all();
+        for ownership in self.watchdog.ownerships() {
+            self.lose(&ownership, LostReason::RuntimeGone);
         }
     }
 
     /// From here on new acquisitions and waiters are refused as closed.
-    pub(crate) fn refuse_everybody(&self) {
+    pub(crate) fn refuse_all(&self) {
         waking(|| self.closing.cancel());
-        for waiter in self.queues.collect(|_, entry| entry.queue.drain().collect()) {
+        for waiter in self.queues.collect(|_, state| state.queue.drain().collect()) {
             waiter.dismiss();
         }
         // Whoever shuts down waits for what is under way.
-        for flight in self.queues.collect(|_, entry| entry.under_way().into_iter().collect()) {
-            flight.detach();
+        for request in self.queues.collect(|_, state| state.under_way().into_iter().collect()) {
+            request.move_to_task();
         }
     }
 
@@ -325,15 +325,15 @@ impl Core {
         self.backend.guarantees().contains(Guarantees::RUNTIME_FREE)
     }
 
-    /// Looks at `at` whether a hold ends by tenure-4, unless what it is watched for ends before.
+    /// Looks at `at` whether a hold ends by ownership-4, unless what it is watched for ends before.
     pub(crate) fn end_at(
         self: &Arc<Self>,
-        tenure: &Arc<Tenure>,
+        ownership: &Arc<Ownership>,
         watched: watch::Receiver<Standing>,
         at: Moment,
     ) {
-        let (core, tenure, env) = (Arc::downgrade(self), Arc::clone(tenure), self.env.clone());
-        let mut ended = Box::pin(tenure::ended(watched));
+        let (core, ownership, env) = (Arc::downgrade(self), Arc::clone(ownership), self.env.clone());
+        let mut ended = Box::pin(ownership::ended(watched));
         self.env.spawn(async move {
             loop {
                 // Timers stand still while a host is suspended: none is so long that this is noticed late.
@@ -341,10 +341,10 @@ impl Core {
                 let (now, look_again) = (env.now(), env.timing().ttl / 3);
                 let look_at = if now < at { at.min(now + look_again) } else { now + look_again };
                 if at <= now
-                    && let Some(reason) = tenure.end_in_time(now)
+                    && let Some(reason) = ownership.end_in_time(now)
                 {
                     if let Some(core) = core.upgrade() {
-                        core.has_lost(&tenure, reason);
+                        core.has_lost(&ownership, reason);
                     }
                     return;
                 }
@@ -359,42 +359,42 @@ impl Core {
 
     fn grant_asked(self: &Arc<Self>, name: &LockName, counter: u64, within: Duration) {
         let until = self.env.now() + within;
-        let tenure = self.with_known(name, |entry| {
-            if entry.queue.is_acquiring() {
+        let ownership = self.with_known(name, |state| {
+            if state.queue.is_acquiring() {
                 // As in `grant_lost`; of several for one grant the earliest end counts.
-                let asked = &mut entry.news().asked_early;
+                let asked = &mut state.news().asked_early;
                 if asked.is_none_or(|(last, end)| last < counter || (last == counter && until < end)) {
                     *asked = Some((counter, until));
                 }
             }
-            entry.held_by(counter)
+            state.held_by(counter)
         });
-        if let Some(tenure) = tenure.flatten().filter(|tenure| tenure.ask(until)) {
+        if let Some(ownership) = ownership.flatten().filter(|ownership| ownership.ask(until)) {
             tracing::info!(lock = %name, counter, ?within, "asked for by an administrator");
-            self.end_at(&tenure, tenure.watch_all(), until);
+            self.end_at(&ownership, ownership.watch_all(), until);
         }
     }
 
     fn grant_lost(self: &Arc<Self>, name: &LockName, counter: u64, reason: LostReason) {
-        let tenure = self.with_known(name, |entry| {
-            if entry.queue.is_acquiring() {
+        let ownership = self.with_known(name, |state| {
+            if state.queue.is_acquiring() {
                 // The grant to come has a larger counter than any before: the largest loss is the one.
-                let lost = &mut entry.news().lost_early;
+                let lost = &mut state.news().lost_early;
                 if lost.is_none_or(|(last, _)| last < counter) {
                     *lost = Some((counter, reason));
                 }
             }
-            entry.held_by(counter)
+            state.held_by(counter)
         });
-        if let Some(tenure) = tenure.flatten() {
-            self.lose(&tenure, reason);
+        if let Some(ownership) = ownership.flatten() {
+            self.lose(&ownership, reason);
         }
     }
 }
 
 /// What became of a grant.
 pub(crate) enum Adopted {
-    Held(Held),
+    Held(Hold),
     /// It is to be given back, and there may be another.
     Over(Late),
     /// It is given back in the background.
@@ -451,7 +451,7 @@ mod tests {
     use crate::core::queue::Reply;
     use crate::memory::MemoryConfig;
 
-    /// Queues that nobody needs any more do not stay for as long as the manager.
+    /// Names that nobody needs any more do not stay for as long as the manager.
     #[tokio::test(start_paused = true)]
     async fn idle_names_are_forgotten_once_a_ttl() {
         let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
@@ -461,10 +461,10 @@ mod tests {
         let names: Vec<_> = (0..20_000).map(|n| LockName::new(format!("{n}")).unwrap()).collect();
         for name in &names {
             let wish = Wish { mode: Mode::EXCLUSIVE, alone: false };
-            let claim = core.queues.of(name).with(|entry| entry.queue.claim(wish, |_, _| false));
-            assert!(matches!(claim, Reply::Drive));
+            let claim = core.queues.of(name).with(|state| state.queue.claim(wish, |_, _| false));
+            assert!(matches!(claim, Reply::Lead));
         }
-        names.iter().for_each(|name| core.queues.of(name).with(Entry::asked_in_vain));
+        names.iter().for_each(|name| core.queues.of(name).with(NameState::not_granted));
         let known = || core.queues.collect(|_, _| vec![()]).len();
         assert_eq!(known(), names.len());
         tokio::time::sleep(Timing::DEFAULT_TTL + Duration::from_secs(1)).await;

@@ -5,7 +5,7 @@
 //! - **release-2** A release, once begun, goes on until the store confirms or the lease has ended, whoever
 //!   stops waiting for it (G5).
 //! - **release-3** The queue hears of it after that, whoever dies on the way, and calls who waited for it (B1): the
-//!   duty is an [`Owed`].
+//!   duty is an [`PendingRelease`].
 //! - **release-4** Every release ends: confirmed, or with the reason why not, at the latest one ttl and one
 //!   request after it began. A session that is kept alive for others would keep the entry with it, so
 //!   the session is given up then.
@@ -22,11 +22,11 @@ use crate::backend::{Backoff, Grant, LeaseScope};
 use crate::clock::{Deadline, Moment};
 use crate::core::Core;
 use crate::core::acquire::Turn;
-use crate::core::flight::Flown;
-use crate::core::held::Held;
+use crate::core::holds::Hold;
 use crate::core::metrics;
+use crate::core::ownership::Ownership;
 use crate::core::queue::Release;
-use crate::core::tenure::Tenure;
+use crate::core::request::Flown;
 use crate::words::error::{Effect, Error, ErrorKind, Result};
 use crate::words::loss::LostReason;
 use crate::words::token::FencingToken;
@@ -44,21 +44,22 @@ pub(crate) enum Ended {
 
 impl Core {
     /// The guard lets go.
-    pub(crate) fn end(self: &Arc<Self>, tenure: &Arc<Tenure>, token: FencingToken) -> Ended {
+    pub(crate) fn end(self: &Arc<Self>, ownership: &Arc<Ownership>, token: FencingToken) -> Ended {
         let now = self.env().now();
         let (mut next, mut watchers, guard) = (None, None, token.index());
-        let ended = self.change(tenure.queue(), |entry| {
-            if let Some(reason) = tenure.lost(now) {
+        let ended = self.change(ownership.queue(), |state| {
+            if let Some(reason) = ownership.lost(now) {
                 return Ended::Lost(reason);
             }
-            let passes = || tenure.pass_on_if_healthy(guard, now).map(|passed| watchers = passed).is_some();
-            match entry.queue.release(token.counter(), now, passes) {
+            let passes =
+                || ownership.pass_on_if_healthy(guard, now).map(|passed| watchers = passed).is_some();
+            match state.queue.release(token.counter(), now, passes) {
                 Release::Kept => {
-                    watchers = tenure.without(guard);
+                    watchers = ownership.without(guard);
                     Ended::Kept
                 }
-                Release::HandOn(tenure, token, waiter) => {
-                    next = Some((waiter, tenure, token));
+                Release::HandOn(ownership, token, waiter) => {
+                    next = Some((waiter, ownership, token));
                     Ended::HandedOn
                 }
                 Release::Store => Ended::Store,
@@ -68,15 +69,15 @@ impl Core {
         if let Some(watchers) = watchers {
             watchers.tell();
         }
-        if let Some((waiter, tenure, token)) = next {
-            tracing::debug!(lock = %tenure.grant().name, %token, "handed on");
-            waiter.call(Turn::Held(Held::new(Arc::clone(self), tenure, token)));
+        if let Some((waiter, ownership, token)) = next {
+            tracing::debug!(lock = %ownership.grant().name, %token, "handed on");
+            waiter.call(Turn::Held(Hold::new(Arc::clone(self), ownership, token)));
         }
         match ended {
-            Ended::Lost(reason) => self.lose(tenure, reason),
+            Ended::Lost(reason) => self.lose(ownership, reason),
             Ended::Store => {
                 metrics::handed_on("store");
-                self.stop_renewing(tenure);
+                self.stop_renewing(ownership);
             }
             Ended::HandedOn => metrics::handed_on("local"),
             Ended::Kept => {}
@@ -85,17 +86,17 @@ impl Core {
     }
 
     /// A guard is dropped: nothing here blocks, panics, or needs a runtime.
-    pub(crate) fn drop_guard(self: &Arc<Self>, tenure: &Arc<Tenure>, token: FencingToken) {
+    pub(crate) fn drop_guard(self: &Arc<Self>, ownership: &Arc<Ownership>, token: FencingToken) {
         self.guards_dropped.fetch_add(1, Ordering::Relaxed);
         metrics::dropped();
-        if let Ended::Store = self.end(tenure, token) {
-            self.release_in_background(tenure);
+        if let Ended::Store = self.end(ownership, token) {
+            self.release_in_background(ownership);
         }
     }
 
     /// Tells the store with nobody waiting for it: in place if it needs no runtime.
-    pub(crate) fn release_in_background(self: &Arc<Self>, tenure: &Arc<Tenure>) {
-        let release = Owed::new(self, tenure).settled_unheard();
+    pub(crate) fn release_in_background(self: &Arc<Self>, ownership: &Arc<Ownership>) {
+        let release = PendingRelease::new(self, ownership).settled_unheard();
         if self.is_runtime_free() {
             self.env().run_in_place(Box::pin(release));
         } else {
@@ -106,29 +107,29 @@ impl Core {
     /// Tells the store; dropped midway it goes on in the background (release-2).
     pub(crate) fn carried_release(
         self: &Arc<Self>,
-        tenure: &Arc<Tenure>,
+        ownership: &Arc<Ownership>,
     ) -> impl Future<Output = Result<()>> + Send + 'static {
-        let (core, queue) = (Arc::clone(self), Arc::clone(tenure.queue()));
-        let release = Box::pin(Owed::new(self, tenure).settled());
+        let (core, queue) = (Arc::clone(self), Arc::clone(ownership.queue()));
+        let release = Box::pin(PendingRelease::new(self, ownership).settled());
         async move {
-            match core.fly(&queue, release, Some(unheard)).await {
-                Flown::Landed(confirmed) => confirmed,
-                Flown::Aloft(flight) => flight.await,
+            match core.begin(&queue, release, Some(unheard)).await {
+                Flown::Ready(confirmed) => confirmed,
+                Flown::Pending(request) => request.await,
             }
         }
     }
 
-    fn stop_renewing(&self, tenure: &Arc<Tenure>) {
-        tracing::debug!(lock = %tenure.grant().name, counter = tenure.grant().counter, "releasing");
-        tenure.end(LostReason::Released);
-        self.watchdog.deregister(tenure);
+    fn stop_renewing(&self, ownership: &Arc<Ownership>) {
+        tracing::debug!(lock = %ownership.grant().name, counter = ownership.grant().counter, "releasing");
+        ownership.end(LostReason::Released);
+        self.watchdog.deregister(ownership);
     }
 
     /// Tells the store. An entry that stays in a session is left to the session's end, which the backend
     /// hears of (release-4).
-    async fn confirm_release(self: &Arc<Self>, tenure: &Tenure) -> Result<()> {
-        let grant = tenure.grant();
-        let confirmed = self.release_until(tenure.last_deadline(), grant).await;
+    async fn confirm_release(self: &Arc<Self>, ownership: &Ownership) -> Result<()> {
+        let grant = ownership.grant();
+        let confirmed = self.release_until(ownership.last_deadline(), grant).await;
         let Err(error) = confirmed else {
             return Ok(());
         };
@@ -207,19 +208,19 @@ fn ends_release(kind: &ErrorKind, in_session: bool) -> bool {
 ///
 /// Whoever dies with it leaves it to a task. A task that dies has lost its runtime: there is nobody
 /// left to tell the store, and the queue hears at once.
-struct Owed {
+struct PendingRelease {
     core: Arc<Core>,
     /// Whose release it is, until that is over.
-    tenure: Option<Arc<Tenure>>,
+    ownership: Option<Arc<Ownership>>,
     is_task: bool,
     _awaited: TaskTrackerToken,
 }
 
-impl Owed {
-    fn new(core: &Arc<Core>, tenure: &Arc<Tenure>) -> Self {
+impl PendingRelease {
+    fn new(core: &Arc<Core>, ownership: &Arc<Ownership>) -> Self {
         Self {
             core: Arc::clone(core),
-            tenure: Some(Arc::clone(tenure)),
+            ownership: Some(Arc::clone(ownership)),
             is_task: false,
             _awaited: core.env().as_task(),
         }
@@ -227,22 +228,22 @@ impl Owed {
 
     /// Tells the store, and then the queue, however that ended.
     async fn settled(mut self) -> Result<()> {
-        let Some(tenure) = self.tenure.clone() else {
+        let Some(ownership) = self.ownership.clone() else {
             return Ok(());
         };
-        let confirmed = self.core.confirm_release(&tenure).await;
-        self.tenure = None;
-        self.core.change(tenure.queue(), |entry| entry.released(&tenure));
+        let confirmed = self.core.confirm_release(&ownership).await;
+        self.ownership = None;
+        self.core.change(ownership.queue(), |state| state.released(&ownership));
         confirmed
     }
 
     /// Tells the store. The queue hears of it only if this dies on the way.
     async fn confirmed(mut self) {
-        let Some(tenure) = self.tenure.clone() else {
+        let Some(ownership) = self.ownership.clone() else {
             return;
         };
-        let confirmed = self.core.confirm_release(&tenure).await;
-        self.tenure = None;
+        let confirmed = self.core.confirm_release(&ownership).await;
+        self.ownership = None;
         unheard(confirmed);
     }
 
@@ -251,16 +252,16 @@ impl Owed {
     }
 }
 
-impl Drop for Owed {
+impl Drop for PendingRelease {
     fn drop(&mut self) {
-        let Some(tenure) = self.tenure.take() else {
+        let Some(ownership) = self.ownership.take() else {
             return;
         };
         if self.is_task {
-            self.core.change(tenure.queue(), |entry| entry.released(&tenure));
+            self.core.change(ownership.queue(), |state| state.released(&ownership));
         } else {
-            self.core.change(tenure.queue(), |entry| entry.give_back(&tenure));
-            let mut owed = Self::new(&self.core, &tenure);
+            self.core.change(ownership.queue(), |state| state.give_back(&ownership));
+            let mut owed = Self::new(&self.core, &ownership);
             owed.is_task = true;
             self.core.env().spawn(owed.settled_unheard());
         }
@@ -270,7 +271,7 @@ impl Drop for Owed {
 /// A grant that was over when it arrived. It is owed to the store.
 pub(crate) struct Late {
     pub(super) core: Arc<Core>,
-    pub(super) tenure: Arc<Tenure>,
+    pub(super) ownership: Arc<Ownership>,
     pub(super) reason: LostReason,
 }
 
@@ -281,14 +282,14 @@ impl Late {
 
     /// In the background; the next waiter is called behind it.
     pub(crate) fn give_back(&self) {
-        self.core.change(self.tenure.queue(), |entry| entry.give_back(&self.tenure));
-        self.core.release_in_background(&self.tenure);
+        self.core.change(self.ownership.queue(), |state| state.give_back(&self.ownership));
+        self.core.release_in_background(&self.ownership);
     }
 
     /// For a drive that goes on behind it. If that ends on the way, the release goes on (release-2), and
     /// calls the next waiter.
     pub(crate) fn given_back(self) -> impl Future<Output = Result<Error>> + Send {
-        let owed = Owed::new(&self.core, &self.tenure);
+        let owed = PendingRelease::new(&self.core, &self.ownership);
         async move {
             Box::pin(owed.confirmed()).await;
             Ok(self.error())
@@ -324,7 +325,7 @@ mod tests {
     use tokio::runtime::Runtime;
 
     /// A lock that is let go, and whose release nobody has told the store yet.
-    async fn let_go() -> (Arc<Core>, MemoryStore, Arc<Tenure>) {
+    async fn let_go() -> (Arc<Core>, MemoryStore, Arc<Ownership>) {
         let (env, config) =
             (Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap(), MemoryConfig::private());
         let store = config.store().clone();
@@ -341,21 +342,21 @@ mod tests {
         let guard = core.acquire(&wanted).await.unwrap();
         let held = wanted
             .queue
-            .with(|entry| entry.queue.held().next().map(|(held, token)| (Arc::clone(held), token)));
-        let (tenure, token) = held.expect("it was just acquired");
-        assert!(matches!(core.end(&tenure, token), Ended::Store));
+            .with(|state| state.queue.held().next().map(|(held, token)| (Arc::clone(held), token)));
+        let (ownership, token) = held.expect("it was just acquired");
+        assert!(matches!(core.end(&ownership, token), Ended::Store));
         drop(guard);
         assert!(!store.is_empty(), "nobody has told the store");
-        (core, store, tenure)
+        (core, store, ownership)
     }
 
-    fn is_idle(tenure: &Tenure) -> bool {
-        tenure.queue().with(|entry| entry.queue.is_idle())
+    fn is_idle(ownership: &Ownership) -> bool {
+        ownership.queue().with(|state| state.queue.is_idle())
     }
 
-    async fn settled(tenure: &Tenure) {
+    async fn settled(ownership: &Ownership) {
         let settled = async {
-            while !is_idle(tenure) {
+            while !is_idle(ownership) {
                 tokio::task::yield_now().await;
             }
         };
@@ -365,18 +366,18 @@ mod tests {
     /// Whoever dies owing a release leaves it to a task (release-2), which calls the next waiter (release-3).
     #[tokio::test]
     async fn a_release_outlives_whoever_owed_it() {
-        let (core, store, tenure) = let_go().await;
-        drop(Owed::new(&core, &tenure));
-        settled(&tenure).await;
+        let (core, store, ownership) = let_go().await;
+        drop(PendingRelease::new(&core, &ownership));
+        settled(&ownership).await;
         assert!(store.is_empty());
     }
 
     /// A release that is dropped before its first poll is owed all the same.
     #[tokio::test]
     async fn a_release_that_was_never_polled_is_made() {
-        let (core, store, tenure) = let_go().await;
-        drop(Owed::new(&core, &tenure).settled());
-        settled(&tenure).await;
+        let (core, store, ownership) = let_go().await;
+        drop(PendingRelease::new(&core, &ownership).settled());
+        settled(&ownership).await;
         assert!(store.is_empty());
     }
 
@@ -384,19 +385,19 @@ mod tests {
     #[test]
     fn a_release_without_its_runtime_stops_no_name() {
         let runtime = Runtime::new().unwrap();
-        let (core, _, tenure) = runtime.block_on(let_go());
+        let (core, _, ownership) = runtime.block_on(let_go());
         drop(runtime);
-        let release = Owed::new(&core, &tenure);
-        assert!(!is_idle(&tenure));
+        let release = PendingRelease::new(&core, &ownership);
+        assert!(!is_idle(&ownership));
         drop(release);
-        assert!(is_idle(&tenure));
+        assert!(is_idle(&ownership));
     }
 
     /// A release that was confirmed is owed no more.
     #[tokio::test]
     async fn a_release_is_settled_once() {
-        let (core, store, tenure) = let_go().await;
-        Owed::new(&core, &tenure).settled().now_or_never().expect("memory answers").unwrap();
-        assert!(store.is_empty() && is_idle(&tenure));
+        let (core, store, ownership) = let_go().await;
+        PendingRelease::new(&core, &ownership).settled().now_or_never().expect("memory answers").unwrap();
+        assert!(store.is_empty() && is_idle(&ownership));
     }
 }

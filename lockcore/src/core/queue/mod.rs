@@ -4,7 +4,7 @@
 //! wait their turn. A lock that is released passes to the next one without a request, and one that is shared
 //! is joined, for as long as the hand-off budget lasts.
 //!
-//! Whatever changes the queue is followed by [`pump`](LocalQueue::pump), which says who is called: it may be
+//! Whatever changes the queue is followed by [`call_next`](NameQueue::call_next), which says who is called: it may be
 //! somebody's turn after any change, also after somebody who waited in front has left.
 //!
 //! `T` is what is held, which has a counter, `W` how a waiter is told; no more is looked at.
@@ -28,28 +28,28 @@ use crate::words::token::FencingToken;
 
 /// The queue of one name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct LocalQueue<T, W> {
+pub(crate) struct NameQueue<T, W> {
     /// What the store is asked for.
     acquiring: Option<Mode>,
     /// A grant, if there is any; most names never have two at a time.
-    run: Option<Run<T>>,
+    grant: Option<LocalGrant<T>>,
     /// Made when somebody first waits or shares, and kept.
-    company: Option<Box<Company<T, W>>>,
+    others: Option<Box<Others<T, W>>>,
     /// The smallest counter that the next grant may have.
     next_counter: u64,
 }
 
 /// Who is there besides the one that holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Company<T, W> {
-    /// Beside `run`, in no order.
-    runs: Vec<Run<T>>,
-    waiters: VecDeque<Place<W>>,
+struct Others<T, W> {
+    /// Beside `grant`, in no order.
+    grants: Vec<LocalGrant<T>>,
+    waiters: VecDeque<Queued<W>>,
 }
 
 /// One grant of the store, its local hand-offs, and those who joined it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Run<T> {
+struct LocalGrant<T> {
     held: T,
     mode: Mode,
     until: Moment,
@@ -62,7 +62,7 @@ struct Run<T> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Place<W> {
+struct Queued<W> {
     id: WaiterId,
     wish: Wish,
     waiter: W,
@@ -99,8 +99,8 @@ pub(crate) trait Counted: Clone {
 pub(crate) enum Reply<T> {
     /// It is held, beside others.
     Joined(T, FencingToken),
-    /// Ask the store; then call `adopt`, `give_back` or `asked_in_vain`.
-    Drive,
+    /// Ask the store; then call `adopt`, `give_back` or `not_granted`.
+    Lead,
     /// Wait, by `enqueue`.
     Wait,
     /// Somebody of this process is ahead, and a `try` does not wait for them.
@@ -112,8 +112,8 @@ pub(crate) enum Reply<T> {
 pub(crate) enum Call<T, W> {
     /// This waiter holds it beside others.
     Joined(T, FencingToken, W),
-    /// This waiter asks the store; see [`Reply::Drive`].
-    Drive(W),
+    /// This waiter asks the store; see [`Reply::Lead`].
+    Lead(W),
 }
 
 /// What becomes of a released lock.
@@ -135,16 +135,16 @@ pub(crate) struct Regressed {
     pub(crate) last: u64,
 }
 
-impl<T: Counted, W> LocalQueue<T, W> {
+impl<T: Counted, W> NameQueue<T, W> {
     pub(crate) fn new() -> Self {
-        Self { acquiring: None, run: None, company: None, next_counter: 0 }
+        Self { acquiring: None, grant: None, others: None, next_counter: 0 }
     }
 
     /// Somebody wants the lock and would wait for it. `joins` decides whether a grant may be joined, which is
     /// so until the given moment.
     pub(crate) fn claim(&mut self, wish: Wish, joins: impl FnMut(&T, Moment) -> bool) -> Reply<T> {
         if self.is_idle() {
-            return self.drive(wish);
+            return self.lead(wish);
         }
         if self.is_waited_for() {
             return Reply::Wait;
@@ -152,14 +152,14 @@ impl<T: Counted, W> LocalQueue<T, W> {
         if let Some((held, token)) = self.join(wish, joins) {
             return Reply::Joined(held, token);
         }
-        if self.acquiring.is_none() && self.load().admits(wish.mode) { self.drive(wish) } else { Reply::Wait }
+        if self.acquiring.is_none() && self.load().admits(wish.mode) { self.lead(wish) } else { Reply::Wait }
     }
 
     /// Somebody wants the lock and would not wait for a holder; `Wait` means for the confirmation
     /// of a release.
     pub(crate) fn try_claim(&mut self, wish: Wish, joins: impl FnMut(&T, Moment) -> bool) -> Reply<T> {
         if self.is_idle() {
-            return self.drive(wish);
+            return self.lead(wish);
         }
         if self.is_waited_for() {
             return Reply::Busy;
@@ -167,31 +167,31 @@ impl<T: Counted, W> LocalQueue<T, W> {
         if let Some((held, token)) = self.join(wish, joins) {
             return Reply::Joined(held, token);
         }
-        let held = self.runs().filter(|run| run.is_held()).map(|run| run.mode);
+        let held = self.grants().filter(|grant| grant.is_held()).map(|grant| grant.mode);
         if self.acquiring.is_some() || !Load::from_iter(held).admits(wish.mode) {
             return Reply::Busy;
         }
-        if self.load().admits(wish.mode) { self.drive(wish) } else { Reply::Wait }
+        if self.load().admits(wish.mode) { self.lead(wish) } else { Reply::Wait }
     }
 
     /// Puts a waiter at the end.
     #[inline]
     pub(crate) fn enqueue(&mut self, id: WaiterId, wish: Wish, waiter: W) {
         debug_assert!(!self.is_idle(), "queue-3: nobody would call this waiter");
-        let waiters = &mut self.company().waiters;
+        let waiters = &mut self.others().waiters;
         debug_assert!(waiters.back().is_none_or(|last| last.id < id), "ids grow");
-        waiters.push_back(Place { id, wish, waiter });
+        waiters.push_back(Queued { id, wish, waiter });
     }
 
     /// Takes a waiter out; `None` if it was called already.
     pub(crate) fn leave(&mut self, id: WaiterId) -> Option<W> {
-        let waiters = &mut self.company.as_mut()?.waiters;
+        let waiters = &mut self.others.as_mut()?.waiters;
         let place = waiters.binary_search_by_key(&id, |place| place.id).ok()?;
         waiters.remove(place).map(|place| place.waiter)
     }
 
     /// Calls the first waiter if it is its turn: to be asked until it is nobody's.
-    pub(crate) fn pump(&mut self, joins: impl FnMut(&T, Moment) -> bool) -> Option<Call<T, W>> {
+    pub(crate) fn call_next(&mut self, joins: impl FnMut(&T, Moment) -> bool) -> Option<Call<T, W>> {
         let wish = self.first()?;
         if let Some((held, token)) = self.join(wish, joins) {
             return self.pop().map(|waiter| Call::Joined(held, token, waiter));
@@ -200,7 +200,7 @@ impl<T: Counted, W> LocalQueue<T, W> {
             return None;
         }
         self.acquiring = Some(wish.mode);
-        self.pop().map(Call::Drive)
+        self.pop().map(Call::Lead)
     }
 
     /// Whoever asks the store leaves: the first waiter who wants the same goes on with it.
@@ -222,15 +222,15 @@ impl<T: Counted, W> LocalQueue<T, W> {
         debug_assert_eq!(self.acquiring, Some(wish.mode), "queue-1");
         self.acquiring = None;
         let (Wish { mode, alone }, counter, until) = (wish, held.counter(), now + budget.window);
-        let run = Run { held, mode, until, index: 0, limit: budget.limit, guards: 1, alone };
+        let grant = LocalGrant { held, mode, until, index: 0, limit: budget.limit, guards: 1, alone };
         match FencingToken::new(counter, 0).filter(|_| self.next_counter <= counter) {
             Some(token) => {
                 self.next_counter = counter + 1;
-                self.keep(run);
+                self.keep(grant);
                 Ok(token)
             }
             None => {
-                self.keep(Run { guards: 0, ..run });
+                self.keep(LocalGrant { guards: 0, ..grant });
                 Err(Regressed { last: self.next_counter.checked_sub(1).unwrap_or(FencingToken::MAX_COUNTER) })
             }
         }
@@ -244,11 +244,11 @@ impl<T: Counted, W> LocalQueue<T, W> {
             return;
         };
         let until = Moment::from_nanos(0);
-        self.keep(Run { held, mode, until, index: 0, limit: 0, guards: 0, alone: true });
+        self.keep(LocalGrant { held, mode, until, index: 0, limit: 0, guards: 0, alone: true });
     }
 
     /// The acquisition has ended, and the store keeps nothing of it.
-    pub(crate) fn asked_in_vain(&mut self) {
+    pub(crate) fn not_granted(&mut self) {
         debug_assert!(self.acquiring.is_some(), "queue-1");
         self.acquiring = None;
     }
@@ -262,23 +262,23 @@ impl<T: Counted, W> LocalQueue<T, W> {
         passes: impl FnOnce() -> bool,
     ) -> Release<T, W> {
         let is_asked = self.acquiring.is_some();
-        let (mut runs, waiters) = self.parts();
-        let Some(run) = runs.find(|run| run.is_hold_of(counter)) else {
+        let (mut grants, waiters) = self.parts();
+        let Some(grant) = grants.find(|grant| grant.is_hold_of(counter)) else {
             return Release::NotHeld;
         };
-        run.guards -= 1;
-        if run.guards > 0 {
+        grant.guards -= 1;
+        if grant.guards > 0 {
             return Release::Kept;
         }
         if let Some(waiters) = waiters
-            && waiters.front().is_some_and(|first| first.wish.mode == run.mode)
+            && waiters.front().is_some_and(|first| first.wish.mode == grant.mode)
             && !is_asked
-            && run.may_pass(now)
+            && grant.may_pass(now)
             && passes()
-            && let Some(Place { wish, waiter, .. }) = waiters.pop_front()
+            && let Some(Queued { wish, waiter, .. }) = waiters.pop_front()
         {
-            run.alone = wish.alone;
-            let (held, token) = run.pass();
+            grant.alone = wish.alone;
+            let (held, token) = grant.pass();
             return Release::HandOn(held, token, waiter);
         }
         Release::Store
@@ -286,10 +286,10 @@ impl<T: Counted, W> LocalQueue<T, W> {
 
     /// The store has confirmed the release of what is `it`.
     pub(crate) fn released(&mut self, it: impl Fn(&T) -> bool) {
-        let is_over = |run: &Run<T>| run.is_releasing(&it);
-        let more = self.company.as_mut().map(|company| &mut company.runs);
-        if self.run.as_ref().is_some_and(is_over) {
-            self.run = more.and_then(Vec::pop);
+        let is_over = |grant: &LocalGrant<T>| grant.is_releasing(&it);
+        let more = self.others.as_mut().map(|others| &mut others.grants);
+        if self.grant.as_ref().is_some_and(is_over) {
+            self.grant = more.and_then(Vec::pop);
         } else if let Some(more) = more
             && let Some(at) = more.iter().position(is_over)
         {
@@ -299,30 +299,30 @@ impl<T: Counted, W> LocalQueue<T, W> {
 
     /// Whether the store is being told of the release of what is `it`.
     pub(crate) fn is_releasing(&self, it: impl Fn(&T) -> bool) -> bool {
-        self.runs().any(|run| run.is_releasing(&it))
+        self.grants().any(|grant| grant.is_releasing(&it))
     }
 
     /// The hold of `counter` is lost, for all its guards: whether it was still ours to clean up. If so, call
     /// `released` when that is done.
-    pub(crate) fn forfeit(&mut self, counter: u64) -> bool {
-        let held = self.parts().0.find(|run| run.is_hold_of(counter));
-        held.map(|run| run.guards = 0).is_some()
+    pub(crate) fn lose(&mut self, counter: u64) -> bool {
+        let held = self.parts().0.find(|grant| grant.is_hold_of(counter));
+        held.map(|grant| grant.guards = 0).is_some()
     }
 
     /// Ends the queue for everybody who waits.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = W> {
-        let waiters = self.company.as_mut().map(|company| std::mem::take(&mut company.waiters));
+        let waiters = self.others.as_mut().map(|others| std::mem::take(&mut others.waiters));
         waiters.into_iter().flatten().map(|place| place.waiter)
     }
 
     /// Whether the store has something to answer.
     pub(crate) fn waits_for_store(&self) -> bool {
-        self.acquiring.is_some() || self.runs().any(|run| !run.is_held())
+        self.acquiring.is_some() || self.grants().any(|grant| !grant.is_held())
     }
 
     /// What is held, in no order, with its latest token.
     pub(crate) fn held(&self) -> impl Iterator<Item = (&T, FencingToken)> {
-        self.runs().filter(|run| run.is_held()).map(|run| (&run.held, run.token()))
+        self.grants().filter(|grant| grant.is_held()).map(|grant| (&grant.held, grant.token()))
     }
 
     pub(crate) fn is_acquiring(&self) -> bool {
@@ -330,10 +330,10 @@ impl<T: Counted, W> LocalQueue<T, W> {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.acquiring.is_none() && self.run.is_none()
+        self.acquiring.is_none() && self.grant.is_none()
     }
 
-    /// Whether it may be the first waiter's turn: if not, there is nothing to [`pump`](Self::pump).
+    /// Whether it may be the first waiter's turn: if not, there is nothing to [`call_next`](Self::call_next).
     pub(crate) fn may_call(&self) -> bool {
         let fits = |wish: Wish| wish.mode == Mode::SHARED || self.load().admits(wish.mode);
         self.acquiring.is_none() && self.first().is_some_and(fits)
@@ -344,62 +344,62 @@ impl<T: Counted, W> LocalQueue<T, W> {
     }
 
     pub(crate) fn waiters(&self) -> impl Iterator<Item = &W> {
-        self.company.iter().flat_map(|company| &company.waiters).map(|place| &place.waiter)
+        self.others.iter().flat_map(|others| &others.waiters).map(|place| &place.waiter)
     }
 
     /// What the first waiter wants.
     fn first(&self) -> Option<Wish> {
-        self.company.as_ref()?.waiters.front().map(|first| first.wish)
+        self.others.as_ref()?.waiters.front().map(|first| first.wish)
     }
 
-    fn runs(&self) -> impl Iterator<Item = &Run<T>> {
-        self.run.iter().chain(self.company.iter().flat_map(|company| &company.runs))
+    fn grants(&self) -> impl Iterator<Item = &LocalGrant<T>> {
+        self.grant.iter().chain(self.others.iter().flat_map(|others| &others.grants))
     }
 
     /// Its grants, and those who wait.
-    fn parts(&mut self) -> (impl Iterator<Item = &mut Run<T>>, Option<&mut VecDeque<Place<W>>>) {
-        let (more, waiters) = match self.company.as_deref_mut() {
-            Some(Company { runs, waiters }) => (runs.as_mut_slice(), Some(waiters)),
+    fn parts(&mut self) -> (impl Iterator<Item = &mut LocalGrant<T>>, Option<&mut VecDeque<Queued<W>>>) {
+        let (more, waiters) = match self.others.as_deref_mut() {
+            Some(Others { grants, waiters }) => (grants.as_mut_slice(), Some(waiters)),
             None => (Default::default(), None),
         };
-        (self.run.iter_mut().chain(more), waiters)
+        (self.grant.iter_mut().chain(more), waiters)
     }
 
-    fn company(&mut self) -> &mut Company<T, W> {
-        self.company.get_or_insert_with(|| Box::new(Company { runs: Vec::new(), waiters: VecDeque::new() }))
+    fn others(&mut self) -> &mut Others<T, W> {
+        self.others.get_or_insert_with(|| Box::new(Others { grants: Vec::new(), waiters: VecDeque::new() }))
     }
 
-    fn keep(&mut self, run: Run<T>) {
-        match &mut self.run {
-            none @ None => *none = Some(run),
-            Some(_) => self.company().runs.push(run),
+    fn keep(&mut self, grant: LocalGrant<T>) {
+        match &mut self.grant {
+            none @ None => *none = Some(grant),
+            Some(_) => self.others().grants.push(grant),
         }
     }
 
-    fn drive(&mut self, wish: Wish) -> Reply<T> {
+    fn lead(&mut self, wish: Wish) -> Reply<T> {
         self.acquiring = Some(wish.mode);
-        Reply::Drive
+        Reply::Lead
     }
 
     /// Of everything that this process has at the store.
     fn load(&self) -> Load {
-        self.runs().map(|run| run.mode).collect()
+        self.grants().map(|grant| grant.mode).collect()
     }
 
     fn join(&mut self, wish: Wish, mut joins: impl FnMut(&T, Moment) -> bool) -> Option<(T, FencingToken)> {
         if wish.mode != Mode::SHARED || wish.alone || self.acquiring.is_some() {
             return None;
         }
-        let run = self.parts().0.find(|run| run.is_open() && joins(&run.held, run.until))?;
-        Some(run.pass())
+        let grant = self.parts().0.find(|grant| grant.is_open() && joins(&grant.held, grant.until))?;
+        Some(grant.pass())
     }
 
     fn pop(&mut self) -> Option<W> {
-        self.company.as_mut()?.waiters.pop_front().map(|place| place.waiter)
+        self.others.as_mut()?.waiters.pop_front().map(|place| place.waiter)
     }
 }
 
-impl<T: Counted> Run<T> {
+impl<T: Counted> LocalGrant<T> {
     fn is_held(&self) -> bool {
         self.guards > 0
     }

@@ -17,7 +17,7 @@ fn some(weight: u32, capacity: u32) -> Wish {
 /// After what nobody is called, or which other mistake is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mistake {
-    NoPump(After),
+    NoCall(After),
     JoinsPastTheQueue,
     JoinsBeyondTheLimit,
     JoinsBeyondTheWindow,
@@ -30,7 +30,7 @@ enum After {
     Adopted,
     HandedOn,
     Confirmed,
-    AskedInVain,
+    NotGranted,
     LostWithItsSession,
     Left,
 }
@@ -47,7 +47,7 @@ enum Caller {
 /// The queue, whoever has to do with it, and what the model knows besides.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct World {
-    queue: LocalQueue<u64, usize>,
+    queue: NameQueue<u64, usize>,
     callers: Vec<Caller>,
     /// Who waits, in order of arrival.
     line: Vec<usize>,
@@ -80,38 +80,38 @@ impl Model {
                     }
                     world.line.retain(|waiting| *waiting != who);
                     world.callers[who] = Caller::Gone;
-                    self.pump(world, After::Left);
+                    self.call_next(world, After::Left);
                 }),
                 Caller::Asks => {
                     step("is granted", &|world| self.is_granted(world, who));
                     step("leaves what it asks for", &|world| self.leaves_request(world, who));
                     step("is refused", &|world| {
                         world.callers[who] = Caller::Gone;
-                        world.queue.asked_in_vain();
-                        self.pump(world, After::AskedInVain);
+                        world.queue.not_granted();
+                        self.call_next(world, After::NotGranted);
                     });
                     step("is granted what nobody wants", &|world| {
                         world.callers[who] = Caller::Gone;
                         world.counter += 1;
                         world.queue.give_back(world.counter);
-                        self.pump(world, After::AskedInVain);
+                        self.call_next(world, After::NotGranted);
                     });
                 }
                 Caller::Holds(token) => step("lets go", &|world| self.lets_go(world, who, token)),
                 Caller::Gone => {}
             }
         }
-        for run in world.queue.runs() {
-            let counter = run.held;
+        for grant in world.queue.grants() {
+            let counter = grant.held;
             let mut step = |what: &str, act: &dyn Fn(&mut World)| {
                 let mut after = world.clone();
                 act(&mut after);
                 next.push((format!("{counter} {what}"), after));
             };
-            if !run.is_held() {
+            if !grant.is_held() {
                 step("is confirmed", &|world| {
                     world.queue.released(|held| *held == counter);
-                    self.pump(world, After::Confirmed);
+                    self.call_next(world, After::Confirmed);
                 });
                 continue;
             }
@@ -124,7 +124,7 @@ impl Model {
             step("is lost with its session", &|world| {
                 world.loses(counter);
                 world.queue.released(|held| *held == counter);
-                self.pump(world, After::LostWithItsSession);
+                self.call_next(world, After::LostWithItsSession);
             });
         }
         next
@@ -145,7 +145,7 @@ impl Model {
             },
             Some(Mistake::AsksForWhatDoesNotFit) if world.queue.acquiring.is_none() => {
                 world.queue.acquiring = Some(wish.mode);
-                Reply::Drive
+                Reply::Lead
             }
             _ => world.queue.claim(wish, joins),
         };
@@ -156,7 +156,7 @@ impl Model {
                 }
                 world.holds(who, counter, token);
             }
-            Reply::Drive => world.callers[who] = Caller::Asks,
+            Reply::Lead => world.callers[who] = Caller::Asks,
             Reply::Wait => {
                 world.arrivals += 1;
                 let id = WaiterId(world.arrivals);
@@ -176,7 +176,7 @@ impl Model {
         let (wish, now) = (self.wishes[who], Moment::from_nanos(0));
         let token = world.queue.adopt(world.counter, wish, now, budget).expect("it grows");
         world.callers[who] = Caller::Holds(token);
-        self.pump(world, After::Adopted);
+        self.call_next(world, After::Adopted);
     }
 
     fn leaves_request(&self, world: &mut World, who: usize) {
@@ -195,8 +195,8 @@ impl Model {
                 world.callers[heir] = Caller::Asks;
             }
             None => {
-                world.queue.asked_in_vain();
-                self.pump(world, After::AskedInVain);
+                world.queue.not_granted();
+                self.call_next(world, After::NotGranted);
             }
         }
     }
@@ -213,25 +213,25 @@ impl Model {
                 }
                 world.is_called(heir);
                 world.holds(heir, counter, token);
-                self.pump(world, After::HandedOn);
+                self.call_next(world, After::HandedOn);
             }
             Release::NotHeld => world.wrong = Some("what is held is not known"),
         }
     }
 
-    fn pump(&self, world: &mut World, after: After) {
-        if self.mistake == Some(Mistake::NoPump(after)) {
+    fn call_next(&self, world: &mut World, after: After) {
+        if self.mistake == Some(Mistake::NoCall(after)) {
             return;
         }
         while world.queue.may_call()
-            && let Some(call) = world.queue.pump(self.joins(world.over.clone()))
+            && let Some(call) = world.queue.call_next(self.joins(world.over.clone()))
         {
             match call {
                 Call::Joined(counter, token, who) => {
                     world.is_called(who);
                     world.holds(who, counter, token);
                 }
-                Call::Drive(who) => {
+                Call::Lead(who) => {
                     world.is_called(who);
                     world.callers[who] = Caller::Asks;
                 }
@@ -253,8 +253,8 @@ impl Model {
         let mut front = queue.clone();
         let first = line.first().map(|who| self.wishes[*who]);
         let is_stuck =
-            first.is_some_and(|_| front.pump(|counter, _| !world.over.contains(counter)).is_some());
-        let held = || queue.runs().filter(|run| run.is_held());
+            first.is_some_and(|_| front.call_next(|counter, _| !world.over.contains(counter)).is_some());
+        let held = || queue.grants().filter(|grant| grant.is_held());
         let wrongs = [
             (asking.len() > 1, "two ask the store (queue-1)"),
             (asking.len() != usize::from(queue.acquiring.is_some()), "nobody asks the store, or unknown"),
@@ -265,8 +265,8 @@ impl Model {
             ),
             (is_stuck, "it is the turn of the first who waits, and nobody calls it (queue-3)"),
             (first.is_some() && queue.is_idle(), "somebody waits, and nobody will call it (queue-3)"),
-            (queue.runs().any(|run| run.index > LIMIT), "a grant passed on too often (queue-4)"),
-            (held().any(|run| usize::from(run.guards) != holders(run.held)), "guards are miscounted"),
+            (queue.grants().any(|grant| grant.index > LIMIT), "a grant passed on too often (queue-4)"),
+            (held().any(|grant| usize::from(grant.guards) != holders(grant.held)), "guards are miscounted"),
             (has_company, "who wants no other has one"),
             (!line.iter().eq(queue.waiters()), "who waits is forgotten"),
         ];
@@ -277,7 +277,7 @@ impl Model {
     fn explore(wishes: &[Wish], mistake: Option<Mistake>) -> Result<usize, String> {
         let model = Self { wishes: wishes.to_vec(), mistake };
         let first = World {
-            queue: LocalQueue::new(),
+            queue: NameQueue::new(),
             callers: vec![Caller::Outside; wishes.len()],
             line: Vec::new(),
             arrivals: 0,
@@ -324,7 +324,7 @@ impl World {
     }
 
     fn loses(&mut self, counter: u64) {
-        if !self.queue.forfeit(counter) {
+        if !self.queue.lose(counter) {
             self.wrong = Some("what is held is not known");
         }
         for caller in &mut self.callers {
@@ -364,14 +364,14 @@ fn every_schedule_keeps_the_invariants() {
 /// Whatever changes the queue may make it somebody's turn: forgotten at any one place, somebody waits for ever.
 #[test]
 fn no_call_may_be_forgotten() {
-    use After::{Adopted, AskedInVain, Confirmed, HandedOn, Left, LostWithItsSession};
+    use After::{Adopted, Confirmed, HandedOn, Left, LostWithItsSession, NotGranted};
     let joined = [READS, WRITES, READS, READS];
-    for after in [Adopted, Confirmed, AskedInVain, LostWithItsSession, Left] {
-        let found = Model::explore(&joined, Some(Mistake::NoPump(after))).unwrap_err();
+    for after in [Adopted, Confirmed, NotGranted, LostWithItsSession, Left] {
+        let found = Model::explore(&joined, Some(Mistake::NoCall(after))).unwrap_err();
         assert!(found.contains("queue-3"), "{after:?}: {found}");
     }
     let passed = [READS_ALONE, some(1, 2), READS, READS];
-    let found = Model::explore(&passed, Some(Mistake::NoPump(HandedOn))).unwrap_err();
+    let found = Model::explore(&passed, Some(Mistake::NoCall(HandedOn))).unwrap_err();
     assert!(found.contains("queue-3"), "{found}");
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-type Queue = LocalQueue<u64, u32>;
+type Name = NameQueue<u64, u32>;
 
 impl Counted for u64 {
     fn counter(&self) -> u64 {
@@ -26,14 +26,14 @@ fn by(now: u64) -> impl Fn(&u64, Moment) -> bool {
     move |_, until| at(now) < until
 }
 
-fn held(wish: Wish, counter: u64) -> Queue {
-    let mut queue = Queue::new();
-    assert_eq!(queue.claim(wish, by(0)), Reply::Drive);
+fn held(wish: Wish, counter: u64) -> Name {
+    let mut queue = Name::new();
+    assert_eq!(queue.claim(wish, by(0)), Reply::Lead);
     assert_eq!(queue.adopt(counter, wish, at(0), BUDGET), Ok(token(counter, 0)));
     queue
 }
 
-fn waiting(queue: &mut Queue, wish: Wish, waiter: u32) {
+fn waiting(queue: &mut Name, wish: Wish, waiter: u32) {
     assert_eq!(queue.claim(wish, by(0)), Reply::Wait);
     queue.enqueue(WaiterId(waiter.into()), wish, waiter);
 }
@@ -42,8 +42,8 @@ fn waiting(queue: &mut Queue, wish: Wish, waiter: u32) {
 #[test]
 fn one_caller_drives_and_the_others_wait() {
     for wish in [WRITES, READS] {
-        let mut queue = Queue::new();
-        assert_eq!(queue.claim(wish, by(0)), Reply::Drive);
+        let mut queue = Name::new();
+        assert_eq!(queue.claim(wish, by(0)), Reply::Lead);
         assert_eq!(queue.claim(wish, by(0)), Reply::Wait);
         assert_eq!(queue.try_claim(wish, by(0)), Reply::Busy);
     }
@@ -58,13 +58,13 @@ fn hand_offs_end_with_the_limit() {
     assert_eq!(queue.release(7, at(1), || true), Release::HandOn(7, token(7, 1), 1));
     assert_eq!(queue.release(7, at(2), || true), Release::HandOn(7, token(7, 2), 2));
     assert_eq!(queue.release(7, at(3), || true), Release::Store);
-    assert_eq!(queue.pump(by(3)), None);
+    assert_eq!(queue.call_next(by(3)), None);
     queue.released(|held| *held == 7);
-    assert_eq!(queue.pump(by(3)), Some(Call::Drive(3)));
+    assert_eq!(queue.call_next(by(3)), Some(Call::Lead(3)));
     assert!(queue.is_acquiring());
 }
 
-/// After its tenure a lock goes to the store even if the limit is not reached.
+/// After its ownership a lock goes to the store even if the limit is not reached.
 #[test]
 fn hand_offs_end_with_the_tenure() {
     let mut queue = held(WRITES, 7);
@@ -111,9 +111,9 @@ fn a_counter_that_goes_back_is_refused() {
 #[test]
 fn a_loss_ends_only_its_own_hold() {
     let mut queue = held(WRITES, 7);
-    assert!(!queue.forfeit(6));
-    assert!(queue.forfeit(7));
-    assert!(!queue.forfeit(7));
+    assert!(!queue.lose(6));
+    assert!(queue.lose(7));
+    assert!(!queue.lose(7));
     assert_eq!(queue.release(7, at(1), || true), Release::NotHeld);
 }
 
@@ -122,12 +122,12 @@ fn a_loss_ends_only_its_own_hold() {
 #[test]
 fn readers_join_within_the_budget() {
     let mut queue = held(READS, 7);
-    assert_eq!(queue.claim(READS, by(100)), Reply::Drive, "its window is over");
-    queue.asked_in_vain();
+    assert_eq!(queue.claim(READS, by(100)), Reply::Lead, "its window is over");
+    queue.not_granted();
     assert_eq!(queue.claim(READS, by(1)), Reply::Joined(7, token(7, 1)));
     assert_eq!(queue.release(7, at(2), || true), Release::Kept);
     assert_eq!(queue.try_claim(READS, by(2)), Reply::Joined(7, token(7, 2)));
-    assert_eq!(queue.claim(READS, by(3)), Reply::Drive, "it has passed on twice");
+    assert_eq!(queue.claim(READS, by(3)), Reply::Lead, "it has passed on twice");
     assert_eq!(queue.adopt(8, READS, at(3), BUDGET), Ok(token(8, 0)));
     assert_eq!(queue.held().map(|(counter, _)| *counter).collect::<Vec<_>>(), [7, 8]);
     assert_eq!(queue.release(7, at(4), || true), Release::Kept);
@@ -144,12 +144,12 @@ fn who_may_not_join_does_not() {
     assert_eq!(queue.claim(READS, by(1)), Reply::Wait);
     assert_eq!(queue.try_claim(READS, by(1)), Reply::Busy);
     let alone = Wish { alone: true, ..READS };
-    assert_eq!(held(alone, 7).claim(READS, by(1)), Reply::Drive);
-    assert_eq!(held(READS, 7).claim(alone, by(1)), Reply::Drive);
+    assert_eq!(held(alone, 7).claim(READS, by(1)), Reply::Lead);
+    assert_eq!(held(READS, 7).claim(alone, by(1)), Reply::Lead);
     let some = |weight, capacity| Wish { mode: Mode::permits(weight, capacity).unwrap(), alone: false };
     let mut queue = held(some(2, 3), 7);
     assert_eq!(queue.try_claim(some(2, 3), by(1)), Reply::Busy);
-    assert_eq!(queue.try_claim(some(1, 3), by(1)), Reply::Drive);
+    assert_eq!(queue.try_claim(some(1, 3), by(1)), Reply::Lead);
     assert_eq!(queue.adopt(8, some(1, 3), at(1), BUDGET), Ok(token(8, 0)));
     assert_eq!(queue.release(7, at(1), || true), Release::Store);
     assert_eq!(queue.try_claim(some(2, 3), by(1)), Reply::Wait);
@@ -158,14 +158,14 @@ fn who_may_not_join_does_not() {
 /// What was asked for goes on for the first waiter if it wants the very same, and for nobody else.
 #[test]
 fn a_request_is_inherited_by_its_like() {
-    let mut queue = Queue::new();
-    assert_eq!(queue.claim(READS, by(0)), Reply::Drive);
+    let mut queue = Name::new();
+    assert_eq!(queue.claim(READS, by(0)), Reply::Lead);
     waiting(&mut queue, READS, 1);
     waiting(&mut queue, WRITES, 2);
     assert_eq!(queue.inherit(READS), Some(1));
     assert_eq!(queue.inherit(READS), None);
-    queue.asked_in_vain();
-    assert_eq!(queue.pump(by(0)), Some(Call::Drive(2)));
+    queue.not_granted();
+    assert_eq!(queue.call_next(by(0)), Some(Call::Lead(2)));
 }
 
 proptest! {
@@ -173,7 +173,7 @@ proptest! {
     /// no grant passes on more often than allowed (queue-4).
     #[test]
     fn random_schedules_keep_the_invariants(steps in prop::collection::vec((0_u8..6, 0_u64..40), 1..200)) {
-        let mut queue = Queue::new();
+        let mut queue = Name::new();
         let (mut now, mut counter, mut next_waiter) = (0, 0, 0_u32);
         let mut last_token = None;
         let mut waiting: Vec<(WaiterId, u32)> = Vec::new();
@@ -194,7 +194,7 @@ proptest! {
                         waiting.push((id, next_waiter));
                         next_waiter += 1;
                     }
-                    Reply::Drive => {}
+                    Reply::Lead => {}
                     Reply::Busy | Reply::Joined(..) => unreachable!("claim waits, and a writer joins nobody"),
                 },
                 2 if queue.is_acquiring() => {
@@ -203,7 +203,7 @@ proptest! {
                     let token = queue.adopt(counter, WRITES, at(now), BUDGET).unwrap();
                     prop_assert!(grew(&mut last_token, token));
                 }
-                3 if queue.is_acquiring() => queue.asked_in_vain(),
+                3 if queue.is_acquiring() => queue.not_granted(),
                 3 => queue.released(|held| *held == counter),
                 4 => match queue.release(counter, at(now), || pause % 5 != 0) {
                     Release::HandOn(_, token, waiter) => {
@@ -214,15 +214,15 @@ proptest! {
                     Release::Store | Release::NotHeld => {}
                     Release::Kept => unreachable!("nobody joins a writer"),
                 },
-                5 if pause % 2 == 0 => { queue.forfeit(counter); }
+                5 if pause % 2 == 0 => { queue.lose(counter); }
                 5 if !waiting.is_empty() => {
                     let (id, waiter) = waiting.remove(pause as usize % waiting.len());
                     prop_assert_eq!(queue.leave(id), Some(waiter));
                 }
                 _ => {}
             };
-            while let Some(call) = queue.pump(by(now)) {
-                let Call::Drive(waiter) = call else { unreachable!("a writer joins nobody") };
+            while let Some(call) = queue.call_next(by(now)) {
+                let Call::Lead(waiter) = call else { unreachable!("a writer joins nobody") };
                 called.push(waiter);
             }
             for waiter in called {

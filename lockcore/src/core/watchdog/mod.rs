@@ -33,13 +33,13 @@ use crate::backend::panic::{Panicked, waking};
 use crate::backend::{Grant, Lease, LeaseId, LockBackend, Renewal};
 use crate::clock::{Deadline, Moment};
 use crate::core::Core;
-use crate::core::lease::{Answer, Change};
+use crate::core::lease::{Change, RenewalOutcome};
 use crate::core::metrics;
-use crate::core::queues::Queue;
-use crate::core::tenure::Tenure;
+use crate::core::names::Name;
+use crate::core::ownership::Ownership;
 use crate::words::loss::LostReason;
 use crate::words::mode::Mode;
-use table::{Outcome, Table};
+use table::{LeaseChange, LeaseTable};
 
 /// The handle of the task; the table is shared with it.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(crate) struct Watchdog {
 
 #[derive(Debug)]
 struct Shared {
-    table: Mutex<Table>,
+    table: Mutex<LeaseTable>,
     /// A timer is due before the task would wake, or somebody wants an answer.
     sooner: Notify,
     /// Who wait until what was told is taken in.
@@ -59,7 +59,7 @@ struct Shared {
 
 impl Watchdog {
     pub(crate) fn new(env: &Env, closing: CancellationToken) -> Self {
-        let table = Mutex::new(Table::new(env.timing().op_timeout, env.timing().ttl / 12));
+        let table = Mutex::new(LeaseTable::new(env.timing().op_timeout, env.timing().ttl / 12));
         let listeners = Mutex::default();
         Self { shared: Arc::new(Shared { table, sooner: Notify::new(), listeners, closing }) }
     }
@@ -76,19 +76,25 @@ impl Watchdog {
         core.env().spawn(task.run(guard));
     }
 
-    /// A grant, which names a lease, becomes a tenure; one that has ended if that lease is lost.
-    pub(crate) fn register(&self, queue: &Arc<Queue>, grant: Grant, mode: Mode, now: Moment) -> Arc<Tenure> {
-        let (tenure, lost) = self.change(|table| table.register(queue, grant, mode, now));
+    /// A grant, which names a lease, becomes a ownership; one that has ended if that lease is lost.
+    pub(crate) fn register(
+        &self,
+        queue: &Arc<Name>,
+        grant: Grant,
+        mode: Mode,
+        now: Moment,
+    ) -> Arc<Ownership> {
+        let (ownership, lost) = self.change(|table| table.register(queue, grant, mode, now));
         metrics::taken();
         if let Some(reason) = lost {
-            tenure.end(reason);
+            ownership.end(reason);
         }
-        tenure
+        ownership
     }
 
     /// A hold has ended: its lease is renewed on only for others.
-    pub(crate) fn deregister(&self, tenure: &Arc<Tenure>) {
-        self.change(|table| table.deregister(tenure));
+    pub(crate) fn deregister(&self, ownership: &Arc<Ownership>) {
+        self.change(|table| table.deregister(ownership));
     }
 
     /// The store announces a lease.
@@ -103,7 +109,7 @@ impl Watchdog {
     }
 
     /// A renewal was answered.
-    pub(crate) fn answered(&self, core: &Arc<Core>, lease: LeaseId, sent_at: Moment, answer: Answer) {
+    pub(crate) fn answered(&self, core: &Arc<Core>, lease: LeaseId, sent_at: Moment, answer: RenewalOutcome) {
         metrics::renewed(answer.word());
         let now = core.env().now();
         let outcome = self.change(|table| table.answered(lease, now, sent_at, answer));
@@ -132,12 +138,12 @@ impl Watchdog {
         self.shared.table.lock().session_deadline(lease)
     }
 
-    /// Every live tenure.
-    pub(crate) fn tenures(&self) -> Vec<Arc<Tenure>> {
-        self.shared.table.lock().tenures()
+    /// Every live ownership.
+    pub(crate) fn ownerships(&self) -> Vec<Arc<Ownership>> {
+        self.shared.table.lock().ownerships()
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut Table) -> R) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut LeaseTable) -> R) -> R {
         let mut table = self.shared.table.lock();
         let result = change(&mut table);
         if table.must_wake() {
@@ -193,7 +199,7 @@ impl Task {
                 Some(renewed) = renewals.next() => self.with_core(|core| settle(core, renewed)),
                 Some(event) = events.next() => {
                     match event {
-                        Ok(event) => self.with_core(|core| core.told(event)),
+                        Ok(event) => self.with_core(|core| core.on_event(event)),
                         Err(panic) => tracing::warn!(
                             error = ?Panicked::new(&*panic),
                             "the store's code panicked; from here on it tells nothing without being asked"
@@ -245,7 +251,7 @@ impl Drop for RuntimeGuard {
             return;
         }
         if let Some(core) = self.core.upgrade() {
-            core.runtime_gone();
+            core.runtime_ended();
         }
     }
 }
@@ -256,33 +262,33 @@ fn settle(core: &Arc<Core>, (leases, sent_at, answers): Renewed) {
         let answer = match answers.next() {
             Some(Renewal::Until(deadline)) => {
                 *core.unconfirmed.lock() = None;
-                Answer::Until(deadline)
+                RenewalOutcome::Until(deadline)
             }
-            Some(Renewal::Gone(reason)) => Answer::Gone(reason),
+            Some(Renewal::Gone(reason)) => RenewalOutcome::Gone(reason),
             Some(Renewal::Unknown(error)) => {
                 tracing::debug!(error = ?format!("{error:#}"), "a renewal is tried again");
                 *core.unconfirmed.lock() = Some((core.env().now(), error));
-                Answer::Unknown
+                RenewalOutcome::Unknown
             }
-            None => Answer::Unknown,
+            None => RenewalOutcome::Unknown,
         };
         core.watchdog.answered(core, lease, sent_at, answer);
     }
 }
 
-fn apply(core: &Arc<Core>, outcome: Option<Outcome>) {
-    let Some(Outcome { change, tenures }) = outcome else {
+fn apply(core: &Arc<Core>, outcome: Option<LeaseChange>) {
+    let Some(LeaseChange { change, ownerships }) = outcome else {
         return;
     };
-    for tenure in tenures {
+    for ownership in ownerships {
         match change {
             Change::Nothing => {}
             Change::AtRisk => {
-                tracing::warn!(lock = %tenure.grant().name, "at risk: a renewal is overdue");
-                tenure.follow();
+                tracing::warn!(lock = %ownership.grant().name, "at risk: a renewal is overdue");
+                ownership.follow();
             }
-            Change::Safe => tenure.follow(),
-            Change::Lost(reason) => core.lose(&tenure, reason),
+            Change::Safe => ownership.follow(),
+            Change::Lost(reason) => core.lose(&ownership, reason),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! - **leases-2** A lost session, and an entry lost before its grant has come, stay as a tombstone for a ttl
 //!   after their deadline: a grant that names them late is lost too. No request sent before the loss
 //!   reaches beyond that.
-//! - **leases-3** A lease's term says what its state says whenever the table is unlocked. Its tenures are
+//! - **leases-3** A lease's lease deadline says what its state says whenever the table is unlocked. Its ownerships are
 //!   touched when they come to be at risk, out of it, or are lost; never for a renewal.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,17 +16,17 @@ use smallvec::SmallVec;
 
 use crate::backend::{Grant, Lease, LeaseId, LeaseScope};
 use crate::clock::{Deadline, Moment};
-use crate::core::lease::{Answer, Change, LeaseState};
-use crate::core::queues::Queue;
-use crate::core::tenure::Tenure;
-use crate::core::term::Term;
+use crate::core::deadline::LeaseDeadline;
+use crate::core::lease::{Change, LeaseState, RenewalOutcome};
+use crate::core::names::Name;
+use crate::core::ownership::Ownership;
 use crate::words::loss::LostReason;
 use crate::words::mode::Mode;
 
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct LeaseTable {
     /// Boxed, since there is one for each hold on many stores, and maps have room for more than they hold.
-    leases: BTreeMap<LeaseId, Box<Entry>>,
+    leases: BTreeMap<LeaseId, Box<LeaseEntry>>,
     timers: BTreeSet<(Moment, LeaseId)>,
     /// When the task wakes by itself; later than everything means never.
     asleep_until: Option<Moment>,
@@ -36,67 +36,67 @@ pub(crate) struct Table {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct LeaseEntry {
     state: LeaseState,
-    term: Arc<Term>,
+    lease_deadline: Arc<LeaseDeadline>,
     timer: Option<Moment>,
     /// Each knows its place.
-    tenures: SmallVec<[Arc<Tenure>; 1]>,
+    ownerships: SmallVec<[Arc<Ownership>; 1]>,
     /// Until when a lost lease is remembered (leases-2).
     tombstone: Option<Moment>,
 }
 
-/// What a change of a lease means for its tenures.
+/// What a change of a lease means for its ownerships.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct LeaseChange {
     pub(crate) change: Change,
-    pub(crate) tenures: Vec<Arc<Tenure>>,
+    pub(crate) ownerships: Vec<Arc<Ownership>>,
 }
 
 /// What is to be done now.
 #[derive(Debug)]
-pub(crate) struct Step {
-    pub(crate) outcomes: Vec<Outcome>,
+pub(crate) struct Due {
+    pub(crate) outcomes: Vec<LeaseChange>,
     pub(crate) due: Vec<LeaseId>,
     pub(crate) wake_at: Option<Moment>,
 }
 
-impl Table {
+impl LeaseTable {
     pub(crate) fn new(overdue_after: Duration, window: Duration) -> Self {
         Self { leases: BTreeMap::new(), timers: BTreeSet::new(), asleep_until: None, overdue_after, window }
     }
 
-    /// Begins a tenure on its lease; with the reason if that is lost, and the tenure is to be ended.
+    /// Begins a ownership on its lease; with the reason if that is lost, and the ownership is to be ended.
     pub(crate) fn register(
         &mut self,
-        queue: &Arc<Queue>,
+        queue: &Arc<Name>,
         grant: Grant,
         mode: Mode,
         now: Moment,
-    ) -> (Arc<Tenure>, Option<LostReason>) {
+    ) -> (Arc<Ownership>, Option<LostReason>) {
         let (lease, queue) = (grant.lease, Arc::clone(queue));
         let entry = self.named(lease, now);
         if let Some(reason) = entry.state.lost() {
             // The store believes in this deadline; the lease's own is over for us.
-            let term = Arc::new(Term::new(lease.deadline));
-            return (Arc::new(Tenure::new(grant, mode, queue, term, 0)), Some(reason));
+            let lease_deadline = Arc::new(LeaseDeadline::new(lease.deadline));
+            return (Arc::new(Ownership::new(grant, mode, queue, lease_deadline, 0)), Some(reason));
         }
-        let (term, slot) = (Arc::clone(&entry.term), entry.tenures.len());
-        let tenure = Arc::new(Tenure::new(grant, mode, queue, term, slot));
-        entry.tenures.push(Arc::clone(&tenure));
+        let (lease_deadline, slot) = (Arc::clone(&entry.lease_deadline), entry.ownerships.len());
+        let ownership = Arc::new(Ownership::new(grant, mode, queue, lease_deadline, slot));
+        entry.ownerships.push(Arc::clone(&ownership));
         self.reschedule(lease.id);
-        (tenure, None)
+        (ownership, None)
     }
 
-    pub(crate) fn deregister(&mut self, tenure: &Arc<Tenure>) {
-        let lease = tenure.grant().lease;
+    pub(crate) fn deregister(&mut self, ownership: &Arc<Ownership>) {
+        let lease = ownership.grant().lease;
         let Some(entry) = self.leases.get_mut(&lease.id) else {
             return;
         };
-        let slot = tenure.slot();
-        if entry.tenures.get(slot).is_some_and(|registered| Arc::ptr_eq(registered, tenure)) {
+        let slot = ownership.slot();
+        if entry.ownerships.get(slot).is_some_and(|registered| Arc::ptr_eq(registered, ownership)) {
             entry.remove(slot);
-            if lease.scope == LeaseScope::Entry && entry.tenures.is_empty() {
+            if lease.scope == LeaseScope::Entry && entry.ownerships.is_empty() {
                 self.remove(lease.id);
             }
         }
@@ -111,7 +111,7 @@ impl Table {
         self.reschedule(lease.id);
     }
 
-    pub(crate) fn lose(&mut self, id: LeaseId, reason: LostReason) -> Option<Outcome> {
+    pub(crate) fn lose(&mut self, id: LeaseId, reason: LostReason) -> Option<LeaseChange> {
         let change = self.leases.get_mut(&id)?.state.lose(reason);
         self.settle(id, change)
     }
@@ -121,15 +121,15 @@ impl Table {
         id: LeaseId,
         now: Moment,
         sent_at: Moment,
-        answer: Answer,
-    ) -> Option<Outcome> {
+        answer: RenewalOutcome,
+    ) -> Option<LeaseChange> {
         let state = &mut self.leases.get_mut(&id)?.state;
         let change = state.answered(now, sent_at, answer, self.overdue_after);
         self.settle(id, change)
     }
 
     /// Looks at every lease whose time has come, and at those that may be renewed with them.
-    pub(crate) fn step(&mut self, now: Moment) -> Step {
+    pub(crate) fn step(&mut self, now: Moment) -> Due {
         let mut outcomes = Vec::new();
         let mut due = Vec::new();
         for id in self.timers_until(now) {
@@ -163,7 +163,7 @@ impl Table {
         // What it was set for may be gone; the next one of its kind comes soon, and is not to wake the task again.
         let set = self.asleep_until.filter(|at| now < *at);
         self.asleep_until = first.into_iter().chain(set).min();
-        Step { outcomes, due, wake_at: self.asleep_until }
+        Due { outcomes, due, wake_at: self.asleep_until }
     }
 
     /// Whether a timer has come up before the task would wake; answers yes once.
@@ -186,18 +186,18 @@ impl Table {
         state.lost().is_none().then(|| state.lease().deadline)
     }
 
-    pub(crate) fn tenures(&self) -> Vec<Arc<Tenure>> {
-        self.leases.values().flat_map(|entry| entry.tenures()).collect()
+    pub(crate) fn ownerships(&self) -> Vec<Arc<Ownership>> {
+        self.leases.values().flat_map(|entry| entry.ownerships()).collect()
     }
 
-    fn named(&mut self, lease: Lease, now: Moment) -> &mut Entry {
+    fn named(&mut self, lease: Lease, now: Moment) -> &mut LeaseEntry {
         let overdue_after = self.overdue_after;
         let entry = self.leases.entry(lease.id).or_insert_with(|| {
-            Box::new(Entry {
+            Box::new(LeaseEntry {
                 state: LeaseState::new(lease, now, overdue_after),
-                term: Arc::new(Term::new(lease.deadline)),
+                lease_deadline: Arc::new(LeaseDeadline::new(lease.deadline)),
                 timer: None,
-                tenures: SmallVec::new(),
+                ownerships: SmallVec::new(),
                 tombstone: None,
             })
         });
@@ -207,17 +207,17 @@ impl Table {
         entry
     }
 
-    /// Passes a change on to the tenures, and forgets what is over.
-    fn settle(&mut self, id: LeaseId, change: Change) -> Option<Outcome> {
+    /// Passes a change on to the ownerships, and forgets what is over.
+    fn settle(&mut self, id: LeaseId, change: Change) -> Option<LeaseChange> {
         let entry = self.leases.get_mut(&id)?;
         entry.publish();
-        let tenures = match change {
+        let ownerships = match change {
             Change::Nothing => Vec::new(),
-            Change::AtRisk | Change::Safe => entry.tenures().collect(),
+            Change::AtRisk | Change::Safe => entry.ownerships().collect(),
             Change::Lost(reason) => entry.bury(reason),
         };
         self.reschedule(id);
-        (!tenures.is_empty()).then_some(Outcome { change, tenures })
+        (!ownerships.is_empty()).then_some(LeaseChange { change, ownerships })
     }
 
     fn reschedule(&mut self, id: LeaseId) {
@@ -250,40 +250,40 @@ impl Table {
     }
 }
 
-impl Entry {
-    /// Says in the term what the state says (leases-3).
+impl LeaseEntry {
+    /// Says in the lease deadline what the state says (leases-3).
     fn publish(&self) {
         if self.state.lost().is_none() {
-            self.term.extend(self.state.lease().deadline);
-            self.term.set_at_risk(self.state.is_at_risk());
+            self.lease_deadline.extend(self.state.lease().deadline);
+            self.lease_deadline.set_at_risk(self.state.is_at_risk());
         }
     }
 
-    /// Takes a tenure out, and gives back the room of those that have ended, once it is most of it.
+    /// Takes a ownership out, and gives back the room of those that have ended, once it is most of it.
     fn remove(&mut self, slot: usize) {
-        self.tenures.swap_remove(slot);
-        if let Some(moved) = self.tenures.get(slot) {
+        self.ownerships.swap_remove(slot);
+        if let Some(moved) = self.ownerships.get(slot) {
             moved.set_slot(slot);
         }
-        if self.tenures.capacity() > KEPT && self.tenures.len() < self.tenures.capacity() / 4 {
-            self.tenures.shrink_to_fit();
+        if self.ownerships.capacity() > KEPT && self.ownerships.len() < self.ownerships.capacity() / 4 {
+            self.ownerships.shrink_to_fit();
         }
     }
 
-    /// Takes the tenures off a lost lease, and remembers it for as long as a grant may name it (leases-2).
-    fn bury(&mut self, reason: LostReason) -> Vec<Arc<Tenure>> {
-        let tenures = std::mem::take(&mut self.tenures);
+    /// Takes the ownerships off a lost lease, and remembers it for as long as a grant may name it (leases-2).
+    fn bury(&mut self, reason: LostReason) -> Vec<Arc<Ownership>> {
+        let ownerships = std::mem::take(&mut self.ownerships);
         let lease = self.state.lease();
-        let grant_may_come = tenures.is_empty() && reason != LostReason::Released;
+        let grant_may_come = ownerships.is_empty() && reason != LostReason::Released;
         self.tombstone = match lease.deadline {
             Deadline::At(at) if grant_may_come || lease.scope == LeaseScope::Session => Some(at + lease.ttl),
             _ => None,
         };
-        tenures.into_vec()
+        ownerships.into_vec()
     }
 
-    fn tenures(&self) -> impl Iterator<Item = Arc<Tenure>> {
-        self.tenures.iter().map(Arc::clone)
+    fn ownerships(&self) -> impl Iterator<Item = Arc<Ownership>> {
+        self.ownerships.iter().map(Arc::clone)
     }
 }
 
@@ -294,7 +294,7 @@ const KEPT: usize = 64;
 mod tests {
     use super::*;
     use crate::backend::Grant;
-    use crate::core::queues::Queues;
+    use crate::core::names::Names;
     use crate::words::loss::GuardState;
     use crate::{LockName, OwnerId};
 
@@ -316,17 +316,17 @@ mod tests {
         Grant { name, owner, lease, counter: 1 }
     }
 
-    fn queue() -> Arc<Queue> {
-        Queues::new().of(&LockName::new("a").unwrap())
+    fn queue() -> Arc<Name> {
+        Names::new().of(&LockName::new("a").unwrap())
     }
 
     /// Why a grant is lost from the beginning.
-    fn lost(table: &mut Table, lease: Lease, now: u64) -> Option<LostReason> {
+    fn lost(table: &mut LeaseTable, lease: Lease, now: u64) -> Option<LostReason> {
         table.register(&queue(), granted(lease), Mode::EXCLUSIVE, at(now)).1
     }
 
-    fn table() -> Table {
-        let mut table = Table::new(Duration::from_secs(1), Duration::from_millis(750));
+    fn table() -> LeaseTable {
+        let mut table = LeaseTable::new(Duration::from_secs(1), Duration::from_millis(750));
         table.opened(session(9), at(0));
         table
     }
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn an_entry_that_was_lost_before_its_grant_stays_lost() {
         let entry = Lease { scope: LeaseScope::Entry, ..session(9) };
-        let mut table = Table::new(Duration::from_secs(1), Duration::from_millis(750));
+        let mut table = LeaseTable::new(Duration::from_secs(1), Duration::from_millis(750));
         table.opened(entry, at(0));
         assert!(table.lose(entry.id, LostReason::Gone).is_none());
         table.step(at(17));
@@ -363,7 +363,7 @@ mod tests {
     /// Renewals that are due within the window go out with the first: one request, not one each.
     #[test]
     fn renewals_that_are_due_soon_go_out_together() {
-        let mut table = Table::new(Duration::from_secs(1), Duration::from_millis(750));
+        let mut table = LeaseTable::new(Duration::from_secs(1), Duration::from_millis(750));
         let entry = |id| Lease { id: LeaseId::new(id), scope: LeaseScope::Entry, ..session(9) };
         table.opened(entry(1), at(0));
         let due_at = table.step(at(0)).wake_at.expect("it is renewed");
@@ -382,12 +382,12 @@ mod tests {
     /// once each.
     #[test]
     fn who_comes_and_goes_does_not_wake_the_task_each_time() {
-        let mut table = Table::new(Duration::from_secs(1), Duration::from_millis(750));
+        let mut table = LeaseTable::new(Duration::from_secs(1), Duration::from_millis(750));
         let woken = (0..9).filter(|second| {
             let entry = Lease { scope: LeaseScope::Entry, ..session(9 + second) };
-            let (tenure, _) = table.register(&queue(), granted(entry), Mode::EXCLUSIVE, at(*second));
+            let (ownership, _) = table.register(&queue(), granted(entry), Mode::EXCLUSIVE, at(*second));
             let woken = table.must_wake();
-            table.deregister(&tenure);
+            table.deregister(&ownership);
             table.step(at(*second));
             woken
         });
@@ -405,51 +405,51 @@ mod tests {
         assert_eq!((lost, late.state(at(5))), (None, GuardState::AtRisk));
     }
 
-    /// A renewal touches no tenure, however many hang on the lease; all of them see it (leases-3).
+    /// A renewal touches no ownership, however many hang on the lease; all of them see it (leases-3).
     #[test]
     fn a_renewal_costs_the_same_for_any_number_of_holds() {
         let mut table = table();
-        let tenures: Vec<_> = (0..1_000)
+        let ownerships: Vec<_> = (0..1_000)
             .map(|_| table.register(&queue(), granted(session(9)), Mode::EXCLUSIVE, at(0)).0)
             .collect();
         for (now, deadline) in [(3, 12), (6, 15)] {
             let step = table.step(at(now));
             assert_eq!((step.due.len(), touched(&step.outcomes)), (1, 0));
-            let renewed = Answer::Until(Deadline::At(at(deadline)));
+            let renewed = RenewalOutcome::Until(Deadline::At(at(deadline)));
             assert!(table.answered(LeaseId::new(1), at(now), at(now), renewed).is_none());
-            assert!(tenures.iter().all(|tenure| tenure.is_held(at(deadline - 1))));
-            assert!(!tenures.iter().any(|tenure| tenure.is_held(at(deadline))));
+            assert!(ownerships.iter().all(|ownership| ownership.is_held(at(deadline - 1))));
+            assert!(!ownerships.iter().any(|ownership| ownership.is_held(at(deadline))));
         }
         // A grant that knows more extends it for all, and touches nobody either.
         let (newest, _) = table.register(&queue(), granted(session(16)), Mode::EXCLUSIVE, at(7));
-        assert!(tenures.iter().chain([&newest]).all(|tenure| tenure.is_held(at(15))));
+        assert!(ownerships.iter().chain([&newest]).all(|ownership| ownership.is_held(at(15))));
         // What must be told is told once.
         assert_eq!(touched(&table.step(at(9)).outcomes), 0);
         assert_eq!(touched(&table.step(at(10)).outcomes), 1_001);
         assert_eq!(touched(&table.step(at(11)).outcomes), 0);
-        let renewed = Answer::Until(Deadline::At(at(20)));
+        let renewed = RenewalOutcome::Until(Deadline::At(at(20)));
         let safe = table.answered(LeaseId::new(1), at(12), at(11), renewed).unwrap();
-        assert_eq!((safe.change, safe.tenures.len()), (Change::Safe, 1_001));
+        assert_eq!((safe.change, safe.ownerships.len()), (Change::Safe, 1_001));
         assert_eq!(touched(&Vec::from_iter(table.lose(LeaseId::new(1), LostReason::Gone))), 1_001);
     }
 
-    fn touched(outcomes: &[Outcome]) -> usize {
-        outcomes.iter().map(|outcome| outcome.tenures.len()).sum()
+    fn touched(outcomes: &[LeaseChange]) -> usize {
+        outcomes.iter().map(|outcome| outcome.ownerships.len()).sum()
     }
 
     /// Changes that are told in another order than they happened leave a hold as it is by now.
     #[test]
     fn risk_and_safety_may_be_told_in_any_order() {
         let mut table = table();
-        let (tenure, _) = table.register(&queue(), granted(session(9)), Mode::EXCLUSIVE, at(0));
+        let (ownership, _) = table.register(&queue(), granted(session(9)), Mode::EXCLUSIVE, at(0));
         table.step(at(3));
         let risk = table.step(at(4)).outcomes;
-        let renewed = Answer::Until(Deadline::At(at(12)));
+        let renewed = RenewalOutcome::Until(Deadline::At(at(12)));
         let safe = table.answered(LeaseId::new(1), at(5), at(3), renewed).unwrap();
         assert_eq!((risk[0].change, safe.change), (Change::AtRisk, Change::Safe));
         for told in [&safe, &risk[0]] {
-            told.tenures.iter().for_each(|tenure| tenure.follow());
-            assert_eq!(tenure.state(at(5)), GuardState::Held);
+            told.ownerships.iter().for_each(|ownership| ownership.follow());
+            assert_eq!(ownership.state(at(5)), GuardState::Held);
         }
     }
 
@@ -458,12 +458,12 @@ mod tests {
     #[test]
     fn a_lease_that_is_named_again_stays_at_risk() {
         let mut table = table();
-        let (tenure, _) = table.register(&queue(), granted(session(9)), Mode::EXCLUSIVE, at(0));
+        let (ownership, _) = table.register(&queue(), granted(session(9)), Mode::EXCLUSIVE, at(0));
         table.step(at(3));
-        table.step(at(4)).outcomes[0].tenures[0].follow();
+        table.step(at(4)).outcomes[0].ownerships[0].follow();
         table.opened(session(10), at(4));
-        tenure.follow();
-        assert_eq!(tenure.state(at(9)), GuardState::AtRisk);
+        ownership.follow();
+        assert_eq!(ownership.state(at(9)), GuardState::AtRisk);
     }
 
     /// A session that many holds have hung on does not keep the room for them; those that are left end
@@ -471,14 +471,14 @@ mod tests {
     #[test]
     fn places_of_tenures_that_have_ended_are_given_back() {
         let mut table = table();
-        let mut tenures: Vec<_> = (0..10_000)
+        let mut ownerships: Vec<_> = (0..10_000)
             .map(|_| table.register(&queue(), granted(session(9)), Mode::EXCLUSIVE, at(0)).0)
             .collect();
-        let left = tenures.split_off(9_900);
-        tenures.iter().for_each(|tenure| table.deregister(tenure));
-        let capacity = |table: &Table| table.leases[&LeaseId::new(1)].tenures.capacity();
+        let left = ownerships.split_off(9_900);
+        ownerships.iter().for_each(|ownership| table.deregister(ownership));
+        let capacity = |table: &LeaseTable| table.leases[&LeaseId::new(1)].ownerships.capacity();
         assert!(capacity(&table) <= 4 * left.len(), "{} places", capacity(&table));
-        left.iter().for_each(|tenure| table.deregister(tenure));
-        assert!(table.tenures().is_empty() && capacity(&table) <= KEPT, "{} places", capacity(&table));
+        left.iter().for_each(|ownership| table.deregister(ownership));
+        assert!(table.ownerships().is_empty() && capacity(&table) <= KEPT, "{} places", capacity(&table));
     }
 }

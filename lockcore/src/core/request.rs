@@ -3,11 +3,11 @@
 //! Polled in place it costs no task and no hop, and it stands still with a caller whom nobody polls.
 //!
 //! # Invariants
-//! - **flight-1** One polls it at a time: its caller, or its task. A task that dies with its runtime leaves
+//! - **request-1** One polls it at a time: its caller, or its task. A task that dies with its runtime leaves
 //!   it to the caller.
-//! - **flight-2** What nobody wants any more is dropped by whoever gives it up, or, if its task is polling it
+//! - **request-2** What nobody wants any more is dropped by whoever gives it up, or, if its task is polling it
 //!   at that instant, by the task.
-//! - **flight-3** With the mutex locked no future is polled, and nothing that belongs to others is dropped:
+//! - **request-3** With the mutex locked no future is polled, and nothing that belongs to others is dropped:
 //!   no future, no outcome, no waker.
 //!
 //! Checked by the tests below and `tests/local`.
@@ -26,21 +26,21 @@ use parking_lot::Mutex;
 use crate::backend::env::Env;
 use crate::backend::panic::waking;
 use crate::core::Core;
-use crate::core::queues::Queue;
+use crate::core::names::Name;
 
 /// The caller's end of it.
 #[must_use = "futures do nothing unless polled"]
-pub(crate) struct Flight<T: Send + 'static> {
-    cell: Arc<Cell<T>>,
+pub(crate) struct Request<T: Send + 'static> {
+    inner: Arc<Inner<T>>,
 }
 
 /// What may go on as a task.
-pub(crate) trait Detach: fmt::Debug + Send + Sync {
+pub(crate) trait Handle: fmt::Debug + Send + Sync {
     /// Somebody else waits for it: from here on a task polls it.
-    fn detach(self: Arc<Self>);
+    fn move_to_task(self: Arc<Self>);
 }
 
-struct Cell<T> {
+struct Inner<T> {
     env: Env,
     /// Who hears the outcome when the caller has left. With nobody, it is given up then.
     unheard: Option<fn(T)>,
@@ -61,7 +61,7 @@ enum Stage<T> {
     Here(BoxFuture<'static, T>),
     /// Somebody polls it.
     Polled,
-    Landed(T),
+    Ready(T),
     /// The outcome was taken, or nobody wants it.
     Over,
 }
@@ -80,63 +80,63 @@ enum By {
     Task,
 }
 
-impl<T: Send + 'static> Flight<T> {
+impl<T: Send + 'static> Request<T> {
     fn new(env: &Env, future: BoxFuture<'static, T>, unheard: Option<fn(T)>) -> Self {
         let stage = Stage::Here(future);
         let state = State { stage, detached: false, left: false, caller: None, task: None };
-        Self { cell: Arc::new(Cell { env: env.clone(), unheard, state: Mutex::new(state) }) }
+        Self { inner: Arc::new(Inner { env: env.clone(), unheard, state: Mutex::new(state) }) }
     }
 
     /// Whether it is this one.
-    pub(crate) fn is(&self, other: &Weak<dyn Detach>) -> bool {
-        ptr::addr_eq(Arc::as_ptr(&self.cell), other.as_ptr())
+    pub(crate) fn is(&self, other: &Weak<dyn Handle>) -> bool {
+        ptr::addr_eq(Arc::as_ptr(&self.inner), other.as_ptr())
     }
 }
 
 /// What became of a future that was polled once.
 pub(crate) enum Flown<T: Send + 'static> {
-    Landed(T),
-    Aloft(Flight<T>),
+    Ready(T),
+    Pending(Request<T>),
 }
 
 impl Core {
     /// Polls `future` once in place. If that is not enough, it goes on as a task once somebody waits for
-    /// its queue. With `unheard` it goes on when its caller leaves; without, it is dropped with the flight.
-    pub(crate) async fn fly<T: Send + 'static>(
+    /// its queue. With `unheard` it goes on when its caller leaves; without, it is dropped with the request.
+    pub(crate) async fn begin<T: Send + 'static>(
         &self,
-        queue: &Queue,
+        queue: &Name,
         mut future: BoxFuture<'static, T>,
         unheard: Option<fn(T)>,
     ) -> Flown<T> {
         if let Poll::Ready(outcome) = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
-            return Flown::Landed(outcome);
+            return Flown::Ready(outcome);
         }
-        let flight = Flight::new(self.env(), future, unheard);
-        let under_way: Arc<dyn Detach> = Arc::<Cell<T>>::clone(&flight.cell);
-        let (goes_on, before) = queue.with(|entry| entry.sets_out(&under_way, unheard.is_some()));
+        let request = Request::new(self.env(), future, unheard);
+        let under_way: Arc<dyn Handle> = Arc::<Inner<T>>::clone(&request.inner);
+        let (goes_on, before) = queue.with(|state| state.sets_out(&under_way, unheard.is_some()));
         if let Some(before) = before {
-            before.detach();
+            before.move_to_task();
         }
         if goes_on || self.is_closed() {
-            under_way.detach();
+            under_way.move_to_task();
         }
-        Flown::Aloft(flight)
+        Flown::Pending(request)
     }
 }
 
-impl<T: Send + 'static> Future for Flight<T> {
+impl<T: Send + 'static> Future for Request<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let cell = &self.cell;
-        let mut future = match cell.take(By::Caller, cx.waker()) {
+        let inner = &self.inner;
+        let mut future = match inner.take(By::Caller, cx.waker()) {
             Taken::Future(future) => future,
             Taken::Outcome(outcome) => return Poll::Ready(outcome),
             Taken::Nothing => return Poll::Pending,
             Taken::Over => unreachable!("polled after it was ready, or after it has panicked"),
         };
         let polled = future.as_mut().poll(cx);
-        let mut state = cell.state.lock();
+        let mut state = inner.state.lock();
         if polled.is_ready() {
             state.stage = Stage::Over;
             return polled;
@@ -145,25 +145,25 @@ impl<T: Send + 'static> Future for Flight<T> {
         let detached = state.detached;
         drop(state);
         if detached {
-            cell.spawn();
+            inner.spawn();
         }
         Poll::Pending
     }
 }
 
-impl<T: Send + 'static> Drop for Flight<T> {
+impl<T: Send + 'static> Drop for Request<T> {
     fn drop(&mut self) {
-        let cell = &self.cell;
-        let mut state = cell.state.lock();
+        let inner = &self.inner;
+        let mut state = inner.state.lock();
         state.left = true;
-        match (mem::replace(&mut state.stage, Stage::Over), cell.unheard) {
+        match (mem::replace(&mut state.stage, Stage::Over), inner.unheard) {
             (Stage::Here(future), Some(_)) => {
                 state.stage = Stage::Here(future);
                 drop(state);
-                cell.detach_here();
+                inner.move_here();
             }
             (Stage::Polled, Some(_)) => state.stage = Stage::Polled,
-            (Stage::Landed(outcome), Some(unheard)) => {
+            (Stage::Ready(outcome), Some(unheard)) => {
                 drop(state);
                 unheard(outcome);
             }
@@ -180,26 +180,26 @@ impl<T: Send + 'static> Drop for Flight<T> {
     }
 }
 
-impl<T: Send + 'static> fmt::Debug for Flight<T> {
+impl<T: Send + 'static> fmt::Debug for Request<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Flight").finish_non_exhaustive()
+        f.debug_struct("Request").finish_non_exhaustive()
     }
 }
 
-impl<T: Send + 'static> Detach for Cell<T> {
-    fn detach(self: Arc<Self>) {
-        self.detach_here();
+impl<T: Send + 'static> Handle for Inner<T> {
+    fn move_to_task(self: Arc<Self>) {
+        self.move_here();
     }
 }
 
-impl<T> fmt::Debug for Cell<T> {
+impl<T> fmt::Debug for Inner<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cell").finish_non_exhaustive()
+        f.debug_struct("Inner").finish_non_exhaustive()
     }
 }
 
-impl<T: Send + 'static> Cell<T> {
-    fn detach_here(self: &Arc<Self>) {
+impl<T: Send + 'static> Inner<T> {
+    fn move_here(self: &Arc<Self>) {
         let mut state = self.state.lock();
         let spawns = match state.stage {
             Stage::Here(_) => !mem::replace(&mut state.detached, true),
@@ -208,7 +208,7 @@ impl<T: Send + 'static> Cell<T> {
                 state.detached = true;
                 false
             }
-            Stage::Landed(_) | Stage::Over => false,
+            Stage::Ready(_) | Stage::Over => false,
         };
         drop(state);
         if spawns {
@@ -217,7 +217,7 @@ impl<T: Send + 'static> Cell<T> {
     }
 
     fn spawn(self: &Arc<Self>) {
-        self.env.spawn(Task { cell: Arc::clone(self) });
+        self.env.spawn(Task { inner: Arc::clone(self) });
     }
 
     /// The future, if it is for `by` to poll; `waker` is told of everything else.
@@ -229,7 +229,7 @@ impl<T: Send + 'static> Cell<T> {
         let previous = place.replace(waker);
         let (stage, taken) = match (mem::replace(&mut state.stage, Stage::Over), by) {
             (Stage::Here(future), _) if is_its_turn => (Stage::Polled, Taken::Future(future)),
-            (Stage::Landed(outcome), By::Caller) => (Stage::Over, Taken::Outcome(outcome)),
+            (Stage::Ready(outcome), By::Caller) => (Stage::Over, Taken::Outcome(outcome)),
             (Stage::Over, _) => (Stage::Over, Taken::Over),
             (others, _) => (others, Taken::Nothing),
         };
@@ -240,7 +240,7 @@ impl<T: Send + 'static> Cell<T> {
     }
 
     /// The task is done.
-    fn land(&self, outcome: T) {
+    fn complete(&self, outcome: T) {
         let mut state = self.state.lock();
         if state.left {
             state.stage = Stage::Over;
@@ -250,7 +250,7 @@ impl<T: Send + 'static> Cell<T> {
             }
             return;
         }
-        state.stage = Stage::Landed(outcome);
+        state.stage = Stage::Ready(outcome);
         let caller = state.caller.take();
         drop(state);
         if let Some(caller) = caller {
@@ -260,22 +260,22 @@ impl<T: Send + 'static> Cell<T> {
 }
 
 struct Task<T: Send + 'static> {
-    cell: Arc<Cell<T>>,
+    inner: Arc<Inner<T>>,
 }
 
 impl<T: Send + 'static> Future for Task<T> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Taken::Future(mut future) = self.cell.take(By::Task, cx.waker()) else {
+        let Taken::Future(mut future) = self.inner.take(By::Task, cx.waker()) else {
             return Poll::Ready(());
         };
         if let Poll::Ready(outcome) = future.as_mut().poll(cx) {
             drop(future);
-            self.cell.land(outcome);
+            self.inner.complete(outcome);
             return Poll::Ready(());
         }
-        let mut state = self.cell.state.lock();
+        let mut state = self.inner.state.lock();
         if matches!(state.stage, Stage::Over) {
             // Given up while it was polled.
             drop(state);
@@ -290,7 +290,7 @@ impl<T: Send + 'static> Future for Task<T> {
 impl<T: Send + 'static> Drop for Task<T> {
     /// Done, or dropped by a runtime that ends.
     fn drop(&mut self) {
-        let mut state = self.cell.state.lock();
+        let mut state = self.inner.state.lock();
         state.detached = false;
         let own = state.task.take();
         let (stage, given_up, caller) = match mem::replace(&mut state.stage, Stage::Over) {
@@ -325,16 +325,16 @@ mod tests {
         (home, env)
     }
 
-    /// A flight, what lands it, and what lives for as long as its future.
-    fn flight(env: &Env, unheard: Option<fn(u8)>) -> (Flight<u8>, oneshot::Sender<u8>, Weak<()>) {
-        let ((land, landed), alive) = (oneshot::channel(), Arc::new(()));
+    /// A request, what completes it, and what lives for as long as its future.
+    fn request(env: &Env, unheard: Option<fn(u8)>) -> (Request<u8>, oneshot::Sender<u8>, Weak<()>) {
+        let ((complete, ready), alive) = (oneshot::channel(), Arc::new(()));
         let is_alive = Arc::downgrade(&alive);
         let future = async move {
-            let outcome = landed.await.unwrap();
+            let outcome = ready.await.unwrap();
             drop(alive);
             outcome
         };
-        (Flight::new(env, Box::pin(future), unheard), land, is_alive)
+        (Request::new(env, Box::pin(future), unheard), complete, is_alive)
     }
 
     /// The tasks of flights: every environment has one of its own (env-3).
@@ -354,79 +354,79 @@ mod tests {
     #[test]
     fn it_is_a_task_once_somebody_else_waits() {
         let (home, env) = home();
-        let (mut flight, land, _) = flight(&env, None);
-        assert!((&mut flight).now_or_never().is_none());
+        let (mut request, complete, _) = request(&env, None);
+        assert!((&mut request).now_or_never().is_none());
         assert_eq!(tasks(&home), 0);
         for _ in 0..3 {
-            flight.cell.detach_here();
+            request.inner.move_here();
         }
-        assert!((&mut flight).now_or_never().is_none());
+        assert!((&mut request).now_or_never().is_none());
         run(&home);
         assert_eq!(tasks(&home), 1);
-        land.send(7).unwrap();
+        complete.send(7).unwrap();
         run(&home);
-        assert_eq!((tasks(&home), flight.now_or_never()), (0, Some(7)));
+        assert_eq!((tasks(&home), request.now_or_never()), (0, Some(7)));
     }
 
-    /// The caller is told when the task has landed it.
+    /// The caller is told when the task has ready it.
     #[test]
     fn a_task_wakes_the_caller() {
         let (home, env) = home();
-        let (flight, land, _) = flight(&env, None);
-        flight.cell.detach_here();
-        let landed = home.block_on(async {
-            let mut caller = JoinSet::from_iter([flight]);
+        let (request, complete, _) = request(&env, None);
+        request.inner.move_here();
+        let ready = home.block_on(async {
+            let mut caller = JoinSet::from_iter([request]);
             tokio::task::yield_now().await;
-            land.send(7).unwrap();
+            complete.send(7).unwrap();
             caller.join_next().await.unwrap().unwrap()
         });
-        assert_eq!(landed, 7);
+        assert_eq!(ready, 7);
     }
 
     /// Somebody begins to wait while the caller is polling it: the caller starts the task.
     #[test]
     fn it_is_detached_while_it_is_polled() {
         let (home, env) = home();
-        let begun = Arc::new(Mutex::new(None::<Arc<Cell<u8>>>));
+        let begun = Arc::new(Mutex::new(None::<Arc<Inner<u8>>>));
         let in_poll = Arc::clone(&begun);
         let future = poll_fn(move |_| {
-            if let Some(cell) = in_poll.lock().take() {
-                cell.detach_here();
+            if let Some(inner) = in_poll.lock().take() {
+                inner.move_here();
             }
             Poll::<u8>::Pending
         });
-        let mut flight = Flight::new(&env, Box::pin(future), None);
-        *begun.lock() = Some(Arc::clone(&flight.cell));
-        assert!((&mut flight).now_or_never().is_none());
+        let mut request = Request::new(&env, Box::pin(future), None);
+        *begun.lock() = Some(Arc::clone(&request.inner));
+        assert!((&mut request).now_or_never().is_none());
         assert_eq!(tasks(&home), 1);
-        drop(flight);
+        drop(request);
         run(&home);
         assert_eq!(tasks(&home), 0);
     }
 
-    /// What nobody wants is dropped with the caller's end, and the task ends (flight-2).
+    /// What nobody wants is dropped with the caller's end, and the task ends (request-2).
     #[test]
     fn what_is_given_up_is_dropped_at_once() {
         for detached in [false, true] {
             let (home, env) = home();
-            let (mut flight, _land, alive) = flight(&env, None);
-            assert!((&mut flight).now_or_never().is_none());
+            let (mut request, _land, alive) = request(&env, None);
+            assert!((&mut request).now_or_never().is_none());
             if detached {
-                flight.cell.detach_here();
+                request.inner.move_here();
                 run(&home);
             }
-            drop(flight);
+            drop(request);
             assert!(alive.upgrade().is_none());
             run(&home);
             assert_eq!(tasks(&home), 0);
         }
     }
 
-    /// What is given up while its task polls it is dropped by that, after the poll (flight-2).
+    /// What is given up while its task polls it is dropped by that, after the poll (request-2).
     #[test]
     fn what_is_given_up_while_it_is_polled_is_dropped_behind_that() {
         let (home, env) = home();
-        let place = Arc::new(Mutex::new(None::<Flight<u8>>));
+        let place = Arc::new(Mutex::new(None::<Request<u8>>));
         let (in_poll, alive) = (Arc::clone(&place), Arc::new(()));
         let is_alive = Arc::downgrade(&alive);
         let future = poll_fn(move |_| {
@@ -434,9 +434,9 @@ mod tests {
             assert_eq!(Arc::strong_count(&alive), 1);
             Poll::Pending
         });
-        let flight = Flight::new(&env, Box::pin(future), None);
-        flight.cell.detach_here();
-        *place.lock() = Some(flight);
+        let request = Request::new(&env, Box::pin(future), None);
+        request.inner.move_here();
+        *place.lock() = Some(request);
         run(&home);
         assert!(is_alive.upgrade().is_none());
         assert_eq!(tasks(&home), 0);
@@ -452,46 +452,46 @@ mod tests {
         for (detached, landed_before) in [(false, false), (true, false), (true, true)] {
             HEARD.store(0, Relaxed);
             let (home, env) = home();
-            let (flight, land, _) = flight(&env, Some(hear));
+            let (request, complete, _) = request(&env, Some(hear));
             if detached {
-                flight.cell.detach_here();
+                request.inner.move_here();
                 run(&home);
             }
             if landed_before {
-                land.send(7).unwrap();
+                complete.send(7).unwrap();
                 run(&home);
-                drop(flight);
+                drop(request);
             } else {
-                drop(flight);
+                drop(request);
                 run(&home);
-                land.send(7).unwrap();
+                complete.send(7).unwrap();
                 run(&home);
             }
             assert_eq!((HEARD.load(Relaxed), tasks(&home)), (7, 0));
         }
     }
 
-    /// A task that dies with its runtime leaves the future to the caller, or drops it (flight-1).
+    /// A task that dies with its runtime leaves the future to the caller, or drops it (request-1).
     #[test]
     fn the_caller_goes_on_when_the_runtime_of_the_task_is_gone() {
         for begun in [false, true] {
             let (home, env) = home();
-            let (mut flight, land, _) = flight(&env, None);
+            let (mut request, complete, _) = request(&env, None);
             if begun {
-                flight.cell.detach_here();
+                request.inner.move_here();
                 run(&home);
-                assert!((&mut flight).now_or_never().is_none());
+                assert!((&mut request).now_or_never().is_none());
                 drop(home);
             } else {
                 drop(home);
-                flight.cell.detach_here();
+                request.inner.move_here();
             }
-            assert!((&mut flight).now_or_never().is_none());
-            land.send(7).unwrap();
-            assert_eq!(flight.now_or_never(), Some(7));
+            assert!((&mut request).now_or_never().is_none());
+            complete.send(7).unwrap();
+            assert_eq!(request.now_or_never(), Some(7));
         }
         let (home, env) = home();
-        let (left, _land, alive) = flight(&env, Some(|_| unreachable!("it did not land")));
+        let (left, _land, alive) = request(&env, Some(|_| unreachable!("it did not complete")));
         drop(left);
         assert!(alive.upgrade().is_some());
         drop(home);

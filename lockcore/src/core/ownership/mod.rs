@@ -1,16 +1,16 @@
 //! The time a process keeps one grant of the store, across its local hand-offs and for all who share it.
 //!
 //! Guards ask it with one atomic load: it keeps a copy of its lease's deadline, and looks at the
-//! [`Term`] itself only once the copy has passed, which is once a renewal. Whoever ends a tenure,
+//! [`LeaseDeadline`] itself only once the copy has passed, which is once a renewal. Whoever ends a ownership,
 //! exactly once, owes the store its release.
 //!
 //! # Invariants
-//! - **tenure-1** Once ended, a tenure is never held again, whatever arrives later (G2).
-//! - **tenure-2** Exactly one caller of [`Tenure::end`] succeeds.
-//! - **tenure-3** The copy is never later than the term's deadline, nor than tenure-4's end.
-//! - **tenure-4** Whatever its lease, it is not held beyond what an administrator allows who asked for it, which
+//! - **ownership-1** Once ended, a ownership is never held again, whatever arrives later (G2).
+//! - **ownership-2** Exactly one caller of [`Ownership::end`] succeeds.
+//! - **ownership-3** The copy is never later than the lease deadline's deadline, nor than ownership-4's end.
+//! - **ownership-4** Whatever its lease, it is not held beyond what an administrator allows who asked for it, which
 //!   never moves to a later time, and beyond its guard's `max_hold`. (A guard with one shares it with no other.)
-//! - **tenure-5** Nobody is woken with `status` locked: a waker may ask.
+//! - **ownership-5** Nobody is woken with `status` locked: a waker may ask.
 //!
 //! Checked by the tests below and the conformance cases of `g2`.
 
@@ -25,25 +25,25 @@ use tokio::sync::watch;
 use crate::backend::Grant;
 use crate::backend::panic::waking;
 use crate::clock::{Deadline, Moment};
+use crate::core::deadline::{ENDLESS, LeaseDeadline};
 use crate::core::metrics;
-use crate::core::queues::Queue;
-use crate::core::term::{ENDLESS, Term};
+use crate::core::names::Name;
 use crate::words::loss::{GuardState, LostReason};
 use crate::words::mode::Mode;
 use crate::words::token::FencingToken;
 
 #[derive(Debug)]
-pub(crate) struct Tenure {
+pub(crate) struct Ownership {
     grant: Grant,
     mode: Mode,
     /// That of its name.
-    queue: Arc<Queue>,
-    term: Arc<Term>,
-    /// Certainly held before this moment, in nanoseconds: what the term said last, `ENDED` once the
-    /// tenure is over. Written with `status` locked; read without.
+    queue: Arc<Name>,
+    lease_deadline: Arc<LeaseDeadline>,
+    /// Certainly held before this moment, in nanoseconds: what the lease deadline said last, `ENDED` once the
+    /// ownership is over. Written with `status` locked; read without.
     held_before: AtomicU64,
     status: Mutex<Status>,
-    /// Its place among the tenures of its lease; belongs to the watchdog's table.
+    /// Its place among the ownerships of its lease; belongs to the watchdog's table.
     slot: AtomicUsize,
 }
 
@@ -69,15 +69,29 @@ pub(crate) struct Standing {
 
 const ENDED: u64 = 0;
 
-/// In the place of a guard's index: the tenure, for as long as any guard has it.
+/// In the place of a guard's index: the ownership, for as long as any guard has it.
 const ALL: u16 = FencingToken::MAX_INDEX + 1;
 
-impl Tenure {
-    pub(crate) fn new(grant: Grant, mode: Mode, queue: Arc<Queue>, term: Arc<Term>, slot: usize) -> Self {
-        let (state, watchers) = (on_lease(&term), Watchers::new());
+impl Ownership {
+    pub(crate) fn new(
+        grant: Grant,
+        mode: Mode,
+        queue: Arc<Name>,
+        lease_deadline: Arc<LeaseDeadline>,
+        slot: usize,
+    ) -> Self {
+        let (state, watchers) = (on_lease(&lease_deadline), Watchers::new());
         let status = Status { state, asked: None, too_long: None, watchers };
         let (status, slot) = (Mutex::new(status), AtomicUsize::new(slot));
-        Self { grant, mode, queue, held_before: AtomicU64::new(term.held_before()), status, term, slot }
+        Self {
+            grant,
+            mode,
+            queue,
+            held_before: AtomicU64::new(lease_deadline.held_before()),
+            status,
+            lease_deadline,
+            slot,
+        }
     }
 
     pub(crate) fn grant(&self) -> &Grant {
@@ -88,7 +102,7 @@ impl Tenure {
         self.mode
     }
 
-    pub(crate) fn queue(&self) -> &Arc<Queue> {
+    pub(crate) fn queue(&self) -> &Arc<Name> {
         &self.queue
     }
 
@@ -98,15 +112,15 @@ impl Tenure {
         now.as_nanos() < self.held_before.load(Ordering::Acquire) || self.is_held_on(now)
     }
 
-    /// Whether the lease was renewed since the copy was made, or the tenure has ended.
+    /// Whether the lease was renewed since the copy was made, or the ownership has ended.
     #[cold]
     fn is_held_on(&self, now: Moment) -> bool {
-        // RACE: with `status` locked, as `end` has it: an ended tenure's copy is not made anew (tenure-1).
+        // RACE: with `status` locked, as `end` has it: an ended ownership's copy is not made anew (ownership-1).
         let status = self.status.lock();
         if status.is_lost() {
             return false;
         }
-        let held_before = self.term.held_before().min(status.ends_before());
+        let held_before = self.lease_deadline.held_before().min(status.ends_before());
         self.held_before.store(held_before, Ordering::Release);
         now.as_nanos() < held_before
     }
@@ -117,15 +131,15 @@ impl Tenure {
             return Duration::ZERO;
         }
         let ends_in = Moment::from_nanos(status.ends_before()).since(now);
-        match self.term.deadline().remaining(now) {
+        match self.lease_deadline.last().remaining(now) {
             left if status.ends_before() == ENDLESS => left,
             left => left.min(ends_in),
         }
     }
 
-    /// The deadline of its lease, which may move on for others after this tenure has ended.
+    /// The deadline of its lease, which may move on for others after this ownership has ended.
     pub(crate) fn last_deadline(&self) -> Deadline {
-        self.term.deadline()
+        self.lease_deadline.last()
     }
 
     /// Why it is not held at `now`, if it is not.
@@ -137,7 +151,7 @@ impl Tenure {
         match status.state {
             GuardState::Lost(reason) => Some(reason),
             GuardState::Held | GuardState::AtRisk => {
-                Some(status.passed(now, &self.term).unwrap_or(LostReason::Expired))
+                Some(status.passed(now, &self.lease_deadline).unwrap_or(LostReason::Expired))
             }
         }
     }
@@ -148,11 +162,11 @@ impl Tenure {
     }
 
     fn is_well(&self, status: &Status, now: Moment) -> bool {
-        let left = self.term.deadline().remaining(now);
+        let left = self.lease_deadline.last().remaining(now);
         status.state == GuardState::Held
             && status.asked.is_none()
             && left >= self.grant.lease.ttl / 6
-            && now.as_nanos() < self.term.held_before().min(status.ends_before())
+            && now.as_nanos() < self.lease_deadline.held_before().min(status.ends_before())
     }
 
     /// Somebody wants it: it ends at `at`, or when it was to end before. Whether that is news.
@@ -192,14 +206,14 @@ impl Tenure {
 
     /// The lease has come to be at risk, or out of it: tells the watchers how it stands by now.
     pub(crate) fn follow(&self) {
-        // ORDERING: each change of the term is followed by whoever made it. The last one here has locked
+        // ORDERING: each change of the lease deadline is followed by whoever made it. The last one here has locked
         // `status` after all others, so it reads the last change, whichever came first.
         let watchers = {
             let mut status = self.status.lock();
             if status.is_lost() {
                 return;
             }
-            status.state = on_lease(&self.term);
+            status.state = on_lease(&self.lease_deadline);
             status.watchers.clone()
         };
         self.tell(watchers);
@@ -219,14 +233,14 @@ impl Tenure {
         }
     }
 
-    /// Ends the tenure; whether this call did (tenure-2).
+    /// Ends the ownership; whether this call did (ownership-2).
     pub(crate) fn end(&self, reason: LostReason) -> bool {
         self.end_if(|_| Some(reason)).is_some()
     }
 
-    /// Ends it if tenure-4 does by now, and says why.
+    /// Ends it if ownership-4 does by now, and says why.
     pub(crate) fn end_in_time(&self, now: Moment) -> Option<LostReason> {
-        self.end_if(|status| status.passed(now, &self.term))
+        self.end_if(|status| status.passed(now, &self.lease_deadline))
     }
 
     fn end_if(&self, why: impl FnOnce(&Status) -> Option<LostReason>) -> Option<LostReason> {
@@ -248,7 +262,7 @@ impl Tenure {
         Some(reason)
     }
 
-    /// The only guard is released while the tenure goes on, if another guard may have it: who watches the
+    /// The only guard is released while the ownership goes on, if another guard may have it: who watches the
     /// one released, and is to be told so. Decided in one piece, so that what is asked for from here on is
     /// asked of that one.
     pub(crate) fn pass_on_if_healthy(&self, guard: u16, now: Moment) -> Option<Option<Passed>> {
@@ -307,7 +321,7 @@ pub(crate) struct Passed {
 }
 
 impl Passed {
-    /// Not under any mutex (tenure-5).
+    /// Not under any mutex (ownership-5).
     pub(crate) fn tell(self) {
         waking(|| self.watchers.send_replace(self.last));
     }
@@ -322,7 +336,7 @@ impl Status {
         Standing { state: self.state, asked: self.asked }
     }
 
-    /// The first moment at which tenure-4 ends it, in nanoseconds; `ENDLESS` if it does not.
+    /// The first moment at which ownership-4 ends it, in nanoseconds; `ENDLESS` if it does not.
     fn ends_before(&self) -> u64 {
         let ends_at = self.asked.into_iter().chain(self.too_long).min();
         ends_at.map_or(ENDLESS, Moment::as_nanos)
@@ -337,12 +351,12 @@ impl Status {
         })
     }
 
-    /// Why tenure-4 has ended it at `now`, if it has, and not its lease before that.
-    fn passed(&self, now: Moment, term: &Term) -> Option<LostReason> {
+    /// Why ownership-4 has ended it at `now`, if it has, and not its lease before that.
+    fn passed(&self, now: Moment, lease_deadline: &LeaseDeadline) -> Option<LostReason> {
         let asked = self.asked.map(|at| (at, LostReason::Revoked));
         let too_long = self.too_long.map(|at| (at, LostReason::TooLong));
         let (at, reason) = asked.into_iter().chain(too_long).min()?;
-        (at <= now && at.as_nanos() <= term.held_before()).then_some(reason)
+        (at <= now && at.as_nanos() <= lease_deadline.held_before()).then_some(reason)
     }
 }
 
@@ -360,8 +374,8 @@ pub(crate) async fn ended(mut standings: watch::Receiver<Standing>) -> LostReaso
 }
 
 /// How a hold stands whose lease is not lost.
-fn on_lease(term: &Term) -> GuardState {
-    if term.is_at_risk() { GuardState::AtRisk } else { GuardState::Held }
+fn on_lease(lease_deadline: &LeaseDeadline) -> GuardState {
+    if lease_deadline.is_at_risk() { GuardState::AtRisk } else { GuardState::Held }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //! Not promised: that memory reaches beyond the few thousand idle names that stay, nor which they are.
 //!
 //! # Invariants
-//! - **queues-1** A name has one queue at a time: one that anybody has is never forgotten.
+//! - **names-1** A name has one queue at a time: one that anybody has is never forgotten.
 //!
 //! A shard's mutex is taken before those of its queues, never after.
 //!
@@ -27,15 +27,15 @@ use tokio::sync::oneshot;
 use crate::backend::Holder;
 use crate::clock::Moment;
 use crate::core::acquire::Turn;
-use crate::core::flight::Detach;
-use crate::core::queue::{Counted, LocalQueue};
-use crate::core::tenure::Tenure;
+use crate::core::ownership::Ownership;
+use crate::core::queue::{Counted, NameQueue};
+use crate::core::request::Handle;
 use crate::words::error::Error;
 use crate::words::loss::LostReason;
 use crate::words::name::LockName;
 
 #[derive(Debug)]
-pub(crate) struct Queues {
+pub(crate) struct Names {
     shards: Box<[Mutex<Shard>]>,
 }
 
@@ -47,28 +47,28 @@ struct Shard {
 }
 
 /// The queue of one name.
-pub(crate) struct Queue {
+pub(crate) struct Name {
     name: LockName,
-    entry: Mutex<Entry>,
+    state: Mutex<NameState>,
 }
 
 /// A queue that is found by its name.
 #[derive(Debug)]
-struct ByName(Arc<Queue>);
+struct ByName(Arc<Name>);
 
 /// What this process knows of one name.
 #[derive(Debug)]
-pub(crate) struct Entry {
-    pub(crate) queue: LocalQueue<Arc<Tenure>, Waiter>,
+pub(crate) struct NameState {
+    pub(crate) queue: NameQueue<Arc<Ownership>, Waiter>,
     /// What was told of a request; nothing, as a rule.
-    news: Option<Box<News>>,
+    news: Option<Box<StoreNews>>,
     /// What is on its way to the store, polled by its caller: the acquisition, or else a release.
-    pub(crate) flight: Option<Weak<dyn Detach>>,
+    pub(crate) request: Option<Weak<dyn Handle>>,
 }
 
 /// What the store told of the request that is under way, or of the last one.
 #[derive(Debug, Default)]
-pub(crate) struct News {
+pub(crate) struct StoreNews {
     /// Whom the store named as holder while we queued.
     pub(crate) heard: Option<Holder>,
     /// Whoever asks the store had a place in its queue.
@@ -89,13 +89,13 @@ pub(crate) struct Waiter {
     pub(crate) since_round: u32,
 }
 
-impl Counted for Arc<Tenure> {
+impl Counted for Arc<Ownership> {
     fn counter(&self) -> u64 {
         self.grant().counter
     }
 }
 
-impl Queues {
+impl Names {
     #[expect(clippy::mutable_key_type, reason = "a queue is found by its name, which stays")]
     pub(crate) fn new() -> Self {
         let hasher = RandomState::default();
@@ -107,28 +107,28 @@ impl Queues {
     }
 
     /// The queue of `name`.
-    pub(crate) fn of(&self, name: &LockName) -> Arc<Queue> {
+    pub(crate) fn of(&self, name: &LockName) -> Arc<Name> {
         let mut shard = self.shard(name).lock();
         if let Some(ByName(queue)) = shard.queues.get(name.as_str()) {
             return Arc::clone(queue);
         }
         shard.make_room();
-        let queue = Arc::new(Queue::new(name));
+        let queue = Arc::new(Name::new(name));
         shard.queues.insert(ByName(Arc::clone(&queue)));
         queue
     }
 
     /// The queue of `name` if this process knows the name.
-    pub(crate) fn known(&self, name: &LockName) -> Option<Arc<Queue>> {
+    pub(crate) fn known(&self, name: &LockName) -> Option<Arc<Name>> {
         self.shard(name).lock().queues.get(name.as_str()).map(|ByName(queue)| Arc::clone(queue))
     }
 
     /// Collects from every name, in order of names.
-    pub(crate) fn collect<R>(&self, mut pick: impl FnMut(&LockName, &mut Entry) -> Vec<R>) -> Vec<R> {
+    pub(crate) fn collect<R>(&self, mut pick: impl FnMut(&LockName, &mut NameState) -> Vec<R>) -> Vec<R> {
         let mut picked = Vec::new();
         for shard in &self.shards {
             for ByName(queue) in &shard.lock().queues {
-                let found = queue.with(|entry| pick(&queue.name, entry));
+                let found = queue.with(|state| pick(&queue.name, state));
                 if !found.is_empty() {
                     picked.push((queue.name.clone(), found));
                 }
@@ -174,18 +174,18 @@ impl Shard {
 
     fn forget(&mut self) {
         // RACE: whoever has it has it from here, with the shard locked, or from another who has it. So nobody
-        // comes to have one that nobody has (queues-1).
+        // comes to have one that nobody has (names-1).
         self.queues.retain(|ByName(queue)| {
-            Arc::strong_count(queue) > 1 || !queue.with(|entry| entry.queue.is_idle())
+            Arc::strong_count(queue) > 1 || !queue.with(|state| state.queue.is_idle())
         });
         self.full = KEPT_PER_SHARD.max(self.queues.len() * 2);
     }
 }
 
-impl Queue {
+impl Name {
     fn new(name: &LockName) -> Self {
-        let entry = Entry { queue: LocalQueue::new(), news: None, flight: None };
-        Self { name: name.clone(), entry: Mutex::new(entry) }
+        let state = NameState { queue: NameQueue::new(), news: None, request: None };
+        Self { name: name.clone(), state: Mutex::new(state) }
     }
 
     pub(crate) fn name(&self) -> &LockName {
@@ -194,15 +194,15 @@ impl Queue {
 
     /// Calls `act` under the queue's mutex: no waking, no dropping of guards in there.
     #[inline]
-    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Entry) -> R) -> R {
-        act(&mut self.entry.lock())
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut NameState) -> R) -> R {
+        act(&mut self.state.lock())
     }
 }
 
-impl fmt::Debug for Queue {
+impl fmt::Debug for Name {
     /// What is held names its queue.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Name").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -226,14 +226,14 @@ impl PartialEq for ByName {
 
 impl Eq for ByName {}
 
-impl Entry {
+impl NameState {
     /// What was told, to add to it.
-    pub(crate) fn news(&mut self) -> &mut News {
+    pub(crate) fn news(&mut self) -> &mut StoreNews {
         self.news.get_or_insert_default()
     }
 
     /// What was told, if anything was.
-    pub(crate) fn told(&mut self) -> Option<&mut News> {
+    pub(crate) fn told(&mut self) -> Option<&mut StoreNews> {
         self.news.as_deref_mut()
     }
 
@@ -243,57 +243,57 @@ impl Entry {
     }
 
     /// The acquisition has ended, and the store keeps nothing of it.
-    pub(crate) fn asked_in_vain(&mut self) {
-        self.landed();
-        self.queue.asked_in_vain();
+    pub(crate) fn not_granted(&mut self) {
+        self.ready();
+        self.queue.not_granted();
     }
 
     /// What the store has granted nobody will hold, or nobody does any more: it is being released.
-    pub(crate) fn give_back(&mut self, tenure: &Arc<Tenure>) {
-        if !self.queue.is_releasing(|held| Arc::ptr_eq(held, tenure)) {
-            self.landed();
-            self.queue.give_back(Arc::clone(tenure));
+    pub(crate) fn give_back(&mut self, ownership: &Arc<Ownership>) {
+        if !self.queue.is_releasing(|held| Arc::ptr_eq(held, ownership)) {
+            self.ready();
+            self.queue.give_back(Arc::clone(ownership));
         }
     }
 
     /// The store has nothing of it any more.
-    pub(crate) fn released(&mut self, tenure: &Arc<Tenure>) {
-        self.queue.released(|held| Arc::ptr_eq(held, tenure));
+    pub(crate) fn released(&mut self, ownership: &Arc<Ownership>) {
+        self.queue.released(|held| Arc::ptr_eq(held, ownership));
         if !self.queue.waits_for_store() {
-            self.flight = None;
+            self.request = None;
         }
     }
 
-    fn landed(&mut self) {
-        self.flight = None;
+    fn ready(&mut self) {
+        self.request = None;
         if let Some(news) = self.told() {
             news.queued = false;
         }
     }
 
     /// The hold of the grant with this counter.
-    pub(crate) fn held_by(&self, counter: u64) -> Option<Arc<Tenure>> {
-        let (tenure, _) = self.queue.held().find(|(held, _)| held.counter() == counter)?;
-        Some(Arc::clone(tenure))
+    pub(crate) fn held_by(&self, counter: u64) -> Option<Arc<Ownership>> {
+        let (ownership, _) = self.queue.held().find(|(held, _)| held.counter() == counter)?;
+        Some(Arc::clone(ownership))
     }
 
-    /// `flight` sets out, and is found by those who will wait for it. What must go on as a task: itself, if
+    /// `request` sets out, and is found by those who will wait for it. What must go on as a task: itself, if
     /// somebody waits already or the place is an acquisition's; and whatever had it before.
     pub(crate) fn sets_out(
         &mut self,
-        flight: &Arc<dyn Detach>,
+        request: &Arc<dyn Handle>,
         is_release: bool,
-    ) -> (bool, Option<Arc<dyn Detach>>) {
+    ) -> (bool, Option<Arc<dyn Handle>>) {
         if is_release && self.queue.is_acquiring() {
             return (true, None);
         }
-        let before = self.flight.replace(Arc::downgrade(flight));
+        let before = self.request.replace(Arc::downgrade(request));
         (self.queue.is_waited_for(), before.and_then(|before| before.upgrade()))
     }
 
     /// What those who wait here may have to wait for.
-    pub(crate) fn under_way(&self) -> Option<Arc<dyn Detach>> {
-        self.flight.as_ref()?.upgrade()
+    pub(crate) fn under_way(&self) -> Option<Arc<dyn Handle>> {
+        self.request.as_ref()?.upgrade()
     }
 }
 
@@ -312,28 +312,28 @@ mod tests {
         LockName::new(format!("{n}")).unwrap()
     }
 
-    fn known(queues: &Queues) -> usize {
+    fn known(queues: &Names) -> usize {
         queues.shards.iter().map(|shard| shard.lock().queues.len()).sum()
     }
 
-    fn room(queues: &Queues) -> usize {
+    fn room(queues: &Names) -> usize {
         queues.shards.iter().map(|shard| shard.lock().queues.capacity()).sum()
     }
 
-    fn claimed(queues: &Queues, n: usize) {
+    fn claimed(queues: &Names, n: usize) {
         let wish = Wish { mode: Mode::EXCLUSIVE, alone: false };
-        let claim = queues.of(&name(n)).with(|entry| entry.queue.claim(wish, |_, _| false));
-        assert!(matches!(claim, Reply::Drive));
+        let claim = queues.of(&name(n)).with(|state| state.queue.claim(wish, |_, _| false));
+        assert!(matches!(claim, Reply::Lead));
     }
 
-    fn idle(queues: &Queues, n: usize) {
-        queues.of(&name(n)).with(Entry::asked_in_vain);
+    fn idle(queues: &Names, n: usize) {
+        queues.of(&name(n)).with(NameState::not_granted);
     }
 
-    /// Queues that come and go leave a bounded number behind, however many there were.
+    /// Names that come and go leave a bounded number behind, however many there were.
     #[test]
     fn idle_names_are_forgotten() {
-        let queues = Queues::new();
+        let queues = Names::new();
         for n in 0..MANY {
             claimed(&queues, n);
             idle(&queues, n);
@@ -347,30 +347,30 @@ mod tests {
     fn a_release_leaves_the_place_to_an_acquisition() {
         #[derive(Debug)]
         struct Release;
-        impl Detach for Release {
-            fn detach(self: Arc<Self>) {}
+        impl Handle for Release {
+            fn move_to_task(self: Arc<Self>) {}
         }
-        let queues = Queues::new();
+        let queues = Names::new();
         claimed(&queues, 0);
-        let release: Arc<dyn Detach> = Arc::new(Release);
-        let (goes_on, before) = queues.of(&name(0)).with(|entry| entry.sets_out(&release, true));
+        let release: Arc<dyn Handle> = Arc::new(Release);
+        let (goes_on, before) = queues.of(&name(0)).with(|state| state.sets_out(&release, true));
         assert!(goes_on && before.is_none());
-        assert!(queues.of(&name(0)).with(|entry| entry.under_way()).is_none());
+        assert!(queues.of(&name(0)).with(|state| state.under_way()).is_none());
     }
 
-    /// Queues in use are never forgotten.
+    /// Names in use are never forgotten.
     #[test]
     fn names_in_use_stay() {
-        let queues = Queues::new();
+        let queues = Names::new();
         (0..MANY).for_each(|n| claimed(&queues, n));
         queues.trim();
         assert_eq!(known(&queues), MANY);
     }
 
-    /// Whoever looks for a name finds the queue that others have in hand, idle as it may be (queues-1).
+    /// Whoever looks for a name finds the queue that others have in hand, idle as it may be (names-1).
     #[test]
     fn a_name_has_one_queue() {
-        let queues = Queues::new();
+        let queues = Names::new();
         let in_hand = queues.of(&name(0));
         for n in 1..MANY {
             claimed(&queues, n);
@@ -384,7 +384,7 @@ mod tests {
     /// What many locks held at once took is given back when they are gone.
     #[test]
     fn the_room_of_many_names_is_given_back() {
-        let queues = Queues::new();
+        let queues = Names::new();
         (0..MANY).for_each(|n| claimed(&queues, n));
         (0..MANY).for_each(|n| idle(&queues, n));
         queues.trim();
@@ -395,7 +395,7 @@ mod tests {
     /// A few idle names are remembered with their last counters, trimmed or not.
     #[test]
     fn a_few_idle_names_are_remembered() {
-        let queues = Queues::new();
+        let queues = Names::new();
         for n in 0..100 {
             claimed(&queues, n);
             idle(&queues, n);

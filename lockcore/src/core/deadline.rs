@@ -1,20 +1,20 @@
 //! What the holds of one lease share: until when it lasts, and whether a renewal is overdue.
 //!
-//! The watchdog's table writes it under its mutex, from the state of the lease; tenures read it
+//! The watchdog's table writes it under its mutex, from the state of the lease; ownerships read it
 //! without. So a renewal costs the same for one hold and for a hundred thousand.
 //!
 //! # Invariants
-//! - **term-1** The deadline never moves back (lease-2), and moves only while the lease is not lost (lease-1): a
-//!   tenure that has not ended may trust it until it has passed (G2).
+//! - **deadline-1** The deadline never moves back (lease-2), and moves only while the lease is not lost (lease-1): an
+//!   ownership that has not ended may trust it until it has passed (G2).
 //!
-//! Checked by the tests of `tenure` and of the watchdog's table.
+//! Checked by the tests of `ownership` and of the watchdog's table.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::clock::{Deadline, Moment};
 
 #[derive(Debug)]
-pub(crate) struct Term {
+pub(crate) struct LeaseDeadline {
     /// In nanoseconds of the clock; `ENDLESS` without a lease.
     held_before: AtomicU64,
     at_risk: AtomicBool,
@@ -23,7 +23,7 @@ pub(crate) struct Term {
 /// Later than every moment: held while the process lives.
 pub(crate) const ENDLESS: u64 = u64::MAX;
 
-impl Term {
+impl LeaseDeadline {
     pub(crate) fn new(deadline: Deadline) -> Self {
         Self { held_before: AtomicU64::new(encode(deadline)), at_risk: AtomicBool::new(false) }
     }
@@ -40,7 +40,7 @@ impl Term {
         self.held_before.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn deadline(&self) -> Deadline {
+    pub(crate) fn last(&self) -> Deadline {
         match self.held_before() {
             ENDLESS => Deadline::Never,
             nanos => Deadline::At(Moment::from_nanos(nanos)),
@@ -48,7 +48,7 @@ impl Term {
     }
 
     pub(crate) fn is_at_risk(&self) -> bool {
-        // ORDERING: see `Tenure::follow`, whose mutex orders what matters.
+        // ORDERING: see `Ownership::follow`, whose mutex orders what matters.
         self.at_risk.load(Ordering::Relaxed)
     }
 

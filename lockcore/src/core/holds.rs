@@ -1,36 +1,36 @@
-//! What a guard has: its turn with a tenure, which ends exactly once.
+//! What a guard has: its turn with a ownership, which ends exactly once.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::core::Core;
 use crate::core::metrics::HoldTimer;
+use crate::core::ownership::Ownership;
 use crate::core::release::Ended;
-use crate::core::tenure::Tenure;
 use crate::words::error::{Error, Result};
 use crate::words::token::FencingToken;
 
 /// A hold of the lock; dropped, it is released in the background.
-pub(crate) struct Held {
+pub(crate) struct Hold {
     core: Arc<Core>,
-    tenure: Arc<Tenure>,
+    ownership: Arc<Ownership>,
     token: FencingToken,
     timer: HoldTimer,
     ended: bool,
 }
 
-impl Held {
-    pub(crate) fn new(core: Arc<Core>, tenure: Arc<Tenure>, token: FencingToken) -> Self {
+impl Hold {
+    pub(crate) fn new(core: Arc<Core>, ownership: Arc<Ownership>, token: FencingToken) -> Self {
         let timer = HoldTimer::begin(core.env());
-        Self { core, tenure, token, timer, ended: false }
+        Self { core, ownership, token, timer, ended: false }
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
 
-    pub(crate) fn tenure(&self) -> &Arc<Tenure> {
-        &self.tenure
+    pub(crate) fn ownership(&self) -> &Arc<Ownership> {
+        &self.ownership
     }
 
     pub(crate) fn token(&self) -> FencingToken {
@@ -40,25 +40,27 @@ impl Held {
     pub(crate) async fn release(mut self) -> Result<()> {
         self.ended = true;
         self.timer.end();
-        match self.core.end(&self.tenure, self.token) {
+        match self.core.end(&self.ownership, self.token) {
             Ended::HandedOn | Ended::Kept => Ok(()),
-            Ended::Lost(reason) => Err(Error::lost(reason).with_context("lock", &self.tenure.grant().name)),
-            Ended::Store => self.core.carried_release(&self.tenure).await,
+            Ended::Lost(reason) => {
+                Err(Error::lost(reason).with_context("lock", &self.ownership.grant().name))
+            }
+            Ended::Store => self.core.carried_release(&self.ownership).await,
         }
     }
 }
 
-impl Drop for Held {
+impl Drop for Hold {
     fn drop(&mut self) {
         if !self.ended {
             self.timer.end();
-            self.core.drop_guard(&self.tenure, self.token);
+            self.core.drop_guard(&self.ownership, self.token);
         }
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held").field("token", &self.token).finish_non_exhaustive()
+        f.debug_struct("Hold").field("token", &self.token).finish_non_exhaustive()
     }
 }

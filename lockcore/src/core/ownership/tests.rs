@@ -1,0 +1,195 @@
+use super::*;
+use crate::backend::{Lease, LeaseId, LeaseScope};
+use crate::core::names::Names;
+use crate::{LockName, OwnerId};
+
+fn ownership() -> Ownership {
+    let deadline = Deadline::At(Moment::from_nanos(100));
+    let lease =
+        Lease { id: LeaseId::new(1), scope: LeaseScope::Entry, ttl: Duration::from_nanos(60), deadline };
+    let (name, owner) = (LockName::new("a").unwrap(), OwnerId::from_random([1; 16]));
+    let queue = Names::new().of(&name);
+    Ownership::new(
+        Grant { name, owner, lease, counter: 1 },
+        Mode::EXCLUSIVE,
+        queue,
+        Arc::new(LeaseDeadline::new(deadline)),
+        0,
+    )
+}
+
+fn at(nanos: u64) -> Moment {
+    Moment::from_nanos(nanos)
+}
+
+/// A renewal that arrives after the end does not revive (ownership-1), and only one end counts (ownership-2).
+#[test]
+fn an_ended_tenure_is_never_held_again() {
+    let ownership = ownership();
+    assert!(ownership.end(LostReason::Gone));
+    assert!(!ownership.end(LostReason::Expired));
+    ownership.lease_deadline.extend(Deadline::At(at(1_000)));
+    for _ in 0..2 {
+        assert!(!ownership.is_held(at(1)));
+        assert_eq!(ownership.remaining(at(1)), Duration::ZERO);
+        assert_eq!(ownership.lost(at(1)), Some(LostReason::Gone));
+    }
+    ownership.follow();
+    assert_eq!(ownership.state(at(1)), GuardState::Lost(LostReason::Gone));
+}
+
+/// With no watchdog running, the clock alone ends it.
+#[test]
+fn the_deadline_ends_it_without_being_told() {
+    let ownership = ownership();
+    assert_eq!(ownership.lost(at(99)), None);
+    assert_eq!(ownership.lost(at(100)), Some(LostReason::Expired));
+}
+
+/// Answers to two renewals may come in any order (lease-2).
+#[test]
+fn an_earlier_deadline_takes_nothing_back() {
+    let ownership = ownership();
+    ownership.lease_deadline.extend(Deadline::At(at(200)));
+    ownership.lease_deadline.extend(Deadline::At(at(150)));
+    assert_eq!(ownership.remaining(at(150)), Duration::from_nanos(50));
+    assert!(ownership.is_held(at(199)) && !ownership.is_held(at(200)));
+    assert_eq!(ownership.last_deadline(), Deadline::At(at(200)));
+}
+
+/// A renewal is seen when the copy has passed, and only then looked for.
+#[test]
+fn the_copy_follows_the_lease_when_it_has_passed() {
+    let ownership = ownership();
+    ownership.lease_deadline.extend(Deadline::At(at(200)));
+    assert!(ownership.is_held(at(99)));
+    assert_eq!(ownership.held_before.load(Ordering::Relaxed), 100);
+    assert!(ownership.is_held(at(100)));
+    assert_eq!(ownership.held_before.load(Ordering::Relaxed), 200);
+}
+
+/// Hand-off needs a sixth of the ttl, and no overdue renewal.
+#[test]
+fn a_tenure_near_its_end_or_at_risk_is_not_healthy() {
+    let ownership = ownership();
+    assert!(ownership.is_healthy(at(90)));
+    assert!(!ownership.is_healthy(at(91)));
+    ownership.lease_deadline.set_at_risk(true);
+    ownership.follow();
+    assert!(!ownership.is_healthy(at(1)));
+    ownership.lease_deadline.extend(Deadline::At(at(200)));
+    assert!(!ownership.is_healthy(at(100)));
+    ownership.lease_deadline.set_at_risk(false);
+    ownership.follow();
+    assert!(ownership.is_healthy(at(100)));
+}
+
+/// The watchers of one guard see its release, not the life of the next guard.
+#[test]
+fn watchers_follow_their_guard_only() {
+    let ownership = ownership();
+    let first = ownership.watch(0);
+    ownership.pass_on_if_healthy(0, at(1)).expect("it is healthy").unwrap().tell();
+    assert_eq!(first.borrow().state, GuardState::Lost(LostReason::Released));
+    let second = ownership.watch(1);
+    assert_eq!(second.borrow().state, GuardState::Held);
+    ownership.end(LostReason::Expired);
+    assert_eq!(second.borrow().state, GuardState::Lost(LostReason::Expired));
+    assert_eq!(first.borrow().state, GuardState::Lost(LostReason::Released));
+}
+
+/// Who wants it has it at the deadline it set, whatever the lease; the earliest of several counts, and
+/// nobody of this process gets it before (ownership-4).
+#[test]
+fn a_tenure_that_is_asked_for_ends_in_time() {
+    let ownership = ownership();
+    let watched = ownership.watch(0);
+    assert!(ownership.ask(at(80)) && ownership.ask(at(50)));
+    assert!(!ownership.ask(at(50)) && !ownership.ask(at(70)));
+    assert_eq!(*watched.borrow(), Standing { state: GuardState::Held, asked: Some(at(50)) });
+    ownership.lease_deadline.extend(Deadline::At(at(1_000)));
+    assert!(ownership.is_held(at(49)) && !ownership.is_held(at(50)));
+    assert!(!ownership.is_healthy(at(1)));
+    assert_eq!(ownership.remaining(at(40)), Duration::from_nanos(10));
+    assert_eq!((ownership.lost(at(49)), ownership.lost(at(50))), (None, Some(LostReason::Revoked)));
+    ownership.end(LostReason::Released);
+    assert!(!ownership.ask(at(1)));
+}
+
+/// Whether the next guard may have it is decided with what ends it: who asks before that has it, who asks
+/// after that asks the next one; and a bound that is over with its guard ends nobody.
+#[test]
+fn what_is_asked_for_is_not_passed_on() {
+    let ownership = ownership();
+    let first = ownership.watch(0);
+    ownership.hold_until(at(30));
+    ownership.pass_on_if_healthy(0, at(10)).expect("it is healthy").unwrap().tell();
+    assert_eq!(first.borrow().state, GuardState::Lost(LostReason::Released));
+    assert_eq!(ownership.end_in_time(at(30)), None, "the bound was the guard's before");
+    let second = ownership.watch(1);
+    assert!(ownership.ask(at(50)));
+    assert!(ownership.pass_on_if_healthy(1, at(10)).is_none());
+    assert_eq!(
+        (ownership.end_in_time(at(49)), ownership.end_in_time(at(50))),
+        (None, Some(LostReason::Revoked))
+    );
+    assert_eq!(second.borrow().state, GuardState::Lost(LostReason::Revoked));
+    assert_eq!(ownership.end_in_time(at(50)), None);
+}
+
+/// A lease that was over before is why it is lost, whoever asked.
+#[test]
+fn the_earliest_end_is_the_reason() {
+    let ownership = ownership();
+    ownership.ask(at(150));
+    assert_eq!((ownership.lost(at(160)), ownership.end_in_time(at(160))), (Some(LostReason::Expired), None));
+    ownership.lease_deadline.extend(Deadline::At(at(200)));
+    assert_eq!(ownership.end_in_time(at(160)), Some(LostReason::Revoked));
+}
+
+/// The bound of one guard is not the next one's; what an administrator wants is (ownership-4).
+#[test]
+fn a_guard_is_bounded_by_itself() {
+    let ownership = ownership();
+    ownership.hold_until(at(40));
+    assert!(ownership.is_healthy(at(39)), "another guard may have it longer");
+    assert_eq!((ownership.lost(at(39)), ownership.lost(at(40))), (None, Some(LostReason::TooLong)));
+    assert!(ownership.pass_on_if_healthy(0, at(39)).expect("it is healthy").is_none());
+    assert!(ownership.is_held(at(40)) && !ownership.is_held(at(100)));
+    ownership.hold_until(at(90));
+    ownership.ask(at(60));
+    assert_eq!(ownership.lost(at(95)), Some(LostReason::Revoked));
+    assert!(ownership.pass_on_if_healthy(1, at(50)).is_none());
+    assert_eq!(ownership.lost(at(60)), Some(LostReason::Revoked));
+}
+
+/// Guards that share a ownership are lost together, and let go each for itself (ownership-1); who watches the ownership
+/// hears of its end only.
+#[test]
+fn guards_that_share_it_let_go_each_for_itself() {
+    let ownership = ownership();
+    let [first, second, all] = [ownership.watch(0), ownership.watch(1), ownership.watch_all()];
+    ownership.without(0).expect("it is watched").tell();
+    assert!(ownership.without(0).is_none());
+    let released = GuardState::Lost(LostReason::Released);
+    assert_eq!(
+        [&first, &second, &all].map(|told| told.borrow().state),
+        [released, GuardState::Held, GuardState::Held]
+    );
+    ownership.ask(at(50));
+    assert_eq!([&first, &second, &all].map(|told| told.borrow().asked), [None, Some(at(50)), Some(at(50))]);
+    ownership.end(LostReason::Revoked);
+    let revoked = GuardState::Lost(LostReason::Revoked);
+    assert_eq!([&first, &second, &all].map(|told| told.borrow().state), [released, revoked, revoked]);
+}
+
+/// Without a lease nothing is left to count, until somebody asks for it.
+#[test]
+fn a_tenure_without_a_lease_has_no_end() {
+    let Ownership { grant, mode, queue, .. } = ownership();
+    let endless = Ownership::new(grant, mode, queue, Arc::new(LeaseDeadline::new(Deadline::Never)), 0);
+    assert_eq!(endless.remaining(at(7)), Duration::MAX);
+    assert!(endless.is_held(at(u64::MAX - 2)));
+    assert!(endless.ask(at(20)));
+    assert_eq!(endless.remaining(at(7)), Duration::from_nanos(13));
+}
