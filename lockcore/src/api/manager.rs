@@ -244,7 +244,7 @@ impl LockManager {
     async fn wind_down(&self) -> Result<()> {
         let core = &self.core;
         core.refuse_all();
-        for ownership in core.watchdog.ownerships() {
+        for ownership in core.leases.ownerships() {
             core.lose(&ownership, LostReason::Shutdown);
         }
         let timing = core.env().timing();

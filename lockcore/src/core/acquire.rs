@@ -229,8 +229,7 @@ impl Core {
         let refused = wanted.queue.with(|state| state.told()?.refused.clone());
         // What is older says nothing of the store as it is now.
         let recent = self.env().now().saturating_sub(self.env().timing().ttl);
-        let unconfirmed = || self.unconfirmed.lock().clone().filter(|(at, _)| recent <= *at);
-        let error = match refused.or_else(|| unconfirmed().map(|(_, error)| error)) {
+        let error = match refused.or_else(|| self.leases.last_failure(recent)) {
             // That nothing is left of it is what this error says.
             Some(refused) => error.with_source(self.placed(refused.with_effect(Effect::NotApplied))),
             None => error,

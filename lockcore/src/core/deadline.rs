@@ -1,13 +1,13 @@
 //! What the holds of one lease share: until when it lasts, and whether a renewal is overdue.
 //!
-//! The watchdog's table writes it under its mutex, from the state of the lease; ownerships read it
+//! The table of leases writes it under its mutex, from the state of the lease; ownerships read it
 //! without. So a renewal costs the same for one hold and for a hundred thousand.
 //!
 //! # Invariants
 //! - **deadline-1** The deadline never moves back (lease-2), and moves only while the lease is not lost (lease-1): an
 //!   ownership that has not ended may trust it until it has passed (G2).
 //!
-//! Checked by the tests of `ownership` and of the watchdog's table.
+//! Checked by the tests of `ownership` and of `leases`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -83,7 +83,7 @@ impl Leader {
             };
             if *error.kind() == ErrorKind::Unavailable {
                 // That it was queued may have been told, and not taken in.
-                core.watchdog.has_heard(core.env()).await;
+                core.leases.has_heard(core.env()).await;
             }
             let had_place = self.was_refused(&error);
             let may_change = match error.kind() {

@@ -17,6 +17,7 @@ mod deadline;
 mod drive;
 pub(crate) mod holds;
 mod lease;
+mod leases;
 pub(crate) mod metrics;
 pub(crate) mod names;
 pub(crate) mod ownership;
@@ -27,11 +28,10 @@ mod revocation;
 mod watchdog;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -40,13 +40,13 @@ use crate::backend::panic::waking;
 use crate::backend::{Grant, Holder, LeaseScope, LockBackend, Renewal, StoreEvent};
 use crate::clock::Moment;
 use crate::core::holds::Hold;
-use crate::core::lease::RenewalOutcome;
+use crate::core::leases::{Leases, Lost};
 use crate::core::names::{Name, NameState, Names};
 use crate::core::ownership::{Ownership, Standing};
 use crate::core::queue::{HandoffBudget, Wish};
 use crate::core::release::Late;
-use crate::core::watchdog::Watchdog;
-use crate::words::error::{Effect, Error, ErrorKind, Result};
+use crate::core::watchdog::Event;
+use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::guarantees::Guarantees;
 use crate::words::loss::LostReason;
 use crate::words::name::LockName;
@@ -60,10 +60,8 @@ pub(crate) struct Core {
     server: Option<String>,
     pub(crate) label: Arc<str>,
     pub(crate) min_ttl: Duration,
-    /// Since when and why the last renewal is unconfirmed: what a wait that ends is told.
-    pub(crate) unconfirmed: Mutex<Option<(Moment, Error)>>,
     pub(crate) queues: Names,
-    pub(crate) watchdog: Watchdog,
+    pub(crate) leases: Arc<Leases>,
     pub(crate) closing: CancellationToken,
     /// A shutdown has closed the session.
     pub(crate) is_closed_down: AtomicBool,
@@ -86,14 +84,13 @@ impl Core {
     ) -> Arc<Self> {
         let closing = CancellationToken::new();
         let core = Arc::new(Self {
-            watchdog: Watchdog::new(&env, closing.clone()),
+            leases: Arc::new(Leases::new(env.timing(), closing.clone())),
             env,
             store_env,
             backend,
             server,
             label,
             min_ttl,
-            unconfirmed: Mutex::default(),
             queues: Names::new(),
             closing,
             is_closed_down: AtomicBool::new(false),
@@ -101,7 +98,9 @@ impl Core {
             rounds: AtomicU32::new(0),
             waiters: AtomicU64::new(0),
         });
-        core.watchdog.start(&core);
+        let (leases, backend) = (Arc::clone(&core.leases), Arc::clone(&core.backend));
+        let watcher = Watcher { core: Arc::downgrade(&core), closing: core.closing.clone() };
+        core.env.spawn(watchdog::run(leases, backend, core.env.clone(), move |event| watcher.on(event)));
         core
     }
 
@@ -141,7 +140,7 @@ impl Core {
     ) -> Adopted {
         let counter = grant.counter;
         let now = self.env.now();
-        let ownership = self.watchdog.register(queue, grant, wish.mode, now);
+        let ownership = self.leases.register(queue, grant, wish.mode, now);
         let adopted = self.change(queue, |state| {
             let early = state.told().map(|news| (news.lost_early.take(), news.asked_early.take()));
             let (lost_early, asked_early) = early.unwrap_or_default();
@@ -183,7 +182,7 @@ impl Core {
         };
         let reason = ownership.lost(now).unwrap_or(LostReason::Gone);
         ownership.end(reason);
-        self.watchdog.deregister(&ownership);
+        self.leases.deregister(&ownership);
         match refused {
             None => Adopted::Over(Late { core: Arc::clone(self), ownership, reason }),
             Some(error) => {
@@ -208,14 +207,14 @@ impl Core {
         } else {
             tracing::warn!(lock = %grant.name, counter = grant.counter, %reason, "lost");
         }
-        self.watchdog.deregister(ownership);
+        self.leases.deregister(ownership);
         let ours = ownership.queue().with(|state| state.queue.lose(grant.counter));
         if !ours {
             return;
         }
         // A guard's clock may have ended it while a renewal that came in time was taken in.
         let now = self.env.now();
-        let lives = self.watchdog.session_deadline(&grant.lease).is_some_and(|until| !until.has_passed(now));
+        let lives = self.leases.session_deadline(&grant.lease).is_some_and(|until| !until.has_passed(now));
         let session_over =
             grant.lease.scope == LeaseScope::Session && reason == LostReason::Expired && !lives;
         if session_over || reason == LostReason::SessionLost {
@@ -232,24 +231,43 @@ impl Core {
         let sent_at = self.env.now();
         let leases = [lease];
         let answers = self.env.bounded(async { Ok(self.backend.renew(&leases).await) }).await?;
-        let (answer, result) = match answers.into_iter().next() {
-            Some(Renewal::Until(deadline)) => (RenewalOutcome::Until(deadline), Ok(())),
-            Some(Renewal::Gone(reason)) => (RenewalOutcome::Gone(reason), Err(Error::lost(reason))),
-            Some(Renewal::Unknown(error)) => return Err(error),
-            None => {
-                let message = "the store answered a renewal with nothing";
-                return Err(Error::new(ErrorKind::Protocol, Effect::Unknown, message));
-            }
+        let answer = answers.into_iter().next().ok_or_else(watchdog::unanswered)?;
+        let result = match &answer {
+            Renewal::Until(_) => Ok(()),
+            Renewal::Gone(reason) => Err(Error::lost(*reason)),
+            // The watchdog's own renewal goes on as it was planned.
+            Renewal::Unknown(error) => return Err(error.clone()),
         };
-        self.watchdog.answered(self, lease, sent_at, answer);
+        self.end_all(self.leases.answered(lease, self.env.now(), sent_at, answer));
         result
     }
 
-    /// Takes in what the store tells.
-    pub(crate) fn on_event(self: &Arc<Self>, event: StoreEvent) {
+    /// Ends what was lost with its lease.
+    pub(crate) fn end_all(self: &Arc<Self>, lost: Option<Lost>) {
+        let Some((ownerships, reason)) = lost else {
+            return;
+        };
+        for ownership in ownerships {
+            self.lose(&ownership, reason);
+        }
+    }
+
+    /// Handles what the watchdog reports.
+    fn on_event(self: &Arc<Self>, event: Event) {
         match event {
-            StoreEvent::LeaseOpened(lease) => self.watchdog.opened(lease, self.env.now()),
-            StoreEvent::LeaseLost { lease, reason } => self.watchdog.lease_lost(self, lease, reason),
+            Event::Lost(ownerships, reason) => self.end_all(Some((ownerships, reason))),
+            Event::Store(event) => self.on_store_event(event),
+            Event::Round => {
+                self.queues.trim();
+                self.warn_of_self_deadlock();
+            }
+        }
+    }
+
+    fn on_store_event(self: &Arc<Self>, event: StoreEvent) {
+        match event {
+            StoreEvent::LeaseOpened(lease) => self.leases.opened(lease, self.env.now()),
+            StoreEvent::LeaseLost { lease, reason } => self.end_all(self.leases.lose(lease, reason)),
             StoreEvent::GrantLost { name, counter, reason } => self.grant_lost(&name, counter, reason),
             StoreEvent::GrantAsked { name, counter, within } if within.is_zero() => {
                 self.grant_lost(&name, counter, LostReason::Revoked);
@@ -286,7 +304,7 @@ impl Core {
 
     /// Once a ttl: says so when somebody waits longer than that for a name that this process holds. A task
     /// that waits for itself waits for ever.
-    pub(crate) fn warn_of_self_deadlock(&self) {
+    fn warn_of_self_deadlock(&self) {
         let round = self.rounds.fetch_add(1, Ordering::Relaxed) + 1;
         let stuck = self.queues.collect(|name, state| {
             let began_two_rounds_ago = |since: u32| round.wrapping_sub(since) == 2;
@@ -304,7 +322,7 @@ impl Core {
     /// No runtime, no renewals: everything ends now rather than unnoticed later.
     pub(crate) fn runtime_ended(self: &Arc<Self>) {
         self.refuse_all();
-        for ownership in self.watchdog.ownerships() {
+        for ownership in self.leases.ownerships() {
             self.lose(&ownership, LostReason::RuntimeGone);
         }
     }
@@ -392,6 +410,32 @@ impl Core {
     }
 }
 
+/// The watchdog's way to the core. Dropped while the manager is open, it reports the end of the runtime, which
+/// nobody else would notice.
+struct Watcher {
+    core: Weak<Core>,
+    closing: CancellationToken,
+}
+
+impl Watcher {
+    fn on(&self, event: Event) {
+        if let Some(core) = self.core.upgrade() {
+            core.on_event(event);
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        if self.closing.is_cancelled() {
+            return;
+        }
+        if let Some(core) = self.core.upgrade() {
+            core.runtime_ended();
+        }
+    }
+}
+
 /// What became of a grant.
 pub(crate) enum Adopted {
     Held(Hold),
@@ -443,31 +487,4 @@ fn went_back(counter: u64, last: u64) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Timing;
-    use crate::backend::{Mode, StoreConfig};
-    use crate::clock::TokioClock;
-    use crate::core::queue::Reply;
-    use crate::memory::MemoryConfig;
-
-    /// Names that nobody needs any more do not stay for as long as the manager.
-    #[tokio::test(start_paused = true)]
-    async fn idle_names_are_forgotten_once_a_ttl() {
-        let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
-        let env = env.with_clock(Arc::new(TokioClock::new()));
-        let backend = MemoryConfig::private().open(env.sibling()).await.unwrap();
-        let core = Core::start(env.clone(), env.sibling(), backend, None, "here".into(), Duration::ZERO);
-        let names: Vec<_> = (0..20_000).map(|n| LockName::new(format!("{n}")).unwrap()).collect();
-        for name in &names {
-            let wish = Wish { mode: Mode::EXCLUSIVE, alone: false };
-            let claim = core.queues.of(name).with(|state| state.queue.claim(wish, |_, _| false));
-            assert!(matches!(claim, Reply::Lead));
-        }
-        names.iter().for_each(|name| core.queues.of(name).with(NameState::not_granted));
-        let known = || core.queues.collect(|_, _| vec![()]).len();
-        assert_eq!(known(), names.len());
-        tokio::time::sleep(Timing::DEFAULT_TTL + Duration::from_secs(1)).await;
-        assert!(known() < names.len() / 2, "{} names are known", known());
-    }
-}
+mod tests;

@@ -122,7 +122,7 @@ impl Core {
     fn stop_renewing(&self, ownership: &Arc<Ownership>) {
         tracing::debug!(lock = %ownership.grant().name, counter = ownership.grant().counter, "releasing");
         ownership.end(LostReason::Released);
-        self.watchdog.deregister(ownership);
+        self.leases.deregister(ownership);
     }
 
     /// Tells the store. An entry that stays in a session is left to the session's end, which the backend
@@ -136,7 +136,7 @@ impl Core {
         let error = self.about(&grant.name, error);
         if grant.lease.scope == LeaseScope::Session && error.lost_reason().is_none() {
             tracing::warn!(error = ?format!("{error:#}"), "not released; its session is given up");
-            self.watchdog.lease_lost(self, grant.lease.id, LostReason::SessionLost);
+            self.end_all(self.leases.lose(grant.lease.id, LostReason::SessionLost));
             // After the guards were told, as it lets others hold.
             let given_up = self.env().answer_to(async {
                 self.backend().give_up(grant.lease.id);
@@ -154,7 +154,7 @@ impl Core {
         let in_session = grant.lease.scope == LeaseScope::Session;
         // A session is renewed for others, so its deadline moves on. Without a lease nothing ends the
         // lock but us; a ttl is as long as anybody would wait.
-        let lease_ends_at = || match self.watchdog.session_deadline(&grant.lease).unwrap_or(deadline) {
+        let lease_ends_at = || match self.leases.session_deadline(&grant.lease).unwrap_or(deadline) {
             Deadline::At(at) => at,
             Deadline::Never => began + env.timing().ttl,
         };

@@ -1,11 +1,11 @@
-//! Which leases there are, who hangs on them, and when to look at each again. Pure.
+//! The leases, the ownerships on each, and when to look at each again. Pure.
 //!
 //! # Invariants
 //! - **leases-1** Every lease with a timer has exactly one entry in `timers`, at its next moment.
 //! - **leases-2** A lost session, and an entry lost before its grant has come, stay as a tombstone for a ttl
 //!   after their deadline: a grant that names them late is lost too. No request sent before the loss
 //!   reaches beyond that.
-//! - **leases-3** A lease's lease deadline says what its state says whenever the table is unlocked. Its ownerships are
+//! - **leases-3** A lease's `LeaseDeadline` equals its state whenever the table is unlocked. Its ownerships are
 //!   touched when they come to be at risk, out of it, or are lost; never for a renewal.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,8 +56,8 @@ pub(crate) struct LeaseChange {
 /// What is to be done now.
 #[derive(Debug)]
 pub(crate) struct Due {
-    pub(crate) outcomes: Vec<LeaseChange>,
-    pub(crate) due: Vec<LeaseId>,
+    pub(crate) changes: Vec<LeaseChange>,
+    pub(crate) renew: Vec<LeaseId>,
     pub(crate) wake_at: Option<Moment>,
 }
 
@@ -130,8 +130,8 @@ impl LeaseTable {
 
     /// Looks at every lease whose time has come, and at those that may be renewed with them.
     pub(crate) fn step(&mut self, now: Moment) -> Due {
-        let mut outcomes = Vec::new();
-        let mut due = Vec::new();
+        let mut changes = Vec::new();
+        let mut renew = Vec::new();
         for id in self.timers_until(now) {
             let Some(entry) = self.leases.get_mut(&id) else {
                 continue;
@@ -143,18 +143,18 @@ impl LeaseTable {
             let change = entry.state.tick(now);
             if entry.state.is_due(now, Duration::ZERO) {
                 entry.state.sent();
-                due.push(id);
+                renew.push(id);
             }
-            outcomes.extend(self.settle(id, change));
+            changes.extend(self.settle(id, change));
         }
-        if !due.is_empty() {
+        if !renew.is_empty() {
             for id in self.timers_until(now + self.window) {
                 let Some(entry) = self.leases.get_mut(&id) else {
                     continue;
                 };
                 if entry.state.is_due(now, self.window) {
                     entry.state.sent();
-                    due.push(id);
+                    renew.push(id);
                     self.reschedule(id);
                 }
             }
@@ -163,7 +163,7 @@ impl LeaseTable {
         // What it was set for may be gone; the next one of its kind comes soon, and is not to wake the task again.
         let set = self.asleep_until.filter(|at| now < *at);
         self.asleep_until = first.into_iter().chain(set).min();
-        Due { outcomes, due, wake_at: self.asleep_until }
+        Due { changes, renew, wake_at: self.asleep_until }
     }
 
     /// Whether a timer has come up before the task would wake; answers yes once.
@@ -374,7 +374,7 @@ mod tests {
         };
         table.opened(later(entry(2), soon), at(0) + soon);
         table.opened(later(entry(3), soon * 2), at(0) + soon * 2);
-        let due = table.step(due_at).due;
+        let due = table.step(due_at).renew;
         assert_eq!(due, [LeaseId::new(1), LeaseId::new(2)]);
     }
 
@@ -414,7 +414,7 @@ mod tests {
             .collect();
         for (now, deadline) in [(3, 12), (6, 15)] {
             let step = table.step(at(now));
-            assert_eq!((step.due.len(), touched(&step.outcomes)), (1, 0));
+            assert_eq!((step.renew.len(), touched(&step.changes)), (1, 0));
             let renewed = RenewalOutcome::Until(Deadline::At(at(deadline)));
             assert!(table.answered(LeaseId::new(1), at(now), at(now), renewed).is_none());
             assert!(ownerships.iter().all(|ownership| ownership.is_held(at(deadline - 1))));
@@ -424,17 +424,17 @@ mod tests {
         let (newest, _) = table.register(&queue(), granted(session(16)), Mode::EXCLUSIVE, at(7));
         assert!(ownerships.iter().chain([&newest]).all(|ownership| ownership.is_held(at(15))));
         // What must be told is told once.
-        assert_eq!(touched(&table.step(at(9)).outcomes), 0);
-        assert_eq!(touched(&table.step(at(10)).outcomes), 1_001);
-        assert_eq!(touched(&table.step(at(11)).outcomes), 0);
+        assert_eq!(touched(&table.step(at(9)).changes), 0);
+        assert_eq!(touched(&table.step(at(10)).changes), 1_001);
+        assert_eq!(touched(&table.step(at(11)).changes), 0);
         let renewed = RenewalOutcome::Until(Deadline::At(at(20)));
         let safe = table.answered(LeaseId::new(1), at(12), at(11), renewed).unwrap();
         assert_eq!((safe.change, safe.ownerships.len()), (Change::Safe, 1_001));
         assert_eq!(touched(&Vec::from_iter(table.lose(LeaseId::new(1), LostReason::Gone))), 1_001);
     }
 
-    fn touched(outcomes: &[LeaseChange]) -> usize {
-        outcomes.iter().map(|outcome| outcome.ownerships.len()).sum()
+    fn touched(changes: &[LeaseChange]) -> usize {
+        changes.iter().map(|outcome| outcome.ownerships.len()).sum()
     }
 
     /// Changes that are told in another order than they happened leave a hold as it is by now.
@@ -443,7 +443,7 @@ mod tests {
         let mut table = table();
         let (ownership, _) = table.register(&queue(), granted(session(9)), Mode::EXCLUSIVE, at(0));
         table.step(at(3));
-        let risk = table.step(at(4)).outcomes;
+        let risk = table.step(at(4)).changes;
         let renewed = RenewalOutcome::Until(Deadline::At(at(12)));
         let safe = table.answered(LeaseId::new(1), at(5), at(3), renewed).unwrap();
         assert_eq!((risk[0].change, safe.change), (Change::AtRisk, Change::Safe));
@@ -460,7 +460,7 @@ mod tests {
         let mut table = table();
         let (ownership, _) = table.register(&queue(), granted(session(9)), Mode::EXCLUSIVE, at(0));
         table.step(at(3));
-        table.step(at(4)).outcomes[0].ownerships[0].follow();
+        table.step(at(4)).changes[0].ownerships[0].follow();
         table.opened(session(10), at(4));
         ownership.follow();
         assert_eq!(ownership.state(at(9)), GuardState::AtRisk);

@@ -1,0 +1,195 @@
+//! The leases of a manager: which there are, who is on each, and when to look at each again.
+//!
+//! The table is pure ([`table`]); here is its mutex, and what its changes mean for the ownerships: those whose
+//! lease comes to be at risk, or out of it, are notified here; those that have lost it are handed to the caller,
+//! which ends them. The watchdog's task asks for what is due and is woken when something is due earlier.
+//!
+//! No mutex is held while an ownership is notified. Checked by the tests of [`table`] and of the conformance
+//! cases of `g2`.
+
+mod table;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::env::Env;
+use crate::backend::{Grant, Lease, LeaseId, Renewal};
+use crate::clock::timing::Timing;
+use crate::clock::{Deadline, Moment};
+use crate::core::lease::{Change, RenewalOutcome};
+use crate::core::metrics;
+use crate::core::names::Name;
+use crate::core::ownership::Ownership;
+use crate::words::error::Error;
+use crate::words::loss::LostReason;
+use crate::words::mode::Mode;
+use table::{Due, LeaseChange, LeaseTable};
+
+/// Ownerships that have lost their lease, and why: whoever gets them ends them.
+pub(crate) type Lost = (Vec<Arc<Ownership>>, LostReason);
+
+#[derive(Debug)]
+pub(crate) struct Leases {
+    table: Mutex<LeaseTable>,
+    /// When and why the last renewal failed, if none has succeeded since.
+    last_failure: Mutex<Option<(Moment, Error)>>,
+    /// A timer is due before the watchdog would wake, or somebody wants an answer.
+    sooner: Notify,
+    /// Dropped when the watchdog has handled all events that it had when they came.
+    listeners: Mutex<Vec<oneshot::Sender<()>>>,
+    closing: CancellationToken,
+}
+
+impl Leases {
+    pub(crate) fn new(timing: &Timing, closing: CancellationToken) -> Self {
+        Self {
+            table: Mutex::new(LeaseTable::new(timing.op_timeout, timing.ttl / 12)),
+            last_failure: Mutex::default(),
+            sooner: Notify::new(),
+            listeners: Mutex::default(),
+            closing,
+        }
+    }
+
+    /// Puts a grant on its lease. The ownership has ended already if the lease is lost.
+    pub(crate) fn register(
+        &self,
+        queue: &Arc<Name>,
+        grant: Grant,
+        mode: Mode,
+        now: Moment,
+    ) -> Arc<Ownership> {
+        let (ownership, lost) = self.change(|table| table.register(queue, grant, mode, now));
+        metrics::taken();
+        if let Some(reason) = lost {
+            ownership.end(reason);
+        }
+        ownership
+    }
+
+    /// Takes an ownership that has ended off its lease, which is renewed on only for others.
+    pub(crate) fn deregister(&self, ownership: &Arc<Ownership>) {
+        self.change(|table| table.deregister(ownership));
+    }
+
+    /// Adds a lease that the store has announced.
+    pub(crate) fn opened(&self, lease: Lease, now: Moment) {
+        self.change(|table| table.opened(lease, now));
+    }
+
+    /// Ends a lease, as the store says or as we want.
+    #[must_use = "what is lost is to be ended"]
+    pub(crate) fn lose(&self, lease: LeaseId, reason: LostReason) -> Option<Lost> {
+        self.change(|table| table.lose(lease, reason))?.lost()
+    }
+
+    /// Takes in the answer to a renewal.
+    #[must_use = "what is lost is to be ended"]
+    pub(crate) fn answered(
+        &self,
+        lease: LeaseId,
+        now: Moment,
+        sent_at: Moment,
+        answer: Renewal,
+    ) -> Option<Lost> {
+        let outcome = match answer {
+            Renewal::Until(deadline) => {
+                *self.last_failure.lock() = None;
+                RenewalOutcome::Until(deadline)
+            }
+            Renewal::Gone(reason) => RenewalOutcome::Gone(reason),
+            Renewal::Unknown(error) => {
+                tracing::debug!(error = ?format!("{error:#}"), "retrying renewal");
+                *self.last_failure.lock() = Some((now, error));
+                RenewalOutcome::Unknown
+            }
+        };
+        metrics::renewed(outcome.word());
+        self.change(|table| table.answered(lease, now, sent_at, outcome))?.lost()
+    }
+
+    /// Why the last renewal failed, if that was at `since` or later and none has succeeded after it.
+    pub(crate) fn last_failure(&self, since: Moment) -> Option<Error> {
+        let failure = self.last_failure.lock();
+        failure.as_ref().filter(|(at, _)| since <= *at).map(|(_, error)| error.clone())
+    }
+
+    /// Returns when a session ends that is not lost.
+    pub(crate) fn session_deadline(&self, lease: &Lease) -> Option<Deadline> {
+        self.table.lock().session_deadline(lease)
+    }
+
+    /// Every live ownership.
+    pub(crate) fn ownerships(&self) -> Vec<Arc<Ownership>> {
+        self.table.lock().ownerships()
+    }
+
+    /// Ends when the watchdog has handled every event that the store has sent, or has ended. A store that sends
+    /// without end is waited for as for a request.
+    pub(crate) async fn has_heard(&self, env: &Env) {
+        let (listener, taken_in) = oneshot::channel::<()>();
+        self.listeners.lock().push(listener);
+        self.sooner.notify_one();
+        let heard = env.bounded(async {
+            tokio::select! {
+                biased;
+                _dropped = taken_in => {}
+                () = self.closing.cancelled() => {}
+            }
+            Ok(())
+        });
+        drop(heard.await);
+    }
+
+    /// Returns what is to be done now, and when to ask again.
+    pub(crate) fn step(&self, now: Moment) -> Due {
+        self.table.lock().step(now)
+    }
+
+    /// Ends when there is something to do before the time that [`step`](Self::step) has named.
+    pub(crate) async fn sooner(&self) {
+        self.sooner.notified().await;
+    }
+
+    /// Ends with the manager.
+    pub(crate) async fn closed(&self) {
+        self.closing.cancelled().await;
+    }
+
+    pub(crate) fn take_listeners(&self) -> Vec<oneshot::Sender<()>> {
+        std::mem::take(&mut *self.listeners.lock())
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut LeaseTable) -> R) -> R {
+        let mut table = self.table.lock();
+        let result = change(&mut table);
+        if table.must_wake() {
+            self.sooner.notify_one();
+        }
+        result
+    }
+}
+
+impl LeaseChange {
+    /// Notifies the ownerships of a lease that is at risk, or no more; returns them if it is lost.
+    pub(crate) fn lost(self) -> Option<Lost> {
+        let Self { change, ownerships } = self;
+        for ownership in &ownerships {
+            match change {
+                Change::Nothing | Change::Lost(_) => break,
+                Change::AtRisk => {
+                    tracing::warn!(lock = %ownership.grant().name, "at risk: a renewal is overdue");
+                    ownership.follow();
+                }
+                Change::Safe => ownership.follow(),
+            }
+        }
+        let Change::Lost(reason) = change else {
+            return None;
+        };
+        Some((ownerships, reason))
+    }
+}

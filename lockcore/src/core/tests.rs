@@ -1,0 +1,26 @@
+use super::*;
+use crate::Timing;
+use crate::backend::{Mode, StoreConfig};
+use crate::clock::TokioClock;
+use crate::core::queue::Reply;
+use crate::memory::MemoryConfig;
+
+/// Names that nobody needs any more do not stay for as long as the manager.
+#[tokio::test(start_paused = true)]
+async fn idle_names_are_forgotten_once_a_ttl() {
+    let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
+    let env = env.with_clock(Arc::new(TokioClock::new()));
+    let backend = MemoryConfig::private().open(env.sibling()).await.unwrap();
+    let core = Core::start(env.clone(), env.sibling(), backend, None, "here".into(), Duration::ZERO);
+    let names: Vec<_> = (0..20_000).map(|n| LockName::new(format!("{n}")).unwrap()).collect();
+    for name in &names {
+        let wish = Wish { mode: Mode::EXCLUSIVE, alone: false };
+        let claim = core.queues.of(name).with(|state| state.queue.claim(wish, |_, _| false));
+        assert!(matches!(claim, Reply::Lead));
+    }
+    names.iter().for_each(|name| core.queues.of(name).with(NameState::not_granted));
+    let known = || core.queues.collect(|_, _| vec![()]).len();
+    assert_eq!(known(), names.len());
+    tokio::time::sleep(Timing::DEFAULT_TTL + Duration::from_secs(1)).await;
+    assert!(known() < names.len() / 2, "{} names are known", known());
+}

@@ -1,0 +1,126 @@
+//! Keeps every lease of a manager alive, and reports what time and the store do to its holds.
+//!
+//! One task per manager, and the only renewal timer there is. It knows leases, not locks: those that grants name
+//! and those that the store announces. Due renewals go out in one call; a call that hangs is cancelled after the
+//! bound of a request, and never delays a deadline. Which lease is due when is in [`crate::core::leases`], the
+//! life of one lease in [`crate::core::lease`]. What follows from an event is the receiver's to decide.
+//!
+//! # Invariants
+//! - **watchdog-1** A loss is reported at its deadline at the latest, before any other contender can hold the
+//!   lock (G2), provided clocks drift less than the margin per ttl (A1) and timers fire.
+//! - **watchdog-2** A renewal answered late never moves a deadline: the store counts it from sending, and
+//!   [`crate::core::lease`] refuses it after the deadline.
+//! - **watchdog-3** A released lock is not renewed: it leaves the table before the release is sent. (Only an
+//!   announcement that is handled after that costs one renewal, which finds nothing.)
+//! - **watchdog-4** However many events the store sends, deadlines and renewals come first, and other tasks get
+//!   their turn.
+//!
+//! Not promised: that the server still lists us. Checked by the conformance cases of `g2` and `g6`, and
+//! `tests/races`.
+
+use std::iter;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+use crate::backend::env::Env;
+use crate::backend::panic::{Panicked, waking};
+use crate::backend::{LeaseId, LockBackend, Renewal, StoreEvent};
+use crate::clock::Moment;
+use crate::core::leases::Leases;
+use crate::core::ownership::Ownership;
+use crate::words::error::{Effect, Error, ErrorKind};
+use crate::words::loss::LostReason;
+
+/// What the watchdog reports.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The lease of these is lost, and they are to be ended.
+    Lost(Vec<Arc<Ownership>>, LostReason),
+    /// The store has sent this.
+    Store(StoreEvent),
+    /// One more ttl has passed.
+    Round,
+}
+
+/// Runs until the manager closes. Dropped before that, `on` is dropped with it, polled or not.
+pub(crate) async fn run(
+    leases: Arc<Leases>,
+    backend: Arc<dyn LockBackend>,
+    env: Env,
+    mut on: impl FnMut(Event) + Send,
+) {
+    let mut events = AssertUnwindSafe(backend.events()).catch_unwind().fuse();
+    let mut renewals = FuturesUnordered::new();
+    let ttl = env.timing().ttl;
+    let mut round_at = env.now() + ttl;
+    let mut listeners = Vec::new();
+    loop {
+        listeners.append(&mut leases.take_listeners());
+        let now = env.now();
+        let due = leases.step(now);
+        for (ownerships, reason) in due.changes.into_iter().filter_map(|change| change.lost()) {
+            on(Event::Lost(ownerships, reason));
+        }
+        if round_at <= now {
+            on(Event::Round);
+            round_at = now + ttl;
+        }
+        if !due.renew.is_empty() {
+            renewals.push(renew(Arc::clone(&backend), env.clone(), due.renew, now));
+        }
+        let wake_at = due.wake_at.map_or(round_at, |at| at.min(round_at));
+        tokio::select! {
+            biased;
+            () = leases.closed() => return,
+            // Before the events, of which there may always be one more. Renewals end: of each lease one
+            // is in flight (lease-3).
+            Some((renewed, sent_at, answers)) = renewals.next() => {
+                let answers = answers.into_iter().chain(iter::repeat_with(|| Renewal::Unknown(unanswered())));
+                for (lease, answer) in iter::zip(renewed, answers) {
+                    if let Some((ownerships, reason)) = leases.answered(lease, env.now(), sent_at, answer) {
+                        on(Event::Lost(ownerships, reason));
+                    }
+                }
+            }
+            Some(event) = events.next() => {
+                match event {
+                    Ok(event) => on(Event::Store(event)),
+                    Err(panic) => tracing::warn!(
+                        error = ?Panicked::new(&*panic),
+                        "the store's code panicked; from here on it sends no events"
+                    ),
+                }
+                // A stream that is always ready need not let others have their turn: we do.
+                tokio::task::coop::consume_budget().await;
+            }
+            // Behind the events: what was sent before they asked is handled.
+            () = std::future::ready(()), if !listeners.is_empty() => {
+                for listener in listeners.drain(..) {
+                    waking(|| drop(listener));
+                }
+            }
+            () = leases.sooner() => {}
+            () = env.sleep_until(wake_at) => {}
+        }
+    }
+}
+
+/// The answer to a renewal that the store has left out.
+pub(crate) fn unanswered() -> Error {
+    Error::new(ErrorKind::Protocol, Effect::Unknown, "the store answered a renewal with nothing")
+}
+
+/// Leases that were renewed by one call, when it was sent, and its answers.
+type Renewed = (Vec<LeaseId>, Moment, Vec<Renewal>);
+
+/// Renews `leases` in one call; what is not answered within the bound is unknown.
+async fn renew(backend: Arc<dyn LockBackend>, env: Env, leases: Vec<LeaseId>, sent_at: Moment) -> Renewed {
+    let renewal = async { Ok(backend.renew(&leases).await) };
+    let answers = env.bounded(renewal).await;
+    let answers =
+        answers.unwrap_or_else(|error| leases.iter().map(|_| Renewal::Unknown(error.clone())).collect());
+    (leases, sent_at, answers)
+}
