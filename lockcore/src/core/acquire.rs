@@ -128,7 +128,7 @@ impl Core {
         for call in calls {
             match call {
                 Call::Joined(ownership, token, waiter) => {
-                    waiter.call(Turn::Held(Hold::new(Arc::clone(self), ownership, token)));
+                    waiter.call(Turn::Held(Hold::new(Arc::clone(self), Arc::clone(queue), ownership, token)));
                 }
                 Call::Lead(waiter) => waiter.call(Turn::Lead(Leader::new(self, queue))),
             }
@@ -195,7 +195,7 @@ impl Core {
         Ok(match reply {
             Reply::Lead => Claimed::Turn(Turn::Lead(Leader::new(self, queue))),
             Reply::Joined(ownership, token) => {
-                Claimed::Turn(Turn::Held(Hold::new(Arc::clone(self), ownership, token)))
+                Claimed::Turn(Turn::Held(Hold::new(Arc::clone(self), Arc::clone(queue), ownership, token)))
             }
             Reply::Wait | Reply::Busy => Claimed::Busy,
         })

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::core::Core;
 use crate::core::metrics::HoldTimer;
+use crate::core::names::Name;
 use crate::core::ownership::Ownership;
 use crate::core::release::Ended;
 use crate::words::error::{Error, Result};
@@ -13,6 +14,7 @@ use crate::words::token::FencingToken;
 /// A hold of the lock; dropped, it is released in the background.
 pub(crate) struct Hold {
     core: Arc<Core>,
+    queue: Arc<Name>,
     ownership: Arc<Ownership>,
     token: FencingToken,
     timer: HoldTimer,
@@ -20,9 +22,14 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    pub(crate) fn new(core: Arc<Core>, ownership: Arc<Ownership>, token: FencingToken) -> Self {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        queue: Arc<Name>,
+        ownership: Arc<Ownership>,
+        token: FencingToken,
+    ) -> Self {
         let timer = HoldTimer::begin(core.env());
-        Self { core, ownership, token, timer, ended: false }
+        Self { core, queue, ownership, token, timer, ended: false }
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -40,12 +47,10 @@ impl Hold {
     pub(crate) async fn release(mut self) -> Result<()> {
         self.ended = true;
         self.timer.end();
-        match self.core.end(&self.ownership, self.token) {
+        match self.core.end(&self.queue, &self.ownership, self.token) {
             Ended::HandedOn | Ended::Kept => Ok(()),
-            Ended::Lost(reason) => {
-                Err(Error::lost(reason).with_context("lock", &self.ownership.grant().name))
-            }
-            Ended::Store => self.core.carried_release(&self.ownership).await,
+            Ended::Lost(reason) => Err(Error::lost(reason).with_context("lock", self.queue.name())),
+            Ended::Store => self.core.carried_release(&self.queue, &self.ownership).await,
         }
     }
 }
@@ -54,7 +59,7 @@ impl Drop for Hold {
     fn drop(&mut self) {
         if !self.ended {
             self.timer.end();
-            self.core.drop_guard(&self.ownership, self.token);
+            self.core.drop_guard(&self.queue, &self.ownership, self.token);
         }
     }
 }

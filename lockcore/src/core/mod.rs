@@ -140,7 +140,7 @@ impl Core {
     ) -> Adopted {
         let counter = grant.counter;
         let now = self.env.now();
-        let ownership = self.leases.register(queue, grant, wish.mode, now);
+        let ownership = self.leases.register(grant, wish.mode, now);
         let adopted = self.change(queue, |state| {
             let early = state.told().map(|news| (news.lost_early.take(), news.asked_early.take()));
             let (lost_early, asked_early) = early.unwrap_or_default();
@@ -176,7 +176,7 @@ impl Core {
                 if let Some(until) = ownership.asked() {
                     self.end_at(&ownership, ownership.watch_all(), until);
                 }
-                return Adopted::Held(Hold::new(Arc::clone(self), ownership, token));
+                return Adopted::Held(Hold::new(Arc::clone(self), Arc::clone(queue), ownership, token));
             }
             Err(refused) => refused,
         };
@@ -184,9 +184,11 @@ impl Core {
         ownership.end(reason);
         self.leases.deregister(&ownership);
         match refused {
-            None => Adopted::Over(Late { core: Arc::clone(self), ownership, reason }),
+            None => {
+                Adopted::Over(Late { core: Arc::clone(self), queue: Arc::clone(queue), ownership, reason })
+            }
             Some(error) => {
-                self.release_in_background(&ownership);
+                self.release_in_background(queue, &ownership);
                 Adopted::Refused(error)
             }
         }
@@ -208,7 +210,11 @@ impl Core {
             tracing::warn!(lock = %grant.name, counter = grant.counter, %reason, "lost");
         }
         self.leases.deregister(ownership);
-        let ours = ownership.queue().with(|state| state.queue.lose(grant.counter));
+        let Some(queue) = self.queues.known(&grant.name) else {
+            debug_assert!(false, "names-1: a name with a grant is not forgotten");
+            return;
+        };
+        let ours = queue.with(|state| state.queue.lose(grant.counter));
         if !ours {
             return;
         }
@@ -219,9 +225,9 @@ impl Core {
             grant.lease.scope == LeaseScope::Session && reason == LostReason::Expired && !lives;
         if session_over || reason == LostReason::SessionLost {
             // The backend ends a session that is over as a whole (B3).
-            self.change(ownership.queue(), |state| state.released(ownership));
+            self.change(&queue, |state| state.released(ownership));
         } else {
-            self.release_in_background(ownership);
+            self.release_in_background(&queue, ownership);
         }
     }
 

@@ -24,6 +24,7 @@ use crate::core::Core;
 use crate::core::acquire::Turn;
 use crate::core::holds::Hold;
 use crate::core::metrics;
+use crate::core::names::Name;
 use crate::core::ownership::Ownership;
 use crate::core::queue::Release;
 use crate::core::request::Flown;
@@ -44,10 +45,15 @@ pub(crate) enum Ended {
 
 impl Core {
     /// The guard lets go.
-    pub(crate) fn end(self: &Arc<Self>, ownership: &Arc<Ownership>, token: FencingToken) -> Ended {
+    pub(crate) fn end(
+        self: &Arc<Self>,
+        queue: &Arc<Name>,
+        ownership: &Arc<Ownership>,
+        token: FencingToken,
+    ) -> Ended {
         let now = self.env().now();
         let (mut next, mut watchers, guard) = (None, None, token.index());
-        let ended = self.change(ownership.queue(), |state| {
+        let ended = self.change(queue, |state| {
             if let Some(reason) = ownership.lost(now) {
                 return Ended::Lost(reason);
             }
@@ -71,7 +77,7 @@ impl Core {
         }
         if let Some((waiter, ownership, token)) = next {
             tracing::debug!(lock = %ownership.grant().name, %token, "handed on");
-            waiter.call(Turn::Held(Hold::new(Arc::clone(self), ownership, token)));
+            waiter.call(Turn::Held(Hold::new(Arc::clone(self), Arc::clone(queue), ownership, token)));
         }
         match ended {
             Ended::Lost(reason) => self.lose(ownership, reason),
@@ -86,17 +92,22 @@ impl Core {
     }
 
     /// A guard is dropped: nothing here blocks, panics, or needs a runtime.
-    pub(crate) fn drop_guard(self: &Arc<Self>, ownership: &Arc<Ownership>, token: FencingToken) {
+    pub(crate) fn drop_guard(
+        self: &Arc<Self>,
+        queue: &Arc<Name>,
+        ownership: &Arc<Ownership>,
+        token: FencingToken,
+    ) {
         self.guards_dropped.fetch_add(1, Ordering::Relaxed);
         metrics::dropped();
-        if let Ended::Store = self.end(ownership, token) {
-            self.release_in_background(ownership);
+        if let Ended::Store = self.end(queue, ownership, token) {
+            self.release_in_background(queue, ownership);
         }
     }
 
     /// Tells the store with nobody waiting for it: in place if it needs no runtime.
-    pub(crate) fn release_in_background(self: &Arc<Self>, ownership: &Arc<Ownership>) {
-        let release = PendingRelease::new(self, ownership).settled_unheard();
+    pub(crate) fn release_in_background(self: &Arc<Self>, queue: &Arc<Name>, ownership: &Arc<Ownership>) {
+        let release = PendingRelease::new(self, queue, ownership).settled_unheard();
         if self.is_runtime_free() {
             self.env().run_in_place(Box::pin(release));
         } else {
@@ -107,10 +118,11 @@ impl Core {
     /// Tells the store; dropped midway it goes on in the background (release-2).
     pub(crate) fn carried_release(
         self: &Arc<Self>,
+        queue: &Arc<Name>,
         ownership: &Arc<Ownership>,
     ) -> impl Future<Output = Result<()>> + Send + 'static {
-        let (core, queue) = (Arc::clone(self), Arc::clone(ownership.queue()));
-        let release = Box::pin(PendingRelease::new(self, ownership).settled());
+        let (core, queue) = (Arc::clone(self), Arc::clone(queue));
+        let release = Box::pin(PendingRelease::new(self, &queue, ownership).settled());
         async move {
             match core.begin(&queue, release, Some(unheard)).await {
                 Flown::Ready(confirmed) => confirmed,
@@ -210,6 +222,7 @@ fn ends_release(kind: &ErrorKind, in_session: bool) -> bool {
 /// left to tell the store, and the queue hears at once.
 struct PendingRelease {
     core: Arc<Core>,
+    queue: Arc<Name>,
     /// Whose release it is, until that is over.
     ownership: Option<Arc<Ownership>>,
     is_task: bool,
@@ -217,9 +230,10 @@ struct PendingRelease {
 }
 
 impl PendingRelease {
-    fn new(core: &Arc<Core>, ownership: &Arc<Ownership>) -> Self {
+    fn new(core: &Arc<Core>, queue: &Arc<Name>, ownership: &Arc<Ownership>) -> Self {
         Self {
             core: Arc::clone(core),
+            queue: Arc::clone(queue),
             ownership: Some(Arc::clone(ownership)),
             is_task: false,
             _awaited: core.env().as_task(),
@@ -233,7 +247,7 @@ impl PendingRelease {
         };
         let confirmed = self.core.confirm_release(&ownership).await;
         self.ownership = None;
-        self.core.change(ownership.queue(), |state| state.released(&ownership));
+        self.core.change(&self.queue, |state| state.released(&ownership));
         confirmed
     }
 
@@ -258,10 +272,10 @@ impl Drop for PendingRelease {
             return;
         };
         if self.is_task {
-            self.core.change(ownership.queue(), |state| state.released(&ownership));
+            self.core.change(&self.queue, |state| state.released(&ownership));
         } else {
-            self.core.change(ownership.queue(), |state| state.give_back(&ownership));
-            let mut owed = Self::new(&self.core, &ownership);
+            self.core.change(&self.queue, |state| state.give_back(&ownership));
+            let mut owed = Self::new(&self.core, &self.queue, &ownership);
             owed.is_task = true;
             self.core.env().spawn(owed.settled_unheard());
         }
@@ -271,6 +285,7 @@ impl Drop for PendingRelease {
 /// A grant that was over when it arrived. It is owed to the store.
 pub(crate) struct Late {
     pub(super) core: Arc<Core>,
+    pub(super) queue: Arc<Name>,
     pub(super) ownership: Arc<Ownership>,
     pub(super) reason: LostReason,
 }
@@ -282,14 +297,14 @@ impl Late {
 
     /// In the background; the next waiter is called behind it.
     pub(crate) fn give_back(&self) {
-        self.core.change(self.ownership.queue(), |state| state.give_back(&self.ownership));
-        self.core.release_in_background(&self.ownership);
+        self.core.change(&self.queue, |state| state.give_back(&self.ownership));
+        self.core.release_in_background(&self.queue, &self.ownership);
     }
 
     /// For a drive that goes on behind it. If that ends on the way, the release goes on (release-2), and
     /// calls the next waiter.
     pub(crate) fn given_back(self) -> impl Future<Output = Result<Error>> + Send {
-        let owed = PendingRelease::new(&self.core, &self.ownership);
+        let owed = PendingRelease::new(&self.core, &self.queue, &self.ownership);
         async move {
             Box::pin(owed.confirmed()).await;
             Ok(self.error())
@@ -325,7 +340,7 @@ mod tests {
     use tokio::runtime::Runtime;
 
     /// A lock that is let go, and whose release nobody has told the store yet.
-    async fn let_go() -> (Arc<Core>, MemoryStore, Arc<Ownership>) {
+    async fn let_go() -> (MemoryStore, PendingRelease) {
         let (env, config) =
             (Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap(), MemoryConfig::private());
         let store = config.store().clone();
@@ -344,60 +359,61 @@ mod tests {
             .queue
             .with(|state| state.queue.held().next().map(|(held, token)| (Arc::clone(held), token)));
         let (ownership, token) = held.expect("it was just acquired");
-        assert!(matches!(core.end(&ownership, token), Ended::Store));
+        assert!(matches!(core.end(&wanted.queue, &ownership, token), Ended::Store));
         drop(guard);
         assert!(!store.is_empty(), "nobody has told the store");
-        (core, store, ownership)
+        (store, PendingRelease::new(&core, &wanted.queue, &ownership))
     }
 
-    fn is_idle(ownership: &Ownership) -> bool {
-        ownership.queue().with(|state| state.queue.is_idle())
+    fn is_idle(queue: &Name) -> bool {
+        queue.with(|state| state.queue.is_idle())
     }
 
-    async fn settled(ownership: &Ownership) {
+    async fn settled(queue: &Name) {
         let settled = async {
-            while !is_idle(ownership) {
+            while !is_idle(queue) {
                 tokio::task::yield_now().await;
             }
         };
         tokio::time::timeout(Duration::from_secs(10), settled).await.expect("the next waiter is called");
     }
 
-    /// Whoever dies owing a release leaves it to a task (release-2), which calls the next waiter (release-3).
+    /// A pending release that is dropped is made by a task (release-2), which calls the next waiter (release-3).
     #[tokio::test]
-    async fn a_release_outlives_whoever_owed_it() {
-        let (core, store, ownership) = let_go().await;
-        drop(PendingRelease::new(&core, &ownership));
-        settled(&ownership).await;
+    async fn a_dropped_release_is_made_by_a_task() {
+        let (store, release) = let_go().await;
+        let queue = Arc::clone(&release.queue);
+        drop(release);
+        settled(&queue).await;
         assert!(store.is_empty());
     }
 
-    /// A release that is dropped before its first poll is owed all the same.
     #[tokio::test]
     async fn a_release_that_was_never_polled_is_made() {
-        let (core, store, ownership) = let_go().await;
-        drop(PendingRelease::new(&core, &ownership).settled());
-        settled(&ownership).await;
+        let (store, release) = let_go().await;
+        let queue = Arc::clone(&release.queue);
+        drop(release.settled());
+        settled(&queue).await;
         assert!(store.is_empty());
     }
 
-    /// Without its runtime nobody tells the store; the name is not stopped by that (release-3).
+    /// Without its runtime nothing can reach the store; the name is not stopped by that (release-3).
     #[test]
     fn a_release_without_its_runtime_stops_no_name() {
         let runtime = Runtime::new().unwrap();
-        let (core, _, ownership) = runtime.block_on(let_go());
+        let (_, release) = runtime.block_on(let_go());
         drop(runtime);
-        let release = PendingRelease::new(&core, &ownership);
-        assert!(!is_idle(&ownership));
+        let queue = Arc::clone(&release.queue);
+        assert!(!is_idle(&queue));
         drop(release);
-        assert!(is_idle(&ownership));
+        assert!(is_idle(&queue));
     }
 
-    /// A release that was confirmed is owed no more.
     #[tokio::test]
-    async fn a_release_is_settled_once() {
-        let (core, store, ownership) = let_go().await;
-        PendingRelease::new(&core, &ownership).settled().now_or_never().expect("memory answers").unwrap();
-        assert!(store.is_empty() && is_idle(&ownership));
+    async fn a_confirmed_release_frees_the_name() {
+        let (store, release) = let_go().await;
+        let queue = Arc::clone(&release.queue);
+        release.settled().now_or_never().expect("memory answers").unwrap();
+        assert!(store.is_empty() && is_idle(&queue));
     }
 }

@@ -21,7 +21,6 @@ use crate::clock::timing::Timing;
 use crate::clock::{Deadline, Moment};
 use crate::core::lease::{Change, RenewalOutcome};
 use crate::core::metrics;
-use crate::core::names::Name;
 use crate::core::ownership::Ownership;
 use crate::words::error::Error;
 use crate::words::loss::LostReason;
@@ -55,14 +54,8 @@ impl Leases {
     }
 
     /// Puts a grant on its lease. The ownership has ended already if the lease is lost.
-    pub(crate) fn register(
-        &self,
-        queue: &Arc<Name>,
-        grant: Grant,
-        mode: Mode,
-        now: Moment,
-    ) -> Arc<Ownership> {
-        let (ownership, lost) = self.change(|table| table.register(queue, grant, mode, now));
+    pub(crate) fn register(&self, grant: Grant, mode: Mode, now: Moment) -> Arc<Ownership> {
+        let (ownership, lost) = self.change(|table| table.register(grant, mode, now));
         metrics::taken();
         if let Some(reason) = lost {
             ownership.end(reason);

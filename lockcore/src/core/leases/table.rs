@@ -18,7 +18,6 @@ use crate::backend::{Grant, Lease, LeaseId, LeaseScope};
 use crate::clock::{Deadline, Moment};
 use crate::core::deadline::LeaseDeadline;
 use crate::core::lease::{Change, LeaseState, RenewalOutcome};
-use crate::core::names::Name;
 use crate::core::ownership::Ownership;
 use crate::words::loss::LostReason;
 use crate::words::mode::Mode;
@@ -69,20 +68,19 @@ impl LeaseTable {
     /// Begins a ownership on its lease; with the reason if that is lost, and the ownership is to be ended.
     pub(crate) fn register(
         &mut self,
-        queue: &Arc<Name>,
         grant: Grant,
         mode: Mode,
         now: Moment,
     ) -> (Arc<Ownership>, Option<LostReason>) {
-        let (lease, queue) = (grant.lease, Arc::clone(queue));
+        let lease = grant.lease;
         let entry = self.named(lease, now);
         if let Some(reason) = entry.state.lost() {
             // The store believes in this deadline; the lease's own is over for us.
             let lease_deadline = Arc::new(LeaseDeadline::new(lease.deadline));
-            return (Arc::new(Ownership::new(grant, mode, queue, lease_deadline, 0)), Some(reason));
+            return (Arc::new(Ownership::new(grant, mode, lease_deadline, 0)), Some(reason));
         }
         let (lease_deadline, slot) = (Arc::clone(&entry.lease_deadline), entry.ownerships.len());
-        let ownership = Arc::new(Ownership::new(grant, mode, queue, lease_deadline, slot));
+        let ownership = Arc::new(Ownership::new(grant, mode, lease_deadline, slot));
         entry.ownerships.push(Arc::clone(&ownership));
         self.reschedule(lease.id);
         (ownership, None)
@@ -294,7 +292,6 @@ const KEPT: usize = 64;
 mod tests {
     use super::*;
     use crate::backend::Grant;
-    use crate::core::names::Names;
     use crate::words::loss::GuardState;
     use crate::{LockName, OwnerId};
 
@@ -316,13 +313,9 @@ mod tests {
         Grant { name, owner, lease, counter: 1 }
     }
 
-    fn queue() -> Arc<Name> {
-        Names::new().of(&LockName::new("a").unwrap())
-    }
-
     /// Why a grant is lost from the beginning.
     fn lost(table: &mut LeaseTable, lease: Lease, now: u64) -> Option<LostReason> {
-        table.register(&queue(), granted(lease), Mode::EXCLUSIVE, at(now)).1
+        table.register(granted(lease), Mode::EXCLUSIVE, at(now)).1
     }
 
     fn table() -> LeaseTable {
@@ -385,7 +378,7 @@ mod tests {
         let mut table = LeaseTable::new(Duration::from_secs(1), Duration::from_millis(750));
         let woken = (0..9).filter(|second| {
             let entry = Lease { scope: LeaseScope::Entry, ..session(9 + second) };
-            let (ownership, _) = table.register(&queue(), granted(entry), Mode::EXCLUSIVE, at(*second));
+            let (ownership, _) = table.register(granted(entry), Mode::EXCLUSIVE, at(*second));
             let woken = table.must_wake();
             table.deregister(&ownership);
             table.step(at(*second));
@@ -401,7 +394,7 @@ mod tests {
         let mut table = table();
         table.step(at(3));
         table.step(at(4));
-        let (late, lost) = table.register(&queue(), granted(session(9)), Mode::EXCLUSIVE, at(5));
+        let (late, lost) = table.register(granted(session(9)), Mode::EXCLUSIVE, at(5));
         assert_eq!((lost, late.state(at(5))), (None, GuardState::AtRisk));
     }
 
@@ -409,9 +402,8 @@ mod tests {
     #[test]
     fn a_renewal_costs_the_same_for_any_number_of_holds() {
         let mut table = table();
-        let ownerships: Vec<_> = (0..1_000)
-            .map(|_| table.register(&queue(), granted(session(9)), Mode::EXCLUSIVE, at(0)).0)
-            .collect();
+        let ownerships: Vec<_> =
+            (0..1_000).map(|_| table.register(granted(session(9)), Mode::EXCLUSIVE, at(0)).0).collect();
         for (now, deadline) in [(3, 12), (6, 15)] {
             let step = table.step(at(now));
             assert_eq!((step.renew.len(), touched(&step.changes)), (1, 0));
@@ -421,7 +413,7 @@ mod tests {
             assert!(!ownerships.iter().any(|ownership| ownership.is_held(at(deadline))));
         }
         // A grant that knows more extends it for all, and touches nobody either.
-        let (newest, _) = table.register(&queue(), granted(session(16)), Mode::EXCLUSIVE, at(7));
+        let (newest, _) = table.register(granted(session(16)), Mode::EXCLUSIVE, at(7));
         assert!(ownerships.iter().chain([&newest]).all(|ownership| ownership.is_held(at(15))));
         // What must be told is told once.
         assert_eq!(touched(&table.step(at(9)).changes), 0);
@@ -441,7 +433,7 @@ mod tests {
     #[test]
     fn risk_and_safety_may_be_told_in_any_order() {
         let mut table = table();
-        let (ownership, _) = table.register(&queue(), granted(session(9)), Mode::EXCLUSIVE, at(0));
+        let (ownership, _) = table.register(granted(session(9)), Mode::EXCLUSIVE, at(0));
         table.step(at(3));
         let risk = table.step(at(4)).changes;
         let renewed = RenewalOutcome::Until(Deadline::At(at(12)));
@@ -458,7 +450,7 @@ mod tests {
     #[test]
     fn a_lease_that_is_named_again_stays_at_risk() {
         let mut table = table();
-        let (ownership, _) = table.register(&queue(), granted(session(9)), Mode::EXCLUSIVE, at(0));
+        let (ownership, _) = table.register(granted(session(9)), Mode::EXCLUSIVE, at(0));
         table.step(at(3));
         table.step(at(4)).changes[0].ownerships[0].follow();
         table.opened(session(10), at(4));
@@ -471,9 +463,8 @@ mod tests {
     #[test]
     fn places_of_tenures_that_have_ended_are_given_back() {
         let mut table = table();
-        let mut ownerships: Vec<_> = (0..10_000)
-            .map(|_| table.register(&queue(), granted(session(9)), Mode::EXCLUSIVE, at(0)).0)
-            .collect();
+        let mut ownerships: Vec<_> =
+            (0..10_000).map(|_| table.register(granted(session(9)), Mode::EXCLUSIVE, at(0)).0).collect();
         let left = ownerships.split_off(9_900);
         ownerships.iter().for_each(|ownership| table.deregister(ownership));
         let capacity = |table: &LeaseTable| table.leases[&LeaseId::new(1)].ownerships.capacity();

@@ -27,7 +27,6 @@ use crate::backend::panic::waking;
 use crate::clock::{Deadline, Moment};
 use crate::core::deadline::{ENDLESS, LeaseDeadline};
 use crate::core::metrics;
-use crate::core::names::Name;
 use crate::words::loss::{GuardState, LostReason};
 use crate::words::mode::Mode;
 use crate::words::token::FencingToken;
@@ -36,8 +35,6 @@ use crate::words::token::FencingToken;
 pub(crate) struct Ownership {
     grant: Grant,
     mode: Mode,
-    /// That of its name.
-    queue: Arc<Name>,
     lease_deadline: Arc<LeaseDeadline>,
     /// Certainly held before this moment, in nanoseconds: what the lease deadline said last, `ENDED` once the
     /// ownership is over. Written with `status` locked; read without.
@@ -73,20 +70,13 @@ const ENDED: u64 = 0;
 const ALL: u16 = FencingToken::MAX_INDEX + 1;
 
 impl Ownership {
-    pub(crate) fn new(
-        grant: Grant,
-        mode: Mode,
-        queue: Arc<Name>,
-        lease_deadline: Arc<LeaseDeadline>,
-        slot: usize,
-    ) -> Self {
+    pub(crate) fn new(grant: Grant, mode: Mode, lease_deadline: Arc<LeaseDeadline>, slot: usize) -> Self {
         let (state, watchers) = (on_lease(&lease_deadline), Watchers::new());
         let status = Status { state, asked: None, too_long: None, watchers };
         let (status, slot) = (Mutex::new(status), AtomicUsize::new(slot));
         Self {
             grant,
             mode,
-            queue,
             held_before: AtomicU64::new(lease_deadline.held_before()),
             status,
             lease_deadline,
@@ -100,10 +90,6 @@ impl Ownership {
 
     pub(crate) fn mode(&self) -> Mode {
         self.mode
-    }
-
-    pub(crate) fn queue(&self) -> &Arc<Name> {
-        &self.queue
     }
 
     pub(crate) fn is_held(&self, now: Moment) -> bool {

@@ -1,6 +1,5 @@
 use super::*;
 use crate::backend::{Lease, LeaseId, LeaseScope};
-use crate::core::names::Names;
 use crate::{LockName, OwnerId};
 
 fn ownership() -> Ownership {
@@ -8,11 +7,9 @@ fn ownership() -> Ownership {
     let lease =
         Lease { id: LeaseId::new(1), scope: LeaseScope::Entry, ttl: Duration::from_nanos(60), deadline };
     let (name, owner) = (LockName::new("a").unwrap(), OwnerId::from_random([1; 16]));
-    let queue = Names::new().of(&name);
     Ownership::new(
         Grant { name, owner, lease, counter: 1 },
         Mode::EXCLUSIVE,
-        queue,
         Arc::new(LeaseDeadline::new(deadline)),
         0,
     )
@@ -186,8 +183,8 @@ fn guards_that_share_it_let_go_each_for_itself() {
 /// Without a lease nothing is left to count, until somebody asks for it.
 #[test]
 fn a_tenure_without_a_lease_has_no_end() {
-    let Ownership { grant, mode, queue, .. } = ownership();
-    let endless = Ownership::new(grant, mode, queue, Arc::new(LeaseDeadline::new(Deadline::Never)), 0);
+    let Ownership { grant, mode, .. } = ownership();
+    let endless = Ownership::new(grant, mode, Arc::new(LeaseDeadline::new(Deadline::Never)), 0);
     assert_eq!(endless.remaining(at(7)), Duration::MAX);
     assert!(endless.is_held(at(u64::MAX - 2)));
     assert!(endless.ask(at(20)));

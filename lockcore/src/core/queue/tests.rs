@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-type Name = NameQueue<u64, u32>;
+type Queue = NameQueue<u64, u32>;
 
 impl Counted for u64 {
     fn counter(&self) -> u64 {
@@ -26,14 +26,14 @@ fn by(now: u64) -> impl Fn(&u64, Moment) -> bool {
     move |_, until| at(now) < until
 }
 
-fn held(wish: Wish, counter: u64) -> Name {
-    let mut queue = Name::new();
+fn held(wish: Wish, counter: u64) -> Queue {
+    let mut queue = Queue::new();
     assert_eq!(queue.claim(wish, by(0)), Reply::Lead);
     assert_eq!(queue.adopt(counter, wish, at(0), BUDGET), Ok(token(counter, 0)));
     queue
 }
 
-fn waiting(queue: &mut Name, wish: Wish, waiter: u32) {
+fn waiting(queue: &mut Queue, wish: Wish, waiter: u32) {
     assert_eq!(queue.claim(wish, by(0)), Reply::Wait);
     queue.enqueue(WaiterId(waiter.into()), wish, waiter);
 }
@@ -42,7 +42,7 @@ fn waiting(queue: &mut Name, wish: Wish, waiter: u32) {
 #[test]
 fn one_caller_drives_and_the_others_wait() {
     for wish in [WRITES, READS] {
-        let mut queue = Name::new();
+        let mut queue = Queue::new();
         assert_eq!(queue.claim(wish, by(0)), Reply::Lead);
         assert_eq!(queue.claim(wish, by(0)), Reply::Wait);
         assert_eq!(queue.try_claim(wish, by(0)), Reply::Busy);
@@ -158,7 +158,7 @@ fn who_may_not_join_does_not() {
 /// What was asked for goes on for the first waiter if it wants the very same, and for nobody else.
 #[test]
 fn a_request_is_inherited_by_its_like() {
-    let mut queue = Name::new();
+    let mut queue = Queue::new();
     assert_eq!(queue.claim(READS, by(0)), Reply::Lead);
     waiting(&mut queue, READS, 1);
     waiting(&mut queue, WRITES, 2);
@@ -173,7 +173,7 @@ proptest! {
     /// no grant passes on more often than allowed (queue-4).
     #[test]
     fn random_schedules_keep_the_invariants(steps in prop::collection::vec((0_u8..6, 0_u64..40), 1..200)) {
-        let mut queue = Name::new();
+        let mut queue = Queue::new();
         let (mut now, mut counter, mut next_waiter) = (0, 0, 0_u32);
         let mut last_token = None;
         let mut waiting: Vec<(WaiterId, u32)> = Vec::new();
