@@ -216,36 +216,59 @@ async fn bound_of_a_reader_ends_no_other_reader() {
     last.ensure_held().unwrap();
 }
 
-/// A host that was suspended notices soon after that a guard's time is over, though timers stood still.
+/// A hold whose time ends in a suspend is lost within a third of a ttl after it, though timers stood still.
 #[tokio::test]
-async fn a_suspend_puts_no_end_off() {
-    let clock = ManualClock::new();
-    let locks = open(&MemoryConfig::private(), clock.clone()).await;
-    let bounded = locks.lock("a").unwrap().max_hold(TTL * 3 / 4);
-    let guard = bounded.acquire().await.unwrap();
-    let mut lost = Box::pin(guard.lost());
-    let step = TTL / 100;
+async fn hold_ends_soon_after_a_suspend() {
+    let (span, step) = (TTL * 3 / 4, TTL / 100);
+    for reason in [LostReason::TooLong, LostReason::Revoked] {
+        let (store, clock) = (MemoryConfig::private(), ManualClock::new());
+        let (locks, admin) = (open(&store, clock.clone()).await, open(&store, clock.clone()).await);
+        let lock = locks.lock("a").unwrap();
+        let is_revoked = reason == LostReason::Revoked;
+        let lock = if is_revoked { lock } else { lock.max_hold(span) };
+        let guard = lock.acquire().await.unwrap();
+        let mut lost = Box::pin(guard.lost());
+        let revoked = is_revoked.then(|| revoke(&admin, span));
+        run().await;
+        clock.suspend(TTL / 2);
+        let ends = span - TTL / 2;
+        let mut passed = Duration::ZERO;
+        while passed < ends + TTL / 3 {
+            assert!(passed >= ends || guard.ensure_held().is_ok(), "it ends early, after {passed:?}");
+            clock.advance(step);
+            passed += step;
+            run().await;
+        }
+        assert_eq!(lost.as_mut().now_or_never(), Some(reason));
+        drop(revoked);
+    }
+}
+
+/// Lets all tasks run.
+async fn run() {
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
-    clock.suspend(TTL / 2);
-    for _ in 0..100 {
-        clock.advance(step);
-        for _ in 0..10 {
-            tokio::task::yield_now().await;
-        }
-        if guard.remaining().is_zero() {
-            break;
-        }
+}
+
+/// However many holds are bounded, the watchdog ends them, with no task for each.
+#[tokio::test(start_paused = true)]
+async fn bounded_holds_start_no_task() {
+    let clock = TokioClock::new();
+    let locks = open(&MemoryConfig::private(), clock).await;
+    let began = clock.now();
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let mut guards = Vec::new();
+    for n in 0..10_000 {
+        let lock = locks.lock(format!("{n}")).unwrap().max_hold(GRACE);
+        guards.push(lock.acquire().await.unwrap());
     }
-    // A look may lie a third of the ttl behind.
-    for _ in 0..34 {
-        clock.advance(step);
-        for _ in 0..10 {
-            tokio::task::yield_now().await;
-        }
+    assert_eq!(tasks(), before);
+    for guard in guards {
+        assert_eq!(guard.lost().await, LostReason::TooLong);
     }
-    assert_eq!(lost.as_mut().now_or_never(), Some(LostReason::TooLong));
+    assert_eq!(clock.now(), began + GRACE);
 }
 
 /// How long an early grant takes to arrive.

@@ -130,9 +130,9 @@ impl LockGuard {
 
     /// From now on the guard is lost ([`LostReason::TooLong`]) when it was held for `span`.
     pub(crate) fn hold_at_most(&self, span: Duration) {
-        let at = self.core().env().now() + span;
-        self.ownership().hold_until(at);
-        self.core().end_at(self.ownership(), self.watch(), at);
+        let now = self.core().env().now();
+        self.ownership().hold_until(now + span);
+        self.core().leases.end_at(self.ownership(), now);
     }
 
     /// Renews now, besides the watchdog.

@@ -135,7 +135,7 @@ impl Core {
         }
     }
 
-    /// Whether one more guard may have a ownership, which is so until a given moment.
+    /// Whether one more guard may have an ownership, which is so until a given moment.
     fn joins(&self) -> impl Fn(&Arc<Ownership>, Moment) -> bool {
         |ownership, until| {
             let now = self.env().now();

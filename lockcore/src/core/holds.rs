@@ -1,4 +1,4 @@
-//! What a guard has: its turn with a ownership, which ends exactly once.
+//! What a guard has: its turn with an ownership, which ends exactly once.
 
 use std::fmt;
 use std::sync::Arc;

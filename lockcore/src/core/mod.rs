@@ -7,7 +7,7 @@
 //! # Invariants
 //! - **core-1** A grant is inside a [`Hold`] from the instant the core has it, so a receiver who
 //!   has vanished passes it on by `Drop` (G8).
-//! - **core-2** Whoever ends a ownership owes the store its release, and the queue word of that.
+//! - **core-2** Whoever ends an ownership owes the store its release, and the queue word of that.
 //!
 //! Mutexes are taken in the order shard → queue → ownership, table → ownership, never queue and table together, a
 //! request's alone, and none is held while a guard or a future is dropped or awaited.
@@ -32,17 +32,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::env::Env;
 use crate::backend::panic::waking;
 use crate::backend::{Grant, Holder, LeaseScope, LockBackend, Renewal, StoreEvent};
-use crate::clock::Moment;
 use crate::core::holds::Hold;
 use crate::core::leases::{Leases, Lost};
 use crate::core::names::{Name, NameState, Names};
-use crate::core::ownership::{Ownership, Standing};
+use crate::core::ownership::Ownership;
 use crate::core::queue::{HandoffBudget, Wish};
 use crate::core::release::Late;
 use crate::core::watchdog::Event;
@@ -173,8 +171,8 @@ impl Core {
         let refused = match adopted {
             Ok(token) => {
                 tracing::debug!(lock = %queue.name(), %token, "held");
-                if let Some(until) = ownership.asked() {
-                    self.end_at(&ownership, ownership.watch_all(), until);
+                if ownership.asked().is_some() {
+                    self.leases.end_at(&ownership, now);
                 }
                 return Adopted::Held(Hold::new(Arc::clone(self), Arc::clone(queue), ownership, token));
             }
@@ -262,6 +260,11 @@ impl Core {
     fn on_event(self: &Arc<Self>, event: Event) {
         match event {
             Event::Lost(ownerships, reason) => self.end_all(Some((ownerships, reason))),
+            Event::Due(ownership) => {
+                if let Some(reason) = ownership.end_in_time(self.env.now()) {
+                    self.has_lost(&ownership, reason);
+                }
+            }
             Event::Store(event) => self.on_store_event(event),
             Event::Round => {
                 self.queues.trim();
@@ -349,38 +352,6 @@ impl Core {
         self.backend.guarantees().contains(Guarantees::RUNTIME_FREE)
     }
 
-    /// Looks at `at` whether a hold ends by ownership-4, unless what it is watched for ends before.
-    pub(crate) fn end_at(
-        self: &Arc<Self>,
-        ownership: &Arc<Ownership>,
-        watched: watch::Receiver<Standing>,
-        at: Moment,
-    ) {
-        let (core, ownership, env) = (Arc::downgrade(self), Arc::clone(ownership), self.env.clone());
-        let mut ended = Box::pin(ownership::ended(watched));
-        self.env.spawn(async move {
-            loop {
-                // Timers stand still while a host is suspended: none is so long that this is noticed late.
-                // After `at` it is over, or its lease was over before; unless that was renewed after all.
-                let (now, look_again) = (env.now(), env.timing().ttl / 3);
-                let look_at = if now < at { at.min(now + look_again) } else { now + look_again };
-                if at <= now
-                    && let Some(reason) = ownership.end_in_time(now)
-                {
-                    if let Some(core) = core.upgrade() {
-                        core.has_lost(&ownership, reason);
-                    }
-                    return;
-                }
-                tokio::select! {
-                    biased;
-                    _released_or_lost = &mut ended => return,
-                    () = env.sleep_until(look_at) => {}
-                }
-            }
-        });
-    }
-
     fn grant_asked(self: &Arc<Self>, name: &LockName, counter: u64, within: Duration) {
         let until = self.env.now() + within;
         let ownership = self.with_known(name, |state| {
@@ -395,7 +366,7 @@ impl Core {
         });
         if let Some(ownership) = ownership.flatten().filter(|ownership| ownership.ask(until)) {
             tracing::info!(lock = %name, counter, ?within, "asked for by an administrator");
-            self.end_at(&ownership, ownership.watch_all(), until);
+            self.leases.end_at(&ownership, self.env.now());
         }
     }
 

@@ -39,6 +39,8 @@ use crate::words::loss::LostReason;
 pub(crate) enum Event {
     /// The lease of these is lost, and they are to be ended.
     Lost(Vec<Arc<Ownership>>, LostReason),
+    /// It ends by itself about now, unless the end was lifted.
+    Due(Arc<Ownership>),
     /// The store has sent this.
     Store(StoreEvent),
     /// One more ttl has passed.
@@ -64,6 +66,7 @@ pub(crate) async fn run(
         for (ownerships, reason) in due.changes.into_iter().filter_map(|change| change.lost()) {
             on(Event::Lost(ownerships, reason));
         }
+        due.ends.into_iter().for_each(|ownership| on(Event::Due(ownership)));
         if round_at <= now {
             on(Event::Round);
             round_at = now + ttl;

@@ -7,6 +7,7 @@
 //! No mutex is held while an ownership is notified. Checked by the tests of [`table`] and of the conformance
 //! cases of `g2`.
 
+mod ends;
 mod table;
 
 use std::sync::Arc;
@@ -45,7 +46,7 @@ pub(crate) struct Leases {
 impl Leases {
     pub(crate) fn new(timing: &Timing, closing: CancellationToken) -> Self {
         Self {
-            table: Mutex::new(LeaseTable::new(timing.op_timeout, timing.ttl / 12)),
+            table: Mutex::new(LeaseTable::new(timing.op_timeout, timing.ttl / 12, timing.ttl / 3)),
             last_failure: Mutex::default(),
             sooner: Notify::new(),
             listeners: Mutex::default(),
@@ -66,6 +67,11 @@ impl Leases {
     /// Takes an ownership that has ended off its lease, which is renewed on only for others.
     pub(crate) fn deregister(&self, ownership: &Arc<Ownership>) {
         self.change(|table| table.deregister(ownership));
+    }
+
+    /// Has the watchdog report an ownership at the time at which it ends by itself, which was just set.
+    pub(crate) fn end_at(&self, ownership: &Arc<Ownership>, now: Moment) {
+        self.change(|table| table.ends.set(ownership, now));
     }
 
     /// Adds a lease that the store has announced.

@@ -18,6 +18,7 @@ use crate::backend::{Grant, Lease, LeaseId, LeaseScope};
 use crate::clock::{Deadline, Moment};
 use crate::core::deadline::LeaseDeadline;
 use crate::core::lease::{Change, LeaseState, RenewalOutcome};
+use crate::core::leases::ends::Ends;
 use crate::core::ownership::Ownership;
 use crate::words::loss::LostReason;
 use crate::words::mode::Mode;
@@ -27,6 +28,7 @@ pub(crate) struct LeaseTable {
     /// Boxed, since there is one for each hold on many stores, and maps have room for more than they hold.
     leases: BTreeMap<LeaseId, Box<LeaseEntry>>,
     timers: BTreeSet<(Moment, LeaseId)>,
+    pub(super) ends: Ends,
     /// When the task wakes by itself; later than everything means never.
     asleep_until: Option<Moment>,
     overdue_after: Duration,
@@ -57,15 +59,25 @@ pub(crate) struct LeaseChange {
 pub(crate) struct Due {
     pub(crate) changes: Vec<LeaseChange>,
     pub(crate) renew: Vec<LeaseId>,
+    /// These end by themselves about now.
+    pub(crate) ends: Vec<Arc<Ownership>>,
     pub(crate) wake_at: Option<Moment>,
 }
 
 impl LeaseTable {
-    pub(crate) fn new(overdue_after: Duration, window: Duration) -> Self {
-        Self { leases: BTreeMap::new(), timers: BTreeSet::new(), asleep_until: None, overdue_after, window }
+    /// No timer for an ownership that ends by itself is longer than `longest_timer`.
+    pub(crate) fn new(overdue_after: Duration, window: Duration, longest_timer: Duration) -> Self {
+        Self {
+            leases: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            ends: Ends::new(longest_timer),
+            asleep_until: None,
+            overdue_after,
+            window,
+        }
     }
 
-    /// Begins a ownership on its lease; with the reason if that is lost, and the ownership is to be ended.
+    /// Begins an ownership on its lease; with the reason if that is lost, and the ownership is to be ended.
     pub(crate) fn register(
         &mut self,
         grant: Grant,
@@ -87,6 +99,7 @@ impl LeaseTable {
     }
 
     pub(crate) fn deregister(&mut self, ownership: &Arc<Ownership>) {
+        self.ends.forget(ownership);
         let lease = ownership.grant().lease;
         let Some(entry) = self.leases.get_mut(&lease.id) else {
             return;
@@ -157,16 +170,17 @@ impl LeaseTable {
                 }
             }
         }
-        let first = self.timers.first().map(|(at, _)| *at);
+        let ends = self.ends.due(now);
+        let first = self.first();
         // What it was set for may be gone; the next one of its kind comes soon, and is not to wake the task again.
         let set = self.asleep_until.filter(|at| now < *at);
         self.asleep_until = first.into_iter().chain(set).min();
-        Due { changes, renew, wake_at: self.asleep_until }
+        Due { changes, renew, ends, wake_at: self.asleep_until }
     }
 
     /// Whether a timer has come up before the task would wake; answers yes once.
     pub(crate) fn must_wake(&mut self) -> bool {
-        let first = self.timers.first().map(|(at, _)| *at);
+        let first = self.first();
         let sooner = match (first, self.asleep_until) {
             (Some(first), Some(asleep_until)) => first < asleep_until,
             (Some(_), None) => true,
@@ -243,6 +257,10 @@ impl LeaseTable {
         }
     }
 
+    fn first(&self) -> Option<Moment> {
+        self.timers.first().map(|(at, _)| *at).into_iter().chain(self.ends.look_at()).min()
+    }
+
     fn timers_until(&self, at: Moment) -> Vec<LeaseId> {
         self.timers.iter().take_while(|(timer, _)| *timer <= at).map(|(_, id)| *id).collect()
     }
@@ -257,7 +275,7 @@ impl LeaseEntry {
         }
     }
 
-    /// Takes a ownership out, and gives back the room of those that have ended, once it is most of it.
+    /// Takes an ownership out, and gives back the room of those that have ended, once it is most of it.
     fn remove(&mut self, slot: usize) {
         self.ownerships.swap_remove(slot);
         if let Some(moved) = self.ownerships.get(slot) {
@@ -318,8 +336,12 @@ mod tests {
         table.register(granted(lease), Mode::EXCLUSIVE, at(now)).1
     }
 
+    fn empty() -> LeaseTable {
+        LeaseTable::new(Duration::from_secs(1), Duration::from_millis(750), Duration::from_secs(3))
+    }
+
     fn table() -> LeaseTable {
-        let mut table = LeaseTable::new(Duration::from_secs(1), Duration::from_millis(750));
+        let mut table = empty();
         table.opened(session(9), at(0));
         table
     }
@@ -341,7 +363,7 @@ mod tests {
     #[test]
     fn an_entry_that_was_lost_before_its_grant_stays_lost() {
         let entry = Lease { scope: LeaseScope::Entry, ..session(9) };
-        let mut table = LeaseTable::new(Duration::from_secs(1), Duration::from_millis(750));
+        let mut table = empty();
         table.opened(entry, at(0));
         assert!(table.lose(entry.id, LostReason::Gone).is_none());
         table.step(at(17));
@@ -356,7 +378,7 @@ mod tests {
     /// Renewals that are due within the window go out with the first: one request, not one each.
     #[test]
     fn renewals_that_are_due_soon_go_out_together() {
-        let mut table = LeaseTable::new(Duration::from_secs(1), Duration::from_millis(750));
+        let mut table = empty();
         let entry = |id| Lease { id: LeaseId::new(id), scope: LeaseScope::Entry, ..session(9) };
         table.opened(entry(1), at(0));
         let due_at = table.step(at(0)).wake_at.expect("it is renewed");
@@ -375,7 +397,7 @@ mod tests {
     /// once each.
     #[test]
     fn who_comes_and_goes_does_not_wake_the_task_each_time() {
-        let mut table = LeaseTable::new(Duration::from_secs(1), Duration::from_millis(750));
+        let mut table = empty();
         let woken = (0..9).filter(|second| {
             let entry = Lease { scope: LeaseScope::Entry, ..session(9 + second) };
             let (ownership, _) = table.register(granted(entry), Mode::EXCLUSIVE, at(*second));

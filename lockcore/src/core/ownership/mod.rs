@@ -1,11 +1,11 @@
 //! The time a process keeps one grant of the store, across its local hand-offs and for all who share it.
 //!
 //! Guards ask it with one atomic load: it keeps a copy of its lease's deadline, and looks at the
-//! [`LeaseDeadline`] itself only once the copy has passed, which is once a renewal. Whoever ends a ownership,
+//! [`LeaseDeadline`] itself only once the copy has passed, which is once a renewal. Whoever ends an ownership,
 //! exactly once, owes the store its release.
 //!
 //! # Invariants
-//! - **ownership-1** Once ended, a ownership is never held again, whatever arrives later (G2).
+//! - **ownership-1** Once ended, an ownership is never held again, whatever arrives later (G2).
 //! - **ownership-2** Exactly one caller of [`Ownership::end`] succeeds.
 //! - **ownership-3** The copy is never later than the lease deadline's deadline, nor than ownership-4's end.
 //! - **ownership-4** Whatever its lease, it is not held beyond what an administrator allows who asked for it, which
@@ -29,7 +29,6 @@ use crate::core::deadline::{ENDLESS, LeaseDeadline};
 use crate::core::metrics;
 use crate::words::loss::{GuardState, LostReason};
 use crate::words::mode::Mode;
-use crate::words::token::FencingToken;
 
 #[derive(Debug)]
 pub(crate) struct Ownership {
@@ -65,9 +64,6 @@ pub(crate) struct Standing {
 }
 
 const ENDED: u64 = 0;
-
-/// In the place of a guard's index: the ownership, for as long as any guard has it.
-const ALL: u16 = FencingToken::MAX_INDEX + 1;
 
 impl Ownership {
     pub(crate) fn new(grant: Grant, mode: Mode, lease_deadline: Arc<LeaseDeadline>, slot: usize) -> Self {
@@ -175,6 +171,12 @@ impl Ownership {
         self.status.lock().asked
     }
 
+    /// When it ends by itself (ownership-4), if it does and has not ended.
+    pub(crate) fn ends_at(&self) -> Option<Moment> {
+        let status = self.status.lock();
+        status.ends_at().filter(|_| !status.is_lost())
+    }
+
     /// Its present guard holds it until `at`, and no longer.
     pub(crate) fn hold_until(&self, at: Moment) {
         let mut status = self.status.lock();
@@ -279,11 +281,6 @@ impl Ownership {
         watcher
     }
 
-    /// How it stands for as long as any guard has it.
-    pub(crate) fn watch_all(&self) -> watch::Receiver<Standing> {
-        self.watch(ALL)
-    }
-
     pub(crate) fn state(&self, now: Moment) -> GuardState {
         match self.lost(now) {
             Some(reason) => GuardState::Lost(reason),
@@ -324,8 +321,11 @@ impl Status {
 
     /// The first moment at which ownership-4 ends it, in nanoseconds; `ENDLESS` if it does not.
     fn ends_before(&self) -> u64 {
-        let ends_at = self.asked.into_iter().chain(self.too_long).min();
-        ends_at.map_or(ENDLESS, Moment::as_nanos)
+        self.ends_at().map_or(ENDLESS, Moment::as_nanos)
+    }
+
+    fn ends_at(&self) -> Option<Moment> {
+        self.asked.into_iter().chain(self.too_long).min()
     }
 
     fn without(&mut self, guard: u16) -> Option<Passed> {
