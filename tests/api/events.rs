@@ -92,7 +92,13 @@ async fn events_tell_the_life_of_a_lock_and_no_secret() {
     second.lost().await;
     clock.sleep_until(clock.now() + TTL).await;
     let text = written.text();
-    for part in ["held", "waiting behind this process", "handed on", "waiting at the store", "lost"] {
+    for part in [
+        "held",
+        "waiting behind this process",
+        "passed to the next local waiter",
+        "waiting at the store",
+        "lost",
+    ] {
         assert!(text.contains(part), "{part:?} is missing in:\n{text}");
     }
     let long_hex = |word: &str| word.len() >= 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());

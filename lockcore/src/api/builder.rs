@@ -8,7 +8,8 @@ use crate::backend::env::{Entropy, Env};
 use crate::backend::{Backoff, LockBackend, StoreConfig};
 use crate::clock::Clock;
 use crate::clock::timing::Timing;
-use crate::core::{Core, placed};
+use crate::core::Core;
+use crate::core::context::placed;
 use crate::words::error::{Effect, Error, ErrorKind, Result};
 
 /// The configuration of a [`LockManager`]; what is not set has the default of [`Timing`].

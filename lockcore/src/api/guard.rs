@@ -13,7 +13,6 @@ use tokio::sync::watch;
 use tokio_util::sync::ReusableBoxFuture;
 
 use crate::clock::Deadline;
-use crate::core::Core;
 use crate::core::holds::Hold;
 use crate::core::ownership::{Ownership, Standing, ended};
 use crate::words::error::{Error, Result};
@@ -61,7 +60,7 @@ impl LockGuard {
     /// The time left before the deadline, as it stands now; zero once lost, [`Duration::MAX`] on a
     /// store without leases. What somebody who [asked](Self::asked) allows, and `max_hold`, count.
     pub fn remaining(&self) -> Duration {
-        self.ownership().remaining(self.core().env().now())
+        self.ownership().remaining(self.held.now())
     }
 
     /// Whether the lock is held at this instant (G2): one clock read and one atomic load, no I/O.
@@ -71,7 +70,7 @@ impl LockGuard {
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) from the deadline on, whether or not anybody has
     /// noticed before, and for ever after.
     pub fn ensure_held(&self) -> Result<()> {
-        if self.ownership().is_held(self.core().env().now()) {
+        if self.ownership().is_held(self.held.now()) {
             return Ok(());
         }
         Err(self.found_lost())
@@ -79,7 +78,7 @@ impl LockGuard {
 
     /// How the guard stands now.
     pub fn state(&self) -> GuardState {
-        self.ownership().state(self.core().env().now())
+        self.ownership().state(self.held.now())
     }
 
     /// A future that ends when this guard is not held any more, releasing included. Early or on
@@ -105,7 +104,7 @@ impl LockGuard {
     /// What is left of the time that an administrator allows who has asked for the lock; zero when it is
     /// over.
     pub fn grace(&self) -> Option<Duration> {
-        Some(self.ownership().asked()?.since(self.core().env().now()))
+        Some(self.ownership().asked()?.since(self.held.now()))
     }
 
     /// Ends with the first deadline that an administrator sets; `None` if the guard has ended before
@@ -130,9 +129,7 @@ impl LockGuard {
 
     /// From now on the guard is lost ([`LostReason::TooLong`]) when it was held for `span`.
     pub(crate) fn hold_at_most(&self, span: Duration) {
-        let now = self.core().env().now();
-        self.ownership().hold_until(now + span);
-        self.core().leases.end_at(self.ownership(), now);
+        self.held.hold_at_most(span);
     }
 
     /// Renews now, besides the watchdog.
@@ -148,8 +145,7 @@ impl LockGuard {
     /// Dropping the future leaves the renewal's outcome open; the guard stays as it was.
     pub async fn renew(&self) -> Result<()> {
         self.ensure_held()?;
-        let renewed = self.core().renew_now(self.ownership()).await;
-        renewed.map_err(|error| self.core().about(self.name(), error))?;
+        self.held.renew_now().await?;
         self.ensure_held()
     }
 
@@ -192,15 +188,9 @@ impl LockGuard {
         self.held.ownership()
     }
 
-    fn core(&self) -> &Arc<Core> {
-        self.held.core()
-    }
-
     #[cold]
     fn found_lost(&self) -> Error {
-        let reason = self.ownership().lost(self.core().env().now()).unwrap_or(LostReason::Expired);
-        self.core().lose(self.ownership(), reason);
-        Error::lost(reason).with_context("lock", self.name())
+        Error::lost(self.held.found_lost()).with_context("lock", self.name())
     }
 }
 

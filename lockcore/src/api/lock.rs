@@ -10,10 +10,9 @@ use tracing::Instrument;
 
 use crate::api::guard::LockGuard;
 use crate::core::Core;
-use crate::core::acquire::{Acquire, Tried};
-use crate::core::holds::Hold;
+use crate::core::acquire::{Acquire, Acquired};
+use crate::core::holds::{Hold, Name};
 use crate::core::metrics::{self, Acquisition};
-use crate::core::names::Name;
 use crate::core::queue::{HandoffBudget, Wish};
 use crate::words::error::{Error, Result};
 use crate::words::guarantees::Guarantees;
@@ -45,8 +44,7 @@ use crate::words::token::FencingToken;
 #[must_use = "a lock is held only after `acquire`"]
 pub struct Lock {
     core: Arc<Core>,
-    /// That of its name, in this process.
-    queue: Arc<Name>,
+    in_process: Arc<Name>,
     options: LockOptions,
     /// Why what was asked for cannot be; told when it is acquired, as of all options.
     refused: Option<Error>,
@@ -79,13 +77,13 @@ impl LockOptions {
 }
 
 impl Lock {
-    pub(crate) fn new(core: Arc<Core>, queue: Arc<Name>) -> Self {
-        Self { core, queue, options: LockOptions::default(), refused: None }
+    pub(crate) fn new(core: Arc<Core>, in_process: Arc<Name>) -> Self {
+        Self { core, in_process, options: LockOptions::default(), refused: None }
     }
 
     /// The name of the lock.
     pub fn name(&self) -> &LockName {
-        self.queue.name()
+        self.in_process.lock_name()
     }
 
     /// Waits at most `wait` for the lock. Zero is one attempt.
@@ -223,12 +221,12 @@ impl Lock {
         let acquisition = Acquisition::begin(self.core.env());
         let tried = self.core.try_acquire(&wanted).instrument(span).await;
         acquisition.ended(match &tried {
-            Ok(Tried::Held(_)) => metrics::BUSY,
+            Ok(Acquired::Busy(_)) => metrics::BUSY,
             tried => metrics::outcome(tried),
         });
         match tried? {
-            Tried::Granted(held) => Ok(Some(self.guard(held))),
-            Tried::Held(_) => Ok(None),
+            Acquired::Held(held) => Ok(Some(self.guard(held))),
+            Acquired::Busy(_) => Ok(None),
         }
     }
 
@@ -320,7 +318,7 @@ impl Lock {
             )));
         }
         Ok(Acquire {
-            queue: Arc::clone(&self.queue),
+            name: Arc::clone(&self.in_process),
             // What nobody joins nobody has alone: tasks of other bounds go on with one another's request.
             wish: Wish { mode: *mode, alone: *mode == Mode::SHARED && max_hold.is_some() },
             ttl: ttl.unwrap_or(timing.ttl),

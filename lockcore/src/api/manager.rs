@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tokio::sync::OnceCell;
 
@@ -12,10 +11,10 @@ use crate::api::watch::Watched;
 use crate::backend::env::Env;
 use crate::backend::{Finding, LockState, Severity, StoreConfig, TokenBase};
 use crate::core::Core;
-use crate::core::names::NameState;
-use crate::words::error::{Effect, Error, ErrorKind, Result};
+use crate::core::context::Context;
+use crate::core::holds::NameState;
+use crate::words::error::{Effect, Result};
 use crate::words::guarantees::Guarantees;
-use crate::words::loss::LostReason;
 use crate::words::name::LockName;
 use crate::words::revoke::{Revocation, Revoke};
 use crate::words::token::FencingToken;
@@ -50,10 +49,10 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidName`], see [`LockName`].
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), see [`LockName`].
     pub fn lock(&self, name: impl AsRef<str>) -> Result<Lock> {
         let name = LockName::new(name)?;
-        Ok(Lock::new(Arc::clone(&self.core), self.core.queues.of(&name)))
+        Ok(Lock::new(Arc::clone(&self.core), self.core.name(&name)))
     }
 
     /// What this store promises.
@@ -65,7 +64,7 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`], naming what is missing.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), naming what is missing.
     pub fn require(&self, needed: Guarantees) -> Result<()> {
         self.guarantees().require(needed)
     }
@@ -75,7 +74,7 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidName`], or the store's.
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), or the store's.
     ///
     /// # Cancel safety
     ///
@@ -134,8 +133,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidName`]; [`ErrorKind::InvalidOption`] for a grace above [`Revoke::MAX_GRACE`];
-    /// [`ErrorKind::Closed`] once the manager is shut down or its runtime is
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName); [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for a grace above [`Revoke::MAX_GRACE`];
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) once the manager is shut down or its runtime is
     /// gone; or the store's.
     ///
     /// # Cancel safety
@@ -147,8 +146,8 @@ impl LockManager {
         let core = &self.core;
         tokio::select! {
             biased;
-            answer = core.revoke(&name, how) => answer.map_err(|error| core.about(&name, error)),
-            () = core.closing.cancelled() => Err(Core::closed_error().with_effect(Effect::Unknown)),
+            answer = core.revoke(&name, how) => answer.map_err(|error| core.context().error_about(&name, error)),
+            () = core.context().closing.cancelled() => Err(Context::closed_error().with_effect(Effect::Unknown)),
             () = core.env().gone() => Err(Env::gone_error()),
         }
     }
@@ -177,7 +176,7 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidName`], or the store's.
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), or the store's.
     ///
     /// # Cancel safety
     ///
@@ -192,7 +191,7 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] on a store that keeps none, or the store's.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a store that keeps none, or the store's.
     ///
     /// # Cancel safety
     ///
@@ -209,7 +208,7 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// As [`token_base`](Self::token_base); [`ErrorKind::InvalidOption`] when no room for tokens would be left.
+    /// As [`token_base`](Self::token_base); [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) when no room for tokens would be left.
     ///
     /// # Cancel safety
     ///
@@ -222,11 +221,11 @@ impl LockManager {
     /// How many guards were dropped instead of released; each of them was released in the
     /// background, or its lease ends it.
     pub fn guards_dropped(&self) -> u64 {
-        self.core.guards_dropped.load(Ordering::Relaxed)
+        self.core.guards_dropped()
     }
 
     /// Ends everything in order, for all clones: new acquisitions and those waiting are refused as
-    /// [`ErrorKind::Closed`], guards become lost ([`LostReason::Shutdown`]) and are released, and
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), guards become lost ([`LostReason::Shutdown`](crate::LostReason::Shutdown)) and are released, and
     /// the session is closed. Waits at most one ttl for releases in flight. Later calls wait for
     /// the first.
     ///
@@ -238,40 +237,16 @@ impl LockManager {
     ///
     /// What was begun stays begun; call again to wait for the rest.
     pub async fn shutdown(&self) -> Result<()> {
-        self.shutdown.get_or_try_init(|| self.wind_down()).await.copied()
-    }
-
-    async fn wind_down(&self) -> Result<()> {
-        let core = &self.core;
-        core.refuse_all();
-        for ownership in core.leases.ownerships() {
-            core.lose(&ownership, LostReason::Shutdown);
-        }
-        let timing = core.env().timing();
-        let released = core.env().drained(timing.ttl).await;
-        let closed = core.env().bounded(core.backend().close()).await;
-        core.is_closed_down.store(true, Ordering::Relaxed);
-        closed.map_err(|error| core.placed(error))?;
-        let ended = core.store_env.drained(timing.op_timeout).await;
-        if released && ended {
-            return Ok(());
-        }
-        let late = if released {
-            "the store's session did not end in time"
-        } else {
-            "not every release was confirmed"
-        };
-        let message = format!("{late}; the leases end the rest");
-        Err(core.placed(Error::new(ErrorKind::Unavailable, Effect::Unknown, message)))
+        self.shutdown.get_or_try_init(|| self.core.shutdown()).await.copied()
     }
 
     async fn answered<T: Send>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
         self.open()?;
-        self.core.env().bounded(request).await.map_err(|error| self.core.placed(error))
+        self.core.env().bounded(request).await.map_err(|error| self.core.context().placed(error))
     }
 
     fn open(&self) -> Result<()> {
-        if self.core.is_closed() { Err(Core::closed_error()) } else { Ok(()) }
+        if self.core.context().is_closed() { Err(Context::closed_error()) } else { Ok(()) }
     }
 }
 

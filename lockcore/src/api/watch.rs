@@ -202,7 +202,7 @@ impl Pace {
             }
             tokio::select! {
                 biased;
-                () = core.closing.cancelled() => return None,
+                () = core.context().closing.cancelled() => return None,
                 () = self.hurries.notified() => {}
                 () = core.env().sleep_until(next) => {}
             }
@@ -215,9 +215,9 @@ impl Pace {
         let looked = tokio::select! {
             biased;
             looked = self.locks.inspect_for_watch(&self.name, is_new) => looked,
-            () = core.closing.cancelled() => return None,
+            () = core.context().closing.cancelled() => return None,
         };
-        if core.is_closed() {
+        if core.context().is_closed() {
             return None;
         }
         if looked.is_err() {

@@ -1,30 +1,40 @@
-//! Waiting for a lock: the first caller of a name asks the store ([`Leader`]), the others wait in the name's
-//! queue.
+//! Waiting for a lock, with a bound; asking the store for it, and again, with pauses.
 //!
-//! Checked by the conformance cases of `g7` and `g8`, the simulation, and `tests/local`.
+//! The first caller of a name leads: it asks the store, in its own poll for as long as no other caller waits for the
+//! name, and from then on in a task. The others wait in the name's queue. A leader that leaves while others wait
+//! leaves its request to the next of them: the place in the store's queue belongs to the process.
+//!
+//! A store reports that a place is lost, and does not queue again by itself: that is done here, for every store in the
+//! same way.
+//!
+//! # Invariants
+//! - **acquire-1** A request is dropped, which cancels it, before its queue asks for anything else (B1): the
+//!   [`Leader`] is part of it, and goes last. In the same way one has ended, and what it was granted too late is
+//!   released, before the store is asked again.
+//! - **acquire-2** The final answer to an `acquire`, if it is about the store and not about the request itself, goes to
+//!   every caller that is queued behind it then, also when its own caller is not polled: a store that is down is not
+//!   asked once for each of them.
+//! - **acquire-3** A wait never ends because a place in the store's queue was lost, nor, once it had one,
+//!   because the store is down. Of two requests the second begins a growing pause after the first did
+//!   ([`Pauses`]).
+//!
+//! Checked by the conformance cases of `g6`, `g7` and `g8`, the simulation, and `tests/local`.
 
-use std::iter;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
-use crate::backend::Holder;
-use crate::backend::panic::waking;
+use crate::backend::env::Env;
+use crate::backend::{AcquireRequest, Attempt, Backoff, Grant, Holder};
 use crate::clock::Moment;
-use crate::core::Core;
-use crate::core::drive::{Join, Leader};
-use crate::core::holds::Hold;
-use crate::core::names::{Name, NameState, Waiter};
-use crate::core::ownership::Ownership;
-use crate::core::queue::{Call, HandoffBudget, Reply, WaiterId, Wish};
+use crate::core::context::Context;
+use crate::core::holds::{Hold, Join, Leader, Name, Rejected, Shared, Turn};
+use crate::core::queue::{HandoffBudget, Wish};
 use crate::words::error::{Effect, Error, ErrorKind, Result};
 
-/// What a caller wants, with every option resolved.
+/// A caller's request, with every option resolved.
 #[derive(Clone, Debug)]
 pub(crate) struct Acquire {
-    pub(crate) queue: Arc<Name>,
+    pub(crate) name: Arc<Name>,
     pub(crate) wish: Wish,
     pub(crate) ttl: Duration,
     pub(crate) wait: Option<Duration>,
@@ -32,256 +42,243 @@ pub(crate) struct Acquire {
     pub(crate) metadata: Option<Arc<str>>,
 }
 
-/// What a waiter is told.
+/// The answer to one attempt.
 #[derive(Debug)]
-pub(crate) enum Turn {
-    /// The lock is yours.
+pub(crate) enum Acquired {
     Held(Hold),
-    /// Ask the store.
-    Lead(Leader),
-    /// Somebody has asked the store, and left it to you.
-    Join(Join),
-    /// The store was asked, and is of no use to anybody now.
-    Refused(Error),
+    /// Held by another, or another is ahead.
+    Busy(Option<Holder>),
 }
 
-/// What `try_acquire` came to.
-#[derive(Debug)]
-pub(crate) enum Tried {
-    Granted(Hold),
-    Held(Option<Holder>),
+/// Waits for the lock, for `wanted.wait` at most.
+pub(crate) async fn acquire(shared: &Arc<Shared>, wanted: &Acquire) -> Result<Hold> {
+    let env = &shared.context.env;
+    let Some(wait) = wanted.wait else {
+        return wait_for_turn(shared, wanted).await;
+    };
+    let started = env.now();
+    if wait.is_zero() {
+        return match try_acquire(shared, wanted).await {
+            Ok(Acquired::Held(hold)) => Ok(hold),
+            Ok(Acquired::Busy(holder)) => Err(timed_out(shared, wanted, started, holder)),
+            Err(error) if error.lost_reason().is_some() => Err(timed_out(shared, wanted, started, None)),
+            Err(error) => Err(error),
+        };
+    }
+    tokio::select! {
+        biased;
+        hold = wait_for_turn(shared, wanted) => hold,
+        () = async { env.sleep_until(started + wait).await } => {
+            Err(timed_out(shared, wanted, started, known_holder(shared, &wanted.name)))
+        }
+    }
 }
 
-impl Core {
-    /// Waits for the lock, for `wanted.wait` at most.
-    pub(crate) async fn acquire(self: &Arc<Self>, wanted: &Acquire) -> Result<Hold> {
-        let Some(wait) = wanted.wait else {
-            return self.wait_turn(wanted).await.map_err(|error| self.about(wanted.queue.name(), error));
-        };
-        let started = self.env().now();
-        if wait.is_zero() {
-            return match self.try_acquire(wanted).await {
-                Ok(Tried::Granted(guard)) => Ok(guard),
-                Ok(Tried::Held(holder)) => Err(self.timed_out(wanted, started, holder)),
-                Err(error) if error.lost_reason().is_some() => Err(self.timed_out(wanted, started, None)),
-                Err(error) => Err(error),
-            };
-        }
-        tokio::select! {
-            biased;
-            guard = self.wait_turn(wanted) => guard.map_err(|error| self.about(wanted.queue.name(), error)),
-            () = async { self.env().sleep_until(started + wait).await } => {
-                Err(self.timed_out(wanted, started, self.known_holder(&wanted.queue)))
-            }
-        }
-    }
+/// Acquires the lock if that needs no waiting for a holder.
+pub(crate) async fn try_acquire(shared: &Arc<Shared>, wanted: &Acquire) -> Result<Acquired> {
+    let tried = match shared.claim(&wanted.name, wanted.wish, true).await {
+        Ok(None) => Ok(Acquired::Busy(known_holder(shared, &wanted.name))),
+        Ok(Some(Turn::Hold(hold))) => Ok(Acquired::Held(hold)),
+        Ok(Some(Turn::Lead(leader))) => attempt(leader, wanted).await,
+        Ok(Some(Turn::Join(_))) => unreachable!("a `try` is called only when the store has nothing of ours"),
+        Ok(Some(Turn::Refused(error))) | Err(error) => Err(error),
+    };
+    tried.map_err(|error| shared.context.error_about(wanted.name.lock_name(), error))
+}
 
-    /// Takes the lock if that needs no waiting for a holder.
-    pub(crate) async fn try_acquire(self: &Arc<Self>, wanted: &Acquire) -> Result<Tried> {
-        self.try_turn(wanted).await.map_err(|error| self.about(wanted.queue.name(), error))
-    }
+async fn wait_for_turn(shared: &Arc<Shared>, wanted: &Acquire) -> Result<Hold> {
+    let held = match shared.claim(&wanted.name, wanted.wish, false).await {
+        Ok(Some(Turn::Hold(hold))) => Ok(hold),
+        Ok(Some(Turn::Lead(leader))) => lead(leader, wanted).await,
+        Ok(Some(Turn::Join(join))) => join.answer().await,
+        Ok(Some(Turn::Refused(error))) | Err(error) => Err(error),
+        Ok(None) => unreachable!("only a `try` is answered that the lock is busy"),
+    };
+    held.map_err(|error| shared.context.error_about(wanted.name.lock_name(), error))
+}
 
-    async fn try_turn(self: &Arc<Self>, wanted: &Acquire) -> Result<Tried> {
-        let claimed = self.claim(wanted, |state| state.queue.try_claim(wanted.wish, self.joins()))?;
-        let turn = match claimed {
-            Claimed::Turn(turn) => turn,
-            Claimed::Busy => return Ok(Tried::Held(self.known_holder(&wanted.queue))),
-            // Only the confirmation of this process's own release is waited for.
-            Claimed::Wait(place) => place.turn().await?,
-        };
-        match turn {
-            Turn::Held(guard) => Ok(Tried::Granted(guard)),
-            Turn::Lead(drive) => drive.attempt(wanted).await,
-            Turn::Join(_) => unreachable!("a `try` is called only when the store has nothing of ours"),
-            Turn::Refused(error) => Err(error),
-        }
+/// Asks the store until it grants or refuses for good, whatever becomes of the places that it gives in its queue.
+async fn lead(leader: Leader, wanted: &Acquire) -> Result<Hold> {
+    let (shared, name) = (Arc::clone(leader.shared()), &wanted.name);
+    let asked = Box::pin(ask_until_final(leader, wanted.clone()));
+    match name.begin(&shared.context, asked, None).await {
+        Ok(answer) => answer,
+        Err(request) => Join::new(&shared, name, wanted.wish, request).answer().await,
     }
+}
 
-    /// Changes a queue, and calls whoever's turn it is after that: whatever may make it somebody's goes through
-    /// here (queue-3).
-    pub(crate) fn change<R>(
-        self: &Arc<Self>,
-        queue: &Arc<Name>,
-        change: impl FnOnce(&mut NameState) -> R,
-    ) -> R {
-        let mut calls = None;
-        let result = queue.with(|state| {
-            let result = change(state);
-            if state.queue.may_call() {
-                calls = Some(self.calls(state));
-            }
-            result
-        });
-        if let Some(calls) = calls {
-            self.call(queue, calls);
-        }
-        result
-    }
-
-    #[inline(never)]
-    fn calls(&self, state: &mut NameState) -> Vec<Call<Arc<Ownership>, Waiter>> {
-        iter::from_fn(|| state.queue.call_next(self.joins())).collect()
-    }
-
-    #[inline(never)]
-    fn call(self: &Arc<Self>, queue: &Arc<Name>, calls: Vec<Call<Arc<Ownership>, Waiter>>) {
-        for call in calls {
-            match call {
-                Call::Joined(ownership, token, waiter) => {
-                    waiter.call(Turn::Held(Hold::new(Arc::clone(self), Arc::clone(queue), ownership, token)));
+async fn ask_until_final(mut leader: Leader, wanted: Acquire) -> Result<Hold> {
+    let shared = Arc::clone(leader.shared());
+    let context = &shared.context;
+    let mut pauses = Pauses::new(&context.env);
+    loop {
+        pauses.begin(&context.env);
+        let error = match ask(context, &wanted).await {
+            Ok(grant) => match leader.adopt(grant, wanted.wish, wanted.budget) {
+                Ok(hold) => return Ok(hold),
+                Err(Rejected { error, again: false, release }) => {
+                    release.in_background();
+                    return Err(error);
                 }
-                Call::Lead(waiter) => waiter.call(Turn::Lead(Leader::new(self, queue))),
-            }
-        }
-    }
-
-    /// Whether one more guard may have an ownership, which is so until a given moment.
-    fn joins(&self) -> impl Fn(&Arc<Ownership>, Moment) -> bool {
-        |ownership, until| {
-            let now = self.env().now();
-            now < until && ownership.is_healthy(now)
-        }
-    }
-
-    async fn wait_turn(self: &Arc<Self>, wanted: &Acquire) -> Result<Hold> {
-        let turn = match self.claim(wanted, |state| state.queue.claim(wanted.wish, self.joins()))? {
-            Claimed::Turn(turn) => turn,
-            Claimed::Wait(place) => place.turn().await?,
-            Claimed::Busy => unreachable!("only `try_claim` answers busy"),
-        };
-        match turn {
-            Turn::Held(guard) => Ok(guard),
-            Turn::Lead(drive) => drive.run(wanted).await,
-            Turn::Join(join) => join.ready().await,
-            Turn::Refused(error) => Err(error),
-        }
-    }
-
-    fn claim<'a>(
-        self: &'a Arc<Self>,
-        wanted: &'a Acquire,
-        claim: impl FnOnce(&mut NameState) -> Reply<Arc<Ownership>>,
-    ) -> Result<Claimed<'a>> {
-        let queue = &wanted.queue;
-        let (mut place, mut ahead) = (None, None);
-        let reply = queue.with(|state| {
-            // RACE: under the queue's mutex, so that nobody enqueues after `refuse_all`.
-            if self.is_closed() {
-                return Err(Self::closed_error());
-            }
-            let reply = claim(state);
-            match &reply {
-                Reply::Lead => {
-                    if let Some(news) = state.told() {
-                        (news.heard, news.lost_early, news.asked_early) = (None, None, None);
-                    }
-                    // The release of another share: once the store has answered, nobody would find it any more.
-                    ahead = state.under_way();
+                Err(Rejected { error, release, .. }) => {
+                    leader.resume_after(release).await?;
+                    error
                 }
-                Reply::Wait => {
-                    place = Some(self.place(queue, state, wanted.wish));
-                    ahead = state.under_way();
+            },
+            Err(error) => error,
+        };
+        if *error.kind() == ErrorKind::Unavailable {
+            // That it was queued may have been sent, and not handled yet.
+            shared.leases.has_heard(&context.env).await;
+        }
+        let had_place = leader.note(&error);
+        let may_change = match error.kind() {
+            ErrorKind::Lost { .. } => true,
+            ErrorKind::Unavailable => had_place,
+            _ => false,
+        };
+        if !may_change {
+            return Err(leader.refuse_all(error));
+        }
+        tracing::debug!(lock = %wanted.name.lock_name(), error = ?format!("{error:#}"), "retrying acquire");
+        let paused = async {
+            pauses.end(&context.env).await;
+            Ok(())
+        };
+        if let Err(closed) = context.until_closed(paused).await {
+            return Err(leader.refuse_all(closed));
+        }
+    }
+}
+
+/// One acquisition, with an owner id of its own; over when this has ended (B1).
+async fn ask(context: &Context, wanted: &Acquire) -> Result<Grant> {
+    if context.is_closed() {
+        return Err(Context::closed_error());
+    }
+    let request = request(context, wanted);
+    context.until_closed(context.env.answer_to(context.backend.acquire(&request))).await
+}
+
+/// Asks the store once.
+async fn attempt(leader: Leader, wanted: &Acquire) -> Result<Acquired> {
+    let (shared, name) = (Arc::clone(leader.shared()), &wanted.name);
+    let request = request(&shared.context, wanted);
+    let asked = Box::pin(ask_once(leader, request, wanted.wish, wanted.budget));
+    match name.begin(&shared.context, asked, None).await {
+        Ok(answer) => answer,
+        Err(request) => request.await,
+    }
+}
+
+async fn ask_once(
+    mut leader: Leader,
+    request: AcquireRequest,
+    wish: Wish,
+    budget: HandoffBudget,
+) -> Result<Acquired> {
+    let shared = Arc::clone(leader.shared());
+    let context = &shared.context;
+    let attempt = context.env.bounded(context.backend.try_acquire(&request));
+    match context.until_closed(attempt).await {
+        Ok(Attempt::Granted(grant)) => match leader.adopt(grant, wish, budget) {
+            Ok(hold) => Ok(Acquired::Held(hold)),
+            Err(Rejected { error, again, release }) => {
+                if again {
+                    leader.note(&error);
                 }
-                Reply::Joined(..) | Reply::Busy => {}
+                release.in_background();
+                Err(error)
             }
-            Ok(reply)
-        })?;
-        if let Some(ahead) = ahead {
-            ahead.move_to_task();
+        },
+        Ok(Attempt::Held { holder }) => {
+            leader.name().with(|state| {
+                if let Some(news) = state.news() {
+                    news.refused = None;
+                }
+            });
+            Ok(Acquired::Busy(holder))
         }
-        if let Some(place) = place {
-            return Ok(Claimed::Wait(place));
-        }
-        Ok(match reply {
-            Reply::Lead => Claimed::Turn(Turn::Lead(Leader::new(self, queue))),
-            Reply::Joined(ownership, token) => {
-                Claimed::Turn(Turn::Held(Hold::new(Arc::clone(self), Arc::clone(queue), ownership, token)))
+        Err(error) => {
+            if error.lost_reason().is_some() {
+                leader.note(&error);
             }
-            Reply::Wait | Reply::Busy => Claimed::Busy,
-        })
-    }
-
-    fn place<'a>(
-        self: &'a Arc<Self>,
-        queue: &'a Arc<Name>,
-        state: &mut NameState,
-        wish: Wish,
-    ) -> Waiting<'a> {
-        let (sender, called) = oneshot::channel();
-        let since_round = self.rounds.load(Ordering::Relaxed);
-        let id = WaiterId(self.waiters.fetch_add(1, Ordering::Relaxed));
-        state.queue.enqueue(id, wish, Waiter { turn: sender, since_round });
-        Waiting { core: self, queue, id, called, is_over: false }
-    }
-
-    fn timed_out(&self, wanted: &Acquire, started: Moment, holder: Option<Holder>) -> Error {
-        let waited = self.env().now().since(started);
-        let held_by = match &holder {
-            Some(holder) => format!("held by {:?}", holder.label),
-            None => "its holder is not known".to_owned(),
-        };
-        let within = match wanted.wait {
-            Some(wait) if !wait.is_zero() => format!("within {wait:?}"),
-            _ => "at once".to_owned(),
-        };
-        let message = format!("not granted {within}; {held_by}");
-        let error = Error::not_applied(ErrorKind::Timeout { waited, holder }, message);
-        let refused = wanted.queue.with(|state| state.told()?.refused.clone());
-        // What is older says nothing of the store as it is now.
-        let recent = self.env().now().saturating_sub(self.env().timing().ttl);
-        let error = match refused.or_else(|| self.leases.last_failure(recent)) {
-            // That nothing is left of it is what this error says.
-            Some(refused) => error.with_source(self.placed(refused.with_effect(Effect::NotApplied))),
-            None => error,
-        };
-        self.about(wanted.queue.name(), error)
-    }
-}
-
-enum Claimed<'a> {
-    Turn(Turn),
-    Wait(Waiting<'a>),
-    Busy,
-}
-
-impl Waiter {
-    /// Calls a waiter. One that has vanished drops the turn, which passes it on.
-    pub(crate) fn call(self, turn: Turn) {
-        let unheard = waking(|| self.turn.send(turn).err());
-        drop(unheard);
-    }
-
-    /// Ends the wait of one whose manager is shut down.
-    pub(crate) fn dismiss(self) {
-        waking(|| drop(self.turn));
-    }
-}
-
-/// A place in the queue; leaves it when dropped.
-struct Waiting<'a> {
-    core: &'a Arc<Core>,
-    queue: &'a Arc<Name>,
-    id: WaiterId,
-    called: oneshot::Receiver<Turn>,
-    /// Whoever called has taken it out of the queue.
-    is_over: bool,
-}
-
-impl Waiting<'_> {
-    async fn turn(mut self) -> Result<Turn> {
-        tracing::debug!(lock = %self.queue.name(), "waiting behind this process");
-        let called = (&mut self.called).await;
-        self.is_over = true;
-        called.map_err(|_| Core::closed_error())
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if !self.is_over {
-            // A turn that was sent already drops with `called`, which passes it on.
-            let left = self.core.change(self.queue, |state| state.queue.leave(self.id));
-            drop(left);
+            Err(error)
         }
+    }
+}
+
+fn request(context: &Context, wanted: &Acquire) -> AcquireRequest {
+    AcquireRequest {
+        // Of many copies of a name one is kept.
+        name: wanted.name.lock_name().clone(),
+        mode: wanted.wish.mode,
+        owner: context.env.owner_id(),
+        ttl: wanted.ttl,
+        label: Arc::clone(&context.label),
+        metadata: wanted.metadata.clone(),
+    }
+}
+
+/// The holder as this process knows it: itself, or the one that the store named.
+fn known_holder(shared: &Shared, name: &Name) -> Option<Holder> {
+    name.with(|state| {
+        let Some((held, token)) = state.queue.held().next() else {
+            return state.news()?.holder.clone();
+        };
+        let mut holder = Holder::new(&*shared.context.label);
+        (holder.token, holder.mode) = (Some(token), held.mode());
+        Some(holder)
+    })
+}
+
+fn timed_out(shared: &Shared, wanted: &Acquire, started: Moment, holder: Option<Holder>) -> Error {
+    let (context, now) = (&shared.context, shared.context.env.now());
+    let held_by = match &holder {
+        Some(holder) => format!("held by {:?}", holder.label),
+        None => "its holder is not known".to_owned(),
+    };
+    let within = match wanted.wait {
+        Some(wait) if !wait.is_zero() => format!("within {wait:?}"),
+        _ => "at once".to_owned(),
+    };
+    let message = format!("not granted {within}; {held_by}");
+    let error = Error::not_applied(ErrorKind::Timeout { waited: now.since(started), holder }, message);
+    let refused = wanted.name.with(|state| state.news()?.refused.clone());
+    // An older failure says nothing of the store as it is now.
+    let recent = now.saturating_sub(context.env.timing().ttl);
+    let error = match refused.or_else(|| shared.leases.last_failure(recent)) {
+        // That nothing is left of it is what this error says.
+        Some(refused) => error.with_source(context.placed(refused.with_effect(Effect::NotApplied))),
+        None => error,
+    };
+    context.error_about(wanted.name.lock_name(), error)
+}
+
+/// The times between requests of one wait.
+///
+/// Counted from when the last one began, so that a wait that lasted long is back soon; not at once, as many may have
+/// lost their places at the same time, or found the store down.
+struct Pauses {
+    backoff: Backoff,
+    began: Moment,
+}
+
+impl Pauses {
+    fn new(env: &Env) -> Self {
+        Self { backoff: Backoff::of_requests(env), began: env.now() }
+    }
+
+    fn begin(&mut self, env: &Env) {
+        self.began = env.now();
+    }
+
+    async fn end(&mut self, env: &Env) {
+        let now = env.now();
+        if self.began + env.timing().op_timeout <= now {
+            self.backoff.reset();
+        }
+        let soonest = now + Backoff::of_requests(env).next(env);
+        env.sleep_until(soonest.max(self.began + self.backoff.next(env))).await;
     }
 }

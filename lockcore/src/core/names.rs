@@ -1,92 +1,86 @@
-//! The local queues of a manager, by name.
+//! The names that a manager has to do with, sharded, and of each: its queue, its request in flight, and what the
+//! store has said.
 //!
-//! A queue is looked for when a [`Lock`](crate::Lock) is made, and whoever has to do with it keeps it: what follows
-//! locks the queue alone. Those of all names are sharded, so that a search seldom waits for another. A queue
-//! that is idle stays for a while: it remembers the last counter of its name, so that a store
-//! whose counter went back is found out (G3).
+//! A name is looked up when a [`Lock`](crate::Lock) is made and kept: all that follows
+//! locks the name alone. An idle name stays for a while: it remembers its last counter, so that a store whose
+//! counter went back is found out (G3). Idle names are forgotten when a shard is full, and once a ttl.
 //!
-//! Idle names are forgotten when a shard is full, and once a ttl; what they took is given back then.
+//! How a waiter is called is the caller's to say: `W` is not looked at here.
+//!
 //! Not promised: that memory reaches beyond the few thousand idle names that stay, nor which they are.
 //!
 //! # Invariants
-//! - **names-1** A name has one queue at a time: one that anybody has is never forgotten.
+//! - **names-1** A name exists once at a time: one that is kept by anybody, or has a grant, is never forgotten.
+//! - **names-2** A request is found by every waiter behind it until it is answered, and is polled by a task as soon
+//!   as there is one.
 //!
-//! A shard's mutex is taken before those of its queues, never after.
-//!
-//! Checked by the tests below.
+//! A shard's mutex is taken before those of its names, never after. Checked by the tests below.
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::fmt;
+use std::future::poll_fn;
 use std::hash::{Hash, Hasher, RandomState};
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
 
 use crate::backend::Holder;
 use crate::clock::Moment;
-use crate::core::acquire::Turn;
+use crate::core::context::Context;
 use crate::core::ownership::Ownership;
 use crate::core::queue::{Counted, NameQueue};
-use crate::core::request::Handle;
+use crate::core::request::{Handle, Request};
 use crate::words::error::Error;
 use crate::words::loss::LostReason;
 use crate::words::name::LockName;
 
 #[derive(Debug)]
-pub(crate) struct Names {
-    shards: Box<[Mutex<Shard>]>,
+pub(crate) struct Names<W> {
+    shards: Box<[Mutex<Shard<W>>]>,
 }
 
 #[derive(Debug)]
-struct Shard {
-    queues: HashSet<ByName, RandomState>,
-    /// The size at which idle queues are forgotten.
+struct Shard<W> {
+    names: HashSet<ByName<W>, RandomState>,
+    /// The size at which idle names are forgotten.
     full: usize,
 }
 
-/// The queue of one name.
-pub(crate) struct Name {
+pub(crate) struct Name<W> {
     name: LockName,
-    state: Mutex<NameState>,
+    state: Mutex<NameState<W>>,
 }
 
-/// A queue that is found by its name.
+/// A name that is found by its text.
 #[derive(Debug)]
-struct ByName(Arc<Name>);
+struct ByName<W>(Arc<Name<W>>);
 
 /// What this process knows of one name.
 #[derive(Debug)]
-pub(crate) struct NameState {
-    pub(crate) queue: NameQueue<Arc<Ownership>, Waiter>,
-    /// What was told of a request; nothing, as a rule.
+pub(crate) struct NameState<W> {
+    pub(crate) queue: NameQueue<Arc<Ownership>, W>,
+    /// What the store said of a request; nothing, as a rule.
     news: Option<Box<StoreNews>>,
-    /// What is on its way to the store, polled by its caller: the acquisition, or else a release.
-    pub(crate) request: Option<Weak<dyn Handle>>,
+    /// The request in flight: the acquisition, or else a release.
+    request: Option<Weak<dyn Handle>>,
 }
 
-/// What the store told of the request that is under way, or of the last one.
+/// What the store has said of the request in flight, or of the last one.
 #[derive(Debug, Default)]
 pub(crate) struct StoreNews {
-    /// Whom the store named as holder while we queued.
-    pub(crate) heard: Option<Holder>,
-    /// Whoever asks the store had a place in its queue.
+    /// The holder that the store named when it queued the request.
+    pub(crate) holder: Option<Holder>,
+    /// The request has, or had, a place in the store's queue.
     pub(crate) queued: bool,
-    /// A loss that was told before its grant had arrived here: counter and reason.
+    /// A loss that was reported before its grant arrived: counter and reason.
     pub(crate) lost_early: Option<(u64, LostReason)>,
-    /// In the same way, that somebody wants it: counter and until when.
+    /// A revocation that was requested before its grant arrived: counter and deadline.
     pub(crate) asked_early: Option<(u64, Moment)>,
-    /// What the store said last, if that was no grant and no place in its queue.
+    /// The store's last answer, if that was no grant and no place in its queue.
     pub(crate) refused: Option<Error>,
-}
-
-/// Somebody of this process who waits for a name.
-#[derive(Debug)]
-pub(crate) struct Waiter {
-    pub(crate) turn: oneshot::Sender<Turn>,
-    /// The round of [`warn_of_self_deadlock`](crate::core::Core::warn_of_self_deadlock) in which the wait began.
-    pub(crate) since_round: u32,
 }
 
 impl Counted for Arc<Ownership> {
@@ -95,42 +89,41 @@ impl Counted for Arc<Ownership> {
     }
 }
 
-impl Names {
-    #[expect(clippy::mutable_key_type, reason = "a queue is found by its name, which stays")]
+impl<W> Names<W> {
+    #[expect(clippy::mutable_key_type, reason = "a name is found by its text, which stays")]
     pub(crate) fn new() -> Self {
         let hasher = RandomState::default();
         let shard = || {
-            let queues = HashSet::with_hasher(hasher.clone());
-            Mutex::new(Shard { queues, full: KEPT_PER_SHARD })
+            let names = HashSet::with_hasher(hasher.clone());
+            Mutex::new(Shard { names, full: KEPT_PER_SHARD })
         };
         Self { shards: std::iter::repeat_with(shard).take(SHARDS).collect() }
     }
 
-    /// The queue of `name`.
-    pub(crate) fn of(&self, name: &LockName) -> Arc<Name> {
+    pub(crate) fn of(&self, name: &LockName) -> Arc<Name<W>> {
         let mut shard = self.shard(name).lock();
-        if let Some(ByName(queue)) = shard.queues.get(name.as_str()) {
-            return Arc::clone(queue);
+        if let Some(ByName(found)) = shard.names.get(name.as_str()) {
+            return Arc::clone(found);
         }
         shard.make_room();
-        let queue = Arc::new(Name::new(name));
-        shard.queues.insert(ByName(Arc::clone(&queue)));
-        queue
+        let new = Arc::new(Name::new(name));
+        shard.names.insert(ByName(Arc::clone(&new)));
+        new
     }
 
-    /// The queue of `name` if this process knows the name.
-    pub(crate) fn known(&self, name: &LockName) -> Option<Arc<Name>> {
-        self.shard(name).lock().queues.get(name.as_str()).map(|ByName(queue)| Arc::clone(queue))
+    /// The same, if this process knows the name.
+    pub(crate) fn known(&self, name: &LockName) -> Option<Arc<Name<W>>> {
+        self.shard(name).lock().names.get(name.as_str()).map(|ByName(found)| Arc::clone(found))
     }
 
     /// Collects from every name, in order of names.
-    pub(crate) fn collect<R>(&self, mut pick: impl FnMut(&LockName, &mut NameState) -> Vec<R>) -> Vec<R> {
+    pub(crate) fn collect<R>(&self, mut pick: impl FnMut(&LockName, &mut NameState<W>) -> Vec<R>) -> Vec<R> {
         let mut picked = Vec::new();
         for shard in &self.shards {
-            for ByName(queue) in &shard.lock().queues {
-                let found = queue.with(|state| pick(&queue.name, state));
+            for ByName(name) in &shard.lock().names {
+                let found = name.with(|state| pick(&name.name, state));
                 if !found.is_empty() {
-                    picked.push((queue.name.clone(), found));
+                    picked.push((name.name.clone(), found));
                 }
             }
         }
@@ -138,7 +131,7 @@ impl Names {
         picked.into_iter().flat_map(|(_, found)| found).collect()
     }
 
-    /// Forgets idle names where there are many, and gives their memory back.
+    /// Forgets idle names where there are many, and frees their memory.
     pub(crate) fn trim(&self) {
         for shard in &self.shards {
             shard.lock().trim();
@@ -146,112 +139,146 @@ impl Names {
     }
 
     /// Which names share a mutex. Nothing depends on their being spread well, so the name is not hashed for it.
-    fn shard(&self, name: &LockName) -> &Mutex<Shard> {
+    fn shard(&self, name: &LockName) -> &Mutex<Shard<W>> {
         let spread = |sum: u32, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193);
         let spread = name.as_str().bytes().fold(0x811c_9dc5, spread);
         &self.shards[(spread >> 16) as usize % SHARDS]
     }
 }
 
-impl Shard {
+impl<W> Shard<W> {
     /// Forgets idle names once the shard is full. The bound doubles with the live ones, so that the cost
     /// stays constant per name.
     fn make_room(&mut self) {
-        if self.full <= self.queues.len() {
+        if self.full <= self.names.len() {
             self.forget();
         }
     }
 
     fn trim(&mut self) {
-        if KEPT_PER_SHARD < self.queues.len() {
+        if KEPT_PER_SHARD < self.names.len() {
             self.forget();
         }
         // As large as it was while it was full, and no larger; half of that is no reason to move all.
-        if self.full * 2 < self.queues.capacity() {
-            self.queues.shrink_to(self.full);
+        if self.full * 2 < self.names.capacity() {
+            self.names.shrink_to(self.full);
         }
     }
 
     fn forget(&mut self) {
-        // RACE: whoever has it has it from here, with the shard locked, or from another who has it. So nobody
-        // comes to have one that nobody has (names-1).
-        self.queues.retain(|ByName(queue)| {
-            Arc::strong_count(queue) > 1 || !queue.with(|state| state.queue.is_idle())
-        });
-        self.full = KEPT_PER_SHARD.max(self.queues.len() * 2);
+        // RACE: a name is shared by `of` and `known`, with the shard locked, and otherwise cloned. So one of
+        // which there is no clone here gets none (names-1).
+        self.names
+            .retain(|ByName(name)| Arc::strong_count(name) > 1 || !name.with(|state| state.queue.is_idle()));
+        self.full = KEPT_PER_SHARD.max(self.names.len() * 2);
     }
 }
 
-impl Name {
+impl<W> Name<W> {
     fn new(name: &LockName) -> Self {
         let state = NameState { queue: NameQueue::new(), news: None, request: None };
         Self { name: name.clone(), state: Mutex::new(state) }
     }
 
-    pub(crate) fn name(&self) -> &LockName {
+    pub(crate) fn lock_name(&self) -> &LockName {
         &self.name
     }
 
-    /// Calls `act` under the queue's mutex: no waking, no dropping of guards in there.
+    /// Calls `act` under the name's mutex: nothing is woken, and no guard dropped, in there.
     #[inline]
-    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut NameState) -> R) -> R {
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut NameState<W>) -> R) -> R {
         act(&mut self.state.lock())
+    }
+
+    /// Calls `act` under the name's mutex. If it says that its caller will wait for the store, a task polls the
+    /// request in flight from here on (names-2).
+    pub(crate) fn wait<R>(&self, act: impl FnOnce(&mut NameState<W>) -> (R, bool)) -> R {
+        let (result, ahead) = self.with(|state| {
+            let (result, waits) = act(state);
+            (result, if waits { state.in_flight() } else { None })
+        });
+        if let Some(ahead) = ahead {
+            ahead.move_to_task();
+        }
+        result
+    }
+
+    /// Polls `future` once in place: its output if that is enough, or else a request that is found by all waiters
+    /// of the name (names-2). With `unheard` the request goes on when its caller leaves; without, it is dropped.
+    pub(crate) async fn begin<T: Send + 'static>(
+        &self,
+        context: &Context,
+        mut future: BoxFuture<'static, T>,
+        unheard: Option<fn(T)>,
+    ) -> Result<T, Request<T>> {
+        if let Poll::Ready(output) = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
+            return Ok(output);
+        }
+        let request = Request::new(&context.env, future, unheard);
+        let handle = request.handle();
+        let (is_waited_for, before) = self.with(|state| state.register(&handle, unheard.is_some()));
+        if let Some(before) = before {
+            before.move_to_task();
+        }
+        if is_waited_for || context.is_closed() {
+            handle.move_to_task();
+        }
+        Err(request)
     }
 }
 
-impl fmt::Debug for Name {
-    /// What is held names its queue.
+impl<W> fmt::Debug for Name<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Name").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-impl Borrow<str> for ByName {
+impl<W> Borrow<str> for ByName<W> {
     fn borrow(&self) -> &str {
         self.0.name.as_str()
     }
 }
 
-impl Hash for ByName {
+impl<W> Hash for ByName<W> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.name.as_str().hash(state);
     }
 }
 
-impl PartialEq for ByName {
+impl<W> PartialEq for ByName<W> {
     fn eq(&self, other: &Self) -> bool {
         self.0.name == other.0.name
     }
 }
 
-impl Eq for ByName {}
+impl<W> Eq for ByName<W> {}
 
-impl NameState {
-    /// What was told, to add to it.
-    pub(crate) fn news(&mut self) -> &mut StoreNews {
+impl<W> NameState<W> {
+    /// What the store has said, to add to it.
+    pub(crate) fn news_mut(&mut self) -> &mut StoreNews {
         self.news.get_or_insert_default()
     }
 
-    /// What was told, if anything was.
-    pub(crate) fn told(&mut self) -> Option<&mut StoreNews> {
+    /// What the store has said, if anything.
+    pub(crate) fn news(&mut self) -> Option<&mut StoreNews> {
         self.news.as_deref_mut()
     }
 
-    /// What was told is over.
-    pub(crate) fn forget_news(&mut self) {
-        self.news = None;
+    /// The acquisition has ended with a grant that is held.
+    pub(crate) fn granted(&mut self) {
+        (self.request, self.news) = (None, None);
     }
 
     /// The acquisition has ended, and the store keeps nothing of it.
     pub(crate) fn not_granted(&mut self) {
-        self.ready();
+        self.answered();
         self.queue.not_granted();
     }
 
-    /// What the store has granted nobody will hold, or nobody does any more: it is being released.
+    /// A grant that is not held, or no more: its release is pending.
     pub(crate) fn give_back(&mut self, ownership: &Arc<Ownership>) {
         if !self.queue.is_releasing(|held| Arc::ptr_eq(held, ownership)) {
-            self.ready();
+            self.answered();
             self.queue.give_back(Arc::clone(ownership));
         }
     }
@@ -264,36 +291,38 @@ impl NameState {
         }
     }
 
-    fn ready(&mut self) {
+    /// The acquisition has ended.
+    fn answered(&mut self) {
         self.request = None;
-        if let Some(news) = self.told() {
+        if let Some(news) = self.news() {
             news.queued = false;
         }
     }
 
-    /// The hold of the grant with this counter.
+    /// What is held of the grant with this counter.
     pub(crate) fn held_by(&self, counter: u64) -> Option<Arc<Ownership>> {
         let (ownership, _) = self.queue.held().find(|(held, _)| held.counter() == counter)?;
         Some(Arc::clone(ownership))
     }
 
-    /// `request` sets out, and is found by those who will wait for it. What must go on as a task: itself, if
-    /// somebody waits already or the place is an acquisition's; and whatever had it before.
-    pub(crate) fn sets_out(
-        &mut self,
-        request: &Arc<dyn Handle>,
-        is_release: bool,
-    ) -> (bool, Option<Arc<dyn Handle>>) {
+    /// Whether `handle` is the acquisition in flight, and not answered yet.
+    pub(crate) fn is_in_flight(&self, handle: &Arc<dyn Handle>) -> bool {
+        self.request.as_ref().is_some_and(|request| std::ptr::addr_eq(request.as_ptr(), Arc::as_ptr(handle)))
+    }
+
+    /// The request that the waiters may have to wait for.
+    pub(crate) fn in_flight(&self) -> Option<Arc<dyn Handle>> {
+        self.request.as_ref()?.upgrade()
+    }
+
+    /// Adds a request, unless it is a release beside an acquisition, which keeps the place. A task is to poll it if
+    /// the first is true, and whatever had the place before.
+    fn register(&mut self, request: &Arc<dyn Handle>, is_release: bool) -> (bool, Option<Arc<dyn Handle>>) {
         if is_release && self.queue.is_acquiring() {
             return (true, None);
         }
         let before = self.request.replace(Arc::downgrade(request));
         (self.queue.is_waited_for(), before.and_then(|before| before.upgrade()))
-    }
-
-    /// What those who wait here may have to wait for.
-    pub(crate) fn under_way(&self) -> Option<Arc<dyn Handle>> {
-        self.request.as_ref()?.upgrade()
     }
 }
 
@@ -303,7 +332,7 @@ const KEPT_PER_SHARD: usize = 256;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::queue::{Reply, Wish};
+    use crate::core::queue::{Claim, Wish};
     use crate::words::mode::Mode;
 
     const MANY: usize = 100_000;
@@ -312,37 +341,37 @@ mod tests {
         LockName::new(format!("{n}")).unwrap()
     }
 
-    fn known(queues: &Names) -> usize {
-        queues.shards.iter().map(|shard| shard.lock().queues.len()).sum()
+    fn known(names: &Names<()>) -> usize {
+        names.shards.iter().map(|shard| shard.lock().names.len()).sum()
     }
 
-    fn room(queues: &Names) -> usize {
-        queues.shards.iter().map(|shard| shard.lock().queues.capacity()).sum()
+    fn room(names: &Names<()>) -> usize {
+        names.shards.iter().map(|shard| shard.lock().names.capacity()).sum()
     }
 
-    fn claimed(queues: &Names, n: usize) {
+    fn claimed(names: &Names<()>, n: usize) {
         let wish = Wish { mode: Mode::EXCLUSIVE, alone: false };
-        let claim = queues.of(&name(n)).with(|state| state.queue.claim(wish, |_, _| false));
-        assert!(matches!(claim, Reply::Lead));
+        let claim = names.of(&name(n)).with(|state| state.queue.claim(wish, |_, _| false));
+        assert!(matches!(claim, Claim::Lead));
     }
 
-    fn idle(queues: &Names, n: usize) {
-        queues.of(&name(n)).with(NameState::not_granted);
+    fn idle(names: &Names<()>, n: usize) {
+        names.of(&name(n)).with(NameState::not_granted);
     }
 
     /// Names that come and go leave a bounded number behind, however many there were.
     #[test]
     fn idle_names_are_forgotten() {
-        let queues = Names::new();
+        let names = Names::<()>::new();
         for n in 0..MANY {
-            claimed(&queues, n);
-            idle(&queues, n);
+            claimed(&names, n);
+            idle(&names, n);
         }
-        assert!(known(&queues) <= SHARDS * KEPT_PER_SHARD, "{} names are kept", known(&queues));
+        assert!(known(&names) <= SHARDS * KEPT_PER_SHARD, "{} names are kept", known(&names));
     }
 
-    /// A release that begins while the store is asked goes on by itself, also before that request has set out:
-    /// the place is that one's, and who lands gives it up.
+    /// A release that begins while the store is asked is polled by a task, also before that request is registered:
+    /// the acquisition has the place.
     #[test]
     fn a_release_leaves_the_place_to_an_acquisition() {
         #[derive(Debug)]
@@ -350,57 +379,57 @@ mod tests {
         impl Handle for Release {
             fn move_to_task(self: Arc<Self>) {}
         }
-        let queues = Names::new();
-        claimed(&queues, 0);
+        let names = Names::<()>::new();
+        claimed(&names, 0);
         let release: Arc<dyn Handle> = Arc::new(Release);
-        let (goes_on, before) = queues.of(&name(0)).with(|state| state.sets_out(&release, true));
+        let (goes_on, before) = names.of(&name(0)).with(|state| state.register(&release, true));
         assert!(goes_on && before.is_none());
-        assert!(queues.of(&name(0)).with(|state| state.under_way()).is_none());
+        assert!(names.of(&name(0)).with(|state| state.in_flight()).is_none());
     }
 
     /// Names in use are never forgotten.
     #[test]
     fn names_in_use_stay() {
-        let queues = Names::new();
-        (0..MANY).for_each(|n| claimed(&queues, n));
-        queues.trim();
-        assert_eq!(known(&queues), MANY);
+        let names = Names::<()>::new();
+        (0..MANY).for_each(|n| claimed(&names, n));
+        names.trim();
+        assert_eq!(known(&names), MANY);
     }
 
-    /// Whoever looks for a name finds the queue that others have in hand, idle as it may be (names-1).
+    /// A look-up finds the name that others have in hand, idle as it may be (names-1).
     #[test]
-    fn a_name_has_one_queue() {
-        let queues = Names::new();
-        let in_hand = queues.of(&name(0));
+    fn a_name_exists_once() {
+        let names = Names::<()>::new();
+        let in_hand = names.of(&name(0));
         for n in 1..MANY {
-            claimed(&queues, n);
-            idle(&queues, n);
+            claimed(&names, n);
+            idle(&names, n);
         }
-        queues.trim();
-        assert!(Arc::ptr_eq(&in_hand, &queues.of(&name(0))));
-        assert!(queues.known(&name(1)).is_none_or(|other| !Arc::ptr_eq(&in_hand, &other)));
+        names.trim();
+        assert!(Arc::ptr_eq(&in_hand, &names.of(&name(0))));
+        assert!(names.known(&name(1)).is_none_or(|other| !Arc::ptr_eq(&in_hand, &other)));
     }
 
-    /// What many locks held at once took is given back when they are gone.
+    /// The memory of many names is freed when they are idle.
     #[test]
-    fn the_room_of_many_names_is_given_back() {
-        let queues = Names::new();
-        (0..MANY).for_each(|n| claimed(&queues, n));
-        (0..MANY).for_each(|n| idle(&queues, n));
-        queues.trim();
-        assert!(room(&queues) <= SHARDS * KEPT_PER_SHARD * 4, "room for {} names", room(&queues));
-        assert!(known(&queues) <= SHARDS * KEPT_PER_SHARD);
+    fn memory_of_many_names_is_freed() {
+        let names = Names::<()>::new();
+        (0..MANY).for_each(|n| claimed(&names, n));
+        (0..MANY).for_each(|n| idle(&names, n));
+        names.trim();
+        assert!(room(&names) <= SHARDS * KEPT_PER_SHARD * 4, "room for {} names", room(&names));
+        assert!(known(&names) <= SHARDS * KEPT_PER_SHARD);
     }
 
     /// A few idle names are remembered with their last counters, trimmed or not.
     #[test]
     fn a_few_idle_names_are_remembered() {
-        let queues = Names::new();
+        let names = Names::<()>::new();
         for n in 0..100 {
-            claimed(&queues, n);
-            idle(&queues, n);
+            claimed(&names, n);
+            idle(&names, n);
         }
-        queues.trim();
-        assert_eq!(known(&queues), 100);
+        names.trim();
+        assert_eq!(known(&names), 100);
     }
 }

@@ -1,23 +1,22 @@
-//! A future that its caller polls, until somebody else waits for it: then a task does.
+//! One request in flight: polled by its caller, until another one waits for it, then by a task.
 //!
-//! Polled in place it costs no task and no hop, and it stands still with a caller whom nobody polls.
+//! Polled in place it costs no task and no hop, and it stands still with a caller that is not polled. No other
+//! module knows which of the two polls it.
 //!
 //! # Invariants
 //! - **request-1** One polls it at a time: its caller, or its task. A task that dies with its runtime leaves
 //!   it to the caller.
-//! - **request-2** What nobody wants any more is dropped by whoever gives it up, or, if its task is polling it
-//!   at that instant, by the task.
+//! - **request-2** A request that is cancelled is dropped at once, or, if its task is polling it at that instant, by
+//!   the task.
 //! - **request-3** With the mutex locked no future is polled, and nothing that belongs to others is dropped:
-//!   no future, no outcome, no waker.
+//!   no future, no output, no waker.
 //!
 //! Checked by the tests below and `tests/local`.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::mem;
 use std::pin::Pin;
-use std::ptr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use futures_util::future::BoxFuture;
@@ -25,102 +24,59 @@ use parking_lot::Mutex;
 
 use crate::backend::env::Env;
 use crate::backend::panic::waking;
-use crate::core::Core;
-use crate::core::names::Name;
 
-/// The caller's end of it.
+/// The caller's end of it. Dropped, it cancels the request, or lets it go on if its output is heard without a caller.
 #[must_use = "futures do nothing unless polled"]
 pub(crate) struct Request<T: Send + 'static> {
     inner: Arc<Inner<T>>,
 }
 
-/// What may go on as a task.
+/// A request, for the waiters behind it.
 pub(crate) trait Handle: fmt::Debug + Send + Sync {
-    /// Somebody else waits for it: from here on a task polls it.
+    /// From here on a task polls it.
     fn move_to_task(self: Arc<Self>);
 }
 
 struct Inner<T> {
     env: Env,
-    /// Who hears the outcome when the caller has left. With nobody, it is given up then.
+    /// Gets the output when the caller has left. Without it the request is cancelled then.
     unheard: Option<fn(T)>,
-    state: Mutex<State<T>>,
+    progress: Mutex<Progress<T>>,
 }
 
-struct State<T> {
-    stage: Stage<T>,
-    /// A task polls it, or is about to.
-    detached: bool,
-    /// The caller has left.
-    left: bool,
+struct Progress<T> {
+    state: State<T>,
+    polled_by: Poller,
+    caller_left: bool,
     caller: Option<Waker>,
     task: Option<Waker>,
 }
 
-enum Stage<T> {
-    Here(BoxFuture<'static, T>),
-    /// Somebody polls it.
-    Polled,
+enum State<T> {
+    Idle(BoxFuture<'static, T>),
+    Polling,
     Ready(T),
-    /// The outcome was taken, or nobody wants it.
-    Over,
+    /// The output was taken, or the request was cancelled.
+    Gone,
 }
 
-/// What is left to do for somebody who polls.
-enum Taken<T> {
-    Future(BoxFuture<'static, T>),
-    Outcome(T),
-    Nothing,
-    Over,
-}
-
+/// Who polls it, or is about to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum By {
+enum Poller {
     Caller,
     Task,
 }
 
 impl<T: Send + 'static> Request<T> {
-    fn new(env: &Env, future: BoxFuture<'static, T>, unheard: Option<fn(T)>) -> Self {
-        let stage = Stage::Here(future);
-        let state = State { stage, detached: false, left: false, caller: None, task: None };
-        Self { inner: Arc::new(Inner { env: env.clone(), unheard, state: Mutex::new(state) }) }
+    pub(crate) fn new(env: &Env, future: BoxFuture<'static, T>, unheard: Option<fn(T)>) -> Self {
+        let state = State::Idle(future);
+        let progress =
+            Progress { state, polled_by: Poller::Caller, caller_left: false, caller: None, task: None };
+        Self { inner: Arc::new(Inner { env: env.clone(), unheard, progress: Mutex::new(progress) }) }
     }
 
-    /// Whether it is this one.
-    pub(crate) fn is(&self, other: &Weak<dyn Handle>) -> bool {
-        ptr::addr_eq(Arc::as_ptr(&self.inner), other.as_ptr())
-    }
-}
-
-/// What became of a future that was polled once.
-pub(crate) enum Flown<T: Send + 'static> {
-    Ready(T),
-    Pending(Request<T>),
-}
-
-impl Core {
-    /// Polls `future` once in place. If that is not enough, it goes on as a task once somebody waits for
-    /// its queue. With `unheard` it goes on when its caller leaves; without, it is dropped with the request.
-    pub(crate) async fn begin<T: Send + 'static>(
-        &self,
-        queue: &Name,
-        mut future: BoxFuture<'static, T>,
-        unheard: Option<fn(T)>,
-    ) -> Flown<T> {
-        if let Poll::Ready(outcome) = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
-            return Flown::Ready(outcome);
-        }
-        let request = Request::new(self.env(), future, unheard);
-        let under_way: Arc<dyn Handle> = Arc::<Inner<T>>::clone(&request.inner);
-        let (goes_on, before) = queue.with(|state| state.sets_out(&under_way, unheard.is_some()));
-        if let Some(before) = before {
-            before.move_to_task();
-        }
-        if goes_on || self.is_closed() {
-            under_way.move_to_task();
-        }
-        Flown::Pending(request)
+    pub(crate) fn handle(&self) -> Arc<dyn Handle> {
+        Arc::<Inner<T>>::clone(&self.inner)
     }
 }
 
@@ -129,22 +85,22 @@ impl<T: Send + 'static> Future for Request<T> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         let inner = &self.inner;
-        let mut future = match inner.take(By::Caller, cx.waker()) {
-            Taken::Future(future) => future,
-            Taken::Outcome(outcome) => return Poll::Ready(outcome),
-            Taken::Nothing => return Poll::Pending,
-            Taken::Over => unreachable!("polled after it was ready, or after it has panicked"),
+        let mut future = match inner.take(Poller::Caller, cx.waker()) {
+            State::Idle(future) => future,
+            State::Ready(output) => return Poll::Ready(output),
+            State::Polling => return Poll::Pending,
+            State::Gone => unreachable!("polled after it was ready, or after it has panicked"),
         };
         let polled = future.as_mut().poll(cx);
-        let mut state = inner.state.lock();
+        let mut progress = inner.progress.lock();
         if polled.is_ready() {
-            state.stage = Stage::Over;
+            progress.state = State::Gone;
             return polled;
         }
-        state.stage = Stage::Here(future);
-        let detached = state.detached;
-        drop(state);
-        if detached {
+        progress.state = State::Idle(future);
+        let polled_by = progress.polled_by;
+        drop(progress);
+        if polled_by == Poller::Task {
             inner.spawn();
         }
         Poll::Pending
@@ -154,23 +110,23 @@ impl<T: Send + 'static> Future for Request<T> {
 impl<T: Send + 'static> Drop for Request<T> {
     fn drop(&mut self) {
         let inner = &self.inner;
-        let mut state = inner.state.lock();
-        state.left = true;
-        match (mem::replace(&mut state.stage, Stage::Over), inner.unheard) {
-            (Stage::Here(future), Some(_)) => {
-                state.stage = Stage::Here(future);
-                drop(state);
+        let mut progress = inner.progress.lock();
+        progress.caller_left = true;
+        match (mem::replace(&mut progress.state, State::Gone), inner.unheard) {
+            (State::Idle(future), Some(_)) => {
+                progress.state = State::Idle(future);
+                drop(progress);
                 inner.move_here();
             }
-            (Stage::Polled, Some(_)) => state.stage = Stage::Polled,
-            (Stage::Ready(outcome), Some(unheard)) => {
-                drop(state);
-                unheard(outcome);
+            (State::Polling, Some(_)) => progress.state = State::Polling,
+            (State::Ready(output), Some(unheard)) => {
+                drop(progress);
+                unheard(output);
             }
-            (given_up, _) => {
-                let task = state.task.take();
-                drop(state);
-                drop(given_up);
+            (cancelled, _) => {
+                let task = progress.task.take();
+                drop(progress);
+                drop(cancelled);
                 // It ends, as there is nothing left to poll.
                 if let Some(task) = task {
                     task.wake();
@@ -200,17 +156,17 @@ impl<T> fmt::Debug for Inner<T> {
 
 impl<T: Send + 'static> Inner<T> {
     fn move_here(self: &Arc<Self>) {
-        let mut state = self.state.lock();
-        let spawns = match state.stage {
-            Stage::Here(_) => !mem::replace(&mut state.detached, true),
-            // Whoever polls it is the task, or will start it.
-            Stage::Polled => {
-                state.detached = true;
+        let mut progress = self.progress.lock();
+        let spawns = match progress.state {
+            State::Idle(_) => mem::replace(&mut progress.polled_by, Poller::Task) == Poller::Caller,
+            // The one that polls it is the task, or will start it.
+            State::Polling => {
+                progress.polled_by = Poller::Task;
                 false
             }
-            Stage::Ready(_) | Stage::Over => false,
+            State::Ready(_) | State::Gone => false,
         };
-        drop(state);
+        drop(progress);
         if spawns {
             self.spawn();
         }
@@ -220,39 +176,39 @@ impl<T: Send + 'static> Inner<T> {
         self.env.spawn(Task { inner: Arc::clone(self) });
     }
 
-    /// The future, if it is for `by` to poll; `waker` is told of everything else.
-    fn take(&self, by: By, waker: &Waker) -> Taken<T> {
+    /// What `by` is to do: poll the future, or have the output. `waker` is woken at every change.
+    fn take(&self, by: Poller, waker: &Waker) -> State<T> {
         let waker = waker.clone();
-        let mut state = self.state.lock();
-        let is_its_turn = state.detached == (by == By::Task);
-        let place = if by == By::Task { &mut state.task } else { &mut state.caller };
+        let mut progress = self.progress.lock();
+        let is_its_turn = progress.polled_by == by;
+        let place = if by == Poller::Task { &mut progress.task } else { &mut progress.caller };
         let previous = place.replace(waker);
-        let (stage, taken) = match (mem::replace(&mut state.stage, Stage::Over), by) {
-            (Stage::Here(future), _) if is_its_turn => (Stage::Polled, Taken::Future(future)),
-            (Stage::Ready(outcome), By::Caller) => (Stage::Over, Taken::Outcome(outcome)),
-            (Stage::Over, _) => (Stage::Over, Taken::Over),
-            (others, _) => (others, Taken::Nothing),
+        let (state, taken) = match (mem::replace(&mut progress.state, State::Gone), by) {
+            (State::Idle(future), _) if is_its_turn => (State::Polling, State::Idle(future)),
+            (State::Ready(output), Poller::Caller) => (State::Gone, State::Ready(output)),
+            (State::Gone, _) => (State::Gone, State::Gone),
+            (others, _) => (others, State::Polling),
         };
-        state.stage = stage;
-        drop(state);
+        progress.state = state;
+        drop(progress);
         drop(previous);
         taken
     }
 
-    /// The task is done.
-    fn complete(&self, outcome: T) {
-        let mut state = self.state.lock();
-        if state.left {
-            state.stage = Stage::Over;
-            drop(state);
+    /// The task has the output.
+    fn complete(&self, output: T) {
+        let mut progress = self.progress.lock();
+        if progress.caller_left {
+            progress.state = State::Gone;
+            drop(progress);
             if let Some(unheard) = self.unheard {
-                unheard(outcome);
+                unheard(output);
             }
             return;
         }
-        state.stage = Stage::Ready(outcome);
-        let caller = state.caller.take();
-        drop(state);
+        progress.state = State::Ready(output);
+        let caller = progress.caller.take();
+        drop(progress);
         if let Some(caller) = caller {
             waking(|| caller.wake());
         }
@@ -267,22 +223,22 @@ impl<T: Send + 'static> Future for Task<T> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Taken::Future(mut future) = self.inner.take(By::Task, cx.waker()) else {
+        let State::Idle(mut future) = self.inner.take(Poller::Task, cx.waker()) else {
             return Poll::Ready(());
         };
-        if let Poll::Ready(outcome) = future.as_mut().poll(cx) {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
             drop(future);
-            self.inner.complete(outcome);
+            self.inner.complete(output);
             return Poll::Ready(());
         }
-        let mut state = self.inner.state.lock();
-        if matches!(state.stage, Stage::Over) {
-            // Given up while it was polled.
-            drop(state);
+        let mut progress = self.inner.progress.lock();
+        if matches!(progress.state, State::Gone) {
+            // Cancelled while it was polled.
+            drop(progress);
             drop(future);
             return Poll::Ready(());
         }
-        state.stage = Stage::Here(future);
+        progress.state = State::Idle(future);
         Poll::Pending
     }
 }
@@ -290,19 +246,19 @@ impl<T: Send + 'static> Future for Task<T> {
 impl<T: Send + 'static> Drop for Task<T> {
     /// Done, or dropped by a runtime that ends.
     fn drop(&mut self) {
-        let mut state = self.inner.state.lock();
-        state.detached = false;
-        let own = state.task.take();
-        let (stage, given_up, caller) = match mem::replace(&mut state.stage, Stage::Over) {
-            Stage::Here(future) if state.left => (Stage::Over, Some(future), None),
-            Stage::Here(future) => (Stage::Here(future), None, state.caller.take()),
+        let mut progress = self.inner.progress.lock();
+        progress.polled_by = Poller::Caller;
+        let own = progress.task.take();
+        let (state, cancelled, caller) = match mem::replace(&mut progress.state, State::Gone) {
+            State::Idle(future) if progress.caller_left => (State::Gone, Some(future), None),
+            State::Idle(future) => (State::Idle(future), None, progress.caller.take()),
             // It has panicked.
-            Stage::Polled => (Stage::Over, None, state.caller.take()),
+            State::Polling => (State::Gone, None, progress.caller.take()),
             others => (others, None, None),
         };
-        state.stage = stage;
-        drop(state);
-        drop((own, given_up));
+        progress.state = state;
+        drop(progress);
+        drop((own, cancelled));
         if let Some(caller) = caller {
             waking(|| caller.wake());
         }
@@ -314,6 +270,8 @@ mod tests {
     use super::*;
     use crate::Timing;
     use futures_util::FutureExt;
+    use std::future::poll_fn;
+    use std::sync::Weak;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     use tokio::runtime::{Builder, Runtime};
     use tokio::sync::oneshot;
@@ -337,7 +295,7 @@ mod tests {
         (Request::new(env, Box::pin(future), unheard), complete, is_alive)
     }
 
-    /// The tasks of flights: every environment has one of its own (env-3).
+    /// The tasks of requests: every environment has one of its own (env-3).
     fn tasks(home: &Runtime) -> usize {
         home.metrics().num_alive_tasks() - 1
     }
@@ -352,7 +310,7 @@ mod tests {
 
     /// A task is begun for others, not for the caller; once, however many they are.
     #[test]
-    fn it_is_a_task_once_somebody_else_waits() {
+    fn request_is_a_task_once_another_waits() {
         let (home, env) = home();
         let (mut request, complete, _) = request(&env, None);
         assert!((&mut request).now_or_never().is_none());
@@ -404,9 +362,9 @@ mod tests {
         assert_eq!(tasks(&home), 0);
     }
 
-    /// What nobody wants is dropped with the caller's end, and the task ends (request-2).
+    /// A cancelled request is dropped at once, and its task ends (request-2).
     #[test]
-    fn what_is_given_up_is_dropped_at_once() {
+    fn cancelled_request_is_dropped_at_once() {
         for detached in [false, true] {
             let (home, env) = home();
             let (mut request, _land, alive) = request(&env, None);
@@ -422,9 +380,9 @@ mod tests {
         }
     }
 
-    /// What is given up while its task polls it is dropped by that, after the poll (request-2).
+    /// A request that is cancelled while its task polls it is dropped by the task, after the poll (request-2).
     #[test]
-    fn what_is_given_up_while_it_is_polled_is_dropped_behind_that() {
+    fn request_cancelled_in_a_poll_is_dropped_after_it() {
         let (home, env) = home();
         let place = Arc::new(Mutex::new(None::<Request<u8>>));
         let (in_poll, alive) = (Arc::clone(&place), Arc::new(()));
@@ -442,9 +400,9 @@ mod tests {
         assert_eq!(tasks(&home), 0);
     }
 
-    /// What must go on does so without its caller, whether a task polls it already, and says how it ended.
+    /// A request that must go on does so without its caller, polled by a task or not, and its output is heard.
     #[test]
-    fn what_goes_on_is_heard_by_somebody() {
+    fn output_without_a_caller_is_heard() {
         static HEARD: AtomicUsize = AtomicUsize::new(0);
         let hear: fn(u8) = |outcome| {
             HEARD.fetch_add(outcome.into(), Relaxed);

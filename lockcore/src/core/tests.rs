@@ -2,10 +2,10 @@ use super::*;
 use crate::Timing;
 use crate::backend::{Mode, StoreConfig};
 use crate::clock::TokioClock;
-use crate::core::queue::Reply;
+use crate::core::queue::{Claim, Wish};
 use crate::memory::MemoryConfig;
 
-/// Names that nobody needs any more do not stay for as long as the manager.
+/// Idle names do not stay for as long as the manager.
 #[tokio::test(start_paused = true)]
 async fn idle_names_are_forgotten_once_a_ttl() {
     let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
@@ -15,11 +15,11 @@ async fn idle_names_are_forgotten_once_a_ttl() {
     let names: Vec<_> = (0..20_000).map(|n| LockName::new(format!("{n}")).unwrap()).collect();
     for name in &names {
         let wish = Wish { mode: Mode::EXCLUSIVE, alone: false };
-        let claim = core.queues.of(name).with(|state| state.queue.claim(wish, |_, _| false));
-        assert!(matches!(claim, Reply::Lead));
+        let claim = core.name(name).with(|state| state.queue.claim(wish, |_, _| false));
+        assert!(matches!(claim, Claim::Lead));
     }
-    names.iter().for_each(|name| core.queues.of(name).with(NameState::not_granted));
-    let known = || core.queues.collect(|_, _| vec![()]).len();
+    names.iter().for_each(|name| core.name(name).with(NameState::not_granted));
+    let known = || core.shared.names.collect(|_, _| vec![()]).len();
     assert_eq!(known(), names.len());
     tokio::time::sleep(Timing::DEFAULT_TTL + Duration::from_secs(1)).await;
     assert!(known() < names.len() / 2, "{} names are known", known());

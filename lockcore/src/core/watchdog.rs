@@ -16,7 +16,7 @@
 //!   their turn.
 //!
 //! Not promised: that the server still lists us. Checked by the conformance cases of `g2` and `g6`, and
-//! `tests/races`.
+//! `tests/local`.
 
 use std::iter;
 use std::panic::AssertUnwindSafe;

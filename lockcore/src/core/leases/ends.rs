@@ -1,6 +1,6 @@
 //! The ownerships that end by themselves, whatever their lease, and when to look at each. Pure.
 //!
-//! An ownership knows when it ends ([ownership-4](crate::core::ownership)); here is the timer that has somebody look.
+//! An ownership knows when it ends ([ownership-4](crate::core::ownership)); here is the timer for that.
 //!
 //! # Invariants
 //! - **ends-1** An ownership that was [set](Ends::set) has one timer, at its end or before, until it is forgotten.
@@ -136,7 +136,7 @@ mod tests {
         let (mut ends, ownership) = (ends(), ownership());
         ownership.hold_until(at(10));
         ends.set(&ownership, at(0));
-        ownership.ask(at(2));
+        ownership.request_revocation(at(2));
         ends.set(&ownership, at(0));
         assert_eq!((ends.look_at(), ends.timers.len()), (Some(at(2)), 1));
         assert_eq!(ends.due(at(2)).len(), 1);
@@ -148,7 +148,7 @@ mod tests {
         let (mut ends, ownership) = (ends(), ownership());
         ownership.hold_until(at(2));
         ends.set(&ownership, at(0));
-        assert!(ownership.pass_on_if_healthy(0, at(1)).is_some());
+        assert!(ownership.pass_on(0, at(1)).is_some());
         assert!(ends.due(at(2)).is_empty() && ends.ownerships.is_empty());
         ownership.hold_until(at(4));
         ownership.end(LostReason::Released);

@@ -28,7 +28,7 @@ use crate::words::loss::LostReason;
 use crate::words::mode::Mode;
 use table::{Due, LeaseChange, LeaseTable};
 
-/// Ownerships that have lost their lease, and why: whoever gets them ends them.
+/// Ownerships that have lost their lease, and why: the receiver ends them.
 pub(crate) type Lost = (Vec<Arc<Ownership>>, LostReason);
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(crate) struct Leases {
     table: Mutex<LeaseTable>,
     /// When and why the last renewal failed, if none has succeeded since.
     last_failure: Mutex<Option<(Moment, Error)>>,
-    /// A timer is due before the watchdog would wake, or somebody wants an answer.
+    /// A timer is due before the watchdog would wake, or a listener came.
     sooner: Notify,
     /// Dropped when the watchdog has handled all events that it had when they came.
     listeners: Mutex<Vec<oneshot::Sender<()>>>,

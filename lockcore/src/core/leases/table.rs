@@ -483,7 +483,7 @@ mod tests {
     /// A session that many holds have hung on does not keep the room for them; those that are left end
     /// as they would have.
     #[test]
-    fn places_of_tenures_that_have_ended_are_given_back() {
+    fn places_of_ended_ownerships_are_freed() {
         let mut table = table();
         let mut ownerships: Vec<_> =
             (0..10_000).map(|_| table.register(granted(session(9)), Mode::EXCLUSIVE, at(0)).0).collect();

@@ -1,16 +1,16 @@
-//! The time a process keeps one grant of the store, across its local hand-offs and for all who share it.
+//! One grant of the store, for as long as this process keeps it: held, at risk or lost, and until when.
 //!
-//! Guards ask it with one atomic load: it keeps a copy of its lease's deadline, and looks at the
-//! [`LeaseDeadline`] itself only once the copy has passed, which is once a renewal. Whoever ends an ownership,
-//! exactly once, owes the store its release.
+//! It lasts across local hand-offs, and all holds that share the grant have it. Guards read it with one atomic load: it
+//! keeps a copy of its lease's deadline, and reads the [`LeaseDeadline`] itself only once the copy has passed, which
+//! is once a renewal. It knows no queue and no store: whatever ends it makes the release pending.
 //!
 //! # Invariants
 //! - **ownership-1** Once ended, an ownership is never held again, whatever arrives later (G2).
-//! - **ownership-2** Exactly one caller of [`Ownership::end`] succeeds.
-//! - **ownership-3** The copy is never later than the lease deadline's deadline, nor than ownership-4's end.
-//! - **ownership-4** Whatever its lease, it is not held beyond what an administrator allows who asked for it, which
-//!   never moves to a later time, and beyond its guard's `max_hold`. (A guard with one shares it with no other.)
-//! - **ownership-5** Nobody is woken with `status` locked: a waker may ask.
+//! - **ownership-2** Exactly one call of [`Ownership::end`] succeeds.
+//! - **ownership-3** The copy is never later than the lease's deadline, nor than the end of ownership-4.
+//! - **ownership-4** Whatever its lease, it is not held beyond the deadline of a requested revocation, which never moves
+//!   to a later time, nor beyond its guard's `max_hold`. (A guard with one shares it with no other.)
+//! - **ownership-5** No watcher is woken with `status` locked: a waker may call in here.
 //!
 //! Checked by the tests below and the conformance cases of `g2`.
 
@@ -46,11 +46,11 @@ pub(crate) struct Ownership {
 #[derive(Debug)]
 struct Status {
     state: GuardState,
-    /// When it is to be given up, as somebody wants it.
+    /// The deadline of a requested revocation.
     asked: Option<Moment>,
-    /// When its present guard has held it for as long as that may.
+    /// When its present guard has held it for its `max_hold`.
     too_long: Option<Moment>,
-    /// Of each guard, by its index: made when somebody first asks for its changes.
+    /// Of each guard, by its index: made when its changes are first watched.
     watchers: Watchers,
 }
 
@@ -138,7 +138,7 @@ impl Ownership {
         }
     }
 
-    /// Whether one more guard may have it: held, wanted by nobody, not at risk, a sixth of its ttl left.
+    /// Whether one more guard may have it: held, no revocation requested, not at risk, a sixth of its ttl left.
     pub(crate) fn is_healthy(&self, now: Moment) -> bool {
         self.is_well(&self.status.lock(), now)
     }
@@ -151,8 +151,8 @@ impl Ownership {
             && now.as_nanos() < self.lease_deadline.held_before().min(status.ends_before())
     }
 
-    /// Somebody wants it: it ends at `at`, or when it was to end before. Whether that is news.
-    pub(crate) fn ask(&self, at: Moment) -> bool {
+    /// Ends it at `at`, or when it was to end before that; whether this changes anything.
+    pub(crate) fn request_revocation(&self, at: Moment) -> bool {
         let watchers = {
             let mut status = self.status.lock();
             if status.is_lost() || status.asked.is_some_and(|earlier| earlier <= at) {
@@ -166,7 +166,7 @@ impl Ownership {
         true
     }
 
-    /// When it is to be given up, if somebody wants it.
+    /// The deadline of a requested revocation.
     pub(crate) fn asked(&self) -> Option<Moment> {
         self.status.lock().asked
     }
@@ -194,7 +194,7 @@ impl Ownership {
 
     /// The lease has come to be at risk, or out of it: tells the watchers how it stands by now.
     pub(crate) fn follow(&self) {
-        // ORDERING: each change of the lease deadline is followed by whoever made it. The last one here has locked
+        // ORDERING: each change of the lease deadline is followed by the one that made it. The last one here has locked
         // `status` after all others, so it reads the last change, whichever came first.
         let watchers = {
             let mut status = self.status.lock();
@@ -210,7 +210,7 @@ impl Ownership {
     fn tell(&self, watchers: Watchers) {
         for (_, watchers) in watchers {
             // RACE: another change may be told at the same time. Each tells how it stands by then, and nothing
-            // to watchers who were taken away, who are told their last by whoever took them.
+            // to watchers that were taken away: the one that took them tells them.
             let news = |told: &mut Standing| {
                 let status = self.status.lock();
                 let theirs = status.watchers.iter().any(|(_, present)| present.same_channel(&watchers));
@@ -250,10 +250,9 @@ impl Ownership {
         Some(reason)
     }
 
-    /// The only guard is released while the ownership goes on, if another guard may have it: who watches the
-    /// one released, and is to be told so. Decided in one piece, so that what is asked for from here on is
-    /// asked of that one.
-    pub(crate) fn pass_on_if_healthy(&self, guard: u16, now: Moment) -> Option<Option<Passed>> {
+    /// Passes it from its only guard to another, if it is healthy: returns the watchers of the released guard, to be
+    /// told so. Decided in one piece: a revocation that is requested from here on is requested of the other guard.
+    pub(crate) fn pass_on(&self, guard: u16, now: Moment) -> Option<Option<Passed>> {
         let mut status = self.status.lock();
         self.is_well(&status, now).then(|| {
             status.too_long = None;
@@ -261,7 +260,7 @@ impl Ownership {
         })
     }
 
-    /// One of several guards is released: who watches it, and is to be told so.
+    /// One of several guards is released: its watchers, to be told so.
     pub(crate) fn without(&self, guard: u16) -> Option<Passed> {
         self.status.lock().without(guard)
     }

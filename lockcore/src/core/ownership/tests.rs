@@ -21,7 +21,7 @@ fn at(nanos: u64) -> Moment {
 
 /// A renewal that arrives after the end does not revive (ownership-1), and only one end counts (ownership-2).
 #[test]
-fn an_ended_tenure_is_never_held_again() {
+fn ended_ownership_is_never_held_again() {
     let ownership = ownership();
     assert!(ownership.end(LostReason::Gone));
     assert!(!ownership.end(LostReason::Expired));
@@ -67,7 +67,7 @@ fn the_copy_follows_the_lease_when_it_has_passed() {
 
 /// Hand-off needs a sixth of the ttl, and no overdue renewal.
 #[test]
-fn a_tenure_near_its_end_or_at_risk_is_not_healthy() {
+fn ownership_near_its_end_or_at_risk_is_not_healthy() {
     let ownership = ownership();
     assert!(ownership.is_healthy(at(90)));
     assert!(!ownership.is_healthy(at(91)));
@@ -86,7 +86,7 @@ fn a_tenure_near_its_end_or_at_risk_is_not_healthy() {
 fn watchers_follow_their_guard_only() {
     let ownership = ownership();
     let first = ownership.watch(0);
-    ownership.pass_on_if_healthy(0, at(1)).expect("it is healthy").unwrap().tell();
+    ownership.pass_on(0, at(1)).expect("it is healthy").unwrap().tell();
     assert_eq!(first.borrow().state, GuardState::Lost(LostReason::Released));
     let second = ownership.watch(1);
     assert_eq!(second.borrow().state, GuardState::Held);
@@ -98,11 +98,11 @@ fn watchers_follow_their_guard_only() {
 /// Who wants it has it at the deadline it set, whatever the lease; the earliest of several counts, and
 /// nobody of this process gets it before (ownership-4).
 #[test]
-fn a_tenure_that_is_asked_for_ends_in_time() {
+fn revoked_ownership_ends_at_its_deadline() {
     let ownership = ownership();
     let watched = ownership.watch(0);
-    assert!(ownership.ask(at(80)) && ownership.ask(at(50)));
-    assert!(!ownership.ask(at(50)) && !ownership.ask(at(70)));
+    assert!(ownership.request_revocation(at(80)) && ownership.request_revocation(at(50)));
+    assert!(!ownership.request_revocation(at(50)) && !ownership.request_revocation(at(70)));
     assert_eq!(*watched.borrow(), Standing { state: GuardState::Held, asked: Some(at(50)) });
     ownership.lease_deadline.extend(Deadline::At(at(1_000)));
     assert!(ownership.is_held(at(49)) && !ownership.is_held(at(50)));
@@ -110,7 +110,7 @@ fn a_tenure_that_is_asked_for_ends_in_time() {
     assert_eq!(ownership.remaining(at(40)), Duration::from_nanos(10));
     assert_eq!((ownership.lost(at(49)), ownership.lost(at(50))), (None, Some(LostReason::Revoked)));
     ownership.end(LostReason::Released);
-    assert!(!ownership.ask(at(1)));
+    assert!(!ownership.request_revocation(at(1)));
 }
 
 /// Whether the next guard may have it is decided with what ends it: who asks before that has it, who asks
@@ -120,12 +120,12 @@ fn what_is_asked_for_is_not_passed_on() {
     let ownership = ownership();
     let first = ownership.watch(0);
     ownership.hold_until(at(30));
-    ownership.pass_on_if_healthy(0, at(10)).expect("it is healthy").unwrap().tell();
+    ownership.pass_on(0, at(10)).expect("it is healthy").unwrap().tell();
     assert_eq!(first.borrow().state, GuardState::Lost(LostReason::Released));
     assert_eq!(ownership.end_in_time(at(30)), None, "the bound was the guard's before");
     let second = ownership.watch(1);
-    assert!(ownership.ask(at(50)));
-    assert!(ownership.pass_on_if_healthy(1, at(10)).is_none());
+    assert!(ownership.request_revocation(at(50)));
+    assert!(ownership.pass_on(1, at(10)).is_none());
     assert_eq!(
         (ownership.end_in_time(at(49)), ownership.end_in_time(at(50))),
         (None, Some(LostReason::Revoked))
@@ -134,11 +134,11 @@ fn what_is_asked_for_is_not_passed_on() {
     assert_eq!(ownership.end_in_time(at(50)), None);
 }
 
-/// A lease that was over before is why it is lost, whoever asked.
+/// A lease that was over before is the reason, whatever was requested.
 #[test]
 fn the_earliest_end_is_the_reason() {
     let ownership = ownership();
-    ownership.ask(at(150));
+    ownership.request_revocation(at(150));
     assert_eq!((ownership.lost(at(160)), ownership.end_in_time(at(160))), (Some(LostReason::Expired), None));
     ownership.lease_deadline.extend(Deadline::At(at(200)));
     assert_eq!(ownership.end_in_time(at(160)), Some(LostReason::Revoked));
@@ -151,12 +151,12 @@ fn a_guard_is_bounded_by_itself() {
     ownership.hold_until(at(40));
     assert!(ownership.is_healthy(at(39)), "another guard may have it longer");
     assert_eq!((ownership.lost(at(39)), ownership.lost(at(40))), (None, Some(LostReason::TooLong)));
-    assert!(ownership.pass_on_if_healthy(0, at(39)).expect("it is healthy").is_none());
+    assert!(ownership.pass_on(0, at(39)).expect("it is healthy").is_none());
     assert!(ownership.is_held(at(40)) && !ownership.is_held(at(100)));
     ownership.hold_until(at(90));
-    ownership.ask(at(60));
+    ownership.request_revocation(at(60));
     assert_eq!(ownership.lost(at(95)), Some(LostReason::Revoked));
-    assert!(ownership.pass_on_if_healthy(1, at(50)).is_none());
+    assert!(ownership.pass_on(1, at(50)).is_none());
     assert_eq!(ownership.lost(at(60)), Some(LostReason::Revoked));
 }
 
@@ -169,20 +169,20 @@ fn guards_that_share_it_let_go_each_for_itself() {
     assert!(ownership.without(0).is_none());
     let released = GuardState::Lost(LostReason::Released);
     assert_eq!([&first, &second].map(|told| told.borrow().state), [released, GuardState::Held]);
-    ownership.ask(at(50));
+    ownership.request_revocation(at(50));
     assert_eq!([&first, &second].map(|told| told.borrow().asked), [None, Some(at(50))]);
     ownership.end(LostReason::Revoked);
     let revoked = GuardState::Lost(LostReason::Revoked);
     assert_eq!([&first, &second].map(|told| told.borrow().state), [released, revoked]);
 }
 
-/// Without a lease nothing is left to count, until somebody asks for it.
+/// Without a lease there is no deadline, until a revocation is requested.
 #[test]
-fn a_tenure_without_a_lease_has_no_end() {
+fn ownership_without_a_lease_has_no_end() {
     let Ownership { grant, mode, .. } = ownership();
     let endless = Ownership::new(grant, mode, Arc::new(LeaseDeadline::new(Deadline::Never)), 0);
     assert_eq!(endless.remaining(at(7)), Duration::MAX);
     assert!(endless.is_held(at(u64::MAX - 2)));
-    assert!(endless.ask(at(20)));
+    assert!(endless.request_revocation(at(20)));
     assert_eq!(endless.remaining(at(7)), Duration::from_nanos(13));
 }

@@ -1,20 +1,20 @@
 //! The queue of one name within this process, as a pure state machine.
 //!
-//! Callers of a manager meet here before the store sees them: one of them at a time asks the store, the others
-//! wait their turn. A lock that is released passes to the next one without a request, and one that is shared
-//! is joined, for as long as the hand-off budget lasts.
+//! Callers of a manager meet here before the store sees them: one of them at a time leads, that is, asks the store, and
+//! the others wait. A lock that is released passes to the next waiter without a request, and a shared one is joined,
+//! for as long as the hand-off budget lasts.
 //!
-//! Whatever changes the queue is followed by [`call_next`](NameQueue::call_next), which says who is called: it may be
-//! somebody's turn after any change, also after somebody who waited in front has left.
+//! Every change of the queue is followed by [`call_next`](NameQueue::call_next), which names the waiters whose turn it
+//! is: any change may make it a waiter's turn, also one in front that leaves.
 //!
-//! `T` is what is held, which has a counter, `W` how a waiter is told; no more is looked at.
+//! `T` is what is held, of which only the counter is read; `W` is how a waiter is called, which is not read.
 //!
 //! # Invariants
 //! - **queue-1** At most one acquisition exists, and it fits what this process has beside it: grants and
 //!   unconfirmed releases (B1).
 //! - **queue-2** Tokens are unique and those of later grants larger; a counter that does not grow is refused (G3).
-//! - **queue-3** Callers are served in the order they came (G7): nobody passes a waiter, nor who asks the store. And
-//!   nobody waits whose turn it may be: a queue with waiters always has somebody who will call for the next one (G6).
+//! - **queue-3** Callers are served in the order they came (G7): no caller passes a waiter or the leader. And no waiter
+//!   waits whose turn it may be: whatever it waits for ends in a change of the queue (G6).
 //! - **queue-4** A grant passes on or is joined at most `limit` times, and not after its window (G7).
 //!
 //! Checked by the tests below: on all schedules of a few callers, and on random ones.
@@ -33,7 +33,7 @@ pub(crate) struct NameQueue<T, W> {
     acquiring: Option<Mode>,
     /// A grant, if there is any; most names never have two at a time.
     grant: Option<LocalGrant<T>>,
-    /// Made when somebody first waits or shares, and kept.
+    /// Made at the first wait or share, and kept.
     others: Option<Box<Others<T, W>>>,
     /// The smallest counter that the next grant may have.
     next_counter: u64,
@@ -68,7 +68,7 @@ struct Queued<W> {
     waiter: W,
 }
 
-/// How somebody wants to hold the lock.
+/// How a caller wants to hold the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Wish {
     pub(crate) mode: Mode,
@@ -76,7 +76,7 @@ pub(crate) struct Wish {
     pub(crate) alone: bool,
 }
 
-/// A waiter: unique within its manager, so that one who leaves late takes nobody else out of a queue
+/// A waiter: unique within its manager, so that one that leaves late takes no other out of a queue
 /// that was forgotten and made again. Later waiters have larger ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct WaiterId(pub(crate) u64);
@@ -94,11 +94,11 @@ pub(crate) trait Counted: Clone {
     fn counter(&self) -> u64;
 }
 
-/// The answer to somebody who wants the lock.
+/// The answer to a claim; a waiter that is called later gets one of the first two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reply<T> {
-    /// It is held, beside others.
-    Joined(T, FencingToken),
+pub(crate) enum Claim<T> {
+    /// It is held: beside others, or as passed on by its last holder.
+    Hold(T, FencingToken),
     /// Ask the store; then call `adopt`, `give_back` or `not_granted`.
     Lead,
     /// Wait, by `enqueue`.
@@ -107,22 +107,14 @@ pub(crate) enum Reply<T> {
     Busy,
 }
 
-/// Whose turn it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Call<T, W> {
-    /// This waiter holds it beside others.
-    Joined(T, FencingToken, W),
-    /// This waiter asks the store; see [`Reply::Lead`].
-    Lead(W),
-}
+/// A waiter whose turn it is, and what its claim has come to.
+pub(crate) type Call<T, W> = (Claim<T>, W);
 
-/// What becomes of a released lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Release<T, W> {
-    /// Others have joined it, and hold it on.
-    Kept,
-    /// It passes to this waiter.
-    HandOn(T, FencingToken, W),
+/// What becomes of a released hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Released {
+    /// The process keeps the grant: others share it, or a waiter is called, which has it now.
+    Stays,
     /// The store must be told; then call `released`.
     Store,
     /// It was not held any more.
@@ -142,36 +134,36 @@ impl<T: Counted, W> NameQueue<T, W> {
 
     /// Somebody wants the lock and would wait for it. `joins` decides whether a grant may be joined, which is
     /// so until the given moment.
-    pub(crate) fn claim(&mut self, wish: Wish, joins: impl FnMut(&T, Moment) -> bool) -> Reply<T> {
+    pub(crate) fn claim(&mut self, wish: Wish, joins: impl FnMut(&T, Moment) -> bool) -> Claim<T> {
         if self.is_idle() {
             return self.lead(wish);
         }
         if self.is_waited_for() {
-            return Reply::Wait;
+            return Claim::Wait;
         }
         if let Some((held, token)) = self.join(wish, joins) {
-            return Reply::Joined(held, token);
+            return Claim::Hold(held, token);
         }
-        if self.acquiring.is_none() && self.load().admits(wish.mode) { self.lead(wish) } else { Reply::Wait }
+        if self.acquiring.is_none() && self.load().admits(wish.mode) { self.lead(wish) } else { Claim::Wait }
     }
 
     /// Somebody wants the lock and would not wait for a holder; `Wait` means for the confirmation
     /// of a release.
-    pub(crate) fn try_claim(&mut self, wish: Wish, joins: impl FnMut(&T, Moment) -> bool) -> Reply<T> {
+    pub(crate) fn try_claim(&mut self, wish: Wish, joins: impl FnMut(&T, Moment) -> bool) -> Claim<T> {
         if self.is_idle() {
             return self.lead(wish);
         }
         if self.is_waited_for() {
-            return Reply::Busy;
+            return Claim::Busy;
         }
         if let Some((held, token)) = self.join(wish, joins) {
-            return Reply::Joined(held, token);
+            return Claim::Hold(held, token);
         }
         let held = self.grants().filter(|grant| grant.is_held()).map(|grant| grant.mode);
         if self.acquiring.is_some() || !Load::from_iter(held).admits(wish.mode) {
-            return Reply::Busy;
+            return Claim::Busy;
         }
-        if self.load().admits(wish.mode) { self.lead(wish) } else { Reply::Wait }
+        if self.load().admits(wish.mode) { self.lead(wish) } else { Claim::Wait }
     }
 
     /// Puts a waiter at the end.
@@ -190,20 +182,20 @@ impl<T: Counted, W> NameQueue<T, W> {
         waiters.remove(place).map(|place| place.waiter)
     }
 
-    /// Calls the first waiter if it is its turn: to be asked until it is nobody's.
+    /// Calls the first waiter if it is its turn; to be repeated until it is not.
     pub(crate) fn call_next(&mut self, joins: impl FnMut(&T, Moment) -> bool) -> Option<Call<T, W>> {
         let wish = self.first()?;
         if let Some((held, token)) = self.join(wish, joins) {
-            return self.pop().map(|waiter| Call::Joined(held, token, waiter));
+            return self.pop().map(|waiter| (Claim::Hold(held, token), waiter));
         }
         if self.acquiring.is_some() || !self.load().admits(wish.mode) {
             return None;
         }
         self.acquiring = Some(wish.mode);
-        self.pop().map(Call::Lead)
+        self.pop().map(|waiter| (Claim::Lead, waiter))
     }
 
-    /// Whoever asks the store leaves: the first waiter who wants the same goes on with it.
+    /// The leader leaves: the first waiter goes on with its request if it wants the same.
     pub(crate) fn inherit(&mut self, wish: Wish) -> Option<W> {
         debug_assert_eq!(self.acquiring, Some(wish.mode), "queue-1");
         if self.first()? == wish { self.pop() } else { None }
@@ -236,7 +228,7 @@ impl<T: Counted, W> NameQueue<T, W> {
         }
     }
 
-    /// The store granted what was asked for, and nobody wants it so: the grant must be released; then call
+    /// The store granted what was asked for, and it cannot be used: the grant must be released; then call
     /// `released`.
     pub(crate) fn give_back(&mut self, held: T) {
         debug_assert!(self.acquiring.is_some(), "queue-1");
@@ -253,22 +245,22 @@ impl<T: Counted, W> NameQueue<T, W> {
         self.acquiring = None;
     }
 
-    /// A guard of the grant `counter` lets go. If it was the last one, the first waiter wants the same and the
-    /// budget allows, `passes` decides whether the lock passes on.
+    /// A guard of the grant `counter` is released. If it was the last one, the first waiter wants the same and the
+    /// budget allows, `passes` decides whether the lock passes on: to the waiter that is called then.
     pub(crate) fn release(
         &mut self,
         counter: u64,
         now: Moment,
         passes: impl FnOnce() -> bool,
-    ) -> Release<T, W> {
+    ) -> (Released, Option<Call<T, W>>) {
         let is_asked = self.acquiring.is_some();
         let (mut grants, waiters) = self.parts();
         let Some(grant) = grants.find(|grant| grant.is_hold_of(counter)) else {
-            return Release::NotHeld;
+            return (Released::NotHeld, None);
         };
         grant.guards -= 1;
         if grant.guards > 0 {
-            return Release::Kept;
+            return (Released::Stays, None);
         }
         if let Some(waiters) = waiters
             && waiters.front().is_some_and(|first| first.wish.mode == grant.mode)
@@ -279,9 +271,9 @@ impl<T: Counted, W> NameQueue<T, W> {
         {
             grant.alone = wish.alone;
             let (held, token) = grant.pass();
-            return Release::HandOn(held, token, waiter);
+            return (Released::Stays, Some((Claim::Hold(held, token), waiter)));
         }
-        Release::Store
+        (Released::Store, None)
     }
 
     /// The store has confirmed the release of what is `it`.
@@ -309,7 +301,7 @@ impl<T: Counted, W> NameQueue<T, W> {
         held.map(|grant| grant.guards = 0).is_some()
     }
 
-    /// Ends the queue for everybody who waits.
+    /// Takes all waiters out.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = W> {
         let waiters = self.others.as_mut().map(|others| std::mem::take(&mut others.waiters));
         waiters.into_iter().flatten().map(|place| place.waiter)
@@ -356,7 +348,7 @@ impl<T: Counted, W> NameQueue<T, W> {
         self.grant.iter().chain(self.others.iter().flat_map(|others| &others.grants))
     }
 
-    /// Its grants, and those who wait.
+    /// Its grants and its waiters.
     fn parts(&mut self) -> (impl Iterator<Item = &mut LocalGrant<T>>, Option<&mut VecDeque<Queued<W>>>) {
         let (more, waiters) = match self.others.as_deref_mut() {
             Some(Others { grants, waiters }) => (grants.as_mut_slice(), Some(waiters)),
@@ -376,9 +368,9 @@ impl<T: Counted, W> NameQueue<T, W> {
         }
     }
 
-    fn lead(&mut self, wish: Wish) -> Reply<T> {
+    fn lead(&mut self, wish: Wish) -> Claim<T> {
         self.acquiring = Some(wish.mode);
-        Reply::Lead
+        Claim::Lead
     }
 
     /// Of everything that this process has at the store.

@@ -140,31 +140,31 @@ impl Model {
         let joins = self.joins(world.over.clone());
         let reply = match self.mistake {
             Some(Mistake::JoinsPastTheQueue) => match world.queue.join(wish, joins) {
-                Some((held, token)) => Reply::Joined(held, token),
+                Some((held, token)) => Claim::Hold(held, token),
                 None => world.queue.claim(wish, |_, _| false),
             },
             Some(Mistake::AsksForWhatDoesNotFit) if world.queue.acquiring.is_none() => {
                 world.queue.acquiring = Some(wish.mode);
-                Reply::Lead
+                Claim::Lead
             }
             _ => world.queue.claim(wish, joins),
         };
         match reply {
-            Reply::Joined(counter, token) => {
+            Claim::Hold(counter, token) => {
                 if !world.line.is_empty() || world.callers.contains(&Caller::Asks) {
                     world.wrong = Some("a newcomer passes somebody who waits");
                 }
                 world.holds(who, counter, token);
             }
-            Reply::Lead => world.callers[who] = Caller::Asks,
-            Reply::Wait => {
+            Claim::Lead => world.callers[who] = Caller::Asks,
+            Claim::Wait => {
                 world.arrivals += 1;
                 let id = WaiterId(world.arrivals);
                 world.queue.enqueue(id, wish, who);
                 world.line.push(who);
                 world.callers[who] = Caller::Waits(id);
             }
-            Reply::Busy => unreachable!("only a `try` is refused"),
+            Claim::Busy => unreachable!("only a `try` is refused"),
         }
     }
 
@@ -206,8 +206,7 @@ impl Model {
         let counter = token.counter();
         let in_window = !world.over.contains(&counter);
         match world.queue.release(counter, Moment::from_nanos(0), || in_window) {
-            Release::Kept | Release::Store => {}
-            Release::HandOn(counter, token, heir) => {
+            (Released::Stays, Some((Claim::Hold(counter, token), heir))) => {
                 if world.callers.contains(&Caller::Asks) {
                     world.wrong = Some("a waiter passes somebody who asks the store");
                 }
@@ -215,7 +214,8 @@ impl Model {
                 world.holds(heir, counter, token);
                 self.call_next(world, After::HandedOn);
             }
-            Release::NotHeld => world.wrong = Some("what is held is not known"),
+            (Released::NotHeld, _) => world.wrong = Some("what is held is not known"),
+            (Released::Stays | Released::Store, _) => {}
         }
     }
 
@@ -227,11 +227,11 @@ impl Model {
             && let Some(call) = world.queue.call_next(self.joins(world.over.clone()))
         {
             match call {
-                Call::Joined(counter, token, who) => {
+                (Claim::Hold(counter, token), who) => {
                     world.is_called(who);
                     world.holds(who, counter, token);
                 }
-                Call::Lead(who) => {
+                (_, who) => {
                     world.is_called(who);
                     world.callers[who] = Caller::Asks;
                 }

@@ -28,13 +28,13 @@ fn by(now: u64) -> impl Fn(&u64, Moment) -> bool {
 
 fn held(wish: Wish, counter: u64) -> Queue {
     let mut queue = Queue::new();
-    assert_eq!(queue.claim(wish, by(0)), Reply::Lead);
+    assert_eq!(queue.claim(wish, by(0)), Claim::Lead);
     assert_eq!(queue.adopt(counter, wish, at(0), BUDGET), Ok(token(counter, 0)));
     queue
 }
 
 fn waiting(queue: &mut Queue, wish: Wish, waiter: u32) {
-    assert_eq!(queue.claim(wish, by(0)), Reply::Wait);
+    assert_eq!(queue.claim(wish, by(0)), Claim::Wait);
     queue.enqueue(WaiterId(waiter.into()), wish, waiter);
 }
 
@@ -43,9 +43,9 @@ fn waiting(queue: &mut Queue, wish: Wish, waiter: u32) {
 fn one_caller_drives_and_the_others_wait() {
     for wish in [WRITES, READS] {
         let mut queue = Queue::new();
-        assert_eq!(queue.claim(wish, by(0)), Reply::Lead);
-        assert_eq!(queue.claim(wish, by(0)), Reply::Wait);
-        assert_eq!(queue.try_claim(wish, by(0)), Reply::Busy);
+        assert_eq!(queue.claim(wish, by(0)), Claim::Lead);
+        assert_eq!(queue.claim(wish, by(0)), Claim::Wait);
+        assert_eq!(queue.try_claim(wish, by(0)), Claim::Busy);
     }
 }
 
@@ -55,21 +55,21 @@ fn one_caller_drives_and_the_others_wait() {
 fn hand_offs_end_with_the_limit() {
     let mut queue = held(WRITES, 7);
     (1..=3).for_each(|waiter| waiting(&mut queue, WRITES, waiter));
-    assert_eq!(queue.release(7, at(1), || true), Release::HandOn(7, token(7, 1), 1));
-    assert_eq!(queue.release(7, at(2), || true), Release::HandOn(7, token(7, 2), 2));
-    assert_eq!(queue.release(7, at(3), || true), Release::Store);
+    assert_eq!(queue.release(7, at(1), || true), (Released::Stays, Some((Claim::Hold(7, token(7, 1)), 1))));
+    assert_eq!(queue.release(7, at(2), || true), (Released::Stays, Some((Claim::Hold(7, token(7, 2)), 2))));
+    assert_eq!(queue.release(7, at(3), || true), (Released::Store, None));
     assert_eq!(queue.call_next(by(3)), None);
     queue.released(|held| *held == 7);
-    assert_eq!(queue.call_next(by(3)), Some(Call::Lead(3)));
+    assert_eq!(queue.call_next(by(3)), Some((Claim::Lead, 3)));
     assert!(queue.is_acquiring());
 }
 
-/// After its ownership a lock goes to the store even if the limit is not reached.
+/// After its window a lock goes to the store even if the limit is not reached.
 #[test]
-fn hand_offs_end_with_the_tenure() {
+fn hand_offs_end_with_the_window() {
     let mut queue = held(WRITES, 7);
     waiting(&mut queue, WRITES, 1);
-    assert_eq!(queue.release(7, at(100), || true), Release::Store);
+    assert_eq!(queue.release(7, at(100), || true), (Released::Store, None));
 }
 
 /// A lease that may not live long enough never passes on.
@@ -77,18 +77,18 @@ fn hand_offs_end_with_the_tenure() {
 fn an_unhealthy_hold_is_never_handed_on() {
     let mut queue = held(WRITES, 7);
     waiting(&mut queue, WRITES, 1);
-    assert_eq!(queue.release(7, at(1), || false), Release::Store);
+    assert_eq!(queue.release(7, at(1), || false), (Released::Store, None));
 }
 
 /// A `try` waits for the confirmation of a release, and for nobody who waits.
 #[test]
 fn a_try_waits_for_a_release_alone() {
     let mut queue = held(WRITES, 7);
-    assert_eq!(queue.try_claim(WRITES, by(0)), Reply::Busy);
-    assert_eq!(queue.release(7, at(1), || true), Release::Store);
-    assert_eq!(queue.try_claim(WRITES, by(1)), Reply::Wait);
+    assert_eq!(queue.try_claim(WRITES, by(0)), Claim::Busy);
+    assert_eq!(queue.release(7, at(1), || true), (Released::Store, None));
+    assert_eq!(queue.try_claim(WRITES, by(1)), Claim::Wait);
     queue.enqueue(WaiterId(1), WRITES, 1);
-    assert_eq!(queue.try_claim(WRITES, by(1)), Reply::Busy);
+    assert_eq!(queue.try_claim(WRITES, by(1)), Claim::Busy);
 }
 
 /// A counter that does not grow, or does not fit, is refused.
@@ -101,7 +101,7 @@ fn a_counter_that_goes_back_is_refused() {
         assert!(queue.is_idle());
         queue.claim(WRITES, by(1));
         assert_eq!(queue.adopt(counter, WRITES, at(2), BUDGET), Err(Regressed { last: 7 }));
-        assert_eq!(queue.claim(WRITES, by(2)), Reply::Wait);
+        assert_eq!(queue.claim(WRITES, by(2)), Claim::Wait);
         queue.released(|held| *held == counter);
         assert!(queue.is_idle());
     }
@@ -114,7 +114,7 @@ fn a_loss_ends_only_its_own_hold() {
     assert!(!queue.lose(6));
     assert!(queue.lose(7));
     assert!(!queue.lose(7));
-    assert_eq!(queue.release(7, at(1), || true), Release::NotHeld);
+    assert_eq!(queue.release(7, at(1), || true), (Released::NotHeld, None));
 }
 
 /// Readers join a grant with tokens of their own, as often and for as long as it may pass on; the last one
@@ -122,17 +122,17 @@ fn a_loss_ends_only_its_own_hold() {
 #[test]
 fn readers_join_within_the_budget() {
     let mut queue = held(READS, 7);
-    assert_eq!(queue.claim(READS, by(100)), Reply::Lead, "its window is over");
+    assert_eq!(queue.claim(READS, by(100)), Claim::Lead, "its window is over");
     queue.not_granted();
-    assert_eq!(queue.claim(READS, by(1)), Reply::Joined(7, token(7, 1)));
-    assert_eq!(queue.release(7, at(2), || true), Release::Kept);
-    assert_eq!(queue.try_claim(READS, by(2)), Reply::Joined(7, token(7, 2)));
-    assert_eq!(queue.claim(READS, by(3)), Reply::Lead, "it has passed on twice");
+    assert_eq!(queue.claim(READS, by(1)), Claim::Hold(7, token(7, 1)));
+    assert_eq!(queue.release(7, at(2), || true), (Released::Stays, None));
+    assert_eq!(queue.try_claim(READS, by(2)), Claim::Hold(7, token(7, 2)));
+    assert_eq!(queue.claim(READS, by(3)), Claim::Lead, "it has passed on twice");
     assert_eq!(queue.adopt(8, READS, at(3), BUDGET), Ok(token(8, 0)));
     assert_eq!(queue.held().map(|(counter, _)| *counter).collect::<Vec<_>>(), [7, 8]);
-    assert_eq!(queue.release(7, at(4), || true), Release::Kept);
-    assert_eq!(queue.release(7, at(4), || true), Release::Store);
-    assert_eq!(queue.release(7, at(4), || true), Release::NotHeld);
+    assert_eq!(queue.release(7, at(4), || true), (Released::Stays, None));
+    assert_eq!(queue.release(7, at(4), || true), (Released::Store, None));
+    assert_eq!(queue.release(7, at(4), || true), (Released::NotHeld, None));
 }
 
 /// Nobody joins past a waiter, nor beside a guard that wants no other; and a `try` for a part waits for no
@@ -141,31 +141,31 @@ fn readers_join_within_the_budget() {
 fn who_may_not_join_does_not() {
     let mut queue = held(READS, 7);
     waiting(&mut queue, WRITES, 1);
-    assert_eq!(queue.claim(READS, by(1)), Reply::Wait);
-    assert_eq!(queue.try_claim(READS, by(1)), Reply::Busy);
+    assert_eq!(queue.claim(READS, by(1)), Claim::Wait);
+    assert_eq!(queue.try_claim(READS, by(1)), Claim::Busy);
     let alone = Wish { alone: true, ..READS };
-    assert_eq!(held(alone, 7).claim(READS, by(1)), Reply::Lead);
-    assert_eq!(held(READS, 7).claim(alone, by(1)), Reply::Lead);
+    assert_eq!(held(alone, 7).claim(READS, by(1)), Claim::Lead);
+    assert_eq!(held(READS, 7).claim(alone, by(1)), Claim::Lead);
     let some = |weight, capacity| Wish { mode: Mode::permits(weight, capacity).unwrap(), alone: false };
     let mut queue = held(some(2, 3), 7);
-    assert_eq!(queue.try_claim(some(2, 3), by(1)), Reply::Busy);
-    assert_eq!(queue.try_claim(some(1, 3), by(1)), Reply::Lead);
+    assert_eq!(queue.try_claim(some(2, 3), by(1)), Claim::Busy);
+    assert_eq!(queue.try_claim(some(1, 3), by(1)), Claim::Lead);
     assert_eq!(queue.adopt(8, some(1, 3), at(1), BUDGET), Ok(token(8, 0)));
-    assert_eq!(queue.release(7, at(1), || true), Release::Store);
-    assert_eq!(queue.try_claim(some(2, 3), by(1)), Reply::Wait);
+    assert_eq!(queue.release(7, at(1), || true), (Released::Store, None));
+    assert_eq!(queue.try_claim(some(2, 3), by(1)), Claim::Wait);
 }
 
 /// What was asked for goes on for the first waiter if it wants the very same, and for nobody else.
 #[test]
 fn a_request_is_inherited_by_its_like() {
     let mut queue = Queue::new();
-    assert_eq!(queue.claim(READS, by(0)), Reply::Lead);
+    assert_eq!(queue.claim(READS, by(0)), Claim::Lead);
     waiting(&mut queue, READS, 1);
     waiting(&mut queue, WRITES, 2);
     assert_eq!(queue.inherit(READS), Some(1));
     assert_eq!(queue.inherit(READS), None);
     queue.not_granted();
-    assert_eq!(queue.call_next(by(0)), Some(Call::Lead(2)));
+    assert_eq!(queue.call_next(by(0)), Some((Claim::Lead, 2)));
 }
 
 proptest! {
@@ -188,14 +188,14 @@ proptest! {
             let mut called = Vec::new();
             match step {
                 0 | 1 => match queue.claim(WRITES, by(now)) {
-                    Reply::Wait => {
+                    Claim::Wait => {
                         let id = WaiterId(next_waiter.into());
                         queue.enqueue(id, WRITES, next_waiter);
                         waiting.push((id, next_waiter));
                         next_waiter += 1;
                     }
-                    Reply::Lead => {}
-                    Reply::Busy | Reply::Joined(..) => unreachable!("claim waits, and a writer joins nobody"),
+                    Claim::Lead => {}
+                    Claim::Busy | Claim::Hold(..) => unreachable!("claim waits, and a writer joins nobody"),
                 },
                 2 if queue.is_acquiring() => {
                     counter += 1;
@@ -206,13 +206,13 @@ proptest! {
                 3 if queue.is_acquiring() => queue.not_granted(),
                 3 => queue.released(|held| *held == counter),
                 4 => match queue.release(counter, at(now), || pause % 5 != 0) {
-                    Release::HandOn(_, token, waiter) => {
+                    (_, Some((Claim::Hold(_, token), waiter))) => {
                         prop_assert!(grew(&mut last_token, token));
                         passed += 1;
                         called.push(waiter);
                     }
-                    Release::Store | Release::NotHeld => {}
-                    Release::Kept => unreachable!("nobody joins a writer"),
+                    (Released::Store | Released::NotHeld, _) => {}
+                    (Released::Stays, _) => unreachable!("nobody joins a writer"),
                 },
                 5 if pause % 2 == 0 => { queue.lose(counter); }
                 5 if !waiting.is_empty() => {
@@ -222,7 +222,7 @@ proptest! {
                 _ => {}
             };
             while let Some(call) = queue.call_next(by(now)) {
-                let Call::Lead(waiter) = call else { unreachable!("a writer joins nobody") };
+                let (Claim::Lead, waiter) = call else { unreachable!("a writer joins nobody") };
                 called.push(waiter);
             }
             for waiter in called {

@@ -1,0 +1,98 @@
+//! Asks the store to release a grant until it confirms, or refuses for good, or it is too late.
+//!
+//! # Invariants
+//! - **confirm-1** Every release ends: confirmed, or with the reason why not, at the latest one ttl and one
+//!   request after it began. A session that is kept alive for others would keep the entry, so an unconfirmed
+//!   release names the session, which the caller ends.
+//! - **confirm-2** Nothing is sent after the end of the lease, a first attempt apart.
+//!
+//! Checked by the conformance cases of `g4` and `g5`, and `tests/local`.
+
+use crate::backend::{Backoff, Grant, LeaseId, LeaseScope};
+use crate::clock::{Deadline, Moment};
+use crate::core::context::Context;
+use crate::core::leases::Leases;
+use crate::core::ownership::Ownership;
+use crate::words::error::{Effect, Error, ErrorKind, Result};
+use crate::words::loss::LostReason;
+
+/// A release that the store has not confirmed.
+#[derive(Debug)]
+pub(crate) struct Unconfirmed {
+    pub(crate) error: Error,
+    /// The session that keeps the entry for as long as it lives.
+    pub(crate) session: Option<LeaseId>,
+}
+
+/// Releases the grant of an ownership that has ended.
+pub(crate) async fn release_until_confirmed(
+    context: &Context,
+    leases: &Leases,
+    ownership: &Ownership,
+) -> Result<(), Unconfirmed> {
+    let grant = ownership.grant();
+    let Err(error) = ask_until_confirmed(context, leases, ownership.last_deadline(), grant).await else {
+        return Ok(());
+    };
+    let error = context.error_about(&grant.name, error);
+    let keeps_entry = grant.lease.scope == LeaseScope::Session && error.lost_reason().is_none();
+    Err(Unconfirmed { error, session: keeps_entry.then_some(grant.lease.id) })
+}
+
+async fn ask_until_confirmed(
+    context: &Context,
+    leases: &Leases,
+    deadline: Deadline,
+    grant: &Grant,
+) -> Result<()> {
+    let (env, began) = (&context.env, context.env.now());
+    let in_session = grant.lease.scope == LeaseScope::Session;
+    // A session is renewed for others, so its deadline moves on. Without a lease nothing ends the lock but us;
+    // a ttl is as long as any caller would wait.
+    let lease_ends_at = || match leases.session_deadline(&grant.lease).unwrap_or(deadline) {
+        Deadline::At(at) => at,
+        Deadline::Never => began + env.timing().ttl,
+    };
+    let give_up_at = || {
+        let patience = if in_session { began + grant.lease.ttl } else { Moment::LAST };
+        patience.min(lease_ends_at())
+    };
+    let mut backoff = Backoff::of_requests(env);
+    let mut effect = Effect::NotApplied;
+    loop {
+        let Err(error) = env.bounded(context.backend.release(grant)).await else {
+            return Ok(());
+        };
+        match (error.lost_reason(), effect) {
+            // An earlier try of ours must have done it: nothing else could, before the deadline. That a
+            // session is over says nothing of the entry.
+            (Some(LostReason::Gone), Effect::Unknown) if env.now() < lease_ends_at() => return Ok(()),
+            (Some(_), _) => return Err(error.with_effect(effect)),
+            (None, Effect::NotApplied) => effect = error.effect(),
+            (None, Effect::Unknown) => {}
+        }
+        let unconfirmed = error.with_effect(effect);
+        if is_final(unconfirmed.kind(), in_session) || give_up_at() <= env.now() {
+            return Err(unconfirmed);
+        }
+        tokio::select! {
+            biased;
+            () = env.sleep_until((env.now() + backoff.next(env)).min(give_up_at())) => {}
+            () = env.gone() => return Err(unconfirmed),
+        }
+        if give_up_at() <= env.now() {
+            return Err(unconfirmed);
+        }
+    }
+}
+
+/// Whether asking again is of no use. An entry with a lease of its own may wait for that to end; one
+/// in a session ends with the session, and the sooner the better.
+fn is_final(kind: &ErrorKind, in_session: bool) -> bool {
+    use ErrorKind::{Closed, Denied, InvalidName, InvalidOption, Misuse, Unsupported};
+    match kind {
+        Closed => true,
+        Denied | InvalidName | InvalidOption | Misuse | Unsupported => in_session,
+        _ => false,
+    }
+}

@@ -1,0 +1,109 @@
+//! What every part of the core works with: the environment, the store, and whether the manager is open.
+//!
+//! Everything that holds, waits or releases keeps it alive. When the last of these is gone, the manager closes and
+//! the session ends.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::LockBackend;
+use crate::backend::env::Env;
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::guarantees::Guarantees;
+use crate::words::name::LockName;
+
+pub(crate) struct Context {
+    pub(crate) env: Env,
+    pub(crate) backend: Arc<dyn LockBackend>,
+    /// Where the store is, for errors.
+    server: Option<String>,
+    /// How this process is called in the store.
+    pub(crate) label: Arc<str>,
+    pub(crate) closing: CancellationToken,
+    /// A shutdown has closed the session.
+    is_closed_down: AtomicBool,
+}
+
+impl Context {
+    pub(crate) fn new(
+        env: Env,
+        backend: Arc<dyn LockBackend>,
+        server: Option<String>,
+        label: Arc<str>,
+    ) -> Self {
+        let (closing, is_closed_down) = (CancellationToken::new(), AtomicBool::new(false));
+        Self { env, backend, server, label, closing, is_closed_down }
+    }
+
+    /// Adds to an error of the store where that is.
+    pub(crate) fn placed(&self, error: Error) -> Error {
+        placed(self.server.as_deref(), error)
+    }
+
+    /// Adds to an error of the store where that is, and which lock it is about.
+    pub(crate) fn error_about(&self, name: &LockName, error: Error) -> Error {
+        self.placed(error).with_context("lock", name)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closing.is_cancelled()
+    }
+
+    pub(crate) fn closed_error() -> Error {
+        Error::not_applied(ErrorKind::Closed, "the lock manager was shut down")
+    }
+
+    /// Cancels `request` when the manager is shut down.
+    pub(crate) async fn until_closed<T>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        tokio::select! {
+            biased;
+            answer = request => answer,
+            () = self.closing.cancelled() => Err(Self::closed_error()),
+        }
+    }
+
+    /// Whether the store answers in place, without a runtime.
+    pub(crate) fn is_runtime_free(&self) -> bool {
+        self.backend.guarantees().contains(Guarantees::RUNTIME_FREE)
+    }
+
+    /// Closes the session, within the bound of a request.
+    pub(crate) async fn close_session(&self) -> Result<()> {
+        let closed = self.env.bounded(self.backend.close()).await;
+        self.is_closed_down.store(true, Ordering::Relaxed);
+        closed
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        self.closing.cancel();
+        // RACE: a shutdown may have been cancelled after the session was closed.
+        if *self.is_closed_down.get_mut() {
+            return;
+        }
+        let backend = Arc::clone(&self.backend);
+        self.env.spawn(async move {
+            if let Err(error) = backend.close().await {
+                tracing::warn!(error = ?format!("{error:#}"), "the session was not closed; it ends with its lease");
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("backend", &self.backend).finish_non_exhaustive()
+    }
+}
+
+/// Adds to an error of the store where that is: for what the store itself has not said.
+pub(crate) fn placed(server: Option<&str>, error: Error) -> Error {
+    match server {
+        Some(server) => error.with_context("server", server),
+        None => error,
+    }
+}
