@@ -480,17 +480,19 @@ mod tests {
         assert_eq!(ownership.state(at(9)), GuardState::AtRisk);
     }
 
-    /// A session that many holds have hung on does not keep the room for them; those that are left end
-    /// as they would have.
+    /// A session does not keep the places and timers of holds that have ended; those that are left end as before.
     #[test]
     fn places_of_ended_ownerships_are_freed() {
         let mut table = table();
         let mut ownerships: Vec<_> =
             (0..10_000).map(|_| table.register(granted(session(9)), Mode::EXCLUSIVE, at(0)).0).collect();
         let left = ownerships.split_off(9_900);
+        ownerships[0].hold_until(at(1));
+        table.ends.set(&ownerships[0], at(0));
         ownerships.iter().for_each(|ownership| table.deregister(ownership));
         let capacity = |table: &LeaseTable| table.leases[&LeaseId::new(1)].ownerships.capacity();
         assert!(capacity(&table) <= 4 * left.len(), "{} places", capacity(&table));
+        assert!(table.ends.due(at(1)).is_empty());
         left.iter().for_each(|ownership| table.deregister(ownership));
         assert!(table.ownerships().is_empty() && capacity(&table) <= KEPT, "{} places", capacity(&table));
     }
