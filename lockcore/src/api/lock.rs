@@ -44,6 +44,7 @@ use crate::words::token::FencingToken;
 #[must_use = "a lock is held only after `acquire`"]
 pub struct Lock {
     core: Arc<Core>,
+    /// Its name, as this process knows it.
     in_process: Arc<Name>,
     options: LockOptions,
     /// Why what was asked for cannot be; told when it is acquired, as of all options.
@@ -319,7 +320,7 @@ impl Lock {
         }
         Ok(Acquire {
             name: Arc::clone(&self.in_process),
-            // What nobody joins nobody has alone: tasks of other bounds go on with one another's request.
+            // Only shares are joined by others, and one with a bound is not.
             wish: Wish { mode: *mode, alone: *mode == Mode::SHARED && max_hold.is_some() },
             ttl: ttl.unwrap_or(timing.ttl),
             wait: *wait,
