@@ -63,16 +63,17 @@ pub(crate) async fn run(
         listeners.append(&mut leases.take_listeners());
         let now = env.now();
         let due = leases.step(now);
+        if !due.renew.is_empty() {
+            renewals.push(renew(Arc::clone(&backend), env.clone(), due.renew, now));
+        }
+        // An ownership whose own end came before that of its lease ends for its own reason.
+        due.ends.into_iter().for_each(|ownership| on(Event::Due(ownership)));
         for (ownerships, reason) in due.changes.into_iter().filter_map(|change| change.lost()) {
             on(Event::Lost(ownerships, reason));
         }
-        due.ends.into_iter().for_each(|ownership| on(Event::Due(ownership)));
         if round_at <= now {
             on(Event::Round);
             round_at = now + ttl;
-        }
-        if !due.renew.is_empty() {
-            renewals.push(renew(Arc::clone(&backend), env.clone(), due.renew, now));
         }
         let wake_at = due.wake_at.map_or(round_at, |at| at.min(round_at));
         tokio::select! {

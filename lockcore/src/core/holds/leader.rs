@@ -54,8 +54,7 @@ impl Leader {
         wish: Wish,
         budget: HandoffBudget,
     ) -> Result<Hold, Rejected> {
-        self.is_over = true;
-        let Self { shared, name, .. } = self;
+        let Self { shared, name, is_over } = self;
         let counter = grant.counter;
         let now = shared.context.env.now();
         let ownership = shared.leases.register(grant, wish.mode, now);
@@ -86,6 +85,8 @@ impl Leader {
             let adopted = state.queue.adopt(Arc::clone(&ownership), wish, now, budget);
             adopted.map_err(|regressed| (went_back(counter, regressed.last), false))
         });
+        // Only now: a panic before this calls the next waiter.
+        *is_over = true;
         match adopted {
             Ok(token) => {
                 tracing::debug!(lock = %name.lock_name(), %token, "held");

@@ -187,7 +187,7 @@ impl Shared {
             debug_assert!(false, "names-1: a name with a grant is not forgotten");
             return;
         };
-        if !name.with(|state| state.queue.lose(grant.counter)) {
+        if !name.with(|state| state.queue.lose(|held| Arc::ptr_eq(held, ownership))) {
             return;
         }
         // A guard's clock may have ended it while a renewal that came in time was handled.

@@ -137,10 +137,10 @@ impl Hold {
         if let Some(watchers) = watchers {
             watchers.tell();
         }
-        if let Some((Claim::Hold(_, token), _)) = &next {
-            tracing::debug!(lock = %name.lock_name(), %token, "passed to the next local waiter");
-            metrics::handed_on("local");
+        if let Some((Claim::Hold(_, token), _)) = next {
             shared.call(name, next);
+            metrics::handed_on("local");
+            tracing::debug!(lock = %name.lock_name(), %token, "passed to the next local waiter");
         }
         match released {
             Released::Stays => {}

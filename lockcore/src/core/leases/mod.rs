@@ -56,7 +56,7 @@ impl Leases {
 
     /// Puts a grant on its lease. The ownership has ended already if the lease is lost.
     pub(crate) fn register(&self, grant: Grant, mode: Mode, now: Moment) -> Arc<Ownership> {
-        let (ownership, lost) = self.change(|table| table.register(grant, mode, now));
+        let (ownership, lost) = self.change(now, |table| table.register(grant, mode, now));
         metrics::taken();
         if let Some(reason) = lost {
             ownership.end(reason);
@@ -66,23 +66,24 @@ impl Leases {
 
     /// Takes an ownership that has ended off its lease, which is renewed on only for others.
     pub(crate) fn deregister(&self, ownership: &Arc<Ownership>) {
-        self.change(|table| table.deregister(ownership));
+        self.table.lock().deregister(ownership);
     }
 
     /// Has the watchdog report an ownership at the time at which it ends by itself, which was just set.
     pub(crate) fn end_at(&self, ownership: &Arc<Ownership>, now: Moment) {
-        self.change(|table| table.ends.set(ownership, now));
+        self.change(now, |table| table.ends.set(ownership, now));
     }
 
     /// Adds a lease that the store has announced.
     pub(crate) fn opened(&self, lease: Lease, now: Moment) {
-        self.change(|table| table.opened(lease, now));
+        self.change(now, |table| table.opened(lease, now));
     }
 
     /// Ends a lease, as the store says or as we want.
     #[must_use = "what is lost is to be ended"]
     pub(crate) fn lose(&self, lease: LeaseId, reason: LostReason) -> Option<Lost> {
-        self.change(|table| table.lose(lease, reason))?.lost()
+        let change = self.table.lock().lose(lease, reason);
+        change?.lost()
     }
 
     /// Takes in the answer to a renewal.
@@ -107,7 +108,7 @@ impl Leases {
             }
         };
         metrics::renewed(outcome.word());
-        self.change(|table| table.answered(lease, now, sent_at, outcome))?.lost()
+        self.change(now, |table| table.answered(lease, now, sent_at, outcome))?.lost()
     }
 
     /// Why the last renewal failed, if that was at `since` or later and none has succeeded after it.
@@ -162,10 +163,10 @@ impl Leases {
         std::mem::take(&mut *self.listeners.lock())
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut LeaseTable) -> R) -> R {
+    fn change<R>(&self, now: Moment, change: impl FnOnce(&mut LeaseTable) -> R) -> R {
         let mut table = self.table.lock();
         let result = change(&mut table);
-        if table.must_wake() {
+        if table.must_wake(now) {
             self.sooner.notify_one();
         }
         result

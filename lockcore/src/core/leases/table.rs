@@ -179,9 +179,12 @@ impl LeaseTable {
     }
 
     /// Whether a timer has come up before the task would wake; answers yes once.
-    pub(crate) fn must_wake(&mut self) -> bool {
+    ///
+    /// RACE: a task that should have woken before `now` slept through a suspend, in which its timer stood still, and
+    /// may sleep on.
+    pub(crate) fn must_wake(&mut self, now: Moment) -> bool {
         let first = self.first();
-        let sooner = match (first, self.asleep_until) {
+        let sooner = match (first, self.asleep_until.filter(|at| now <= *at)) {
             (Some(first), Some(asleep_until)) => first < asleep_until,
             (Some(_), None) => true,
             (None, _) => false,
@@ -396,18 +399,32 @@ mod tests {
     /// Holds that come and go are shorter than the time to their renewals: they wake the task once in that time, not
     /// once each.
     #[test]
-    fn who_comes_and_goes_does_not_wake_the_task_each_time() {
+    fn short_holds_do_not_wake_the_task_each_time() {
         let mut table = empty();
         let woken = (0..9).filter(|second| {
             let entry = Lease { scope: LeaseScope::Entry, ..session(9 + second) };
             let (ownership, _) = table.register(granted(entry), Mode::EXCLUSIVE, at(*second));
-            let woken = table.must_wake();
+            let woken = table.must_wake(at(*second));
             table.deregister(&ownership);
             table.step(at(*second));
             woken
         });
         // Set for a renewal three seconds later, it wakes by itself then.
         assert_eq!(woken.collect::<Vec<_>>(), [0, 4, 8]);
+    }
+
+    /// The timer of the task stood still in a suspend, so what comes after it wakes the task.
+    #[test]
+    fn timer_set_after_a_suspend_wakes_the_task() {
+        let mut table = empty();
+        let entry = |id| Lease { scope: LeaseScope::Entry, ..session(id) };
+        table.register(granted(entry(1)), Mode::EXCLUSIVE, at(0));
+        assert!(table.must_wake(at(0)));
+        table.step(at(0));
+        table.register(granted(entry(2)), Mode::EXCLUSIVE, at(1));
+        assert!(!table.must_wake(at(1)), "it wakes before");
+        table.register(granted(entry(3)), Mode::EXCLUSIVE, at(8));
+        assert!(table.must_wake(at(8)));
     }
 
     /// A grant on a session whose renewal is overdue is at risk from the beginning.

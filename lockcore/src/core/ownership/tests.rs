@@ -116,7 +116,7 @@ fn revoked_ownership_ends_at_its_deadline() {
 /// Whether the next guard may have it is decided with what ends it: who asks before that has it, who asks
 /// after that asks the next one; and a bound that is over with its guard ends nobody.
 #[test]
-fn what_is_asked_for_is_not_passed_on() {
+fn revoked_ownership_is_not_passed_on() {
     let ownership = ownership();
     let first = ownership.watch(0);
     ownership.hold_until(at(30));

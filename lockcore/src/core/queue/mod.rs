@@ -294,10 +294,10 @@ impl<T: Counted, W> NameQueue<T, W> {
         self.grants().any(|grant| grant.is_releasing(&it))
     }
 
-    /// The hold of `counter` is lost, for all its guards: whether it was still ours to clean up. If so, call
+    /// The hold of what is `it` is lost, for all its guards: whether it was still ours to clean up. If so, call
     /// `released` when that is done.
-    pub(crate) fn lose(&mut self, counter: u64) -> bool {
-        let held = self.parts().0.find(|grant| grant.is_hold_of(counter));
+    pub(crate) fn lose(&mut self, it: impl Fn(&T) -> bool) -> bool {
+        let held = self.parts().0.find(|grant| grant.is_held() && it(&grant.held));
         held.map(|grant| grant.guards = 0).is_some()
     }
 

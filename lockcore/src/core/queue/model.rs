@@ -324,7 +324,7 @@ impl World {
     }
 
     fn loses(&mut self, counter: u64) {
-        if !self.queue.lose(counter) {
+        if !self.queue.lose(|held| *held == counter) {
             self.wrong = Some("what is held is not known");
         }
         for caller in &mut self.callers {

@@ -111,9 +111,9 @@ fn a_counter_that_goes_back_is_refused() {
 #[test]
 fn a_loss_ends_only_its_own_hold() {
     let mut queue = held(WRITES, 7);
-    assert!(!queue.lose(6));
-    assert!(queue.lose(7));
-    assert!(!queue.lose(7));
+    assert!(!queue.lose(|held| *held == 6));
+    assert!(queue.lose(|held| *held == 7));
+    assert!(!queue.lose(|held| *held == 7));
     assert_eq!(queue.release(7, at(1), || true), (Released::NotHeld, None));
 }
 
@@ -214,7 +214,7 @@ proptest! {
                     (Released::Store | Released::NotHeld, _) => {}
                     (Released::Stays, _) => unreachable!("nobody joins a writer"),
                 },
-                5 if pause % 2 == 0 => { queue.lose(counter); }
+                5 if pause % 2 == 0 => { queue.lose(|held| *held == counter); }
                 5 if !waiting.is_empty() => {
                     let (id, waiter) = waiting.remove(pause as usize % waiting.len());
                     prop_assert_eq!(queue.leave(id), Some(waiter));
