@@ -6,11 +6,10 @@
 //! another inode, while the former holder still has the old one; until it has found the request, only its
 //! smaller token keeps it from harm.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::{Backoff, Holder, Revoke, StoreEvent};
-use leasehold_core::{LockName, Result, Timing};
+use leasehold_core::backend::{Holder, Revoke, StoreEvent};
+use leasehold_core::{LockName, Result};
 
 use crate::directory::{Access, Request};
 use crate::keys::Key;
@@ -33,29 +32,9 @@ impl Session {
                 };
                 let request = Request::to_holder(key, &held);
                 self.directory.ask(&self.env, &request, grace)?;
-                if !self.directory.keeps_asks(held.session) {
-                    self.ask_again(request, grace, grace + held.ttl.min(Timing::MAX_TTL));
-                }
                 Ok(Some(self.holder(held)))
             }
         }
-    }
-
-    /// Goes on asking while the grant goes on, for as long as its end is waited for. Who has heard already
-    /// hears nothing new.
-    fn ask_again(&self, request: Request, grace: Duration, bound: Duration) {
-        let (env, directory, closing) = (self.env.clone(), Arc::clone(&self.directory), self.closing.clone());
-        let give_up_at = env.now() + bound;
-        let mut pauses = Backoff::new(self.look_every(), bound);
-        self.env.spawn(async move {
-            while closing.run_until_cancelled(pauses.pause(&env)).await.is_some()
-                && env.now() < give_up_at
-                && directory.goes_on(&request).unwrap_or(true)
-            {
-                // What fails now is tried again.
-                let _ = directory.ask(&env, &request, grace);
-            }
-        });
     }
 
     async fn take_away(&self, name: &LockName, key: &Key) -> Result<Option<Holder>> {

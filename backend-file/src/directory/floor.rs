@@ -8,8 +8,7 @@
 //! keeps that until he has the floor. So who is to raise it lets nobody in before him, and who waits
 //! for the end of a raise is not overtaken by the next one. The gate is an aid and excludes nobody from
 //! anything: one that cannot be opened, made or locked is passed by at once. After half of one's patience
-//! everybody passes it by and leaves it, since a process may be stopped there, and earlier versions do not
-//! know it.
+//! everybody passes it by and leaves it, since a process may be stopped there.
 //!
 //! Taking away is three steps, so that a counter survives the death of whoever does it (file.directory-3): the
 //! file is set aside, its counter goes into the floor, it is removed. A file set aside is found by
@@ -110,8 +109,7 @@ impl Directory {
                 return Ok(floor);
             }
             if begun + patience <= env.now() {
-                let message = "the directory's floor is locked by others without end: one of them does not go \
-                               on, or is of an earlier version and makes names without a pause";
+                let message = "the directory's floor is locked by a process that does not go on";
                 let error = Error::not_applied(ErrorKind::Unavailable, message);
                 return Err(error.with_context("path", self.parts.own.at(FLOOR).display()));
             }

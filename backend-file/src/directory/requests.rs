@@ -1,23 +1,17 @@
 //! Requests to holders: a file each, whose name says which grant is wanted, and by its lines until when.
 //!
 //! A line is `grace MS`, one per ask that was the shortest when it was made: the holder may go on for that
-//! long from when it hears. What has no such line, an empty file above all, wants the grant at once. The
-//! name alone is what a holder of an earlier version looks at, and gives its lock up for.
+//! long from when it hears. What has no such line wants the grant at once.
 //!
 //! # Invariants
 //! - **file.requests-1** *No ask is lost.* Whoever takes a request removes its name before reading it; whoever adds to
 //!   one looks for its name afterwards, and asks anew if that is gone.
 //! - **file.requests-2** *No ask is lengthened.* A request is complete before it is visible, and nothing is added to one
-//!   that wants the grant as early or earlier, so an empty one stays empty; one that cannot be
-//!   added to is replaced by such a one only.
+//!   that wants the grant as early or earlier; one that cannot be added to is replaced by one that wants it at
+//!   once only.
 //! - **file.requests-3** *None is left over.* Whoever asks looks afterwards whether the grant goes on, and takes the
 //!   request back if not; a session removes those to grants of its own that have ended; a sweep those to
 //!   sessions that have.
-//!
-//! A session of an earlier version takes what asks for a grant that it does not hold yet, and hears nothing:
-//! it is asked again (`admin::revoke`).
-//!
-//! Not promised: that an ask is heard which a revoker of an earlier version takes back with its own.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -138,10 +132,7 @@ impl Directory {
 
     /// Makes a request; whether there was none, and it had not to be tried again.
     fn put(&self, env: &Env, name: &str, grace: Duration) -> Result<bool> {
-        let fill = |new: &File, _: &Path| match grace {
-            Duration::ZERO => Ok(()),
-            _ => self.write_line(new, name, grace),
-        };
+        let fill = |new: &File, _: &Path| self.write_line(new, name, grace);
         Ok(self.bring(env, &self.parts.revoke, name, fill)?.is_some())
     }
 
@@ -152,7 +143,7 @@ impl Directory {
 }
 
 /// What stands in a request; nothing, if it cannot be read.
-pub(super) fn text(opened: &Opened) -> String {
+fn text(opened: &Opened) -> String {
     let mut text = Vec::new();
     let read = opened.file().take(LONGEST).read_to_end(&mut text);
     read.map_or_else(|_| String::new(), |_| String::from_utf8_lossy(&text).into_owned())
@@ -164,7 +155,7 @@ fn line(grace: Duration) -> String {
 
 /// How long the grant may go on that is asked for by `text`.
 fn wanted_within(text: &str) -> Duration {
-    // A line without its end is still being written; what else there is, later versions know.
+    // A line without its end is still being written.
     let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
     let graces = lines.filter_map(|line| line.strip_prefix("grace ")?.parse().ok());
     graces.min().map_or(Duration::ZERO, |millis| Duration::from_millis(millis).min(Revoke::MAX_GRACE))
@@ -198,7 +189,7 @@ mod tests {
     }
 
     /// The shortest of the whole lines counts; whatever says nothing of a grace wants it at once, and
-    /// nothing is longer than a grace can be. Other processes depend on these: never change them.
+    /// nothing is longer than a grace can be.
     #[test]
     fn a_request_says_how_long_the_grant_may_go_on() {
         assert_eq!(request().file_name(), "a.a.00000000000000bb");
@@ -238,7 +229,7 @@ mod tests {
         let directory = Directory::open(&FileConfig::new(scratch.path()), &env).unwrap();
         let path = directory.parts.revoke.at(&request().file_name());
         for (asked, left, within) in [
-            (&[0, 30, 5][..], "", 0),
+            (&[0, 30, 5][..], "grace 0\n", 0),
             (&[30, 50, 5, 30], "grace 30\ngrace 5\n", 5),
             (&[30, 0, 9], "grace 30\ngrace 0\n", 0),
         ] {

@@ -3,7 +3,6 @@
 //!
 //! Not promised: that they survive a power loss; nobody they speak of does.
 
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,7 +10,6 @@ use leasehold_core::{Env, ErrorKind, Result};
 use rustix::io::Errno;
 
 use super::folder::Folder;
-use super::requests::text;
 use super::{Directory, Locked, Opened, Request};
 use crate::error;
 use crate::keys::Key;
@@ -81,8 +79,6 @@ impl Directory {
             return Ok(None);
         };
         let stays = self.parts.sessions.inode_of(&trace.name)? == Some(locked.inode());
-        // Without it this session is asked more often than it needs.
-        let _ = locked.file().write_all_at(KEEPS_ASKS.as_bytes(), 0);
         Ok(stays.then_some(Presence { id, _file: trace, _locked: locked }))
     }
 
@@ -95,13 +91,6 @@ impl Directory {
             Some(opened) => Ok(opened.try_share(&sessions.at(&session.to_hex()))?.is_none()),
             None => Ok(false),
         }
-    }
-
-    /// Whether the session leaves a request where it is until the grant that it asks for is held. One of an
-    /// earlier version does not, and says nothing in its file.
-    pub(crate) fn keeps_asks(&self, session: SessionId) -> bool {
-        let opened = self.parts.sessions.read(&session.to_hex());
-        opened.is_ok_and(|opened| opened.is_some_and(|opened| text(&opened) == KEEPS_ASKS))
     }
 
     /// How many sessions live beside `own`.
@@ -210,9 +199,6 @@ pub(super) fn random_id(env: &Env) -> SessionId {
     env.random(&mut bits);
     SessionId(u64::from_be_bytes(bits))
 }
-
-/// What sessions say that lose no ask. Other processes depend on it: never change it.
-const KEEPS_ASKS: &str = "keeps asks\n";
 
 /// How often a random name may be taken, or a new file disturbed, before something is wrong.
 pub(super) const TRIES: u32 = 64;

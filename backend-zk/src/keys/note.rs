@@ -5,7 +5,7 @@
 //!
 //! One thing is decided by it: the last line `passes OWNER` says that nobody else may write the node, so that
 //! what is written to it is its holder's passing on. It names the node's own owner, which nobody knows
-//! beforehand, so no metadata is mistaken for it. An earlier version shows it as metadata. Whoever shares a
+//! beforehand, so no metadata is mistaken for it. Whoever shares a
 //! lock passes nothing on, and does not say so.
 
 use std::time::{Duration, UNIX_EPOCH};
@@ -131,14 +131,6 @@ mod tests {
         for (node, mode) in [(node(), Mode::EXCLUSIVE), (shared, Mode::SHARED)] {
             assert_eq!(Note::decoded(&node, b"").into_holder(7, 0).mode, mode, "{node}");
         }
-    }
-
-    /// An earlier version reads the lines that it knows, and takes the last one for metadata.
-    #[test]
-    fn the_lines_of_today_come_first() {
-        let note = Note::encoded(Duration::from_secs(1), "a", Some("b"), Some(OWNER));
-        let expected = "leasehold 1\n1000\na\nb\npasses 07070707070707070707070707070707";
-        assert_eq!(String::from_utf8(note).unwrap(), expected);
     }
 
     /// What others write is shown as far as it can be.

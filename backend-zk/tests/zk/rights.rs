@@ -176,7 +176,7 @@ pub(crate) async fn waiters_whose_directory_is_closed_are_denied(rig: Arc<Rig>) 
 pub(crate) async fn a_session_that_may_not_write_is_lost_in_time(rig: Arc<Rig>) {
     let (space, outside) = stage(&rig).await;
     let server = rig.server().await;
-    // Its own nodes carry the right to change that, as those of earlier versions do.
+    // Its own nodes carry the right to change that.
     let open = || space.config().acl("world:anyone:rwcda").unwrap();
     let one = LockManager::builder(open()).ttl(TTL).build().await.unwrap();
     let other = space.manager().await;

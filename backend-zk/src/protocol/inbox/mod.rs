@@ -1,16 +1,14 @@
 //! What an inbox says: which holds of a session somebody asks for, and for how long each may go on.
 //!
-//! Lines. `CZXID`, in decimal, asks for the hold whose node that transaction made; the line
-//! `grace CZXID MS` right below it lets the holder go on for so many milliseconds. Without one it lets go
-//! at once. A `grace` line without its message says nothing.
+//! Lines. `CZXID MS`, in decimal, asks for the hold whose node that transaction made, and lets the holder go on
+//! for so many milliseconds.
 //!
 //! # Invariants
 //! - **zk.inbox-1** A grace counts from when its message was first read. Of several messages for one hold
 //!   the earliest end counts, and reading them again puts it off no more.
-//! - **zk.inbox-2** A grace is that of the message above it, and lengthens no other.
-//! - **zk.inbox-3** Inboxes stay small, and so does what is known of them. The oldest messages go, each as
+//! - **zk.inbox-2** Inboxes stay small, and so does what is known of them. The oldest messages go, each as
 //!   a whole.
-//! - **zk.inbox-4** Whoever writes the session's own node beside the session is noticed when the session
+//! - **zk.inbox-3** Whoever writes the session's own node beside the session is noticed when the session
 //!   has written it the next time; a write of the session's that got no answer may be taken for somebody's.
 
 use std::collections::HashMap;
@@ -83,28 +81,17 @@ impl Writers {
 
 /// An inbox with one message more, and no more of the older ones than need be.
 pub(crate) fn with_message(inbox: &[u8], czxid: i64, grace: Duration) -> Vec<u8> {
-    let mut message = vec![czxid.to_string()];
-    if !grace.is_zero() {
-        message.push(format!("{GRACE}{czxid} {}", grace.as_millis()));
-    }
+    let message = format!("{czxid} {}", grace.as_millis());
     let text = String::from_utf8_lossy(inbox);
-    let lines: Vec<_> = text.lines().collect();
-    let too_many = (lines.len() + message.len()).saturating_sub(LINES);
-    let kept = lines.into_iter().skip(too_many).skip_while(|line| line.starts_with(GRACE));
-    let lines: Vec<_> = kept.chain(message.iter().map(String::as_str)).collect();
+    let too_many = (text.lines().count() + 1).saturating_sub(LINES);
+    let lines: Vec<_> = text.lines().skip(too_many).chain([&*message]).collect();
     lines.join("\n").into_bytes()
 }
 
 /// Of every hold that is asked for, the shortest grace.
 fn messages(inbox: &[u8]) -> HashMap<i64, Duration> {
-    let lines = inbox.split(|byte| *byte == b'\n');
-    let mut lines = lines.map(|line| std::str::from_utf8(line).unwrap_or_default()).peekable();
     let mut graces = HashMap::new();
-    while let Some(line) = lines.next() {
-        let Ok(czxid) = line.parse() else {
-            continue;
-        };
-        let grace = lines.peek().and_then(|below| grace_of(czxid, below)).unwrap_or_default();
+    for (czxid, grace) in inbox.split(|byte| *byte == b'\n').filter_map(message) {
         graces
             .entry(czxid)
             .and_modify(|shortest: &mut Duration| *shortest = grace.min(*shortest))
@@ -113,14 +100,13 @@ fn messages(inbox: &[u8]) -> HashMap<i64, Duration> {
     graces
 }
 
-fn grace_of(czxid: i64, line: &str) -> Option<Duration> {
-    let (whose, millis) = line.strip_prefix(GRACE)?.split_once(' ')?;
+fn message(line: &[u8]) -> Option<(i64, Duration)> {
+    let (czxid, millis) = std::str::from_utf8(line).ok()?.split_once(' ')?;
     let grace = Duration::from_millis(millis.parse().ok()?);
     // What others write is bounded by what there can be.
-    (whose.parse() == Ok(czxid)).then_some(grace.min(Revoke::MAX_GRACE))
+    Some((czxid.parse().ok()?, grace.min(Revoke::MAX_GRACE)))
 }
 
-const GRACE: &str = "grace ";
 /// More than a session is told between two looks, and far less than a node may have.
 const LINES: usize = 4_096;
 

@@ -137,8 +137,8 @@ impl World {
     }
 }
 
-/// Whether a contender says that it passes, and nobody else may write its node: not Curator's, and not those
-/// of an earlier version.
+/// Whether a contender says that it passes, and nobody else may write its node: not Curator's, and not
+/// those with an open ACL.
 pub(super) fn passes(owner: OwnerId) -> bool {
     let number = u128::from_str_radix(&owner.to_hex(), 16).unwrap();
     number < 1_000 && !number.is_multiple_of(4)
