@@ -6,6 +6,7 @@
 //! | `PREFIX/%session/LEASE` | a session; its revision is the session's epoch |
 //! | `PREFIX/%session/LEASE/REVISION` | that session is asked to give up the entry created at REVISION, after so many milliseconds |
 //! | `PREFIX/%token_base` | what is added to every counter |
+//! | `PREFIX/%format` | how the rest is laid out, if not as here |
 //! | `PREFIX/%move` | how far a move to another store is |
 //! | `PREFIX/%members/OWNER` | one who takes part in it |
 //!
@@ -18,7 +19,7 @@
 use std::time::Duration;
 
 use leasehold_core::backend::{AcquireRequest, Holder, Revoke};
-use leasehold_core::{Error, LockName, Mode, OwnerId, Result};
+use leasehold_core::{Error, ErrorKind, LockName, Mode, OwnerId, Result};
 
 use crate::protocol::{AFTER_SHARED, Key, Revision, SHARED, Slot, mode_of};
 
@@ -185,6 +186,10 @@ impl Keyspace {
         format!("{}%token_base", self.root).into_bytes()
     }
 
+    pub(crate) fn format(&self) -> Vec<u8> {
+        format!("{}%format", self.root).into_bytes()
+    }
+
     pub(crate) fn record(&self) -> Vec<u8> {
         format!("{}%move", self.root).into_bytes()
     }
@@ -256,15 +261,29 @@ pub(crate) fn holder(key: &[u8], value: &[u8], counter: u64) -> Holder {
     holder
 }
 
-/// What a message in an inbox says; empty is *at once*, as earlier versions wrote it and understand all of them.
+/// What a message in an inbox says.
 pub(crate) fn message(grace: Duration) -> String {
-    if grace.is_zero() { String::new() } else { grace.as_millis().to_string() }
+    grace.as_millis().to_string()
 }
 
 /// How long whoever is asked may go on. What is no number asks, too: at once.
 pub(crate) fn grace_of(message: &[u8]) -> Duration {
     let millis = std::str::from_utf8(message).ok().and_then(|text| text.parse().ok());
     Duration::from_millis(millis.unwrap_or(0)).min(Revoke::MAX_GRACE)
+}
+
+/// Refuses a namespace that is laid out in another way. One that says nothing of it has the first format.
+///
+/// # Errors
+///
+/// [`ErrorKind::Unsupported`], which names the format.
+pub(crate) fn understood(stored: Option<&[u8]>) -> Result<()> {
+    let text = String::from_utf8_lossy(stored.unwrap_or(b"1"));
+    if text == "1" {
+        return Ok(());
+    }
+    let refused = format!("the namespace has format {text:?}, and this version understands format 1");
+    Err(Error::not_applied(ErrorKind::Unsupported, refused))
 }
 
 /// What is added to every counter, as it is stored.
@@ -427,15 +446,15 @@ mod tests {
         assert_eq!(Record::from_bytes(&bytes), Some(record));
     }
 
-    /// A grace comes back, at most the longest; at once is what earlier versions wrote.
+    /// A grace comes back, at most the longest; what is no number asks at once.
     #[test]
     fn messages_carry_a_grace() {
         for grace in [Duration::ZERO, Duration::from_millis(1), Revoke::MAX_GRACE] {
             assert_eq!(grace_of(message(grace).as_bytes()), grace);
         }
-        assert_eq!(message(Duration::ZERO), "");
         assert_eq!(message(Duration::from_secs(2)), "2000");
         for (foreign, millis) in [
+            ("", 0),
             ("x", 0),
             ("-1", 0),
             ("1.5", 0),

@@ -88,7 +88,7 @@ mod tests {
         Mode::permits(weight, capacity).unwrap()
     }
 
-    /// The keys as they are: earlier versions and other clients know the first.
+    /// The keys as they are: other clients know the first.
     #[test]
     fn keys_say_how_their_bearers_hold() {
         for (mode, number, path) in [

@@ -108,13 +108,15 @@ async fn begin(
 }
 
 /// Puts the session's key; an earlier attempt may have put it. Whether it may stay is said by the namespace's
-/// record, and what it adds to its counters by the base, as of the moment from which the session counts.
+/// format and record, and what it adds to its counters by the base, as of the moment from which the session counts.
 async fn put(sessions: &Arc<Sessions>, key: &[u8], lease: i64) -> Result<(KeyValue, u64)> {
     let put = put_on_lease(lease, key, sessions.says());
-    let [own, record, base] =
-        [key.to_vec(), sessions.keys.record(), sessions.keys.token_base()].map(|key| TxnOp::get(key, None));
-    let answer = sessions.endpoints.txn(Txn::new().and_then([put, own, record, base])).await?;
-    let [own, record, base] = gets(&answer)?;
+    let names = &sessions.keys;
+    let [own, record, base, format] =
+        [key.to_vec(), names.record(), names.token_base(), names.format()].map(|key| TxnOp::get(key, None));
+    let answer = sessions.endpoints.txn(Txn::new().and_then([put, own, record, base, format])).await?;
+    let [own, record, base, format] = gets(&answer)?;
+    keys::understood(format.kvs().first().map(KeyValue::value))?;
     stage::admit(&sessions.env, record.kvs().first().map(KeyValue::value))?;
     let own = own.kvs().first().ok_or_else(|| error::malformed("without the session's key"))?;
     Ok((own.clone(), token_base(sessions, &base)?))

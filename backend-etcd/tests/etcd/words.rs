@@ -7,9 +7,31 @@ use testbed::{Mode, Port};
 
 use crate::rig::{BOUND, Beside, PREFIX, Rig, TTL, behind, hold, trials, within};
 
-trials![an_opening_that_fails_says_why, a_silent_server_is_named];
+trials![an_opening_that_fails_says_why, a_silent_server_is_named, another_format_is_refused_by_name];
 
 const NAME: &str = "invoice-42";
+
+/// A session opens no namespace of another format, neither the first nor the next one.
+async fn another_format_is_refused_by_name() {
+    let rig = Rig::start().await;
+    let (manager, mut client) = (rig.manager().await, rig.store.client.kv_client());
+    let format = format!("{PREFIX}/%format");
+    client.put(format.as_str(), "1", None).await.unwrap();
+    let other = rig.manager().await;
+    let guard = hold(&other, NAME).await;
+    client.put(format.as_str(), "2", None).await.unwrap();
+    let first = refusal(rig.config()).await;
+    rig.store.revoke(rig.store.queue(NAME).await[0].lease).await;
+    guard.lost().await;
+    let next = within(BOUND, "an answer", other.lock(NAME).unwrap().acquire()).await.unwrap_err();
+    for refused in [first, next] {
+        assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused}");
+        let words = "the namespace has format \"2\", and this version understands format 1";
+        assert!(refused.to_string().contains(words), "{refused}");
+    }
+    // A session that was there goes on.
+    hold(&manager, NAME).await.release().await.unwrap();
+}
 
 /// Why a store is not opened, for which nothing can have been carried out.
 async fn refusal(config: EtcdConfig) -> Error {

@@ -66,8 +66,8 @@ impl Session {
         for path in [self.site.namespace.root(), keys::parent(&self.node).unwrap_or_default()] {
             if !path.is_empty() && self.connection.is_closable(path).await {
                 let detail = format!(
-                    "anybody may change the rights of {path}, and so close it to all others, as on the nodes of \
-                     earlier versions: take that right away, or delete the prefix when nothing runs"
+                    "anybody may change the rights of {path}, and so close it to all others: take that right \
+                     away, or delete the prefix when nothing runs"
                 );
                 return Finding::new(Severity::Warning, "rights", detail);
             }
@@ -76,8 +76,7 @@ impl Session {
     }
 
     async fn try_rights(&self) -> Result<()> {
-        let root = self.site.namespace.root();
-        let listed = self.connection.list(if root.is_empty() { "/" } else { root }).await;
+        let listed = self.connection.list(self.site.namespace.node()).await;
         listed.or_not("list the locks")?;
         self.connection.try_rights(&format!("{}-rights", self.node)).await
     }

@@ -49,8 +49,7 @@ impl Session {
 
     /// The locks that begin with `prefix` and have contenders, in order.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
-        let root = self.site.namespace.root();
-        let root = if root.is_empty() { "/" } else { root };
+        let root = self.site.namespace.node();
         let (_, listed) = join(self.connection.catch_up(root), self.connection.list(root)).await;
         let listing = listed.or_not("list the locks")?;
         let names = listing.children().filter_map(decoded).filter(|name| name.as_str().starts_with(prefix));

@@ -2,8 +2,7 @@
 //!
 //! A lock is the directory `/CHROOT/PREFIX/enc(NAME)`; a contender in it is
 //! `_c_<uuid>-lock-<sequence>`, as Curator's `InterProcessMutex` writes them, or, if it shares the lock,
-//! `_c_<uuid>-shared-lock-<sequence>`, which Curator's and earlier versions of ours take for one of the
-//! first kind. Beside the locks stand the store's own directories, whose names begin with `%` and a letter
+//! `_c_<uuid>-shared-lock-<sequence>`, which Curator's take for one of the first kind. Beside the locks stand the store's own directories, whose names begin with `%` and a letter
 //! that is no hexadecimal digit, which no encoded name does.
 //!
 //! # Invariants
@@ -18,7 +17,7 @@
 
 mod note;
 
-use leasehold_core::{Error, LockName, Mode, OwnerId, Result};
+use leasehold_core::{Error, ErrorKind, LockName, Mode, OwnerId, Result};
 use percent_encoding::{percent_decode_str, percent_encode_byte};
 
 pub(crate) use note::Note;
@@ -48,6 +47,11 @@ impl Namespace {
     /// The node of the whole store; empty for the root of the tree.
     pub(crate) fn root(&self) -> &str {
         &self.root
+    }
+
+    /// That node, by its whole path.
+    pub(crate) fn node(&self) -> &str {
+        if self.root.is_empty() { "/" } else { &self.root }
     }
 
     /// The directory of a lock.
@@ -98,6 +102,23 @@ impl Namespace {
     /// A node that is no lock's (zk.keys-1).
     fn beside(&self, name: &str) -> String {
         format!("{}/{name}", self.root)
+    }
+}
+
+/// Refuses a namespace that is laid out in another way, by the data of its node. What is not ours says nothing.
+///
+/// # Errors
+///
+/// [`ErrorKind::Unsupported`], which names the format.
+pub(crate) fn understood(data: &[u8]) -> Result<()> {
+    let text = String::from_utf8_lossy(data);
+    match text.strip_prefix("leasehold ") {
+        None | Some("1") => Ok(()),
+        Some(format) => {
+            let refused =
+                format!("the namespace has format {format:?}, and this version understands format 1");
+            Err(Error::not_applied(ErrorKind::Unsupported, refused))
+        }
     }
 }
 

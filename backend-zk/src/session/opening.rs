@@ -14,6 +14,7 @@ use crate::config::Servers;
 use crate::connection::Connection;
 use crate::connection::status::Reasons;
 use crate::error::{Answered, Explain, Unanswered};
+use crate::keys;
 use crate::protocol::{Liveness, Purpose, Write, Writers};
 
 impl Session {
@@ -89,16 +90,16 @@ impl Session {
         .await;
         made.and(inbox_made).or_not(OPEN)?;
         let mut liveness = Liveness::new(asked, timeout, margin);
-        // As every renewal does: whoever has no right to write learns it here. The base and the record
+        // As every renewal does: whoever has no right to write learns it here. The base, the record and the format
         // are read when the session counts.
         let sent = env.now();
         let private = format!("{node}-private");
-        let ((authenticated, is_kept_out), written, may, base, record) = join5(
+        let ((authenticated, is_kept_out), written, may, base, (record, root)) = join5(
             join(connection.authenticate(), connection.is_kept_out(&private)),
             connection.write(&node, &[], None),
             connection.try_rights(&format!("{node}-rights")),
             connection.read_if_there(&namespace.token_base()),
-            connection.read_if_there(&namespace.record()),
+            join(connection.read_if_there(&namespace.record()), connection.read_if_there(namespace.node())),
         )
         .await;
         if matches!(authenticated, Err(Unanswered::Refused(ZkError::AuthFailed))) {
@@ -112,6 +113,8 @@ impl Session {
         }
         let (base, _) = stored_base(base)?;
         let token_base = if env.adds_token_base() { base } else { 0 };
+        let root = root.or_not("read the format of the namespace")?;
+        keys::understood(root.as_ref().map_or(&[], |(data, _)| data))?;
         let record = record.or_not("read the record of a move")?;
         stage::admit(env, record.as_ref().map(|(data, _)| data.as_slice()))?;
         let write = Write { sent, answered: env.now(), purpose: Purpose::Renewal };

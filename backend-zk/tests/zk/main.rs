@@ -208,6 +208,7 @@ fn main() -> ExitCode {
         ledger:
             an_entry_is_of_the_session_that_signed_last
             a_record_and_members_are_no_locks
+            another_format_is_refused_by_name
             signatures_may_overlap;
         revocation:
             an_ask_is_six_requests_and_heard_by_one
