@@ -22,7 +22,7 @@ check: tools
 test: tools
 	@CARGO="$(CARGO)" tests/run test
 
-# For hours, by night: the same with more seeds, states, deployments, readers and seconds of contests, and the quick
+# For hours, by night: the same with more seeds, states, deployments, readers, lost sessions and seconds of contests, and the quick
 # comparison; then who tries with nobody beside, the kit in real time, TLS with one store each, the Rust that the manifests
 # name, the packages and the advisories.
 soak: tools

@@ -33,14 +33,13 @@ mod sessions;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::{Lease, LeaseId, LeaseScope, StoreEvent};
+use leasehold_core::backend::{Backoff, Lease, LeaseId, LeaseScope, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Env, Error, ErrorKind, LockName, LostReason, Mode};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::backoff;
 use crate::keys::LockKeys;
 use crate::protocol::{Book, Key, Revision, Slot};
 use crate::watch::Watches;
@@ -129,7 +128,8 @@ impl Session {
     /// Ends the lease of a session that is lost, which frees what hangs on it earlier than its expiry.
     async fn end_at_the_store(&self) {
         let give_up_at = self.env().now() + self.ttl;
-        let mut pauses = backoff(self.env());
+        // Many may be lost together, and those that are opened need the server more.
+        let mut pauses = Backoff::of_waits(self.env());
         while self.env().now() < give_up_at && !self.sessions.closing.is_cancelled() {
             match self.sessions.end_lease(self.lease).await {
                 // Who may not has to wait for its expiry.

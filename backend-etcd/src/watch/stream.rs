@@ -40,17 +40,18 @@ impl Watches {
                 }
             }
             let begun_at = self.env.now();
-            match self.serve(ids, &mut orders).await {
+            let served = self.serve(ids, &mut orders).await;
+            // Whoever cuts every stream at once is not asked for ever more of them, nor is one that serves none.
+            if served.is_ok() && self.env.now().since(begun_at) > self.env.timing().op_timeout {
+                pauses.reset();
+            }
+            match served {
                 Ok(Ended::Broken) => {}
                 Ok(Ended::Refused(id)) => self.look_into(id).await,
                 Ok(Ended::Foreign) => drop(self.begun.set(Err(error::stranger()))),
                 Err(error) => {
                     tracing::debug!(error = ?format!("{error:#}"), "the watch stream is not to be had")
                 }
-            }
-            // Whoever cuts every stream at once is not asked for ever more of them.
-            if self.env.now().since(begun_at) > self.env.timing().op_timeout {
-                pauses.reset();
             }
             pauses.pause(&self.env).await;
         }

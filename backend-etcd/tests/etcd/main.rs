@@ -18,6 +18,7 @@ mod rights;
 mod secured;
 mod server;
 mod sharing;
+mod starved;
 mod tokens;
 mod words;
 
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         secured::trials(),
         server::trials(),
         sharing::trials(),
+        starved::trials(),
         tokens::trials(),
         words::trials(),
     ]

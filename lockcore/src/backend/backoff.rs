@@ -24,6 +24,21 @@ impl Backoff {
         Self::new(bound / 32, bound)
     }
 
+    /// Pauses between waits that ended without the lock: up to four times as long as a request may take. A server that
+    /// answers none in time is asked less than it could answer.
+    pub fn of_waits(env: &Env) -> Self {
+        let bound = env.timing().op_timeout;
+        Self::new(bound / 32, bound * 4)
+    }
+
+    /// What was tried went on for so long. Once it has for a whole lease it had worked, and the pauses begin anew:
+    /// requests that were not answered in time are no such thing, however long they took.
+    pub fn went_on(&mut self, span: Duration, env: &Env) {
+        if env.timing().ttl <= span {
+            self.reset();
+        }
+    }
+
     /// The next pause, which is used up: between half of it and all, so that many who failed together do not
     /// come back together.
     pub fn next(&mut self, env: &Env) -> Duration {
@@ -52,6 +67,20 @@ impl Backoff {
 mod tests {
     use super::*;
     use crate::Timing;
+
+    /// Each request that is not answered makes the next pause longer; a wait for a whole lease makes it short.
+    #[tokio::test]
+    async fn time_outs_do_not_shorten_pauses() {
+        let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
+        let (mut backoff, bound) = (Backoff::of_waits(&env), env.timing().op_timeout);
+        for twice in [0, 1, 2, 3, 4, 5, 6, 7, 7] {
+            backoff.went_on(bound * 4, &env);
+            let (pause, whole) = (backoff.next(&env), bound / 32 * (1 << twice));
+            assert!((whole / 2..=whole).contains(&pause), "{pause:?} of {whole:?}");
+        }
+        backoff.went_on(Timing::DEFAULT_TTL, &env);
+        assert!(backoff.next(&env) <= bound / 32);
+    }
 
     /// They double up to the longest, and begin anew when told so.
     #[tokio::test]

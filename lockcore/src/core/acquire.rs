@@ -15,7 +15,7 @@
 //!   every caller that is queued behind it then, also when its own caller is not polled: a store that is down is not
 //!   asked once for each of them.
 //! - **acquire-3** A wait never ends because a place in the store's queue was lost, nor, once it had one,
-//!   because the store is down. Of two requests the second begins a growing pause after the first did
+//!   because the store is down. Of two requests the second begins a growing pause after the first ended
 //!   ([`Pauses`]).
 //!
 //! Checked by the conformance cases of `g6`, `g7` and `g8`, the simulation, and `tests/local`.
@@ -257,8 +257,8 @@ fn timed_out(shared: &Shared, wanted: &Acquire, started: Moment, holder: Option<
 
 /// The times between requests of one wait.
 ///
-/// Counted from when the last one began, so that a wait that lasted long is back soon; not at once, as many may have
-/// lost their places at the same time, or found the store down.
+/// A wait that lasted long is back soon; not at once, as many may have lost their places at the same time, or found the
+/// store down.
 struct Pauses {
     backoff: Backoff,
     began: Moment,
@@ -266,7 +266,7 @@ struct Pauses {
 
 impl Pauses {
     fn new(env: &Env) -> Self {
-        Self { backoff: Backoff::of_requests(env), began: env.now() }
+        Self { backoff: Backoff::of_waits(env), began: env.now() }
     }
 
     fn begin(&mut self, env: &Env) {
@@ -274,11 +274,7 @@ impl Pauses {
     }
 
     async fn end(&mut self, env: &Env) {
-        let now = env.now();
-        if self.began + env.timing().op_timeout <= now {
-            self.backoff.reset();
-        }
-        let soonest = now + Backoff::of_requests(env).next(env);
-        env.sleep_until(soonest.max(self.began + self.backoff.next(env))).await;
+        self.backoff.went_on(env.now().since(self.began), env);
+        self.backoff.pause(env).await;
     }
 }
