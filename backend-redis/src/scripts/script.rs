@@ -125,7 +125,7 @@ impl Script {
     }
 
     /// As a server hashes `text`.
-    pub(super) fn hash_of(text: &str) -> String {
+    pub(crate) fn hash_of(text: &str) -> String {
         redis::Script::new(text).get_hash().to_owned()
     }
 

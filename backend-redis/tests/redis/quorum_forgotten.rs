@@ -18,6 +18,8 @@ trials_on_both![
     a_promoted_replica_is_not_trusted = || one_holds(Forgets::Trusted),
     an_emptied_server_pauses = || one_holds(Forgets::Emptied),
     a_stepped_clock_ends_no_pause = || one_holds(Forgets::Stepped),
+    one_clock_that_is_left_ends_no_pause = || one_holds(Forgets::Witnesses),
+    a_restored_vote_is_not_renewed_in_a_pause = || one_holds(Forgets::Restored),
     a_lost_disk_is_not_trusted = || one_holds(Forgets::Disk),
     terms_outlast_the_data = || of_three_and_five(terms_outlast),
     a_hold_outlasts_a_restart_of_every_server = || of_three_and_five(outlasts),
@@ -50,8 +52,18 @@ enum Forgets {
     Emptied,
     /// It comes up empty, and its clock is set forward when it has been met.
     Stepped,
+    /// The same, and the clocks of all others are set back then.
+    Witnesses,
+    /// It comes up with its data, the holder goes on renewing while it pauses, and its clock is set forward then.
+    Restored,
     /// It comes up empty where the servers' disks are trusted.
     Disk,
+}
+
+impl Forgets {
+    fn steps_its_clock(self) -> bool {
+        matches!(self, Self::Stepped | Self::Witnesses | Self::Restored)
+    }
 }
 
 async fn one_holds(forgets: Forgets) {
@@ -60,12 +72,12 @@ async fn one_holds(forgets: Forgets) {
 
 /// The lock is held by as few servers as can be, the holder is cut off, and one of them forgets.
 async fn one_holds_of(members: usize, forgets: Forgets) {
-    let (ahead, trusts_disks) =
-        (WallClock::new().unwrap(), matches!(forgets, Forgets::Trusted | Forgets::Disk));
+    let (ahead, behind) = (WallClock::new().unwrap(), WallClock::new().unwrap());
+    let trusts_disks = matches!(forgets, Forgets::Trusted | Forgets::Disk);
     let settings = || if trusts_disks { Settings::new().append_only() } else { Settings::new() };
     let mut servers = vec![start(settings().clock(&ahead)).await];
     for _ in 1..members {
-        servers.push(start(settings()).await);
+        servers.push(start(settings().clock(&behind)).await);
     }
     let config = |servers: Vec<RedisConfig>| {
         QuorumConfig::new(servers).pause_after_restart(TTL).fsync_always(trusts_disks)
@@ -80,20 +92,24 @@ async fn one_holds_of(members: usize, forgets: Forgets) {
             replica.follows().await.unwrap();
             Some(replica)
         }
-        Forgets::Emptied | Forgets::Stepped | Forgets::Disk => None,
+        _ => None,
     };
-    if forgets != Forgets::Stepped {
+    if !forgets.steps_its_clock() {
         has_long_been_up(other.as_ref().unwrap_or(&servers[0]), &ahead).await;
     }
     for proxy in &proxies[members / 2 + 1..] {
         proxy.set_both(Mode::Blackhole).await;
     }
     let guard = hold(&a).await;
+    if forgets == Forgets::Restored {
+        comes_up_with_data(&mut servers).await;
+    }
     for proxy in &proxies {
         proxy.set_both(Mode::Blackhole).await;
     }
 
     match (forgets, &other) {
+        (Forgets::Restored, _) => {}
         (Forgets::Emptied, _) => ok(&servers[0], &["FLUSHALL"]).await,
         (_, Some(other)) => {
             servers[0].kill().await.unwrap();
@@ -106,7 +122,10 @@ async fn one_holds_of(members: usize, forgets: Forgets) {
     }
     let first = other.as_ref().unwrap_or(&servers[0]);
     let b = open_config(config([first].into_iter().chain(&servers[1..]).map(direct).collect())).await;
-    if forgets == Forgets::Stepped {
+    if forgets == Forgets::Witnesses {
+        behind.shift_by(-2 * i64::try_from(LONG.as_secs()).unwrap()).unwrap();
+    }
+    if forgets.steps_its_clock() {
         has_long_been_up(first, &ahead).await;
     }
     let next = loop {
@@ -118,6 +137,21 @@ async fn one_holds_of(members: usize, forgets: Forgets) {
         }
     };
     assert!(next.token() > guard.token());
+}
+
+/// The first does, and the holder's next renewal reaches all.
+async fn comes_up_with_data(servers: &mut [Server]) {
+    ok(&servers[0], &["SAVE"]).await;
+    servers[0].kill().await.unwrap();
+    servers[0].start_again().await.unwrap();
+    eventually("it pauses", async || {
+        let since = command(&servers[0], &["HGET", SPACE, "since"]).await.text();
+        since.is_some_and(|since| !since.is_empty())
+    })
+    .await;
+    let ends = async || command(&servers[1], &["PEXPIRETIME", &format!("{KEY}:vote")]).await;
+    let before = ends().await;
+    eventually("the hold is renewed", async || ends().await != before).await;
 }
 
 /// All servers come up empty: a manager that has met them again is enough for those with other terms to be refused.

@@ -253,7 +253,8 @@ async fn a_pause_is_told_once_for_each_run() {
     let terms =
         format!("3 servers, quorum=2, pause_after_restart={}ms, fsync_always=false", LONG.as_millis());
     let met = format!("{run}=1");
-    command(&full, &["HSET", SPACE, "run", &run, "whole", "0", "terms", &terms, "since", &met]).await;
+    let space = ["run", &run, "whole", "0", "terms", &terms, "since", &met, "pause", "0", "episode", "1"];
+    command(&full, &[&["HSET", SPACE], &space[..]].concat()).await;
     ok(&full, &["CONFIG", "SET", "maxmemory", "1"]).await;
     let mut servers = vec![full, server().await, server().await];
     let backend = store(quorum(&servers).pause_after_restart(LONG)).await;

@@ -46,7 +46,7 @@ use leasehold_core::{LostReason, OwnerId};
 
 pub(crate) use self::contender::Contender;
 pub(crate) use self::horizon::Horizon;
-pub(crate) use self::recovery::{Clock, Recovered, Standing, clocks, pause_left, recovered, who_differs};
+pub(crate) use self::recovery::{Clock, Met, Recovered, Standing, met, pause_left, recovered, who_differs};
 pub(crate) use self::release::{Outcome, Releasing};
 
 /// How many servers there are, and how many make a quorum.

@@ -1,11 +1,11 @@
 //! When a server that may have forgotten votes and numbers may vote again.
 //!
 //! A server is *blank* from when the namespace first meets another reign of it: its process came up, it was promoted, it was
-//! emptied, or another one has its address. It pauses for as long as the longest lease: by then nobody holds on the strength
-//! of what it, or whichever stood in its place, said before. Then somebody tells it the largest number that the others know.
-//! As many others as every quorum has one of know every number that was confirmed. Where as many are blank as make a quorum,
-//! nobody may know: a namespace that nobody has used, or an accident. Their pauses end one after the other, so the first that
-//! is told keeps who was blank beside it.
+//! emptied, or another one has its address. Each time is an *episode*: a reign may have several. The server pauses for as long
+//! as the longest lease: by then nobody holds on the strength of what it, or whichever stood in its place, said before. Then
+//! somebody tells it the largest number that the others know. As many others as every quorum has one of know every number that
+//! was confirmed. Where as many are blank as make a quorum, nobody may know: a namespace that nobody has used, or an accident.
+//! Their pauses end one after the other, so the first that is told keeps which episodes were blank beside its own.
 //!
 //! # Invariants
 //! - **redis.quorum.recovery-1** A blank server gives no vote before its pause is over, whatever the others know (G1): what they
@@ -18,11 +18,15 @@
 //!   confirmed after that moment is known to as many of the rest as every quorum of the rest has one of (G3).
 //! - **redis.quorum.recovery-5** A pause counts from when a manager first met the reign, by the median of the clocks of the
 //!   servers that answered then, so that one clock that is stepped ends none (G1). How long a process has been up says nothing
-//!   of the namespace. It counts only where all servers answer and none was ever told anything.
-//! - **redis.quorum.recovery-6** A server comes up with its own data if its disk is trusted, it was not promoted, and no other
-//!   server has its id: then it has forgotten nothing, and does not pause.
+//!   of the namespace. It counts only where all servers answer, and none was ever told anything or met beside one that was. A
+//!   clock that is missing or was set back shows no time. Where the median shows none, the clocks are written down anew.
+//! - **redis.quorum.recovery-6** A server comes up with its own data if its disk is trusted, it was never promoted since it was
+//!   last whole, and all others answer and none of them has its id: then it has forgotten nothing, and does not pause.
 //! - **redis.quorum.recovery-7** A blank server keeps the terms of the first manager that meets it, and pauses for as long as
-//!   any manager that met it may hold, by whatever terms (G1).
+//!   any manager that met it may hold, by whatever terms (G1). Until such a manager has met it, the terms of several that open
+//!   the namespace for the first time are put in an order, so that one of these is let in.
+//! - **redis.quorum.recovery-8** What was decided about one episode has no effect in a later one (G1): each has a random id,
+//!   which two looks, the clocks that were written down, and the request that ends it have in common.
 
 use std::time::Duration;
 
@@ -39,13 +43,15 @@ pub(crate) type Clock = (String, u64);
 pub(crate) struct Standing {
     /// Which reign of it: another one after each start of its process, and after each promotion.
     pub(crate) run: String,
+    /// Since when it is or was blank.
+    pub(crate) episode: String,
     /// Whether it knows all that it ever did.
     pub(crate) whole: bool,
     /// Whether it did in an earlier reign, and has what that wrote.
     pub(crate) claims: bool,
     /// Who it is: copies of its data say the same.
     pub(crate) id: String,
-    /// Whether it was ever told what it may have forgotten.
+    /// Whether it was ever told what it may have forgotten, or met beside a server that was.
     pub(crate) is_used: bool,
     /// The largest number it knows of.
     pub(crate) max: u64,
@@ -60,13 +66,24 @@ pub(crate) struct Standing {
     pub(crate) pause: Duration,
     /// What was agreed on.
     pub(crate) terms: String,
-    /// The runs that were blank at one moment, a quorum and itself among them, when its clock had to stand for what they
+    /// The episodes that were blank at one moment, a quorum and itself among them, when its clock had to stand for what they
     /// had forgotten.
     pub(crate) beside: Vec<String>,
 }
 
+/// What a second look tells a blank server: from when its pause counts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Met {
+    /// As the first look has found it.
+    pub(crate) episode: String,
+    /// What was written down of the clocks before.
+    pub(crate) since: Vec<Clock>,
+    pub(crate) clocks: Vec<Clock>,
+    pub(crate) is_used: bool,
+}
+
 /// What a server is told when it may vote again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Recovered {
     /// Above which number it is to count.
     pub(crate) floor: u64,
@@ -76,30 +93,41 @@ pub(crate) struct Recovered {
     pub(crate) is_copy: bool,
 }
 
-/// What the clocks of the servers are at most when the first look at them has ended at `now`: what a pause of those that
-/// are blank then counts from. `None` while too few answer.
-pub(crate) fn clocks(size: Size, now: Moment, first: &[Option<Standing>]) -> Option<Vec<Clock>> {
+/// redis.quorum.recovery-5: what each server is told when the first look at all of them has ended at `now`. Nothing where too
+/// few answer.
+pub(crate) fn met(size: Size, now: Moment, first: &[Option<Standing>]) -> Vec<Option<Met>> {
     let at_most = |standing: &Standing| {
         let since = u64::try_from(now.since(standing.sent_at).as_micros()).unwrap_or(u64::MAX);
         (standing.run.clone(), standing.clock.saturating_add(since))
     };
     let clocks: Vec<_> = first.iter().flatten().map(at_most).collect();
-    (clocks.len() >= size.quorum).then_some(clocks)
+    let is_used = first.iter().flatten().any(|standing| standing.is_used);
+    let met = |own: &Option<Standing>| {
+        let own = own.as_ref().filter(|_| clocks.len() >= size.quorum)?;
+        let (episode, since, clocks) = (own.episode.clone(), own.since.clone(), clocks.clone());
+        let is_due = !own.whole && shown(own, first).is_none();
+        is_due.then_some(Met { episode, since, clocks, is_used })
+    };
+    first.iter().map(met).collect()
+}
+
+/// What the clocks show of the pause of a blank server, in microseconds; `None` if nothing was written down, or too few of
+/// those go on.
+fn shown(own: &Standing, look: &[Option<Standing>]) -> Option<u64> {
+    let gone = |(run, then): &Clock| {
+        let witness = look.iter().flatten().find(|other| other.run == *run)?;
+        witness.clock.checked_sub(*then)
+    };
+    let mut gone: Vec<_> = own.since.iter().map(gone).collect();
+    gone.sort_unstable();
+    gone.get(gone.len().saturating_sub(1) / 2).copied().flatten()
 }
 
 /// redis.quorum.recovery-5: how much of the pause of a blank server was left at a look.
 pub(crate) fn pause_left(agreed: Agreed, own: &Standing, look: &[Option<Standing>]) -> Duration {
-    let gone = |(run, then): &Clock| {
-        let witness = look.iter().flatten().find(|other| other.run == *run)?;
-        // A clock that was set back says nothing.
-        witness.clock.checked_sub(*then)
-    };
-    let mut gone: Vec<_> = own.since.iter().filter_map(gone).collect();
-    gone.sort_unstable();
-    let gone = gone.get(gone.len().saturating_sub(1) / 2).copied().unwrap_or_default();
     let is_new = look.iter().all(|other| other.as_ref().is_some_and(|other| !other.is_used));
     let up_for = look.iter().flatten().map(|other| other.up_for).min().filter(|_| is_new);
-    let gone = Duration::from_micros(gone).max(up_for.unwrap_or_default());
+    let gone = Duration::from_micros(shown(own, look).unwrap_or_default()).max(up_for.unwrap_or_default());
     agreed.pause.max(own.pause).saturating_sub(gone)
 }
 
@@ -120,9 +148,9 @@ pub(crate) fn recovered(
     second: &[Option<Standing>],
 ) -> Option<Recovered> {
     let size = agreed.size;
-    // Blank in both looks, and in the same run, it was so at the moment between them.
+    // Blank in both looks, and in the same episode, it was so at the moment between them.
     let blank_since = |at: usize| match (first.get(at), second.get(at)) {
-        (Some(Some(before)), Some(Some(after))) if before.run == after.run => {
+        (Some(Some(before)), Some(Some(after))) if before.episode == after.episode => {
             (!before.whole && !after.whole).then_some(before)
         }
         _ => None,
@@ -133,7 +161,7 @@ pub(crate) fn recovered(
     let is_copy = answered().filter(|other| !own.id.is_empty() && other.id == own.id).count() > 1;
     let told = |beside| Some(Recovered { floor, beside, is_copy });
     // redis.quorum.recovery-6
-    if agreed.trusts_disks && own.claims && !is_copy {
+    if agreed.trusts_disks && own.claims && !is_copy && answered().count() == size.servers {
         return told(own.beside.clone());
     }
     // redis.quorum.recovery-1; its pause was over before the others were asked.
@@ -145,14 +173,14 @@ pub(crate) fn recovered(
         return told(Vec::new());
     }
     let blank: Vec<_> =
-        (0..size.servers).filter_map(blank_since).map(|standing| standing.run.clone()).collect();
+        (0..size.servers).filter_map(blank_since).map(|standing| standing.episode.clone()).collect();
     if blank.len() >= size.quorum {
         return told(blank);
     }
     // redis.quorum.recovery-4
     let is_enough = |beside: &&Vec<String>| {
-        let since = blank.iter().filter(|run| beside.contains(run)).count();
-        beside.contains(&own.run) && whole + since >= size.blocking()
+        let since = blank.iter().filter(|episode| beside.contains(episode)).count();
+        beside.contains(&own.episode) && whole + since >= size.blocking()
     };
     let beside = answered().map(|standing| &standing.beside).find(is_enough)?;
     told(beside.clone())

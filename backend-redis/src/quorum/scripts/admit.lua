@@ -1,30 +1,49 @@
--- What the server knows of the namespace. In another reign it may have forgotten, and pauses from when that was first met.
+-- What the server knows of the namespace. In another reign, or without its keys, it may have forgotten: another episode begins,
+-- and it pauses from when that was first met.
 --
 -- KEYS  space
--- ARGV  run, terms, the pause in milliseconds of a manager that may hold by them or 0, what the clocks of all were when a look
---       found this run blank or nothing
+-- ARGV  run, 1 if it has followed another server or 0, terms, the pause in milliseconds of a manager that may hold by them or 0,
+--       an id for a new episode[, the episode that a look has found, what clocks it had then, what those of all were, 1 if
+--       any server was told anything or 0]
 -- Answer: {now, 1 if it is whole or 0, largest number, 1 if it was whole in an earlier run and has that one's data or 0, 1 if it
--- was ever told anything or 0, the longest of those pauses, terms, the runs that were blank beside it, what the clocks
--- were, id}
+-- was ever told anything, or met beside one that was, or 0, the longest of those pauses, terms, the episodes that were blank
+-- beside it, what the clocks were, id, episode}
 
-local run, terms, pause, clocks = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local known = redis.call('HMGET', KEYS[1], 'run', 'whole', 'max', 'terms', 'beside', 'since', 'claims', 'floor', 'pause', 'id')
-local whole, since, claims, paused = known[2] == '1', known[6], known[7] == '1', tonumber(known[9]) or 0
+local run, terms, pause = ARGV[1], ARGV[3], tonumber(ARGV[4])
+local known =
+  redis.call('HMGET', KEYS[1], 'run', 'whole', 'max', 'terms', 'beside', 'since', 'claims', 'used', 'pause', 'id', 'episode')
+local whole, since, claims, paused = known[2] == '1', known[6] or '', known[7] == '1', tonumber(known[9]) or 0
 if known[1] ~= run then
-  whole, claims, since, paused = false, whole or claims, nil, 0
-  redis.call('HSET', KEYS[1], 'run', run, 'whole', '0', 'claims', claims and '1' or '0', 'pause', '0', 'since', '')
-elseif not whole and (since or '') == '' and clocks ~= '' then
-  since = clocks
+  whole, claims, since, paused, known[11] = false, whole or claims, '', 0, ARGV[5]
+  local begun = { 'run', run, 'whole', '0', 'claims', claims and '1' or '0', 'pause', '0', 'since', '', 'episode', ARGV[5] }
+  redis.call('HSET', KEYS[1], unpack(begun))
+elseif not whole and known[11] == ARGV[6] and since == ARGV[7] then
+  since = ARGV[8]
   redis.call('HSET', KEYS[1], 'since', since)
+  if not known[8] and ARGV[9] == '1' then
+    known[8] = '1'
+    redis.call('HSET', KEYS[1], 'used', '1')
+  end
 end
--- Whoever comes first agrees on them for all.
-if not whole and not known[4] then
-  known[4] = terms
-  redis.call('HSET', KEYS[1], 'terms', terms)
+-- That outlasts the next reign.
+if claims and ARGV[2] == '1' then
+  claims = false
+  redis.call('HSET', KEYS[1], 'claims', '0')
 end
-if not whole and known[4] ~= terms and paused < pause then
-  paused = pause
-  redis.call('HSET', KEYS[1], 'pause', text(pause))
+if not whole then
+  -- Until somebody may hold by them, they are only proposed, and all servers prefer the same.
+  local is_better = known[4] and paused == 0 and (pause > 0 or redis.sha1hex(terms) < redis.sha1hex(known[4]))
+  if is_better or not known[4] then
+    known[4] = terms
+    redis.call('HSET', KEYS[1], 'terms', terms)
+  end
+  if paused < pause then
+    paused = pause
+    redis.call('HSET', KEYS[1], 'pause', text(pause))
+  end
 end
 local flag = { [true] = 1, [false] = 0 }
-return { clock(), flag[whole], tonumber(known[3]) or 0, flag[claims], known[8] and 1 or 0, paused, known[4] or '', known[5] or '', since or '', known[10] or '' }
+return {
+  clock(), flag[whole], tonumber(known[3]) or 0, flag[claims], known[8] and 1 or 0, paused,
+  known[4] or '', known[5] or '', since, known[10] or '', known[11] or '',
+}

@@ -4,9 +4,9 @@
 -- count   "N BALLOT SINCE INBOX INFO" of the last vote
 -- waits   "OWNER INBOX" of those who wait, scored by their tickets
 -- asked   "BALLOT GRACE": the holder that was asked to let go, and for how many milliseconds it may go on
--- space   of the namespace: the run of the server that knows it, whether it is whole, the floor of its numbers, a number
---         that none of them is above (max), what all who lock with it have agreed on, and the runs that were blank beside it
---         when it was told what it may have forgotten, where nobody knew
+-- space   of the namespace: the run of the server that knows it, its last blank episode, whether it is whole, the floor of its
+--         numbers, a number that none of them is above (max), what all who lock with it have agreed on, and the episodes that
+--         were blank beside its own when it was told what it may have forgotten, where nobody knew
 --
 -- Times are of this server: tickets and numbers in microseconds, leases and ends in milliseconds. What is calculated
 -- becomes text by %.0f, because Lua's own form loses digits.
@@ -27,13 +27,6 @@ end
 -- after `at`, if that is later.
 local function write(count, n, rest, at)
   redis.call('SET', count, text(n) .. ' ' .. rest, 'PXAT', text(math.ceil(math.max(n, at) / 1000) + DAY))
-end
-
--- What a blank server is told of.
-local function knows(space, n)
-  if (tonumber(redis.call('HGET', space, 'max')) or 0) < n then
-    redis.call('HSET', space, 'max', text(n))
-  end
 end
 
 -- A place among those who wait; how many are before it.

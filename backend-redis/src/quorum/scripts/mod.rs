@@ -10,7 +10,7 @@ use leasehold_core::{Error, FencingToken, OwnerId, Result, Revoke};
 use redis::{Cmd, RedisWrite, Value};
 
 use super::keys::BallotKeys;
-use super::protocol::{Answer, Clock, Recovered, Standing, Ticket};
+use super::protocol::{Answer, Clock, Met, Recovered, Standing, Ticket};
 use crate::error;
 use crate::scripts::{Script, millis, number, parts, text, told_info};
 
@@ -148,9 +148,15 @@ fn counted(value: &Value) -> Option<u64> {
     number(value).filter(|n| *n <= FencingToken::MAX_COUNTER)
 }
 
-pub(crate) fn confirm(keys: &BallotKeys, space: &str, ballot: Ballot, ttl: u64, n: u64, token: u64) -> Cmd {
+pub(crate) fn confirm(
+    keys: &BallotKeys,
+    (space, run): (&str, &str),
+    ballot: Ballot,
+    ttl: u64,
+    (n, token): (u64, u64),
+) -> Cmd {
     let mut call = CONFIRM.call(&[&keys.vote, &keys.count, space]);
-    call.arg(ballot.to_string()).arg(ttl).arg(n).arg(token);
+    call.arg(ballot.to_string()).arg(ttl).arg(n).arg(token).arg(run);
     call
 }
 
@@ -176,22 +182,25 @@ pub(crate) struct Kept<'a> {
     pub(crate) ttl: u64,
 }
 
-pub(crate) fn renew(kept: &[Kept<'_>]) -> Cmd {
+pub(crate) fn renew(kept: &[Kept<'_>], (space, run): (&str, &str)) -> Cmd {
     let keys = kept.iter().flat_map(|Kept { keys, .. }| [&*keys.vote, &keys.count, &keys.asked]);
-    let mut call = RENEW.call(&keys.collect::<Vec<_>>());
+    let mut call = RENEW.call(&keys.chain([space]).collect::<Vec<_>>());
     for Kept { ballot, n, ttl, .. } in kept {
         call.arg(ballot.to_string()).arg(*n).arg(*ttl);
     }
+    call.arg(run);
     call
 }
 
 /// What became of a vote that was to be renewed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Renewed {
     Gone,
     Kept,
     /// And its holder was asked to let go within the grace.
     Asked(Duration),
+    /// It is there, and the server may have forgotten others: it extends none.
+    Pauses,
 }
 
 /// Reads the answers of `renew`, one for each vote.
@@ -205,6 +214,7 @@ pub(crate) fn renewed(value: &Value, votes: usize) -> Result<Vec<Renewed>> {
         [Value::Int(0)] => Ok(Renewed::Gone),
         [Value::Int(1)] => Ok(Renewed::Kept),
         [Value::Int(2), grace] => Ok(Renewed::Asked(grace_of(number(grace).ok_or_else(wrong)?))),
+        [Value::Int(3)] => Ok(Renewed::Pauses),
         _ => Err(wrong()),
     };
     if parts(value).len() == votes { parts(value).iter().map(one).collect() } else { Err(wrong()) }
@@ -224,11 +234,32 @@ pub(crate) fn release(
     call
 }
 
-/// `pause` is that of a manager that may hold; `clocks` what they were when a look found this run blank.
-pub(crate) fn admit(space: &str, run: &str, terms: &str, pause: Duration, clocks: Option<&[Clock]>) -> Cmd {
-    let clocks = clocks.unwrap_or_default().iter().map(|(run, clock)| format!("{run}={clock}"));
+/// Whoever looks at a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Looker<'a> {
+    /// Which reign of the server it is, and whether that has followed another server.
+    pub(crate) run: &'a str,
+    pub(crate) has_followed: bool,
+    /// What it has agreed on.
+    pub(crate) terms: &'a str,
+    /// For how long it may hold.
+    pub(crate) pause: Duration,
+    /// The id of an episode that begins now.
+    pub(crate) episode: OwnerId,
+    pub(crate) met: Option<&'a Met>,
+}
+
+pub(crate) fn admit(space: &str, looker: &Looker<'_>) -> Cmd {
+    let Looker { run, has_followed, terms, pause, episode, met } = looker;
+    let clocks = |clocks: &[Clock]| {
+        let clocks = clocks.iter().map(|(run, clock)| format!("{run}={clock}"));
+        clocks.collect::<Vec<_>>().join(" ")
+    };
     let mut call = ADMIT.call(&[space]);
-    call.arg(run).arg(terms).arg(millis(pause)).arg(clocks.collect::<Vec<_>>().join(" "));
+    call.arg(run).arg(u8::from(*has_followed)).arg(terms).arg(millis(*pause)).arg(episode.to_hex());
+    if let Some(met) = met {
+        call.arg(&met.episode).arg(clocks(&met.since)).arg(clocks(&met.clocks)).arg(u8::from(met.is_used));
+    }
     call
 }
 
@@ -239,7 +270,7 @@ pub(crate) fn admit(space: &str, run: &str, terms: &str, pause: Duration, clocks
 /// As [`voted`].
 pub(crate) fn known(value: &Value, run: &str, sent_at: Moment) -> Result<Standing> {
     let wrong = || error::unexpected("about a namespace");
-    let [now, whole, max, claims, is_used, pause, terms, beside, since, id] = parts(value) else {
+    let [now, whole, max, claims, is_used, pause, terms, beside, since, id, episode] = parts(value) else {
         return Err(wrong());
     };
     let read = |value| counted(value).ok_or_else(wrong);
@@ -252,6 +283,7 @@ pub(crate) fn known(value: &Value, run: &str, sent_at: Moment) -> Result<Standin
         |word: &str| word.split_once('=').and_then(|(run, at)| Some((run.to_owned(), at.parse().ok()?)));
     Ok(Standing {
         run: run.to_owned(),
+        episode: said(episode)?.to_owned(),
         whole: flag(whole)?,
         claims: flag(claims)?,
         id: said(id)?.to_owned(),
@@ -267,12 +299,11 @@ pub(crate) fn known(value: &Value, run: &str, sent_at: Moment) -> Result<Standin
     })
 }
 
-/// Tells `own` what it may have forgotten, unless it was met by others since; with a new `id` where it needs one.
-pub(crate) fn install(space: &str, own: &Standing, told: &Recovered, terms: &str, id: OwnerId) -> Cmd {
+/// Tells `own` what it may have forgotten, unless it was met by others since.
+pub(crate) fn install(space: &str, own: &Standing, told: &Recovered, terms: &str) -> Cmd {
     let mut call = INSTALL.call(&[space]);
-    call.arg(&own.run).arg(told.floor).arg(terms).arg(told.beside.join(" "));
-    call.arg(&own.terms).arg(millis(own.pause));
-    call.arg(id.to_hex()).arg(u8::from(told.is_copy || own.id.is_empty()));
+    call.arg(&own.episode).arg(told.floor).arg(terms).arg(told.beside.join(" "));
+    call.arg(&own.terms).arg(millis(own.pause)).arg(u8::from(told.is_copy || own.id.is_empty()));
     call
 }
 
@@ -414,7 +445,7 @@ mod tests {
         let space = |now: &Value, max: &Value| {
             let zero = || Value::Int(0);
             let mut words = vec![now.clone(), Value::Int(1), max.clone(), zero(), zero(), zero()];
-            words.extend(std::iter::repeat_n(Value::SimpleString(String::new()), 4));
+            words.extend(std::iter::repeat_n(Value::SimpleString(String::new()), 5));
             known(&Value::Array(words), "1", Moment::from_nanos(0))
         };
         assert!(vote(&now, &most).is_ok() && space(&now, &most).is_ok());

@@ -201,6 +201,7 @@ impl Session {
         }
         if let Some(Answer::Voted { n }) = answer {
             self.horizon.lock().heard_number(self.env.now(), &entry.name, n);
+            self.found_a_voter();
         }
         let answer = match answer {
             Some(answer) => {
@@ -208,10 +209,7 @@ impl Session {
                 answer
             }
             None => {
-                let pause_left = self.members[server].pause_left(self.env.now());
-                if pause_left.is_none_or(|left| left.is_zero()) {
-                    self.blank.notify_one();
-                }
+                let pause_left = self.pause_left_at(server);
                 let error = |message: String| {
                     let error = Error::not_applied(ErrorKind::Unavailable, message);
                     error.with_context("server", &self.members[server].address)
@@ -251,10 +249,15 @@ impl Session {
         let Confirming { round, n, token } = confirming;
         let ballot = Ballot { ticket: entry.ticket, round };
         let keys = self.keys.of(&entry.name);
-        let call = scripts::confirm(&keys, &self.space, ballot, millis(entry.ttl), n, token);
         let sent_at = self.env.now();
-        let answer = self.run_at(server, &scripts::CONFIRM, &call).await;
-        let kept = answer.and_then(|value| scripts::was_there(&value)).ok();
+        let answer = async {
+            let admitted = self.members[server].ready(self, server).await?;
+            let there = (&*self.space, &*admitted.run());
+            let call = scripts::confirm(&keys, there, ballot, millis(entry.ttl), (n, token));
+            let answer = admitted.connected.run(&scripts::CONFIRM, &call, self.give_up_at()).await?;
+            scripts::was_there(&answer)
+        };
+        let kept = answer.await.ok();
         entry.contender.lock().confirmed(self.env.now(), server, (confirming, sent_at), kept);
     }
 

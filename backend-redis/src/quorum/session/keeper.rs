@@ -83,8 +83,8 @@ impl Session {
             n: *n,
             ttl: millis(entry.ttl),
         });
-        let call = scripts::renew(&kept.collect::<Vec<_>>());
         let admitted = self.members[server].ready(self, server).await?;
+        let call = scripts::renew(&kept.collect::<Vec<_>>(), (&self.space, &admitted.run()));
         let sent_at = self.env.now();
         let value = match admitted.connected.run(&scripts::RENEW, &call, self.give_up_at()).await {
             // One name whose keys are something else is not to cost the others their leases.
@@ -99,6 +99,10 @@ impl Session {
             value => value?,
         };
         for ((entry, _), renewed) in votes.iter().zip(scripts::renewed(&value, votes.len())?) {
+            if renewed == Renewed::Pauses {
+                self.pause_left_at(server);
+                continue;
+            }
             entry.contender.lock().renewed(self.env.now(), server, sent_at, renewed != Renewed::Gone);
             if let Renewed::Asked(grace) = renewed {
                 entry.contender.lock().asked(self.env.now(), grace);

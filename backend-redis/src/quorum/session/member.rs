@@ -23,8 +23,8 @@ use crate::config::RedisConfig;
 use crate::connection::{Connected, Hears, Inbox, Link, LinkEvent};
 use crate::error;
 use crate::quorum::config::twice;
-use crate::quorum::protocol::{Clock, Standing};
-use crate::quorum::scripts;
+use crate::quorum::protocol::{Met, Standing};
+use crate::quorum::scripts::{self, Looker};
 use crate::scripts::text;
 
 /// One server.
@@ -37,7 +37,7 @@ pub(crate) struct Member {
     /// What the first attempt to connect came to.
     begun: watch::Sender<Option<Result<()>>>,
     told_deaf: AtomicBool,
-    /// The run of whose pause was told.
+    /// The episode of whose pause was told.
     told_pause: Mutex<String>,
     pauses_until: Mutex<Option<Moment>>,
 }
@@ -162,30 +162,32 @@ impl Member {
         admitted.map_err(|error| error.with_context("server", &self.address))
     }
 
-    /// What it knows of the namespace, told what the `clocks` of all were when a look found that run blank.
+    /// What it knows of the namespace, told what a first look has found.
     ///
     /// # Errors
     ///
     /// As [`Member::ready`], and the server's table.
-    pub(crate) async fn look(
-        &self,
-        session: &Session,
-        server: usize,
-        clocks: Option<(&str, &[Clock])>,
-    ) -> Result<Standing> {
+    pub(crate) async fn look(&self, session: &Session, server: usize, met: Option<&Met>) -> Result<Standing> {
         let admitted = self.ready(session, server).await?;
         let process = process(&session.env, &admitted.connected, &self.address).await?;
         *admitted.run.lock() = Arc::clone(&process.run);
-        let clocks = clocks.filter(|(run, _)| **run == *process.run).map(|(_, clocks)| clocks);
-        let pause =
-            if session.is_met.load(Ordering::Relaxed) { session.agreed.pause } else { Duration::ZERO };
-        let call = scripts::admit(&session.space, &process.run, &session.terms, pause, clocks);
+        let looker = Looker {
+            run: &process.run,
+            has_followed: process.has_followed,
+            terms: &session.terms,
+            pause: if session.may_hold() { session.agreed.pause } else { Duration::ZERO },
+            episode: session.env.owner_id(),
+            met,
+        };
+        let call = scripts::admit(&session.space, &looker);
         let sent_at = session.env.now();
         let value = admitted.connected.run(&scripts::ADMIT, &call, session.give_up_at()).await?;
         let standing = scripts::known(&value, &process.run, sent_at)?;
         session.heard_time(server, sent_at, standing.clock);
-        let claims = standing.claims && !process.has_followed;
-        Ok(Standing { claims, up_for: process.up_for, ..standing })
+        if standing.whole && standing.terms == session.terms {
+            session.found_a_voter();
+        }
+        Ok(Standing { up_for: process.up_for, ..standing })
     }
 
     /// How much of its pause is left, if that is known.
@@ -197,12 +199,12 @@ impl Member {
         *self.pauses_until.lock() = Some(until);
     }
 
-    /// Whether it is the first time that this run pauses.
-    pub(crate) fn pauses_anew(&self, run: &str) -> bool {
+    /// Whether it is the first time that it pauses in this episode.
+    pub(crate) fn pauses_anew(&self, episode: &str) -> bool {
         let mut told = self.told_pause.lock();
-        let is_new = *told != run;
+        let is_new = *told != episode;
         if is_new {
-            run.clone_into(&mut told);
+            episode.clone_into(&mut told);
         }
         is_new
     }

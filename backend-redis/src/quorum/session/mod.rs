@@ -67,8 +67,8 @@ pub(crate) struct Session {
     alarm: Alarm,
     /// A server may not know what it has forgotten.
     blank: Notify,
-    /// A quorum agrees on the terms, so locks may be held by them.
-    is_met: AtomicBool,
+    /// A server votes by our terms, or did, so locks may be held by them.
+    found_a_voter: AtomicBool,
 }
 
 /// What we have at the servers for one owner id.
@@ -142,7 +142,7 @@ impl Session {
             horizon: Mutex::default(),
             events,
             blank: Notify::new(),
-            is_met: AtomicBool::new(false),
+            found_a_voter: AtomicBool::new(false),
         });
         // It is new.
         let _ = heard.set(Arc::downgrade(&session));
@@ -183,11 +183,30 @@ impl Session {
             return Err(error.clone());
         }
         self.quorum_of(met)?;
-        self.is_met.store(true, Ordering::Relaxed);
         if self.recover(self.size.quorum).await.is_some() {
             self.blank.notify_one();
         }
         Ok(())
+    }
+
+    /// Whether anything of ours may be held.
+    fn may_hold(&self) -> bool {
+        self.found_a_voter.load(Ordering::Relaxed)
+    }
+
+    fn found_a_voter(&self) {
+        if !self.may_hold() {
+            self.found_a_voter.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A server gives no votes: how much of its pause is left, if that is known. Once that is over, somebody is to look.
+    fn pause_left_at(&self, server: usize) -> Option<Duration> {
+        let left = self.members[server].pause_left(self.env.now());
+        if left.is_none_or(|left| left.is_zero()) {
+            self.blank.notify_one();
+        }
+        left
     }
 
     /// When a request that begins now is given up: before the core drops it.

@@ -7,7 +7,7 @@ use leasehold_core::backend::{Backoff, StoreEvent};
 
 use super::Session;
 use crate::error;
-use crate::quorum::protocol::{Clock, Recovered, Standing, clocks, pause_left, recovered, who_differs};
+use crate::quorum::protocol::{Met, Recovered, Standing, met, pause_left, recovered, who_differs};
 use crate::quorum::scripts;
 
 impl Session {
@@ -32,13 +32,12 @@ impl Session {
     /// Looks twice at all servers, and tells those that are blank, and have paused, what can be known; `enough` answers are
     /// waited for. When to look again, if any is blank still, or is loading its data.
     pub(super) async fn recover(&self, enough: usize) -> Option<Duration> {
-        let (first, is_loading) = self.look(enough, None).await;
+        let (first, is_loading) = self.look(enough, &[]).await;
         if !first.iter().flatten().any(|standing| !standing.whole) {
             return is_loading.then_some(Duration::ZERO);
         }
-        let clocks = clocks(self.size, self.env.now(), &first);
-        let clocks = clocks.as_deref().map(|clocks| (&*first, clocks));
-        let (second, is_still_loading) = self.look(enough, clocks).await;
+        let met = met(self.size, self.env.now(), &first);
+        let (second, is_still_loading) = self.look(enough, &met).await;
         let mut again = (is_loading || is_still_loading).then_some(Duration::ZERO);
         for (server, standing) in second.iter().enumerate() {
             let Some(own) = standing.as_ref().filter(|own| !own.whole) else { continue };
@@ -49,7 +48,7 @@ impl Session {
             if !is_told {
                 let left = pause_left(self.agreed, own, &second);
                 again = again.into_iter().chain([left]).min();
-                self.tell_of_pause(server, &own.run, left);
+                self.tell_of_pause(server, &own.episode, left);
             }
         }
         again
@@ -57,21 +56,12 @@ impl Session {
 
     /// What each server says of itself, and whether one is loading its data, and says so later. Who cannot be reached is
     /// looked at once that is so again; what else a server refuses is no matter of time, nor that it has other terms.
-    async fn look(
-        &self,
-        enough: usize,
-        before: Option<(&[Option<Standing>], &[Clock])>,
-    ) -> (Vec<Option<Standing>>, bool) {
+    async fn look(&self, enough: usize, met: &[Option<Met>]) -> (Vec<Option<Standing>>, bool) {
         // Until both requests of a look are given up: that ends a connection that is silent, and the next one says so.
         let give_up_at = self.env.now() + 2 * self.env.timing().op_timeout;
-        // What was blank then has paused since.
-        let blank = |server: usize| {
-            let (first, clocks) = before?;
-            let first = first.get(server)?.as_ref().filter(|first| !first.whole)?;
-            Some((&*first.run, clocks))
-        };
+        let met = |server: usize| met.get(server)?.as_ref();
         let looks =
-            self.ask_all(give_up_at, enough, |server, member| member.look(self, server, blank(server))).await;
+            self.ask_all(give_up_at, enough, |server, member| member.look(self, server, met(server))).await;
         let is_loading = looks.iter().flatten().filter_map(|look| look.as_ref().err()).any(error::is_loading);
         let mut looks: Vec<_> = looks.into_iter().map(|look| look?.ok()).collect();
         while let Some(server) = who_differs(&self.terms, &looks) {
@@ -80,11 +70,11 @@ impl Session {
         (looks, is_loading)
     }
 
-    /// Once for each run of the server.
-    fn tell_of_pause(&self, server: usize, run: &str, left: Duration) {
+    /// Once for each episode of the server.
+    fn tell_of_pause(&self, server: usize, episode: &str, left: Duration) {
         let member = &self.members[server];
         member.pauses_until(self.env.now() + left);
-        if !left.is_zero() && member.pauses_anew(run) {
+        if !left.is_zero() && member.pauses_anew(episode) {
             let address = &member.address;
             let warning = format!(
                 "the server {address} came up and may have forgotten votes: it gives none for {left:?}"
@@ -95,10 +85,10 @@ impl Session {
 
     /// Whether it was told; not if it was met by others meanwhile, which the next look shows.
     async fn install(&self, server: usize, own: &Standing, told: &Recovered) -> bool {
-        let call = scripts::install(&self.space, own, told, &self.terms, self.env.owner_id());
+        let call = scripts::install(&self.space, own, told, &self.terms);
         let installed = self.run_at(server, &scripts::INSTALL, &call).await;
         let told = installed.and_then(|value| scripts::was_there(&value));
-        told.unwrap_or_else(|error| {
+        told.inspect(|told| if *told { self.found_a_voter() }).unwrap_or_else(|error| {
             tracing::debug!(error = ?format!("{error:#}"), "a server was not told what it may have forgotten");
             false
         })

@@ -25,10 +25,17 @@ pub(super) enum Mutant {
     PausesByOneClock,
     /// The data of another server is taken for a server's own.
     TrustsCopies,
-    /// What the first who met a blank server has agreed on is not compared.
-    BlankTermsDoNotCount,
     /// A blank server does not pause for a hold by other terms.
     PausesByOnesOwnTerms,
+    ExtendsWhilePausing,
+    RunIsEpisode,
+    ForgetsDistrust,
+    /// A disk is trusted although its original may be away.
+    TrustsWhileOneIsAway,
+    /// A pause counts by the clocks that are left, however few.
+    PausesByClocksThatAreLeft,
+    /// A server that was met beside others that are used may be one of a new namespace.
+    ForgetsThatItWasMet,
 }
 
 /// What may happen in a world.
@@ -42,6 +49,8 @@ pub(super) struct Setting {
     pub(super) blank: usize,
     /// How many servers more than a majority have to agree.
     pub(super) spare: usize,
+    /// Every write is on the disk, and trusted.
+    pub(super) trusts: bool,
     pub(super) mutant: Mutant,
 }
 
@@ -75,9 +84,9 @@ pub(super) enum Event {
     Empty(usize),
     /// Its clock is set forward while it is blank.
     Step(usize),
-    /// Somebody looks at one more server for a blank one, or fails to.
+    /// One of two lookers looks at one more server for a blank one, or its look arrives late, if at all.
     Look(usize, bool),
-    /// Somebody looks at all servers for a blank one, twice.
+    /// It looks at all servers for a blank one, twice, and tells that at once.
     Recover(usize),
     /// Only a quorum of them answers, from one of them on.
     RecoverWith(usize, usize),

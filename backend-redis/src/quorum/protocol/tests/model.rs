@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use leasehold_core::OwnerId;
 use leasehold_core::clock::Moment;
 
-use crate::quorum::protocol::{Answer, Recovered, Standing, Ticket};
-use crate::quorum::scripts::Ballot;
+use crate::quorum::protocol::{Answer, Clock, Recovered, Standing, Ticket};
+use crate::quorum::scripts::{Ballot, Looker, Renewed};
+use crate::scripts::{Script, millis};
 
 /// One name and its namespace. The clock is in microseconds, the ends of keys in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -39,14 +39,6 @@ pub(in crate::quorum) struct Asked {
     pub(in crate::quorum) terms: &'static str,
 }
 
-/// Whoever looks at a server: its terms, the pause that it may need, and what the clocks were at its last look.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in crate::quorum) struct Looker<'a> {
-    pub(in crate::quorum) terms: &'static str,
-    pub(in crate::quorum) pause: u64,
-    pub(in crate::quorum) clocks: Option<&'a [(String, u64)]>,
-}
-
 /// The last vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::quorum) struct Count {
@@ -60,20 +52,22 @@ pub(in crate::quorum) struct Count {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(in crate::quorum) struct Space {
     pub(in crate::quorum) run: u64,
+    pub(in crate::quorum) episode: String,
     pub(in crate::quorum) whole: bool,
     pub(in crate::quorum) floor: u64,
     /// No number is above it.
     pub(in crate::quorum) max: u64,
-    /// The runs that were blank beside it.
+    /// The episodes that were blank beside its own.
     pub(in crate::quorum) beside: Vec<String>,
     /// What the clocks were when it was first met.
-    pub(in crate::quorum) since: Vec<(String, u64)>,
+    pub(in crate::quorum) since: Vec<Clock>,
     /// It was whole in an earlier run.
     pub(in crate::quorum) claims: bool,
     pub(in crate::quorum) pause: u64,
     pub(in crate::quorum) terms: String,
-    /// It was told something once.
-    pub(in crate::quorum) id: Option<OwnerId>,
+    pub(in crate::quorum) id: String,
+    /// It was told something once, or met beside one that was.
+    pub(in crate::quorum) is_used: bool,
 }
 
 /// What the scripts do wrong, if anything.
@@ -90,6 +84,14 @@ pub(in crate::quorum) enum Fault {
     FloorWithoutTheClock,
     /// A number is noted by nobody but the name that it is of.
     NotesNothing,
+    /// What came up with the data is renewed and confirmed while the server pauses.
+    ExtendsWhilePausing,
+    /// A process has one episode, however often it is emptied.
+    RunIsEpisode,
+    /// That a server has followed another one is not kept.
+    ForgetsDistrust,
+    /// The terms of whoever opened first stay, in each server.
+    FirstTermsStay,
 }
 
 pub(in crate::quorum) const DAY: u64 = 86_400_000;
@@ -199,7 +201,7 @@ impl Server {
             return true;
         }
         // It may have been asked for that before.
-        let Some(since) = self.since(ballot, number..=token) else {
+        let Some(since) = self.since(ballot, number..=token).filter(|_| self.extends()) else {
             return false;
         };
         self.vote = Some((ballot, now / 1000 + ttl));
@@ -214,22 +216,34 @@ impl Server {
         self.vote.filter(|(by, _)| *by == ballot).map(|_| count.since)
     }
 
-    pub(in crate::quorum) fn renew(&mut self, now: u64, ballot: Ballot, ttl: u64, number: u64) -> bool {
+    /// Whether it knows all that it did, so that nobody else was voted for.
+    fn extends(&self) -> bool {
+        let knows = |space: &Space| space.whole && space.run == self.run;
+        self.fault == Fault::ExtendsWhilePausing || self.space.as_ref().is_some_and(knows)
+    }
+
+    pub(in crate::quorum) fn renew(&mut self, now: u64, ballot: Ballot, ttl: u64, number: u64) -> Renewed {
         self.expire(now);
         if self.fault == Fault::RenewsWhatIsGone && self.vote.is_none() {
             let terms = "0";
             let asked = Asked { ballot, ttl, proposal: 0, since: now, waits: false, again: false, terms };
-            return matches!(self.vote(now, asked), Some(Answer::Voted { .. }));
+            return match self.vote(now, asked) {
+                Some(Answer::Voted { .. }) => Renewed::Kept,
+                _ => Renewed::Gone,
+            };
         }
         let again = self.fault == Fault::RenewsWhatIsGone && self.vote.is_some_and(|(by, _)| by == ballot);
         if !again && self.since(ballot, number..=number).is_none() {
-            return false;
+            return Renewed::Gone;
+        }
+        if !self.extends() {
+            return Renewed::Pauses;
         }
         self.vote = Some((ballot, now / 1000 + ttl));
         if let Some(count) = self.count.as_mut().filter(|count| count.until < now / 1000 + 2 * ttl) {
             count.until = now / 1000 + DAY;
         }
-        true
+        Renewed::Kept
     }
 
     /// Ends what `ticket`'s owner has, up to a round, and stays among those who wait if it `waits`; whether it had the vote, and who is told
@@ -273,22 +287,28 @@ impl Server {
     }
 
     /// What the server knows of itself, in its run.
-    pub(in crate::quorum) fn admit(&mut self, now: u64, looker: Looker<'_>) -> Standing {
+    pub(in crate::quorum) fn admit(&mut self, now: u64, looker: &Looker<'_>) -> Standing {
         self.expire(now);
         let space = self.space.get_or_insert_default();
         if space.run != self.run {
             (space.claims, space.whole) = (space.whole || space.claims, false);
             (space.run, space.pause, space.since) = (self.run, 0, Vec::new());
-        } else if let (false, true, Some(clocks)) = (space.whole, space.since.is_empty(), looker.clocks) {
-            space.since = clocks.to_vec();
+            let of_run = self.fault == Fault::RunIsEpisode;
+            space.episode = if of_run { self.run.to_string() } else { looker.episode.to_hex() };
+        } else if let (false, Some(met)) = (space.whole, looker.met)
+            && (&met.episode, &met.since) == (&space.episode, &space.since)
+        {
+            space.since.clone_from(&met.clocks);
+            space.is_used |= met.is_used;
         }
+        space.claims &= !looker.has_followed || self.fault == Fault::ForgetsDistrust;
         if !space.whole {
-            if space.terms.is_empty() {
+            let is_first = Script::hash_of(looker.terms) < Script::hash_of(&space.terms);
+            let is_better = space.pause == 0 && (!looker.pause.is_zero() || is_first);
+            if space.terms.is_empty() || is_better && self.fault != Fault::FirstTermsStay {
                 looker.terms.clone_into(&mut space.terms);
             }
-            if space.terms != looker.terms {
-                space.pause = space.pause.max(looker.pause);
-            }
+            space.pause = space.pause.max(millis(looker.pause));
         }
         self.standing(now)
     }
@@ -297,10 +317,11 @@ impl Server {
         let space = self.space.clone().unwrap_or_default();
         Standing {
             run: space.run.to_string(),
+            episode: space.episode,
             whole: space.whole,
             claims: space.claims,
-            id: space.id.map(OwnerId::to_hex).unwrap_or_default(),
-            is_used: space.id.is_some(),
+            id: space.id,
+            is_used: space.is_used,
             max: space.max,
             clock: now,
             sent_at: Moment::from_nanos(0),
@@ -318,24 +339,24 @@ impl Server {
         now: u64,
         own: &Standing,
         told: &Recovered,
-        (terms, id): (&str, OwnerId),
+        terms: &str,
     ) -> bool {
         // What it remembers may be old.
         let clock = if self.fault == Fault::FloorWithoutTheClock { 0 } else { now };
         let floor = told.floor.max(clock);
         match &mut self.space {
             Some(space)
-                if space.run.to_string() == own.run
+                if space.episode == own.episode
                     && !space.whole
                     && space.terms == own.terms
-                    && Duration::from_millis(space.pause) == own.pause =>
+                    && space.pause == millis(own.pause) =>
             {
-                (space.whole, space.claims, space.floor) = (true, false, floor);
+                (space.whole, space.is_used, space.claims, space.floor) = (true, true, false, floor);
                 space.max = space.max.max(floor);
                 space.beside.clone_from(&told.beside);
                 terms.clone_into(&mut space.terms);
-                if told.is_copy || space.id.is_none() {
-                    space.id = Some(id);
+                if told.is_copy || space.id.is_empty() {
+                    space.id.clone_from(&space.episode);
                 }
                 true
             }

@@ -1,50 +1,51 @@
-//! Servers that came up, and whoever tells them what they may have forgotten.
+//! Servers that came up, and two lookers for each who tell them what they may have forgotten.
 
 use std::time::Duration;
 
 use leasehold_core::OwnerId;
 
 use super::events::Mutant;
-use super::model::Looker;
-use super::world::{TTL, World};
+use super::world::{TTL, What, World};
 use crate::quorum::agreed::Agreed;
-use crate::quorum::protocol::{Size, Standing, clocks, recovered, who_differs};
+use crate::quorum::protocol::{Met, Recovered, Size, Standing, met, recovered, who_differs};
+use crate::quorum::scripts::Looker;
 
 /// Whoever looks: what it has agreed on, and for how long a lock of it lasts. The second one has not been let in yet.
 pub(super) const MANAGERS: [(&str, u64); 2] = [("0", TTL), ("1", TTL / 4)];
 
+/// A request of a looker.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Asks {
+    Admit { manager: usize, has_followed: bool, episode: OwnerId, met: Option<Met> },
+    Install { own: Standing, told: Recovered, terms: &'static str },
+}
+
 impl World {
-    /// Looks at one more server, twice at each, and tells the blank one what it may know then.
-    pub(super) fn look(&mut self, blank: usize, answers: bool) {
-        let looks = self.recoveries[blank].len();
-        let (at, servers) = (looks % self.size.servers, self.size.servers);
-        let (terms, pause) = MANAGERS[self.manager];
-        let pause = if self.manager > 0 || self.mutant == Mutant::PausesByOnesOwnTerms { 0 } else { pause };
-        let standing = answers.then(|| {
-            let first = self.recoveries[blank].get(at).filter(|_| looks >= servers);
-            let first = first.and_then(Option::as_ref);
-            let run = self.servers[at].run.to_string();
-            let is_blank = first.is_some_and(|first| !first.whole && first.run == run);
-            let clocks = self.clocks[blank].clone().filter(|_| is_blank);
-            let looker = Looker { terms, pause, clocks: clocks.as_deref() };
-            let up_for = Duration::from_millis(self.now - self.up_since[at]);
-            let now = self.clock(at);
-            Standing { up_for, sent_at: self.moment(), ..self.servers[at].admit(now, looker) }
-        });
-        self.recoveries[blank].push(standing);
+    /// Looks at one more server, twice at each, and sends the blank one what it may know then.
+    pub(super) fn look(&mut self, looker: usize, answers: bool) {
+        let (looks, servers) = (self.recoveries[looker].len(), self.size.servers);
+        let (at, blank) = (looks % servers, looker % servers);
+        let met_before = self.met[looker].get(at).filter(|_| looks >= servers);
+        let (manager, has_followed, met_before) =
+            (self.manager, self.has_followed[at], met_before.cloned().flatten());
+        self.ids += 1;
+        let episode = OwnerId::from_random(u128::from(self.ids).to_be_bytes());
+        let asks = Asks::Admit { manager, has_followed, episode, met: met_before };
+        let standing = if answers { self.carry_out(at, &asks) } else { None };
+        if !answers {
+            self.send_late(at, asks);
+        }
+        self.recoveries[looker].push(standing);
         if looks + 1 == servers {
-            self.leave_out_who_differs(blank, 0);
-            self.clocks[blank] = clocks(self.size, self.moment(), &self.recoveries[blank]);
+            self.leave_out_who_differs(looker, 0);
+            self.met[looker] = met(self.size, self.moment(), &self.recoveries[looker]);
         }
         if looks + 1 < 2 * servers {
             return;
         }
-        self.leave_out_who_differs(blank, servers);
-        let mut seen = std::mem::take(&mut self.recoveries[blank]);
-        let Some(mut is) = seen[servers + blank].clone() else { return };
-        if self.mutant == Mutant::BlankTermsDoNotCount {
-            is = self.servers[blank].standing(0);
-        }
+        self.leave_out_who_differs(looker, servers);
+        let mut seen = std::mem::take(&mut self.recoveries[looker]);
+        let Some(own) = seen[servers + blank].clone() else { return };
         self.mistake(blank, &mut seen);
         let (first, second) = seen.split_at(servers);
         let size = Size { quorum: self.size.quorum.max(Size::majority(servers)), ..self.size };
@@ -54,20 +55,48 @@ impl World {
             if self.mutant == Mutant::FloorNotCopied {
                 told.floor = 0;
             }
-            self.ids += 1;
-            let id = OwnerId::from_random(u128::from(self.ids).to_be_bytes());
-            let now = self.clock(blank);
-            self.servers[blank].install(now, &is, &told, (terms, id));
+            let (terms, _) = MANAGERS[self.manager];
+            self.send_late(blank, Asks::Install { own, told, terms });
         }
     }
 
-    fn leave_out_who_differs(&mut self, blank: usize, from: usize) {
-        let (terms, _) = MANAGERS[self.manager];
-        let look = &mut self.recoveries[blank][from..];
-        if self.mutant == Mutant::BlankTermsDoNotCount {
-            let blank = look.iter_mut().flatten().filter(|standing| !standing.whole);
-            blank.for_each(|standing| terms.clone_into(&mut standing.terms));
+    /// Two looks, and what comes of them, without anything in between.
+    pub(super) fn look_at_all(&mut self, looker: usize, answers: impl Fn(usize) -> bool) {
+        self.recoveries[looker].clear();
+        (0..2 * self.size.servers).for_each(|look| self.look(looker, answers(look)));
+        let is_install =
+            |what: &What| matches!(what, What::Asks(asks) if matches!(**asks, Asks::Install { .. }));
+        if self.network.last().is_some_and(|message| is_install(&message.what)) {
+            self.deliver(self.network.len() - 1);
         }
+    }
+
+    /// What a server does that is asked so, and answers to a look.
+    pub(super) fn carry_out(&mut self, at: usize, asks: &Asks) -> Option<Standing> {
+        let now = self.clock(at);
+        match asks {
+            Asks::Admit { manager, has_followed, episode, met } => {
+                let (terms, pause) = MANAGERS[*manager];
+                let is_new = *manager > 0 || self.mutant == Mutant::PausesByOnesOwnTerms;
+                let pause = if is_new { Duration::ZERO } else { Duration::from_millis(pause) };
+                let run = self.servers[at].run.to_string();
+                let (has_followed, episode, met) = (*has_followed, *episode, met.as_ref());
+                let looker = Looker { run: &run, has_followed, terms, pause, episode, met };
+                let up_for = Duration::from_millis(self.now - self.up_since[at]);
+                let mut standing = self.servers[at].admit(now, &looker);
+                standing.is_used &= self.mutant != Mutant::ForgetsThatItWasMet || !standing.id.is_empty();
+                Some(Standing { up_for, sent_at: self.moment(), ..standing })
+            }
+            Asks::Install { own, told, terms } => {
+                self.servers[at].install(now, own, told, terms);
+                None
+            }
+        }
+    }
+
+    fn leave_out_who_differs(&mut self, looker: usize, from: usize) {
+        let (terms, _) = MANAGERS[self.manager];
+        let look = &mut self.recoveries[looker][from..];
         while let Some(server) = who_differs(terms, look) {
             look[server] = None;
         }
@@ -77,6 +106,9 @@ impl World {
     fn mistake(&self, blank: usize, seen: &mut [Option<Standing>]) {
         let (first, second) = seen.split_at_mut(self.size.servers);
         match self.mutant {
+            Mutant::NoPause | Mutant::PausesByTheOthers => {
+                first[blank].iter_mut().for_each(|own| own.pause = Duration::ZERO);
+            }
             Mutant::AsksBeforeThePauseEnds => {
                 for (before, after) in first.iter_mut().flatten().zip(second.iter().flatten()) {
                     before.clock = after.clock;
@@ -84,7 +116,7 @@ impl World {
                 }
             }
             Mutant::TellsWhoWasNotBlank => {
-                second[blank].iter_mut().for_each(|own| own.beside = vec![own.run.clone()]);
+                second[blank].iter_mut().for_each(|own| own.beside = vec![own.episode.clone()]);
             }
             Mutant::PausesByUptime => {
                 let Some(up_for) = first[blank].as_ref().map(|own| own.up_for) else { return };
@@ -96,7 +128,23 @@ impl World {
                 let own = first[blank].iter_mut();
                 own.for_each(|own| own.since.retain(|(run, _)| *run == own.run));
             }
+            Mutant::PausesByClocksThatAreLeft => {
+                let look = first.to_vec();
+                let goes_on = |run: &String, then: u64| {
+                    look.iter().flatten().any(|other| other.run == *run && then <= other.clock)
+                };
+                let own = first[blank].iter_mut();
+                own.for_each(|own| own.since.retain(|(run, then)| goes_on(run, *then)));
+            }
             Mutant::TrustsCopies => second.iter_mut().flatten().for_each(|standing| standing.id.clear()),
+            Mutant::TrustsWhileOneIsAway => {
+                let Some(own) = second[blank].clone() else { return };
+                let away = Standing { id: String::new(), whole: false, ..own };
+                second
+                    .iter_mut()
+                    .filter(|standing| standing.is_none())
+                    .for_each(|gone| *gone = Some(away.clone()));
+            }
             _ => {}
         }
     }

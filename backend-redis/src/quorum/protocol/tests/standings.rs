@@ -1,10 +1,15 @@
 //! What a blank server is told, and when, by what all say of themselves.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
+use leasehold_core::OwnerId;
+
+use super::model::{Fault, Server};
 use super::rules::{THREE, at};
 use crate::quorum::agreed::Agreed;
-use crate::quorum::protocol::{Recovered, Size, Standing, clocks, pause_left, recovered, who_differs};
+use crate::quorum::protocol::{Recovered, Size, Standing, met, pause_left, recovered, who_differs};
+use crate::quorum::scripts::Looker;
 
 /// A pause of a second.
 fn agreed(size: Size) -> Agreed {
@@ -13,14 +18,30 @@ fn agreed(size: Size) -> Agreed {
 
 /// One that was met by itself, and has so many milliseconds of its pause left.
 fn standing(whole: bool, run: &str, max: u64, left: u64) -> Standing {
-    let (run, id, terms) = (run.to_owned(), run.to_owned(), "as agreed".to_owned());
-    let (claims, is_used, clock, since) = (false, true, (1_000 - left) * 1_000, vec![(run.clone(), 0)]);
-    let (sent_at, up_for, pause, beside) = (at(0), Duration::ZERO, Duration::ZERO, Vec::new());
-    Standing { run, whole, claims, id, is_used, max, clock, sent_at, up_for, since, pause, terms, beside }
+    let (episode, id, terms) = (run.to_owned(), run.to_owned(), "as agreed".to_owned());
+    let (claims, is_used, clock, since) = (false, true, (1_000 - left) * 1_000, vec![(run.to_owned(), 0)]);
+    let (sent_at, up_for, pause, beside, run) =
+        (at(0), Duration::ZERO, Duration::ZERO, Vec::new(), run.to_owned());
+    Standing {
+        run,
+        episode,
+        whole,
+        claims,
+        id,
+        is_used,
+        max,
+        clock,
+        sent_at,
+        up_for,
+        since,
+        pause,
+        terms,
+        beside,
+    }
 }
 
-/// A pause counts by the median of the clocks that were read when it began, of which those that were set back say nothing; by
-/// how long all processes have been up only where none of them was ever told anything.
+/// A pause counts by the median of the clocks that were read when it began, of which those that are missing or were set back show
+/// no time; by how long all processes have been up only where none of them was ever told anything.
 #[test]
 fn a_pause_is_counted_by_the_clocks_of_all() {
     let left = |gone: [Option<i64>; 3], is_used: bool| {
@@ -38,6 +59,7 @@ fn a_pause_is_counted_by_the_clocks_of_all() {
     assert_eq!(left([Some(9_000), Some(300), Some(200)], true), 700);
     assert_eq!(left([Some(9_000), Some(300), None], true), 700);
     assert_eq!(left([Some(300), Some(-9_000), Some(310)], true), 700);
+    assert_eq!(left([Some(9_000), Some(-9_000), None], true), 1_000);
     assert_eq!(left([Some(1), Some(1), Some(1)], false), 300);
     assert_eq!(left([Some(1), Some(1), None], false), 999, "one that is away may have been told");
 }
@@ -45,11 +67,18 @@ fn a_pause_is_counted_by_the_clocks_of_all() {
 /// What the clocks were is read so late as the look ended, and not of too few.
 #[test]
 fn a_pause_begins_when_the_look_has_ended() {
-    let heard = |run, clock| Some(Standing { clock, sent_at: at(3), ..standing(false, run, 1, 0) });
-    let of = |look: &[Option<Standing>]| clocks(THREE, at(5), look);
+    let heard = |run, clock, since: &[(&str, u64)]| {
+        let since = since.iter().map(|(run, clock)| ((*run).to_owned(), *clock)).collect();
+        Some(Standing { clock, since, sent_at: at(3), ..standing(false, run, 1, 0) })
+    };
+    let of = |look: &[Option<Standing>]| met(THREE, at(5), look).swap_remove(0).map(|met| met.clocks);
     let all = vec![("a".to_owned(), 9_000), ("b".to_owned(), 3_000)];
-    assert_eq!(of(&[heard("a", 7_000), None, heard("b", 1_000)]), Some(all));
-    assert_eq!(of(&[heard("a", 7_000), None, None]), None);
+    let b = || heard("b", 1_000, &[]);
+    assert_eq!(of(&[heard("a", 7_000, &[]), None, b()]), Some(all.clone()));
+    assert_eq!(of(&[heard("a", 7_000, &[]), None, None]), None);
+    assert_eq!(of(&[heard("a", 7_000, &[("a", 1), ("b", 1), ("c", 1)]), None, b()]), None, "it has begun");
+    let anew = of(&[heard("a", 7_000, &[("a", 1), ("c", 1), ("d", 1)]), None, b()]);
+    assert_eq!(anew, Some(all), "too few of the clocks go on");
 }
 
 /// Other terms keep a manager out: those of a whole server, and those of a blank one unless a whole one has its own, as one that
@@ -118,4 +147,85 @@ fn a_quorum_that_was_blank_is_told_one_by_one() {
     let knows = |run| standing(true, run, 9, &[]);
     let others = Recovered { floor: 9, beside: Vec::new(), is_copy: false };
     assert_eq!(told([a, beside("b"), away(), knows("e"), knows("f")]), Some(others), "they know");
+}
+
+/// Somebody who opens a namespace by its terms: two looks at the servers, and what they are told then.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Opening {
+    terms: &'static str,
+    order: [usize; 3],
+    looks: [Vec<Option<Standing>>; 2],
+    steps: usize,
+    is_refused: bool,
+}
+
+impl Opening {
+    fn new(terms: &'static str, order: [usize; 3]) -> Self {
+        Self { terms, order, looks: [vec![None; 3], vec![None; 3]], steps: 0, is_refused: false }
+    }
+
+    /// One more request.
+    fn go_on(&mut self, servers: &mut [Server]) {
+        let (row, server) = (self.steps / 3, self.order[self.steps % 3]);
+        self.steps += 1;
+        let [first, second] = &self.looks;
+        if row == 2 {
+            let told = recovered(agreed(THREE), server, first, second);
+            if let (Some(told), Some(own)) = (told, &second[server]) {
+                servers[server].install(7, own, &told, self.terms);
+            }
+            return;
+        }
+        let votes = |standing: &Standing| standing.whole && standing.terms == self.terms;
+        let may_hold = first.iter().chain(second).flatten().any(votes);
+        let met = if row == 1 { met(THREE, at(0), first).swap_remove(server) } else { None };
+        let id = self.order[0] as u128 * 16 + self.steps as u128;
+        let looker = Looker {
+            run: &servers[server].run.to_string(),
+            has_followed: false,
+            terms: self.terms,
+            pause: Duration::from_secs(may_hold.into()),
+            episode: OwnerId::from_random(id.to_be_bytes()),
+            met: met.as_ref(),
+        };
+        let standing = servers[server].admit(7, &looker);
+        self.looks[row][server] = Some(Standing { up_for: Duration::from_secs(2), ..standing });
+        let has_looked = self.steps.is_multiple_of(3);
+        while let Some(differs) = who_differs(self.terms, &self.looks[row]).filter(|_| has_looked) {
+            self.is_refused |= row == 0;
+            self.looks[row][differs] = None;
+        }
+    }
+}
+
+type Seen = HashSet<(Vec<Server>, [Opening; 2])>;
+
+/// Whether both may be refused, or servers vote by both terms.
+fn may_go_wrong(servers: &[Server], openings: &[Opening; 2], seen: &mut Seen) -> bool {
+    if !seen.insert((servers.to_vec(), openings.clone())) {
+        return false;
+    }
+    let voters = servers.iter().map(|server| server.standing(7)).filter(|standing| standing.whole);
+    let terms: HashSet<_> = voters.map(|standing| standing.terms).collect();
+    let mut going = (0..2).filter(|at| !openings[*at].is_refused && openings[*at].steps < 9);
+    let goes_wrong = |at: usize| {
+        let (mut servers, mut openings) = (servers.to_vec(), openings.clone());
+        openings[at].go_on(&mut servers);
+        may_go_wrong(&servers, &openings, seen)
+    };
+    terms.len() > 1 || openings.iter().all(|opening| opening.is_refused) || going.any(goes_wrong)
+}
+
+/// Of two who open a new namespace at the same time, by other terms, one is let in, and servers vote by those terms only.
+#[test]
+fn one_of_two_first_openings_is_let_in() {
+    for (fault, is_wrong) in [(Fault::None, false), (Fault::FirstTermsStay, true)] {
+        let servers = [1, 2, 3].map(|run| Server::new(run, 0, fault));
+        let goes_wrong = |order| {
+            let openings = [Opening::new("0", [0, 1, 2]), Opening::new("1", order)];
+            may_go_wrong(&servers, &openings, &mut HashSet::new())
+        };
+        let found = [[0, 1, 2], [1, 2, 0], [2, 1, 0]].into_iter().any(goes_wrong);
+        assert_eq!(found, is_wrong, "{fault:?}");
+    }
 }

@@ -6,6 +6,11 @@ use super::events::Event;
 use super::world::{Message, What, World, name};
 
 impl World {
+    /// That happens, one after the other.
+    pub(super) fn goes(&mut self, events: &[Event]) {
+        events.iter().for_each(|event| self.apply(*event));
+    }
+
     /// Everything to and from `servers` arrives, what is given back apart unless `releases`.
     pub(super) fn deliver_at(&mut self, servers: &[usize], releases: bool) {
         let wanted = |message: &Message| {

@@ -5,7 +5,7 @@ use super::world::{TTL, World};
 
 /// Servers 0 to 2, of which the first is ahead of the others.
 fn world(mutant: Mutant, ahead: u64) -> World {
-    let setting = Setting { servers: 3, clients: 3, apart: ahead, blank: 1, spare: 0, mutant };
+    let setting = Setting { servers: 3, clients: 3, apart: ahead, blank: 1, spare: 0, trusts: false, mutant };
     World::new(setting, |at| if at == 0 { ahead } else { 0 })
 }
 
@@ -114,33 +114,125 @@ fn a_copy_of_another_server_is_not_trusted() {
         world.apply(Event::Restart(0, true));
         world.recover(0);
         assert!(!world.is_blank(0));
-        world.apply(Event::Promote(1, 2));
-        world.recover(1);
+        world.goes(&[Event::Promote(1, 2), Event::Restart(1, true), Event::Recover(1)]);
         takes(world, 2, &[1, 2]);
     });
 }
 
-/// Whoever has agreed on a shorter pause is not let in by servers that have forgotten the longer one: not where those who have
-/// agreed on that have met them again, and not before their locks are over where it met them first.
+/// Distrust of data is kept with them: of a replica that was promoted, and restarted before its pause has ended.
 #[test]
-fn terms_are_not_forgotten_with_the_data() {
-    let meets = |world: &mut World, manager| {
-        world.manager = manager;
-        (0..3).for_each(|server| world.recover(server));
-    };
-    for (mutant, order) in [(Mutant::BlankTermsDoNotCount, [0, 1]), (Mutant::PausesByOnesOwnTerms, [1, 0])] {
-        for (mutant, is_wrong) in [(Mutant::None, false), (mutant, true)] {
+fn a_promoted_replica_stays_distrusted() {
+    shows(Mutant::ForgetsDistrust, 0, |world| {
+        world.trusts_disks = true;
+        takes(world, 1, &[0, 1]);
+        world.goes(&[Event::Promote(1, 1), Event::Recover(1), Event::Restart(1, true), Event::Recover(1)]);
+        takes(world, 2, &[1, 2]);
+    });
+}
+
+/// A disk is trusted only while all others answer: one of them may be its original.
+#[test]
+fn a_copy_is_not_trusted_while_its_original_is_away() {
+    shows(Mutant::TrustsWhileOneIsAway, 0, |world| {
+        world.trusts_disks = true;
+        takes(world, 1, &[0, 1]);
+        world.apply(Event::Promote(1, 2));
+        world.apply(Event::Restart(1, true));
+        world.recover_without(2, 1);
+        takes(world, 2, &[1, 2]);
+    });
+}
+
+/// A vote that came up with the data extends no hold while the server pauses: its clock may be set forward then.
+#[test]
+fn a_server_that_pauses_extends_no_hold() {
+    shows(Mutant::ExtendsWhilePausing, 0, |world| {
+        takes(world, 1, &[0, 1]);
+        world.goes(&[Event::Save(1), Event::Restart(1, true), Event::Recover(1)]);
+        world.goes(&[Event::Pass(TTL - 4), Event::Renew(1)]);
+        world.deliver_at(&[0, 1], true);
+        world.goes(&[Event::Step(1), Event::Pass(5), Event::Recover(1)]);
+        world.lose_at(2);
+        takes(world, 2, &[1, 2]);
+    });
+}
+
+/// What was decided about a server does not count once it was emptied again: the request that ends its pause, the first of two
+/// looks, and what the clocks were.
+#[test]
+fn an_emptied_server_begins_anew() {
+    let look = |world: &mut World, times| (0..times).for_each(|_| world.apply(Event::Look(1, true)));
+    // How many of its six requests one looker has sent at the beginning, when the pause is over, and when the server was emptied
+    // again, after the other looker had ended the pause and somebody has held.
+    for steps in [[0, 6, 0], [0, 3, 3], [3, 0, 3]] {
+        for (mutant, is_wrong) in [(Mutant::None, false), (Mutant::RunIsEpisode, true)] {
             let mut world = world(mutant, 0);
-            takes(&mut world, 1, &[0, 1, 2]);
+            world.apply(Event::Empty(1));
+            look(&mut world, steps[0]);
+            world.apply(Event::Recover(4));
+            world.apply(Event::Pass(TTL + 1));
+            look(&mut world, steps[1]);
+            world.apply(Event::Recover(4));
+            world.apply(Event::Start(1));
+            [0, 1, 0].into_iter().for_each(|server| world.deliver_of(1, server));
             assert!(world.holds(1));
-            (0..3).for_each(|server| world.apply(Event::Restart(server, false)));
-            order.into_iter().for_each(|manager| meets(&mut world, manager));
-            world.apply(Event::Pass(TTL / 4 + 1));
-            meets(&mut world, 1);
-            takes(&mut world, 2, &[0, 1, 2]);
-            assert_eq!(world.wrong.is_some(), is_wrong, "{mutant:?}: {:?}", world.wrong);
+            world.apply(Event::Empty(1));
+            (0..3).for_each(|_| world.apply(Event::Look(4, true)));
+            look(&mut world, steps[2]);
+            world.deliver_of(usize::MAX, 1);
+            world.apply(Event::Recover(4));
+            world.lose_at(2);
+            takes(&mut world, 2, &[1, 2]);
+            assert_eq!(world.wrong.is_some(), is_wrong, "{steps:?}, {mutant:?}: {:?}", world.wrong);
         }
     }
+}
+
+/// Where witnesses of a pause have restarted or were set back, the clocks that are left do not end it; it begins anew.
+#[test]
+fn a_pause_needs_most_of_its_clocks() {
+    shows(Mutant::PausesByClocksThatAreLeft, 0, |world| {
+        world.ahead[2] = 9;
+        takes(world, 1, &[0, 1]);
+        world.goes(&[Event::Restart(1, false), Event::Recover(1), Event::Restart(0, true)]);
+        world.ahead[2] = 0;
+        world.goes(&[Event::Step(1), Event::Recover(1)]);
+        takes(world, 2, &[1, 2]);
+        world.goes(&[Event::Pass(TTL + 1), Event::Recover(1)]);
+        assert!(!world.is_blank(1));
+    });
+}
+
+/// A server that was away while the namespace was new is none of a new one once it was met, if all others are emptied then.
+#[test]
+fn a_server_that_was_met_belongs_to_the_namespace() {
+    shows(Mutant::ForgetsThatItWasMet, 0, |world| {
+        takes(world, 1, &[0, 1]);
+        world.goes(&[Event::Replace(2), Event::Recover(2), Event::Pass(TTL / 2), Event::Renew(1)]);
+        world.deliver_at(&[0, 1], true);
+        world.goes(&[Event::Pass(TTL / 2), Event::Empty(0), Event::Empty(1)]);
+        world.goes(&[Event::Recover(0), Event::Recover(2)]);
+        world.lose_at(2);
+        takes(world, 2, &[0, 2]);
+    });
+}
+
+/// Whoever has agreed on a shorter pause, and meets servers that have forgotten before those who may hold by a longer one, lets
+/// nobody in before their locks are over.
+#[test]
+fn a_pause_is_as_long_as_any_hold() {
+    shows(Mutant::PausesByOnesOwnTerms, 0, |world| {
+        takes(world, 1, &[0, 1, 2]);
+        assert!(world.holds(1));
+        (0..3).for_each(|server| world.apply(Event::Restart(server, false)));
+        for manager in [1, 0, 1] {
+            world.manager = manager;
+            (0..3).for_each(|server| world.recover(server));
+        }
+        world.apply(Event::Pass(TTL / 4 + 1));
+        (0..3).for_each(|server| world.recover(server));
+        takes(world, 2, &[0, 1, 2]);
+    });
 }
 
 /// What a server has answered before it came up empty does not count any more when it votes again: not beside a request that
@@ -236,6 +328,7 @@ fn the_floor_is_that_of_the_pauses_end() {
         world.deliver_at(&[0, 1, 2], true);
         world.apply(Event::Pass(4));
         (0..2).for_each(|_| world.apply(Event::Look(1, true)));
+        world.deliver_of(usize::MAX, 1);
         world.recover(1);
         takes(world, 0, &[1, 2]);
         assert!(world.holds(0));
@@ -261,17 +354,14 @@ fn a_server_that_forgot_is_told_the_floor() {
     }
 }
 
-/// Of two servers that come up empty while the third is away both are told, each at the end of its own pause.
+/// Of two servers that come up empty both are told, each at the end of its own pause, also if the third is away then.
 #[test]
 fn two_servers_whose_pauses_end_apart_are_told() {
     let mut world = world(Mutant::None, 0);
-    world.apply(Event::Restart(1, false));
-    world.recover_without(0, 1);
-    world.apply(Event::Pass(TTL / 2));
-    world.apply(Event::Restart(2, false));
-    world.recover_without(0, 2);
-    world.apply(Event::Pass(TTL / 2));
-    (1..3).for_each(|server| world.recover_without(0, server));
+    for server in [1, 2] {
+        world.goes(&[Event::Restart(server, false), Event::Recover(server), Event::Pass(TTL / 2)]);
+    }
+    world.goes(&[Event::Recover(1), Event::Recover(2)]);
     assert_eq!([1, 2].map(|server| world.is_blank(server)), [false, true]);
     world.apply(Event::Pass(TTL / 2));
     world.recover_without(0, 2);

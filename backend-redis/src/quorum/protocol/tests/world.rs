@@ -9,12 +9,12 @@ use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{LockName, OwnerId};
 
 use super::events::{Event, Mutant, Setting};
-use super::model::{Asked, Fault, Looker, Server};
-use super::recovery::MANAGERS;
+use super::model::{Asked, Fault, Server};
+use super::recovery::{Asks, MANAGERS};
 use crate::quorum::protocol::{
-    Answer, Confirming, Contender, Errand, Horizon, Recovered, Size, Standing, Step, Terms, Ticket,
+    Answer, Confirming, Contender, Errand, Horizon, Met, Recovered, Size, Standing, Step, Terms, Ticket,
 };
-use crate::quorum::scripts::Ballot;
+use crate::quorum::scripts::{Ballot, Renewed};
 
 /// In milliseconds.
 pub(super) const TTL: u64 = 24;
@@ -44,11 +44,14 @@ pub(super) struct World {
     pub(super) ahead: Vec<u64>,
     pub(super) clients: Vec<Option<Client>>,
     pub(super) horizons: Vec<Horizon>,
+    /// Of each looker: of two rows, one for each server.
     pub(super) recoveries: Vec<Vec<Option<Standing>>>,
-    /// What the clocks were when the first of two looks for a server had ended.
-    pub(super) clocks: Vec<Option<Vec<(String, u64)>>>,
+    /// What the second of two looks tells, when the first has ended.
+    pub(super) met: Vec<Vec<Option<Met>>>,
     /// Who looks.
     pub(super) manager: usize,
+    /// Whose data may be another's.
+    pub(super) has_followed: Vec<bool>,
     pub(super) trusts_disks: bool,
     pub(super) ids: u64,
     pub(super) network: Vec<Message>,
@@ -90,8 +93,9 @@ pub(super) enum What {
     Release { round: u64, waits: bool },
     Answer { round: u64, answer: Answer },
     Confirmed { confirming: Confirming, kept: bool },
-    Renewed { kept: bool },
+    Renewed(Renewed),
     Freed,
+    Asks(Box<Asks>),
 }
 
 /// Of the lock that all want.
@@ -101,7 +105,7 @@ pub(super) fn name() -> LockName {
 
 impl World {
     pub(super) fn new(setting: Setting, apart: impl Fn(usize) -> u64) -> Self {
-        let Setting { servers, clients, mutant, spare, .. } = setting;
+        let Setting { servers, clients, mutant, spare, trusts, .. } = setting;
         let minority = usize::from(mutant == Mutant::MinorityCounts);
         let quorum = Size::majority(servers) + spare - minority;
         let fault = match mutant {
@@ -110,20 +114,14 @@ impl World {
             Mutant::GivesBackLaterRounds => Fault::GivesBackLaterRounds,
             Mutant::FloorWithoutTheClock => Fault::FloorWithoutTheClock,
             Mutant::NotesNothing => Fault::NotesNothing,
+            Mutant::ExtendsWhilePausing => Fault::ExtendsWhilePausing,
+            Mutant::RunIsEpisode => Fault::RunIsEpisode,
+            Mutant::ForgetsDistrust => Fault::ForgetsDistrust,
             _ => Fault::None,
         };
         // No two servers have a run in common.
-        let runs = 1..=servers as u64;
-        let begun = runs.map(|run| {
-            let mut one = Server::new(run, AHEAD, fault);
-            let own = one.admit(0, Looker { terms: "0", ..Looker::default() });
-            let id = OwnerId::from_random(u128::from(run).to_be_bytes());
-            let told = Recovered { floor: 0, beside: Vec::new(), is_copy: false };
-            one.install(0, &own, &told, ("0", id));
-            one
-        });
-        let begun: Vec<_> = begun.collect();
-        Self {
+        let begun: Vec<_> = (1..=servers as u64).map(|run| Server::new(run, AHEAD, fault)).collect();
+        let mut world = Self {
             size: Size { servers, quorum },
             blank: setting.blank,
             mutant,
@@ -136,18 +134,29 @@ impl World {
             ahead: (0..servers).map(|at| apart(at).min(setting.apart)).collect(),
             clients: vec![None; clients],
             horizons: vec![Horizon::default(); clients],
-            recoveries: vec![Vec::new(); servers],
-            clocks: vec![None; servers],
+            recoveries: vec![Vec::new(); 2 * servers],
+            met: vec![Vec::new(); 2 * servers],
             manager: 0,
-            trusts_disks: false,
-            ids: servers as u64,
+            has_followed: vec![false; servers],
+            trusts_disks: trusts,
+            ids: 0,
             network: Vec::new(),
             owners: 0,
             last_token: 0,
             last_taken_at: 0,
             holds: 0,
             wrong: None,
+        };
+        for at in 0..servers {
+            let (manager, has_followed, met) = (0, false, None);
+            let episode = OwnerId::from_random([u8::try_from(at).unwrap_or(0); 16]);
+            let own = world.carry_out(at, &Asks::Admit { manager, has_followed, episode, met });
+            let (own, terms) = (own.expect("it answers"), MANAGERS[0].0);
+            let told = Recovered { floor: 0, beside: Vec::new(), is_copy: false };
+            world.carry_out(at, &Asks::Install { own, told, terms });
         }
+        world.disks.clone_from(&world.servers);
+        world
     }
 
     pub(super) fn moment(&self) -> Moment {
@@ -197,12 +206,10 @@ impl World {
         }
         let blank = (0..self.size.servers).filter(|at| self.is_blank(*at)).count();
         for at in 0..self.size.servers {
-            if self.is_blank(at) {
-                events.extend([Event::Look(at, true), Event::Recover(at)]);
-                events.extend((0..self.size.servers).map(|first| Event::RecoverWith(at, first)));
-                if faults {
-                    events.push(Event::Look(at, false));
-                }
+            for looker in [at, at + self.size.servers].into_iter().filter(|_| self.is_blank(at)) {
+                events.extend([Event::Look(looker, true), Event::Recover(looker)]);
+                events.extend((0..self.size.servers).map(|first| Event::RecoverWith(looker, first)));
+                events.extend(faults.then_some(Event::Look(looker, false)));
             }
             if faults && (blank < self.blank || self.blank > 0 && self.is_blank(at)) {
                 events.extend([Event::Restart(at, false), Event::Restart(at, true), Event::Save(at)]);
@@ -243,12 +250,13 @@ impl World {
             }
             Event::Save(at) => self.disks[at] = self.servers[at].clone(),
             Event::Restart(at, with_disk) => {
-                let of = with_disk.then(|| self.disks[at].clone());
-                self.comes_up(at, of);
+                let disk = if self.trusts_disks { &self.servers } else { &self.disks };
+                let of = with_disk.then(|| disk[at].clone());
+                self.comes_up(at, of, false);
                 self.up_since[at] = self.now;
             }
-            Event::Replace(at) => self.comes_up(at, None),
-            Event::Promote(at, of) => self.comes_up(at, Some(self.disks[of].clone())),
+            Event::Replace(at) => self.comes_up(at, None, false),
+            Event::Promote(at, of) => self.comes_up(at, Some(self.disks[of].clone()), true),
             Event::Empty(at) => {
                 self.servers[at] = Server::new(self.servers[at].run, AHEAD, self.servers[at].fault);
             }
@@ -258,15 +266,10 @@ impl World {
                 self.up_since[at] = self.up_since[at].saturating_sub(STEP);
             }
             Event::Look(at, answers) => self.look(at, answers),
-            Event::Recover(at) => {
-                self.recoveries[at].clear();
-                (0..2 * self.size.servers).for_each(|_| self.look(at, true));
-            }
-            Event::RecoverWith(at, first) => {
+            Event::Recover(looker) => self.look_at_all(looker, |_| true),
+            Event::RecoverWith(looker, first) => {
                 let Size { servers, quorum } = self.size;
-                self.recoveries[at].clear();
-                let answers = |look: usize| (look + servers - first % servers) % servers < quorum;
-                (0..2 * servers).for_each(|look| self.look(at, answers(look)));
+                self.look_at_all(looker, |look| (look + servers - first % servers) % servers < quorum);
             }
         }
         for at in 0..self.clients.len() {
@@ -275,13 +278,13 @@ impl World {
     }
 
     /// In another run, with that data or none.
-    fn comes_up(&mut self, at: usize, data: Option<Server>) {
+    fn comes_up(&mut self, at: usize, data: Option<Server>, has_followed: bool) {
         let (run, fault) = (self.servers[at].run + self.size.servers as u64, self.servers[at].fault);
         self.servers[at] = data.unwrap_or_else(|| Server::new(run, AHEAD, fault));
         self.servers[at].run = run;
         self.disks[at] = self.servers[at].clone();
-        self.told_until[at] = None;
-        self.recoveries[at].clear();
+        (self.told_until[at], self.has_followed[at]) = (None, has_followed);
+        self.network.retain(|message| message.server != at || !matches!(message.what, What::Asks(_)));
     }
 
     fn start(&mut self, at: usize) {
@@ -329,6 +332,13 @@ impl World {
         if vote.take_if(|(by, _)| by.ticket.owner == client.owner).is_some() {
             (client.forced, client.partly) = (true, true);
         }
+    }
+
+    /// What a looker asks, and does not wait for.
+    pub(super) fn send_late(&mut self, server: usize, asks: Asks) {
+        let ticket = Ticket { time: 0, owner: OwnerId::from_random([0; 16]) };
+        let (client, sent_at, orphan) = (usize::MAX, self.now, true);
+        self.network.push(Message { client, ticket, server, sent_at, orphan, what: What::Asks(asks.into()) });
     }
 
     fn send(&mut self, client: usize, ticket: Ticket, server: usize, what: What) {
@@ -399,7 +409,7 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, at: usize) {
+    pub(super) fn deliver(&mut self, at: usize) {
         let Message { client, ticket, server, sent_at, orphan, what } = self.network.remove(at);
         let (now, moment, ttl) = (self.clock(server), self.moment(), TTL);
         let sent = Moment::from_nanos(sent_at * 1_000_000);
@@ -419,7 +429,7 @@ impl World {
                 Some(What::Confirmed { confirming, kept })
             }
             What::Renew { round, n } => {
-                Some(What::Renewed { kept: there.renew(now, Ballot { ticket, round }, ttl, n) })
+                Some(What::Renewed(there.renew(now, Ballot { ticket, round }, ttl, n)))
             }
             What::Release { round, waits } => {
                 let alive =
@@ -430,6 +440,10 @@ impl World {
                     let client = (0..self.clients.len()).find(|at| self.ticket(*at) == Some(told));
                     self.send(client.unwrap(), told, server, What::Freed);
                 }
+                None
+            }
+            What::Asks(asks) => {
+                self.carry_out(server, &asks);
                 None
             }
             answer => {
@@ -457,12 +471,13 @@ impl World {
             What::Confirmed { confirming, kept } => {
                 client.contender.confirmed(now, server, (confirming, sent), Some(kept));
             }
-            What::Renewed { kept: true } if fastest => {
+            What::Renewed(Renewed::Kept) if fastest => {
                 (0..servers).for_each(|server| client.contender.renewed(now, server, sent, true));
             }
-            What::Renewed { kept } => client.contender.renewed(now, server, sent, kept),
+            What::Renewed(Renewed::Pauses) => {}
+            What::Renewed(renewed) => client.contender.renewed(now, server, sent, renewed != Renewed::Gone),
             What::Freed => client.contender.freed(now, server),
-            What::Vote { .. } | What::Confirm(_) | What::Renew { .. } | What::Release { .. } => {}
+            _ => {}
         }
     }
 
@@ -471,9 +486,8 @@ impl World {
         let now = self.moment();
         let Message { client, ticket, server, sent_at, orphan, ref what } = *message;
         let sent = Moment::from_nanos(sent_at * 1_000_000);
-        let Some(client) = self.clients[client].as_mut().filter(|client| client.owner == ticket.owner) else {
-            return;
-        };
+        let client = self.clients.get_mut(client).and_then(Option::as_mut);
+        let Some(client) = client.filter(|client| client.owner == ticket.owner) else { return };
         match *what {
             What::Vote { .. } | What::Answer { .. } if !orphan => client.contender.failed(now, server),
             What::Confirm(confirming) | What::Confirmed { confirming, .. } if !orphan => {

@@ -13,10 +13,10 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRng, TestRunner};
 
 use self::real::Real;
-use super::model::{Asked, Fault, Looker, Server};
+use super::model::{Asked, Fault, Server};
 use crate::quorum::keys::BallotKeys;
-use crate::quorum::protocol::{Answer, Recovered, Standing, Ticket};
-use crate::quorum::scripts::{self, Asker, Ballot, Kept, Renewed};
+use crate::quorum::protocol::{Answer, Met, Recovered, Standing, Ticket};
+use crate::quorum::scripts::{self, Asker, Ballot, Kept, Looker};
 
 /// What is done to both.
 #[derive(Clone, Debug)]
@@ -49,18 +49,20 @@ enum Operation {
         ttl: u64,
         waits: bool,
     },
-    /// Somebody connects to a run.
+    /// Somebody looks at a run, for the second time if it has clocks; what it has seen may be stale.
     Admit {
         terms: &'static str,
         pause: u64,
+        has_followed: bool,
         clocks: &'static [(&'static str, u64)],
+        stale: u8,
     },
     /// As it was seen, or was not.
     Install {
         floor: u64,
         beside: &'static [&'static str],
         is_copy: bool,
-        is_stale: bool,
+        stale: u8,
     },
     /// The process comes up again, with its data, and is told what it may have forgotten.
     ComesUp {
@@ -107,11 +109,11 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
             .prop_map(|(owner, round, ttl, off)| Operation::Renew { owner, round, ttl, off }),
         4 => (owner(), round(), ttl(), any::<bool>())
             .prop_map(|(owner, round, ttl, waits)| Operation::Release { owner, round, ttl, waits }),
-        3 => (terms(), pause(), clocks())
-            .prop_map(|(terms, pause, clocks)| Operation::Admit { terms, pause, clocks }),
-        2 => (number(), beside(), any::<bool>(), 0..4).prop_map(|(floor, beside, is_copy, stale)|
-            Operation::Install { floor, beside, is_copy, is_stale: stale == 0 }
+        4 => (terms(), pause(), prop::bool::weighted(0.2), clocks(), 0..6_u8).prop_map(
+            |(terms, pause, has_followed, clocks, stale)| Operation::Admit { terms, pause, has_followed, clocks, stale }
         ),
+        2 => (number(), beside(), any::<bool>(), 0..6_u8)
+            .prop_map(|(floor, beside, is_copy, stale)| Operation::Install { floor, beside, is_copy, stale }),
         2 => number().prop_map(|floor| Operation::ComesUp { floor }),
         2 => any::<bool>().prop_map(Operation::Restart),
         3 => (0_u64..3_000).prop_map(Operation::Pass),
@@ -128,8 +130,9 @@ const CHANNELS: &str = "p:inbox:";
 const TERMS: &str = "as agreed";
 const AHEAD: u64 = 1_000_000;
 /// What a server is told that nobody has used.
-const FIRST_TOLD: Operation = Operation::Install { floor: 0, beside: &[], is_copy: false, is_stale: false };
-const FIRST_MET: Operation = Operation::Admit { terms: TERMS, pause: 0, clocks: &[] };
+const FIRST_TOLD: Operation = Operation::Install { floor: 0, beside: &[], is_copy: false, stale: 9 };
+const FIRST_MET: Operation =
+    Operation::Admit { terms: TERMS, pause: 0, has_followed: false, clocks: &[], stale: 9 };
 /// The last message of an operation.
 const END: &str = "end";
 
@@ -170,11 +173,10 @@ fn state(model: &mut Server, now: u64) -> Vec<Vec<String>> {
         [format!("{} {}", waiting.owner.to_hex(), inbox(owner)), waiting.time.to_string()]
     });
     let space = model.space.clone().unwrap_or_default();
-    let numbers =
-        [space.run, u64::from(space.whole), space.floor, space.max, u64::from(space.claims), space.pause];
+    let [whole, claims, used] = [space.whole, space.claims, space.is_used].map(u64::from);
+    let numbers = [space.run, whole, space.floor, space.max, claims, space.pause, used];
     let since: Vec<_> = space.since.iter().map(|(run, clock)| format!("{run}={clock}")).collect();
-    let id = space.id.map(OwnerId::to_hex).unwrap_or_default();
-    let words = [space.beside.join(" "), since.join(" "), space.terms, id];
+    let words = [space.beside.join(" "), since.join(" "), space.terms, space.id, space.episode];
     vec![
         vec![vote.0, left(vote.1)],
         vec![count.0, left(count.1)],
@@ -211,15 +213,18 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
         }
         Operation::Confirm { owner, round, ttl, off, token } => {
             let (ballot, n) = (ballot(owner, round), given(model, off));
-            let value = real.run(&scripts::CONFIRM, &scripts::confirm(&keys, &space, ballot, ttl, n, token));
+            let there = (&*space, &*model.run.to_string());
+            let call = scripts::confirm(&keys, there, ballot, ttl, (n, token));
+            let value = real.run(&scripts::CONFIRM, &call);
             let expected = model.confirm(now, ballot, ttl, (n, token));
             (format!("{:?}", scripts::was_there(&value).unwrap()), format!("{expected:?}"))
         }
         Operation::Renew { owner, round, ttl, off } => {
             let (ballot, n) = (ballot(owner, round), given(model, off));
             let kept = Kept { keys: &keys, ballot, n, ttl };
-            let value = real.run(&scripts::RENEW, &scripts::renew(&[kept]));
-            let expected = if model.renew(now, ballot, ttl, n) { Renewed::Kept } else { Renewed::Gone };
+            let call = scripts::renew(&[kept], (&space, &model.run.to_string()));
+            let value = real.run(&scripts::RENEW, &call);
+            let expected = model.renew(now, ballot, ttl, n);
             (format!("{:?}", scripts::renewed(&value, 1).unwrap()), format!("{:?}", [expected]))
         }
         Operation::Release { owner, round, ttl, waits } => {
@@ -231,34 +236,45 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
             let told = Vec::from_iter(told);
             (format!("{:?}", (had, real.heard())), format!("{:?}", (expected, told)))
         }
-        Operation::Admit { terms, pause, clocks } => {
+        Operation::Admit { terms, pause, has_followed, clocks, stale } => {
             let clocks: Vec<_> = clocks.iter().map(|(run, clock)| ((*run).to_owned(), *clock)).collect();
-            let run = model.run.to_string();
-            let length = Duration::from_millis(pause);
-            let value =
-                real.run(&scripts::ADMIT, &scripts::admit(&space, &run, terms, length, Some(&clocks)));
-            let known = scripts::known(&value, &run, Moment::from_nanos(0)).unwrap();
-            let clocks = (!clocks.is_empty()).then_some(&*clocks);
-            let expected = model.admit(now, Looker { terms, pause, clocks });
-            (format!("{known:?}"), format!("{expected:?}"))
+            let Standing { mut episode, mut since, .. } = model.standing(now);
+            match stale {
+                0 => episode = "another".to_owned(),
+                1 => since = vec![("3".to_owned(), BEGIN)],
+                _ => {}
+            }
+            let met = Met { episode, since, clocks, is_used: stale % 2 == 0 };
+            let looker = Looker {
+                run: &model.run.to_string(),
+                has_followed,
+                terms,
+                pause: Duration::from_millis(pause),
+                episode: OwnerId::from_random(u128::from(now).to_be_bytes()),
+                met: Some(&met).filter(|met| !met.clocks.is_empty()),
+            };
+            let value = real.run(&scripts::ADMIT, &scripts::admit(&space, &looker));
+            let known = scripts::known(&value, looker.run, Moment::from_nanos(0)).unwrap();
+            (format!("{known:?}"), format!("{:?}", model.admit(now, &looker)))
         }
-        Operation::Install { floor, beside, is_copy, is_stale } => {
+        Operation::Install { floor, beside, is_copy, stale } => {
             let told = Recovered { is_copy, ..told(floor, beside) };
-            let mut own = Standing { run: model.run.to_string(), ..model.standing(now) };
-            own.pause += Duration::from_millis(u64::from(is_stale));
-            let id = OwnerId::from_random(u128::from(now).to_be_bytes());
-            let call = scripts::install(&space, &own, &told, TERMS, id);
+            let mut own = model.standing(now);
+            match stale {
+                0 => own.pause += Duration::from_millis(1),
+                1 => own.episode = "another".to_owned(),
+                2 => own.terms = "yet others".to_owned(),
+                _ => {}
+            }
+            let call = scripts::install(&space, &own, &told, TERMS);
             let was_blank = scripts::was_there(&real.run(&scripts::INSTALL, &call)).unwrap();
-            (format!("{was_blank:?}"), format!("{:?}", model.install(now, &own, &told, (TERMS, id))))
+            (format!("{was_blank:?}"), format!("{:?}", model.install(now, &own, &told, TERMS)))
         }
         Operation::ComesUp { floor } => {
             model.run += 1;
             let (admitted, expected) = step(real, model, &FIRST_MET);
-            let (told, then) = step(
-                real,
-                model,
-                &Operation::Install { floor, beside: &[], is_copy: false, is_stale: false },
-            );
+            let (told, then) =
+                step(real, model, &Operation::Install { floor, beside: &[], is_copy: false, stale: 9 });
             (admitted + &told, expected + &then)
         }
         Operation::Restart(is_met) => {
@@ -342,7 +358,7 @@ fn changed_scripts_are_told_from_their_model() {
     let mut real = Real::start();
     for mutant in [
         ("or n < tonumber(ARGV[3])", ""),
-        ("or n > tonumber(ARGV[4])", ""),
+        ("or n > token", ""),
         ("or counted ~= n", ""),
         ("tonumber(latest) <= tonumber(round)", "true"),
         ("tonumber(latest) > tonumber(round)", "false"),
@@ -372,14 +388,26 @@ fn changed_scripts_are_told_from_their_model() {
         ("type(voted) ~= 'string'", "false"),
         ("had or not (voted or ttl)", "had"),
         ("had or not (voted or ttl)", "had or not voted"),
-        ("whole, claims, since, paused = false,", "whole, claims, since, paused = whole,"),
-        ("whole or claims, nil", "whole, nil"),
-        ("(since or '') == ''", "true"),
-        ("not whole and known[4] ~= terms and", "known[4] ~= terms and"),
-        ("known[4] ~= terms and paused", "paused"),
-        ("or (known[5] or '0') ~= ARGV[6]", ""),
-        ("ARGV[8] == '0' and known[6] or ARGV[7]", "ARGV[7]"),
+        ("if known[1] ~= ARGV[5] or known[2] ~= '1' then", "if known[2] ~= '1' then"),
+        ("if known[1] ~= ARGV[5] or known[2] ~= '1' then", "if known[1] ~= ARGV[5] then"),
+        ("known[1] == ARGV[#ARGV] and", "true and"),
+        ("known[1] == ARGV[#ARGV] and known[2] == '1'", "known[1] == ARGV[#ARGV]"),
+        ("known[11] = false, whole", "known[11] = whole, whole"),
+        ("whole or claims, ''", "whole, ''"),
+        ("known[11] == ARGV[6] and", "ARGV[6] and"),
+        ("and since == ARGV[7]", ""),
+        ("not known[8] and ARGV[9] == '1'", "not known[8]"),
+        ("if claims and ARGV[2] == '1' then", "if false then"),
+        ("paused == 0 and (pause", "(pause"),
+        ("(pause > 0 or redis", "(redis"),
+        ("or redis.sha1hex(terms) < redis.sha1hex(known[4]))", ")"),
+        ("if paused < pause then", "if false then"),
+        ("known[1] ~= ARGV[1] or", ""),
+        ("or known[4] ~= ARGV[5]", ""),
+        ("or known[5] ~= ARGV[6]", ""),
+        ("ARGV[7] == '0' and known[6] or known[1]", "known[1]"),
         ("'claims', '0', 'id', id", "'id', id"),
+        ("'used', '1', unpack", "unpack"),
         ("redis.call('ZREM', waits, first)", ""),
         (", 'beside', ARGV[4]", ""),
     ] {

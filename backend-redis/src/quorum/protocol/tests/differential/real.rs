@@ -82,9 +82,10 @@ impl Real {
     /// All keys, each with its end.
     pub(super) fn state(&mut self) -> Vec<Vec<String>> {
         const DUMP: &str = "
-            local known = redis.call('HMGET', KEYS[4], 'run', 'whole', 'floor', 'max', 'claims', 'pause', 'beside', 'since', 'terms', 'id')
-            for i = 1, 6 do known[i] = known[i] or '0' end
-            for i = 7, 10 do known[i] = known[i] or '' end
+            local known = redis.call('HMGET', KEYS[4], 'run', 'whole', 'floor', 'max', 'claims', 'pause', 'used',
+                'beside', 'since', 'terms', 'id', 'episode')
+            for i = 1, 7 do known[i] = known[i] or '0' end
+            for i = 8, 12 do known[i] = known[i] or '' end
             return { { redis.call('GET', KEYS[1]) or 'none', tostring(redis.call('PTTL', KEYS[1])) },
                 { redis.call('GET', KEYS[2]) or 'none', tostring(redis.call('PTTL', KEYS[2])) },
                 redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'), { tostring(redis.call('PTTL', KEYS[3])) }, known }";

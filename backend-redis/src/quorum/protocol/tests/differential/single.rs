@@ -72,14 +72,15 @@ fn an_ask_ends_with_the_vote() {
 }
 
 fn admit(real: &mut Real, run: &str, terms: &str) -> Standing {
-    let call = scripts::admit(&real.space, run, terms, Duration::ZERO, None);
+    let (has_followed, pause, episode, met) = (false, Duration::ZERO, OwnerId::from_random([1; 16]), None);
+    let looker = Looker { run, has_followed, terms, pause, episode, met };
+    let call = scripts::admit(&real.space, &looker);
     scripts::known(&real.run(&scripts::ADMIT, &call), run, Moment::from_nanos(0)).unwrap()
 }
 
 /// The server votes on those terms.
 fn begin(real: &mut Real, terms: &str) {
     let own = admit(real, "1", terms);
-    let id = OwnerId::from_random([1; 16]);
-    let call = scripts::install(&real.space, &own, &told(0, &[]), terms, id);
+    let call = scripts::install(&real.space, &own, &told(0, &[]), terms);
     assert!(scripts::was_there(&real.run(&scripts::INSTALL, &call)).unwrap());
 }
