@@ -156,7 +156,7 @@ fn of_pause(pause: Duration, until: Option<u64>, time: Option<&Value>) -> Said {
 }
 
 /// Of the users as `ACL LIST` shows them, those who may publish to every channel, and not write every key all the same.
-fn of_users(signed: bool, users: Option<&Value>) -> Said {
+pub(crate) fn of_users(signed: bool, users: Option<&Value>) -> Said {
     if signed {
         return ok("messages between managers are signed, and others are passed over");
     }

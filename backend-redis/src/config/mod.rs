@@ -196,7 +196,6 @@ impl RedisConfig {
         config.format = Format::take_from(url)?;
         config.wait_replicas = url.take_parsed("wait_replicas", "a number of replicas")?.unwrap_or_default();
         config.pause_after_restart = url.take_duration("pause_after_restart")?.unwrap_or_default();
-        config.message_key = url.take("message_key")?.map(Password);
         config.checked()?;
         Ok(config)
     }
@@ -240,6 +239,7 @@ impl RedisConfig {
         self.user = url.user().map(str::to_owned);
         self.password = url.password().map(|password| Password(password.to_owned()));
         self.prefix = url.take("prefix")?.unwrap_or(self.prefix);
+        self.message_key = url.take("message_key")?.map(Password);
         Ok(self)
     }
 

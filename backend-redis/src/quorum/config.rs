@@ -9,7 +9,7 @@ use super::protocol::Size;
 use crate::config::RedisConfig;
 
 /// The configuration of locks in several independent Redis servers, of which a quorum decides,
-/// `redis+quorum://[USER[:PASSWORD]@]HOST[:PORT],HOST[:PORT],HOST[:PORT][/DB][?prefix=P&quorum=N&pause_after_restart=D&fsync_always=false]`.
+/// `redis+quorum://[USER[:PASSWORD]@]HOST[:PORT],HOST[:PORT],HOST[:PORT][/DB][?prefix=P&message_key=K&quorum=N&pause_after_restart=D&fsync_always=false]`.
 ///
 /// `rediss+quorum://` is the same over TLS, with the options of `rediss://`. `Debug` shows no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +49,8 @@ impl QuorumConfig {
         self
     }
 
-    /// All servers have `appendfsync always`, so one that came up with its own data has forgotten nothing, and votes at once.
-    /// Default no.
+    /// All servers have `appendfsync always`, so one that came up with its own data has forgotten nothing, and votes at once if
+    /// all others answer. Default no.
     ///
     /// Everybody needs the same; whoever differs is refused.
     #[must_use]
@@ -92,10 +92,11 @@ impl QuorumConfig {
         for (at, server) in self.servers.iter().enumerate() {
             server.checked()?;
             let address = server.address();
-            if !server.is_plain() || server.prefix != self.prefix() {
+            let is_alike = server.prefix == self.prefix() && server.signed_with() == self.signed_with();
+            if !server.is_plain() || !is_alike {
                 return Err(Error::invalid_option(format!(
-                    "the servers of a quorum have one prefix, and neither exact keys, nor a format, nor replicas that are \
-                     waited for: {address} differs"
+                    "the servers of a quorum have one prefix and one message_key, and neither exact keys, nor a format, nor \
+                     replicas that are waited for: {address} differs"
                 )));
             }
             if self.servers[..at].iter().any(|other| other.address() == address) {
@@ -112,6 +113,10 @@ impl QuorumConfig {
 
     pub(crate) fn prefix(&self) -> &str {
         self.servers.first().map_or(RedisConfig::DEFAULT_PREFIX, |server| &server.prefix)
+    }
+
+    pub(crate) fn signed_with(&self) -> Option<&str> {
+        self.servers.first()?.signed_with()
     }
 
     /// What everybody has to agree on, where managers have locks of `ttl`.
@@ -151,9 +156,12 @@ mod tests {
         let three = [one("a", 6379), one("b", 1), one("::1", 7)];
         assert_eq!(config("redis+quorum://a,b:1,[::1]:7").unwrap(), QuorumConfig::new(three.clone()));
         let read = config(
-            "rediss+quorum://bill:s@a,b:1,[::1]:7/2?prefix=p&quorum=3&pause_after_restart=0s&fsync_always=true",
+            "rediss+quorum://bill:s@a,b:1,[::1]:7/2?prefix=p&message_key=a-secret-of-16-b&quorum=3&pause_after_restart=0s&fsync_always=true",
         );
-        let each = |one: RedisConfig| one.database(2).prefix("p").tls(Tls::new()).credentials("bill", "s");
+        let each = |one: RedisConfig| {
+            let one = one.database(2).prefix("p").message_key("a-secret-of-16-b");
+            one.tls(Tls::new()).credentials("bill", "s")
+        };
         let whole = QuorumConfig::new(three.map(each)).quorum(3);
         assert_eq!(read.unwrap(), whole.pause_after_restart(Duration::ZERO).fsync_always(true));
     }
@@ -182,6 +190,7 @@ mod tests {
             ("redis+quorum://a,b,c/x", "number of a database"),
             ("redis+quorum://me@a,b,c", "needs a password"),
             ("redis+quorum://a,b,c?prefix={", "braces"),
+            ("redis+quorum://a,b,c?message_key=short", "message_key"),
         ] {
             let error = config(url).unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::InvalidOption, "{url}: {error}");
@@ -194,6 +203,7 @@ mod tests {
             RedisConfig::new("c", 1).exact_key(true),
             RedisConfig::new("c", 1).format(crate::Format::string()),
             RedisConfig::new("c", 1).wait_replicas(1),
+            RedisConfig::new("c", 1).message_key("a secret of sixteen"),
         ] {
             assert!(three(odd).checked().unwrap_err().to_string().contains("c:1 differs"));
         }

@@ -50,6 +50,8 @@ pub(crate) enum News {
     Granted { counter: u64 },
     /// That holder is to let go, or has lost the lock by force.
     Revoked,
+    /// A server of a quorum votes again for whom that owner waits with.
+    Freed,
     /// The turn of that entry may come then without another message.
     Due { ask_in: Duration },
 }
@@ -68,6 +70,7 @@ impl Message {
             "granted" => News::Granted { counter: number },
             "due" => News::Due { ask_in: Duration::from_millis(number) },
             "revoked" => News::Revoked,
+            "freed" => News::Freed,
             _ => return None,
         };
         Some(Self { news, owner, lock })
@@ -99,9 +102,11 @@ mod tests {
             let message = Message::parse(payload.replace("ID", &owner.to_hex()).as_bytes(), None).unwrap();
             assert_eq!(message, Message { news: News::Granted { counter: 42 }, owner, lock: lock() });
         }
-        let payload = format!("revoked {} 5 p:{{a b}}", owner.to_hex());
-        let message = Message::parse(payload.as_bytes(), None).unwrap();
-        assert_eq!(message, Message { news: News::Revoked, owner, lock: lock() });
+        for (payload, news) in [("revoked ID 5 p:{a b}", News::Revoked), ("freed ID 0 p:{a b}", News::Freed)]
+        {
+            let message = Message::parse(payload.replace("ID", &owner.to_hex()).as_bytes(), None).unwrap();
+            assert_eq!(message, Message { news, owner, lock: lock() });
+        }
         for other in ["", "granted", "granted x 1 k", "hello world 1 k", "granted 00 -1 k"] {
             assert_eq!(Message::parse(other.as_bytes(), None), None, "{other}");
         }

@@ -8,6 +8,9 @@ mod holders;
 mod message;
 mod script;
 
+/// How inboxes are told, by scripts of either engine.
+pub(crate) const TELL: &str = include_str!("tell.lua");
+
 use std::time::Duration;
 
 use leasehold_core::backend::Holder;

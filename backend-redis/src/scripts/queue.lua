@@ -21,17 +21,6 @@ local function write_on_a_full_server(queue)
   redis.call('ZREM', queue, '')
 end
 
--- Tells an inbox. Behind a line feed, `channels` has the message key, if there is one: the message is signed with it.
--- Without the right to publish, the next refresh tells.
-local function tell(channels, inbox, news, owner, value, lock)
-  local prefix, key = string.match(channels, '^([^\n]*)\n?(.*)$')
-  if key ~= '' then
-    local message = table.concat({ news, owner, value, lock }, ' ')
-    value = value .. '/' .. redis.sha1hex(key .. redis.sha1hex(key .. message))
-  end
-  redis.pcall('PUBLISH', prefix .. inbox, table.concat({ news, owner, value, lock }, ' '))
-end
-
 -- The queue outlives each of its entries, and is gone after the last.
 local function keep(key, ms)
   if redis.call('PTTL', key) < tonumber(ms) then

@@ -66,7 +66,7 @@ pub(crate) static ADMIT: LazyLock<Script> =
 
 const ACQUIRE_FREE: &str = include_str!("acquire_free.lua");
 const GRANT: &str = include_str!("grant.lua");
-const QUEUE: &str = include_str!("queue.lua");
+const QUEUE: &str = concat!(include_str!("tell.lua"), include_str!("queue.lua"));
 const STRANGERS: &str = include_str!("strangers.lua");
 const PLAIN_KEY: &str = include_str!("plain.lua");
 const LEAVING: &str = include_str!("leaving.lua");

@@ -69,6 +69,8 @@ impl Session {
                 self.listen(&entry);
             }
             News::Due { ask_in } => entry.contender.lock().due(now, ask_in),
+            // Of a quorum.
+            News::Freed => {}
             News::Revoked => {
                 if entry.contender.lock().told_revoked() {
                     self.revoked.lock().insert(entry.lease);

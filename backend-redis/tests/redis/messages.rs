@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use leasehold_core::backend::Severity;
 use leasehold_core::{LockGuard, LockManager};
+use leasehold_redis::{QuorumConfig, RedisConfig};
 use testbed::redis::{Reply, Server, is_push};
 use testbed::{Direction, Mode};
 
 use crate::diagnosis;
+use crate::quorum::three;
+use crate::revocation::{Asking, GRACE, is_asked};
 use crate::rig::{
-    Beside, KEY, LONG, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, proxy,
-    server, trials, via,
+    BOUND, Beside, KEY, LONG, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass,
+    proxy, server, trials, via,
 };
 
 trials![
@@ -23,6 +26,8 @@ trials![
     garbage_disturbs_nobody,
     made_up_messages_end_no_hold_and_raise_no_token = || made_up(None),
     unsigned_messages_are_passed_over = || made_up(Some("a secret of sixteen")),
+    made_up_messages_end_no_hold_of_a_quorum = || made_up_of_three(None),
+    a_quorum_passes_over_unsigned_messages = || made_up_of_three(Some("a secret of sixteen")),
     without_the_right_to_listen_turns_come_by_refresh = || unheard("+@all resetchannels"),
     without_the_right_to_publish_turns_come_by_refresh = || unheard("+@all -publish &*"),
     who_turns_deaf_while_opening_knows,
@@ -252,6 +257,49 @@ async fn made_up(message_key: Option<&str>) {
     let guard = waiting.held().await;
     assert!(guard.token().counter() < largest);
     guard.release().await.unwrap();
+}
+
+/// The same of three servers, where a message tells that one votes again, or that the holder is to let go. True ones are heard.
+async fn made_up_of_three(message_key: Option<&str>) {
+    let servers = three().await;
+    let sign = |server: RedisConfig| match message_key {
+        Some(key) => server.message_key(key),
+        None => server,
+    };
+    let config = || {
+        QuorumConfig::new(servers.iter().map(|server| sign(direct(server))))
+            .pause_after_restart(Duration::ZERO)
+    };
+    let open =
+        async || LockManager::builder(config()).ttl(LONG).connect_timeout(BOUND).build().await.unwrap();
+    let (a, b) = (open().await, open().await);
+    let guard = hold(&a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
+    for server in &servers {
+        let vote = command(server, &["GET", &format!("{KEY}:vote")]).await.text().unwrap_or_default();
+        let holder = vote.split(':').next().unwrap();
+        let waits = command(server, &["ZRANGE", &format!("{KEY}:waits"), "0", "-1"]).await.elements();
+        // A straggler may know of neither.
+        let next = waits.first().and_then(Reply::text).unwrap_or_default();
+        let next = next.split(' ').next().unwrap();
+        for inbox in command(server, &["PUBSUB", "CHANNELS"]).await.elements() {
+            for (news, owner) in [("revoked", holder), ("revoked", next), ("freed", next), ("freed", holder)]
+            {
+                let message = format!("{news} {owner} 0 {KEY}:vote");
+                command(server, &["PUBLISH", &inbox.text().unwrap(), &message]).await;
+            }
+        }
+    }
+    // What is looked up, is by then.
+    pass(Duration::from_millis(200)).await;
+    guard.ensure_held().unwrap();
+    assert!(guard.asked().is_none() && waiting.is_waiting());
+    let asking = Asking::start(&b, GRACE);
+    is_asked(&guard).await;
+    guard.release().await.unwrap();
+    asking.answered().await;
+    // Its next look is minutes away.
+    waiting.held().await.release().await.unwrap();
 }
 
 /// Where messages are forbidden, each turn comes with the contender's next refresh.

@@ -2,11 +2,11 @@
 
 use leasehold_core::{ErrorKind, LockManager};
 use leasehold_redis::{QuorumConfig, RedisConfig};
-use testbed::Mode;
 use testbed::redis::{Reply, Server, Settings, WallClock};
+use testbed::{Direction, Mode};
 
-use crate::quorum::{begun, open_config, quorum};
-use crate::quorum_restarts::{SPACE, has_long_been_up};
+use crate::quorum::{begun, behind, open_config, quorum};
+use crate::quorum_restarts::{SPACE, has_long_been_up, knows};
 use crate::rig::{
     BOUND, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, proxy, server, start,
     trials_on_both, via,
@@ -25,6 +25,7 @@ trials_on_both![
     a_hold_outlasts_a_restart_of_every_server = || of_three_and_five(outlasts),
     too_few_that_know_are_an_answer = || of_three_and_five(too_few),
     a_clock_ahead_moves_no_other_name = || of_three_and_five(jumps),
+    a_pause_begins_when_a_look_is_answered = || of_three_and_five(is_met_slowly),
 ];
 
 async fn of_three_and_five<F: Future<Output = ()>>(test: impl Fn(usize) -> F) {
@@ -144,14 +145,15 @@ async fn comes_up_with_data(servers: &mut [Server]) {
     ok(&servers[0], &["SAVE"]).await;
     servers[0].kill().await.unwrap();
     servers[0].start_again().await.unwrap();
-    eventually("it pauses", async || {
-        let since = command(&servers[0], &["HGET", SPACE, "since"]).await.text();
-        since.is_some_and(|since| !since.is_empty())
-    })
-    .await;
+    eventually("it pauses", async || !knows(&servers[0]).await && since(&servers[0]).await.is_some()).await;
     let ends = async || command(&servers[1], &["PEXPIRETIME", &format!("{KEY}:vote")]).await;
     let before = ends().await;
     eventually("the hold is renewed", async || ends().await != before).await;
+}
+
+/// What was written down of the clocks when a manager met it.
+async fn since(server: &Server) -> Option<String> {
+    command(server, &["HGET", SPACE, "since"]).await.text().filter(|since| !since.is_empty())
 }
 
 /// All servers come up empty: a manager that has met them again is enough for those with other terms to be refused.
@@ -215,6 +217,26 @@ async fn too_few(members: usize) {
     assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
     let why = format!("{refused:#}");
     assert!(why.contains("too few others tell it which") && why.contains(&address), "{why}");
+}
+
+/// The clocks that a pause counts from are read as late as the answers: a server is told what they were at most by then.
+async fn is_met_slowly(members: usize) {
+    let (still, began) = (WallClock::new().unwrap(), 1_900_000_000_000_000);
+    still.stand_at(began).unwrap();
+    let mut servers = Vec::new();
+    for _ in 0..members {
+        servers.push(start(Settings::new().clock(&still)).await);
+    }
+    let (proxies, config) = behind(&servers, members).await;
+    for proxy in &proxies {
+        proxy.set(Direction::ServerToClient, Mode::delay(TTL / 8)).await;
+    }
+    let _locks = open_config(config).await;
+    eventually("it is met", async || since(&servers[0]).await.is_some()).await;
+    let since = since(&servers[0]).await.unwrap();
+    let clocks = since.split(' ').map(|clock| clock.split_once('=').unwrap().1.parse::<u64>().unwrap());
+    let least = began + u64::try_from((TTL / 8).as_micros()).unwrap();
+    assert!(clocks.min() >= Some(least), "{since} of {least}");
 }
 
 /// A clock that is a year ahead for a moment moves the numbers of the names that were voted for then, and no others.

@@ -132,7 +132,7 @@ async fn a_slow_server_is_heard_when_another_has_forgotten() {
 }
 
 /// Whether somebody has told it what it may have forgotten.
-async fn knows(server: &Server) -> bool {
+pub(crate) async fn knows(server: &Server) -> bool {
     command(server, &["HGET", SPACE, "whole"]).await.text().as_deref() == Some("1")
 }
 

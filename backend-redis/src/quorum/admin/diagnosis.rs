@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::Result;
 use leasehold_core::backend::Finding;
 
-use crate::admin::diagnosis::{about, broken, findings, ok, questions, setting, warning};
+use crate::admin::diagnosis::{about, broken, findings, of_users, ok, questions, setting, warning};
 use crate::error;
 use crate::quorum::scripts::disagrees;
 use crate::quorum::session::{Member, Session, UNTOLD};
@@ -78,12 +78,16 @@ impl Session {
             left => warning(format!("it came up and may have forgotten votes: it gives none for {left:?}")),
         };
         findings.push(about("memory", memory));
+        let users = admitted.connected.ask(redis::cmd("ACL").arg("LIST"), self.give_up_at()).await.ok();
+        findings.push(about("message key", of_users(self.inboxes.key().is_some(), users.as_ref())));
         // One server's disk alone decides nothing here.
         findings.retain(|finding| finding.subject != "persistence");
         if self.agreed.trusts_disks {
             let told = |at: usize| answers.get(at).and_then(setting);
             let disk = match (told(3), told(4), told(5)) {
-                (Some("yes"), Some("always"), Some("no")) => ok("appendfsync is always"),
+                (Some("yes"), Some("always"), Some("no")) => ok(
+                    "appendfsync is always; a replica that takes its primary's place must be promoted while it runs",
+                ),
                 (Some(_), Some(_), Some(_)) => broken(
                     "fsync_always=true, and appendonly is not yes with appendfsync always and \
                      no-appendfsync-on-rewrite no: two may hold",

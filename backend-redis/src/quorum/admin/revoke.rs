@@ -20,7 +20,7 @@ impl Session {
             }
             Some(Who::Nobody) | None => return Ok(None),
         };
-        let call = &scripts::revoke(&self.keys.of(name), &self.channels, owner, how);
+        let call = &scripts::revoke(&self.keys.of(name), &self.inboxes, owner, how);
         let ask = |server, _: &_| async move {
             scripts::was_there(&self.run_at(server, &scripts::REVOKE, call).await?)
         };

@@ -12,7 +12,7 @@ use redis::{Cmd, RedisWrite, Value};
 use super::keys::BallotKeys;
 use super::protocol::{Answer, Clock, Met, Recovered, Standing, Ticket};
 use crate::error;
-use crate::scripts::{Script, millis, number, parts, text, told_info};
+use crate::scripts::{Inboxes, Script, TELL, millis, number, parts, text, told_info};
 
 /// A free lock is voted for, and let go, before any of the rest is defined.
 pub(crate) static VOTE: LazyLock<Script> =
@@ -21,8 +21,9 @@ pub(crate) static CONFIRM: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[BALLOT, include_str!("confirm.lua")]));
 pub(crate) static RENEW: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[BALLOT, include_str!("renew.lua")]));
-pub(crate) static RELEASE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[include_str!("release_free.lua"), BALLOT, include_str!("release.lua")]));
+pub(crate) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(&[include_str!("release_free.lua"), BALLOT, TELL, WAKE, include_str!("release.lua")])
+});
 pub(crate) static ADMIT: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[BALLOT, include_str!("admit.lua")]));
 pub(crate) static INSTALL: LazyLock<Script> =
@@ -30,9 +31,10 @@ pub(crate) static INSTALL: LazyLock<Script> =
 pub(crate) static INSPECT: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[BALLOT, include_str!("inspect.lua")]));
 pub(crate) static REVOKE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[BALLOT, include_str!("revoke.lua")]));
+    LazyLock::new(|| Script::new(&[BALLOT, TELL, WAKE, include_str!("revoke.lua")]));
 
 const BALLOT: &str = include_str!("ballot.lua");
+const WAKE: &str = include_str!("wake.lua");
 
 /// An acquisition, and which of its rounds; as servers write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -223,14 +225,14 @@ pub(crate) fn renewed(value: &Value, votes: usize) -> Result<Vec<Renewed>> {
 /// Ends what the owner of `ballot` has, up to its round; with a ttl it waits on for so long.
 pub(crate) fn release(
     keys: &BallotKeys,
-    channels: &str,
+    inboxes: &Inboxes,
     ballot: Ballot,
     inbox: &str,
     waits_on: Option<u64>,
 ) -> Cmd {
     let mut call = RELEASE.call(&[&keys.vote, &keys.waits, &keys.asked]);
     call.write_arg_fmt(ballot);
-    call.arg(channels).arg(inbox).arg(waits_on);
+    call.arg(inboxes.told()).arg(inbox).arg(waits_on);
     call
 }
 
@@ -337,9 +339,9 @@ pub(crate) fn inspected(value: &Value, names: usize) -> Result<Vec<Shown>> {
     if parts(value).len() == names { parts(value).iter().map(one).collect() } else { Err(wrong()) }
 }
 
-pub(crate) fn revoke(keys: &BallotKeys, channels: &str, owner: OwnerId, how: Revoke) -> Cmd {
+pub(crate) fn revoke(keys: &BallotKeys, inboxes: &Inboxes, owner: OwnerId, how: Revoke) -> Cmd {
     let mut call = REVOKE.call(&[&keys.vote, &keys.count, &keys.waits, &keys.asked]);
-    call.arg(channels).arg(owner.to_hex());
+    call.arg(inboxes.told()).arg(owner.to_hex());
     match how {
         Revoke::Ask { grace } => call.arg(grace.as_millis().to_string()),
         Revoke::Force => call.arg("force"),
@@ -377,28 +379,6 @@ fn unknown() -> Holder {
     Holder::new("unknown")
 }
 
-/// What is published to an inbox.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Message {
-    /// The server that says so votes again for the name of that key.
-    Freed { owner: OwnerId },
-    /// That holder is to let go within the grace, or has lost the vote by force.
-    Revoked { owner: OwnerId, grace: Duration },
-}
-
-impl Message {
-    /// Reads what a script published; `None` for anything else.
-    pub(crate) fn parse(payload: &[u8]) -> Option<Self> {
-        let mut words = std::str::from_utf8(payload).ok()?.splitn(4, ' ');
-        let (news, owner) = (words.next()?, OwnerId::from_hex(words.next()?)?);
-        match news {
-            "freed" => Some(Self::Freed { owner }),
-            "revoked" => Some(Self::Revoked { owner, grace: grace_of(words.next()?.parse().ok()?) }),
-            _ => None,
-        }
-    }
-}
-
 fn grace_of(millis: u64) -> Duration {
     Duration::from_millis(millis).min(Revoke::MAX_GRACE)
 }
@@ -416,22 +396,6 @@ mod tests {
         assert_eq!(Ballot::read(&ballot.to_string()), Some(ballot));
         for strange in ["", "a:1:1", &ballot.to_string()[1..], &format!("{ballot}:1")] {
             assert_eq!(Ballot::read(strange), None, "{strange}");
-        }
-    }
-
-    /// A message names its owner; what is not understood is passed over.
-    #[test]
-    fn messages_are_read() {
-        let owner = OwnerId::from_random([7; 16]);
-        let hex = owner.to_hex();
-        let read = |text: String| Message::parse(text.as_bytes());
-        assert_eq!(read(format!("freed {hex} p:{{a b}}:vote")), Some(Message::Freed { owner }));
-        let grace = Duration::from_millis(42);
-        assert_eq!(read(format!("revoked {hex} 42 p:{{a}}:vote")), Some(Message::Revoked { owner, grace }));
-        for strange in
-            [String::new(), "freed x".into(), format!("revoked {hex} x"), format!("granted {hex} 1")]
-        {
-            assert_eq!(read(strange.clone()), None, "{strange}");
         }
     }
 

@@ -24,6 +24,6 @@ else
   redis.call('SET', asked, voted .. ' ' .. grace, 'PX', math.max(redis.call('PTTL', vote), 1))
 end
 if counted == voted then
-  redis.pcall('PUBLISH', ARGV[1] .. inbox, 'revoked ' .. owner .. ' ' .. grace .. ' ' .. vote)
+  tell(ARGV[1], inbox, 'revoked', owner, grace, vote)
 end
 return 1

@@ -105,6 +105,9 @@ impl<'s> Acquisition<'s> {
         }
         self.is_taken = true;
         self.session.tell_asked(&self.entry);
+        if !self.session.revoked.lock().is_empty() {
+            self.session.told_revoked.notify_one();
+        }
         let Entry { name, ticket, .. } = &*self.entry;
         Ok(Grant::new(name.clone(), ticket.owner, self.entry.lease(deadline), token))
     }

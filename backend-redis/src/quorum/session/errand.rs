@@ -267,7 +267,7 @@ impl Session {
         let waits_on = entry.waits && entry.contender.lock().over(self.env.now()).is_none();
         let waits_on = waits_on.then(|| millis(entry.ttl));
         let keys = self.keys.of(&entry.name);
-        let call = scripts::release(&keys, &self.channels, ballot, &self.inbox, waits_on);
+        let call = scripts::release(&keys, &self.inboxes, ballot, &self.inbox, waits_on);
         let given = async {
             let admitted = self.members[server].ready(self, server).await?;
             self.run_noted(seat, &admitted, self.env.now(), (&scripts::RELEASE, &call)).await

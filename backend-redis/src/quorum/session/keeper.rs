@@ -1,8 +1,9 @@
 //! Keeping holds alive: the core's renewals, at every server that has voted for them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use leasehold_core::backend::{LeaseId, Renewal};
+use leasehold_core::backend::{LeaseId, Renewal, StoreEvent};
 use leasehold_core::clock::Moment;
 use leasehold_core::{ErrorKind, LostReason, Result};
 use tokio::sync::mpsc;
@@ -65,6 +66,32 @@ impl Session {
             }
         };
         known.iter().map(renewal).collect()
+    }
+
+    /// Asks the servers about the revocations that messages told of, one request to each at a time however many come. What they
+    /// answer tells of a grace; what was taken by force is told here. What is not answered, the next renewal finds.
+    pub(super) async fn look_up_revocations(self: Arc<Self>) {
+        loop {
+            self.told_revoked.notified().await;
+            let leases: Vec<_> = std::mem::take(&mut *self.revoked.lock()).into_iter().collect();
+            let (mut held, mut asked) = (Vec::new(), Vec::new());
+            for (lease, entry) in leases.iter().zip(self.life.entries_of(&leases)) {
+                let Some(entry) = entry else { continue };
+                match entry.contender.lock().held_as() {
+                    Some(counter) => {
+                        held.push((entry.name.clone(), counter));
+                        asked.push(*lease);
+                    }
+                    // It is looked up once it holds.
+                    None => _ = self.revoked.lock().insert(*lease),
+                }
+            }
+            for ((name, counter), renewal) in held.into_iter().zip(self.renew(&asked).await) {
+                if let Renewal::Gone(_) = renewal {
+                    self.events.tell(StoreEvent::GrantAsked { name, counter, within: Duration::ZERO });
+                }
+            }
+        }
     }
 
     /// Whether a quorum has renewed it since then, or it is over.

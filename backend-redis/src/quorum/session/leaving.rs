@@ -101,7 +101,7 @@ impl Session {
 
     /// All that an owner has, up to the latest round.
     fn call_to_let_go(&self, name: &LockName, ballot: Ballot) -> Cmd {
-        scripts::release(&self.keys.of(name), &self.channels, ballot, &self.inbox, None)
+        scripts::release(&self.keys.of(name), &self.inboxes, ballot, &self.inbox, None)
     }
 
     fn let_go(self: &Arc<Self>, left: &Arc<Left>, servers: impl IntoIterator<Item = usize>) -> LettingGo {

@@ -23,6 +23,7 @@ mod leaving;
 mod member;
 mod recovery;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -39,9 +40,10 @@ use super::agreed::Agreed;
 use super::config::QuorumConfig;
 use super::keys::QuorumKeys;
 use super::protocol::{Contender, Horizon, Size, Terms, Ticket, who_differs};
-use super::scripts::{Ballot, Message, disagrees};
+use super::scripts::{Ballot, disagrees};
 use crate::connection::{Alarm, LinkEvent};
 use crate::protocol::Unanswered;
+use crate::scripts::{Inboxes, Message, News};
 use crate::session::{Life, Opened};
 
 pub(crate) use self::errand::UNTOLD;
@@ -53,7 +55,7 @@ pub(crate) struct Session {
     pub(crate) size: Size,
     pub(crate) keys: QuorumKeys,
     space: String,
-    pub(crate) channels: String,
+    pub(crate) inboxes: Inboxes,
     inbox: String,
     pub(crate) members: Vec<Member>,
     runs: Runs,
@@ -67,6 +69,9 @@ pub(crate) struct Session {
     alarm: Alarm,
     /// A server may not know what it has forgotten.
     blank: Notify,
+    /// What messages say was revoked, until that is looked up.
+    revoked: Mutex<BTreeSet<LeaseId>>,
+    told_revoked: Notify,
     /// A server votes by our terms, or did, so locks may be held by them.
     found_a_voter: AtomicBool,
 }
@@ -130,7 +135,7 @@ impl Session {
             size: agreed.size,
             space: keys.prefixed.space(),
             keys,
-            channels,
+            inboxes: Inboxes::new(&channels, config.signed_with()),
             inbox,
             runs: Arc::new(Mutex::new(vec![None; members.len()])),
             members,
@@ -142,6 +147,8 @@ impl Session {
             horizon: Mutex::default(),
             events,
             blank: Notify::new(),
+            revoked: Mutex::default(),
+            told_revoked: Notify::new(),
             found_a_voter: AtomicBool::new(false),
         });
         // It is new.
@@ -160,6 +167,7 @@ impl Session {
             }
         }
         session.life.spawn(Arc::clone(&session).recover_blank());
+        session.life.spawn(Arc::clone(&session).look_up_revocations());
         Ok(Opened { session, _open: open })
     }
 
@@ -238,21 +246,22 @@ impl Session {
     /// Takes in what a server tells unasked.
     fn hear(&self, server: usize, event: LinkEvent) {
         match event {
-            LinkEvent::Message(payload) => match Message::parse(&payload) {
-                Some(Message::Freed { owner }) => {
-                    if let Some(entry) = self.life.entry_of(owner) {
+            LinkEvent::Message(payload) => {
+                let message = Message::parse(&payload, self.inboxes.key());
+                let entry = message.as_ref().and_then(|message| self.life.entry_of(message.owner));
+                match (message.map(|message| message.news), entry) {
+                    (Some(News::Freed), Some(entry)) => {
                         entry.contender.lock().freed(self.env.now(), server);
                         entry.wake();
                     }
-                }
-                Some(Message::Revoked { owner, grace }) => {
-                    if let Some(entry) = self.life.entry_of(owner) {
-                        entry.contender.lock().asked(self.env.now(), grace);
-                        self.tell_asked(&entry);
+                    // It may be made up.
+                    (Some(News::Revoked), Some(entry)) => {
+                        self.revoked.lock().insert(entry.lease);
+                        self.told_revoked.notify_one();
                     }
+                    _ => {}
                 }
-                None => {}
-            },
+            }
             LinkEvent::Deaf => {
                 self.blank.notify_one();
                 if self.members[server].became_deaf() {

@@ -320,8 +320,12 @@ impl Contender {
 
     /// Under which token the lock is held, and for how long it may be, if somebody wants it.
     pub(crate) fn wanted(&self, now: Moment) -> Option<(u64, Duration)> {
-        let Phase::Holding { token, .. } = self.phase else { return None };
-        Some((token, self.asked?.since(now)))
+        Some((self.held_as()?, self.asked?.since(now)))
+    }
+
+    /// Under which token the lock is held.
+    pub(crate) fn held_as(&self) -> Option<u64> {
+        if let Phase::Holding { token, .. } = self.phase { Some(token) } else { None }
     }
 
     /// Ends it, if it has not ended.

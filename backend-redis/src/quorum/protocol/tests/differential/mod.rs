@@ -17,6 +17,7 @@ use super::model::{Asked, Fault, Server};
 use crate::quorum::keys::BallotKeys;
 use crate::quorum::protocol::{Answer, Met, Recovered, Standing, Ticket};
 use crate::quorum::scripts::{self, Asker, Ballot, Kept, Looker};
+use crate::scripts::Inboxes;
 
 /// What is done to both.
 #[derive(Clone, Debug)]
@@ -126,7 +127,6 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
 }
 
 const BEGIN: u64 = 1_800_000_000_000_000;
-const CHANNELS: &str = "p:inbox:";
 const TERMS: &str = "as agreed";
 const AHEAD: u64 = 1_000_000;
 /// What a server is told that nobody has used.
@@ -144,6 +144,10 @@ fn ticket(owner: u64) -> Ticket {
     // Not in the order of the owners, and two alike.
     let time = [0, 30, 20, 20, 10][usize::try_from(owner).unwrap()];
     Ticket { time, owner: OwnerId::from_random(u128::from(owner).to_be_bytes()) }
+}
+
+fn inboxes() -> Inboxes {
+    Inboxes::new("p:inbox:", None)
 }
 
 /// The inbox of an owner; nobody listens to the last one.
@@ -229,10 +233,10 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
         }
         Operation::Release { owner, round, ttl, waits } => {
             let ballot = ballot(owner, round);
-            let call = scripts::release(&keys, CHANNELS, ballot, &inbox(owner), waits.then_some(ttl));
+            let call = scripts::release(&keys, &inboxes(), ballot, &inbox(owner), waits.then_some(ttl));
             let had = scripts::was_there(&real.run(&scripts::RELEASE, &call)).unwrap();
             let (expected, told) = model.release(now, ballot, ttl, waits, hears);
-            let told = told.map(|told| format!("freed {} {}", told.owner.to_hex(), keys.vote));
+            let told = told.map(|told| format!("freed {} 0 {}", told.owner.to_hex(), keys.vote));
             let told = Vec::from_iter(told);
             (format!("{:?}", (had, real.heard())), format!("{:?}", (expected, told)))
         }

@@ -48,7 +48,7 @@ fn numbers_grow_past_a_clock_that_is_set_back() {
         assert!(matches!(voted, Some(Answer::Voted { n }) if n > last), "{voted:?} after {last}");
         let Some(Answer::Voted { n }) = voted else { unreachable!() };
         last = n;
-        real.run(&scripts::RELEASE, &scripts::release(&keys, CHANNELS, ballot, "0", None));
+        real.run(&scripts::RELEASE, &scripts::release(&keys, &inboxes(), ballot, "0", None));
     }
 }
 
@@ -63,10 +63,10 @@ fn an_ask_ends_with_the_vote() {
     let asker = Asker { ballot, ttl: 900, proposal, since, inbox: "0", info: "1 x", terms: TERMS };
     real.run(&scripts::VOTE, &scripts::vote_at(&scripts::vote(&keys, &space, asker), (false, false), "1"));
     let how = leasehold_core::Revoke::AT_ONCE;
-    real.run(&scripts::REVOKE, &scripts::revoke(&keys, CHANNELS, ballot.ticket.owner, how));
+    real.run(&scripts::REVOKE, &scripts::revoke(&keys, &inboxes(), ballot.ticket.owner, how));
     let exist = redis::cmd("EXISTS").arg(&keys.vote).arg(&keys.asked).to_owned();
     assert_eq!(real.ask(&exist), Value::Int(2));
-    let had = real.run(&scripts::RELEASE, &scripts::release(&keys, CHANNELS, ballot, "0", None));
+    let had = real.run(&scripts::RELEASE, &scripts::release(&keys, &inboxes(), ballot, "0", None));
     assert!(scripts::was_there(&had).unwrap());
     assert_eq!(real.ask(&exist), Value::Int(0));
 }
