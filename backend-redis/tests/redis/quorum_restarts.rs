@@ -20,12 +20,10 @@ trials![
     when_all_have_forgotten_one_holds_at_a_time = || forgets(3),
     without_the_pause_what_is_forgotten_is_granted_again,
     a_slow_server_is_heard_when_another_has_forgotten,
-    a_server_that_forgot_is_told_by_whoever_is_connected,
     a_server_that_forgot_is_told_after_it_was_silent,
     a_server_that_is_loading_is_told_when_it_has_loaded,
     servers_that_refuse_are_not_looked_at_for_ever,
     a_pause_is_told_once_for_each_run,
-    two_whose_pauses_end_apart_are_told,
     a_hold_outlasts_a_server_that_forgot_while_another_is_full,
     who_tries_while_servers_pause_hears_why,
     a_disk_that_is_always_written_is_trusted,
@@ -145,18 +143,7 @@ async fn who_tries_while_servers_pause_hears_why() {
     assert!(format!("{refused:#}").contains("it came up and may have forgotten votes"), "{refused:#}");
 }
 
-/// Also by a manager that wants no other vote of it.
-async fn a_server_that_forgot_is_told_by_whoever_is_connected() {
-    let mut servers = three().await;
-    let locks = begun(quorum(&servers)).await;
-    let guard = hold(&locks).await;
-    servers[1].kill().await.unwrap();
-    servers[1].start_empty().await.unwrap();
-    eventually("it is told", async || knows(&servers[1]).await).await;
-    guard.ensure_held().unwrap();
-}
-
-/// Also one that did not answer at the end of its pause.
+/// A server that came up is told by a manager that wants no vote of it, also if it did not answer at the end of its pause.
 async fn a_server_that_forgot_is_told_after_it_was_silent() {
     let mut servers = three().await;
     let locks = begun(quorum(&servers)).await;
@@ -214,21 +201,6 @@ async fn servers_that_refuse_are_not_looked_at_for_ever() {
     let before = looked().await;
     pass(2 * TTL).await;
     assert_eq!(looked().await, before);
-}
-
-/// Two servers that nobody has used, and the third away: both are told, the second at the end of its own pause, when somebody
-/// else has told the first.
-async fn two_whose_pauses_end_apart_are_told() {
-    let ahead = WallClock::new().unwrap();
-    let mut servers = vec![server().await, start(Settings::new().clock(&ahead)).await, server().await];
-    servers[0].kill().await.unwrap();
-    has_long_been_up(&servers[1], &ahead).await;
-    let first = store(quorum(&servers)).await;
-    eventually("the first is told", async || knows(&servers[1]).await).await;
-    first.close().await.unwrap();
-    let locks = open_config(quorum(&servers)).await;
-    eventually("the second is told", async || knows(&servers[2]).await).await;
-    cycle(&locks).await;
 }
 
 /// By its own clock, which is set forward.

@@ -160,10 +160,6 @@ struct Opening {
 }
 
 impl Opening {
-    fn new(terms: &'static str, order: [usize; 3]) -> Self {
-        Self { terms, order, looks: [vec![None; 3], vec![None; 3]], steps: 0, is_refused: false }
-    }
-
     /// One more request.
     fn go_on(&mut self, servers: &mut [Server]) {
         let (row, server) = (self.steps / 3, self.order[self.steps % 3]);
@@ -222,7 +218,9 @@ fn one_of_two_first_openings_is_let_in() {
     for (fault, is_wrong) in [(Fault::None, false), (Fault::FirstTermsStay, true)] {
         let servers = [1, 2, 3].map(|run| Server::new(run, 0, fault));
         let goes_wrong = |order| {
-            let openings = [Opening::new("0", [0, 1, 2]), Opening::new("1", order)];
+            let looks = [vec![None; 3], vec![None; 3]];
+            let first = Opening { terms: "0", order: [0, 1, 2], looks, steps: 0, is_refused: false };
+            let openings = [first.clone(), Opening { terms: "1", order, ..first }];
             may_go_wrong(&servers, &openings, &mut HashSet::new())
         };
         let found = [[0, 1, 2], [1, 2, 0], [2, 1, 0]].into_iter().any(goes_wrong);

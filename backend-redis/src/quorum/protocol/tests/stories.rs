@@ -119,25 +119,20 @@ fn a_copy_of_another_server_is_not_trusted() {
     });
 }
 
-/// Distrust of data is kept with them: of a replica that was promoted, and restarted before its pause has ended.
+/// Distrust of data is kept with them: of a replica that was promoted, and restarted before its pause has ended. And a disk is
+/// trusted only while all others answer, as one of them may be its original.
 #[test]
-fn a_promoted_replica_stays_distrusted() {
+fn a_disk_is_trusted_by_all_or_none() {
     shows(Mutant::ForgetsDistrust, 0, |world| {
         world.trusts_disks = true;
         takes(world, 1, &[0, 1]);
         world.goes(&[Event::Promote(1, 1), Event::Recover(1), Event::Restart(1, true), Event::Recover(1)]);
         takes(world, 2, &[1, 2]);
     });
-}
-
-/// A disk is trusted only while all others answer: one of them may be its original.
-#[test]
-fn a_copy_is_not_trusted_while_its_original_is_away() {
     shows(Mutant::TrustsWhileOneIsAway, 0, |world| {
         world.trusts_disks = true;
         takes(world, 1, &[0, 1]);
-        world.apply(Event::Promote(1, 2));
-        world.apply(Event::Restart(1, true));
+        world.goes(&[Event::Promote(1, 2), Event::Restart(1, true)]);
         world.recover_without(2, 1);
         takes(world, 2, &[1, 2]);
     });
