@@ -37,11 +37,6 @@ pub(crate) fn of_opening(error: RedisError) -> Error {
     if refused { error.with_kind(ErrorKind::Denied) } else { error }
 }
 
-/// A configuration that the client refuses; nothing was sent.
-pub(crate) fn of_configuring(error: RedisError) -> Error {
-    Error::invalid_option("address or certificates cannot be used").with_source(said(&error))
-}
-
 /// An answer that no script of ours gives.
 pub(crate) fn unexpected(what: &str) -> Error {
     Error::new(

@@ -8,14 +8,11 @@ use std::time::Duration;
 
 use leasehold_core::backend::Endpoint;
 use leasehold_core::{Error, Result, StoreUrl, Tls};
-use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{
-    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
-};
+use redis::{ProtocolVersion, RedisConnectionInfo};
 
 pub use self::format::Format;
 
-use crate::error;
+use crate::connection::Client;
 use crate::keys::Keys;
 
 /// The configuration of the Redis store,
@@ -301,16 +298,12 @@ impl RedisConfig {
         Some(self.pause_after_restart).filter(|pause| !pause.is_zero())
     }
 
-    /// What connects; nothing is sent yet. What a connection has sent and the server's host has not confirmed
-    /// for `op_timeout` ends it.
+    /// What connects; nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::new`].
     pub(crate) fn client(&self, op_timeout: Duration) -> Result<Client> {
-        let address = match (&self.address, &self.tls) {
-            (Address::Unix(path), _) => ConnectionAddr::Unix(path.clone()),
-            (Address::Tcp { host, port }, None) => ConnectionAddr::Tcp(host.clone(), *port),
-            (Address::Tcp { host, port }, Some(_)) => {
-                ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
-            }
-        };
         let mut settings = RedisConnectionInfo::default()
             .set_protocol(ProtocolVersion::RESP3)
             .set_db(i64::from(self.database))
@@ -321,12 +314,7 @@ impl RedisConfig {
         if let Some(password) = &self.password {
             settings = settings.set_password(&password.0);
         }
-        let info = address.into_connection_info().map_err(error::of_configuring)?;
-        let info = info.set_redis_settings(settings).set_tcp_settings(tcp_settings(op_timeout));
-        match &self.tls {
-            None => Client::open(info).map_err(error::of_configuring),
-            Some(tls) => encrypted(info, tls),
-        }
+        Client::new(self.address.clone(), settings, self.tls.as_ref(), op_timeout)
     }
 
     /// The server as errors name it.
@@ -362,48 +350,11 @@ fn database_of(url: &StoreUrl) -> Result<u32> {
     })
 }
 
-#[cfg(feature = "tls")]
-fn encrypted(info: ConnectionInfo, tls: &Tls) -> Result<Client> {
-    use redis::{ClientTlsConfig, TlsCertificates};
-    use rustls::crypto::{CryptoProvider, aws_lc_rs};
-
-    // Only if nobody has chosen: where a program links two providers, none is the default.
-    if CryptoProvider::get_default().is_none() {
-        // Another thread was first, then.
-        let _ = aws_lc_rs::default_provider().install_default();
-    }
-    let client_tls = tls
-        .identity()
-        .map(|(chain, key)| ClientTlsConfig { client_cert: chain.to_vec(), client_key: key.to_vec() });
-    let certificates = TlsCertificates { client_tls, root_cert: tls.authorities().map(<[u8]>::to_vec) };
-    Client::build_with_tls(info, certificates).map_err(error::of_configuring)
-}
-
-#[cfg(not(feature = "tls"))]
-fn encrypted(_: ConnectionInfo, _: &Tls) -> Result<Client> {
-    Err(Tls::missing())
-}
-
-/// A connection that is given up is reset, and one whose data nobody confirms is given up by the system: a
-/// request that is overdue is not to be delivered when a cut ends, by nobody who still waits for it.
-fn tcp_settings(op_timeout: Duration) -> TcpSettings {
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
-    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
-    #[cfg(any(target_os = "android", target_os = "linux"))]
-    let settings = settings.set_user_timeout(op_timeout);
-    #[cfg(not(any(target_os = "android", target_os = "linux")))]
-    let _ = op_timeout;
-    settings.set_linger_time(Duration::ZERO)
-}
-
 /// Of a message key, in characters: nobody tries them all.
 const SHORTEST_KEY: usize = 16;
 
 /// No lease is longer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// How long a connection is idle before the system asks whether the peer still lives.
-const KEEPALIVE: Duration = Duration::from_secs(10);
 
 #[cfg(feature = "tls")]
 #[cfg(test)]

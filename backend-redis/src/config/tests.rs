@@ -72,15 +72,6 @@ fn what_cannot_work_is_refused() {
     assert_eq!(*no_pem.client(Duration::MAX).unwrap_err().kind(), ErrorKind::InvalidOption);
 }
 
-/// What is sent and not confirmed does not outlive a request's bound.
-#[cfg(any(target_os = "android", target_os = "linux"))]
-#[test]
-fn what_nobody_confirms_ends_the_connection() {
-    let bound = Duration::from_millis(700);
-    let client = RedisConfig::new("h", 1).client(bound).unwrap();
-    assert_eq!(client.get_connection_info().tcp_settings().user_timeout(), Some(bound));
-}
-
 /// Neither a configuration nor an error about one shows a secret.
 #[test]
 fn secrets_are_never_shown() {

@@ -11,8 +11,10 @@
 //! and pay as much for passing the duty on.
 
 mod alarm;
+mod client;
 mod confirming;
 mod flights;
+mod meter;
 mod namespace;
 mod pause;
 
@@ -30,9 +32,9 @@ use leasehold_core::backend::Backoff;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Env, Error, ErrorKind, Result};
 use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
-use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, PushInfo, PushKind, RedisError, Value};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::flights::Flights;
 use crate::error;
@@ -40,6 +42,7 @@ use crate::keys::Keys;
 use crate::scripts::Script;
 
 pub(crate) use self::alarm::Alarm;
+pub(crate) use self::client::Client;
 pub(crate) use self::confirming::{Confirming, too_few_replicas};
 use self::namespace::admit;
 pub(crate) use self::namespace::{as_token_base, record, token_base};
@@ -93,6 +96,8 @@ struct Connection {
     flights: Arc<Flights>,
     /// Whether its messages are passed on: those that grant are counted with the base that was read over it.
     admitted: Arc<AtomicBool>,
+    /// With it the task ends that reads and writes.
+    _whole: DropGuard,
 }
 
 /// What a link tells the session.
@@ -264,7 +269,6 @@ impl Link {
         let must_be_admitted = self.inbox.as_ref().is_some_and(|inbox| inbox.keys.is_some());
         let admitted = Arc::new(AtomicBool::new(!must_be_admitted));
         let options = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(BUFFERED)
             .set_push_sender(Ear {
@@ -272,8 +276,10 @@ impl Link {
                 flights: Arc::clone(&flights),
                 admitted: Arc::clone(&admitted),
             });
-        let connection = self.client.get_multiplexed_async_connection_with_config(&options).await;
-        let (mut connection, up_at) = (connection.map_err(failed)?, self.env.now());
+        let (mut connection, driver) = self.client.connect(options).await.map_err(failed)?;
+        let (up_at, closed) = (self.env.now(), CancellationToken::new());
+        let whole = closed.clone().drop_guard();
+        self.env.spawn(async move { _ = closed.run_until_cancelled(driver).await });
         let is_deaf = match &self.inbox {
             None => false,
             Some(inbox) => match connection.subscribe(&inbox.channel).await {
@@ -295,6 +301,7 @@ impl Link {
             connection,
             flights,
             admitted,
+            _whole: whole,
         })))
     }
 }

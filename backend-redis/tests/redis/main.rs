@@ -11,6 +11,7 @@ mod counts;
 mod diagnosis;
 mod failover;
 mod formats;
+mod hostile;
 mod interop;
 mod ledger;
 mod litter;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         diagnosis::trials(),
         failover::trials(),
         formats::trials(),
+        hostile::trials(),
         interop::trials(),
         ledger::trials(),
         litter::trials(),
