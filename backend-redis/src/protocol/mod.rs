@@ -31,7 +31,8 @@
 //!   it, and is asked before anything else until when that run may have forgotten who holds; every script that goes over it
 //!   is told, and grants nothing before. No lease is longer than that pause (G1, G2).
 //! - **redis.protocol-10** No message ends a hold, and none grants a counter far above what the server has answered: both are
-//!   looked up at the server first, as a message may be made up (G1, G3).
+//!   looked up at the server first, as a message may be made up (G1, G3). Revocations of one hold are looked up at a pace,
+//!   however many messages tell of them, and each message by a request that is sent after it.
 //!
 //! Not promised: that messages arrive. Checked by `protocol/tests`, against a model of the scripts.
 
@@ -53,6 +54,9 @@ pub(crate) struct Contender {
     ask: Ask,
     /// When the grace of whoever wants the lock is over.
     asked: Option<Moment>,
+    /// When what messages tell of a revocation is to be looked up, and when that was done last.
+    look_at: Option<Moment>,
+    looked_at: Option<Moment>,
 }
 
 /// When an entry that waits asks whether its turn has come.
@@ -134,7 +138,8 @@ pub(crate) enum Step {
 impl Contender {
     /// An entry that no request was sent for, with leases of `ttl` that count as over `margin` early.
     pub(crate) fn new(ttl: Duration, margin: Duration) -> Self {
-        Self { ttl, margin, phase: Phase::Entering { told: None }, ask: Ask::default(), asked: None }
+        let phase = Phase::Entering { told: None };
+        Self { ttl, margin, phase, ask: Ask::default(), asked: None, look_at: None, looked_at: None }
     }
 
     /// What to do at `now`.
@@ -245,10 +250,23 @@ impl Contender {
         }
     }
 
-    /// A message says that somebody wants the lock, or has taken it by force; whether that is to be looked up by a refresh
+    /// A message says that somebody wants the lock, or has taken it by force; when that is to be looked up by a refresh
     /// (redis.protocol-10).
-    pub(crate) fn told_revoked(&self) -> bool {
-        !matches!(self.phase, Phase::Over(_))
+    pub(crate) fn told_revoked(&mut self, now: Moment) -> Option<Moment> {
+        if matches!(self.phase, Phase::Over(_)) {
+            return None;
+        }
+        let next = self.looked_at.map(|last| last + LOOKS_APART.min(self.ttl / 24));
+        Some(*self.look_at.get_or_insert_with(|| next.map_or(now, |next| next.max(now))))
+    }
+
+    /// Whether a revocation is looked up now, by a request that is sent after this.
+    pub(crate) fn looks_up(&mut self, now: Moment) -> bool {
+        let is_due = self.look_at.is_some_and(|at| at <= now);
+        if is_due {
+            (self.look_at, self.looked_at) = (None, Some(now));
+        }
+        is_due
     }
 
     /// Somebody wants the lock, and leaves it to this entry for `grace` from now.
@@ -331,6 +349,10 @@ const EXPIRY: Duration = Duration::from_millis(1);
 /// How far above the last counter that was answered, in microseconds, a message's may be: counters follow the server's clock,
 /// so a grant after a longer hold costs one request more.
 const LEAP: u64 = 60_000_000;
+
+/// Between two look-ups of what messages tell of one hold, at most: somebody who really wants it is heard this much later, if
+/// another message was made up before.
+const LOOKS_APART: Duration = Duration::from_millis(250);
 
 /// Whoever says much is not asked after more often.
 const APART: Duration = Duration::from_millis(10);

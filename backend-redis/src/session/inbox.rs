@@ -3,6 +3,7 @@
 //! What goes unheard is found by the next refresh. Whoever may publish can make a message up, unless there is a message key: one
 //! that grants to a waiting entry is believed, within the bounds of the engine, and every other is looked up or does nothing.
 
+use std::future::pending;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use super::{Entry, Session};
 use crate::connection::{Hears, LinkEvent};
 use crate::scripts::{self, Message, News};
-use leasehold_core::backend::{Renewal, StoreEvent};
+use leasehold_core::backend::{LeaseId, Renewal, StoreEvent};
 
 impl Hears for OnceLock<Weak<Session>> {
     fn hear(&self, event: LinkEvent) {
@@ -72,8 +73,8 @@ impl Session {
             // Of a quorum.
             News::Freed => {}
             News::Revoked => {
-                if entry.contender.lock().told_revoked() {
-                    self.revoked.lock().insert(entry.lease);
+                if let Some(look_at) = entry.contender.lock().told_revoked(now) {
+                    self.revoked.lock().insert(entry.lease, look_at);
                     self.told_revoked.notify_one();
                 }
             }
@@ -85,8 +86,21 @@ impl Session {
     /// come. What is not answered, the next renewal finds.
     pub(super) async fn look_up_revocations(self: Arc<Self>) {
         loop {
-            self.told_revoked.notified().await;
-            let leases: Vec<_> = self.revoked.lock().drain().collect();
+            let next = self.revoked.lock().values().min().copied();
+            let due = async {
+                match next {
+                    Some(next) => self.env.sleep_until(next).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.told_revoked.notified() => {}
+                () = due => {}
+            }
+            let leases = self.due_to_be_looked_up();
+            if leases.is_empty() {
+                continue;
+            }
             let held = self.life.entries_of(&leases).into_iter().map(|entry| {
                 let entry = entry?;
                 let counter = entry.contender.lock().held_as()?;
@@ -100,6 +114,15 @@ impl Session {
                 }
             }
         }
+    }
+
+    fn due_to_be_looked_up(&self) -> Vec<LeaseId> {
+        let now = self.env.now();
+        let told: Vec<_> =
+            self.revoked.lock().extract_if(|_, look_at| *look_at <= now).map(|(lease, _)| lease).collect();
+        let entries = self.life.entries_of(&told).into_iter();
+        let due = entries.flatten().filter(|entry| entry.contender.lock().looks_up(now));
+        due.map(|entry| entry.lease).collect()
     }
 
     /// Tells the core if somebody wants what `entry` holds.

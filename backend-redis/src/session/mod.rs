@@ -28,7 +28,7 @@ mod ledger;
 mod life;
 mod strangers;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -74,8 +74,8 @@ pub(crate) struct Session {
     events: Events,
     /// Owner ids that are being released in the background.
     left: Mutex<HashSet<OwnerId>>,
-    /// Whom a message has told of a revocation that was not looked up yet.
-    revoked: Mutex<HashSet<LeaseId>>,
+    /// Whom a message has told of a revocation that was not looked up yet, and when that is to be.
+    revoked: Mutex<HashMap<LeaseId, Moment>>,
     told_revoked: Notify,
     /// It was told that it may not hear its inbox.
     deaf: AtomicBool,

@@ -14,11 +14,13 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
 
 use super::*;
+use looks::Looks;
 use model::{Asker, Fault, Message, Owner, Request, Server, Shared};
 use mutant::{Mutant, Network};
 
 mod delays;
 mod differential;
+mod looks;
 mod model;
 mod mutant;
 mod remains;
@@ -46,6 +48,7 @@ struct Client {
     leaving: BTreeSet<Owner>,
     renewed_at: u64,
     held: bool,
+    looks: Looks,
 }
 
 #[derive(Debug)]
@@ -93,6 +96,7 @@ impl World {
             leaving: BTreeSet::new(),
             renewed_at: 0,
             held: false,
+            looks: Looks::default(),
         };
         let fault = match mutant {
             Mutant::ShortHandOn => Fault::ShortHandOn,
@@ -127,6 +131,7 @@ impl World {
         if !self.clients[id].wants {
             return Ok(());
         }
+        self.look_up(id)?;
         match self.clients[id].contender.step(now) {
             Step::Enter => {
                 self.send(id, self.clients[id].owner, Request::Acquire);
@@ -166,6 +171,7 @@ impl World {
         self.owners += 1;
         let client = &mut self.clients[id];
         (client.contender, client.wants, client.held) = (contender(), wants, false);
+        client.looks = Looks::default();
         std::mem::replace(&mut client.owner, self.owners)
     }
 
@@ -243,16 +249,7 @@ impl World {
                     client.contender.due(at(now), Duration::from_millis(ask_in));
                 }
             }
-            Message::Revoked { client, owner, grace } => {
-                let its = &mut self.clients[client];
-                match self.mutant {
-                    Mutant::BelievesAsks => its.contender.asked(at(now), Duration::from_millis(grace)),
-                    _ if its.owner == owner && its.contender.told_revoked() => {
-                        self.send(client, owner, Request::Refresh);
-                    }
-                    _ => {}
-                }
-            }
+            Message::Revoked { client, owner, grace } => self.told_revoked(client, owner, grace),
         }
         self.flying.extend(sent);
         Ok(())
@@ -478,6 +475,8 @@ fn planted_mutants_are_caught() {
         Mutant::KeepsUnwanted,
         Mutant::RefreshEnters,
         Mutant::BelievesAsks,
+        Mutant::LooksUpEach,
+        Mutant::LooksUpOnce,
         Mutant::BelievesLeaps,
         Mutant::TakesOver,
         Mutant::ReleasesAnybodys,

@@ -26,6 +26,10 @@ pub(super) enum Mutant {
     KeepsUnwanted,
     /// What a message says is asked of a holder is not looked up.
     BelievesAsks,
+    /// Each message about a revocation is looked up at once.
+    LooksUpEach,
+    /// A message about a revocation that comes soon after another is passed over.
+    LooksUpOnce,
     /// A message's counter is believed, however large it is.
     BelievesLeaps,
     /// A lock that a stranger holds is handed on.
