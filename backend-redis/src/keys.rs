@@ -124,6 +124,11 @@ impl Keys {
         format!("{}:{{%move}}:record", self.prefix)
     }
 
+    /// The key of how the namespace is laid out, and of what its messages are signed with.
+    pub(crate) fn format(&self) -> String {
+        format!("{}:{{%move}}:format", self.prefix)
+    }
+
     /// The keys of those who take part in it: what they have written, and until when they live.
     pub(crate) fn members(&self) -> [String; 2] {
         ["members", "until"].map(|part| format!("{}:{{%move}}:{part}", self.prefix))
@@ -214,7 +219,7 @@ mod tests {
     #[test]
     fn foreign_keys_belong_to_no_name() {
         let moves = Keys::new("p", None).unwrap();
-        for key in moves.members().iter().chain([&moves.record(), &moves.origin()]) {
+        for key in moves.members().iter().chain([&moves.record(), &moves.origin(), &moves.format()]) {
             assert_eq!(moves.name_of(key), None, "{key}");
         }
         for key in ["p", "p:x", "p:{a", "p:{a}:z", "q:{a}", "p:{%41}", "p:{}", "p:{a%7}", "p:{%é}", "pp:{a}"]

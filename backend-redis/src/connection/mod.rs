@@ -27,7 +27,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::TryFutureExt;
-use futures_util::future::try_join;
 use leasehold_core::backend::Backoff;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Env, Error, ErrorKind, Result};
@@ -38,14 +37,12 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::flights::Flights;
 use crate::error;
-use crate::keys::Keys;
 use crate::scripts::Script;
 
 pub(crate) use self::alarm::Alarm;
 pub(crate) use self::client::Client;
 pub(crate) use self::confirming::{Confirming, too_few_replicas};
-use self::namespace::admit;
-pub(crate) use self::namespace::{as_token_base, record, token_base};
+pub(crate) use self::namespace::{Namespace, as_token_base, record, token_base};
 pub(crate) use self::pause::Pause;
 
 /// One link; it is up or down.
@@ -69,9 +66,8 @@ pub(crate) struct Link {
 pub(crate) struct Inbox {
     pub(crate) channel: String,
     pub(crate) hears: Arc<dyn Hears>,
-    /// The namespace of whoever hears, if each connection must be admitted to it. (Whoever moves adds what is to be added,
-    /// and follows the record, whatever it says.)
-    pub(crate) keys: Option<Keys>,
+    /// The namespace of whoever hears, if each connection must be admitted to it.
+    pub(crate) keys: Option<Namespace>,
 }
 
 /// Who is told what a link hears, where it arrives.
@@ -107,6 +103,8 @@ pub(crate) enum LinkEvent {
     UpAgain,
     /// It is up, for the first time or again, and may not hear its inbox.
     Deaf,
+    /// It is up again, and others sign their messages with another key, or the session's own are not signed as theirs.
+    OtherKey(String),
     /// A message in the inbox.
     Message(Vec<u8>),
     /// A message in that channel, which is strangers'.
@@ -223,29 +221,33 @@ impl Link {
         };
         tokio::select! {
             biased;
-            admitted = self.admit(&connected, self.env.now() + bound) => admitted?,
+            admitted = self.admit(&connected, self.env.now() + bound) => {
+                // What is held goes on, and is renewed; messages of others are not heard.
+                if let (Some(other_key), Some(inbox)) = (admitted?, &self.inbox) {
+                    inbox.hears.hear(LinkEvent::OtherKey(other_key.to_string()));
+                }
+            }
             () = watched => {}
         }
         Ok(connected)
     }
 
     /// Whether the namespace admits the session over `connected`, if it must; and the base, which may have been raised while
-    /// the session was away.
+    /// the session was away. What is wrong with its message key, if something is.
     ///
     /// # Errors
     ///
-    /// As [`admit`] and [`token_base`].
-    pub(crate) async fn admit(&self, connected: &Connected, give_up_at: Moment) -> Result<()> {
-        if let Some(keys) = self.inbox.as_ref().and_then(|inbox| inbox.keys.as_ref()) {
-            // In one flight, behind the subscription by which others count this session, and the base last: so it is one that
-            // was in force while the session was admitted.
-            let admitted = admit(&self.env, connected, keys, give_up_at);
-            let ((), base) = try_join(admitted, token_base(connected, keys, give_up_at)).await?;
+    /// As [`Namespace::admit`].
+    pub(crate) async fn admit(&self, connected: &Connected, give_up_at: Moment) -> Result<Option<Error>> {
+        let mut other_key = None;
+        if let Some(namespace) = self.inbox.as_ref().and_then(|inbox| inbox.keys.as_ref()) {
+            let (base, other) = namespace.admit(&self.env, connected, give_up_at).await?;
             // It is never lowered.
             self.token_base.fetch_max(base, Ordering::Relaxed);
+            other_key = other;
         }
         connected.0.admitted.store(true, Ordering::Relaxed);
-        Ok(())
+        Ok(other_key)
     }
 
     /// What is added to counters.

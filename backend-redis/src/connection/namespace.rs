@@ -1,20 +1,113 @@
-//! What a namespace says to whoever opens it: the base of its tokens, and the record of a move.
+//! What a namespace says to whoever opens it: the base of its tokens, the record of a move, how it is laid out, and whether
+//! its messages are signed with the same key.
 
+use futures_util::future::try_join3;
 use leasehold_core::backend::ledger::Entry;
 use leasehold_core::backend::stage;
 use leasehold_core::clock::Moment;
-use leasehold_core::{Env, Error, Result};
+use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
 use redis::Value;
 
 use super::Connected;
+use crate::error;
 use crate::keys::Keys;
-use crate::{error, scripts};
+use crate::scripts::{self, Inboxes};
 
-/// Whether the record admits a session, as [`stage::admit`].
-pub(crate) async fn admit(env: &Env, connected: &Connected, keys: &Keys, give_up_at: Moment) -> Result<()> {
-    let record = record(connected, keys, give_up_at).await?;
-    stage::admit(env, record.as_ref().map(|record| &*record.value))
+/// A namespace, as a session sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Namespace {
+    keys: Keys,
+    /// Of the message key, if the session has one.
+    mark: Option<String>,
+    /// Whether the session adds the base, and is barred by a move. (Whoever moves adds what is to be added, and follows the
+    /// record, whatever it says.)
+    is_plain: bool,
 }
+
+impl Namespace {
+    pub(crate) fn new(keys: Keys, inboxes: &Inboxes, is_plain: bool) -> Self {
+        Self { keys, mark: inboxes.mark(), is_plain }
+    }
+
+    /// Whether the namespace admits a session that has come over `connected`: the base that it adds, and what is wrong with
+    /// its message key, if something is.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for a namespace that is laid out in another way; as [`stage::admit`] and [`token_base`].
+    pub(super) async fn admit(
+        &self,
+        env: &Env,
+        connected: &Connected,
+        give_up_at: Moment,
+    ) -> Result<(u64, Option<Error>)> {
+        let key = self.keys.format();
+        let mut get = redis::cmd("GET");
+        let said = connected.ask(get.arg(&key), give_up_at);
+        if !self.is_plain {
+            let said = self.understood(said.await?)?;
+            return Ok((0, self.other_key(said, connected, give_up_at).await?));
+        }
+        // In one flight, behind the subscription by which others count this session, and the base last: so it is one that
+        // was in force while the session was admitted.
+        let record = record(connected, &self.keys, give_up_at);
+        let base = token_base(connected, &self.keys, give_up_at);
+        let (record, said, base) = try_join3(record, said, base).await?;
+        let said = self.understood(said)?;
+        stage::admit(env, record.as_ref().map(|record| &*record.value))?;
+        Ok((base, self.other_key(said, connected, give_up_at).await?))
+    }
+
+    /// What is noted of the message key, if anything is noted, in a namespace that is laid out as this version does.
+    fn understood(&self, said: Value) -> Result<Option<String>> {
+        if said == Value::Nil {
+            return Ok(None);
+        }
+        let said = scripts::text(&said).ok_or_else(|| error::unexpected("for the format of a namespace"))?;
+        let (format, mark) = said.split_once(' ').unwrap_or((said, ""));
+        if format == FORMAT {
+            return Ok(Some(mark.to_owned()));
+        }
+        let (format, key) = (format.chars().take(20).collect::<String>(), self.keys.format());
+        let refused = format!(
+            "the namespace has format {format:?}, and this version understands format {FORMAT} (key {key:?})"
+        );
+        Err(Error::not_applied(ErrorKind::Unsupported, refused))
+    }
+
+    /// What is wrong with the message key of the session. Whoever is first to have one notes it.
+    async fn other_key(
+        &self,
+        noted: Option<String>,
+        connected: &Connected,
+        give_up_at: Moment,
+    ) -> Result<Option<Error>> {
+        let key = self.keys.format();
+        let noted = match (noted, &self.mark) {
+            (None, Some(mark)) => {
+                let mut note = redis::cmd("SET");
+                note.arg(&key).arg(format!("{FORMAT} {mark}")).arg("NX").arg("GET");
+                match connected.ask(&note, give_up_at).await {
+                    // A full server does not take it, and whoever comes next notes it.
+                    Err(error) if error.effect() == Effect::NotApplied => None,
+                    said => self.understood(said?)?,
+                }
+            }
+            (noted, _) => noted,
+        };
+        let noted = noted.filter(|noted| *noted != *self.mark.as_deref().unwrap_or_default());
+        Ok(noted.map(|_| {
+            let how = if self.mark.is_some() { "is not that" } else { "is missing: there is one" };
+            Error::invalid_option(format!(
+                "`message_key` {how} of the other managers of the prefix: all need the same, or none hears another. To \
+                 change it, stop all of them and delete the key {key:?}"
+            ))
+        }))
+    }
+}
+
+/// How keys and messages are laid out; a namespace that says nothing of it has this one.
+const FORMAT: &str = "1";
 
 /// The base as the server has it: a key that an administrator sets, or nobody.
 pub(crate) async fn token_base(connected: &Connected, keys: &Keys, give_up_at: Moment) -> Result<u64> {
@@ -31,7 +124,7 @@ pub(crate) fn as_token_base(value: &Value, key: &str) -> Result<u64> {
         .ok_or_else(|| Error::invalid_option(format!("the key {key:?} is not a whole number")))
 }
 
-/// The record as the server has it.
+/// The record of a move as the server has it.
 pub(crate) async fn record(connected: &Connected, keys: &Keys, give_up_at: Moment) -> Result<Option<Entry>> {
     match connected.ask(redis::cmd("GET").arg(keys.record()), give_up_at).await? {
         Value::Nil => Ok(None),

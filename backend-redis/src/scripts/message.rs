@@ -27,6 +27,12 @@ impl Inboxes {
     pub(crate) fn key(&self) -> Option<&str> {
         Some(self.0.split_once('\n')?.1)
     }
+
+    /// By which others know whether they have the same key; it says no more of that than a signature does.
+    pub(crate) fn mark(&self) -> Option<String> {
+        let (channels, key) = self.0.split_once('\n')?;
+        Some(signed(key, channels))
+    }
 }
 
 impl fmt::Debug for Inboxes {

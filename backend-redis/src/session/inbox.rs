@@ -33,6 +33,7 @@ impl Session {
                     self.hear_message(message);
                 }
             }
+            LinkEvent::OtherKey(said) => self.events.tell(StoreEvent::Warning(said.into())),
             LinkEvent::Stranger(channel) => self.hear_stranger(&channel),
             LinkEvent::Deaf => {
                 if !self.deaf.swap(true, Ordering::Relaxed) {

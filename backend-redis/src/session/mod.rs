@@ -43,7 +43,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::strangers::Channels;
 use crate::config::{Format, RedisConfig};
-use crate::connection::{Confirming, Inbox, Link, LinkEvent, Pause};
+use crate::connection::{Confirming, Inbox, Link, LinkEvent, Namespace, Pause};
 use crate::keys::{self, Keys, NameKeys};
 use crate::protocol::{Contender, Unanswered};
 use crate::scripts::{BARE, Inboxes, NameScripts, Naming, OWN, PAUSING, Script};
@@ -116,7 +116,8 @@ impl Session {
         // Before there is a session, nothing is said to it.
         let hears = Arc::new(OnceLock::<Weak<Self>>::new());
         let told = Arc::clone(&hears);
-        let admitted = env.adds_token_base().then(|| keys.clone());
+        let inboxes = Inboxes::new(&channels, config.signed_with());
+        let admitted = Some(Namespace::new(keys.clone(), &inboxes, env.adds_token_base()));
         let heard = Inbox { channel: format!("{channels}{inbox}"), hears: told, keys: admitted };
         let format = config.format.clone();
         let link = Arc::new(Link::new(env.clone(), client.clone(), Some(heard), asked(&keys)));
@@ -134,7 +135,9 @@ impl Session {
         };
         let give_up_at = env.now() + env.timing().connect_timeout;
         let connected = link.connected(give_up_at).await?;
-        link.admit(&connected, give_up_at).await?;
+        if let Some(other_key) = link.admit(&connected, give_up_at).await? {
+            return Err(other_key);
+        }
         let session = Arc::new(Self {
             life: Life::new(env.clone(), closed),
             env,
@@ -148,7 +151,7 @@ impl Session {
             format,
             pause,
             strangers: Channels::default(),
-            inboxes: Inboxes::new(&channels, config.signed_with()),
+            inboxes,
             channels,
             inbox,
             link,

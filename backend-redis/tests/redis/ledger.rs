@@ -33,7 +33,7 @@ trials![
 const RECORD: &str = "leasehold:{%move}:record";
 const MEMBERS: [&str; 2] = ["leasehold:{%move}:members", "leasehold:{%move}:until"];
 
-fn env(ttl: Duration) -> Env {
+pub(crate) fn env(ttl: Duration) -> Env {
     let mut timing = Timing::for_ttl(ttl);
     timing.connect_timeout = BOUND;
     Env::new(timing).unwrap()

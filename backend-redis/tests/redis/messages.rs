@@ -3,18 +3,20 @@
 
 use std::time::Duration;
 
-use leasehold_core::backend::Severity;
-use leasehold_core::{LockGuard, LockManager};
+use futures_util::StreamExt;
+use leasehold_core::backend::{Severity, StoreConfig, StoreEvent};
+use leasehold_core::{ErrorKind, LockGuard, LockManager, Revoke};
 use leasehold_redis::{QuorumConfig, RedisConfig};
 use testbed::redis::{Reply, Server, is_push};
 use testbed::{Direction, Mode};
 
+use crate::counts::Requests;
 use crate::diagnosis;
 use crate::quorum::three;
 use crate::revocation::{Asking, GRACE, is_asked};
 use crate::rig::{
-    BOUND, Beside, KEY, LONG, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass,
-    proxy, server, trials, via,
+    BOUND, Beside, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, now, ok, open, open_for,
+    pass, proxy, server, store, trials, via, within,
 };
 
 trials![
@@ -28,6 +30,9 @@ trials![
     unsigned_messages_are_passed_over = || made_up(Some("a secret of sixteen")),
     made_up_messages_end_no_hold_of_a_quorum = || made_up_of_three(None),
     a_quorum_passes_over_unsigned_messages = || made_up_of_three(Some("a secret of sixteen")),
+    made_up_revocations_are_looked_up_at_a_pace,
+    another_message_key_is_refused_by_name,
+    another_format_of_the_namespace_is_refused_by_name,
     without_the_right_to_listen_turns_come_by_refresh = || unheard("+@all resetchannels"),
     without_the_right_to_publish_turns_come_by_refresh = || unheard("+@all -publish &*"),
     who_turns_deaf_while_opening_knows,
@@ -301,6 +306,95 @@ async fn made_up_of_three(message_key: Option<&str>) {
     // Its next look is minutes away.
     waiting.held().await.release().await.unwrap();
 }
+
+
+/// However many messages tell of one, and a true one is heard all the same.
+async fn made_up_revocations_are_looked_up_at_a_pace() {
+    let server = server().await;
+    let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
+    let guard = hold(&a).await;
+    let forged = format!("revoked {} 0 {KEY}", owner(&server).await.unwrap());
+    let inboxes = command(&server, &["PUBSUB", "CHANNELS"]).await.elements();
+    let began = now();
+    Requests::begin(&server).await;
+    while now().since(began) < Duration::from_secs(1) {
+        for inbox in &inboxes {
+            command(&server, &["PUBLISH", &inbox.text().unwrap(), &forged]).await;
+        }
+    }
+    let (requests, took) = (Requests::since(&server).await, now().since(began));
+    let looked_up = requests.0.get("evalsha").copied().unwrap_or_default();
+    let most = took.as_millis() / 250 + 1;
+    assert!((1..=most).contains(&u128::from(looked_up)), "{looked_up} times in {took:?}");
+    let revoked = Beside::start(async move { b.revoke(NAME, Revoke::Ask { grace: LONG }).await });
+    within(BOUND, "it hears that it is to let go", guard.until_asked()).await;
+    guard.release().await.unwrap();
+    revoked.end("it is released").await.unwrap();
+}
+
+/// Whoever is first to have a key says so in the namespace; one with another, or none, is refused when it opens, and warned when it
+/// comes back: what it holds does not depend on messages.
+async fn another_message_key_is_refused_by_name() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let signing = |key: &str| direct(&server).message_key(key);
+    let early = store(via(&proxy)).await;
+    let mut events = early.events();
+    assert_eq!(
+        command(&server, &["EXISTS", FORMAT]).await.integer(),
+        Some(0),
+        "without a key nothing is written"
+    );
+    let (a, b) = (open(signing("a secret of sixteen")).await, open(signing("a secret of sixteen")).await);
+    hold(&a).await.release().await.unwrap();
+    for (config, said) in
+        [(direct(&server), "is missing"), (signing("another secret of many"), "is not that")]
+    {
+        let refused = LockManager::builder(config).connect_timeout(BOUND).build().await.unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused}");
+        assert!(
+            refused.to_string().contains("`message_key`") && refused.to_string().contains(said),
+            "{refused}"
+        );
+        assert!(refused.to_string().contains(FORMAT), "{refused}");
+    }
+    // One that was there before is told, and goes on.
+    proxy.reset().await;
+    let told = async {
+        loop {
+            match events.next().await {
+                Some(StoreEvent::Warning(said)) if said.contains("`message_key` is missing") => return,
+                Some(_) => {}
+                None => panic!("the session has ended"),
+            }
+        }
+    };
+    within(BOUND, "it is told when it comes back", told).await;
+    early.inspect(&NAME.parse().unwrap()).await.unwrap();
+    // As after all were stopped.
+    command(&server, &["DEL", FORMAT]).await;
+    open(signing("another secret of many")).await;
+    drop(b);
+}
+
+/// No lock is asked for, by a session that moves either.
+async fn another_format_of_the_namespace_is_refused_by_name() {
+    let server = server().await;
+    ok(&server, &["SET", FORMAT, "2"]).await;
+    let plain = LockManager::builder(direct(&server)).connect_timeout(BOUND).build().await.unwrap_err();
+    let moving = direct(&server).open(crate::ledger::env(LONG).without_token_base()).await.unwrap_err();
+    for refused in [plain, moving] {
+        assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused}");
+        assert!(
+            refused.to_string().contains("format \"2\"") && refused.to_string().contains("format 1"),
+            "{refused}"
+        );
+    }
+    ok(&server, &["SET", FORMAT, "1"]).await;
+    open(direct(&server)).await;
+}
+
+const FORMAT: &str = "leasehold:{%move}:format";
 
 /// Where messages are forbidden, each turn comes with the contender's next refresh.
 async fn unheard(rights: &'static str) {

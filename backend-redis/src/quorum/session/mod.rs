@@ -270,7 +270,7 @@ impl Session {
             }
             // It may have come up.
             LinkEvent::UpAgain => self.blank.notify_one(),
-            LinkEvent::Stranger(_) => {}
+            LinkEvent::Stranger(_) | LinkEvent::OtherKey(_) => {}
         }
     }
 
