@@ -19,6 +19,13 @@ pub(crate) fn trial(library: &'static Library, span: Duration) -> Trial {
     })
 }
 
+/// As [`trial`], for what one process of ours takes from them.
+pub(crate) fn trial_of_a_busy_process(library: &'static Library, span: Duration) -> Trial {
+    crate::rig::trial(library, "a_busy_process_leaves_half_the_turns", LONG, move |rig, pair| {
+        a_busy_process_leaves_half_the_turns(rig, pair, span)
+    })
+}
+
 /// First everybody asks again as soon as the lock is released: who gets it is a matter of chance. Then only ours do,
 /// who hand it on among themselves, and theirs think in between: then we let them have their turns, and have ours.
 async fn no_count_is_lost_and_both_get_turns(rig: Rig, [ours, theirs]: [Contender; 2], span: Duration) {
@@ -70,6 +77,44 @@ async fn no_count_is_lost_and_both_get_turns(rig: Rig, [ours, theirs]: [Contende
     }
     rig.is_clean().await;
 }
+
+/// One busy process of ours beside two greedy ones of theirs, and before that one of theirs in our place: both leave the
+/// two some turns, and ours at least half as many.
+async fn a_busy_process_leaves_half_the_turns(rig: Rig, [ours, theirs]: [Contender; 2], span: Duration) {
+    let another = async || rig.theirs().await.expect("it was there");
+    let (mut greedy, mut busy) = ([theirs, another().await], [another().await, ours]);
+    let mut counted = Counted::new(&rig);
+    let mut left = [0; 2];
+    for _ in 0..ROUNDS {
+        for (busy, left) in busy.iter_mut().zip(&mut left) {
+            let effort =
+                Effort { contenders: 1, span: span / ROUNDS, start: now() + WAY, ..Effort::default() };
+            busy.contends(Effort { contenders: TASKS, ..effort }, &counted.counter).await;
+            for contender in &mut greedy {
+                contender.contends(effort, &counted.counter).await;
+            }
+            let mut cycles = Vec::new();
+            for contender in &mut greedy {
+                cycles.extend(contender.cycles(effort.span).await);
+            }
+            let share = Share::of(&cycles, effort);
+            *left += share.turns;
+            cycles.extend(busy.cycles(effort.span).await);
+            println!("{}: {share}, of {}", rig.library.name, cycles.len());
+            counted.judge(cycles);
+        }
+    }
+    let [by_theirs, by_ours] = left;
+    println!("{}, in {span:?}: theirs leaves {by_theirs} turns, ours {by_ours}", rig.library.name);
+    assert!(2 * by_ours >= by_theirs, "theirs leaves {by_theirs} turns, ours {by_ours}");
+    rig.is_clean().await;
+}
+
+/// Of a busy process.
+const TASKS: u32 = 8;
+
+/// So that a machine that is busy for a while is so for both.
+const ROUNDS: u32 = 2;
 
 /// Until everybody has heard of the contest.
 const WAY: u64 = 300_000_000;

@@ -47,6 +47,9 @@ fn main() -> ExitCode {
     for library in &LIBRARIES {
         trials.extend(exclusion::trials(library));
         trials.push(contest::trial(library, span));
+        if depth == Depth::Soak || [THE_SIMPLEST, TOLD_ALWAYS].contains(&library.name) {
+            trials.push(contest::trial_of_a_busy_process(library, span));
+        }
         trials.push(wire::trial(library));
         if library.name == THE_SIMPLEST {
             trials.extend(keys::trials(library));

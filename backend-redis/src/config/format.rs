@@ -31,30 +31,31 @@ enum Kind {
     Redisson,
 }
 
+/// The defaults of a kind, in milliseconds.
+struct Pace {
+    poll: u64,
+    yield_every: u64,
+    yield_for: u64,
+}
+
 impl Format {
     /// A string, taken by `SET key value NX PX ttl` and released by whoever knows its value: redis-py, redsync,
     /// redislock, node-redlock, rslock and others, on one server. `format=string`.
     pub fn string() -> Self {
         // Who polls, does so every 100 ms.
-        Self::new(Kind::String, Duration::from_millis(100))
+        Self::new(Kind::String, Pace { poll: 100, yield_every: 1_000, yield_for: 150 })
     }
 
     /// A hash, as Redisson's `RLock` keeps it; its clients are woken by a message, and wake us by theirs.
     /// `format=redisson`.
     pub fn redisson() -> Self {
-        // For the few that send no message.
-        Self::new(Kind::Redisson, Duration::from_secs(1))
+        // Some send no message. Who waits is woken by ours, and nobody stands back where nobody waits: so turns are short.
+        Self::new(Kind::Redisson, Pace { poll: 1_000, yield_every: 150, yield_for: 100 })
     }
 
-    fn new(kind: Kind, poll: Duration) -> Self {
-        Self {
-            kind,
-            key: NAME.to_owned(),
-            poll,
-            yield_after: NOT_COUNTED,
-            yield_every: Duration::from_secs(1),
-            yield_for: Duration::from_millis(150),
-        }
+    fn new(kind: Kind, Pace { poll, yield_every, yield_for }: Pace) -> Self {
+        let [poll, yield_every, yield_for] = [poll, yield_every, yield_for].map(Duration::from_millis);
+        Self { kind, key: NAME.to_owned(), poll, yield_after: NOT_COUNTED, yield_every, yield_for }
     }
 
     /// The key of a lock, with its name where `{name}` stands, once. Default `{name}`.
@@ -80,15 +81,16 @@ impl Format {
         self
     }
 
-    /// How long the lock goes from one of ours to the next before strangers have a turn. Default 1 s.
+    /// How long the lock goes from one of ours to the next before strangers have a turn. Default 1 s, with Redisson 150 ms:
+    /// its clients say that they wait, and nobody has a turn where none does.
     #[must_use]
     pub fn yield_every(mut self, span: Duration) -> Self {
         self.yield_every = span;
         self
     }
 
-    /// For how long ours leave the lock to strangers then: longer than their polls are apart. Default 150 ms; none of
-    /// theirs polls at 0.
+    /// For how long ours leave the lock to strangers then: longer than their polls are apart. Default 150 ms, with
+    /// Redisson 100 ms; they have no turns at 0.
     #[must_use]
     pub fn yield_for(mut self, span: Duration) -> Self {
         self.yield_for = span;

@@ -307,7 +307,6 @@ async fn made_up_of_three(message_key: Option<&str>) {
     waiting.held().await.release().await.unwrap();
 }
 
-
 /// However many messages tell of one, and a true one is heard all the same.
 async fn made_up_revocations_are_looked_up_at_a_pace() {
     let server = server().await;
