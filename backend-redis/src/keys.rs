@@ -197,8 +197,8 @@ fn glob_escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn keys(exact: bool) -> Keys {
-        Keys::new("p", exact.then_some(("", ""))).unwrap()
+    fn keys() -> Keys {
+        Keys::new("p", None).unwrap()
     }
 
     /// Names that an encoding might merge have keys of their own, and every key leads back to its name.
@@ -207,8 +207,8 @@ mod tests {
         let mut seen = std::collections::BTreeSet::new();
         for name in ["a", "a}", "a}:q", "{a}", "a%7D", "a%257D", "a:q", "%", "é", "a*", "a b", "."] {
             let name = LockName::new(name).unwrap();
-            for key in keys(false).of(&name).unwrap().all() {
-                assert_eq!(keys(false).name_of(key), Some(name.clone()), "{key}");
+            for key in keys().of(&name).unwrap().all() {
+                assert_eq!(keys().name_of(key), Some(name.clone()), "{key}");
                 assert_eq!(key.matches(['{', '}']).count(), 2, "{key}");
                 assert!(seen.insert(key.to_owned()));
             }
@@ -224,24 +224,25 @@ mod tests {
         }
         for key in ["p", "p:x", "p:{a", "p:{a}:z", "q:{a}", "p:{%41}", "p:{}", "p:{a%7}", "p:{%é}", "pp:{a}"]
         {
-            assert_eq!(keys(false).name_of(key), None, "{key}");
+            assert_eq!(keys().name_of(key), None, "{key}");
         }
     }
 
-    /// An exact key is the name; a name that could be a key of ours is refused.
+    /// A key may be the bare name; a name that could be a key of ours is refused then.
     #[test]
-    fn exact_keys_are_bare_names() {
+    fn bare_names_are_no_keys_of_ours() {
+        let (bare, own) = (Keys::new("p", Some(("", ""))).unwrap(), keys());
         let name = LockName::new("orders").unwrap();
         let four = ["orders", "p:{orders}:q", "p:{orders}:e", "p:{orders}:n"];
-        assert_eq!(keys(true).of(&name).unwrap().all(), four);
+        assert_eq!(bare.of(&name).unwrap().all(), four);
         for ours in ["p:{orders}:q", "p:token_base", "p:orders", "p:"] {
-            let error = keys(true).of(&LockName::new(ours).unwrap()).unwrap_err();
+            let error = bare.of(&LockName::new(ours).unwrap()).unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::InvalidName, "{ours}");
-            assert!(keys(false).of(&LockName::new(ours).unwrap()).is_ok(), "{ours}");
+            assert!(own.of(&LockName::new(ours).unwrap()).is_ok(), "{ours}");
         }
-        assert!(keys(true).of(&LockName::new("porders").unwrap()).is_ok());
-        assert_eq!(keys(true).name_of_lock("orders"), Some(name.clone()));
-        assert_eq!(keys(false).name_of_lock("p:{orders}"), Some(name));
+        assert!(bare.of(&LockName::new("porders").unwrap()).is_ok());
+        assert_eq!(bare.name_of_lock("orders"), Some(name.clone()));
+        assert_eq!(own.name_of_lock("p:{orders}"), Some(name));
     }
 
     /// A template's key leads back to its name, and one that lies where keys of ours do is refused.

@@ -20,7 +20,7 @@ impl Session {
 
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
         self.life.open_or_refuse()?;
-        // With exact keys, some that others have left are of names that are not ours to lock.
+        // With a format, some that others have left are of names that are not ours to lock.
         let lockable = |key: &str| self.keys.name_of(key).filter(|name| self.keys.of(name).is_ok());
         let ask = |scan| async move {
             let give_up_at = self.give_up_at();

@@ -256,7 +256,6 @@ mod tests {
             ("format=string&yield_for=11s", "yield_for"),
             ("format=string&yield_after=0", "yield_after"),
             ("format=string&yield_after=-1", "yield_after"),
-            ("format=string&exact_key=true", "exact_key"),
             ("key={name}", "format=string"),
             ("poll=1s", "format=string"),
             ("yield_for=1s", "format=string"),

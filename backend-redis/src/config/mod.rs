@@ -28,7 +28,6 @@ pub struct RedisConfig {
     password: Option<Password>,
     pub(crate) database: u32,
     pub(crate) prefix: String,
-    pub(crate) exact_key: bool,
     /// How locks are shared with other libraries, if they are.
     pub(crate) format: Option<Format>,
     pub(crate) wait_replicas: u32,
@@ -79,7 +78,6 @@ impl RedisConfig {
             password: None,
             database: 0,
             prefix: Self::DEFAULT_PREFIX.to_owned(),
-            exact_key: false,
             format: None,
             wait_replicas: 0,
             pause_after_restart: Duration::ZERO,
@@ -118,21 +116,8 @@ impl RedisConfig {
         self
     }
 
-    /// Keeps a lock under the key that is exactly its name, for clients of other libraries that
-    /// lock the same key with `SET NX PX`: they exclude us and we exclude them. Queue and counter
-    /// stay under the prefix. Default no.
-    ///
-    /// Such clients take no part in the queue: they may overtake our contenders, and our fencing
-    /// tokens do not count their grants. [`Format::string`] does the same and says so, asks for their
-    /// releases, and gives them turns; this one stays as it was.
-    #[must_use]
-    pub fn exact_key(mut self, exact: bool) -> Self {
-        self.exact_key = exact;
-        self
-    }
-
     /// Keeps a lock as another library does, under a key of its own. Queue and counter stay under the prefix. Default
-    /// none; not with [`exact_key`](Self::exact_key).
+    /// none.
     #[must_use]
     pub fn format(mut self, format: Format) -> Self {
         self.format = Some(format);
@@ -155,7 +140,7 @@ impl RedisConfig {
     ///
     /// At least the longest ttl in use, of locks and managers; at most a day. Then a restart that loses locks lets nobody
     /// hold one that another still holds. Everybody of the prefix needs the same; not with
-    /// [`exact_key`](Self::exact_key) or a [`format`](Self::format), as other libraries do not pause.
+    /// a [`format`](Self::format), as other libraries do not pause.
     #[must_use]
     pub fn pause_after_restart(mut self, pause: Duration) -> Self {
         self.pause_after_restart = pause;
@@ -189,7 +174,6 @@ impl RedisConfig {
             "redis+unix" => Self::from_socket_url(url)?,
             _ => Self::from_host_url(url)?,
         };
-        config.exact_key = url.take_parsed("exact_key", "true or false")?.unwrap_or_default();
         config.format = Format::take_from(url)?;
         config.wait_replicas = url.take_parsed("wait_replicas", "a number of replicas")?.unwrap_or_default();
         config.pause_after_restart = url.take_duration("pause_after_restart")?.unwrap_or_default();
@@ -254,10 +238,6 @@ impl RedisConfig {
             (is_nowhere, "a Redis server has a host and a port above 0"),
             (is_local && self.tls.is_some(), "there is no TLS through a Unix socket"),
             (self.user.is_some() && self.password.is_none(), "a Redis user needs a password"),
-            (
-                self.exact_key && self.format.is_some(),
-                "exact_key and format both say what a lock's key is: give format=string alone",
-            ),
         ];
         if let Some((_, rule)) = wrong.into_iter().find(|(is_so, _)| *is_so) {
             return Err(Error::invalid_option(rule));
@@ -269,9 +249,9 @@ impl RedisConfig {
             format.checked()?;
         }
         if let Some(pause) = self.pause() {
-            if self.exact_key || self.format.is_some() {
+            if self.format.is_some() {
                 return Err(Error::invalid_option(format!(
-                    "pause_after_restart={pause:?} with exact_key or a format: the other libraries do not pause"
+                    "pause_after_restart={pause:?} with a format: the other libraries do not pause"
                 )));
             }
             if pause > LONGEST_PAUSE || !pause.subsec_nanos().is_multiple_of(1_000_000) {
@@ -284,8 +264,7 @@ impl RedisConfig {
     }
 
     pub(crate) fn keys(&self) -> Result<Keys> {
-        let bare = self.exact_key.then_some(("", ""));
-        Keys::new(&self.prefix, self.format.as_ref().map(Format::around).or(bare))
+        Keys::new(&self.prefix, self.format.as_ref().map(Format::around))
     }
 
     /// What signs messages, if they are signed.
@@ -333,7 +312,7 @@ impl RedisConfig {
 
     /// Whether locks lie under the prefix, and no replica is waited for.
     pub(crate) fn is_plain(&self) -> bool {
-        !self.exact_key && self.format.is_none() && self.wait_replicas == 0
+        self.format.is_none() && self.wait_replicas == 0
     }
 }
 

@@ -14,14 +14,8 @@ fn a_url_says_everything() {
     assert_eq!(config("redis://[::1]:7/2").unwrap(), RedisConfig::new("::1", 7).database(2));
     assert_eq!(config("redis://:p%40s@h").unwrap(), host().password("p@s"));
     assert_eq!(
-        config("rediss://bill:s@h/3?prefix=a+b&exact_key=true&wait_replicas=2").unwrap(),
-        host()
-            .tls(Tls::new())
-            .credentials("bill", "s")
-            .database(3)
-            .prefix("a b")
-            .exact_key(true)
-            .wait_replicas(2)
+        config("rediss://bill:s@h/3?prefix=a+b&wait_replicas=2").unwrap(),
+        host().tls(Tls::new()).credentials("bill", "s").database(3).prefix("a b").wait_replicas(2)
     );
     let pausing = host().pause_after_restart(Duration::from_secs(20));
     assert_eq!(config("redis://h?pause_after_restart=20s").unwrap(), pausing);
@@ -47,12 +41,10 @@ fn what_cannot_work_is_refused() {
         "redis://me@h",
         "redis://h?prefix=",
         "redis://h?prefix={a}",
-        "redis://h?exact_key=1",
         "redis://h?wait_replicas=-1",
         "redis://h?pause_after_restart=soon",
         "redis://h?pause_after_restart=25h",
         "redis://h?pause_after_restart=0.0001",
-        "redis://h?pause_after_restart=20s&exact_key=true",
         "redis://h?pause_after_restart=20s&format=string",
         "rediss://h?cert=Cargo.toml",
         "rediss://h?ca=/no/such/file",

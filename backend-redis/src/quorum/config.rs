@@ -95,8 +95,8 @@ impl QuorumConfig {
             let is_alike = server.prefix == self.prefix() && server.signed_with() == self.signed_with();
             if !server.is_plain() || !is_alike {
                 return Err(Error::invalid_option(format!(
-                    "the servers of a quorum have one prefix and one message_key, and neither exact keys, nor a format, nor \
-                     replicas that are waited for: {address} differs"
+                    "the servers of a quorum have one prefix and one `message_key`, and neither a format nor replicas that \
+                     are waited for: {address} differs"
                 )));
             }
             if self.servers[..at].iter().any(|other| other.address() == address) {
@@ -200,7 +200,6 @@ mod tests {
             |odd: RedisConfig| QuorumConfig::new([RedisConfig::new("a", 1), RedisConfig::new("b", 1), odd]);
         for odd in [
             RedisConfig::new("c", 1).prefix("other"),
-            RedisConfig::new("c", 1).exact_key(true),
             RedisConfig::new("c", 1).format(crate::Format::string()),
             RedisConfig::new("c", 1).wait_replicas(1),
             RedisConfig::new("c", 1).message_key("a secret of sixteen"),

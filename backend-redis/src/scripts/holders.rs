@@ -18,7 +18,7 @@ pub(crate) struct Naming {
 impl Naming {
     /// Who holds a lock that other libraries take too. Never by the lock's value, which is all it takes to release it.
     pub(crate) const NOT_LEASEHOLD: &str = "(not leasehold)";
-    /// Who holds a lock under a key of ours, or under a bare name.
+    /// Who holds a lock under a key of ours.
     pub(crate) const ANOTHER: &str = "another client";
     /// Who has a lock that nobody is granted for a while.
     pub(super) const NOBODY: &str = "(nobody: the server has restarted)";

@@ -26,7 +26,7 @@ use self::holders::{Record, holder, sharer, sharers};
 pub(crate) use self::message::{Inboxes, Message, News};
 pub use self::script::exclusive_scripts;
 pub(crate) use self::script::{
-    ADMIT, BARE, MEMBERS, NameScripts, OWN, PAUSING, RAISE, RECORD, REDISSON, STRING, Script,
+    ADMIT, MEMBERS, NameScripts, OWN, PAUSING, RAISE, RECORD, REDISSON, STRING, Script,
 };
 
 /// What an entry was answered, and the holder whom it waits for.

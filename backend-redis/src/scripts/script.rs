@@ -33,11 +33,7 @@ pub(crate) static OWN: LazyLock<NameScripts> = LazyLock::new(|| {
     NameScripts { share: Some(share), ..NameScripts::on_a_value(ACQUIRE_FREE, &queue) }
 });
 
-/// On keys that are the bare names.
-pub(crate) static BARE: LazyLock<NameScripts> =
-    LazyLock::new(|| NameScripts::on_a_value(ACQUIRE_FREE, &[VALUE, PLAIN_KEY, QUEUE, HANDING].concat()));
-
-/// The same where a server that has restarted grants nothing at first.
+/// On keys of ours where a server that has restarted grants nothing at first.
 pub(crate) static PAUSING: LazyLock<NameScripts> = LazyLock::new(|| {
     let queue = [VALUE, PLAIN_KEY, QUEUE, include_str!("pause.lua"), HANDING].concat();
     NameScripts::on_a_value(include_str!("pause_acquire.lua"), &queue)
@@ -131,7 +127,7 @@ impl Script {
 
     /// Every script, to be loaded ahead of its first use where a user may not bring the text.
     pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
-        let named = [&*OWN, &*BARE, &*PAUSING, &*STRING, &*REDISSON].into_iter().flat_map(NameScripts::all);
+        let named = [&*OWN, &*PAUSING, &*STRING, &*REDISSON].into_iter().flat_map(NameScripts::all);
         named.chain([&*RAISE, &*RECORD, &*MEMBERS, &*ADMIT])
     }
 

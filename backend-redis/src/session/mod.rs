@@ -33,7 +33,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope, StoreEvent};
+use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Env, Error, Guarantees, LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
@@ -46,7 +46,7 @@ use crate::config::{Format, RedisConfig};
 use crate::connection::{Confirming, Inbox, Link, LinkEvent, Namespace, Pause};
 use crate::keys::{self, Keys, NameKeys};
 use crate::protocol::{Contender, Unanswered};
-use crate::scripts::{BARE, Inboxes, NameScripts, Naming, OWN, PAUSING, Script};
+use crate::scripts::{Inboxes, NameScripts, Naming, OWN, PAUSING, Script};
 
 pub(crate) use self::life::{Life, Opened};
 
@@ -145,7 +145,6 @@ impl Session {
             scripts: match (&format, pause) {
                 (Some(format), _) => format.scripts(),
                 (None, Some(_)) => &*PAUSING,
-                (None, None) if config.exact_key => &*BARE,
                 (None, None) => &*OWN,
             },
             format,
@@ -174,11 +173,6 @@ impl Session {
         session.life.spawn(Arc::clone(&session).look_up_revocations());
         if session.format.is_some() {
             session.life.spawn(Arc::clone(&session).tune());
-        }
-        if config.exact_key {
-            let advice = "exact_key=true polls nobody's lock and leaves nobody a turn: format=string does, and says \
-                          what is promised beside other libraries";
-            session.events.tell(StoreEvent::Warning(advice.into()));
         }
         Ok(Opened { session, _open: open })
     }

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use leasehold_core::backend::{Attempt, Holder, LockBackend, Revocation, StoreEvent};
+use leasehold_core::backend::{Attempt, Holder, Revocation, StoreEvent};
 use leasehold_core::{ErrorKind, Guarantees, LostReason, Revoke};
-use leasehold_redis::{Format, RedisConfig};
+use leasehold_redis::Format;
 use testbed::redis::Reply;
 use testbed::{Direction, Mode};
 
@@ -40,7 +40,6 @@ trials![
     a_template_says_the_key,
     names_of_our_own_keys_are_refused,
     a_message_about_another_key_grants_nothing,
-    with_exact_keys_a_warning_names_the_format,
     what_a_format_does_not_promise_is_refused,
     a_silent_wait_behind_a_stranger_is_a_poll,
 ];
@@ -275,9 +274,15 @@ async fn names_of_our_own_keys_are_refused() {
     for name in ["hold:token_base", "hold:{a}:q", "hold:"] {
         let error = locks.lock(name).unwrap().acquire().await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::InvalidName, "{name}: {error}");
+        assert_eq!(*locks.inspect(name).await.unwrap_err().kind(), ErrorKind::InvalidName, "{name}");
     }
     assert_eq!(Requests::since(&server).await.total(), 0);
-    locks.lock("leasehold:a").unwrap().acquire().await.unwrap().release().await.unwrap();
+    // What another namespace, or a manager without a format, has left behind is not shown.
+    let guard = locks.lock("leasehold:a").unwrap().acquire().await.unwrap();
+    ok(&server, &["SET", "leasehold:{hold:x}:n", "1 x 1 x 0 "]).await;
+    let listed = locks.list("").await.unwrap();
+    assert_eq!(listed.iter().map(|state| state.name.as_str()).collect::<Vec<_>>(), ["leasehold:a"]);
+    guard.release().await.unwrap();
 }
 
 /// A manager without the format, by mistake under the same prefix, hands a lock of its own to the waiter that it finds in
@@ -300,27 +305,6 @@ async fn a_message_about_another_key_grants_nothing() {
     .await;
     assert!(stranger.releases().await);
     waiting.held().await.release().await.unwrap();
-}
-
-async fn with_exact_keys_a_warning_names_the_format() {
-    let server = server().await;
-    let warned = async |config: RedisConfig| {
-        let backend = store(config).await;
-        let mut events = backend.events();
-        // Whatever is said at opening is said by then.
-        match futures_util::poll!(events.next()) {
-            std::task::Poll::Ready(Some(StoreEvent::Warning(said))) => Some(said.into_owned()),
-            _ => None,
-        }
-    };
-    let said = warned(direct(&server).exact_key(true)).await.expect("it is warned");
-    assert!(said.contains("format=string"), "{said}");
-    for config in [direct(&server), Kind::String.config(&server), Kind::Redisson.config(&server)] {
-        assert_eq!(warned(config).await, None);
-    }
-    let flags = |backend: &dyn LockBackend| backend.guarantees();
-    let exact = flags(&*store(direct(&server).exact_key(true)).await);
-    assert!(exact.contains(Guarantees::FENCED | Guarantees::FIFO));
 }
 
 async fn what_a_format_does_not_promise_is_refused() {

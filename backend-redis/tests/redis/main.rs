@@ -12,7 +12,6 @@ mod diagnosis;
 mod failover;
 mod formats;
 mod hostile;
-mod interop;
 mod ledger;
 mod litter;
 mod lost;
@@ -55,7 +54,6 @@ fn main() -> ExitCode {
         failover::trials(),
         formats::trials(),
         hostile::trials(),
-        interop::trials(),
         ledger::trials(),
         litter::trials(),
         lost::trials(),

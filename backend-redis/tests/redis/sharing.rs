@@ -383,8 +383,7 @@ async fn without_its_script_sharing_alone_is_denied() {
 /// Where another library's locks have one holder, and where a restart pauses grants.
 async fn where_one_holds_alone_sharing_is_refused_before_any_request() {
     let server = server().await;
-    let kinds: [fn(RedisConfig) -> RedisConfig; 4] = [
-        |config| config.exact_key(true),
+    let kinds: [fn(RedisConfig) -> RedisConfig; 3] = [
         |config| config.format(Format::string()),
         |config| config.format(Format::redisson()),
         |config| config.pause_after_restart(LONG).prefix("pausing"),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_core::{ErrorKind, LockManager, Revoke};
+use leasehold_core::{LockManager, Revoke};
 use testbed::Mode;
 use testbed::redis::{Client, Reply, Server};
 
@@ -27,7 +27,6 @@ trials![
     a_try_passes_over_many_ended,
     a_long_queue_is_counted_without_reading_it,
     what_others_have_written_is_cut,
-    names_of_our_own_keys_are_refused,
 ];
 
 /// A lease that ends many times in a trial, and not while the machine is busy.
@@ -68,9 +67,9 @@ async fn behind_a_shorter_lease_one_asks() {
 async fn behind_a_strangers_short_lease_one_asks() {
     let server = server().await;
     let lease = SHORT.as_millis().to_string();
-    let set = async || ok(&server, &["SET", NAME, "stranger", "PX", &lease]).await;
+    let set = async || ok(&server, &["SET", KEY, "stranger", "PX", &lease]).await;
     set().await;
-    let managers = join_all((0..20).map(|_| open_for(direct(&server).exact_key(true), LONG))).await;
+    let managers = join_all((0..20).map(|_| open_for(direct(&server), LONG))).await;
     set().await;
     let waiting: Vec<_> = managers.iter().map(Waiter::start).collect();
     eventually("all are in the queue", async || {
@@ -99,9 +98,9 @@ async fn behind_a_strangers_short_lease_one_asks() {
 async fn when_a_lease_ends_one_asks() {
     const CONTENDERS: usize = 30;
     let server = server().await;
-    let managers = join_all((0..CONTENDERS).map(|_| open_for(direct(&server).exact_key(true), LONG))).await;
+    let managers = join_all((0..CONTENDERS).map(|_| open_for(direct(&server), LONG))).await;
     let queue = async |lease: Duration| {
-        ok(&server, &["SET", NAME, "stranger", "PX", &lease.as_millis().to_string()]).await;
+        ok(&server, &["SET", KEY, "stranger", "PX", &lease.as_millis().to_string()]).await;
         let first = Waiter::queued(&managers[0], 0, &managers[0]).await;
         let others: Vec<_> = managers[1..].iter().map(Waiter::start).collect();
         all_queued(&managers).await;
@@ -112,7 +111,7 @@ async fn when_a_lease_ends_one_asks() {
     drop(queue(LONG).await);
     eventually("all have left", async || managers[0].inspect(NAME).await.unwrap().contenders == 0).await;
     let (first, _others) = queue(SHORT + 4 * now().since(began)).await;
-    assert!(exists(&server, NAME).await, "the machine has become too slow for this lease");
+    assert!(exists(&server, KEY).await, "the machine has become too slow for this lease");
     Requests::begin(&server).await;
     let guard = first.held().await;
     all_queued(&managers[1..]).await;
@@ -300,25 +299,4 @@ async fn what_others_have_written_is_cut() {
     waiting.held().await.release().await.unwrap();
     let written = answered().await - before;
     assert!(written < LARGE, "{written} bytes");
-}
-
-/// With exact keys a lock may not be one of our own keys: nothing is asked of the server.
-async fn names_of_our_own_keys_are_refused() {
-    let server = server().await;
-    let locks = open(direct(&server).exact_key(true)).await;
-    Requests::begin(&server).await;
-    for name in ["leasehold:token_base", "leasehold:{a}:q", "leasehold:"] {
-        let error = locks.lock(name).unwrap().acquire().await.unwrap_err();
-        assert_eq!(*error.kind(), ErrorKind::InvalidName, "{name}: {error}");
-        assert_eq!(*locks.inspect(name).await.unwrap_err().kind(), ErrorKind::InvalidName, "{name}");
-    }
-    assert_eq!(Requests::since(&server).await.total(), 0);
-    // What another namespace, or a manager without exact keys, has left behind is not shown.
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    ok(&server, &["SET", "leasehold:{leasehold:x}:n", "1 x 1 x 0 "]).await;
-    let listed = locks.list("").await.unwrap();
-    assert_eq!(listed.iter().map(|state| state.name.as_str()).collect::<Vec<_>>(), ["a"]);
-    guard.release().await.unwrap();
-    // Another namespace is opened as before.
-    open(direct(&server)).await;
 }

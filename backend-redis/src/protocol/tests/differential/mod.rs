@@ -355,7 +355,7 @@ fn search(real: &mut Real, cases: u32) -> Result<(), TestError<Vec<Operation>>> 
     } else {
         TestRunner::new(config)
     };
-    let (pauses, shares) = (real.paused_until.is_some(), real.scripts.share.is_some());
+    let (pauses, shares) = (real.paused_until.is_some(), real.shares);
     let real = std::cell::RefCell::new(real);
     runner.run(&operations(pauses, shares), |operations| {
         compare(&mut real.borrow_mut(), &operations).map_err(TestCaseError::fail)

@@ -7,7 +7,7 @@ use testbed::redis::{Server as RealServer, Settings, WallClock};
 use super::{CHANNELS, END, client, hex, info};
 use crate::config::Format;
 use crate::keys::{Keys, NameKeys};
-use crate::scripts::{self, BARE, NameScripts, OWN, PAUSING, Script};
+use crate::scripts::{self, NameScripts, OWN, PAUSING, Script};
 
 /// What scripts of a format are told: as [`super::shared`] has it.
 const TOLD: &str = "100 2 1000 150";
@@ -28,6 +28,7 @@ pub(super) struct Real {
     /// As their own texts are.
     pub(super) scripts: &'static NameScripts,
     /// Whether a script is changed, and to be told from the model.
+    pub(super) shares: bool,
     pub(super) is_mutant: bool,
     /// How many ended entries a script drops at most.
     pub(super) sweep: usize,
@@ -45,12 +46,9 @@ impl Real {
         real
     }
 
-    /// One whose scripts know of shares.
+    /// One that is asked for shares as well.
     pub(super) fn start_sharing() -> Self {
-        let mut real = Self::start(None);
-        real.scripts = &*OWN;
-        real.load(500, None);
-        real
+        Self { shares: true, ..Self::start(None) }
     }
 
     pub(super) fn start(format: Option<Format>) -> Self {
@@ -71,9 +69,10 @@ impl Real {
             ear,
             keys,
             hashes,
-            scripts: format.as_ref().map_or(&*BARE, Format::scripts),
+            scripts: format.as_ref().map_or(&*OWN, Format::scripts),
             format,
             listener,
+            shares: false,
             is_mutant: false,
             sweep: 500,
             paused_until: None,
