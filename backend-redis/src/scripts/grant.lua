@@ -2,10 +2,9 @@
 --
 -- lock     the holder's owner id, with the lease as expiry
 -- queue    owner ids, scored by their order of arrival
--- entries  "ID" -> "TTL INBOX INFO", or "0TTL INBOX INFO WEIGHT CAPACITY" of one that is not exclusive, which an earlier
---          version reads as if it were; and "u:ID" -> until when that entry is live, for each of the queue;
---          "revoked" -> the id of the holder that was asked to let go, "revoker" -> "grace MS"; an earlier
---          version, which knows no grace, overwrites that with its inbox, and deletes both as we do
+-- entries  "ID" -> "TTL INBOX INFO", or "0TTL INBOX INFO WEIGHT CAPACITY" of one that is not exclusive; and
+--          "u:ID" -> until when that entry is live, for each of the queue;
+--          "revoked" -> "ID MS", the holder that was asked to let go, and its grace
 -- grants   "COUNTER ID SINCE INBOX INFO" of the last grant; with a format ~ stands before ID once that is released to nobody
 -- channels what an inbox's id follows in the name of its channel; behind a line feed the message key, if there is one
 --

@@ -33,7 +33,7 @@ local function hand_on(lock, queue, entries, grants, channels, now, holder)
     return holder, sweep == 0
   end
   -- What the last holder was asked ends with it.
-  drop_entry(queue, entries, owner, 'revoked', 'revoker')
+  drop_entry(queue, entries, owner, 'revoked')
   -- Not less than what the entry has: its owner may count on that until its next refresh. It has no more
   -- than its ttl, whatever a clock that was set back makes of it.
   local grace = math.min(math.ceil(ttl / 6), GRACE)

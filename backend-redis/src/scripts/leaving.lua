@@ -9,7 +9,7 @@ local function let_go(lock, queue, entries, grants, channels)
   local owner, more = hand_on(lock, queue, entries, grants, channels)
   if not owner then
     free(lock)
-    redis.call('HDEL', entries, 'revoked', 'revoker')
+    redis.call('HDEL', entries, 'revoked')
     if strangers then
       strangers.forget(entries, more, grants)
     end

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{OwnerId, Revoke};
+use leasehold_core::OwnerId;
 
 use super::Script;
 
@@ -89,12 +89,6 @@ fn signed(key: &str, message: &str) -> String {
     hash(&hash(message))
 }
 
-/// What a holder is told of its grace. A revoker of an earlier version, which gives none, says the counter
-/// instead, which is above every grace.
-pub(super) fn grace(millis: u64) -> Duration {
-    Some(Duration::from_millis(millis)).filter(|grace| *grace <= Revoke::MAX_GRACE).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,13 +131,5 @@ mod tests {
             assert!(!read(&forged), "{forged}");
         }
         assert_eq!(format!("{inboxes:?}"), "[redacted]");
-    }
-
-    /// A grace beyond the longest is none.
-    #[test]
-    fn long_graces_are_none() {
-        for (number, length) in [(0, 0), (86_400_000, 86_400_000), (86_400_001, 0), (u64::MAX, 0)] {
-            assert_eq!(grace(number), Duration::from_millis(length));
-        }
     }
 }

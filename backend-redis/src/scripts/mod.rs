@@ -51,8 +51,9 @@ pub(crate) fn reply(value: &Value, naming: Naming) -> Result<Reply> {
             return Ok(waits(*ask_in, record, holding, naming));
         }
         [Value::Int(1), granted, ..] => Answer::Holds { counter: counter(granted)? },
-        [Value::Int(2), granted, asked @ ..] => {
-            let grace = asked.first().and_then(number).map_or(Duration::ZERO, message::grace);
+        [Value::Int(2), granted, asked] => {
+            // Whoever may write there may write anything; that costs no other lock its renewal.
+            let grace = number(asked).map_or(Revoke::MAX_GRACE, Duration::from_millis).min(Revoke::MAX_GRACE);
             Answer::Revoked { counter: counter(granted)?, grace }
         }
         [Value::Int(3), ..] => Answer::Gone,

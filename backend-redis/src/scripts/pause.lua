@@ -24,7 +24,7 @@ function strangers.have_their_turn(lock, queue, entries, channels)
     return false
   end
   free(lock)
-  redis.call('HDEL', entries, 'revoked', 'revoker')
+  redis.call('HDEL', entries, 'revoked')
   local owner, _, _, _, _, inbox = first_live(queue, entries, now)
   if owner then
     tell(channels, inbox, 'due', owner, number(left), lock)

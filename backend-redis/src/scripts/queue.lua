@@ -28,10 +28,11 @@ local function keep(key, ms)
   end
 end
 
--- For how long the holder that was asked may go on, in milliseconds; an earlier version's asker gives none.
-local function noted_grace(entries)
-  local note = string.sub(redis.call('HGET', entries, 'revoker') or '', 1, LONGEST)
-  return string.match(note, '^grace (%d+)$') or '0'
+-- For how long `holder` may go on, in milliseconds, if it was asked to let go.
+local function asked_of(entries, holder)
+  local note = string.sub(redis.call('HGET', entries, 'revoked') or '', 1, LONGEST)
+  local asked, grace = string.match(note, '^(%S+) (%d+)$')
+  return asked == holder and grace
 end
 
 local function last_record(grants)

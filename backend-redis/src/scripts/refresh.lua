@@ -24,12 +24,13 @@ local function refresh(lock, queue, entries, grants, me, ttl, now)
     else
       outlive(grants, counter, ttl, now)
     end
-    if redis.call('HGET', entries, 'revoked') ~= me then
+    local grace = asked_of(entries, me)
+    if not grace then
       return { 1, counter }
     end
     -- The message may have been lost. Until the holder has heard, it keeps the lock.
     keep(entries, ttl)
-    return { 2, counter, noted_grace(entries) }
+    return { 2, counter, grace }
   end
   local shared_as = sharers and holder == '*' and sharers().renew(lock, entries, me, ttl, now)
   if shared_as then

@@ -33,13 +33,11 @@ if grace == 'force' then
   answer[3] = let_go(lock, queue, entries, grants, channels) and 1 or 0
 elseif not (strangers and strangers.hold(holder, grants)) then
   -- An earlier ask may be unheard: the shortest grace counts.
-  if redis.call('HGET', entries, 'revoked') == holder then
-    local noted = noted_grace(entries)
-    if tonumber(noted) < tonumber(grace) then
-      grace = noted
-    end
+  local noted = asked_of(entries, holder)
+  if noted and tonumber(noted) < tonumber(grace) then
+    grace = noted
   end
-  redis.call('HSET', entries, 'revoked', holder, 'revoker', 'grace ' .. grace)
+  redis.call('HSET', entries, 'revoked', holder .. ' ' .. grace)
   keep(entries, math.max(answer[2], 1))
 end
 -- A stranger's lock has no inbox.

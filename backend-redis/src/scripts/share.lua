@@ -18,11 +18,6 @@ local holder = settle(lock, queue, entries, grants, channels, redis.call('GET', 
 local held_as = holder == '*' and sharers().renew(lock, entries, me, ttl, now)
 if held_as then
   return held_as
-elseif holder == me then
-  -- An earlier version has handed it on, which knows no shares.
-  redis.call('PEXPIRE', lock, ttl)
-  local _, counter, owner = last_grant(grants)
-  return owner == me and counter or count(grants, me, inbox, info, now)
 elseif redis.call('EXISTS', queue) == 0 and (not holder or holder == '*' and sharers().fit(lock, entries, wanted)) then
   local counter = count(grants, me, inbox, info, now)
   sharers().join(lock, entries, holder, me, wanted, ttl, counter, inbox, info, now)

@@ -75,7 +75,7 @@ function strangers.have_their_turn(lock, queue, entries, channels, grants)
   free(lock)
   end_grant(grants)
   redis.call('HSET', entries, 'rest', number(now + FOR * 1000) .. ' ' .. FOR)
-  redis.call('HDEL', entries, 'turns', 'revoked', 'revoker')
+  redis.call('HDEL', entries, 'turns', 'revoked')
   keep(entries, FOR)
   if owner then
     tell(channels, inbox, 'due', owner, FOR, lock)

@@ -9,7 +9,7 @@ use leasehold_core::{Effect, Env, ErrorKind, FencingToken, LostReason, OwnerId, 
 use leasehold_redis::RedisConfig;
 use testbed::redis::{Reply, Server, Settings};
 
-use crate::access::{WITH_SCRIPTS, documented_rights, loaded, refusals, user};
+use crate::access::{documented_rights, loaded, refusals, user};
 use crate::diagnosis::of;
 use crate::rig::{
     BOUND, Beside, KEY, LONG, NAME, TTL, command, direct, eventually, exists, hold, ok, open, open_for,
@@ -27,7 +27,7 @@ trials![
     a_barred_session_renews_nothing_by_its_other_connection,
     the_documented_rights_are_enough,
     without_its_scripts_only_the_ledger_is_denied,
-    the_rights_of_an_earlier_version_open_plain_sessions,
+    a_restricted_user_opens_unless_a_record_bars_it,
 ];
 
 const RECORD: &str = "leasehold:{%move}:record";
@@ -251,10 +251,9 @@ async fn everything(ledger: &dyn Ledger) -> Result<()> {
     ledger.unsign(member(1)).await
 }
 
-/// The page's line allows all of it, where the scripts are kept; that of an earlier version brings them.
+/// The page's line allows all of it where the scripts are kept; with `+eval` they are brought.
 async fn the_documented_rights_are_enough() {
-    let documented = documented_rights();
-    for rights in [documented, WITH_SCRIPTS.split_whitespace().collect()] {
+    for rights in [documented_rights(), [documented_rights(), vec!["+eval"]].concat()] {
         let server = loaded().await;
         let ledger = ledger(user(&server, &rights).await).await;
         everything(&*ledger).await.unwrap();
@@ -297,11 +296,9 @@ async fn without_its_scripts_only_the_ledger_is_denied() {
     assert_eq!(of(&locks, "ledger").await.0, Severity::Ok);
 }
 
-/// Whoever has those alone opens as before where no record bars it, and hears why not where one does.
-async fn the_rights_of_an_earlier_version_open_plain_sessions() {
+async fn a_restricted_user_opens_unless_a_record_bars_it() {
     let server = server().await;
-    let rights: Vec<_> = WITH_SCRIPTS.split_whitespace().collect();
-    let config = user(&server, &rights).await;
+    let config = user(&server, &documented_rights()).await;
     store(config.clone()).await;
     let set = async |phase: &str| {
         let record = format!("7 1 old {phase}");

@@ -207,7 +207,7 @@ async fn who_comes_after_the_pause_is_granted_at_once() {
     assert!(first.lock(NAME).unwrap().try_acquire().await.unwrap().is_some());
 }
 
-/// Whoever does not ask for a pause, an earlier version too, takes what is free and hands it on.
+/// Whoever does not ask for a pause takes what is free and hands it on.
 async fn managers_without_the_pause_do_not_keep_it() {
     let server = server().await;
     let (a, b) =

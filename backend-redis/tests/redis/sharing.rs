@@ -276,7 +276,7 @@ async fn who_sets_the_key_waits_for_all_shares() {
     waiting.end("it holds").await.unwrap().release().await.unwrap();
 }
 
-/// Whoever goes by the key alone, as other libraries and earlier versions do, does not wait for who has let go.
+/// Whoever goes by the key alone, as other libraries do, does not wait for who has let go.
 async fn the_key_ends_with_the_last_of_the_leases_that_are_left() {
     let server = server().await;
     let (long, short) = (Store::open(&server, LONG).await, Store::open(&server, TTL).await);
@@ -358,7 +358,7 @@ async fn the_documented_rights_are_enough_for_shares() {
     assert_eq!(refusals(&server).await, Vec::<String>::new());
 }
 
-/// As where an earlier version's scripts are loaded: exclusive locks go on, and the diagnosis names what is missing.
+/// As where not all scripts are loaded: exclusive locks go on, and the diagnosis names what is missing.
 async fn without_its_script_sharing_alone_is_denied() {
     let server = server().await;
     let config = user(&server, &documented_rights()).await;

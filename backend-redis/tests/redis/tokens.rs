@@ -107,7 +107,7 @@ async fn what_is_no_number_is_refused_and_stays() {
     assert_eq!(*store.token_base().await.unwrap_err().kind(), ErrorKind::Protocol);
 }
 
-/// A server has the scripts of an earlier version, and the user may bring none: the raise says what helps,
+/// A server has lost the script, and the user may bring none: the raise says what helps,
 /// and changes nothing.
 async fn without_the_script_only_the_raise_is_denied() {
     let server = server().await;

@@ -43,8 +43,6 @@ enum Operation {
     },
     /// With a grace, or by force.
     Revoke(Option<u64>),
-    /// As an earlier version asks.
-    AskEarlier,
     Inspect,
     /// Microseconds.
     Pass(u64),
@@ -71,8 +69,7 @@ fn operations(pauses: bool, shares: bool) -> BoxedStrategy<Vec<Operation>> {
         4 => (prop::collection::vec(owner(), 1..4), ttl())
             .prop_map(|(owners, ttl)| Operation::Refresh { owners, ttl }),
         4 => owner().prop_map(|owner| Operation::Release { owner }),
-        1 => prop::option::of(prop::sample::select(vec![0, 7, 86_400_000])).prop_map(Operation::Revoke),
-        1 => Just(Operation::AskEarlier),
+        2 => prop::option::weighted(0.7, prop::sample::select(vec![0, 7, 86_400_000])).prop_map(Operation::Revoke),
         1 => Just(Operation::Inspect),
         2 => (0_u64..3_000).prop_map(Operation::Pass),
         4 => (0_u64..2_000_000).prop_map(Operation::Pass),
@@ -99,8 +96,6 @@ const OWNERS: u64 = 6;
 const CLIENTS: usize = 3;
 /// Nobody of ours.
 const STRANGER: u64 = 99;
-/// The inbox of an earlier version's manager.
-const EARLIER: &str = "00000000000000000000000000000012";
 const CHANNELS: &str = "p:inbox:";
 /// The last message of an operation.
 const END: &str = "end";
@@ -159,9 +154,7 @@ impl Server {
             fields.push(format!("u:{}: {}", hex(*owner), entry.live_until));
         }
         if let Some((holder, grace)) = self.revoked {
-            fields.push(format!("revoked: {}", hex(holder)));
-            let asker = grace.map_or_else(|| EARLIER.to_owned(), |grace| format!("grace {grace}"));
-            fields.push(format!("revoker: {asker}"));
+            fields.push(format!("revoked: {} {grace}", hex(holder)));
         }
         let noted = self.shared.as_ref().and_then(|shared| shared.turns);
         fields.extend(noted.map(|(turns, since)| format!("turns: {turns} {since}")));
@@ -253,16 +246,6 @@ fn step(
                 .collect();
             found.sort_unstable();
             (format!("{:?}", (found, unswept)), format!("{:?}", model.revoke(now, *grace, said)))
-        }
-        Operation::AskEarlier => {
-            model.expire(now);
-            if let Some((holder, _)) = model.lock.filter(|(holder, _)| *holder != MANY) {
-                let (owner, ttl) = (hex(holder), 60_000);
-                real.ask(redis::cmd("HSET").arg(keys.all()[2]).arg(&["revoked", &owner, "revoker", EARLIER]));
-                real.ask(redis::cmd("PEXPIRE").arg(keys.all()[2]).arg(ttl));
-                (model.revoked, model.entries_until) = (Some((holder, None)), now / 1000 + ttl);
-            }
-            Default::default()
         }
         Operation::Inspect => {
             let call = real.scripts.inspect.call(&keys.all());

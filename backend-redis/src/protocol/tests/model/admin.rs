@@ -26,13 +26,15 @@ impl Server {
         let left = (until != ENDLESS).then(|| until - now / 1000);
         let granted = self.grant.filter(|grant| grant.owner == holder);
         let mut unswept = false;
-        if grace.is_none() {
+        if let Some(asked) = &mut grace {
+            if self.poll().is_none() {
+                let noted = self.revoked.filter(|(asked, _)| *asked == holder);
+                *asked = noted.map_or(*asked, |(_, noted)| noted.min(*asked));
+                self.revoked = Some((holder, *asked));
+                self.entries_until = self.entries_until.max(now / 1000 + left.unwrap_or(1).max(1));
+            }
+        } else {
             unswept = self.let_go(now, pushes);
-        } else if self.poll().is_none() {
-            let noted = self.revoked.filter(|(asked, _)| *asked == holder);
-            grace = grace.min(Some(noted.map_or(u64::MAX, |(_, grace)| grace.unwrap_or(0))));
-            self.revoked = Some((holder, grace));
-            self.entries_until = self.entries_until.max(now / 1000 + left.unwrap_or(1).max(1));
         }
         if let Some(Granted { client, .. }) = granted {
             pushes.push(Message::Revoked { client, owner: holder, grace: grace.unwrap_or(0) });

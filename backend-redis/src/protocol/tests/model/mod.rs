@@ -47,8 +47,8 @@ pub(super) struct Server {
     pub(super) queue: Vec<(Owner, u64)>,
     pub(super) queue_until: u64,
     pub(super) entries: BTreeMap<Owner, Entry>,
-    /// The holder that was asked to let go, and its grace; without one an earlier version has asked.
-    pub(super) revoked: Option<(Owner, Option<u64>)>,
+    /// The holder that was asked to let go, and its grace.
+    pub(super) revoked: Option<(Owner, u64)>,
     pub(super) entries_until: u64,
     pub(super) grant: Option<Granted>,
     /// The holder was told by a message.
@@ -417,7 +417,7 @@ impl Server {
             }
             if let Some((_, grace)) = self.revoked.filter(|(asked, _)| *asked == owner) {
                 self.entries_until = self.entries_until.max(now / 1000 + ttl);
-                return Answer::Revoked { counter, grace: Duration::from_millis(grace.unwrap_or(0)) };
+                return Answer::Revoked { counter, grace: Duration::from_millis(grace) };
             }
             return Answer::Holds { counter };
         }

@@ -235,9 +235,6 @@ impl Server {
         if let Some(counter) = self.renew(now, asker) {
             return Answer::Holds { counter };
         }
-        if self.is_held_by(owner) {
-            return self.holds(now, asker, true);
-        }
         let is_next = self.queue.is_empty() || self.fault == Fault::Overtakes;
         if is_next && self.fits(now, mode) {
             let counter = self.count(now, owner, client, true);
