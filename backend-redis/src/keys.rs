@@ -8,8 +8,8 @@
 //! | `P:{N}`, or a key of other libraries | the lock: the holder's owner id, with the lease as expiry |
 //! | `P:{N}:q` | the queue: owner ids in order of arrival |
 //! | `P:{N}:e` | the queue's entries: who they are, and until when they are live |
-//! | `P:{N}:h` | who shares the lock, where several may; scripts make it of the lock's |
 //! | `P:{N}:n` | the last grant: its counter and whom it went to; gone a day after it, or after its last renewal |
+//! | `P:{N}:h` | who shares the lock, where several may |
 //!
 //! Checked by the tests below and the cases of `g10`.
 
@@ -30,14 +30,15 @@ pub(crate) struct Keys {
 pub(crate) struct NameKeys {
     text: Box<str>,
     /// Where each but the last ends.
-    ends: [usize; 3],
+    ends: [usize; 4],
 }
 
 impl NameKeys {
-    /// In the order in which scripts are given them: lock, queue, entries, grants.
-    pub(crate) fn all(&self) -> [&str; 4] {
-        let [lock, queue, entries] = self.ends;
-        [&self.text[..lock], &self.text[lock..queue], &self.text[queue..entries], &self.text[entries..]]
+    /// In the order in which scripts are given them: lock, queue, entries, grants, sharers.
+    pub(crate) fn all(&self) -> [&str; 5] {
+        let [lock, queue, entries, grants] = self.ends;
+        let text = &self.text;
+        [&text[..lock], &text[lock..queue], &text[queue..entries], &text[entries..grants], &text[grants..]]
     }
 }
 
@@ -89,9 +90,9 @@ impl Keys {
         }
         let [part] = self.each_of(name, [""]);
         let lock = shared.as_deref().unwrap_or(&part);
-        let text = [lock, &part, ":q", &part, ":e", &part, ":n"].concat();
-        let part = part.len() + ":q".len();
-        Ok(NameKeys { ends: [lock.len(), lock.len() + part, lock.len() + 2 * part], text: text.into() })
+        let text = [lock, &part, ":q", &part, ":e", &part, ":n", &part, ":h"].concat();
+        let length = part.len() + ":q".len();
+        Ok(NameKeys { ends: [0, 1, 2, 3].map(|before| lock.len() + before * length), text: text.into() })
     }
 
     /// What the id of an inbox follows in its channel's name.
@@ -141,7 +142,7 @@ impl Keys {
 
     /// The name that `key` belongs to, unless it is not one of ours.
     pub(crate) fn name_of(&self, key: &str) -> Option<LockName> {
-        self.name_with_one_of(&["", ":q", ":e", ":n"], key)
+        self.name_with_one_of(&["", ":q", ":e", ":n", ":h"], key)
     }
 
     /// The name behind which one of `parts` makes `key`.
@@ -233,8 +234,8 @@ mod tests {
     fn bare_names_are_no_keys_of_ours() {
         let (bare, own) = (Keys::new("p", Some(("", ""))).unwrap(), keys());
         let name = LockName::new("orders").unwrap();
-        let four = ["orders", "p:{orders}:q", "p:{orders}:e", "p:{orders}:n"];
-        assert_eq!(bare.of(&name).unwrap().all(), four);
+        let five = ["orders", "p:{orders}:q", "p:{orders}:e", "p:{orders}:n", "p:{orders}:h"];
+        assert_eq!(bare.of(&name).unwrap().all(), five);
         for ours in ["p:{orders}:q", "p:token_base", "p:orders", "p:"] {
             let error = bare.of(&LockName::new(ours).unwrap()).unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::InvalidName, "{ours}");

@@ -1,6 +1,6 @@
 -- Takes the lock, or joins the queue for it.
 --
--- KEYS  lock, queue, entries, grants
+-- KEYS  lock, queue, entries, grants, sharers
 -- ARGV  channels, owner id, ttl, whether to queue (1 or 0), inbox, info
 -- Answer: counter or, in the queue or turned away, {0, ask in, record of the last grant[, holder]}; who does
 -- not queue asks again only if `ask in` is 0

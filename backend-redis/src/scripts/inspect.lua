@@ -1,6 +1,6 @@
 -- Shows names; changes nothing.
 --
--- KEYS  lock, queue, entries, grants of each
+-- KEYS  lock, queue, entries, grants, sharers of each
 -- Answer, of each: {how many wait, 1 or, if it is free, 0[, record of the holder's grant, or, if it is none
 -- of ours, what its lease has left: negative if that has no end]}; where it is shared, 2 and
 -- weight, capacity and record of each holder
@@ -27,8 +27,8 @@ end
 
 local now = clock()
 local answers = {}
-for i = 1, #KEYS / 4 do
-  local lock, queue, entries, grants = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i]
+for i = 1, #KEYS / 5 do
+  local lock, queue, entries, grants = KEYS[5 * i - 4], KEYS[5 * i - 3], KEYS[5 * i - 2], KEYS[5 * i - 1]
   local looked_at = redis.call('ZRANGE', queue, 0, LOOKED_AT - 1)
   local waiting = #looked_at < LOOKED_AT and 0 or length(queue) - LOOKED_AT
   for _, owner in ipairs(looked_at) do

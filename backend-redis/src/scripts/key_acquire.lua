@@ -1,6 +1,6 @@
 -- As acquire_free, on a key that other libraries take too: what lies there is not read whole.
 --
--- KEYS  lock, queue, entries, grants
+-- KEYS  lock, queue, entries, grants, sharers
 -- ARGV  channels, owner id, ttl, whether to queue (1 or 0), inbox, info, and what every format is told
 -- Answer: as there, and whether it is first behind a stranger
 

@@ -1,6 +1,6 @@
 -- As acquire_free, unless what nobody holds is granted to nobody.
 --
--- KEYS  lock, queue, entries, grants
+-- KEYS  lock, queue, entries, grants, sharers
 -- ARGV  channels, owner id, ttl, whether to queue (1 or 0), inbox, info, and until when nothing is granted
 -- Answer: as there; after the holder, 2 if that is nobody
 

@@ -1,6 +1,6 @@
 -- Renews holders and refreshes those who wait, many in one call.
 --
--- KEYS  lock, queue, entries, grants of each
+-- KEYS  lock, queue, entries, grants, sharers of each
 -- ARGV  channels, inbox, then owner id and ttl of each
 -- Answer, of each: {1, counter} it holds, {0, ask in, record of the last grant[, holder]} it waits,
 -- {2, counter, grace in milliseconds} it holds and was asked to let go, {3} it is gone
@@ -56,8 +56,8 @@ end
 write_on_a_full_server(KEYS[2])
 local now = clock()
 local answers = {}
-for i = 1, #KEYS / 4 do
-  local lock, queue, entries, grants = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i]
+for i = 1, #KEYS / 5 do
+  local lock, queue, entries, grants = KEYS[5 * i - 4], KEYS[5 * i - 3], KEYS[5 * i - 2], KEYS[5 * i - 1]
   answers[i] = refresh(lock, queue, entries, grants, ARGV[2 * i + 1], ARGV[2 * i + 2], now)
 end
 return answers

@@ -1,6 +1,6 @@
 -- Ends what one owner has of a name, held or waiting, and hands a free lock on.
 --
--- KEYS  lock, queue, entries, grants
+-- KEYS  lock, queue, entries, grants, sharers
 -- ARGV  channels, owner id
 -- Answer: 1 if it held the lock, 2 if it waited, 0 if it had nothing; 4 more than that if the lock is
 -- free, and whoever waits is behind more ended entries than one call drops: to be called again

@@ -1,6 +1,6 @@
 -- Asks the holder to let go or, with force, takes the lock from it and hands it on.
 --
--- KEYS  lock, queue, entries, grants
+-- KEYS  lock, queue, entries, grants, sharers
 -- ARGV  channels, the grace in milliseconds or "force"
 -- Answer: {0} nobody holds it, or {1, lease left, 1 if it is free now and whoever waits is behind more
 -- ended entries than one call drops: to be released by anybody[, record of its grant]}; where it is shared {2, the

@@ -1,6 +1,6 @@
 -- Takes a share of the lock, or joins the queue for it.
 --
--- KEYS  lock, queue, entries, grants; of none, nothing is done
+-- KEYS  lock, queue, entries, grants, sharers; of none, nothing is done
 -- ARGV  channels, owner id, ttl, whether to queue (1 or 0), inbox, info, "WEIGHT CAPACITY"
 -- Answer: as that of acquire
 

@@ -3,8 +3,8 @@
 --
 -- lock     "*" while it is shared, with the last of its leases as expiry; while it is anything else, or gone, nobody shares it,
 --          whatever is left of this:
--- holders  LOCK:h, owner ids of who share it, scored by the ends of their leases; no script is given it, as most locks have none;
---          it outlives the lock by a lease, so that what the last have left is found by who comes after them
+-- sharers  owner ids of who share it, scored by the ends of their leases; it outlives the lock by a lease, so that what the last
+--          have left is found by who comes after them
 -- entries  "h:ID" -> "WEIGHT CAPACITY" and the record of the grant, and "r:ID" -> for how many milliseconds it may go on if it
 --          was asked to let go, of each holder;
 --          "load" -> "WEIGHT CAPACITY" of all holders, with "?" behind it if the capacity may have become larger
@@ -18,8 +18,9 @@ local function sharers()
   local ENDLESS = 4294967295
   local shares = {}
 
-  local function holders_of(lock)
-    return lock .. ':h'
+  local holders_of = {}
+  for i = 1, #KEYS, 5 do
+    holders_of[KEYS[i]] = KEYS[i + 4]
   end
 
   local function mode(text)
@@ -44,7 +45,7 @@ local function sharers()
   -- Asks each holder. Who says nothing of itself holds alone.
   local function weigh(lock, entries)
     local weight, capacity = 0, ENDLESS
-    for _, owner in ipairs(redis.call('ZRANGE', holders_of(lock), '0', '-1')) do
+    for _, owner in ipairs(redis.call('ZRANGE', holders_of[lock], '0', '-1')) do
       local its, most = mode(record_of(entries, owner))
       weight, capacity = weight + (its or 1), math.min(capacity, most or 1)
     end
@@ -63,7 +64,7 @@ local function sharers()
 
   -- Until the next script has seen their leases end.
   local function keep_holders(lock, lease)
-    keep(holders_of(lock), 2 * lease)
+    keep(holders_of[lock], 2 * lease)
   end
 
   -- Whether one that wants it so holds behind those who share it.
@@ -79,7 +80,7 @@ local function sharers()
 
   -- The share of `owner` ends, and nobody else's; the first write frees.
   local function part(lock, entries, owner)
-    redis.call('ZREM', holders_of(lock), owner)
+    redis.call('ZREM', holders_of[lock], owner)
     local weight, capacity = mode(record_of(entries, owner))
     local held, most, unsure = known_load(entries)
     redis.call('HDEL', entries, 'h:' .. owner, 'r:' .. owner)
@@ -92,7 +93,7 @@ local function sharers()
 
   -- Ends shares that were lost with their lock.
   function shares.forget(lock, entries)
-    local holders = holders_of(lock)
+    local holders = holders_of[lock]
     for _, owner in ipairs(redis.call('ZRANGE', holders, '0', '-1')) do
       part(lock, entries, owner)
     end
@@ -101,7 +102,7 @@ local function sharers()
 
   -- Gives `owner` a share, beside the others if there is a `holder`.
   function shares.join(lock, entries, holder, owner, wanted, lease, counter, inbox, info, now)
-    local holders, weight, capacity = holders_of(lock), mode(wanted)
+    local holders, weight, capacity = holders_of[lock], mode(wanted)
     weight, capacity = weight or 1, capacity or 1
     if holder then
       local held, most, unsure = load_of(lock, entries)
@@ -121,7 +122,7 @@ local function sharers()
 
   -- Ends the shares whose leases are over, and the lock with the last of them; who has it then.
   function shares.purge(lock, entries, now)
-    local holders = holders_of(lock)
+    local holders = holders_of[lock]
     local ended = redis.call('ZRANGE', holders, '-inf', now, 'BYSCORE', 'LIMIT', '0', number(sweep))
     for _, owner in ipairs(ended) do
       part(lock, entries, owner)
@@ -137,13 +138,13 @@ local function sharers()
 
   -- Whether `owner` has a share whose lease is not over.
   local function has_share(lock, owner, now)
-    local ends = redis.call('ZSCORE', holders_of(lock), owner)
+    local ends = redis.call('ZSCORE', holders_of[lock], owner)
     return ends and tonumber(ends) > tonumber(now)
   end
 
   -- Extends the share of `owner`, if it has one; its counter.
   function shares.renew(lock, entries, owner, ttl, now)
-    local holders = holders_of(lock)
+    local holders = holders_of[lock]
     local counter = has_share(lock, owner, now) and string.match(record_of(entries, owner), '^%d+ %d+ (%d+) ')
     if counter then
       write_on_a_full_server(holders)
@@ -162,7 +163,7 @@ local function sharers()
     local had = has_share(lock, owner, now)
     if had then
       part(lock, entries, owner)
-      local last = redis.call('ZRANGE', holders_of(lock), '0', '0', 'REV', 'WITHSCORES')[2]
+      local last = redis.call('ZRANGE', holders_of[lock], '0', '0', 'REV', 'WITHSCORES')[2]
       if last then
         redis.call('PEXPIRE', lock, math.max(math.ceil((last - now) / 1000), 1))
       end
@@ -173,7 +174,7 @@ local function sharers()
   -- In how many milliseconds the first of the queue may have its turn: when a share ends. Somebody behind it also when it
   -- is over itself.
   function shares.due(lock, queue, entries, first, now)
-    local ends = redis.call('ZRANGE', holders_of(lock), '0', '0', 'WITHSCORES')[2] or now
+    local ends = redis.call('ZRANGE', holders_of[lock], '0', '0', 'WITHSCORES')[2] or now
     if not first then
       local head = redis.call('ZRANGE', queue, '0', '0')[1]
       ends = math.min(ends, head and live_until(entries, head, now) or now)
@@ -183,13 +184,13 @@ local function sharers()
 
   -- One of those who share it is named.
   function shares.show(answer, lock, entries)
-    local owner = redis.call('ZRANGE', holders_of(lock), '0', '0')[1] or ''
+    local owner = redis.call('ZRANGE', holders_of[lock], '0', '0')[1] or ''
     answer[4], answer[5] = string.sub(owner, 1, LONGEST), record_of(entries, owner)
   end
 
   -- Adds the records of those whose leases are not over.
   function shares.list(answer, lock, entries, now)
-    for _, owner in ipairs(redis.call('ZRANGE', holders_of(lock), '(' .. now, '+inf', 'BYSCORE')) do
+    for _, owner in ipairs(redis.call('ZRANGE', holders_of[lock], '(' .. now, '+inf', 'BYSCORE')) do
       answer[#answer + 1] = record_of(entries, owner)
     end
   end
@@ -197,7 +198,7 @@ local function sharers()
   -- Asks each of those who share it to let go or, forced, ends their shares; adds what is left of each lease, and its record.
   function shares.revoke(answer, lock, entries, channels, grace, now)
     local forced = grace == 'force'
-    local owners = redis.call('ZRANGE', holders_of(lock), '0', '-1', 'WITHSCORES')
+    local owners = redis.call('ZRANGE', holders_of[lock], '0', '-1', 'WITHSCORES')
     for i = 1, #owners, 2 do
       local owner, record, its = owners[i], record_of(entries, owners[i]), forced and '0' or grace
       if forced then

@@ -366,7 +366,7 @@ fn a_sweep_that_is_cut_short_is_gone_on_with() {
 fn a_strange_entry_is_passed_over() {
     let mut real = Real::start(None);
     let keys = real.keys.clone();
-    let [_, queue, entries, _] = keys.all();
+    let [_, queue, entries, ..] = keys.all();
     real.acquire(1);
     let later = "9000000000000000";
     for (strange, ends, entry) in [

@@ -139,8 +139,7 @@ impl Real {
 
     /// Somebody deletes a key.
     pub(super) fn lose(&mut self, key: usize) {
-        let shares = format!("{}:h", self.keys.all()[0]);
-        let key = self.keys.all().get(key).map_or(shares, |key| (*key).to_owned());
+        let key = self.keys.all()[key].to_owned();
         self.ask(redis::cmd("DEL").arg(key));
     }
 
@@ -178,7 +177,7 @@ impl Real {
                 { redis.call('GET', KEYS[4]) or 'none', tostring(redis.call('PTTL', KEYS[4])) },
                 redis.call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES'), { tostring(redis.call('PTTL', KEYS[5])) } }";
         let mut dump = redis::cmd("EVAL");
-        dump.arg(DUMP).arg(5).arg(&self.keys.all()).arg(format!("{}:h", self.keys.all()[0]));
+        dump.arg(DUMP).arg(5).arg(&self.keys.all());
         let mut state: Vec<Vec<String>> = redis::from_redis_value(self.ask(&dump)).unwrap();
         let mut fields: Vec<_> = state[3].chunks(2).map(|pair| pair.join(": ")).collect();
         fields.sort();

@@ -82,7 +82,7 @@ const SHARES: [Mutant; 42] = [
     ("'^0([1-9]%d*) (%S+) (.*) ([1-9]%d* [1-9]%d*)$'", "'^0([1-9]%d*) (%S+) (.*) [1-9]%d* ([1-9]%d*)$'"),
     // It ends, alone.
     ("note_load(entries, held - weight,", "note_load(entries, held,"),
-    ("redis.call('ZREM', holders_of(lock), owner)", "redis.call('DEL', holders_of(lock))"),
+    ("redis.call('ZREM', holders_of[lock], owner)", "redis.call('DEL', holders_of[lock])"),
     (
         "redis.call('HDEL', entries, 'h:' .. owner, 'r:' .. owner)",
         "redis.call('HDEL', entries, 'h:' .. owner)",

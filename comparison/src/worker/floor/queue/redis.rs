@@ -28,10 +28,10 @@ pub(in crate::worker::floor) struct Connection {
 /// Who waits, by owner.
 type Waiting = Arc<Mutex<HashMap<String, oneshot::Sender<u64>>>>;
 
-pub(in crate::worker::floor) struct Keys([String; 4]);
+pub(in crate::worker::floor) struct Keys([String; 5]);
 
 pub(in crate::worker::floor) struct Held {
-    keys: [String; 4],
+    keys: [String; 5],
     owner: String,
     token: u64,
 }
@@ -62,7 +62,7 @@ impl Session for Connection {
     }
 
     async fn lock(&self, name: &str) -> Result<Keys, Failure> {
-        Ok(Keys(["", ":q", ":e", ":n"].map(|end| format!("floor:{{{name}}}{end}"))))
+        Ok(Keys(["", ":q", ":e", ":n", ":h"].map(|end| format!("floor:{{{name}}}{end}"))))
     }
 
     async fn acquire(&self, Keys(keys): &Keys) -> Result<Held, Failure> {
