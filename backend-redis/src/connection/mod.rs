@@ -222,9 +222,8 @@ impl Link {
         tokio::select! {
             biased;
             admitted = self.admit(&connected, self.env.now() + bound) => {
-                // What is held goes on, and is renewed; messages of others are not heard.
-                if let (Some(other_key), Some(inbox)) = (admitted?, &self.inbox) {
-                    inbox.hears.hear(LinkEvent::OtherKey(other_key.to_string()));
+                if let (Some(said), Some(inbox)) = (admitted?, &self.inbox) {
+                    inbox.hears.hear(LinkEvent::OtherKey(said));
                 }
             }
             () = watched => {}
@@ -238,7 +237,7 @@ impl Link {
     /// # Errors
     ///
     /// As [`Namespace::admit`].
-    pub(crate) async fn admit(&self, connected: &Connected, give_up_at: Moment) -> Result<Option<Error>> {
+    pub(crate) async fn admit(&self, connected: &Connected, give_up_at: Moment) -> Result<Option<String>> {
         let mut other_key = None;
         if let Some(namespace) = self.inbox.as_ref().and_then(|inbox| inbox.keys.as_ref()) {
             let (base, other) = namespace.admit(&self.env, connected, give_up_at).await?;

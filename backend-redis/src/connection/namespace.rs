@@ -40,7 +40,7 @@ impl Namespace {
         env: &Env,
         connected: &Connected,
         give_up_at: Moment,
-    ) -> Result<(u64, Option<Error>)> {
+    ) -> Result<(u64, Option<String>)> {
         let key = self.keys.format();
         let mut get = redis::cmd("GET");
         let said = connected.ask(get.arg(&key), give_up_at);
@@ -75,13 +75,14 @@ impl Namespace {
         Err(Error::not_applied(ErrorKind::Unsupported, refused))
     }
 
-    /// What is wrong with the message key of the session. Whoever is first to have one notes it.
+    /// What is wrong with the message key of the session, which costs time and no lock. The first session with a key notes
+    /// it.
     async fn other_key(
         &self,
         noted: Option<String>,
         connected: &Connected,
         give_up_at: Moment,
-    ) -> Result<Option<Error>> {
+    ) -> Result<Option<String>> {
         let key = self.keys.format();
         let noted = match (noted, &self.mark) {
             (None, Some(mark)) => {
@@ -98,10 +99,10 @@ impl Namespace {
         let noted = noted.filter(|noted| *noted != *self.mark.as_deref().unwrap_or_default());
         Ok(noted.map(|_| {
             let how = if self.mark.is_some() { "is not that" } else { "is missing: there is one" };
-            Error::invalid_option(format!(
-                "`message_key` {how} of the other managers of the prefix: all need the same, or none hears another. To \
-                 change it, stop all of them and delete the key {key:?}"
-            ))
+            format!(
+                "`message_key` {how} of the other managers of the prefix, so none hears another, and turns come up to a third \
+                 of the ttl late: set the same for all. After a change of the key, delete {key:?}"
+            )
         }))
     }
 }

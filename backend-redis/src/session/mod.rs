@@ -135,9 +135,7 @@ impl Session {
         };
         let give_up_at = env.now() + env.timing().connect_timeout;
         let connected = link.connected(give_up_at).await?;
-        if let Some(other_key) = link.admit(&connected, give_up_at).await? {
-            return Err(other_key);
-        }
+        let other_key = link.admit(&connected, give_up_at).await?;
         let session = Arc::new(Self {
             life: Life::new(env.clone(), closed),
             env,
@@ -168,6 +166,9 @@ impl Session {
         // The link may be another one already, of which nobody was told.
         if session.link.is_deaf() {
             session.hear(LinkEvent::Deaf);
+        }
+        if let Some(said) = other_key {
+            session.hear(LinkEvent::OtherKey(said));
         }
         session.life.spawn(Arc::clone(&session).catch_up());
         session.life.spawn(Arc::clone(&session).look_up_revocations());
