@@ -35,7 +35,6 @@ use crate::Migration;
 use crate::config::names;
 use crate::protocol::Pair;
 use crate::protocol::member::{Kind, Member};
-use crate::protocol::record::Record;
 use crate::protocol::records::{Place, Read};
 
 /// Who administers a move between two stores. It takes no locks, and any number may be at work.
@@ -255,7 +254,7 @@ impl Admin {
             Place::Barred => "`migrate advance` or `migrate rollback`: a step was left halfway".to_owned(),
             Place::At(Phase::Drain) => {
                 way.retain(|_| look.error(Side::New).is_some());
-                way.extend(self.noise(&records, Steps::QUIET_FOR).map(|(noise, _)| noise));
+                way.extend(self.noise(&records, Steps::QUIET_FOR));
                 "`migrate advance` to `new`: the old store is not asked any more".to_owned()
             }
             Place::At(Phase::New) => {
@@ -281,32 +280,31 @@ impl Admin {
         status::few(said.collect())
     }
 
-    /// Whether foreign clients may still use the old store, in words, and for how long that is waited.
-    fn noise(&self, records: &Pair<Option<Read>>, quiet_for: Duration) -> Option<(String, Duration)> {
+    /// Whether foreign clients may still use the old store, in words.
+    fn noise(&self, records: &Pair<Option<Read>>, quiet_for: Duration) -> Option<String> {
         // Whose clock is behind that of who wrote the record must be able to go on, too.
         if quiet_for.is_zero() {
             return None;
         }
-        let record = records.live(Side::New).map(|read| &read.record);
-        let last = record.and_then(Record::last_met);
-        let drained = record.map_or(0, |record| record.since);
-        let since = Duration::from_millis(last.map_or(drained, |met| met.at));
-        let now = self.wall();
-        let left = (since + quiet_for).saturating_sub(now);
-        if left.is_zero() {
+        let record = &records.live(Side::New)?.record;
+        let (now, wanted) = (self.since(), u64::try_from(quiet_for.as_millis()).unwrap_or(u64::MAX));
+        if record.unquiet(now, wanted) == 0 {
             return None;
         }
-        let ago = Duration::from_secs(now.saturating_sub(since).as_secs());
+        let last = record.last_met();
+        let since = last.map_or(record.since, |met| met.at);
+        let ago = Duration::from_secs(now.saturating_sub(since) / 1_000);
         let what = last.map_or_else(
             || format!("`drain` has lasted {ago:?}"),
             |met| format!("a foreign client held `{}` in the old store {ago:?} ago", met.name),
         );
-        Some((format!("{what}, and {quiet_for:?} without one are asked for (`--quiet-for`)"), left))
+        Some(format!("{what}, and {quiet_for:?} without one are asked for (`--quiet-for`)"))
     }
 
-    /// The wall clock, since the Unix epoch.
-    fn wall(&self) -> Duration {
-        self.env.wall_time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+    /// Now, for records.
+    fn since(&self) -> u64 {
+        let now = self.env.wall_time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
     }
 }
 

@@ -123,11 +123,9 @@ impl Walk<'_> {
         }
         self.to = Some(next);
         self.has_come_on(place)?;
-        if next == Phase::New {
-            self.quiet().await?;
+        if let Ended::Done = self.step().await? {
+            self.passed = Some(place.rank());
         }
-        self.step().await?;
-        self.passed = Some(place.rank());
         Ok(false)
     }
 
@@ -159,22 +157,20 @@ impl Walk<'_> {
         }
     }
 
-    /// Waits until no foreign client has been met for long enough, and asks the old store for one that nobody has met.
-    async fn quiet(&mut self) -> Result<()> {
-        loop {
-            let look = self.admin.look().await;
-            if let Some((noise, _)) = self.admin.noise(&look.records(), self.options.quiet_for) {
-                self.wait_for(vec![noise]).await?;
-                continue;
-            }
-            let Pair { old, new } = &self.admin.stores;
-            // A store that is down does not keep the move from its end.
-            if self.options.quiet_for.is_zero() || look.error(Side::Old).is_some() {
-                return Ok(());
-            }
-            let Some(name) = old.held_by_foreign_client().await? else { return Ok(()) };
-            new.note(&name).await?;
+    /// Whether no foreign client has been met for long enough, and the old store knows of none that nobody has met.
+    async fn quiet(&mut self, read: &Pair<Option<Read>>, old_is_down: bool) -> Result<Ended> {
+        if let Some(noise) = self.admin.noise(read, self.options.quiet_for) {
+            self.wait_for(vec![noise]).await?;
+            return Ok(Ended::Again);
         }
+        let Pair { old, new } = &self.admin.stores;
+        // A store that is down does not keep the move from its end.
+        if self.options.quiet_for.is_zero() || old_is_down {
+            return Ok(Ended::Done);
+        }
+        let Some(name) = old.held_by_foreign_client().await? else { return Ok(Ended::Done) };
+        new.note(&name).await?;
+        Ok(Ended::Again)
     }
 
     async fn step(&mut self) -> Result<Ended> {
@@ -198,15 +194,15 @@ impl Walk<'_> {
                     Ended::Done => step.done(),
                     Ended::Again => return Ok(Ended::Again),
                 },
+                Task::Quiet => match self.quiet(&read, down.old.is_some()).await? {
+                    Ended::Done => step.done(),
+                    Ended::Again => return Ok(Ended::Again),
+                },
                 Task::Raise { side, base } => {
                     self.admin.stores[side].raise_token_base(base).await?;
                     step.done();
                 }
                 Task::Write { side, expected, stand } => {
-                    let begins_new = side == Side::New && stand.phase == Phase::New;
-                    if begins_new && self.admin.noise(&read, self.options.quiet_for).is_some() {
-                        return Ok(Ended::Again);
-                    }
                     let Some(before) = read.live(side) else { return Ok(Ended::Again) };
                     let record = Record { stand, since: self.admin.since(), ..before.record.clone() };
                     match self.admin.stores[side].write(Some(in_store(expected)), &record).await? {
@@ -259,13 +255,6 @@ impl Walk<'_> {
         (self.told)(&progress);
         self.admin.pause().await;
         Ok(())
-    }
-}
-
-impl Admin {
-    /// Now, for records.
-    pub(super) fn since(&self) -> u64 {
-        u64::try_from(self.wall().as_millis()).unwrap_or(u64::MAX)
     }
 }
 

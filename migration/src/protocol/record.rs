@@ -168,6 +168,13 @@ impl Record {
         self.met.as_ref().filter(|met| met.at > self.since)
     }
 
+    /// For how long it is still to be waited until no foreign client was met for `quiet_for`, since the phase began at least; all
+    /// in milliseconds.
+    pub(crate) fn unquiet(&self, now: u64, quiet_for: u64) -> u64 {
+        let last = self.last_met().map_or(self.since, |met| met.at);
+        last.saturating_add(quiet_for).saturating_sub(now)
+    }
+
     /// What is left of it when the move is over: whatever the phase was, the namespace admits plain sessions.
     pub(crate) fn ended(self, end: End) -> Self {
         let phase = match self.side {

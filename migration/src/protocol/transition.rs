@@ -6,7 +6,7 @@
 //! | `shadow` → `both` | old's members conform, and new's; new := a copy of what comes; old := both, the next epoch |
 //! | `both` → `drain` | old's members conform; new's base; old := drain, which bars it; new := drain |
 //! | the same, begun before | old := drain again; new := drain |
-//! | `drain` → `new` | new := new |
+//! | `drain` → `new` | old has no foreign clients; new := new |
 //! | `new` → `drain` | new's base; new := drain; a copy in old, unless that is down |
 //! | `drain` → `both` | new := both, which bars it; new's members conform; old := both |
 //! | `both` → `shadow` | old's base; old := shadow, the next epoch. The new store may be down |
@@ -22,7 +22,9 @@
 //! - **transition-2** Members conform to *the version* that was read, and nobody without an entry has a session: counted after
 //!   that version was written, which no plain session has opened since. Each store is counted before locks are taken there
 //!   beside the other one's: so neither has sessions then from before there was a record.
-//! - **transition-3** Every step may be left anywhere and begun again by anybody.
+//! - **transition-3** A meeting with a foreign client is a version of the new store's record: one that comes after the look at
+//!   them makes the write of `new` a conflict.
+//! - **transition-4** Every step may be left anywhere and begun again by anybody.
 
 use leasehold_core::backend::TokenBase;
 use leasehold_core::backend::stage::{Phase, Side};
@@ -48,6 +50,9 @@ pub(crate) enum Task {
     Measure(Side),
     /// Wait until every member acknowledges this version at least, and no session is open that is none of theirs.
     Conform { side: Side, version: u64 },
+    /// Wait until no foreign client was met for long enough, by the record of the store moved to at the version that was read, and
+    /// see that none holds a lock in the store that is left.
+    Quiet,
     /// Make the base at least this.
     Raise { side: Side, base: u64 },
     /// Replace the record at this version by one with this stand.
@@ -126,7 +131,7 @@ impl Transition {
     /// What was to be waited for has come, or the base has been raised.
     pub(crate) fn done(&mut self) {
         if let State::Do(tasks) = &mut self.state
-            && matches!(tasks[0], Task::Conform { .. } | Task::Raise { .. })
+            && matches!(tasks[0], Task::Conform { .. } | Task::Quiet | Task::Raise { .. })
         {
             tasks.remove(0);
         }
@@ -158,7 +163,8 @@ impl Transition {
             match (self.way, new.stand.phase) {
                 (Forth, New) => return State::Do(vec![Task::Done(New)]),
                 (Forth, Drain) => {
-                    return State::Do(vec![write(Side::New, new, new.stand.with(New)), Task::Done(New)]);
+                    let write = write(Side::New, new, new.stand.with(New));
+                    return State::Do(vec![Task::Quiet, write, Task::Done(New)]);
                 }
                 (Back, New) => {
                     return State::Measure { side: Side::New, known: new.stand, old, new: Some(new) };

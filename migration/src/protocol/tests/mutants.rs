@@ -49,6 +49,8 @@ pub(super) enum Mutant {
     EarlyUncounted,
     /// Plain sessions read the base before the record.
     BaseFirst,
+    /// Plain sessions that were away have the base of before.
+    KeepsBase,
     /// The base is not raised before a store is opened again.
     NoRaise,
 }
@@ -132,10 +134,11 @@ fn mutants_of_repeated_steps_are_caught() {
 /// Sessions that take no part.
 #[test]
 fn mutants_of_plain_sessions_are_caught() {
-    use Mutant::{BarredLate, BaseFirst, EarlyUncounted, NoRaise, Uncounted};
+    use Mutant::{BarredLate, BaseFirst, EarlyUncounted, KeepsBase, NoRaise, Uncounted};
     let old = |phase| one_beside(phase, Side::Old, 2);
     dies(BarredLate, BACKWARDS, search(old(Phase::Shadow).with(BarredLate), LIMIT));
     dies(BaseFirst, BACKWARDS, search(old(Phase::Both).with(BaseFirst), LIMIT));
+    dies(KeepsBase, BACKWARDS, search(old(Phase::Both).with(KeepsBase), LIMIT));
     dies(NoRaise, BACKWARDS, search(old(Phase::Both).with(NoRaise), LIMIT));
     dies(Uncounted, BACKWARDS, search(old(Phase::Old).with(Uncounted), LIMIT));
     let new = one_beside(Phase::New, Side::New, 3);

@@ -1,11 +1,14 @@
 //! Records that are lost, begun, repaired and ended, by the real parts: three namespaces, processes and operators whose URLs need
-//! not agree, stores that lose their data or die. A grant is one step here; what lies in it is the other model's.
+//! not agree, stores that lose their data or die, foreign clients. A grant is one step here; what lies in it is the other model's.
 //!
 //! After every step: one guard at most, but for a lock that was lost with its store's data and is granted in the same epoch;
-//! tokens that grow; and a record that was written again is believed.
+//! tokens that grow; a record that was written again is believed; and `new` begins when no foreign client was met for long enough.
 
 mod others;
 
+use std::hash::BuildHasher;
+
+use foldhash::quality::FixedState;
 use leasehold_core::backend::TokenBase;
 use leasehold_core::backend::stage::{Phase, Side, Stage};
 
@@ -25,6 +28,11 @@ const MOVE: Pair<usize> = Pair { old: 0, new: 1 };
 const MISTYPED: Pair<usize> = Pair { old: 0, new: 2 };
 const SECOND: Pair<usize> = Pair { old: 2, new: 1 };
 const BACK: u8 = 1;
+/// Who holds a lock and is no process of ours.
+const FOREIGN: usize = 2;
+/// How much time passes at once, and for how long no foreign client may have been met, in milliseconds.
+const TICK: u64 = 2_000;
+const QUIET: u64 = 2 * TICK;
 
 /// What is done wrong, if anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,6 +52,18 @@ enum Mutant {
     DeadTooSoon,
     /// A repair does not wait for what is held.
     ShortWait,
+    /// A meeting is forgotten with the process.
+    InMemory,
+    /// A foreign client is met if it is still there after a while.
+    NotesLate,
+    /// One that stays is met when it is first found.
+    MeetsOnce,
+    /// The last step does not ask the store that is left.
+    NoList,
+    /// The last step replaces whatever record it finds.
+    Overwrites,
+    /// Who has no entry is foreign.
+    ByLabel,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -56,6 +76,11 @@ struct World {
     /// The URL of administrators.
     admins: Pair<usize>,
     token: u64,
+    now: u64,
+    /// When a foreign client was met last in `drain`.
+    met: Option<u64>,
+    /// One holds since before the administrator began.
+    was_there: bool,
     broken: Option<&'static str>,
 }
 
@@ -70,6 +95,8 @@ struct Left {
     repairs: u8,
     cleans: u8,
     freezes: u8,
+    foreign: u8,
+    ticks: u8,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -78,7 +105,7 @@ struct Place {
     base: u64,
     count: u64,
     members: [Option<u64>; 2],
-    /// Who has the lock: a process, or with 2 a plain session.
+    /// Who has the lock.
     lock: Option<usize>,
     dead: bool,
 }
@@ -89,6 +116,8 @@ struct Process {
     knowledge: Option<Knowledge>,
     id: u64,
     guard: Option<Guard>,
+    /// It waits for a foreign client.
+    waits: bool,
     /// It stands still: its entries have lapsed, and it holds until its deadline.
     frozen: bool,
 }
@@ -119,7 +148,7 @@ fn base(place: &Place) -> TokenBase {
 impl World {
     /// A move in that phase, with no process; `BACK` if it was further, and went back.
     fn at(phase: Phase, epoch: u8, left: Left) -> Self {
-        let process = Process { url: MOVE, knowledge: None, id: 0, guard: None, frozen: false };
+        let process = Process { url: MOVE, knowledge: None, id: 0, guard: None, waits: false, frozen: false };
         let mut world = Self {
             mutant: Mutant::None,
             left,
@@ -128,6 +157,9 @@ impl World {
             admin: None,
             admins: MOVE,
             token: 0,
+            now: QUIET,
+            met: None,
+            was_there: false,
             broken: None,
         };
         // As a clock would have it.
@@ -165,9 +197,9 @@ impl World {
         Self { mutant, ..self }
     }
 
-    fn urls(mut self, process: Pair<usize>, admins: Pair<usize>) -> Self {
-        (self.processes[1].url, self.admins) = (process, admins);
-        self
+    fn urls(mut self, processes: [Pair<usize>; 2], admins: Pair<usize>) -> Self {
+        [self.processes[0].url, self.processes[1].url] = processes;
+        Self { admins, ..self }
     }
 
     fn reads(&self, url: Pair<usize>) -> Pair<Option<Read>> {
@@ -221,7 +253,10 @@ impl World {
         let process = &mut self.processes[i];
         process.guard = None;
         if stops {
-            (process.knowledge, process.frozen) = (None, false);
+            (process.knowledge, process.frozen, process.waits) = (None, false, false);
+            if self.mutant == Mutant::InMemory {
+                self.places[MOVE.new].record.as_mut().unwrap().record.met = None;
+            }
         }
     }
 
@@ -286,6 +321,16 @@ impl World {
         }
         if guard.is_some() {
             may("lets go".to_owned(), &|next| next.ends(i, false));
+        } else if knowledge.view().is_some_and(|view| view.phase <= Phase::Drain)
+            && !self.processes[i].waits
+            && self.is_met(url.old)
+        {
+            may("waits for a foreign client".to_owned(), &|next| {
+                next.processes[i].waits = true;
+                if next.drains(i) {
+                    next.meets(i, next.mutant != Mutant::NotesLate);
+                }
+            });
         } else if let Some(view) = knowledge.view().filter(|_| self.left.grants > 0) {
             let rests: &[Side] = match view.class() {
                 Class::Old => &[Side::Old],
@@ -293,9 +338,11 @@ impl World {
                 Class::New => &[Side::New],
             };
             let counts = url[*rests.last().unwrap()];
-            let free = rests
-                .iter()
-                .all(|side| self.places[url[*side]].lock.is_none() && !self.places[url[*side]].dead);
+            let is_free = |side: &Side| self.places[url[*side]].lock.is_none();
+            // While it can be reached, the store that is left is asked in `drain`, too.
+            let asks_old = view.phase == Phase::Drain && !self.places[url.old].dead;
+            let free = rests.iter().all(|side| is_free(side) && !self.places[url[*side]].dead)
+                && (!asks_old || is_free(&Side::Old));
             // The look after the grant.
             let read = self.places[url.old].record.as_ref().map(Read::seen);
             let reads = matches!(view.phase, Phase::Shadow | Phase::Both);
@@ -306,9 +353,42 @@ impl World {
                     next.places[counts].count += 1;
                     let mut rests_on = [false; 3];
                     rests.iter().for_each(|side| rests_on[url[*side]] = true);
+                    next.places[url.old].lock = next.places[url.old].lock.or_else(|| asks_old.then_some(i));
                     next.given(i, Guard { rests_on, epoch: view.seen.stand.epoch, shaken: false }, token);
                 });
             }
+        }
+    }
+
+    fn drains(&self, i: usize) -> bool {
+        let view = self.processes[i].knowledge.and_then(|knowledge| knowledge.view());
+        view.is_some_and(|view| view.phase == Phase::Drain)
+    }
+
+    /// Whether who holds there is taken for a foreign client.
+    fn is_met(&self, at: usize) -> bool {
+        self.places[at].lock.is_some_and(|of| {
+            of == FOREIGN || (self.mutant == Mutant::ByLabel && self.places[at].members[of].is_none())
+        })
+    }
+
+    /// A foreign client holds what process `i` wants.
+    fn meets(&mut self, i: usize, notes: bool) {
+        let Pair { old, new } = self.processes[i].url;
+        if self.places[old].lock == Some(FOREIGN) {
+            self.met = Some(self.now);
+        } else {
+            self.broken = Some(OURS);
+        }
+        if notes {
+            self.note(new);
+        }
+    }
+
+    fn note(&mut self, at: usize) {
+        let met = self.places[at].record.as_ref().and_then(|read| read.record.having_met("a", self.now));
+        if let Some(record) = met {
+            self.write(at, &record);
         }
     }
 
@@ -356,6 +436,17 @@ impl World {
 impl Graph for World {
     type Label = String;
 
+    /// The two processes are alike.
+    fn print(&self, hasher: &FixedState) -> u64 {
+        let mut turned = self.clone();
+        turned.processes.swap(0, 1);
+        for place in &mut turned.places {
+            place.members.swap(0, 1);
+            place.lock = place.lock.map(|of| if of == FOREIGN { of } else { 1 - of });
+        }
+        hasher.hash_one(self).min(hasher.hash_one(turned))
+    }
+
     fn next(&self, found: &mut Vec<(String, Self)>) {
         for i in (0..2).filter(|_| !self.is_repaired()) {
             self.process_does(i, found);
@@ -380,6 +471,8 @@ impl Graph for World {
 const TWO: &str = "two guards";
 const BACKWARDS: &str = "a token that does not grow";
 const UNBELIEVED: &str = "a record that was written again is not believed";
+const NOISY: &str = "the last step while a foreign client was just met, or is there";
+const OURS: &str = "one of ours is met";
 
 /// Mutants, and what they come to.
 type Caught = Vec<(Mutant, &'static str)>;
@@ -393,20 +486,35 @@ fn worlds() -> Vec<(&'static str, World, Caught)> {
     let died = Left { deaths: 1, ..some };
     let frozen = Left { freezes: 1, ..lost };
     let ended = Left { starts: 2, grants: 2, cleans: 2, ..Left::default() };
+    let begun = Left { starts: 2, grants: 2, steps: 3, ..Left::default() };
+    let visited = Left { starts: 1, steps: 1, foreign: 2, ticks: 2, ..Left::default() };
+    let ours = Left { starts: 2, grants: 1, freezes: 1, ..Left::default() };
     vec![
         ("data lost in old", World::at(Old, 0, lost), vec![]),
         ("data lost in shadow", World::at(Shadow, 0, lost), vec![(NotCounted, UNBELIEVED)]),
         ("data lost in both", World::at(Both, 0, frozen), vec![]),
-        ("data lost in drain", World::at(Drain, 0, frozen), vec![(NotCounted, UNBELIEVED), (ShortWait, TWO)]),
-        ("data lost in new", World::at(New, 0, lost), vec![(NotCounted, UNBELIEVED)]),
+        ("data lost in drain", World::at(Drain, 0, lost), vec![(NotCounted, UNBELIEVED)]),
+        ("data lost in new", World::at(New, 0, frozen), vec![(NotCounted, UNBELIEVED), (ShortWait, TWO)]),
         ("data lost in shadow, after both", World::at(Shadow, BACK, lost), vec![(NoSkip, BACKWARDS)]),
         ("a store dead in old", World::at(Old, 0, died), vec![(NoRange, BACKWARDS)]),
         ("a store dead in shadow", World::at(Shadow, 0, died), vec![(NoRange, BACKWARDS)]),
         ("a store dead in both", World::at(Both, 0, died), vec![]),
         ("a store dead in drain", World::at(Drain, 0, died), vec![(DeadTooSoon, BACKWARDS)]),
         ("a store dead in old, after both", World::at(Old, BACK, died), vec![(NoSkip, BACKWARDS)]),
-        ("a mistyped URL", World::at(Drain, 0, some).urls(MISTYPED, MISTYPED), vec![(AnyNames, TWO)]),
-        ("two old namespaces", World::at(Old, 0, Left { steps: 1, ..some }).urls(SECOND, MOVE), vec![]),
+        ("a mistyped URL", World::at(New, 0, some).urls([MOVE, MISTYPED], MISTYPED), vec![(AnyNames, TWO)]),
+        ("two old namespaces", World::at(Old, 0, begun).urls([SECOND, SECOND], MOVE), vec![(AnyNames, TWO)]),
+        (
+            "foreign clients",
+            World::at(Drain, 0, visited),
+            vec![
+                (InMemory, NOISY),
+                (NotesLate, NOISY),
+                (MeetsOnce, NOISY),
+                (NoList, NOISY),
+                (Overwrites, NOISY),
+            ],
+        ),
+        ("no foreign clients", World::at(Drain, 0, ours), vec![(ByLabel, OURS)]),
         ("an end in new", World::at(New, 0, ended), vec![(Unfinished, BACKWARDS)]),
         ("an end in old", World::at(Old, 0, ended), vec![]),
     ]

@@ -3,8 +3,40 @@
 use super::*;
 
 impl World {
+    /// A foreign client comes and goes, and time passes.
+    fn foreign_clients_do(&self, found: &mut Vec<(String, Self)>) {
+        let mut may = |label: &str, change: &dyn Fn(&mut Self)| {
+            let mut next = self.clone();
+            change(&mut next);
+            found.push((label.to_owned(), next));
+        };
+        let lock = self.places[MOVE.old].lock;
+        if lock == Some(FOREIGN) {
+            may("a foreign client leaves", &|next| {
+                (next.places[MOVE.old].lock, next.was_there) = (None, false);
+                next.processes.iter_mut().for_each(|process| process.waits = false);
+            });
+        } else if lock.is_none() && self.left.foreign > 0 {
+            may("a foreign client comes", &|next| {
+                next.left.foreign -= 1;
+                next.places[MOVE.old].lock = Some(FOREIGN);
+            });
+        }
+        if self.left.ticks > 0 {
+            may("time passes", &|next| {
+                next.left.ticks -= 1;
+                next.now += TICK;
+                // Who waits looks again.
+                for i in (0..2).filter(|i| self.processes[*i].waits && self.drains(*i)) {
+                    next.meets(i, next.mutant != Mutant::MeetsOnce);
+                }
+            });
+        }
+    }
+
     /// Data is lost, stores die, a plain session takes the lock for a moment.
     pub(super) fn stores_do(&self, found: &mut Vec<(String, Self)>) {
+        self.foreign_clients_do(found);
         for at in (0..2).filter(|_| !self.is_repaired()) {
             let place = &self.places[at];
             let mut may = |label: &str, change: &dyn Fn(&mut Self)| {
@@ -73,6 +105,7 @@ impl World {
                 for way in [Way::Forth, Way::Back] {
                     may(format!("a step {way:?}"), &|next| {
                         next.left.steps -= 1;
+                        next.was_there = next.places[url.old].lock == Some(FOREIGN);
                         next.admin = Some(Work::Step(Transition::new(way)));
                     });
                 }
@@ -153,6 +186,20 @@ impl World {
                         });
                     }
                 }
+                transition::Task::Quiet => go("looks for foreign clients".to_owned(), &|next, work| {
+                    let Work::Step(step) = work else { return };
+                    let record = next.places[url.new].record.as_ref().map(|read| &read.record);
+                    let noisy = record.is_some_and(|record| record.unquiet(next.now, QUIET) > 0);
+                    let is_held = next.places[url.old].lock == Some(FOREIGN);
+                    if is_held && next.mutant != Mutant::NoList {
+                        next.note(url.new);
+                        next.admin = None;
+                    } else if noisy {
+                        next.admin = None;
+                    } else {
+                        step.done();
+                    }
+                }),
                 transition::Task::Raise { side, base } => go(format!("raises {side:?}"), &|next, work| {
                     let Work::Step(step) = work else { return };
                     next.places[url[side]].base = next.places[url[side]].base.max(base);
@@ -162,10 +209,17 @@ impl World {
                     go(format!("writes {side:?}"), &|next, work| {
                         let Work::Step(step) = work else { return };
                         let before = next.places[url[side]].record.clone();
-                        let Some(before) = before.filter(|read| read.seen().version == expected) else {
+                        let replaces = |read: &Read| {
+                            next.mutant == Mutant::Overwrites || read.seen().version == expected
+                        };
+                        let Some(before) = before.filter(replaces) else {
                             next.admin = None;
                             return;
                         };
+                        let was_met = next.met.is_some_and(|at| next.now < at + QUIET);
+                        if stand.phase == Phase::New && (was_met || next.was_there) {
+                            next.broken = Some(NOISY);
+                        }
                         let version = next.write(url[side], &Record { stand, ..before.record });
                         step.written(Some(version));
                     })

@@ -99,6 +99,7 @@ pub(super) struct Plain {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Life {
+    /// It has not come yet, or was away and is not counted.
     Closed,
     /// Open from before there was a record.
     Early,

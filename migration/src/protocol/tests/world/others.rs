@@ -16,6 +16,10 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
         let admits = stage.admits_plain_sessions()
             || (self.is(Mutant::BarredLate) && side == Side::Old && stage.phase == Phase::Shadow);
         match life {
+            Life::Closed if self.left.openings > 0 && self.is(Mutant::KeepsBase) => {
+                let back = Life::Hasty { base: 0 };
+                becomes(Label::PlainOpens(k), back, &|next| next.left.openings -= 1);
+            }
             Life::Closed if self.left.openings > 0 => {
                 becomes(Label::PlainOpens(k), Life::Opening, &|next| next.left.openings -= 1);
             }
@@ -109,6 +113,8 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
                 may(Label::Admin(a, task), &|next| on(next, &|admin| admin.step.done()));
             }
             Task::Conform { .. } => {}
+            // There are no foreign clients here.
+            Task::Quiet => may(Label::Admin(a, task), &|next| on(next, &|admin| admin.step.done())),
             Task::Raise { side, base } => may(Label::Admin(a, task), &|next| {
                 if !next.is(Mutant::NoRaise) {
                     next.stores[side].base = next.stores[side].base.max(base);
