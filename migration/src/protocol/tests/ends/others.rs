@@ -3,37 +3,6 @@
 use super::*;
 
 impl World {
-    /// A foreign client comes and goes, and time passes.
-    fn foreign_clients_do(&self, found: &mut Vec<(String, Self)>) {
-        let mut may = |label: &str, change: &dyn Fn(&mut Self)| {
-            let mut next = self.clone();
-            change(&mut next);
-            found.push((label.to_owned(), next));
-        };
-        let lock = self.places[MOVE.old].lock;
-        if lock == Some(FOREIGN) {
-            may("a foreign client leaves", &|next| {
-                (next.places[MOVE.old].lock, next.was_there) = (None, false);
-                next.processes.iter_mut().for_each(|process| process.waits = false);
-            });
-        } else if lock.is_none() && self.left.foreign > 0 {
-            may("a foreign client comes", &|next| {
-                next.left.foreign -= 1;
-                next.places[MOVE.old].lock = Some(FOREIGN);
-            });
-        }
-        if self.left.ticks > 0 {
-            may("time passes", &|next| {
-                next.left.ticks -= 1;
-                next.now += TICK;
-                // Who waits looks again.
-                for i in (0..2).filter(|i| self.processes[*i].waits && self.drains(*i)) {
-                    next.meets(i, next.mutant != Mutant::MeetsOnce);
-                }
-            });
-        }
-    }
-
     /// Data is lost, stores die, a plain session takes the lock for a moment.
     pub(super) fn stores_do(&self, found: &mut Vec<(String, Self)>) {
         self.foreign_clients_do(found);

@@ -1,0 +1,145 @@
+//! What processes do there.
+
+use super::*;
+
+impl World {
+    pub(super) fn process_does(&self, i: usize, found: &mut Vec<(String, Self)>) {
+        let mut may = |label: String, change: &dyn Fn(&mut Self)| {
+            let mut next = self.clone();
+            change(&mut next);
+            found.push((format!("{i} {label}"), next));
+        };
+        let Process { url, knowledge, guard, frozen, .. } = &self.processes[i];
+        let dead = SIDES.into_iter().find(|side| self.places[url[*side]].dead);
+        let Some(knowledge) = knowledge else {
+            if self.left.starts == 0 {
+                return;
+            }
+            if let Some(dead) = dead {
+                // The other one's record says enough, or the process does not start.
+                let phase = self.reads(*url).live(dead.other()).map(|read| read.record.stand.phase);
+                let enough = phase.is_some_and(|phase| match dead {
+                    Side::Old => phase >= Phase::Drain,
+                    Side::New => phase <= Phase::Shadow,
+                });
+                if enough {
+                    may("starts without a store".to_owned(), &|next| next.starts(i));
+                }
+                return;
+            }
+            match self.reads(*url).opening(&names(*url)) {
+                Ok(Opening::Follow) => may("starts".to_owned(), &|next| next.starts(i)),
+                Ok(Opening::Write(record)) => may("goes on".to_owned(), &|next| {
+                    next.write(url[record.side], &record);
+                }),
+                Ok(Opening::Begin(side, id)) => may(format!("begins {side:?}"), &|next| {
+                    let window = Window::first(base(&next.places[url.old])).unwrap();
+                    let stand = Stand { phase: Phase::Old, epoch: 0, window };
+                    let (id, between) = (id.unwrap_or(9), names(*url));
+                    let record =
+                        Record { id, side, stand, between, since: 0, restored: 0, end: None, met: None };
+                    next.write(url[side], &record);
+                }),
+                Err(_) => {}
+            }
+            return;
+        };
+        if *frozen {
+            return may("comes to its deadline".to_owned(), &|next| next.ends(i, true));
+        }
+        may("stops".to_owned(), &|next| next.ends(i, true));
+        if self.left.freezes > 0 && guard.is_some() {
+            may("stands still".to_owned(), &|next| {
+                next.left.freezes -= 1;
+                next.processes[i].frozen = true;
+                next.places.iter_mut().for_each(|place| place.members[i] = None);
+            });
+        }
+        for side in SIDES.into_iter().filter(|side| !self.places[url[*side]].dead) {
+            let mut after = self.clone();
+            after.looks(i, side);
+            if after != *self {
+                may(format!("looks at {side:?}"), &|next| next.looks(i, side));
+            }
+        }
+        if guard.is_some() {
+            may("lets go".to_owned(), &|next| next.ends(i, false));
+        } else if knowledge.view().is_some_and(|view| view.phase <= Phase::Drain)
+            && !self.processes[i].waits
+            && self.is_met(url.old)
+        {
+            may("waits for a foreign client".to_owned(), &|next| {
+                next.processes[i].waits = true;
+                if next.drains(i) {
+                    next.meets(i, next.mutant != Mutant::NotesLate);
+                }
+            });
+        } else if let Some(view) = knowledge.view().filter(|_| self.left.grants > 0) {
+            let rests: &[Side] = match view.class() {
+                Class::Old => &[Side::Old],
+                Class::Bridge => &SIDES,
+                Class::New => &[Side::New],
+            };
+            let counts = url[*rests.last().unwrap()];
+            let is_free = |side: &Side| self.places[url[*side]].lock.is_none();
+            // While it can be reached, the store that is left is asked in `drain`, too.
+            let asks_old = view.phase == Phase::Drain && !self.places[url.old].dead;
+            let free = rests.iter().all(|side| is_free(side) && !self.places[url[*side]].dead)
+                && (!asks_old || is_free(&Side::Old));
+            // The look after the grant.
+            let read = self.places[url.old].record.as_ref().map(Read::seen);
+            let reads = matches!(view.phase, Phase::Shadow | Phase::Both);
+            let token = view.seen.stand.counter(self.places[counts].count + 1);
+            if let Some(token) = token.filter(|_| free && (!reads || read == Some(view.seen))) {
+                may("takes".to_owned(), &|next| {
+                    next.left.grants -= 1;
+                    next.places[counts].count += 1;
+                    let mut rests_on = [false; 3];
+                    rests.iter().for_each(|side| rests_on[url[*side]] = true);
+                    next.places[url.old].lock = next.places[url.old].lock.or_else(|| asks_old.then_some(i));
+                    next.given(i, Guard { rests_on, epoch: view.seen.stand.epoch, shaken: false }, token);
+                });
+            }
+        }
+    }
+
+    fn starts(&mut self, i: usize) {
+        self.left.starts -= 1;
+        let reads = self.reads(self.processes[i].url);
+        let live = SIDES.into_iter().find_map(|side| reads.live(side));
+        self.processes[i].id = live.map_or(0, |read| read.record.id);
+        self.processes[i].knowledge = Some(Knowledge::default());
+    }
+
+    /// Signs, reads and acknowledges, as `session` does.
+    fn looks(&mut self, i: usize, side: Side) {
+        let (url, id) = (self.processes[i].url, self.processes[i].id);
+        let read = self.places[url[side]].record.clone();
+        let guard = self.processes[i].guard;
+        let rests = |side: Side| guard.is_some_and(|guard| guard.rests_on[url[side]]);
+        let alone = |side: Side| usize::from(rests(side) && !rests(side.other()));
+        let Some(mut knowledge) = self.processes[i].knowledge else { return };
+        knowledge.signed(side);
+        let ours = read
+            .as_ref()
+            .filter(|read| read.record.id == id && read.record.side == side && read.record.end.is_none());
+        match ours.map(|read| knowledge.learn(side, read.seen())) {
+            None => knowledge.doubted(side),
+            Some(Ok(())) => {}
+            Some(Err(_)) => {
+                self.broken = Some("a record that was written again is not believed");
+                knowledge.doubted(side);
+            }
+        }
+        knowledge.acknowledge(side, Alone { holds: Pair { old: alone(Side::Old), new: alone(Side::New) } });
+        self.places[url[side]].members[i] = Some(knowledge.acknowledged(side).unwrap_or(0));
+        self.processes[i].knowledge = Some(knowledge);
+        let decides = knowledge.view().is_some_and(|view| view.class() == Class::New);
+        let reads = self.reads(url);
+        if side == Side::Old && read.is_none() && decides && reads.of_one_move(&names(url)).is_ok() {
+            for record in reads.restored().into_iter().flatten() {
+                self.write(url[record.side], &record);
+            }
+        }
+    }
+}
