@@ -221,6 +221,13 @@ impl fmt::Debug for StoreUrl {
 }
 
 fn decoded(text: &str) -> Result<String> {
+    let is_escape =
+        |rest: &str| rest.as_bytes().get(..2).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
+    if !text.split('%').skip(1).all(is_escape) {
+        return Err(Error::invalid_option(
+            "a `%` in the URL is not followed by two hexadecimal digits: write `%25`",
+        ));
+    }
     let text = percent_decode_str(text).decode_utf8();
     text.map(Into::into).map_err(|_| Error::invalid_option("a percent-encoded part of the URL is not UTF-8"))
 }
@@ -311,6 +318,9 @@ mod tests {
             let shown = format!("{error} {error:?}");
             assert!(!["qq", "zz", "Zz"].iter().any(|part| shown.contains(part)), "{shown}");
             assert!(shown.contains("%26"), "{shown}");
+        }
+        for half in ["a%zz", "a%4", "%"] {
+            assert!(decoded(half).unwrap_err().to_string().contains("`%25`"));
         }
         // Without an authority there is no password.
         assert_eq!(parsed("file:///run/a@b?keep=3").path(), "/run/a@b");
