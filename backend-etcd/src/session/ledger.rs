@@ -7,7 +7,7 @@
 use async_trait::async_trait;
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp};
 use leasehold_core::backend::Lease;
-use leasehold_core::backend::ledger::{Entry, Ledger, Member, Written, fits};
+use leasehold_core::backend::ledger::{Entry, Ledger, Member, Written, fits, readable};
 use leasehold_core::{OwnerId, Result};
 
 use super::Open;
@@ -58,6 +58,9 @@ impl Ledger for Open {
     async fn members(&self) -> Result<Vec<Member>> {
         let sessions = self.unless_closed()?;
         let members = sessions.keys.members();
+        let counting = GetOptions::new().with_prefix().with_count_only();
+        let count = sessions.endpoints.get(members.clone(), counting).await?.count();
+        readable(usize::try_from(count).unwrap_or(usize::MAX))?;
         let read = sessions.read_all(&members).await?;
         let member = |kv: &KeyValue| {
             let id = kv.key().strip_prefix(members.as_slice()).map(std::str::from_utf8)?;

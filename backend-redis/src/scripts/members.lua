@@ -1,9 +1,9 @@
 -- Who takes part in a move.
 --
 -- KEYS  members: id -> "SESSION LEASE VALUE"; ends: ids, scored by until when their entries live
--- ARGV  "sign", id, ttl, session, a fresh lease of it, value; "unsign", id; or "look"
+-- ARGV  "sign", id, ttl, session, a fresh lease of it, value; "unsign", id; or "look", one more than are shown
 -- Answer: to "sign" the lease, which is the fresh one unless the entry lives and is of that session; to "look"
--- {id, value} of each that lives
+-- {id, value} of each that lives, or how many that would be at least
 
 local members, ends = KEYS[1], KEYS[2]
 local what, id = ARGV[1], ARGV[2]
@@ -13,8 +13,12 @@ local now = clock()
 local LONGEST_ENTRY = 4096 + 128
 
 if what == 'look' then
+  local ids = redis.call('ZRANGE', ends, '(' .. number(now), '+inf', 'BYSCORE', 'LIMIT', 0, id)
+  if #ids == tonumber(id) then
+    return #ids
+  end
   local live = {}
-  for _, member in ipairs(redis.call('ZRANGE', ends, '(' .. number(now), '+inf', 'BYSCORE')) do
+  for _, member in ipairs(ids) do
     local entry = string.sub(redis.call('HGET', members, member) or '', 1, LONGEST_ENTRY)
     live[#live + 1] = { string.sub(member, 1, LONGEST), string.match(entry, '^%S+ %d+ (.*)$') }
   end

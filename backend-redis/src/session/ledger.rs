@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::backend::ledger::{Entry, Ledger, Member, Written, fits};
+use leasehold_core::backend::ledger::{Entry, Ledger, MOST_MEMBERS, Member, Written, fits, readable};
 use leasehold_core::backend::{Lease, LeaseId, LeaseScope};
 use leasehold_core::clock::Moment;
 use leasehold_core::{OwnerId, Result};
@@ -63,7 +63,12 @@ impl Session {
     /// Who takes part.
     pub(crate) async fn members(&self) -> Result<Vec<Member>> {
         self.life.open_or_refuse()?;
-        let answer = self.run(&MEMBERS, &self.of_members("look")).await?;
+        let mut look = self.of_members("look");
+        look.arg(MOST_MEMBERS + 1);
+        let answer = self.run(&MEMBERS, &look).await?;
+        if let Value::Int(count) = answer {
+            readable(usize::try_from(count).unwrap_or(usize::MAX))?;
+        }
         let member = |entry: &Value| match parts(entry) {
             // Others are not of ours.
             [id, Value::BulkString(value)] => {

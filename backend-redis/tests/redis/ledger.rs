@@ -196,6 +196,13 @@ async fn what_others_have_written_is_no_record() {
     ids.sort();
     assert_eq!(ids, [member(1), member(3)]);
     assert!(members.iter().all(|member| member.value.len() < 5_000));
+    let many = "for id = 1, 2e5 do redis.call('ZADD', KEYS[1], ARGV[1], string.format('%032x', id)) end";
+    command(&server, &["EVAL", many, "1", MEMBERS[1], far]).await;
+    let refused = ledger.members().await.unwrap_err();
+    assert!(
+        refused.to_string().contains("10001 members or more") && *refused.kind() == ErrorKind::Protocol,
+        "{refused}"
+    );
 }
 
 /// Nothing that lives ends because the server has no memory to spare.

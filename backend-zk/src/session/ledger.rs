@@ -8,7 +8,7 @@
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use leasehold_core::backend::Lease;
-use leasehold_core::backend::ledger::{Entry, Member, Written};
+use leasehold_core::backend::ledger::{Entry, Member, Written, readable};
 use leasehold_core::{OwnerId, Result};
 use zookeeper_client::{CreateMode, Error as ZkError};
 
@@ -61,13 +61,14 @@ impl Session {
     }
 
     pub(crate) async fn list_members(&self) -> Result<Vec<Member>> {
-        self.found_members().await.or_not("list the members of a move")
+        let listing = self.connection.list(&self.site.namespace.members()).await.if_there();
+        let listing = listing.or_not("list the members of a move")?.unwrap_or_default();
+        let ids: Vec<_> = listing.children().filter_map(OwnerId::from_hex).collect();
+        readable(ids.len())?;
+        self.members_of(ids).await.or_not("read the members of a move")
     }
 
-    async fn found_members(&self) -> Answered<Vec<Member>> {
-        let listing = self.connection.list(&self.site.namespace.members()).await.if_there()?;
-        let listing = listing.unwrap_or_default();
-        let ids: Vec<_> = listing.children().filter_map(OwnerId::from_hex).collect();
+    async fn members_of(&self, ids: Vec<OwnerId>) -> Answered<Vec<Member>> {
         let members = stream::iter(ids.into_iter().map(|id| self.member(id))).buffered(AT_ONCE);
         members.try_filter_map(|member| std::future::ready(Ok(member))).try_collect().await
     }

@@ -32,6 +32,9 @@ use crate::words::owner::OwnerId;
 /// The largest value of a record or an entry, in bytes.
 pub const MAX_VALUE: usize = 4096;
 
+/// The most entries of members that are read. Anyone who may write to the store can make more.
+pub const MOST_MEMBERS: usize = 10_000;
+
 /// The record and the members of one namespace.
 ///
 /// Every request ends within [`Timing::op_timeout`](crate::Timing::op_timeout), a reconnect included, and an
@@ -82,6 +85,10 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
 
     /// The entries that live, in any order; whoever has written before (ledger-2) sees every entry that
     /// was signed before that (`ledger::members_shows_whoever_signed_before`).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Protocol`] for more than [`MOST_MEMBERS`], by [`readable`]: of entries that are not read nothing is known.
     async fn members(&self) -> Result<Vec<Member>>;
 }
 
@@ -129,4 +136,19 @@ pub fn fits(value: &[u8]) -> Result<()> {
         ErrorKind::Misuse,
         format!("a ledger takes values of at most {MAX_VALUE} bytes, and this one has {size}"),
     ))
+}
+
+/// Whether so many entries of members are read; each store asks before it reads them.
+///
+/// # Errors
+///
+/// [`ErrorKind::Protocol`] for more than [`MOST_MEMBERS`].
+pub fn readable(entries: usize) -> Result<()> {
+    if entries <= MOST_MEMBERS {
+        return Ok(());
+    }
+    let message = format!(
+        "this store has {entries} members or more of a move, and at most {MOST_MEMBERS} are read: delete forged ones"
+    );
+    Err(Error::not_applied(ErrorKind::Protocol, message))
 }

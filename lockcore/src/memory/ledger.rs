@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use super::engine::Now;
 use super::store::{MemoryStore, State};
 use crate::backend::env::Env;
-use crate::backend::ledger::{Entry, Ledger, Member, Written, fits};
+use crate::backend::ledger::{Entry, Ledger, Member, Written, fits, readable};
 use crate::backend::{Lease, LeaseId, LeaseScope};
 use crate::clock::Moment;
 use crate::words::error::{Error, ErrorKind, Result};
@@ -112,6 +112,6 @@ impl Ledger for MemoryLedger {
     }
 
     async fn members(&self) -> Result<Vec<Member>> {
-        self.act(|state, _| state.book.members())
+        self.act(|state, _| readable(state.book.members.len()).map(|()| state.book.members()))?
     }
 }
