@@ -136,6 +136,11 @@ pub fn per_session(make: impl Fn() -> Arc<dyn Layer> + Send + Sync + 'static) ->
     Arc::new(move |below| Box::new(Layered { below, make: Make::clone(&make) }))
 }
 
+/// The session `below` with `layer` above it.
+pub fn above(below: Below, layer: Arc<dyn Layer>) -> Arc<dyn LockBackend> {
+    Arc::new(Session { layer, below })
+}
+
 type Make = Arc<dyn Fn() -> Arc<dyn Layer> + Send + Sync>;
 
 struct Layered {
@@ -165,7 +170,7 @@ impl StoreConfig for Layered {
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         let backend = self.below.open(env.clone()).await?;
-        Ok(Arc::new(Session { layer: (self.make)(), below: Below { backend, env } }))
+        Ok(above(Below { backend, env }, (self.make)()))
     }
 }
 

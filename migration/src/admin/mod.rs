@@ -124,12 +124,12 @@ impl Look {
 }
 
 impl Migration {
-    /// Who administers this move. Opens both stores; one that is unavailable is opened when it is asked next. `env` is
-    /// that of its sessions; its ttl is the one after which a repair takes locks for over.
+    /// Who administers this move. Opens both stores; one that is unavailable, or refuses the administrator, is opened when it is
+    /// asked next. `env` is that of its sessions; its ttl is the one after which a repair takes locks for over.
     ///
     /// # Errors
     ///
-    /// A store's that will never do: [`ErrorKind::Unsupported`] if its locks cannot be moved, [`ErrorKind::Denied`].
+    /// A store's that will never do, such as [`ErrorKind::Unsupported`] if its locks cannot be moved.
     ///
     /// # Cancel safety
     ///
@@ -138,7 +138,8 @@ impl Migration {
         let admin = Admin::between(self.stores().clone(), env);
         let (old, new) = join(admin.stores.old.begin(), admin.stores.new.begin()).await;
         for opened in [old, new] {
-            if let Some(error) = opened.err().filter(|error| *error.kind() != ErrorKind::Unavailable) {
+            let later = |error: &Error| matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Denied);
+            if let Some(error) = opened.err().filter(|error| !later(error)) {
                 // The error says more than what ending the sessions could.
                 let _closed = admin.close().await;
                 return Err(error);
@@ -168,10 +169,11 @@ impl Admin {
             return Err(again(error));
         }
         look.records().of_one_move(&self.names())?;
-        let Pair { old, new } =
-            Pair { old: self.seen(&look, Side::Old).await, new: self.seen(&look, Side::New).await };
-        let census = Pair { old, new };
-        let (next, in_the_way) = self.outlook(&look, &census).await;
+        let (old, new) = (self.seen(&look, Side::Old).await, self.seen(&look, Side::New).await);
+        let unread = [&old, &new].map(|seen| seen.as_ref()?.as_ref().err().map(|error| format!("{error:#}")));
+        let census = Pair { old: old.and_then(Result::ok), new: new.and_then(Result::ok) };
+        let (next, mut in_the_way) = self.outlook(&look, &census).await;
+        in_the_way.extend(unread.into_iter().flatten());
         Ok(Status {
             phase: look.place().map(Place::phase),
             old: self.store_status(&look, &census, Side::Old),
@@ -199,11 +201,11 @@ impl Admin {
         Look { reads: Pair { old, new } }
     }
 
-    async fn seen(&self, look: &Look, side: Side) -> Option<Census> {
+    async fn seen(&self, look: &Look, side: Side) -> Option<Result<Census>> {
         if look.error(side).is_some() {
             return None;
         }
-        self.stores[side].census().await.ok()
+        Some(self.stores[side].census().await)
     }
 
     fn store_status(&self, look: &Look, census: &Pair<Option<Census>>, side: Side) -> StoreStatus {

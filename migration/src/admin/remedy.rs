@@ -168,7 +168,7 @@ impl Admin {
             Some(member) => Some(status::called(member)),
             None => Some("a member whose entry is not understood".to_owned()),
         });
-        let processes: Vec<_> = processes.collect();
+        let processes = status::few(processes.collect());
         if processes.is_empty() {
             return Ok(());
         }

@@ -96,9 +96,7 @@ impl Pair<Option<Read>> {
     /// of another move, or of this one and that is over.
     pub(crate) fn of_one_move(&self, names: &Pair<String>) -> Result<()> {
         let live = |side| self.live(side).map(|read| &read.record);
-        if let (Some(old), Some(new)) = (live(Side::Old), live(Side::New))
-            && old == new
-        {
+        if names.old == names.new || live(Side::Old).is_some() && live(Side::Old) == live(Side::New) {
             return Err(Error::invalid_option(format!(
                 "the store of `migrate_to` ({}) is the namespace that is left: give the new one a prefix of its own",
                 names.new

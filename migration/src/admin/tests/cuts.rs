@@ -1,7 +1,6 @@
 //! Administrators who stop anywhere, and two at once.
 
 use super::*;
-use crate::session::strangers::note;
 use Phase::{Both, Drain, New, Old};
 
 /// More writes than a whole walk has, bases counted.
@@ -114,26 +113,4 @@ async fn two_administrators_may_work_at_once() {
         }
     }
     assert_eq!(held_up, 5 * (8 + 7));
-}
-
-/// A foreign client that is met when the last step is about to be written keeps it from being taken.
-#[tokio::test(start_paused = true)]
-async fn a_meeting_comes_before_the_last_write() {
-    let (rig, _process) = at(Drain).await;
-    let quiet = 100 * TTL;
-    rig.env().sleep(2 * quiet).await;
-    let cut = Cut::new(1, Fate::Late);
-    let admin = rig.admin_over(&Pair { old: rig.stores.old.with(&cut), new: rig.stores.new.with(&cut) });
-    let steps = Steps::one().quiet_for(quiet);
-    let mut slowly = std::pin::pin!(walk(&admin, New, &steps));
-    tokio::select! {
-        biased;
-        done = &mut slowly => panic!("{done:?}"),
-        () = cut.come.notified() => {}
-    }
-    note(&*rig.ledger(Side::New).await, &rig.env(), &LockName::new("report").unwrap()).await.unwrap();
-    cut.goes_on.notify_one();
-    let refused = slowly.await.unwrap_err();
-    assert!(refused.to_string().contains("held `report`"), "{refused}");
-    assert_eq!(rig.phases().await, [Some(Drain), Some(Drain)]);
 }

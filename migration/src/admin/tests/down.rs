@@ -1,5 +1,7 @@
 //! A store that is down, records of others, and records that later versions have written.
 
+use leasehold_core::LostReason;
+
 use super::*;
 use Phase::{Both, Drain, New, Old, Shadow};
 
@@ -49,24 +51,51 @@ async fn a_store_that_is_down_stops_only_what_needs_it() {
     }
 }
 
-/// While it is waited, a store may come back.
+/// While it is waited, a store may come back, or end the session.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_comes_back_is_waited_for() {
+    let lost = Error::lost(LostReason::SessionLost);
+    for (down, said) in [(Wired::down(), "it is down"), (lost.clone(), &*lost.to_string())] {
+        let mut rig = Rig::begun().await;
+        rig.stores.old.fails = down;
+        let admin = rig.admin();
+        rig.stores.old.is_down.store(true, Ordering::Relaxed);
+        let mut told = 0;
+        let mut hears = |progress: &Progress| {
+            told += 1;
+            assert!(progress.to.is_none() && progress.to_string().contains(said), "{progress}");
+            rig.stores.old.is_down.store(told < 5, Ordering::Relaxed);
+        };
+        admin.advance(&patient(), &mut hears).await.unwrap();
+        assert_eq!(told, 5);
+    }
     let rig = Rig::begun().await;
     let admin = rig.admin();
-    rig.stores.old.is_down.store(true, Ordering::Relaxed);
-    let mut told = 0;
-    let mut hears = |progress: &Progress| {
-        told += 1;
-        assert!(progress.to_string().contains("it is down"), "{progress}");
-        rig.stores.old.is_down.store(told < 5, Ordering::Relaxed);
-    };
-    admin.advance(&patient(), &mut hears).await.unwrap();
-    assert_eq!(told, 5);
     for side in SIDES {
         rig.stores[side].is_down.store(true, Ordering::Relaxed);
     }
     assert_eq!(*admin.status().await.unwrap_err().kind(), ErrorKind::Unavailable, "neither says anything");
+}
+
+/// A store that refuses the administrator is said beside what the other one knows, and one that is silent is waited for once.
+#[tokio::test(start_paused = true)]
+async fn store_that_refuses_is_shown() {
+    let mut rig = Rig::begun().await;
+    rig.stores.new.fails = Error::not_applied(ErrorKind::Denied, "wrong password");
+    rig.stores.new.is_down.store(true, Ordering::Relaxed);
+    let migration = crate::Migration::new(rig.stores.old.clone(), rig.stores.new.clone());
+    let admin = migration.admin(rig.env()).await.unwrap();
+    let status = admin.status().await.unwrap();
+    let said = status.new.error.unwrap();
+    assert!(status.phase == Some(Old) && said.contains("wrong password"), "{said}");
+    assert_eq!(*admin.advance(&patient(), &mut silent()).await.unwrap_err().kind(), ErrorKind::Denied);
+
+    rig.stores.new.hangs = true;
+    let (env, migration) = (rig.env(), crate::Migration::new(rig.stores.old.clone(), rig.stores.new.clone()));
+    let began = env.now();
+    let status = migration.admin(rig.env()).await.unwrap().status().await.unwrap();
+    assert!(status.new.error.is_some());
+    assert_eq!(env.now().since(began), env.timing().connect_timeout);
 }
 
 /// A record that a later version has written is acted on by nobody, and stays as it is.

@@ -13,16 +13,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, abortable};
-use futures_util::stream::BoxStream;
+use leasehold_conformance::layer::{Below, Layer, above};
 use leasehold_core::backend::ledger::{Entry, Ledger, Member as Listed, Written};
 use leasehold_core::backend::stage::{Phase, Side};
-use leasehold_core::backend::{
-    AcquireRequest, Attempt, Finding, Grant, Holder, Lease, LeaseId, LockBackend, LockState, Renewal, Revoke,
-    StoreConfig, StoreEvent, TokenBase,
-};
+use leasehold_core::backend::{Lease, LockBackend, StoreConfig, TokenBase};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::memory::{MemoryConfig, MemoryStore};
-use leasehold_core::{Effect, Env, Error, ErrorKind, Guarantees, LockName, OwnerId, Result, Timing};
+use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, OwnerId, Result, Timing};
 use tokio::sync::Notify;
 
 use super::{Admin, Progress, Steps};
@@ -249,6 +246,10 @@ fn entry(label: &str, knowledge: &Knowledge, alone: Alone) -> Member {
 struct Wired {
     inner: MemoryConfig,
     is_down: Arc<AtomicBool>,
+    /// How it fails then.
+    fails: Error,
+    /// It is silent when it is opened.
+    hangs: bool,
     cut: Option<Arc<Cut>>,
 }
 
@@ -311,7 +312,11 @@ impl Cut {
 
 impl Wired {
     fn new(inner: MemoryConfig) -> Self {
-        Self { inner, is_down: Arc::default(), cut: None }
+        Self { inner, is_down: Arc::default(), fails: Self::down(), hangs: false, cut: None }
+    }
+
+    fn down() -> Error {
+        Error::not_applied(ErrorKind::Unavailable, "it is down")
     }
 
     fn with(&self, cut: &Arc<Cut>) -> Self {
@@ -320,7 +325,7 @@ impl Wired {
 
     fn up(&self) -> Result<()> {
         if self.is_down.load(Ordering::Relaxed) {
-            return Err(Error::not_applied(ErrorKind::Unavailable, "it is down"));
+            return Err(self.fails.clone());
         }
         Ok(())
     }
@@ -341,23 +346,26 @@ impl StoreConfig for Wired {
     }
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
+        if self.hangs {
+            std::future::pending::<()>().await;
+        }
         self.up()?;
-        let inner = self.inner.open(env).await?;
-        Ok(Arc::new(Line { wire: self.clone(), ledger: inner.ledger().unwrap(), inner }))
+        let backend = self.inner.open(env.clone()).await?;
+        let line = Line { wire: self.clone(), session: Arc::clone(&backend) };
+        Ok(above(Below { backend, env }, Arc::new(line)))
     }
 }
 
 #[derive(Debug)]
 struct Line {
     wire: Wired,
-    inner: Arc<dyn LockBackend>,
-    ledger: Arc<dyn Ledger>,
+    session: Arc<dyn LockBackend>,
 }
 
 impl Drop for Line {
     /// Whoever had it is gone, and the store has seen that.
     fn drop(&mut self) {
-        let _closed = self.inner.close().now_or_never();
+        let _closed = self.session.close().now_or_never();
     }
 }
 
@@ -395,62 +403,22 @@ impl Ledger for WiredLedger {
 }
 
 #[async_trait]
-impl LockBackend for Line {
-    fn guarantees(&self) -> Guarantees {
-        self.inner.guarantees()
-    }
-
-    async fn try_acquire(&self, _: &AcquireRequest) -> Result<Attempt> {
-        unreachable!("administrators take no locks")
-    }
-
-    async fn acquire(&self, _: &AcquireRequest) -> Result<Grant> {
-        unreachable!("administrators take no locks")
-    }
-
-    async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {
-        self.inner.renew(leases).await
-    }
-
-    async fn release(&self, _: &Grant) -> Result<()> {
-        unreachable!("administrators take no locks")
-    }
-
-    fn events(&self) -> BoxStream<'static, StoreEvent> {
-        self.inner.events()
-    }
-
-    async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        self.inner.inspect(name).await
-    }
-
-    async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
-        self.inner.list(prefix).await
-    }
-
-    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
-        self.inner.revoke(name, how).await
-    }
-
-    async fn diagnose(&self) -> Result<Vec<Finding>> {
-        self.inner.diagnose().await
-    }
-
-    async fn token_base(&self) -> Result<TokenBase> {
+impl Layer for Line {
+    async fn token_base(&self, below: &Below) -> Result<TokenBase> {
         self.wire.up()?;
-        self.inner.token_base().await
+        below.backend.token_base().await
     }
 
-    async fn raise_token_base(&self, at_least: u64) -> Result<()> {
-        self.wire.write(self.inner.raise_token_base(at_least)).await
+    async fn raise_token_base(&self, below: &Below, at_least: u64) -> Result<()> {
+        self.wire.write(below.backend.raise_token_base(at_least)).await
     }
 
-    fn ledger(&self) -> Option<Arc<dyn Ledger>> {
-        Some(Arc::new(WiredLedger { wire: self.wire.clone(), inner: Arc::clone(&self.ledger) }))
+    fn ledger(&self, below: &Below) -> Option<Arc<dyn Ledger>> {
+        Some(Arc::new(WiredLedger { wire: self.wire.clone(), inner: below.backend.ledger()? }))
     }
 
-    async fn close(&self) -> Result<()> {
+    async fn close(&self, below: &Below) -> Result<()> {
         self.wire.up()?;
-        self.inner.close().await
+        below.backend.close().await
     }
 }

@@ -1,5 +1,7 @@
 //! Steps forth and back, and whom they wait for.
 
+use leasehold_core::backend::ledger::MOST_MEMBERS;
+
 use super::*;
 use crate::session::strangers::note;
 use Phase::{Both, Drain, New, Old, Shadow};
@@ -153,6 +155,15 @@ async fn the_first_of_many_members_are_named() {
     let status = admin.status().await.unwrap();
     assert_eq!((status.members.len(), status.in_the_way.len()), (25, 21), "{:?}", status.in_the_way);
     assert!(status.in_the_way[20].contains("5 more"), "{:?}", status.in_the_way);
+    for id in 25..=MOST_MEMBERS {
+        let id = OwnerId::from_hex(&format!("{id:032x}")).unwrap();
+        ledger.sign(id, b"forged").await.unwrap();
+    }
+    let status = admin.status().await.unwrap();
+    let said = "10002 members or more";
+    assert!(status.members.is_empty() && status.in_the_way[0].contains(said), "{:?}", status.in_the_way);
+    let refused = admin.advance(&Steps::one(), &mut silent()).await.unwrap_err();
+    assert!(refused.to_string().contains(said), "{refused}");
 }
 
 /// `new` begins when no stranger was met for long enough, counted from the last one, or from `drain`.
