@@ -7,9 +7,11 @@ use super::super::Pair;
 use super::super::contender::{Contender, End, Step};
 use super::super::hold::Hold;
 use super::super::parts::Act::{Ask, Drop, Release};
-use super::super::record::{Seen, Stand};
+use super::super::record::{Record, Seen, Stand};
+use super::super::records::Read;
+use super::super::repair::{self, Known, Repair};
 use super::super::tokens::{WIDTH, Window};
-use super::super::transition::{Stuck, Task, Transition, Way};
+use super::super::transition::{Task, Transition, Way};
 use super::super::view::View;
 use Phase::{Both, Drain, New, Old, Shadow};
 
@@ -323,24 +325,6 @@ fn each_step_does_this_in_this_order() {
     assert!(back.low >= stand(Both).window.high && back.high >= back.low + WIDTH);
 }
 
-/// Which step needs which record: each store may be down where it does not decide.
-#[test]
-fn a_store_that_is_down_stops_only_what_needs_it() {
-    let stuck = |side| [Task::Stuck(Stuck::Unread(side))];
-    let without_new = |phase| Pair { old: Some(seen(1, phase)), new: None };
-    for phase in [Old, Shadow, Both, Drain] {
-        assert_eq!(tasks(Way::Forth, without_new(phase)), stuck(Side::New), "{phase}");
-    }
-    assert_eq!(tasks(Way::Back, without_new(Drain)), stuck(Side::New));
-    assert_eq!(tasks(Way::Back, without_new(Both)).last(), Some(&Task::Done(Shadow)));
-    assert_eq!(tasks(Way::Back, without_new(Shadow)).last(), Some(&Task::Done(Old)));
-    let without_old = |phase| Pair { old: None, new: Some(seen(2, phase)) };
-    assert_eq!(tasks(Way::Forth, without_old(Drain)).last(), Some(&Task::Done(New)));
-    assert_eq!(tasks(Way::Back, without_old(New)).last(), Some(&Task::Done(Drain)));
-    assert_eq!(tasks(Way::Back, without_old(Drain)), stuck(Side::Old));
-    assert_eq!(tasks(Way::Forth, without_old(Both)), stuck(Side::Old));
-}
-
 /// A write that finds another version begins the step again; nothing of it is done by halves after that.
 #[test]
 fn a_conflict_begins_the_step_again() {
@@ -370,5 +354,33 @@ fn the_record_that_knows_more_goes_on() {
             _ => None,
         });
         assert_eq!(written.collect::<Vec<_>>(), [high, high], "{way:?}");
+    }
+}
+
+/// A repair goes on from the record that knows more, whatever the store that counts says (repair-2).
+#[test]
+fn repair_goes_on_from_the_newest_record() {
+    let names = Pair { old: "a".to_owned(), new: "b".to_owned() };
+    let newest = stand(Drain).window.next(none()).unwrap();
+    for side in [Side::Old, Side::New] {
+        let read = |at| {
+            let window = if at == side { newest } else { stand(Drain).window };
+            let stand = Stand { window, ..stand(Drain) };
+            let between = names.clone();
+            let record =
+                Record { id: 1, side: at, stand, between, since: 0, restored: 0, end: None, met: None };
+            Known::Read(Some(Read { version: 1, record }))
+        };
+        let known = Pair { old: read(Side::Old), new: read(Side::New) };
+        let mut repair = Repair::new(names.clone(), 0);
+        repair.looked(&known).unwrap();
+        repair.alone();
+        repair.outlasted();
+        repair.looked(&known).unwrap();
+        repair.alone();
+        repair.measured(none()).unwrap();
+        repair.done();
+        let repair::Task::Write { record, .. } = repair.task() else { panic!("{repair:?}") };
+        assert!(record.stand.window.low >= newest.high, "{side:?}: {record:?}");
     }
 }

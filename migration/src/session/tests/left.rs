@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
 use super::late::{POLL, Rig, TTL, name, request};
-use super::{env, stands, store, write};
+use super::{clock, env, stands, store, write};
 use crate::protocol::Pair;
 use crate::session::{SIDES, Session};
 
@@ -279,4 +279,62 @@ async fn who_leaves_leaves_no_part_and_no_lease() {
     assert!(timeout(POLL / 10, rig.take()).await.is_err(), "somebody else has it");
     sleep(POLL / 10).await;
     assert!(rig.stores.old.store().is_empty());
+}
+
+/// A release is confirmed when every store has confirmed it that the hold needed.
+#[tokio::test(start_paused = true)]
+async fn release_in_both_needs_both_answers() {
+    for side in SIDES {
+        let rig = Rig::in_phase(Phase::Both).await;
+        let grant = rig.take().await.unwrap();
+        rig.lines[side].cut();
+        rig.session.release(&grant).await.expect_err("one is not released");
+    }
+}
+
+/// What was granted before the entry lapsed is given back, and asked for anew: an administrator has not counted it (view-1).
+#[tokio::test(start_paused = true)]
+async fn part_from_before_a_lapse_is_given_back() {
+    let rig = Rig::in_phase(Phase::Both).await;
+    rig.stranger(Side::New).await.acquire(&request()).await.unwrap();
+    let mut waiting = Box::pin(rig.take());
+    let inspector = rig.stranger(Side::Old).await;
+    let part = async || inspector.inspect(&name()).await.unwrap().holder().and_then(|holder| holder.token);
+    assert!(timeout(POLL, &mut waiting).await.is_err());
+    let before = part().await;
+    rig.session.with(|book, _| book.lapse(Side::Old));
+    assert!(timeout(POLL, &mut waiting).await.is_err());
+    assert!(before.is_some() && before < part().await);
+}
+
+/// A read that was sent before the entry was signed says nothing (view-1), one that is answered late nothing new, and a version
+/// from before that what is known was lost (view-2).
+#[tokio::test(start_paused = true)]
+async fn late_and_older_reads_are_not_known() {
+    let late = Fault::DelayReply(POLL / 10);
+    for lapses in [true, false] {
+        let rig = Rig::in_phase(Phase::Shadow).await;
+        let known = || rig.session.with(|book, _| book.knowledge().known(Side::Old).map(|seen| seen.version));
+        rig.lines.old.next(Operation::ReadRecord, late);
+        let mut reading = Box::pin(rig.session.read(Side::Old));
+        assert!(timeout(POLL / 20, &mut reading).await.is_err());
+        if lapses {
+            rig.lines.old.always(Operation::ReadRecord, Fault::LoseRequest);
+            rig.session.with(|book, _| book.lapse(Side::Old));
+        } else {
+            write(&rig.stores, Side::Old, stands(Phase::Both).0);
+            rig.session.read(Side::Old).await.unwrap();
+        }
+        reading.await.unwrap();
+        assert!(rig.session.with(|book, _| book.knowledge().is_signed(Side::Old)));
+        assert_eq!(known(), (!lapses).then_some(2));
+        rig.lines.old.heal();
+        rig.session.read(Side::Old).await.unwrap();
+        rig.stores.old.store().forget(&*clock());
+        write(&rig.stores, Side::Old, stands(Phase::Shadow).0);
+        if !lapses {
+            rig.session.read(Side::Old).await.expect_err("it has lost its data");
+            assert_eq!(known(), None);
+        }
+    }
 }

@@ -381,6 +381,30 @@ async fn a_foreign_client_that_stays_is_met_again() {
     }
 }
 
+/// Of many that wait, all are looked at by and by.
+#[tokio::test(start_paused = true)]
+async fn foreign_client_behind_many_waits_is_met() {
+    let rig = Rig::in_phase(Phase::Old);
+    let (process, holder) = (rig.process().await, rig.process().await);
+    let (_old, _grant) = cron(&rig).await;
+    let mut held = Vec::new();
+    for number in 0..50 {
+        held.push(holder.locks.lock(format!("A{number}")).unwrap().acquire().await.unwrap());
+    }
+    let names = held.iter().map(|guard| guard.name().to_string()).chain(["a".to_owned()]);
+    let locks: Vec<_> = names.map(|name| process.locks.lock(name).unwrap()).collect();
+    let mut waiting: Vec<_> = locks.iter().map(|lock| Box::pin(lock.acquire())).collect();
+    assert!(waiting.iter_mut().all(|wait| wait.now_or_never().is_none()));
+    for (side, stand) in [(Side::Old, stands(Phase::Drain).0), (Side::New, stands(Phase::Drain).1)] {
+        write(&rig.stores, side, stand);
+    }
+    for _ in 0..8 {
+        sleep(SOON / 4).await;
+        assert!(waiting.iter_mut().all(|wait| wait.now_or_never().is_none()));
+    }
+    assert!(rig.met().await.is_some());
+}
+
 /// The last step asks the old store itself, whoever is there to meet somebody.
 #[tokio::test(start_paused = true)]
 async fn the_last_step_finds_a_foreign_client_itself() {
@@ -399,6 +423,7 @@ async fn a_namespace_is_not_moved_to_itself() {
     let one = store();
     let refused = manager(Migration::new(one.clone(), one.clone())).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused}");
+    assert!(!refused.to_string().contains("  "), "{refused}");
     let session = one.open(env()).await.unwrap();
     assert_eq!(session.ledger().unwrap().read().await.unwrap(), None);
     // The same once there is a record.
