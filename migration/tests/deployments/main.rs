@@ -6,7 +6,6 @@
 //!
 //! | part | is |
 //! |---|---|
-//! | `bound` | a hold whose process is in no list any more |
 //! | `scenario` | what a seed decides before |
 //! | `station` | one of the two stores, and the ways to it |
 //! | `fleet` | the processes, and the phases of a run |
@@ -15,7 +14,6 @@
 //! | `plants` | rules that are broken on purpose |
 //! | `tally` | what runs came to, in numbers |
 
-mod bound;
 mod chaos;
 mod fleet;
 mod plants;
@@ -46,7 +44,6 @@ fn main() -> ExitCode {
     let mut trials = vec![
         Trial::test("deployments::seeds_keep_every_promise", seeds_keep_every_promise),
         Trial::test("deployments::a_seed_repeats_exactly", a_seed_repeats_exactly),
-        Trial::test("deployments::a_hold_ends_with_its_entry", a_hold_ends_with_its_entry),
     ];
     for (name, plant, shows_as) in FINDS {
         let name = format!("deployments::finds::{name}");
@@ -130,17 +127,6 @@ fn a_broken_rule_is_found(plant: Plant, shows_as: &str) -> Result<(), Failed> {
         }
         None => Err(format!("{plant:?} is not found within {SEEDS_TO_FIND} seeds: the run is void").into()),
     }
-}
-
-/// A hold is over before anybody counts on there being none; and is not, where the rule is broken.
-fn a_hold_ends_with_its_entry() -> Result<(), Failed> {
-    for (planted, two_hold) in [(None, false), (Some(Plant::UnboundHolds), true)] {
-        let found = bound::two_hold(planted).map_err(|error| format!("{planted:?}: {error:#}"))?;
-        if found != two_hold {
-            return Err(format!("{planted:?}: two hold: {found}").into());
-        }
-    }
-    Ok(())
 }
 
 fn replay(seed: u64) -> ExitCode {

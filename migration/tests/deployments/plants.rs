@@ -9,7 +9,6 @@ use leasehold_conformance::layer::{Below, Layer, Wrap, per_session};
 use leasehold_core::backend::ledger::{Entry, Ledger, Member, Written};
 use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{Lease, LockBackend, StoreConfig};
-use leasehold_core::clock::Deadline;
 use leasehold_core::{Env, OwnerId, Result};
 
 /// A rule that somebody breaks.
@@ -17,8 +16,6 @@ use leasehold_core::{Env, OwnerId, Result};
 pub(crate) enum Plant {
     /// Some processes open a store whatever its record says.
     IgnoresPhases,
-    /// Nobody sees the end of its entries in the lists of members, so holds go on without them.
-    UnboundHolds,
     /// Entries acknowledge whatever was read, at once.
     AcknowledgesEarly,
 }
@@ -26,44 +23,38 @@ pub(crate) enum Plant {
 impl Plant {
     /// What lies between everybody and the store of `side`.
     pub(crate) fn wrap(self, side: Side) -> Option<Wrap> {
-        let bends = match self {
-            Self::IgnoresPhases => return None,
-            Self::UnboundHolds => Bend::Endless,
-            Self::AcknowledgesEarly => Bend::Early(side),
-        };
-        Some(per_session(move || Arc::new(Bent { bends, read: Arc::default() })))
+        match self {
+            Self::IgnoresPhases => None,
+            Self::AcknowledgesEarly => {
+                Some(per_session(move || Arc::new(Early { side, read: Arc::default() })))
+            }
+        }
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Bend {
-    Endless,
-    Early(Side),
-}
-
 #[derive(Debug)]
-struct Bent {
-    bends: Bend,
+struct Early {
+    side: Side,
     /// The newest version that was read.
     read: Arc<AtomicU64>,
 }
 
-impl Layer for Bent {
+impl Layer for Early {
     fn ledger(&self, below: &Below) -> Option<Arc<dyn Ledger>> {
-        let (bends, read) = (self.bends, Arc::clone(&self.read));
-        Some(Arc::new(BentLedger { bends, read, below: below.backend.ledger()? }))
+        let (side, read) = (self.side, Arc::clone(&self.read));
+        Some(Arc::new(EarlyLedger { side, read, below: below.backend.ledger()? }))
     }
 }
 
 #[derive(Debug)]
-struct BentLedger {
-    bends: Bend,
+struct EarlyLedger {
+    side: Side,
     read: Arc<AtomicU64>,
     below: Arc<dyn Ledger>,
 }
 
 #[async_trait]
-impl Ledger for BentLedger {
+impl Ledger for EarlyLedger {
     async fn read(&self) -> Result<Option<Entry>> {
         let record = self.below.read().await?;
         if let Some(record) = &record {
@@ -77,19 +68,10 @@ impl Ledger for BentLedger {
     }
 
     async fn sign(&self, member: OwnerId, value: &[u8]) -> Result<Lease> {
-        match self.bends {
-            Bend::Early(side) => {
-                let mut entry: serde_json::Value = serde_json::from_slice(value).expect("entries are JSON");
-                let read = self.read.load(Ordering::Relaxed);
-                entry["acknowledges"][side.word()] = read.into();
-                self.below.sign(member, entry.to_string().as_bytes()).await
-            }
-            Bend::Endless => {
-                let mut lease = self.below.sign(member, value).await?;
-                lease.deadline = Deadline::Never;
-                Ok(lease)
-            }
-        }
+        let mut entry: serde_json::Value = serde_json::from_slice(value).expect("entries are JSON");
+        let read = self.read.load(Ordering::Relaxed);
+        entry["acknowledges"][self.side.word()] = read.into();
+        self.below.sign(member, entry.to_string().as_bytes()).await
     }
 
     async fn unsign(&self, member: OwnerId) -> Result<()> {
