@@ -159,7 +159,12 @@ async fn what_stands_in_the_way_is_said() {
     let mut forgotten = plain.start(["hold", "old"]);
     line(&mut forgotten).await;
     value(&mut forgotten).await;
-    let not_begun = rig.done(["migrate", "advance"]).await;
+    let own = <Redis as Server>::url(stores.redis.addr(), "cli", "");
+    let own = format!("migrate_to={}", own.trim_end_matches(['?', '&']).replace('&', "%26"));
+    let twice = Rig::on(<Redis as Server>::url(stores.redis.addr(), "cli", &own));
+    let refused = twice.done(["migrate", "status"]).await;
+    assert!(refused.code == 64 && refused.err.contains("prefix of its own"), "{refused:?}");
+    let not_begun = rig.done(["migrate", "advance", "--wait", "1s"]).await;
     assert!(not_begun.code == 75 && not_begun.err.contains("deploy"), "{not_begun:?}");
     assert_eq!(rig.done(["ls"]).await.code, 0, "the first process begins the move");
     walk(&rig, &["advance"]).await;
@@ -241,7 +246,7 @@ async fn foreign_clients_keep_the_last_step_from_being_taken() {
     let busy = rig.done(["run", "--try", "report", "--", "true"]).await;
     assert_eq!(busy.code, 75, "{busy:?}");
     foreign.command(&["DEL", "report"]).await.unwrap();
-    let refused = rig.done(["migrate", "advance", "--to", "new", "--quiet-for", "1h"]).await;
+    let refused = rig.done(["migrate", "advance", "--to", "new", "--quiet-for", "1h", "--wait", "1s"]).await;
     assert!(refused.code == 75 && refused.err.contains("a foreign client held `report`"), "{refused:?}");
     walk(&rig, &["advance", "--to", "new", "--quiet-for", "2s"]).await;
 }

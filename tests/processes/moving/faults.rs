@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | it is slow, or restarted with its data | holds last, locks are granted | the same |
 //! | it falls silent, or this process is cut off from it | holds end in time, none are granted, and later they are | holds last, locks are granted |
-//! | it is restarted without its data | holds end, none are granted until somebody repairs the move | holds last, locks are granted |
+//! | it is restarted without its data | holds end, none are granted until somebody repairs the move | holds last, locks are granted, processes start, and the move goes on |
 
 use std::fmt;
 use std::time::Duration;
@@ -149,10 +149,18 @@ impl<O: Kind, N: Kind> Rig<O, N> {
             Fault::RestartedEmpty => {
                 let guard = hold(&self.far).await;
                 self.restart_empty(side).await;
+                let admin = admin(&self.direct(), self.ttl).await;
+                match side {
+                    Side::Old => open(self.direct(), self.ttl).await.shutdown().await.unwrap(),
+                    // Beside who works.
+                    Side::New => drop(admin.repair(Duration::ZERO).await.unwrap()),
+                }
                 pass(self.ttl).await;
                 guard.ensure_held().unwrap();
                 guard.release().await.unwrap();
                 self.lives_on().await;
+                walk(&admin, Phase::New).await;
+                self.comes_back(0).await;
             }
         }
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold::backend::StoreConfig;
-use leasehold::backend::stage::Phase;
+use leasehold::backend::stage::{Phase, Side};
 use leasehold::migrate::{Admin, Migration, Steps};
 use leasehold::{Env, LockGuard, LockManager, Timing};
 use testbed::{BOUND, Server, etcd, redis, within, zookeeper};
@@ -117,7 +117,20 @@ impl Space {
     }
 
     pub(crate) fn migration(&self) -> Migration {
-        Migration::new((self.pair.old.config)(&self.namespace), (self.pair.new.config)(&self.namespace))
+        Migration::new(self.plain(Side::Old), self.plain(Side::New))
+    }
+
+    /// One of the stores, without a move.
+    pub(crate) fn plain(&self, side: Side) -> Box<dyn StoreConfig> {
+        let end = if side == Side::Old { &self.pair.old } else { &self.pair.new };
+        (end.config)(&self.namespace)
+    }
+
+    /// A move in which that namespace is another one.
+    pub(crate) fn mistyped(&self, side: Side) -> Migration {
+        let typo = self.pair.space(&format!("{}-typo", self.namespace));
+        let of = |at| if at == side { typo.plain(at) } else { self.plain(at) };
+        Migration::new(of(Side::Old), of(Side::New))
     }
 
     /// A process that takes part.
