@@ -295,10 +295,13 @@ impl Admin {
         }
         let last = record.last_met();
         let since = last.map_or(record.since, |met| met.at);
-        let ago = Duration::from_secs(now.saturating_sub(since) / 1_000);
+        let ago = match now.checked_sub(since) {
+            Some(ago) => format!("{:?} ago", Duration::from_secs(ago / 1_000)),
+            None => "at a time that is not yet, by a clock that is ahead".to_owned(),
+        };
         let what = last.map_or_else(
-            || format!("`drain` has lasted {ago:?}"),
-            |met| format!("a foreign client held `{}` in the old store {ago:?} ago", met.name),
+            || format!("`drain` has begun {ago}"),
+            |met| format!("a foreign client held `{}` in the old store {ago}", met.name),
         );
         Some(format!("{what}, and {quiet_for:?} without one are asked for (`--quiet-for`)"))
     }

@@ -37,7 +37,7 @@ impl Admin {
     ///
     /// What is left halfway is repaired by the next call.
     pub async fn repair(&self, wait: Duration) -> Result<Status> {
-        let mut repair = Repair::new(self.names(), self.since());
+        let mut repair = Repair::new(self.names(), self.since(), self.draw_id());
         let mut dead = Pair { old: false, new: false };
         loop {
             match repair.task() {
@@ -109,6 +109,12 @@ impl Admin {
                 clean::Task::InUse => return in_use.map_or(Ok(()), Err),
             }
         }
+    }
+
+    fn draw_id(&self) -> u64 {
+        let mut bits = [0; 8];
+        self.env.random(&mut bits);
+        u64::from_be_bytes(bits)
     }
 
     /// What both records say, once each store has answered or was waited for.

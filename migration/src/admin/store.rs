@@ -106,7 +106,8 @@ impl Store {
     /// A lock that a foreign client holds, if there is one among those that leasehold uses.
     pub(super) async fn held_by_foreign_client(&self) -> Result<Option<LockName>> {
         let session = self.session().await?;
-        let states = self.asked(session.backend.list("")).await?;
+        // Each of its requests is bounded by the store, and there may be many.
+        let states = session.backend.list("").await.map_err(|error| self.placed(error))?;
         let held = states.into_iter().find(|state| state.holders.iter().any(|holder| holder.foreign));
         Ok(held.map(|state| state.name))
     }

@@ -123,8 +123,9 @@ impl Walk<'_> {
         }
         self.to = Some(next);
         self.has_come_on(place)?;
-        if let Ended::Done = self.step().await? {
-            self.passed = Some(place.rank());
+        match self.step().await? {
+            Ended::Done => self.passed = Some(place.rank()),
+            Ended::Again => self.admin.pause().await,
         }
         Ok(false)
     }
@@ -158,16 +159,28 @@ impl Walk<'_> {
     }
 
     /// Whether no foreign client has been met for long enough, and the old store knows of none that nobody has met.
-    async fn quiet(&mut self, read: &Pair<Option<Read>>, old_is_down: bool) -> Result<Ended> {
+    async fn quiet(&mut self, read: &Pair<Option<Read>>, down: Option<Error>) -> Result<Ended> {
+        if self.options.quiet_for.is_zero() {
+            return Ok(Ended::Done);
+        }
         if let Some(noise) = self.admin.noise(read, self.options.quiet_for) {
             self.wait_for(vec![noise]).await?;
             return Ok(Ended::Again);
         }
-        let Pair { old, new } = &self.admin.stores;
-        // A store that is down does not keep the move from its end.
-        if self.options.quiet_for.is_zero() || old_is_down {
-            return Ok(Ended::Done);
+        if let Some(error) = down {
+            if *error.kind() != ErrorKind::Unavailable {
+                return Err(error);
+            }
+            let said = vec![format!("the old store cannot be asked for foreign clients: {error:#}")];
+            // One that is down does not keep the move from its end for ever.
+            if self.admin.env.now() >= self.until {
+                (self.told)(&Progress { to: self.to, in_the_way: said });
+                return Ok(Ended::Done);
+            }
+            self.wait_for(said).await?;
+            return Ok(Ended::Again);
         }
+        let Pair { old, new } = &self.admin.stores;
         let Some(name) = old.held_by_foreign_client().await? else { return Ok(Ended::Done) };
         new.note(&name).await?;
         Ok(Ended::Again)
@@ -194,7 +207,7 @@ impl Walk<'_> {
                     Ended::Done => step.done(),
                     Ended::Again => return Ok(Ended::Again),
                 },
-                Task::Quiet => match self.quiet(&read, down.old.is_some()).await? {
+                Task::Quiet => match self.quiet(&read, down.old.take()).await? {
                     Ended::Done => step.done(),
                     Ended::Again => return Ok(Ended::Again),
                 },

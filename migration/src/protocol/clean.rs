@@ -47,7 +47,9 @@ impl Clean {
     ///
     /// [`ErrorKind::Misuse`] in another phase than `new` and `old`, and without a move; as [`Pair::of_one_move`].
     pub(crate) fn new(reads: &Pair<Option<Read>>, names: &Pair<String>, old: bool) -> Result<Self> {
-        let over = reads.new.as_ref().is_some_and(|read| read.record.end == Some(End::Moved));
+        let live = reads.live(Side::Old).map(|read| read.record.id);
+        let is_over = |new: &Record| new.end == Some(End::Moved) && live.is_none_or(|id| id == new.id);
+        let over = reads.new.as_ref().is_some_and(|read| is_over(&read.record));
         let (end, sides): (_, &[Side]) = match (reads.place().map(Place::phase), old) {
             (Some(Phase::New), false) => (End::Moved, &[Side::New]),
             (Some(Phase::New), true) => (End::Moved, &[Side::New, Side::Old]),

@@ -98,13 +98,14 @@ impl Contender {
         }
     }
 
-    /// A store has refused what was asked, or could not be reached, or lost the place in its queue.
-    pub(crate) fn failed(&mut self, side: Side) {
+    /// A store has refused what was asked, or lost the place in its queue; or it could not be reached: it is `away`. Only that one
+    /// is done without in `drain`: any other may have the lock for a foreign client.
+    pub(crate) fn failed(&mut self, side: Side, away: bool) {
         if self.parts[side] != Part::Asked {
             return;
         }
         let phase = self.view.map(|view| view.phase);
-        if side == Side::Old && phase == Some(Phase::Drain) {
+        if away && side == Side::Old && phase == Some(Phase::Drain) {
             self.parts[side] = Part::Shunned;
         } else {
             self.parts.gone(side);

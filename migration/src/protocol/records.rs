@@ -11,7 +11,7 @@ use leasehold_core::backend::ledger::Entry;
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::{Error, ErrorKind, Result};
 
-use super::record::{End, Record, Seen};
+use super::record::{End, MOST_RESTORED, Record, Seen};
 use super::{Class, Pair};
 
 /// A record and the version it has.
@@ -171,6 +171,9 @@ impl Pair<Option<Read>> {
             Side::Old => Class::of(known.stand.phase) == Class::New,
             Side::New => Class::of(known.stand.phase) == Class::Old,
         };
+        if known.restored >= MOST_RESTORED {
+            return None;
+        }
         let known = Record { restored: known.restored + 1, ..known.clone() };
         let stand = known.stand.with(known.stand.phase.min(Phase::Drain));
         decides.then(|| [known.clone(), Record { side: missing, stand, ..known }])

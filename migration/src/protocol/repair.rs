@@ -11,7 +11,7 @@ use leasehold_core::backend::TokenBase;
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::{Error, ErrorKind, Result};
 
-use super::record::{Record, Stand};
+use super::record::{MOST_RESTORED, Record, Stand};
 use super::records::{Place, Read};
 use super::tokens::Exhausted;
 use super::{Class, Pair};
@@ -52,6 +52,8 @@ pub(crate) struct Repair {
     names: Pair<String>,
     /// When, for the records.
     since: u64,
+    /// Another id: a store that was taken for dead may come back, and its record is one of another move then.
+    fresh: u64,
     /// What was held is over.
     outlasted: bool,
     state: State,
@@ -82,8 +84,8 @@ struct Plan {
 }
 
 impl Repair {
-    pub(crate) fn new(names: Pair<String>, since: u64) -> Self {
-        Self { names, since, outlasted: false, state: State::Look }
+    pub(crate) fn new(names: Pair<String>, since: u64, fresh: u64) -> Self {
+        Self { names, since, fresh, outlasted: false, state: State::Look }
     }
 
     /// What to do now.
@@ -144,8 +146,15 @@ impl Repair {
                 (None, None, _) => record.stand.phase,
             }
         };
+        let is_one_dead = is_dead(Side::Old) || is_dead(Side::New);
+        let id = if is_one_dead { self.fresh } else { record.id };
         let newest = old.or(new).zip(new.or(old)).map(|(old, new)| old.stand.newest(new.stand));
         let restored = old.into_iter().chain(new).map(|record| record.restored).max().unwrap_or(0) + 1;
+        if restored > MOST_RESTORED {
+            let message =
+                "the records of this move were written again too often: move to a namespace of another name";
+            return Err(Error::not_applied(ErrorKind::Unsupported, message));
+        }
         let expected = |side: Side| {
             let version = reads[side].as_ref().map(|read| read.version);
             (!is_dead(side)).then_some(version)
@@ -155,7 +164,7 @@ impl Repair {
             counts: if Class::of(phase) == Class::Old { Side::Old } else { Side::New },
             newest: newest.unwrap_or(record.stand),
             skips: old.is_none() && Class::of(record.stand.phase) != Class::New,
-            record: Record { restored, since: self.since, ..record.clone() },
+            record: Record { id, restored, since: self.since, ..record.clone() },
             expected: Pair { old: expected(Side::Old), new: expected(Side::New) },
         })
     }

@@ -4,7 +4,8 @@
 //! - **attempt-1** Who is dropped, or ends with an error, leaves nothing behind: what is asked is dropped with it, and what was
 //!   granted is released by a task (B2).
 //! - **attempt-2** A place in a store's queue that is lost there ends the acquisition, and the core asks again; but for one in
-//!   the queue of the store moved to, which is asked again from here, as the other store's lock is held meanwhile.
+//!   the queue of the store moved to, which is asked again from here, as the other store's lock is held meanwhile, and in
+//!   `drain` for one in the other queue, too.
 //! - **attempt-3** Every request to a store has an owner id of its own.
 
 use std::future::{Future, poll_fn};
@@ -51,9 +52,9 @@ impl Session {
         });
         let (id, wake, next) = begun.ok_or_else(closed)?;
         let (asks, read) = (Pair::default(), None);
-        let (session, busy, meets, has_asked, over) = (self, None, false, false, false);
+        let (session, busy, has_asked, over) = (self, None, false, false);
         let mut acquisition =
-            Acquisition { session, request, id, wake, waits, asks, read, busy, meets, has_asked, over };
+            Acquisition { session, request, id, wake, waits, asks, read, busy, has_asked, over };
         let mut next = next?;
         loop {
             for side in SIDES {
@@ -70,10 +71,8 @@ impl Session {
                 }
                 Then::Over(End::Busy(_)) => {
                     let holder = acquisition.busy.take();
-                    if acquisition.meets {
-                        // Before the answer: the process may end with it.
-                        Arc::clone(self).note(request.name.clone()).await;
-                    }
+                    // RACE: the store may have told of the same holder before it answered, and the process may end with the answer.
+                    self.until_noted().await;
                     return Ok(Attempt::Held { holder });
                 }
                 Then::Over(End::Outside) => {
@@ -107,7 +106,7 @@ impl Session {
             let mut request = request.clone();
             request.owner = self.env.owner_id();
             match self.ask_now(side, &request, how.waits).await {
-                Err(error) if how.asks_again(side, &error) => backoff.pause(&self.env).await,
+                Err(error) if how.asks_again(side, false, &error) => backoff.pause(&self.env).await,
                 answer => return answer,
             }
         }
@@ -128,7 +127,7 @@ impl Session {
             let Some(debt) = owed else { return Ok(()) };
             match debt.answer().await {
                 // It is waited for only while it can be reached.
-                Err(error) if side == Side::Old && drains && error.lost_reason().is_none() => {
+                Err(error) if side == Side::Old && drains && *error.kind() == ErrorKind::Unavailable => {
                     return Err(error);
                 }
                 _ => debt.is_over().await,
@@ -147,8 +146,8 @@ impl Session {
 
 impl How {
     /// Whether a place that was lost is asked for anew from here (attempt-2).
-    fn asks_again(self, side: Side, error: &Error) -> bool {
-        self.waits && side == Side::New && error.lost_reason().is_some()
+    fn asks_again(self, side: Side, drains: bool, error: &Error) -> bool {
+        self.waits && (side == Side::New || drains) && error.lost_reason().is_some()
     }
 }
 
@@ -162,8 +161,6 @@ struct Acquisition<'a> {
     asks: Pair<Option<Asking<'a>>>,
     read: Option<BoxFuture<'a, Result<()>>>,
     busy: Option<Holder>,
-    /// It is to be written down that this is a foreign client.
-    meets: bool,
     has_asked: bool,
     /// It was granted, or somebody else has the name.
     over: bool,
@@ -247,27 +244,25 @@ impl Acquisition<'_> {
                 self.knowing(|book| book.granted(&request.name, id, side, grant))
             }
             Woken::Answered(side, Ok(Attempt::Held { holder })) => {
-                (self.meets, self.busy) = self.session.with(|book, _| {
+                self.busy = self.session.with(|book, _| {
                     book.contending(request, id, |contender| contender.busy(side));
-                    let meets = holder.as_ref().is_some_and(|holder| book.met(side, &request.name, holder));
-                    (meets, holder.map(|holder| book.known_to_all(side, &request.name, holder)))
+                    let holder = holder?;
+                    book.meet(side, &request.name, &holder);
+                    Some(book.known_to_all(side, &request.name, holder))
                 });
                 self.knowing(|_| ())
             }
-            Woken::Answered(side, Err(error)) if self.how().asks_again(side, &error) => {
+            Woken::Answered(side, Err(error)) if self.how().asks_again(side, self.drains(), &error) => {
                 self.asks[side] = Some(self.asking_again(side));
                 self.knowing(|_| ())
             }
             Woken::Answered(side, Err(error)) => {
                 let shunned = self.session.with(|book, now| {
                     let shunned = book.contending(request, id, |contender| {
-                        contender.failed(side);
+                        contender.failed(side, *error.kind() == ErrorKind::Unavailable);
                         contender.parts()[side] == Part::Shunned
                     });
-                    if shunned == Some(true)
-                        && *error.kind() == ErrorKind::Unavailable
-                        && !book.shuns_old(now)
-                    {
+                    if shunned == Some(true) && !book.shuns_old(now) {
                         book.shunned_until = Some(now + SHUNNED);
                         book.warn_of_shunning();
                     }
@@ -280,6 +275,10 @@ impl Acquisition<'_> {
 }
 
 impl<'a> Acquisition<'a> {
+    fn drains(&self) -> bool {
+        self.session.with(|book, _| book.view().is_some_and(|view| view.phase == Phase::Drain))
+    }
+
     fn how(&self) -> How {
         How { waits: self.waits, shuns: true }
     }

@@ -45,6 +45,8 @@ pub(super) struct Book {
     pub(super) strangers: Option<Strangers>,
     /// Until when no further meeting is written down.
     pub(super) noted_until: Option<Moment>,
+    /// How many meetings are being written down.
+    pub(super) noting: usize,
     /// The last name whose holder in the store that is left was looked at.
     pub(super) looked_at: Option<LockName>,
     pub(super) events: Events,
@@ -91,6 +93,7 @@ impl Book {
             shunned_until: None,
             strangers: None,
             noted_until: None,
+            noting: 0,
             looked_at: None,
             events,
             closed: false,

@@ -7,7 +7,7 @@ use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{Grant, Lease, LeaseScope, LockBackend, StoreEvent};
 use leasehold_core::{LockName, LostReason};
 
-use super::book::{Book, Todo};
+use super::book::Book;
 use super::claim::{Claim, Stage};
 use super::{SIDES, Session};
 
@@ -54,9 +54,7 @@ impl Book {
                 self.pass_on_asked(&name);
             }
             StoreEvent::Queued { name, holder } => {
-                if self.met(side, &name, &holder) {
-                    self.todo.push(Todo::Note(name.clone()));
-                }
+                self.meet(side, &name, &holder);
                 let holder = self.known_to_all(side, &name, holder);
                 self.events.tell(StoreEvent::Queued { name, holder });
             }

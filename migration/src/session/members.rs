@@ -41,7 +41,12 @@ impl Session {
             });
             self.looked.change(|looked| looked[side] += 1);
             if side == Side::Old {
-                self.closing.run_until_cancelled(self.look_for_foreign_clients()).await;
+                // Not for longer than one request: the entry is signed from here, too.
+                let looks = async {
+                    self.look_for_foreign_clients().await;
+                    Ok(())
+                };
+                self.closing.run_until_cancelled(self.env.bounded(looks)).await;
             }
             let pause = self.env.jittered(self.poll.min(self.signs_every() / 2));
             tokio::select! {

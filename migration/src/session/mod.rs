@@ -64,6 +64,8 @@ pub(crate) struct Session {
     book: Mutex<Book>,
     /// How many looks at each store have ended.
     looked: Watched<Pair<u64>>,
+    /// How many meetings with foreign clients have been written down.
+    noted: Watched<u64>,
     promises: OnceLock<Guarantees>,
     pub(crate) inbox: Inbox,
     closing: CancellationToken,
@@ -99,6 +101,7 @@ impl Session {
             stores: Pair { old: store(&configs.old), new: store(&configs.new) },
             book: Mutex::new(Book::new(events)),
             looked: Watched::default(),
+            noted: Watched::default(),
             promises: OnceLock::new(),
             inbox,
             closing: CancellationToken::new(),
@@ -195,6 +198,7 @@ impl Session {
 
     /// Leaves both lists, then ends both sessions and all that they hold.
     pub(crate) async fn close(self: &Arc<Self>) -> Result<()> {
+        self.until_noted().await;
         self.stop();
         let close = async |side: Side| {
             let Some(open) = self.stores[side].open.get() else {

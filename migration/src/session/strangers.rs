@@ -15,7 +15,7 @@ use leasehold_core::clock::Moment;
 use leasehold_core::{Env, Error, ErrorKind, LockName, Result};
 
 use super::Session;
-use super::book::Book;
+use super::book::{Book, Todo};
 use super::claim::{Claim, Stage};
 use crate::protocol::member::Strangers;
 use crate::protocol::parts::Part;
@@ -29,6 +29,19 @@ impl Session {
             tracing::warn!(error = ?format!("{error:#}"), lock = ?name, "foreign client not written to the record");
             self.with(|book, _| book.noted_until = None);
         }
+        self.at_any_time(|book| book.noting -= 1);
+        self.noted.change(|noted| *noted += 1);
+    }
+
+    /// Ends when no meeting is being written down: the process may end after that.
+    pub(super) async fn until_noted(self: &Arc<Self>) {
+        let noted = self.noted.until(|_| (self.book.lock().noting == 0).then_some(()));
+        // It was said why a meeting is not written.
+        let bounded = async {
+            noted.await;
+            Ok(())
+        };
+        let _late = self.env.bounded(bounded).await;
     }
 
     /// Checks who holds what this process waits for in the store that is left. A foreign client may have come before that was
@@ -38,9 +51,7 @@ impl Session {
         for name in names {
             let Ok(open) = self.open(Side::Old) else { return };
             let Ok(state) = self.env.bounded(open.backend.inspect(&name)).await else { return };
-            if self.with(|book, _| state.holders.iter().any(|holder| book.met(Side::Old, &name, holder))) {
-                return Arc::clone(self).note(name).await;
-            }
+            self.with(|book, _| state.holders.iter().for_each(|holder| book.meet(Side::Old, &name, holder)));
         }
     }
 }
@@ -66,7 +77,15 @@ const NOTED: Duration = Duration::from_secs(1);
 const LOOKED_AT: usize = 20;
 
 impl Book {
-    /// `holder` holds `name` at `side`; whether that is to be written down.
+    /// `holder` holds `name` at `side`, which is written down if that is due.
+    pub(super) fn meet(&mut self, side: Side, name: &LockName, holder: &Holder) {
+        if self.met(side, name, holder) {
+            self.noting += 1;
+            self.todo.push(Todo::Note(name.clone()));
+        }
+    }
+
+    /// Whether that is to be written down.
     pub(super) fn met(&mut self, side: Side, name: &LockName, holder: &Holder) -> bool {
         let (now, drains) = (self.leases.now, self.view().is_some_and(|view| view.phase == Phase::Drain));
         if !holder.foreign

@@ -176,7 +176,7 @@ async fn new_begins_when_it_is_quiet() {
     admin.advance(&to(Drain), &mut silent()).await.unwrap();
     let step = || Steps::one().quiet_for(hours(2));
     let refused = admin.advance(&step(), &mut silent()).await.unwrap_err();
-    assert!(refused.to_string().contains("`drain` has lasted"), "{refused}");
+    assert!(refused.to_string().contains("`drain` has begun"), "{refused}");
     for (name, after) in [("payroll", hours(1) / 2), ("report", hours(1) / 2)] {
         rig.env().sleep(after).await;
         let met = note(&*rig.ledger(Side::New).await, &rig.env(), &LockName::new(name).unwrap()).await;

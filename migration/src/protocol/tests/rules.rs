@@ -95,16 +95,16 @@ fn each_phase_asks_in_its_order() {
 fn only_drain_goes_on_without_the_old_store() {
     let mut drain = with(Drain, &[]);
     steps(&mut drain);
-    drain.failed(Side::Old);
+    drain.failed(Side::Old, true);
     assert_eq!(steps(&mut drain), [Step::Do(Ask(Side::New)), Step::Wait]);
     drain.viewed(view(Both));
     let back = [Step::Do(Drop(Side::New)), Step::Do(Ask(Side::Old)), Step::Wait];
     assert_eq!(steps(&mut drain), back, "and asked for again when it is needed");
-    for phase in [Old, Shadow, Both] {
+    for (phase, away) in [(Old, true), (Shadow, true), (Both, true), (Drain, false)] {
         let mut contender = with(phase, &[]);
         steps(&mut contender);
-        contender.failed(Side::Old);
-        assert_eq!(steps(&mut contender), [Step::Over(End::Failed(Side::Old))]);
+        contender.failed(Side::Old, away);
+        assert_eq!(steps(&mut contender), [Step::Over(End::Failed(Side::Old))], "{phase}");
     }
 }
 
@@ -141,7 +141,7 @@ fn nobody_holds_the_new_store_and_waits_for_the_old_one() {
     for phase in [Shadow, Both] {
         let mut contender = with(Drain, &[]);
         steps(&mut contender);
-        contender.failed(Side::Old);
+        contender.failed(Side::Old, true);
         steps(&mut contender);
         contender.granted(Side::New, 30);
         contender.viewed(view(phase));
@@ -372,7 +372,7 @@ fn repair_goes_on_from_the_newest_record() {
             Known::Read(Some(Read { version: 1, record }))
         };
         let known = Pair { old: read(Side::Old), new: read(Side::New) };
-        let mut repair = Repair::new(names.clone(), 0);
+        let mut repair = Repair::new(names.clone(), 0, 2);
         repair.looked(&known).unwrap();
         repair.alone();
         repair.outlasted();

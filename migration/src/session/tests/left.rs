@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use leasehold_conformance::layer::{Below, Layer, shared};
 use leasehold_conformance::network::{Fault, Operation};
 use leasehold_core::backend::stage::{Phase, Side};
-use leasehold_core::backend::{AcquireRequest, Attempt, Grant, LeaseId, StoreConfig, StoreEvent};
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Holder, LeaseId, StoreConfig, StoreEvent};
 use leasehold_core::{Error, ErrorKind, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
@@ -337,4 +337,51 @@ async fn late_and_older_reads_are_not_known() {
             assert_eq!(known(), None);
         }
     }
+}
+
+/// A store that refuses every acquisition.
+#[derive(Debug)]
+struct Refuses(Error);
+
+#[async_trait]
+impl Layer for Refuses {
+    async fn acquire(&self, _: &Below, _: &AcquireRequest) -> Result<Grant> {
+        Err(self.0.clone())
+    }
+
+    async fn try_acquire(&self, _: &Below, _: &AcquireRequest) -> Result<Attempt> {
+        Err(self.0.clone())
+    }
+}
+
+/// In `drain` only a store that cannot be reached is done without: in one that refuses, a foreign client may hold.
+#[tokio::test(start_paused = true)]
+async fn drain_goes_on_without_an_unreachable_store_only() {
+    use ErrorKind::{Denied, Protocol, Unavailable};
+    for (kind, goes_on) in [(Unavailable, true), (Denied, false), (Protocol, false)] {
+        for waits in [true, false] {
+            let stores = Pair { old: store(), new: store() };
+            write(&stores, Side::Old, stands(Phase::Drain).0);
+            write(&stores, Side::New, stands(Phase::Drain).1);
+            let refuses = Refuses(Error::not_applied(kind.clone(), "refused"));
+            let old: Arc<dyn StoreConfig> =
+                Arc::from(shared(Arc::new(refuses))(Box::new(stores.old.clone())));
+            let ways = Pair { old, new: Arc::new(stores.new.clone()) as Arc<dyn StoreConfig> };
+            let session = Session::open_both(&ways, POLL, env()).await.unwrap();
+            let answer = session.acquire(&request(), waits).await;
+            assert_eq!(answer.is_ok(), goes_on, "{kind:?}: {answer:?}");
+        }
+    }
+}
+
+/// A try that is refused ends when the meeting is written down of which the store has told before it answered.
+#[tokio::test(start_paused = true)]
+async fn refused_try_waits_for_the_note() {
+    let rig = Rig::in_phase(Phase::Drain).await;
+    rig.stranger(Side::Old).await.acquire(&request()).await.unwrap();
+    rig.lines.new.next(Operation::WriteRecord, Fault::DelayRequest(POLL / 10));
+    let holder = Holder::new("cron").of_foreign_client();
+    rig.session.with(|book, _| book.meet(Side::Old, &name(), &holder));
+    rig.session.acquire(&request(), false).await.unwrap();
+    assert_eq!(rig.session.with(|book, _| book.noting), 0);
 }

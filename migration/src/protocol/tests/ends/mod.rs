@@ -50,10 +50,10 @@ enum Mutant {
     Unfinished,
     /// What is written again does not say so.
     NotCounted,
-    /// A store that lives is taken for dead.
-    DeadTooSoon,
     /// A repair does not wait for what is held.
     ShortWait,
+    /// A repair without a store leaves the move its id.
+    KeepsId,
     /// A meeting is forgotten with the process.
     InMemory,
     /// A foreign client is met if it is still there after a while.
@@ -91,6 +91,7 @@ struct World {
 struct Left {
     losses: u8,
     deaths: u8,
+    returns: u8,
     starts: u8,
     grants: u8,
     steps: u8,
@@ -329,7 +330,12 @@ fn worlds() -> Vec<(&'static str, World, Caught)> {
         ("a store dead in old", World::at(Old, 0, died), vec![(NoRange, BACKWARDS)]),
         ("a store dead in shadow", World::at(Shadow, 0, died), vec![(NoRange, BACKWARDS)]),
         ("a store dead in both", World::at(Both, 0, died), vec![]),
-        ("a store dead in drain", World::at(Drain, 0, died), vec![(DeadTooSoon, BACKWARDS)]),
+        ("a store dead in drain", World::at(Drain, 0, died), vec![]),
+        (
+            "a dead store that comes back",
+            World::at(Drain, 0, Left { returns: 1, ..died }),
+            vec![(KeepsId, BACKWARDS)],
+        ),
         ("a store dead in old, after both", World::at(Old, BACK, died), vec![(NoSkip, BACKWARDS)]),
         ("a mistyped URL", World::at(New, 0, some).urls([MOVE, MISTYPED], MISTYPED), vec![(AnyNames, TWO)]),
         ("two old namespaces", World::at(Old, 0, begun).urls([SECOND, SECOND], MOVE), vec![(AnyNames, TWO)]),

@@ -32,6 +32,12 @@ impl World {
                     shake(next);
                 });
             }
+            if self.left.returns > 0 && place.dead {
+                may("comes back", &|next| {
+                    next.left.returns -= 1;
+                    next.places[at].dead = false;
+                });
+            }
             let admits = place.record.as_ref().is_none_or(|read| {
                 let Record { side, stand, .. } = read.record;
                 Stage { side, phase: stand.phase }.admits_plain_sessions()
@@ -82,7 +88,11 @@ impl World {
             if self.left.repairs > 0 {
                 may("a repair".to_owned(), &|next| {
                     next.left.repairs -= 1;
-                    next.admin = Some(Work::Repair(Repair::new(names(url), 0)));
+                    next.admin = Some(Work::Repair(Repair::new(
+                        names(url),
+                        0,
+                        if next.mutant == Mutant::KeepsId { 5 } else { 6 },
+                    )));
                 });
             }
             for old in [false, true].into_iter().filter(|_| self.left.cleans > 0 && up) {
@@ -198,23 +208,18 @@ impl World {
             Work::Repair(repair) => match repair.task() {
                 repair::Task::Look => {
                     let dead = |side: Side| self.places[url[side]].dead;
-                    let mut ways = vec![Pair { old: dead(Side::Old), new: dead(Side::New) }];
-                    if self.mutant == Mutant::DeadTooSoon {
-                        ways.push(Pair { old: false, new: true });
-                    }
-                    for dead in ways {
-                        go(format!("looks, dead are {dead:?}"), &|next, work| {
-                            let Work::Repair(repair) = work else { return };
-                            let reads = next.reads(url);
-                            let known = |side: Side| {
-                                if dead[side] { Known::Dead } else { Known::Read(reads[side].clone()) }
-                            };
-                            let known = Pair { old: known(Side::Old), new: known(Side::New) };
-                            if repair.looked(&known).is_err() {
-                                next.admin = None;
-                            }
-                        });
-                    }
+                    let dead = Pair { old: dead(Side::Old), new: dead(Side::New) };
+                    go(format!("looks, dead are {dead:?}"), &|next, work| {
+                        let Work::Repair(repair) = work else { return };
+                        let reads = next.reads(url);
+                        let known = |side: Side| {
+                            if dead[side] { Known::Dead } else { Known::Read(reads[side].clone()) }
+                        };
+                        let known = Pair { old: known(Side::Old), new: known(Side::New) };
+                        if repair.looked(&known).is_err() {
+                            next.admin = None;
+                        }
+                    });
                 }
                 repair::Task::Alone if self.no_session(url.old) && self.no_session(url.new) => {
                     go("nobody is there".to_owned(), &|_, work| {

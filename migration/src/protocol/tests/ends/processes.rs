@@ -106,7 +106,8 @@ impl World {
     fn starts(&mut self, i: usize) {
         self.left.starts -= 1;
         let reads = self.reads(self.processes[i].url);
-        let live = SIDES.into_iter().find_map(|side| reads.live(side));
+        let mut up = SIDES.into_iter().filter(|side| !self.places[self.processes[i].url[*side]].dead);
+        let live = up.find_map(|side| reads.live(side));
         self.processes[i].id = live.map_or(0, |read| read.record.id);
         self.processes[i].knowledge = Some(Knowledge::default());
     }

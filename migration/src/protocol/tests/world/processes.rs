@@ -83,7 +83,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
                 let drains = process.knowledge.view().is_some_and(|view| view.phase == Phase::Drain);
                 if drains && contender.parts().old == Part::Asked {
                     may(Label::CannotReachOld(i), &|next| {
-                        next.asking(i, |contender| contender.failed(Side::Old))
+                        next.asking(i, |contender| contender.failed(Side::Old, true))
                     });
                 }
                 if self.left.impatience > 0 {
