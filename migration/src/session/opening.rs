@@ -134,7 +134,6 @@ impl Session {
 
     /// The other one's record says what there is to know, or this one is needed.
     fn go_on_without(self: &Arc<Self>, side: Side, error: Error, other: Option<&Read>) -> Result<()> {
-        let may_come_back = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Denied);
         let mut reads = Pair { old: None, new: None };
         reads[side.other()] = other.cloned();
         reads.of_one_move(&self.names())?;
@@ -143,6 +142,12 @@ impl Session {
             Side::New => phase <= Phase::Shadow,
             Side::Old => phase >= Phase::Drain,
         });
+        let may_come_back = match error.kind() {
+            ErrorKind::Unavailable => true,
+            // In `drain` a foreign client may hold there, and an old store that is not open would count as unreachable.
+            ErrorKind::Denied => (side, phase) != (Side::Old, Some(Phase::Drain)),
+            _ => false,
+        };
         if !may_come_back || !knows_enough {
             return Err(error);
         }

@@ -10,8 +10,10 @@ use futures_util::FutureExt;
 use leasehold_conformance::layer::{Below, Layer, shared};
 use leasehold_conformance::network::{Fault, Operation};
 use leasehold_core::backend::stage::{Phase, Side};
-use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Holder, LeaseId, StoreConfig, StoreEvent};
-use leasehold_core::{Error, ErrorKind, LostReason, OwnerId, Result};
+use leasehold_core::backend::{
+    AcquireRequest, Attempt, Grant, Holder, LeaseId, LockBackend, StoreConfig, StoreEvent,
+};
+use leasehold_core::{Env, Error, ErrorKind, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
@@ -339,9 +341,20 @@ async fn late_and_older_reads_are_not_known() {
     }
 }
 
-/// A store that refuses every acquisition.
+/// A store that refuses every acquisition, or to be opened.
 #[derive(Debug)]
 struct Refuses(Error);
+
+#[async_trait]
+impl StoreConfig for Refuses {
+    fn min_ttl(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    async fn open(&self, _: Env) -> Result<Arc<dyn LockBackend>> {
+        Err(self.0.clone())
+    }
+}
 
 #[async_trait]
 impl Layer for Refuses {
@@ -370,6 +383,9 @@ async fn drain_goes_on_without_an_unreachable_store_only() {
             let session = Session::open_both(&ways, POLL, env()).await.unwrap();
             let answer = session.acquire(&request(), waits).await;
             assert_eq!(answer.is_ok(), goes_on, "{kind:?}: {answer:?}");
+            let old: Arc<dyn StoreConfig> = Arc::new(Refuses(Error::not_applied(kind.clone(), "refused")));
+            let opened = Session::open_both(&Pair { old, ..ways }, POLL, env()).await;
+            assert_eq!(opened.is_ok(), goes_on, "{kind:?}: opening");
         }
     }
 }
