@@ -117,8 +117,6 @@ const NAME: usize = 512;
 pub(super) const MOST_RESTORED: u64 = 1 << 10;
 /// How often a meeting is written, in milliseconds.
 const MET_EVERY: u64 = 1_000;
-/// A meeting that is later by more than this was written by a clock that is ahead, in milliseconds.
-const AHEAD: u64 = 60_000;
 
 impl Record {
     /// The bytes to write.
@@ -160,9 +158,7 @@ impl Record {
     pub(crate) fn having_met(&self, name: &str, at: u64) -> Option<Self> {
         // It counts as one of this phase, also by a clock that is behind that of who wrote the phase.
         let at = at.max(self.since.saturating_add(1));
-        let is_due =
-            |last: &Met| last.at.saturating_add(MET_EVERY) <= at || at.saturating_add(AHEAD) < last.at;
-        let due = self.met.as_ref().is_none_or(is_due);
+        let due = self.met.as_ref().is_none_or(|last| last.at.saturating_add(MET_EVERY) <= at);
         let met = Some(Met { name: name.to_owned(), at });
         (self.stand.phase == Phase::Drain && self.end.is_none() && due).then(|| Self { met, ..self.clone() })
     }
@@ -268,12 +264,8 @@ mod tests {
         let second = first.having_met("b", 21_000).unwrap();
         assert_eq!(second.last_met(), Some(&Met { name: "b".to_owned(), at: 21_000 }));
         assert_eq!(Record::decode(&second.encode()).unwrap(), second);
-        let ahead = first.having_met("b", 90_000_000).unwrap();
-        assert_eq!(
-            ahead.having_met("c", 30_000).unwrap().last_met().unwrap().at,
-            30_000,
-            "a clock was ahead"
-        );
+        // Of a clock that is behind.
+        assert_eq!(second.having_met("c", 10_000), None);
         let behind = drained.having_met("a", 3).unwrap();
         assert!(behind.last_met().is_some(), "of a clock that is behind");
         let drained_again = Record { since: 30_000, ..second };
