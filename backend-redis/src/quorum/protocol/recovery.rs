@@ -18,13 +18,15 @@
 //!   confirmed after that moment is known to as many of the rest as every quorum of the rest has one of (G3).
 //! - **redis.quorum.recovery-5** A pause counts from when a manager first met the reign, by the median of the clocks of the
 //!   servers that answered then, so that one clock that is stepped ends none (G1). How long a process has been up says nothing
-//!   of the namespace. It counts only where all servers answer, and none was ever told anything or met beside one that was. A
+//!   of the namespace. It counts only where all servers answer, and none was ever told anything or met beside one that was,
+//!   however late in its pause. A
 //!   clock that is missing or was set back shows no time. Where the median shows none, the clocks are written down anew.
 //! - **redis.quorum.recovery-6** A server comes up with its own data if its disk is trusted, it was never promoted since it was
 //!   last whole, and all others answer and none of them has its id: then it has forgotten nothing, and does not pause.
 //! - **redis.quorum.recovery-7** A blank server keeps the terms of the first manager that meets it, and pauses for as long as
 //!   any manager that met it may hold, by whatever terms (G1). Until such a manager has met it, the terms of several that open
-//!   the namespace for the first time are put in an order, so that one of these is let in.
+//!   the namespace for the first time are put in an order, so that one of these is let in. Those of a server that was ever told
+//!   anything are firm.
 //! - **redis.quorum.recovery-8** What was decided about one episode has no effect in a later one (G1): each has a random id,
 //!   which two looks, the clocks that were written down, and the request that ends it have in common.
 
@@ -104,8 +106,10 @@ pub(crate) fn met(size: Size, now: Moment, first: &[Option<Standing>]) -> Vec<Op
     let is_used = first.iter().flatten().any(|standing| standing.is_used);
     let met = |own: &Option<Standing>| {
         let own = own.as_ref().filter(|_| clocks.len() >= size.quorum)?;
+        let begins = shown(own, first).is_none();
+        let clocks = if begins { &clocks } else { &own.since };
         let (episode, since, clocks) = (own.episode.clone(), own.since.clone(), clocks.clone());
-        let is_due = !own.whole && shown(own, first).is_none();
+        let is_due = !own.whole && (begins || is_used && !own.is_used);
         is_due.then_some(Met { episode, since, clocks, is_used })
     };
     first.iter().map(met).collect()

@@ -17,9 +17,11 @@ if known[1] ~= run then
   whole, claims, since, paused, known[11] = false, whole or claims, '', 0, ARGV[5]
   local begun = { 'run', run, 'whole', '0', 'claims', claims and '1' or '0', 'pause', '0', 'since', '', 'episode', ARGV[5] }
   redis.call('HSET', KEYS[1], unpack(begun))
-elseif not whole and known[11] == ARGV[6] and since == ARGV[7] then
-  since = ARGV[8]
-  redis.call('HSET', KEYS[1], 'since', since)
+elseif not whole and known[11] == ARGV[6] then
+  if since == ARGV[7] then
+    since = ARGV[8]
+    redis.call('HSET', KEYS[1], 'since', since)
+  end
   if not known[8] and ARGV[9] == '1' then
     known[8] = '1'
     redis.call('HSET', KEYS[1], 'used', '1')
@@ -31,8 +33,10 @@ if claims and ARGV[2] == '1' then
   redis.call('HSET', KEYS[1], 'claims', '0')
 end
 if not whole then
-  -- Until somebody may hold by them, they are only proposed, and all servers prefer the same.
-  local is_better = known[4] and paused == 0 and (pause > 0 or redis.sha1hex(terms) < redis.sha1hex(known[4]))
+  -- Until somebody may hold by them, they are only proposed, and all servers prefer the same. A server that was ever told has an
+  -- id: there somebody may.
+  local is_proposed = known[4] and not known[10] and redis.sha1hex(terms) < redis.sha1hex(known[4])
+  local is_better = known[4] and paused == 0 and (pause > 0 or is_proposed)
   if is_better or not known[4] then
     known[4] = terms
     redis.call('HSET', KEYS[1], 'terms', terms)

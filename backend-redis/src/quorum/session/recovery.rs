@@ -39,6 +39,7 @@ impl Session {
         let met = met(self.size, self.env.now(), &first);
         let (second, is_still_loading) = self.look(enough, &met).await;
         let mut again = (is_loading || is_still_loading).then_some(Duration::ZERO);
+        let mut any_told = false;
         for (server, standing) in second.iter().enumerate() {
             let Some(own) = standing.as_ref().filter(|own| !own.whole) else { continue };
             let is_told = match recovered(self.agreed, server, &first, &second) {
@@ -50,8 +51,10 @@ impl Session {
                 again = again.into_iter().chain([left]).min();
                 self.tell_of_pause(server, &own.episode, left);
             }
+            any_told |= is_told;
         }
-        again
+        // The others are to hear at once that the namespace is used.
+        again.map(|left| if any_told { Duration::ZERO } else { left })
     }
 
     /// What each server says of itself, and whether one is loading its data, and says so later. Who cannot be reached is

@@ -36,6 +36,9 @@ pub(super) enum Mutant {
     PausesByClocksThatAreLeft,
     /// A server that was met beside others that are used may be one of a new namespace.
     ForgetsThatItWasMet,
+    ProposesFirmTerms,
+    /// That other servers are used is told only with what the clocks are.
+    TellsUseWithClocks,
 }
 
 /// What may happen in a world.

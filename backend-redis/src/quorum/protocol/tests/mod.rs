@@ -3,6 +3,7 @@
 mod differential;
 mod events;
 mod model;
+mod namespace;
 mod recovery;
 mod rules;
 mod standings;

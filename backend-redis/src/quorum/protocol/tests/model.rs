@@ -92,6 +92,8 @@ pub(in crate::quorum) enum Fault {
     ForgetsDistrust,
     /// The terms of whoever opened first stay, in each server.
     FirstTermsStay,
+    /// The terms of a server that was told something are only proposed once it came up again.
+    ProposesFirmTerms,
 }
 
 pub(in crate::quorum) const DAY: u64 = 86_400_000;
@@ -296,14 +298,17 @@ impl Server {
             let of_run = self.fault == Fault::RunIsEpisode;
             space.episode = if of_run { self.run.to_string() } else { looker.episode.to_hex() };
         } else if let (false, Some(met)) = (space.whole, looker.met)
-            && (&met.episode, &met.since) == (&space.episode, &space.since)
+            && met.episode == space.episode
         {
-            space.since.clone_from(&met.clocks);
+            if met.since == space.since {
+                space.since.clone_from(&met.clocks);
+            }
             space.is_used |= met.is_used;
         }
         space.claims &= !looker.has_followed || self.fault == Fault::ForgetsDistrust;
         if !space.whole {
-            let is_first = Script::hash_of(looker.terms) < Script::hash_of(&space.terms);
+            let is_firm = !space.id.is_empty() && self.fault != Fault::ProposesFirmTerms;
+            let is_first = !is_firm && Script::hash_of(looker.terms) < Script::hash_of(&space.terms);
             let is_better = space.pause == 0 && (!looker.pause.is_zero() || is_first);
             if space.terms.is_empty() || is_better && self.fault != Fault::FirstTermsStay {
                 looker.terms.clone_into(&mut space.terms);

@@ -39,6 +39,10 @@ impl World {
         if looks + 1 == servers {
             self.leave_out_who_differs(looker, 0);
             self.met[looker] = met(self.size, self.moment(), &self.recoveries[looker]);
+            if self.mutant == Mutant::TellsUseWithClocks {
+                let tells = |met: &Met| met.since != met.clocks;
+                self.met[looker].iter_mut().for_each(|met| *met = met.take().filter(tells));
+            }
         }
         if looks + 1 < 2 * servers {
             return;

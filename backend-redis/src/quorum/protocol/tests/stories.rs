@@ -4,12 +4,12 @@ use super::events::{Event, Mutant, Setting};
 use super::world::{TTL, World};
 
 /// Servers 0 to 2, of which the first is ahead of the others.
-fn world(mutant: Mutant, ahead: u64) -> World {
+pub(super) fn world(mutant: Mutant, ahead: u64) -> World {
     let setting = Setting { servers: 3, clients: 3, apart: ahead, blank: 1, spare: 0, trusts: false, mutant };
     World::new(setting, |at| if at == 0 { ahead } else { 0 })
 }
 
-fn shows(mutant: Mutant, ahead: u64, story: fn(&mut World)) {
+pub(super) fn shows(mutant: Mutant, ahead: u64, story: fn(&mut World)) {
     for (mutant, is_wrong) in [(Mutant::None, false), (mutant, true)] {
         let mut world = world(mutant, ahead);
         story(&mut world);
@@ -18,7 +18,7 @@ fn shows(mutant: Mutant, ahead: u64, story: fn(&mut World)) {
 }
 
 /// The client takes the lock with `servers`, and the others hear nothing.
-fn takes(world: &mut World, client: usize, servers: &[usize]) {
+pub(super) fn takes(world: &mut World, client: usize, servers: &[usize]) {
     world.apply(Event::Start(client));
     world.deliver_at(servers, true);
     for server in (0..3).filter(|server| !servers.contains(server)) {

@@ -117,6 +117,7 @@ impl World {
             Mutant::ExtendsWhilePausing => Fault::ExtendsWhilePausing,
             Mutant::RunIsEpisode => Fault::RunIsEpisode,
             Mutant::ForgetsDistrust => Fault::ForgetsDistrust,
+            Mutant::ProposesFirmTerms => Fault::ProposesFirmTerms,
             _ => Fault::None,
         };
         // No two servers have a run in common.
