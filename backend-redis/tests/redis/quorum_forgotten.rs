@@ -239,7 +239,8 @@ async fn is_met_slowly(members: usize) {
     assert!(clocks.min() >= Some(least), "{since} of {least}");
 }
 
-/// A clock that is a year ahead for a moment moves the numbers of the names that were voted for then, and no others.
+/// A clock that is a year ahead for a moment moves the numbers of the names that were voted for then, and no others; also
+/// where its server came up empty then, and was told.
 async fn jumps(members: usize) {
     const DAY: i64 = 86_400_000;
     let ahead = WallClock::new().unwrap();
@@ -253,6 +254,9 @@ async fn jumps(members: usize) {
         token
     };
     ahead.shift_by(366 * 86_400).unwrap();
+    servers[members - 1].kill().await.unwrap();
+    servers[members - 1].start_empty().await.unwrap();
+    eventually("it is told", async || knows(&servers[members - 1]).await).await;
     let first = cycle("then").await;
     ahead.shift_by(0).unwrap();
     assert!(cycle("then").await > first);

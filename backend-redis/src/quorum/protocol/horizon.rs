@@ -45,10 +45,7 @@ impl Horizon {
     /// The time of the server whose clock is furthest ahead, in microseconds, of those that are not far from the median.
     pub(crate) fn time(&self, now: Moment) -> Option<u64> {
         let time = |(at, micros): &(Moment, u64)| micros.saturating_add(as_micros(now.since(*at)));
-        let times = || self.clocks.iter().flatten().map(time);
-        let below = |other: u64| times().filter(|time| *time < other).count();
-        let median = times().filter(|time| below(*time) <= (times().count() - 1) / 2).max()?;
-        times().filter(|time| *time <= median.saturating_add(APART)).max()
+        furthest(self.clocks.iter().flatten().map(time))
     }
 
     /// What no server will have reached when it is asked about `name`, within `lead` from now.
@@ -57,6 +54,13 @@ impl Horizon {
         let largest = self.ahead.get(name).map_or(self.largest, |ahead| self.largest.max(*ahead));
         time.max(largest.saturating_add(1))
     }
+}
+
+/// The clock that is furthest ahead of those that are not far from the median.
+pub(super) fn furthest(clocks: impl Iterator<Item = u64> + Clone) -> Option<u64> {
+    let below = |other: u64| clocks.clone().filter(|clock| *clock < other).count();
+    let median = clocks.clone().filter(|clock| below(*clock) <= (clocks.clone().count() - 1) / 2).max()?;
+    clocks.filter(|clock| *clock <= median.saturating_add(APART)).max()
 }
 
 fn as_micros(span: Duration) -> u64 {

@@ -12,15 +12,16 @@
 //!   knew when they were asked may have grown since, by requests that were on their way.
 //! - **redis.quorum.recovery-2** It is told the largest number that so many others know after that pause, and counts above
 //!   it (G3).
-//! - **redis.quorum.recovery-3** Only where a quorum was blank at one moment, which two looks in a row show, its clock stands
-//!   for the numbers that were forgotten.
+//! - **redis.quorum.recovery-3** Only where a quorum was blank at one moment, which two looks in a row show, the clocks of
+//!   the servers stand for the numbers that were forgotten: the furthest of those that are not far from their median.
 //! - **redis.quorum.recovery-4** So it does for the others of that quorum that are blank since: without their votes, what was
 //!   confirmed after that moment is known to as many of the rest as every quorum of the rest has one of (G3).
 //! - **redis.quorum.recovery-5** A pause counts from when a manager first met the reign, by the median of the clocks of the
 //!   servers that answered then, so that one clock that is stepped ends none (G1). How long a process has been up says nothing
 //!   of the namespace. It counts only where all servers answer, and none was ever told anything or met beside one that was,
 //!   however late in its pause. A
-//!   clock that is missing or was set back shows no time. Where the median shows none, the clocks are written down anew.
+//!   clock that is missing or was set back shows no time. Where the median shows none, the clocks are written down anew by a look
+//!   that could have ended the pause.
 //! - **redis.quorum.recovery-6** A server comes up with its own data if its disk is trusted, it was never promoted since it was
 //!   last whole, and all others answer and none of them has its id: then it has forgotten nothing, and does not pause.
 //! - **redis.quorum.recovery-7** A blank server keeps the terms of the first manager that meets it, and pauses for as long as
@@ -35,6 +36,7 @@ use std::time::Duration;
 use leasehold_core::clock::Moment;
 
 use super::Size;
+use super::horizon::furthest;
 use crate::quorum::agreed::Agreed;
 
 /// What the clock of a reign was.
@@ -104,15 +106,17 @@ pub(crate) fn met(size: Size, now: Moment, first: &[Option<Standing>]) -> Vec<Op
     };
     let clocks: Vec<_> = first.iter().flatten().map(at_most).collect();
     let is_used = first.iter().flatten().any(|standing| standing.is_used);
-    let met = |own: &Option<Standing>| {
+    let met = |(at, own): (usize, &Option<Standing>)| {
         let own = own.as_ref().filter(|_| clocks.len() >= size.quorum)?;
-        let begins = shown(own, first).is_none();
+        // Whoever merely cannot reach the witnesses takes them from nobody who can.
+        let counts = || own.since.is_empty() || told(size, at, first, first).is_some();
+        let begins = shown(own, first).is_none() && counts();
         let clocks = if begins { &clocks } else { &own.since };
         let (episode, since, clocks) = (own.episode.clone(), own.since.clone(), clocks.clone());
         let is_due = !own.whole && (begins || is_used && !own.is_used);
         is_due.then_some(Met { episode, since, clocks, is_used })
     };
-    first.iter().map(met).collect()
+    first.iter().enumerate().map(met).collect()
 }
 
 /// What the clocks show of the pause of a blank server, in microseconds; `None` if nothing was written down, or too few of
@@ -151,35 +155,60 @@ pub(crate) fn recovered(
     first: &[Option<Standing>],
     second: &[Option<Standing>],
 ) -> Option<Recovered> {
-    let size = agreed.size;
-    // Blank in both looks, and in the same episode, it was so at the moment between them.
-    let blank_since = |at: usize| match (first.get(at), second.get(at)) {
-        (Some(Some(before)), Some(Some(after))) if before.episode == after.episode => {
-            (!before.whole && !after.whole).then_some(before)
-        }
-        _ => None,
-    };
-    let own = blank_since(server)?;
-    let answered = || second.iter().flatten();
-    let floor = answered().map(|standing| standing.max).max()?;
-    let is_copy = answered().filter(|other| !own.id.is_empty() && other.id == own.id).count() > 1;
-    let told = |beside| Some(Recovered { floor, beside, is_copy });
+    let own = blank_since(server, first, second)?;
+    let after = second.get(server)?.as_ref()?;
     // redis.quorum.recovery-6
-    if agreed.trusts_disks && own.claims && !is_copy && answered().count() == size.servers {
-        return told(own.beside.clone());
+    let answered = second.iter().flatten().count();
+    if agreed.trusts_disks && own.claims && !is_copy(own, second) && answered == agreed.size.servers {
+        let (floor, beside) = (largest(second)?, own.beside.clone());
+        return Some(Recovered { floor, beside, is_copy: false });
     }
-    // redis.quorum.recovery-1; its pause was over before the others were asked.
-    if !pause_left(agreed, own, first).is_zero() {
+    // redis.quorum.recovery-1; its pause was over before the others were asked, and nobody has made it longer since.
+    if !pause_left(agreed, own, first).is_zero() || (own.pause, &own.terms) != (after.pause, &after.terms) {
         return None;
     }
+    told(agreed.size, server, first, second)
+}
+
+/// Blank in both looks, and in the same episode, it was so at the moment between them.
+fn blank_since<'s>(
+    at: usize,
+    first: &'s [Option<Standing>],
+    second: &[Option<Standing>],
+) -> Option<&'s Standing> {
+    let (before, after) = (first.get(at)?.as_ref()?, second.get(at)?.as_ref()?);
+    Some(before).filter(|_| before.episode == after.episode && !before.whole && !after.whole)
+}
+
+fn largest(look: &[Option<Standing>]) -> Option<u64> {
+    look.iter().flatten().map(|standing| standing.max).max()
+}
+
+fn is_copy(own: &Standing, look: &[Option<Standing>]) -> bool {
+    look.iter().flatten().filter(|other| !own.id.is_empty() && other.id == own.id).count() > 1
+}
+
+/// What a blank server is told when it has paused; `None` while too few answer.
+fn told(
+    size: Size,
+    server: usize,
+    first: &[Option<Standing>],
+    second: &[Option<Standing>],
+) -> Option<Recovered> {
+    let own = blank_since(server, first, second)?;
+    let answered = || second.iter().flatten();
+    let (floor, is_copy) = (largest(second)?, is_copy(own, second));
+    let told = |floor, beside| Some(Recovered { floor, beside, is_copy });
     let whole = answered().filter(|standing| standing.whole).count();
     if whole >= size.blocking() {
-        return told(Vec::new());
+        return told(floor, Vec::new());
     }
+    let floor = furthest(answered().map(|standing| standing.clock))?.max(floor);
+    let blank_since = |at| blank_since(at, first, second);
     let blank: Vec<_> =
         (0..size.servers).filter_map(blank_since).map(|standing| standing.episode.clone()).collect();
     if blank.len() >= size.quorum {
-        return told(blank);
+        return told(floor, blank);
     }
     // redis.quorum.recovery-4
     let is_enough = |beside: &&Vec<String>| {
@@ -187,5 +216,5 @@ pub(crate) fn recovered(
         beside.contains(&own.episode) && whole + since >= size.blocking()
     };
     let beside = answered().map(|standing| &standing.beside).find(is_enough)?;
-    told(beside.clone())
+    told(floor, beside.clone())
 }

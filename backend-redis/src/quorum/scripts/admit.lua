@@ -13,7 +13,7 @@ local run, terms, pause = ARGV[1], ARGV[3], tonumber(ARGV[4])
 local known =
   redis.call('HMGET', KEYS[1], 'run', 'whole', 'max', 'terms', 'beside', 'since', 'claims', 'used', 'pause', 'id', 'episode')
 local whole, since, claims, paused = known[2] == '1', known[6] or '', known[7] == '1', tonumber(known[9]) or 0
-if known[1] ~= run then
+if known[1] ~= run or not (whole or known[11]) then
   whole, claims, since, paused, known[11] = false, whole or claims, '', 0, ARGV[5]
   local begun = { 'run', run, 'whole', '0', 'claims', claims and '1' or '0', 'pause', '0', 'since', '', 'episode', ARGV[5] }
   redis.call('HSET', KEYS[1], unpack(begun))

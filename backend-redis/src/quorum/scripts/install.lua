@@ -9,11 +9,9 @@ local known = redis.call('HMGET', KEYS[1], 'episode', 'whole', 'max', 'terms', '
 if known[1] ~= ARGV[1] or known[2] == '1' or known[4] ~= ARGV[5] or known[5] ~= ARGV[6] then
   return 0
 end
--- Its clock, too, where what the others know may be less: what it remembers may be old.
-local floor = math.max(tonumber(ARGV[2]), clock())
-local max = math.max(tonumber(known[3]) or 0, floor)
+local max = math.max(tonumber(known[3]) or 0, tonumber(ARGV[2]))
 -- No copy of it has begun the same episode.
 local id = ARGV[7] == '0' and known[6] or known[1]
-local told = { 'whole', '1', 'floor', text(floor), 'max', text(max), 'terms', ARGV[3], 'beside', ARGV[4], 'claims', '0', 'id', id }
+local told = { 'whole', '1', 'floor', ARGV[2], 'max', text(max), 'terms', ARGV[3], 'beside', ARGV[4], 'claims', '0', 'id', id }
 redis.call('HSET', KEYS[1], 'used', '1', unpack(told))
 return 1

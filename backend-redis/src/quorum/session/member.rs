@@ -195,8 +195,8 @@ impl Member {
         self.pauses_until.lock().map(|until| until.since(now))
     }
 
-    pub(super) fn pauses_until(&self, until: Moment) {
-        *self.pauses_until.lock() = Some(until);
+    pub(super) fn pauses_until(&self, until: Option<Moment>) {
+        *self.pauses_until.lock() = until;
     }
 
     /// Whether it is the first time that it pauses in this episode.

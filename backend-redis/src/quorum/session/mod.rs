@@ -268,8 +268,11 @@ impl Session {
                     self.events.tell(StoreEvent::Warning(LinkEvent::UNHEARD.into()));
                 }
             }
-            // It may have come up.
-            LinkEvent::UpAgain => self.blank.notify_one(),
+            // It may have come up, and what was known of its pause is that of an earlier episode.
+            LinkEvent::UpAgain => {
+                self.members[server].pauses_until(None);
+                self.blank.notify_one();
+            }
             LinkEvent::Stranger(_) | LinkEvent::OtherKey(_) => {}
         }
     }

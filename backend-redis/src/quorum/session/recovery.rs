@@ -76,7 +76,7 @@ impl Session {
     /// Once for each episode of the server.
     fn tell_of_pause(&self, server: usize, episode: &str, left: Duration) {
         let member = &self.members[server];
-        member.pauses_until(self.env.now() + left);
+        member.pauses_until(Some(self.env.now() + left));
         if !left.is_zero() && member.pauses_anew(episode) {
             let address = &member.address;
             let warning = format!(

@@ -17,6 +17,7 @@ pub(super) enum Mutant {
     DeadlineOfTheFastest,
     RenewsWhatIsGone,
     GivesBackLaterRounds,
+    /// What others know is enough, and the clock stands for nothing.
     FloorWithoutTheClock,
     NotesNothing,
     /// A pause counts from the start of the process.

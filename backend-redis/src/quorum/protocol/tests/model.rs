@@ -80,8 +80,6 @@ pub(in crate::quorum) enum Fault {
     RenewsWhatIsGone,
     /// Giving back an earlier round ends a later one's vote.
     GivesBackLaterRounds,
-    /// What others know is enough, and the clock stands for nothing.
-    FloorWithoutTheClock,
     /// A number is noted by nobody but the name that it is of.
     NotesNothing,
     /// What came up with the data is renewed and confirmed while the server pauses.
@@ -292,7 +290,7 @@ impl Server {
     pub(in crate::quorum) fn admit(&mut self, now: u64, looker: &Looker<'_>) -> Standing {
         self.expire(now);
         let space = self.space.get_or_insert_default();
-        if space.run != self.run {
+        if space.run != self.run || !space.whole && space.episode.is_empty() {
             (space.claims, space.whole) = (space.whole || space.claims, false);
             (space.run, space.pause, space.since) = (self.run, 0, Vec::new());
             let of_run = self.fault == Fault::RunIsEpisode;
@@ -339,25 +337,17 @@ impl Server {
     }
 
     /// What a blank server may have forgotten; nothing if it is not blank, or not as it was seen.
-    pub(in crate::quorum) fn install(
-        &mut self,
-        now: u64,
-        own: &Standing,
-        told: &Recovered,
-        terms: &str,
-    ) -> bool {
-        // What it remembers may be old.
-        let clock = if self.fault == Fault::FloorWithoutTheClock { 0 } else { now };
-        let floor = told.floor.max(clock);
+    pub(in crate::quorum) fn install(&mut self, own: &Standing, told: &Recovered, terms: &str) -> bool {
         match &mut self.space {
             Some(space)
                 if space.episode == own.episode
+                    && !space.episode.is_empty()
                     && !space.whole
                     && space.terms == own.terms
                     && space.pause == millis(own.pause) =>
             {
-                (space.whole, space.is_used, space.claims, space.floor) = (true, true, false, floor);
-                space.max = space.max.max(floor);
+                (space.whole, space.is_used, space.claims, space.floor) = (true, true, false, told.floor);
+                space.max = space.max.max(told.floor);
                 space.beside.clone_from(&told.beside);
                 terms.clone_into(&mut space.terms);
                 if told.is_copy || space.id.is_empty() {

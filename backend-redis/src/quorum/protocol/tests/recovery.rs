@@ -92,7 +92,7 @@ impl World {
                 Some(Standing { up_for, sent_at: self.moment(), ..standing })
             }
             Asks::Install { own, told, terms } => {
-                self.servers[at].install(now, own, told, terms);
+                self.servers[at].install(own, told, terms);
                 None
             }
         }
@@ -111,7 +111,8 @@ impl World {
         let (first, second) = seen.split_at_mut(self.size.servers);
         match self.mutant {
             Mutant::NoPause | Mutant::PausesByTheOthers => {
-                first[blank].iter_mut().for_each(|own| own.pause = Duration::ZERO);
+                let own = first[blank].iter_mut().chain(&mut second[blank]);
+                own.for_each(|own| own.pause = Duration::ZERO);
             }
             Mutant::AsksBeforeThePauseEnds => {
                 for (before, after) in first.iter_mut().flatten().zip(second.iter().flatten()) {
@@ -139,6 +140,9 @@ impl World {
                 };
                 let own = first[blank].iter_mut();
                 own.for_each(|own| own.since.retain(|(run, then)| goes_on(run, *then)));
+            }
+            Mutant::FloorWithoutTheClock => {
+                second.iter_mut().flatten().for_each(|standing| standing.clock = 0);
             }
             Mutant::TrustsCopies => second.iter_mut().flatten().for_each(|standing| standing.id.clear()),
             Mutant::TrustsWhileOneIsAway => {

@@ -79,6 +79,9 @@ fn a_pause_begins_when_the_look_has_ended() {
     assert_eq!(of(&[heard("a", 7_000, &[("a", 1), ("b", 1), ("c", 1)]), None, b()]), None, "it has begun");
     let anew = of(&[heard("a", 7_000, &[("a", 1), ("c", 1), ("d", 1)]), None, b()]);
     assert_eq!(anew, Some(all), "too few of the clocks go on");
+    let knows = b().map(|other| Standing { whole: true, ..other });
+    let kept = of(&[heard("a", 7_000, &[("a", 1), ("c", 1), ("d", 1)]), None, knows]);
+    assert_eq!(kept, None, "others may reach the witnesses, and this look ends no pause");
 }
 
 /// Other terms keep a manager out: those of a whole server, and those of a blank one unless a whole one has its own, as one that
@@ -93,7 +96,7 @@ fn a_blank_server_takes_the_terms_of_a_whole_one() {
 }
 
 /// A blank server is told what so many others know as every quorum has one of, after its pause; where a quorum is blank, in both
-/// looks, its clock has to do.
+/// looks, the clocks have to do, but for one that is far ahead.
 #[test]
 fn a_blank_server_is_told_what_the_others_know() {
     let standing = |whole, run: &str, max, left| Some(standing(whole, run, max, left));
@@ -104,9 +107,14 @@ fn a_blank_server_is_told_what_the_others_know() {
     assert_eq!(told([blank.clone(), whole(7), whole(9)]), Some(9));
     assert_eq!(told([pausing.clone(), whole(7), whole(9)]), None);
     assert_eq!(told([blank.clone(), whole(7), None]), None);
-    assert_eq!(told([blank.clone(), pausing.clone(), whole(9)]), Some(9));
+    assert_eq!(told([blank.clone(), pausing.clone(), whole(9)]), Some(1_000_000));
+    let is_ahead = |own: &mut Standing| own.clock += 366 * 86_400_000_000;
+    let mut ahead = blank.clone();
+    ahead.iter_mut().for_each(is_ahead);
+    assert_eq!(told([ahead.clone(), whole(7), whole(9)]), Some(9));
+    assert_eq!(told([ahead, pausing.clone(), whole(9)]), Some(999_000));
     assert_eq!(told([pausing.clone(), blank.clone(), blank.clone()]), None);
-    assert_eq!(told([blank.clone(), blank.clone(), None]), Some(1));
+    assert_eq!(told([blank.clone(), blank.clone(), None]), Some(1_000_000));
     let ended = |first: &Option<Standing>| {
         let look = |own: &Option<Standing>| [own.clone(), whole(7), whole(9)];
         floor(&look(first), &look(&blank))
@@ -114,6 +122,11 @@ fn a_blank_server_is_told_what_the_others_know() {
     assert_eq!(ended(&blank), Some(9));
     assert_eq!(ended(&pausing), None, "the others were asked before the end of its pause");
     assert_eq!(ended(&None), None);
+    let met_by_others = |own: &mut Standing| own.pause = Duration::from_secs(2);
+    let mut longer = blank.clone();
+    longer.iter_mut().for_each(met_by_others);
+    let (before, after) = ([blank.clone(), whole(7), whole(9)], [longer, whole(7), whole(9)]);
+    assert_eq!(floor(&before, &after), None, "its pause was made longer in between");
     let (first, second) = (
         [blank.clone(), standing(false, "c", 1, 0), whole(9)],
         [blank.clone(), standing(false, "d", 1, 0), whole(9)],
@@ -134,12 +147,12 @@ fn a_quorum_that_was_blank_is_told_one_by_one() {
     let (a, b, c) =
         (standing(false, "a", 1, &[]), standing(false, "b", 2, &[]), standing(false, "c", 3, &[]));
     let told = |look: [Option<Standing>; 5]| recovered(agreed(FIVE), 0, &look, &look);
-    let by = |floor| Some(Recovered { floor, beside: runs(&["a", "b", "c"]), is_copy: false });
-    assert_eq!(told([a.clone(), b.clone(), c, None, None]), by(3));
+    let by_clock = || Some(Recovered { floor: 1_000_000, beside: runs(&["a", "b", "c"]), is_copy: false });
+    assert_eq!(told([a.clone(), b.clone(), c, None, None]), by_clock());
     let beside = |run| standing(true, run, 7, &["a", "b", "c"]);
     let (later, away) = (standing(false, "d", 4, &[]), || None);
-    assert_eq!(told([a.clone(), b.clone(), beside("c"), away(), away()]), by(7));
-    assert_eq!(told([a.clone(), beside("b"), beside("c"), away(), away()]), by(7));
+    assert_eq!(told([a.clone(), b.clone(), beside("c"), away(), away()]), by_clock());
+    assert_eq!(told([a.clone(), beside("b"), beside("c"), away(), away()]), by_clock());
     assert_eq!(told([a.clone(), away(), beside("c"), away(), away()]), None, "others may have voted with b");
     assert_eq!(told([a.clone(), later.clone(), beside("c"), away(), away()]), None, "and with this one");
     assert_eq!(told([later.clone(), b, beside("c"), away(), away()]), None, "it may have voted since");
@@ -168,7 +181,7 @@ impl Opening {
         if row == 2 {
             let told = recovered(agreed(THREE), server, first, second);
             if let (Some(told), Some(own)) = (told, &second[server]) {
-                servers[server].install(7, own, &told, self.terms);
+                servers[server].install(own, &told, self.terms);
             }
             return;
         }

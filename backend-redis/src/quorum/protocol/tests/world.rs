@@ -112,7 +112,6 @@ impl World {
             Mutant::NoConfirm => Fault::ConfirmsNothing,
             Mutant::RenewsWhatIsGone => Fault::RenewsWhatIsGone,
             Mutant::GivesBackLaterRounds => Fault::GivesBackLaterRounds,
-            Mutant::FloorWithoutTheClock => Fault::FloorWithoutTheClock,
             Mutant::NotesNothing => Fault::NotesNothing,
             Mutant::ExtendsWhilePausing => Fault::ExtendsWhilePausing,
             Mutant::RunIsEpisode => Fault::RunIsEpisode,

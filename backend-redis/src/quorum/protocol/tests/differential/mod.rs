@@ -75,7 +75,7 @@ enum Operation {
     Pass(u64),
     /// The clock is set back, by microseconds.
     SetBack(u64),
-    /// The vote, the count, those who wait, or what is known of the namespace.
+    /// The vote, the count, those who wait, what is known of the namespace, or which episode it is.
     Lose(usize),
 }
 
@@ -121,7 +121,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
         3 => (0_u64..2_000_000).prop_map(Operation::Pass),
         1 => prop::sample::select(vec![300_000, 301_000, 9_001_000, 43_200_000_000]).prop_map(Operation::Pass),
         1 => prop::sample::select(vec![900_000, 172_800_000_000]).prop_map(Operation::SetBack),
-        1 => (0_usize..4).prop_map(Operation::Lose),
+        1 => (0_usize..5).prop_map(Operation::Lose),
     ];
     prop::collection::vec(operation, 0..50)
 }
@@ -272,7 +272,7 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
             }
             let call = scripts::install(&space, &own, &told, TERMS);
             let was_blank = scripts::was_there(&real.run(&scripts::INSTALL, &call)).unwrap();
-            (format!("{was_blank:?}"), format!("{:?}", model.install(now, &own, &told, TERMS)))
+            (format!("{was_blank:?}"), format!("{:?}", model.install(&own, &told, TERMS)))
         }
         Operation::ComesUp { floor } => {
             model.run += 1;
@@ -295,12 +295,16 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
         }
         Operation::Lose(which) => {
             let BallotKeys { vote, count, waits, .. } = keys;
-            real.ask(redis::cmd("DEL").arg([vote, count, waits, space].get(which)));
+            match [vote, count, waits, space.clone()].get(which) {
+                Some(key) => real.ask(redis::cmd("DEL").arg(key)),
+                None => real.ask(redis::cmd("HDEL").arg(space).arg("episode")),
+            };
             match which {
                 0 => model.vote = None,
                 1 => model.count = None,
                 2 => (model.waits, model.waits_until) = Default::default(),
-                _ => model.space = None,
+                3 => model.space = None,
+                _ => model.space.iter_mut().for_each(|space| space.episode.clear()),
             }
             Default::default()
         }
@@ -385,7 +389,8 @@ fn changed_scripts_are_told_from_their_model() {
         ("local record = last or", "local record ="),
         ("if n > max then", "if false then"),
         ("text(n + 1000000)", "text(n)"),
-        ("tonumber(ARGV[2]), clock())", "tonumber(ARGV[2]))"),
+        ("or 0, tonumber(ARGV[2]))", "or 0, tonumber(ARGV[2]), clock())"),
+        ("'floor', ARGV[2]", "'floor', text(math.max(tonumber(ARGV[2]), clock()))"),
         ("redis.call('EXISTS', waits, asked) == 0", "true"),
         ("voted == ballot and not ttl", "voted == ballot"),
         ("voted == ballot and not ttl", "not ttl"),
@@ -441,11 +446,13 @@ fn what_was_lost_is_counted_anew() {
     let admit = |terms| Operation::Admit { terms, pause: 0, has_followed: false, clocks: &[], stale: 9 };
     let proposed = vec![Operation::Lose(3), admit(TERMS), admit("others")];
     let firm = vec![Operation::Restart(false), admit("others")];
+    let episode = vec![Operation::Restart(true), Operation::Lose(4), FIRST_MET];
     for (then, mutant) in [
         (number, ("counted and counted < proposed then", "(counted or 0) < proposed then")),
         (ballot, ("if not last and type(voted)", "if type(voted)")),
         (proposed, ("and redis.sha1hex(terms) < redis.sha1hex(known[4])", "and false")),
         (firm, ("and not known[10] and", "and")),
+        (episode, ("or not (whole or known[11]) then", "then")),
     ] {
         assert!([&scripts::VOTE, &scripts::ADMIT].iter().any(|script| script.has(mutant.0)), "{mutant:?}");
         for changes in [vec![], vec![mutant]] {
