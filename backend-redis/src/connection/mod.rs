@@ -92,7 +92,8 @@ struct Connection {
     flights: Arc<Flights>,
     /// Whether its messages are passed on: those that grant are counted with the base that was read over it.
     admitted: Arc<AtomicBool>,
-    /// With it the task ends that reads and writes.
+    /// With it the task ends that reads and writes, as it does with the connection.
+    closed: CancellationToken,
     _whole: DropGuard,
 }
 
@@ -141,6 +142,8 @@ impl Link {
             if let Ok(connected) = last {
                 _ = link.up.send_replace(Err(lost()));
                 connected.0.flights.give_up();
+                // A session may still have it at hand.
+                connected.0.closed.cancel();
             }
         });
         Ok(())
@@ -280,7 +283,8 @@ impl Link {
         let (mut connection, driver) = self.client.connect(options).await.map_err(failed)?;
         let (up_at, closed) = (self.env.now(), CancellationToken::new());
         let whole = closed.clone().drop_guard();
-        self.env.spawn(async move { _ = closed.run_until_cancelled(driver).await });
+        let driving = closed.clone();
+        self.env.spawn(async move { _ = driving.run_until_cancelled(driver).await });
         let is_deaf = match &self.inbox {
             None => false,
             Some(inbox) => match connection.subscribe(&inbox.channel).await {
@@ -302,6 +306,7 @@ impl Link {
             connection,
             flights,
             admitted,
+            closed,
             _whole: whole,
         })))
     }
