@@ -183,7 +183,8 @@ impl Walk<'_> {
         let Pair { old, new } = &self.admin.stores;
         let Some(name) = old.held_by_foreign_client().await? else { return Ok(Ended::Done) };
         new.note(&name).await?;
-        self.wait_for(vec![format!("a foreign client holds {name:?} in the old store")]).await?;
+        self.wait_for(vec![format!("a foreign client held `{}` in the old store, just now", name.as_str())])
+            .await?;
         Ok(Ended::Again)
     }
 

@@ -341,18 +341,29 @@ async fn late_and_older_reads_are_not_known() {
     }
 }
 
-/// A store that refuses every acquisition, or to be opened.
+/// A store that refuses every acquisition.
 #[derive(Debug)]
 struct Refuses(Error);
 
+/// A store that refuses to be opened.
+#[derive(Debug)]
+struct Shut {
+    store: Box<dyn StoreConfig>,
+    error: Error,
+}
+
 #[async_trait]
-impl StoreConfig for Refuses {
+impl StoreConfig for Shut {
     fn min_ttl(&self) -> Duration {
-        Duration::ZERO
+        self.store.min_ttl()
+    }
+
+    fn namespace(&self) -> Option<String> {
+        self.store.namespace()
     }
 
     async fn open(&self, _: Env) -> Result<Arc<dyn LockBackend>> {
-        Err(self.0.clone())
+        Err(self.error.clone())
     }
 }
 
@@ -383,7 +394,8 @@ async fn drain_goes_on_without_an_unreachable_store_only() {
             let session = Session::open_both(&ways, POLL, env()).await.unwrap();
             let answer = session.acquire(&request(), waits).await;
             assert_eq!(answer.is_ok(), goes_on, "{kind:?}: {answer:?}");
-            let old: Arc<dyn StoreConfig> = Arc::new(Refuses(Error::not_applied(kind.clone(), "refused")));
+            let error = Error::not_applied(kind.clone(), "refused");
+            let old: Arc<dyn StoreConfig> = Arc::new(Shut { store: Box::new(stores.old.clone()), error });
             let opened = Session::open_both(&Pair { old, ..ways }, POLL, env()).await;
             assert_eq!(opened.is_ok(), goes_on, "{kind:?}: opening");
         }
