@@ -53,7 +53,7 @@ pub(crate) async fn a_certificate_that_is_exchanged_throws_nobody_out(rig: Arc<R
     let space = rig.space_on([format!("localhost:{}", switch.addr().port())]);
     let config = space.config().tls(known(trusting(&certificates), &certificates));
     let builder = LockManager::builder(config).ttl(TTL).connect_timeout(Duration::from_secs(2));
-    let locks = builder.build().await.unwrap();
+    let locks = builder.connect_wait(BOUND).build().await.unwrap();
     let direct = space.by(good.addr());
     let (rival, outside) = (direct.manager().await, direct.outside().await);
     let holder = rival.lock("a").unwrap().acquire().await.unwrap();
