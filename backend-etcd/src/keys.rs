@@ -412,7 +412,6 @@ mod tests {
         assert_eq!(Keyspace::new("").name_of(b"a/1"), Some(name("a")));
     }
 
-    /// A record that was cut, or that somebody else wrote, is no record.
     #[test]
     fn foreign_values_are_no_records() {
         for value in ["", "leasehold 1", "leasehold 2\nx", "leasehold 1\nnohex\n1\nl"] {
