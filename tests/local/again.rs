@@ -208,7 +208,8 @@ async fn a_store_that_always_says_lost_is_not_hammered() {
         let lock = locks.lock("a").unwrap().wait(Duration::from_secs(60));
         assert!(lock.acquire().await.is_err());
         let asked = store.acquires();
-        assert!((30..=70).contains(&asked), "asked {asked} times");
+        // Pauses grow to four times the bound of a request.
+        assert!((12..=30).contains(&asked), "asked {asked} times");
     }
 }
 
