@@ -1,6 +1,10 @@
 -- Goes on after acquire or share: what is `wanted`, if it is not exclusive, cannot be had now, or only behind more that has
 -- ended than one call drops.
 
+if strangers and strangers.hold(holder, grants) then
+  -- They have had a turn.
+  redis.call('HDEL', entries, 'turns')
+end
 if not queues then
   return waits(lock, entries, grants, holder, sweep == 0 and 0 or -1, false)
 end
@@ -15,10 +19,6 @@ if wanted then
   entry = '0' .. entry .. ' ' .. wanted
 end
 redis.call('HSET', entries, me, entry, 'u:' .. me, now + ttl * 1000)
-if strangers and strangers.hold(holder, grants) then
-  -- They have had a turn.
-  redis.call('HDEL', entries, 'turns')
-end
 keep(queue, ttl)
 keep(entries, ttl)
 if alone then

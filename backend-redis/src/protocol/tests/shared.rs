@@ -141,6 +141,25 @@ fn a_client_that_polls_has_its_turn_beside_one_of_ours() {
     assert!(without.longest > 2 * (every + rest), "{without:?}");
 }
 
+/// A foreign client that a try meets has had its turn: what was counted before it brings no rest later.
+#[test]
+fn try_behind_a_foreign_holder_ends_the_count() {
+    let Shared { every, .. } = Shared::STRINGS;
+    let mut server = Server { shared: Some(Shared::STRINGS), ..Server::default() };
+    let mut said = Vec::new();
+    let tries = |server: &mut Server, now, owner| {
+        server.acquire(micros(now), Asker::new(owner, 0, 2 * every), false, &mut Vec::new())
+    };
+    assert!(matches!(tries(&mut server, 1_000, 1), Answer::Holds { .. }));
+    server.release(micros(1_001), 1, &mut said);
+    assert!(server.taken_by(micros(1_002), STRANGER, None));
+    assert!(matches!(tries(&mut server, 1_003, 2), Answer::Waits { .. }));
+    server.lock = None;
+    assert!(matches!(tries(&mut server, 1_004, 3), Answer::Holds { .. }));
+    server.release(micros(1_004 + every), 3, &mut said);
+    assert!(matches!(tries(&mut server, 1_005 + every, 4), Answer::Holds { .. }));
+}
+
 /// While nobody comes, the lock rests for an eighth of the time; where hand-overs are counted too and holds are short, for
 /// three fifths.
 #[test]

@@ -110,7 +110,7 @@ fn changed_sweeps_are_told_from_the_model() {
 }
 
 /// What could be wrong beside strangers, whatever the format.
-const SHARING: [Mutant; 24] = [
+const SHARING: [Mutant; 25] = [
     // Their turn.
     (
         "if strangers and strangers.have_their_turn(lock, queue, entries, channels, grants) then",
@@ -125,6 +125,7 @@ const SHARING: [Mutant; 24] = [
     ("if first and not resting then", "if first then"),
     ("return strangers.rest(entries, now) or left", "return left"),
     ("redis.call('HDEL', entries, 'turns', 'rest')", ""),
+    ("  redis.call('HDEL', entries, 'turns')\n", ""),
     ("redis.call('PEXPIRE', entries, SOON)", ""),
     ("keep_turns(entries, '0 ' .. clock())", ""),
     ("      strangers.again(entries, ttl)\n", ""),

@@ -79,6 +79,7 @@ impl Server {
             && let Some(shared) = &mut self.shared
         {
             shared.turns = None;
+            self.forget_empty_keys();
         }
     }
 
