@@ -10,8 +10,8 @@ use testbed::{Certificates, Direction, Mode, Proxy};
 
 use crate::access::{documented_rights, refusals, user};
 use crate::rig::{
-    BOUND, Beside, NAME, TTL, Waiter, direct, eventually, hold, ok, open, pass, proxy, server, start, trials,
-    via,
+    BOUND, Beside, KEY, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, pass, proxy, server,
+    start, trials, via,
 };
 
 trials![
@@ -240,6 +240,15 @@ async fn servers_that_refuse_are_done_without() {
     let first = cycle(&locks).await;
     ok(&servers[0], &["CONFIG", "SET", "maxmemory", "0"]).await;
     let guard = hold(&locks).await;
+    // Two votes are a quorum: the third may be in flight, and those that stay must be enough.
+    eventually("all have voted", async || {
+        let mut votes = Vec::new();
+        for server in &servers {
+            votes.push(command(server, &["GET", &format!("{KEY}:vote")]).await.text());
+        }
+        votes[0].is_some() && votes.iter().all(|vote| *vote == votes[0])
+    })
+    .await;
     ok(&servers[1], &["ACL", "SETUSER", "default", "-set", "-pexpire"]).await;
     for server in &servers {
         ok(server, &["CONFIG", "SET", "maxmemory", "1"]).await;
