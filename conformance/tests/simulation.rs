@@ -33,17 +33,17 @@ fn main() -> ExitCode {
 
 /// Whatever goes wrong, the core keeps what it promises.
 fn seeds_keep_every_promise() -> Result<(), Failed> {
-    let seeds = testbed::Depth::of_run().pick(300, 2_000, 100_000);
+    let seeds = testbed::Depth::of_run().seeds(300, 2_000, 100_000);
     let began = began();
     let total = Mutex::new(Total::default());
-    let next = AtomicU64::new(0);
+    let next = AtomicU64::new(seeds.start);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds {
+                    if seed >= seeds.end {
                         return;
                     }
                     let ran = std::panic::catch_unwind(|| simulation::run(seed, None));
@@ -68,9 +68,10 @@ fn seeds_keep_every_promise() -> Result<(), Failed> {
             let failed = total.failed.iter().map(|(seed, first)| format!("seed {seed}: {first}"));
             let failed: Vec<_> = failed.collect();
             Err(format!(
-                "{}\n\n{} of {seeds} seeds failed:\n{}\nreplay with LEASEHOLD_SEED={}",
+                "{}\n\n{} of {} seeds failed:\n{}\nreplay with LEASEHOLD_SEED={}",
                 describe(&report, TAIL),
                 failed.len(),
+                seeds.end - seeds.start,
                 failed.join("\n"),
                 report.seed
             )

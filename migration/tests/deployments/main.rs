@@ -61,16 +61,16 @@ const FINDS: [(&str, Plant, &str); 2] = [
 /// Whatever is replaced and whatever goes wrong, locks are kept as promised.
 fn seeds_keep_every_promise() -> Result<(), Failed> {
     let depth = Depth::of_run();
-    let seeds = depth.pick(15, 60, 20_000);
+    let seeds = depth.seeds(15, 60, 20_000);
     let began = began();
-    let (total, next) = (Mutex::new(Total::default()), AtomicU64::new(0));
+    let (total, next) = (Mutex::new(Total::default()), AtomicU64::new(seeds.start));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds {
+                    if seed >= seeds.end {
                         return;
                     }
                     let ran = std::panic::catch_unwind(|| run(seed, None));
@@ -92,9 +92,9 @@ fn seeds_keep_every_promise() -> Result<(), Failed> {
         Some((first, _)) => {
             let failed = total.failed.iter().map(|(seed, first)| format!("seed {seed}: {first}"));
             let failed = failed.collect::<Vec<_>>().join("\n");
-            let count = total.failed.len();
+            let (count, of) = (total.failed.len(), seeds.end - seeds.start);
             let message =
-                format!("{count} of {seeds} seeds failed:\n{failed}\nreplay with LEASEHOLD_SEED={first}");
+                format!("{count} of {of} seeds failed:\n{failed}\nreplay with LEASEHOLD_SEED={first}");
             Err(message.into())
         }
     }

@@ -4,7 +4,9 @@
 //! the seed `n` where seeds are played.
 
 use std::fmt::Display;
+use std::ops::Range;
 use std::str::FromStr;
+use std::time::SystemTime;
 
 /// How much a run tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +38,20 @@ impl Depth {
             Self::Soak => soak,
         }
     }
+
+    /// As many seeds as the number for this depth, which a run prints. They begin at 0, and at [`Self::Soak`] at
+    /// others every day.
+    pub fn seeds(self, check: u64, ci: u64, soak: u64) -> Range<u64> {
+        let days = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs() / DAY;
+        let first = self.pick(0, 0, days * soak);
+        let seeds = first..first + self.pick(check, ci, soak);
+        println!("seeds {} to {}", seeds.start, seeds.end - 1);
+        seeds
+    }
 }
+
+/// In seconds.
+const DAY: u64 = 24 * 60 * 60;
 
 impl FromStr for Depth {
     type Err = ();
