@@ -24,17 +24,10 @@ impl Session {
         let of_pause = |pause| about("restart", of_pause(pause, connected.paused_until(), answers.get(2)));
         findings.extend(self.pause.map(of_pause));
         // It shows no name, and is run as every script is.
-        let inspect = &self.scripts.inspect;
-        let ran = connected.run(inspect, &self.told(inspect.call(&[])), give_up_at).await;
+        let inspect = self.told(self.program.operation("inspect", &[]));
+        let ran = connected.run(self.program, &inspect, give_up_at).await;
         let ran = ran.map_or_else(|error| broken(error.to_string()), |_| ok("the server runs our scripts"));
         findings.push(about("scripts", ran));
-        if let Some(share) = &self.scripts.share {
-            // Of no name.
-            let ran = connected.run(share, &share.call(&[]), give_up_at).await;
-            let can = |_| ok("locks can be shared");
-            let ran = ran.map_or_else(|error| warning(format!("locks cannot be shared: {error}")), can);
-            findings.push(about("sharing", ran));
-        }
         let users = connected.ask(redis::cmd("ACL").arg("LIST"), give_up_at).await.ok();
         findings.push(about("message key", of_users(self.inboxes.key().is_some(), users.as_ref())));
         findings.extend(self.diagnose_format(&connected, give_up_at).await?);

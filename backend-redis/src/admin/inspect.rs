@@ -58,8 +58,9 @@ impl Session {
 
     async fn few_states(&self, names: &[LockName]) -> Result<Vec<LockState>> {
         let keys = names.iter().map(|name| self.keys.of(name)).collect::<Result<Vec<_>>>()?;
-        let call = self.scripts.inspect.call(&keys.iter().flat_map(NameKeys::all).collect::<Vec<_>>());
-        let answer = self.run(&self.scripts.inspect, &self.told(call)).await?;
+        let keys = keys.iter().flat_map(NameKeys::all).collect::<Vec<_>>();
+        let call = self.told(self.program.operation("inspect", &keys));
+        let answer = self.run(self.program, &call).await?;
         let shown = scripts::inspected(&answer, names.len(), self.naming())?;
         let state = |(name, Shown { holders, waiting }): (&LockName, _)| {
             LockState::new(name.clone(), holders, waiting)

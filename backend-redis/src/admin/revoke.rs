@@ -13,9 +13,8 @@ impl Session {
     pub(crate) async fn revoke(self: &Arc<Self>, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
         self.life.open_or_refuse()?;
         let keys = self.keys.of(name)?;
-        let revoke = &self.scripts.revoke;
-        let call = self.told(scripts::revoke(revoke, &keys, self.inboxes.told(), how));
-        let answer = self.run(revoke, &call).await?;
+        let call = self.told(scripts::revoke(self.program, &keys, self.inboxes.told(), how));
+        let answer = self.run(self.program, &call).await?;
         let Revoked { holders, unswept } = scripts::revoked(&answer, self.naming())?;
         if unswept {
             self.sweep(keys);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{Error, Result, StoreUrl};
 
-use crate::scripts::{NameScripts, REDISSON, STRING, millis};
+use crate::scripts::millis;
 
 /// What other libraries keep a lock in, so that they exclude us and we exclude them, and where.
 ///
@@ -147,19 +147,13 @@ impl Format {
         self.key.split_once(NAME).unwrap_or((&self.key, ""))
     }
 
-    pub(crate) fn scripts(&self) -> &'static NameScripts {
-        match self.kind {
-            Kind::String => &STRING,
-            Kind::Redisson => &REDISSON,
-        }
-    }
-
-    /// What scripts are told, with a `poll` between three quarters and five, by `jitter`, which makes between half and
-    /// all of it of a span.
+    /// The last argument of the program, with a `poll` between three and five quarters of it. `jitter` returns between half of
+    /// a span and all of it.
     pub(crate) fn told(&self, jitter: impl FnOnce(Duration) -> Duration) -> String {
         let poll = (self.poll / 4 + jitter(self.poll)).max(Duration::from_millis(1));
         let Self { yield_after, yield_every, yield_for, .. } = self;
-        format!("{} {yield_after} {} {}", millis(poll), millis(*yield_every), millis(*yield_for))
+        let (poll, every) = (millis(poll), millis(*yield_every));
+        format!("{} {poll} {yield_after} {every} {}", self.word(), millis(*yield_for))
     }
 
     /// Where strangers say that a lock was released, if they do.
@@ -270,9 +264,12 @@ mod tests {
     #[test]
     fn polls_are_a_quarter_apart() {
         let format = Format::string();
-        assert_eq!(format.told(|span| span / 2), "75 4294967295 1000 150");
-        assert_eq!(format.told(|span| span), "125 4294967295 1000 150");
-        assert_eq!(format.poll(Duration::from_millis(1)).told(|span| span / 2), "1 4294967295 1000 150");
+        assert_eq!(format.told(|span| span / 2), "string 75 4294967295 1000 150");
+        assert_eq!(format.told(|span| span), "string 125 4294967295 1000 150");
+        assert_eq!(
+            format.poll(Duration::from_millis(1)).told(|span| span / 2),
+            "string 1 4294967295 1000 150"
+        );
     }
 
     /// The channel of Redisson has braces of its own only if the key has none.

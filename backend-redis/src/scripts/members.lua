@@ -9,8 +9,15 @@ local members, ends = KEYS[1], KEYS[2]
 local what, id = ARGV[1], ARGV[2]
 local now = clock()
 
--- What may be kept of a member is shorter.
-local LONGEST_ENTRY = 4096 + 128
+-- Our ids and entries are shorter, in bytes. Text of another client is cut there.
+local LONGEST_ID, LONGEST_ENTRY = 2048, 4096 + 128
+
+-- Extends the life of a key to that of its last entry.
+local function keep(key, ms)
+  if redis.call('PTTL', key) < tonumber(ms) then
+    redis.call('PEXPIRE', key, ms)
+  end
+end
 
 if what == 'look' then
   local ids = redis.call('ZRANGE', ends, '(' .. number(now), '+inf', 'BYSCORE', 'LIMIT', 0, id)
@@ -20,12 +27,13 @@ if what == 'look' then
   local live = {}
   for _, member in ipairs(ids) do
     local entry = string.sub(redis.call('HGET', members, member) or '', 1, LONGEST_ENTRY)
-    live[#live + 1] = { string.sub(member, 1, LONGEST), string.match(entry, '^%S+ %d+ (.*)$') }
+    live[#live + 1] = { string.sub(member, 1, LONGEST_ID), string.match(entry, '^%S+ %d+ (.*)$') }
   end
   return live
 end
 
-write_on_a_full_server(ends)
+-- Changes nothing. A full server refuses a first write that may need memory, and no write after one that does not.
+redis.call('ZREM', ends, '')
 if what == 'unsign' then
   redis.call('ZREM', ends, id)
   return redis.call('HDEL', members, id)

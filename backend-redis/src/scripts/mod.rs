@@ -3,12 +3,20 @@
 //! Every request that changes a lock is one script, so it acts at once or not at all as others see
 //! it. Names reach a script only as keys, everything else as arguments; the texts are constants. The
 //! bytes of an answer are not trusted: what has not the expected form is an error.
+//!
+//! | text | runs |
+//! |---|---|
+//! | `own.lua` | the operations on locks under our own keys, with `base.lua`, which explains them, `admin.lua` and `tell.lua` |
+//! | `foreign.lua` | the same on locks under keys of other libraries |
+//! | `record.lua`, `members.lua` | the record of a move, and its participants |
+//! | `raise.lua` | raises the token base |
+//! | `admit.lua` | says until when a server that was restarted grants no free lock |
 
 mod holders;
 mod message;
 mod script;
 
-/// How inboxes are told, by scripts of either engine.
+/// How programs of either engine send a message.
 pub(crate) const TELL: &str = include_str!("tell.lua");
 
 use std::time::Duration;
@@ -25,9 +33,7 @@ pub(crate) use self::holders::{Naming, info, mode, told_info};
 use self::holders::{Record, holder, sharer, sharers};
 pub(crate) use self::message::{Inboxes, Message, News};
 pub use self::script::exclusive_scripts;
-pub(crate) use self::script::{
-    ADMIT, MEMBERS, NameScripts, OWN, PAUSING, RAISE, RECORD, REDISSON, STRING, Script,
-};
+pub(crate) use self::script::{ADMIT, FOREIGN, MEMBERS, OWN, RAISE, RECORD, Script};
 
 /// What an entry was answered, and the holder whom it waits for.
 #[derive(Debug)]
@@ -37,7 +43,7 @@ pub(crate) struct Reply {
     pub(crate) holder: Option<Holder>,
 }
 
-/// Reads the answer of `acquire`, or one of `refresh`'s.
+/// Reads the answer of `acquire` or `share`, or one of `renew`'s.
 ///
 /// # Errors
 ///
@@ -82,7 +88,7 @@ fn waits(ask_in: i64, record: &Value, holding: &[Value], naming: Naming) -> Repl
     Reply { answer, holder: Some(holder) }
 }
 
-/// Reads the answers of `refresh`, one for each of `entries`.
+/// Reads the answers of `renew`, one for each of `entries`.
 ///
 /// # Errors
 ///
@@ -114,7 +120,7 @@ pub(crate) fn released(value: &Value) -> Result<Released> {
 
 /// The request to have a lock given up, as far as every format has it.
 pub(crate) fn revoke(script: &Script, keys: &NameKeys, channels: &str, how: Revoke) -> Cmd {
-    let mut call = script.call(&keys.all());
+    let mut call = script.operation("revoke", &keys.all());
     call.arg(channels);
     match how {
         Revoke::Ask { grace } => call.arg(grace.as_millis().to_string()),

@@ -1,11 +1,10 @@
-//! The texts, put together of their parts.
-//!
-//! What a lock is under its key, a part of its own says, which stands before whatever uses it: one for keys of ours, one
-//! for each format. A free lock is taken and released before any of the rest is defined, where that can be.
+//! The texts, and how they are called.
 
 use std::sync::LazyLock;
 
 use redis::Cmd;
+
+use super::TELL;
 
 /// A script and the name under which a server keeps it.
 #[derive(Debug)]
@@ -14,103 +13,42 @@ pub(crate) struct Script {
     hash: String,
 }
 
-/// The scripts on the keys of names.
-#[derive(Debug)]
-pub(crate) struct NameScripts {
-    pub(crate) acquire: Script,
-    pub(crate) refresh: Script,
-    pub(crate) release: Script,
-    pub(crate) revoke: Script,
-    pub(crate) inspect: Script,
-    /// Takes a lock otherwise than exclusively, where several may hold it together.
-    pub(crate) share: Option<Script>,
-}
-
-/// On keys of ours.
-pub(crate) static OWN: LazyLock<NameScripts> = LazyLock::new(|| {
-    let queue = [VALUE, PLAIN_KEY, QUEUE, include_str!("sharing.lua"), HANDING].concat();
-    let share = Script::new(&[GRANT, &queue, SETTLING, include_str!("share.lua"), ENQUEUE]);
-    NameScripts { share: Some(share), ..NameScripts::on_a_value(ACQUIRE_FREE, &queue) }
-});
-
-/// On keys of ours where a server that has restarted grants nothing at first.
-pub(crate) static PAUSING: LazyLock<NameScripts> = LazyLock::new(|| {
-    let queue = [VALUE, PLAIN_KEY, QUEUE, include_str!("pause.lua"), HANDING].concat();
-    NameScripts::on_a_value(include_str!("pause_acquire.lua"), &queue)
-});
-
-/// On strings of other libraries.
-pub(crate) static STRING: LazyLock<NameScripts> = LazyLock::new(|| {
-    let key = [FOREIGN, VALUE, include_str!("string.lua")].concat();
-    NameScripts::on_a_key(&key, &[QUEUE, STRANGERS, HANDING].concat())
-});
-
-/// On hashes of Redisson.
-pub(crate) static REDISSON: LazyLock<NameScripts> = LazyLock::new(|| {
-    let key = [FOREIGN, include_str!("redisson.lua")].concat();
-    NameScripts::on_a_key(&key, &[QUEUE, STRANGERS, HANDING].concat())
-});
+/// Locks under our own keys.
+pub(crate) static OWN: LazyLock<Script> = LazyLock::new(|| program(include_str!("own.lua")));
+/// Locks under keys of other libraries.
+pub(crate) static FOREIGN: LazyLock<Script> = LazyLock::new(|| program(include_str!("foreign.lua")));
 
 pub(crate) static RAISE: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("raise.lua")]));
-pub(crate) static RECORD: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[GRANT, include_str!("record.lua")]));
-pub(crate) static MEMBERS: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[GRANT, QUEUE, include_str!("members.lua")]));
+pub(crate) static RECORD: LazyLock<Script> = LazyLock::new(|| timed(include_str!("record.lua")));
+pub(crate) static MEMBERS: LazyLock<Script> = LazyLock::new(|| timed(include_str!("members.lua")));
+pub(crate) static ADMIT: LazyLock<Script> = LazyLock::new(|| timed(include_str!("admit.lua")));
 
-pub(crate) static ADMIT: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[GRANT, include_str!("admit.lua")]));
-
-const ACQUIRE_FREE: &str = include_str!("acquire_free.lua");
-const GRANT: &str = include_str!("grant.lua");
-const QUEUE: &str = concat!(include_str!("tell.lua"), include_str!("queue.lua"));
-const STRANGERS: &str = include_str!("strangers.lua");
-const PLAIN_KEY: &str = include_str!("plain.lua");
-const LEAVING: &str = include_str!("leaving.lua");
-const ENQUEUE: &str = include_str!("enqueue.lua");
-const HANDING: &str = include_str!("handing.lua");
-const SETTLING: &str = include_str!("settling.lua");
-const VALUE: &str = include_str!("value.lua");
-const FOREIGN: &str = include_str!("foreign.lua");
-
-/// The texts by which an exclusive lock on a key of ours is taken and released: whoever measures what the store adds to
-/// them runs them bare.
+/// The program of our keys and the names of its operations that acquire and release an exclusive lock, for a measurement of
+/// what the store adds to them. `base.lua` lists their arguments; the last one is `0`, as no restart pauses grants.
 #[doc(hidden)]
-pub fn exclusive_scripts() -> [&'static str; 2] {
-    [&OWN.acquire.text, &OWN.release.text]
+pub fn exclusive_scripts() -> (&'static str, [&'static str; 2]) {
+    (&OWN.text, ["acquire", "release"])
 }
 
-impl NameScripts {
-    /// On keys that are strings: a free lock is taken by `acquire`, and let go, before `queue` is defined.
-    fn on_a_value(acquire: &str, queue: &str) -> Self {
-        Self::new([GRANT, acquire, queue], [include_str!("release_free.lua"), GRANT, queue], queue)
-    }
+/// The sections of `base.lua`: time, counting, queue, operations.
+fn base() -> [&'static str; 4] {
+    sections(include_str!("base.lua"))
+}
 
-    /// On keys that others write, too, as `key` says.
-    fn on_a_key(key: &str, queue: &str) -> Self {
-        let (acquire, release) = (include_str!("key_acquire.lua"), include_str!("key_release.lua"));
-        Self::new(
-            [&[GRANT, key].concat(), acquire, queue],
-            [&[key, GRANT].concat(), release, queue],
-            &[key, queue].concat(),
-        )
-    }
+fn sections<const N: usize>(text: &'static str) -> [&'static str; N] {
+    let sections = text.split("---\n").collect::<Vec<_>>();
+    sections.try_into().expect("the texts are constants")
+}
 
-    /// Whose `acquire` and `release` begin so, and whose others need `queue`.
-    fn new(acquire: [&str; 3], release: [&str; 3], queue: &str) -> Self {
-        Self {
-            acquire: Script::new(&[&acquire.concat(), include_str!("acquire.lua"), ENQUEUE]),
-            refresh: Script::new(&[GRANT, queue, SETTLING, include_str!("refresh.lua")]),
-            release: Script::new(&[&release.concat(), SETTLING, LEAVING, include_str!("release.lua")]),
-            revoke: Script::new(&[GRANT, queue, SETTLING, LEAVING, include_str!("revoke.lua")]),
-            inspect: Script::new(&[GRANT, queue, include_str!("inspect.lua")]),
-            share: None,
-        }
-    }
+/// With the paths of a free lock before the functions that they do not need.
+fn program(text: &'static str) -> Script {
+    let [time, counting, queue, operations] = base();
+    let [free, rest] = sections(text);
+    Script::new(&[time, counting, free, TELL, queue, rest, operations, include_str!("admin.lua")])
+}
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Script> {
-        let Self { acquire, refresh, release, revoke, inspect, share } = self;
-        [acquire, refresh, release, revoke, inspect].into_iter().chain(share)
-    }
+fn timed(text: &str) -> Script {
+    Script::new(&[base()[0], text])
 }
 
 impl Script {
@@ -127,8 +65,7 @@ impl Script {
 
     /// Every script, to be loaded ahead of its first use where a user may not bring the text.
     pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
-        let named = [&*OWN, &*PAUSING, &*STRING, &*REDISSON].into_iter().flat_map(NameScripts::all);
-        named.chain([&*RAISE, &*RECORD, &*MEMBERS, &*ADMIT])
+        [&*OWN, &*FOREIGN, &*RAISE, &*RECORD, &*MEMBERS, &*ADMIT].into_iter()
     }
 
     pub(crate) fn load(&self) -> Cmd {
@@ -151,8 +88,15 @@ impl Script {
     /// The script on `keys`, by its hash.
     pub(crate) fn call(&self, keys: &[&str]) -> Cmd {
         let room = keys.iter().map(|key| key.len()).sum::<usize>() + ARGUMENTS;
-        let mut command = Cmd::with_capacity(keys.len() + 9, room);
+        let mut command = Cmd::with_capacity(keys.len() + 12, room);
         command.arg("EVALSHA").arg(&self.hash).arg(keys.len()).arg(keys);
+        command
+    }
+
+    /// The call of an operation of a program.
+    pub(crate) fn operation(&self, operation: &str, keys: &[&str]) -> Cmd {
+        let mut command = self.call(keys);
+        command.arg(operation);
         command
     }
 

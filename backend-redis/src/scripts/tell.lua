@@ -1,5 +1,5 @@
--- Tells an inbox; what PUBLISH has answered. Behind a line feed, `channels` has the message key, if there is one: the message is
--- signed with it. Whoever may not publish tells nobody, and what goes unheard is asked for later.
+-- Sends a message to an inbox, signed if there is a message key; returns what PUBLISH replied. Without the right to publish
+-- no message arrives, and the next renewal finds what it would have said.
 local function tell(channels, inbox, news, owner, value, lock)
   local prefix, key = string.match(channels, '^([^\n]*)\n?(.*)$')
   if key ~= '' then

@@ -162,11 +162,8 @@ impl<'s> Acquisition<'s> {
     async fn enter(&mut self, queues: bool, give_up_at: Moment) -> Result<Reply> {
         let session = self.session;
         let Entry { owner, ttl, .. } = &*self.entry;
-        let acquire = match &session.scripts.share {
-            Some(share) if self.mode != Mode::EXCLUSIVE => share,
-            _ => &session.scripts.acquire,
-        };
-        let mut call = acquire.call(&self.keys.all());
+        let operation = if self.mode == Mode::EXCLUSIVE { "acquire" } else { "share" };
+        let mut call = session.program.operation(operation, &self.keys.all());
         call.arg(session.inboxes.told()).arg(owner.to_hex()).arg(millis(*ttl)).arg(u8::from(queues));
         call.arg(&session.inbox).arg(&self.info);
         if self.mode != Mode::EXCLUSIVE {
@@ -177,7 +174,7 @@ impl<'s> Acquisition<'s> {
         let sent_at = session.env.now();
         let before = std::mem::replace(&mut self.state, State::Sent);
         self.entry.unanswered.lock().sent(connected.id());
-        let answer = connected.run(acquire, &call, give_up_at).await;
+        let answer = connected.run(session.program, &call, give_up_at).await;
         let refused = answer.as_ref().is_err_and(|error| error.effect() == Effect::NotApplied);
         if refused {
             self.state = before;

@@ -52,12 +52,12 @@ impl Session {
     ) -> Result<Vec<Verdict>> {
         let keys: Vec<_> = entries.iter().map(|entry| self.keys_of(entry)).collect();
         let keys: Vec<_> = keys.iter().flat_map(NameKeys::all).collect();
-        let mut call = self.scripts.refresh.call(&keys);
+        let mut call = self.program.operation("renew", &keys);
         call.arg(self.inboxes.told()).arg(&self.inbox);
         for entry in entries {
             call.arg(entry.owner.to_hex()).arg(millis(entry.ttl));
         }
-        let (sent_at, value) = self.run_confirmed(&self.scripts.refresh, self.told(call), give_up_at).await?;
+        let (sent_at, value) = self.run_confirmed(self.program, self.told(call), give_up_at).await?;
         let replies = scripts::replies(&value, entries.len(), self.naming())?;
         let now = self.env.now();
         // It may be as old as its request where it comes with the replicas' answer.

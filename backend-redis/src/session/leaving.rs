@@ -109,13 +109,12 @@ impl Session {
 
     /// Ends what `owner` has of a name; and the connection that has brought the answer.
     async fn release_owner(&self, keys: &NameKeys, owner: OwnerId) -> Result<(Released, u64)> {
-        let release = &self.scripts.release;
-        let mut call = release.call(&keys.all());
+        let mut call = self.program.operation("release", &keys.all());
         call.arg(self.inboxes.told()).arg(owner.to_hex());
         let call = self.told(call);
         let give_up_at = self.give_up_at();
         let connected = self.link.connected(give_up_at).await?;
-        let value = connected.run(release, &call, give_up_at).await?;
+        let value = connected.run(self.program, &call, give_up_at).await?;
         Ok((scripts::released(&value)?, connected.id()))
     }
 }

@@ -46,7 +46,7 @@ use crate::config::{Format, RedisConfig};
 use crate::connection::{Confirming, Inbox, Link, LinkEvent, Namespace, Pause};
 use crate::keys::{self, Keys, NameKeys};
 use crate::protocol::{Contender, Unanswered};
-use crate::scripts::{Inboxes, NameScripts, Naming, OWN, PAUSING, Script};
+use crate::scripts::{FOREIGN, Inboxes, Naming, OWN, Script};
 
 pub(crate) use self::life::{Life, Opened};
 
@@ -56,8 +56,8 @@ pub(crate) struct Session {
     pub(crate) keys: Keys,
     /// How locks are shared with other libraries, if they are.
     pub(crate) format: Option<Format>,
-    /// Of that format.
-    pub(crate) scripts: &'static NameScripts,
+    /// For its keys.
+    pub(crate) program: &'static Script,
     /// For how long a server that has restarted grants nothing, if it does not grant at once.
     pub(crate) pause: Option<Duration>,
     strangers: Channels,
@@ -140,11 +140,7 @@ impl Session {
             life: Life::new(env.clone(), closed),
             env,
             keys,
-            scripts: match (&format, pause) {
-                (Some(format), _) => format.scripts(),
-                (None, Some(_)) => &*PAUSING,
-                (None, None) => &*OWN,
-            },
+            program: if format.is_some() { &FOREIGN } else { &OWN },
             format,
             pause,
             strangers: Channels::default(),
@@ -191,7 +187,8 @@ impl Session {
             | Guarantees::SURVIVES_RESTART
             | Guarantees::PER_LOCK_TTL;
         guarantees.set(Guarantees::FENCED | Guarantees::FIFO, self.format.is_none());
-        guarantees.set(Guarantees::SHARED | Guarantees::PERMITS, self.scripts.share.is_some());
+        guarantees
+            .set(Guarantees::SHARED | Guarantees::PERMITS, self.format.is_none() && self.pause.is_none());
         guarantees
     }
 
@@ -201,11 +198,13 @@ impl Session {
         Naming { base: self.link.token_base(), stranger }
     }
 
-    /// `call` of a script on a name's keys, with what its format is told.
+    /// `call` of an operation with its last argument, which the connection adds if restarts pause grants.
     pub(crate) fn told(&self, mut call: Cmd) -> Cmd {
-        if let Some(format) = &self.format {
-            call.arg(format.told(|span| self.env.jittered(span)));
-        }
+        match &self.format {
+            Some(format) => call.arg(format.told(|span| self.env.jittered(span))),
+            None if self.pause.is_none() => call.arg(0),
+            None => &mut call,
+        };
         call
     }
 

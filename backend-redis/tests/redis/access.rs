@@ -145,7 +145,7 @@ async fn without_the_right_to_bring_scripts_they_are_loaded_ahead() {
     assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Denied, Effect::NotApplied), "{refused}");
     assert!(refused.to_string().contains("leasehold redis-scripts"), "{refused}");
 
-    assert_eq!(loader.load_scripts().await.unwrap(), 25);
+    assert_eq!(loader.load_scripts().await.unwrap(), 6);
     let guard = hold(&locks).await;
     ok(&server, &["SCRIPT", "FLUSH"]).await;
     let refused = guard.renew().await.unwrap_err();

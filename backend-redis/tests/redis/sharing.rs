@@ -5,16 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
-use leasehold_core::backend::{
-    AcquireRequest, Attempt, Grant, LockBackend, Mode, Renewal, Severity, StoreConfig,
-};
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant, LockBackend, Mode, Renewal, StoreConfig};
 use leasehold_core::{Effect, Env, ErrorKind, Lock, LockManager, LostReason, OwnerId, Result, Timing};
 use leasehold_redis::{Format, RedisConfig};
 use testbed::redis::{Reply, Server, Settings};
 
 use crate::access::{documented_rights, refusals, user};
 use crate::counts::Requests;
-use crate::diagnosis;
 use crate::rig::{
     BOUND, Beside, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, open_for,
     pass, server, start, trials_on_both, warm,
@@ -38,7 +35,6 @@ trials_on_both![
     a_try_looks_past_more_dead_sharers_than_a_call_ends,
     replicas_confirm_shares,
     the_documented_rights_are_enough_for_shares,
-    without_its_script_sharing_alone_is_denied,
     where_one_holds_alone_sharing_is_refused_before_any_request,
 ];
 
@@ -356,28 +352,6 @@ async fn the_documented_rights_are_enough_for_shares() {
     assert_eq!(managers[1].inspect(NAME).await.unwrap().holders[0].mode, some(2, 3));
     permits.release().await.unwrap();
     assert_eq!(refusals(&server).await, Vec::<String>::new());
-}
-
-/// As where not all scripts are loaded: exclusive locks go on, and the diagnosis names what is missing.
-async fn without_its_script_sharing_alone_is_denied() {
-    let server = server().await;
-    let config = user(&server, &documented_rights()).await;
-    // The scripts that it uses are kept, and no others.
-    let able = open_for(direct(&server), LONG).await;
-    let guard = hold(&able).await;
-    guard.renew().await.unwrap();
-    assert!(able.inspect(NAME).await.unwrap().holder().is_some());
-    guard.release().await.unwrap();
-
-    let locks = open_for(config, LONG).await;
-    let refused = reader(&locks).try_acquire().await.unwrap_err();
-    assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Denied, Effect::NotApplied), "{refused}");
-    assert_eq!(diagnosis::of(&locks, "scripts").await.0, Severity::Ok);
-    let (severity, said) = diagnosis::of(&locks, "sharing").await;
-    assert!(severity == Severity::Warning && said.contains("redis-scripts"), "{said}");
-    let guard = hold(&locks).await;
-    guard.renew().await.unwrap();
-    guard.release().await.unwrap();
 }
 
 /// Where another library's locks have one holder, and where a restart pauses grants.

@@ -72,7 +72,7 @@ async fn scripts_are_loaded_for_those_who_may_not() {
     assert_eq!(app.done(["redis-scripts"]).await.code, 77);
 
     let loaded = asking(&server).done(["redis-scripts", "--json"]).await;
-    assert_eq!((loaded.code, &loaded.json()["loaded"]), (0, &25.into()), "{loaded:?}");
+    assert_eq!((loaded.code, &loaded.json()["loaded"]), (0, &6.into()), "{loaded:?}");
     assert_eq!(app.done(["run", "a", "--", "true"]).await.code, 0);
     assert_eq!(Rig::on("memory://".to_owned()).done(["redis-scripts"]).await.code, 64);
 }

@@ -217,12 +217,12 @@ fn step(
             (format!("{:?}", answers(&Value::Array(vec![answer]), 1)?), format!("{:?}", [expected]))
         }
         Operation::Refresh { owners, ttl } => {
-            let mut call = real.scripts.refresh.call(&keys.all().repeat(owners.len()));
+            let mut call = real.program.operation("renew", &keys.all().repeat(owners.len()));
             call.arg(CHANNELS).arg(0);
             for owner in owners {
                 call.arg(hex(*owner)).arg(*ttl);
             }
-            let answer = real.run(&real.scripts.refresh, &call)?;
+            let answer = real.run(&call)?;
             strangers::keeps_silent(real, &answer)?;
             let askers: Vec<_> = owners.iter().map(|owner| Asker::new(*owner, 0, *ttl)).collect();
             let expected = model.refresh_all(now, &askers, said);
@@ -234,8 +234,8 @@ fn step(
         Operation::Revoke(grace) => {
             let how =
                 grace.map_or(Revoke::Force, |grace| Revoke::Ask { grace: Duration::from_millis(grace) });
-            let call = scripts::revoke(&real.scripts.revoke, &keys, CHANNELS, how);
-            let answer = scripts::revoked(&real.run(&real.scripts.revoke, &call)?, naming());
+            let call = scripts::revoke(real.program, &keys, CHANNELS, how);
+            let answer = scripts::revoked(&real.run(&call)?, naming());
             let Revoked { holders, unswept } = answer.map_err(|error| error.to_string())?;
             let mut found: Vec<_> = holders
                 .iter()
@@ -248,8 +248,8 @@ fn step(
             (format!("{:?}", (found, unswept)), format!("{:?}", model.revoke(now, *grace, said)))
         }
         Operation::Inspect => {
-            let call = real.scripts.inspect.call(&keys.all());
-            let shown = scripts::inspected(&real.run(&real.scripts.inspect, &call)?, 1, naming());
+            let call = real.program.operation("inspect", &keys.all());
+            let shown = scripts::inspected(&real.run(&call)?, 1, naming());
             let Shown { holders, waiting } = shown.map_err(|error| error.to_string())?.remove(0);
             let counters: Vec<_> =
                 holders.iter().map(|holder| holder.token.map(|token| token.counter())).collect();

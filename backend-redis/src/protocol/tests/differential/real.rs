@@ -7,9 +7,9 @@ use testbed::redis::{Server as RealServer, Settings, WallClock};
 use super::{CHANNELS, END, client, hex, info};
 use crate::config::Format;
 use crate::keys::{Keys, NameKeys};
-use crate::scripts::{self, NameScripts, OWN, PAUSING, Script};
+use crate::scripts::{self, FOREIGN, OWN, Script};
 
-/// What scripts of a format are told: as [`super::shared`] has it.
+/// The last argument of foreign.lua behind the format: as [`super::shared`] has it.
 const TOLD: &str = "100 2 1000 150";
 
 /// A server whose clock stands still, and one that hears everything it says.
@@ -19,31 +19,27 @@ pub(super) struct Real {
     pub(super) connection: Connection,
     pub(super) ear: Connection,
     pub(super) keys: NameKeys,
-    /// What each script is called by.
-    hashes: Vec<String>,
+    /// Of the program as it was loaded last.
+    hash: String,
     /// The format that other libraries share it by.
     pub(super) format: Option<Format>,
     /// A client that may wait for a signal.
     pub(super) listener: Connection,
-    /// As their own texts are.
-    pub(super) scripts: &'static NameScripts,
-    /// Whether a script is changed, and to be told from the model.
+    pub(super) program: &'static Script,
     pub(super) shares: bool,
+    /// Whether the program is changed, and must be told from the model.
     pub(super) is_mutant: bool,
-    /// How many ended entries a script drops at most.
+    /// How many ended entries a call drops at most.
     pub(super) sweep: usize,
-    /// Until when scripts are told that nothing is granted, if they are told.
+    /// Until when no free lock is granted, if that is passed to the program.
     pub(super) paused_until: Option<u64>,
     _server: RealServer,
 }
 
 impl Real {
-    /// One that is told until when nothing is granted.
+    /// One that passes until when no free lock is granted.
     pub(super) fn start_pausing() -> Self {
-        let mut real = Self::start(None);
-        (real.scripts, real.paused_until) = (&*PAUSING, Some(0));
-        real.load(500, None);
-        real
+        Self { paused_until: Some(0), ..Self::start(None) }
     }
 
     /// One that is asked for shares as well.
@@ -61,15 +57,14 @@ impl Real {
         redis::cmd("PSUBSCRIBE").arg("*").exec(&mut ear).unwrap();
         let keys = Keys::new("p", format.as_ref().map(Format::around)).unwrap();
         let keys = keys.of(&"a b".parse().unwrap()).unwrap();
-        let hashes = Vec::new();
         let mut real = Self {
             clock,
             now: 0,
             connection,
             ear,
             keys,
-            hashes,
-            scripts: format.as_ref().map_or(&*OWN, Format::scripts),
+            hash: String::new(),
+            program: if format.is_some() { &FOREIGN } else { &OWN },
             format,
             listener,
             shares: false,
@@ -83,16 +78,12 @@ impl Real {
         real
     }
 
-    /// Has scripts run from now on that drop so many ended entries, with a part of one and what stands there
-    /// instead.
+    /// Runs from now on a program that drops so many ended entries, with a part of it replaced.
     pub(super) fn load(&mut self, sweep: usize, mutant: Option<(&str, &str)>) {
         (self.sweep, self.is_mutant) = (sweep, mutant.is_some());
-        let texts = texts(self.scripts).into_iter();
-        let texts = texts.map(|text| text.replace("sweep = 500", &format!("sweep = {sweep}")));
-        let texts =
-            texts.map(|text| mutant.map_or_else(|| text.clone(), |(from, to)| text.replace(from, to)));
-        let load = |text| redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut self.connection).unwrap();
-        self.hashes = texts.map(load).collect();
+        let text = text(self.program).replace("sweep = 500", &format!("sweep = {sweep}"));
+        let text = mutant.map_or_else(|| text.clone(), |(from, to)| text.replace(from, to));
+        self.hash = redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut self.connection).unwrap();
     }
 
     pub(super) fn pass(&mut self, micros: u64) {
@@ -104,19 +95,18 @@ impl Real {
         command.query(&mut self.connection).unwrap()
     }
 
-    /// Runs a script as it was loaded last.
-    pub(super) fn run(&mut self, script: &Script, call: &Cmd) -> Result<Value, String> {
-        let at = self.scripts.all().position(|known| std::ptr::eq(known, script)).unwrap();
+    /// Runs an operation of the program as it was loaded last.
+    pub(super) fn run(&mut self, call: &Cmd) -> Result<Value, String> {
         let mut loaded = redis::cmd("EVALSHA");
-        loaded.arg(&self.hashes[at]);
+        loaded.arg(&self.hash);
         for argument in call.args_iter().skip(2) {
             let Arg::Simple(bytes) = argument else { unreachable!("no script takes a cursor") };
             loaded.arg(bytes);
         }
-        if self.format.is_some() {
-            loaded.arg(TOLD);
-        }
-        loaded.arg(self.paused_until.iter().collect::<Vec<_>>());
+        match &self.format {
+            Some(format) => loaded.arg(format!("{} {TOLD}", format.word())),
+            None => loaded.arg(self.paused_until.unwrap_or(0)),
+        };
         loaded.query(&mut self.connection).map_err(|error| error.to_string())
     }
 
@@ -127,14 +117,14 @@ impl Real {
 
     pub(super) fn enter(&mut self, owner: u64, ttl: u64, queues: bool, mode: Mode) -> Result<Value, String> {
         let exclusive = mode == Mode::EXCLUSIVE;
-        let script = self.scripts.share.as_ref().filter(|_| !exclusive).unwrap_or(&self.scripts.acquire);
-        let mut call = script.call(&self.keys.all());
+        let operation = if exclusive { "acquire" } else { "share" };
+        let mut call = self.program.operation(operation, &self.keys.all());
         call.arg(CHANNELS).arg(hex(owner)).arg(ttl).arg(u8::from(queues));
         call.arg(client(owner)).arg(info(owner));
         if !exclusive {
             call.arg(scripts::mode(mode));
         }
-        self.run(script, &call)
+        self.run(&call)
     }
 
     /// Somebody deletes a key.
@@ -144,10 +134,9 @@ impl Real {
     }
 
     pub(super) fn release(&mut self, owner: u64) -> Result<Option<u64>, String> {
-        let release = &self.scripts.release;
-        let mut call = release.call(&self.keys.all());
+        let mut call = self.program.operation("release", &self.keys.all());
         call.arg(CHANNELS).arg(hex(owner));
-        self.run(release, &call).map(|answer| scripts::number(&answer))
+        self.run(&call).map(|answer| scripts::number(&answer))
     }
 
     /// What was published since the last time: inbox and text.
@@ -186,12 +175,9 @@ impl Real {
     }
 }
 
-/// The scripts as they are.
-pub(super) fn texts(scripts: &NameScripts) -> Vec<String> {
-    let text = |script: &Script| {
-        let call = script.with_text(&script.call(&[]));
-        let Some(Arg::Simple(text)) = call.args_iter().nth(1) else { unreachable!() };
-        String::from_utf8(text.to_vec()).unwrap()
-    };
-    scripts.all().map(text).collect()
+/// The text of a program as it is.
+fn text(program: &Script) -> String {
+    let call = program.with_text(&program.call(&[]));
+    let Some(Arg::Simple(text)) = call.args_iter().nth(1) else { unreachable!() };
+    String::from_utf8(text.to_vec()).unwrap()
 }

@@ -99,10 +99,10 @@ const SHARES: [Mutant; 42] = [
     ("return ends and tonumber(ends) > tonumber(now)", "return ends"),
     // Others have their turn.
     ("return hand_on(lock, queue, entries, grants, channels, now, '*')", "return '*'"),
-    ("    holder = sharers().purge(lock, entries, now)\n  elseif", "    do return holder end\n  elseif"),
+    ("    holder = sharers().purge(lock, entries, now)\n    if", "    do return holder end\n    if"),
     (
-        "  hand_on(lock, queue, entries, grants, channels, now, holder)\nend\n\nlocal wanted",
-        "  local _ = 0\nend\n\nlocal wanted",
+        "    hand_on(lock, queue, entries, grants, channels, now, holder)\n  end\nend",
+        "    local _ = 0\n  end\nend",
     ),
     ("ends = math.min(ends, head and live_until(entries, head, now) or now)\n", "\n"),
     ("if not first then\n", "if false then\n"),
@@ -275,9 +275,9 @@ fn keeps_the_rule(real: &mut Real, deeds: &[Deed]) -> Result<usize, String> {
             }
             Deed::Renew(which, ttl) => {
                 let (owner, now) = (latest(which), real.now);
-                let mut call = real.scripts.refresh.call(&real.keys.all());
+                let mut call = real.program.operation("renew", &real.keys.all());
                 call.arg(CHANNELS).arg(0).arg(hex(owner)).arg(ttl);
-                let answer = real.run(&real.scripts.refresh, &call)?;
+                let answer = real.run(&call)?;
                 let reply = scripts::replies(&answer, 1, naming()).unwrap().remove(0).answer;
                 rule.settle(now);
                 let entry = rule.0.iter_mut().find(|entry| entry.owner == owner);

@@ -1,4 +1,4 @@
-//! Redis: the scripts of our own store, which queue and hand over. Whoever waits hears on a channel of the
+//! Redis: the program of our own store, which queues and hands over. Whoever waits hears on a channel of the
 //! session, and asks nothing more.
 
 use std::collections::HashMap;
@@ -16,8 +16,9 @@ use crate::worker::floor::{place, redis::load};
 
 pub(in crate::worker::floor) struct Connection {
     connection: MultiplexedConnection,
-    acquire: String,
-    release: String,
+    program: String,
+    /// The names of those that acquire and release.
+    operations: [&'static str; 2],
     ttl: String,
     inbox: String,
     asked: AtomicU64,
@@ -47,9 +48,8 @@ impl Session for Connection {
         let (push, pushed) = mpsc::unbounded_channel();
         let config = AsyncConnectionConfig::new().set_push_sender(push);
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        let [acquire, release] = leasehold::redis::exclusive_scripts();
-        let (acquire, release) =
-            (load(&mut connection, acquire).await?, load(&mut connection, release).await?);
+        let (program, operations) = leasehold::redis::exclusive_scripts();
+        let program = load(&mut connection, program).await?;
         let number: u64 = redis::cmd("INCR").arg("{floor}:sessions").query_async(&mut connection).await?;
         let inbox = format!("{number:032x}");
         connection.subscribe(format!("{CHANNELS}{inbox}")).await?;
@@ -58,7 +58,7 @@ impl Session for Connection {
         listening.spawn(listen(pushed, Arc::clone(&waiting)));
         let ttl = ttl.as_millis().to_string();
         let asked = AtomicU64::new(0);
-        Ok(Self { connection, acquire, release, ttl, inbox, asked, waiting, _listening: listening })
+        Ok(Self { connection, program, operations, ttl, inbox, asked, waiting, _listening: listening })
     }
 
     async fn lock(&self, name: &str) -> Result<Keys, Failure> {
@@ -71,8 +71,15 @@ impl Session for Connection {
         let (told, granted) = oneshot::channel();
         waiting(&self.waiting).insert(owner.clone(), told);
         let mut command = redis::cmd("EVALSHA");
-        command.arg(&self.acquire).arg(keys.len()).arg(keys.as_slice()).arg(CHANNELS).arg(&owner);
-        command.arg(&self.ttl).arg("1").arg(&self.inbox).arg("5 floor");
+        let [acquire, _] = self.operations;
+        command
+            .arg(&self.program)
+            .arg(keys.len())
+            .arg(keys.as_slice())
+            .arg(acquire)
+            .arg(CHANNELS)
+            .arg(&owner);
+        command.arg(&self.ttl).arg("1").arg(&self.inbox).arg("5 floor").arg("0");
         let token = match command.query_async(&mut self.connection.clone()).await? {
             Value::Array(_in_the_queue) => granted.await?,
             counter => {
@@ -89,7 +96,9 @@ impl Session for Connection {
 
     async fn release(&self, held: Held) -> Result<(), Failure> {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(&self.release).arg(held.keys.len()).arg(&held.keys).arg(CHANNELS).arg(&held.owner);
+        let [_, release] = self.operations;
+        command.arg(&self.program).arg(held.keys.len()).arg(&held.keys).arg(release);
+        command.arg(CHANNELS).arg(&held.owner).arg("0");
         let ended: u64 = command.query_async(&mut self.connection.clone()).await?;
         if ended == 1 { Ok(()) } else { Err(Failure::new("the lock was not ours")) }
     }

@@ -1,17 +1,96 @@
--- What several hold together: whoever is first in the queue holds, too, while the weights of all who do are at most the
--- smallest of their capacities. An exclusive lock is 1 of 1, and is kept as if there were no other.
+-- Locks under our own keys, exclusive and shared. base.lua explains keys, operations and replies; here are also:
 --
--- lock     "*" while it is shared, with the last of its leases as expiry; while it is anything else, or gone, nobody shares it,
---          whatever is left of this:
--- sharers  owner ids of who share it, scored by the ends of their leases; it outlives the lock by a lease, so that what the last
---          have left is found by who comes after them
--- entries  "h:ID" -> "WEIGHT CAPACITY" and the record of the grant, and "r:ID" -> for how many milliseconds it may go on if it
---          was asked to let go, of each holder;
---          "load" -> "WEIGHT CAPACITY" of all holders, with "?" behind it if the capacity may have become larger
+-- ARGV  the last: until when no free lock is granted, because a server that was restarted may have forgotten its holder; 0
+--       if it grants at once
+--
+-- operation  arguments                                    replies
+-- share      as `acquire`, and "WEIGHT CAPACITY"          as `acquire`; not where restarts pause grants
+-- acquire                                                 of a shared lock, {..., a holder, its weight, capacity and
+--                                                         record}; of a free one that is not granted {..., nothing, 2}
+-- revoke                                                  of a shared lock, {2, 1 to call `release` or else 0,
+--                                                         {LEASE_LEFT, weight, capacity and record} of each}
+-- inspect                                                 of a shared lock, {WAITING, 2, weight, capacity and record of each}
+--
+-- A lock is shared as long as the weights of its holders are at most the smallest of their capacities. An exclusive lock is 1
+-- of 1, and is kept as if there were no other.
+--
+-- lock     "*" while it is shared, with the last of the leases as expiry. While it is anything else, or gone, it has no
+--          shared holders, whatever the following keys still say
+-- sharers  owner ids of the shared holders, scored by the ends of their leases. It outlives the lock by a lease, so that the
+--          next call finds what the last holders have left
+-- entries  "h:ID" -> "WEIGHT CAPACITY" and the record of the grant of each shared holder;
+--          "r:ID" -> its grace, if the lock was revoked;
+--          "load" -> "WEIGHT CAPACITY" of all of them, with "?" behind it if the capacity may have become larger
 
--- A script defines none of it unless it meets a lock that is shared.
+local holder_of, take, give, free, rest, stand_back, sharers
+local look, foreign = redis.pcall, false
+
+if operation == 'release' then
+  holder = redis.pcall('GET', lock)
+  held = holder == me
+  -- Each waiter has an entry, and so has a revocation.
+  if held and redis.call('EXISTS', entries) == 0 then
+    redis.call('DEL', lock)
+    return 1
+  end
+end
+
+local pause_until = ARGV[#ARGV]
+
+if operation == 'acquire' then
+  if pause_until ~= '0' and pause_until - clock() > 0 then
+    -- 0 stands for no holder where a free lock is not granted: all else treats it as held.
+    holder = redis.call('GET', lock) or 0
+  else
+    -- A full server refuses this. What follows may still answer the holder.
+    holder = redis.pcall('SET', lock, me, 'NX', 'PX', ARGV[4], 'GET')
+    if not holder and redis.call('EXISTS', queue) == 0 then
+      return count(grants, me, ARGV[6], ARGV[7], clock())
+    end
+  end
+end
+
+---
+-- The value of the lock; a key of another type is the lock of another client.
+function holder_of(lock, ask)
+  return ask('GET', lock)
+end
+
+function take(lock, owner, lease)
+  redis.call('SET', lock, owner, 'PX', lease)
+end
+
+give = take
+
+function free(lock)
+  redis.call('DEL', lock)
+end
+
+if pause_until ~= '0' then
+  function rest(_, now)
+    local left = math.ceil((pause_until - (now or clock())) / 1000)
+    return left > 0 and left
+  end
+
+  -- The first waiter is told to ask when the pause is over.
+  function stand_back(lock, queue, entries, _, channels)
+    local left = rest(entries)
+    if not left then
+      return false
+    end
+    free(lock)
+    redis.call('HDEL', entries, 'revoked')
+    local owner, _, _, _, _, inbox = first_live(queue, entries)
+    if owner then
+      tell(channels, inbox, 'due', owner, number(left), lock)
+    end
+    return true
+  end
+end
+
+-- The functions of shared locks, which are created when a call first meets one.
 local made
-local function sharers()
+function sharers()
   if made then
     return made
   end
@@ -32,7 +111,7 @@ local function sharers()
     return string.sub(redis.call('HGET', entries, 'h:' .. owner) or '', 1, LONGEST)
   end
 
-  -- Nothing if it is not known.
+  -- Returns nothing if it is not known.
   local function known_load(entries)
     local weight, capacity, unsure = string.match(redis.call('HGET', entries, 'load') or '', '^(%d+) (%d+)(%??)$')
     return tonumber(weight), tonumber(capacity), unsure == '?'
@@ -42,7 +121,7 @@ local function sharers()
     redis.call('HSET', entries, 'load', number(weight) .. ' ' .. number(capacity) .. (unsure and '?' or ''))
   end
 
-  -- Asks each holder. Who says nothing of itself holds alone.
+  -- Adds up all holders. One without a record counts as exclusive.
   local function weigh(lock, entries)
     local weight, capacity = 0, ENDLESS
     for _, owner in ipairs(redis.call('ZRANGE', holders_of[lock], '0', '-1')) do
@@ -62,12 +141,12 @@ local function sharers()
     return weigh(lock, entries)
   end
 
-  -- Until the next script has seen their leases end.
+  -- Until the next call has seen their leases end.
   local function keep_holders(lock, lease)
     keep(holders_of[lock], 2 * lease)
   end
 
-  -- Whether one that wants it so holds behind those who share it.
+  -- Whether a share of that mode fits beside the others.
   function shares.fit(lock, entries, wanted)
     local weight, capacity = mode(wanted)
     weight, capacity = weight or 1, capacity or 1
@@ -78,7 +157,7 @@ local function sharers()
     return held + weight <= math.min(most, capacity)
   end
 
-  -- The share of `owner` ends, and nobody else's; the first write frees.
+  -- Ends the share of `owner` alone. The first write frees memory.
   local function part(lock, entries, owner)
     redis.call('ZREM', holders_of[lock], owner)
     local weight, capacity = mode(record_of(entries, owner))
@@ -120,7 +199,7 @@ local function sharers()
     keep(entries, lease)
   end
 
-  -- Ends the shares whose leases are over, and the lock with the last of them; who has it then.
+  -- Ends the shares whose leases are over, and the lock with the last of them. Returns the holder then.
   function shares.purge(lock, entries, now)
     local holders = holders_of[lock]
     local ended = redis.call('ZRANGE', holders, '-inf', now, 'BYSCORE', 'LIMIT', '0', number(sweep))
@@ -142,7 +221,7 @@ local function sharers()
     return ends and tonumber(ends) > tonumber(now)
   end
 
-  -- Extends the share of `owner`, if it has one; its counter.
+  -- Extends the share of `owner`; returns its counter, or nothing if it has none.
   function shares.renew(lock, entries, owner, ttl, now)
     local holders = holders_of[lock]
     local counter = has_share(lock, owner, now) and string.match(record_of(entries, owner), '^%d+ %d+ (%d+) ')
@@ -156,8 +235,8 @@ local function sharers()
     return counter
   end
 
-  -- Ends the share of `owner`, if it has one; whether it had. Whoever goes by the lock's key alone waits for those who are
-  -- left, and no longer.
+  -- Ends the share of `owner`; returns whether it had one. The lock's key ends with the last remaining share, for a client
+  -- that knows that key alone.
   function shares.leave(lock, entries, owner)
     local now = clock()
     local had = has_share(lock, owner, now)
@@ -171,8 +250,8 @@ local function sharers()
     return had
   end
 
-  -- In how many milliseconds the first of the queue may have its turn: when a share ends. Somebody behind it also when it
-  -- is over itself.
+  -- In how many milliseconds the first entry of the queue asks: when a share ends. An entry behind it also asks when the
+  -- first one has ended.
   function shares.due(lock, queue, entries, first, now)
     local ends = redis.call('ZRANGE', holders_of[lock], '0', '0', 'WITHSCORES')[2] or now
     if not first then
@@ -182,20 +261,20 @@ local function sharers()
     return math.max(math.ceil((ends - now) / 1000), 0)
   end
 
-  -- One of those who share it is named.
+  -- Names one of the holders.
   function shares.show(answer, lock, entries)
     local owner = redis.call('ZRANGE', holders_of[lock], '0', '0')[1] or ''
     answer[4], answer[5] = string.sub(owner, 1, LONGEST), record_of(entries, owner)
   end
 
-  -- Adds the records of those whose leases are not over.
+  -- Adds the records of the holders whose leases are not over.
   function shares.list(answer, lock, entries, now)
     for _, owner in ipairs(redis.call('ZRANGE', holders_of[lock], '(' .. now, '+inf', 'BYSCORE')) do
       answer[#answer + 1] = record_of(entries, owner)
     end
   end
 
-  -- Asks each of those who share it to let go or, forced, ends their shares; adds what is left of each lease, and its record.
+  -- Revokes each share or, with "force", ends it. Adds what is left of each lease, and its record.
   function shares.revoke(answer, lock, entries, channels, grace, now)
     local forced = grace == 'force'
     local owners = redis.call('ZRANGE', holders_of[lock], '0', '-1', 'WITHSCORES')
@@ -204,7 +283,7 @@ local function sharers()
       if forced then
         part(lock, entries, owner)
       else
-        -- An earlier ask may be unheard: the shortest grace counts.
+        -- The message of an earlier revocation may have been lost: the shortest grace counts.
         local noted = string.match(redis.call('HGET', entries, 'r:' .. owner) or '', '^%d+$')
         if noted and tonumber(noted) < tonumber(grace) then
           its = noted
