@@ -11,6 +11,8 @@
 use leasehold_core::{Effect, Error, ErrorKind, Tls};
 use redis::RedisError;
 
+use crate::keys::FORMAT;
+
 /// What a failed request means for its caller.
 pub(crate) fn of(error: RedisError) -> Error {
     let (kind, effect, message) = meaning(&error);
@@ -44,6 +46,15 @@ pub(crate) fn unexpected(what: &str) -> Error {
         Effect::Unknown,
         format!("the server answered {what} in a form we never use"),
     )
+}
+
+/// The namespace has the `format` that stands in `key`, and keys and messages are laid out in another way than ours.
+pub(crate) fn another_format(format: &str, key: &str) -> Error {
+    let format: String = format.chars().take(20).collect();
+    let message = format!(
+        "the namespace has format {format:?}, and this version understands format {FORMAT} (key {key:?})"
+    );
+    Error::not_applied(ErrorKind::Unsupported, message)
 }
 
 /// What was not answered, or not enough, and may have been carried out.

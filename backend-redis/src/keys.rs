@@ -42,6 +42,9 @@ impl NameKeys {
     }
 }
 
+/// How keys and messages are laid out; a namespace that says nothing of it has this format.
+pub(crate) const FORMAT: &str = "1";
+
 /// The id of a session's inbox: hexadecimal, and the database behind it, as channels do not belong to one; and something more
 /// if the session takes part in a move.
 pub(crate) fn inbox(session: OwnerId, database: u32, moves: bool) -> String {

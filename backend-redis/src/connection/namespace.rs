@@ -5,12 +5,12 @@ use futures_util::future::try_join3;
 use leasehold_core::backend::ledger::Entry;
 use leasehold_core::backend::stage;
 use leasehold_core::clock::Moment;
-use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
+use leasehold_core::{Effect, Env, Error, Result};
 use redis::Value;
 
 use super::Connected;
 use crate::error;
-use crate::keys::Keys;
+use crate::keys::{FORMAT, Keys};
 use crate::scripts::{self, Inboxes};
 
 /// A namespace, as a session sees it.
@@ -68,11 +68,7 @@ impl Namespace {
         if format == FORMAT {
             return Ok(Some(mark.to_owned()));
         }
-        let (format, key) = (format.chars().take(20).collect::<String>(), self.keys.format());
-        let refused = format!(
-            "the namespace has format {format:?}, and this version understands format {FORMAT} (key {key:?})"
-        );
-        Err(Error::not_applied(ErrorKind::Unsupported, refused))
+        Err(error::another_format(format, &self.keys.format()))
     }
 
     /// What is wrong with the message key of the session, which costs time and no lock. The first session with a key notes
@@ -106,9 +102,6 @@ impl Namespace {
         }))
     }
 }
-
-/// How keys and messages are laid out; a namespace that says nothing of it has this one.
-const FORMAT: &str = "1";
 
 /// The base as the server has it: a key that an administrator sets, or nobody.
 pub(crate) async fn token_base(connected: &Connected, keys: &Keys, give_up_at: Moment) -> Result<u64> {

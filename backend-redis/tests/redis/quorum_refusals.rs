@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::backend::Severity;
 use leasehold_core::{Error, ErrorKind, LockManager};
 use leasehold_redis::{QuorumConfig, RedisConfig};
-use testbed::redis::Settings;
+use testbed::redis::{Server, Settings};
 
 use crate::quorum::{begun, cycle, open_config, quorum, three};
 use crate::rig::{
@@ -18,6 +18,8 @@ trials![
     a_replica_is_refused,
     a_lock_is_not_longer_than_the_pause,
     who_differs_is_refused,
+    of_two_first_options_one_is_refused,
+    another_format_of_the_namespace_is_refused_by_name,
     a_foreign_key_costs_its_own_hold,
     who_may_not_hear_is_served,
     who_may_not_hear_is_told_so_once,
@@ -97,6 +99,60 @@ async fn who_differs_is_refused() {
     let refused = before.lock(NAME).unwrap().try_acquire().await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused}");
     cycle(&open_config(quorum(&servers).quorum(3)).await).await;
+}
+
+/// While no server votes yet, the error says so, and how to go on.
+async fn of_two_first_options_one_is_refused() {
+    let pauses = [LONG, 2 * LONG];
+    let mut refusals = 0;
+    for first in 0..2 {
+        let servers = three().await;
+        let config = |pause: usize| quorum(&servers).pause_after_restart(pauses[pause]);
+        let opened = open_config(config(first)).await;
+        let second = LockManager::builder(config(1 - first)).ttl(TTL).connect_timeout(BOUND).build().await;
+        if let Err(refused) = second {
+            refusals += 1;
+            assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused}");
+            let said = format!("pause_after_restart={}ms", pauses[first].as_millis());
+            let said =
+                [&said, "no server votes yet", "delete the key \"leasehold:{%quorum}\" on all servers"];
+            assert!(said.iter().all(|said| refused.to_string().contains(said)), "{refused}");
+        }
+        drop(opened);
+    }
+    assert_eq!(refusals, 1, "all servers prefer the same options");
+}
+
+/// By whoever opens it, and by a session that comes back, which asks for no vote then.
+async fn another_format_of_the_namespace_is_refused_by_name() {
+    let servers = three().await;
+    let early = begun(quorum(&servers)).await;
+    cycle(&early).await;
+    let set = async |server: &Server, format| {
+        command(server, &["HSET", "leasehold:{%quorum}", "format", format]).await;
+    };
+    let is_named = |refused: &Error, server: &Server| {
+        let said = ["format \"2\"", "format 1 (key \"leasehold:{%quorum}\")"];
+        assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused}");
+        assert!(said.iter().all(|said| refused.to_string().contains(said)), "{refused}");
+        assert!(format!("{refused:?}").contains(&server.addr().to_string()), "{refused:?}");
+    };
+    set(&servers[1], "2").await;
+    is_named(&refused(quorum(&servers)).await, &servers[1]);
+    set(&servers[2], "2").await;
+    for server in &servers[1..] {
+        command(server, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+    }
+    eventually("the session is refused", async || {
+        let refused = early.lock(NAME).unwrap().try_acquire().await.map(drop);
+        refused.is_err_and(|error| *error.kind() == ErrorKind::Unsupported)
+    })
+    .await;
+    is_named(&early.lock(NAME).unwrap().try_acquire().await.unwrap_err(), &servers[1]);
+    for server in &servers[1..] {
+        set(server, "1").await;
+    }
+    cycle(&open_config(quorum(&servers)).await).await;
 }
 
 /// A key of another type at every server: the hold that it belongs to ends, and none of the others that are renewed with it.

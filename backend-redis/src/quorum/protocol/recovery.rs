@@ -75,6 +75,13 @@ pub(crate) struct Standing {
     pub(crate) beside: Vec<String>,
 }
 
+impl Standing {
+    /// Whether no manager may hold by the terms that the server keeps, as far as it knows.
+    pub(crate) fn are_terms_proposed(&self) -> bool {
+        self.id.is_empty() && self.pause.is_zero()
+    }
+}
+
 /// What a second look tells a blank server: from when its pause counts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Met {

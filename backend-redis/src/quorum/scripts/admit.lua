@@ -3,26 +3,29 @@
 --
 -- KEYS  space
 -- ARGV  run, 1 if it has followed another server or 0, terms, the pause in milliseconds of a manager that may hold by them or 0,
---       an id for a new episode[, the episode that a look has found, what clocks it had then, what those of all were, 1 if
---       any server was told anything or 0]
--- Answer: {now, 1 if it is whole or 0, largest number, 1 if it was whole in an earlier run and has that one's data or 0, 1 if it
+--       an id for a new episode, the format that the manager understands[, the episode that a look has found, what clocks it
+--       had then, what those of all were, 1 if any server was told anything or 0]
+-- Answer: the format of the namespace, if that is another, with nothing changed; or {now, 1 if it is whole or 0, largest number, 1 if it was whole in an earlier run and has that one's data or 0, 1 if it
 -- was ever told anything, or met beside one that was, or 0, the longest of those pauses, terms, the episodes that were blank
 -- beside it, what the clocks were, id, episode}
 
 local run, terms, pause = ARGV[1], ARGV[3], tonumber(ARGV[4])
-local known =
-  redis.call('HMGET', KEYS[1], 'run', 'whole', 'max', 'terms', 'beside', 'since', 'claims', 'used', 'pause', 'id', 'episode')
+local fields = { 'run', 'whole', 'max', 'terms', 'beside', 'since', 'claims', 'used', 'pause', 'id', 'episode', 'format' }
+local known = redis.call('HMGET', KEYS[1], unpack(fields))
+if known[12] and known[12] ~= ARGV[6] then
+  return known[12]
+end
 local whole, since, claims, paused = known[2] == '1', known[6] or '', known[7] == '1', tonumber(known[9]) or 0
 if known[1] ~= run or not (whole or known[11]) then
   whole, claims, since, paused, known[11] = false, whole or claims, '', 0, ARGV[5]
   local begun = { 'run', run, 'whole', '0', 'claims', claims and '1' or '0', 'pause', '0', 'since', '', 'episode', ARGV[5] }
   redis.call('HSET', KEYS[1], unpack(begun))
-elseif not whole and known[11] == ARGV[6] then
-  if since == ARGV[7] then
-    since = ARGV[8]
+elseif not whole and known[11] == ARGV[7] then
+  if since == ARGV[8] then
+    since = ARGV[9]
     redis.call('HSET', KEYS[1], 'since', since)
   end
-  if not known[8] and ARGV[9] == '1' then
+  if not known[8] and ARGV[10] == '1' then
     known[8] = '1'
     redis.call('HSET', KEYS[1], 'used', '1')
   end

@@ -12,6 +12,7 @@ use redis::{Cmd, RedisWrite, Value};
 use super::keys::BallotKeys;
 use super::protocol::{Answer, Clock, Met, Recovered, Standing, Ticket};
 use crate::error;
+use crate::keys::FORMAT;
 use crate::scripts::{Inboxes, Script, TELL, millis, number, parts, text, told_info};
 
 /// A free lock is voted for, and let go, before any of the rest is defined.
@@ -139,10 +140,18 @@ pub(crate) fn voted(value: &Value) -> Result<Voted> {
     Ok(Voted { now: Some(now), answer, holder })
 }
 
-/// Everybody who locks with a server needs the same options.
+/// The server votes by other options.
 pub(crate) fn disagrees(terms: &str) -> Error {
     let terms = if terms.is_empty() { "options that were removed" } else { terms };
-    Error::invalid_option(format!("the namespace is used with {terms}: everybody needs the same"))
+    Error::invalid_option(format!("the namespace is used with {terms}: all managers need the same options"))
+}
+
+/// The server keeps the options of another manager, and votes by none yet.
+pub(crate) fn proposed(terms: &str, space: &str) -> Error {
+    Error::invalid_option(format!(
+        "another manager opens the namespace with {terms}, and no server votes yet: give all managers the same options; if \
+         no manager with those options is left, delete the key {space:?} on all servers"
+    ))
 }
 
 /// A number or a time that a token can have.
@@ -258,20 +267,28 @@ pub(crate) fn admit(space: &str, looker: &Looker<'_>) -> Cmd {
         clocks.collect::<Vec<_>>().join(" ")
     };
     let mut call = ADMIT.call(&[space]);
-    call.arg(run).arg(u8::from(*has_followed)).arg(terms).arg(millis(*pause)).arg(episode.to_hex());
+    call.arg(run)
+        .arg(u8::from(*has_followed))
+        .arg(terms)
+        .arg(millis(*pause))
+        .arg(episode.to_hex())
+        .arg(FORMAT);
     if let Some(met) = met {
         call.arg(&met.episode).arg(clocks(&met.since)).arg(clocks(&met.clocks)).arg(u8::from(met.is_used));
     }
     call
 }
 
-/// Reads the answer of `admit` about a run, to what was sent then.
+/// Reads the answer of `admit` about `run` in the namespace `space`, to a request that was sent then.
 ///
 /// # Errors
 ///
-/// As [`voted`].
-pub(crate) fn known(value: &Value, run: &str, sent_at: Moment) -> Result<Standing> {
+/// As [`voted`]; `Unsupported` for a namespace of another format.
+pub(crate) fn known(value: &Value, (space, run): (&str, &str), sent_at: Moment) -> Result<Standing> {
     let wrong = || error::unexpected("about a namespace");
+    if let Some(format) = text(value) {
+        return Err(error::another_format(format, space));
+    }
     let [now, whole, max, claims, is_used, pause, terms, beside, since, id, episode] = parts(value) else {
         return Err(wrong());
     };
@@ -410,7 +427,7 @@ mod tests {
             let zero = || Value::Int(0);
             let mut words = vec![now.clone(), Value::Int(1), max.clone(), zero(), zero(), zero()];
             words.extend(std::iter::repeat_n(Value::SimpleString(String::new()), 5));
-            known(&Value::Array(words), "1", Moment::from_nanos(0))
+            known(&Value::Array(words), ("p", "1"), Moment::from_nanos(0))
         };
         assert!(vote(&now, &most).is_ok() && space(&now, &most).is_ok());
         assert!(vote(&now, &beyond).is_err() && space(&now, &beyond).is_err());
@@ -431,7 +448,7 @@ mod tests {
         /// Whatever a server answers is read or refused.
         #[test]
         fn strange_answers_are_refused_without_panic(value in values()) {
-            let _ = (voted(&value), was_there(&value), renewed(&value, 2), known(&value, "1", Moment::from_nanos(0)), inspected(&value, 1));
+            let _ = (voted(&value), was_there(&value), renewed(&value, 2), known(&value, ("p", "1"), Moment::from_nanos(0)), inspected(&value, 1));
         }
     }
 }

@@ -193,7 +193,7 @@ impl Session {
             }
             contender.is_waiting()
         };
-        let call = scripts::vote_at(call, (waits, again), &admitted.run());
+        let call = scripts::vote_at(call, (waits, again), &admitted.run()?);
         let answer = self.run_noted(seat, &admitted, sent_at, (&scripts::VOTE, &call)).await?;
         let Voted { now, answer, holder } = scripts::voted(&answer)?;
         if let Some(now) = now {
@@ -252,7 +252,7 @@ impl Session {
         let sent_at = self.env.now();
         let answer = async {
             let admitted = self.members[server].ready(self, server).await?;
-            let there = (&*self.space, &*admitted.run());
+            let there = (&*self.space, &*admitted.run()?);
             let call = scripts::confirm(&keys, there, ballot, millis(entry.ttl), (n, token));
             let answer = admitted.connected.run(&scripts::CONFIRM, &call, self.give_up_at()).await?;
             scripts::was_there(&answer)

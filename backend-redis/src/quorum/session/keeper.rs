@@ -111,7 +111,7 @@ impl Session {
             ttl: millis(entry.ttl),
         });
         let admitted = self.members[server].ready(self, server).await?;
-        let call = scripts::renew(&kept.collect::<Vec<_>>(), (&self.space, &admitted.run()));
+        let call = scripts::renew(&kept.collect::<Vec<_>>(), (&self.space, &*admitted.run()?));
         let sent_at = self.env.now();
         let value = match admitted.connected.run(&scripts::RENEW, &call, self.give_up_at()).await {
             // One name whose keys are something else is not to cost the others their leases.

@@ -46,13 +46,13 @@ pub(crate) struct Member {
 #[derive(Clone, Debug)]
 pub(crate) struct Admitted {
     pub(crate) connected: Connected,
-    /// Looked up anew at each look: a promotion may break no connection.
-    run: Arc<Mutex<Arc<str>>>,
+    /// Looked up anew at each look: a promotion may break no connection. Or why nothing is asked for on this connection.
+    run: Arc<Mutex<Result<Arc<str>>>>,
 }
 
 impl Admitted {
-    pub(crate) fn run(&self) -> Arc<str> {
-        Arc::clone(&self.run.lock())
+    pub(crate) fn run(&self) -> Result<Arc<str>> {
+        self.run.lock().clone()
     }
 }
 
@@ -170,7 +170,9 @@ impl Member {
     pub(crate) async fn look(&self, session: &Session, server: usize, met: Option<&Met>) -> Result<Standing> {
         let admitted = self.ready(session, server).await?;
         let process = process(&session.env, &admitted.connected, &self.address).await?;
-        *admitted.run.lock() = Arc::clone(&process.run);
+        if let Ok(run) = &mut *admitted.run.lock() {
+            *run = Arc::clone(&process.run);
+        }
         let looker = Looker {
             run: &process.run,
             has_followed: process.has_followed,
@@ -182,7 +184,16 @@ impl Member {
         let call = scripts::admit(&session.space, &looker);
         let sent_at = session.env.now();
         let value = admitted.connected.run(&scripts::ADMIT, &call, session.give_up_at()).await?;
-        let standing = scripts::known(&value, &process.run, sent_at)?;
+        let there = (&*session.space, &*process.run);
+        let standing = scripts::known(&value, there, sent_at)
+            .map_err(|error| error.with_context("server", &self.address));
+        if let Err(error) = &standing
+            && *error.kind() == ErrorKind::Unsupported
+        {
+            *admitted.run.lock() = Err(error.clone());
+        }
+        let standing = standing?;
+        *admitted.run.lock() = Ok(process.run);
         session.heard_time(server, sent_at, standing.clock);
         if standing.whole && standing.terms == session.terms {
             session.found_a_voter();
@@ -231,7 +242,7 @@ async fn admit(
         return Err(twice(address));
     }
     runs[server] = Some(id);
-    Ok(Admitted { connected, run: Arc::new(Mutex::new(run)) })
+    Ok(Admitted { connected, run: Arc::new(Mutex::new(Ok(run))) })
 }
 
 /// What leads a quorum astray is refused.

@@ -40,7 +40,7 @@ use super::agreed::Agreed;
 use super::config::QuorumConfig;
 use super::keys::QuorumKeys;
 use super::protocol::{Contender, Horizon, Size, Terms, Ticket, who_differs};
-use super::scripts::{Ballot, disagrees};
+use super::scripts::{Ballot, disagrees, proposed};
 use crate::connection::{Alarm, LinkEvent};
 use crate::protocol::Unanswered;
 use crate::scripts::{Inboxes, Message, News};
@@ -183,7 +183,11 @@ impl Session {
         if let Some(server) = who_differs(&self.terms, &look)
             && let Some(standing) = &look[server]
         {
-            return Err(disagrees(&standing.terms).with_context("server", &self.members[server].address));
+            let is_used =
+                look.iter().flatten().any(|standing| standing.whole || !standing.are_terms_proposed());
+            let refused =
+                if is_used { disagrees(&standing.terms) } else { proposed(&standing.terms, &self.space) };
+            return Err(refused.with_context("server", &self.members[server].address));
         }
         let does_not_belong =
             |error: &&Error| matches!(error.kind(), ErrorKind::InvalidOption | ErrorKind::Unsupported);

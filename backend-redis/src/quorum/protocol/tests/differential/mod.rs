@@ -258,7 +258,7 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
                 met: Some(&met).filter(|met| !met.clocks.is_empty()),
             };
             let value = real.run(&scripts::ADMIT, &scripts::admit(&space, &looker));
-            let known = scripts::known(&value, looker.run, Moment::from_nanos(0)).unwrap();
+            let known = scripts::known(&value, (&space, looker.run), Moment::from_nanos(0)).unwrap();
             (format!("{known:?}"), format!("{:?}", model.admit(now, &looker)))
         }
         Operation::Install { floor, beside, is_copy, stale } => {
@@ -403,13 +403,13 @@ fn changed_scripts_are_told_from_their_model() {
         ("known[1] == ARGV[#ARGV] and known[2] == '1'", "known[1] == ARGV[#ARGV]"),
         ("known[11] = false, whole", "known[11] = whole, whole"),
         ("whole or claims, ''", "whole, ''"),
-        ("known[11] == ARGV[6] then", "ARGV[6] then"),
-        ("since == ARGV[7] then", "true then"),
+        ("known[11] == ARGV[7] then", "ARGV[7] then"),
+        ("since == ARGV[8] then", "true then"),
         (
-            "elseif not whole and known[11] == ARGV[6] then",
-            "elseif not whole and known[11] == ARGV[6] and since == ARGV[7] then",
+            "elseif not whole and known[11] == ARGV[7] then",
+            "elseif not whole and known[11] == ARGV[7] and since == ARGV[8] then",
         ),
-        ("not known[8] and ARGV[9] == '1'", "not known[8]"),
+        ("not known[8] and ARGV[10] == '1'", "not known[8]"),
         ("if claims and ARGV[2] == '1' then", "if false then"),
         ("paused == 0 and (pause", "(pause"),
         ("(pause > 0 or is_proposed)", "is_proposed"),

@@ -26,6 +26,24 @@ fn a_server_votes_on_its_terms() {
     assert!(matches!(scripts::voted(&value).unwrap().answer, Some(Answer::Voted { .. })));
 }
 
+/// A namespace of another format is left as it is, and its format is the answer.
+#[test]
+fn another_format_is_answered_and_left_alone() {
+    let mut real = Real::start();
+    let all = |real: &mut Real| real.ask(redis::cmd("HGETALL").arg(real.space.clone()));
+    for format in ["1", "2"] {
+        real.ask(redis::cmd("HSET").arg(real.space.clone()).arg("format").arg(format));
+        let (before, admitted) = (all(&mut real), try_admit(&mut real, "1", TERMS));
+        let is_ours = format == "1";
+        assert_eq!(
+            (admitted.is_ok(), all(&mut real) != before),
+            (is_ours, is_ours),
+            "{format}: {admitted:?}"
+        );
+        real.ask(redis::cmd("DEL").arg(real.space.clone()));
+    }
+}
+
 /// A number is remembered until the clock has passed it, also where that was set back since.
 #[test]
 fn numbers_grow_past_a_clock_that_is_set_back() {
@@ -72,10 +90,14 @@ fn an_ask_ends_with_the_vote() {
 }
 
 fn admit(real: &mut Real, run: &str, terms: &str) -> Standing {
+    try_admit(real, run, terms).unwrap()
+}
+
+fn try_admit(real: &mut Real, run: &str, terms: &str) -> leasehold_core::Result<Standing> {
     let (has_followed, pause, episode, met) = (false, Duration::ZERO, OwnerId::from_random([1; 16]), None);
     let looker = Looker { run, has_followed, terms, pause, episode, met };
     let call = scripts::admit(&real.space, &looker);
-    scripts::known(&real.run(&scripts::ADMIT, &call), run, Moment::from_nanos(0)).unwrap()
+    scripts::known(&real.run(&scripts::ADMIT, &call), ("p", run), Moment::from_nanos(0))
 }
 
 /// The server votes on those terms.
