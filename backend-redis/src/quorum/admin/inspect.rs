@@ -64,7 +64,7 @@ impl Session {
         let keys: Vec<_> = names.iter().map(|name| self.keys.of(name)).collect();
         let call = &scripts::inspect(&keys);
         let ask = |server, _: &_| async move {
-            let value = self.run_at(server, &scripts::INSPECT, call).await?;
+            let value = self.run_at(server, call).await?;
             scripts::inspected(&value, names.len())
         };
         let shown = self.ask_all(self.give_up_at(), self.size.quorum, ask).await;

@@ -21,9 +21,7 @@ impl Session {
             Some(Who::Nobody) | None => return Ok(None),
         };
         let call = &scripts::revoke(&self.keys.of(name), &self.inboxes, owner, how);
-        let ask = |server, _: &_| async move {
-            scripts::was_there(&self.run_at(server, &scripts::REVOKE, call).await?)
-        };
+        let ask = |server, _: &_| async move { scripts::was_there(&self.run_at(server, call).await?) };
         let had = self.quorum_of(self.ask_all(self.give_up_at(), self.size.quorum, ask).await)?;
         Ok(had.contains(&Some(true)).then_some(holder))
     }

@@ -15,27 +15,10 @@ use crate::error;
 use crate::keys::FORMAT;
 use crate::scripts::{Inboxes, Script, TELL, millis, number, parts, text, told_info};
 
-/// A free lock is voted for, and let go, before any of the rest is defined.
-pub(crate) static VOTE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[include_str!("vote_free.lua"), BALLOT, include_str!("vote.lua")]));
-pub(crate) static CONFIRM: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[BALLOT, include_str!("confirm.lua")]));
-pub(crate) static RENEW: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[BALLOT, include_str!("renew.lua")]));
-pub(crate) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(&[include_str!("release_free.lua"), BALLOT, TELL, WAKE, include_str!("release.lua")])
+pub(crate) static PROGRAM: LazyLock<Script> = LazyLock::new(|| {
+    let (votes, rest) = include_str!("quorum.lua").split_once("---\n").expect("the text is a constant");
+    Script::new(&[votes, TELL, rest])
 });
-pub(crate) static ADMIT: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[BALLOT, include_str!("admit.lua")]));
-pub(crate) static INSTALL: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[BALLOT, include_str!("install.lua")]));
-pub(crate) static INSPECT: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[BALLOT, include_str!("inspect.lua")]));
-pub(crate) static REVOKE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[BALLOT, TELL, WAKE, include_str!("revoke.lua")]));
-
-const BALLOT: &str = include_str!("ballot.lua");
-const WAKE: &str = include_str!("wake.lua");
 
 /// An acquisition, and which of its rounds; as servers write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,7 +59,7 @@ pub(crate) struct Asker<'a> {
 /// What is the same for all servers of a request for their votes.
 pub(crate) fn vote(keys: &BallotKeys, space: &str, asker: Asker<'_>) -> Cmd {
     let Asker { ballot, ttl, proposal, since, inbox, info, terms } = asker;
-    let mut call = VOTE.call(&[&keys.vote, &keys.count, &keys.waits, space]);
+    let mut call = PROGRAM.operation("vote", &[&keys.vote, &keys.count, &keys.waits, space]);
     call.write_arg_fmt(ballot);
     call.arg(ttl).arg(proposal);
     call.write_arg_fmt(format_args!("{since} {inbox} {info}"));
@@ -166,7 +149,7 @@ pub(crate) fn confirm(
     ttl: u64,
     (n, token): (u64, u64),
 ) -> Cmd {
-    let mut call = CONFIRM.call(&[&keys.vote, &keys.count, space]);
+    let mut call = PROGRAM.operation("confirm", &[&keys.vote, &keys.count, space]);
     call.arg(ballot.to_string()).arg(ttl).arg(n).arg(token).arg(run);
     call
 }
@@ -195,7 +178,7 @@ pub(crate) struct Kept<'a> {
 
 pub(crate) fn renew(kept: &[Kept<'_>], (space, run): (&str, &str)) -> Cmd {
     let keys = kept.iter().flat_map(|Kept { keys, .. }| [&*keys.vote, &keys.count, &keys.asked]);
-    let mut call = RENEW.call(&keys.chain([space]).collect::<Vec<_>>());
+    let mut call = PROGRAM.operation("renew", &keys.chain([space]).collect::<Vec<_>>());
     for Kept { ballot, n, ttl, .. } in kept {
         call.arg(ballot.to_string()).arg(*n).arg(*ttl);
     }
@@ -239,7 +222,7 @@ pub(crate) fn release(
     inbox: &str,
     waits_on: Option<u64>,
 ) -> Cmd {
-    let mut call = RELEASE.call(&[&keys.vote, &keys.waits, &keys.asked]);
+    let mut call = PROGRAM.operation("release", &[&keys.vote, &keys.waits, &keys.asked]);
     call.write_arg_fmt(ballot);
     call.arg(inboxes.told()).arg(inbox).arg(waits_on);
     call
@@ -266,7 +249,7 @@ pub(crate) fn admit(space: &str, looker: &Looker<'_>) -> Cmd {
         let clocks = clocks.iter().map(|(run, clock)| format!("{run}={clock}"));
         clocks.collect::<Vec<_>>().join(" ")
     };
-    let mut call = ADMIT.call(&[space]);
+    let mut call = PROGRAM.operation("admit", &[space]);
     call.arg(run)
         .arg(u8::from(*has_followed))
         .arg(terms)
@@ -320,7 +303,7 @@ pub(crate) fn known(value: &Value, (space, run): (&str, &str), sent_at: Moment) 
 
 /// Tells `own` what it may have forgotten, unless it was met by others since.
 pub(crate) fn install(space: &str, own: &Standing, told: &Recovered, terms: &str) -> Cmd {
-    let mut call = INSTALL.call(&[space]);
+    let mut call = PROGRAM.operation("install", &[space]);
     call.arg(&own.episode).arg(told.floor).arg(terms).arg(told.beside.join(" "));
     call.arg(&own.terms).arg(millis(own.pause)).arg(u8::from(told.is_copy || own.id.is_empty()));
     call
@@ -328,7 +311,7 @@ pub(crate) fn install(space: &str, own: &Standing, told: &Recovered, terms: &str
 
 pub(crate) fn inspect(names: &[BallotKeys]) -> Cmd {
     let keys = names.iter().flat_map(|keys| [&*keys.vote, &keys.count, &keys.waits]);
-    INSPECT.call(&keys.collect::<Vec<_>>())
+    PROGRAM.operation("inspect", &keys.collect::<Vec<_>>())
 }
 
 /// What one server shows of a name.
@@ -357,7 +340,7 @@ pub(crate) fn inspected(value: &Value, names: usize) -> Result<Vec<Shown>> {
 }
 
 pub(crate) fn revoke(keys: &BallotKeys, inboxes: &Inboxes, owner: OwnerId, how: Revoke) -> Cmd {
-    let mut call = REVOKE.call(&[&keys.vote, &keys.count, &keys.waits, &keys.asked]);
+    let mut call = PROGRAM.operation("revoke", &[&keys.vote, &keys.count, &keys.waits, &keys.asked]);
     call.arg(inboxes.told()).arg(owner.to_hex());
     match how {
         Revoke::Ask { grace } => call.arg(grace.as_millis().to_string()),

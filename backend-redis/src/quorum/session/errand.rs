@@ -19,7 +19,7 @@ use super::member::Admitted;
 use super::{Entry, Seat, Session};
 use crate::quorum::protocol::{Answer, Confirming, Errand};
 use crate::quorum::scripts::{self, Asker, Ballot, Voted};
-use crate::scripts::{Script, info, millis};
+use crate::scripts::{info, millis};
 
 /// Requests, one to each of a few servers, that are driven together: whoever polls them sends all of them before it waits, and
 /// none is a task of its own.
@@ -194,7 +194,7 @@ impl Session {
             contender.is_waiting()
         };
         let call = scripts::vote_at(call, (waits, again), &admitted.run()?);
-        let answer = self.run_noted(seat, &admitted, sent_at, (&scripts::VOTE, &call)).await?;
+        let answer = self.run_noted(seat, &admitted, sent_at, &call).await?;
         let Voted { now, answer, holder } = scripts::voted(&answer)?;
         if let Some(now) = now {
             self.heard_time(server, sent_at, now);
@@ -234,11 +234,11 @@ impl Session {
         seat: &Seat,
         admitted: &Admitted,
         sent_at: Moment,
-        (script, call): (&Script, &Cmd),
+        call: &Cmd,
     ) -> Result<Value> {
         let unanswered = &seat.unanswered;
         unanswered.lock().sent(admitted.connected.id());
-        let answer = admitted.connected.run(script, call, self.give_up_after(sent_at)).await;
+        let answer = admitted.connected.run(&scripts::PROGRAM, call, self.give_up_after(sent_at)).await;
         if answer.as_ref().map_or_else(|error| error.effect() == Effect::NotApplied, |_| true) {
             unanswered.lock().answered();
         }
@@ -254,7 +254,7 @@ impl Session {
             let admitted = self.members[server].ready(self, server).await?;
             let there = (&*self.space, &*admitted.run()?);
             let call = scripts::confirm(&keys, there, ballot, millis(entry.ttl), (n, token));
-            let answer = admitted.connected.run(&scripts::CONFIRM, &call, self.give_up_at()).await?;
+            let answer = admitted.connected.run(&scripts::PROGRAM, &call, self.give_up_at()).await?;
             scripts::was_there(&answer)
         };
         let kept = answer.await.ok();
@@ -270,7 +270,7 @@ impl Session {
         let call = scripts::release(&keys, &self.inboxes, ballot, &self.inbox, waits_on);
         let given = async {
             let admitted = self.members[server].ready(self, server).await?;
-            self.run_noted(seat, &admitted, self.env.now(), (&scripts::RELEASE, &call)).await
+            self.run_noted(seat, &admitted, self.env.now(), &call).await
         };
         if let Err(error) = given.await {
             tracing::debug!(error = ?format!("{error:#}"), "a vote was not given back; its lease ends it");

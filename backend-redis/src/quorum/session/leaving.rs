@@ -161,7 +161,7 @@ impl Session {
     /// Ends what an owner has at a server: whether it had the vote, and the connection that has brought the answer.
     async fn release_at(&self, server: usize, left: &Left, now: Moment) -> Result<(bool, u64)> {
         let admitted = self.members[server].ready(self, server).await?;
-        let value = admitted.connected.run(&scripts::RELEASE, &left.call, self.give_up_after(now)).await?;
+        let value = admitted.connected.run(&scripts::PROGRAM, &left.call, self.give_up_after(now)).await?;
         Ok((scripts::was_there(&value)?, admitted.connected.id()))
     }
 }

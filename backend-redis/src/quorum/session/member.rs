@@ -183,7 +183,7 @@ impl Member {
         };
         let call = scripts::admit(&session.space, &looker);
         let sent_at = session.env.now();
-        let value = admitted.connected.run(&scripts::ADMIT, &call, session.give_up_at()).await?;
+        let value = admitted.connected.run(&scripts::PROGRAM, &call, session.give_up_at()).await?;
         let there = (&*session.space, &*process.run);
         let standing = scripts::known(&value, there, sent_at)
             .map_err(|error| error.with_context("server", &self.address));
@@ -360,14 +360,9 @@ impl Session {
     /// # Errors
     ///
     /// As [`Member::ready`], and the server's table.
-    pub(crate) async fn run_at(
-        &self,
-        server: usize,
-        script: &crate::scripts::Script,
-        call: &redis::Cmd,
-    ) -> Result<Value> {
+    pub(crate) async fn run_at(&self, server: usize, call: &redis::Cmd) -> Result<Value> {
         let admitted = self.members[server].ready(self, server).await?;
-        admitted.connected.run(script, call, self.give_up_at()).await
+        admitted.connected.run(&scripts::PROGRAM, call, self.give_up_at()).await
     }
 }
 

@@ -89,7 +89,7 @@ impl Session {
     /// Whether it was told; not if it was met by others meanwhile, which the next look shows.
     async fn install(&self, server: usize, own: &Standing, told: &Recovered) -> bool {
         let call = scripts::install(&self.space, own, told, &self.terms);
-        let installed = self.run_at(server, &scripts::INSTALL, &call).await;
+        let installed = self.run_at(server, &call).await;
         let told = installed.and_then(|value| scripts::was_there(&value));
         told.inspect(|told| if *told { self.found_a_voter() }).unwrap_or_else(|error| {
             tracing::debug!(error = ?format!("{error:#}"), "a server was not told what it may have forgotten");

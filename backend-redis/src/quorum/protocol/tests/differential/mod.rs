@@ -206,7 +206,7 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
             };
             let asker = Asker { ballot, ttl, proposal, since, inbox: &inbox, info: "1 x", terms: TERMS };
             let call = scripts::vote_at(&scripts::vote(&keys, &space, asker), (waits, again), &run);
-            let value = real.run(&scripts::VOTE, &call);
+            let value = real.run(&call);
             let Ok(voted) = scripts::voted(&value) else {
                 return ("other terms".to_owned(), model.says_of_terms(TERMS));
             };
@@ -219,7 +219,7 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
             let (ballot, n) = (ballot(owner, round), given(model, off));
             let there = (&*space, &*model.run.to_string());
             let call = scripts::confirm(&keys, there, ballot, ttl, (n, token));
-            let value = real.run(&scripts::CONFIRM, &call);
+            let value = real.run(&call);
             let expected = model.confirm(now, ballot, ttl, (n, token));
             (format!("{:?}", scripts::was_there(&value).unwrap()), format!("{expected:?}"))
         }
@@ -227,14 +227,14 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
             let (ballot, n) = (ballot(owner, round), given(model, off));
             let kept = Kept { keys: &keys, ballot, n, ttl };
             let call = scripts::renew(&[kept], (&space, &model.run.to_string()));
-            let value = real.run(&scripts::RENEW, &call);
+            let value = real.run(&call);
             let expected = model.renew(now, ballot, ttl, n);
             (format!("{:?}", scripts::renewed(&value, 1).unwrap()), format!("{:?}", [expected]))
         }
         Operation::Release { owner, round, ttl, waits } => {
             let ballot = ballot(owner, round);
             let call = scripts::release(&keys, &inboxes(), ballot, &inbox(owner), waits.then_some(ttl));
-            let had = scripts::was_there(&real.run(&scripts::RELEASE, &call)).unwrap();
+            let had = scripts::was_there(&real.run(&call)).unwrap();
             let (expected, told) = model.release(now, ballot, ttl, waits, hears);
             let told = told.map(|told| format!("freed {} 0 {}", told.owner.to_hex(), keys.vote));
             let told = Vec::from_iter(told);
@@ -257,7 +257,7 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
                 episode: OwnerId::from_random(u128::from(now).to_be_bytes()),
                 met: Some(&met).filter(|met| !met.clocks.is_empty()),
             };
-            let value = real.run(&scripts::ADMIT, &scripts::admit(&space, &looker));
+            let value = real.run(&scripts::admit(&space, &looker));
             let known = scripts::known(&value, (&space, looker.run), Moment::from_nanos(0)).unwrap();
             (format!("{known:?}"), format!("{:?}", model.admit(now, &looker)))
         }
@@ -271,7 +271,7 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
                 _ => {}
             }
             let call = scripts::install(&space, &own, &told, TERMS);
-            let was_blank = scripts::was_there(&real.run(&scripts::INSTALL, &call)).unwrap();
+            let was_blank = scripts::was_there(&real.run(&call)).unwrap();
             (format!("{was_blank:?}"), format!("{:?}", model.install(&own, &told, TERMS)))
         }
         Operation::ComesUp { floor } => {
@@ -351,7 +351,7 @@ fn scripts_are_as_their_model() {
 fn a_free_lock_is_no_special_case() {
     let mut real = Real::start();
     for left_out in [FREE_VOTE, FREE_RELEASE] {
-        assert!([&scripts::VOTE, &scripts::RELEASE].iter().any(|script| script.has(left_out)));
+        assert!(scripts::PROGRAM.has(left_out));
         real.changes.push((left_out, "if false"));
     }
     differ(&mut real, 300).unwrap_or_else(|why| panic!("{why}"));
@@ -365,7 +365,7 @@ const FREE_RELEASE: &str = "if voted == ballot and not ttl and redis.call('EXIST
 fn changed_scripts_are_told_from_their_model() {
     let mut real = Real::start();
     for mutant in [
-        ("or n < tonumber(ARGV[3])", ""),
+        ("or n < tonumber(ARGV[4])", ""),
         ("or n > token", ""),
         ("or counted ~= n", ""),
         ("tonumber(latest) <= tonumber(round)", "true"),
@@ -389,44 +389,42 @@ fn changed_scripts_are_told_from_their_model() {
         ("local record = last or", "local record ="),
         ("if n > max then", "if false then"),
         ("text(n + 1000000)", "text(n)"),
-        ("or 0, tonumber(ARGV[2]))", "or 0, tonumber(ARGV[2]), clock())"),
-        ("'floor', ARGV[2]", "'floor', text(math.max(tonumber(ARGV[2]), clock()))"),
+        ("or 0, tonumber(ARGV[3]))", "or 0, tonumber(ARGV[3]), clock())"),
+        ("'floor', ARGV[3]", "'floor', text(math.max(tonumber(ARGV[3]), clock()))"),
         ("redis.call('EXISTS', waits, asked) == 0", "true"),
         ("voted == ballot and not ttl", "voted == ballot"),
         ("voted == ballot and not ttl", "not ttl"),
         ("type(voted) ~= 'string'", "false"),
         ("had or not (voted or ttl)", "had"),
         ("had or not (voted or ttl)", "had or not voted"),
-        ("if known[1] ~= ARGV[5] or known[2] ~= '1' then", "if known[2] ~= '1' then"),
-        ("if known[1] ~= ARGV[5] or known[2] ~= '1' then", "if known[1] ~= ARGV[5] then"),
+        ("if known[1] ~= ARGV[6] or known[2] ~= '1' then", "if known[2] ~= '1' then"),
+        ("if known[1] ~= ARGV[6] or known[2] ~= '1' then", "if known[1] ~= ARGV[6] then"),
         ("known[1] == ARGV[#ARGV] and", "true and"),
         ("known[1] == ARGV[#ARGV] and known[2] == '1'", "known[1] == ARGV[#ARGV]"),
         ("known[11] = false, whole", "known[11] = whole, whole"),
         ("whole or claims, ''", "whole, ''"),
-        ("known[11] == ARGV[7] then", "ARGV[7] then"),
-        ("since == ARGV[8] then", "true then"),
+        ("known[11] == ARGV[8] then", "ARGV[8] then"),
+        ("since == ARGV[9] then", "true then"),
         (
-            "elseif not whole and known[11] == ARGV[7] then",
-            "elseif not whole and known[11] == ARGV[7] and since == ARGV[8] then",
+            "elseif not whole and known[11] == ARGV[8] then",
+            "elseif not whole and known[11] == ARGV[8] and since == ARGV[9] then",
         ),
-        ("not known[8] and ARGV[10] == '1'", "not known[8]"),
-        ("if claims and ARGV[2] == '1' then", "if false then"),
+        ("not known[8] and ARGV[11] == '1'", "not known[8]"),
+        ("if claims and ARGV[3] == '1' then", "if false then"),
         ("paused == 0 and (pause", "(pause"),
         ("(pause > 0 or is_proposed)", "is_proposed"),
         ("if paused < pause then", "if false then"),
-        ("known[1] ~= ARGV[1] or", ""),
-        ("or known[4] ~= ARGV[5]", ""),
-        ("or known[5] ~= ARGV[6]", ""),
-        ("ARGV[7] == '0' and known[6] or known[1]", "known[1]"),
+        ("known[1] ~= ARGV[2] or", ""),
+        ("or known[4] ~= ARGV[6]", ""),
+        ("or known[5] ~= ARGV[7]", ""),
+        ("ARGV[8] == '0' and known[6] or known[1]", "known[1]"),
         ("'claims', '0', 'id', id", "'id', id"),
         ("'used', '1', unpack", "unpack"),
         ("redis.call('ZREM', waits, first)", ""),
-        (", 'beside', ARGV[4]", ""),
+        (", 'beside', ARGV[5]", ""),
     ] {
         let (from, _) = mutant;
-        let changing = [&scripts::VOTE, &scripts::CONFIRM, &scripts::RENEW, &scripts::RELEASE];
-        let all = changing.into_iter().chain([&scripts::ADMIT, &scripts::INSTALL]);
-        assert!(all.into_iter().any(|script| script.has(from)), "{from} is in no script");
+        assert!(scripts::PROGRAM.has(from), "the program has no {from}");
         real.changes = vec![mutant];
         assert!(differ(&mut real, 400).is_err(), "{mutant:?} was not told apart");
     }
@@ -454,7 +452,7 @@ fn what_was_lost_is_counted_anew() {
         (firm, ("and not known[10] and", "and")),
         (episode, ("or not (whole or known[11]) then", "then")),
     ] {
-        assert!([&scripts::VOTE, &scripts::ADMIT].iter().any(|script| script.has(mutant.0)), "{mutant:?}");
+        assert!(scripts::PROGRAM.has(mutant.0), "{mutant:?}");
         for changes in [vec![], vec![mutant]] {
             let (mut real, mut model) = (Real::start(), Server::new(1, AHEAD, Fault::None));
             let is_changed = !changes.is_empty();

@@ -5,7 +5,7 @@ use testbed::redis::{Server, Settings, WallClock};
 
 use super::{BEGIN, END};
 use crate::quorum::keys::{BallotKeys, QuorumKeys};
-use crate::scripts::Script;
+use crate::quorum::scripts::PROGRAM;
 
 pub(super) struct Real {
     clock: WallClock,
@@ -14,7 +14,7 @@ pub(super) struct Real {
     ear: Connection,
     pub(super) keys: BallotKeys,
     pub(super) space: String,
-    /// Parts of scripts, and what stands there instead.
+    /// Parts of the program, and what stands there instead.
     pub(super) changes: Vec<(&'static str, &'static str)>,
     _server: Server,
 }
@@ -50,8 +50,8 @@ impl Real {
         command.query(&mut self.connection).unwrap()
     }
 
-    pub(super) fn run(&mut self, script: &Script, call: &Cmd) -> Value {
-        let with_text = script.with_text(call);
+    pub(super) fn run(&mut self, call: &Cmd) -> Value {
+        let with_text = PROGRAM.with_text(call);
         let mut eval = redis::cmd("EVAL");
         for (at, argument) in with_text.args_iter().skip(1).enumerate() {
             let Arg::Simple(bytes) = argument else { unreachable!("no script takes a cursor") };

@@ -15,14 +15,14 @@ fn a_server_votes_on_its_terms() {
     let asker = Asker { ballot, ttl: 900, proposal, since, inbox: "0", info: "1 x", terms: TERMS };
     let asked = |asker| scripts::vote_at(&scripts::vote(&keys, &space, asker), (true, false), "1");
     for proposal in [0, BEGIN + 77] {
-        let value = real.run(&scripts::VOTE, &asked(Asker { proposal, ..asker }));
+        let value = real.run(&asked(Asker { proposal, ..asker }));
         let refused = scripts::voted(&value).unwrap_err();
         assert_eq!(*refused.kind(), leasehold_core::ErrorKind::InvalidOption);
         assert!(refused.to_string().contains("used with others"), "{refused}");
     }
     assert_eq!(admit(&mut real, "1", TERMS).terms, "others");
     let asker = Asker { terms: "others", ..asker };
-    let value = real.run(&scripts::VOTE, &asked(asker));
+    let value = real.run(&asked(asker));
     assert!(matches!(scripts::voted(&value).unwrap().answer, Some(Answer::Voted { .. })));
 }
 
@@ -62,11 +62,11 @@ fn numbers_grow_past_a_clock_that_is_set_back() {
         let ballot = Ballot { ticket: ticket(owner), round: 1 };
         let asker = Asker { ballot, ttl: 900, proposal, since: now, inbox: "0", info: "1 x", terms: TERMS };
         let call = scripts::vote_at(&scripts::vote(&keys, &space, asker), (false, false), "1");
-        let voted = scripts::voted(&real.run(&scripts::VOTE, &call)).unwrap().answer;
+        let voted = scripts::voted(&real.run(&call)).unwrap().answer;
         assert!(matches!(voted, Some(Answer::Voted { n }) if n > last), "{voted:?} after {last}");
         let Some(Answer::Voted { n }) = voted else { unreachable!() };
         last = n;
-        real.run(&scripts::RELEASE, &scripts::release(&keys, &inboxes(), ballot, "0", None));
+        real.run(&scripts::release(&keys, &inboxes(), ballot, "0", None));
     }
 }
 
@@ -79,12 +79,12 @@ fn an_ask_ends_with_the_vote() {
     let ballot = Ballot { ticket: ticket(1), round: 1 };
     let (proposal, since) = (BEGIN + 77, BEGIN);
     let asker = Asker { ballot, ttl: 900, proposal, since, inbox: "0", info: "1 x", terms: TERMS };
-    real.run(&scripts::VOTE, &scripts::vote_at(&scripts::vote(&keys, &space, asker), (false, false), "1"));
+    real.run(&scripts::vote_at(&scripts::vote(&keys, &space, asker), (false, false), "1"));
     let how = leasehold_core::Revoke::AT_ONCE;
-    real.run(&scripts::REVOKE, &scripts::revoke(&keys, &inboxes(), ballot.ticket.owner, how));
+    real.run(&scripts::revoke(&keys, &inboxes(), ballot.ticket.owner, how));
     let exist = redis::cmd("EXISTS").arg(&keys.vote).arg(&keys.asked).to_owned();
     assert_eq!(real.ask(&exist), Value::Int(2));
-    let had = real.run(&scripts::RELEASE, &scripts::release(&keys, &inboxes(), ballot, "0", None));
+    let had = real.run(&scripts::release(&keys, &inboxes(), ballot, "0", None));
     assert!(scripts::was_there(&had).unwrap());
     assert_eq!(real.ask(&exist), Value::Int(0));
 }
@@ -97,12 +97,12 @@ fn try_admit(real: &mut Real, run: &str, terms: &str) -> leasehold_core::Result<
     let (has_followed, pause, episode, met) = (false, Duration::ZERO, OwnerId::from_random([1; 16]), None);
     let looker = Looker { run, has_followed, terms, pause, episode, met };
     let call = scripts::admit(&real.space, &looker);
-    scripts::known(&real.run(&scripts::ADMIT, &call), ("p", run), Moment::from_nanos(0))
+    scripts::known(&real.run(&call), ("p", run), Moment::from_nanos(0))
 }
 
 /// The server votes on those terms.
 fn begin(real: &mut Real, terms: &str) {
     let own = admit(real, "1", terms);
     let call = scripts::install(&real.space, &own, &told(0, &[]), terms);
-    assert!(scripts::was_there(&real.run(&scripts::INSTALL, &call)).unwrap());
+    assert!(scripts::was_there(&real.run(&call)).unwrap());
 }
