@@ -1,9 +1,8 @@
--- Says until when the server may have forgotten who holds what: until the pause after the first that came to this run of
--- it is over.
+-- Returns until when the server may have forgotten holders: the pause begins when a manager first connects to this run of it.
 --
--- KEYS  origin: "RUN SINCE PAUSE", of the run of the server that wrote what is there
+-- KEYS  origin: "RUN SINCE PAUSE", of the run of the server that this was written in
 -- ARGV  the pause, in milliseconds
--- Answer: {1, until when}, or {0, pause} if everybody else has another one
+-- Reply: {1, until when}, or {0, pause} if the other managers have another one
 
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 local known, since, pause = string.match(redis.call('GET', KEYS[1]) or '', '^(%x+) (%d+) (%d+)$')

@@ -1,12 +1,12 @@
--- Who takes part in a move.
+-- The participants of a move.
 --
 -- KEYS  members: id -> "SESSION LEASE VALUE"; ends: ids, scored by until when their entries live
 -- ARGV  "sign", id, ttl, session, a fresh lease of it, value; "unsign", id; or "look", one more than are shown
--- Answer: to "sign" the lease, which is the fresh one unless the entry lives and is of that session; to "look"
--- {id, value} of each that lives, or how many that would be at least
+-- Reply: to "sign" the lease, which is the fresh one unless the entry is live and of that session; to "look"
+-- {id, value} of each live entry, or their least number
 
 local members, ends = KEYS[1], KEYS[2]
-local what, id = ARGV[1], ARGV[2]
+local action, id = ARGV[1], ARGV[2]
 local now = clock()
 
 -- Our ids and entries are shorter, in bytes. Text of another client is cut there.
@@ -19,7 +19,7 @@ local function keep(key, ms)
   end
 end
 
-if what == 'look' then
+if action == 'look' then
   local ids = redis.call('ZRANGE', ends, '(' .. number(now), '+inf', 'BYSCORE', 'LIMIT', 0, id)
   if #ids == tonumber(id) then
     return #ids
@@ -34,7 +34,7 @@ end
 
 -- Changes nothing. A full server refuses a first write that may need memory, and no write after one that does not.
 redis.call('ZREM', ends, '')
-if what == 'unsign' then
+if action == 'unsign' then
   redis.call('ZREM', ends, id)
   return redis.call('HDEL', members, id)
 end

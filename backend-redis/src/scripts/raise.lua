@@ -1,8 +1,8 @@
--- Raises what the namespace adds to its counters; it never becomes smaller.
+-- Raises the token base, which the namespace adds to its counters. It never becomes smaller.
 --
 -- KEYS  the token base
--- ARGV  at least
--- Answer: the base; nothing if it is no number, which stays
+-- ARGV  its least value
+-- Reply: the base; nothing if it is no number, which stays
 
 local base = redis.call('GET', KEYS[1])
 if base and not string.match(base, '^%d+$') then

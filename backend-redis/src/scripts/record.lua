@@ -1,11 +1,11 @@
--- Replaces the record of a move if it has the version that is expected.
+-- Replaces the record of a move if it has the expected version.
 --
 -- KEYS  the record, "VERSION VALUE"
--- ARGV  the version, nothing if there is to be no record yet; the value
--- Answer: its new version; nothing if another one is in force
+-- ARGV  the version, empty if there must be no record yet; the value
+-- Reply: the new version; nothing if the record has another one
 
 local record = redis.call('GET', KEYS[1])
--- What somebody else has written there has none, and stays.
+-- The text of another client has no version, and stays.
 local version = record and (string.match(record, '^(%d+) ') or 'none') or ''
 if version ~= ARGV[1] then
   return false
