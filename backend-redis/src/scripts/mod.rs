@@ -12,8 +12,12 @@
 //! | `raise.lua` | raises the token base |
 //! | `admit.lua` | says until when a server that was restarted grants no free lock |
 
+#[cfg(test)]
+mod differential;
 mod holders;
 mod message;
+#[cfg(test)]
+pub(crate) mod model;
 mod script;
 
 /// How programs of either engine send a message.

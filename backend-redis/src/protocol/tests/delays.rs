@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRng, TestRunner};
 
-use super::model::{Asker, Fault, Message, Server, UNSWEPT};
 use super::*;
+use crate::scripts::model::{Asker, Fault, Message, Server, UNSWEPT};
 
 /// One contender; the last one never ends.
 #[derive(Clone, Debug)]

@@ -14,14 +14,12 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
 
 use super::*;
+use crate::scripts::model::{Asker, Fault, Message, Owner, Request, Server, Shared};
 use looks::Looks;
-use model::{Asker, Fault, Message, Owner, Request, Server, Shared};
 use mutant::{Mutant, Network};
 
 mod delays;
-mod differential;
 mod looks;
-mod model;
 mod mutant;
 mod remains;
 mod restarts;

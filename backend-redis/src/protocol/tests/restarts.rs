@@ -6,7 +6,7 @@
 //! Planted mutants must be caught.
 
 use super::*;
-use model::Origin;
+use crate::scripts::model::Origin;
 
 /// Milliseconds: as long as the longest lease.
 const PAUSE: u64 = TTL;

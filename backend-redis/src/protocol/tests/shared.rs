@@ -1,8 +1,8 @@
 //! A lock that strangers take too: how soon ours follow one, and that strangers have their turn while many of ours
 //! contend, against the model of the scripts, with strangers that poll.
 
-use super::model::{Asker, Fault, Message, Server, Shared};
 use super::*;
+use crate::scripts::model::{Asker, Fault, Message, Server, Shared};
 
 impl World {
     /// A stranger takes the lock if it can, or lets go of it, and says so or not.

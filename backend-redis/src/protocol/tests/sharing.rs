@@ -7,8 +7,8 @@
 use leasehold_core::backend::Load;
 use proptest::test_runner::TestRng;
 
-use super::model::Fault;
 use super::*;
+use crate::scripts::model::Fault;
 
 impl World {
     fn mode_of(&self, owner: Owner) -> Mode {

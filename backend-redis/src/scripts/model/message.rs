@@ -4,14 +4,14 @@ use super::Owner;
 use crate::protocol::Answer;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::protocol::tests) enum Request {
+pub(crate) enum Request {
     Acquire,
     Refresh,
     Release,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(in crate::protocol::tests) enum Message {
+pub(crate) enum Message {
     Request {
         client: usize,
         owner: Owner,
@@ -48,7 +48,7 @@ pub(in crate::protocol::tests) enum Message {
 }
 
 impl Message {
-    pub(in crate::protocol::tests) fn client(&self) -> usize {
+    pub(crate) fn client(&self) -> usize {
         match self {
             Self::Request { client, .. }
             | Self::Reply { client, .. }
@@ -60,7 +60,7 @@ impl Message {
         }
     }
 
-    pub(in crate::protocol::tests) fn is_request(&self) -> bool {
+    pub(crate) fn is_request(&self) -> bool {
         matches!(self, Self::Request { .. })
     }
 }

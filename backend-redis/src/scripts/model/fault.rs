@@ -2,7 +2,7 @@
 
 /// What the scripts do wrong, if anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::protocol::tests) enum Fault {
+pub(crate) enum Fault {
     None,
     /// Who is granted in the queue has a sixth of its ttl, whatever its entry has.
     ShortHandOn,

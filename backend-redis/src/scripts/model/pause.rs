@@ -4,15 +4,15 @@ use super::{Entry, First, Message, Server};
 
 /// What is known of the run of the server that wrote what is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::protocol::tests) struct Origin {
-    pub(in crate::protocol::tests) run: u64,
+pub(crate) struct Origin {
+    pub(crate) run: u64,
     /// When somebody first came to it, in microseconds.
-    pub(in crate::protocol::tests) since: u64,
+    pub(crate) since: u64,
 }
 
 impl Origin {
     /// Somebody comes to that run of the server, where `known` is written; since when it is known.
-    pub(in crate::protocol::tests) fn admit(known: &mut Option<Self>, run: u64, now: u64) -> u64 {
+    pub(crate) fn admit(known: &mut Option<Self>, run: u64, now: u64) -> u64 {
         known.filter(|known| known.run == run && known.since <= now).map_or_else(
             || {
                 *known = Some(Self { run, since: now });

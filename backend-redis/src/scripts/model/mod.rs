@@ -14,89 +14,89 @@ use leasehold_core::backend::Mode;
 
 use crate::protocol::Answer;
 
-pub(super) use self::fault::Fault;
-pub(super) use self::message::{Message, Request};
-pub(super) use self::pause::Origin;
-pub(super) use self::sharing::{MANY, Share, Shares};
-pub(super) use self::strangers::Shared;
+pub(crate) use self::fault::Fault;
+pub(crate) use self::message::{Message, Request};
+pub(crate) use self::pause::Origin;
+pub(crate) use self::sharing::{MANY, Share, Shares};
+pub(crate) use self::strangers::Shared;
 
-pub(super) type Owner = u64;
+pub(crate) type Owner = u64;
 
 /// Who asks, as the scripts are told.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asker {
-    pub(super) owner: Owner,
-    pub(super) client: usize,
+pub(crate) struct Asker {
+    pub(crate) owner: Owner,
+    pub(crate) client: usize,
     /// In milliseconds.
-    pub(super) ttl: u64,
-    pub(super) mode: Mode,
+    pub(crate) ttl: u64,
+    pub(crate) mode: Mode,
 }
 
 impl Asker {
-    pub(super) fn new(owner: Owner, client: usize, ttl: u64) -> Self {
+    pub(crate) fn new(owner: Owner, client: usize, ttl: u64) -> Self {
         Self { owner, client, ttl, mode: Mode::EXCLUSIVE }
     }
 }
 
 /// The keys of one name. The clock is in microseconds, the ends of keys in milliseconds.
 #[derive(Clone, Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     /// The holder, and until when; without end at [`ENDLESS`]. Where several have it together, [`MANY`].
-    pub(super) lock: Option<(Owner, u64)>,
+    pub(crate) lock: Option<(Owner, u64)>,
     /// Who waits, and with what score.
-    pub(super) queue: Vec<(Owner, u64)>,
-    pub(super) queue_until: u64,
-    pub(super) entries: BTreeMap<Owner, Entry>,
+    pub(crate) queue: Vec<(Owner, u64)>,
+    pub(crate) queue_until: u64,
+    pub(crate) entries: BTreeMap<Owner, Entry>,
     /// The holder that was asked to let go, and its grace.
-    pub(super) revoked: Option<(Owner, u64)>,
-    pub(super) entries_until: u64,
-    pub(super) grant: Option<Granted>,
+    pub(crate) revoked: Option<(Owner, u64)>,
+    pub(crate) entries_until: u64,
+    pub(crate) grant: Option<Granted>,
     /// The holder was told by a message.
-    pub(super) handed_on: bool,
-    pub(super) fault: Fault,
+    pub(crate) handed_on: bool,
+    pub(crate) fault: Fault,
     /// How many ended entries a request drops at most.
-    pub(super) sweep: usize,
+    pub(crate) sweep: usize,
     /// How many more this one may.
-    pub(super) left: usize,
-    pub(super) released: BTreeSet<Owner>,
-    pub(super) shares: Shares,
+    pub(crate) left: usize,
+    pub(crate) released: BTreeSet<Owner>,
+    pub(crate) shares: Shares,
     /// Other libraries take the lock too.
-    pub(super) shared: Option<Shared>,
+    pub(crate) shared: Option<Shared>,
     /// Until when nothing is granted after a restart, in microseconds, if scripts are told.
-    pub(super) paused_until: Option<u64>,
+    pub(crate) paused_until: Option<u64>,
 }
 
 /// What an entry has.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    pub(super) ttl: u64,
-    pub(super) client: usize,
+pub(crate) struct Entry {
+    pub(crate) ttl: u64,
+    pub(crate) client: usize,
     /// In microseconds.
-    pub(super) live_until: u64,
-    pub(super) mode: Mode,
+    pub(crate) live_until: u64,
+    pub(crate) mode: Mode,
 }
 
 /// The last grant.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Granted {
-    pub(super) counter: u64,
-    pub(super) owner: Owner,
-    pub(super) since: u64,
-    pub(super) client: usize,
+pub(crate) struct Granted {
+    pub(crate) counter: u64,
+    pub(crate) owner: Owner,
+    pub(crate) since: u64,
+    pub(crate) client: usize,
     /// The record says who it is.
-    pub(super) named: bool,
-    pub(super) until: u64,
+    pub(crate) named: bool,
+    pub(crate) until: u64,
     /// It was released to nobody, beside strangers.
-    pub(super) over: bool,
+    pub(crate) over: bool,
 }
 
 /// A lock of somebody else may have no end.
-pub(super) const ENDLESS: u64 = u64::MAX;
+pub(crate) const ENDLESS: u64 = u64::MAX;
 
 const DAY: u64 = 86_400_000;
 const GRACE: u64 = 500;
 
-pub(super) const UNSWEPT: u64 = 4;
+pub(crate) const UNSWEPT: u64 = 4;
 
 impl Server {
     /// A request begins.
@@ -106,7 +106,7 @@ impl Server {
     }
 
     /// Removes the keys that have ended. One that ends now is still there.
-    pub(super) fn expire(&mut self, now: u64) {
+    pub(crate) fn expire(&mut self, now: u64) {
         let now = now / 1000;
         self.lock = self.lock.filter(|(_, until)| now <= *until);
         self.grant = self.grant.filter(|grant| now <= grant.until);
@@ -120,7 +120,7 @@ impl Server {
         self.forget_empty_keys();
     }
 
-    pub(super) fn forget_entries(&mut self) {
+    pub(crate) fn forget_entries(&mut self) {
         self.entries.clear();
         (self.revoked, self.entries_until) = Default::default();
         self.forget_strangers();
@@ -138,20 +138,20 @@ impl Server {
         }
     }
 
-    pub(super) fn counter(&self) -> u64 {
+    pub(crate) fn counter(&self) -> u64 {
         self.grant.map_or(0, |grant| grant.counter)
     }
 
-    pub(super) fn is_held_by(&self, owner: Owner) -> bool {
+    pub(crate) fn is_held_by(&self, owner: Owner) -> bool {
         self.lock.is_some_and(|(holder, _)| holder == owner)
     }
 
-    pub(super) fn has(&self, owner: Owner) -> bool {
+    pub(crate) fn has(&self, owner: Owner) -> bool {
         self.owners().any(|its| its == owner)
     }
 
     /// Whoever holds.
-    pub(super) fn holders(&self) -> Vec<Owner> {
+    pub(crate) fn holders(&self) -> Vec<Owner> {
         match self.lock {
             Some((MANY, _)) => self.sharers(),
             lock => lock.iter().map(|(owner, _)| *owner).collect(),
@@ -159,7 +159,7 @@ impl Server {
     }
 
     /// Whoever holds or has an entry.
-    pub(super) fn owners(&self) -> impl Iterator<Item = Owner> {
+    pub(crate) fn owners(&self) -> impl Iterator<Item = Owner> {
         self.holders().into_iter().chain(self.queue.iter().map(|(owner, _)| *owner))
     }
 
@@ -331,7 +331,7 @@ impl Server {
         Answer::Waits { seen: self.counter(), ask_in, behind_stranger }
     }
 
-    pub(super) fn acquire(
+    pub(crate) fn acquire(
         &mut self,
         now: u64,
         asker: Asker,
@@ -387,12 +387,12 @@ impl Server {
         answer
     }
 
-    pub(super) fn refresh(&mut self, now: u64, asker: Asker, pushes: &mut Vec<Message>) -> Answer {
+    pub(crate) fn refresh(&mut self, now: u64, asker: Asker, pushes: &mut Vec<Message>) -> Answer {
         self.refresh_all(now, &[asker], pushes).remove(0)
     }
 
     /// In one call.
-    pub(super) fn refresh_all(
+    pub(crate) fn refresh_all(
         &mut self,
         now: u64,
         askers: &[Asker],
@@ -442,7 +442,7 @@ impl Server {
 
     /// 1 if it held, 2 if it waited, 0 if it had nothing; [`UNSWEPT`] more if it has left the lock free
     /// before more ended entries.
-    pub(super) fn release(&mut self, now: u64, owner: Owner, pushes: &mut Vec<Message>) -> u64 {
+    pub(crate) fn release(&mut self, now: u64, owner: Owner, pushes: &mut Vec<Message>) -> u64 {
         self.begin(now);
         self.released.insert(owner);
         if self.is_held_by(owner) || self.lock.is_some() && self.fault == Fault::ReleasesAnybodys {

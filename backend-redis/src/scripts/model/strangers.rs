@@ -5,25 +5,25 @@ use crate::protocol::Answer;
 
 /// What strangers are owed and do, in milliseconds, and what is noted of it.
 #[derive(Clone, Debug)]
-pub(in crate::protocol::tests) struct Shared {
-    pub(in crate::protocol::tests) poll: u64,
-    pub(in crate::protocol::tests) after: u64,
-    pub(in crate::protocol::tests) every: u64,
+pub(crate) struct Shared {
+    pub(crate) poll: u64,
+    pub(crate) after: u64,
+    pub(crate) every: u64,
     /// For how long.
-    pub(in crate::protocol::tests) rest: u64,
+    pub(crate) rest: u64,
     /// Strangers are told when the lock is free.
-    pub(in crate::protocol::tests) signals: bool,
+    pub(crate) signals: bool,
     /// Some may wait.
-    pub(in crate::protocol::tests) may_wait: bool,
+    pub(crate) may_wait: bool,
     /// Hand-overs in a row, and since when.
-    pub(in crate::protocol::tests) turns: Option<(u64, u64)>,
+    pub(crate) turns: Option<(u64, u64)>,
     /// Until when ours stand back, in microseconds.
-    pub(in crate::protocol::tests) rests_until: Option<u64>,
+    pub(crate) rests_until: Option<u64>,
 }
 
 impl Shared {
     /// As `format=string` has them.
-    pub(in crate::protocol::tests) const STRINGS: Self = Self {
+    pub(crate) const STRINGS: Self = Self {
         poll: 100,
         after: u64::MAX,
         every: 1_000,
@@ -99,7 +99,7 @@ impl Server {
         self.shared.as_ref().is_some_and(|shared| shared.turns.is_some() || shared.rests_until.is_some())
     }
 
-    pub(in crate::protocol::tests) fn forget_strangers(&mut self) {
+    pub(crate) fn forget_strangers(&mut self) {
         if let Some(shared) = &mut self.shared {
             (shared.turns, shared.rests_until) = (None, None);
         }
@@ -169,12 +169,7 @@ impl Server {
     }
 
     /// A stranger takes the lock for so many milliseconds or without end, if nobody has it; whether it does.
-    pub(in crate::protocol::tests) fn taken_by(
-        &mut self,
-        now: u64,
-        stranger: u64,
-        lease: Option<u64>,
-    ) -> bool {
+    pub(crate) fn taken_by(&mut self, now: u64, stranger: u64, lease: Option<u64>) -> bool {
         self.expire(now);
         let is_free = self.lock.is_none();
         if is_free {

@@ -8,12 +8,7 @@ pub(super) type Found = (Vec<(Option<u64>, Option<u64>)>, bool);
 
 impl Server {
     /// Asks with a grace, or forces without one.
-    pub(in crate::protocol::tests) fn revoke(
-        &mut self,
-        now: u64,
-        mut grace: Option<u64>,
-        pushes: &mut Vec<Message>,
-    ) -> Found {
+    pub(crate) fn revoke(&mut self, now: u64, mut grace: Option<u64>, pushes: &mut Vec<Message>) -> Found {
         self.begin(now);
         self.purge(now);
         if self.is_shared() {
@@ -43,7 +38,7 @@ impl Server {
     }
 
     /// How many wait, and under which counter each holds, if it is ours.
-    pub(in crate::protocol::tests) fn inspect(&mut self, now: u64) -> (usize, Vec<Option<u64>>) {
+    pub(crate) fn inspect(&mut self, now: u64) -> (usize, Vec<Option<u64>>) {
         self.expire(now);
         let live = self.queue.iter().filter(|(owner, _)| self.live_until(*owner) > now).count();
         if self.is_shared() {

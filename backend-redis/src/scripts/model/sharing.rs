@@ -9,29 +9,29 @@ use super::{Asker, DAY, Fault, Message, Owner, Server};
 use crate::protocol::Answer;
 
 /// Those who share a lock, as one that is said to hold it.
-pub(in crate::protocol::tests) const MANY: Owner = Owner::MAX;
+pub(crate) const MANY: Owner = Owner::MAX;
 
 /// What is kept of them.
 #[derive(Clone, Debug, Default)]
-pub(in crate::protocol::tests) struct Shares {
+pub(crate) struct Shares {
     /// Until when each holds, in microseconds.
-    pub(in crate::protocol::tests) holders: BTreeMap<Owner, u64>,
-    pub(in crate::protocol::tests) holders_until: u64,
+    pub(crate) holders: BTreeMap<Owner, u64>,
+    pub(crate) holders_until: u64,
     /// Of holders, and of those who were.
-    pub(in crate::protocol::tests) grants: BTreeMap<Owner, Share>,
+    pub(crate) grants: BTreeMap<Owner, Share>,
     /// With which grace.
-    pub(in crate::protocol::tests) asked: BTreeMap<Owner, u64>,
+    pub(crate) asked: BTreeMap<Owner, u64>,
     /// What all weigh, the smallest capacity, and whether that may be larger.
-    pub(in crate::protocol::tests) load: Option<(u64, u32, bool)>,
+    pub(crate) load: Option<(u64, u32, bool)>,
 }
 
 /// One grant of several.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::protocol::tests) struct Share {
-    pub(in crate::protocol::tests) mode: Mode,
-    pub(in crate::protocol::tests) counter: u64,
-    pub(in crate::protocol::tests) since: u64,
-    pub(in crate::protocol::tests) client: usize,
+pub(crate) struct Share {
+    pub(crate) mode: Mode,
+    pub(crate) counter: u64,
+    pub(crate) since: u64,
+    pub(crate) client: usize,
 }
 
 impl Server {
@@ -40,7 +40,7 @@ impl Server {
     }
 
     /// In the order in which their leases end.
-    pub(in crate::protocol::tests) fn sharers(&self) -> Vec<Owner> {
+    pub(crate) fn sharers(&self) -> Vec<Owner> {
         let mut sharers: Vec<_> = self.shares.holders.iter().map(|(owner, until)| (*until, *owner)).collect();
         sharers.sort_unstable();
         sharers.into_iter().map(|(_, owner)| owner).collect()
@@ -51,7 +51,7 @@ impl Server {
     }
 
     /// Whether it holds, whatever a script has yet to do about those who do not any more.
-    pub(in crate::protocol::tests) fn holds_at(&self, now: u64, owner: Owner) -> bool {
+    pub(crate) fn holds_at(&self, now: u64, owner: Owner) -> bool {
         self.is_held_by(owner) || self.has_share(now, owner)
     }
 
@@ -292,17 +292,13 @@ impl Server {
     }
 
     /// Where it stands in the queue; before all if it holds.
-    pub(in crate::protocol::tests) fn place(&mut self, now: u64, owner: Owner) -> Option<u64> {
+    pub(crate) fn place(&mut self, now: u64, owner: Owner) -> Option<u64> {
         self.expire(now);
         if self.holds_at(now, owner) { Some(0) } else { self.score(owner) }
     }
 
     /// By the rule alone: whether the first who waits, live, is one of whom all that hold admit.
-    pub(in crate::protocol::tests) fn keeps_out(
-        &self,
-        now: u64,
-        mode: impl Fn(Owner) -> Mode,
-    ) -> Option<Owner> {
+    pub(crate) fn keeps_out(&self, now: u64, mode: impl Fn(Owner) -> Mode) -> Option<Owner> {
         let held: Load =
             self.holders().into_iter().filter(|owner| self.holds_at(now, *owner)).map(&mode).collect();
         let (head, _) = self.queue.iter().find(|(owner, _)| self.live_until(*owner) > now)?;
