@@ -322,11 +322,12 @@ end
 
 -- Joins the queue for a lock that cannot be granted now, or only behind more ended entries than one call drops.
 if operation == 'acquire' or operation == 'share' then
-  if foreign and foreign.hold(holder, grants) then
-    -- The foreign clients have had a turn.
-    redis.call('HDEL', entries, 'turns')
-  end
+  -- A foreign client that holds has had a turn. A full server must refuse the first write of a new entry.
+  local had_turn = foreign and foreign.hold(holder, grants)
   if not queues then
+    if had_turn then
+      redis.call('HDEL', entries, 'turns')
+    end
     return waits(lock, entries, grants, holder, sweep == 0 and 0 or -1, false)
   end
   local last, its = unpack(redis.call('ZREVRANGE', queue, '0', '0', 'WITHSCORES'))
@@ -340,6 +341,9 @@ if operation == 'acquire' or operation == 'share' then
     entry = '0' .. entry .. ' ' .. wanted
   end
   redis.call('HSET', entries, me, entry, 'u:' .. me, now + ttl * 1000)
+  if had_turn then
+    redis.call('HDEL', entries, 'turns')
+  end
   keep(queue, ttl)
   keep(entries, ttl)
   if alone then

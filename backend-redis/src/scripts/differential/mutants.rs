@@ -109,7 +109,7 @@ fn changed_sweeps_are_told_from_the_model() {
 }
 
 /// What could be wrong beside strangers, whatever the format.
-const SHARING: [Mutant; 25] = [
+const SHARING: [Mutant; 26] = [
     // Their turn.
     ("if stand_back and stand_back(lock, queue, entries, grants, channels) then", "if false then"),
     ("tonumber(turns) < AFTER and", "true and"),
@@ -121,7 +121,8 @@ const SHARING: [Mutant; 25] = [
     ("if first and not resting then", "if first then"),
     ("left = rest and rest(entries, now) or left", "left = left"),
     ("redis.call('HDEL', entries, 'turns', 'rest')", ""),
-    ("  redis.call('HDEL', entries, 'turns')\n", ""),
+    ("      redis.call('HDEL', entries, 'turns')\n", ""),
+    ("  if had_turn then\n    redis.call('HDEL', entries, 'turns')\n  end\n", ""),
     ("redis.call('PEXPIRE', entries, SOON)", ""),
     ("keep_turns(entries, '0 ' .. clock())", ""),
     ("        foreign.again(entries, ttl)\n", ""),

@@ -371,8 +371,8 @@ impl Server {
     }
 
     fn enqueue(&mut self, now: u64, Asker { owner, client, ttl, mode }: Asker, queues: bool) -> Answer {
-        self.strangers_had_a_turn();
         if !queues {
+            self.strangers_had_a_turn();
             let ask_in = (self.left == 0).then_some(Duration::ZERO);
             return Answer::Waits { seen: self.counter(), ask_in, behind_stranger: false };
         }
@@ -381,6 +381,7 @@ impl Server {
             self.queue.push((owner, score));
         }
         self.entries.insert(owner, Entry { ttl, client, live_until: now + ttl * 1000, mode });
+        self.strangers_had_a_turn();
         self.keep(now, ttl);
         let answer = self.waits(now, owner);
         self.before(now, now.saturating_sub(ttl * 1000));
