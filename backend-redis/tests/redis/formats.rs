@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use leasehold_core::backend::{Attempt, Holder, Revocation, StoreEvent};
-use leasehold_core::{ErrorKind, Guarantees, LostReason, Revoke};
+use leasehold_core::backend::{AcquireRequest, Attempt, Holder, Revocation, StoreConfig, StoreEvent};
+use leasehold_core::{ErrorKind, Guarantees, LockName, LostReason, OwnerId, Revoke};
 use leasehold_redis::Format;
-use testbed::redis::Reply;
+use testbed::redis::{Reply, Server};
 use testbed::{Direction, Mode};
 
 use crate::counts::Requests;
@@ -26,6 +26,7 @@ trials![
     a_string_that_vanishes_is_followed_by_polling = || follows_in_silence(Kind::String),
     a_hash_that_vanishes_is_followed_by_polling = || follows_in_silence(Kind::Redisson),
     a_message_of_redisson_wakes_the_first_of_ours,
+    another_entry_that_ends_takes_no_channel_away,
     a_release_before_anybody_listens_is_found_at_once,
     a_strangers_lease_that_ends_is_followed = || follows_the_end(Kind::String),
     a_hash_whose_lease_ends_is_followed = || follows_the_end(Kind::Redisson),
@@ -114,27 +115,56 @@ async fn follows_in_silence(kind: Kind) {
     next.release().await.unwrap();
 }
 
-/// Nobody asks within minutes: only the message can tell; and whoever holds listens no more.
+/// Nobody asks within minutes: only the message can tell, also after a reconnect; and the holder listens no more.
 async fn a_message_of_redisson_wakes_the_first_of_ours() {
     let (server, mut stranger) = with_stranger(Kind::Redisson).await;
     let config = || direct(&server).format(Format::redisson().poll(Duration::from_secs(10)));
     let (a, b) = (open_for(config(), LONG).await, open_for(config(), LONG).await);
-    let listeners = async || command(&server, &["PUBSUB", "NUMSUB", CHANNEL]).await.elements()[1].integer();
-    for _ in 0..2 {
+    for reconnects in [false, true] {
         assert!(stranger.takes(Some(600_000)).await);
         let first = Waiter::queued(&a, 0, &b).await;
         let second = Waiter::queued(&b, 1, &b).await;
-        eventually("the first listens", async || listeners().await == Some(1)).await;
+        eventually("the first listens", async || listeners(&server).await == Some(1)).await;
+        if reconnects {
+            command(&server, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+            eventually("it listens again", async || listeners(&server).await == Some(1)).await;
+        }
         // It asks once more then.
         a.inspect(NAME).await.unwrap();
         let began = now();
         assert!(stranger.releases().await);
         let guard = first.held().await;
         assert!(now().since(began) < Duration::from_secs(7), "it was polling that found it");
-        eventually("nobody listens", async || listeners().await == Some(0)).await;
+        eventually("nobody listens", async || listeners(&server).await == Some(0)).await;
         guard.release().await.unwrap();
         second.held().await.release().await.unwrap();
     }
+}
+
+async fn listeners(server: &Server) -> Option<i64> {
+    command(server, &["PUBSUB", "NUMSUB", CHANNEL]).await.elements()[1].integer()
+}
+
+/// An entry that ends leaves the channel to the entry of the same session that listens.
+async fn another_entry_that_ends_takes_no_channel_away() {
+    let (server, mut stranger) = with_stranger(Kind::Redisson).await;
+    let config = direct(&server).format(Format::redisson().poll(Duration::from_secs(10)));
+    let backend = config.open(crate::ledger::env(LONG)).await.unwrap();
+    let name: LockName = NAME.parse().unwrap();
+    let of = |id| AcquireRequest::new(name.clone(), OwnerId::from_random([id; 16]), LONG);
+    assert!(stranger.takes(Some(600_000)).await);
+    let (waits, tries) = (of(1), of(2));
+    let releases = async {
+        eventually("it listens", async || listeners(&server).await == Some(1)).await;
+        // It asks once more then.
+        backend.inspect(&name).await.unwrap();
+        assert!(matches!(backend.try_acquire(&tries).await.unwrap(), Attempt::Held { .. }));
+        assert!(stranger.releases().await);
+        now()
+    };
+    let (granted, began) = tokio::join!(backend.acquire(&waits), releases);
+    assert!(now().since(began) < Duration::from_secs(7), "it was polling that found it");
+    backend.release(&granted.unwrap()).await.unwrap();
 }
 
 /// It is released while our answer is on its way: whoever listens from then on has missed the message, and asks
