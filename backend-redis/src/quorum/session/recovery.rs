@@ -42,9 +42,9 @@ impl Session {
         let mut any_told = false;
         for (server, standing) in second.iter().enumerate() {
             let Some(own) = standing.as_ref().filter(|own| !own.whole) else { continue };
-            let is_told = match recovered(self.agreed, server, &first, &second) {
-                Some(told) => self.install(server, own, &told).await,
-                None => false,
+            let is_told = match (recovered(self.agreed, server, &first, &second), &first[server]) {
+                (Some(told), Some(found)) => self.install(server, found, &told).await,
+                _ => false,
             };
             if !is_told {
                 let left = pause_left(self.agreed, own, &second);

@@ -49,7 +49,7 @@ impl World {
         }
         self.leave_out_who_differs(looker, servers);
         let mut seen = std::mem::take(&mut self.recoveries[looker]);
-        let Some(own) = seen[servers + blank].clone() else { return };
+        let Some(own) = seen[blank].clone() else { return };
         self.mistake(blank, &mut seen);
         let (first, second) = seen.split_at(servers);
         let size = Size { quorum: self.size.quorum.max(Size::majority(servers)), ..self.size };

@@ -122,17 +122,38 @@ fn a_blank_server_is_told_what_the_others_know() {
     assert_eq!(ended(&blank), Some(9));
     assert_eq!(ended(&pausing), None, "the others were asked before the end of its pause");
     assert_eq!(ended(&None), None);
-    let met_by_others = |own: &mut Standing| own.pause = Duration::from_secs(2);
-    let mut longer = blank.clone();
-    longer.iter_mut().for_each(met_by_others);
-    let (before, after) = ([blank.clone(), whole(7), whole(9)], [longer, whole(7), whole(9)]);
-    assert_eq!(floor(&before, &after), None, "its pause was made longer in between");
     let (first, second) = (
         [blank.clone(), standing(false, "c", 1, 0), whole(9)],
         [blank.clone(), standing(false, "d", 1, 0), whole(9)],
     );
     assert_eq!(floor(&first, &second), None, "it came up in between");
     assert_eq!(told([whole(9), whole(7), blank]), None, "it knows");
+}
+
+/// A pause that another manager makes longer between two looks, or after them, is not ended by these.
+#[test]
+fn a_pause_that_became_longer_goes_on() {
+    for longer_after in [1, 2] {
+        let mut server = Server::new(1, 0, Fault::None);
+        let mut look = |pause| {
+            let (run, episode) = ("1", OwnerId::from_random([1; 16]));
+            let pause = Duration::from_secs(pause);
+            server.admit(
+                9_000_000,
+                &Looker { run, has_followed: false, terms: "as agreed", pause, episode, met: None },
+            )
+        };
+        let mut looks = vec![];
+        for at in 1..=2 {
+            let own = Standing { since: vec![("1".to_owned(), 0)], ..look(1) };
+            looks.push([Some(own), Some(standing(true, "b", 7, 500)), Some(standing(true, "c", 9, 500))]);
+            if at == longer_after {
+                look(10);
+            }
+        }
+        let told = recovered(agreed(THREE), 0, &looks[0], &looks[1]).unwrap();
+        assert!(!server.install(looks[0][0].as_ref().unwrap(), &told, "as agreed"), "{longer_after}");
+    }
 }
 
 /// Where a quorum was blank at one moment, each of it is told when its own pause is over; of five by as many as every quorum of
@@ -180,7 +201,7 @@ impl Opening {
         let [first, second] = &self.looks;
         if row == 2 {
             let told = recovered(agreed(THREE), server, first, second);
-            if let (Some(told), Some(own)) = (told, &second[server]) {
+            if let (Some(told), Some(own)) = (told, &first[server]) {
                 servers[server].install(own, &told, self.terms);
             }
             return;
