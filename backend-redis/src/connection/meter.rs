@@ -1,8 +1,7 @@
-//! How much of one reply is taken in: whoever answers in the place of a server, or has taken it over, makes nobody keep
-//! more than [`LONGEST`].
+//! Bounds the memory of one reply: a peer in the place of a server makes the client keep at most [`LONGEST`] bytes.
 //!
-//! The client crate keeps a reply until it is whole, however long it is. So its stream counts what belongs to one, by the
-//! lengths that stand before its parts, and ends before a reply that is too long is kept.
+//! The client crate keeps a reply until it is complete, whatever its length. So the stream counts the bytes of each reply, by
+//! the lengths in front of its parts, and fails before a reply becomes too long.
 //!
 //! Checked by the tests below, and by `tests/redis/hostile.rs` with peers that answer without end.
 
@@ -13,8 +12,8 @@ use std::task::{Context, Poll, ready};
 use redis::Value;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// About what a reply may take in the client's memory, and more than any that we ask for does: a step of a listing shows
-/// 50 locks, each of which 1 500 may share.
+/// About as many bytes as a reply may take in the client's memory. All replies to our requests are shorter: a step of a
+/// listing shows 50 locks, each with at most 1 500 sharers.
 pub(super) const LONGEST: u64 = 16 << 20;
 
 /// A stream that fails before a reply becomes too long.
@@ -117,7 +116,7 @@ impl Meter {
             return Ok(());
         }
         Err(refused(&format!(
-            "the reply is longer than {} MiB, which is none that we ask for",
+            "the reply is longer than {} MiB: no request of this store has such a reply",
             LONGEST >> 20
         )))
     }
@@ -226,7 +225,7 @@ mod tests {
         }
     }
 
-    /// A length is refused as soon as it is told, and what has none as it comes.
+    /// A reply that is too long is refused at its length, or without one at its bytes.
     #[test]
     fn a_reply_without_end_is_refused() {
         let refused = |head: &str, again: &str| {

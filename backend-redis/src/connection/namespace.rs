@@ -1,5 +1,5 @@
-//! What a namespace says to whoever opens it: the base of its tokens, the record of a move, how it is laid out, and whether
-//! its messages are signed with the same key.
+//! What a session reads of a namespace when it connects: the token base, the record of a move, the format, and the mark of the
+//! message key.
 
 use futures_util::future::try_join3;
 use leasehold_core::backend::ledger::Entry;
@@ -19,8 +19,8 @@ pub(crate) struct Namespace {
     keys: Keys,
     /// Of the message key, if the session has one.
     mark: Option<String>,
-    /// Whether the session adds the base, and is barred by a move. (Whoever moves adds what is to be added, and follows the
-    /// record, whatever it says.)
+    /// Whether the session adds the token base, and a move can refuse it. A session that moves locks adds the base itself, and
+    /// follows the record.
     is_plain: bool,
 }
 
@@ -34,7 +34,7 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// `Unsupported` for a namespace that is laid out in another way; as [`stage::admit`] and [`token_base`].
+    /// `Unsupported` for a namespace of another format; as [`stage::admit`] and [`token_base`].
     pub(super) async fn admit(
         &self,
         env: &Env,
@@ -48,8 +48,8 @@ impl Namespace {
             let said = self.understood(said.await?)?;
             return Ok((0, self.other_key(said, connected, give_up_at).await?));
         }
-        // In one flight, behind the subscription by which others count this session, and the base last: so it is one that
-        // was in force while the session was admitted.
+        // Sent together, after the subscription by which a move counts this session, and the base last: so the base was in
+        // force while the session was admitted.
         let record = record(connected, &self.keys, give_up_at);
         let base = token_base(connected, &self.keys, give_up_at);
         let (record, said, base) = try_join3(record, said, base).await?;
@@ -58,7 +58,7 @@ impl Namespace {
         Ok((base, self.other_key(said, connected, give_up_at).await?))
     }
 
-    /// What is noted of the message key, if anything is noted, in a namespace that is laid out as this version does.
+    /// The mark of the message key that is noted in a namespace of our format, if one is.
     fn understood(&self, said: Value) -> Result<Option<String>> {
         if said == Value::Nil {
             return Ok(None);
@@ -85,7 +85,7 @@ impl Namespace {
                 let mut note = redis::cmd("SET");
                 note.arg(&key).arg(format!("{FORMAT} {mark}")).arg("NX").arg("GET");
                 match connected.ask(&note, give_up_at).await {
-                    // A full server does not take it, and whoever comes next notes it.
+                    // A full server refuses this; the next session notes it.
                     Err(error) if error.effect() == Effect::NotApplied => None,
                     said => self.understood(said?)?,
                 }
@@ -103,7 +103,7 @@ impl Namespace {
     }
 }
 
-/// The base as the server has it: a key that an administrator sets, or nobody.
+/// The token base: a key that an administrator sets, or 0 without it.
 pub(crate) async fn token_base(connected: &Connected, keys: &Keys, give_up_at: Moment) -> Result<u64> {
     let key = keys.token_base();
     match connected.ask(redis::cmd("GET").arg(&key), give_up_at).await? {
