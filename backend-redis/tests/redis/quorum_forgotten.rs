@@ -26,6 +26,7 @@ trials_on_both![
     too_few_that_know_are_an_answer = || of_three_and_five(too_few),
     a_clock_ahead_moves_no_other_name = || of_three_and_five(jumps),
     a_pause_begins_when_a_look_is_answered = || of_three_and_five(is_met_slowly),
+    a_server_that_pauses_hears_at_once_of_use,
 ];
 
 async fn of_three_and_five<F: Future<Output = ()>>(test: impl Fn(usize) -> F) {
@@ -237,6 +238,30 @@ async fn is_met_slowly(members: usize) {
     let clocks = since.split(' ').map(|clock| clock.split_once('=').unwrap().1.parse::<u64>().unwrap());
     let least = began + u64::try_from((TTL / 8).as_micros()).unwrap();
     assert!(clocks.min() >= Some(least), "{since} of {least}");
+}
+
+/// The manager that tells other servers what they may have forgotten looks again at once: the namespace is used from then on,
+/// which a server that pauses for longer has to know.
+async fn a_server_that_pauses_hears_at_once_of_use() {
+    let (clock, long) = (WallClock::new().unwrap(), i64::try_from(LONG.as_secs()).unwrap());
+    let mut servers = Vec::new();
+    for _ in 0..3 {
+        servers.push(start(Settings::new().clock(&clock)).await);
+    }
+    servers[2].kill().await.unwrap();
+    let _locks = open_config(quorum(&servers).pause_after_restart(LONG)).await;
+    let is_met = async |server: &Server| since(server).await.is_some();
+    eventually("two are met", async || is_met(&servers[0]).await && is_met(&servers[1]).await).await;
+    clock.shift_by(long / 2).unwrap();
+    servers[2].start_empty().await.unwrap();
+    eventually("the third is met", async || is_met(&servers[2]).await).await;
+    clock.shift_by(long + 1).unwrap();
+    // One look, and the next one would be half a pause later.
+    command(&servers[0], &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+    eventually("two are told", async || knows(&servers[0]).await && knows(&servers[1]).await).await;
+    let is_used = async || command(&servers[2], &["HGET", SPACE, "used"]).await.text().is_some();
+    eventually("the third hears of use", is_used).await;
+    assert!(!knows(&servers[2]).await);
 }
 
 /// A clock that is a year ahead for a moment moves the numbers of the names that were voted for then, and no others; also
