@@ -1,5 +1,7 @@
 //! What may happen in a world, and what may be broken in it.
 
+use super::world::World;
+
 /// What is broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Mutant {
@@ -40,6 +42,14 @@ pub(super) enum Mutant {
     ProposesFirmTerms,
     /// That other servers are used is told only with what the clocks are.
     TellsUseWithClocks,
+    /// Managers that cannot reach the witnesses of a pause begin it anew.
+    BeginsPausesAnew,
+    /// A clock that was set back shows as much time as one that goes on.
+    CountsBackwards,
+    /// A manager asks by the reign that it knew before it has connected again.
+    KeepsRun,
+    /// A server votes by any terms.
+    VotesByAnyTerms,
 }
 
 /// What may happen in a world.
@@ -55,6 +65,10 @@ pub(super) struct Setting {
     pub(super) spare: usize,
     /// Every write is on the disk, and trusted.
     pub(super) trusts: bool,
+    /// Nobody has used the namespace yet.
+    pub(super) is_fresh: bool,
+    /// The last client, and the second looker of each server, belong to a manager with other terms.
+    pub(super) is_mixed: bool,
     pub(super) mutant: Mutant,
 }
 
@@ -84,14 +98,73 @@ pub(super) enum Event {
     Replace(usize),
     /// A replica of another one does, with what that one had when it was saved.
     Promote(usize, usize),
+    /// It follows another one and is promoted again, with its data and all connections, and a manager looks at it.
+    PromoteInPlace(usize),
     /// It loses all keys.
     Empty(usize),
     /// Its clock is set forward while it is blank.
     Step(usize),
+    /// Its clock is set back.
+    SetBack(usize),
     /// One of two lookers looks at one more server for a blank one, or its look arrives late, if at all.
     Look(usize, bool),
     /// It looks at all servers for a blank one, twice, and tells that at once.
     Recover(usize),
     /// Only a quorum of them answers, from one of them on.
     RecoverWith(usize, usize),
+}
+
+impl World {
+    /// Everything that may happen now, apart from time.
+    pub(super) fn events(&self, faults: bool) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (at, client) in self.clients.iter().enumerate() {
+            match client {
+                None => events.push(Event::Start(at)),
+                Some(client) => {
+                    events.push(Event::Leave(at));
+                    if client.holds.is_some() {
+                        events.push(Event::Renew(at));
+                        events.extend(faults.then_some(Event::Force(at)));
+                        let each = (0..self.size.servers).map(|server| Event::ForceAt(at, server));
+                        events.extend(each.filter(|_| faults));
+                    }
+                    if faults {
+                        events.push(Event::Die(at));
+                    }
+                }
+            }
+        }
+        for at in 0..self.network.len() {
+            events.push(Event::Deliver(at));
+            if faults {
+                events.extend([Event::Lose(at), Event::Delay(at)]);
+            }
+        }
+        let blank = (0..self.size.servers).filter(|at| self.is_blank(*at)).count();
+        for at in 0..self.size.servers {
+            let is_news = |looker: &usize| self.is_blank(at) || self.has_stale_run(*looker, at);
+            for looker in [at, at + self.size.servers].into_iter().filter(is_news) {
+                events.extend([Event::Look(looker, true), Event::Recover(looker)]);
+                events.extend((0..self.size.servers).map(|first| Event::RecoverWith(looker, first)));
+                events.extend(faults.then_some(Event::Look(looker, false)));
+            }
+            if faults && (blank < self.blank || self.blank > 0 && self.is_blank(at)) {
+                events.extend([Event::Restart(at, false), Event::Restart(at, true), Event::Save(at)]);
+                // Where all may be, nobody can tell that from a new namespace.
+                if 2 * self.blank < self.size.servers {
+                    events.extend([Event::Replace(at), Event::Empty(at)]);
+                    let of = (at + 1) % self.size.servers;
+                    events.extend([Event::Promote(at, of)].into_iter().filter(|_| !self.is_blank(of)));
+                    let is_first = self.stepped.is_none_or(|stepped| stepped == at) && self.is_blank(at);
+                    events.extend([Event::Step(at)].into_iter().filter(|_| is_first));
+                    events.push(Event::PromoteInPlace(at));
+                }
+            }
+            if faults && self.ahead[at] > 0 {
+                events.push(Event::SetBack(at));
+            }
+        }
+        events
+    }
 }

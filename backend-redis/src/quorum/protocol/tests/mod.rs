@@ -30,7 +30,18 @@ impl Dice {
 }
 
 fn setting(mutant: Mutant) -> Setting {
-    Setting { servers: 3, clients: 3, apart: 0, blank: 1, spare: 0, trusts: false, mutant }
+    let (is_fresh, is_mixed) = (false, false);
+    Setting {
+        servers: 3,
+        clients: 3,
+        apart: 0,
+        blank: 1,
+        spare: 0,
+        trusts: false,
+        is_fresh,
+        is_mixed,
+        mutant,
+    }
 }
 
 /// Plays one schedule; what was wrong with it, how many held, and what happened.
@@ -60,7 +71,8 @@ fn choose(dice: &mut Dice, world: &World) -> Event {
         Event::Leave(_) | Event::Die(_) | Event::Lose(_) | Event::Delay(_) | Event::Save(_) => true,
         Event::Restart(..) | Event::Look(_, false) | Event::Pass(_) => true,
         Event::Force(_) | Event::ForceAt(..) => true,
-        Event::Replace(_) | Event::Promote(..) | Event::Empty(_) | Event::Step(_) => true,
+        Event::Replace(_) | Event::Promote(..) | Event::PromoteInPlace(_) | Event::Empty(_) => true,
+        Event::Step(_) | Event::SetBack(_) => true,
     };
     let millis = match dice.below(100) {
         0..16 => Some(dice.below(3)),
@@ -73,11 +85,11 @@ fn choose(dice: &mut Dice, world: &World) -> Event {
     let wants_rare = dice.below(10) == 0;
     let mut events = world.events(wants_rare);
     events.retain(|event| is_rare(event) == wants_rare);
+    let is_forced = |event: &Event| matches!(event, Event::Force(_) | Event::ForceAt(..));
     let is_drastic = |event: &Event| match event {
-        Event::Restart(..) | Event::Replace(_) | Event::Promote(..) | Event::Empty(_) | Event::Step(_) => {
-            true
-        }
-        event => matches!(event, Event::Force(_) | Event::ForceAt(..)),
+        Event::Restart(..) | Event::Replace(_) | Event::Promote(..) | Event::PromoteInPlace(_) => true,
+        Event::Empty(_) | Event::Step(_) => true,
+        event => is_forced(event),
     };
     if events.iter().any(is_drastic) && dice.below(4) == 0 {
         events.retain(is_drastic);
@@ -94,15 +106,17 @@ fn seeds() -> u64 {
 fn a_quorum_excludes_and_its_tokens_grow() {
     let mut holds = 0;
     for seed in 0..seeds() {
-        for (servers, spare, blank, apart, trusts) in [
-            (3, 0, 1, 0, false),
-            (3, 0, 1, 500, false),
-            (5, 0, 2, 500, false),
-            (5, 1, 1, 500, false),
-            (3, 0, 0, 500, false),
-            (3, 0, 1, 500, true),
+        for (servers, spare, blank, apart, (trusts, is_fresh, is_mixed)) in [
+            (3, 0, 1, 0, (false, false, false)),
+            (3, 0, 1, 500, (false, false, true)),
+            (3, 0, 1, 500, (false, true, true)),
+            (5, 0, 2, 500, (false, false, false)),
+            (5, 1, 1, 500, (false, true, false)),
+            (3, 0, 0, 500, (false, false, false)),
+            (3, 0, 1, 500, (true, false, false)),
         ] {
-            let setting = Setting { servers, spare, blank, apart, trusts, ..setting(Mutant::None) };
+            let of_all = setting(Mutant::None);
+            let setting = Setting { servers, spare, blank, apart, trusts, is_fresh, is_mixed, ..of_all };
             let (wrong, held, story) = play(seed, setting, 300);
             assert_eq!(wrong, None, "seed {seed}, {setting:?}: {story:#?}");
             holds += held;
@@ -135,6 +149,7 @@ fn random_schedules_find_what_is_broken() {
         (Mutant::NoPause, 0),
         (Mutant::PausesByTheOthers, 0),
         (Mutant::PausesByUptime, 0),
+        (Mutant::KeepsRun, 0),
     ] {
         let setting = Setting { apart, ..setting(mutant) };
         let found = (0..5_000).find_map(|seed| play(seed, setting, 300).0);

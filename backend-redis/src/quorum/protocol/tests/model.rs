@@ -90,6 +90,7 @@ pub(in crate::quorum) enum Fault {
     ForgetsDistrust,
     /// The terms of whoever opened first stay, in each server.
     FirstTermsStay,
+    VotesByAnyTerms,
     /// The terms of a server that was told something are only proposed once it came up again.
     ProposesFirmTerms,
 }
@@ -140,8 +141,9 @@ impl Server {
     pub(in crate::quorum) fn vote(&mut self, now: u64, asked: Asked) -> Voted {
         let Asked { ballot, ttl, proposal, since, waits, again, terms } = asked;
         self.expire(now);
-        let known =
-            self.space.as_ref().filter(|space| space.whole && space.run == self.run && space.terms == terms);
+        let is_agreed = |space: &&Space| space.terms == terms || self.fault == Fault::VotesByAnyTerms;
+        let known = self.space.as_ref().filter(|space| space.whole && space.run == self.run);
+        let known = known.filter(is_agreed);
         let (floor, max) = known.map(|space| (space.floor, space.max))?;
         if let Some((by, until)) = self.vote {
             if by.ticket.owner != ballot.ticket.owner {

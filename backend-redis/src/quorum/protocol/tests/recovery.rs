@@ -27,10 +27,11 @@ impl World {
         let (at, blank) = (looks % servers, looker % servers);
         let met_before = self.met[looker].get(at).filter(|_| looks >= servers);
         let (manager, has_followed, met_before) =
-            (self.manager, self.has_followed[at], met_before.cloned().flatten());
+            (self.manager_at(looker), self.has_followed[at], met_before.cloned().flatten());
         self.ids += 1;
         let episode = OwnerId::from_random(u128::from(self.ids).to_be_bytes());
         let asks = Asks::Admit { manager, has_followed, episode, met: met_before };
+        self.runs[looker / servers][at] = self.servers[at].run;
         let standing = if answers { self.carry_out(at, &asks) } else { None };
         if !answers {
             self.send_late(at, asks);
@@ -39,6 +40,7 @@ impl World {
         if looks + 1 == servers {
             self.leave_out_who_differs(looker, 0);
             self.met[looker] = met(self.size, self.moment(), &self.recoveries[looker]);
+            self.begin_anew(looker);
             if self.mutant == Mutant::TellsUseWithClocks {
                 let tells = |met: &Met| met.since != met.clocks;
                 self.met[looker].iter_mut().for_each(|met| *met = met.take().filter(tells));
@@ -53,15 +55,24 @@ impl World {
         self.mistake(blank, &mut seen);
         let (first, second) = seen.split_at(servers);
         let size = Size { quorum: self.size.quorum.max(Size::majority(servers)), ..self.size };
-        let pause = Duration::from_millis(self.pause(blank));
+        let pause = Duration::from_millis(self.pause(blank, manager));
         let agreed = Agreed { size, pause, trusts_disks: self.trusts_disks };
         if let Some(mut told) = recovered(agreed, blank, first, second) {
             if self.mutant == Mutant::FloorNotCopied {
                 told.floor = 0;
             }
-            let (terms, _) = MANAGERS[self.manager];
+            let (terms, _) = MANAGERS[manager];
             self.send_late(blank, Asks::Install { own, told, terms });
         }
+    }
+
+    /// The manager of a looker.
+    fn manager_at(&self, looker: usize) -> usize {
+        if self.is_mixed { looker / self.size.servers } else { self.manager }
+    }
+
+    pub(super) fn has_stale_run(&self, looker: usize, server: usize) -> bool {
+        self.runs[looker / self.size.servers][server] != self.servers[server].run
     }
 
     /// Two looks, and what comes of them, without anything in between.
@@ -81,25 +92,44 @@ impl World {
         match asks {
             Asks::Admit { manager, has_followed, episode, met } => {
                 let (terms, pause) = MANAGERS[*manager];
-                let is_new = *manager > 0 || self.mutant == Mutant::PausesByOnesOwnTerms;
+                let is_new = !self.may_hold[*manager] || self.mutant == Mutant::PausesByOnesOwnTerms;
                 let pause = if is_new { Duration::ZERO } else { Duration::from_millis(pause) };
                 let run = self.servers[at].run.to_string();
                 let (has_followed, episode, met) = (*has_followed, *episode, met.as_ref());
                 let looker = Looker { run: &run, has_followed, terms, pause, episode, met };
                 let up_for = Duration::from_millis(self.now - self.up_since[at]);
                 let mut standing = self.servers[at].admit(now, &looker);
+                self.may_hold[*manager] |= standing.whole && standing.terms == terms;
                 standing.is_used &= self.mutant != Mutant::ForgetsThatItWasMet || !standing.id.is_empty();
                 Some(Standing { up_for, sent_at: self.moment(), ..standing })
             }
             Asks::Install { own, told, terms } => {
-                self.servers[at].install(own, told, terms);
+                if self.servers[at].install(own, told, terms) {
+                    self.may_hold[usize::from(*terms == MANAGERS[1].0)] = true;
+                }
                 None
             }
         }
     }
 
+    /// Clocks are written down anew wherever one of those that were is missing.
+    fn begin_anew(&mut self, looker: usize) {
+        if self.mutant != Mutant::BeginsPausesAnew {
+            return;
+        }
+        let mut look = self.recoveries[looker].clone();
+        let runs: Vec<_> = look.iter().flatten().map(|standing| standing.run.clone()).collect();
+        let is_left = |standing: &Standing| standing.since.iter().all(|(run, _)| runs.contains(run));
+        look.iter_mut().flatten().filter(|own| !is_left(own)).for_each(|own| own.since.clear());
+        let begun = met(self.size, self.moment(), &look).into_iter().zip(&self.recoveries[looker]);
+        let of = |(begun, own): (Option<Met>, &Option<Standing>)| {
+            Some(Met { since: own.as_ref()?.since.clone(), ..begun? })
+        };
+        self.met[looker] = begun.map(of).collect();
+    }
+
     fn leave_out_who_differs(&mut self, looker: usize, from: usize) {
-        let (terms, _) = MANAGERS[self.manager];
+        let (terms, _) = MANAGERS[self.manager_at(looker)];
         let look = &mut self.recoveries[looker][from..];
         while let Some(server) = who_differs(terms, look) {
             look[server] = None;
@@ -141,6 +171,14 @@ impl World {
                 let own = first[blank].iter_mut();
                 own.for_each(|own| own.since.retain(|(run, then)| goes_on(run, *then)));
             }
+            Mutant::CountsBackwards => {
+                let clocks: Vec<_> =
+                    first.iter().flatten().map(|other| (other.run.clone(), other.clock)).collect();
+                let own = first[blank].iter_mut();
+                let clock = |run: &String| clocks.iter().find(|(other, _)| other == run).map(|(_, at)| *at);
+                let since = own.flat_map(|own| &mut own.since);
+                since.for_each(|(run, then)| *then -= 2 * then.saturating_sub(clock(run).unwrap_or(*then)));
+            }
             Mutant::FloorWithoutTheClock => {
                 second.iter_mut().flatten().for_each(|standing| standing.clock = 0);
             }
@@ -158,7 +196,7 @@ impl World {
     }
 
     /// How long a server pauses that comes up, in milliseconds.
-    fn pause(&mut self, server: usize) -> u64 {
+    fn pause(&mut self, server: usize, manager: usize) -> u64 {
         match self.mutant {
             Mutant::NoPause => 0,
             Mutant::PausesByTheOthers => {
@@ -168,7 +206,7 @@ impl World {
                 let until = *self.told_until[server].get_or_insert(known);
                 if until <= self.now { 0 } else { u64::from(u32::MAX) }
             }
-            _ => MANAGERS[self.manager].1,
+            _ => MANAGERS[manager].1,
         }
     }
 }

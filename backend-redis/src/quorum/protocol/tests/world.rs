@@ -30,7 +30,7 @@ const STEP: u64 = 500;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct World {
     pub(super) size: Size,
-    blank: usize,
+    pub(super) blank: usize,
     pub(super) mutant: Mutant,
     pub(super) now: u64,
     pub(super) servers: Vec<Server>,
@@ -38,7 +38,7 @@ pub(super) struct World {
     disks: Vec<Server>,
     pub(super) up_since: Vec<u64>,
     /// Whose clock was set forward.
-    stepped: Option<usize>,
+    pub(super) stepped: Option<usize>,
     /// Until when a blank server pauses by what the others have said.
     pub(super) told_until: Vec<Option<u64>>,
     pub(super) ahead: Vec<u64>,
@@ -50,6 +50,12 @@ pub(super) struct World {
     pub(super) met: Vec<Vec<Option<Met>>>,
     /// Who looks.
     pub(super) manager: usize,
+    pub(super) is_mixed: bool,
+    /// Which managers have found a server that votes by their terms.
+    pub(super) may_hold: [bool; 2],
+    /// The reign of each server as a manager knows it, and the number of the connections to it so far.
+    pub(super) runs: [Vec<u64>; 2],
+    connections: Vec<u64>,
     /// Whose data may be another's.
     pub(super) has_followed: Vec<bool>,
     pub(super) trusts_disks: bool,
@@ -80,6 +86,8 @@ pub(super) struct Message {
     ticket: Ticket,
     pub(super) server: usize,
     sent_at: u64,
+    /// The connection, and the reign by which the sender asks.
+    there: (u64, u64),
     /// Nobody waits for the answer.
     orphan: bool,
     pub(super) what: What,
@@ -105,7 +113,7 @@ pub(super) fn name() -> LockName {
 
 impl World {
     pub(super) fn new(setting: Setting, apart: impl Fn(usize) -> u64) -> Self {
-        let Setting { servers, clients, mutant, spare, trusts, .. } = setting;
+        let Setting { servers, clients, mutant, spare, trusts, is_fresh, is_mixed, .. } = setting;
         let minority = usize::from(mutant == Mutant::MinorityCounts);
         let quorum = Size::majority(servers) + spare - minority;
         let fault = match mutant {
@@ -117,6 +125,7 @@ impl World {
             Mutant::RunIsEpisode => Fault::RunIsEpisode,
             Mutant::ForgetsDistrust => Fault::ForgetsDistrust,
             Mutant::ProposesFirmTerms => Fault::ProposesFirmTerms,
+            Mutant::VotesByAnyTerms => Fault::VotesByAnyTerms,
             _ => Fault::None,
         };
         // No two servers have a run in common.
@@ -137,6 +146,10 @@ impl World {
             recoveries: vec![Vec::new(); 2 * servers],
             met: vec![Vec::new(); 2 * servers],
             manager: 0,
+            is_mixed,
+            may_hold: [!is_fresh, false],
+            runs: [1, 1].map(|first| (first..).take(servers).collect()),
+            connections: vec![0; servers],
             has_followed: vec![false; servers],
             trusts_disks: trusts,
             ids: 0,
@@ -147,7 +160,7 @@ impl World {
             holds: 0,
             wrong: None,
         };
-        for at in 0..servers {
+        for at in (0..servers).filter(|_| !is_fresh) {
             let (manager, has_followed, met) = (0, false, None);
             let episode = OwnerId::from_random([u8::try_from(at).unwrap_or(0); 16]);
             let own = world.carry_out(at, &Asks::Admit { manager, has_followed, episode, met });
@@ -163,9 +176,18 @@ impl World {
         Moment::from_nanos(self.now * 1_000_000)
     }
 
-    fn terms(&self) -> Terms {
-        let millis = Duration::from_millis;
-        Terms { size: self.size, ttl: millis(TTL), margin: millis(MARGIN), poll: millis(POLL) }
+    /// The manager of a client.
+    fn manager_of(&self, client: usize) -> usize {
+        usize::from((self.is_mixed || self.manager > 0) && client == 2)
+    }
+
+    fn ttl(&self, client: usize) -> u64 {
+        MANAGERS[self.manager_of(client)].1
+    }
+
+    fn terms(&self, client: usize) -> Terms {
+        let (millis, ttl) = (Duration::from_millis, self.ttl(client));
+        Terms { size: self.size, ttl: millis(ttl), margin: millis(MARGIN), poll: millis(POLL) }
     }
 
     /// The time of a server, in microseconds.
@@ -176,54 +198,6 @@ impl World {
     pub(super) fn is_blank(&self, server: usize) -> bool {
         let server = &self.servers[server];
         server.space.as_ref().is_none_or(|space| !space.whole || space.run != server.run)
-    }
-
-    /// Everything that may happen now, apart from time.
-    pub(super) fn events(&self, faults: bool) -> Vec<Event> {
-        let mut events = Vec::new();
-        for (at, client) in self.clients.iter().enumerate() {
-            match client {
-                None => events.push(Event::Start(at)),
-                Some(client) => {
-                    events.push(Event::Leave(at));
-                    if client.holds.is_some() {
-                        events.push(Event::Renew(at));
-                        events.extend(faults.then_some(Event::Force(at)));
-                        let each = (0..self.size.servers).map(|server| Event::ForceAt(at, server));
-                        events.extend(each.filter(|_| faults));
-                    }
-                    if faults {
-                        events.push(Event::Die(at));
-                    }
-                }
-            }
-        }
-        for at in 0..self.network.len() {
-            events.push(Event::Deliver(at));
-            if faults {
-                events.extend([Event::Lose(at), Event::Delay(at)]);
-            }
-        }
-        let blank = (0..self.size.servers).filter(|at| self.is_blank(*at)).count();
-        for at in 0..self.size.servers {
-            for looker in [at, at + self.size.servers].into_iter().filter(|_| self.is_blank(at)) {
-                events.extend([Event::Look(looker, true), Event::Recover(looker)]);
-                events.extend((0..self.size.servers).map(|first| Event::RecoverWith(looker, first)));
-                events.extend(faults.then_some(Event::Look(looker, false)));
-            }
-            if faults && (blank < self.blank || self.blank > 0 && self.is_blank(at)) {
-                events.extend([Event::Restart(at, false), Event::Restart(at, true), Event::Save(at)]);
-                // Where all may be, nobody can tell that from a new namespace.
-                if 2 * self.blank < self.size.servers {
-                    events.extend([Event::Replace(at), Event::Empty(at)]);
-                    let of = (at + 1) % self.size.servers;
-                    events.extend([Event::Promote(at, of)].into_iter().filter(|_| !self.is_blank(of)));
-                    let is_first = self.stepped.is_none_or(|stepped| stepped == at) && self.is_blank(at);
-                    events.extend([Event::Step(at)].into_iter().filter(|_| is_first));
-                }
-            }
-        }
-        events
     }
 
     pub(super) fn apply(&mut self, event: Event) {
@@ -265,6 +239,12 @@ impl World {
                 self.ahead[at] += STEP;
                 self.up_since[at] = self.up_since[at].saturating_sub(STEP);
             }
+            Event::SetBack(at) => self.ahead[at] /= 2,
+            Event::PromoteInPlace(at) => {
+                self.servers[at].run += self.size.servers as u64;
+                self.has_followed[at] = true;
+                self.look_at_all(at + self.size.servers, |_| true);
+            }
             Event::Look(at, answers) => self.look(at, answers),
             Event::Recover(looker) => self.look_at_all(looker, |_| true),
             Event::RecoverWith(looker, first) => {
@@ -284,6 +264,10 @@ impl World {
         self.servers[at].run = run;
         self.disks[at] = self.servers[at].clone();
         (self.told_until[at], self.has_followed[at]) = (None, has_followed);
+        self.connections[at] += 1;
+        if self.mutant != Mutant::KeepsRun {
+            self.runs.iter_mut().for_each(|runs| runs[at] = run);
+        }
         self.network.retain(|message| message.server != at || !matches!(message.what, What::Asks(_)));
     }
 
@@ -296,7 +280,7 @@ impl World {
         }
         let time = self.horizons[at].time(self.moment()).unwrap_or(0);
         let ticket = Ticket { time, owner };
-        let contender = Contender::new(self.terms(), ticket, true);
+        let contender = Contender::new(self.terms(at), ticket, true);
         self.clients[at] =
             Some(Client { owner, ticket, contender, holds: None, forced: false, partly: false });
     }
@@ -338,11 +322,13 @@ impl World {
     pub(super) fn send_late(&mut self, server: usize, asks: Asks) {
         let ticket = Ticket { time: 0, owner: OwnerId::from_random([0; 16]) };
         let (client, sent_at, orphan) = (usize::MAX, self.now, true);
-        self.network.push(Message { client, ticket, server, sent_at, orphan, what: What::Asks(asks.into()) });
+        let (there, what) = (Default::default(), What::Asks(asks.into()));
+        self.network.push(Message { client, ticket, server, sent_at, there, orphan, what });
     }
 
     fn send(&mut self, client: usize, ticket: Ticket, server: usize, what: What) {
-        self.network.push(Message { client, ticket, server, sent_at: self.now, orphan: false, what });
+        let there = (self.connections[server], self.runs[usize::from(self.is_mixed && client == 2)][server]);
+        self.network.push(Message { client, ticket, server, sent_at: self.now, there, orphan: false, what });
     }
 
     /// Does what a client's contender wants, and looks whether a hold is right.
@@ -410,16 +396,27 @@ impl World {
     }
 
     pub(super) fn deliver(&mut self, at: usize) {
-        let Message { client, ticket, server, sent_at, orphan, what } = self.network.remove(at);
-        let (now, moment, ttl) = (self.clock(server), self.moment(), TTL);
+        let message = self.network.remove(at);
+        let Message { client, ticket, server, sent_at, there: (connection, run), orphan, ref what } = message;
+        let is_request =
+            matches!(what, What::Vote { .. } | What::Confirm(_) | What::Renew { .. } | What::Release { .. });
+        if is_request && connection != self.connections[server] {
+            return self.fail(&message);
+        }
+        let (what, manager) = (message.what, self.manager_of(client));
+        let (now, moment, ttl) = (self.clock(server), self.moment(), self.ttl(client));
         let sent = Moment::from_nanos(sent_at * 1_000_000);
         let there = &mut self.servers[server];
+        // The server compares the reign by which it is asked.
+        let own_run = there.run;
+        there.run = if is_request { run } else { own_run };
         let reply = match what {
             What::Vote { round, proposal, again } => {
                 let ballot = Ballot { ticket, round };
-                let (terms, _) = MANAGERS[usize::from(self.manager > 0 && client == 2)];
+                let (terms, _) = MANAGERS[manager];
                 let asked = Asked { ballot, ttl, proposal, since: now, waits: true, again, terms };
                 let answer = there.vote(now, asked);
+                self.may_hold[manager] |= matches!(answer, Some(Answer::Voted { .. }));
                 let pause = Answer::Abstains { ask_in: Duration::from_millis(POLL) };
                 Some(What::Answer { round, answer: answer.unwrap_or(pause) })
             }
@@ -451,8 +448,12 @@ impl World {
                 None
             }
         };
+        if is_request {
+            self.servers[server].run = own_run;
+        }
         if let Some(what) = reply.filter(|_| !orphan) {
-            self.network.push(Message { client, ticket, server, sent_at, orphan, what });
+            let there = (connection, run);
+            self.network.push(Message { client, ticket, server, sent_at, there, orphan, what });
             // Whatever takes longer is given up, so its answer is not heard.
             if self.now <= sent_at + TTL / 3 {
                 self.horizons[client].heard_time(server, moment, sent, now);
@@ -484,7 +485,7 @@ impl World {
     /// The sender hears that there will be no answer.
     fn fail(&mut self, message: &Message) {
         let now = self.moment();
-        let Message { client, ticket, server, sent_at, orphan, ref what } = *message;
+        let Message { client, ticket, server, sent_at, orphan, ref what, .. } = *message;
         let sent = Moment::from_nanos(sent_at * 1_000_000);
         let client = self.clients.get_mut(client).and_then(Option::as_mut);
         let Some(client) = client.filter(|client| client.owner == ticket.owner) else { return };
