@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
-use leasehold_core::backend::{Severity, StoreConfig, StoreEvent};
+use leasehold_core::backend::{Finding, Severity, StoreConfig, StoreEvent};
 use leasehold_core::{ErrorKind, LockGuard, LockManager, Revoke};
 use leasehold_redis::{QuorumConfig, RedisConfig};
 use testbed::redis::{Reply, Server, is_push};
@@ -351,6 +351,9 @@ async fn another_message_key_is_warned_of() {
         let other = store(config).await;
         let said = format!("`message_key` {said}");
         warned(&mut other.events(), &said).await;
+        let findings = other.diagnose().await.unwrap();
+        let is_found = |found: &Finding| found.severity == Severity::Warning && found.detail.contains(&said);
+        assert!(findings.iter().any(is_found), "{findings:?}");
     }
     // One that was there before is warned when it comes back.
     proxy.reset().await;
