@@ -1,7 +1,7 @@
 //! The registry: every case by name, with the promises it needs.
 //!
-//! A case is `gN::property`, or `ledger::property` for stores that have a ledger. The contract's documentation
-//! in `leasehold_core::backend` names them; a test below reads it.
+//! A case is `gN::property`, or `ledger::property` and `base::property` for stores that have a ledger or a token base.
+//! The contract's documentation in `leasehold_core::backend` names them; a test below reads it.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -22,7 +22,7 @@ use crate::world::World;
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Case {
-    /// `gN::property`, or `ledger::property`.
+    /// `gN::property`, `ledger::property` or `base::property`.
     pub name: &'static str,
     /// The property, in a line.
     pub property: &'static str,
@@ -36,6 +36,7 @@ pub struct Case {
 pub(crate) struct Offer {
     pub(crate) promises: Guarantees,
     pub(crate) ledger: bool,
+    pub(crate) base: bool,
 }
 
 type Run = fn(World) -> BoxFuture<'static, Outcome>;
@@ -54,7 +55,7 @@ pub const ENVIRONMENTAL: [(Guarantees, &str); 4] = [
 ];
 
 impl Case {
-    /// The guarantee, `gN`; or `ledger`.
+    /// The guarantee, `gN`; or `ledger` or `base`.
     pub fn guarantee(&self) -> &'static str {
         self.name.split_once("::").map_or(self.name, |(guarantee, _)| guarantee)
     }
@@ -65,7 +66,11 @@ impl Case {
         if !lacking.is_empty() {
             return Some(lacking.to_string());
         }
-        (self.guarantee() == "ledger" && !offer.ledger).then(|| "a ledger".to_owned())
+        match self.guarantee() {
+            "ledger" => (!offer.ledger).then(|| "a ledger".to_owned()),
+            "base" => (!offer.base).then(|| "a token base".to_owned()),
+            _ => None,
+        }
     }
 
     /// Runs it, in a runtime of its own. A hang or a panic is a failure too.
@@ -137,7 +142,7 @@ mod tests {
             let (guarantee, property) = case.name.split_once("::").unwrap();
             let number = guarantee.strip_prefix('g').and_then(|number| number.parse::<u8>().ok());
             let is_guarantee = number.is_some_and(|number| (1..=10).contains(&number));
-            assert!(is_guarantee || guarantee == "ledger", "{case:?}");
+            assert!(is_guarantee || ["ledger", "base"].contains(&guarantee), "{case:?}");
             assert!(property.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{case:?}");
             assert!(!case.property.is_empty());
         }
@@ -148,7 +153,7 @@ mod tests {
     #[test]
     fn every_guarantee_is_covered() {
         let covered: BTreeSet<_> = cases().map(Case::guarantee).collect();
-        assert_eq!(covered.len(), 11, "{covered:?}");
+        assert_eq!(covered.len(), 12, "{covered:?}");
     }
 
     /// Every promise is needed by a case, or is said to be checked elsewhere, not both.
@@ -179,6 +184,7 @@ mod tests {
             return false;
         };
         let number = guarantee.strip_prefix('g').and_then(|number| number.parse::<u8>().ok());
-        (number.is_some() || guarantee == "ledger") && !["property", "*"].contains(&property)
+        (number.is_some() || ["ledger", "base"].contains(&guarantee))
+            && !["property", "*"].contains(&property)
     }
 }

@@ -27,7 +27,7 @@ pub fn check(subject: impl Subject) -> Result<Report, Report> {
     let subject: Arc<dyn Subject> = Arc::new(subject);
     let report = Shared::default();
     // A store that cannot be opened fails every case, each saying why.
-    let offer = offer(&subject).unwrap_or(Offer { promises: Guarantees::all(), ledger: true });
+    let offer = offer(&subject).unwrap_or(Offer { promises: Guarantees::all(), ledger: true, base: true });
     for case in cases() {
         match case.lacking(offer) {
             Some(lacking) => enter(&report, case, &subject, CaseResult::Lacks(lacking)),
@@ -191,7 +191,8 @@ fn offer(subject: &Arc<dyn Subject>) -> Outcome<Offer> {
     let offer = runtime.block_on(async {
         let env = Env::new(Timing::for_ttl(subject.pace().ttl()))?.with_clock(subject.pace().clock());
         let backend = subject.config("kit-promises").open(env).await?;
-        let offer = Offer { promises: backend.guarantees(), ledger: backend.ledger().is_some() };
+        let base = backend.token_base().await.is_ok();
+        let offer = Offer { promises: backend.guarantees(), ledger: backend.ledger().is_some(), base };
         backend.close().await?;
         Ok(offer)
     });
@@ -253,7 +254,7 @@ mod tests {
             (Guarantees::LEASED, false),
             (Guarantees::FIFO | Guarantees::FENCED, false),
         ] {
-            let report = checked(Offer { promises, ledger });
+            let report = checked(Offer { promises, ledger, base: true });
             assert_eq!(report.cases.len(), cases().count());
             for case in cases() {
                 let lacks = matches!(report.cases[&("modest".to_owned(), case.name)], CaseResult::Lacks(_));

@@ -1,7 +1,6 @@
 //! What every test here works with: servers of its own, managers on them, and a client of its own
 //! that sees and changes what lies in the store.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Client, DeleteOptions, EventType, GetOptions, SortOrder, SortTarget, WatchOptions};
@@ -218,16 +217,6 @@ impl Diary {
 
 pub(crate) fn now() -> Moment {
     BootClock::new().now()
-}
-
-/// Managers, opened at the same time.
-pub(crate) async fn managers(rig: &Rig, count: usize, ttl: Duration) -> Vec<LockManager> {
-    let config = Arc::new(rig.config());
-    let opening = (0..count).map(|_| {
-        let config = Arc::clone(&config);
-        async move { open_with_ttl((*config).clone(), ttl).await.unwrap() }
-    });
-    futures_util::future::join_all(opening).await
 }
 
 pub(crate) const PREFIX: &str = "locks";

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backend::Revocation;
-use leasehold_core::{ErrorKind, LockManager, Result, Revoke, Tls};
+use leasehold_core::{ErrorKind, FencingToken, LockManager, Result, Revoke, Tls};
 use leasehold_etcd::EtcdConfig;
 use testbed::etcd::{Etcd, Setup};
 use testbed::{Certificates, Direction, Mode, Proxy};
@@ -266,8 +266,12 @@ async fn a_limited_role_is_enough() {
         assert_eq!(other.revoke("n", how).await.unwrap(), Revocation::Released);
         within(BOUND, "it is lost", guard.lost()).await;
     }
+    let seen = FencingToken::new(1 << 50, 0).unwrap();
+    one.raise_token_base(seen).await.unwrap();
+    assert_eq!(one.token_base().await.unwrap().sessions, Some(1));
     one.shutdown().await.unwrap();
     other.shutdown().await.unwrap();
+    assert!(hold(&open(alice()).await, "n").await.token() > seen);
 
     let outside = EtcdConfig::new(etcd.endpoints()).prefix("elsewhere").credentials("alice", "secret");
     let error = refused(outside, "outside of its rights").await;

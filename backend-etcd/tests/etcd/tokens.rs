@@ -3,27 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use leasehold_core::backend::ledger::Written;
 use leasehold_core::backend::{LockBackend, StoreConfig};
-use leasehold_core::{Env, ErrorKind, FencingToken, Timing};
-use leasehold_etcd::EtcdConfig;
+use leasehold_core::{Env, ErrorKind, Timing};
 use testbed::Mode;
-use testbed::etcd::Setup;
 
-use crate::rig::{
-    BOUND, Beside, PREFIX, Rig, TTL, behind, eventually, hold, managers, open_with_ttl, trials, until, within,
-};
+use crate::rig::{Beside, PREFIX, Rig, TTL, behind, eventually, hold, open_with_ttl, trials};
 
 trials!(
-    a_base_is_raised_and_never_lowered,
-    of_raises_at_once_the_highest_stays,
-    later_sessions_grant_larger_tokens,
     whoever_is_not_counted_grants_larger_tokens,
-    sessions_that_live_are_counted,
     who_takes_part_in_a_move_is_no_lock_and_no_session,
     what_is_no_number_is_refused_and_stays,
-    the_rights_to_lock_are_enough,
 );
 
 /// The store, without the manager that computes what is raised to.
@@ -35,54 +25,13 @@ fn key() -> String {
     format!("{PREFIX}/%token_base")
 }
 
-async fn put(rig: &Rig, key: String, value: &str) -> i64 {
-    let answer = rig.store.client.kv_client().put(key, value, None).await.unwrap();
-    answer.header().unwrap().revision()
+async fn put(rig: &Rig, key: String, value: &str) {
+    rig.store.client.kv_client().put(key, value, None).await.unwrap();
 }
 
 async fn value(rig: &Rig) -> String {
     let answer = rig.store.client.kv_client().get(key(), None).await.unwrap();
     answer.kvs()[0].value_str().unwrap().to_owned()
-}
-
-/// The base goes up only, and stands there as a plain number without a lease; the floor is the newest
-/// revision.
-async fn a_base_is_raised_and_never_lowered() {
-    let rig = Rig::start().await;
-    let store = store(&rig).await;
-    assert_eq!(store.token_base().await.unwrap().base, 0);
-    for (at_least, base) in [(9, 9), (7, 9), (10, 10), (0, 10), (FencingToken::MAX_COUNTER, (1 << 53) - 1)] {
-        store.raise_token_base(at_least).await.unwrap();
-        let written = put(&rig, "beside".to_owned(), "").await;
-        let raised = store.token_base().await.unwrap();
-        assert_eq!((raised.base, raised.floor), (base, written.unsigned_abs()));
-        assert_eq!(value(&rig).await, base.to_string());
-    }
-    let lease = rig.store.keys(&key()).await[0].lease;
-    assert_eq!(lease, 0);
-}
-
-/// Many raises, from two sessions: none takes another's back.
-async fn of_raises_at_once_the_highest_stays() {
-    let rig = Rig::start().await;
-    let stores = [store(&rig).await, store(&rig).await];
-    let raises = (1..=32).map(|base| stores[base % 2].raise_token_base((base * 37 % 32) as u64));
-    join_all(raises).await.into_iter().collect::<Result<Vec<_>, _>>().unwrap();
-    assert_eq!(stores[0].token_base().await.unwrap().base, 31);
-}
-
-/// Whoever begins after the raise grants tokens above the one it was measured by; whoever was there before
-/// goes on with the base that was.
-async fn later_sessions_grant_larger_tokens() {
-    let rig = Rig::start().await;
-    let earlier = rig.manager().await;
-    let seen = FencingToken::new(1 << 50, 7).unwrap();
-    earlier.raise_token_base(seen).await.unwrap();
-    let guard = hold(&earlier, "n").await;
-    assert!(guard.token() < seen);
-    guard.release().await.unwrap();
-    let later = rig.manager().await;
-    assert!(hold(&later, "n").await.token() > seen);
 }
 
 /// The base is raised while a session begins that is not counted yet: its tokens are larger all the same.
@@ -106,26 +55,9 @@ async fn whoever_is_not_counted_grants_larger_tokens() {
     assert!(token.counter() > BASE, "{token}");
 }
 
-/// Others are counted while they live: not this one, not what somebody is asked, not other namespaces.
-async fn sessions_that_live_are_counted() {
-    let rig = Rig::start().await;
-    let [a, b, c] = managers(&rig, 3, TTL).await.try_into().unwrap();
-    let _elsewhere = crate::rig::open(rig.config().prefix("locks2")).await;
-    let sessions = async || a.token_base().await.unwrap().sessions;
-    assert_eq!(sessions().await, Some(2));
-    for session in rig.store.keys(&format!("{PREFIX}/%session/")).await {
-        put(&rig, format!("{}/7", session.key), "").await;
-    }
-    assert_eq!(sessions().await, Some(2));
-    b.shutdown().await.unwrap();
-    assert_eq!(sessions().await, Some(1));
-    // Its lease ends it, as that of a process that died.
-    drop(c);
-    within(2 * TTL + BOUND, "the dead session is over", until(async || sessions().await == Some(0))).await;
-}
-
 /// The record and the entries of members lie beside the locks, and are none of them; an entry goes with its
-/// session, and whoever gave up the way to its ledger for the ledger keeps that.
+/// session, and whoever gave up the way to its ledger for the ledger keeps that. Neither what a session is asked nor one of
+/// another namespace is counted as a session.
 async fn who_takes_part_in_a_move_is_no_lock_and_no_session() {
     let rig = Rig::start().await;
     let env = Env::new(Timing::for_ttl(TTL)).unwrap();
@@ -135,8 +67,11 @@ async fn who_takes_part_in_a_move_is_no_lock_and_no_session() {
         Written::Done(rig.store.keys(&format!("{PREFIX}/%move")).await[0].created.unsigned_abs())
     );
     let lease = ledger.sign(env.owner_id(), b"is here").await.unwrap();
-    let manager = rig.manager().await;
+    let (manager, _elsewhere) = (rig.manager().await, crate::rig::open(rig.config().prefix("locks2")).await);
     assert_eq!(manager.list("").await.unwrap(), []);
+    for session in rig.store.keys(&format!("{PREFIX}/%session/")).await {
+        put(&rig, format!("{}/7", session.key), "").await;
+    }
     assert_eq!(manager.token_base().await.unwrap().sessions, Some(1));
     let entries = rig.store.keys(&format!("{PREFIX}/%members/")).await;
     assert_eq!(entries.iter().map(|entry| entry.lease.unsigned_abs()).collect::<Vec<_>>(), [lease.id.get()]);
@@ -144,10 +79,12 @@ async fn who_takes_part_in_a_move_is_no_lock_and_no_session() {
     assert_eq!(ledger.members().await.unwrap(), []);
 }
 
-/// What somebody else has written there is not written over.
+/// A plain number without a lease; what somebody else has written there is not written over.
 async fn what_is_no_number_is_refused_and_stays() {
     let rig = Rig::start().await;
     let store = store(&rig).await;
+    store.raise_token_base(7).await.unwrap();
+    assert_eq!((value(&rig).await, rig.store.keys(&key()).await[0].lease), ("7".to_owned(), 0));
     for no_number in ["seven", "", "-3", "1e3", "99999999999999999999"] {
         put(&rig, key(), no_number).await;
         for refused in
@@ -158,16 +95,4 @@ async fn what_is_no_number_is_refused_and_stays() {
         }
         assert_eq!(value(&rig).await, no_number);
     }
-}
-
-/// A role for the prefix shows and raises its base.
-async fn the_rights_to_lock_are_enough() {
-    let mut etcd = Setup::new().start().await.unwrap();
-    etcd.enable_auth("alice", "secret", "locks/").await.unwrap();
-    let config = EtcdConfig::new(etcd.endpoints()).prefix(PREFIX).credentials("alice", "secret");
-    let locks = crate::rig::open(config.clone()).await;
-    let seen = FencingToken::new(1 << 50, 0).unwrap();
-    locks.raise_token_base(seen).await.unwrap();
-    assert_eq!(locks.token_base().await.unwrap().sessions, Some(0));
-    assert!(hold(&crate::rig::open(config).await, "n").await.token() > seen);
 }

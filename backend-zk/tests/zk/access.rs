@@ -9,7 +9,6 @@ use leasehold_zk::ZkConfig;
 use testbed::zookeeper::Setup;
 use testbed::{Direction, Mode, Port};
 use tokio::net::TcpListener;
-use zookeeper_client::{Acls, CreateMode};
 
 use crate::rig::{BOUND, Beside, Rig, TTL, eventually, now, proxy, server};
 
@@ -167,22 +166,4 @@ pub(crate) async fn the_version_and_the_session_are_diagnosed(rig: Arc<Rig>) {
     let refused = builder.drift_margin(Duration::from_secs(5)).build().await.expect_err("of 4s");
     assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused:?}");
     assert!(refused.to_string().contains("drift_margin 5s"), "{refused}");
-}
-
-/// The number in the namespace is added to every token of it.
-pub(crate) async fn the_token_base_is_added(rig: Arc<Rig>) {
-    const BASE: u64 = 1 << 40;
-    let space = rig.space().await;
-    let locks = space.manager().await;
-    let before = locks.lock("a").unwrap().acquire().await.unwrap();
-    let outside = space.outside().await;
-    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
-    let node = format!("{}/leasehold/%token_base", space.chroot);
-    outside.client.create(&node, BASE.to_string().as_bytes(), &options).await.unwrap();
-    let lifted = space.manager().await;
-    let token = before.token();
-    before.release().await.unwrap();
-    let after = lifted.lock("a").unwrap().acquire().await.unwrap();
-    assert!(after.token() > token);
-    assert!(after.token().get() >> 10 >= BASE, "{:?}", after.token());
 }

@@ -108,8 +108,7 @@ fn main() -> ExitCode {
             openings_that_fail_fail_for_all_who_wait
             a_chroot_is_made_and_keeps_apart
             a_url_says_the_same
-            the_version_and_the_session_are_diagnosed
-            the_token_base_is_added;
+            the_version_and_the_session_are_diagnosed;
         secured:
             a_server_behind_tls_is_diagnosed
             what_keeps_tls_from_being_spoken_is_named
@@ -197,12 +196,8 @@ fn main() -> ExitCode {
             an_opening_that_fails_says_why
             a_silent_server_is_named;
         tokens:
-            a_base_is_raised_and_never_lowered
             a_base_is_read_by_a_session_that_is_counted
-            of_raises_at_once_the_highest_stays
             a_raise_where_the_namespace_is_gone_fails
-            later_sessions_grant_larger_tokens
-            sessions_that_live_are_counted
             what_is_no_number_is_refused_and_stays
             the_base_belongs_to_its_creator;
         ledger:

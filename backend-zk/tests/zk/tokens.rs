@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use futures_util::future::join_all;
 use leasehold_core::backend::{LockBackend, StoreConfig};
-use leasehold_core::{Effect, Env, ErrorKind, FencingToken, Timing};
+use leasehold_core::{Effect, Env, ErrorKind, Timing};
 use leasehold_zk::ZkConfig;
 use testbed::Direction;
 use testbed::zookeeper::Op;
-use zookeeper_client::{Acls, CreateMode, Error as ZkError};
+use zookeeper_client::Error as ZkError;
 
-use crate::rig::{Rig, Space, TTL, eventually, noting, proxy};
+use crate::rig::{Rig, Space, TTL, noting, proxy};
 
 /// The store, without the manager that computes what is raised to.
 async fn store(config: ZkConfig) -> Arc<dyn LockBackend> {
@@ -19,31 +18,6 @@ async fn store(config: ZkConfig) -> Arc<dyn LockBackend> {
 
 fn node(space: &Space) -> String {
     format!("{}/leasehold/%token_base", space.chroot)
-}
-
-/// The base goes up only, and stands there as a plain number that outlives its session; the floor is below
-/// the next transaction.
-pub(crate) async fn a_base_is_raised_and_never_lowered(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let (store, outside) = (store(space.config()).await, space.outside().await);
-    assert_eq!(store.token_base().await.unwrap().base, 0);
-    let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
-    let mut zxid = 0;
-    for (at, (at_least, base)) in
-        [(9, 9), (7, 9), (10, 10), (0, 10), (FencingToken::MAX_COUNTER, (1 << 53) - 1)]
-            .into_iter()
-            .enumerate()
-    {
-        store.raise_token_base(at_least).await.unwrap();
-        let raised = store.token_base().await.unwrap();
-        assert_eq!(raised.base, base);
-        assert!(zxid < raised.floor, "no earlier than what was written before");
-        let beside = format!("{}/beside{at}", space.chroot);
-        zxid = outside.client.create(&beside, b"", &options).await.unwrap().0.czxid.unsigned_abs();
-        assert!(raised.floor < zxid, "not above what is granted later");
-        let (data, stat) = outside.client.get_data(&node(&space)).await.unwrap();
-        assert_eq!((data, stat.ephemeral_owner), (base.to_string().into_bytes(), 0));
-    }
 }
 
 /// Whoever raises the base counts the sessions then; one that is not counted yet has not read it yet either,
@@ -57,15 +31,6 @@ pub(crate) async fn a_base_is_read_by_a_session_that_is_counted(rig: Arc<Rig>) {
     let made = seen.iter().rposition(|op| *op == Op::Create).expect("its nodes are made");
     let read = seen.iter().position(|op| *op == Op::Get).expect("the base is read");
     assert!(made < read, "{seen:?}");
-}
-
-/// Many raises, from two sessions, and from nothing: none takes another's back.
-pub(crate) async fn of_raises_at_once_the_highest_stays(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let stores = [store(space.config()).await, store(space.config()).await];
-    let raises = (1..=32).map(|base| stores[base % 2].raise_token_base((base * 37 % 32) as u64));
-    join_all(raises).await.into_iter().collect::<Result<Vec<_>, _>>().unwrap();
-    assert_eq!(stores[0].token_base().await.unwrap().base, 31);
 }
 
 /// Where the namespace was deleted, a raise fails at once, and not with its session.
@@ -93,38 +58,13 @@ pub(crate) async fn a_raise_where_the_namespace_is_gone_fails(rig: Arc<Rig>) {
     assert!(refused.to_string().contains("did not raise the token_base"), "{refused}");
 }
 
-/// Whoever begins after the raise grants tokens above the one it was measured by; whoever was there before
-/// goes on with the base that was.
-pub(crate) async fn later_sessions_grant_larger_tokens(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let earlier = space.manager().await;
-    let seen = FencingToken::new(1 << 50, 7).unwrap();
-    earlier.raise_token_base(seen).await.unwrap();
-    let guard = earlier.lock("a").unwrap().acquire().await.unwrap();
-    assert!(guard.token() < seen);
-    guard.release().await.unwrap();
-    let later = space.manager().await;
-    assert!(later.lock("a").unwrap().acquire().await.unwrap().token() > seen);
-}
-
-/// Others are counted while they live: not this one, and not those of other places.
-pub(crate) async fn sessions_that_live_are_counted(rig: Arc<Rig>) {
-    let (space, elsewhere) = (rig.space().await, rig.space().await);
-    let (a, b, c) = (space.manager().await, space.manager().await, space.manager().await);
-    let _elsewhere = elsewhere.manager().await;
-    let sessions = async || a.token_base().await.unwrap().sessions;
-    assert_eq!(sessions().await, Some(2));
-    b.shutdown().await.unwrap();
-    assert_eq!(sessions().await, Some(1));
-    drop(c);
-    eventually("the dropped session is over", async || sessions().await == Some(0)).await;
-}
-
-/// What somebody else has written there is not written over.
+/// A plain number that outlives its session; what somebody else has written there is not written over.
 pub(crate) async fn what_is_no_number_is_refused_and_stays(rig: Arc<Rig>) {
     let space = rig.space().await;
     let (store, outside) = (store(space.config()).await, space.outside().await);
     store.raise_token_base(3).await.unwrap();
+    let (data, stat) = outside.client.get_data(&node(&space)).await.unwrap();
+    assert_eq!((&*data, stat.ephemeral_owner), (&b"3"[..], 0));
     for value in ["seven", "", "-3", "1e3", "99999999999999999999"] {
         outside.client.set_data(&node(&space), value.as_bytes(), None).await.unwrap();
         for refused in

@@ -1,9 +1,10 @@
-//! Counters that stand still, start again, or are counted in the wrong place.
+//! Counters that stand still, start again, or are counted in the wrong place; and bases that do.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::backend::{Grant, Holder, Revoke};
+use leasehold_core::backend::{Grant, Holder, Revoke, TokenBase};
 use leasehold_core::{LockName, Result};
 use parking_lot::Mutex;
 
@@ -19,6 +20,14 @@ table! {
         "the counter lives in what is deleted; a sequence restarts with its parent, kazoo#563";
     token_per_session, g3::tokens_grow_across_sessions, each_session(|| Counting::new(Flaw::None)),
         "every session counts for itself, as N masters with N counters do";
+    base_overwritten, base::base_never_decreases, store(Bases::new(BaseFlaw::Overwritten)),
+        "a SET instead of a comparison: the smaller of two raises counts if it comes last";
+    base_raised_by_reading, base::highest_of_concurrent_raises_wins, store(Bases::new(BaseFlaw::ReadFirst)),
+        "the base is read in one request and written in the next";
+    base_not_added, base::later_sessions_get_larger_tokens, store(Bases::new(BaseFlaw::NotAdded)),
+        "the base is raised and shown, and no session reads it";
+    sessions_not_counted, base::live_sessions_are_counted, store(Bases::new(BaseFlaw::NotCounted)),
+        "sessions with the old base live, and a move goes on without them";
 }
 
 #[derive(Debug)]
@@ -67,5 +76,52 @@ impl Layer for Counting {
             self.granted.lock().remove(name);
         }
         below.backend.revoke(name, how).await
+    }
+}
+
+/// A namespace whose base is not raised as it should be.
+#[derive(Debug)]
+struct Bases {
+    flaw: BaseFlaw,
+    base: Mutex<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BaseFlaw {
+    Overwritten,
+    ReadFirst,
+    NotAdded,
+    NotCounted,
+}
+
+impl Bases {
+    fn new(flaw: BaseFlaw) -> Self {
+        Self { flaw, base: Mutex::default() }
+    }
+}
+
+#[async_trait]
+impl Layer for Bases {
+    async fn token_base(&self, below: &Below) -> Result<TokenBase> {
+        let mut shown = below.backend.token_base().await?;
+        match self.flaw {
+            BaseFlaw::NotCounted => shown.sessions = Some(0),
+            _ => shown.base = *self.base.lock(),
+        }
+        Ok(shown)
+    }
+
+    async fn raise_token_base(&self, below: &Below, at_least: u64) -> Result<()> {
+        let before = *self.base.lock();
+        let raised = match self.flaw {
+            BaseFlaw::NotCounted => return below.backend.raise_token_base(at_least).await,
+            BaseFlaw::Overwritten => at_least,
+            BaseFlaw::ReadFirst | BaseFlaw::NotAdded => before.max(at_least),
+        };
+        if self.flaw == BaseFlaw::ReadFirst {
+            below.env.sleep(Duration::from_millis(1)).await;
+        }
+        *self.base.lock() = raised;
+        Ok(())
     }
 }

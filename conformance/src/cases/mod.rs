@@ -10,14 +10,15 @@ mod liveness;
 mod names;
 mod order;
 mod ownership;
+mod token_base;
 mod told_in_time;
 mod trying;
 mod watching;
 
 use crate::case::Case;
 
-/// G1 to G10, and the ledger.
-pub(crate) const ALL: [&[Case]; 21] = [
+/// G1 to G10, the ledger, and the token base.
+pub(crate) const ALL: [&[Case]; 22] = [
     exclusion::CASES,
     told_in_time::CASES,
     fencing::CASES,
@@ -30,6 +31,7 @@ pub(crate) const ALL: [&[Case]; 21] = [
     names::CASES,
     watching::CASES,
     ledger::CASES,
+    token_base::CASES,
     kinds::exclusion::CASES,
     kinds::told_in_time::CASES,
     kinds::fencing::CASES,

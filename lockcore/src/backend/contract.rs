@@ -157,13 +157,15 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
         Ok(vec![Finding::of_state(&self.inspect(name).await?)])
     }
 
-    /// What the namespace adds to the store's own numbers, and what a new base has to be measured by.
+    /// What the namespace adds to the store's own numbers, and what a new base has to be measured by
+    /// (`base::live_sessions_are_counted`).
     async fn token_base(&self) -> Result<TokenBase> {
         Err(no_token_base())
     }
 
-    /// Makes the namespace's base `at_least` that large; it never becomes smaller. Sessions that live
-    /// already go on with the base they have read.
+    /// Makes the namespace's base `at_least` that large; it never becomes smaller (`base::base_never_decreases`,
+    /// `base::highest_of_concurrent_raises_wins`). Sessions that live already go on with the base they have read; tokens of
+    /// later ones are larger (`base::later_sessions_get_larger_tokens`).
     async fn raise_token_base(&self, at_least: u64) -> Result<()> {
         let _ = at_least;
         Err(no_token_base())
