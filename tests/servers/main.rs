@@ -8,6 +8,7 @@
 //! | the server goes away and comes back | `restart` |
 //! | entries are removed by hand | `entries` |
 //! | any of that to one who shares a lock with others | `sharing` |
+//! | a holder is asked for its lock while it is cut off | `revocation` |
 //! | the server says "not now" | `later` |
 //! | somebody may not | `refused` |
 //! | the server speaks TLS | `secured` |
@@ -22,6 +23,7 @@ mod later;
 mod refused;
 mod reply_lost;
 mod restart;
+mod revocation;
 mod rig;
 mod secured;
 mod sharing;
@@ -76,6 +78,8 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
         entries:
             a_waiter_whose_entry_was_removed_waits_on
             a_holder_whose_entry_was_removed_has_lost;
+        revocation:
+            missed_requests_are_heard_after_a_cut;
         later:
             who_was_queued_waits_on_and_who_comes_is_refused;
         counts:

@@ -43,6 +43,9 @@ pub(crate) trait Store: Server {
     /// The most requests of a try that is refused, and of one that is granted with its release, where many try at a time.
     const TRYING: [u64; 2];
 
+    /// The requests of a client that asks a holder for its lock, before it looks what became of that.
+    const REVOCATION: u64;
+
     /// Whether of those who try at the same time the later ones stand in the queue for a moment, and refuse others.
     const LINGERS: bool = false;
 
@@ -94,6 +97,7 @@ impl Store for testbed::redis::Server {
     const CYCLE: u64 = 2;
     const TRIES: [u64; 2] = [1, 1];
     const TRYING: [u64; 2] = [1, 2];
+    const REVOCATION: u64 = 1;
     const HAND_OFF: u64 = 1;
 
     async fn requests(&self) -> u64 {
@@ -152,6 +156,7 @@ impl Store for testbed::etcd::Etcd {
     const CYCLE: u64 = 2;
     const TRIES: [u64; 2] = [1, 1];
     const TRYING: [u64; 2] = [1, 8];
+    const REVOCATION: u64 = 2;
     const HAND_OFF: u64 = 1;
     const FEW: usize = 16;
 
@@ -208,6 +213,7 @@ impl Store for testbed::zookeeper::Server {
     const CYCLE: u64 = 2;
     const TRIES: [u64; 2] = [3, 2];
     const TRYING: [u64; 2] = [5, 4];
+    const REVOCATION: u64 = 6;
     const LINGERS: bool = true;
     const PERMITS: bool = false;
     const HAND_OFF: u64 = 2;

@@ -14,7 +14,6 @@ trials![
     a_deleted_key_that_is_watched_is_noticed_at_once,
     a_deleted_key_of_another_is_not_our_turn,
     an_entry_of_an_earlier_acquisition_is_not_adopted,
-    an_entry_that_is_asked_to_leave_before_it_holds_leaves,
     long_values_of_others_are_listed,
 ];
 
@@ -145,27 +144,6 @@ async fn an_entry_of_an_earlier_acquisition_is_not_adopted() {
     let ours = rig.store.queue("n").await.remove(0);
     assert_eq!((ours.key, ours.lease), (left.key, left.lease));
     assert!(left.created < ours.created, "{} is held as {}", left.created, guard.token());
-}
-
-/// A message that comes before its entry holds, or before it is known that it does, is not lost.
-async fn an_entry_that_is_asked_to_leave_before_it_holds_leaves() {
-    let rig = Rig::start().await;
-    let (holder, waiter) = (rig.manager().await, rig.manager().await);
-    let guard = hold(&holder, "n").await;
-    let next = hold_aside(&waiter, "n");
-    rig.store.queued("n", 2).await;
-    let entry = rig.store.queue("n").await.remove(1);
-    let inbox = format!("{PREFIX}/%session/{:x}/{:x}", entry.lease, entry.created);
-    let on_lease = PutOptions::new().with_lease(entry.lease);
-    rig.store.client.kv_client().put(inbox, "", Some(on_lease)).await.unwrap();
-
-    guard.release().await.unwrap();
-    let next = next.end("it is granted").await;
-    assert_eq!(within(BOUND, "it is lost", next.lost()).await, LostReason::Revoked);
-    eventually("it lets go", async || rig.store.queue("n").await.is_empty()).await;
-    // Nobody is there to take the message back.
-    let inbox = format!("{PREFIX}/%session/{:x}/", entry.lease);
-    assert_eq!(rig.store.keys(&inbox).await, []);
 }
 
 /// More than one answer holds, by clients that write long values.

@@ -7,15 +7,12 @@ use leasehold_core::backend::Revocation;
 use leasehold_core::{LockManager, LostReason, Revoke};
 
 use crate::rig::{
-    BOUND, Beside, EARLY, Key, PREFIX, Rig, TTL, behind, eventually, hold, hold_aside, now, open_with_ttl,
-    trials, until, within, without_renewals,
+    BOUND, Beside, EARLY, Key, PREFIX, Rig, TTL, eventually, hold, hold_aside, now, trials, until, within,
+    without_renewals,
 };
 
 trials![
     an_entry_that_is_asked_for_before_it_holds_is_told_with_its_grant,
-    a_message_that_is_missed_is_made_good,
-    the_earliest_end_counts,
-    the_shortest_grace_that_nobody_has_heard_stays,
     a_message_about_nobody_goes,
     a_forced_end_leaves_no_message,
     requests_of_a_revocation,
@@ -39,15 +36,26 @@ fn revoke_aside(admin: &LockManager, name: &'static str, grace: Duration) -> Bes
     Beside::start(async move { admin.revoke(name, Revoke::Ask { grace }).await.unwrap() })
 }
 
-/// The grace counts from hearing, before the hold began.
+/// The grace counts from hearing, before the hold began; without one the grant is lost at once.
 async fn an_entry_that_is_asked_for_before_it_holds_is_told_with_its_grant() {
     let rig = Rig::start().await;
     let (holder, waiter) = (rig.manager().await, rig.manager().await);
-    let guard = hold(&holder, "n").await;
-    let next = hold_aside(&waiter, "n");
-    rig.store.queued("n", 2).await;
-    let entry = rig.store.queue("n").await.remove(1);
-    ask(&rig, &entry, &GRACE.as_millis().to_string()).await;
+    let asked_of_a_waiter = async |message: &str| {
+        let guard = hold(&holder, "n").await;
+        let next = hold_aside(&waiter, "n");
+        rig.store.queued("n", 2).await;
+        let entry = rig.store.queue("n").await.remove(1);
+        ask(&rig, &entry, message).await;
+        (guard, next, inbox(&entry))
+    };
+    let (guard, next, inbox) = asked_of_a_waiter("").await;
+    guard.release().await.unwrap();
+    let next = next.end("it is granted").await;
+    assert_eq!(within(BOUND, "it is lost", next.lost()).await, LostReason::Revoked);
+    eventually("it lets go", async || rig.store.queue("n").await.is_empty()).await;
+    assert_eq!(rig.store.keys(&inbox).await, []);
+
+    let (guard, next, inbox) = asked_of_a_waiter(&GRACE.as_millis().to_string()).await;
     let asked_at = now();
 
     tokio::time::sleep(TTL).await; // What of the grace is over when it holds.
@@ -58,83 +66,7 @@ async fn an_entry_that_is_asked_for_before_it_holds_is_told_with_its_grant() {
     assert!(left < GRACE + TTL, "{left:?} from the message, of {GRACE:?}");
     next.ensure_held().unwrap();
     next.release().await.unwrap();
-    assert_eq!(rig.store.keys(&inbox(&entry)).await, []);
-}
-
-/// Asked while its streams are cut, a holder hears when they are back.
-async fn a_message_that_is_missed_is_made_good() {
-    let rig = Rig::start().await;
-    let proxy = rig.proxy(0);
-    let ttl = 4 * TTL;
-    let (holder, admin) = (open_with_ttl(behind(&proxy), ttl).await.unwrap(), rig.manager().await);
-    let guard = hold(&holder, "n").await;
-    let entry = rig.store.queue("n").await.remove(0);
-
-    proxy.refuse_new().await.unwrap();
-    proxy.reset().await;
-    let revoked = revoke_aside(&admin, "n", GRACE);
-    eventually("the message is there", async || !rig.store.keys(&inbox(&entry)).await.is_empty()).await;
-    assert!(guard.asked().is_none());
-    proxy.accept_new().await.unwrap();
-    let until = within(BOUND, "it is asked", guard.until_asked()).await.expect("it holds");
-    let left = until.remaining(now());
-    assert!(GRACE / 2 < left && left <= GRACE, "{left:?} of {GRACE:?}");
-    guard.release().await.unwrap();
-    assert_eq!(revoked.end("it has let go").await, Revocation::Released);
-    assert_eq!(rig.store.keys(&inbox(&entry)).await, []);
-}
-
-/// A longer grace gives no more time, nor does the same message when it is read again; a shorter one counts.
-async fn the_earliest_end_counts() {
-    let rig = Rig::start().await;
-    let proxy = rig.proxy(0);
-    let (holder, admin) = (rig.manager_behind(&proxy).await, rig.manager().await);
-    let (guard, other) = (hold(&holder, "n").await, hold(&holder, "m").await);
-    let entry = rig.store.queue("n").await.remove(0);
-    let revoked = revoke_aside(&admin, "n", GRACE);
-    let until = within(BOUND, "it is asked", guard.until_asked()).await.expect("it holds");
-
-    ask(&rig, &entry, &(2 * GRACE).as_millis().to_string()).await;
-    proxy.refuse_new().await.unwrap();
-    proxy.reset().await;
-    let also = revoke_aside(&admin, "m", GRACE);
-    let inbox_of_m = inbox(&rig.store.queue("m").await[0]);
-    eventually("the message is there", async || !rig.store.keys(&inbox_of_m).await.is_empty()).await;
-    proxy.accept_new().await.unwrap();
-    // Whoever hears of this one has read that one again.
-    within(BOUND, "the other is asked", other.until_asked()).await.expect("it holds");
-    assert_eq!(guard.asked(), Some(until));
-
-    ask(&rig, &entry, "1").await;
-    assert_eq!(within(EARLY, "it is lost", guard.lost()).await, LostReason::Revoked);
-    assert_eq!(revoked.end("it has let go").await, Revocation::Released);
-    other.release().await.unwrap();
-    assert_eq!(also.end("it has let go").await, Revocation::Released);
-}
-
-/// There is one message, and its holder hears nothing yet: a longer grace does not replace a shorter one.
-async fn the_shortest_grace_that_nobody_has_heard_stays() {
-    let rig = Rig::start().await;
-    let proxy = rig.proxy(0);
-    // A lease that outlasts the test, as it is not renewed.
-    let deaf = open_with_ttl(behind(&proxy), 2 * BOUND).await.unwrap();
-    let (_guard, admin) = (hold(&deaf, "n").await, rig.manager().await);
-    proxy.refuse_new().await.unwrap();
-    proxy.reset().await;
-    let inbox = inbox(&rig.store.queue("n").await[0]);
-    let asked = async || rig.etcd.requests().await.unwrap().of("Txn");
-    let mut asking = Vec::new();
-    for (grace, stays) in [(GRACE, GRACE), (GRACE / 2, GRACE / 2), (GRACE, GRACE / 2)] {
-        let before = asked().await;
-        asking.push(revoke_aside(&admin, "n", grace));
-        eventually("it is asked", async || asked().await > before).await;
-        let is_there = async || {
-            let message = rig.store.client.kv_client().get(inbox.as_str(), None).await.unwrap();
-            let stays = stays.as_millis().to_string();
-            message.kvs().first().is_some_and(|message| message.value() == stays.as_bytes())
-        };
-        eventually("the message says so", is_there).await;
-    }
+    assert_eq!(rig.store.keys(&inbox).await, []);
 }
 
 /// A message that crosses a release is about an entry that is gone: its session takes it out. What is

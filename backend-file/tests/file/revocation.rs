@@ -219,22 +219,6 @@ async fn force_takes_a_lock_that_was_given_to_nobody() {
     assert_eq!(a.revoke("free", Revoke::Force).await, None);
 }
 
-/// Through the core: the guard is lost, and its manager releases.
-#[tokio::test]
-async fn a_guard_is_lost_when_it_is_revoked() {
-    let rig = Rig::new();
-    let locks = LockManager::builder(rig.config()).build().await.unwrap();
-    let admin = LockManager::builder(rig.config()).build().await.unwrap();
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    assert_eq!(admin.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::Released);
-    assert_eq!(guard.lost().await, LostReason::Revoked);
-    let next = admin.lock("a").unwrap().try_acquire().await.unwrap().unwrap();
-    assert!(next.token() > guard.token());
-    assert_eq!(admin.revoke("a", Revoke::Force).await.unwrap(), Revocation::Released);
-    assert_eq!(next.lost().await, LostReason::Revoked);
-    assert_eq!(admin.revoke("a", in_secs(30)).await.unwrap(), Revocation::NotHeld);
-}
-
 /// Through the core: who waits for a lock that is taken away waits on, and has it next.
 #[tokio::test]
 async fn a_waiter_outlives_the_file_it_waits_for() {

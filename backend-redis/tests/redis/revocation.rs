@@ -1,6 +1,6 @@
 //! Asking for a lock: what it costs, and that it is heard when messages are lost.
 
-use leasehold_core::{LockGuard, LockManager, LostReason, Revocation, Revoke};
+use leasehold_core::{LockGuard, LockManager, Revocation, Revoke};
 use testbed::redis::{Reply, is_push};
 use testbed::{Direction, Mode};
 
@@ -14,8 +14,6 @@ trials![
     asking_and_taking_are_one_request,
     an_ask_that_is_lost_is_told_by_a_renewal,
     an_ask_is_told_with_a_grant_that_was_lost,
-    an_earlier_ask_lengthens_no_later_one,
-    a_later_ask_lengthens_no_unheard_one,
     a_strange_note_asks_nothing,
 ];
 
@@ -104,44 +102,6 @@ async fn an_ask_is_told_with_a_grant_that_was_lost() {
     is_asked(&guard).await;
     guard.release().await.unwrap();
     asked.answered().await;
-}
-
-/// An ask that nobody has heard is not put off by a later one that gives more time.
-async fn a_later_ask_lengthens_no_unheard_one() {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let (a, b) = (open(via(&proxy)).await, open(direct(&server)).await);
-    let guard = hold(&a).await;
-    proxy.set(Direction::ServerToClient, Mode::drop_frames(is_push)).await;
-    let first = Asking::start(&b, Revoke::AT_ONCE);
-    eventually("it is noted", async || exists(&server, &format!("{KEY}:e")).await).await;
-    let second = Asking::start(&b, GRACE);
-    assert_eq!(within(BOUND, "it hears", guard.lost()).await, LostReason::Revoked);
-    second.answered().await;
-    first.answered().await;
-}
-
-/// Also where none of them was heard.
-async fn an_earlier_ask_lengthens_no_later_one() {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let (a, b) = (open(via(&proxy)).await, open(direct(&server)).await);
-    for drops in [0, 2] {
-        let guard = hold(&a).await;
-        if drops > 0 {
-            proxy.set(Direction::ServerToClient, Mode::drop_frames(is_push)).await;
-        }
-        let first = Asking::start(&b, GRACE);
-        eventually("the first is noted", async || exists(&server, &format!("{KEY}:e")).await).await;
-        if drops == 0 {
-            is_asked(&guard).await;
-        }
-        assert_eq!(b.revoke(NAME, Revoke::AT_ONCE).await.unwrap(), Revocation::Released);
-        proxy.dropped(Direction::ServerToClient, drops).await;
-        assert!(guard.ensure_held().is_err());
-        first.answered().await;
-        assert_eq!(guard.asked().is_none(), drops > 0, "heard of the first: {:?}", guard.asked());
-    }
 }
 
 /// What no version of ours writes there asks nothing, a grace is a day at most, and other locks go on.

@@ -210,9 +210,7 @@ fn main() -> ExitCode {
             all_who_share_are_asked_in_one_flight
             one_that_cannot_be_asked_keeps_nobody_from_it
             a_message_that_is_not_told_of_is_heard_with_the_next_renewal
-            a_message_that_is_read_again_gives_no_more_time
             who_is_asked_while_it_waits_has_what_is_left
-            a_shorter_grace_is_heard_and_a_longer_one_is_not
             a_node_that_is_removed_within_the_grace_is_a_loss;
     }
     libtest_mimic::run(&arguments, trials).exit_code()

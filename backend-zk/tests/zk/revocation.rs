@@ -171,25 +171,6 @@ pub(crate) async fn a_message_that_is_not_told_of_is_heard_with_the_next_renewal
     }
 }
 
-/// Every new connection has the inbox read again; the grace counts from the first time.
-pub(crate) async fn a_message_that_is_read_again_gives_no_more_time(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let way = proxy(rig.server().await);
-    let locks = space.by(way.addr()).manager().await;
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let revoking = asks(&space, GRACE).await;
-    let until = asked(&guard).await;
-    assert!(until.remaining(now()) > GRACE / 2);
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    way.set(Direction::ClientToServer, noting(&seen)).await;
-    way.reset().await;
-    eventually("its nodes are read again", async || seen.lock().contains(&Op::Get)).await;
-    eventually("the session is served again", async || guard.renew().await.is_ok()).await;
-    assert_eq!((guard.asked(), guard.state()), (Some(until), GuardState::Held));
-    guard.release().await.unwrap();
-    assert_eq!(revoking.end("an answer").await, Revocation::Released);
-}
-
 /// A message for a contender that comes to hold only later is told with the grant, less the time since.
 pub(crate) async fn who_is_asked_while_it_waits_has_what_is_left(rig: Arc<Rig>) {
     let space = rig.space().await;
@@ -213,32 +194,6 @@ pub(crate) async fn who_is_asked_while_it_waits_has_what_is_left(rig: Arc<Rig>) 
     assert!(until.remaining(read_at) <= Duration::from_secs(60), "{:?}", until.remaining(read_at));
     assert_eq!(guard.state(), GuardState::Held);
     guard.release().await.unwrap();
-}
-
-/// Of several who ask the most urgent one is heard, whoever asks last.
-pub(crate) async fn a_shorter_grace_is_heard_and_a_longer_one_is_not(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let locks = space.manager().await;
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let outside = space.outside().await;
-    let (_, node) = nodes(&space, &outside, "a", 1).await.remove(0);
-    let lines = async || {
-        let (inbox, _) = outside.client.get_data(&inbox_of(&space, &node)).await.unwrap();
-        String::from_utf8(inbox).unwrap().lines().count()
-    };
-    let patient = asks(&space, 2 * GRACE).await;
-    let until = asked(&guard).await;
-    let urgent = asks(&space, GRACE).await;
-    eventually("the end is earlier", async || guard.asked() != Some(until)).await;
-    let until = guard.asked().unwrap();
-    assert!(until.remaining(now()) <= GRACE);
-    let patient_again = asks(&space, 2 * GRACE).await;
-    eventually("it is asked three times", async || lines().await == 3).await;
-    let last = asks(&space, Duration::ZERO).await;
-    assert_eq!(guard.lost().await, LostReason::Revoked);
-    for revoking in [patient, urgent, patient_again, last] {
-        assert_eq!(revoking.end("an answer").await, Revocation::Released);
-    }
 }
 
 /// Who was asked and may still go on is told when its node is taken away meanwhile.

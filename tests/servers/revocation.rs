@@ -1,0 +1,61 @@
+//! Holders that are asked for their lock.
+
+use std::time::Duration;
+
+use leasehold::clock::{BootClock, Clock};
+use leasehold::{LostReason, Revocation, Revoke};
+use testbed::{BOUND, Beside, eventually, within};
+
+use crate::rig::{LONG, NAME, Scene, hold, is_left_alone, quiet};
+use crate::store::Store;
+
+/// Much longer than anything here takes.
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Of the requests that a holder has missed, or heard before, the one that ends first counts, in whatever order they come;
+/// one that is read again gives no more time.
+pub(crate) async fn missed_requests_are_heard_after_a_cut<S: Store>(scene: Scene<S>) {
+    let server = S::start().await.unwrap();
+    let proxy = server.proxy().unwrap();
+    let (holder, admin) = (scene.behind(&proxy, LONG).await, scene.on(&server, LONG).await);
+    let guard = hold(&holder).await;
+    let request = |grace| {
+        let admin = admin.clone();
+        Beside::start(async move { admin.revoke(NAME, Revoke::Ask { grace }).await.unwrap() })
+    };
+    proxy.refuse_new().await.unwrap();
+    proxy.reset().await;
+    let before = quiet(&server).await;
+    let mut requests: Vec<_> = [3 * HOUR, 2 * HOUR, 3 * HOUR].map(request).into();
+    eventually("the server has them", async || server.requests().await - before >= 3 * S::REVOCATION).await;
+    assert_eq!(guard.asked(), None);
+    proxy.accept_new().await.unwrap();
+    let heard = async |at_most: Duration| {
+        let is_heard =
+            || guard.asked().is_some_and(|until| until.remaining(BootClock::new().now()) <= at_most);
+        eventually("it is heard", async || is_heard()).await;
+        guard.asked()
+    };
+    let until = heard(2 * HOUR).await;
+    guard.ensure_held().unwrap();
+
+    let other = holder.lock("other").unwrap().acquire().await.unwrap();
+    proxy.reset().await;
+    let (asks, how) = (admin.clone(), Revoke::Ask { grace: HOUR });
+    let released = Beside::start(async move { asks.revoke("other", how).await.unwrap() });
+    // By then it has read the others again.
+    within(BOUND, "it is heard", other.until_asked()).await.expect("it is held");
+    assert!(guard.asked() <= until);
+    other.release().await.unwrap();
+    assert_eq!(released.end("an answer").await, Revocation::Released);
+
+    requests.push(request(3 * HOUR));
+    requests.push(request(HOUR));
+    heard(HOUR).await;
+    requests.push(request(Duration::ZERO));
+    assert_eq!(within(BOUND, "it is lost", guard.lost()).await, LostReason::Revoked);
+    for request in requests {
+        assert_eq!(request.end("an answer").await, Revocation::Released);
+    }
+    eventually("nothing is left", async || is_left_alone(&admin).await).await;
+}
