@@ -68,6 +68,7 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
             a_share_that_is_cut_off_ends_alone
             one_release_lets_many_readers_in
             a_release_to_readers_during_a_reset_is_not_missed
+            deleted_share_is_lost_alone
             a_lost_share_is_held_once
             an_abandoned_share_leaves_nothing;
         reply_lost:

@@ -18,6 +18,9 @@ pub(crate) const NAME: &str = "invoice/42";
 /// A lease during which nothing happens by itself: a third of it is longer than anything here takes.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
+/// A lease of which a third is longer than any scenario, for those who count the requests of many.
+pub(crate) const VERY_LONG: Duration = Duration::from_secs(1_800);
+
 /// Enough for everything that takes no lease's end, and long before one of [`LONG`] ends or is renewed.
 pub(crate) const EARLY: Duration = Duration::from_secs(15);
 

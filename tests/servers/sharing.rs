@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use leasehold::{Lock, LockGuard, LockManager, LostReason};
 use testbed::{BOUND, Beside, Depth, Direction, Mode, Proxy, Server, eventually, pass, until, within};
 
-use crate::rig::{EARLY, LONG, NAME, Scene, hold, is_left_alone, queued, warm};
+use crate::rig::{EARLY, LONG, NAME, Scene, VERY_LONG, hold, is_left_alone, queued, quiet, steady, warm};
 use crate::store::Store;
 
 /// Each time at the store.
@@ -186,39 +186,71 @@ pub(crate) async fn with_its_data_all_who_share_keep_their_places<S: Store>(scen
     read.release().await.unwrap();
 }
 
-/// G7: all who have come between two writers, and nobody before the first lets go; the second waits for every one of them,
-/// in whatever order they leave.
-pub(crate) async fn one_release_lets_many_readers_in<S: Server>(scene: Scene<S>) {
+/// G7: all who have come between two writers, and nobody before the first lets go, whether it has waited itself or not; the
+/// second waits for every one of them, in whatever order they leave. The release is one request.
+pub(crate) async fn one_release_lets_many_readers_in<S: Store>(scene: Scene<S>) {
     const AT_ONCE: usize = 10;
     let readers = Depth::of_run().pick(100, 100, 1_000);
-    let (first, second) = (scene.direct(LONG).await, scene.direct(LONG).await);
-    let guard = hold(&first).await;
-    let mut reading = Vec::new();
-    while reading.len() < readers {
-        let opening = (0..AT_ONCE.min(readers - reading.len())).map(async |_| scene.direct(LONG).await);
-        let opened = join_all(opening).await;
-        reading.extend(opened.into_iter().map(|locks| (share_aside(&locks), locks)));
-        until_shown(&first, 1, reading.len()).await;
+    let server = S::start_patient().await;
+    let open = async || scene.on(&server, VERY_LONG).await;
+    let (first, second) = (warm(open().await).await, open().await);
+    for has_waited in [false, true] {
+        let mut guard = hold(&first).await;
+        if has_waited {
+            let waiting = queued(&second, 0, &first).await;
+            guard.release().await.unwrap();
+            guard = waiting.end("it holds").await;
+        }
+        let mut reading = Vec::new();
+        while reading.len() < readers {
+            let opening = (0..AT_ONCE.min(readers - reading.len())).map(async |_| open().await);
+            let opened = join_all(opening).await;
+            reading.extend(opened.into_iter().map(|locks| (share_aside(&locks), locks)));
+            until_shown(&first, 1, reading.len()).await;
+        }
+        let before = quiet(&server).await;
+        assert!(reading.iter().all(|(reading, _)| !reading.is_finished()), "a reader beside the writer");
+        let token = guard.token();
+        guard.release().await.unwrap();
+        let mut guards = Vec::new();
+        for (reading, locks) in reading {
+            guards.push((reading.end("a reader holds").await, locks));
+        }
+        let made = server.requests().await - before;
+        assert!(made <= 1 + S::ADMISSION * readers as u64, "{made} requests let {readers} readers in");
+        assert!(guards.iter().all(|(guard, _)| guard.token() > token && guard.ensure_held().is_ok()));
+        assert_eq!(shown(&first).await, Some((readers, 0)));
+        let writing = queued(&second, 0, &first).await;
+        // Neither in the order in which they came nor against it.
+        let late = guards.split_off(readers / 2);
+        let newest = guards.iter().chain(&late).map(|(guard, _)| guard.token()).max();
+        let turns = late.into_iter().zip(guards).flat_map(|(late, early)| [late, early]);
+        for (guard, _locks) in turns {
+            assert!(!writing.is_finished(), "a writer beside readers");
+            guard.release().await.unwrap();
+        }
+        let written = writing.end("the writer holds").await;
+        assert!(Some(written.token()) > newest);
+        written.release().await.unwrap();
     }
-    let writing = queued(&second, readers, &first).await;
-    assert!(reading.iter().all(|(reading, _)| !reading.is_finished()), "a reader beside the writer");
-    let token = guard.token();
-    guard.release().await.unwrap();
-    let mut guards = Vec::new();
-    for (reading, locks) in reading {
-        guards.push((reading.end("a reader holds").await, locks));
-    }
-    assert!(guards.iter().all(|(guard, _)| guard.token() > token && guard.ensure_held().is_ok()));
-    assert_eq!(shown(&first).await, Some((readers, 1)));
-    // Neither in the order in which they came nor against it.
-    let late = guards.split_off(readers / 2);
-    let newest = guards.iter().chain(&late).map(|(guard, _)| guard.token()).max();
-    let turns = late.into_iter().zip(guards).flat_map(|(late, early)| [late, early]);
-    for (guard, _locks) in turns {
-        assert!(!writing.is_finished(), "a writer beside readers");
+}
+
+/// An administrator removes the entry of one who shares: that share is lost, and no other; whoever waits goes on to.
+pub(crate) async fn deleted_share_is_lost_alone<S: Store>(scene: Scene<S>) {
+    let open = async || scene.direct(steady::<S>()).await;
+    let (one, other, writer) = (open().await, open().await, open().await);
+    let mut guards = vec![share(&one).await, share(&one).await, share(&other).await];
+    let writing = queued(&writer, 0, &other).await;
+    scene.server().await.remove_share(scene.namespace()).await;
+    until_shown(&other, 2, 1).await;
+    let lost = async || guards.iter().filter(|guard| guard.ensure_held().is_err()).count();
+    eventually("it is lost", async || lost().await == 1).await;
+    let at = guards.iter().position(|guard| guard.ensure_held().is_err()).unwrap();
+    assert_eq!(guards.remove(at).lost().await, LostReason::Gone);
+    for guard in guards {
+        assert!(!writing.is_finished(), "a writer beside a reader");
+        guard.renew().await.unwrap();
         guard.release().await.unwrap();
     }
-    let written = writing.end("the writer holds").await;
-    assert!(Some(written.token()) > newest);
-    written.release().await.unwrap();
+    writing.end("the writer holds").await.release().await.unwrap();
 }

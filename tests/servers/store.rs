@@ -5,7 +5,7 @@ use leasehold::LostReason;
 use testbed::{Server, eventually};
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
-use crate::rig::NAME;
+use crate::rig::{NAME, VERY_LONG};
 
 /// What is said and done on a server of some store, where stores differ in that.
 pub(crate) trait Store: Server {
@@ -18,11 +18,21 @@ pub(crate) trait Store: Server {
     /// Removes an entry of [`NAME`] by hand; the holder's is at place 0.
     async fn remove(&self, namespace: &str, place: usize);
 
+    /// Removes the entry of one of those who share [`NAME`] by hand.
+    async fn remove_share(&self, namespace: &str) {
+        self.remove(namespace, 1).await;
+    }
+
     /// Takes from the user of [`start_guarded`](Server::start_guarded) what it needs for [`NAME`], which is
     /// held.
     async fn take_rights(&self);
 
     async fn give_rights_back(&self);
+
+    /// Starts one where leases of [`VERY_LONG`] may be had.
+    async fn start_patient() -> Self {
+        Self::start().await.unwrap()
+    }
 
     /// Starts one that can be told to [`refuse`](Self::refuse).
     async fn start_small() -> Self {
@@ -55,6 +65,9 @@ pub(crate) trait Store: Server {
     /// The most requests of all clients, from a release until the next in line holds, on average.
     const HAND_OFF: u64;
 
+    /// The requests of a reader that waits, when the writer before it releases.
+    const ADMISSION: u64 = 0;
+
     /// Behind so many it costs a request more.
     const FEW: usize = usize::MAX;
 
@@ -75,6 +88,13 @@ impl Store for testbed::redis::Server {
         let (queue, place) = (format!("{key}:q"), waiter.to_string());
         let ids = self.command(&["ZRANGE", &queue, &place, &place]).await.unwrap().elements();
         let removed = self.command(&["ZREM", &queue, &ids[0].text().unwrap()]).await.unwrap();
+        assert_eq!(removed.integer(), Some(1));
+    }
+
+    async fn remove_share(&self, namespace: &str) {
+        let sharers = format!("{namespace}:{{{NAME}}}:h");
+        let ids = self.command(&["ZRANGE", &sharers, "1", "1"]).await.unwrap().elements();
+        let removed = self.command(&["ZREM", &sharers, &ids[0].text().unwrap()]).await.unwrap();
         assert_eq!(removed.integer(), Some(1));
     }
 
@@ -102,8 +122,7 @@ impl Store for testbed::redis::Server {
 
     async fn requests(&self) -> u64 {
         // What scripts call is not asked for by clients.
-        const BY_SCRIPTS: &str =
-            "del exists get hdel hget hset pexpire pttl publish set time zadd zrange zrem zrevrange zscore";
+        const BY_SCRIPTS: &str = "del exists get getrange hdel hget hset pexpire pttl publish set time zadd zrange zrem zrevrange zscore";
         let calls = self.calls().await.unwrap();
         let ours = calls.iter().filter(|(command, _)| {
             let command = command.as_str();
@@ -158,6 +177,7 @@ impl Store for testbed::etcd::Etcd {
     const TRYING: [u64; 2] = [1, 8];
     const REVOCATION: u64 = 2;
     const HAND_OFF: u64 = 1;
+    const ADMISSION: u64 = 1;
     const FEW: usize = 16;
 
     async fn requests(&self) -> u64 {
@@ -187,6 +207,10 @@ impl Store for testbed::zookeeper::Server {
         let (client, directory) = (nodes(self).await, directory("billing"));
         let rights = Permission::READ | Permission::WRITE | Permission::CREATE | Permission::DELETE;
         allow(&client, &directory, rights).await;
+    }
+
+    async fn start_patient() -> Self {
+        testbed::zookeeper::Setup::new().longest_session(VERY_LONG).start().await.unwrap()
     }
 
     async fn start_small() -> Self {

@@ -12,16 +12,13 @@ use testbed::etcd::{Setup, current};
 use testbed::{Launch, Port, Scratch};
 use tokio::net::TcpStream;
 
-use crate::rig::{
-    BOUND, EARLY, PREFIX, Rig, TTL, eventually, hold, hold_aside, open_with_ttl, trials, until, within,
-};
+use crate::rig::{BOUND, EARLY, PREFIX, Rig, TTL, eventually, hold, open_with_ttl, trials, until, within};
 
 trials![
     a_full_server_keeps_and_releases_what_is_held,
     what_a_full_server_refused_and_put_all_the_same_goes,
     a_version_with_known_bugs_is_named,
     a_current_version_is_not_warned_of,
-    compaction_does_not_disturb_a_waiter,
     a_proxy_of_etcd_is_refused_by_name,
 ];
 
@@ -162,45 +159,6 @@ async fn first_warning(rig: &Rig) -> Option<String> {
     let warned = async { tokio::time::timeout(TTL, warned).await.unwrap_or(None) }.await;
     backend.close().await.unwrap();
     warned
-}
-
-/// The history that a watch was opened on may go while it is open, and while it is cut off.
-async fn compaction_does_not_disturb_a_waiter() {
-    let rig = Rig::start().await;
-    let proxy = rig.proxy(0);
-    let (holder, waiter) = (rig.manager().await, rig.manager_behind(&proxy).await);
-    let guard = hold(&holder, "n").await;
-    let next = hold_aside(&waiter, "n");
-    rig.store.queued("n", 2).await;
-
-    compact_everything(&rig).await;
-    guard.release().await.unwrap();
-    let guard = next.end("the waiter holds").await;
-    let next = hold_aside(&holder, "n");
-    rig.store.queued("n", 2).await;
-    guard.release().await.unwrap();
-    let guard = next.end("the waiter holds").await;
-
-    let next = hold_aside(&waiter, "n");
-    rig.store.queued("n", 2).await;
-    proxy.refuse_new().await.unwrap();
-    proxy.reset().await;
-    guard.release().await.unwrap();
-    compact_everything(&rig).await;
-    proxy.accept_new().await.unwrap();
-    next.end("the waiter holds").await.release().await.unwrap();
-    eventually("nothing is left", async || rig.store.queue("n").await.is_empty()).await;
-}
-
-async fn compact_everything(rig: &Rig) {
-    let mut client = rig.store.client.kv_client();
-    let mut revision = 0;
-    for index in 0..20 {
-        revision =
-            client.put(format!("history/{index}"), "x", None).await.unwrap().header().unwrap().revision();
-    }
-    client.compact(revision, Some(CompactionOptions::new().with_physical())).await.unwrap();
-    assert!(!rig.store.keys(PREFIX).await.is_empty());
 }
 
 /// `etcd grpc-proxy` numbers watches itself and answers renewals early: said when opening, with what to do

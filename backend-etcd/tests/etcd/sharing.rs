@@ -4,15 +4,12 @@ use std::time::Duration;
 
 use etcd_client::CompactionOptions;
 use leasehold_core::backend::Revocation;
-use leasehold_core::{
-    ErrorKind, Lock, LockGuard, LockManager, LockOptions, LostReason, Mode as Kind, Revoke,
-};
+use leasehold_core::{ErrorKind, Lock, LockGuard, LockManager, LockOptions, Mode as Kind, Revoke};
 use leasehold_etcd::EtcdConfig;
 use testbed::{Mode, Process};
 
 use crate::rig::{
-    BOUND, Beside, PREFIX, Rig, TTL, behind, eventually, hold, now, open, open_with_ttl, trials, within,
-    without_renewals,
+    BOUND, Beside, PREFIX, Rig, TTL, behind, eventually, hold, open, open_with_ttl, trials, within,
 };
 use crate::server::fill;
 
@@ -22,13 +19,9 @@ trials![
     a_cut_and_a_compaction_cost_nobody_who_shares_their_turn,
     a_full_server_lets_go_of_what_is_shared,
     whoever_may_write_exclusive_keys_only_may_not_share,
-    a_reader_that_is_cut_off_is_lost_before_a_writer_holds,
-    one_release_admits_a_hundred_readers,
     readers_are_admitted_beside_any_number,
     many_permits_are_counted_or_read,
     a_reader_finds_room_among_permits,
-    a_share_that_is_deleted_is_lost_alone,
-    all_who_hold_are_forced_out,
     all_who_share_are_asked_from_afar,
 ];
 
@@ -210,62 +203,6 @@ async fn whoever_may_write_exclusive_keys_only_may_not_share() {
     other.release().await.unwrap();
 }
 
-/// It renews nothing any more, while another one does: its guard ends first, then its key, then a writer holds.
-async fn a_reader_that_is_cut_off_is_lost_before_a_writer_holds() {
-    let rig = Rig::start().await;
-    let proxy = rig.proxy(0);
-    let late = take(&open(behind(&proxy)).await, Kind::SHARED).await;
-    let (living, writer) = (rig.manager().await, rig.manager().await);
-    let beside = take(&living, Kind::SHARED).await;
-    let key = rig.store.queue("n").await.remove(0).key;
-    let diary = rig.store.diary(&format!("{PREFIX}/n/")).await;
-    let writing = aside(&writer, Kind::EXCLUSIVE);
-    rig.store.queued("n", 3).await;
-    proxy.set_both(Mode::Blackhole).await;
-
-    let reason = within(BOUND, "it is lost", late.lost()).await;
-    let lost = now();
-    assert_eq!(reason, LostReason::Expired);
-    let deletion = diary.deletion(&key).await;
-    assert!(lost <= deletion.at, "lost {:?} after its key", lost.since(deletion.at));
-    beside.ensure_held().unwrap();
-    assert!(!writing.is_finished(), "a writer beside a reader");
-    beside.release().await.unwrap();
-    let written = writing.end("the writer holds").await;
-    assert!(written.token() > late.token());
-}
-
-/// Each of them hears that the writer has gone and reads once; the writer's release is one request.
-async fn one_release_admits_a_hundred_readers() {
-    const READERS: usize = 100;
-    let rig = Rig::start().await;
-    let writer = rig.patient().await;
-    let guard = take(&writer, Kind::EXCLUSIVE).await;
-    let mut readers = Vec::new();
-    for _ in 0..READERS / 10 {
-        let opening = (0..10).map(async |_| rig.patient().await);
-        for manager in futures_util::future::join_all(opening).await {
-            readers.push((aside(&manager, Kind::SHARED), manager));
-        }
-    }
-    rig.store.queued("n", READERS + 1).await;
-    rig.quiet().await;
-    assert!(readers.iter().all(|(reading, _)| !reading.is_finished()), "a reader holds beside a writer");
-
-    let before = rig.etcd.requests().await.unwrap();
-    guard.release().await.unwrap();
-    let mut guards = Vec::new();
-    let mut managers = Vec::new();
-    for (reading, manager) in readers {
-        guards.push(reading.end("a reader holds").await);
-        managers.push(manager);
-    }
-    let made = without_renewals(&(rig.etcd.requests().await.unwrap() - &before));
-    assert!(made <= 1 + READERS as u64, "{made} requests let {READERS} readers in");
-    assert!(guards.iter().all(|guard| guard.ensure_held().is_ok()));
-    assert_eq!(writer.inspect("n").await.unwrap().holders.len(), READERS);
-}
-
 /// Of any number of readers none is in a reader's way: one request says so, and another waits for all of them.
 async fn readers_are_admitted_beside_any_number() {
     let rig = Rig::start().await;
@@ -352,39 +289,6 @@ async fn a_reader_finds_room_among_permits() {
     let writer = tries(&one, Kind::EXCLUSIVE).await;
     assert!(writer.is_none(), "a writer beside a reader");
     reader.release().await.unwrap();
-}
-
-/// An administrator deletes the key of one who shares: that guard is lost, and no other.
-async fn a_share_that_is_deleted_is_lost_alone() {
-    let rig = Rig::start().await;
-    let (one, other) = (rig.manager().await, rig.manager().await);
-    let guards = [take(&one, Kind::SHARED).await, take(&one, Kind::SHARED).await];
-    let beside = take(&other, Kind::SHARED).await;
-    let keys = rig.store.queue("n").await;
-    rig.store.delete(&keys[1].key).await;
-    assert_eq!(within(BOUND, "it is lost", guards[1].lost()).await, LostReason::Gone);
-    guards[0].ensure_held().unwrap();
-    beside.ensure_held().unwrap();
-    assert_eq!(rig.store.queue("n").await, [keys[0].clone(), keys[2].clone()]);
-}
-
-/// One answer to `--force`: nobody who held does, others who share among them; whoever waited has it.
-async fn all_who_hold_are_forced_out() {
-    let rig = Rig::start().await;
-    let [one, other, last] = [rig.manager().await, rig.manager().await, rig.manager().await];
-    let guards = [take(&one, Kind::SHARED).await, take(&other, some(1, 4)).await];
-    let state = one.inspect("n").await.unwrap();
-    let modes: Vec<_> = state.holders.iter().map(|holder| holder.mode).collect();
-    assert_eq!(modes, [Kind::SHARED, some(1, 4)]);
-    let waiting = aside(&last, Kind::EXCLUSIVE);
-    rig.store.queued("n", 3).await;
-    let listed = one.list("").await.unwrap();
-    assert_eq!((listed.len(), listed[0].holders.len(), listed[0].contenders), (1, 2, 1));
-    last.revoke("n", Revoke::Force).await.unwrap();
-    waiting.end("it holds").await.release().await.unwrap();
-    for guard in &guards {
-        within(BOUND, "it is lost", guard.lost()).await;
-    }
 }
 
 /// All who share are asked within the bound of a request, however many they are, and however far the servers: beside

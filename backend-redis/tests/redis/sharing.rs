@@ -14,7 +14,7 @@ use crate::access::{documented_rights, refusals, user};
 use crate::counts::Requests;
 use crate::rig::{
     BOUND, Beside, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, open_for,
-    pass, server, start, trials_on_both, warm,
+    pass, server, start, trials_on_both,
 };
 
 trials_on_both![
@@ -23,8 +23,6 @@ trials_on_both![
     a_cycle_in_any_mode_is_two_requests =
         || cycles([Mode::EXCLUSIVE, Mode::SHARED, Mode::SHARED, some(1, 2), some(2, 5)]),
     releases_and_renewals_are_the_same_beside_2_and_200_sharers,
-    one_release_lets_a_hundred_readers_in,
-    a_silent_reader_ends_alone,
     a_full_server_renews_shares_and_lets_them_go,
     shares_end_with_the_key_of_the_lock = || shares_end_with(KEY),
     shares_end_with_the_key_of_their_own = || shares_end_with("leasehold:{invoice/42}:h"),
@@ -81,10 +79,6 @@ impl Store {
     }
 }
 
-async fn contenders(store: &Store) -> usize {
-    store.backend.inspect(&NAME.parse().unwrap()).await.unwrap().contenders
-}
-
 /// However many contend, whether they hold together or one after the other.
 async fn cycles<const N: usize>(modes: [Mode; N]) {
     const CONTENDERS: usize = 16;
@@ -132,62 +126,6 @@ async fn releases_and_renewals_are_the_same_beside_2_and_200_sharers() {
         waiting.held().await.release().await.unwrap();
     }
     assert_eq!(done[0], done[1]);
-}
-
-/// None of them asks.
-async fn one_release_lets_a_hundred_readers_in() {
-    let server = server().await;
-    direct(&server).load_scripts().await.unwrap();
-    let locks = warm(open_for(direct(&server), LONG).await).await;
-    let guard = hold(&locks).await;
-    let mut readers = Vec::new();
-    for _ in 0..100 {
-        readers.push(Arc::new(Store::open(&server, LONG).await));
-    }
-    let waiting: Vec<_> = readers
-        .iter()
-        .map(|reader| {
-            let reader = Arc::clone(reader);
-            Beside::start(async move { reader.acquire(Mode::SHARED).await })
-        })
-        .collect();
-    eventually("all wait", async || contenders(&readers[0]).await == 100).await;
-    // Answered behind what has entered them.
-    join_all(readers.iter().map(|reader| contenders(reader))).await;
-    Requests::begin(&server).await;
-    guard.release().await.unwrap();
-    let mut shares = Vec::new();
-    for waiting in waiting {
-        shares.push(waiting.end("a reader holds").await.unwrap());
-    }
-    assert_eq!(Requests::since(&server).await.total(), 1);
-    assert!(locks.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
-    assert_eq!(locks.inspect(NAME).await.unwrap().holders.len(), 100);
-    for (reader, share) in readers.iter().zip(&shares) {
-        reader.backend.release(share).await.unwrap();
-    }
-    hold(&locks).await.release().await.unwrap();
-}
-
-/// A reader that nobody renews ends with its own lease, and says so; the others hold on, and keep a writer out until they
-/// let go.
-async fn a_silent_reader_ends_alone() {
-    let server = server().await;
-    let (silent, locks) = (Store::open(&server, TTL).await, open_for(direct(&server), 3 * TTL).await);
-    let living = reader(&locks).acquire().await.unwrap();
-    let share = silent.acquire(Mode::SHARED).await.unwrap();
-    let writer = open_for(direct(&server), 3 * TTL).await;
-    let waiting = Waiter::queued(&writer, 0, &writer).await;
-    assert_eq!(locks.inspect(NAME).await.unwrap().holders.len(), 2);
-    pass(TTL).await;
-    eventually("one reader is left", async || locks.inspect(NAME).await.unwrap().holders.len() == 1).await;
-    let lost = silent.backend.release(&share).await.unwrap_err();
-    assert_eq!(lost.lost_reason(), Some(LostReason::Gone), "{lost}");
-    pass(3 * TTL).await;
-    living.ensure_held().unwrap();
-    assert!(waiting.is_waiting());
-    living.release().await.unwrap();
-    waiting.held().await.release().await.unwrap();
 }
 
 /// What is new is refused with nothing changed; what is there goes on, ends, and lets the next in.

@@ -176,7 +176,6 @@ fn main() -> ExitCode {
             a_node_that_others_removed_is_followed_by_a_look
             a_directory_that_is_not_as_we_make_them_is_looked_at;
         mixes:
-            one_release_admits_a_hundred_readers
             sharing_is_three_requests
             who_shares_in_between_is_waited_for
             a_reader_behind_a_writer_needs_four_requests
@@ -185,13 +184,7 @@ fn main() -> ExitCode {
             who_tries_passes_nobody
             permits_are_refused_at_once;
         sharing:
-            a_reader_that_is_cut_off_is_lost_before_a_writer_holds
-            a_silent_writer_keeps_readers_out_for_its_session
-            nodes_say_how_their_bearers_hold
-            readers_let_go_in_every_order
-            a_share_that_is_deleted_is_lost_alone
-            a_cut_costs_nobody_who_shares_their_turn
-            all_who_hold_are_shown_and_forced_out;
+            nodes_say_how_their_bearers_hold;
         words:
             an_opening_that_fails_says_why
             a_silent_server_is_named;

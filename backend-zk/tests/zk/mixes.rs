@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use leasehold_core::{ErrorKind, LockManager, Mode as Kind};
 use parking_lot::Mutex;
 use testbed::zookeeper::{Op, Server, Setup};
@@ -219,70 +218,6 @@ pub(crate) async fn a_writer_looks_when_the_nearest_reader_goes(rig: Arc<Rig>) {
         let asked = writer.takes();
         assert_eq!((asked.len(), asked.last()), (3 + 2 * looks, Some(&MULTI)), "{order:?}");
         assert!(looks <= READERS);
-    }
-}
-
-/// Of all who wait behind one that writes those who share hold by its release, which is one request, and ask for nothing
-/// themselves; whoever writes behind them waits, and who shares behind that.
-pub(crate) async fn one_release_admits_a_hundred_readers(rig: Arc<Rig>) {
-    const READERS: usize = 100;
-    // Of a writer that has waited, and so passes the lock on, and of one that has not.
-    for has_waited in [false, true] {
-        let server = server(patient()).await;
-        let space = rig.space_on([server.addr()]);
-        let (outside, directory) = (space.outside().await, space.directory("a"));
-        let (first, writer) = (manager(&space).await, manager(&space).await);
-        let (late_writer, late_reader) = (manager(&space).await, manager(&space).await);
-        let before = take(&first, W).await;
-        let writing = aside(&writer, W);
-        outside.has(&directory, 2).await;
-        let guard = if has_waited {
-            before.release().await.unwrap();
-            writing.end("it writes").await
-        } else {
-            drop(writing);
-            outside.has(&directory, 1).await;
-            before
-        };
-        let (mut readers, mut managers) = (Vec::new(), Vec::new());
-        for _ in 0..READERS / 10 {
-            for locks in join_all((0..10).map(|_| manager(&space))).await {
-                readers.push(aside(&locks, R));
-                managers.push(locks);
-            }
-        }
-        outside.has(&directory, 1 + READERS).await;
-        let next = aside(&late_writer, W);
-        outside.has(&directory, 2 + READERS).await;
-        let behind = aside(&late_reader, R);
-        outside.has(&directory, 3 + READERS).await;
-        // Each inbox is watched, and whoever is waited for.
-        let settled = (4 + READERS) + (2 + READERS);
-        let watches = async || server.counters().await.unwrap().get("watch_count");
-        eventually("all of them watch", async || watches().await == settled as u64).await;
-
-        let sessions = space.sessions(&server).await;
-        let requests = async || {
-            let connections = server.connections().await.unwrap();
-            let ours = connections.iter().filter(|connection| sessions.contains(&connection.session));
-            ours.map(|connection| connection.requests).sum::<u64>()
-        };
-        let asked = requests().await;
-        guard.release().await.unwrap();
-        let mut guards = Vec::new();
-        for reading in readers {
-            guards.push(reading.end("it shares").await);
-        }
-        assert_eq!(requests().await - asked, 1);
-        assert!(!next.is_finished() && !behind.is_finished());
-        let state = writer.inspect("a").await.unwrap();
-        assert_eq!((state.holders.len(), state.contenders), (READERS, 2));
-        assert!(state.holders.iter().all(|holder| holder.mode == R));
-        for guard in guards {
-            guard.release().await.unwrap();
-        }
-        next.end("it writes").await.release().await.unwrap();
-        behind.end("it shares").await.release().await.unwrap();
     }
 }
 

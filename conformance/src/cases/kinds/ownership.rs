@@ -4,12 +4,12 @@ use leasehold_core::backend::{Renewal, Revocation, Revoke};
 use leasehold_core::{LostReason, Mode};
 
 use super::{NAME, reader, writer};
-use crate::{Outcome, World, case, ensure};
+use crate::{Outcome, Task, World, case, ensure};
 
 case::table! { "g4":
     releasing_a_share_leaves_the_others [SHARED]: "who lets go, even twice, ends nobody else's hold",
     renewing_a_share_keeps_no_other [SHARED|LEASED]: "each share lives by its own renewals",
-    revoke_asks_every_holder [SHARED]: "all who share a lock are asked, or lose it by force",
+    revoke_asks_every_holder [SHARED]: "all who share a lock are asked, or lose it by force, and the writer behind them holds",
 }
 
 async fn releasing_a_share_leaves_the_others(world: World) -> Outcome {
@@ -50,6 +50,8 @@ async fn revoke_asks_every_holder(world: World) -> Outcome {
         for manager in &managers {
             guards.push(reader(manager)?.acquire().await?);
         }
+        let waiting = Task::acquire(writer(&admin)?);
+        world.queued(&world.name(NAME)?, 1).await?;
         let revoked = world.within(world.soon(), "the revocation", admin.revoke(NAME, how)).await??;
         ensure!(revoked == Revocation::Released, "three readers answered {revoked:?}");
         for guard in guards {
@@ -57,9 +59,7 @@ async fn revoke_asks_every_holder(world: World) -> Outcome {
             let told = [LostReason::Revoked, LostReason::Gone, LostReason::Expired].contains(&reason);
             ensure!(told, "a reader was told {reason:?}");
         }
-        let guard =
-            world.within(world.soon(), "revoked, and yet not free", writer(&admin)?.acquire()).await??;
-        guard.release().await?;
+        world.joined(world.soon(), "the writer behind them", waiting).await?.release().await?;
     }
     Ok(())
 }
