@@ -168,17 +168,22 @@ pub(crate) async fn a_contender_that_was_cut_off_queues_again<S: Server>(scene: 
     drop(cut.end("it holds").await);
 }
 
-/// Silence is never taken for a holder: asking ends within the bound of a request, as unavailable.
+/// Silence is never taken for a holder: asking ends within the bound of a request, as unavailable, whether the request has
+/// arrived or not; what it was granted is given back.
 pub(crate) async fn silence_is_unavailable_and_not_busy<S: Server>(scene: Scene<S>) {
     let proxy = scene.proxy().await;
     let locks = warm(scene.behind(&proxy, S::TTL).await).await;
-    proxy.set_both(Mode::Blackhole).await;
-    let lock = locks.lock(NAME).unwrap();
-    let error = within(BOUND, "an answer", lock.try_acquire()).await.expect_err("nobody has answered");
-    assert_eq!((error.kind(), error.effect()), (&ErrorKind::Unavailable, Effect::Unknown), "{error:?}");
-    proxy.set_both(Mode::Pass).await;
-    hold(&locks).await.release().await.unwrap();
-    eventually("nothing is left", async || is_left_alone(&locks).await).await;
+    for directions in [&Direction::BOTH[..], &[Direction::ServerToClient]] {
+        for direction in directions {
+            proxy.set(*direction, Mode::Blackhole).await;
+        }
+        let lock = locks.lock(NAME).unwrap();
+        let error = within(BOUND, "an answer", lock.try_acquire()).await.expect_err("nobody has answered");
+        assert_eq!((error.kind(), error.effect()), (&ErrorKind::Unavailable, Effect::Unknown), "{error:?}");
+        proxy.set_both(Mode::Pass).await;
+        hold(&locks).await.release().await.unwrap();
+        eventually("nothing is left", async || is_left_alone(&locks).await).await;
+    }
 }
 
 /// Connecting has its bound, whether refused or not answered.

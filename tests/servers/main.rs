@@ -75,6 +75,7 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
             a_lost_grant_is_held_once
             an_abandoned_grant_that_is_lost_leaves_nothing
             an_abandoned_grant_that_is_late_leaves_nothing
+            an_abandoned_request_that_is_late_leaves_nothing
             a_release_that_was_not_confirmed_is_repeated;
         entries:
             a_waiter_whose_entry_was_removed_waits_on

@@ -59,6 +59,32 @@ async fn abandoned<S: Server>(scene: Scene<S>, heal: impl AsyncFn(&Proxy)) {
     bystander.release().await.unwrap();
 }
 
+/// Nobody wants it any more before the request has arrived: what that makes when it does is removed, beside a holder and
+/// without one.
+pub(crate) async fn an_abandoned_request_that_is_late_leaves_nothing<S: Server>(scene: Scene<S>) {
+    let proxy = scene.proxy().await;
+    let (a, b) = (warm(scene.behind(&proxy, LONG).await).await, scene.direct(LONG).await);
+    let mut holder = Some(hold(&b).await);
+    for held in [1, 0] {
+        proxy.set(Direction::ClientToServer, Mode::Hold).await;
+        let acquiring = hold_aside(&a);
+        within(EARLY, "the request is on its way", proxy.held(Direction::ClientToServer, 1)).await;
+        drop(acquiring);
+        proxy.set(Direction::ClientToServer, Mode::Pass).await;
+        // Answered on the same way, so after what was held.
+        within(EARLY, "its manager is answered", until(async || a.inspect(NAME).await.is_ok())).await;
+        let shown = async || {
+            let state = b.inspect(NAME).await.unwrap();
+            (state.holders.len(), state.contenders)
+        };
+        within(EARLY, "it is given back", until(async || shown().await == (held, 0))).await;
+        if let Some(holder) = holder.take() {
+            holder.release().await.unwrap();
+        }
+    }
+    hold(&b).await.release().await.unwrap();
+}
+
 /// A release whose answer is lost is repeated; the next holder, who came in between, is not touched.
 pub(crate) async fn a_release_that_was_not_confirmed_is_repeated<S: Server>(scene: Scene<S>) {
     let proxy = scene.proxy().await;

@@ -5,46 +5,21 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold_core::backend::{AcquireRequest, Attempt, Grant, LockBackend, StoreConfig};
-use leasehold_core::{Env, ErrorKind, LockName, LostReason, Mode as Kind, Timing};
+use leasehold_core::{Env, ErrorKind, LockName, Mode as Kind, Timing};
 use leasehold_etcd::EtcdConfig;
 use testbed::{Direction, Mode, Proxy};
 
 use crate::rig::{
-    BOUND, Beside, EARLY, PREFIX, Rig, TTL, behind, eventually, hold, hold_aside, open, open_with_ttl,
-    trials, until, within,
+    BOUND, Beside, PREFIX, Rig, TTL, behind, eventually, hold, hold_aside, open, trials, within,
 };
 
 trials![
-    an_attempt_whose_reply_was_lost_leaves_nothing,
     a_lost_answer_leaves_a_session_in_the_move,
     a_try_that_cannot_read_who_is_before_it_ends,
-    a_repeated_release_spares_a_newer_lock,
     a_delayed_release_spares_a_newer_lock,
     a_delayed_acquisition_creates_nothing,
-    abandoned_acquisitions_leave_no_key,
     many_lost_answers_cost_a_few_requests_each,
 ];
-
-/// An attempt whose answer was lost is an error, and no hold.
-async fn an_attempt_whose_reply_was_lost_leaves_nothing() {
-    let rig = Rig::start().await;
-    let proxy = rig.proxy(0);
-    let manager = open_with_ttl(behind(&proxy), 10 * TTL).await.unwrap();
-    proxy.set(Direction::ServerToClient, Mode::Hold).await;
-    let lock = manager.lock("n").unwrap();
-    let attempt = Beside::start(async move { lock.try_acquire().await });
-    rig.store.queued("n", 1).await;
-
-    proxy.set(Direction::ServerToClient, Mode::Pass).await;
-    proxy.reset().await;
-    match attempt.end("an answer").await {
-        // Asked again, and told that it is ours.
-        Ok(Some(guard)) => guard.release().await.unwrap(),
-        Ok(None) => panic!("nobody else holds it"),
-        Err(unknown) => assert_eq!(unknown.effect(), leasehold_core::Effect::Unknown, "{unknown}"),
-    }
-    within(EARLY, "the key goes", until(async || rig.store.queue("n").await.is_empty())).await;
-}
 
 /// A session as a manager has it, without one.
 struct Session {
@@ -128,30 +103,6 @@ fn h2_frame(bytes: &[u8]) -> Option<usize> {
         9 + usize::from(head[0]) * 65_536 + usize::from(head[1]) * 256 + usize::from(head[2])
     };
     (length <= bytes.len()).then_some(length)
-}
-
-/// A release is sent again because its answer was lost; meanwhile the same session holds the name
-/// again, by the same key. The newer hold is not what was released (etcd#22082).
-async fn a_repeated_release_spares_a_newer_lock() {
-    let rig = Rig::start().await;
-    let proxy = rig.proxy(0);
-    let session = Session::open(behind(&proxy)).await;
-    let older = session.grant("n").await;
-    proxy.set(Direction::ServerToClient, Mode::Hold).await;
-    let (backend, grant) = (Arc::clone(&session.backend), older.clone());
-    let release = Beside::start(async move { backend.release(&grant).await });
-    rig.store.queued("n", 0).await;
-    drop(release);
-    proxy.set(Direction::ServerToClient, Mode::Pass).await;
-
-    let newer = session.grant("n").await;
-    assert!(newer.counter > older.counter);
-    let keys = rig.store.queue("n").await;
-    let refused = session.backend.release(&older).await.unwrap_err();
-    assert_eq!(refused.lost_reason(), Some(LostReason::Gone), "{refused}");
-    assert_eq!(rig.store.queue("n").await, keys);
-    session.backend.release(&newer).await.unwrap();
-    assert_eq!(rig.store.queue("n").await, []);
 }
 
 /// A release that is stuck on its way, on a connection that was left for another; it was repeated
@@ -244,34 +195,6 @@ async fn a_delayed_acquisition_creates_nothing() {
     diary.deletion(&key).await;
     let created: Vec<_> = diary.entries().into_iter().filter(|entry| !entry.is_deletion).collect();
     assert!(created.iter().all(|entry| entry.key == key), "{created:?}");
-}
-
-/// Two hundred acquisitions dropped at any point, held and free names mixed: in the end only the
-/// holder's key is there.
-async fn abandoned_acquisitions_leave_no_key() {
-    let rig = Rig::start().await;
-    let (holder, manager) = (rig.manager().await, rig.manager().await);
-    let guard = hold(&holder, "n").await;
-    for round in 0..200_u64 {
-        let name = if round % 2 == 0 { "n".to_owned() } else { format!("free{round}") };
-        let lock = manager.lock(&name).unwrap();
-        let acquiring = hold_aside(&manager, &name);
-        tokio::time::sleep(Duration::from_micros(round * 37 % 3000)).await;
-        drop(acquiring);
-        if round % 5 == 0 {
-            let attempt = Beside::start(async move { lock.try_acquire().await });
-            tokio::time::sleep(Duration::from_micros(round * 23 % 1000)).await;
-            drop(attempt);
-        }
-    }
-    rig.quiet().await;
-    let keys = rig.store.keys(&format!("{PREFIX}/")).await;
-    let locks = keys.into_iter().filter(|key| key.key.contains("/free") || key.key.contains("/n/"));
-    assert_eq!(locks.collect::<Vec<_>>(), rig.store.queue("n").await);
-    assert_eq!(rig.store.queue("n").await.len(), 1);
-    guard.ensure_held().unwrap();
-    guard.release().await.unwrap();
-    hold(&manager, "n").await.release().await.unwrap();
 }
 
 /// The answers to many acquisitions are lost together: one move of the epoch serves all who see it.

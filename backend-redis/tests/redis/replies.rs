@@ -2,45 +2,21 @@
 
 use std::time::Duration;
 
-use leasehold_core::LostReason;
 use testbed::{Direction, Mode};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use crate::rig::{
-    KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, open, open_for, pass, proxy,
-    server, trials, via, warm,
+    KEY, NAME, TTL, Waiter, command, eventually, exists, hold, ok, open, open_for, pass, proxy, server,
+    trials, via, warm,
 };
 
 trials![
-    a_request_that_arrives_late_leaves_nothing,
     a_request_that_outlives_its_connection_leaves_nothing,
     a_connection_that_is_given_up_takes_its_requests_along,
     what_a_partition_delivers_late_is_released,
-    a_renewal_answered_too_late_revives_nothing,
 ];
-
-/// Dropped before its request has arrived: when that arrives after all, what it makes is removed.
-async fn a_request_that_arrives_late_leaves_nothing() {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let (a, b) = (warm(open_for(via(&proxy), LONG).await).await, open(direct(&server)).await);
-    let holder = hold(&b).await;
-    for left_by in [Duration::ZERO, TTL] {
-        proxy.set(Direction::ClientToServer, Mode::Hold).await;
-        let acquiring = Waiter::start(&a);
-        proxy.held(Direction::ClientToServer, 1).await;
-        drop(acquiring);
-        pass(left_by).await;
-        proxy.set(Direction::ClientToServer, Mode::Pass).await;
-        // Answered on the same connection, so after what was held.
-        eventually("its manager is answered", async || a.inspect(NAME).await.is_ok()).await;
-        eventually("nobody is in the queue", async || b.inspect(NAME).await.unwrap().contenders == 0).await;
-    }
-    holder.release().await.unwrap();
-    hold(&b).await.release().await.unwrap();
-}
 
 /// Its connection breaks, its release finds nothing, and then what it asked for is done after all, as by
 /// the last bytes of a connection that was given up: that is found and removed long before its lease ends.
@@ -109,23 +85,4 @@ async fn what_a_partition_delivers_late_is_released() {
     command(&server, &["PEXPIRE", KEY, "600000"]).await;
     proxy.set(Direction::ClientToServer, Mode::Pass).await;
     eventually("what came late is released", async || !exists(&server, KEY).await).await;
-}
-
-/// The answers to renewals are held back for longer than the lease: the server has extended it, the
-/// guard is lost all the same and stays so when they arrive.
-async fn a_renewal_answered_too_late_revives_nothing() {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let (a, b) = (open(via(&proxy)).await, open(direct(&server)).await);
-    let guard = hold(&a).await;
-    proxy.set(Direction::ServerToClient, Mode::Hold).await;
-    proxy.held(Direction::ServerToClient, 1).await;
-    assert_eq!(guard.lost().await, LostReason::Expired);
-    proxy.set(Direction::ServerToClient, Mode::Pass).await;
-    let next = hold(&b).await;
-    guard.ensure_held().unwrap_err();
-    let late = guard.release().await.unwrap_err();
-    assert!(late.lost_reason().is_some(), "{late}");
-    next.ensure_held().unwrap();
-    next.release().await.unwrap();
 }

@@ -202,30 +202,6 @@ pub(crate) async fn a_parent_that_is_reaped_all_the_time_grants_once(rig: Arc<Ri
     workers.join_all().await;
 }
 
-/// Given up at any moment of a slow request, an acquisition leaves nothing.
-pub(crate) async fn acquisitions_given_up_on_a_slow_line_leave_nothing(rig: Arc<Rig>) {
-    let server = rig.server().await;
-    let space = rig.space().await;
-    let proxy = proxy(server);
-    let locks = space.by(proxy.addr()).manager().await;
-    locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
-    proxy
-        .set_both(Mode::Delay { base: Duration::from_millis(5), jitter: Duration::from_millis(10), seed: 7 })
-        .await;
-    for patience in 0..60 {
-        let lock = locks.lock("a").unwrap();
-        let given_up = tokio::time::timeout(Duration::from_millis(patience), lock.acquire()).await;
-        drop(given_up);
-    }
-    let outside = space.outside().await;
-    outside.has(&space.directory("a"), 0).await;
-    proxy.set_both(Mode::Pass).await;
-    let rival = space.manager().await;
-    let guard = rival.lock("a").unwrap().try_acquire().await.unwrap().expect("it is free");
-    assert_eq!(outside.children(&space.directory("a")).await.len(), 1);
-    guard.release().await.unwrap();
-}
-
 /// Whose node was removed by hand has lost the lock: its release says so and takes nothing from the
 /// next holder.
 pub(crate) async fn a_holders_node_that_was_removed_is_not_released_twice(rig: Arc<Rig>) {

@@ -95,7 +95,6 @@ fn main() -> ExitCode {
             a_session_that_was_exchanged_is_a_loss
             a_parent_that_was_reaped_is_made_again
             a_parent_that_is_reaped_all_the_time_grants_once
-            acquisitions_given_up_on_a_slow_line_leave_nothing
             a_holders_node_that_was_removed_is_not_released_twice
             a_removed_node_is_noticed_while_it_is_held
             a_waiters_node_that_was_removed_grants_nothing
