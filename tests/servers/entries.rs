@@ -3,26 +3,34 @@
 use leasehold::LostReason;
 use testbed::{BOUND, eventually, within};
 
-use crate::rig::{LONG, NAME, Scene, hold, queued, steady};
-use crate::store::Store;
+use crate::rig::{EARLY, LONG, NAME, Scene, hold, queued, steady};
+use crate::store::{Sessions, Store};
 
-/// Whoever waits and has lost its entry is in the queue again, by itself, and holds when it is its turn.
+/// A waiter whose entry was removed is in the queue again, by itself; it and the one behind it hold one after the other.
 pub(crate) async fn a_waiter_whose_entry_was_removed_waits_on<S: Store>(scene: Scene<S>) {
     let (a, b) = (scene.direct(LONG).await, scene.direct(steady::<S>()).await);
+    let c = scene.direct(steady::<S>()).await;
     let guard = hold(&a).await;
-    let waiting = queued(&b, 0, &a).await;
-    for _ in 0..2 {
+    let (mut first, mut second) = (queued(&b, 0, &a).await, queued(&c, 1, &a).await);
+    for _ in 0..3 {
         scene.server().await.remove(scene.namespace(), 1).await;
         let contenders = async || a.inspect(NAME).await.unwrap().contenders;
-        eventually("it is in the queue again", async || contenders().await == 1).await;
-        assert!(!waiting.is_finished());
+        eventually("it is in the queue again", async || contenders().await == 2).await;
+        assert!(!first.is_finished() && !second.is_finished());
     }
     guard.ensure_held().unwrap();
     let token = guard.token();
     guard.release().await.unwrap();
-    let next = waiting.end("it holds").await;
+    let (next, last) = tokio::select! {
+        next = &mut first => (next, second),
+        next = &mut second => (next, first),
+    };
     assert!(next.token() > token);
+    assert!(a.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
+    assert!(!last.is_finished(), "two hold");
+    let token = next.token();
     next.release().await.unwrap();
+    assert!(last.end("the last one holds").await.token() > token);
 }
 
 /// Whoever holds and has lost its entry is told, and nothing else that it holds is lost for that; whoever
@@ -38,4 +46,30 @@ pub(crate) async fn a_holder_whose_entry_was_removed_has_lost<S: Store>(scene: S
     next.renew().await.unwrap();
     next.release().await.unwrap();
     bystander.release().await.unwrap();
+}
+
+/// A session that an administrator ends takes all that it has with it, and its holders are told long before its lease would
+/// end; whoever waited in it waits on, in the next one.
+pub(crate) async fn ended_session_loses_holds_and_requeues_waiters<S: Sessions>(scene: Scene<S>) {
+    let (a, b) = (scene.direct(LONG).await, scene.direct(LONG).await);
+    let guards = [hold(&a).await, a.lock("another").unwrap().acquire().await.unwrap()];
+    let waiting = queued(&b, 0, &a).await;
+    let server = scene.server().await;
+    let ended = server.end_session(scene.namespace(), 1).await;
+    let again = async || server.sessions(scene.namespace()).await.get(1).is_some_and(|next| *next != ended);
+    eventually("the waiter has queued again", again).await;
+    assert!(!waiting.is_finished());
+
+    let ended = server.end_session(scene.namespace(), 0).await;
+    for guard in guards {
+        let reason = within(EARLY, "it is told", guard.lost()).await;
+        assert!(S::FORGOTTEN.contains(&reason) && reason != LostReason::Expired, "{reason}");
+        guard.release().await.unwrap_err();
+    }
+    let next = waiting.end_within(EARLY, "the waiter holds").await;
+    let token = next.token();
+    next.release().await.unwrap();
+    let again = hold(&a).await;
+    assert!(again.token() > token);
+    assert_ne!(server.sessions(scene.namespace()).await, [ended]);
 }

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use libtest_mimic::{Arguments, Trial};
 
 use crate::rig::Shared;
-use crate::store::Store;
+use crate::store::{Sessions, Store};
 
 /// Every scenario on one store.
 fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
@@ -100,6 +100,12 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
     }
 }
 
+/// What befalls sessions, where there are such.
+fn sessions<S: Sessions>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
+    let name = "entries::ended_session_loses_holds_and_requeues_waiters";
+    vec![shared.trial(name, entries::ended_session_loses_holds_and_requeues_waiters::<S>)]
+}
+
 /// Tries in every mode that the store has.
 fn trying<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
     let mut trials = vec![
@@ -123,6 +129,8 @@ fn main() -> ExitCode {
         of::<testbed::zookeeper::Server>(&zk),
         of::<testbed::etcd::Etcd>(&etcd),
         of::<testbed::redis::Server>(&redis),
+        sessions(&zk),
+        sessions(&etcd),
         trying(&etcd),
         trying(&redis),
         trying(&zk),

@@ -75,6 +75,15 @@ pub(crate) trait Store: Server {
     async fn requests(&self) -> u64;
 }
 
+/// A store where entries end with the session of their client.
+pub(crate) trait Sessions: Store {
+    /// The sessions of those who contend for [`NAME`], the holder's first.
+    async fn sessions(&self, namespace: &str) -> Vec<i64>;
+
+    /// Ends the session of the contender at this place, as an administrator does, and returns it.
+    async fn end_session(&self, namespace: &str, place: usize) -> i64;
+}
+
 impl Store for testbed::redis::Server {
     const FORGOTTEN: &[LostReason] = &[LostReason::Gone];
     const TOKENS_OUTLAST_DATA: bool = true;
@@ -186,6 +195,24 @@ impl Store for testbed::etcd::Etcd {
     }
 }
 
+impl Sessions for testbed::etcd::Etcd {
+    async fn sessions(&self, namespace: &str) -> Vec<i64> {
+        let client = etcd_client::Client::connect(self.endpoints(), None).await.unwrap();
+        let prefix = format!("{namespace}/{}/", NAME.replace('/', "%2F"));
+        let in_order = etcd_client::GetOptions::new()
+            .with_prefix()
+            .with_sort(etcd_client::SortTarget::Create, etcd_client::SortOrder::Ascend);
+        let listed = client.kv_client().get(prefix, Some(in_order)).await.unwrap();
+        listed.kvs().iter().map(etcd_client::KeyValue::lease).collect()
+    }
+
+    async fn end_session(&self, namespace: &str, place: usize) -> i64 {
+        let lease = self.sessions(namespace).await[place];
+        self.ctl(["lease", "revoke", &format!("{lease:x}")]).await.unwrap();
+        lease
+    }
+}
+
 impl Store for testbed::zookeeper::Server {
     const FORGOTTEN: &[LostReason] = &[LostReason::SessionLost, LostReason::Expired];
     const TOKENS_OUTLAST_DATA: bool = false;
@@ -244,6 +271,24 @@ impl Store for testbed::zookeeper::Server {
 
     async fn requests(&self) -> u64 {
         self.connections().await.unwrap().iter().map(|connection| connection.requests).sum()
+    }
+}
+
+impl Sessions for testbed::zookeeper::Server {
+    async fn sessions(&self, namespace: &str) -> Vec<i64> {
+        let (client, directory) = (nodes(self).await, directory(namespace));
+        let mut sessions = Vec::new();
+        for node in contenders_in(&client, &directory).await {
+            let stat = client.check_stat(&format!("{directory}/{node}")).await.unwrap();
+            sessions.extend(stat.map(|stat| stat.ephemeral_owner));
+        }
+        sessions
+    }
+
+    async fn end_session(&self, namespace: &str, place: usize) -> i64 {
+        let session = self.sessions(namespace).await[place];
+        Self::end_session(self, session).await.unwrap();
+        session
     }
 }
 

@@ -8,11 +8,8 @@ use leasehold_core::LostReason;
 use crate::rig::{BOUND, PREFIX, Rig, TTL, eventually, hold, hold_aside, now, open_with_ttl, trials, within};
 
 trials![
-    a_revoked_lease_is_noticed_at_once,
-    a_waiter_whose_lease_was_revoked_queues_again,
     a_waiter_far_behind_whose_key_was_deleted_queues_again,
     a_deleted_key_that_is_watched_is_noticed_at_once,
-    a_deleted_key_of_another_is_not_our_turn,
     an_entry_of_an_earlier_acquisition_is_not_adopted,
     long_values_of_others_are_listed,
 ];
@@ -21,53 +18,6 @@ trials![
 const AT_ONCE: Duration = Duration::from_secs(3);
 
 const PATIENT: Duration = TTL.saturating_mul(5);
-
-/// A lease that somebody revokes, as an old leader does by mistake: all holds of the session end,
-/// each with its reason, long before the lease would; the next acquisition opens another.
-async fn a_revoked_lease_is_noticed_at_once() {
-    let rig = Rig::start().await;
-    let (one, other) = (open_with_ttl(rig.config(), PATIENT).await.unwrap(), rig.manager().await);
-    let (guard, bystander) = (hold(&one, "n").await, hold(&one, "m").await);
-    let diary = rig.store.diary("").await;
-    let held = rig.store.queue("n").await.remove(0);
-
-    rig.store.revoke(held.lease).await;
-    let reasons =
-        within(BOUND, "both are lost", async { (guard.lost().await, bystander.lost().await) }).await;
-    let lost = now();
-    let deletion = diary.deletion(&held.key).await;
-    assert!(lost.since(deletion.at) < AT_ONCE, "{:?} after the deletion", lost.since(deletion.at));
-    for reason in [reasons.0, reasons.1] {
-        assert!(matches!(reason, LostReason::SessionLost | LostReason::Gone), "{reason:?}");
-    }
-
-    let next = hold(&other, "n").await;
-    assert!(next.token() > guard.token());
-    next.release().await.unwrap();
-    let again = hold(&one, "n").await;
-    assert_ne!(rig.store.queue("n").await[0].lease, held.lease);
-    assert!(again.token() > guard.token());
-}
-
-/// Nobody waits for ever behind a predecessor with a key that is no longer there.
-async fn a_waiter_whose_lease_was_revoked_queues_again() {
-    let rig = Rig::start().await;
-    let (holder, waiter) = (rig.manager().await, rig.manager().await);
-    let guard = hold(&holder, "n").await;
-    let next = hold_aside(&waiter, "n");
-    rig.store.queued("n", 2).await;
-
-    let lost = rig.store.queue("n").await.remove(1);
-    rig.store.revoke(lost.lease).await;
-    eventually("the waiter queues again", async || {
-        let queue = rig.store.queue("n").await;
-        queue.len() == 2 && queue[1].lease != lost.lease
-    })
-    .await;
-    guard.ensure_held().unwrap();
-    guard.release().await.unwrap();
-    next.end("the waiter holds").await.release().await.unwrap();
-}
 
 /// Behind so many that its watch is on the past, nothing tells it of its own end: it reads that, and goes by it.
 async fn a_waiter_far_behind_whose_key_was_deleted_queues_again() {
@@ -104,26 +54,6 @@ async fn a_deleted_key_that_is_watched_is_noticed_at_once() {
     let lost = now();
     let deletion = diary.deletion(&held.key).await;
     assert!(lost.since(deletion.at) < AT_ONCE, "{:?} after the deletion", lost.since(deletion.at));
-}
-
-/// In a queue of three the middle one vanishes: the last one is not first because of that.
-async fn a_deleted_key_of_another_is_not_our_turn() {
-    let rig = Rig::start().await;
-    let (holder, middle, last) = (rig.manager().await, rig.manager().await, rig.manager().await);
-    let guard = hold(&holder, "n").await;
-    let leaving = hold_aside(&middle, "n");
-    rig.store.queued("n", 2).await;
-    let next = hold_aside(&last, "n");
-    rig.store.queued("n", 3).await;
-
-    drop(leaving);
-    rig.store.queued("n", 2).await;
-    assert!(last.lock("n").unwrap().wait(Duration::ZERO).acquire().await.is_err());
-    guard.ensure_held().unwrap();
-    let token = guard.token();
-    guard.release().await.unwrap();
-    let next = next.end("the last one holds").await;
-    assert!(next.token() > token);
 }
 
 /// What is there under our own key, and says the same of itself but for the owner, is deleted, and no grant

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
 use leasehold_core::backend::LockState;
-use leasehold_core::{ErrorKind, FencingToken, GuardState, LockManager, LostReason, Result};
+use leasehold_core::{ErrorKind, FencingToken, LockManager, LostReason, Result};
 use parking_lot::Mutex;
 use testbed::zookeeper::{Op, Setup};
 use testbed::{Direction, Mode};
@@ -18,57 +18,6 @@ use crate::rig::{
     BOUND, Beside, Rig, Space, TTL, eventually, hold_aside, noting, now, proxy, server, within,
 };
 use crate::switch::Switch;
-
-/// Whoever holds is told at once when the session was ended by others, and the next hold has a new
-/// session and a larger token.
-pub(crate) async fn a_session_that_ends_outside_ends_the_hold(rig: Arc<Rig>) {
-    let server = rig.server().await;
-    let space = rig.space().await;
-    let locks = patient(&space).await;
-    let guards = [
-        locks.lock("a").unwrap().acquire().await.unwrap(),
-        locks.lock("b").unwrap().acquire().await.unwrap(),
-    ];
-    let session = space.session(server).await;
-    let began = now();
-    server.end_session(session).await.unwrap();
-    for guard in &guards {
-        assert_eq!(guard.lost().await, LostReason::SessionLost);
-        assert_eq!(guard.state(), GuardState::Lost(LostReason::SessionLost));
-    }
-    // Not by the deadline: somebody said so.
-    assert!(now().since(began) < patience() / 3, "{:?}", now().since(began));
-    let again = locks.lock("a").unwrap().acquire().await.unwrap();
-    assert!(again.token() > guards[0].token());
-    assert_ne!(space.session(server).await, session);
-    for guard in guards {
-        guard.release().await.unwrap_err();
-    }
-    again.ensure_held().unwrap();
-}
-
-/// Whoever waits in a session that was ended goes on waiting in the next one.
-pub(crate) async fn a_session_that_ends_outside_queues_its_waiters_again(rig: Arc<Rig>) {
-    let server = rig.server().await;
-    let space = rig.space().await;
-    let outside = space.outside().await;
-    let waiter = space.manager().await;
-    let session = space.session(server).await;
-    let holder = space.manager().await;
-    let guard = holder.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = hold_aside(&waiter, "a");
-    let before = outside.has(&space.directory("a"), 2).await;
-    server.end_session(session).await.unwrap();
-    eventually("the waiter has queued again", async || {
-        let now = outside.children(&space.directory("a")).await;
-        now.len() == 2 && now[1] != before[1]
-    })
-    .await;
-    assert!(!waiting.is_finished());
-    let token = guard.token();
-    guard.release().await.unwrap();
-    assert!(waiting.end("it holds").await.token() > token);
-}
 
 /// The next one holds when the guard's deadline has passed, and not as soon as we know of the loss.
 pub(crate) async fn a_session_that_we_end_keeps_its_locks_until_the_deadline(rig: Arc<Rig>) {
@@ -200,81 +149,6 @@ pub(crate) async fn a_parent_that_is_reaped_all_the_time_grants_once(rig: Arc<Ri
         });
     }
     workers.join_all().await;
-}
-
-/// Whose node was removed by hand has lost the lock: its release says so and takes nothing from the
-/// next holder.
-pub(crate) async fn a_holders_node_that_was_removed_is_not_released_twice(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let (locks, rival) = (space.manager().await, space.manager().await);
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = hold_aside(&rival, "a");
-    let outside = space.outside().await;
-    let nodes = outside.has(&space.directory("a"), 2).await;
-    outside.client.delete(&format!("{}/{}", space.directory("a"), nodes[0]), None).await.unwrap();
-    let next = waiting.end("it holds").await;
-    assert!(next.token() > guard.token());
-    let error = guard.release().await.expect_err("it was not ours any more");
-    assert!(error.lost_reason().is_some(), "{error:?}");
-    next.renew().await.unwrap();
-    assert_eq!(outside.children(&space.directory("a")).await, nodes[1..]);
-
-    // Its node is watched once it has stood for a while.
-    outside.client.delete(&format!("{}/{}", space.directory("a"), nodes[1]), None).await.unwrap();
-    assert_eq!(next.lost().await, LostReason::Gone);
-}
-
-/// Whoever holds for longer is told that its node was removed by hand: by a watch that it sets when it has
-/// held for a while.
-pub(crate) async fn a_removed_node_is_noticed_while_it_is_held(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let locks = space.manager().await;
-    let outside = space.outside().await;
-    let directory = space.directory("a");
-    for is_watched in [false, true] {
-        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-        if is_watched {
-            // A tenth of the session is a while, and it is looked for that often.
-            tokio::time::sleep(TTL / 3).await;
-        }
-        let nodes = outside.has(&directory, 1).await;
-        outside.client.delete(&format!("{directory}/{}", nodes[0]), None).await.unwrap();
-        assert_eq!(guard.lost().await, LostReason::Gone);
-        // The session goes on.
-        locks.lock("b").unwrap().acquire().await.unwrap().release().await.unwrap();
-    }
-}
-
-/// A waiter whose node was removed by hand, once that had stood for a while, does not hold because its turn
-/// seems to come: the queue has others before it then.
-pub(crate) async fn a_waiters_node_that_was_removed_grants_nothing(rig: Arc<Rig>) {
-    let server = server(Setup::new()).await;
-    let space = rig.space_on([server.addr()]);
-    let (first, second, third) = (space.manager().await, space.manager().await, space.manager().await);
-    let guard = first.lock("a").unwrap().acquire().await.unwrap();
-    let outside = space.outside().await;
-    let directory = space.directory("a");
-    let removed = hold_aside(&second, "a");
-    let nodes = outside.has(&directory, 2).await;
-    let behind = hold_aside(&third, "a");
-    outside.has(&directory, 3).await;
-    // Everybody watches its inbox and its node, and who waits the one ahead.
-    let watches = async || server.counters().await.unwrap().get("watch_count");
-    eventually("all nodes are watched", async || watches().await == 3 + 3 + 2).await;
-    outside.client.delete(&format!("{directory}/{}", nodes[1]), None).await.unwrap();
-    guard.release().await.unwrap();
-    // Both hold in the end, one after the other.
-    let (mut removed, mut behind) = (removed, behind);
-    let (earlier, other) = tokio::select! {
-        guard = &mut removed => (guard, behind),
-        guard = &mut behind => (guard, removed),
-    };
-    let rival = space.manager().await;
-    assert!(rival.lock("a").unwrap().try_acquire().await.unwrap().is_none());
-    assert!(!other.is_finished(), "two holders");
-    let token = earlier.token();
-    earlier.release().await.unwrap();
-    assert!(other.end("it holds").await.token() > token);
 }
 
 /// A watch that is never answered delays the one who waits by a session's length and a fifth.

@@ -84,9 +84,7 @@ fn main() -> ExitCode {
             a_pause_of_the_server_breaks_no_connection
             twenty_thousand_waiters_cost_the_last_no_more_than_two;
         faults:
-            a_session_that_ends_outside_ends_the_hold
             a_runtime_that_ends_panics_nobody
-            a_session_that_ends_outside_queues_its_waiters_again
             a_session_that_we_end_keeps_its_locks_until_the_deadline
             a_caller_who_is_not_polled_keeps_no_session
             a_waiter_hears_what_keeps_its_session_from_opening
@@ -95,9 +93,6 @@ fn main() -> ExitCode {
             a_session_that_was_exchanged_is_a_loss
             a_parent_that_was_reaped_is_made_again
             a_parent_that_is_reaped_all_the_time_grants_once
-            a_holders_node_that_was_removed_is_not_released_twice
-            a_removed_node_is_noticed_while_it_is_held
-            a_waiters_node_that_was_removed_grants_nothing
             a_watch_that_is_lost_costs_little_more_than_a_session;
         access:
             a_server_that_is_dead_is_passed_over
