@@ -1,56 +1,16 @@
-//! What every store does, here between sessions of one process, each with files of its own.
+//! The contract between sessions of one process, where files make a difference.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
-use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Renewal};
+use leasehold_core::backend::{Grant, Renewal};
 use leasehold_core::clock::Deadline;
 use leasehold_core::{ErrorKind, Guarantees, LockManager, LostReason, OwnerId, Registry};
 use testbed::{Beside, eventually, within};
-use tokio::task::JoinSet;
 
-use crate::rig::{Manager, Rig, name};
-
-/// One holder at a time; the next has a larger counter; the holder is named to who comes second.
-#[tokio::test]
-async fn two_sessions_exclude_each_other() {
-    let rig = Rig::new();
-    let (a, b) = (rig.open().await, rig.open().await);
-    let mut request = a.request("invoice/42");
-    request.metadata = Some("why".into());
-    let Attempt::Granted(first) = a.backend.try_acquire(&request).await.unwrap() else {
-        panic!("the lock is free")
-    };
-    assert_eq!(first.lease.deadline, Deadline::Never);
-
-    let holder = b.refusal("invoice/42").await.unwrap();
-    assert_eq!((holder.label.as_str(), holder.metadata.as_deref()), ("here", Some("why")));
-    assert_eq!(holder.token.unwrap().counter(), first.counter);
-    assert!(holder.since.is_some());
-    assert_eq!(b.backend.inspect(&name("invoice/42")).await.unwrap().holders.pop(), Some(holder));
-
-    a.release(&first).await;
-    assert_eq!(b.backend.inspect(&name("invoice/42")).await.unwrap().holders.pop(), None);
-    let second = b.grant("invoice/42").await;
-    assert!(second.counter > first.counter);
-}
-
-/// A waiter holds as soon as the holder has let go, and nothing tells of the wait afterwards.
-#[tokio::test]
-async fn a_release_wakes_a_waiter() {
-    let rig = Rig::new();
-    let (a, mut b) = (rig.open().await, rig.open().await);
-    let held = a.grant("a").await;
-    let waiter = b.waiter("a").await;
-    assert_eq!(a.contenders("a").await, 1);
-    a.release(&held).await;
-    let granted = waiter.end("the wait").await.unwrap();
-    assert!(granted.counter > held.counter);
-    assert_eq!((a.contenders("a").await, rig.traces("waiting")), (0, 0));
-}
+use crate::rig::Rig;
 
 /// A wait is shown to others when it lasts; a short one costs no file.
 #[tokio::test]
@@ -67,31 +27,6 @@ async fn a_wait_is_shown_when_it_lasts() {
         () = b.queued() => {}
     }
     assert_eq!((a.contenders("a").await, rig.traces("waiting")), (1, 1));
-}
-
-/// An acquisition that is dropped while it waits leaves nothing: the lock is free once released, and
-/// the same session can wait again.
-#[tokio::test]
-async fn a_dropped_wait_leaves_nothing() {
-    let rig = Rig::new();
-    let (a, mut b, c) = (rig.open().await, rig.open().await, rig.open().await);
-    for _ in 0..20 {
-        let held = a.grant("a").await;
-        for _ in 0..3 {
-            let (backend, request) = (Arc::clone(&b.backend), b.request("a"));
-            tokio::select! {
-                granted = backend.acquire(&request) => panic!("{granted:?}"),
-                () = b.queued() => {}
-            }
-            assert_eq!(a.contenders("a").await, 0);
-        }
-        a.release(&held).await;
-        c.cycle("a").await;
-    }
-    let held = a.grant("a").await;
-    let waiter = b.waiter("a").await;
-    a.release(&held).await;
-    waiter.end("the wait").await.unwrap();
 }
 
 /// A second release, and one by another owner, of another counter or of another session, change
@@ -121,24 +56,6 @@ async fn a_stale_release_changes_nothing() {
     let mut late = held;
     late.lease.deadline = Deadline::At(a.env.now());
     a.release(&late).await;
-}
-
-/// Closing frees what is held, ends what waits, and refuses everything after.
-#[tokio::test]
-async fn closing_frees_everything() {
-    let rig = Rig::new();
-    let (a, mut b) = (rig.open().await, rig.open().await);
-    let held = a.grant("a").await;
-    b.grant("b").await;
-    let waiter = b.waiter("a").await;
-    b.backend.close().await.unwrap();
-    assert_eq!(*waiter.end("the wait").await.unwrap_err().kind(), ErrorKind::Closed);
-    assert_eq!(*b.attempt("c").await.unwrap_err().kind(), ErrorKind::Closed);
-    assert_eq!(*b.backend.list("").await.unwrap_err().kind(), ErrorKind::Closed);
-    a.cycle("b").await;
-    a.release(&held).await;
-    a.cycle("a").await;
-    assert_eq!(rig.traces("sessions"), 1);
 }
 
 /// A backend that is dropped without a word frees what it holds, whoever still listens.
@@ -199,53 +116,6 @@ fn a_blocked_wait_does_not_hold_up_the_runtime() {
 async fn there_is_no_ledger() {
     let rig = Rig::new();
     assert!(rig.open().await.backend.ledger().is_none());
-}
-
-/// Names are independent, and those in use are listed in order.
-#[tokio::test]
-async fn names_in_use_are_listed() {
-    let rig = Rig::new();
-    let (a, b) = (rig.open().await, rig.open().await);
-    let long = format!("a/{}", "Ä".repeat(200));
-    for lock in ["b", "a/b", "a", "ab", ".", "..", "A", &long] {
-        a.grant(lock).await;
-    }
-    b.cycle("a/free").await;
-    let listed = async |prefix: &str| {
-        let states = b.backend.list(prefix).await.unwrap();
-        states.iter().map(|state| state.name.as_str().to_owned()).collect::<Vec<_>>()
-    };
-    assert_eq!(listed("").await, [".", "..", "A", "a", "a/b", &long, "ab", "b"]);
-    assert_eq!(listed("a/").await, ["a/b", &long]);
-    assert!(listed("c").await.is_empty());
-}
-
-/// Four sessions add to a number that nothing else protects: none is lost, and counters grow.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn an_unprotected_number_is_counted_exactly() {
-    const CYCLES: u64 = 50;
-    let rig = Rig::new();
-    let (number, largest) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let mut sessions = JoinSet::new();
-    for _ in 0..4 {
-        let Manager { backend, env, .. } = rig.open().await;
-        let (number, largest) = (Arc::clone(&number), Arc::clone(&largest));
-        sessions.spawn(async move {
-            for _ in 0..CYCLES {
-                let request = AcquireRequest::new(name("a"), env.owner_id(), env.timing().ttl);
-                let grant = backend.acquire(&request).await.unwrap();
-                assert!(largest.swap(grant.counter, Ordering::Relaxed) < grant.counter);
-                let read = number.load(Ordering::Relaxed);
-                tokio::task::yield_now().await;
-                number.store(read + 1, Ordering::Relaxed);
-                backend.release(&grant).await.unwrap();
-            }
-        });
-    }
-    while let Some(session) = sessions.join_next().await {
-        session.unwrap();
-    }
-    assert_eq!(number.load(Ordering::Relaxed), 4 * CYCLES);
 }
 
 /// The core on this store, from a URL: hand-off within the process, guards without an end, a
