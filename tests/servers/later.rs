@@ -1,35 +1,51 @@
 //! Servers that say "not now": `Unavailable`, and nothing is lost for it.
 
-use leasehold::ErrorKind;
-use testbed::{BOUND, eventually, pass, within};
+use leasehold::{ErrorKind, LockManager};
+use testbed::{BOUND, Beside, eventually, pass, within};
 
 use crate::rig::{LONG, NAME, Scene, hold, queued, quiet, steady};
 use crate::store::Store;
 
-/// A server that has no room for new entries refuses whoever comes, at once. What is held is held; whoever was
-/// in the queue, and is not any more, waits until there is room, and holds when it is its turn.
+/// A server that has no room for new entries refuses whoever comes, at once. What is held is renewed, handed on and
+/// released; whoever was in the queue, and is not any more, waits until there is room, and holds when it is its turn.
 pub(crate) async fn who_was_queued_waits_on_and_who_comes_is_refused<S: Store>(scene: Scene<S>) {
     let server = S::start_small().await;
     let (a, b) = (scene.on(&server, LONG).await, scene.on(&server, steady::<S>()).await);
     let newcomer = scene.on(&server, LONG).await;
     let guard = hold(&a).await;
     let waiting = queued(&b, 0, &a).await;
+    let kept = b.lock("kept").unwrap().acquire().await.unwrap();
+    let next = a.lock("kept").unwrap();
+    let next = Beside::start(async move { next.acquire().await.unwrap() });
+    let reader = |locks: &LockManager| locks.lock("shared").unwrap().shared();
+    let shares = [reader(&a).acquire().await.unwrap(), reader(&b).acquire().await.unwrap()];
+    let waits = async || newcomer.inspect("kept").await.unwrap().contenders == 1;
+    eventually("it is in the queue", waits).await;
     // It knows whom it waits for.
     quiet(&server).await;
 
     server.refuse(scene.namespace()).await;
-    let lock = newcomer.lock("another").unwrap();
-    let tried = within(BOUND, "an answer", lock.try_acquire()).await.map(drop);
-    let asked = within(BOUND, "an answer", lock.acquire()).await.map(drop);
-    for refused in [tried.unwrap_err(), asked.unwrap_err()] {
-        assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused:?}");
+    for lock in [newcomer.lock("another").unwrap(), reader(&newcomer)] {
+        let tried = within(BOUND, "an answer", lock.try_acquire()).await.map(drop);
+        let asked = within(BOUND, "an answer", lock.acquire()).await.map(drop);
+        for refused in [tried.unwrap_err(), asked.unwrap_err()] {
+            assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused:?}");
+            assert!(format!("{refused:#}").contains(S::FULL), "{refused:#}");
+        }
     }
     server.remove(scene.namespace(), 1).await;
-    // It is refused, again and again.
-    pass(S::TTL).await;
+    // It is refused, again and again; what it holds outlasts its lease.
+    pass(steady::<S>() + S::TTL).await;
     assert!(!waiting.is_finished());
     assert_eq!(a.inspect(NAME).await.unwrap().contenders, 0);
     guard.ensure_held().unwrap();
+    kept.release().await.unwrap();
+    next.end("the next one holds").await.release().await.unwrap();
+    for share in shares {
+        share.renew().await.unwrap();
+        share.release().await.unwrap();
+    }
+    assert_eq!(a.list("").await.unwrap().len(), 1);
 
     server.accept(scene.namespace()).await;
     let contenders = async || a.inspect(NAME).await.unwrap().contenders;

@@ -44,6 +44,9 @@ pub(crate) trait Store: Server {
 
     async fn accept(&self, namespace: &str);
 
+    /// What an error says of that.
+    const FULL: &str;
+
     /// The requests of a cycle, from a lock that is free to one that is free again.
     const CYCLE: u64;
 
@@ -123,6 +126,7 @@ impl Store for testbed::redis::Server {
         self.command(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
     }
 
+    const FULL: &str = "OOM";
     const CYCLE: u64 = 2;
     const TRIES: [u64; 2] = [1, 1];
     const TRYING: [u64; 2] = [1, 2];
@@ -181,6 +185,7 @@ impl Store for testbed::etcd::Etcd {
         self.ctl(["alarm", "disarm"]).await.unwrap();
     }
 
+    const FULL: &str = "space";
     const CYCLE: u64 = 2;
     const TRIES: [u64; 2] = [1, 1];
     const TRYING: [u64; 2] = [1, 8];
@@ -261,6 +266,7 @@ impl Store for testbed::zookeeper::Server {
         }
     }
 
+    const FULL: &str = "quota";
     const CYCLE: u64 = 2;
     const TRIES: [u64; 2] = [3, 2];
     const TRYING: [u64; 2] = [5, 4];

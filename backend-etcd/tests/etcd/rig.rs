@@ -24,11 +24,6 @@ impl Rig {
         Self::on(Setup::new()).await
     }
 
-    /// One that is soon full.
-    pub(crate) async fn start_with_quota() -> Self {
-        Self::on(Setup::new().quota(4 << 20)).await
-    }
-
     pub(crate) async fn on(setup: Setup) -> Self {
         let etcd = setup.start().await.unwrap();
         let store = Store::connect(&etcd.endpoints()).await;

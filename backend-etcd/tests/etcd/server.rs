@@ -1,8 +1,7 @@
-//! One server: full, of several versions, compacted, behind a proxy of its own.
+//! One server: nearly full, of several versions, behind a proxy of its own.
 
 use std::path::PathBuf;
 
-use etcd_client::{CompactionOptions, Error as ClientError};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use leasehold_core::backend::{Finding, Severity, StoreConfig, StoreEvent};
@@ -12,65 +11,14 @@ use testbed::etcd::{Setup, current};
 use testbed::{Launch, Port, Scratch};
 use tokio::net::TcpStream;
 
-use crate::rig::{BOUND, EARLY, PREFIX, Rig, TTL, eventually, hold, open_with_ttl, trials, until, within};
+use crate::rig::{BOUND, EARLY, PREFIX, Rig, TTL, eventually, open_with_ttl, trials, until, within};
 
 trials![
-    a_full_server_keeps_and_releases_what_is_held,
     what_a_full_server_refused_and_put_all_the_same_goes,
     a_version_with_known_bugs_is_named,
     a_current_version_is_not_warned_of,
     a_proxy_of_etcd_is_refused_by_name,
 ];
-
-/// NOSPACE refuses what needs room. Renewals and deletions do not.
-async fn a_full_server_keeps_and_releases_what_is_held() {
-    let rig = Rig::start_with_quota().await;
-    let (one, other) = (rig.manager().await, rig.manager().await);
-    let guard = hold(&one, "n").await;
-    fill(&rig).await;
-
-    let refused = within(BOUND, "an answer", other.lock("m").unwrap().acquire()).await.unwrap_err();
-    assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
-    assert!(refused.to_string().contains("space"), "{refused}");
-    let refused = other.lock("m").unwrap().try_acquire().await.unwrap_err();
-    assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
-    tokio::time::sleep(TTL + TTL / 3).await; // The hold lasts longer than its lease would by itself.
-    guard.ensure_held().unwrap();
-    guard.release().await.unwrap();
-    assert_eq!(rig.store.queue("n").await, []);
-
-    rig.store.delete_all("junk/").await;
-    let revision = rig.store.client.kv_client().get("k", None).await.unwrap().header().unwrap().revision();
-    let physically = CompactionOptions::new().with_physical();
-    rig.store.client.kv_client().compact(revision, Some(physically)).await.unwrap();
-    rig.etcd.ctl(["defrag"]).await.unwrap();
-    rig.etcd.ctl(["alarm", "disarm"]).await.unwrap();
-    eventually("there is room again", async || match other.lock("m").unwrap().try_acquire().await {
-        Ok(granted) => granted.is_some(),
-        Err(_still_full) => false,
-    })
-    .await;
-}
-
-/// Puts as much as there is room for.
-pub(crate) async fn fill(rig: &Rig) {
-    let filled = async {
-        let junk = vec![b'x'; 1 << 20];
-        for index in 0.. {
-            if let Err(refused) =
-                rig.store.client.kv_client().put(format!("junk/{index}"), junk.clone(), None).await
-            {
-                return refused;
-            }
-        }
-        unreachable!("a server without bounds")
-    };
-    let refused = within(BOUND, "the server is full", filled).await;
-    assert!(
-        matches!(&refused, ClientError::GRpcStatus(status) if status.message().contains("space")),
-        "{refused}"
-    );
-}
 
 /// A server that is about to be full carries out requests that it answers with NOSPACE. None of them
 /// stays in anybody's queue.

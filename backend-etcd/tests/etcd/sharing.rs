@@ -8,16 +8,12 @@ use leasehold_core::{ErrorKind, Lock, LockGuard, LockManager, LockOptions, Mode 
 use leasehold_etcd::EtcdConfig;
 use testbed::{Mode, Process};
 
-use crate::rig::{
-    BOUND, Beside, PREFIX, Rig, TTL, behind, eventually, hold, open, open_with_ttl, trials, within,
-};
-use crate::server::fill;
+use crate::rig::{BOUND, Beside, PREFIX, Rig, TTL, behind, hold, open, open_with_ttl, trials, within};
 
 trials![
     keys_say_how_their_bearers_hold,
     etcdctl_and_sharers_wait_for_each_other,
     a_cut_and_a_compaction_cost_nobody_who_shares_their_turn,
-    a_full_server_lets_go_of_what_is_shared,
     whoever_may_write_exclusive_keys_only_may_not_share,
     readers_are_admitted_beside_any_number,
     many_permits_are_counted_or_read,
@@ -143,27 +139,6 @@ async fn a_cut_and_a_compaction_cost_nobody_who_shares_their_turn() {
             guard.release().await.unwrap();
         }
     }
-}
-
-/// Nobody is let in beside those who share, and those can go.
-async fn a_full_server_lets_go_of_what_is_shared() {
-    let rig = Rig::start_with_quota().await;
-    let (one, other) = (rig.manager().await, rig.manager().await);
-    let (reader, permit) = (take(&one, Kind::SHARED).await, take(&other, some(1, 3)).await);
-    fill(&rig).await;
-    for mode in [Kind::SHARED, some(1, 3)] {
-        for refused in [
-            within(BOUND, "an answer", lock(&one, mode).try_acquire()).await.map(drop),
-            within(BOUND, "an answer", lock(&one, mode).acquire()).await.map(drop),
-        ] {
-            let refused = refused.unwrap_err();
-            assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
-            assert!(refused.to_string().contains("space"), "{refused}");
-        }
-    }
-    reader.release().await.unwrap();
-    permit.release().await.unwrap();
-    eventually("nothing is left", async || rig.store.queue("n").await.is_empty()).await;
 }
 
 /// With the right to the prefix there is nothing new to ask for. Whoever has it for exclusive keys only, as one might

@@ -12,7 +12,6 @@ use crate::rig::{
 };
 
 trials_on_both![
-    a_full_server_still_renews_and_lets_go,
     a_replica_grants_nothing = passing::<Readonly>,
     too_few_replicas_grant_nothing = passing::<NoReplicas>,
     a_server_that_cannot_save_grants_nothing = passing::<Misconfigured>,
@@ -253,49 +252,6 @@ async fn passing<R: Refusal>() {
     let next = waiting.held().await;
     assert!(next.token() > token);
     next.release().await.unwrap();
-}
-
-/// A server without memory to spare refuses new entries; it extends, shortens and passes on those it
-/// has.
-async fn a_full_server_still_renews_and_lets_go() {
-    let server = server().await;
-    // Kept by a busy machine; its end is waited for below.
-    let ttl = 3 * TTL;
-    let (a, b) = (open_for(direct(&server), ttl).await, open_for(direct(&server), ttl).await);
-    let guard = hold(&a).await;
-    let waiting = Waiter::queued(&b, 0, &a).await;
-    let (mut leaving, observer) =
-        (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
-    let left = Waiter::queued(&leaving, 1, &a).await;
-    let alone = a.lock("alone").unwrap().acquire().await.unwrap();
-
-    ok(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
-    // Who does not queue needs no room.
-    assert!(observer.lock("alone").unwrap().try_acquire().await.unwrap().is_none());
-    alone.release().await.unwrap();
-    let refused = observer.lock("another").unwrap().try_acquire().await.unwrap_err();
-    assert_eq!(
-        (refused.kind(), refused.effect()),
-        (&ErrorKind::Unavailable, Effect::NotApplied),
-        "{refused}"
-    );
-    assert!(format!("{refused:?}").contains("OOM"), "{refused:?}");
-    pass(ttl).await;
-    guard.ensure_held().unwrap();
-    assert!(waiting.is_waiting());
-    assert_eq!(observer.inspect(NAME).await.unwrap().contenders, 2);
-    drop(left);
-    eventually("who leaves is gone", async || observer.inspect(NAME).await.unwrap().contenders == 1).await;
-    guard.release().await.unwrap();
-    let next = waiting.held().await;
-    next.renew().await.unwrap();
-    next.release().await.unwrap();
-    assert_eq!(observer.inspect(NAME).await.unwrap().holders.pop(), None);
-
-    ok(&server, &["CONFIG", "SET", "maxmemory", "0"]).await;
-    hold(&leaving).await.release().await.unwrap();
-    leaving = observer;
-    hold(&leaving).await.release().await.unwrap();
 }
 
 /// Rights that are taken away are `Denied`; given back in time, nothing has happened.

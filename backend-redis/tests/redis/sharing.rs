@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::join_all;
 use leasehold_core::backend::{AcquireRequest, Attempt, Grant, LockBackend, Mode, Renewal, StoreConfig};
 use leasehold_core::{Effect, Env, ErrorKind, Lock, LockManager, LostReason, OwnerId, Result, Timing};
 use leasehold_redis::{Format, RedisConfig};
@@ -13,8 +13,8 @@ use testbed::redis::{Reply, Server, Settings};
 use crate::access::{documented_rights, refusals, user};
 use crate::counts::Requests;
 use crate::rig::{
-    BOUND, Beside, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, open_for,
-    pass, server, start, trials_on_both,
+    BOUND, Beside, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, open_for, pass,
+    server, start, trials_on_both,
 };
 
 trials_on_both![
@@ -23,7 +23,6 @@ trials_on_both![
     a_cycle_in_any_mode_is_two_requests =
         || cycles([Mode::EXCLUSIVE, Mode::SHARED, Mode::SHARED, some(1, 2), some(2, 5)]),
     releases_and_renewals_are_the_same_beside_2_and_200_sharers,
-    a_full_server_renews_shares_and_lets_them_go,
     shares_end_with_the_key_of_the_lock = || shares_end_with(KEY),
     shares_end_with_the_key_of_their_own = || shares_end_with("leasehold:{invoice/42}:h"),
     shares_end_with_the_entries = || shares_end_with("leasehold:{invoice/42}:e"),
@@ -126,44 +125,6 @@ async fn releases_and_renewals_are_the_same_beside_2_and_200_sharers() {
         waiting.held().await.release().await.unwrap();
     }
     assert_eq!(done[0], done[1]);
-}
-
-/// What is new is refused with nothing changed; what is there goes on, ends, and lets the next in.
-async fn a_full_server_renews_shares_and_lets_them_go() {
-    let server = server().await;
-    let ttl = 3 * TTL;
-    let managers =
-        try_join_all((0..4).map(async |_| {
-            LockManager::builder(direct(&server)).ttl(ttl).connect_timeout(BOUND).build().await
-        }));
-    let [a, b, c, d] = managers.await.unwrap().try_into().unwrap_or_else(|_| unreachable!());
-    let shares = [reader(&a).acquire().await.unwrap(), reader(&b).acquire().await.unwrap()];
-    let waiting = Waiter::queued(&c, 0, &a).await;
-    let behind = {
-        let lock = reader(&d);
-        Beside::start(async move { lock.acquire().await })
-    };
-    eventually("a reader waits behind the writer", async || a.inspect(NAME).await.unwrap().contenders == 2)
-        .await;
-    ok(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
-    let refused = a.lock("another").unwrap().shared().try_acquire().await.unwrap_err();
-    assert_eq!(
-        (refused.kind(), refused.effect()),
-        (&ErrorKind::Unavailable, Effect::NotApplied),
-        "{refused}"
-    );
-    pass(ttl).await;
-    for share in shares {
-        share.renew().await.unwrap();
-        share.release().await.unwrap();
-    }
-    waiting.held().await.release().await.unwrap();
-    let last = behind.end("the reader holds").await.unwrap();
-    last.renew().await.unwrap();
-    last.release().await.unwrap();
-    assert!(!exists(&server, KEY).await);
-    ok(&server, &["CONFIG", "SET", "maxmemory", "0"]).await;
-    hold(&a).await.release().await.unwrap();
 }
 
 /// As after an eviction, or a `DEL` by hand: who shared it is told with its next renewal, the lock is free at the latest then,
