@@ -78,7 +78,6 @@ fn main() -> ExitCode {
         requests:
             an_uncontended_cycle_is_two_flights
             eight_sessions_need_four_requests_each
-            a_release_wakes_one_contender
             a_waiter_asks_the_leader_once_in_a_session
             coming_back_is_two_writes
             a_pause_of_the_server_breaks_no_connection
@@ -159,7 +158,6 @@ fn main() -> ExitCode {
             nobody_ahead_is_no_grant_of_a_node_that_may_be_gone
             servers_without_digest_are_served;
         returns:
-            whoever_is_alone_needs_two_requests
             whoever_shares_a_lock_looks_in_the_same_flight
             who_came_in_between_is_seen
             a_directory_that_counts_anew_is_looked_at

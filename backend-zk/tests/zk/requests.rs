@@ -1,6 +1,5 @@
 //! Requests, as the server counts them.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,38 +68,6 @@ pub(crate) async fn eight_sessions_need_four_requests_each(rig: Arc<Rig>) {
     let requests = total(&server, &sessions).await - before;
     println!("{requests} requests in {cycles} cycles of {SESSIONS} sessions");
     assert!(requests * 10 <= cycles * 41, "{requests} requests in {cycles} cycles");
-}
-
-/// Of all who wait, a release tells the next one and nobody else.
-pub(crate) async fn a_release_wakes_one_contender(rig: Arc<Rig>) {
-    const SESSIONS: usize = 8;
-    let server = server(Setup::new().longest_session(VERY_LONG)).await;
-    let space = rig.space_on([server.addr()]);
-    let outside = space.outside().await;
-    let (mut managers, mut waiting) = (Vec::new(), VecDeque::new());
-    for position in 0..SESSIONS {
-        managers.push(very_long_session(&space).await);
-        waiting.push_back(hold_aside(&managers[position], "a"));
-        outside.has(&space.directory("a"), position + 1).await;
-    }
-    let watches = async || server.counters().await.unwrap().get("watch_count");
-    // Each but the first watches the one ahead, and every session its inbox.
-    let settled = (SESSIONS - 1 + SESSIONS) as u64;
-    eventually("all of them watch", async || watches().await == settled).await;
-
-    // Of a release that passes the lock on, and of another one.
-    let woken = async || {
-        let counters = server.counters().await.unwrap();
-        counters.get("sum_node_changed_watch_count") + counters.get("sum_node_deleted_watch_count")
-    };
-    let mut told = Vec::new();
-    while let Some(first) = waiting.pop_front() {
-        let guard = first.end("it holds").await;
-        let before = woken().await;
-        guard.release().await.unwrap();
-        told.push(woken().await - before);
-    }
-    assert_eq!(told, [1, 1, 1, 1, 1, 1, 1, 0]);
 }
 
 /// Who waits for longer than a session lasts makes sure, once in such a time, that the one ahead is there:

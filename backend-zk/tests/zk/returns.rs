@@ -11,32 +11,7 @@ use testbed::{Direction, Mode, Proxy};
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
 use crate::peer::Peer;
-use crate::rig::{
-    BOUND, Beside, Outside, Rig, Space, eventually, hold_aside, noting, proxy, requests_of, server,
-};
-
-/// A lock that nobody else wants costs two requests from the third time on, and the second time a listing and the
-/// watch on its directory besides.
-pub(crate) async fn whoever_is_alone_needs_two_requests(rig: Arc<Rig>) {
-    const CYCLES: usize = 20;
-    let server = rig.server().await;
-    let space = rig.space().await;
-    let way = proxy(server);
-    let locks = long_session(&space.by(way.addr())).await;
-    cycle(&locks).await;
-    let session = space.session(server).await;
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    way.set(Direction::ClientToServer, noting(&seen)).await;
-    cycle(&locks).await;
-    assert_eq!(std::mem::take(&mut *seen.lock()), [Op::Create, Op::List, Op::Get, Op::Delete]);
-    let before = requests_of(server, session).await;
-    for _ in 0..CYCLES {
-        cycle(&locks).await;
-    }
-    let requests = requests_of(server, session).await - before;
-    assert_eq!(*seen.lock(), [Op::Create, Op::Delete].repeat(CYCLES));
-    assert_eq!(requests, 2 * CYCLES as u64);
-}
+use crate::rig::{BOUND, Beside, Outside, Rig, Space, eventually, hold_aside, noting, proxy, server};
 
 /// A lock that is wanted by turns of one after the other is looked at first; nobody's directory is watched.
 pub(crate) async fn whoever_shares_a_lock_looks_in_the_same_flight(rig: Arc<Rig>) {
