@@ -7,7 +7,7 @@ use testbed::redis::{Client, Server, Settings};
 use tokio::time::timeout;
 
 use crate::rig::{
-    BOUND, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, server,
+    BOUND, KEY, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, server,
     start, trials_on_both,
 };
 
@@ -25,7 +25,6 @@ trials_on_both![
     a_release_ends_on_a_busy_server = releasing::<Busy>,
     a_release_ends_on_an_orphaned_replica = releasing::<Orphaned>,
     a_release_ends_on_a_foreign_type,
-    without_rights_nothing_is_granted,
     a_refusal_that_lasts_ends_the_hold,
     a_foreign_type_is_left_alone,
     a_foreign_type_costs_no_other_name,
@@ -252,28 +251,6 @@ async fn passing<R: Refusal>() {
     let next = waiting.held().await;
     assert!(next.token() > token);
     next.release().await.unwrap();
-}
-
-/// Rights that are taken away are `Denied`; given back in time, nothing has happened.
-async fn without_rights_nothing_is_granted() {
-    let server = server().await;
-    ok(&server, &["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all"]).await;
-    let locks = open_for(direct(&server).credentials("app", "secret"), LONG).await;
-    let guard = hold(&locks).await;
-
-    for (taken, given) in [("-@scripting", "+@scripting"), ("resetkeys", "~*"), ("-@write", "+@write")] {
-        ok(&server, &["ACL", "SETUSER", "app", taken]).await;
-        let refused = locks.lock("another").unwrap().try_acquire().await.unwrap_err();
-        assert_eq!(*refused.kind(), ErrorKind::Denied, "{taken}: {refused}");
-        assert!(!format!("{refused:?} {refused}").contains("secret"));
-        guard.renew().await.unwrap_err();
-        guard.ensure_held().unwrap();
-        ok(&server, &["ACL", "SETUSER", "app", given]).await;
-        guard.renew().await.unwrap();
-        let other = locks.lock("another").unwrap().try_acquire().await.unwrap().unwrap();
-        other.release().await.unwrap();
-    }
-    guard.release().await.unwrap();
 }
 
 /// A refusal is no proof that the lock is gone, but without renewals it ends.

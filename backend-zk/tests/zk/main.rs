@@ -118,7 +118,6 @@ fn main() -> ExitCode {
             a_place_that_cannot_be_given_up_ends_with_the_session
             waiters_whose_directory_is_closed_are_denied
             a_place_for_sessions_that_is_closed_is_denied
-            a_password_that_was_changed_is_denied
             a_stranger_cannot_change_the_rights
             without_the_right_to_delete_nothing_is_opened
             nodes_belong_to_their_creator

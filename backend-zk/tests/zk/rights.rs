@@ -256,26 +256,6 @@ pub(crate) async fn who_cannot_see_the_one_ahead_is_denied(rig: Arc<Rig>) {
     other.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
 }
 
-/// Whoever authenticates as somebody else is refused by what the first one made, then and later.
-pub(crate) async fn a_password_that_was_changed_is_denied(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let open = |password| {
-        let config = space.config().credentials("me", password);
-        LockManager::builder(config).ttl(TTL).build()
-    };
-    let locks = open("old").await.unwrap();
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = hold_aside(&locks, "a");
-    eventually("it waits", async || locks.inspect("a").await.is_ok_and(|state| state.holder().is_some()))
-        .await;
-    let refused = open("new").await.expect_err("all of it is the old one's");
-    assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused:?}");
-    assert!(!waiting.is_finished());
-    guard.ensure_held().unwrap();
-    guard.release().await.unwrap();
-    waiting.end("it holds").await.release().await.unwrap();
-}
-
 /// Nodes carry no right to change rights: a stranger cannot close them to others.
 pub(crate) async fn a_stranger_cannot_change_the_rights(rig: Arc<Rig>) {
     let space = rig.space().await;
