@@ -7,7 +7,10 @@ use leasehold::clock::{BootClock, Clock};
 use leasehold::{Effect, ErrorKind, LockManager, LostReason, connect};
 use testbed::{BOUND, Beside, Direction, Mode, Port, Server, eventually, within};
 
-use crate::rig::{EARLY, LONG, NAME, Scene, hold, is_left_alone, outlives_its_lease, queued, steady, warm};
+use crate::rig::{
+    EARLY, LONG, NAME, Scene, hold, is_left_alone, options, outlives_its_lease, queued, steady, warm,
+};
+use crate::store::Sessions;
 
 pub(crate) async fn a_cut_of_requests_ends_the_hold_first<S: Server>(scene: Scene<S>) {
     cut_off(scene, &[Direction::ClientToServer]).await;
@@ -75,7 +78,7 @@ async fn contenders(locks: &LockManager) -> usize {
     locks.inspect(NAME).await.unwrap().contenders
 }
 
-/// Connections are replaced; leases and places in the queue are the server's and stay.
+/// Connections are replaced, and a cut ends before the lease does; leases and places in the queue are the server's and stay.
 pub(crate) async fn a_reset_costs_neither_hold_nor_place<S: Server>(scene: Scene<S>) {
     let proxy = scene.proxy().await;
     let (a, b) = (scene.behind(&proxy, steady::<S>()).await, scene.behind(&proxy, steady::<S>()).await);
@@ -88,6 +91,10 @@ pub(crate) async fn a_reset_costs_neither_hold_nor_place<S: Server>(scene: Scene
         proxy.reset().await;
         eventually("the lease is served again", async || guard.renew().await.is_ok()).await;
     }
+    proxy.set_both(Mode::Blackhole).await;
+    guard.renew().await.unwrap_err();
+    proxy.set_both(Mode::Pass).await;
+    eventually("the lease is served again", async || guard.renew().await.is_ok()).await;
     outlives_its_lease(&guard).await;
     assert!(!waiting.is_finished());
     guard.release().await.unwrap();
@@ -199,5 +206,21 @@ pub(crate) async fn nobody_there_is_said_in_time<S: Server>(scene: Scene<S>) {
         let refused = within(EARLY, "an answer", connect(&url)).await.unwrap_err();
         assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
         assert!(clock.now().since(began) >= least, "given up early");
+    }
+}
+
+/// Of several servers one refuses connections and one takes them and is silent: no session is left without the third.
+pub(crate) async fn dead_servers_are_passed_over<S: Sessions>(scene: Scene<S>) {
+    let (refusing, silent) = (Port::reserve().unwrap(), scene.proxy().await);
+    silent.set_both(Mode::Blackhole).await;
+    let hosts = format!("{},{},{}", refusing.addr(), silent.addr(), scene.server().await.addr());
+    let url = S::url(hosts, scene.namespace(), &options(steady::<S>()));
+    // In whatever order they are tried.
+    for _ in 0..5 {
+        let locks = connect(&url).await.unwrap();
+        for _ in 0..10 {
+            hold(&locks).await.release().await.unwrap();
+        }
+        locks.shutdown().await.unwrap();
     }
 }

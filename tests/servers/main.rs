@@ -100,10 +100,17 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
     }
 }
 
-/// What befalls sessions, where there are such.
+/// Every scenario that needs sessions, or several servers in one URL.
 fn sessions<S: Sessions>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
-    let name = "entries::ended_session_loses_holds_and_requeues_waiters";
-    vec![shared.trial(name, entries::ended_session_loses_holds_and_requeues_waiters::<S>)]
+    macro_rules! scenarios {
+        ($($file:ident::$name:ident)*) => {
+            vec![$(shared.trial(concat!(stringify!($file), "::", stringify!($name)), $file::$name::<S>)),*]
+        };
+    }
+    scenarios! {
+        cut::dead_servers_are_passed_over
+        entries::ended_session_loses_holds_and_requeues_waiters
+    }
 }
 
 /// Tries in every mode that the store has.

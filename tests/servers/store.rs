@@ -78,7 +78,7 @@ pub(crate) trait Store: Server {
     async fn requests(&self) -> u64;
 }
 
-/// A store where entries end with the session of their client.
+/// A store of several servers, where entries end with the session of their client.
 pub(crate) trait Sessions: Store {
     /// The sessions of those who contend for [`NAME`], the holder's first.
     async fn sessions(&self, namespace: &str) -> Vec<i64>;

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use testbed::{Mode, Port};
+use testbed::Mode;
 
 use crate::rig::{
-    BOUND, EARLY, PREFIX, Rig, TTL, eventually, hold, hold_aside, open, open_with_ttl, trials, until, within,
+    BOUND, EARLY, PREFIX, Rig, TTL, eventually, hold, hold_aside, open_with_ttl, trials, until, within,
 };
 
 trials![
-    a_short_cut_loses_nothing,
-    dead_endpoints_are_passed_over,
     an_endpoint_that_falls_silent_is_left,
     a_place_outlasts_an_outage_that_begins_before_it_is_told,
     an_acquisition_that_is_not_polled_holds_nobody_up,
@@ -18,41 +16,6 @@ trials![
     an_opening_that_is_given_up_at_its_end_leaves_nothing,
     a_waiter_survives_the_loss_of_its_session_in_a_bad_network,
 ];
-
-/// A cut that is over before the deadline is no loss.
-async fn a_short_cut_loses_nothing() {
-    let rig = Rig::start().await;
-    let proxy = rig.proxy(0);
-    let manager = open_with_ttl(crate::rig::behind(&proxy), 2 * TTL).await.unwrap();
-    let guard = hold(&manager, "n").await;
-
-    for _ in 0..2 {
-        proxy.set_both(Mode::Blackhole).await;
-        tokio::time::sleep(TTL / 2).await; // A quarter of the ttl.
-        proxy.set_both(Mode::Pass).await;
-        eventually("a renewal", async || guard.renew().await.is_ok()).await;
-        proxy.reset().await;
-        eventually("a renewal", async || guard.renew().await.is_ok()).await;
-    }
-    guard.release().await.unwrap();
-    assert_eq!(rig.store.queue("n").await, []);
-}
-
-/// Of four endpoints two refuse and one is silent. Opening takes no longer than it may, and then
-/// no request meets a dead one.
-async fn dead_endpoints_are_passed_over() {
-    let rig = Rig::start().await;
-    let (refusing, refusing_too) = (Port::reserve().unwrap(), Port::reserve().unwrap());
-    let silent = rig.proxy(0);
-    silent.set_both(Mode::Blackhole).await;
-    let endpoints = [refusing.addr(), silent.addr(), refusing_too.addr(), rig.etcd.addr(0)];
-    let config = leasehold_etcd::EtcdConfig::new(endpoints.map(|addr| addr.to_string())).prefix(PREFIX);
-    let manager = open(config).await;
-
-    for _ in 0..100 {
-        hold(&manager, "n").await.release().await.unwrap();
-    }
-}
 
 /// The endpoint in use goes silent; holding, waiting and releasing go on at the other one before
 /// the lease ends.

@@ -13,7 +13,6 @@ use crate::rig::{
 
 trials![
     a_turn_that_was_missed_is_asked_for_until_answered,
-    a_refused_connection_is_tried_again,
     a_server_that_cuts_is_not_stormed,
     a_connection_that_falls_silent_before_it_is_used_is_replaced,
     a_release_that_goes_on_by_itself_is_not_lost,
@@ -41,21 +40,6 @@ async fn a_turn_that_was_missed_is_asked_for_until_answered() {
         .await;
     ok(&server, &["ACL", "SETUSER", "app", "+evalsha"]).await;
     waiting.held().await.release().await.unwrap();
-}
-
-/// Nobody listens for a while; requests fail as such, and work again when somebody does.
-async fn a_refused_connection_is_tried_again() {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let locks = open(via(&proxy)).await;
-    let guard = hold(&locks).await;
-    proxy.refuse_new().await.unwrap();
-    proxy.reset().await;
-    locks.inspect(NAME).await.unwrap_err();
-    proxy.accept_new().await.unwrap();
-    eventually("requests are answered", async || locks.inspect(NAME).await.is_ok()).await;
-    guard.ensure_held().unwrap();
-    guard.release().await.unwrap();
 }
 
 /// Connected again, it is asked for the record of a move, and does not answer: another one is made.

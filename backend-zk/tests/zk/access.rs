@@ -7,32 +7,9 @@ use leasehold_core::backend::Severity;
 use leasehold_core::{ErrorKind, LockManager, StoreUrl};
 use leasehold_zk::ZkConfig;
 use testbed::zookeeper::Setup;
-use testbed::{Direction, Mode, Port};
-use tokio::net::TcpListener;
+use testbed::{Direction, Mode};
 
 use crate::rig::{BOUND, Beside, Rig, TTL, eventually, now, proxy, server};
-
-/// Servers are tried in any order, so several times; none of them fails or waits for long.
-pub(crate) async fn a_server_that_is_dead_is_passed_over(rig: Arc<Rig>) {
-    let dead = Port::reserve().unwrap();
-    let space = rig.space_on([dead.addr(), rig.server().await.addr()]);
-    for _ in 0..6 {
-        let locks = space.manager().await;
-        locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
-        locks.shutdown().await.unwrap();
-    }
-}
-
-/// The same for one that takes connections and says nothing, with the times that are the default.
-pub(crate) async fn a_server_that_is_silent_is_passed_over(rig: Arc<Rig>) {
-    let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let space = rig.space_on([mute.local_addr().unwrap(), rig.server().await.addr()]);
-    for _ in 0..4 {
-        let locks = LockManager::builder(space.config()).build().await.unwrap();
-        locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
-        locks.shutdown().await.unwrap();
-    }
-}
 
 /// Opening goes on until its own bound, however short the session is that is asked for.
 pub(crate) async fn a_server_that_comes_late_is_waited_for(rig: Arc<Rig>) {

@@ -94,8 +94,6 @@ fn main() -> ExitCode {
             a_parent_that_is_reaped_all_the_time_grants_once
             a_watch_that_is_lost_costs_little_more_than_a_session;
         access:
-            a_server_that_is_dead_is_passed_over
-            a_server_that_is_silent_is_passed_over
             a_server_that_comes_late_is_waited_for
             a_slow_opening_is_no_loss_afterwards
             openings_that_fail_fail_for_all_who_wait
