@@ -109,6 +109,7 @@ fn sessions<S: Sessions>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
     }
     scenarios! {
         cut::dead_servers_are_passed_over
+        secured::untrusted_server_is_passed_over
         entries::ended_session_loses_holds_and_requeues_waiters
     }
 }

@@ -6,7 +6,7 @@ use leasehold::{Effect, Error, ErrorKind, LockManager, connect};
 use testbed::{BOUND, Certificates, Server, within};
 
 use crate::rig::{Scene, hold, queued};
-use crate::store::Store;
+use crate::store::{Sessions, Store};
 
 fn made(client: &str) -> Arc<Certificates> {
     Arc::new(Certificates::new(client).unwrap())
@@ -110,5 +110,19 @@ pub(crate) async fn plain_text_and_tls_do_not_mix<S: Store>(_scene: Scene<S>) {
     for url in [plain, secured] {
         let refused = refused(&url).await;
         assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{url}: {refused:?}");
+    }
+}
+
+/// Of two servers one has a certificate of another authority.
+pub(crate) async fn untrusted_server_is_passed_over<S: Sessions>(_scene: Scene<S>) {
+    let (certificates, stranger) = (made("billing"), made("billing"));
+    let server = S::start_secured(&certificates, false).await.unwrap();
+    let other = S::start_secured(&stranger, false).await.unwrap();
+    let hosts = [&other, &server].map(|server| at(server, "localhost")).join(",");
+    // In whatever order they are tried.
+    for _ in 0..4 {
+        let locks = open::<S>(&hosts, &trusting(&certificates)).await;
+        hold(&locks).await.release().await.unwrap();
+        locks.shutdown().await.unwrap();
     }
 }

@@ -21,13 +21,11 @@ use crate::rig::{
 
 trials![
     a_certificate_may_be_expected_under_another_name,
-    an_endpoint_with_another_certificate_is_passed_over,
     an_endpoint_that_refuses_our_certificate_is_passed_over,
     an_endpoint_that_refuses_our_certificate_ends_no_session,
     a_certificate_that_changes_ends_no_session,
     a_damaged_record_ends_no_session,
     what_a_damaged_record_leaves_goes,
-    a_url_says_all_of_it,
     a_limited_role_is_enough,
 ];
 
@@ -75,19 +73,6 @@ async fn a_certificate_may_be_expected_under_another_name() {
     let error = refused(secured.domain("elsewhere.example"), "under another name").await;
     assert_eq!(*error.kind(), ErrorKind::Denied, "{error:?}");
     assert!(format!("{error:#}").contains("not valid for name"), "{error:#}");
-}
-
-/// One endpoint is somebody else's: the others are asked before anybody is told of it.
-async fn an_endpoint_with_another_certificate_is_passed_over() {
-    let certificates = Arc::new(Certificates::new("client").unwrap());
-    let strangers = Arc::new(Certificates::new("client").unwrap());
-    let etcd = Setup::new().tls(Arc::clone(&certificates)).start().await.unwrap();
-    let strange = Setup::new().tls(Arc::clone(&strangers)).start().await.unwrap();
-    let both = EtcdConfig::new([strange.endpoints(), etcd.endpoints()].concat()).prefix(PREFIX);
-    // Whichever comes first.
-    for _ in 0..4 {
-        open(both.clone().tls(trusting(&certificates))).await.shutdown().await.unwrap();
-    }
 }
 
 /// Two servers, of which the second takes no client certificate but its own authority's, and the options
@@ -227,23 +212,6 @@ async fn what_a_damaged_record_leaves_goes() {
         proxy.set(Direction::ClientToServer, Mode::Pass).await;
         manager.shutdown().await.unwrap();
     }
-}
-
-/// Everything above by URL: files for the certificates, user and password before the hosts.
-async fn a_url_says_all_of_it() {
-    let certificates = Arc::new(Certificates::new("client").unwrap());
-    let mut etcd = Setup::new().mutual_tls(Arc::clone(&certificates)).start().await.unwrap();
-    etcd.enable_auth("alice", "s/cret", "locks/").await.unwrap();
-    let (certificate, key) = certificates.client();
-    let hosts = etcd.endpoints().join(",");
-    let url = format!(
-        "etcds://alice:s%2Fcret@{hosts}/locks?ca={}&cert={}&key={}",
-        certificates.authority().display(),
-        certificate.display(),
-        key.display()
-    );
-    let open = async || attempt(EtcdConfig::from_url(&mut url.parse().unwrap()).unwrap()).await.unwrap();
-    works(&open().await, &open().await).await;
 }
 
 /// Read and write below the prefix is all it takes, and nothing outside of it is reached for.

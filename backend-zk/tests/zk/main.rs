@@ -104,7 +104,6 @@ fn main() -> ExitCode {
             a_server_behind_tls_is_diagnosed
             what_keeps_tls_from_being_spoken_is_named
             a_certificate_that_is_exchanged_throws_nobody_out
-            one_server_that_is_not_trusted_is_passed_over
             a_certificate_is_an_identity;
         rights:
             a_session_that_may_not_write_is_lost_in_time

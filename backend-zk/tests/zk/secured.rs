@@ -75,21 +75,6 @@ pub(crate) async fn a_certificate_that_is_exchanged_throws_nobody_out(rig: Arc<R
     waiting.end("it holds").await.release().await.unwrap();
 }
 
-/// One server whose certificate is wrong does not keep us from the others.
-pub(crate) async fn one_server_that_is_not_trusted_is_passed_over(rig: Arc<Rig>) {
-    let (certificates, stranger) =
-        (Certificates::new("client").unwrap(), Certificates::new("client").unwrap());
-    let (good, bad) =
-        tokio::join!(server(Setup::new().tls(&certificates)), server(Setup::new().tls(&stranger)),);
-    let space = rig.space_on([&good, &bad].map(|server| format!("localhost:{}", server.tls_addr().port())));
-    for _ in 0..4 {
-        let config = space.config().tls(known(trusting(&certificates), &certificates));
-        let locks = LockManager::builder(config).connect_timeout(BOUND).build().await.unwrap();
-        locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
-        locks.shutdown().await.unwrap();
-    }
-}
-
 /// The name in our certificate is an identity: nodes can be ours by it, or others' by theirs.
 pub(crate) async fn a_certificate_is_an_identity(rig: Arc<Rig>) {
     let certificates = Certificates::new("client").unwrap();
