@@ -11,6 +11,7 @@
 //! | a holder is asked for its lock while it is cut off | `revocation` |
 //! | the server says "not now" | `later` |
 //! | somebody may not | `refused` |
+//! | what errors say of all that | `errors` |
 //! | the server speaks TLS | `secured` |
 //! | nothing breaks, and it is counted | `counts`, `trying` |
 
@@ -19,6 +20,7 @@
 mod counts;
 mod cut;
 mod entries;
+mod errors;
 mod later;
 mod refused;
 mod reply_lost;
@@ -82,6 +84,9 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
             a_holder_whose_entry_was_removed_has_lost;
         revocation:
             missed_requests_are_heard_after_a_cut;
+        errors:
+            open_failure_names_server_and_cause
+            silent_server_is_named;
         later:
             who_was_queued_waits_on_and_who_comes_is_refused;
         counts:

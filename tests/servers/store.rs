@@ -47,6 +47,20 @@ pub(crate) trait Store: Server {
     /// What an error says of that.
     const FULL: &str;
 
+    /// The options with which opening fails soon.
+    const OPENING: &str;
+
+    /// What is said at `ADDR` when nobody listens there.
+    const NOBODY: &str = "cannot connect (server: ADDR): Connection refused (os error 111)";
+
+    /// And when nobody answers.
+    const SILENT: &str;
+
+    const WRONG_PASSWORD: &str;
+
+    /// What requests say that are not answered.
+    const UNANSWERED: &[&str];
+
     /// The requests of a cycle, from a lock that is free to one that is free again.
     const CYCLE: u64;
 
@@ -126,6 +140,11 @@ impl Store for testbed::redis::Server {
         self.command(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
     }
 
+    const OPENING: &str = "connect_timeout=500ms";
+    const SILENT: &str = "cannot connect (server: ADDR): no answer within 500ms";
+    const WRONG_PASSWORD: &str = "cannot connect: the server refuses user and password (server: ADDR): WRONGPASS invalid \
+                                  username-password pair or user is disabled.";
+    const UNANSWERED: &[&str] = &["the server did not answer in time", "the connection was lost"];
     const FULL: &str = "OOM";
     const CYCLE: u64 = 2;
     const TRIES: [u64; 2] = [1, 1];
@@ -185,6 +204,12 @@ impl Store for testbed::etcd::Etcd {
         self.ctl(["alarm", "disarm"]).await.unwrap();
     }
 
+    const OPENING: &str = "ttl=3s&connect_timeout=30s";
+    const SILENT: &str = "etcd did not answer within 1s (server: ADDR)";
+    const WRONG_PASSWORD: &str = "etcd refuses user and password (server: ADDR): authentication failed, invalid user ID \
+                                  or password";
+    // The session's bound of a request, or that of whoever asks: they are as long.
+    const UNANSWERED: &[&str] = &["etcd did not answer within 1s ", "the store did not answer within 1s "];
     const FULL: &str = "space";
     const CYCLE: u64 = 2;
     const TRIES: [u64; 2] = [1, 1];
@@ -266,6 +291,14 @@ impl Store for testbed::zookeeper::Server {
         }
     }
 
+    const OPENING: &str = "ttl=3s&connect_timeout=1s";
+    const NOBODY: &str = "no session was opened within 1s (server: ADDR): Connection refused (os error 111)";
+    const SILENT: &str = "no session was opened within 1s: do the servers speak plain text on these ports, and have they a \
+                          quorum? (server: ADDR)";
+    const WRONG_PASSWORD: &str = "ZooKeeper did not open a session: the credentials lack a right on the node (server: \
+                                  ADDR): not authorized";
+    // Our bound of a request, or the client library's for the connection.
+    const UNANSWERED: &[&str] = &[" within 1s (", "): no response from connection in 750ms"];
     const FULL: &str = "quota";
     const CYCLE: u64 = 2;
     const TRIES: [u64; 2] = [3, 2];

@@ -3,11 +3,11 @@
 use leasehold_conformance::words::said;
 use leasehold_core::{Effect, Error, ErrorKind, LockManager};
 use leasehold_etcd::EtcdConfig;
-use testbed::{Mode, Port};
+use testbed::Port;
 
-use crate::rig::{BOUND, Beside, PREFIX, Rig, TTL, behind, hold, trials, within};
+use crate::rig::{BOUND, PREFIX, Rig, TTL, hold, trials, within};
 
-trials![an_opening_that_fails_says_why, a_silent_server_is_named, another_format_is_refused_by_name];
+trials![an_opening_that_fails_says_why, another_format_is_refused_by_name];
 
 const NAME: &str = "invoice-42";
 
@@ -41,44 +41,16 @@ async fn refusal(config: EtcdConfig) -> Error {
     refused
 }
 
-/// Every way in which a store is not opened, in whole sentences.
+/// Without a password, and where nobody is.
 async fn an_opening_that_fails_says_why() {
-    let (nobody, mut rig) = (Port::reserve().unwrap(), Rig::start().await);
-    let silent = rig.proxy(0);
-    silent.set_both(Mode::Blackhole).await;
+    let mut rig = Rig::start().await;
     rig.etcd.enable_auth("alice", "secret", "locks/").await.unwrap();
-    let there = rig.etcd.addr(0);
-    let table = [
-        (
-            EtcdConfig::new([nobody.addr().to_string()]),
-            nobody.addr(),
-            ErrorKind::Unavailable,
-            "cannot connect (server: ADDR): Connection refused (os error 111)",
-        ),
-        (
-            behind(&silent),
-            silent.addr(),
-            ErrorKind::Unavailable,
-            "etcd did not answer within 1s (server: ADDR)",
-        ),
-        (
-            rig.config().credentials("alice", "guessed"),
-            there,
-            ErrorKind::Denied,
-            "etcd refuses user and password (server: ADDR): authentication failed, invalid user ID or password",
-        ),
-        (
-            rig.config(),
-            there,
-            ErrorKind::Denied,
-            "etcd wants a user and a password (server: ADDR): user name is empty",
-        ),
-    ];
-    for (config, addr, kind, words) in table {
-        let (refused, addr) = (refusal(config).await, addr.to_string());
-        assert_eq!(said(&refused, &addr, None), words.replace("ADDR", &addr));
-        assert_eq!(*refused.kind(), kind);
-    }
+    let (refused, addr) = (refusal(rig.config()).await, rig.etcd.addr(0).to_string());
+    assert_eq!(*refused.kind(), ErrorKind::Denied);
+    assert_eq!(
+        said(&refused, &addr, None),
+        format!("etcd wants a user and a password (server: {addr}): user name is empty")
+    );
     // Of several, the one that was asked last is named.
     let (first, second) = (Port::reserve().unwrap(), Port::reserve().unwrap());
     let refused = refusal(EtcdConfig::new([first.addr().to_string(), second.addr().to_string()])).await;
@@ -89,41 +61,4 @@ async fn an_opening_that_fails_says_why() {
         said(&refused, named[0], None),
         format!("cannot connect (server: {}): Connection refused (os error 111)", named[0])
     );
-}
-
-/// It stops answering: each request says where and of which lock, and so does a wait that ends then.
-async fn a_silent_server_is_named() {
-    let rig = Rig::start().await;
-    let proxy = rig.proxy(0);
-    let addr = proxy.addr().to_string();
-    let (locks, holder) = (rig.manager_behind(&proxy).await, rig.manager().await);
-    let (held, ours) = (hold(&holder, NAME).await, hold(&locks, "ours").await);
-    let spare = hold(&locks, "spare").await;
-    let waiting = locks.lock(NAME).unwrap().wait(TTL * 3 / 4);
-    let waiting = Beside::start(async move { waiting.acquire().await.map(drop) });
-    rig.store.queued(NAME, 2).await;
-    // Answered on the connection that the acquisition uses, after it: so that knows, too.
-    locks.inspect(NAME).await.unwrap();
-    proxy.set_both(Mode::Blackhole).await;
-
-    // The session's bound of a request, or that of whoever asks: they are as long.
-    let silent = |words: &str| {
-        let (who, rest) = words.split_once(" did not answer within 1s ").unwrap_or_else(|| panic!("{words}"));
-        assert!(who.ends_with("etcd") || who.ends_with("the store"), "{words}");
-        rest.to_owned()
-    };
-    let renewed = silent(&said(&ours.renew().await.unwrap_err(), &addr, Some("ours")));
-    assert_eq!(renewed, format!("(server: {addr}, lock: ours); the store may have carried it out"));
-    let releasing = within(BOUND, "a release ends", spare.release());
-    let (waited, released) = tokio::join!(waiting.end("the wait ends"), releasing);
-    said(&released.unwrap_err(), &addr, Some("spare"));
-    let waited = said(&waited.unwrap_err(), &addr, Some(NAME));
-    assert!(waited.starts_with("not granted within 2.25s; "), "{waited}");
-    assert_eq!(silent(&waited), format!("(server: {addr})"));
-    // Whether the request was silent or the connection that it wanted.
-    let tried = locks.lock("other").unwrap().try_acquire().await.unwrap_err();
-    said(&tried, &addr, Some("other"));
-    said(&locks.inspect("other").await.unwrap_err(), &addr, Some("other"));
-    said(&locks.list("").await.unwrap_err(), &addr, None);
-    held.release().await.unwrap();
 }

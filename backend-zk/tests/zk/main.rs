@@ -18,7 +18,6 @@
 //! | what those cost | `mixes` |
 //! | holders who are asked to let go | `revocation` |
 //! | what is added to tokens | `tokens` |
-//! | what errors say | `words` |
 
 #![allow(clippy::unwrap_used, reason = "test binary")]
 
@@ -41,7 +40,6 @@ mod secured;
 mod sharing;
 mod switch;
 mod tokens;
-mod words;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -173,9 +171,6 @@ fn main() -> ExitCode {
             permits_are_refused_at_once;
         sharing:
             nodes_say_how_their_bearers_hold;
-        words:
-            an_opening_that_fails_says_why
-            a_silent_server_is_named;
         tokens:
             a_base_is_read_by_a_session_that_is_counted
             a_raise_where_the_namespace_is_gone_fails
