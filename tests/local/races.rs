@@ -11,7 +11,7 @@ use leasehold::memory::MemoryConfig;
 use leasehold::{Change, Effect, ErrorKind, GuardState, LockManager, LockName, LostReason, Timing};
 use tokio::task::{JoinSet, yield_now};
 
-use crate::steered::Steered;
+use crate::steered::{Steered, Voice};
 
 async fn opened(store: impl leasehold::backend::StoreConfig, clock: TokioClock) -> LockManager {
     LockManager::builder(store).clock(Arc::new(clock)).build().await.expect("memory opens")
@@ -272,61 +272,39 @@ async fn the_watchers_of_a_guard_hear_that_it_was_handed_on() {
     }
 }
 
-/// Of losses told before the grant has arrived, the one that is meant counts, not the last.
+/// Of losses that come before their grant, the one of that grant counts, not the last. Events of an earlier grant neither
+/// end the next one nor request its release.
 #[tokio::test]
-async fn a_stale_loss_does_not_hide_the_one_that_matters() {
-    let store = Steered::default();
-    let events = store.add_events();
-    let (locks, others, _) = two(&store).await;
-    let lock = locks.lock("a").unwrap();
-    let stale = lock.acquire().await.unwrap().token().counter();
-    yield_now().await;
-    let held = others.lock("a").unwrap().acquire().await.unwrap();
-    let to_come = held.token().counter() + 1;
-    let mut waiting = Box::pin(lock.acquire());
-    assert!(waiting.as_mut().now_or_never().is_none());
-    held.release().await.unwrap();
-    for counter in [to_come, stale] {
-        let (name, reason) = (LockName::new("a").unwrap(), LostReason::Revoked);
-        events.send(StoreEvent::GrantLost { name, counter, reason }).unwrap();
-    }
-    // Until the watchdog has read both.
-    while !events.is_closed() && store.events_unread() > 0 {
+async fn event_of_an_earlier_grant_does_not_reach_the_next() {
+    for is_lost in [true, false] {
+        let store = Steered::default();
+        let events = store.add_events();
+        let (locks, others, _) = two(&store).await;
+        let lock = locks.lock("a").unwrap();
+        let stale = lock.acquire().await.unwrap().token().counter();
         yield_now().await;
+        let held = others.lock("a").unwrap().acquire().await.unwrap();
+        let to_come = held.token().counter() + 1;
+        let mut waiting = Box::pin(lock.acquire());
+        assert!(waiting.as_mut().now_or_never().is_none());
+        if is_lost {
+            held.release().await.unwrap();
+            told(&store, &events, [lost(to_come), lost(stale)]).await;
+            let next = waiting.await.unwrap().token().counter();
+            assert!(to_come < next, "what was lost before it arrived is held: {next}");
+        } else {
+            told(&store, &events, [asked(stale), lost(stale)]).await;
+            held.release().await.unwrap();
+            let guard = waiting.await.unwrap();
+            assert_eq!((guard.token().counter(), guard.asked()), (to_come, None));
+            guard.release().await.unwrap();
+        }
     }
-    let next = waiting.await.unwrap().token().counter();
-    assert!(to_come < next, "what was lost before it arrived is held: {next}");
 }
 
-/// What is told of an earlier grant neither ends the one to come nor asks for it.
+/// Events of an earlier grant neither end a later one nor request its release.
 #[tokio::test]
-async fn what_is_told_of_an_earlier_grant_is_not_of_the_one_to_come() {
-    let store = Steered::default();
-    let events = store.add_events();
-    let (locks, others, _) = two(&store).await;
-    let lock = locks.lock("a").unwrap();
-    let counter = lock.acquire().await.unwrap().token().counter();
-    yield_now().await;
-    let held = others.lock("a").unwrap().acquire().await.unwrap();
-    let to_come = held.token().counter() + 1;
-    let mut waiting = Box::pin(lock.acquire());
-    assert!(waiting.as_mut().now_or_never().is_none());
-    let name = || LockName::new("a").unwrap();
-    let within = Duration::from_secs(1);
-    events.send(StoreEvent::GrantAsked { name: name(), counter, within }).unwrap();
-    events.send(StoreEvent::GrantLost { name: name(), counter, reason: LostReason::Revoked }).unwrap();
-    while store.events_unread() > 0 {
-        yield_now().await;
-    }
-    held.release().await.unwrap();
-    let guard = waiting.await.unwrap();
-    assert_eq!((guard.token().counter(), guard.asked()), (to_come, None));
-    guard.release().await.unwrap();
-}
-
-/// What is told of an earlier grant neither ends a later one nor asks for it.
-#[tokio::test]
-async fn what_is_told_of_an_earlier_grant_ends_no_later_one() {
+async fn event_of_an_earlier_grant_does_not_reach_a_held_one() {
     let store = Steered::default();
     let events = store.add_events();
     let (locks, _, _) = two(&store).await;
@@ -336,17 +314,33 @@ async fn what_is_told_of_an_earlier_grant_ends_no_later_one() {
     earlier.release().await.unwrap();
     let guard = lock.acquire().await.unwrap();
     assert!(counter < guard.token().counter());
-    let name = || LockName::new("a").unwrap();
-    let within = Duration::from_secs(1);
-    events.send(StoreEvent::GrantAsked { name: name(), counter, within }).unwrap();
-    events.send(StoreEvent::GrantLost { name: name(), counter, reason: LostReason::Revoked }).unwrap();
-    while store.events_unread() > 0 {
-        yield_now().await;
-    }
+    told(&store, &events, [asked(counter), lost(counter)]).await;
     yield_now().await;
     guard.ensure_held().unwrap();
     assert_eq!(guard.asked(), None);
     guard.release().await.unwrap();
+}
+
+fn name() -> LockName {
+    LockName::new("a").expect("it is a name")
+}
+
+fn lost(counter: u64) -> StoreEvent {
+    StoreEvent::GrantLost { name: name(), counter, reason: LostReason::Revoked }
+}
+
+fn asked(counter: u64) -> StoreEvent {
+    StoreEvent::GrantAsked { name: name(), counter, within: Duration::from_secs(1) }
+}
+
+/// Sends the events, and waits until the watchdog has read them.
+async fn told(store: &Steered, events: &Voice, told: [StoreEvent; 2]) {
+    for event in told {
+        events.send(event).expect("the manager lives");
+    }
+    while !events.is_closed() && store.events_unread() > 0 {
+        yield_now().await;
+    }
 }
 
 /// An entry whose lease was answered `Gone` before its grant was looked at is not held.
