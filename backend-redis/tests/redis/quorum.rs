@@ -10,7 +10,7 @@ use testbed::{Certificates, Direction, Mode, Proxy};
 
 use crate::access::{documented_rights, refusals, user};
 use crate::rig::{
-    BOUND, Beside, KEY, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, pass, proxy, server,
+    BOUND, KEY, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, pass, proxy, server,
     start, trials, via,
 };
 
@@ -26,14 +26,12 @@ trials![
     a_renewal_counts_from_its_sending,
     servers_that_refuse_are_done_without,
     two_servers_that_forbid_are_the_answer,
-    eight_contenders_are_served,
     locks_in_one_server_are_others,
     a_larger_quorum_outlasts_a_stepped_clock,
     the_documented_rights_are_enough,
     the_diagnosis_names_who_is_away,
     the_diagnosis_names_what_weakens_it,
     each_server_has_a_user_and_certificates_of_its_own,
-    the_whole_story_is_told,
 ];
 
 pub(crate) async fn three() -> Vec<Server> {
@@ -273,30 +271,6 @@ async fn two_servers_that_forbid_are_the_answer() {
     assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused}");
 }
 
-/// Eight processes want one lock at once, so their votes split: all of them have it, one at a time, with growing tokens.
-async fn eight_contenders_are_served() {
-    let servers = three().await;
-    begun(quorum(&servers)).await;
-    let tokens = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let mut working = Vec::new();
-    for _ in 0..8 {
-        let (locks, tokens) = (open_config(quorum(&servers)).await, std::sync::Arc::clone(&tokens));
-        working.push(Beside::start(async move {
-            for _ in 0..10 {
-                let guard = hold(&locks).await;
-                tokens.lock().push(guard.token());
-                guard.release().await.unwrap();
-            }
-        }));
-    }
-    for worker in working {
-        worker.end("everybody is served").await;
-    }
-    let tokens = tokens.lock();
-    assert_eq!(tokens.len(), 80);
-    assert!(tokens.is_sorted(), "{tokens:?}");
-}
-
 /// A lock of a quorum and one of the same name in one of its servers are two locks; neither takes the other's keys for its own.
 async fn locks_in_one_server_are_others() {
     let servers = three().await;
@@ -438,59 +412,4 @@ async fn each_server_has_a_user_and_certificates_of_its_own() {
     let config = QuorumConfig::new(configs).pause_after_restart(TTL);
     let refused = LockManager::builder(config).ttl(TTL).connect_timeout(BOUND).build();
     assert_eq!(*refused.await.unwrap_err().kind(), ErrorKind::Denied);
-}
-
-/// What an operator sees: one of three is stopped, then two; tokens grow through all of it.
-async fn the_whole_story_is_told() {
-    let servers = three().await;
-    let (a, b) = (begun(quorum(&servers)).await, open_config(quorum(&servers)).await);
-    let guard = hold(&a).await;
-    let first = guard.token();
-    println!("a holds {first}; one of three servers is stopped for {:?}, two ttls", 2 * TTL);
-    servers[0].process().stop().await.unwrap();
-    pass(2 * TTL).await;
-    guard.ensure_held().unwrap();
-    guard.renew().await.unwrap();
-    println!("a still holds {first}, and has renewed it; b: {:?}", b.lock(NAME).unwrap().try_acquire().await);
-    guard.release().await.unwrap();
-    let guard = hold(&b).await;
-    let second = guard.token();
-    assert!(second > first);
-    println!("a has let go, b holds {second}; another server is stopped");
-    servers[1].process().stop().await.unwrap();
-    eventually("the deadline passes", async || guard.ensure_held().is_err()).await;
-    println!("b: {}", guard.ensure_held().unwrap_err());
-    // Until its vote has ended where there is one, b is in the way.
-    eventually("a hears that too few servers are left", async || {
-        match a.lock(NAME).unwrap().try_acquire().await {
-            Ok(guard) => assert!(guard.is_none(), "nobody holds"),
-            Err(refused) => {
-                println!("a: {refused}");
-                return true;
-            }
-        }
-        false
-    })
-    .await;
-    pass(TTL).await;
-    let refused = a.lock(NAME).unwrap().acquire().await.unwrap_err();
-    println!("a, a ttl later: {refused}");
-    for server in &servers[..2] {
-        server.process().cont().unwrap();
-    }
-    let third = eventually_held(&a).await;
-    assert!(third > second);
-    println!("both servers go on; a holds {third}");
-}
-
-async fn eventually_held(locks: &LockManager) -> FencingToken {
-    let held = parking_lot::Mutex::new(None);
-    eventually("a quorum votes again", async || {
-        let guard = locks.lock(NAME).unwrap().try_acquire().await;
-        let token = guard.ok().flatten().map(|guard| guard.token());
-        *held.lock() = token;
-        token.is_some()
-    })
-    .await;
-    held.into_inner().unwrap()
 }
