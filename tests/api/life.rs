@@ -11,52 +11,10 @@ use leasehold::{
     Revoke, connect,
 };
 use tokio::runtime::Runtime;
-use tokio::task::JoinSet;
 
 async fn open(store: &MemoryConfig) -> LockManager {
     let builder = LockManager::builder(store.clone()).owner_label("here");
     builder.build().await.expect("memory opens")
-}
-
-/// Waiters are refused, guards are lost and released, the session is over; for every clone.
-#[tokio::test]
-async fn shutdown_ends_waiters_and_guards() {
-    let store = MemoryConfig::private();
-    let (locks, others) = (open(&store).await, open(&store).await);
-    let held = locks.lock("a").unwrap().acquire().await.unwrap();
-    let foreign = others.lock("b").unwrap().acquire().await.unwrap();
-    let (a, b) = (locks.lock("a").unwrap(), locks.lock("b").unwrap());
-    let (local, remote) = (a.acquire(), b.acquire());
-    tokio::pin!(local, remote);
-    assert!((&mut local).now_or_never().is_none());
-    assert!((&mut remote).now_or_never().is_none());
-
-    locks.clone().shutdown().await.unwrap();
-    locks.shutdown().await.unwrap();
-
-    assert_eq!(*local.await.unwrap_err().kind(), ErrorKind::Closed);
-    assert_eq!(*remote.await.unwrap_err().kind(), ErrorKind::Closed);
-    assert_eq!(held.ensure_held().unwrap_err().lost_reason(), Some(LostReason::Shutdown));
-    assert_eq!(held.release().await.unwrap_err().lost_reason(), Some(LostReason::Shutdown));
-    assert_eq!(*a.acquire().await.unwrap_err().kind(), ErrorKind::Closed);
-    assert_eq!(*a.try_acquire().await.unwrap_err().kind(), ErrorKind::Closed);
-    assert_eq!(*locks.inspect("a").await.unwrap_err().kind(), ErrorKind::Closed);
-    foreign.release().await.unwrap();
-    assert!(store.store().is_empty());
-}
-
-/// The last handle gone, the session ends by itself.
-#[tokio::test(start_paused = true)]
-async fn a_forgotten_manager_ends_its_session() {
-    let store = MemoryConfig::private();
-    let locks = open(&store).await;
-    let waiting = open(&store).await;
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    drop(locks);
-    guard.ensure_held().unwrap();
-    drop(guard);
-    waiting.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
-    assert!(store.store().is_empty());
 }
 
 /// A guard that outlives the runtime of its manager is lost, because nobody renews it; what it held
@@ -78,50 +36,6 @@ fn a_guard_without_its_runtime_is_lost_and_released() {
     let again = locks.lock("a").unwrap();
     let refused = again.acquire().now_or_never().expect("refused at once");
     assert_eq!(*refused.unwrap_err().kind(), ErrorKind::Closed);
-}
-
-/// Dropped on a plain thread, a guard is released there and then: memory needs no runtime.
-#[test]
-fn a_guard_is_released_on_a_thread_without_a_runtime() {
-    let store = MemoryConfig::private();
-    let runtime = Runtime::new().unwrap();
-    let (locks, guard) = runtime.block_on(async {
-        let locks = open(&store).await;
-        assert!(locks.guarantees().contains(Guarantees::RUNTIME_FREE));
-        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-        (locks, guard)
-    });
-    std::thread::spawn(move || drop(guard)).join().unwrap();
-    assert!(store.store().is_empty());
-    assert_eq!(locks.guards_dropped(), 1);
-}
-
-/// A panic in the work releases the lock and stays a panic.
-#[tokio::test]
-async fn a_panic_inside_with_releases_the_lock() {
-    let store = MemoryConfig::private();
-    let locks = open(&store).await;
-    let lock = locks.lock("a").unwrap();
-    let mut tasks = JoinSet::new();
-    let worker = lock.clone();
-    tasks.spawn(async move { worker.with(async |_| panic!("the work fails")).await.unwrap_err() });
-    assert!(tasks.join_next().await.unwrap().unwrap_err().is_panic());
-    assert!(store.store().is_empty());
-    assert!(lock.try_acquire().await.unwrap().is_some());
-}
-
-/// The work of `with` is stopped when the lock is lost, and the loss is what the caller hears.
-#[tokio::test]
-async fn with_stops_the_work_on_loss() {
-    let store = MemoryConfig::private();
-    let (locks, admin) = (open(&store).await, open(&store).await);
-    let lock = locks.lock("a").unwrap();
-    let work = lock.with(async |_| {
-        assert_eq!(admin.revoke("a", Revoke::Force).await.unwrap(), leasehold::backend::Revocation::Released);
-        std::future::pending::<()>().await;
-    });
-    assert_eq!(work.await.unwrap_err().lost_reason(), Some(LostReason::Revoked));
-    assert!(store.store().is_empty());
 }
 
 /// A lock that was lost while the work finished is not a success.

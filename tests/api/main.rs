@@ -12,5 +12,3 @@ mod life;
 mod loss;
 mod migrate_to;
 mod revoked;
-#[cfg(all(feature = "etcd", feature = "redis", feature = "zk"))]
-mod tokens;

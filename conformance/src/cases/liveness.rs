@@ -143,20 +143,24 @@ async fn shutdown_frees_everything(world: World) -> Outcome {
     let (manager, rival) = (world.manager().await?, world.manager().await?);
     let other = rival.lock("waited")?.acquire().await?;
     let guard = manager.lock("held")?.acquire().await?;
-    let local = Task::acquire(manager.lock("held")?);
-    let remote = Task::acquire(manager.lock("waited")?);
+    let waiting = [manager.lock("held")?, manager.lock("waited")?];
+    let waiting = waiting.map(|lock| Task::start(async move { lock.acquire().await.map(drop) }));
     world.queued(&waited, 1).await?;
-    world.within(world.soon(), "the shutdown", manager.shutdown()).await??;
+    world.within(world.soon(), "the shutdown", manager.clone().shutdown()).await??;
+    manager.shutdown().await?;
     ensure!(guard.ensure_held().is_err(), "held after the shutdown");
     let reason = world.within(world.soon(), "the guard is told", guard.lost()).await?;
     ensure!(reason == LostReason::Shutdown, "the guard was told {reason:?}");
-    for waiting in [local, remote] {
-        let answer = world.within(world.soon(), "the waiter is told", waiting).await?;
-        ensure!(answer?.is_err(), "a waiter of a manager that was shut down was granted");
+    let mut answers = Vec::new();
+    for waiting in waiting {
+        answers.push(world.within(world.soon(), "the waiter is told", waiting).await??);
     }
-    let answer = manager.lock("new")?.try_acquire().await;
-    let kind = answer.as_ref().err().map(leasehold_core::Error::kind);
-    ensure!(kind == Some(&ErrorKind::Closed), "a manager that was shut down answered {answer:?}");
+    answers.push(manager.lock("new")?.try_acquire().await.map(drop));
+    answers.push(manager.inspect("held").await.map(drop));
+    for answer in answers {
+        let kind = answer.as_ref().err().map(leasehold_core::Error::kind);
+        ensure!(kind == Some(&ErrorKind::Closed), "a manager that was shut down answered {answer:?}");
+    }
     world.queued(&waited, 0).await?;
     let next = world.within(world.soon(), "what was held", rival.lock("held")?.acquire()).await??;
     next.release().await?;
