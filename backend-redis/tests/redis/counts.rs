@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
 use leasehold_core::{LockGuard, LockManager};
 use testbed::redis::Server;
@@ -14,8 +13,6 @@ use crate::rig::{
 };
 
 trials![
-    a_cycle_of_8_contenders_is_two_requests = || contended(8, 50),
-    a_cycle_of_64_contenders_is_two_requests = || contended(64, 10),
     a_quiet_wait_is_a_refresh_per_third,
     held_locks_are_renewed_by_the_hundred,
     a_reconnect_asks_only_for_the_inbox,
@@ -65,24 +62,6 @@ const BY_SCRIPTS: [&str; 17] = [
     "zrevrange",
     "zscore",
 ];
-
-/// The release grants to the next in line, so the number of contenders is no factor.
-async fn contended(contenders: u64, cycles: u64) {
-    let server = server().await;
-    let managers = join_all((0..contenders).map(|_| open_for(direct(&server), LONG))).await;
-    for locks in &managers {
-        hold(locks).await.release().await.unwrap();
-    }
-    Requests::begin(&server).await;
-    let work = managers.iter().map(async |locks| {
-        for _ in 0..cycles {
-            hold(locks).await.release().await.unwrap();
-        }
-    });
-    join_all(work).await;
-    let requests = Requests::since(&server).await;
-    assert_eq!(requests.total(), 2 * contenders * cycles, "{:?}", requests.0);
-}
 
 /// Who waits asks once per third of its ttl, and nobody polls. The holder's ttl is so long that none
 /// of what is counted is its own.

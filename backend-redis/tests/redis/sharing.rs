@@ -18,10 +18,11 @@ use crate::rig::{
 };
 
 trials_on_both![
-    a_cycle_of_readers_is_two_requests = || cycles([Mode::SHARED]),
-    a_cycle_of_permits_is_two_requests = || cycles([some(1, 3), some(2, 3)]),
+    a_cycle_of_64_writers_is_two_requests = || cycles(64, [Mode::EXCLUSIVE]),
+    a_cycle_of_readers_is_two_requests = || cycles(16, [Mode::SHARED]),
+    a_cycle_of_permits_is_two_requests = || cycles(16, [some(1, 3), some(2, 3)]),
     a_cycle_in_any_mode_is_two_requests =
-        || cycles([Mode::EXCLUSIVE, Mode::SHARED, Mode::SHARED, some(1, 2), some(2, 5)]),
+        || cycles(16, [Mode::EXCLUSIVE, Mode::SHARED, Mode::SHARED, some(1, 2), some(2, 5)]),
     releases_and_renewals_are_the_same_beside_2_and_200_sharers,
     shares_end_with_the_key_of_the_lock = || shares_end_with(KEY),
     shares_end_with_the_key_of_their_own = || shares_end_with("leasehold:{invoice/42}:h"),
@@ -79,12 +80,11 @@ impl Store {
 }
 
 /// However many contend, whether they hold together or one after the other.
-async fn cycles<const N: usize>(modes: [Mode; N]) {
-    const CONTENDERS: usize = 16;
+async fn cycles<const N: usize>(contenders: usize, modes: [Mode; N]) {
     const CYCLES: usize = 20;
     let server = server().await;
     direct(&server).load_scripts().await.unwrap();
-    let managers = join_all((0..CONTENDERS).map(|_| open_for(direct(&server), LONG))).await;
+    let managers = join_all((0..contenders).map(|_| open_for(direct(&server), LONG))).await;
     Requests::begin(&server).await;
     let work = managers.iter().zip(modes.iter().cycle()).map(async |(locks, mode)| {
         for _ in 0..CYCLES {
@@ -95,7 +95,7 @@ async fn cycles<const N: usize>(modes: [Mode; N]) {
     });
     join_all(work).await;
     let requests = Requests::since(&server).await;
-    assert_eq!(requests.total(), (2 * CONTENDERS * CYCLES) as u64, "{:?}", requests.0);
+    assert_eq!(requests.total(), (2 * contenders * CYCLES) as u64, "{:?}", requests.0);
 }
 
 /// Whoever waits and whoever goes on sharing: one request each, in which the server does the same.
