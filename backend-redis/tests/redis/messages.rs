@@ -15,13 +15,12 @@ use crate::diagnosis;
 use crate::quorum::three;
 use crate::revocation::{Asking, GRACE, is_asked};
 use crate::rig::{
-    BOUND, Beside, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, now, ok, open, open_for,
-    pass, proxy, server, store, trials, via, within,
+    BOUND, Beside, KEY, LONG, NAME, TTL, Waiter, command, direct, hold, now, ok, open, open_for, pass, proxy,
+    server, store, trials, via, within,
 };
 
 trials![
     a_lost_grant_is_found_by_a_refresh,
-    a_killed_subscription_is_replaced,
     a_killed_subscription_loses_no_turn,
     a_late_or_repeated_grant_grants_nothing,
     a_grant_later_than_the_ttl_is_not_a_hold,
@@ -91,26 +90,6 @@ async fn a_lost_grant_is_found_by_a_refresh() {
     assert!(guard.token() > token);
     assert_eq!(owner(&server).await, next, "it is the grant that was not heard of");
     guard.release().await.unwrap();
-}
-
-/// A subscription that ends is made anew, so that later turns are heard of at once.
-async fn a_killed_subscription_is_replaced() {
-    let server = server().await;
-    let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
-    let guard = hold(&a).await;
-    let waiting = Waiter::queued(&b, 0, &a).await;
-
-    let killed = command(&server, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
-    assert_eq!(killed, Reply::Integer(2));
-    eventually("both listen again", async || {
-        let list = command(&server, &["CLIENT", "LIST", "TYPE", "pubsub"]).await.text().unwrap();
-        list.lines().count() == 2
-    })
-    .await;
-    // Their refreshes are minutes away: only a message can tell.
-    guard.release().await.unwrap();
-    let next = waiting.held().await;
-    next.release().await.unwrap();
 }
 
 /// Killed again and again while the lock goes round: everybody has their turns.

@@ -16,7 +16,6 @@ trials![
     a_server_that_cuts_is_not_stormed,
     a_connection_that_falls_silent_before_it_is_used_is_replaced,
     a_release_that_goes_on_by_itself_is_not_lost,
-    closing_says_what_was_not_confirmed,
     damaged_answers_are_survived,
 ];
 
@@ -105,19 +104,6 @@ async fn refusals(server: &Server) -> usize {
     let commands = server.info("commandstats").await.unwrap();
     let counted = commands["cmdstat_evalsha"].split(',').filter_map(|pair| pair.split_once('='));
     counted.into_iter().find(|(name, _)| *name == "failed_calls").unwrap().1.parse().unwrap()
-}
-
-/// Closing while the server cannot be told fails, as what waited stays until its lease ends.
-async fn closing_says_what_was_not_confirmed() {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let (a, b) = (open(direct(&server)).await, open(via(&proxy)).await);
-    let guard = hold(&a).await;
-    let waiting = Waiter::queued(&b, 0, &a).await;
-    proxy.set_both(Mode::Blackhole).await;
-    b.shutdown().await.unwrap_err();
-    waiting.outcome().await.unwrap_err();
-    guard.release().await.unwrap();
 }
 
 /// A flipped bit in an answer, wherever it is, leaves a manager that works again.
