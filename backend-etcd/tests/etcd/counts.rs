@@ -1,12 +1,11 @@
-//! What the store is asked, by the server's own counters, and how long a hand-off takes.
+//! What the store is asked, by the server's own counters.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use hdrhistogram::Histogram;
-use leasehold_core::clock::{ManualClock, Moment};
+use leasehold_core::clock::ManualClock;
 use leasehold_core::{Lock, LockManager, LockOptions, Mode};
 use parking_lot::Mutex;
 use tokio::sync::Barrier;
@@ -63,8 +62,7 @@ async fn queue_is_not_watched_without_waiters() {
     eventually("only session keys are watched", async || watched().await <= before).await;
 }
 
-/// Two requests per cycle under contention, and no hand-off waits for the server's 100 ms loop. The
-/// times are shown, not judged.
+/// Two requests per cycle under contention.
 async fn eight_contenders_take_two_requests_per_cycle() {
     contenders_take(8, &[Mode::EXCLUSIVE], 150, 20).await;
 }
@@ -128,14 +126,12 @@ async fn contenders_take(count: usize, modes: &[Mode], cycles: usize, tenths: us
 
     let told = async || rig.etcd.metrics(0).await.unwrap().sum("etcd_debugging_mvcc_events_total", "");
     let (before, told_before) = (rig.etcd.requests().await.unwrap(), told().await);
-    let began = now();
-    let Contest { handoffs, turns } = contend(&contenders, cycles).await;
-    let took = now().since(began);
+    let turns = contend(&contenders, cycles).await;
     let told = (told().await - told_before) / (count * cycles) as f64;
     let made = rig.etcd.requests().await.unwrap() - &before;
     let cycles = count * cycles;
     // Among few nobody watches a key of its own for whoever is before it.
-    let moves = if tenths > 20 && modes == [Mode::EXCLUSIVE] { changes(&warmed_up.turns, &turns) } else { 0 };
+    let moves = if tenths > 20 && modes == [Mode::EXCLUSIVE] { changes(&warmed_up, &turns) } else { 0 };
     // It takes one request to close a watch, one to open another, and one to read: for each contender that ends before
     // the others, as its watch tells nobody then, and for each that has another entry before it.
     let bound = tenths as u64 * cycles as u64 / 10 + 3 * (count as u64 + moves);
@@ -145,12 +141,8 @@ async fn contenders_take(count: usize, modes: &[Mode], cycles: usize, tenths: us
     );
 
     println!(
-        "{count} contenders, {modes:?}, {cycles} cycles: {:.0} a second, {:.2} requests, {moves} behind another than before, {told:.1} told of each; hand-off p50 {:.2} ms, p99 {:.2} ms, longest {:.2} ms",
-        cycles as f64 / took.as_secs_f64(),
+        "{count} contenders, {modes:?}, {cycles} cycles: {:.2} requests, {moves} behind another than before, {told:.1} told of each",
         made.total() as f64 / cycles as f64,
-        handoffs.value_at_quantile(0.5) as f64 / 1000.0,
-        handoffs.value_at_quantile(0.99) as f64 / 1000.0,
-        handoffs.max() as f64 / 1000.0,
     );
     told
 }
@@ -169,39 +161,20 @@ fn changes(earlier: &[usize], turns: &[usize]) -> u64 {
     pairs.skip(earlier.len().saturating_sub(1)).filter(|differs| *differs).count() as u64
 }
 
-/// What came of a contest.
-struct Contest {
-    /// In microseconds, from before the release was sent until the next one held.
-    handoffs: Histogram<u64>,
-    /// Whose turn it was, in the queue's order.
-    turns: Vec<usize>,
-}
-
-/// Every contender goes through so many cycles as fast as it can.
-async fn contend(contenders: &[Lock], cycles: usize) -> Contest {
+/// Every contender goes through so many cycles as fast as it can; whose turn it was, in the queue's order.
+async fn contend(contenders: &[Lock], cycles: usize) -> Vec<usize> {
     let turns: Arc<Mutex<Vec<_>>> = Arc::default();
-    let released: Arc<Mutex<Option<Moment>>> = Arc::default();
-    let handoffs = Arc::new(Mutex::new(Histogram::<u64>::new_with_bounds(1, 60_000_000, 3).unwrap()));
     let start = Arc::new(Barrier::new(contenders.len()));
     let tasks: Vec<_> = contenders
         .iter()
         .enumerate()
         .map(|(who, lock)| {
-            let lock = lock.clone();
-            let turns = Arc::clone(&turns);
-            let (released, handoffs) = (Arc::clone(&released), Arc::clone(&handoffs));
-            let start = Arc::clone(&start);
+            let (lock, turns, start) = (lock.clone(), Arc::clone(&turns), Arc::clone(&start));
             Beside::start(async move {
                 start.wait().await;
                 for _ in 0..cycles {
                     let guard = lock.acquire().await.unwrap();
-                    let held = now();
                     turns.lock().push((guard.token(), who));
-                    if let Some(released) = released.lock().take() {
-                        let micros = u64::try_from(held.since(released).as_micros()).unwrap();
-                        handoffs.lock().saturating_record(micros);
-                    }
-                    *released.lock() = Some(now());
                     guard.release().await.unwrap();
                 }
             })
@@ -212,8 +185,7 @@ async fn contend(contenders: &[Lock], cycles: usize) -> Contest {
     }
     let mut turns = std::mem::take(&mut *turns.lock());
     turns.sort_unstable();
-    let turns = turns.into_iter().map(|(_, who)| who).collect();
-    Contest { handoffs: handoffs.lock().clone(), turns }
+    turns.into_iter().map(|(_, who)| who).collect()
 }
 
 /// Of those who contend: no test takes so long.
