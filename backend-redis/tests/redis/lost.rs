@@ -1,18 +1,14 @@
 //! An acquisition whose entry is over says so, owes its clean-up, and is asked for anew by somebody else.
 
 use futures_util::StreamExt;
-use leasehold_core::backend::{AcquireRequest, Grant, Renewal, StoreEvent};
+use leasehold_core::backend::{AcquireRequest, Grant, StoreEvent};
 use leasehold_core::{Effect, ErrorKind, LostReason, OwnerId, Result};
 use testbed::Mode;
 use testbed::redis::Server;
 
 use crate::rig::{KEY, LONG, NAME, TTL, command, direct, eventually, ok, proxy, server, store, trials, via};
 
-trials![
-    an_entry_that_nobody_keeps_is_over_and_released,
-    an_entry_that_is_gone_ends_its_acquisition,
-    what_was_lost_is_released_before_closing_ends,
-];
+trials![an_entry_that_nobody_keeps_is_over_and_released, what_was_lost_is_released_before_closing_ends,];
 
 pub(crate) fn request(id: u8) -> AcquireRequest {
     AcquireRequest::new(NAME.parse().unwrap(), OwnerId::from_random([id; 16]), TTL)
@@ -51,24 +47,6 @@ async fn an_entry_that_nobody_keeps_is_over_and_released() {
     });
     assert_lost(outcome, LostReason::Expired);
     eventually("it is released", async || waiting(&server).await == 0).await;
-}
-
-/// Somebody has deleted it: the next renewal says so, and the one who asks again has a grant of its own.
-async fn an_entry_that_is_gone_ends_its_acquisition() {
-    let server = busy().await;
-    let store = store(direct(&server)).await;
-    let mut events = store.events();
-    let lost = request(1);
-    let (outcome, ()) = tokio::join!(store.acquire(&lost), async {
-        let Some(StoreEvent::LeaseOpened(lease)) = events.next().await else { panic!("it is announced") };
-        command(&server, &["DEL", &format!("{KEY}:q"), &format!("{KEY}:e")]).await;
-        let renewals = store.renew(&[lease.id]).await;
-        assert!(matches!(renewals[..], [Renewal::Gone(LostReason::Gone)]), "{renewals:?}");
-    });
-    assert_lost(outcome, LostReason::Gone);
-    command(&server, &["DEL", KEY]).await;
-    let again = request(2);
-    assert_eq!(store.acquire(&again).await.unwrap().owner, again.owner);
 }
 
 /// While the server cannot be told, what was lost may still be there: closing says that.

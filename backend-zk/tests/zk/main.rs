@@ -167,8 +167,7 @@ fn main() -> ExitCode {
             a_reader_behind_a_writer_needs_four_requests
             a_writer_looks_when_the_nearest_reader_goes
             who_finds_the_one_ahead_gone_passes_on
-            who_tries_passes_nobody
-            permits_are_refused_at_once;
+            who_tries_passes_nobody;
         sharing:
             nodes_say_how_their_bearers_hold;
         tokens:

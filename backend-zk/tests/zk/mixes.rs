@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{ErrorKind, LockManager, Mode as Kind};
+use leasehold_core::{LockManager, Mode as Kind};
 use parking_lot::Mutex;
 use testbed::zookeeper::{Op, Server, Setup};
 use testbed::{Direction, Mode, Proxy};
@@ -272,17 +272,4 @@ pub(crate) async fn who_tries_passes_nobody(rig: Arc<Rig>) {
     outside.has(&directory, 2).await;
     reader.release().await.unwrap();
     writing.end("it writes").await.release().await.unwrap();
-}
-
-/// Permits are refused before anything is asked of the server.
-pub(crate) async fn permits_are_refused_at_once(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let one = Watched::start(&space, rig.server().await).await;
-    let permit = one.locks.lock("a").unwrap().permits(1, 2);
-    for refused in [permit.acquire().await.map(drop), permit.try_acquire().await.map(drop)] {
-        let refused = refused.unwrap_err();
-        assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused}");
-        assert!(refused.to_string().contains("PERMITS"), "{refused}");
-    }
-    assert_eq!(one.takes(), []);
 }
