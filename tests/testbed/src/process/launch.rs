@@ -47,13 +47,6 @@ impl Launch {
         self
     }
 
-    /// Runs it in another working directory; the log stays where it was.
-    #[must_use]
-    pub fn cwd(mut self, dir: impl AsRef<Path>) -> Self {
-        self.command.current_dir(dir);
-        self
-    }
-
     /// Pipes standard input and output for [`Process::send_line`] and [`Process::next_line`]. Only
     /// standard error goes to the log.
     #[must_use]

@@ -120,16 +120,6 @@ impl Proxy {
         self.order(&[direction], Order::Release).await;
     }
 
-    /// Ends `direction` of all live connections: its receiver sees the end of the stream, what the
-    /// sender sends stays unread, what was kept back is lost. The other direction goes on.
-    ///
-    /// # Cancel safety
-    ///
-    /// As testbed.proxy-1.
-    pub async fn half_close(&self, direction: Direction) {
-        self.order(&[direction], Order::HalfClose).await;
-    }
-
     /// Closes all live connections. Both sides see the end of the stream (a reset, if they had sent
     /// what the proxy did not read); what was kept back is lost.
     ///

@@ -98,10 +98,6 @@ impl<'a> Pump<'a> {
                     let Some((order, done)) = order else { return Err(Cut::Close) };
                     match order {
                         Order::Close => return Err(Cut::Close),
-                        Order::HalfClose => {
-                            self.report_held(0);
-                            return Ok(self.writer.shutdown().await?);
-                        }
                         Order::Release => self.release(),
                         Order::Reset => return Err(Cut::Reset),
                         Order::Set(mode) => self.set(mode),

@@ -26,7 +26,6 @@ pub(super) type Orders = mpsc::UnboundedReceiver<(Order, Done)>;
 #[derive(Clone, Debug)]
 pub(super) enum Order {
     Close,
-    HalfClose,
     Release,
     Reset,
     Set(Mode),

@@ -60,31 +60,6 @@ async fn close_ends_every_connection_in_order() {
     hear(&mut client, "again\n").await;
 }
 
-/// The server sees the end of requests and can still reply.
-#[tokio::test]
-async fn half_close_of_requests_leaves_replies_open() {
-    let rig = Rig::start().await;
-    let mut client = rig.client().await;
-
-    rig.proxy.half_close(ClientToServer).await;
-    rig.server_saw(|seen| seen.ends == 1).await;
-    hear(&mut client, FAREWELL).await;
-    hear_end(&mut client).await.unwrap();
-}
-
-/// The client sees the end of replies and can still request.
-#[tokio::test]
-async fn half_close_of_replies_leaves_requests_open() {
-    let rig = Rig::start().await;
-    let mut client = rig.client().await;
-
-    rig.proxy.half_close(ServerToClient).await;
-    hear_end(&mut client).await.unwrap();
-    say(&mut client, "request\n").await;
-    rig.server_saw(|seen| seen.bytes == b"request\n").await;
-    assert_eq!(rig.proxy.connections(), 1);
-}
-
 /// A closed door refuses as a dead server does and disturbs nobody inside; it opens on the same
 /// port. Closing or opening twice is no different.
 #[tokio::test]
