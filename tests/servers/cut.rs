@@ -78,7 +78,7 @@ async fn contenders(locks: &LockManager) -> usize {
     locks.inspect(NAME).await.unwrap().contenders
 }
 
-/// Connections are replaced, and a cut ends before the lease does; leases and places in the queue are the server's and stay.
+/// Connections are replaced, and a cut ends before the lease does: holds and places in the queue stay.
 pub(crate) async fn a_reset_costs_neither_hold_nor_place<S: Server>(scene: Scene<S>) {
     let proxy = scene.proxy().await;
     let (a, b) = (scene.behind(&proxy, steady::<S>()).await, scene.behind(&proxy, steady::<S>()).await);
@@ -175,8 +175,8 @@ pub(crate) async fn a_contender_that_was_cut_off_queues_again<S: Server>(scene: 
     drop(cut.end("it holds").await);
 }
 
-/// Silence is never taken for a holder: asking ends within the bound of a request, as unavailable, whether the request has
-/// arrived or not; what it was granted is given back.
+/// Silence is never taken for a holder: a try ends within the bound of a request, as unavailable, whether the request has
+/// arrived or not. A grant that it does not hear of is released.
 pub(crate) async fn silence_is_unavailable_and_not_busy<S: Server>(scene: Scene<S>) {
     let proxy = scene.proxy().await;
     let locks = warm(scene.behind(&proxy, S::TTL).await).await;
@@ -215,7 +215,7 @@ pub(crate) async fn dead_servers_are_passed_over<S: Sessions>(scene: Scene<S>) {
     silent.set_both(Mode::Blackhole).await;
     let hosts = format!("{},{},{}", refusing.addr(), silent.addr(), scene.server().await.addr());
     let url = S::url(hosts, scene.namespace(), &options(steady::<S>()));
-    // In whatever order they are tried.
+    // The order in which they are tried is random.
     for _ in 0..5 {
         let locks = connect(&url).await.unwrap();
         for _ in 0..10 {

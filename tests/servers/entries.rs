@@ -48,8 +48,8 @@ pub(crate) async fn a_holder_whose_entry_was_removed_has_lost<S: Store>(scene: S
     bystander.release().await.unwrap();
 }
 
-/// A session that an administrator ends takes all that it has with it, and its holders are told long before its lease would
-/// end; whoever waited in it waits on, in the next one.
+/// A session that an administrator ends loses its locks, and its holders know long before its lease would end. A waiter
+/// goes on in the next session.
 pub(crate) async fn ended_session_loses_holds_and_requeues_waiters<S: Sessions>(scene: Scene<S>) {
     let (a, b) = (scene.direct(LONG).await, scene.direct(LONG).await);
     let guards = [hold(&a).await, a.lock("another").unwrap().acquire().await.unwrap()];

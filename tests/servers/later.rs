@@ -6,8 +6,8 @@ use testbed::{BOUND, Beside, eventually, pass, within};
 use crate::rig::{LONG, NAME, Scene, hold, queued, quiet, steady};
 use crate::store::Store;
 
-/// A server that has no room for new entries refuses whoever comes, at once. What is held is renewed, handed on and
-/// released; whoever was in the queue, and is not any more, waits until there is room, and holds when it is its turn.
+/// A server that has no room for new entries refuses them at once. Locks that are held are renewed, passed on and
+/// released. A waiter whose entry was removed waits until there is room, and holds when it is its turn.
 pub(crate) async fn who_was_queued_waits_on_and_who_comes_is_refused<S: Store>(scene: Scene<S>) {
     let server = S::start_small().await;
     let (a, b) = (scene.on(&server, LONG).await, scene.on(&server, steady::<S>()).await);

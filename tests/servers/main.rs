@@ -8,7 +8,7 @@
 //! | the server goes away and comes back | `restart` |
 //! | entries are removed by hand | `entries` |
 //! | any of that to one who shares a lock with others | `sharing` |
-//! | a holder is asked for its lock while it is cut off | `revocation` |
+//! | a holder is to release its lock while it is cut off | `revocation` |
 //! | the server says "not now" | `later` |
 //! | somebody may not | `refused` |
 //! | what errors say of all that | `errors` |

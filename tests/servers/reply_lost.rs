@@ -59,8 +59,7 @@ async fn abandoned<S: Server>(scene: Scene<S>, heal: impl AsyncFn(&Proxy)) {
     bystander.release().await.unwrap();
 }
 
-/// Nobody wants it any more before the request has arrived: what that makes when it does is removed, beside a holder and
-/// without one.
+/// A request that was cancelled before it arrived: the entry that it makes is removed, beside a holder and without one.
 pub(crate) async fn an_abandoned_request_that_is_late_leaves_nothing<S: Server>(scene: Scene<S>) {
     let proxy = scene.proxy().await;
     let (a, b) = (warm(scene.behind(&proxy, LONG).await).await, scene.direct(LONG).await);

@@ -1,4 +1,4 @@
-//! Holders that are asked for their lock.
+//! Requests to release a lock.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::store::Store;
 /// Much longer than anything here takes.
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Of the requests that a holder has missed, or heard before, the one that ends first counts, in whatever order they come;
-/// one that is read again gives no more time.
+/// Of the requests that a holder has missed or received, the one with the earliest deadline counts, in any order. A request
+/// that is read again gives no more time.
 pub(crate) async fn missed_requests_are_heard_after_a_cut<S: Store>(scene: Scene<S>) {
     let server = S::start().await.unwrap();
     let proxy = server.proxy().unwrap();

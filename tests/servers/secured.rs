@@ -119,7 +119,7 @@ pub(crate) async fn untrusted_server_is_passed_over<S: Sessions>(_scene: Scene<S
     let server = S::start_secured(&certificates, false).await.unwrap();
     let other = S::start_secured(&stranger, false).await.unwrap();
     let hosts = [&other, &server].map(|server| at(server, "localhost")).join(",");
-    // In whatever order they are tried.
+    // The order in which they are tried is random.
     for _ in 0..4 {
         let locks = open::<S>(&hosts, &trusting(&certificates)).await;
         hold(&locks).await.release().await.unwrap();

@@ -235,7 +235,7 @@ pub(crate) async fn one_release_lets_many_readers_in<S: Store>(scene: Scene<S>) 
     }
 }
 
-/// An administrator removes the entry of one who shares: that share is lost, and no other; whoever waits goes on to.
+/// An administrator removes the entry of one share: that share is lost, and no other. A waiter waits on.
 pub(crate) async fn deleted_share_is_lost_alone<S: Store>(scene: Scene<S>) {
     let open = async || scene.direct(steady::<S>()).await;
     let (one, other, writer) = (open().await, open().await, open().await);

@@ -208,7 +208,7 @@ impl Store for testbed::etcd::Etcd {
     const SILENT: &str = "etcd did not answer within 1s (server: ADDR)";
     const WRONG_PASSWORD: &str = "etcd refuses user and password (server: ADDR): authentication failed, invalid user ID \
                                   or password";
-    // The session's bound of a request, or that of whoever asks: they are as long.
+    // The bound of the session's request, or that of the caller: they are as long.
     const UNANSWERED: &[&str] = &["etcd did not answer within 1s ", "the store did not answer within 1s "];
     const FULL: &str = "space";
     const CYCLE: u64 = 2;
