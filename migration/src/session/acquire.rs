@@ -53,8 +53,9 @@ impl Session {
         let (id, wake, next) = begun.ok_or_else(closed)?;
         let (asks, read) = (Pair::default(), None);
         let (session, busy, has_asked, over) = (self, None, false, false);
+        let backoff = Backoff::of_requests(&self.env);
         let mut acquisition =
-            Acquisition { session, request, id, wake, waits, asks, read, busy, has_asked, over };
+            Acquisition { session, request, id, wake, waits, asks, read, busy, has_asked, backoff, over };
         let mut next = next?;
         loop {
             for side in SIDES {
@@ -162,6 +163,8 @@ struct Acquisition<'a> {
     read: Option<BoxFuture<'a, Result<()>>>,
     busy: Option<Holder>,
     has_asked: bool,
+    /// Between places that were lost.
+    backoff: Backoff,
     /// It was granted, or somebody else has the name.
     over: bool,
 }
@@ -296,10 +299,11 @@ impl<'a> Acquisition<'a> {
     }
 
     /// The same after a place was lost.
-    fn asking_again(&self, side: Side) -> Asking<'a> {
+    fn asking_again(&mut self, side: Side) -> Asking<'a> {
         let (session, request, how) = (self.session, self.request, self.how());
+        let pause = self.backoff.next(&session.env);
         Asking::Session(Box::pin(async move {
-            Backoff::of_requests(&session.env).pause(&session.env).await;
+            session.env.sleep(pause).await;
             session.ask(side, request, how).await
         }))
     }

@@ -13,6 +13,7 @@ use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{
     AcquireRequest, Attempt, Grant, Holder, LeaseId, LockBackend, StoreConfig, StoreEvent,
 };
+use leasehold_core::clock::Clock as _;
 use leasehold_core::{Env, Error, ErrorKind, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
@@ -20,6 +21,7 @@ use tokio::time::{sleep, timeout};
 use super::late::{POLL, Rig, TTL, name, request};
 use super::{clock, env, stands, store, write};
 use crate::protocol::Pair;
+use crate::protocol::records::in_store;
 use crate::session::{SIDES, Session};
 
 /// A release whose caller leaves goes on at once, whatever became of its request; who asks again hears what it came to, and a
@@ -81,10 +83,13 @@ impl Layer for Asks {
     }
 }
 
-/// Every request to a store has an owner id of its own, and the first one that of the acquisition (attempt-3).
+/// Every request to a store has an owner id of its own, and the first one that of the acquisition (attempt-3). Where place after
+/// place is lost, the pauses between the requests grow.
 #[tokio::test(start_paused = true)]
 async fn no_two_requests_have_one_owner() {
-    for (phase, requests) in [(Phase::Old, 1), (Phase::Both, 4), (Phase::Drain, 4), (Phase::New, 3)] {
+    for (phase, lost, requests) in
+        [(Phase::Old, 0, 1), (Phase::Both, 0, 4), (Phase::Drain, 6, 10), (Phase::New, 0, 3)]
+    {
         let stores = Pair { old: store(), new: store() };
         let owners = Arc::new(Mutex::new(Vec::new()));
         let stand = stands(phase);
@@ -94,10 +99,11 @@ async fn no_two_requests_have_one_owner() {
             let asks = Asks { owners: Arc::clone(&owners), loses: AtomicUsize::new(loses) };
             Arc::from(shared(Arc::new(asks))(Box::new(stores[side].clone())))
         };
-        let ways = Pair { old: way(Side::Old, 0), new: way(Side::New, 2) };
+        let ways = Pair { old: way(Side::Old, lost), new: way(Side::New, 2) };
         let session = Session::open_both(&ways, POLL, env()).await.unwrap();
-        let request = request();
+        let (request, began) = (request(), clock().now());
         let asked = timeout(TTL, session.acquire(&request, true)).await.expect("it is free").unwrap();
+        assert!(lost == 0 || clock().now().since(began) > env().timing().op_timeout / 2, "{phase}");
         let Attempt::Granted(grant) = asked else { panic!("it is free") };
         assert_eq!(grant.owner, request.owner);
         session.release(&grant).await.unwrap();
@@ -316,7 +322,9 @@ async fn late_and_older_reads_are_not_known() {
     let late = Fault::DelayReply(POLL / 10);
     for lapses in [true, false] {
         let rig = Rig::in_phase(Phase::Shadow).await;
-        let known = || rig.session.with(|book, _| book.knowledge().known(Side::Old).map(|seen| seen.version));
+        let known = || {
+            rig.session.with(|book, _| book.knowledge().known(Side::Old).map(|seen| in_store(seen.version)))
+        };
         rig.lines.old.next(Operation::ReadRecord, late);
         let mut reading = Box::pin(rig.session.read(Side::Old));
         assert!(timeout(POLL / 20, &mut reading).await.is_err());
