@@ -227,14 +227,14 @@ impl Admin {
         let mut way: Vec<_> = down.collect();
         let Some(place) = records.place() else {
             let next = match records.lost().filter(|side| look.error(*side).is_none()) {
-                Some(side) => lost(side).to_string(),
+                Some(side) => records.loss(side).to_string(),
                 None if way.is_empty() => NOT_BEGUN.to_owned(),
                 None => "what the other store's record says decides".to_owned(),
             };
             return (next, way);
         };
         if let Some(side) = records.lost().filter(|side| look.error(*side).is_none()) {
-            way.push(lost(side).to_string());
+            way.push(records.loss(side).to_string());
         }
         let needs = |side: Side| {
             let version = records.live(side).map(|read| read.seen().version);
@@ -256,6 +256,9 @@ impl Admin {
             Place::Barred => "`migrate advance` or `migrate rollback`: a step was left halfway".to_owned(),
             Place::At(Phase::Drain) => {
                 way.retain(|_| look.error(Side::New).is_some());
+                let is_open = look.error(Side::Old).is_none() && records.live(Side::Old).is_none();
+                way.extend(is_open.then(|| records.loss(Side::Old).to_string()));
+                way.extend(census.old.as_ref().and_then(|census| status::strangers(census, Side::Old, 0)));
                 way.extend(self.noise(&records, Steps::QUIET_FOR));
                 "`migrate advance` to `new`: the old store is not asked any more".to_owned()
             }
@@ -334,16 +337,6 @@ fn members(look: &Look, census: &Pair<Option<Census>>) -> Vec<MemberStatus> {
 }
 
 const NOT_BEGUN: &str = "deploy the URL with `migrate_to`: the first process that opens it begins the move";
-
-/// A record that is missing where there must be one.
-fn lost(side: Side) -> Error {
-    let message = format!(
-        "the {} store has no record of the move, and the other one's says that it must: it has lost its data. Stop \
-         every process, then `migrate repair --yes`",
-        side.word()
-    );
-    Error::not_applied(ErrorKind::Protocol, message)
-}
 
 /// It is not done, and may be later.
 fn not_yet(message: String, waited: Duration) -> Error {

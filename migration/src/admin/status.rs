@@ -184,12 +184,16 @@ pub(super) fn in_the_way(census: &Census, side: Side, version: u64, allowed: usi
         Some(format!("{} does not act by the record of {store} yet{why}", called(member)))
     });
     let mut found = few(behind.collect());
-    if let Some(strangers) = census.strangers.filter(|strangers| *strangers > allowed) {
-        let more = if strangers == 1 { "1 session".to_owned() } else { format!("{strangers} sessions") };
-        let takes = if strangers == 1 { "takes" } else { "take" };
-        found.push(format!("{more} of {store} {takes} no part in the move (no `migrate_to` in their URL)"));
-    }
+    found.extend(strangers(census, side, allowed));
     found
+}
+
+/// That sessions there take no part in the move, if more do than `allowed`.
+pub(super) fn strangers(census: &Census, side: Side, allowed: usize) -> Option<String> {
+    let strangers = census.strangers.filter(|strangers| *strangers > allowed)?;
+    let more = if strangers == 1 { "1 session".to_owned() } else { format!("{strangers} sessions") };
+    let (takes, store) = (if strangers == 1 { "takes" } else { "take" }, side.word());
+    Some(format!("{more} of the {store} store {takes} no part in the move (no `migrate_to` in their URL)"))
 }
 
 /// How many members are named.

@@ -7,7 +7,7 @@ use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Error, ErrorKind, Result};
 
-use super::{Admin, Census, Look, NOT_BEGUN, Progress, Status, Steps, again, lost, not_yet, status};
+use super::{Admin, Census, Look, NOT_BEGUN, Progress, Status, Steps, again, not_yet, status};
 use crate::protocol::Pair;
 use crate::protocol::record::Record;
 use crate::protocol::records::{Place, Read, in_store};
@@ -149,7 +149,7 @@ impl Walk<'_> {
         records.of_one_move(&self.admin.names())?;
         let lost = records.lost().filter(|side| look.error(*side).is_none());
         match (records.place(), lost) {
-            (_, Some(side)) => Err(lost_at(side)),
+            (_, Some(side)) => Err(records.loss(side)),
             (Some(place), None) => Ok(place),
             (None, None) => {
                 let down = look.error(Side::Old).or_else(|| look.error(Side::New));
@@ -160,6 +160,12 @@ impl Walk<'_> {
 
     /// Whether no foreign client has been met for long enough, and the old store knows of none that nobody has met.
     async fn quiet(&mut self, read: &Pair<Option<Read>>, down: Option<Error>) -> Result<Ended> {
+        if down.is_none()
+            && let Some(said) = self.plain_sessions(read).await?
+        {
+            self.wait_for(vec![said]).await?;
+            return Ok(Ended::Again);
+        }
         if self.options.quiet_for.is_zero() {
             return Ok(Ended::Done);
         }
@@ -230,13 +236,26 @@ impl Walk<'_> {
                 }
                 Task::Done(_) => return Ok(Ended::Done),
                 Task::Stuck(Stuck::Unread(side)) => {
-                    return Err(down[side].take().unwrap_or_else(|| lost_at(side)));
+                    return Err(down[side].take().unwrap_or_else(|| read.loss(side)));
                 }
                 Task::Stuck(Stuck::Exhausted) => {
                     let message = "there are no tokens left for another change of the store that counts";
                     return Err(Error::not_applied(ErrorKind::Unsupported, message));
                 }
             }
+        }
+    }
+
+    /// Why a session with the old store's plain URL may be open: one opens where the record that bars it was lost.
+    async fn plain_sessions(&mut self, read: &Pair<Option<Read>>) -> Result<Option<String>> {
+        if read.live(Side::Old).is_none() {
+            return Ok(Some(read.loss(Side::Old).to_string()));
+        }
+        match self.admin.stores.old.census().await {
+            Ok(census) => Ok(status::strangers(&census, Side::Old, self.options.strangers)),
+            // It was there a moment ago, and is asked for foreign clients next.
+            Err(error) if *error.kind() == ErrorKind::Unavailable => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -276,8 +295,4 @@ impl Walk<'_> {
 /// Whether the store may answer later. One that has ended our session makes another.
 pub(super) fn may_pass(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Lost { .. })
-}
-
-fn lost_at(side: Side) -> Error {
-    lost(side)
 }

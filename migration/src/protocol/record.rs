@@ -154,6 +154,13 @@ impl Record {
         Ok(Self { id, side, stand, between, since, restored, end, met })
     }
 
+    /// What to write where this one begins the move in the old store: before it the new store's, if the base was raised since
+    /// that was written. So both know the numbers that are given.
+    pub(crate) fn after(self, new: Option<&Self>) -> Self {
+        let is_known = new.is_none_or(|new| new.stand.window.offset == self.stand.window.offset);
+        if is_known { self } else { Self { side: Side::New, restored: 0, ..self } }
+    }
+
     /// What to write when a foreign client was found to hold `name` at that time, if anything.
     pub(crate) fn having_met(&self, name: &str, at: u64) -> Option<Self> {
         // It counts as one of this phase, also by a clock that is behind that of who wrote the phase.

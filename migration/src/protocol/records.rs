@@ -6,6 +6,8 @@
 //!   is of a move between the two namespaces that it names.
 //! - **records-2** A record whose move is over bars nobody. The same move does not begin once more if it was finished.
 //! - **records-3** A record that was lost is written again from the one that decides, and from no other; both count that.
+//! - **records-4** A move begins with three writes: the new store's record, the old store's, which counts as written again, and
+//!   the same count in the new store. So a new store's record that counts one knows of one in the old store.
 
 use leasehold_core::backend::ledger::Entry;
 use leasehold_core::backend::stage::{Phase, Side};
@@ -36,7 +38,7 @@ pub(crate) enum Opening {
     Follow,
     /// It writes the first record of a move at that side; with this id, or a new one.
     Begin(Side, Option<u64>),
-    /// It goes on with a move whose end was left halfway.
+    /// It goes on with a move whose beginning, or end, was left halfway.
     Write(Record),
 }
 
@@ -46,6 +48,11 @@ const VERSION_BITS: u32 = 53;
 /// The version that a store knows, of one that a record is known by.
 pub(crate) const fn in_store(version: u64) -> u64 {
     version & ((1 << VERSION_BITS) - 1)
+}
+
+/// How often the records were written again after data was lost, by the version that one is known by (records-4).
+pub(crate) const fn losses(version: u64) -> u64 {
+    (version >> VERSION_BITS).saturating_sub(1)
 }
 
 impl Read {
@@ -142,23 +149,42 @@ impl Pair<Option<Read>> {
     ///
     /// # Errors
     ///
-    /// As [`of_one_move`](Self::of_one_move); [`ErrorKind::Protocol`] when a record was lost.
+    /// As [`of_one_move`](Self::of_one_move); [`ErrorKind::Protocol`] when the store that decides has lost its record.
     pub(crate) fn opening(&self, names: &Pair<String>) -> Result<Opening> {
         self.of_one_move(names)?;
         let halves = [Side::Old, Side::New].map(|side| self.half_ended(side));
         if let Some(half) = halves.into_iter().flatten().next() {
             return Ok(Opening::Write(half.clone().begun_again()));
         }
-        if let Some(side) = self.lost() {
-            return Err(lost_its_data(side));
+        if let Some(side) = self.lost().filter(|side| self.decides(*side)) {
+            return Err(lost_its_data(side, true));
         }
         Ok(match (self.live(Side::Old), self.live(Side::New)) {
             (None, None) => Opening::Begin(Side::New, None),
             (None, Some(new)) if Class::of(new.record.stand.phase) == Class::Old => {
                 Opening::Begin(Side::Old, Some(new.record.id))
             }
+            (Some(Read { record: old, .. }), Some(Read { record: new, .. }))
+                if new.restored < old.restored =>
+            {
+                Opening::Write(Record { restored: old.restored, ..new.clone() })
+            }
             _ => Opening::Follow,
         })
+    }
+
+    /// Whether locks are granted by what the record at `side` says, or said before it was lost.
+    fn decides(&self, side: Side) -> bool {
+        let other = self.live(side.other()).map(|read| Class::of(read.record.stand.phase));
+        other.is_none_or(|class| match side {
+            Side::Old => class != Class::New,
+            Side::New => class != Class::Old,
+        })
+    }
+
+    /// That the record at `side` was lost.
+    pub(crate) fn loss(&self, side: Side) -> Error {
+        lost_its_data(side, self.decides(side))
     }
 
     /// What is written, in that order, when the record of the store that does not decide is not there: both of them, so
@@ -167,16 +193,13 @@ impl Pair<Option<Read>> {
         let is_missing = |side: &Side| self.live(*side).is_none() && self.half_ended(*side).is_none();
         let missing = [Side::Old, Side::New].into_iter().find(is_missing)?;
         let known = &self.live(missing.other())?.record;
-        let decides = match missing {
-            Side::Old => Class::of(known.stand.phase) == Class::New,
-            Side::New => Class::of(known.stand.phase) == Class::Old,
-        };
+        let is_copied = !self.decides(missing);
         if known.restored >= MOST_RESTORED {
             return None;
         }
         let known = Record { restored: known.restored + 1, ..known.clone() };
         let stand = known.stand.with(known.stand.phase.min(Phase::Drain));
-        decides.then(|| [known.clone(), Record { side: missing, stand, ..known }])
+        is_copied.then(|| [known.clone(), Record { side: missing, stand, ..known }])
     }
 
     /// How far the move is; `None` before it, and where the record that decides is missing.
@@ -197,10 +220,10 @@ impl Pair<Option<Read>> {
         let phase = |side| self.live(side).map(|read| read.record.stand.phase);
         match (phase(Side::Old), phase(Side::New)) {
             (None, Some(Phase::Shadow | Phase::Both)) => Some(Side::Old),
-            // A move that went back to `old` was more than begun.
+            // One that was begun only has nothing to lose (records-4).
             (None, Some(Phase::Old)) => {
-                let epoch = self.live(Side::New).map(|read| read.record.stand.epoch);
-                (epoch > Some(0) && self.half_ended(Side::Old).is_none()).then_some(Side::Old)
+                let was_there = self.live(Side::New).is_some_and(|read| read.record.restored > 0);
+                (was_there && self.half_ended(Side::Old).is_none()).then_some(Side::Old)
             }
             (Some(_), None) => {
                 let over = self.ended(Side::New, End::Moved).or_else(|| self.half_ended(Side::New));
@@ -250,14 +273,22 @@ impl Place {
     }
 }
 
-/// What was written there is not there any more.
-pub(crate) fn lost_its_data(side: Side) -> Error {
-    let message = format!(
-        "the {} store has lost the record of the move, and with it perhaps locks: nothing is granted before \
-         `leasehold migrate repair`",
-        side.word()
-    );
-    Error::not_applied(ErrorKind::Protocol, message)
+/// What was written there is not there any more; `decides` if locks are granted by it.
+pub(crate) fn lost_its_data(side: Side, decides: bool) -> Error {
+    let lost = format!("the {} store has lost its data, and with it the record of the move", side.word());
+    let then = match (side, decides) {
+        (_, true) => {
+            "no lock is granted until every process was stopped and `leasehold migrate repair --yes` has run"
+        }
+        (Side::New, false) => {
+            "the old store grants locks as before, and the move goes on after `leasehold migrate repair --yes`, for which \
+             no process need be stopped"
+        }
+        (Side::Old, false) => {
+            "the new store grants locks as before, and a process of the move writes the record again"
+        }
+    };
+    Error::not_applied(ErrorKind::Protocol, format!("{lost}: {then}"))
 }
 
 /// `old` and `new` are what the records say, or the one that is there.
@@ -299,6 +330,11 @@ mod tests {
 
     fn ended(read: Option<Read>, end: End) -> Option<Read> {
         read.map(|read| Read { record: read.record.ended(end), ..read })
+    }
+
+    /// The same as a record that was written again.
+    fn again(read: Option<Read>) -> Option<Read> {
+        read.map(|read| Read { record: Record { restored: 1, ..read.record }, ..read })
     }
 
     /// The same as a record between these.
@@ -344,6 +380,7 @@ mod tests {
             (read(1, O, Both), None, Protocol, "new store has lost"),
             (None, read(1, N, Shadow), Protocol, "old store has lost"),
             (None, read(1, N, Both), Protocol, "old store has lost"),
+            (None, again(read(1, N, Old)), Protocol, "until every process was stopped"),
         ] {
             let (was, message) = refused(old, new).expect(said);
             assert!(was == kind && message.contains(said), "{was:?} {message}");
@@ -354,7 +391,7 @@ mod tests {
     #[test]
     fn a_process_follows_or_begins() {
         use End::{Left, Moved};
-        use Phase::{Both, Drain, New, Old};
+        use Phase::{Both, Drain, New, Old, Shadow};
         use Side::{New as N, Old as O};
         let elsewhere = |end| between(ended(read(7, N, New), end), "h3", "h1");
         let back = |read| between(ended(read, Moved), "h1", "h0");
@@ -368,6 +405,8 @@ mod tests {
             (None, elsewhere(Moved), Opening::Begin(N, None)),
             (ended(read(7, O, Old), Left), ended(read(7, N, New), Left), Opening::Begin(N, None)),
             (read(1, O, Both), read(1, N, Old), Opening::Follow),
+            (read(1, O, Shadow), None, Opening::Follow),
+            (again(read(1, O, Old)), read(1, N, Old), write(again(read(1, N, Old)))),
             (between(read(1, O, Both), "a", "b"), read(1, N, Old), Opening::Follow),
             (None, read(1, N, Drain), Opening::Follow),
             (read(1, O, Old), ended(read(1, N, New), Left), write(read(1, N, Old))),

@@ -6,7 +6,7 @@
 //! | `shadow` → `both` | old's members conform, and new's; new := a copy of what comes; old := both, the next epoch |
 //! | `both` → `drain` | old's members conform; new's base; old := drain, which bars it; new := drain |
 //! | the same, begun before | old := drain again; new := drain |
-//! | `drain` → `new` | old has no foreign clients; new := new |
+//! | `drain` → `new` | old has its record, no plain sessions and no foreign clients; new := new |
 //! | `new` → `drain` | new's base; new := drain; a copy in old, unless that is down |
 //! | `drain` → `both` | new := both, which bars it; new's members conform; old := both |
 //! | `both` → `shadow` | old's base; old := shadow, the next epoch. The new store may be down |
@@ -51,7 +51,7 @@ pub(crate) enum Task {
     /// Wait until every member acknowledges this version at least, and no session is open that is none of theirs.
     Conform { side: Side, version: u64 },
     /// Wait until no foreign client was met for long enough, by the record of the store moved to at the version that was read, and
-    /// see that none holds a lock in the store that is left.
+    /// see that none holds a lock in the store that is left, and that its record bars plain sessions, of which none is open.
     Quiet,
     /// Make the base at least this.
     Raise { side: Side, base: u64 },

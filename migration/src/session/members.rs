@@ -242,12 +242,17 @@ impl Book {
     }
 
     fn understood(&mut self, side: Side, look: Look, record: Option<Entry>) -> Result<()> {
-        let Some(entry) = record else { return Err(lost_its_data(side)) };
+        let decides = self.view().is_none_or(|view| match side {
+            Side::Old => view.class() != Class::New,
+            Side::New => view.class() != Class::Old,
+        });
+        let lost = || lost_its_data(side, decides);
+        let Some(entry) = record else { return Err(lost()) };
         let read = Read::of(&entry)?;
         self.check(side, &read.record)?;
         let seen = read.seen();
         if seen.version < look.newest {
-            return Err(lost_its_data(side));
+            return Err(lost());
         }
         // What was read later may be known already.
         let signature = &mut self.entries[side];
@@ -255,7 +260,7 @@ impl Book {
             return Ok(());
         }
         signature.newest = seen.version;
-        self.learning().learn(side, seen).map_err(|DataLost| lost_its_data(side))
+        self.learning().learn(side, seen).map_err(|DataLost| lost())
     }
 
     /// Whether the record is one of this move.

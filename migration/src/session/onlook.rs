@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::{SIDES, Session, place};
 use crate::protocol::Class;
+use crate::protocol::records::losses;
 use leasehold_core::backend::stage::Phase;
 
 /// A store to ask.
@@ -101,6 +102,13 @@ impl Session {
             None => (Severity::Broken, "unknown: nothing is granted"),
         };
         let mut findings = vec![Finding::new(severity, "move", format!("phase {phase}"))];
+        if let Some(times) = view.map(|view| losses(view.seen.version)).filter(|times| *times > 0) {
+            let detail = format!(
+                "a store has lost its data (times so far: {times}); a process with the plain URL of the old store may have opened it \
+                 meanwhile: look at `leasehold migrate status`"
+            );
+            findings.push(Finding::new(Severity::Warning, "move", detail));
+        }
         for side in SIDES {
             if let Some(error) = &trouble[side] {
                 let detail = format!("the store that is {}: {error:#}", place(side));

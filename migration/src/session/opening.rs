@@ -161,7 +161,7 @@ impl Session {
         entry.as_ref().map(Read::of).transpose()
     }
 
-    /// Both have a record of this move, of which the one of the store that is left is written last.
+    /// Both have a record of this move (records-4), or the one that decides has.
     async fn ensure_records(self: &Arc<Self>) -> Result<()> {
         loop {
             let (new, old) = (self.found(Side::New).await?, self.found(Side::Old).await?);
@@ -175,7 +175,8 @@ impl Session {
                 Opening::Write(record) => record,
                 Opening::Begin(side, id) => {
                     self.ensure_apart().await?;
-                    self.first(side, id.unwrap_or_else(|| self.draw_id())).await?
+                    let first = self.first(side, id.unwrap_or_else(|| self.draw_id())).await?;
+                    first.after(reads.live(Side::New).map(|read| &read.record))
                 }
             };
             // One whose move is over is replaced at its version.
@@ -185,6 +186,8 @@ impl Session {
 
     /// The first record of a move.
     async fn first(&self, side: Side, id: u64) -> Result<Record> {
+        // The old store's says that it was there (records-4).
+        let restored = u64::from(side == Side::Old);
         let store = self.env.bounded(self.open(Side::Old)?.backend.token_base()).await?;
         let window = Window::first(store).map_err(|Exhausted| {
             let message = "there are no tokens left for a move to another store";
@@ -193,7 +196,7 @@ impl Session {
         let stand = Stand { phase: Phase::Old, epoch: 0, window };
         let since = self.env.wall_time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let since = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-        Ok(Record { id, side, stand, between: self.names(), since, restored: 0, end: None, met: None })
+        Ok(Record { id, side, stand, between: self.names(), since, restored, end: None, met: None })
     }
 
     /// Replaces what was read, if that is still there.

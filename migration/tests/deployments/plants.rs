@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold_conformance::layer::{Below, Layer, Wrap, per_session};
 use leasehold_core::backend::ledger::{Entry, Ledger, Member, Written};
-use leasehold_core::backend::stage::Side;
+use leasehold_core::backend::stage::{Side, Stage};
 use leasehold_core::backend::{Lease, LockBackend, StoreConfig};
 use leasehold_core::{Env, OwnerId, Result};
 
@@ -58,7 +58,11 @@ impl Ledger for EarlyLedger {
     async fn read(&self) -> Result<Option<Entry>> {
         let record = self.below.read().await?;
         if let Some(record) = &record {
-            self.read.fetch_max(record.version, Ordering::Relaxed);
+            let (_, json) = Stage::of_record(&record.value)?;
+            let json: serde_json::Value = serde_json::from_slice(json).expect("records are JSON");
+            // What was written again is known by a larger version.
+            let restored = json["restored"].as_u64().unwrap_or_default();
+            self.read.fetch_max((restored << 53) | record.version, Ordering::Relaxed);
         }
         Ok(record)
     }

@@ -59,7 +59,7 @@ impl Rig {
         let stand = Stand { phase: Phase::Old, epoch: 0, window };
         for side in [Side::New, Side::Old] {
             let record =
-                Record { id: 9, side, stand, between: names(), since: 0, restored: 0, end: None, met: None };
+                Record { id: 9, side, stand, between: names(), since: 0, restored: 1, end: None, met: None };
             let ledger = self.ledger(side).await;
             let written = ledger.write(expected[side], &record.encode()).await.unwrap();
             assert!(matches!(written, Written::Done(_)));

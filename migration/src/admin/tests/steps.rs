@@ -127,6 +127,31 @@ async fn a_plain_session_keeps_the_new_store_from_being_left() {
     admin.rollback(&to(Old), &mut silent()).await.unwrap();
 }
 
+/// Where the old store has lost the record that bars plain sessions, `new` begins when the record is there again, and when those
+/// that opened meanwhile have ended.
+#[tokio::test(start_paused = true)]
+async fn plain_session_after_a_loss_stops_the_last_step() {
+    let rig = Rig::begun().await;
+    let (admin, step) = (rig.admin(), Steps::one().quiet_for(Duration::ZERO));
+    admin.advance(&to(Drain), &mut silent()).await.unwrap();
+    rig.stores.old.inner.store().forget(&*rig.clock);
+    let plain = rig.open(Side::Old, rig.env()).await.expect("nothing bars it");
+    let refused = async |said| {
+        let refused = admin.advance(&step, &mut silent()).await.unwrap_err();
+        let status = admin.status().await.unwrap();
+        let is_said = |one: &String| one.contains(said);
+        assert!(
+            is_said(&refused.to_string()) && status.in_the_way.iter().any(is_said),
+            "{refused} {status:?}"
+        );
+    };
+    refused("a process of the move writes the record again").await;
+    admin.repair(Duration::ZERO).await.expect("it is written again, and nothing else");
+    refused("1 session of the old store takes no part").await;
+    plain.close().await.unwrap();
+    admin.advance(&to(New), &mut silent()).await.unwrap();
+}
+
 /// Who has not come into the new store's list would be granted nothing in `both`: it is waited for.
 #[tokio::test(start_paused = true)]
 async fn who_cannot_reach_the_new_store_is_waited_for() {

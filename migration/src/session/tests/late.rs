@@ -338,6 +338,14 @@ async fn a_diagnosis_goes_on_without_a_store() {
     let findings = timeout(TTL, rig.session.diagnose()).await.expect("bounded").unwrap();
     let of = |word: &str| findings.iter().any(|finding| finding.detail.contains(word));
     assert!(of("the store that is moved to") && of("the store that is left: "), "{findings:?}");
+    assert!(!of("has lost its data"), "{findings:?}");
+    rig.lines.old.heal();
+    rig.stores.old.store().forget(&TokioClock::new());
+    sleep(TTL / 3).await;
+    let findings = rig.session.diagnose().await.unwrap();
+    let is_said =
+        findings.iter().any(|finding| finding.detail.contains("has lost its data (times so far: 1)"));
+    assert!(is_said, "{findings:?}");
 }
 
 /// What a hold has gained and cannot count on holds it back no longer once its store is silent: it goes on with what it needs.

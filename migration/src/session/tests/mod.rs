@@ -112,7 +112,7 @@ fn write(stores: &Pair<MemoryConfig>, side: Side, stand: Stand) {
             stand,
             between: names(|side| &stores[side]),
             since: 0,
-            restored: 0,
+            restored: 1,
             end: None,
             met: None,
         };

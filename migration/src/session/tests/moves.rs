@@ -17,6 +17,7 @@ use super::{Cron, clock, env, stands, store, write};
 use crate::protocol::Pair;
 use crate::protocol::member::Member;
 use crate::protocol::record::Record;
+use crate::protocol::records::in_store;
 use crate::{Admin, Migration, Steps};
 
 const TTL: Duration = Timing::DEFAULT_TTL;
@@ -198,10 +199,10 @@ async fn the_store_that_does_not_decide_may_be_gone() {
     }
 }
 
-/// A process may also start then.
+/// A process may also start then, and where that store was emptied.
 #[tokio::test(start_paused = true)]
 async fn a_process_starts_without_the_store_that_does_not_decide() {
-    for (phase, side, starts) in [
+    let cases = [
         (Phase::Old, Side::New, true),
         (Phase::Shadow, Side::New, true),
         (Phase::Both, Side::New, false),
@@ -210,15 +211,24 @@ async fn a_process_starts_without_the_store_that_does_not_decide() {
         (Phase::Drain, Side::New, false),
         (Phase::New, Side::Old, true),
         (Phase::Old, Side::Old, false),
-    ] {
+    ];
+    for ((phase, side, starts), is_empty) in cases.into_iter().flat_map(|case| [(case, false), (case, true)])
+    {
         let rig = Rig::in_phase(phase);
         let lines = Pair { old: Network::new(Duration::ZERO), new: Network::new(Duration::ZERO) };
         let way = |side: Side| lines[side].wrap()(Box::new(rig.stores[side].clone()));
-        lines[side].cut();
+        if is_empty {
+            rig.stores[side].store().forget(&*clock());
+        } else {
+            lines[side].cut();
+        }
         let began = clock().now();
         let opened = manager(Migration::new(way(Side::Old), way(Side::New))).await;
         assert_eq!(opened.is_ok(), starts, "{phase} without {side:?}: {opened:?}");
-        if phase == Phase::New {
+        if let Some(error) = opened.as_ref().err().filter(|_| is_empty) {
+            assert!(error.to_string().contains("no lock is granted until"), "{error}");
+        }
+        if phase == Phase::New && !is_empty {
             assert!(clock().now().since(began) < 2 * Migration::DEFAULT_POLL, "it decides nothing");
             let began = clock().now();
             let admin = Migration::new(way(Side::Old), way(Side::New)).admin(env()).await.unwrap();
@@ -267,7 +277,8 @@ async fn a_member_says_what_it_holds_and_leaves_at_the_end() {
         let members = rig.members(side).await;
         let [member] = &members[..] else { panic!("{members:?}") };
         assert_eq!((member.view, member.holds.both), (Some(Phase::Both), 1), "{member:?}");
-        assert_eq!((member.acknowledges.old, member.acknowledges.new), (Some(1), Some(1)));
+        let Pair { old, new } = member.acknowledges;
+        assert_eq!([old, new].map(|version| version.map(in_store)), [Some(1); 2]);
     }
     process.locks.shutdown().await.unwrap();
     for side in [Side::Old, Side::New] {

@@ -42,7 +42,8 @@ impl World {
     /// Whether who holds there is taken for a foreign client.
     pub(super) fn is_met(&self, at: usize) -> bool {
         self.places[at].lock.is_some_and(|of| {
-            of == FOREIGN || (self.mutant == Mutant::ByLabel && self.places[at].members[of].is_none())
+            of == FOREIGN
+                || (self.mutant == Mutant::ByLabel && of < FOREIGN && self.places[at].members[of].is_none())
         })
     }
 

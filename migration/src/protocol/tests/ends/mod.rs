@@ -16,7 +16,7 @@ use leasehold_core::backend::stage::{Phase, Side, Stage};
 
 use super::super::clean::{self, Clean};
 use super::super::record::{End, Record, Stand};
-use super::super::records::{Opening, Read, in_store};
+use super::super::records::{Opening, Place, Read, in_store};
 use super::super::repair::{self, Known, Repair};
 use super::super::tokens::{WIDTH, Window};
 use super::super::transition::{self, Transition, Way};
@@ -30,8 +30,9 @@ const MOVE: Pair<usize> = Pair { old: 0, new: 1 };
 const MISTYPED: Pair<usize> = Pair { old: 0, new: 2 };
 const SECOND: Pair<usize> = Pair { old: 2, new: 1 };
 const BACK: u8 = 1;
-/// Who holds a lock and is no process of ours.
+/// Holders of a lock that take no part: a foreign client, and a session with the old store's plain URL.
 const FOREIGN: usize = 2;
+const PLAIN: usize = 3;
 /// How much time passes at once, and for how long no foreign client may have been met, in milliseconds.
 const TICK: u64 = 2_000;
 const QUIET: u64 = 2 * TICK;
@@ -66,13 +67,19 @@ enum Mutant {
     Overwrites,
     /// Who has no entry is foreign.
     ByLabel,
+    /// The last step does not count the sessions of the store that is left.
+    Uncounted,
+    /// Nor does it see that nothing bars such.
+    Unbarred,
+    /// The new store's first record keeps a base of the old store that was raised since.
+    KeepsFirst,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct World {
     mutant: Mutant,
     left: Left,
-    places: [Place; 3],
+    places: [Store; 3],
     processes: [Process; 2],
     admin: Option<Work>,
     /// The URL of administrators.
@@ -100,10 +107,11 @@ struct Left {
     freezes: u8,
     foreign: u8,
     ticks: u8,
+    plain: u8,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Place {
+struct Store {
     record: Option<Read>,
     base: u64,
     count: u64,
@@ -144,7 +152,7 @@ fn names(url: Pair<usize>) -> Pair<String> {
     Pair { old: url.old.to_string(), new: url.new.to_string() }
 }
 
-fn base(place: &Place) -> TokenBase {
+fn base(place: &Store) -> TokenBase {
     TokenBase::new(place.base, place.count + 1, None)
 }
 
@@ -155,7 +163,7 @@ impl World {
         let mut world = Self {
             mutant: Mutant::None,
             left,
-            places: std::array::from_fn(|_| Place { count: 7, ..Place::default() }),
+            places: std::array::from_fn(|_| Store { count: 7, ..Store::default() }),
             processes: [process.clone(), process],
             admin: None,
             admins: MOVE,
@@ -176,11 +184,11 @@ impl World {
                 stand: first,
                 between: names(MOVE),
                 since: 0,
-                restored: 0,
+                restored: 1,
                 end: None,
                 met: None,
             };
-            world.places[MOVE[side]].record = Some(Read { version: 1, record });
+            world.places[MOVE[side]].record = Some(Read { version: 2, record });
         }
         let there = if epoch == BACK { Phase::Both } else { phase };
         for (way, to) in [(Way::Forth, there), (Way::Back, phase)] {
@@ -198,6 +206,20 @@ impl World {
 
     fn with(self, mutant: Mutant) -> Self {
         Self { mutant, ..self }
+    }
+
+    /// A move that has begun but for its last write, in the new store.
+    fn begun(left: Left) -> Self {
+        let mut world = Self::at(Phase::Old, 0, left);
+        world.places[MOVE.new].record.as_mut().unwrap().record.restored = 0;
+        world
+    }
+
+    /// The same without the old store's record; an operator has raised the base there since.
+    fn half_begun(left: Left) -> Self {
+        let mut world = Self::begun(left);
+        (world.places[MOVE.old].record, world.places[MOVE.old].base) = (None, 3 * WIDTH);
+        world
     }
 
     fn urls(mut self, processes: [Pair<usize>; 2], admins: Pair<usize>) -> Self {
@@ -238,7 +260,8 @@ impl World {
         }
         self.token = token;
         let others = self.processes.iter().filter_map(|process| process.guard);
-        if others.into_iter().any(|other| !other.shaken || other.epoch != guard.epoch) {
+        let is_plain = self.places.iter().any(|place| place.lock == Some(PLAIN));
+        if is_plain || others.into_iter().any(|other| !other.shaken || other.epoch != guard.epoch) {
             self.broken = Some("two guards");
         }
         for at in (0..3).filter(|at| guard.rests_on[*at]) {
@@ -273,7 +296,7 @@ impl Graph for World {
         turned.processes.swap(0, 1);
         for place in &mut turned.places {
             place.members.swap(0, 1);
-            place.lock = place.lock.map(|of| if of == FOREIGN { of } else { 1 - of });
+            place.lock = place.lock.map(|of| if of < FOREIGN { 1 - of } else { of });
         }
         hasher.hash_one(self).min(hasher.hash_one(turned))
     }
@@ -319,9 +342,16 @@ fn worlds() -> Vec<(&'static str, World, Caught)> {
     let ended = Left { starts: 2, grants: 2, cleans: 2, ..Left::default() };
     let begun = Left { starts: 2, grants: 2, steps: 3, ..Left::default() };
     let visited = Left { starts: 1, steps: 1, foreign: 2, ticks: 2, ..Left::default() };
+    let slipped = Left { losses: 1, plain: 1, starts: 1, grants: 1, steps: 1, ..Left::default() };
     let ours = Left { starts: 2, grants: 1, freezes: 1, ..Left::default() };
     vec![
         ("data lost in old", World::at(Old, 0, lost), vec![]),
+        ("a beginning left halfway", World::half_begun(died), vec![(KeepsFirst, BACKWARDS)]),
+        (
+            "a plain session after a loss",
+            World::at(Drain, 0, slipped),
+            vec![(Uncounted, TWO), (Unbarred, TWO)],
+        ),
         ("data lost in shadow", World::at(Shadow, 0, lost), vec![(NotCounted, UNBELIEVED)]),
         ("data lost in both", World::at(Both, 0, frozen), vec![]),
         ("data lost in drain", World::at(Drain, 0, lost), vec![(NotCounted, UNBELIEVED)]),
@@ -338,7 +368,7 @@ fn worlds() -> Vec<(&'static str, World, Caught)> {
         ),
         ("a store dead in old, after both", World::at(Old, BACK, died), vec![(NoSkip, BACKWARDS)]),
         ("a mistyped URL", World::at(New, 0, some).urls([MOVE, MISTYPED], MISTYPED), vec![(AnyNames, TWO)]),
-        ("two old namespaces", World::at(Old, 0, begun).urls([SECOND, SECOND], MOVE), vec![(AnyNames, TWO)]),
+        ("two old namespaces", World::begun(begun).urls([SECOND, SECOND], MOVE), vec![(AnyNames, TWO)]),
         (
             "foreign clients",
             World::at(Drain, 0, visited),

@@ -18,10 +18,11 @@ impl World {
                     guard.shaken |= guard.rests_on[at];
                 }
             };
-            if self.left.losses > 0 && !place.dead {
+            // A step does not notice a loss that comes later than its look.
+            if self.left.losses > 0 && !place.dead && (self.left.plain == 0 || self.admin.is_none()) {
                 may("loses its data", &|next| {
                     next.left.losses -= 1;
-                    next.places[at] = Place { count: place.count, ..Place::default() };
+                    next.places[at] = Store { count: place.count, ..Store::default() };
                     shake(next);
                 });
             }
@@ -50,6 +51,17 @@ impl World {
             let counts = place.record.as_ref().is_some_and(|read| !is_other(read))
                 && !place.dead
                 && place.lock.is_none();
+            // Nothing bars it until the record is written again, and nothing ends it then. In `new` nobody asks where it holds.
+            let drains = self.reads(MOVE).place() == Some(Place::At(Phase::Drain));
+            if self.left.plain > 0 && drains && place.record.is_none() && place.lock.is_none() {
+                may("admits a plain session, which takes the lock", &|next| {
+                    next.left.plain -= 1;
+                    next.places[at].lock = Some(PLAIN);
+                });
+            }
+            if place.lock == Some(PLAIN) {
+                may("sees the plain session end", &|next| next.places[at].lock = None);
+            }
             if self.left.grants > 0 && admits && counts {
                 may("grants a plain session", &|next| {
                     next.left.grants -= 1;
@@ -170,7 +182,13 @@ impl World {
                     let record = next.places[url.new].record.as_ref().map(|read| &read.record);
                     let noisy = record.is_some_and(|record| record.unquiet(next.now, QUIET) > 0);
                     let is_held = next.places[url.old].lock == Some(FOREIGN);
-                    if is_held && next.mutant != Mutant::NoList {
+                    let is_plain = next.places[url.old].lock == Some(PLAIN);
+                    let is_barred = next.places[url.old].record.is_some() || next.places[url.old].dead;
+                    if is_plain && next.mutant != Mutant::Uncounted
+                        || !is_barred && next.mutant != Mutant::Unbarred
+                    {
+                        next.admin = None;
+                    } else if is_held && next.mutant != Mutant::NoList {
                         next.note(url.new);
                         next.admin = None;
                     } else if noisy {

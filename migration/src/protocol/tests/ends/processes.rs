@@ -27,7 +27,8 @@ impl World {
                 }
                 return;
             }
-            match self.reads(*url).opening(&names(*url)) {
+            let reads = self.reads(*url);
+            match reads.opening(&names(*url)) {
                 Ok(Opening::Follow) => may("starts".to_owned(), &|next| next.starts(i)),
                 Ok(Opening::Write(record)) => may("goes on".to_owned(), &|next| {
                     next.write(url[record.side], &record);
@@ -35,10 +36,13 @@ impl World {
                 Ok(Opening::Begin(side, id)) => may(format!("begins {side:?}"), &|next| {
                     let window = Window::first(base(&next.places[url.old])).unwrap();
                     let stand = Stand { phase: Phase::Old, epoch: 0, window };
-                    let (id, between) = (id.unwrap_or(9), names(*url));
+                    let (id, between, restored) =
+                        (id.unwrap_or(9), names(*url), u64::from(side == Side::Old));
                     let record =
-                        Record { id, side, stand, between, since: 0, restored: 0, end: None, met: None };
-                    next.write(url[side], &record);
+                        Record { id, side, stand, between, since: 0, restored, end: None, met: None };
+                    let there = reads.live(Side::New).filter(|_| self.mutant != Mutant::KeepsFirst);
+                    let record = record.after(there.map(|read| &read.record));
+                    next.write(url[record.side], &record);
                 }),
                 Err(_) => {}
             }
