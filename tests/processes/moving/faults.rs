@@ -16,7 +16,7 @@ use leasehold::migrate::Migration;
 use libtest_mimic::Trial;
 use testbed::{BOUND, Beside, Mode, Proxy, eventually, pass, trial, within};
 
-use super::pair::{Kind, NAME, admin, hold, open, walk};
+use super::pair::{Kind, NAME, admin, env, hold, open, walk};
 
 /// What happens to one of the stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub(crate) fn trials<O: Kind, N: Kind>(pair: &str) -> Vec<Trial> {
             }
         }
     }
+    let name = format!("{pair}::faults::tokens_grow_after_the_old_store_died");
+    trials.push(trial(name, || async { Rig::<O, N>::start(Phase::Both).await.goes_on_alone().await }));
     trials
 }
 
@@ -136,10 +138,17 @@ impl<O: Kind, N: Kind> Rig<O, N> {
                 self.comes_back(guard.token().get()).await;
             }
             Fault::Silent => {
+                let admin = admin(&self.direct(), self.ttl).await;
                 self.stop(side).await;
                 self.lives_on().await;
+                if self.phase == Phase::New {
+                    within(self.ttl, "a process starts", open(self.direct(), self.ttl)).await;
+                }
                 self.cont(side);
                 self.lives_on().await;
+                // The session that the administrator had there may have ended meanwhile.
+                walk(&admin, Phase::New).await;
+                self.comes_back(0).await;
             }
             Fault::Restarted => {
                 self.restart(side).await;
@@ -214,6 +223,25 @@ impl<O: Kind, N: Kind> Rig<O, N> {
         assert!(next.token() > token, "{} after {token}", next.token());
         next.release().await.unwrap();
         admin.close().await.unwrap();
+    }
+
+    /// After a rollback to `shadow` the old store is gone for good: the new one goes on alone, with larger tokens than any before.
+    async fn goes_on_alone(mut self) {
+        let (direct, ttl) = (self.direct(), self.ttl);
+        walk(&admin(&direct, ttl).await, Phase::Shadow).await;
+        let guard = hold(&self.far).await;
+        let token = guard.token();
+        guard.release().await.unwrap();
+        self.near.shutdown().await.unwrap();
+        self.far.shutdown().await.unwrap();
+        self.stop(Side::Old).await;
+        let admin = direct.admin(env(ttl, ttl)).await.unwrap();
+        let status = admin.repair(Duration::ZERO).await.unwrap();
+        assert_eq!(status.phase, Some(Phase::Drain), "{status:?}");
+        let locks = LockManager::builder(direct).ttl(ttl).connect_timeout(ttl).build().await.unwrap();
+        let next = hold(&locks).await;
+        assert!(next.token() > token, "{} after {token}", next.token());
+        next.release().await.unwrap();
     }
 
     async fn stop(&mut self, side: Side) {

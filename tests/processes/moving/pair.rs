@@ -160,9 +160,14 @@ pub(crate) async fn open(migration: Migration, ttl: Duration) -> LockManager {
 }
 
 pub(crate) async fn admin(migration: &Migration, ttl: Duration) -> Admin {
+    migration.admin(env(ttl, BOUND)).await.unwrap()
+}
+
+/// That of a session which waits for so long until it is open.
+pub(crate) fn env(ttl: Duration, connect_timeout: Duration) -> Env {
     let mut timing = Timing::for_ttl(ttl);
-    timing.connect_timeout = BOUND;
-    migration.admin(Env::new(timing).unwrap()).await.unwrap()
+    timing.connect_timeout = connect_timeout;
+    Env::new(timing).unwrap()
 }
 
 /// Goes to a phase, waiting for whoever must be waited for.
