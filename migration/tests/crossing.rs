@@ -175,38 +175,40 @@ async fn poll_some<T>(scene: Scene, mut work: Pin<&mut impl Future<Output = T>>)
     .await
 }
 
+/// Polls `work` as often as the scene says, then takes the step while it goes on, or drops it before: whether it came to its end
+/// before the step, and what it came to if it went on.
+async fn meets<T>(place: &Place, work: impl Future<Output = T>) -> (bool, Option<T>) {
+    let mut work = pin!(work);
+    let done = poll_some(place.scene, work.as_mut()).await;
+    let finished = done.is_some();
+    if !place.scene.goes_on {
+        return (finished, None);
+    }
+    let rest = async {
+        match done {
+            Some(done) => done,
+            None => work.await,
+        }
+    };
+    let step = walk(&place.admin, place.scene.to);
+    let (answer, ()) = soon("both", async { tokio::join!(rest, step) }).await;
+    (finished, Some(answer))
+}
+
 /// Nobody else has it.
 #[test]
 fn a_step_meets_an_acquisition() {
     at_every_poll(async |scene| {
         let place = Place::open(scene).await;
         let locks = place.manager().await;
-        let lock = locks.lock("a").unwrap();
+        let (finished, acquired) = meets(&place, locks.lock("a").unwrap().acquire()).await;
         let mut token = None;
-        let finished = {
-            let mut work = pin!(lock.acquire());
-            let done = poll_some(scene, work.as_mut()).await;
-            let finished = done.is_some();
-            if scene.goes_on {
-                let (guard, ()) = soon("both", async {
-                    let rest = async {
-                        match done {
-                            Some(done) => done,
-                            None => work.await,
-                        }
-                    };
-                    tokio::join!(rest, walk(&place.admin, scene.to))
-                })
-                .await;
-                let guard = guard.unwrap();
-                token = Some(guard.token());
-                guard.ensure_held().unwrap();
-                guard.release().await.unwrap();
-            } else {
-                drop(done);
-            }
-            finished
-        };
+        if let Some(guard) = acquired {
+            let guard = guard.unwrap();
+            token = Some(guard.token());
+            guard.ensure_held().unwrap();
+            guard.release().await.unwrap();
+        }
         walk(&place.admin, scene.to).await;
         place.ends(vec![locks], token).await;
         finished
@@ -251,28 +253,12 @@ fn a_step_meets_a_try() {
     at_every_poll(async |scene| {
         let place = Place::open(scene).await;
         let locks = place.manager().await;
-        let lock = locks.lock("a").unwrap();
+        let (finished, tried) = meets(&place, locks.lock("a").unwrap().try_acquire()).await;
         let mut token = None;
-        let finished = {
-            let mut work = pin!(lock.try_acquire());
-            let done = poll_some(scene, work.as_mut()).await;
-            let finished = done.is_some();
-            if scene.goes_on {
-                let rest = async {
-                    match done {
-                        Some(done) => done,
-                        None => work.await,
-                    }
-                };
-                let (tried, ()) =
-                    soon("both", async { tokio::join!(rest, walk(&place.admin, scene.to)) }).await;
-                if let Some(guard) = tried.unwrap() {
-                    token = Some(guard.token());
-                    guard.release().await.unwrap();
-                }
-            }
-            finished
-        };
+        if let Some(guard) = tried.and_then(|tried| tried.unwrap()) {
+            token = Some(guard.token());
+            guard.release().await.unwrap();
+        }
         walk(&place.admin, scene.to).await;
         place.ends(vec![locks], token).await;
         finished
@@ -287,23 +273,10 @@ fn a_step_meets_a_release() {
         let locks = place.manager().await;
         let guard = hold(&locks).await;
         let token = Some(guard.token());
-        let finished = {
-            let mut work = pin!(guard.release());
-            let done = poll_some(scene, work.as_mut()).await;
-            let finished = done.is_some();
-            if scene.goes_on {
-                let rest = async {
-                    match done {
-                        Some(done) => done,
-                        None => work.await,
-                    }
-                };
-                let (released, ()) =
-                    soon("both", async { tokio::join!(rest, walk(&place.admin, scene.to)) }).await;
-                released.unwrap();
-            }
-            finished
-        };
+        let (finished, released) = meets(&place, guard.release()).await;
+        if let Some(released) = released {
+            released.unwrap();
+        }
         walk(&place.admin, scene.to).await;
         place.ends(vec![locks], token).await;
         finished
