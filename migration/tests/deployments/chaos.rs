@@ -10,6 +10,7 @@ use leasehold_core::clock::{Clock, Moment};
 
 use crate::fleet::{Fleet, Kind};
 use crate::plants::Plant;
+use crate::tally::ADMINS_DIED;
 
 /// When something is over, and what.
 type Relief = (Moment, Struck);
@@ -191,7 +192,7 @@ impl Fleet {
             self.walkers.extract_if(.., |_| dice.chance(80)).collect()
         };
         for walker in died {
-            self.tally.admins_died += 1;
+            self.tally.count(ADMINS_DIED, 1);
             self.dismiss(walker);
         }
         if (self.walkers.len() as u64) < self.scenario.admins && self.scenario.dice.chance(400) {

@@ -15,7 +15,7 @@ use tokio::task::{JoinError, JoinSet};
 use crate::plants::{Blind, Plant};
 use crate::scenario::Scenario;
 use crate::station::{Sessions, Sight, Station};
-use crate::tally::Tally;
+use crate::tally::{PEACE, REFUSED, Tally};
 use crate::walker::{self, Walker};
 
 /// How a process is configured.
@@ -177,7 +177,7 @@ impl Fleet {
                 } else if !admitted && *error.kind() != ErrorKind::Misuse {
                     self.stuck(&format!("{label}, {kind:?}, refused with: {error}"));
                 }
-                self.tally.refused += u64::from(!admitted);
+                self.tally.count(REFUSED, u64::from(!admitted));
                 self.recorder.note(What::Noted(format!("{label}, {kind:?}, not opened: {error}")));
                 self.bury(sessions);
                 return;
@@ -331,7 +331,7 @@ impl Fleet {
             walked = guide.walk_to(goal) => walked?,
             () = self.truth.sleep_until(limit) => self.stuck(&format!("the way to {goal}: not in time")),
         }
-        self.tally.walks_in_peace += 1;
+        self.tally.count(PEACE, 1);
         self.tally.add_steps(guide.steps());
         guide.close().await
     }
@@ -399,7 +399,7 @@ impl Fleet {
         for (side, history) in &stores {
             violations.extend(told(invariants::one_entry::check(history), side.word()));
         }
-        self.tally.count(&history);
+        self.tally.add_history(&history);
         Report { seed, history, stores, violations, tally: self.tally }
     }
 
