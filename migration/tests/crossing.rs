@@ -16,7 +16,6 @@ use leasehold_core::clock::TokioClock;
 use leasehold_core::memory::{MemoryConfig, MemoryStore};
 use leasehold_core::{Env, FencingToken, LockGuard, LockManager, Timing};
 use leasehold_migration::{Admin, Migration, Steps};
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 /// Every step, both ways.
@@ -281,45 +280,4 @@ fn a_step_meets_a_release() {
         place.ends(vec![locks], token).await;
         finished
     });
-}
-
-/// A hold goes along, over as many leases as it likes: forth with somebody who waits for it and goes on waiting, and back
-/// and forth alone. (Back to `both` it would wait: who waits for it has the old store's lock first.)
-#[test]
-fn a_hold_outlasts_every_phase() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.unwrap().block_on(async {
-        let scene = Scene { from: Phase::Old, to: Phase::New, far: true, polls: 0, goes_on: true };
-        let place = Place::open(scene).await;
-        let (locks, rival) = (place.manager().await, place.manager().await);
-        let guard = hold(&locks).await;
-        let (token, lock) = (guard.token(), rival.lock("a").unwrap());
-        let waiting: JoinHandle<_> = {
-            #[expect(clippy::disallowed_methods, reason = "awaited below")]
-            tokio::spawn(async move { lock.acquire().await })
-        };
-        for to in [Phase::Shadow, Phase::Both, Phase::Drain, Phase::New] {
-            lasts(&place, &guard, to).await;
-            assert!(!waiting.is_finished(), "two hold in {to}");
-        }
-        guard.release().await.unwrap();
-        let next = soon("the waiter holds", waiting).await.unwrap().unwrap();
-        assert!(next.token() > token);
-        for to in
-            [Phase::Drain, Phase::Both, Phase::Old, Phase::New, Phase::Shadow, Phase::Drain, Phase::Both]
-        {
-            lasts(&place, &next, to).await;
-        }
-        let token = next.token();
-        next.release().await.unwrap();
-        place.ends(vec![locks, rival], Some(token)).await;
-    });
-}
-
-/// It is held on the way there, and after that for longer than any lease.
-async fn lasts(place: &Place, guard: &LockGuard, to: Phase) {
-    walk(&place.admin, to).await;
-    guard.ensure_held().unwrap_or_else(|error| panic!("on the way to {to}: {error}"));
-    tokio::time::sleep(3 * TTL).await;
-    guard.ensure_held().unwrap_or_else(|error| panic!("in {to}: {error}"));
 }
