@@ -162,29 +162,6 @@ async fn newest(rig: &Rig) -> Stand {
     old.unwrap().record.stand.newest(new.unwrap().record.stand)
 }
 
-/// Whatever went back, and whichever record knows more: tokens after a repair are larger than any before.
-#[tokio::test(start_paused = true)]
-async fn tokens_grow_after_a_rollback_too() {
-    for (there, back) in [(Both, Shadow), (Both, Old), (New, Drain), (New, Shadow)] {
-        for dead in [None, Some(Side::Old)] {
-            let rig = Rig::begun().await;
-            let admin = rig.admin();
-            admin.advance(&to(there), &mut silent()).await.unwrap();
-            admin.rollback(&to(back), &mut silent()).await.unwrap();
-            let before = newest(&rig).await;
-            if let Some(dead) = dead {
-                rig.stores[dead].is_down.store(true, Ordering::Relaxed);
-            }
-            admin.repair(Duration::ZERO).await.unwrap();
-            let after = newest(&rig).await;
-            assert!(
-                after.window.low >= before.window.high,
-                "{there}, {back}, {dead:?}: {before:?} {after:?}"
-            );
-        }
-    }
-}
-
 /// What refuses an administrator is not dead (remedy-1), and nothing is written.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_refuses_is_not_taken_for_dead() {
