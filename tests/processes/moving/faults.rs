@@ -170,6 +170,8 @@ impl<O: Kind, N: Kind> Rig<O, N> {
                 self.lives_on().await;
                 walk(&admin, Phase::New).await;
                 self.comes_back(0).await;
+                // That needs both records.
+                walk(&admin, Phase::Both).await;
             }
         }
     }
