@@ -6,7 +6,7 @@ use std::sync::Arc;
 use testbed::Scratch;
 
 use crate::driver::{Kept, Worker};
-use crate::environment::{Environment, Latency, LeftOut, Server};
+use crate::environment::{Environment, LeftOut, Server};
 use crate::error::{Error, Result};
 use crate::implementation::Implementation;
 use crate::options::{Options, Store};
@@ -15,7 +15,7 @@ use crate::plan;
 use crate::progress::Progress;
 use crate::report::{Drawings, Kind, Report, Row};
 use crate::scale::Scale;
-use crate::servers::{Target, measured};
+use crate::servers::Target;
 
 /// Everything there is.
 #[derive(Debug)]
@@ -51,9 +51,6 @@ impl Comparison {
             room,
             place: place.clone(),
         };
-        if let Some(latency) = options.latency {
-            comparison.report.environment.latency = Some(Latency::of(latency, measured(latency).await?));
-        }
         let mut stores = Vec::new();
         for target in comparison.open_stores(options, &place).await {
             let server = Server {
@@ -179,19 +176,9 @@ impl Comparison {
                 targets.push(Target::given(*store, given));
                 continue;
             }
-            let mut opened = vec![(store.to_string(), Target::start(*store, place, true).await)];
-            if options.tmpfs && *store != Store::Memory {
-                opened.push((format!("{store} in memory"), Target::start_in_memory(*store).await));
-            }
-            for (what, target) in opened {
-                let target = match (target, options.latency) {
-                    (Ok(target), Some(latency)) => target.away(latency).await,
-                    (target, _) => target,
-                };
-                match target {
-                    Ok(target) => targets.push(target),
-                    Err(error) => self.leave_out(what, error.to_string()),
-                }
+            match Target::start(*store, place).await {
+                Ok(target) => targets.push(target),
+                Err(error) => self.leave_out(store.to_string(), error.to_string()),
             }
         }
         targets

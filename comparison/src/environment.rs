@@ -26,10 +26,7 @@ pub(crate) struct Environment {
     pub(crate) memory_bytes: Option<u64>,
     /// Writing 512 bytes and syncing them where the servers keep their data.
     pub(crate) fsync_us: Spread,
-    /// What a round trip between clients and servers was made to take longer, as asked for and as measured.
-    #[serde(default)]
-    pub(crate) latency: Option<Latency>,
-    /// The same for the scenario that keeps clients away by itself.
+    /// What a round trip takes longer in the scenario that keeps clients away, as asked for and as measured.
     #[serde(default)]
     pub(crate) distance: Option<Latency>,
     /// Of the stores' servers.

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Parser, ValueEnum};
@@ -37,15 +36,6 @@ pub(crate) struct Options {
     /// redis=redis://10.0.0.1:6379. Floors and other libraries leave small entries there
     #[arg(long, value_name = "STORE=URL", value_parser = given)]
     pub(crate) url: Vec<(Store, String)>,
-
-    /// Keep the clients of servers away from them: a round trip takes so much longer, such as 2ms. The
-    /// report says how much it came to
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "url")]
-    pub(crate) latency: Option<Duration>,
-
-    /// Also compare on a second set of servers that keep their data in memory
-    #[arg(long)]
-    pub(crate) tmpfs: bool,
 
     /// Under three minutes: fewer scenarios, libraries and contenders, three short runs of each
     #[arg(long, conflicts_with = "full")]
@@ -233,9 +223,6 @@ mod tests {
         assert!(refusal("--url redis=localhost").contains("scheme"));
         assert!(refusal("--store mysql").contains("redis"));
         assert!(refusal("--quick --full").contains("cannot be used"));
-        assert!(refusal("--latency 2").contains("time unit"));
-        assert!(refusal("--latency 2ms --url redis=redis://h").contains("cannot be used"));
-        assert_eq!(parse("--latency 2ms").unwrap().latency, Some(Duration::from_millis(2)));
         assert_eq!(parse("--peers rslock,kazoo").unwrap().peers, ["rslock", "kazoo"]);
         assert_eq!(parse("--store redis,zk").unwrap().store, [Store::Redis, Store::Zk]);
     }

@@ -347,25 +347,6 @@ fn a_quick_look_says_what_it_does_without() {
     assert_eq!((&counted["holds"], &counted["measured"]), (&Value::Null, &Value::Null), "{counted}");
 }
 
-/// A network in between is felt by everybody, and the report says how much it came to.
-#[test]
-fn a_network_in_between_is_felt() {
-    let out = tempfile::tempdir().expect("there is room for a report");
-    let arguments = ["--scenario", "uncontended,distance", "--latency", "4ms"];
-    let ran = compare_on("file,redis", out.path(), &arguments);
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    let report = report(out.path());
-    let took = report["environment"]["latency"]["round_trip_us"]["p50"].as_f64();
-    assert!(took >= Some(4_000.0), "{took:?}");
-    for row in report["results"].as_array().expect("results are a list") {
-        assert_eq!(row["store"], "redis", "a file has no network in between: {row}");
-        assert!(row["acquire_us"]["p50"].as_f64() >= Some(4_000.0), "{row}");
-        assert_eq!(row["scenario"], "uncontended", "everything is away, and no further: {row}");
-    }
-    let left_out = report["environment"]["left_out"].as_array().expect("a list");
-    assert!(left_out.iter().any(|missing| missing["what"] == "redis in distance"), "{left_out:?}");
-}
-
 /// Locks move from one store to another while they are wanted: nobody holds with somebody else, tokens grow, and
 /// every phase tells what it did to those who waited.
 #[test]

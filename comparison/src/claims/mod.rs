@@ -59,7 +59,6 @@ pub(crate) async fn run(comparison: &mut Comparison) {
     comparison.progress.step();
 }
 
-/// A second set of servers, with their data in memory, would show the same.
 fn experiments(comparison: &Comparison) -> Vec<Experiment<'_>> {
     let mut experiments: Vec<Experiment<'_>> = Vec::new();
     for (target, everybody) in comparison.stores.iter() {

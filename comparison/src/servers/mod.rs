@@ -1,7 +1,7 @@
 //! The servers that are compared on: started for the comparison, or given.
 //!
-//! A started server keeps its data as its makers ship it, on the file system of the report, or in
-//! memory in the second set. It may be kept at a distance from its clients. Only loopback ports that are free are used, and nothing stays behind.
+//! A started server keeps its data as its makers ship it, on the file system of the report. Only loopback ports that
+//! are free are used, and nothing stays behind.
 
 mod counting;
 mod distance;
@@ -25,7 +25,7 @@ use distance::way;
 /// A store to compare on.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// As the report calls it: the store, and `-tmpfs` if its data is in memory.
+    /// As the report calls it.
     pub(crate) label: String,
     pub(crate) store: Store,
     pub(crate) url: String,
@@ -34,8 +34,6 @@ pub(crate) struct Target {
     pub(crate) durability: &'static str,
     /// How it was started, where that is known.
     pub(crate) settings: Option<String>,
-    /// What keeps clients at a distance, if anything does.
-    ways: Vec<Proxy>,
     server: Server,
     /// After the server, which writes to it.
     _data: Option<TempDir>,
@@ -45,7 +43,7 @@ pub(crate) struct Target {
 #[derive(Debug)]
 pub(crate) struct Distance {
     pub(crate) url: String,
-    ways: Vec<Proxy>,
+    _ways: Vec<Proxy>,
 }
 
 #[derive(Debug)]
@@ -68,27 +66,24 @@ impl Target {
             version: None,
             durability: "as its administrator has set it",
             settings: None,
-            ways: Vec::new(),
             server: Server::Foreign,
             _data: None,
         }
     }
 
-    /// Starts a server that keeps its data below `place`, durable or as fast as it can.
-    pub(crate) async fn start(store: Store, place: &Path, durable: bool) -> Result<Self> {
-        let label =
-            if durable || store == Store::Memory { store.to_string() } else { format!("{store}-tmpfs") };
+    /// Starts a server that keeps its data below `place`.
+    pub(crate) async fn start(store: Store, place: &Path) -> Result<Self> {
         let data = tempfile::Builder::new().prefix(&format!("leasehold-{store}-")).tempdir_in(place);
         let data = data.map_err(Error::during(format!("making a directory in {}", place.display())))?;
         let started = match store {
             Store::Memory | Store::File => Ok(Server::Foreign),
-            Store::Redis => redis(data.path(), durable, 1).await.map(Server::Redis),
-            Store::RedisQuorum => redis(data.path(), durable, QUORUM_OF).await.map(Server::Redis),
-            Store::Etcd => etcd(data.path(), durable).start().await.map(Server::Etcd),
-            Store::Zk => zookeeper(data.path(), durable).start().await.map(Box::new).map(Server::Zk),
+            Store::Redis => redis(data.path(), 1).await.map(Server::Redis),
+            Store::RedisQuorum => redis(data.path(), QUORUM_OF).await.map(Server::Redis),
+            Store::Etcd => etcd(data.path()).start().await.map(Server::Etcd),
+            Store::Zk => zookeeper(data.path()).start().await.map(Box::new).map(Server::Zk),
         };
         let server = started.map_err(Error::during("no server"))?;
-        let (url, kept) = match &server {
+        let (url, durability) = match &server {
             Server::Foreign if store == Store::Memory => ("memory://compare".to_owned(), "none"),
             Server::Foreign => (format!("file://{}", data.path().display()), "every grant is synced"),
             Server::Redis(servers) => match &servers[..] {
@@ -102,37 +97,20 @@ impl Target {
             Server::Etcd(server) => (server.url(), "every write is synced, as shipped"),
             Server::Zk(server) => (server.url(), "every write is synced, as shipped"),
         };
-        let durability = if durable { kept } else { "in memory" };
-        let (version, settings, ways) = (None, None, Vec::new());
-        let _data = Some(data);
-        let mut target = Self { label, store, url, version, durability, settings, ways, server, _data };
+        let (label, version, settings) = (store.to_string(), None, None);
+        let mut target = Self { label, store, url, version, durability, settings, server, _data: Some(data) };
         target.version = target.ask_version().await;
         target.settings = target.ask_settings().await;
         Ok(target)
     }
 
-    /// Another one like it, for what would be in the way of the next who asks; `None` of one that was not started here, or is
-    /// kept at a distance.
+    /// Another one like it, for what would be in the way of the next who asks; `None` of one that was not started here.
     pub(crate) async fn another(&self, place: &Path) -> Option<Result<Self>> {
         self._data.as_ref()?;
-        if !self.ways.is_empty() {
-            return None;
-        }
-        Some(if self.label == self.store.to_string() {
-            Self::start(self.store, place, true).await
-        } else {
-            Self::start_in_memory(self.store).await
-        })
+        Some(Self::start(self.store, place).await)
     }
 
-    /// Keeps clients at a distance: what they ask comes half of `latency` later, and so does the answer. What
-    /// counts and asks on our behalf does not take that way.
-    pub(crate) async fn away(self, latency: Duration) -> Result<Self> {
-        let Distance { url, ways } = self.at_a_distance(latency).await?;
-        Ok(Self { url, ways, ..self })
-    }
-
-    /// The same for those who take it, while everybody else is as near as ever.
+    /// A way on which requests and answers come half of `latency` later each. What counts on our behalf does not take it.
     ///
     /// # Errors
     ///
@@ -143,23 +121,17 @@ impl Target {
                 return Err(Error::new("there is no network in between"));
             }
             Server::Foreign => return Err(Error::new("a server that was given is as far away as it is")),
-            _ if !self.ways.is_empty() => return Err(Error::new("clients are away from it already")),
             Server::Redis(servers) => servers.iter().map(redis::Server::addr).collect(),
             Server::Etcd(server) => vec![server.addr(0)],
             Server::Zk(server) => vec![server.addr()],
         };
-        let (mut url, mut ways) = (self.url.clone(), Vec::new());
+        let (mut url, mut _ways) = (self.url.clone(), Vec::new());
         for server in servers {
             let way = way(server, latency).await?;
             url = url.replacen(&server.to_string(), &way.addr().to_string(), 1);
-            ways.push(way);
+            _ways.push(way);
         }
-        Ok(Distance { url, ways })
-    }
-
-    /// The same for a second set of servers, which keep their data in memory.
-    pub(crate) async fn start_in_memory(store: Store) -> Result<Self> {
-        Self::start(store, Path::new("/dev/shm"), false).await
+        Ok(Distance { url, _ways })
     }
 
     /// What our store there promises.
@@ -239,14 +211,13 @@ impl Target {
 }
 
 /// So many, each with a directory of its own.
-async fn redis(data: &Path, durable: bool, count: usize) -> io::Result<Vec<redis::Server>> {
+async fn redis(data: &Path, count: usize) -> io::Result<Vec<redis::Server>> {
     let mut servers = Vec::new();
     for number in 0..count {
         let data = data.join(number.to_string());
         fs::create_dir(&data)?;
         let settings = redis::Settings::new().set("dir", &[&data.display().to_string()]);
-        let snapshots = ["3600", "1", "300", "100", "60", "10000"];
-        let settings = if durable { settings.set("save", &snapshots) } else { settings };
+        let settings = settings.set("save", &["3600", "1", "300", "100", "60", "10000"]);
         servers.push(settings.start().await?);
     }
     Ok(servers)
@@ -267,18 +238,13 @@ pub(crate) fn places(url: &str) -> Vec<String> {
     servers.split(',').map(|server| format!("redis://{user}{server}{path}")).collect()
 }
 
-fn etcd(data: &Path, durable: bool) -> etcd::Setup {
-    let setup = etcd::Setup::new();
-    if durable { setup.arg(format!("--data-dir={}", data.join("etcd").display())) } else { setup }
+fn etcd(data: &Path) -> etcd::Setup {
+    etcd::Setup::new().arg(format!("--data-dir={}", data.join("etcd").display()))
 }
 
-fn zookeeper(data: &Path, durable: bool) -> zookeeper::Setup {
-    let setup = zookeeper::Setup::new();
-    if !durable {
-        return setup;
-    }
+fn zookeeper(data: &Path) -> zookeeper::Setup {
     // Later lines and properties win over what tests are content with.
-    let setup = setup.line(format!("dataDir={}", data.display()));
+    let setup = zookeeper::Setup::new().line(format!("dataDir={}", data.display()));
     setup.property("zookeeper.forceSync", "yes").property("zookeeper.preAllocSize", 65_536)
 }
 

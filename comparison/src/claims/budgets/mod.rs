@@ -176,7 +176,7 @@ pub(crate) fn claims(report: &Report, drawings: &Drawings) -> Vec<Claim> {
     stores.sort_unstable();
     let mut claims = Vec::new();
     for store in stores {
-        let Some(goals) = GOALS.iter().find(|goals| goals.store == store.trim_end_matches("-tmpfs")) else {
+        let Some(goals) = GOALS.iter().find(|goals| goals.store == store) else {
             continue;
         };
         for budget in &BUDGETS {

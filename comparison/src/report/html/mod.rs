@@ -131,10 +131,6 @@ impl Page<'_> {
         ];
         let machine = machine.into_iter().flatten().map(|part| safe(&part)).collect::<Vec<_>>().join(" · ");
         let verdict = verdict(self.report);
-        let machine = match &environment.latency {
-            None => machine,
-            Some(latency) => format!("{machine} · a network in between, {}", latency.told()),
-        };
         format!(
             "<h1>Distributed locks, side by side</h1><p class=\"soft\">{machine}</p>\
              <p>Every store with our library, with the least that a lock can ask of it (its <em>floor</em>), and with the \

@@ -59,7 +59,7 @@ fn keep(comparison: &mut Comparison, what: &str, moved: Result<Move>) {
 /// Servers of their own: what is moved stays moved.
 async fn servers(comparison: &Comparison) -> Result<(Target, Target)> {
     let place = comparison.place();
-    Ok((Target::start(Store::Redis, place, true).await?, Target::start(Store::Etcd, place, true).await?))
+    Ok((Target::start(Store::Redis, place).await?, Target::start(Store::Etcd, place).await?))
 }
 
 /// Who holds does so for a millisecond, or two at once would not be seen.
