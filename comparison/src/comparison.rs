@@ -9,9 +9,8 @@ use crate::driver::{Kept, Worker};
 use crate::environment::{Environment, LeftOut, Server};
 use crate::error::{Error, Result};
 use crate::implementation::Implementation;
-use crate::options::{Options, Store};
+use crate::options::{Options, Scenario, Store};
 use crate::peers::{LOCK_RPC, MOST_BY_RPC, PEERS};
-use crate::plan;
 use crate::progress::Progress;
 use crate::report::{Drawings, Kind, Report, Row};
 use crate::scale::Scale;
@@ -45,7 +44,7 @@ impl Comparison {
             scale,
             report,
             drawings: Drawings::default(),
-            progress: Progress::new(Vec::new()),
+            progress: Progress::new(0),
             kept: Kept::default(),
             stores: Arc::default(),
             room,
@@ -69,9 +68,8 @@ impl Comparison {
         }
         comparison.say_what_is_passed_over(options, &stores);
         comparison.stores = stores.into();
-        let stores: Vec<_> =
-            comparison.stores.iter().map(|(target, everybody)| (target.store, &everybody[..])).collect();
-        comparison.progress = Progress::new(plan::steps(&scale, &options.scenarios(), &stores));
+        let steps = |scenario: &Scenario| if scenario.is_of_a_store() { comparison.stores.len() } else { 1 };
+        comparison.progress = Progress::new(options.scenarios().iter().map(steps).sum());
         Ok(comparison)
     }
 

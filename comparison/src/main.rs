@@ -7,7 +7,7 @@
 //!
 //! | part | where |
 //! |---|---|
-//! | what is asked for, and how long it takes | [`Options`], `scale`, `plan` |
+//! | what is asked for | [`Options`], `scale` |
 //! | who takes part, and on what | `implementation`, `peers`, `servers` |
 //! | processes that contend | `worker` (what they do), `driver` (how they are told), `comparison/peers/README.md` (the lines in between) |
 //! | the questions | `scenarios`, `claims` |
@@ -41,7 +41,6 @@ mod history;
 mod implementation;
 mod options;
 mod peers;
-mod plan;
 mod proc;
 mod progress;
 mod report;

@@ -110,6 +110,13 @@ pub(crate) enum Scenario {
     Claims,
 }
 
+impl Scenario {
+    /// Whether it is run on each store by itself.
+    pub(crate) fn is_of_a_store(self) -> bool {
+        !matches!(self, Self::Held | Self::Move | Self::Claims)
+    }
+}
+
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_name(self, f)

@@ -159,10 +159,10 @@ const PARTS: usize = 5;
 const MOST_OF_A_PART: usize = 50_000;
 
 /// For how long more of them are asked for.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The leases of very many: a million that are renewed every other second are more than a server does.
-pub(crate) const LEASE_OF_MANY: Duration = Duration::from_secs(30);
+const LEASE_OF_MANY: Duration = Duration::from_secs(30);
 
 /// More keep the machine busy; and others have shown by then what they cost.
-pub(crate) const MOST_TOGETHER: usize = 10_000;
+const MOST_TOGETHER: usize = 10_000;

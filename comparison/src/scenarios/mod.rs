@@ -24,9 +24,7 @@ use crate::implementation::Implementation;
 use crate::options::{Scenario, Store};
 use crate::servers::Target;
 
-use contest::Contest;
-
-pub(crate) use contest::{AT_ONCE, PROFILED};
+use contest::{AT_ONCE, Contest};
 
 /// Runs one scenario on every store.
 pub(crate) async fn run(comparison: &mut Comparison, scenario: Scenario) {
@@ -113,7 +111,7 @@ fn sessions(count: u64) -> Shape {
 const MOST_CYCLES: u64 = 50_000;
 
 /// The fewest that decide anything.
-pub(crate) const FEW_RUNS: u32 = 3;
+const FEW_RUNS: u32 = 3;
 
 /// Those after it start processes of their own.
 const LAST_CONTEST: Scenario = Scenario::Fairness;

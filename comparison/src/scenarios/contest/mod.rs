@@ -252,7 +252,7 @@ fn spent_by(team: &Team, target: &Target) -> Spent {
 }
 
 /// Above so many contenders with sessions of their own, implementations start anew for each turn.
-pub(crate) const AT_ONCE: u64 = 128;
+pub(super) const AT_ONCE: u64 = 128;
 
 /// How long those who begin may look for their places.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -261,4 +261,4 @@ const WARM_UP: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Long enough, over all turns, for processor times, which are told in hundredths of a second.
-pub(crate) const PROFILED: Duration = Duration::from_millis(600);
+const PROFILED: Duration = Duration::from_millis(600);
