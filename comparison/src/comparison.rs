@@ -164,10 +164,8 @@ impl Comparison {
     async fn open_stores(&mut self, options: &Options, place: &Path) -> Vec<Target> {
         let mut targets = Vec::new();
         for store in &options.store {
-            if !is_built(*store) {
-                let needs = if *store == Store::Etcd { ", which needs protoc to build" } else { "" };
-                let why = format!("this build has no store for it: enable the feature `{store}`{needs}");
-                self.leave_out(store.to_string(), why);
+            if *store == Store::Etcd && !cfg!(feature = "etcd") {
+                self.leave_out("etcd", "this build has no etcd client, which needs protoc to build");
                 continue;
             }
             if let Some(given) = options.given(*store) {
@@ -200,15 +198,6 @@ impl Comparison {
             }
         }
         everybody
-    }
-}
-
-fn is_built(store: Store) -> bool {
-    match store {
-        Store::Memory | Store::File => true,
-        Store::Redis | Store::RedisQuorum => cfg!(feature = "redis"),
-        Store::Etcd => cfg!(feature = "etcd"),
-        Store::Zk => cfg!(feature = "zk"),
     }
 }
 

@@ -12,7 +12,7 @@ mod crash;
 mod distance;
 pub(crate) mod held;
 pub(crate) mod kinds;
-#[cfg(all(feature = "redis", feature = "etcd"))]
+#[cfg(feature = "etcd")]
 pub(crate) mod moving;
 
 use std::sync::Arc;

@@ -9,32 +9,24 @@
 #[cfg(feature = "etcd")]
 mod etcd;
 mod file;
-mod queue;
-#[cfg(feature = "redis")]
 mod quorum;
-#[cfg(feature = "redis")]
 mod redis;
-#[cfg(feature = "zk")]
+mod redis_queue;
 mod zk;
 
 use std::io;
 
-#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
-use contender_protocol::Failure;
-use contender_protocol::run;
+use contender_protocol::{Failure, run};
 
 /// Contends as the floor of the store that `urls` name.
 pub(super) async fn contend(urls: &[String]) -> io::Result<()> {
     match scheme(urls) {
-        "file" => run::<file::Directory>(urls).await,
-        #[cfg(feature = "redis")]
+        "file" => run::<file::Directory<false>>(urls).await,
         "redis" => run::<redis::Connection>(urls).await,
-        #[cfg(feature = "redis")]
         "redis+quorum" => run::<quorum::Connections>(urls).await,
         #[cfg(feature = "etcd")]
-        "etcd" => run::<etcd::Leased>(urls).await,
-        #[cfg(feature = "zk")]
-        "zk" | "zookeeper" => run::<zk::Connection>(urls).await,
+        "etcd" => run::<etcd::Leased<false>>(urls).await,
+        "zk" | "zookeeper" => run::<zk::Connection<false>>(urls).await,
         _ => unknown(urls),
     }
 }
@@ -42,13 +34,11 @@ pub(super) async fn contend(urls: &[String]) -> io::Result<()> {
 /// Contends as the floor that waits.
 pub(super) async fn contend_in_a_queue(urls: &[String]) -> io::Result<()> {
     match scheme(urls) {
-        "file" => run::<queue::file::Directory>(urls).await,
-        #[cfg(feature = "redis")]
-        "redis" => run::<queue::redis::Connection>(urls).await,
+        "file" => run::<file::Directory<true>>(urls).await,
+        "redis" => run::<redis_queue::Connection>(urls).await,
         #[cfg(feature = "etcd")]
-        "etcd" => run::<queue::etcd::Leased>(urls).await,
-        #[cfg(feature = "zk")]
-        "zk" | "zookeeper" => run::<queue::zk::Connection>(urls).await,
+        "etcd" => run::<etcd::Leased<true>>(urls).await,
+        "zk" | "zookeeper" => run::<zk::Connection<true>>(urls).await,
         _ => unknown(urls),
     }
 }
@@ -69,12 +59,10 @@ fn place(urls: &[String]) -> &str {
 }
 
 /// The same without a path.
-#[cfg(any(feature = "etcd", feature = "zk"))]
 fn address(urls: &[String]) -> &str {
     place(urls).split('/').next().unwrap_or_default()
 }
 
-#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
 fn taken() -> Failure {
     Failure::new("a floor does not wait")
 }

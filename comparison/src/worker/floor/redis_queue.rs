@@ -12,9 +12,9 @@ use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::worker::floor::{place, redis::load};
+use super::{place, redis::load};
 
-pub(in crate::worker::floor) struct Connection {
+pub(super) struct Connection {
     connection: MultiplexedConnection,
     program: String,
     /// The names of those that acquire and release.
@@ -29,9 +29,9 @@ pub(in crate::worker::floor) struct Connection {
 /// Who waits, by owner.
 type Waiting = Arc<Mutex<HashMap<String, oneshot::Sender<u64>>>>;
 
-pub(in crate::worker::floor) struct Keys([String; 5]);
+pub(super) struct Keys([String; 5]);
 
-pub(in crate::worker::floor) struct Held {
+pub(super) struct Held {
     keys: [String; 5],
     owner: String,
     token: u64,
