@@ -40,6 +40,19 @@ pub(crate) enum Broken {
     Leaky,
 }
 
+impl Broken {
+    pub(crate) const ALL: [Self; 4] = [Self::Null, Self::Twice, Self::Beside, Self::Leaky];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Twice => "twice",
+            Self::Beside => "beside",
+            Self::Leaky => "leaky",
+        }
+    }
+}
+
 impl Implementation {
     /// Everyone who may take part on `store`, of the libraries of others those that are wanted.
     pub(crate) fn of(store: Store, options: &Options) -> Vec<Self> {
@@ -61,10 +74,7 @@ impl Implementation {
             Self::QueueFloor => QUEUE_FLOOR,
             Self::Peer(peer) => peer.name,
             Self::Fronted(peer) => peer.fronted.unwrap_or(peer.name),
-            Self::Broken(Broken::Null) => "null",
-            Self::Broken(Broken::Twice) => "twice",
-            Self::Broken(Broken::Beside) => BESIDE,
-            Self::Broken(Broken::Leaky) => LEAKY,
+            Self::Broken(how) => how.name(),
         }
     }
 
@@ -134,12 +144,6 @@ impl Implementation {
         Ok(launch.piped_lines())
     }
 }
-
-/// As its process is told.
-pub(crate) const BESIDE: &str = "beside";
-
-/// As its process is told.
-pub(crate) const LEAKY: &str = "leaky";
 
 /// As the report calls it.
 pub(crate) const QUEUE_FLOOR: &str = "floor+queue";

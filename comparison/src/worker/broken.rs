@@ -1,7 +1,9 @@
 //! What is no lock: whoever checks exclusion must find it out, or has seen nothing of the others either.
 //!
-//! All take as long to be asked as a store on another host does, which is what makes them hard to see:
-//! they are held for a small part of the time.
+//! Each is a number in a file, which grants add to and releases take from, as long as no more than fits is taken. It
+//! keeps nobody's name, so what a killed holder had is lost, and who lets go twice makes a permit up. What else is wrong
+//! is what each takes, and of how much. All take as long to be asked as a store on another host does, which is what makes
+//! them hard to see: they are held for a small part of the time.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -11,123 +13,25 @@ use std::time::Duration;
 
 use contender_protocol::{Failure, Mode, Session};
 
-/// Everybody holds it at once.
-pub(super) struct Null;
+use crate::implementation::Broken;
 
-impl Session for Null {
-    type Lock = ();
-    type Held = ();
-
-    const VERSION: &'static str = "none";
-
-    async fn open(_urls: &[String], _ttl: Duration) -> Result<Self, Failure> {
-        Ok(Self)
-    }
-
-    async fn lock(&self, _name: &str) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    async fn acquire(&self, (): &()) -> Result<(), Failure> {
-        tokio::time::sleep(AWAY).await;
-        Ok(())
-    }
-
-    async fn release(&self, (): ()) -> Result<(), Failure> {
-        tokio::time::sleep(AWAY).await;
-        Ok(())
-    }
-}
-
-/// Two hold it at once, as when half of the processes have another idea of its name; a third one waits.
-pub(super) struct Twice(PathBuf);
-
-impl Session for Twice {
-    type Lock = [PathBuf; 2];
-    type Held = File;
-
-    const VERSION: &'static str = "none";
-
-    async fn open(urls: &[String], _ttl: Duration) -> Result<Self, Failure> {
-        directory(urls).map(Self)
-    }
-
-    async fn lock(&self, name: &str) -> Result<[PathBuf; 2], Failure> {
-        Ok([0, 1].map(|half| self.0.join(format!("{name}-{half}"))))
-    }
-
-    async fn acquire(&self, halves: &[PathBuf; 2]) -> Result<File, Failure> {
-        loop {
-            tokio::time::sleep(AWAY).await;
-            for half in halves {
-                if let Some(file) = locked(half)? {
-                    return Ok(file);
-                }
-            }
-        }
-    }
-
-    async fn release(&self, held: File) -> Result<(), Failure> {
-        tokio::time::sleep(AWAY).await;
-        Ok(held.unlock()?)
-    }
-}
-
-/// Writers exclude each other, and readers hold when they please.
-pub(super) struct Beside(PathBuf);
-
-impl Session for Beside {
-    /// Of a writer.
-    type Lock = Option<PathBuf>;
-    type Held = Option<File>;
-
-    const VERSION: &'static str = "none";
-
-    async fn open(urls: &[String], _ttl: Duration) -> Result<Self, Failure> {
-        directory(urls).map(Self)
-    }
-
-    async fn lock(&self, name: &str) -> Result<Option<PathBuf>, Failure> {
-        Ok(Some(self.0.join(name)))
-    }
-
-    async fn lock_as(&self, name: &str, mode: Mode) -> Result<Option<PathBuf>, Failure> {
-        if mode == Mode::SHARED { Ok(None) } else { self.lock(name).await }
-    }
-
-    async fn acquire(&self, lock: &Option<PathBuf>) -> Result<Option<File>, Failure> {
-        loop {
-            tokio::time::sleep(AWAY).await;
-            let Some(path) = lock else { return Ok(None) };
-            if let Some(file) = locked(path)? {
-                return Ok(Some(file));
-            }
-        }
-    }
-
-    async fn release(&self, held: Option<File>) -> Result<(), Failure> {
-        tokio::time::sleep(AWAY).await;
-        held.map_or(Ok(()), |file| Ok(file.unlock()?))
-    }
-}
-
-/// Permits are a number in a file: what a killed holder had is lost, and who lets go twice makes one up.
-pub(super) struct Leaky {
+pub(super) struct Number {
+    how: Broken,
     directory: PathBuf,
     /// Let go last.
-    last: Mutex<Option<Permits>>,
+    last: Mutex<Option<Taken>>,
 }
 
-/// Some of those of a file.
+/// What is taken of the number in a file, or would be.
 #[derive(Clone)]
-pub(super) struct Permits {
+pub(super) struct Taken {
     path: PathBuf,
     mode: Mode,
 }
 
-impl Permits {
+impl Taken {
     /// Adds so many to those that are taken, if no more are then than there are.
-    fn take(&self, count: i64) -> Result<bool, Failure> {
+    fn add(&self, count: i64) -> Result<bool, Failure> {
         let file = File::options().create(true).truncate(false).read(true).write(true).open(&self.path)?;
         file.lock()?;
         let mut text = [b' '; DIGITS];
@@ -141,25 +45,36 @@ impl Permits {
     }
 }
 
-impl Session for Leaky {
-    type Lock = Permits;
-    type Held = Permits;
+impl Session for Number {
+    type Lock = Taken;
+    type Held = Taken;
 
     const VERSION: &'static str = "none";
 
+    /// On the directory of the last URL, broken as the first word says.
     async fn open(urls: &[String], _ttl: Duration) -> Result<Self, Failure> {
-        Ok(Self { directory: directory(urls)?, last: Mutex::default() })
+        let [how, url] = urls else { return Err(Failure::new("how it is broken, and a directory")) };
+        let how = Broken::ALL.into_iter().find(|broken| broken.name() == how);
+        let directory = Path::new(url.trim_start_matches("file://")).to_owned();
+        fs::create_dir_all(&directory)?;
+        Ok(Self { how: how.ok_or_else(|| Failure::new("not broken so"))?, directory, last: Mutex::default() })
     }
 
-    async fn lock(&self, name: &str) -> Result<Permits, Failure> {
+    async fn lock(&self, name: &str) -> Result<Taken, Failure> {
         self.lock_as(name, Mode::EXCLUSIVE).await
     }
 
-    async fn lock_as(&self, name: &str, mode: Mode) -> Result<Permits, Failure> {
-        Ok(Permits { path: self.directory.join(name), mode })
+    async fn lock_as(&self, name: &str, asked: Mode) -> Result<Taken, Failure> {
+        let mode = match self.how {
+            Broken::Null => Mode::SHARED,
+            Broken::Twice => Mode { weight: 1, capacity: 2 },
+            Broken::Beside if asked == Mode::SHARED => Mode { weight: 0, capacity: u32::MAX },
+            Broken::Beside | Broken::Leaky => asked,
+        };
+        Ok(Taken { path: self.directory.join(name), mode })
     }
 
-    async fn acquire(&self, lock: &Permits) -> Result<Permits, Failure> {
+    async fn acquire(&self, lock: &Taken) -> Result<Taken, Failure> {
         loop {
             if let Some(held) = self.try_acquire(lock).await? {
                 return Ok(held);
@@ -167,12 +82,12 @@ impl Session for Leaky {
         }
     }
 
-    async fn try_acquire(&self, lock: &Permits) -> Result<Option<Permits>, Failure> {
+    async fn try_acquire(&self, lock: &Taken) -> Result<Option<Taken>, Failure> {
         tokio::time::sleep(AWAY).await;
-        Ok(lock.take(lock.mode.weight.into())?.then(|| lock.clone()))
+        Ok(lock.add(lock.mode.weight.into())?.then(|| lock.clone()))
     }
 
-    async fn release(&self, held: Permits) -> Result<(), Failure> {
+    async fn release(&self, held: Taken) -> Result<(), Failure> {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
         self.release_again().await
     }
@@ -180,26 +95,9 @@ impl Session for Leaky {
     async fn release_again(&self) -> Result<(), Failure> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let last = last.ok_or_else(|| Failure::new("nothing was held"))?;
-        last.take(-i64::from(last.mode.weight))?;
+        last.add(-i64::from(last.mode.weight))?;
         tokio::time::sleep(AWAY).await;
         Ok(())
-    }
-}
-
-fn directory(urls: &[String]) -> Result<PathBuf, Failure> {
-    let directory = urls.first().and_then(|url| url.strip_prefix("file://"));
-    let directory = PathBuf::from(directory.ok_or_else(|| Failure::new("no directory is named"))?);
-    fs::create_dir_all(&directory)?;
-    Ok(directory)
-}
-
-/// If nobody else has it.
-fn locked(path: &Path) -> Result<Option<File>, Failure> {
-    let file = File::create(path)?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(fs::TryLockError::WouldBlock) => Ok(None),
-        Err(fs::TryLockError::Error(error)) => Err(error.into()),
     }
 }
 

@@ -11,7 +11,7 @@ mod ours;
 use std::env;
 use std::io;
 
-use crate::implementation::{BESIDE, LEAKY, QUEUE_FLOOR};
+use crate::implementation::{Broken, QUEUE_FLOOR};
 
 /// What the environment tells: who, and the URLs.
 pub(crate) const ROLE: &str = "LEASEHOLD_COMPARE_AS";
@@ -24,15 +24,14 @@ pub(crate) fn work_if_told() -> Option<io::Result<()>> {
 }
 
 async fn contend(role: &str) -> io::Result<()> {
-    let mut words = role.split(' ').map(str::to_owned);
-    let (who, urls) = (words.next().unwrap_or_default(), words.collect::<Vec<_>>());
-    match who.as_str() {
-        "leasehold" => contender_protocol::run::<ours::Ours>(&urls).await,
-        "null" => contender_protocol::run::<broken::Null>(&urls).await,
-        "twice" => contender_protocol::run::<broken::Twice>(&urls).await,
-        BESIDE => contender_protocol::run::<broken::Beside>(&urls).await,
-        LEAKY => contender_protocol::run::<broken::Leaky>(&urls).await,
-        QUEUE_FLOOR => floor::contend_in_a_queue(&urls).await,
-        _floor => floor::contend(&urls).await,
+    let words: Vec<_> = role.split(' ').map(str::to_owned).collect();
+    let (who, urls) = (words[0].as_str(), &words[1..]);
+    match who {
+        "leasehold" => contender_protocol::run::<ours::Ours>(urls).await,
+        QUEUE_FLOOR => floor::contend_in_a_queue(urls).await,
+        broken if Broken::ALL.iter().any(|known| known.name() == broken) => {
+            contender_protocol::run::<broken::Number>(&words).await
+        }
+        _floor => floor::contend(urls).await,
     }
 }
