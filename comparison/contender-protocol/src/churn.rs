@@ -12,13 +12,17 @@ use crate::clock::now;
 use crate::contest::nanos;
 use crate::journal::Cycle;
 use crate::mode::Mode;
-use crate::order::Churn;
 use crate::session::{Failure, Session};
 
 /// All cycles, each of a name of its own; the first failure, if there was one.
-pub(crate) async fn churn<S: Session>(session: &Arc<S>, order: &Churn) -> (Vec<Cycle>, Option<Failure>) {
-    let (begin, each) = (now(), 1_000_000_000 / order.rate);
-    let names = nanos(order.span) / each.max(1);
+pub(crate) async fn churn<S: Session>(
+    session: &Arc<S>,
+    name: &str,
+    rate: u64,
+    span: Duration,
+) -> (Vec<Cycle>, Option<Failure>) {
+    let (begin, each) = (now(), 1_000_000_000 / rate.max(1));
+    let names = nanos(span) / each.max(1);
     let mut under_way = JoinSet::new();
     let (mut cycles, mut failed) = (Vec::new(), None);
     let mut keep = |ended: Result<Result<Cycle, Failure>, tokio::task::JoinError>| match ended {
@@ -42,7 +46,7 @@ pub(crate) async fn churn<S: Session>(session: &Arc<S>, order: &Churn) -> (Vec<C
         {
             keep(ended);
         }
-        let (session, name) = (Arc::clone(session), format!("{}-{index}", order.name));
+        let (session, name) = (Arc::clone(session), format!("{name}-{index}"));
         under_way.spawn(async move { once(&*session, &name, due).await });
     }
     while let Some(ended) = under_way.join_next().await {
@@ -69,7 +73,6 @@ const MOST: usize = 1_000;
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::path::PathBuf;
     use std::sync::Mutex;
 
     use super::*;
@@ -108,8 +111,7 @@ mod tests {
     async fn names_come_when_they_are_due() {
         let session = Arc::new(Slow::default());
         let span = Duration::from_millis(50);
-        let order = Churn { name: "n".to_owned(), rate: 1_000, span, journal: PathBuf::new() };
-        let (cycles, failed) = churn(&session, &order).await;
+        let (cycles, failed) = churn(&session, "n", 1_000, span).await;
         assert!(failed.is_none());
         let due: BTreeSet<_> = cycles.iter().map(|cycle| cycle.requested).collect();
         let apart: BTreeSet<_> = due.iter().zip(due.iter().skip(1)).map(|(a, b)| b - a).collect();

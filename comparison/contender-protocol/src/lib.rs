@@ -8,7 +8,7 @@
 //! | part | where |
 //! |---|---|
 //! | what a library provides | [`Session`] |
-//! | the lines | `order` |
+//! | the lines | `program` |
 //! | cycles under contention | `contest`, `journal` |
 //! | who wants a lock alone, and who among others | [`Mode`], [`Draw`] |
 //! | names that come and go | `churn` |
@@ -21,7 +21,6 @@ mod clock;
 mod contest;
 mod journal;
 mod mode;
-mod order;
 mod program;
 mod session;
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,10 +11,9 @@ use tokio::task::JoinSet;
 
 use crate::churn::churn;
 use crate::clock::now;
-use crate::contest::{Entrance, contest, entrances};
+use crate::contest::{Entrance, Run, contest, entrances};
 use crate::journal;
-use crate::mode::Draw;
-use crate::order::Order;
+use crate::mode::{Draw, Mode};
 use crate::session::{Failure, Session};
 
 /// Speaks the protocol for a library on the stores at `urls` until standard input ends or says `quit`.
@@ -35,11 +35,10 @@ pub async fn run<S: Session>(urls: &[String]) -> io::Result<()> {
         Program::<S> { urls, sessions: Vec::new(), prepared: None, held: None, kept: Vec::new() };
     let mut orders = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = orders.next_line().await? {
-        let answer = match Order::parse(&line) {
-            Some(Order::Quit) => break,
-            Some(order) => program.carry_out(order).await,
-            None => Err(Failure::new(format!("no order: {line:?}"))),
-        };
+        if line == "quit" {
+            break;
+        }
+        let answer = program.carry_out(&line).await;
         say(answer.unwrap_or_else(|failure| format!("failed {} {failure}", now())))?;
     }
     Ok(())
@@ -64,74 +63,94 @@ struct Program<'a, S: Session> {
 type Prepared<S> = (String, Draw, Vec<Arc<Entrance<S>>>);
 
 impl<S: Session> Program<'_, S> {
-    async fn carry_out(&mut self, order: Order) -> Result<String, Failure> {
-        match order {
-            Order::Open { sessions, ttl } => self.open(sessions, ttl).await,
-            Order::Run(run) => {
-                let path = run.journal.clone();
-                let outcome = contest(
-                    self.prepared(&run.name, run.contenders, run.draw.unwrap_or_default()).await?,
-                    run,
-                )
-                .await;
-                if let Some(path) = path {
+    /// The answer to a line of orders.
+    async fn carry_out(&mut self, line: &str) -> Result<String, Failure> {
+        let words: Vec<_> = line.split(' ').collect();
+        let none = || Failure::new(format!("no order: {line:?}"));
+        let mode = |word: &str| Mode::parse(word).ok_or_else(none);
+        match words[..] {
+            ["open", sessions, ttl] => self.open(sessions.parse()?, millis(ttl)?).await,
+            ["run", name, contenders, cycles, bound, hold, start, journal, counter, ref last @ ..]
+                if last.len() <= 1 =>
+            {
+                let front = *last == ["mutex"];
+                let draw = last.first().filter(|_| !front);
+                let run = Run {
+                    contenders: contenders.parse()?,
+                    cycles: cycles.parse()?,
+                    bound: millis(bound)?,
+                    hold: Duration::from_micros(hold.parse()?),
+                    start: start.parse()?,
+                    counter: path(counter),
+                    front,
+                    draw: draw.map(|word| Draw::parse(word).ok_or_else(none)).transpose()?,
+                };
+                let entrances = self.prepared(name, run.contenders, run.draw.unwrap_or_default()).await?;
+                let outcome = contest(entrances, run).await;
+                if let Some(path) = path(journal) {
                     journal::write(&path, &outcome.cycles)?;
                 }
                 let first = outcome.failures.first().map(ToString::to_string).unwrap_or_default();
                 let said = format!("done {} {} {first}", outcome.cycles.len(), outcome.failures.len());
                 Ok(said.trim_end().to_owned())
             }
-            Order::Acquire { name, mode } => {
+            ["acquire", name] => self.acquire(name, Mode::EXCLUSIVE).await,
+            ["acquire", name, word] => self.acquire(name, mode(word)?).await,
+            ["try", name] => {
                 let session = self.first()?;
-                let lock = session.lock_as(&name, mode).await?;
-                let held = session.acquire(&lock).await?;
-                Ok(self.keep(held))
-            }
-            Order::Try { name } => {
-                let session = self.first()?;
-                let lock = session.lock(&name).await?;
+                let lock = session.lock(name).await?;
                 let held = session.try_acquire(&lock).await?;
                 Ok(held.map_or_else(|| "busy".to_owned(), |held| self.keep(held)))
             }
-            Order::Extend => {
+            ["extend"] => {
                 let mut held = self.held.take().ok_or_else(nothing_held)?;
                 let extended = self.first()?.extend(&mut held).await;
                 self.held = Some(held);
                 extended.map(|()| format!("extended {}", now()))
             }
-            Order::Release => {
+            ["release"] => {
                 let held = self.held.take().ok_or_else(nothing_held)?;
                 let before = now();
                 self.first()?.release(held).await?;
                 Ok(format!("released {before} {}", now()))
             }
-            Order::Again => {
+            ["again"] => {
                 let before = now();
                 self.first()?.release_again().await?;
                 Ok(format!("released {before} {}", now()))
             }
-            Order::Count { name, most, mode } => {
-                let session = self.first()?;
-                let mut taken = Vec::new();
-                while taken.len() < most {
-                    let lock = session.lock_as(&name, mode).await?;
-                    let Some(held) = session.try_acquire(&lock).await? else { break };
-                    taken.push(held);
-                }
-                let count = taken.len();
-                for held in taken {
-                    session.release(held).await?;
-                }
-                Ok(format!("counted {count}"))
-            }
-            Order::Hold { name, count } => self.hold(&name, count).await,
-            Order::Churn(order) => {
-                let (cycles, failed) = churn(self.first()?, &order).await;
-                journal::write(&order.journal, &cycles)?;
+            ["count", name, most, word] => self.count(name, most.parse()?, mode(word)?).await,
+            ["hold", name, count] => self.hold(name, count.parse()?).await,
+            ["churn", name, rate, span, journal] => {
+                let (cycles, failed) = churn(self.first()?, name, rate.parse()?, millis(span)?).await;
+                journal::write(Path::new(journal), &cycles)?;
                 failed.map_or_else(|| Ok(format!("churned {}", cycles.len())), Err)
             }
-            Order::Quit => Ok(String::new()),
+            _ => Err(none()),
         }
+    }
+
+    async fn acquire(&mut self, name: &str, mode: Mode) -> Result<String, Failure> {
+        let session = self.first()?;
+        let lock = session.lock_as(name, mode).await?;
+        let held = session.acquire(&lock).await?;
+        Ok(self.keep(held))
+    }
+
+    /// How many can be taken at the same time without waiting; no more than `most` are tried.
+    async fn count(&mut self, name: &str, most: usize, mode: Mode) -> Result<String, Failure> {
+        let session = self.first()?;
+        let mut taken = Vec::new();
+        while taken.len() < most {
+            let lock = session.lock_as(name, mode).await?;
+            let Some(held) = session.try_acquire(&lock).await? else { break };
+            taken.push(held);
+        }
+        let count = taken.len();
+        for held in taken {
+            session.release(held).await?;
+        }
+        Ok(format!("counted {count}"))
     }
 
     /// Keeps what was taken just now.
@@ -205,6 +224,14 @@ impl<S: Session> Program<'_, S> {
     }
 }
 
+fn millis(word: &str) -> Result<Duration, Failure> {
+    Ok(Duration::from_millis(word.parse()?))
+}
+
+fn path(word: &str) -> Option<PathBuf> {
+    (word != "-").then(|| PathBuf::from(word))
+}
+
 fn nothing_held() -> Failure {
     Failure::new("nothing is held")
 }
@@ -253,16 +280,40 @@ mod tests {
         }
     }
 
+    fn program() -> Program<'static, Together> {
+        Program { urls: &[], sessions: Vec::new(), prepared: None, held: None, kept: Vec::new() }
+    }
+
+    /// A line that is cut off, has too much or is unknown is refused, and the program goes on.
+    #[tokio::test]
+    async fn a_garbled_line_is_no_order() {
+        let mut program = program();
+        program.sessions.push(Arc::new(Together));
+        for wrong in [
+            "",
+            "open 1",
+            "open x 1",
+            "run n 8",
+            "acquire",
+            "jump",
+            "run n 8 1 0 1 7 - - spin",
+            "run n 8 1 0 1 7 - - mutex reads=9",
+            "acquire n reads=9",
+            "count n 5",
+            "release",
+        ] {
+            assert!(program.carry_out(wrong).await.is_err(), "{wrong:?}");
+        }
+        for right in ["run n 2 4 0 0 7 - - mutex", "run n 2 4 0 0 7 - -", "acquire n", "release"] {
+            let answer = program.carry_out(right).await;
+            assert!(answer.is_ok(), "{right:?}: {answer:?}");
+        }
+    }
+
     /// Nobody waits for a server that answers somebody else, and there are as many sessions as were asked for, however often.
     #[tokio::test(start_paused = true)]
     async fn sessions_are_opened_together() {
-        let mut program = Program::<Together> {
-            urls: &[],
-            sessions: Vec::new(),
-            prepared: None,
-            held: None,
-            kept: Vec::new(),
-        };
+        let mut program = program();
         let all = 2 * OPENED_AT_ONCE;
         for asked in [all, all, 1] {
             let opened = timeout(Duration::from_secs(1), program.open(asked, Duration::ZERO)).await;

@@ -11,7 +11,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -23,8 +23,27 @@ use tokio::time::timeout;
 use crate::clock::now;
 use crate::journal::Cycle;
 use crate::mode::{Draw, Mode};
-use crate::order::Run;
 use crate::session::{Failure, Session};
+
+/// Contenders that go for one lock.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Run {
+    pub(crate) contenders: u32,
+    /// How many cycles they make together; no bound if 0.
+    pub(crate) cycles: u64,
+    /// When nobody begins another cycle, counted from `start`; no bound if 0.
+    pub(crate) bound: Duration,
+    /// How long each holds.
+    pub(crate) hold: Duration,
+    /// When they begin; at once if that has passed.
+    pub(crate) start: u64,
+    /// A file with a number that each adds one to while it holds.
+    pub(crate) counter: Option<PathBuf>,
+    /// Whether contenders of a session queue for a mutex of their own first.
+    pub(crate) front: bool,
+    /// What they want of it; alone, if it is not said.
+    pub(crate) draw: Option<Draw>,
+}
 
 /// What came of it.
 #[derive(Debug, Default)]

@@ -53,18 +53,7 @@ impl Session for Toy {
 }
 
 fn run(contenders: u32, cycles: u64) -> Run {
-    Run {
-        name: "toy".to_owned(),
-        contenders,
-        cycles,
-        bound: Duration::ZERO,
-        hold: Duration::ZERO,
-        start: 0,
-        journal: None,
-        counter: None,
-        front: false,
-        draw: None,
-    }
+    Run { contenders, cycles, ..Run::default() }
 }
 
 async fn toy() -> [Arc<Toy>; 1] {
