@@ -6,8 +6,8 @@
 use std::path::Path;
 
 use crate::claims::budgets;
-use crate::report::table::{STRETCHES, grouped, range, stretch_cells};
-use crate::report::{Claim, Drawings, Kind, Leak, Move, Report, Row, distinct, gain};
+use crate::report::table::{grouped, range};
+use crate::report::{Claim, Drawings, Kind, Leak, Move, Report, Row, distinct};
 
 /// What stands in for a value that is not known.
 const UNKNOWN: &str = "–";
@@ -134,7 +134,7 @@ fn kinds(report: &Report) -> String {
         let Kind { load, store, implementation, .. } = kind;
         let cells = [
             kind.cycles_per_s.map(number),
-            gain(report, kind).map(number),
+            report.gain(kind).map(number),
             kind.holders.map(number),
             kind.requests_per_cycle.map(number),
             kind.overtakes.map(share),
@@ -187,10 +187,12 @@ const NOT_MEASURED: &str = "Not measured in the report that is kept.\n";
 
 /// Moves from one store to another, phase by phase.
 fn moves(report: &Report) -> String {
-    let mut table = format!("| | {} |\n|---|---|---|---|---|---|\n", STRETCHES.join(" | "));
+    let mut table =
+        format!("| | {} |\n|---|---|---|---|---|---|\n", Move::default().table().head.join(" | "));
     for moved in &report.moves {
-        for stretch in &moved.stretches {
-            table += &format!("| {} | {} |\n", moved.what, stretch_cells(stretch).join(" | "));
+        for row in moved.table().rows {
+            let cells: Vec<_> = row.cells.into_iter().map(|cell| cell.text).collect();
+            table += &format!("| {} | {} |\n", moved.what, cells.join(" | "));
         }
         let Move { cycles, overlaps, tokens_back, .. } = moved;
         table += &format!(

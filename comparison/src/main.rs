@@ -117,7 +117,7 @@ async fn compare_all(options: &Options) -> Result<(), Error> {
     let of_a_move = claims::of_a_move(&comparison.report.free);
     comparison.report.claims.extend(of_a_move);
     comparison.progress.finish();
-    let (json, page) = (comparison.report.json()?, report::page(&comparison.report, &comparison.drawings));
+    let (json, page) = (comparison.report.json()?, report::page(&comparison.report, &comparison.drawings)?);
     for (name, text) in [("report.json", &json), ("report.html", &page)] {
         let path = options.out.join(name);
         fs::write(&path, text).map_err(Error::during(format!("writing {}", path.display())))?;

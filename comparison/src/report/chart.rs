@@ -3,10 +3,10 @@
 
 use std::fmt::Write as _;
 
-use super::svg::{Axis, pixel, safe, short};
+use super::axis::{Axis, pixel, safe, short};
+use super::table::{number, time};
 use crate::figures::Times;
 use crate::history::Hold;
-use crate::report::table::{number, time};
 
 struct Chart(String);
 

@@ -1,7 +1,8 @@
 //! What came out: the rows of `report.json`, and what is drawn beside them.
 
-mod html;
-mod kinds;
+mod axis;
+mod chart;
+mod page;
 pub(crate) mod table;
 
 use std::collections::BTreeMap;
@@ -17,10 +18,7 @@ use crate::implementation::Implementation;
 use crate::options::Scenario;
 use crate::servers::Target;
 
-pub(crate) use html::page;
-#[cfg(test)]
-pub(crate) use kinds::gain;
-pub(crate) use kinds::{ALONE, Kind, Leak};
+pub(crate) use page::page;
 pub(crate) use table::print;
 
 /// `report.json`. What is not known is null.
@@ -86,6 +84,49 @@ pub(crate) struct Free {
     pub(crate) ratios_of_runs: Vec<Vec<f64>>,
 }
 
+/// One implementation under one load of readers, writers or permits.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Kind {
+    pub(crate) load: String,
+    pub(crate) store: String,
+    pub(crate) implementation: String,
+    pub(crate) cycles_per_s: Option<f64>,
+    /// The same of each run.
+    pub(crate) rates: Vec<f64>,
+    /// That were timed, in all runs together.
+    pub(crate) cycles: u64,
+    /// How many held at a time, on average.
+    pub(crate) holders: Option<f64>,
+    pub(crate) acquire_us: Spread,
+    pub(crate) requests_per_cycle: Option<f64>,
+    /// The share of grants that took the place of somebody who came before and waited.
+    pub(crate) overtakes: Option<f64>,
+    pub(crate) overtakes_of_runs: Vec<f64>,
+    /// The longest wait of somebody who wants it alone, as a share of the run; the longest of all runs.
+    pub(crate) starved: Option<f64>,
+    pub(crate) starved_of_runs: Vec<f64>,
+    /// Holders that did not fit together, in every run, also those that are not timed.
+    pub(crate) violations: Option<u64>,
+    pub(crate) remark: Option<String>,
+}
+
+/// What becomes of the permits of one implementation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Leak {
+    pub(crate) store: String,
+    pub(crate) implementation: String,
+    /// How many there are.
+    pub(crate) permits: u64,
+    /// How many of them can be taken when one who held one was killed and twice its lease is over.
+    pub(crate) after_a_kill: Option<u64>,
+    /// And when one was released twice.
+    pub(crate) after_two_releases: Option<u64>,
+    /// What was answered to the second release.
+    pub(crate) second_release: String,
+}
+
 /// A lock that is none was put to the same check as everybody else.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Check {
@@ -93,6 +134,13 @@ pub(crate) struct Check {
     pub(crate) contenders: String,
     pub(crate) cycles: u64,
     pub(crate) found: u64,
+}
+
+impl Check {
+    pub(crate) fn told(&self) -> String {
+        let Self { contenders, cycles, found, .. } = self;
+        format!("{contenders}: found out {found} times in {cycles} cycles")
+    }
 }
 
 /// One implementation in one scenario.
@@ -169,6 +217,15 @@ impl Claim {
             None => "not measured",
         }
     }
+
+    /// As the page colours that.
+    pub(crate) fn class(&self) -> &'static str {
+        match self.holds {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "soft",
+        }
+    }
 }
 
 /// What a free lock costs, there and back, in microseconds. The rest of the cycle is the way between
@@ -213,6 +270,14 @@ impl Row {
             violations: Some(history.violations()),
             ..self
         }
+    }
+
+    pub(crate) fn is_ours(&self) -> bool {
+        self.implementation == "leasehold"
+    }
+
+    pub(crate) fn is_floor(&self) -> bool {
+        self.implementation.starts_with("floor")
     }
 
     /// A store and an implementation.
@@ -262,6 +327,14 @@ impl Report {
         distinct(self.results.iter().map(|row| row.store.as_str()))
     }
 
+    /// The rate as a multiple of that of our exclusive lock under the same load.
+    pub(crate) fn gain(&self, kind: &Kind) -> Option<f64> {
+        let is_alone = |other: &&Kind| {
+            (&other.load, &other.store, other.implementation.as_str()) == (&kind.load, &kind.store, ALONE)
+        };
+        Some(kind.cycles_per_s? / self.kinds.iter().find(is_alone)?.cycles_per_s?)
+    }
+
     /// How often too many held, everywhere.
     pub(crate) fn violations(&self) -> u64 {
         let alone = self.results.iter().filter_map(|row| row.violations);
@@ -298,6 +371,9 @@ pub(crate) struct Drawings {
     /// How long until the next one held after each kill.
     pub(crate) recovery: BTreeMap<Who, Vec<Duration>>,
 }
+
+/// As the report calls our exclusive lock where others share.
+pub(crate) const ALONE: &str = "leasehold, exclusive";
 
 /// A store and an implementation.
 pub(crate) type Who = (String, String);

@@ -1,204 +1,236 @@
 //! `report.html`: one page that needs nothing else, for a person to read.
 //!
-//! Drawings are SVG in the page, coloured by classes so that they follow the reader's light or dark
-//! setting; every mark tells its values when pointed at.
-
-mod chart;
-mod rows;
-mod svg;
+//! `templates/page.html` says what stands where, and in which words. Drawings are SVG in the page, coloured by classes so
+//! that they follow the reader's light or dark setting; every mark tells its values when pointed at.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::table::{number, time};
-use super::{Drawings, Report, Row, Who, distinct};
-use chart::{Bar, Line, Point, bars, lines, ridges, turns};
-use svg::safe;
+use askama::Template;
+
+use super::chart::{Bar, Line, Point, Who, bars, lines, ridges, turns};
+use super::table::{number, spread, time};
+use super::{Drawings, Report, Row, distinct};
+use crate::error::{Error, Result};
 
 /// The page.
-pub(crate) fn page(report: &Report, drawings: &Drawings) -> String {
-    let page = Page { report, drawings };
-    let distance = report.environment.distance.as_ref().map(|distance| distance.told() + DISTANCE);
-    let sections = [
-        ("crowd", "Rate against contenders", CROWD, page.crowd()),
-        ("glance", "At a glance", "Our library on each store.", page.at_a_glance()),
-        ("latency", "A free lock", LATENCY, page.latency()),
-        (
-            "distance",
-            "A free lock a millisecond away",
-            distance.as_deref().unwrap_or_default(),
-            page.distance(),
-        ),
-        ("profile", "Where its time goes", PROFILE, page.profile()),
-        (
-            "hand-off",
-            "From hand to hand",
-            HAND_OFF,
-            page.lines(
-                &["crowd", "processes", "hand-off"],
-                "contenders",
-                "µs at the 99th percentile",
-                |row| row.handoff_us.p99,
-            ),
-        ),
-        (
-            "waits",
-            "The longest wait",
-            WAITS,
-            page.lines(&["crowd"], "contenders", "ms, the longest wait", |row| {
-                Some(row.acquire_us.max? / 1e3)
-            }),
-        ),
-        (
-            "requests",
-            "What a herd costs the server",
-            REQUESTS,
-            page.lines(&["uncontended", "crowd"], "contenders", "messages both ways per cycle", |row| {
-                Some(row.requests_per_cycle? + row.messages_per_cycle?)
-            }) + &page.lines(
-                &["uncontended", "crowd"],
-                "contenders",
-                "µs of the server's processor per cycle",
-                |row| row.server_us_per_cycle,
-            ),
-        ),
-        (
-            "tasks",
-            "Many tasks of one process",
-            TASKS,
-            page.lines(&["tasks"], "tasks", "cycles/s", |row| row.cycles_per_s),
-        ),
-        ("fairness", "Whose turn it is", FAIRNESS, page.turns()),
-        ("recovery", "The holder is killed", RECOVERY, page.recovery()),
-        ("memory", "Thousands of locks held", MEMORY, page.memory()),
-        (
-            "growth",
-            "From ten locks to a million",
-            GROWTH,
-            page.lines(&["held"], "locks held", "bytes per lock", |row| row.bytes_per_lock)
-                + &page.lines(&["held"], "locks held", "requests per third of the ttl", |row| {
-                    row.requests_per_cycle
-                })
-                + &page.lines(&["held"], "locks held", "ms of processors per second, both sides", |row| {
-                    Some((row.client_share? + row.server_share.unwrap_or(0.0)) * 1e3)
-                }),
-        ),
-    ];
-    let sections = sections.iter().filter(|(.., cards)| !cards.is_empty());
-    let moves = (!report.moves.is_empty()).then_some("move");
-    let kinds = (!report.kinds.is_empty()).then_some("kinds");
-    let ids = sections.clone().map(|(id, ..)| *id).chain(kinds).chain(moves).chain([
-        "claims",
-        "results",
-        "environment",
-    ]);
-    let mut body = page.head(ids);
-    for (id, title, text, cards) in sections {
-        body += &format!(
-            "<h2 id=\"{id}\">{title}</h2><p class=\"soft\">{text}</p><div class=\"grid\">{cards}</div>"
-        );
-    }
-    let tables = [
-        rows::kinds(report),
-        rows::moves(report),
-        rows::claims(report),
-        rows::results(report),
-        rows::environment(report),
-    ];
-    body += &tables.concat();
-    format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>leasehold: the comparison</title><style>{STYLE}</style></head><body><main>{body}</main>\
-         <div id=\"tip\"></div><script>{SCRIPT}</script></body></html>\n"
-    )
+pub(crate) fn page(report: &Report, drawings: &Drawings) -> Result<String> {
+    Page::of(&Drawn { report, drawings }).render().map_err(Error::during("writing the page"))
 }
 
+#[derive(Template)]
+#[template(path = "page.html")]
 struct Page<'a> {
     report: &'a Report,
-    drawings: &'a Drawings,
+    machine: String,
+    /// How often locks that are none were found out, and in how many cycles.
+    found: (u64, u64),
+    /// Who broke exclusion on which store, and how often.
+    broken: BTreeMap<(&'a str, &'a str), u64>,
+    ids: Vec<&'static str>,
+    sections: Vec<Section>,
+    environment: Vec<(String, String)>,
 }
 
-impl Page<'_> {
-    fn head<'a>(&self, sections: impl Iterator<Item = &'a str>) -> String {
-        let links: String = sections.map(|id| format!("<a href=\"#{id}\">{id}</a>")).collect();
-        let environment = &self.report.environment;
-        let machine = [
-            Some(environment.date.clone()),
-            environment.cpu.clone(),
-            environment.cores.map(|cores| format!("{cores} cores")),
-            environment.fsync_us.p50.map(|fsync| format!("fsync {}", time(fsync))),
-            Some(environment.system.clone()),
+/// Those that have something to show.
+struct Section {
+    id: &'static str,
+    cards: Vec<Card>,
+}
+
+/// What a section shows of a store.
+#[derive(Default)]
+struct Card {
+    store: String,
+    facts: Vec<(String, String)>,
+    /// Whose turns, what is told of them, and their drawing.
+    strips: Vec<(String, String, String)>,
+    chart: String,
+    legend: Vec<Who>,
+    crossings: String,
+}
+
+impl<'a> Page<'a> {
+    fn of(drawn: &Drawn<'a>) -> Self {
+        let report = drawn.report;
+        let sections: Vec<_> =
+            drawn.sections().into_iter().filter(|section| !section.cards.is_empty()).collect();
+        let tables = [
+            (!report.kinds.is_empty()).then_some("kinds"),
+            (!report.moves.is_empty()).then_some("move"),
+            (!report.claims.is_empty()).then_some("claims"),
         ];
-        let machine = machine.into_iter().flatten().map(|part| safe(&part)).collect::<Vec<_>>().join(" · ");
-        let verdict = verdict(self.report);
-        format!(
-            "<h1>Distributed locks, side by side</h1><p class=\"soft\">{machine}</p>\
-             <p>Every store with our library, with the least that a lock can ask of it (its <em>floor</em>), and with the \
-             libraries people use otherwise: on the same servers, in the same run, in turns. {verdict}</p>\
-             <nav>{links}</nav>"
-        )
+        let ids = sections.iter().map(|section| section.id).chain(tables.into_iter().flatten());
+        let here = &report.environment;
+        let machine = [
+            Some(here.date.clone()),
+            here.cpu.clone(),
+            here.cores.map(|cores| format!("{cores} cores")),
+            here.fsync_us.p50.map(|fsync| format!("fsync {}", time(fsync))),
+            Some(here.system.clone()),
+        ];
+        let mut broken = BTreeMap::new();
+        let alone = report.results.iter().map(|row| (&row.implementation, &row.store, row.violations));
+        let kinds = report.kinds.iter().map(|kind| (&kind.implementation, &kind.store, kind.violations));
+        for (who, store, violations) in alone.chain(kinds) {
+            if let Some(times) = violations.filter(|times| *times > 0) {
+                *broken.entry((who.as_str(), store.as_str())).or_default() += times;
+            }
+        }
+        let checks = || report.checks.iter();
+        Self {
+            report,
+            machine: machine.into_iter().flatten().collect::<Vec<_>>().join(" · "),
+            found: (checks().map(|check| check.found).sum(), checks().map(|check| check.cycles).sum()),
+            broken,
+            ids: ids.chain(["results", "environment"]).collect(),
+            sections,
+            environment: environment(report),
+        }
+    }
+}
+
+/// Where it was measured, with what, and without what.
+fn environment(report: &Report) -> Vec<(String, String)> {
+    let here = &report.environment;
+    let known = |value: Option<String>| value.unwrap_or_else(|| "not known".to_owned());
+    let mebibytes = |bytes: u64| format!("{} MiB", number(bytes as f64 / 1_048_576.0));
+    let mut rows = vec![
+        ("date".to_owned(), here.date.clone()),
+        ("mode".to_owned(), here.mode.clone()),
+        ("system".to_owned(), here.system.clone()),
+        ("processor".to_owned(), known(here.cpu.clone())),
+        ("cores".to_owned(), known(here.cores.map(|cores| cores.to_string()))),
+        ("memory".to_owned(), known(here.memory_bytes.map(mebibytes))),
+        ("fsync of 512 bytes, p50 / p99".to_owned(), known(spread(&here.fsync_us))),
+    ];
+    rows.extend(here.servers.iter().map(|(store, server)| {
+        let version = server.version.as_ref().map(|version| format!("{version}; ")).unwrap_or_default();
+        let settings = server.settings.as_ref().map(|settings| format!("; started with {settings}"));
+        let told = format!("{version}data: {}{}", server.durability, settings.unwrap_or_default());
+        (store.clone(), told)
+    }));
+    let checks = report.checks.iter();
+    rows.extend(checks.map(|check| (format!("the check of exclusion, put to {}", check.what), check.told())));
+    rows.extend(here.versions.clone());
+    rows.extend(here.columns.clone());
+    rows
+}
+
+pub(super) struct Drawn<'a> {
+    pub(super) report: &'a Report,
+    pub(super) drawings: &'a Drawings,
+}
+
+impl Drawn<'_> {
+    /// In the order in which they stand; some have nothing to show.
+    fn sections(&self) -> Vec<Section> {
+        let section = |id, cards| Section { id, cards };
+        let messages = |row: &Row| Some(row.requests_per_cycle? + row.messages_per_cycle?);
+        let processors = |row: &Row| Some((row.client_share? + row.server_share.unwrap_or(0.0)) * 1e3);
+        let (herd, held) = (&["uncontended", "crowd"][..], &["held"][..]);
+        vec![
+            section("crowd", self.crowd()),
+            section("glance", self.at_a_glance()),
+            section("latency", self.latency()),
+            section("distance", self.distance()),
+            section("profile", self.profile()),
+            section(
+                "hand-off",
+                self.lines(
+                    &["crowd", "processes", "hand-off"],
+                    "contenders",
+                    "µs at the 99th percentile",
+                    |row| row.handoff_us.p99,
+                ),
+            ),
+            section(
+                "waits",
+                self.lines(&["crowd"], "contenders", "ms, the longest wait", |row| {
+                    Some(row.acquire_us.max? / 1e3)
+                }),
+            ),
+            section(
+                "requests",
+                [
+                    self.lines(herd, "contenders", "messages both ways per cycle", messages),
+                    self.lines(herd, "contenders", "µs of the server's processor per cycle", |row| {
+                        row.server_us_per_cycle
+                    }),
+                ]
+                .into_iter()
+                .flatten()
+                .collect(),
+            ),
+            section("tasks", self.lines(&["tasks"], "tasks", "cycles/s", |row| row.cycles_per_s)),
+            section("fairness", self.turns()),
+            section("recovery", self.recovery()),
+            section("memory", self.memory()),
+            section(
+                "growth",
+                [
+                    self.lines(held, "locks held", "bytes per lock", |row| row.bytes_per_lock),
+                    self.lines(held, "locks held", "requests per third of the ttl", |row| {
+                        row.requests_per_cycle
+                    }),
+                    self.lines(held, "locks held", "ms of processors per second, both sides", processors),
+                ]
+                .into_iter()
+                .flatten()
+                .collect(),
+            ),
+        ]
     }
 
-    fn at_a_glance(&self) -> String {
+    fn at_a_glance(&self) -> Vec<Card> {
         self.cards(|store| {
             let ours = |scenario, contenders| self.report.row(scenario, store, "leasehold", contenders);
-            let (free, away) = (ours("uncontended", 1), ours("distance", 1));
             let (crowd, crash) = (ours("processes", 8), ours("crash", 2));
+            let share = |row: Option<&Row>| Some(format!("{:.2}", row?.floor_ratio?));
             let cycle = self.drawings.cycles.get(&(store.to_owned(), "leasehold".to_owned()));
             let (other, rate) = self.best_other(store).unzip();
             let facts = [
-                (
-                    "a free lock, taken and released, median",
-                    cycle.and_then(|times| times.micros(0.5)).map(time),
-                ),
-                (
-                    "share of the floor's rate",
-                    free.and_then(|row| row.floor_ratio).map(|ratio| format!("{ratio:.2}")),
-                ),
-                (
-                    "the same a millisecond away",
-                    away.and_then(|row| row.floor_ratio).map(|ratio| format!("{ratio:.2}")),
-                ),
+                ("a free lock, taken and released, median", cycle.and_then(|of| of.micros(0.5)).map(time)),
+                ("share of the floor's rate", share(ours("uncontended", 1))),
+                ("the same a millisecond away", share(ours("distance", 1))),
                 ("8 contenders, cycles/s", crowd.and_then(|row| row.cycles_per_s).map(number)),
-                (&format!("the same, {}", safe(other.unwrap_or_default())), rate.map(number)),
+                (&format!("the same, {}", other.unwrap_or_default()), rate.map(number)),
                 ("requests per cycle", crowd.and_then(|row| row.requests_per_cycle).map(number)),
                 ("hand-off, p99", crowd.and_then(|row| row.handoff_us.p99).map(time)),
                 ("after a kill, the next holds in", crash.and_then(|row| row.handoff_us.max).map(time)),
             ];
-            let fact =
-                |(name, value): (&str, Option<String>)| Some(format!("<dt>{name}</dt><dd>{}</dd>", value?));
-            format!("<dl>{}</dl>", facts.into_iter().filter_map(fact).collect::<String>())
+            let facts = facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+            Card { facts: facts.collect(), ..Card::default() }
         })
     }
 
+    /// The fastest library of others among eight processes.
     fn best_other(&self, store: &str) -> Option<(&str, f64)> {
         let rows = self.report.rows("processes").filter(|row| row.store == store && row.contenders == 8);
-        let others =
-            rows.filter(|row| row.implementation != "leasehold" && !row.implementation.starts_with("floor"));
+        let others = rows.filter(|row| !row.is_ours() && !row.is_floor());
         let rates = others.filter_map(|row| Some((row.implementation.as_str(), row.cycles_per_s?)));
         rates.max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    fn latency(&self) -> String {
-        self.cards(|store| {
+    fn latency(&self) -> Vec<Card> {
+        self.charts(|store| {
             let cycles = on_store(&self.drawings.cycles, store).into_iter();
             ridges(cycles.map(|(who, times)| (self.who(store, who), times)).collect())
         })
     }
 
     /// What a cycle takes where round trips take longer, and as a share of the floor's rate.
-    fn distance(&self) -> String {
-        self.cards(|store| {
+    fn distance(&self) -> Vec<Card> {
+        self.charts(|store| {
             let bar = |row: &Row| {
                 let cycle_us = 1e6 / row.cycles_per_s?;
                 let ratio = row.floor_ratio.map(|ratio| format!(" ({ratio:.2})")).unwrap_or_default();
-                let runs = row.rates.iter().map(|rate| 1e6 / rate).collect();
                 Some(Bar {
                     who: self.who(store, &row.implementation),
                     parts: vec![("", cycle_us)],
                     end: time(cycle_us) + &ratio,
                     tip: format!("{}\n{} per cycle", row.implementation, time(cycle_us)),
-                    dots: runs,
+                    dots: row.rates.iter().map(|rate| 1e6 / rate).collect(),
                 })
             };
             let rows = self.report.rows("distance").filter(|row| row.store == store);
@@ -207,7 +239,7 @@ impl Page<'_> {
     }
 
     /// What a cycle is made of: the client, the server, the rest.
-    fn profile(&self) -> String {
+    fn profile(&self) -> Vec<Card> {
         const PARTS: [(&str, &str); 3] = [("s0", "client"), ("s1", "server"), ("floor", "the rest")];
         self.cards(|store| {
             let mut stacks = Vec::new();
@@ -223,21 +255,22 @@ impl Page<'_> {
                     end: time(profile.cycle_us),
                 });
             }
-            let drawn = bars(&stacks, "the parts of a cycle, one bar per implementation", None);
-            if drawn.is_empty() { drawn } else { drawn + &legend(PARTS.into_iter()) }
+            let chart = bars(&stacks, "the parts of a cycle, one bar per implementation", None);
+            let legend = PARTS.map(|(class, name)| Who { name: name.to_owned(), class: class.to_owned() });
+            Card { chart, legend: legend.into(), ..Card::default() }
         })
     }
 
     /// The rate over the number of contenders, with who passes us where.
-    fn crowd(&self) -> String {
+    fn crowd(&self) -> Vec<Card> {
         self.cards(|store| {
             let drawn = self
                 .drawn(&["uncontended", "crowd"], store, |row| Some((row.cycles_per_s?, ends(&row.rates))));
             // One point is no curve.
             if drawn.iter().all(|line| line.points.len() < 2) {
-                return String::new();
+                return Card::default();
             }
-            chart_of(&drawn, "contenders", "cycles/s") + &crossings(&drawn)
+            Card { crossings: crossings(&drawn), ..card_of(&drawn, "contenders", "cycles/s") }
         })
     }
 
@@ -248,15 +281,14 @@ impl Page<'_> {
         across: &str,
         unit: &str,
         value: impl Fn(&Row) -> Option<f64>,
-    ) -> String {
+    ) -> Vec<Card> {
         self.cards(|store| {
-            let drawn = self.drawn(scenarios, store, |row| Some((value(row)?, None)));
-            chart_of(&drawn, across, unit)
+            card_of(&self.drawn(scenarios, store, |row| Some((value(row)?, None))), across, unit)
         })
     }
 
     /// A line for each; a value may have a range.
-    fn drawn(
+    pub(super) fn drawn(
         &self,
         scenarios: &[&str],
         store: &str,
@@ -281,36 +313,31 @@ impl Page<'_> {
         drawn
     }
 
-    fn turns(&self) -> String {
+    fn turns(&self) -> Vec<Card> {
         self.cards(|store| {
-            let mut strips = String::new();
-            for (who, holds) in on_store(&self.drawings.turns, store) {
+            let strip = |(who, holds): (&str, &Vec<_>)| {
                 let row = self.report.row("fairness", store, who, 8);
-                let overtakes = row.and_then(|row| row.overtakes);
-                let longest = row.and_then(|row| row.acquire_us.max);
                 let told = [
-                    overtakes.map(|share| format!("{:.0} % overtakes", share * 100.0)),
-                    longest.map(|longest| format!("longest wait {}", time(longest))),
+                    row.and_then(|row| row.overtakes)
+                        .map(|share| format!("{:.0} % overtakes", share * 100.0)),
+                    row.and_then(|row| row.acquire_us.max).map(|most| format!("longest wait {}", time(most))),
                 ];
-                strips += &format!(
-                    "<div class=\"strip\"><b>{}</b><span>{}</span>{}</div>",
-                    safe(who),
-                    told.into_iter().flatten().collect::<Vec<_>>().join(" · "),
-                    turns(&self.who(store, who), holds, 8),
-                );
-            }
-            strips
+                let told = told.into_iter().flatten().collect::<Vec<_>>().join(" · ");
+                (who.to_owned(), told, turns(&self.who(store, who), holds, 8))
+            };
+            let strips = on_store(&self.drawings.turns, store).into_iter().map(strip).collect();
+            Card { strips, ..Card::default() }
         })
     }
 
-    fn recovery(&self) -> String {
+    fn recovery(&self) -> Vec<Card> {
         let ttl = crate::scale::CRASH_TTL.as_secs_f64();
         let seconds = |times: &Vec<Duration>| times.iter().map(Duration::as_secs_f64).collect();
         let unit = |seconds: f64| time(seconds * 1e6);
         self.bars(&self.drawings.recovery, seconds, unit, Some((ttl, "the ttl")))
     }
 
-    fn memory(&self) -> String {
+    fn memory(&self) -> Vec<Card> {
         let unit = |bytes: f64| format!("{} B", number(bytes));
         self.bars(&self.drawings.memory, |bytes| vec![*bytes], unit, None)
     }
@@ -318,12 +345,12 @@ impl Page<'_> {
     /// Bars to the largest of what was measured.
     fn bars<T>(
         &self,
-        drawn: &BTreeMap<Who, T>,
+        drawn: &BTreeMap<super::Who, T>,
         values: impl Fn(&T) -> Vec<f64>,
         unit: impl Fn(f64) -> String,
         limit: Option<(f64, &str)>,
-    ) -> String {
-        self.cards(|store| {
+    ) -> Vec<Card> {
+        self.charts(|store| {
             let bar = |(who, of): (&str, &T)| {
                 let values = values(of);
                 let largest = values.iter().copied().fold(0.0, f64::max);
@@ -340,55 +367,34 @@ impl Page<'_> {
         })
     }
 
+    fn charts(&self, chart: impl Fn(&str) -> String) -> Vec<Card> {
+        self.cards(|store| Card { chart: chart(store), ..Card::default() })
+    }
+
     /// A card per store, where there is something to show.
-    fn cards(&self, show: impl Fn(&str) -> String) -> String {
-        let shown = self.report.stores().into_iter().map(|store| (store, show(store)));
-        let card =
-            |(store, shown)| format!("<section class=\"card\"><h3>{}</h3>{shown}</section>", safe(store));
-        shown.filter(|(_, shown)| !shown.is_empty()).map(card).collect()
+    fn cards(&self, card: impl Fn(&str) -> Card) -> Vec<Card> {
+        let cards = self.report.stores().into_iter();
+        let cards = cards.map(|store| Card { store: store.to_owned(), ..card(store) });
+        cards
+            .filter(|card| !(card.chart.is_empty() && card.facts.is_empty() && card.strips.is_empty()))
+            .collect()
     }
 
     /// The same colour for an implementation in every drawing of a store.
-    fn who(&self, store: &str, name: &str) -> chart::Who {
-        let rows = self.report.results.iter().filter(|row| row.store == store);
-        let everybody =
-            distinct(rows.map(|row| row.implementation.as_str()).filter(|name| !name.starts_with("floor")));
+    fn who(&self, store: &str, name: &str) -> Who {
+        let rows = self.report.results.iter().filter(|row| row.store == store && !row.is_floor());
+        let everybody = distinct(rows.map(|row| row.implementation.as_str()));
         let index = everybody.iter().position(|other| *other == name).unwrap_or(0);
         let class =
             if name.starts_with("floor") { "floor".to_owned() } else { format!("s{}", index % COLOURS) };
-        chart::Who { name: name.to_owned(), class }
+        Who { name: name.to_owned(), class }
     }
 }
 
-/// Whether everybody excluded everybody, and who did not.
-fn verdict(report: &Report) -> String {
-    let mut broken: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-    for row in report.results.iter().filter(|row| row.violations.is_some_and(|violations| violations > 0)) {
-        *broken.entry((&row.implementation, &row.store)).or_default() += row.violations.unwrap_or_default();
-    }
-    for kind in report.kinds.iter().filter(|kind| kind.violations.is_some_and(|violations| violations > 0)) {
-        *broken.entry((&kind.implementation, &kind.store)).or_default() +=
-            kind.violations.unwrap_or_default();
-    }
-    if broken.is_empty() {
-        let seen = report.checks.iter().map(|check| check.found).sum::<u64>();
-        let cycles = report.checks.iter().map(|check| check.cycles).sum::<u64>();
-        return format!(
-            "<span class=\"yes\">Nobody broke mutual exclusion in any run</span>, by a check that found out locks \
-             that are none {seen} times in {cycles} cycles."
-        );
-    }
-    let told = broken.iter().map(|((who, store), times)| {
-        format!("{} on {} broke mutual exclusion {times} times.", safe(who), safe(store))
-    });
-    format!("<span class=\"no\">{}</span>", told.collect::<Vec<_>>().join(" "))
-}
-
-/// A chart and its legend; empty if there is nothing to draw.
-fn chart_of(drawn: &[Line], across: &str, unit: &str) -> String {
-    let chart = lines(drawn, across, unit);
-    let names = drawn.iter().map(|Line { who, .. }| (who.class.as_str(), who.name.as_str()));
-    if chart.is_empty() { chart } else { chart + &legend(names) }
+/// A chart and its legend.
+fn card_of(drawn: &[Line], across: &str, unit: &str) -> Card {
+    let legend = drawn.iter().map(|line| line.who.clone()).collect();
+    Card { chart: lines(drawn, across, unit), legend, ..Card::default() }
 }
 
 fn ends(values: &[f64]) -> Option<(f64, f64)> {
@@ -399,29 +405,24 @@ fn ends(values: &[f64]) -> Option<(f64, f64)> {
 fn crossings(drawn: &[Line]) -> String {
     let Some(ours) = drawn.iter().find(|line| line.who.name == "leasehold") else { return String::new() };
     let mut told = Vec::new();
-    for theirs in
-        drawn.iter().filter(|line| line.who.name != "leasehold" && !line.who.name.starts_with("floor"))
-    {
-        let who = safe(&theirs.who.name);
-        let crossed = crossed(&ours.points, &theirs.points);
-        for (at, we_lead) in &crossed {
-            let (leader, behind) =
-                if *we_lead { ("leasehold", who.as_str()) } else { (who.as_str(), "leasehold") };
-            told.push(format!("From about {} contenders on {leader} is faster than {behind}.", at.round()));
+    for theirs in drawn.iter().filter(|line| line.who.name != "leasehold" && line.who.class != "floor") {
+        for (at, we_lead) in crossed(&ours.points, &theirs.points) {
+            let (who, at) = (theirs.who.name.as_str(), at.round());
+            let (leader, behind) = if we_lead { ("leasehold", who) } else { (who, "leasehold") };
+            told.push(format!("From about {at} contenders on {leader} is faster than {behind}."));
         }
     }
-    if told.is_empty() { String::new() } else { format!("<p class=\"soft\">{}</p>", told.join(" ")) }
+    told.join(" ")
 }
 
 /// Where two curves cross, between numbers of contenders that both have, and whether the first one leads from
 /// there on. Both axes are logarithmic, and so are the lines in between.
-fn crossed(ours: &[Point], theirs: &[Point]) -> Vec<(f64, bool)> {
+pub(super) fn crossed(ours: &[Point], theirs: &[Point]) -> Vec<(f64, bool)> {
     let both = ours.iter().filter_map(|mine| {
         let other = theirs.iter().find(|other| other.x.total_cmp(&mine.x).is_eq())?;
         Some((mine.x.ln(), (mine.y / other.y).ln()))
     });
-    let mut both: Vec<_> = both.collect();
-    both.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let both: Vec<_> = both.collect();
     let pairs = both.windows(2).filter(|pair| pair[0].1 * pair[1].1 < 0.0);
     pairs
         .map(|pair| {
@@ -432,63 +433,11 @@ fn crossed(ours: &[Point], theirs: &[Point]) -> Vec<(f64, bool)> {
 }
 
 /// What was drawn of a store, ours first.
-fn on_store<'a, T>(drawn: &'a BTreeMap<Who, T>, store: &str) -> Vec<(&'a str, &'a T)> {
+fn on_store<'a, T>(drawn: &'a BTreeMap<super::Who, T>, store: &str) -> Vec<(&'a str, &'a T)> {
     let here = drawn.iter().filter(|((at, _), _)| at == store);
     let mut here: Vec<_> = here.map(|((_, who), of)| (who.as_str(), of)).collect();
     here.sort_by_key(|(who, _)| *who != "leasehold");
     here
 }
 
-fn legend<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> String {
-    let entry = |(class, name): (&str, &str)| format!("<li class=\"{class}\"><i></i>{}</li>", safe(name));
-    format!("<ul class=\"legend\">{}</ul>", entries.map(entry).collect::<String>())
-}
-
 const COLOURS: usize = 8;
-
-const STYLE: &str = include_str!("style.css");
-
-const SCRIPT: &str = include_str!("script.js");
-
-const LATENCY: &str = "How long one client takes to acquire and release a lock that nobody else wants. Marks are the \
-                       median and the 99th percentile; the time axis is logarithmic.";
-
-const DISTANCE: &str = ". The same cycle on the same servers, by a way on which each request and each answer comes later. In \
-                        brackets the share of the floor's rate; dots are the runs.";
-
-const PROFILE: &str = "One cycle of a free lock: processor time of the client, processor time of the server where it is one \
-                       of ours, and the rest, which is the way between the two, the disk, and sleeping processors that \
-                       wake up. Client and server partly work at the same time, so the parts may be more than the whole. \
-                       A floor asks the least there is to ask, by the same client library.";
-
-const CROWD: &str = "So many contenders of one process, each with a session of its own, go for one lock as fast as they can; \
-                     upright strokes are from the slowest to the fastest run. Both axes are logarithmic. How many \
-                     times as fast somebody is depends on how many contend, so look for where the lines cross. \
-                     Libraries that poll look fast when the one that released takes the lock again: look at whose \
-                     turn it is below. The dashed line is the floor of a lock with a queue.";
-
-const HAND_OFF: &str = "From the instant a holder lets go to the instant the next one holds, which waited already: what \
-                        one hand-off in a hundred takes or more. Both axes are logarithmic.";
-
-const WAITS: &str = "A contender that is passed over shows neither in the rate nor in the median: the longest time that anybody \
-                     waited in any run. Both axes are logarithmic.";
-
-const GROWTH: &str = "One process that holds so many locks. Both axes are logarithmic.";
-
-const TASKS: &str = "Tasks of one process that share a session. A library that passes a lock on within the process does \
-                     not need the store for that; with others a mutex of the process stands in front, as their users \
-                     would write it. Both axes are logarithmic.";
-
-const REQUESTS: &str = "What the server was asked and what it sent per time through the lock, by its own count, and what that \
-                        took of its processor, while so many contend with a session each. Both axes are logarithmic.";
-
-const FAIRNESS: &str = "Eight contenders, a lane each, and who held in 120 grants in a row. First come, first served looks \
-                        like a staircase; one lane that goes on and on is a holder that takes the lock again.";
-
-const RECOVERY: &str =
-    "A holder is killed with SIGKILL. How long until the next one, which waits already, holds.";
-
-const MEMORY: &str = "What a held lock takes of the client's memory, the store's client library included.";
-
-#[cfg(test)]
-mod tests;

@@ -1,25 +1,98 @@
-//! The tables at the end.
+//! Figures as text, and the tables of them, for the page and for a terminal.
 
+use askama::Template;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
+use comfy_table::{CellAlignment, Color, ContentArrangement};
 
-use super::kinds::{KINDS, LEAKS, kind_cells, leak_cells};
-use super::{Claim, Free, Move, Report, Row, Stretch};
+use super::{Claim, Free, Kind, Leak, Move, Report, Row};
 use crate::figures::Spread;
+
+/// Names and rows of cells.
+#[derive(Clone, Debug, Template)]
+#[template(path = "table.html")]
+pub(crate) struct Table {
+    pub(crate) head: Vec<&'static str>,
+    pub(crate) rows: Vec<Cells>,
+    /// So many columns begin at the left, the others end at the right.
+    texts: usize,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Cells {
+    pub(crate) cells: Vec<Cell>,
+    is_ours: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    pub(crate) text: String,
+    /// `yes` is good, `no` is bad.
+    class: &'static str,
+}
+
+impl Cell {
+    fn of(text: Option<String>, class: &'static str) -> Self {
+        Self { text: text.unwrap_or_else(|| "–".to_owned()), class }
+    }
+}
+
+impl Table {
+    /// A row of each, and a column of each name; a number of violations is bad unless it is 0.
+    fn of<'a, T: 'a>(
+        rows: impl Iterator<Item = &'a T>,
+        texts: usize,
+        who: fn(&T) -> &str,
+        columns: &[Column<'_, T>],
+    ) -> Self {
+        let row = |row: &T| {
+            let cell = |(name, value): &Column<'_, T>| {
+                let text = value(row);
+                let is_bad = *name == VIOLATIONS && text.as_deref().is_some_and(|found| found != "0");
+                Cell::of(text, if is_bad { "no" } else { "" })
+            };
+            Cells { cells: columns.iter().map(cell).collect(), is_ours: who(row) == "leasehold" }
+        };
+        Self { head: columns.iter().map(|(name, _)| *name).collect(), rows: rows.map(row).collect(), texts }
+    }
+
+    /// As a person reads it at a terminal.
+    fn drawn(&self) -> comfy_table::Table {
+        let mut table = comfy_table::Table::new();
+        table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+        if table.width().is_none() {
+            table.set_width(WIDTH);
+        }
+        table.set_header(&self.head);
+        for Cells { cells, .. } in &self.rows {
+            table.add_row(cells.iter().enumerate().map(|(index, Cell { text, class })| {
+                let cell = comfy_table::Cell::new(text);
+                let cell = if index < self.texts { cell } else { cell.set_alignment(CellAlignment::Right) };
+                match *class {
+                    "yes" => cell.fg(Color::Green),
+                    "no" => cell.fg(Color::Red),
+                    _ => cell,
+                }
+            }));
+        }
+        table
+    }
+}
 
 /// Prints the report for a person.
 pub(crate) fn print(report: &Report) {
     for scenario in report.scenarios() {
-        println!("\n{}\n{}", heading(report, scenario), results(report.rows(scenario)));
+        let distance = report.environment.distance.as_ref().filter(|_| scenario == "distance");
+        let told = distance.map(|distance| format!(": {}", distance.told())).unwrap_or_default();
+        println!("\n{scenario}{told}\n{}", report.results_table(scenario).drawn());
     }
-    if !report.kinds.is_empty() {
-        println!("\nlocks that several hold\n{}", kinds(report));
-    }
-    if !report.leaks.is_empty() {
-        println!("\npermits\n{}", leaks(report));
-    }
-    if !report.claims.is_empty() {
-        println!("\nclaims\n{}", claims(report));
+    for (name, table) in [
+        ("locks that several hold", report.kinds_table()),
+        ("permits", report.leaks_table()),
+        ("claims", report.claims_table()),
+    ] {
+        if !table.rows.is_empty() {
+            println!("\n{name}\n{}", table.drawn());
+        }
     }
     for Claim { claim, why, .. } in &report.claims {
         if let Some(why) = why {
@@ -30,146 +103,159 @@ pub(crate) fn print(report: &Report) {
         println!("left out: {}: {}", left_out.what, left_out.why);
     }
     for moved in &report.moves {
-        let Move { what, cycles, overlaps, tokens_back, .. } = moved;
-        let gap = moved.longest_gap_ms.map_or_else(|| "–".to_owned(), |gap| time(gap * 1e3));
-        println!(
-            "\na move, {what}: {cycles} cycles, {overlaps} overlaps, {tokens_back} tokens that did not grow, longest gap {gap}\n{}",
-            stretches(moved)
-        );
+        println!("\na move, {}: {}\n{}", moved.what, moved.told(), moved.table().drawn());
     }
     if !report.free.is_empty() {
-        println!("\na free lock in each phase of a move\n{}", free(report));
+        println!("\na free lock in each phase of a move\n{}", report.free_table().drawn());
     }
     for check in &report.checks {
-        println!(
-            "{}, {}: found out {} times in {} cycles",
-            check.what, check.contenders, check.found, check.cycles
-        );
+        println!("{}, {}", check.what, check.told());
     }
     println!("\nviolations of mutual exclusion: {}", report.violations());
 }
 
-/// With how far away it was.
-fn heading(report: &Report, scenario: &str) -> String {
-    let distance = report.environment.distance.as_ref().filter(|_| scenario == "distance");
-    scenario.to_owned() + &distance.map(|distance| format!(": {}", distance.told())).unwrap_or_default()
-}
+impl Report {
+    /// The rows of a scenario, with the columns that say something of them.
+    pub(crate) fn results_table(&self, scenario: &str) -> Table {
+        let says = |value: OfRow| self.rows(scenario).any(|row| value(row).is_some());
+        let columns = COLUMNS.iter().filter(|(_, value)| says(*value));
+        let columns: Vec<Column<'_, Row>> = columns.map(|(name, value)| (*name, value as _)).collect();
+        Table::of(self.rows(scenario), 2, |row| &row.implementation, &columns)
+    }
 
-fn results<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> Table {
-    let columns = columns(rows.clone());
-    let names = columns.iter().map(|(name, _)| *name);
-    let mut table = table(["store", "implementation"].into_iter().chain(names));
-    for row in rows {
-        let mut cells = vec![Cell::new(&row.store), Cell::new(&row.implementation)];
-        for column in &columns {
-            let (text, is_violated) = cell(row, column);
-            let cell = Cell::new(text).set_alignment(CellAlignment::Right);
-            cells.push(if is_violated { cell.fg(Color::Red) } else { cell });
+    pub(crate) fn kinds_table(&self) -> Table {
+        Table::of(
+            self.kinds.iter(),
+            usize::MAX,
+            |kind| &kind.implementation,
+            &[
+                ("load", &|kind: &Kind| Some(kind.load.clone())),
+                ("store", &|kind: &Kind| Some(kind.store.clone())),
+                ("implementation", &|kind: &Kind| Some(kind.implementation.clone())),
+                ("cycles/s", &|kind: &Kind| kind.cycles_per_s.map(number)),
+                ("of the runs", &|kind: &Kind| range(&kind.rates, number)),
+                ("× our exclusive lock", &|kind: &Kind| self.gain(kind).map(number)),
+                ("holders at a time", &|kind: &Kind| kind.holders.map(number)),
+                ("acquire p50 / p99", &|kind: &Kind| spread(&kind.acquire_us)),
+                ("requests", &|kind: &Kind| kind.requests_per_cycle.map(number)),
+                ("overtakes", &|kind: &Kind| kind.overtakes.map(percent)),
+                ("longest wait of a writer, of the run", &|kind: &Kind| kind.starved.map(percent)),
+                (VIOLATIONS, &|kind: &Kind| kind.violations.map(|violations| violations.to_string())),
+                ("remark", &|kind: &Kind| kind.remark.clone()),
+            ],
+        )
+    }
+
+    /// What became of permits.
+    pub(crate) fn leaks_table(&self) -> Table {
+        fn of(free: Option<u64>, leak: &Leak) -> Option<String> {
+            free.map(|free| format!("{free} of {}", leak.permits))
         }
-        table.add_row(cells);
+        // No row of them stands out.
+        Table::of(
+            self.leaks.iter(),
+            usize::MAX,
+            |_| "",
+            &[
+                ("store", &|leak: &Leak| Some(leak.store.clone())),
+                ("implementation", &|leak: &Leak| Some(leak.implementation.clone())),
+                ("free after a kill", &|leak: &Leak| of(leak.after_a_kill, leak)),
+                ("a second release", &|leak: &Leak| Some(leak.second_release.clone())),
+                ("free after it", &|leak: &Leak| of(leak.after_two_releases, leak)),
+            ],
+        )
     }
-    table
-}
 
-fn claims(report: &Report) -> Table {
-    let mut table = table(["claim", "source", "bound", "measured", "spread", "holds"].into_iter());
-    for claim in &report.claims {
-        let holds = Cell::new(claim.verdict());
-        let holds = match claim.holds {
-            Some(true) => holds.fg(Color::Green),
-            Some(false) => holds.fg(Color::Red),
-            None => holds,
+    /// A free lock in each phase of a move.
+    pub(crate) fn free_table(&self) -> Table {
+        let ratio = |(ratio, runs): (&f64, &Vec<f64>)| {
+            let range = range(runs, number).map(|range| format!(" ({range})"));
+            number(*ratio) + &range.unwrap_or_default()
         };
-        let told = |told: &Option<String>| Cell::new(told.as_deref().unwrap_or("–"));
-        let (bound, measured, spread) = (told(&claim.bound), told(&claim.measured), told(&claim.spread));
-        table.add_row([Cell::new(&claim.claim), Cell::new(&claim.source), bound, measured, spread, holds]);
+        let both = |told: Vec<String>| Some(told.join(" and "));
+        Table::of(
+            self.free.iter(),
+            0,
+            |_| "",
+            &[
+                ("phase", &|free: &Free| Some(free.phase.clone())),
+                ("cycles/s", &|free: &Free| Some(number(free.cycles_per_s))),
+                ("on the stores alone", &|free: &Free| {
+                    both(free.beside.iter().map(|rate| number(*rate)).collect())
+                }),
+                ("ratios to them", &|free: &Free| {
+                    both(free.ratios.iter().zip(&free.ratios_of_runs).map(ratio).collect())
+                }),
+            ],
+        )
     }
-    table
-}
 
-fn stretches(moved: &Move) -> Table {
-    let mut table = table(STRETCHES.into_iter());
-    for stretch in &moved.stretches {
-        table.add_row(stretch_cells(stretch).map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right)));
+    fn claims_table(&self) -> Table {
+        let mut table = Table::of(
+            self.claims.iter(),
+            usize::MAX,
+            |_| "",
+            &[
+                ("claim", &|claim: &Claim| Some(claim.claim.clone())),
+                ("source", &|claim: &Claim| Some(claim.source.clone())),
+                ("bound", &|claim: &Claim| claim.bound.clone()),
+                ("measured", &|claim: &Claim| claim.measured.clone()),
+                ("spread", &|claim: &Claim| claim.spread.clone()),
+            ],
+        );
+        table.head.push("holds");
+        for (row, claim) in table.rows.iter_mut().zip(&self.claims) {
+            row.cells.push(Cell::of(Some(claim.verdict().to_owned()), claim.class()));
+        }
+        table
     }
-    table
 }
 
-fn free(report: &Report) -> Table {
-    let mut table = table(FREE.into_iter());
-    for free in &report.free {
-        table.add_row(free_cells(free).map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right)));
+impl Move {
+    pub(crate) fn told(&self) -> String {
+        let Self { cycles, overlaps, tokens_back, longest_gap_ms, .. } = self;
+        let gap = longest_gap_ms.map_or_else(|| "–".to_owned(), |gap| time(gap * 1e3));
+        let cycles = number(*cycles as f64);
+        format!(
+            "{cycles} cycles, {overlaps} overlaps, {tokens_back} tokens that did not grow; longest gap {gap}"
+        )
     }
-    table
-}
 
-/// With how often too many held, and why it has no more figures.
-fn kinds(report: &Report) -> Table {
-    let mut table = table(KINDS.into_iter().chain([VIOLATIONS, "remark"]));
-    for kind in &report.kinds {
-        let violations = kind.violations.unwrap_or_default();
-        let found = Cell::new(violations);
-        let found = if violations > 0 { found.fg(Color::Red) } else { found };
-        let remark = Cell::new(kind.remark.as_deref().unwrap_or("–"));
-        table.add_row(kind_cells(report, kind).map(Cell::new).into_iter().chain([found, remark]));
+    /// Phase by phase.
+    pub(crate) fn table(&self) -> Table {
+        Table::of(
+            self.stretches.iter(),
+            0,
+            |_| "",
+            &[
+                ("phase", &|stretch| Some(stretch.phase.clone())),
+                ("for", &|stretch| Some(time(stretch.seconds * 1e6))),
+                ("cycles/s", &|stretch| Some(number(stretch.cycles_per_s))),
+                ("longest gap between grants", &|stretch| stretch.longest_gap_ms.map(|gap| time(gap * 1e3))),
+                ("requests per cycle, left + moved to", &|stretch| {
+                    let each: Vec<_> =
+                        stretch.requests_per_cycle.iter().map(|asked| number(*asked)).collect();
+                    (!each.is_empty()).then(|| each.join(" + "))
+                }),
+            ],
+        )
     }
-    table
-}
-
-fn leaks(report: &Report) -> Table {
-    let mut table = table(LEAKS.into_iter());
-    for leak in &report.leaks {
-        table.add_row(leak_cells(leak).map(Cell::new));
-    }
-    table
-}
-
-/// What is said of a free lock in a phase of a move.
-pub(crate) const FREE: [&str; 4] = ["phase", "cycles/s", "on the stores alone", "ratios to them"];
-
-pub(crate) fn free_cells(free: &Free) -> [String; 4] {
-    let beside: Vec<_> = free.beside.iter().map(|rate| number(*rate)).collect();
-    let ratio = |(ratio, runs): (&f64, &Vec<f64>)| {
-        let range = range(runs, number).map(|range| format!(" ({range})")).unwrap_or_default();
-        number(*ratio) + &range
-    };
-    let ratios: Vec<_> = free.ratios.iter().zip(&free.ratios_of_runs).map(ratio).collect();
-    [free.phase.clone(), number(free.cycles_per_s), beside.join(" and "), ratios.join(" and ")]
-}
-
-/// What is said of a phase of a move.
-pub(crate) const STRETCHES: [&str; 5] =
-    ["phase", "for", "cycles/s", "longest gap between grants", "requests per cycle, left + moved to"];
-
-pub(crate) fn stretch_cells(stretch: &Stretch) -> [String; 5] {
-    let unknown = || "–".to_owned();
-    let each: Vec<_> = stretch.requests_per_cycle.iter().map(|requests| number(*requests)).collect();
-    [
-        stretch.phase.clone(),
-        time(stretch.seconds * 1e6),
-        number(stretch.cycles_per_s),
-        stretch.longest_gap_ms.map_or_else(unknown, |gap| time(gap * 1e3)),
-        if each.is_empty() { unknown() } else { each.join(" + ") },
-    ]
-}
-
-fn table<'a>(header: impl Iterator<Item = &'a str>) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
-    if table.width().is_none() {
-        table.set_width(WIDTH);
-    }
-    table.set_header(header.collect::<Vec<_>>());
-    table
 }
 
 /// Where there is no terminal that has one.
 const WIDTH: u16 = 170;
 
-/// A column of results: its name, and what it shows of a row.
-pub(crate) type Column = (&'static str, fn(&Row) -> Option<String>);
+/// A column: its name, and what it shows of a row.
+type Column<'a, T> = (&'static str, &'a dyn Fn(&T) -> Option<String>);
 
-const COLUMNS: [Column; 22] = [
+const VIOLATIONS: &str = "violations";
+
+type OfRow = fn(&Row) -> Option<String>;
+
+/// Of results.
+const COLUMNS: [(&str, OfRow); 24] = [
+    ("store", |row| Some(row.store.clone())),
+    ("implementation", |row| Some(row.implementation.clone())),
     ("contenders", |row| Some(row.contenders.to_string())),
     ("cycles/s", |row| row.cycles_per_s.map(number)),
     ("of the runs", |row| range(&row.rates, number)),
@@ -184,29 +270,22 @@ const COLUMNS: [Column; 22] = [
     ("client µs", |row| row.client_us_per_cycle.map(number)),
     ("server µs", |row| row.server_us_per_cycle.map(number)),
     ("× floor", |row| row.floor_ratio.map(|ratio| format!("{ratio:.2}"))),
-    ("overtakes", |row| row.overtakes.map(|share| format!("{:.1} %", share * 100.0))),
-    ("served", |row| served(row)),
+    ("overtakes", |row| row.overtakes.map(percent)),
+    ("served", |row| {
+        let served = row.served.filter(|served| *served < row.contenders)?;
+        Some(format!("{served} of {}", row.contenders))
+    }),
     ("least / most", |row| Some(format!("{:.2} / {:.2}", row.least_share?, row.most_share?))),
     ("bytes per lock", |row| row.bytes_per_lock.map(number)),
-    ("processor, client / server", |row| processors(row)),
+    ("processor, client / server", |row| {
+        row.client_share.or(row.server_share)?;
+        let share = |share: Option<f64>| share.map_or_else(|| "–".to_owned(), percent);
+        Some(format!("{} / {}", share(row.client_share), share(row.server_share)))
+    }),
     (VIOLATIONS, |row| row.violations.map(|violations| violations.to_string())),
     ("runs", |row| Some(row.runs.to_string())),
     ("remark", |row| row.remark.clone()),
 ];
-
-/// How many of all, if not all of them.
-fn served(row: &Row) -> Option<String> {
-    let served = row.served.filter(|served| *served < row.contenders)?;
-    Some(format!("{served} of {}", row.contenders))
-}
-
-/// Shares of one processor.
-fn processors(row: &Row) -> Option<String> {
-    let share =
-        |share: Option<f64>| share.map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", share * 100.0));
-    (row.client_share.or(row.server_share).is_some())
-        .then(|| format!("{} / {}", share(row.client_share), share(row.server_share)))
-}
 
 /// From the smallest to the largest.
 pub(crate) fn range(values: &[f64], unit: fn(f64) -> String) -> Option<String> {
@@ -214,22 +293,13 @@ pub(crate) fn range(values: &[f64], unit: fn(f64) -> String) -> Option<String> {
     Some(format!("{} – {}", unit(least), unit(most)))
 }
 
-const VIOLATIONS: &str = "violations";
-
-/// Those that say something of `rows`.
-pub(crate) fn columns<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> Vec<&'static Column> {
-    COLUMNS.iter().filter(|(_, value)| rows.clone().any(|row| value(row).is_some())).collect()
-}
-
-/// What a row shows there, and whether that is a broken lock.
-pub(crate) fn cell(row: &Row, (name, value): &Column) -> (String, bool) {
-    let is_violated = *name == VIOLATIONS && row.violations.is_some_and(|violations| violations > 0);
-    (value(row).unwrap_or_else(|| "–".to_owned()), is_violated)
-}
-
 /// The median and the 99th percentile.
 pub(crate) fn spread(spread: &Spread) -> Option<String> {
     Some(format!("{} / {}", time(spread.p50?), time(spread.p99?)))
+}
+
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
 }
 
 /// As many digits as are worth reading, thousands apart.
@@ -261,23 +331,4 @@ pub(crate) fn grouped(value: f64) -> String {
         grouped.push(digit);
     }
     grouped
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Thousands stand apart, small numbers keep what tells them apart.
-    #[test]
-    fn numbers_are_readable() {
-        for (value, text) in [
-            (0.0, "0.00"),
-            (2.004, "2.00"),
-            (47.26, "47.3"),
-            (123.4, "123"),
-            (1_234_567.0, "1\u{202f}234\u{202f}567"),
-        ] {
-            assert_eq!(number(value), text);
-        }
-    }
 }

@@ -1,93 +1,172 @@
+use std::time::Duration;
+
 use serde_json::Value;
 
+use super::chart::Point;
+use super::page::{Drawn, crossed};
 use super::*;
 
+const KEPT: &str = include_str!("../../../docs/comparison/report.json");
+
+/// The report that is kept, with a peer that is called something evil.
 fn report() -> Report {
-    let row = Row {
-        scenario: "crash".into(),
+    serde_json::from_str(&KEPT.replace("rslock", "<script>alert(1)</script>")).unwrap()
+}
+
+fn drawings() -> Drawings {
+    let who = ("redis".to_owned(), "leasehold".to_owned());
+    let mut drawings = Drawings::default();
+    drawings.cycles.insert(who.clone(), (1..1_000).map(|n| n * 100).collect());
+    let hold = Hold { contender: 3, from_ms: 0.0, until_ms: 1.0, waited_ms: 2.0 };
+    drawings.turns.insert(who.clone(), vec![hold; 5]);
+    drawings.memory.insert(who.clone(), 900.0);
+    drawings.recovery.insert(who, vec![Duration::from_secs(2); 2]);
+    drawings
+}
+
+fn row(scenario: &str, who: &str, contenders: u64, rate: f64) -> Row {
+    Row {
+        scenario: scenario.into(),
         store: "etcd".into(),
-        implementation: "leasehold".into(),
+        implementation: who.into(),
+        contenders,
+        cycles_per_s: Some(rate),
         ..Row::default()
-    };
-    let claim = Claim { claim: "a".into(), source: "b".into(), ..Claim::default() };
-    Report { results: vec![row], claims: vec![claim], ..Report::default() }
-}
-
-fn keys(value: &Value) -> Vec<&str> {
-    let mut keys: Vec<_> = value.as_object().unwrap().keys().map(String::as_str).collect();
-    keys.sort_unstable();
-    keys
-}
-
-/// What others read of it is called as they expect, and nothing is made up.
-#[test]
-fn the_report_has_the_agreed_form() {
-    let json: Value = serde_json::from_str(&report().json().unwrap()).unwrap();
-    assert_eq!(
-        keys(&json),
-        ["checks", "claims", "environment", "free", "kinds", "leaks", "moves", "profiles", "results"]
-    );
-    let row = &json["results"][0];
-    let columns = [
-        "acquire_us",
-        "bytes_of_runs",
-        "bytes_per_cycle",
-        "bytes_per_lock",
-        "client_share",
-        "client_us_per_cycle",
-        "contenders",
-        "cycles",
-        "cycles_per_s",
-        "floor_ratio",
-        "handoff_p99s",
-        "handoff_us",
-        "held_share",
-        "implementation",
-        "least_share",
-        "messages_per_cycle",
-        "most_share",
-        "overtakes",
-        "overtakes_of_runs",
-        "rates",
-        "release_us",
-        "remark",
-        "requests_per_cycle",
-        "runs",
-        "scenario",
-        "served",
-        "server_share",
-        "server_us_per_cycle",
-        "store",
-        "violations",
-    ];
-    assert_eq!(keys(row), columns);
-    for spread in ["acquire_us", "release_us", "handoff_us"] {
-        assert_eq!(keys(&row[spread]), ["max", "p50", "p99"]);
-        assert!(row[spread]["p50"].is_null());
     }
-    assert!(row["cycles_per_s"].is_null() && row["violations"].is_null());
-    assert_eq!(
-        keys(&json["claims"][0]),
-        ["bound", "claim", "holds", "measured", "source", "spread", "undecided", "why"]
-    );
 }
 
-/// A report that was kept can be read again, for a table made from it.
+fn page_of(results: Vec<Row>) -> String {
+    page(&Report { results, ..Report::default() }, &Drawings::default()).unwrap()
+}
+
+/// The report that is kept has the form of today: nothing is called otherwise, missing, or more.
 #[test]
 fn a_report_reads_back() {
-    let json = report().json().unwrap();
-    let again: Report = serde_json::from_str(&json).unwrap();
-    assert_eq!(again.json().unwrap(), json);
-    assert!(again.row("crash", "etcd", "leasehold", 0).is_some());
-    assert!(again.row("crash", "etcd", "leasehold", 2).is_none());
+    let report: Report = serde_json::from_str(KEPT).unwrap();
+    let [kept, written]: [Value; 2] =
+        [KEPT, &report.json().unwrap()].map(|json| serde_json::from_str(json).unwrap());
+    assert_eq!(kept, written);
 }
 
-/// "Undecided" is not "not measured", and neither is a yes.
+/// The page works offline, and nothing that a peer calls itself becomes part of it.
 #[test]
-fn verdicts_are_four() {
-    let of = |holds, undecided| Claim { holds, undecided, ..Claim::default() }.verdict();
-    assert_eq!(
-        [of(Some(true), false), of(Some(false), false), of(None, true), of(None, false)],
-        ["yes", "no", "undecided", "not measured"]
+fn the_page_stands_alone() {
+    let page = page(&report(), &drawings()).unwrap();
+    for outside in ["http://", "https://", "<link", "src=", "@import", "url("] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert!(!page.contains("<script>alert"));
+    assert!(page.contains("prefers-color-scheme:dark"));
+    assert!(!page.contains("NaN") && !page.contains("inf"), "a value that is no number is drawn");
+}
+
+/// Every section of the report that is kept is there, the rate against contenders first, and every element ends.
+#[test]
+fn every_section_is_there() {
+    let page = page(&report(), &drawings()).unwrap();
+    let sections = page.split("<h2 id=\"").skip(1).map(|rest| rest.split('"').next().unwrap());
+    let all = "crowd glance latency distance profile hand-off waits requests tasks fairness recovery memory growth kinds \
+               move claims results environment";
+    assert_eq!(sections.collect::<Vec<_>>().join(" "), all);
+    for element in ["svg", "g", "section", "table", "div", "details"] {
+        let opened =
+            page.matches(&format!("<{element}>")).count() + page.matches(&format!("<{element} ")).count();
+        assert_eq!(opened, page.matches(&format!("</{element}>")).count(), "{element}");
+    }
+}
+
+/// A claim that is missed says why right below it, and one that holds says nothing.
+#[test]
+fn a_missed_claim_says_why() {
+    let claim = |why: Option<&str>| Claim { why: why.map(str::to_owned), ..Claim::default() };
+    let claims = vec![claim(Some("2 < 3 requests")), claim(None)];
+    let page = page(&Report { claims, ..Report::default() }, &Drawings::default()).unwrap();
+    assert_eq!(page.matches("<tr class=\"why\">").count(), 1);
+    assert!(page.contains("colspan=\"6\">2 &#60; 3 requests</td>"));
+}
+
+/// Who breaks exclusion is named first, wherever it was seen.
+#[test]
+fn a_violation_is_told_first() {
+    let kinds = vec![Kind {
+        store: "redis".into(),
+        implementation: "a".into(),
+        violations: Some(4),
+        ..Kind::default()
+    }];
+    let results = vec![Row { violations: Some(3), ..row("crowd", "b", 2, 1.0) }];
+    let page = page(&Report { kinds, results, ..Report::default() }, &Drawings::default()).unwrap();
+    let head = page.split("<nav>").next().unwrap();
+    for told in ["a on redis broke mutual exclusion 4 times", "b on etcd broke mutual exclusion 3 times"] {
+        assert!(head.contains(told), "{head}");
+    }
+    assert!(page.contains("no\">4</td>") && page.contains("no\">3</td>"));
+}
+
+/// Who is fastest of the others is a library, and not what no library can be.
+#[test]
+fn a_floor_is_nobody_to_be_compared_with_at_a_glance() {
+    let rows = [("leasehold", 800.0), ("floor+queue", 900.0), ("go-mutex", 80.0)];
+    let page = page_of(rows.map(|(who, rate)| row("processes", who, 8, rate)).to_vec());
+    assert!(page.contains("the same, go-mutex"));
+}
+
+/// A report without results is a page all the same.
+#[test]
+fn nothing_is_drawn_of_nothing() {
+    let page = page_of(Vec::new());
+    assert!(!page.contains("<svg") && page.ends_with("</html>"));
+}
+
+/// "Ten times as fast" is true of some numbers of contenders: where it stops to be is told.
+#[test]
+fn curves_that_cross_say_where() {
+    let points = |ys: &[f64]| {
+        [1.0, 10.0, 100.0]
+            .into_iter()
+            .zip(ys)
+            .map(|(x, y)| Point { x, y: *y, range: None })
+            .collect::<Vec<_>>()
+    };
+    let (ours, theirs) = (points(&[1_000.0, 1_000.0, 100.0]), points(&[100.0, 100.0, 1_000.0]));
+    let [(at, we_lead)] = crossed(&ours, &theirs)[..] else { panic!("one crossing") };
+    assert!((at - 31.6).abs() < 0.1 && !we_lead, "{at}");
+    assert_eq!(crossed(&ours, &ours), []);
+    assert_eq!(crossed(&ours, &points(&[2_000.0])), [], "one number in common is no curve");
+    let rows = [("leasehold", [800.0, 200.0]), ("go-mutex", [80.0, 460.0])];
+    let rows = rows
+        .map(|(who, rates)| [8, 100].map(|count| row("crowd", who, count, rates[usize::from(count == 100)])));
+    assert!(page_of(rows.concat()).contains("contenders on go-mutex is faster than leasehold"));
+}
+
+/// A line goes from left to right and has one place for a number, whatever scenarios have it.
+#[test]
+fn a_line_goes_from_left_to_right() {
+    let results = vec![
+        row("hand-off", "leasehold", 2, 9.0),
+        row("processes", "leasehold", 8, 9.0),
+        row("processes", "jetcd", 8, 9.0),
+        row("crowd", "leasehold", 8, 9.0),
+        row("crowd", "leasehold", 100, 9.0),
+        row("crowd", "leasehold", 2, 9.0),
+    ];
+    let (report, drawings) = (Report { results, ..Report::default() }, Drawings::default());
+    let drawn = Drawn { report: &report, drawings: &drawings }.drawn(
+        &["crowd", "processes", "hand-off"],
+        "etcd",
+        |row| Some((row.cycles_per_s?, None)),
     );
+    let across: Vec<Vec<f64>> =
+        drawn.iter().map(|line| line.points.iter().map(|point| point.x).collect()).collect();
+    assert_eq!(across, [vec![2.0, 8.0, 100.0], vec![8.0]]);
+}
+
+/// Thousands stand apart, small numbers keep what tells them apart.
+#[test]
+fn numbers_are_readable() {
+    for (value, text) in
+        [(0.0, "0.00"), (47.26, "47.3"), (123.4, "123"), (1_234_567.0, "1\u{202f}234\u{202f}567")]
+    {
+        assert_eq!(table::number(value), text);
+    }
 }
