@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::claims::budgets;
 use crate::report::table::{grouped, range};
-use crate::report::{Claim, Drawings, Kind, Leak, Move, Report, Row, distinct};
+use crate::report::{Claim, Drawings, Move, Report, Row, distinct};
 
 /// What stands in for a value that is not known.
 const UNKNOWN: &str = "–";
@@ -60,31 +60,31 @@ fn origin(report: &Report) -> String {
     )
 }
 
+/// A table of Markdown: its names, and a row of cells for each.
+fn markdown(head: &str, rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let line = "|---".repeat(head.split('|').count());
+    // What has no name, and no value, is one space.
+    let written = |cells: &str| format!("| {cells} |\n").replace("|  |", "| |").replace("|  |", "| |");
+    let rows = rows.into_iter().map(|cells| written(&cells.join(" | ")));
+    format!("{}{line}|\n{}", written(head), rows.collect::<String>())
+}
+
 /// A column per store.
 fn stores(report: &Report) -> String {
-    let mut table =
-        format!("| | {} |\n|---|---|---|---|---|---|---|\n", STORES.map(|(_, name)| name).join(" | "));
-    for (name, scenario, contenders, value) in LINES {
+    let rows = LINES.map(|(name, scenario, contenders, value)| {
         let cells =
             STORES.map(|(store, _)| report.row(scenario, store, "leasehold", contenders).and_then(value));
-        // A report that was kept before the question was asked has no answer.
-        if cells.iter().any(Option::is_some) {
-            table += &format!("| {name} | {} |\n", cells.map(known).join(" | "));
-        }
-    }
-    table
+        [name.to_owned()].into_iter().chain(cells.map(known)).collect()
+    });
+    markdown(&format!(" | {}", STORES.map(|(_, name)| name).join(" | ")), rows)
 }
 
 /// Everybody on one store: alone, and eight contenders.
 fn everybody(report: &Report, store: &str) -> String {
-    let mut table = String::from(
-        "| | a free lock, cycles/s | 8 contenders, cycles/s | hand-off p50 | hand-off p99 | requests per cycle | overtakes |\n\
-         |---|---|---|---|---|---|---|\n",
-    );
-    for free in report.rows("uncontended").filter(|row| row.store == store) {
+    let rows = report.rows("uncontended").filter(|row| row.store == store).map(|free| {
         let who = free.implementation.as_str();
         let crowd = report.row("processes", store, who, 8).cloned().unwrap_or_default();
-        let cells = [
+        vec![
             emphasised(who),
             known(free.cycles_per_s.map(number)),
             known(crowd.cycles_per_s.map(number)),
@@ -92,19 +92,18 @@ fn everybody(report: &Report, store: &str) -> String {
             known(time(crowd.handoff_us.p99)),
             known(crowd.requests_per_cycle.map(number)),
             known(crowd.overtakes.map(share)),
-        ];
-        table += &format!("| {} |\n", cells.join(" | "));
-    }
-    table
+        ]
+    });
+    markdown(
+        " | a free lock, cycles/s | 8 contenders, cycles/s | hand-off p50 | hand-off p99 | requests per cycle | overtakes",
+        rows,
+    )
 }
 
 /// The rates of everybody on every store, from a few contenders to many.
 fn crowd(report: &Report) -> String {
     const COUNTS: [u64; 6] = [2, 8, 16, 32, 50, 100];
-    let mut table = format!(
-        "| | | {} |\n|---|---|---|---|---|---|---|---|\n",
-        COUNTS.map(|count| format!("{count} contenders")).join(" | ")
-    );
+    let mut table = Vec::new();
     for (store, name) in STORES {
         let rows = report.rows("crowd").filter(|row| row.store == store);
         for who in distinct(rows.map(|row| row.implementation.as_str())) {
@@ -113,25 +112,16 @@ fn crowd(report: &Report) -> String {
                 let spread = range(&row.rates, number).map(|range| format!(" ({range})"));
                 Some(number(row.cycles_per_s?) + &spread.unwrap_or_default())
             };
-            let who = emphasised(who);
-            table +=
-                &format!("| {name} | {who} | {} |\n", COUNTS.map(|count| known(rate(count))).join(" | "));
+            let who = [name.to_owned(), emphasised(who)];
+            table.push(who.into_iter().chain(COUNTS.map(|count| known(rate(count)))).collect());
         }
     }
-    table
+    markdown(&format!(" |  | {}", COUNTS.map(|count| format!("{count} contenders")).join(" | ")), table)
 }
 
 /// Locks that several hold, load by load.
 fn kinds(report: &Report) -> String {
-    if report.kinds.is_empty() {
-        return NOT_MEASURED.to_owned();
-    }
-    let mut table = String::from(
-        "| load | | | cycles/s | × our exclusive lock | holders at a time | requests per cycle | overtakes | a writer's longest wait, of the run | too many at once |\n\
-         |---|---|---|---|---|---|---|---|---|---|\n",
-    );
-    for kind in &report.kinds {
-        let Kind { load, store, implementation, .. } = kind;
+    let rows = report.kinds.iter().map(|kind| {
         let cells = [
             kind.cycles_per_s.map(number),
             report.gain(kind).map(number),
@@ -141,37 +131,31 @@ fn kinds(report: &Report) -> String {
             kind.starved.map(share),
             kind.violations.map(|violations| violations.to_string()),
         ];
-        table += &format!(
-            "| {load} | {} | {} | {} |\n",
-            called(store),
-            emphasised(implementation),
-            cells.map(known).join(" | ")
-        );
-    }
-    table
+        let who = [kind.load.clone(), called(&kind.store).to_owned(), emphasised(&kind.implementation)];
+        who.into_iter().chain(cells.map(known)).collect()
+    });
+    markdown(
+        "load |  |  | cycles/s | × our exclusive lock | holders at a time | requests per cycle | overtakes | a writer's longest wait, of the run | too many at once",
+        rows,
+    )
 }
 
 /// What becomes of permits.
 fn leaks(report: &Report) -> String {
-    if report.leaks.is_empty() {
-        return NOT_MEASURED.to_owned();
-    }
-    let mut table = String::from(
-        "| | | a holder was killed, and twice its lease is over | a second release of one was | after it |\n|---|---|---|---|---|\n",
-    );
-    for Leak { store, implementation, permits, after_a_kill, after_two_releases, second_release, .. } in
-        &report.leaks
-    {
-        let free = |count: &Option<u64>| known(count.map(|count| format!("{count} of {permits}")));
-        table += &format!(
-            "| {} | {} | {} | {second_release} | {} |\n",
-            called(store),
-            emphasised(implementation),
-            free(after_a_kill),
-            free(after_two_releases),
-        );
-    }
-    table
+    let rows = report.leaks.iter().map(|leak| {
+        let free = |count: Option<u64>| known(count.map(|count| format!("{count} of {}", leak.permits)));
+        vec![
+            called(&leak.store).to_owned(),
+            emphasised(&leak.implementation),
+            free(leak.after_a_kill),
+            leak.second_release.clone(),
+            free(leak.after_two_releases),
+        ]
+    });
+    markdown(
+        " |  | a holder was killed, and twice its lease is over | a second release of one was | after it",
+        rows,
+    )
 }
 
 fn called(store: &str) -> &str {
@@ -182,38 +166,34 @@ fn emphasised(who: &str) -> String {
     if who == "leasehold" { format!("**{who}**") } else { who.to_owned() }
 }
 
-/// Of a report that was kept before the question was asked.
-const NOT_MEASURED: &str = "Not measured in the report that is kept.\n";
-
 /// Moves from one store to another, phase by phase.
 fn moves(report: &Report) -> String {
-    let mut table =
-        format!("| | {} |\n|---|---|---|---|---|---|\n", Move::default().table().head.join(" | "));
+    let mut table = Vec::new();
     for moved in &report.moves {
         for row in moved.table().rows {
-            let cells: Vec<_> = row.cells.into_iter().map(|cell| cell.text).collect();
-            table += &format!("| {} | {} |\n", moved.what, cells.join(" | "));
+            let cells = row.cells.into_iter().map(|cell| cell.text);
+            table.push([moved.what.clone()].into_iter().chain(cells).collect());
         }
         let Move { cycles, overlaps, tokens_back, .. } = moved;
-        table += &format!(
-            "| {} | **all of it**: {cycles} cycles, {overlaps} overlaps, {tokens_back} tokens that did not grow | | | {} | |\n",
-            moved.what,
-            known(time(moved.longest_gap_ms.map(|gap| gap * 1e3))),
+        let all = format!(
+            "**all of it**: {cycles} cycles, {overlaps} overlaps, {tokens_back} tokens that did not grow"
         );
+        let gap = known(time(moved.longest_gap_ms.map(|gap| gap * 1e3)));
+        table.push(vec![moved.what.clone(), all, String::new(), String::new(), gap, String::new()]);
     }
-    table
+    markdown(&format!(" | {}", Move::default().table().head.join(" | ")), table)
 }
 
 /// Claims of one kind: published, or budgets of our own.
 fn claims(report: &Report, ours: bool) -> String {
-    let mut table = String::from("| claim | bound | measured | spread | holds |\n|---|---|---|---|---|\n");
-    for claim in report.claims.iter().filter(|claim| (claim.source == "our budget") == ours) {
+    let claims = report.claims.iter().filter(|claim| (claim.source == "our budget") == ours);
+    let rows = claims.map(|claim| {
         let holds = if claim.holds == Some(false) { "**no**" } else { claim.verdict() };
         let [bound, measured, spread] =
             [&claim.bound, &claim.measured, &claim.spread].map(|told| known(told.clone()));
-        table += &format!("| {} | {bound} | {measured} | {spread} | {holds} |\n", claim.claim);
-    }
-    table
+        vec![claim.claim.clone(), bound, measured, spread, holds.to_owned()]
+    });
+    markdown("claim | bound | measured | spread | holds", rows)
 }
 
 /// Why budgets are missed, or may be: judged anew, as the words are those of today.
