@@ -87,7 +87,11 @@ impl Environment {
             cores: std::thread::available_parallelism().ok().map(std::num::NonZero::get),
             memory_bytes: proc::bytes("meminfo", "MemTotal"),
             fsync_us: fsync(place).unwrap_or_default(),
-            columns: COLUMNS.map(|(name, meaning)| (name.to_owned(), meaning.to_owned())).into(),
+            columns: COLUMNS
+                .lines()
+                .filter_map(|line| line.split_once(": "))
+                .map(|(name, meaning)| (name.to_owned(), meaning.to_owned()))
+                .collect(),
             ..Self::default()
         }
     }
@@ -116,53 +120,5 @@ fn today() -> String {
     humantime::format_rfc3339_seconds(now).to_string().chars().take_while(|letter| *letter != 'T').collect()
 }
 
-const COLUMNS: [(&str, &str); 24] = [
-    (
-        "contenders",
-        "who go for one lock, with a session each: in processes of their own, but in crowd, on memory, and for libraries with a virtual machine or an interpreter, in one; in tasks: tasks of one session; in held: locks that are held; in churn: names a second",
-    ),
-    ("cycles_per_s", "times through the lock per second, all contenders together; median of the runs"),
-    ("rates", "the same of each run; runs of the same number came one after the other on each store"),
-    ("cycles", "times through the lock that were timed, in all runs together"),
-    (
-        "acquire_us",
-        "microseconds from the request to the grant; medians of the runs' quantiles, largest maximum, which is the longest that anybody waited",
-    ),
-    ("release_us", "microseconds until the release was confirmed"),
-    (
-        "handoff_us",
-        "microseconds from a holder's release to the grant of the next, who waited; in crash: from the kill",
-    ),
-    ("handoff_p99s", "the 99th percentile of it in each run"),
-    (
-        "requests_per_cycle",
-        "requests that the server counted, those of a quorum together, per time through the lock, renewals of etcd's leases and pings left out; in held: all, per third of the ttl, once all are held",
-    ),
-    (
-        "messages_per_cycle",
-        "answers and events that the server sent per time through the lock; Redis does not tell",
-    ),
-    ("bytes_per_cycle", "what it received and sent; ZooKeeper does not tell"),
-    (
-        "server_us_per_cycle",
-        "microseconds of the server's processor per time through the lock, in the timed runs",
-    ),
-    (
-        "floor_ratio",
-        "rate as a share of the floor's in the same round, with contenders of the floor's that has a queue; median of the rounds",
-    ),
-    ("overtakes", "the share of grants that passed over a request made at least a millisecond earlier"),
-    ("overtakes_of_runs", "the same of each run"),
-    ("served", "contenders that got the lock at all, in the worst run"),
-    ("least_share", "the least that a contender got in any run, as a multiple of an equal part"),
-    ("most_share", "the most that a contender got in any run, as a multiple of an equal part"),
-    ("bytes_per_lock", "of the client's memory, for a lock that is held; in churn: for a name that is over"),
-    ("client_share", "of one processor, while the locks are merely held"),
-    ("server_share", "of one processor of the server, while the locks are merely held"),
-    (
-        "violations",
-        "two holders at once, tokens that did not grow, counts that were lost; in all runs together, one of which holds the lock for a millisecond each time so that there is something to see",
-    ),
-    ("held_share", "the share of that run in which somebody held: the smaller, the less the check could see"),
-    ("remark", "why there are no figures, or what is to be known of them"),
-];
+/// What each of them means, a line each.
+const COLUMNS: &str = include_str!("../templates/columns.txt");
