@@ -27,7 +27,6 @@ pub(crate) struct Environment {
     /// Writing 512 bytes and syncing them where the servers keep their data.
     pub(crate) fsync_us: Spread,
     /// What a round trip takes longer in the scenario that keeps clients away, as asked for and as measured.
-    #[serde(default)]
     pub(crate) distance: Option<Latency>,
     /// Of the stores' servers.
     pub(crate) servers: BTreeMap<String, Server>,
@@ -52,7 +51,6 @@ pub(crate) struct Server {
     pub(crate) version: Option<String>,
     pub(crate) durability: String,
     /// How it was started: its command line and what its configuration adds, places and ports left out.
-    #[serde(default)]
     pub(crate) settings: Option<String>,
 }
 

@@ -13,7 +13,7 @@
 //! | the questions | `scenarios`, `claims` |
 //! | whether the answers can be believed | `scrutiny` |
 //! | what follows from the answers | `history`, `figures`, `proc` |
-//! | what is shown | `report`, `environment`, `progress` |
+//! | what is shown | `report`, `comparison/templates`, `environment`, `progress` |
 //!
 //! # Invariants
 //! - **comparison-1** Every rate and every time of a contest comes from a history whose exclusion was checked,

@@ -233,12 +233,4 @@ mod tests {
         assert_eq!(parse("--peers rslock,kazoo").unwrap().peers, ["rslock", "kazoo"]);
         assert_eq!(parse("--store redis,zk").unwrap().store, [Store::Redis, Store::Zk]);
     }
-
-    /// Servers are given by store.
-    #[test]
-    fn a_given_server_is_used_for_its_store() {
-        let options = parse("--url redis=redis://h --url etcd=etcd://h?ttl=3s").unwrap();
-        assert_eq!(options.given(Store::Etcd), Some("etcd://h?ttl=3s"));
-        assert_eq!(options.given(Store::Zk), None);
-    }
 }

@@ -298,7 +298,7 @@ mod tests {
             "jump",
             "run n 8 1 0 1 7 - - spin",
             "run n 8 1 0 1 7 - - mutex reads=9",
-            "acquire n reads=9",
+            "acquire n shared",
             "count n 5",
             "release",
         ] {

@@ -27,15 +27,6 @@ fn a_broken_lock_is_flagged() {
     assert_eq!(History::new(nested).violations(), 2);
 }
 
-/// A lock that is no lock at all is flagged in nearly every cycle.
-#[test]
-fn no_lock_at_all_is_flagged() {
-    let journal =
-        |shift: u64| (0..100).map(move |n| cycle(n * 10 + shift, n * 10 + shift, n * 10 + shift + 9));
-    let both = [journal(0).collect::<Vec<_>>(), journal(4).collect()];
-    assert_eq!(History::new(both).violations(), 199);
-}
-
 /// Tokens of a name grow with every grant, or something is wrong.
 #[test]
 fn a_token_that_does_not_grow_is_flagged() {
@@ -179,13 +170,6 @@ fn tokens_that_begin_anew_are_seen_across_stores() {
     assert_eq!(before.clone().and(after(1)).tokens_back(), 1);
     assert_eq!(before.clone().and(after(10)).violations(), 0);
     assert_eq!(before.last_token(), Some(9));
-}
-
-/// The check knows how much of the time it could see anything.
-#[test]
-fn how_long_somebody_held_is_known() {
-    let history = History::new([vec![cycle(0, 10, 35), cycle(40, 50, 75), cycle(80, 90, 99)]]);
-    assert_eq!(history.held_share(), Some(0.59));
 }
 
 /// One contender alone overtakes nobody, which is not the same as fair.

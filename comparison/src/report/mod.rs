@@ -30,19 +30,14 @@ pub(crate) struct Report {
     /// Where the time of a free lock goes.
     pub(crate) profiles: Vec<Profile>,
     /// What is no lock, and how often it was found out.
-    #[serde(default)]
     pub(crate) checks: Vec<Check>,
     /// Locks that several hold.
-    #[serde(default)]
     pub(crate) kinds: Vec<Kind>,
     /// What became of permits.
-    #[serde(default)]
     pub(crate) leaks: Vec<Leak>,
     /// From one store to another, under load.
-    #[serde(default)]
     pub(crate) moves: Vec<Move>,
     /// A lock that nobody else wants, in each phase of a move.
-    #[serde(default)]
     pub(crate) free: Vec<Free>,
 }
 
@@ -86,7 +81,6 @@ pub(crate) struct Free {
 
 /// One implementation under one load of readers, writers or permits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
 pub(crate) struct Kind {
     pub(crate) load: String,
     pub(crate) store: String,
@@ -113,7 +107,6 @@ pub(crate) struct Kind {
 
 /// What becomes of the permits of one implementation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
 pub(crate) struct Leak {
     pub(crate) store: String,
     pub(crate) implementation: String,
@@ -143,55 +136,43 @@ impl Check {
     }
 }
 
-/// One implementation in one scenario.
+/// One implementation in one scenario; `templates/columns.txt` says what each column is.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
 pub(crate) struct Row {
     pub(crate) scenario: String,
     pub(crate) store: String,
     pub(crate) implementation: String,
     pub(crate) contenders: u64,
     pub(crate) cycles_per_s: Option<f64>,
-    /// The same of each run. Runs of one number, of one scenario on one store, came one after the other.
     pub(crate) rates: Vec<f64>,
-    /// That were timed, in all runs together.
     pub(crate) cycles: u64,
     pub(crate) acquire_us: Spread,
     pub(crate) release_us: Spread,
     pub(crate) handoff_us: Spread,
-    /// The 99th percentile of each run.
     pub(crate) handoff_p99s: Vec<f64>,
     pub(crate) requests_per_cycle: Option<f64>,
-    /// That the server sent.
     pub(crate) messages_per_cycle: Option<f64>,
     pub(crate) bytes_per_cycle: Option<f64>,
-    /// Of the contenders' processors, user and system, with what they write down of it.
     pub(crate) client_us_per_cycle: Option<f64>,
-    /// Of the server's.
     pub(crate) server_us_per_cycle: Option<f64>,
     pub(crate) floor_ratio: Option<f64>,
     pub(crate) overtakes: Option<f64>,
     pub(crate) overtakes_of_runs: Vec<f64>,
-    /// How many contenders were served at all.
     pub(crate) served: Option<u64>,
     pub(crate) least_share: Option<f64>,
     pub(crate) most_share: Option<f64>,
     pub(crate) bytes_per_lock: Option<f64>,
     pub(crate) bytes_of_runs: Vec<f64>,
-    /// Of a processor.
     pub(crate) client_share: Option<f64>,
     pub(crate) server_share: Option<f64>,
     pub(crate) violations: Option<u64>,
-    /// The share of the time that somebody held while exclusion was looked at.
     pub(crate) held_share: Option<f64>,
     pub(crate) runs: u32,
-    /// What is to be known of it, such as why it has no figures.
     pub(crate) remark: Option<String>,
 }
 
 /// A sentence somebody has published, or a budget of ours, and what was measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
 pub(crate) struct Claim {
     pub(crate) claim: String,
     pub(crate) source: String,

@@ -21,31 +21,9 @@ pub(super) async fn run(comparison: &mut Comparison, target: &Target, everybody:
     for who in everybody.iter().filter(|who| who.is_ours()) {
         comparison.progress.doing(format!("{}: {rate} names a second with {}", target.label, who.name()));
         let row = Row::of(Scenario::Churn, target, who, rate);
-        match churn(comparison, target, who, rate, span).await {
-            Ok(found) => comparison.add(Row { runs: 1, ..found.of(row) }),
+        match churn(comparison, target, who, span, row.clone()).await {
+            Ok(row) => comparison.add(row),
             Err(error) => comparison.leave_row(&row, &error),
-        }
-    }
-}
-
-struct Found {
-    cycles: u64,
-    cycles_per_s: f64,
-    acquisitions: Times,
-    /// What the client keeps of a name.
-    bytes: f64,
-    server_us: Option<f64>,
-}
-
-impl Found {
-    fn of(self, row: Row) -> Row {
-        Row {
-            cycles: self.cycles,
-            cycles_per_s: Some(rounded(self.cycles_per_s)),
-            acquire_us: self.acquisitions.spread(),
-            bytes_per_lock: Some(rounded(self.bytes)),
-            server_us_per_cycle: self.server_us.map(rounded),
-            ..row
         }
     }
 }
@@ -54,9 +32,10 @@ async fn churn(
     comparison: &Comparison,
     target: &Target,
     who: &Implementation,
-    rate: u64,
     span: Duration,
-) -> Result<Found> {
+    row: Row,
+) -> Result<Row> {
+    let rate = row.contenders;
     let mut worker = Worker::start(who, std::slice::from_ref(&target.url), comparison.room()).await?;
     worker.open(1, TTL).await?;
     worker.churn("compare-first", rate, WARM_UP).await?;
@@ -66,12 +45,15 @@ async fn churn(
     let count = cycles.len().max(1) as f64;
     let begin = cycles.iter().map(|cycle| cycle.requested).min().unwrap_or_default();
     let end = cycles.iter().filter_map(|cycle| cycle.released).max().unwrap_or(begin + 1);
-    Ok(Found {
+    let acquisitions: Times = cycles.iter().map(|cycle| cycle.granted - cycle.requested).collect();
+    Ok(Row {
         cycles: cycles.len() as u64,
-        cycles_per_s: count * 1e9 / (end - begin).max(1) as f64,
-        acquisitions: cycles.iter().map(|cycle| cycle.granted - cycle.requested).collect(),
-        bytes: worker.memory()?.saturating_sub(memory) as f64 / count,
-        server_us: server.map(|nanos| nanos as f64 / 1e3 / count),
+        cycles_per_s: Some(rounded(count * 1e9 / (end - begin).max(1) as f64)),
+        acquire_us: acquisitions.spread(),
+        // What the client keeps of a name.
+        bytes_per_lock: Some(rounded(worker.memory()?.saturating_sub(memory) as f64 / count)),
+        server_us_per_cycle: server.map(|nanos| rounded(nanos as f64 / 1e3 / count)),
+        ..row
     })
 }
 

@@ -117,33 +117,6 @@ async fn contenders_go_for_the_lock_that_was_drawn() {
     assert_eq!(modes.len(), 2, "both were drawn");
 }
 
-/// What knows no modes says so, and goes on with the lock that it has.
-#[tokio::test]
-async fn a_lock_that_nobody_has_is_refused() {
-    struct Plain;
-    impl Session for Plain {
-        type Lock = ();
-        type Held = ();
-        const VERSION: &'static str = "plain";
-        async fn open(_urls: &[String], _ttl: Duration) -> Result<Self, Failure> {
-            Ok(Self)
-        }
-        async fn lock(&self, _name: &str) -> Result<(), Failure> {
-            Ok(())
-        }
-        async fn acquire(&self, (): &()) -> Result<(), Failure> {
-            Ok(())
-        }
-        async fn release(&self, (): ()) -> Result<(), Failure> {
-            Ok(())
-        }
-    }
-    let sessions = [Arc::new(Plain)];
-    let refused = entrances(&sessions, "plain", 1, Draw::Reads(90)).await.map(drop);
-    assert!(refused.is_err_and(|refused| refused.to_string().contains("shared")));
-    assert!(entrances(&sessions, "plain", 1, Draw::default()).await.is_ok());
-}
-
 /// Who is never served does not keep the contest.
 #[tokio::test(start_paused = true)]
 async fn a_contest_ends_though_somebody_waits() {

@@ -23,26 +23,15 @@ fn found(results: Vec<Row>, about: &str) -> Claim {
     found.into_iter().find(|claim| claim.claim.contains(about)).unwrap()
 }
 
-/// Only who misses a bound, or may miss it, says why.
-#[test]
-fn what_is_missed_says_why() {
-    for (rates, says_why) in [([0.9; 3], true), ([0.9, 1.1, 1.2], true), ([1.1; 3], false)] {
-        let best = Row { overtakes: Some(0.9), ..row("rslock", &[1.0; 3]) };
-        let rows = [row("leasehold", &rates), best];
-        let claim = found(rows.to_vec(), "no slower than with anybody");
-        let told = claim
-            .why
-            .is_some_and(|why| why.contains("rslock served 90 % past somebody who waited, ours 0 %"));
-        assert_eq!(told, says_why, "{rates:?}");
-    }
-}
-
 /// The best of all is one of those we are held against, whoever it is.
 #[test]
 fn the_best_is_a_comparator() {
-    let rows = [row("leasehold", &[10.0; 3]), row("redisson-fair", &[1.0; 3]), row("rslock", &[11.0; 3])];
+    let best = Row { overtakes: Some(0.9), ..row("rslock", &[11.0; 3]) };
+    let rows = [row("leasehold", &[10.0; 3]), row("redisson-fair", &[1.0; 3]), best];
     let claim = found(rows.to_vec(), "no slower than with anybody");
     assert_eq!(claim.holds, Some(false));
+    let why = claim.why.unwrap();
+    assert!(why.contains("rslock served 90 % past somebody who waited, ours 0 %"), "{why}");
     assert!(claim.measured.unwrap().contains("rslock"));
     assert_eq!(claim.bound.unwrap(), "at least 1.00 ×");
 }
@@ -142,15 +131,6 @@ fn a_missed_share_says_what_becomes_of_it_at_a_distance() {
     for why in [why(near, Some(1_100.0)), why(free(0.75, 0.99), None)] {
         assert!(!why.unwrap().contains("round trip"));
     }
-}
-
-/// Where rounds lie on both sides, nothing is decided, and the reader sees why.
-#[test]
-fn rounds_on_both_sides_decide_nothing() {
-    let rows = [row("leasehold", &[14.0, 15.0, 16.0]), row("redisson-fair", &[1.0; 3])];
-    let claim = found(rows.to_vec(), "times as many cycles");
-    assert_eq!((claim.holds, claim.undecided, claim.verdict()), (None, true, "undecided"));
-    assert_eq!(claim.spread.unwrap(), "14.0 × – 16.0 ×, n = 3");
 }
 
 /// A peer that did not finish could have been the best.

@@ -73,29 +73,20 @@ mod tests {
         (windows, warming.stands_still())
     }
 
-    /// Who is as fast as ever has shown that at once, and needs less to show it again.
+    /// Who is as fast as ever has shown that at once, and needs less to show it again. A window that is slow by chance ends
+    /// nothing while others get faster, rates without any order are no reason to wait, and who never stands still has a bound.
     #[test]
     fn what_stands_still_is_not_waited_for() {
-        assert_eq!(windows(20, false, |_| 100.0), (5, true));
-        assert_eq!(windows(20, true, |_| 100.0), (2, true));
-        assert_eq!(windows(2, false, |_| 100.0), (2, true));
-    }
-
-    /// A window that is slow by chance ends nothing while others get faster, also where each gets faster by little.
-    #[test]
-    fn who_gets_faster_is_waited_for() {
+        let steady = |_| 100.0;
+        let noise = |window: u32| [100.0, 20.0, 70.0, 10.0, 105.0, 50.0][window as usize % 6];
+        let doubling = |window: u32| 2.0_f64.powi(window as i32);
+        assert_eq!([20, 2].map(|most| windows(most, false, steady)), [(5, true), (2, true)]);
+        assert_eq!(windows(20, true, steady), (2, true));
+        assert_eq!(windows(20, false, noise), (5, true));
+        assert_eq!([false, true].map(|warm| windows(20, warm, doubling)), [(40, false), (4, false)]);
+        assert_eq!(windows(0, false, steady).0, 0);
         let slowly = |window: u32| if window % 2 == 1 { 1.0 } else { 1.04_f64.powi(window.min(20) as i32) };
         let (took, still) = windows(20, false, slowly);
         assert!((20..30).contains(&took) && still, "{took}");
-    }
-
-    /// Rates without any order are no reason to wait for long, and who never stands still has a bound.
-    #[test]
-    fn nobody_is_waited_for_for_ever() {
-        let noise = |window: u32| [100.0, 20.0, 70.0, 10.0, 105.0, 50.0][window as usize % 6];
-        assert_eq!(windows(20, false, noise), (5, true));
-        assert_eq!(windows(20, false, |window| 2.0_f64.powi(window as i32)), (40, false));
-        assert_eq!(windows(20, true, |window| 2.0_f64.powi(window as i32)), (4, false));
-        assert_eq!(windows(0, false, |_| 1.0).0, 0);
     }
 }
