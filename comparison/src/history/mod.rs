@@ -215,7 +215,6 @@ impl History {
         let hold = |(who, cycle): &(Who, Cycle)| Hold {
             contender: lane(who),
             from_ms: ms(cycle.granted),
-            until_ms: ms(cycle.releasing),
             waited_ms: (cycle.granted - cycle.requested) as f64 / 1e6,
         };
         shown.iter().map(hold).collect()
@@ -254,7 +253,6 @@ pub(crate) struct Service {
 pub(crate) struct Hold {
     pub(crate) contender: usize,
     pub(crate) from_ms: f64,
-    pub(crate) until_ms: f64,
     pub(crate) waited_ms: f64,
 }
 

@@ -208,5 +208,5 @@ fn an_excerpt_begins_at_its_first_grant() {
     let excerpt = history.excerpt(10);
     assert_eq!(excerpt.len(), 2);
     assert_eq!((excerpt[0].contender, excerpt[1].contender), (0, 1));
-    assert_eq!((excerpt[0].from_ms, excerpt[1].until_ms), (0.0, 4.0));
+    assert_eq!((excerpt[0].from_ms, excerpt[1].from_ms), (0.0, 2.0));
 }

@@ -17,7 +17,7 @@ fn drawings() -> Drawings {
     let who = ("redis".to_owned(), "leasehold".to_owned());
     let mut drawings = Drawings::default();
     drawings.cycles.insert(who.clone(), (1..1_000).map(|n| n * 100).collect());
-    let hold = Hold { contender: 3, from_ms: 0.0, until_ms: 1.0, waited_ms: 2.0 };
+    let hold = Hold { contender: 3, from_ms: 0.0, waited_ms: 2.0 };
     drawings.turns.insert(who.clone(), vec![hold; 5]);
     drawings.memory.insert(who.clone(), 900.0);
     drawings.recovery.insert(who, vec![Duration::from_secs(2); 2]);
