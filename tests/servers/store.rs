@@ -301,8 +301,8 @@ impl Store for testbed::zookeeper::Server {
     const UNANSWERED: &[&str] = &[" within 1s (", "): no response from connection in 750ms"];
     const FULL: &str = "quota";
     const CYCLE: u64 = 2;
-    const TRIES: [u64; 2] = [3, 2];
-    const TRYING: [u64; 2] = [5, 4];
+    const TRIES: [u64; 2] = [2, 2];
+    const TRYING: [u64; 2] = [5, 3];
     const REVOCATION: u64 = 6;
     const LINGERS: bool = true;
     const PERMITS: bool = false;

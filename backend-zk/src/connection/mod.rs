@@ -270,11 +270,11 @@ impl Connection {
     }
 
     /// Watches a directory, if it is as we make them: then nobody may change its rights. From 3.8.4 and 3.9.2
-    /// on, servers do not tell those of a node's end who may not read it any more.
-    pub(crate) async fn watch_directory(&self, path: &str) -> Option<Silence> {
+    /// on, servers do not tell those of a node's end who may not read it any more. With the transaction that made it.
+    pub(crate) async fn watch_directory(&self, path: &str) -> Option<(i64, Silence)> {
         let ((data, stat), watch) = self.watch(path).await.ok()?;
-        let is_as_made = data == OURS && (stat.version, stat.aversion) == (0, 0);
-        is_as_made.then(|| watch.silence())
+        let is_as_made = data == OURS && is_as_made(&stat);
+        is_as_made.then(|| (stat.czxid, watch.silence()))
     }
 
     /// Lets the server we talk to catch up with what the leader knows, for reads that nothing is
@@ -340,7 +340,18 @@ pub(crate) type Made = (i32, Stat);
 pub(crate) type Entered = (Made, Option<Listing>);
 
 fn listing((children, directory): (Vec<String>, Stat)) -> Listing {
-    Listing::new(children, usize::try_from(directory.data_length) == Ok(OURS.len()))
+    let may_be_ours = usize::try_from(directory.data_length) == Ok(OURS.len());
+    let listing = Listing::new(children, may_be_ours);
+    if may_be_ours && is_as_made(&directory) {
+        listing.counted(directory.czxid, directory.cversion)
+    } else {
+        listing
+    }
+}
+
+/// Whether neither the data of a directory nor its rights were ever changed.
+fn is_as_made(directory: &Stat) -> bool {
+    (directory.version, directory.aversion) == (0, 0)
 }
 
 /// A request whose answer may be garbled: the client library takes the length of some for granted.

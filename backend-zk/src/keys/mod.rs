@@ -168,10 +168,21 @@ impl Sequence {
         number.map(Self)
     }
 
-    /// The one that is given out next, if whoever gets it need look for nothing.
+    /// The one that is given out next, if it can be held without a listing.
     pub(crate) fn next(self) -> Option<Self> {
-        let next = Self(self.0.saturating_add(1));
-        (!next.calls_for_renewal() && !next.is_near_the_end()).then_some(next)
+        Self(self.0.saturating_add(1)).if_in_the_middle()
+    }
+
+    /// The one that a directory gives out next, if it can be held without a listing: as many as it has had children.
+    /// The server shows how often a child has come or gone, in 32 bits: twice as many, less those that are there.
+    pub(crate) fn after_all(changes: i32, children: usize) -> Option<Self> {
+        let twice = changes.cast_unsigned().wrapping_add(u32::try_from(children).ok()?);
+        if twice % 2 == 0 { Self(twice / 2).if_in_the_middle() } else { None }
+    }
+
+    /// Unless the directory is to be made anew, or the numbers are near their end.
+    fn if_in_the_middle(self) -> Option<Self> {
+        (!self.calls_for_renewal() && !self.is_near_the_end()).then_some(self)
     }
 
     /// Whether the directory that gave it out is to be made anew, if that can be done now.
@@ -241,12 +252,22 @@ pub(crate) fn mode_of(child: &str) -> Mode {
     if owner_of(child, Mode::SHARED).is_some() { Mode::SHARED } else { Mode::EXCLUSIVE }
 }
 
+/// A number that nobody has had yet: the contender that gets it in that directory holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Next {
+    pub(crate) number: Sequence,
+    /// The transaction that made the directory: another directory of the same name counts anew.
+    pub(crate) directory: i64,
+}
+
 /// The children of a lock's directory, as one answer of a server listed them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Listing {
     children: Vec<String>,
     /// Whether the directory may be one that we made.
     pub(crate) may_be_ours: bool,
+    /// What the directory gives out next, if it is as we make them.
+    next: Option<Next>,
 }
 
 /// Where a contender stands in a listing.
@@ -273,7 +294,20 @@ pub(crate) struct Barrier {
 
 impl Listing {
     pub(crate) fn new(children: Vec<String>, may_be_ours: bool) -> Self {
-        Self { children, may_be_ours }
+        Self { children, may_be_ours, next: None }
+    }
+
+    /// The same of a `directory` as we make them, in which children have come and gone so often.
+    pub(crate) fn counted(mut self, directory: i64, changes: i32) -> Self {
+        let number = Sequence::after_all(changes, self.children.len());
+        self.next = number.map(|number| Next { number, directory });
+        self
+    }
+
+    /// The next number, if a contender that gets it for a hold of a mode that the listing admits need not list again
+    /// (zk.contender-6).
+    pub(crate) fn next(&self) -> Option<Next> {
+        self.next.filter(|_| self.near_the_end().is_none())
     }
 
     pub(crate) fn children(&self) -> impl Iterator<Item = &str> {

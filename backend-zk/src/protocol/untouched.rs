@@ -2,24 +2,25 @@
 //!
 //! A directory gives its contenders one number after the other, and whoever leaves gives none back. So if we
 //! have held with a number, and get the next one when we come again, nobody was there in between: whoever is
-//! younger came after us, and nobody is older. That takes no listing.
+//! younger came after us, and nobody is older. That takes no listing. Nor does a try that gets the number which its
+//! listing says comes next: the watch on the directory that it needs for that is kept here, too.
 //!
 //! # Invariants
 //! - **zk.untouched-1** What counts is the number of a node that has held exclusively, so that nobody older was
 //!   left, and that the server deleted when *we* asked for it: where somebody else did, the directory may have gone,
 //!   too. Whoever has shared a lock knows nothing of those who are older; and whoever is about to share it takes the
 //!   number that would have counted.
-//! - **zk.untouched-2** It counts in the same directory only: a watch on that was set while a node that held
-//!   was in it, on the connection of now, and has told of nothing by the time that the next node is made. Of
+//! - **zk.untouched-2** It counts in the same directory only, which the transaction that made it names: the watch on
+//!   that was set on the connection of now, and has told of nothing by the time that the next node is made. Of
 //!   one connection a server tells events and answers in the order of what it has done.
 //! - **zk.untouched-3** Whatever is in doubt is forgotten, and so is what was looked at: it counts once, for whoever
-//!   looked, and until we let go again.
+//!   looked, and until we let go again. With a new watch everything is: the directory may be another one.
 
 use std::collections::{HashMap, VecDeque};
 
 use leasehold_core::LockName;
 
-use crate::keys::Sequence;
+use crate::keys::{Next, Sequence};
 
 /// What a session knows of the locks that it has let go; with a watch `W` on the directories of some.
 #[derive(Debug)]
@@ -31,19 +32,28 @@ pub(crate) struct Untouched<W> {
 
 #[derive(Debug)]
 struct Directory<W> {
-    /// What we held with last.
-    last: Sequence,
+    /// What we held with last, in the directory that is watched.
+    last: Option<Sequence>,
     /// That node is deleted, and counts.
     counts: bool,
-    /// What somebody of ours has been told to come with.
-    promised: Option<Sequence>,
     /// It came right after the one before, so the next one may as well.
     in_a_row: bool,
-    /// The watch on the directory, and the connection that it was set on.
-    watch: Option<(u64, W)>,
+    watch: Option<Watch<W>>,
     /// There is none to be had: somebody else made the directory, or we may not look.
     is_foreign: bool,
 }
+
+#[derive(Debug)]
+struct Watch<W> {
+    /// The transaction that made the directory.
+    directory: i64,
+    /// The connection that it was set on.
+    connection: u64,
+    watch: W,
+}
+
+/// What came of asking for a watch: the transaction that made the directory with it; `None`, if there is none to be had.
+pub(crate) type Asked<W> = Option<(i64, W)>;
 
 impl<W> Default for Untouched<W> {
     fn default() -> Self {
@@ -59,27 +69,43 @@ impl<W> Untouched<W> {
         name: &LockName,
         connection: u64,
         told: impl FnOnce(&mut W) -> bool,
-    ) -> Option<Sequence> {
-        let directory = self.directories.get_mut(name)?;
-        let counts = std::mem::take(&mut directory.counts) && directory.in_a_row;
-        let stands = directory.is_watched(connection, told);
-        let next = (counts && stands).then(|| directory.last.next()).flatten();
-        directory.promised = next.or(directory.promised);
-        next
+    ) -> Option<Next> {
+        let known = self.directories.get_mut(name)?;
+        let counts = std::mem::take(&mut known.counts) && known.in_a_row;
+        let directory = known.watched(connection, told)?;
+        let number = known.last.filter(|_| counts)?.next()?;
+        Some(Next { number, directory })
     }
 
-    /// Our node is made: whether it has the number that somebody of ours was told, in the directory that we let go of the
-    /// lock in.
+    /// Our node is about to be made: whether its directory is to be watched before.
+    pub(crate) fn is_to_be_watched(
+        &mut self,
+        name: &LockName,
+        connection: u64,
+        told: impl FnOnce(&mut W) -> bool,
+    ) -> bool {
+        let known = self.directories.get_mut(name);
+        known.is_none_or(|known| !known.is_foreign && known.watched(connection, told).is_none())
+    }
+
+    /// It is, by this watch.
+    pub(crate) fn watch(&mut self, name: &LockName, connection: u64, directory: i64, watch: W) {
+        let known = self.known(name);
+        *known = Directory::default();
+        known.keep(connection, Some((directory, watch)));
+    }
+
+    /// Our node is made: whether its directory is still the one that was meant.
     pub(crate) fn is_the_same(
         &mut self,
         name: &LockName,
-        number: Sequence,
+        directory: i64,
         connection: u64,
         told: impl FnOnce(&mut W) -> bool,
     ) -> bool {
         // RACE: others of ours may have let go since, in another directory, which is watched by now.
-        let promised = self.directories.get_mut(name).filter(|directory| directory.promised == Some(number));
-        promised.is_some_and(|directory| directory.is_watched(connection, told))
+        let watched = self.directories.get_mut(name).and_then(|known| known.watched(connection, told));
+        watched == Some(directory)
     }
 
     /// We let go of a hold; whether its directory is to be watched before its node is deleted.
@@ -90,49 +116,57 @@ impl<W> Untouched<W> {
         connection: u64,
         told: impl FnOnce(&mut W) -> bool,
     ) -> bool {
-        let Some(directory) = self.directories.get_mut(name) else {
-            self.remember(name, number);
-            return false;
-        };
-        directory.in_a_row = directory.last.next() == Some(number);
+        let known = self.known(name);
+        known.in_a_row = known.last.and_then(Sequence::next) == Some(number);
         // It counts anew, so it is another one.
-        directory.is_foreign &= directory.last < number;
-        (directory.last, directory.counts, directory.promised) = (number, false, None);
-        let is_watched = directory.is_watched(connection, told);
-        directory.in_a_row && !directory.is_foreign && !is_watched
+        known.is_foreign &= known.last < Some(number);
+        (known.last, known.counts) = (Some(number), false);
+        let is_watched = known.watched(connection, told).is_some();
+        known.in_a_row && !known.is_foreign && !is_watched
     }
 
     /// The server has deleted its node for us; the watch that was asked for before, if there is one.
-    pub(crate) fn left(&mut self, name: &LockName, number: Sequence, asked: Option<(u64, Option<W>)>) {
-        let Some(directory) = self.directories.get_mut(name).filter(|directory| directory.last == number)
-        else {
+    pub(crate) fn left(&mut self, name: &LockName, number: Sequence, asked: Option<(u64, Asked<W>)>) {
+        let known = self.directories.get_mut(name).filter(|known| known.last == Some(number));
+        let Some(known) = known else {
             return;
         };
-        directory.counts = true;
-        if let Some((connection, watch)) = asked {
-            directory.is_foreign = watch.is_none();
-            directory.watch = watch.map(|watch| (connection, watch));
+        known.counts = true;
+        if let Some((connection, asked)) = asked {
+            known.keep(connection, asked);
         }
     }
 
-    fn remember(&mut self, name: &LockName, last: Sequence) {
-        if self.names.len() == REMEMBERED
-            && let Some(oldest) = self.names.pop_front()
-        {
-            self.directories.remove(&oldest);
+    /// What is known of a lock, from now on.
+    fn known(&mut self, name: &LockName) -> &mut Directory<W> {
+        if !self.directories.contains_key(name) {
+            if self.names.len() == REMEMBERED
+                && let Some(oldest) = self.names.pop_front()
+            {
+                self.directories.remove(&oldest);
+            }
+            self.names.push_back(name.clone());
         }
-        self.names.push_back(name.clone());
-        let (counts, promised, in_a_row, watch, is_foreign) = (false, None, false, None, false);
-        let directory = Directory { last, counts, promised, in_a_row, watch, is_foreign };
-        self.directories.insert(name.clone(), directory);
+        self.directories.entry(name.clone()).or_default()
     }
 }
 
 impl<W> Directory<W> {
-    /// Whether the watch stands; one that does not is dropped.
-    fn is_watched(&mut self, connection: u64, told: impl FnOnce(&mut W) -> bool) -> bool {
-        drop(self.watch.take_if(|(set_on, watch)| *set_on != connection || told(watch)));
-        self.watch.is_some()
+    /// The directory whose watch stands; one that does not is dropped.
+    fn watched(&mut self, connection: u64, told: impl FnOnce(&mut W) -> bool) -> Option<i64> {
+        drop(self.watch.take_if(|set| set.connection != connection || told(&mut set.watch)));
+        self.watch.as_ref().map(|watch| watch.directory)
+    }
+
+    fn keep(&mut self, connection: u64, asked: Asked<W>) {
+        self.is_foreign = asked.is_none();
+        self.watch = asked.map(|(directory, watch)| Watch { directory, connection, watch });
+    }
+}
+
+impl<W> Default for Directory<W> {
+    fn default() -> Self {
+        Self { last: None, counts: false, in_a_row: false, watch: None, is_foreign: false }
     }
 }
 
@@ -154,10 +188,19 @@ mod tests {
         Sequence::new(number)
     }
 
+    /// The transactions that made two directories.
+    const FIRST: i64 = 1;
+    const SECOND: i64 = 2;
+
     /// Lets go of a hold on the first connection; whether a watch was asked for.
     fn released(untouched: &mut Untouched<Told>, held: i32, watch: Option<Told>) -> bool {
+        released_in(FIRST, untouched, held, watch)
+    }
+
+    fn released_in(directory: i64, untouched: &mut Untouched<Told>, held: i32, watch: Option<Told>) -> bool {
         let watches = untouched.leave(&name(), number(held), 0, |told| *told);
-        untouched.left(&name(), number(held), watches.then_some((0, watch)));
+        let asked = watch.map(|told| (directory, told));
+        untouched.left(&name(), number(held), watches.then_some((0, asked)));
         watches
     }
 
@@ -171,11 +214,11 @@ mod tests {
     }
 
     fn entered(untouched: &mut Untouched<Told>) -> Option<Sequence> {
-        untouched.enter(&name(), 0, |told| *told)
+        untouched.enter(&name(), 0, |told| *told).map(|next| next.number)
     }
 
-    fn is_back(untouched: &mut Untouched<Told>, made: i32) -> bool {
-        untouched.is_the_same(&name(), number(made), 0, |told| *told)
+    fn is_in(untouched: &mut Untouched<Told>, directory: i64) -> bool {
+        untouched.is_the_same(&name(), directory, 0, |told| *told)
     }
 
     /// The number after two in a row is ours alone, once for each time that we let go, and one watch does for all
@@ -186,7 +229,7 @@ mod tests {
         for held in 8..20 {
             assert_eq!(entered(&mut untouched), Some(number(held)));
             assert_eq!(entered(&mut untouched), None);
-            assert!(is_back(&mut untouched, held));
+            assert!(is_in(&mut untouched, FIRST));
             assert!(!released(&mut untouched, held, None), "it is watched");
         }
         assert_eq!(untouched.enter(&LockName::new("b").unwrap(), 0, |told| *told), None);
@@ -213,12 +256,12 @@ mod tests {
         assert_eq!(entered(&mut untouched), None);
         let mut untouched = in_a_row(Some(false));
         assert_eq!(entered(&mut untouched), Some(number(8)));
-        assert!(!untouched.is_the_same(&name(), number(8), 0, |_| true));
+        assert!(!untouched.is_the_same(&name(), FIRST, 0, |_| true));
         let mut untouched = in_a_row(Some(false));
         assert_eq!(entered(&mut untouched), Some(number(8)));
-        assert!(!untouched.is_the_same(&name(), number(8), 1, |told| *told));
+        assert!(!untouched.is_the_same(&name(), FIRST, 1, |told| *told));
         // It does not come back.
-        assert!(!is_back(&mut untouched, 8));
+        assert!(!is_in(&mut untouched, FIRST));
         assert!(released(&mut untouched, 8, Some(false)));
         assert_eq!(entered(&mut untouched), Some(number(9)));
     }
@@ -238,16 +281,40 @@ mod tests {
     #[test]
     fn a_number_of_an_earlier_directory_counts_for_nothing() {
         let mut untouched = in_a_row(Some(false));
-        assert_eq!(entered(&mut untouched), Some(number(8)));
+        let earlier = untouched.enter(&name(), 0, |told| *told);
+        assert_eq!(earlier, Some(Next { number: number(8), directory: FIRST }));
         // Before the node is made, others of ours let go in the next directory, which is watched by then.
         assert!(!untouched.leave(&name(), number(0), 0, |_| true));
         untouched.left(&name(), number(0), None);
         assert_eq!(entered(&mut untouched), None);
-        assert!(released(&mut untouched, 1, Some(false)));
-        assert!(!is_back(&mut untouched, 8));
-        assert_eq!(entered(&mut untouched), Some(number(2)));
-        assert!(!is_back(&mut untouched, 8));
-        assert!(is_back(&mut untouched, 2));
+        assert!(released_in(SECOND, &mut untouched, 1, Some(false)));
+        assert!(!is_in(&mut untouched, FIRST));
+        let next = untouched.enter(&name(), 0, |told| *told);
+        assert_eq!(next, Some(Next { number: number(2), directory: SECOND }));
+        assert!(is_in(&mut untouched, SECOND));
+    }
+
+    /// A try watches a directory once for each connection; with the new watch nothing counts that was held before, also
+    /// if its end is told afterwards (zk.untouched-3).
+    #[test]
+    fn new_watch_forgets_earlier_holds() {
+        let is_wanted =
+            |untouched: &mut Untouched<Told>, on| untouched.is_to_be_watched(&name(), on, |told| *told);
+        let mut untouched = Untouched::default();
+        assert!(is_wanted(&mut untouched, 0));
+        untouched.watch(&name(), 0, FIRST, false);
+        assert!(is_in(&mut untouched, FIRST) && !is_wanted(&mut untouched, 0));
+        assert!(is_wanted(&mut untouched, 1));
+        let mut untouched = in_a_row(Some(false));
+        untouched.watch(&name(), 0, SECOND, false);
+        assert_eq!(entered(&mut untouched), None);
+        let mut untouched = in_a_row(Some(false));
+        assert!(!untouched.leave(&name(), number(8), 0, |told| *told));
+        untouched.watch(&name(), 0, SECOND, false);
+        untouched.left(&name(), number(8), None);
+        assert_eq!(entered(&mut untouched), None);
+        // Where there is none to be had, none is asked for again.
+        assert!(!is_wanted(&mut in_a_row(None), 0));
     }
 
     /// What cannot be watched is asked for once, until the directory counts anew.

@@ -11,7 +11,7 @@ use leasehold_core::{Error, LockName, LostReason, OwnerId, Result};
 use super::Session;
 use crate::connection::Fired;
 use crate::error::{Answered, Explain, Unanswered};
-use crate::keys::{self, Sequence};
+use crate::keys::{self, Next};
 use crate::protocol::{Failure, Happening, Hold, Mine};
 
 impl Session {
@@ -78,16 +78,26 @@ impl Session {
     }
 
     /// The number that makes us the holder of a lock, if we have let go of it and nobody else has come since.
-    pub(super) fn next_number(&self, name: &LockName) -> Option<Sequence> {
+    pub(super) fn next_number(&self, name: &LockName) -> Option<Next> {
         let connection = self.changes();
         self.untouched.lock().enter(name, connection, |watch| watch.is_broken())
     }
 
-    /// Whether a node that was just made for a lock is in the directory that we have let go of it in, and nobody has come
-    /// since.
-    pub(super) fn is_back(&self, name: &LockName, number: Sequence) -> bool {
+    /// Watches the directory of a lock before a node is made there, if nothing does.
+    pub(super) async fn watch_directory(&self, name: &LockName) {
         let connection = self.changes();
-        self.untouched.lock().is_the_same(name, number, connection, |watch| watch.is_broken())
+        if self.untouched.lock().is_to_be_watched(name, connection, |watch| watch.is_broken()) {
+            let watched = self.connection.watch_directory(&self.site.namespace.directory(name)).await;
+            if let Some((directory, watch)) = watched {
+                self.untouched.lock().watch(name, connection, directory, watch);
+            }
+        }
+    }
+
+    /// Whether a node that was just made for a lock is in the directory that the transaction `directory` made.
+    pub(super) fn is_in(&self, name: &LockName, directory: i64) -> bool {
+        let connection = self.changes();
+        self.untouched.lock().is_the_same(name, directory, connection, |watch| watch.is_broken())
     }
 
     /// Deletes a node that holds its lock, and says so to who waits; a right that is missing for that is no

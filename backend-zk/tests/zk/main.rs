@@ -136,6 +136,7 @@ fn main() -> ExitCode {
             whatever_is_not_ours_is_waited_for_as_a_writer;
         numbers:
             worn_numbers_begin_anew
+            directory_tells_its_next_number
             nobody_holds_at_the_end_of_the_numbers
             a_directory_that_curator_uses_is_served_past_its_half
             whoever_enters_again_waits_by_its_new_node
@@ -152,6 +153,7 @@ fn main() -> ExitCode {
             nobody_ahead_is_no_grant_of_a_node_that_may_be_gone
             servers_without_digest_are_served;
         returns:
+            try_is_granted_by_the_listed_number
             whoever_shares_a_lock_looks_in_the_same_flight
             who_came_in_between_is_seen
             a_directory_that_counts_anew_is_looked_at

@@ -72,6 +72,54 @@ pub(crate) async fn nobody_holds_at_the_end_of_the_numbers(_rig: Arc<Rig>) {
     locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
 }
 
+/// From what a server shows of a directory follows the number that the next contender gets, whatever has come and gone
+/// there before, and however far it has counted.
+pub(crate) async fn directory_tells_its_next_number(rig: Arc<Rig>) {
+    let (_server, far) = counted(NEAR_THE_END).await;
+    for space in [rig.space().await, far] {
+        let (Outside { client }, directory) = (space.outside().await, space.directory("a"));
+        let (node, plain) = (format!("{directory}/lock-"), format!("{directory}/plain"));
+        let rights = Acls::anyone_all();
+        let (persistent, ephemeral) =
+            (CreateMode::Persistent.with_acls(rights), CreateMode::EphemeralSequential.with_acls(rights));
+        client.mkdir(&directory, &persistent).await.unwrap();
+        for step in 0..5 {
+            match step {
+                0 => {}
+                1 => drop(client.create(&plain, b"", &persistent).await.unwrap()),
+                2 => drop(client.set_data(&plain, b"written", None).await.unwrap()),
+                3 => {
+                    let mut all = client.new_multi_writer();
+                    all.add_delete(&plain, None).unwrap();
+                    all.add_create(&node, b"", &ephemeral).unwrap();
+                    all.commit().await.unwrap();
+                    let mut nothing = client.new_multi_writer();
+                    nothing.add_create(&node, b"", &ephemeral).unwrap();
+                    nothing.add_delete(&plain, None).unwrap();
+                    nothing.commit().await.unwrap_err();
+                }
+                _ => {
+                    let other = space.outside().await.client;
+                    other.create(&node, b"", &ephemeral).await.unwrap();
+                    let before = client.list_children(&directory).await.unwrap().len();
+                    drop(other);
+                    eventually("its session is over", async || {
+                        client.list_children(&directory).await.unwrap().len() < before
+                    })
+                    .await;
+                }
+            }
+            let (children, stat) = client.get_children(&directory).await.unwrap();
+            let twice = stat.cversion.wrapping_add(children.len() as i32).cast_unsigned();
+            let (_, sequence) = client.create(&node, b"", &ephemeral).await.unwrap();
+            assert_eq!(sequence.into_i64(), i64::from(twice / 2), "at step {step}");
+            if step % 2 == 0 {
+                client.delete(&format!("{node}{sequence}"), None).await.unwrap();
+            }
+        }
+    }
+}
+
 /// Whoever knows nothing of renewal keeps the directory from it, and is waited for in order.
 pub(crate) async fn a_directory_that_curator_uses_is_served_past_its_half(_rig: Arc<Rig>) {
     let (server, space) = counted(HALF).await;

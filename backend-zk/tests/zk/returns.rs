@@ -55,6 +55,49 @@ pub(crate) async fn who_came_in_between_is_seen(rig: Arc<Rig>) {
     }
 }
 
+/// A try lists, and makes a node if that admits it: with the number that the listing tells it holds, and with another
+/// one it lists again. Once for each connection it watches the directory besides; who is refused then deletes its node
+/// and reads who holds in one flight.
+pub(crate) async fn try_is_granted_by_the_listed_number(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let way = proxy(rig.server().await);
+    let (one, other) = (long_session(&space.by(way.addr())).await, long_session(&space).await);
+    let lock = one.lock("a").unwrap();
+    cycle(&one).await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    way.set(Direction::ClientToServer, noting(&seen)).await;
+    for first in [true, false] {
+        cycle(&other).await;
+        lock.try_acquire().await.unwrap().expect("it is free").release().await.unwrap();
+        let expected = [Op::List, Op::Get, Op::Create, Op::Delete];
+        let expected = expected.into_iter().filter(|op| first || *op != Op::Get);
+        assert_eq!(std::mem::take(&mut *seen.lock()), expected.collect::<Vec<_>>());
+    }
+    for holds in [false, true] {
+        way.set(Direction::ServerToClient, Mode::Hold).await;
+        let trying = Beside::start({
+            let lock = lock.clone();
+            async move { lock.try_acquire().await.unwrap() }
+        });
+        way.held(Direction::ServerToClient, 1).await;
+        let guard = other.lock("a").unwrap().acquire().await.unwrap();
+        let guard = if holds { Some(guard) } else { guard.release().await.map(|()| None).unwrap() };
+        way.set(Direction::ServerToClient, Mode::Pass).await;
+        let tried = trying.end("it has tried").await;
+        assert_eq!(tried.is_some(), !holds, "two hold at once");
+        let expected: &[Op] = if holds {
+            &[Op::List, Op::Create, Op::List, Op::Delete, Op::Get]
+        } else {
+            &[Op::List, Op::Create, Op::List]
+        };
+        assert_eq!(std::mem::take(&mut *seen.lock()), expected);
+        for guard in guard.into_iter().chain(tried) {
+            guard.release().await.unwrap();
+        }
+        seen.lock().clear();
+    }
+}
+
 /// The server removes a directory, and others number themselves in the next one, up to just below what would have
 /// been our next number: they are waited for, whether we hear of it before we ask, or with the answer.
 pub(crate) async fn a_directory_that_counts_anew_is_looked_at(_rig: Arc<Rig>) {
@@ -114,7 +157,12 @@ pub(crate) async fn whoever_comes_several_times_in_a_row_is_alone(_rig: Arc<Rig>
         workers.spawn(async move {
             for turn in 0..TURNS {
                 for _ in 0..2 + (turn + worker) % 3 {
-                    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+                    let lock = locks.lock("a").unwrap();
+                    let guard = match lock.try_acquire().await.unwrap() {
+                        Some(guard) => guard,
+                        None if turn % 2 == 0 => continue,
+                        None => lock.acquire().await.unwrap(),
+                    };
                     assert!(!held.swap(true, Ordering::SeqCst), "two hold at once");
                     tokio::time::sleep(Duration::from_millis(1)).await; // time for another one to come in
                     assert!(held.swap(false, Ordering::SeqCst));
@@ -219,6 +267,10 @@ pub(crate) async fn a_directory_that_is_not_as_we_make_them_is_looked_at(rig: Ar
             (6, 6, 1, 6),
             "{name}"
         );
+        seen.lock().clear();
+        let tried = locks.lock(name).unwrap().try_acquire().await.unwrap();
+        tried.expect("it is free").release().await.unwrap();
+        assert_eq!(*seen.lock(), [Op::List, Op::Create, Op::List, Op::Delete], "{name}");
     }
 }
 

@@ -220,6 +220,37 @@ fn renewal_is_called_for_now_and_then() {
     }
 }
 
+/// A directory shows how often its children came and went, which overflows long before its numbers do. Those that
+/// nobody may hold without a listing are not told; and of one past the end what is told is nobody's number.
+#[test]
+fn listing_tells_the_next_number() {
+    const HALF: i32 = 1 << 30;
+    let after = |created: i32, children: usize| {
+        let names = (0..children).map(|child| format!("lock-{child:010}")).collect();
+        let changes = created.wrapping_mul(2).wrapping_sub(i32::try_from(children).unwrap());
+        Listing::new(names, true).counted(7, changes).next()
+    };
+    for children in [0, 3, 10] {
+        for (created, told) in [
+            (10, true),
+            (HALF - 1, true),
+            (HALF, false),
+            (HALF + (1 << 16), true),
+            (i32::MAX - (1 << 23), true),
+            (i32::MAX - (1 << 21), false),
+            (i32::MAX, false),
+            (-5, false),
+        ] {
+            let next = Next { number: Sequence::new(created), directory: 7 };
+            assert_eq!(after(created, children), told.then_some(next), "{created}");
+        }
+        assert_ne!(after(i32::MIN, children).map(|next| next.number), Some(Sequence::new(i32::MIN)));
+    }
+    assert_eq!(Listing::default().counted(7, 3).next(), None, "no number of children came and went so often");
+    assert_eq!(Listing::new(vec!["lock-2147483647".to_owned()], true).counted(7, 1).next(), None);
+    assert_eq!(Listing::new(Vec::new(), true).next(), None, "a directory that others may change");
+}
+
 /// Who is known to be gone has no place, whatever a server lists.
 #[test]
 fn who_is_gone_is_left_out() {

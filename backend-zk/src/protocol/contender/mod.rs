@@ -8,8 +8,9 @@
 //! - **zk.contender-1** Held is decided by a listing that has our node, and in which whoever is older admits
 //!   us; or by the end of our barrier, if that kept everybody out and such a listing had nobody else in our way;
 //!   or by our barrier's passing the lock on. Such a listing is from after our node was made, so whoever is older
-//!   and alive is in it, and whoever is older only ever goes: who is admitted once stays so. Or we are exclusive,
-//!   and our number is the next one after that of our last hold in the same directory (zk.untouched-1 and -2).
+//!   and alive is in it, and whoever is older only ever goes: who is admitted once stays so. Or our number is the
+//!   next one of the same directory (zk.untouched-2): after that of our last exclusive hold (zk.untouched-1), or of
+//!   a listing that admits us. Then nobody has come in between, so nobody older has been missed.
 //! - **zk.contender-2** Nothing is made twice blindly. After an answer that never came we write, then list,
 //!   and look for our own node; once more after the bound of a request, because the first request may still
 //!   be on its way. A node counts as ours only if this session owns it.
@@ -42,6 +43,7 @@
 //! # Trying
 //! A node that tries stands in the queue until it is deleted, and refuses other tries meanwhile: where many try often,
 //! each keeps the others from a free lock. So a try lists first and makes a node only if the listing admits one more.
+//! The listing says which number comes next: with that one the try holds, and with any other it lists again.
 //!
 //! # Renewal
 //! A directory's numbers begin anew when it is removed, which the server allows while it is empty. From
@@ -59,7 +61,7 @@ mod words;
 
 use leasehold_core::Mode;
 
-use crate::keys::{Barrier, Listing, Place, Sequence};
+use crate::keys::{Barrier, Listing, Next, Place};
 
 pub(crate) use words::{Answer, Ask, End, Failure, Happening, Mine, Pause, Said, Step};
 
@@ -69,8 +71,8 @@ pub(crate) struct Contender {
     patience: Patience,
     mode: Mode,
     wanted: bool,
-    /// Whoever gets this number, in the directory that it is of, has nobody ahead.
-    next: Option<Sequence>,
+    /// With this number nobody is ahead who keeps us out.
+    next: Option<Next>,
     /// How often there was no directory to enter.
     missed: u8,
     /// How often the removal of the directory may still be tried.
@@ -118,20 +120,20 @@ enum Then {
 }
 
 impl Contender {
-    /// Whoever gets the `next` number, in the directory that it is of, has nobody ahead.
-    pub(crate) fn new(patience: Patience, mode: Mode, next: Option<Sequence>) -> (Self, Step) {
+    /// With the `next` number nobody is ahead; a try lists first, and goes by that.
+    pub(crate) fn new(patience: Patience, mode: Mode, next: Option<Next>) -> (Self, Step) {
         let mut contender = Self {
             patience,
             mode,
             wanted: true,
-            next,
+            next: None,
             missed: 0,
             removals: if patience == Patience::Waits { MANY } else { 1 },
             gone: Vec::new(),
             reconnected: false,
             state: State::Looking,
         };
-        let step = if patience == Patience::Tries { Step::Ask(Ask::List) } else { contender.enter() };
+        let step = if patience == Patience::Tries { Step::Ask(Ask::List) } else { contender.enter(next) };
         (contender, step)
     }
 
@@ -179,14 +181,15 @@ impl Contender {
             (_, Err(Failure::SessionOver)) => self.end(End::SessionOver),
             (_, Ok(Said::Removed)) => self.none_of_ours(),
             (_, Ok(Said::Made(mine, Some(listing)))) => self.decide(mine, listing),
-            (_, Ok(Said::Back(mine))) if self.is_alone(&mine) => self.end(End::Held(mine)),
+            (_, Ok(Said::Back(mine))) if self.is_next(&mine) => self.end(End::Held(mine)),
             (_, Ok(Said::Made(mine, None) | Said::Back(mine))) => self.list(mine),
             (Entering, Err(Failure::Unknown)) => self.ask(Searching { last: false }, Ask::Search),
             (Entering | Renewing, _) if !self.wanted => self.end(End::Left),
             (Looking, Ok(Said::Listed(listing))) if !listing.admits(self.mode) => {
                 self.end(End::Busy(listing.first()))
             }
-            (Looking, Ok(_) | Err(Failure::Absent)) => self.enter(),
+            (Looking, Ok(Said::Listed(listing))) => self.enter(listing.next()),
+            (Looking, Err(Failure::Absent)) => self.enter(None),
             (Looking, Err(_)) => self.end(End::Refused),
             (Entering, Err(Failure::Absent)) => self.missed(),
             (Entering, Err(Failure::Refused)) => self.end(End::Refused),
@@ -236,12 +239,13 @@ impl Contender {
         }
     }
 
-    fn enter(&mut self) -> Step {
-        self.ask(State::Entering, if self.next.is_some() { Ask::Return } else { Ask::Enter })
+    fn enter(&mut self, next: Option<Next>) -> Step {
+        self.next = next;
+        self.ask(State::Entering, next.map_or(Ask::Enter, |next| Ask::Return(next.directory)))
     }
 
-    fn is_alone(&self, mine: &Mine) -> bool {
-        self.wanted && self.next == Some(mine.node.sequence())
+    fn is_next(&self, mine: &Mine) -> bool {
+        self.wanted && self.next.is_some_and(|next| next.number == mine.node.sequence())
     }
 
     fn decide(&mut self, mine: Mine, listing: Listing) -> Step {
@@ -303,7 +307,11 @@ impl Contender {
     }
 
     fn leave(&mut self, mine: Mine, then: Then) -> Step {
-        self.ask(State::Leaving(then), Ask::Delete(mine.node))
+        let ask = match &then {
+            Then::End(End::Busy(first)) => Ask::GiveWay(mine.node, first.clone()),
+            _ => Ask::Delete(mine.node),
+        };
+        self.ask(State::Leaving(then), ask)
     }
 
     fn ask(&mut self, state: State, ask: Ask) -> Step {

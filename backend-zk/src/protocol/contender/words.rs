@@ -16,8 +16,9 @@ pub(crate) struct Mine {
 pub(crate) enum Ask {
     /// Make our node and list the directory, in one flight; that too, if it is missing. Asked once.
     Enter,
-    /// Make our node, and no more: nobody else may have been here since we were. Asked once.
-    Return,
+    /// Make our node, and no more: nobody else may have been here since we held, or looked, in the directory that this
+    /// transaction made. Asked once.
+    Return(i64),
     /// Is there a node of ours, made by this session? A write, which is answered after whatever was sent before
     /// it; then a listing, and a look at the node.
     Search,
@@ -29,6 +30,8 @@ pub(crate) enum Ask {
     /// Whether this contender is there, by the word of the leader. What is watched stays so. Asked once.
     Confirm(String),
     Delete(Node),
+    /// Delete our node, and read who keeps us out, in one flight.
+    GiveWay(Node, String),
     /// Remove the directory, if it is empty and ours. Asked once.
     RemoveDirectory,
 }
@@ -37,7 +40,7 @@ impl Ask {
     /// Whether it is asked until it is answered; else the contender says what follows where nobody knows what
     /// came of it.
     pub(crate) fn is_asked_again(&self) -> bool {
-        matches!(self, Self::Search | Self::List | Self::Watch(_) | Self::Delete(_))
+        matches!(self, Self::Search | Self::List | Self::Watch(_) | Self::Delete(_) | Self::GiveWay(..))
     }
 }
 
@@ -58,7 +61,7 @@ pub(crate) type Answer = Result<Said, Failure>;
 pub(crate) enum Said {
     /// Our node is made, or found; with the listing, if that was answered, too.
     Made(Mine, Option<Listing>),
-    /// Our node is made, in the directory that we were in last: nobody has removed that in between.
+    /// Our node is made, in the directory that was meant: nobody has removed that in between.
     Back(Mine),
     Listed(Listing),
     /// The contender is there, and a change of it is its passing on, if it `passes`.

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use futures_util::future::{Fuse, FusedFuture};
+use futures_util::future::{Fuse, FusedFuture, join};
 use leasehold_core::backend::{AcquireRequest, Attempt, Holder, StoreEvent};
 use leasehold_core::clock::Moment;
-use leasehold_core::{Error, ErrorKind, LostReason, Mode, Result};
+use leasehold_core::{Error, ErrorKind, LockName, LostReason, Mode, Result};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::Error as ZkError;
 
@@ -38,7 +38,9 @@ impl Session {
         let mut acquisition = Acquisition::new(self, request);
         let mine = match acquisition.run(contender, first, left).await {
             End::Held(mine) => mine,
-            End::Busy(first) => return Ok(Attempt::Held { holder: acquisition.holder(&first).await }),
+            End::Busy(first) => {
+                return Ok(Attempt::Held { holder: self.holder_of(&request.name, &first).await });
+            }
             End::WornOut(child) => return Err(worn_out(&acquisition.path(&child))),
             End::Refused => return Err(acquisition.refusal.unwrap_or_else(|| self.lost())),
             End::SessionOver => return Err(self.lost()),
@@ -66,6 +68,19 @@ impl Session {
             let (contender, first) = Contender::leaving(mine);
             Acquisition::new(&session, &request).run(contender, first, &CancellationToken::new()).await;
         });
+    }
+
+    /// Whom the store names as the one ahead, by the name of its node.
+    async fn holder_of(&self, name: &LockName, first: &str) -> Option<Holder> {
+        let seen = self.seen.of(name);
+        if let Some(holding) = seen.find(first, None) {
+            return self.holder(holding.note.clone(), &holding.stat).ok();
+        }
+        let directory = self.site.namespace.directory(name);
+        let holding = self.read_holding(&directory, first.to_owned()).await.ok()??;
+        let holder = self.holder(holding.note.clone(), &holding.stat).ok();
+        self.seen.keep_tried(name, holding);
+        holder
     }
 
     /// Waits for a session's length, and for up to a fifth more: many may have begun to at the same time.
@@ -191,7 +206,7 @@ impl<'a> Acquisition<'a> {
     async fn carried_out(&mut self, mut pause: Option<Pause>, ask: Ask) -> Answer {
         let (connection, env) = (&self.session.connection, &self.session.site.env);
         let bound = env.timing().op_timeout;
-        if matches!(ask, Ask::Enter | Ask::Return) {
+        if matches!(ask, Ask::Enter | Ask::Return(_)) {
             // What was asked before is over.
             self.refusal = None;
         }
@@ -222,7 +237,7 @@ impl<'a> Acquisition<'a> {
         let done = |()| Said::Done;
         match ask {
             Ask::Enter => ("create the lock's node", self.entered().await),
-            Ask::Return => ("create the lock's node", self.returned().await),
+            Ask::Return(directory) => ("create the lock's node", self.returned(*directory).await),
             Ask::Search => ("look for the lock's node", self.searched().await),
             Ask::List => {
                 let listed = connection.list(&self.directory).await;
@@ -236,6 +251,12 @@ impl<'a> Acquisition<'a> {
             Ask::Delete(node) => {
                 ("delete the lock's node", session.remove(&self.path(&node.name())).await.map(done))
             }
+            Ask::GiveWay(node, first) => {
+                let path = self.path(&node.name());
+                let (deleted, _) =
+                    join(session.remove(&path), session.holder_of(&self.request.name, first)).await;
+                ("delete the lock's node", deleted.map(done))
+            }
             Ask::RemoveDirectory => {
                 ("remove the lock's directory", connection.remove_directory(&self.directory).await.map(done))
             }
@@ -248,11 +269,14 @@ impl<'a> Acquisition<'a> {
         Ok(Said::Made(self.mine(made)?, listed.map(|listing| self.listed(listing))))
     }
 
-    async fn returned(&mut self) -> Answered<Said> {
+    async fn returned(&mut self, directory: i64) -> Answered<Said> {
         let (stem, note) = self.begun();
-        let made = self.session.connection.make_contender(&self.directory, &stem, &note).await?;
-        let mine = self.mine(made)?;
-        let is_back = self.session.is_back(&self.request.name, mine.node.sequence());
+        let (session, name) = (self.session, &self.request.name);
+        let make = session.connection.make_contender(&self.directory, &stem, &note);
+        // Polled in this order, so sent in this order.
+        let ((), made) = join(session.watch_directory(name), make).await;
+        let mine = self.mine(made?)?;
+        let is_back = session.is_in(name, directory);
         Ok(if is_back { Said::Back(mine) } else { Said::Made(mine, None) })
     }
 
@@ -369,19 +393,6 @@ impl<'a> Acquisition<'a> {
             self.session.site.events.tell(StoreEvent::Warning(warning.into()));
         }
         listing
-    }
-
-    /// Whom the store names as the one ahead.
-    async fn holder(&mut self, first: &str) -> Option<Holder> {
-        let (session, name) = (self.session, &self.request.name);
-        let seen = session.seen.of(name);
-        if let Some(holding) = seen.find(first, None) {
-            return session.holder(holding.note.clone(), &holding.stat).ok();
-        }
-        let holding = session.read_holding(&self.directory, first.to_owned()).await.ok()??;
-        let holder = session.holder(holding.note.clone(), &holding.stat).ok();
-        session.seen.keep_tried(name, holding);
-        holder
     }
 
     fn path(&self, child: &str) -> String {

@@ -18,6 +18,8 @@ enum Event {
     Advance,
     Release(Fate, usize),
     ComesBack(Mode),
+    /// Comes again and tries; after the first listing the directory goes, or not, and so many others come.
+    Tries(Mode, bool, usize),
     Reap,
     StrangersCome(usize),
     /// Somebody else shares the lock, and stays; a client shares it so many times.
@@ -77,6 +79,14 @@ fn event_with_sharing() -> impl Strategy<Value = Event> {
     ]
 }
 
+fn event_with_tries() -> impl Strategy<Value = Event> {
+    let tries = (prop::sample::select(vec![Mode::EXCLUSIVE, Mode::SHARED]), any::<bool>(), 0_usize..4);
+    prop_oneof![
+        2 => event_with_sharing(),
+        1 => tries.prop_map(|(mode, anew, others)| Event::Tries(mode, anew, others)),
+    ]
+}
+
 type Script = (usize, Vec<(usize, Event)>);
 
 fn script(event: impl Strategy<Value = Event>) -> impl Strategy<Value = Script> {
@@ -102,6 +112,7 @@ fn play((clients, events): &Script, mutant: Option<Mutant>) -> Result<World, Tes
             Event::Advance => world.advance(at),
             Event::Release(fate, lag) => world.releases(at, *fate, *lag),
             Event::ComesBack(mode) => world.comes_back(at, *mode),
+            Event::Tries(mode, anew, others) => world.tries(at, *mode, *anew, *others)?,
             Event::Reap => world.reap(),
             Event::StrangersCome(count) => (0..*count).for_each(|_| world.stranger_comes()),
             Event::SharesBeside(times) => {
@@ -155,6 +166,19 @@ impl World {
         Ok(at)
     }
 
+    /// Comes again and tries, while others come, or another directory does.
+    fn tries(&mut self, at: usize, mode: Mode, anew: bool, others: usize) -> Result<(), TestCaseError> {
+        let before = self.clients.len();
+        self.comes_back_with(Patience::Tries, at, mode);
+        let at = if self.clients.len() > before { before } else { at };
+        self.answer(at, Fate::Done, 0);
+        if anew {
+            self.reap();
+        }
+        (0..others).for_each(|_| self.stranger_comes());
+        self.goes_on(at)
+    }
+
     /// Comes again, and another one of its session takes the lock before.
     fn overtakes(&mut self, at: usize, times: usize, strangers: usize) -> Result<(), TestCaseError> {
         let before = self.clients.len();
@@ -179,7 +203,11 @@ proptest! {
     /// zk.untouched-1 to zk.untouched-3, and zk.contender-1 with them: one holder, nothing left behind, nobody waits
     /// for ever.
     #[test]
-    fn who_comes_back_excludes_and_leaves_nothing(script in prop_oneof![script(event()), script(event_with_sharing())]) {
+    fn who_comes_back_excludes_and_leaves_nothing(script in prop_oneof![
+        script(event()),
+        script(event_with_sharing()),
+        script(event_with_tries()),
+    ]) {
         play(&script, None)?;
     }
 }
@@ -196,32 +224,44 @@ fn whoever_is_alone_looks_twice() {
         world.release(at);
         world.comes_back(at, Mode::EXCLUSIVE);
     }
-    assert_eq!(asked, [Ask::Enter, Ask::Enter, Ask::Return, Ask::Return, Ask::Return, Ask::Return]);
+    let back = Ask::Return(world.directory.made(0).unwrap());
+    assert_eq!(
+        asked,
+        [&[Ask::Enter, Ask::Enter][..], &[back.clone(), back.clone(), back.clone(), back]].concat()
+    );
 }
 
 /// Somebody was there in between, or the directory was not: who is there is looked for.
 #[test]
 fn whatever_has_happened_is_looked_at() {
-    let changes: [fn(&mut World); 4] = [
-        World::stranger_comes,
-        |world| {
-            world.stranger_comes();
-            world.stranger_goes();
-        },
-        |world| {
-            world.reap();
-            (0..2).for_each(|_| world.stranger_comes());
-        },
-        |world| world.reconnect(2, false),
+    type Change = fn(&mut World);
+    let changes: [(Change, bool); 4] = [
+        (World::stranger_comes, false),
+        (
+            |world| {
+                world.stranger_comes();
+                world.stranger_goes();
+            },
+            false,
+        ),
+        (
+            |world| {
+                world.reap();
+                (0..2).for_each(|_| world.stranger_comes());
+            },
+            false,
+        ),
+        // Its new watch is on the same directory.
+        (|world| world.reconnect(2, true), true),
     ];
-    for change in changes {
+    for (change, holds) in changes {
         let mut world = World::new(1, 0, None);
         world.cycles(0, 2, Mode::EXCLUSIVE).unwrap();
         world.comes_back(1, Mode::EXCLUSIVE);
-        assert_eq!(world.clients[2].asked, Some(Ask::Return));
+        assert!(matches!(world.clients[2].asked, Some(Ask::Return(_))));
         change(&mut world);
         world.answer(2, Fate::Done, 0);
-        assert_eq!(world.clients[2].asked, Some(Ask::List));
+        assert_eq!(world.clients[2].asked, (!holds).then_some(Ask::List));
         world.calm_down().unwrap();
     }
 }
@@ -233,7 +273,7 @@ fn who_is_overtaken_looks() {
     let mut world = World::new(1, 0, None);
     world.cycles(0, 3, Mode::EXCLUSIVE).unwrap();
     world.comes_back(2, Mode::EXCLUSIVE);
-    assert_eq!(world.clients[3].asked, Some(Ask::Return));
+    assert!(matches!(world.clients[3].asked, Some(Ask::Return(_))));
     world.reap();
     let beside = world.comes_beside(3);
     world.cycles(beside, 2, Mode::EXCLUSIVE).unwrap();
@@ -273,6 +313,43 @@ fn who_shares_looks() {
     world.calm_down().unwrap();
 }
 
+/// A try that gets the number which its listing says comes next holds with that, in either mode; with any other number,
+/// or in another directory, it looks who is there.
+#[test]
+fn try_holds_with_the_listed_number() {
+    type Change = fn(&mut World);
+    let comes: Change = World::stranger_comes;
+    let comes_and_goes: Change = |world| {
+        world.stranger_comes();
+        world.stranger_goes();
+    };
+    let anew: Change = |world| {
+        world.reap();
+        (0..2).for_each(|_| world.stranger_comes());
+    };
+    for mode in [Mode::EXCLUSIVE, Mode::SHARED] {
+        for (change, holds) in
+            [(None, true), (Some(comes), false), (Some(comes_and_goes), false), (Some(anew), false)]
+        {
+            let mut world = World::new(1, 0, None);
+            world.cycles(0, 1, Mode::EXCLUSIVE).unwrap();
+            comes_and_goes(&mut world);
+            world.comes_back_with(Patience::Tries, 0, mode);
+            assert_eq!(world.clients[1].asked, Some(Ask::List));
+            world.answer(1, Fate::Done, 0);
+            assert!(matches!(world.clients[1].asked, Some(Ask::Return(_))));
+            if let Some(change) = change {
+                change(&mut world);
+            }
+            world.answer(1, Fate::Done, 0);
+            world.check().unwrap();
+            assert_eq!(world.clients[1].end.is_some(), holds);
+            assert_eq!(world.clients[1].asked, (!holds).then_some(Ask::List));
+            world.calm_down().unwrap();
+        }
+    }
+}
+
 /// Every way to be wrong is caught within two thousand random schedules.
 #[test]
 fn mutants_are_caught() {
@@ -287,4 +364,6 @@ fn mutants_are_caught() {
     ];
     assert_caught(mutants, &script(event()), play);
     assert_caught([Mutant::CountsWhoShared], &script(event_with_sharing()), play);
+    let of_tries = [Mutant::AnyDirectory, Mutant::CountsOneMore, Mutant::CountsChanges];
+    assert_caught(of_tries, &script(event_with_tries()), play);
 }

@@ -40,7 +40,7 @@ fn who_shares_is_let_in_beside_others_who_do() {
     }
     let mut contender = entering(Patience::Tries);
     let answer = entered_among(&me, &[&reader.name(), &writer.name()]);
-    assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(me)));
+    assert_eq!(contender.answered(answer), Step::Ask(Ask::GiveWay(me, reader.name())));
     assert_eq!(contender.answered(Ok(Said::Done)), Step::End(End::Busy(reader.name())));
 }
 

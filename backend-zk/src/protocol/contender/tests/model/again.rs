@@ -15,8 +15,12 @@ impl Client {
 
 impl World {
     pub(super) fn comes(&mut self, owner: OwnerId, mode: Mode, session: i64) {
+        self.comes_with(Patience::Waits, owner, mode, session);
+    }
+
+    pub(super) fn comes_with(&mut self, patience: Patience, owner: OwnerId, mode: Mode, session: i64) {
         let next = self.next_number(session).filter(|_| mode == Mode::EXCLUSIVE);
-        let (contender, step) = Contender::new(Patience::Waits, mode, next);
+        let (contender, step) = Contender::new(patience, mode, next);
         self.clients.push(Client {
             owner,
             mode,

@@ -33,9 +33,14 @@ pub(in super::super) enum Write {
     RemoveDirectory,
 }
 
+/// The transaction that made a directory which is not there.
+pub(super) const NOBODY: i64 = 0;
+
 pub(in super::super) struct Directory {
     /// Everything that was ever committed: the children after each change.
     pub(in super::super) history: Vec<Vec<Child>>,
+    /// The transaction that had made the directory then, and the number that it would have given out next.
+    counts: Vec<(i64, i32)>,
     /// Which of those changes were a pass.
     pub(in super::super) passes: BTreeSet<usize>,
     /// And which the directory's end.
@@ -43,6 +48,8 @@ pub(in super::super) struct Directory {
     pub(in super::super) next: i32,
     pub(super) exists: bool,
     czxid: i64,
+    /// The transaction that made it.
+    made: i64,
     /// What is taken from every number that a client is shown; the client's mistake.
     shift: i32,
 }
@@ -50,7 +57,25 @@ pub(in super::super) struct Directory {
 impl Directory {
     pub(super) fn new(start: i32, shift: i32) -> Self {
         let (passes, removals) = (BTreeSet::new(), BTreeSet::new());
-        Self { history: vec![Vec::new()], passes, removals, next: start, exists: true, czxid: 100, shift }
+        let (history, counts, czxid) = (vec![Vec::new()], vec![(100, start)], 100);
+        Self { history, counts, passes, removals, next: start, exists: true, czxid, made: czxid, shift }
+    }
+
+    /// Who made the directory, and how often children have come or gone there by then, as a server that shows so many
+    /// children says it.
+    pub(super) fn counted(&self, at: usize, children: usize) -> (i64, i32) {
+        let (made, next) = self.counts[at];
+        (made, next.wrapping_mul(2).wrapping_sub(i32::try_from(children).unwrap()))
+    }
+
+    /// The transaction that had made the directory, as one moment has it, if it was there.
+    pub(in super::super) fn made(&self, at: usize) -> Option<i64> {
+        Some(self.counts[at].0).filter(|made| *made != NOBODY)
+    }
+
+    fn push(&mut self, children: Vec<Child>) {
+        self.history.push(children);
+        self.counts.push((self.made, self.next));
     }
 
     pub(super) fn children(&self) -> &[Child] {
@@ -94,7 +119,7 @@ impl Directory {
     pub(super) fn commit(&mut self, change: impl FnOnce(&mut Vec<Child>)) {
         let mut children = self.children().to_vec();
         change(&mut children);
-        self.history.push(children);
+        self.push(children);
     }
 
     pub(super) fn carry_out(&mut self, write: &Write) -> Result<Option<Mine>, Failure> {
@@ -113,24 +138,28 @@ impl Directory {
                 }
                 let kept =
                     self.children().iter().filter(|child| self.name(child) != *name).cloned().collect();
-                self.history.push(kept);
+                self.push(kept);
                 Ok(None)
             }
             Write::Change(name) if self.has(name) => {
                 let mut children = self.children().to_vec();
                 let written = children.iter_mut().find(|child| self.name(child) == *name);
                 written.expect("it is there").version += 1;
-                self.history.push(children);
+                self.push(children);
                 Ok(None)
             }
+            Write::MakeDirectory if self.exists => Ok(None),
             Write::MakeDirectory => {
-                self.exists = true;
+                self.czxid += 1;
+                (self.exists, self.made) = (true, self.czxid);
+                self.push(Vec::new());
                 Ok(None)
             }
             Write::RemoveDirectory if self.exists && self.children().is_empty() => {
                 (self.exists, self.next) = (false, 0);
                 self.removals.insert(self.history.len());
-                self.history.push(Vec::new());
+                self.made = NOBODY;
+                self.push(Vec::new());
                 Ok(None)
             }
             // It is in use.

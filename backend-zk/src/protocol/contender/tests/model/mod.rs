@@ -114,7 +114,14 @@ impl World {
             }
             _ => {}
         }
-        Listing::new(names, true)
+        let (made, changes) = self.directory.counted(self.clients[at].seen, names.len());
+        let changes = match self.mutant {
+            Some(Mutant::CountsOneMore) => changes.wrapping_add(2),
+            // Those that went are taken for some that came.
+            Some(Mutant::CountsChanges) => changes.wrapping_mul(2),
+            _ => changes,
+        };
+        Listing::new(names, true).counted(made, changes)
     }
 
     fn shown_to(&self, at: usize) -> Vec<String> {
@@ -201,7 +208,7 @@ impl World {
                 let listed = (!lost).then(|| self.view(at, lag));
                 made.map(|mine| Said::Made(mine, listed))
             }
-            Ask::Return => self.returned(at, fate),
+            Ask::Return(directory) => self.returned(at, fate, lag, directory),
             Ask::RemoveDirectory if self.mutant == Some(Mutant::NoRenewal) => Err(Failure::Refused),
             Ask::RemoveDirectory => self.fated(at, fate, Write::RemoveDirectory).map(|_| Said::Done),
             Ask::Confirm(_) | Ask::WatchOwn(_) if lost => Err(Failure::Unknown),
@@ -240,7 +247,7 @@ impl World {
             }
             Ask::List => Ok(Said::Listed(self.view(at, lag))),
             Ask::Watch(ahead) => self.watch(at, ahead, lag),
-            Ask::Delete(node) => {
+            Ask::Delete(ref node) | Ask::GiveWay(ref node, _) => {
                 let passes = self.mutant == Some(Mutant::LeaverPasses) && passes(owner) && !node.is_shared();
                 let name = node.name();
                 let delete = if passes { Write::Pass(name) } else { Write::Delete(name) };
@@ -249,7 +256,7 @@ impl World {
                     self.has_left(at, node.sequence(), true);
                 }
                 if deleted == Err(Failure::Unknown) && self.mutant != Some(Mutant::DeleteOnce) {
-                    self.clients[at].asked = Some(Ask::Delete(node));
+                    self.clients[at].asked = Some(ask);
                     return;
                 }
                 if self.mutant == Some(Mutant::DeleteOnce) { Ok(Said::Done) } else { deleted }

@@ -5,6 +5,7 @@ use leasehold_core::{LockName, Mode};
 use super::super::super::*;
 use super::directory::Write;
 use super::{Client, Fate, Mutant, World, owner, passes};
+use crate::keys::Sequence;
 use crate::protocol::Untouched;
 
 /// What one session knows.
@@ -14,6 +15,8 @@ pub(super) struct Seat {
     connection: u64,
     /// How often it has lost its watches.
     losses: usize,
+    /// The directory that was watched last.
+    watched: i64,
 }
 
 /// A watch on the directory, set when its server had shown so much, and since when none got lost.
@@ -24,44 +27,62 @@ struct DirectoryWatch {
 }
 
 impl Client {
-    /// Whether it has let go, or given up, and nobody has come since.
+    /// Whether it has let go, given up, or was refused, and nobody has come since.
     fn is_done(&self) -> bool {
         let held = matches!(self.end, Some(End::Held(_))) && self.released;
-        (held || self.end == Some(End::Left)) && !self.succeeded
+        (held || matches!(self.end, Some(End::Left | End::Busy(_)))) && !self.succeeded
     }
 }
 
 impl World {
     /// The number that makes whoever comes in a session the holder.
-    pub(super) fn next_number(&mut self, session: i64) -> Option<Sequence> {
+    pub(super) fn next_number(&mut self, session: i64) -> Option<Next> {
         let (now, deaf) = (self.directory.history.len() - 1, self.is_deaf());
-        let Seat { untouched, connection, losses } = self.seats.entry(session).or_default();
+        let Seat { untouched, connection, losses, .. } = self.seats.entry(session).or_default();
         let went = |watch: &mut DirectoryWatch| {
             !deaf && watch.losses == *losses && self.directory.went_between(watch.shown, now)
         };
-        let next = untouched.enter(&name(), *connection, went)?;
-        if self.mutant == Some(Mutant::TakesTheOneAfter) { next.next() } else { Some(next) }
+        let Next { number, directory } = untouched.enter(&name(), *connection, went)?;
+        let one_more = self.mutant == Some(Mutant::TakesTheOneAfter);
+        let number = if one_more { number.next() } else { Some(number) };
+        number.map(|number| Next { number, directory })
     }
 
-    /// Makes the node of a client, and looks what its server has told of the directory until then.
-    pub(super) fn returned(&mut self, at: usize, fate: Fate) -> Answer {
+    /// Sets a watch on the directory, if there is none; makes the node of a client, and looks what its server has told of
+    /// the directory until then.
+    pub(super) fn returned(&mut self, at: usize, fate: Fate, lag: usize, directory: i64) -> Answer {
         let Client { owner, mode, session, .. } = self.clients[at];
+        self.watch_directory(at, lag);
         let made = self.fated(at, fate, Write::Create(owner, session, mode))?;
         let mine = made.expect("it is made");
-        let number = match self.mutant {
-            Some(Mutant::TakesTheOneAfter) => Sequence::new(self.directory.next - 2),
-            _ => mine.node.sequence(),
-        };
         let (shown, deaf) = (self.directory.history.len() - 1, self.is_deaf());
         self.clients[at].seen = shown;
         let seat = self.seats.entry(session).or_default();
         let (untouched, losses) = (&mut seat.untouched, seat.losses);
+        let any = self.mutant == Some(Mutant::AnyDirectory);
+        let directory = if any { seat.watched } else { directory };
         let went = |watch: &mut DirectoryWatch| {
             !deaf && watch.losses == losses && self.directory.went_between(watch.shown, shown)
         };
-        let back = untouched.is_the_same(&name(), number, seat.connection, went)
+        let back = untouched.is_the_same(&name(), directory, seat.connection, went)
             || self.mutant == Some(Mutant::DirectorySeenBefore);
         Ok(if back { Said::Back(mine) } else { Said::Made(mine, None) })
+    }
+
+    fn watch_directory(&mut self, at: usize, lag: usize) {
+        let (before, deaf) = (self.clients[at].seen, self.is_deaf());
+        self.view(at, lag);
+        let shown = self.clients[at].seen;
+        let Seat { untouched, connection, losses, watched } =
+            self.seats.entry(self.clients[at].session).or_default();
+        let went = |watch: &mut DirectoryWatch| {
+            !deaf && watch.losses == *losses && self.directory.went_between(watch.shown, before)
+        };
+        let made = self.directory.made(shown);
+        if let Some(made) = made.filter(|_| untouched.is_to_be_watched(&name(), *connection, went)) {
+            *watched = made;
+            untouched.watch(&name(), *connection, made, DirectoryWatch { shown, losses: *losses });
+        }
     }
 
     fn is_deaf(&self) -> bool {
@@ -101,14 +122,17 @@ impl World {
 
     fn left(&mut self, at: usize, number: Sequence, shown: usize, deleted: bool) {
         let (now, deaf) = (self.directory.history.len() - 1, self.is_deaf());
-        let Seat { untouched, connection, losses } = self.seats.entry(self.clients[at].session).or_default();
+        let Seat { untouched, connection, losses, watched } =
+            self.seats.entry(self.clients[at].session).or_default();
         let went = |watch: &mut DirectoryWatch| {
             !deaf && watch.losses == *losses && self.directory.went_between(watch.shown, now)
         };
         let watches = untouched.leave(&name(), number, *connection, went);
-        let watch = DirectoryWatch { shown, losses: *losses };
+        let made = self.directory.made(shown).filter(|_| watches);
+        *watched = made.unwrap_or(*watched);
+        let watch = made.map(|made| (made, DirectoryWatch { shown, losses: *losses }));
         if deleted || self.mutant == Some(Mutant::CountsWhatIsGone) {
-            untouched.left(&name(), number, watches.then_some((*connection, Some(watch))));
+            untouched.left(&name(), number, watches.then_some((*connection, watch)));
         }
     }
 
@@ -124,12 +148,17 @@ impl World {
         if self.mutant != Some(Mutant::WatchOutlivesSession) {
             return;
         }
-        let Seat { untouched, connection, losses } = self.seats.remove(&from).unwrap_or_default();
-        self.seats.insert(to, Seat { untouched, connection, losses: losses + 1 });
+        let seat = self.seats.remove(&from).unwrap_or_default();
+        self.seats.insert(to, Seat { losses: seat.losses + 1, ..seat });
     }
 
     /// Whoever has let go asks again, in its session, or the next one.
     pub(in super::super) fn comes_back(&mut self, at: usize, mode: Mode) {
+        self.comes_back_with(Patience::Waits, at, mode);
+    }
+
+    /// The same, and waits or tries.
+    pub(in super::super) fn comes_back_with(&mut self, patience: Patience, at: usize, mode: Mode) {
         if !self.clients[at].is_done() {
             return;
         }
@@ -139,7 +168,7 @@ impl World {
         if session != before {
             self.goes_on_as(before, session);
         }
-        self.comes(owner(next), mode, session);
+        self.comes_with(patience, owner(next), mode, session);
         self.clients[next].seen = seen;
     }
 

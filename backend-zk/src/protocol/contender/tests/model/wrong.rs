@@ -4,7 +4,7 @@ use leasehold_core::Mode;
 
 use super::super::super::*;
 use super::World;
-use crate::keys;
+use crate::keys::{self, Sequence};
 
 /// Ways to be wrong; each must be caught by a property below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +75,12 @@ pub(in super::super) enum Mutant {
     WatchOutlivesConnection,
     /// And in another session.
     WatchOutlivesSession,
+    /// A watch on any directory of that name will do.
+    AnyDirectory,
+    /// A listing's number counts although one more has come.
+    CountsOneMore,
+    /// The next number is how often children have come or gone.
+    CountsChanges,
 }
 
 impl World {
