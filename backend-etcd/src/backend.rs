@@ -87,7 +87,7 @@ impl LockBackend for EtcdBackend {
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
         match acquire(&self.sessions.0, request, Patience::Waits).await? {
             Attempt::Granted(grant) => Ok(grant),
-            Attempt::Held { .. } => Err(error::malformed("a queued acquisition with a refusal")),
+            Attempt::Held { .. } => Err(error::malformed("a queued request was refused as if it were a try")),
         }
     }
 

@@ -49,7 +49,7 @@ fn holds_certificates(option: &str, pem: &[u8]) -> Result<()> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match read {
         Ok(certificates) if !certificates.is_empty() => Ok(()),
-        Ok(_none) => Err(Error::invalid_option(format!("{option} holds no certificate: it must be PEM"))),
-        Err(error) => Err(Error::invalid_option(format!("{option} is not PEM: {error}"))),
+        Ok(_none) => Err(Error::invalid_option(format!("`{option}` contains no certificate: expected PEM"))),
+        Err(error) => Err(Error::invalid_option(format!("`{option}` is invalid: expected PEM: {error}"))),
     }
 }

@@ -99,9 +99,7 @@ impl EtcdConfig {
         if url.scheme() == "etcds" {
             config.tls.get_or_insert_default();
         } else if config.tls.is_some() {
-            return Err(Error::invalid_option(
-                "ca, cert and key are about TLS: the URL must begin with etcds://",
-            ));
+            return Err(Error::invalid_option("`ca`, `cert` and `key` need TLS: use the scheme etcds://"));
         }
         config.checked()
     }
@@ -111,11 +109,11 @@ impl EtcdConfig {
         self.endpoint_urls()?;
         self.over_tls()?;
         if self.domain.is_some() && self.tls.is_none() {
-            return Err(Error::invalid_option("domain is about TLS, which is not switched on"));
+            return Err(Error::invalid_option("`domain` needs TLS: use the scheme etcds://"));
         }
         if self.prefix.chars().any(char::is_control) {
             return Err(Error::invalid_option(format!(
-                "prefix {:?} contains a control character",
+                "`prefix` {:?} is invalid: it contains a control character",
                 self.prefix
             )));
         }
@@ -131,7 +129,10 @@ impl EtcdConfig {
     /// Every endpoint as the client wants it.
     pub(crate) fn endpoint_urls(&self) -> Result<Vec<String>> {
         if self.endpoints.is_empty() {
-            return Err(Error::invalid_option("etcd needs an endpoint: etcd://host:2379,host:2379/prefix"));
+            return Err(Error::invalid_option(
+                "cannot use etcd without an endpoint: expected \
+                 etcd://host:2379,host:2379/prefix",
+            ));
         }
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         Ok(self.hosts()?.into_iter().map(|host| format!("{scheme}://{host}")).collect())

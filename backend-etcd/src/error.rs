@@ -42,7 +42,7 @@ pub(crate) fn of_first_request(error: etcd_client::Error) -> Error {
     let is_about_the_member = is_about_the_member(&error);
     let meant = of_client(error);
     if is_about_the_member && !is_refused_by_tls(&meant) {
-        meant.with_context("connected over TLS", "the server may want another client certificate")
+        meant.with_context("hint", "the server may require another client certificate")
     } else {
         meant
     }
@@ -90,7 +90,7 @@ pub(crate) fn silent(bound: Duration) -> Error {
 }
 
 pub(crate) fn cut(what: &str) -> Error {
-    Error::new(Unavailable, Unknown, format!("{what} was ended by etcd"))
+    Error::new(Unavailable, Unknown, format!("{what} ended early"))
 }
 
 pub(crate) fn closed() -> Error {
@@ -98,19 +98,19 @@ pub(crate) fn closed() -> Error {
 }
 
 pub(crate) fn not_told() -> Error {
-    Error::not_applied(Denied, "this user has no right to watch the keys of the lock any more")
+    Error::not_applied(Denied, "this user no longer has the right to watch the keys of the lock")
 }
 
 pub(crate) fn stranger() -> Error {
     Error::not_applied(
         Unsupported,
-        "a watch is answered under a number that was not asked for, as `etcd grpc-proxy` does, which cannot \
-         serve locks: name the members of the cluster as endpoints",
+        "cannot watch keys through `etcd grpc-proxy` or a similar proxy: name the members of the cluster as \
+         endpoints",
     )
 }
 
 pub(crate) fn malformed(what: &str) -> Error {
-    Error::new(Protocol, Unknown, format!("etcd answered {what}"))
+    Error::new(Protocol, Unknown, format!("cannot read etcd's reply: {what}"))
 }
 
 fn meaning(error: &etcd_client::Error) -> Meaning {
@@ -122,15 +122,15 @@ fn meaning(error: &etcd_client::Error) -> Meaning {
         E::LeaseKeepAliveError(why) if why.contains(NO_LEASE) => {
             (SESSION_LOST, NotApplied, LEASE_IS_OVER, why.clone(), false)
         }
-        E::LeaseKeepAliveError(why) => (Unavailable, Unknown, "a renewal has failed", why.clone(), true),
-        E::WatchError(why) => (Unavailable, Unknown, "a watch has failed", why.clone(), true),
-        E::Internal(why) => (Unavailable, Unknown, "the client has failed", why.clone(), true),
+        E::LeaseKeepAliveError(why) => (Unavailable, Unknown, "cannot renew the lease", why.clone(), true),
+        E::WatchError(why) => (Unavailable, Unknown, "cannot watch keys", why.clone(), true),
+        E::Internal(why) => (Unavailable, Unknown, "the etcd client failed", why.clone(), true),
         E::EndpointError(why) => (Unavailable, NotApplied, CANNOT_CONNECT, why.clone(), false),
         E::Utf8Error(_) | E::ElectError(_) => {
-            (Protocol, Unknown, "etcd cannot be understood", error.to_string(), false)
+            (Protocol, Unknown, "cannot decode etcd's reply", error.to_string(), false)
         }
         E::InvalidArgs(_) | E::InvalidUri(_) | E::InvalidMetadataValue(_) | E::EndpointsNotManaged => {
-            (InvalidOption, NotApplied, "the client does not take this", error.to_string(), false)
+            (InvalidOption, NotApplied, "the etcd client rejects the request", error.to_string(), false)
         }
     }
 }
@@ -163,9 +163,9 @@ fn of_status(status: &Status) -> Meaning {
     };
     let (sentence, cause) = match status.source() {
         Some(why) => (NO_ANSWER, cause(why)),
-        None if from_etcd => ("etcd refuses the request", own_words(text)),
+        None if from_etcd => ("etcd refused the request", own_words(text)),
         // Of a proxy, or of the client.
-        None => ("no answer from etcd that can be used", own_words(text)),
+        None => ("no usable answer from etcd", own_words(text)),
     };
     (kind, effect, sentence, cause, is_about_the_member)
 }
@@ -189,8 +189,8 @@ const NO_LEASE: &str = "lease not found";
 
 const NO_ANSWER: &str = "no answer from etcd";
 const CANNOT_CONNECT: &str = "cannot connect";
-const WHO_WE_ARE: &str = "etcd asks who we are";
-const LEASE_IS_OVER: &str = "the lease is over";
+const WHO_WE_ARE: &str = "etcd asks this client to authenticate again";
+const LEASE_IS_OVER: &str = "the lease has ended";
 const SESSION_LOST: ErrorKind = ErrorKind::Lost { reason: LostReason::SessionLost };
 
 /// What etcd says, and whether another connection may do better.
@@ -204,21 +204,35 @@ static WORDS: [(&str, ErrorKind, Effect, &str, bool); 13] = [
         "not supported for learner",
         Unavailable,
         NotApplied,
-        "the member is a learner, which serves no locks: leave it out",
+        "the member is a learner and serves no locks: remove it from the endpoints",
         true,
     ),
     // A wrong password is an invalid argument to etcd, and so is none.
-    ("authentication failed", Denied, NotApplied, "etcd refuses user and password", false),
-    (WHO, Denied, NotApplied, "etcd wants a user and a password", false),
-    ("permission denied", Denied, NotApplied, "the user lacks a right that the store's page lists", false),
+    ("authentication failed", Denied, NotApplied, "etcd refused the user or the password", false),
+    (WHO, Denied, NotApplied, "etcd requires a user and a password: put them into the URL", false),
+    (
+        "permission denied",
+        Denied,
+        NotApplied,
+        "the user lacks a right on the namespace: grant readwrite on \
+         its prefix",
+        false,
+    ),
     // Checked before a request is proposed and once more when it is applied; the second check refuses
     // what it has carried out.
-    (NO_SPACE, Unavailable, Unknown, "etcd is at its space limit: compact, defragment and disarm it", false),
-    ("too many requests", Unavailable, NotApplied, "etcd has more requests than it takes", false),
+    (
+        NO_SPACE,
+        Unavailable,
+        Unknown,
+        "etcd is at its space limit: compact and defragment it, then disarm \
+         the alarm",
+        false,
+    ),
+    ("too many requests", Unavailable, NotApplied, "etcd is overloaded", false),
     ("no leader", Unavailable, Unknown, "the cluster has no leader", true),
     // The member knows the new one already.
-    ("leader changed", Unavailable, Unknown, "the cluster has changed its leader", false),
-    ("request timed out", Unavailable, Unknown, "the cluster has not agreed in time", true),
+    ("leader changed", Unavailable, Unknown, "the cluster changed its leader", false),
+    ("request timed out", Unavailable, Unknown, "the cluster did not agree in time", true),
     (NO_LEASE, SESSION_LOST, NotApplied, LEASE_IS_OVER, false),
 ];
 
@@ -356,22 +370,25 @@ mod tests {
         let table = [
             (
                 "etcdserver: authentication failed, invalid user ID or password",
-                "etcd refuses user and password: authentication failed, invalid user ID or password",
+                "etcd refused the user or the password: authentication failed, invalid user ID or password",
             ),
-            ("etcdserver: user name is empty", "etcd wants a user and a password: user name is empty"),
+            (
+                "etcdserver: user name is empty",
+                "etcd requires a user and a password: put them into the URL: user name is empty",
+            ),
             (
                 "etcdserver: permission denied",
-                "the user lacks a right that the store's page lists: permission denied",
+                "the user lacks a right on the namespace: grant readwrite on its prefix: permission denied",
             ),
             (
                 "etcdserver: mvcc: database space exceeded",
-                "etcd is at its space limit: compact, defragment and disarm it: mvcc: database space exceeded",
+                "etcd is at its space limit: compact and defragment it, then disarm the alarm: mvcc: database space exceeded",
             ),
             ("etcdserver: no leader", "the cluster has no leader"),
-            ("etcdserver: corrupt cluster", "etcd refuses the request: corrupt cluster"),
+            ("etcdserver: corrupt cluster", "etcd refused the request: corrupt cluster"),
             (
                 "grpc-status header missing, mapped from HTTP status code 403",
-                "no answer from etcd that can be used: grpc-status header missing, mapped from HTTP status code 403",
+                "no usable answer from etcd: grpc-status header missing, mapped from HTTP status code 403",
             ),
         ];
         for (said, told) in table {

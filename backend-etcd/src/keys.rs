@@ -289,7 +289,7 @@ pub(crate) fn understood(stored: Option<&[u8]>) -> Result<()> {
 /// What is added to every counter, as it is stored.
 pub(crate) fn base(stored: Option<&[u8]>) -> Result<u64> {
     let text = String::from_utf8_lossy(stored.unwrap_or(b"0"));
-    let refused = || Error::invalid_option(format!("the namespace's token_base is {text:?}, not a number"));
+    let refused = || Error::invalid_option(format!("invalid token_base {text:?}: expected a number"));
     text.trim().parse().map_err(|_| refused())
 }
 

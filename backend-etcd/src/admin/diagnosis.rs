@@ -76,10 +76,10 @@ async fn endpoint(endpoints: &Arc<Endpoints>, index: usize, url: &str) -> Result
     let mut findings = vec![Finding::new(Severity::Ok, "version", format!("{url} runs etcd {version}"))];
     findings.extend(known_bugs(version).map(|bug| Finding::new(Broken, "version", bug)));
     if status.leader() == 0 {
-        findings.push(Finding::new(Broken, "leader", format!("{url} knows of no leader")));
+        findings.push(Finding::new(Broken, "leader", format!("{url} reports no leader")));
     }
     if status.is_learner() {
-        let detail = format!("{url} is a learner, which answers no lock request; leave it out");
+        let detail = format!("{url} is a learner and answers no lock request: remove it from the endpoints");
         findings.push(Finding::new(Warning, "member", detail));
     }
     let reports = status.errors().iter().map(|trouble| format!("{url} reports: {trouble}"));
@@ -89,14 +89,14 @@ async fn endpoint(endpoints: &Arc<Endpoints>, index: usize, url: &str) -> Result
 
 fn members(voters: usize, named: usize, answering: usize) -> Found {
     match voters {
-        0 => (Warning, "the members are not told".to_owned()),
+        0 => (Warning, "cannot read the member list of the cluster".to_owned()),
         1 | 2 => (
             Warning,
-            format!("{voters} voting member(s): the loss of one stops every lock; run three or five"),
+            format!("{voters} voting member(s): the loss of one member stops every lock; run three or five"),
         ),
         _ if named < voters => (
             Warning,
-            format!("{voters} voting members, of which {named} are named as endpoints; name them all"),
+            format!("{voters} voting members, but only {named} named as endpoints: name all of them"),
         ),
         _ => {
             let severity = if answering == named { Severity::Ok } else { Warning };
@@ -111,8 +111,13 @@ async fn alarms(endpoints: &Arc<Endpoints>) -> Vec<Found> {
     };
     let tell = |alarm: &etcd_client::AlarmMember| {
         let (severity, what, advice) = match alarm.alarm() {
-            AlarmType::Nospace => (Broken, "NOSPACE", ": no lock can be taken; compact, defragment, disarm"),
-            AlarmType::Corrupt => (Broken, "CORRUPT", ": replace it"),
+            AlarmType::Nospace => (
+                Broken,
+                "NOSPACE",
+                ": no lock can be acquired; compact and defragment \
+                 etcd, then disarm the alarm",
+            ),
+            AlarmType::Corrupt => (Broken, "CORRUPT", ": its data is corrupt; replace the member"),
             AlarmType::None => (Warning, "an alarm", ""),
         };
         (severity, format!("{what} on member {:x}{advice}", alarm.member_id()))
@@ -120,7 +125,7 @@ async fn alarms(endpoints: &Arc<Endpoints>) -> Vec<Found> {
     match endpoints.ask(all).await {
         Ok(answer) if answer.alarms().is_empty() => vec![(Severity::Ok, "no alarm is raised".to_owned())],
         Ok(answer) => answer.alarms().iter().map(tell).collect(),
-        Err(error) => vec![(Warning, format!("alarms are not told: {error:#}"))],
+        Err(error) => vec![(Warning, format!("cannot read the alarms: {error:#}"))],
     }
 }
 
@@ -133,13 +138,19 @@ async fn rights(sessions: &Sessions) -> Result<Found> {
         .when([Compare::version(probe.clone(), CompareOp::Less, 0)])
         .and_then([TxnOp::put(probe, "", None), TxnOp::get(everything.clone(), Some(all))]);
     match sessions.endpoints.txn(txn).await {
-        Ok(_) => Ok((Severity::Ok, "this user may read and write the namespace".to_owned())),
+        Ok(_) => Ok((Severity::Ok, "this user can read and write the namespace".to_owned())),
         Err(error) if *error.kind() == ErrorKind::Denied => {
             let prefix = String::from_utf8_lossy(&everything);
-            Ok((Broken, format!("this user lacks rights: grant readwrite on the prefix {prefix:?}")))
+            Ok((
+                Broken,
+                format!(
+                    "this user cannot read and write the namespace: grant readwrite on the \
+                 prefix {prefix:?}"
+                ),
+            ))
         }
         Err(error) if error::tells(&error, error::NO_SPACE) => {
-            Ok((Warning, "not checked: the server is full".to_owned()))
+            Ok((Warning, "cannot check the rights: the server is at its space limit".to_owned()))
         }
         Err(error) => Err(error),
     }
@@ -148,12 +159,20 @@ async fn rights(sessions: &Sessions) -> Result<Found> {
 /// Leases are nobody's: whoever reaches the servers may renew or list them, on most versions.
 fn leases(endpoints: &Endpoints) -> Found {
     let (severity, how) = match endpoints.is_encrypted() {
-        true => (Severity::Ok, "connections are encrypted; let only trusted clients connect"),
-        false => (Warning, "connections are not encrypted; use TLS or a closed network"),
+        true => (
+            Severity::Ok,
+            "connections are encrypted; require client certificates so that only trusted \
+             clients connect",
+        ),
+        false => (
+            Warning,
+            "connections are not encrypted; use TLS with client certificates, or a closed \
+             network",
+        ),
     };
     let detail = format!(
-        "{how}: etcd's roles protect keys but not leases, and whoever reaches the servers without a client \
-         certificate being asked for can keep a dead holder's lock alive"
+        "{how}: etcd's roles protect keys but not leases, so any client that can connect can keep a dead \
+         holder's lock alive"
     );
     (severity, detail)
 }
@@ -182,13 +201,13 @@ type Bug = (&'static str, &'static str, &'static [(u32, u32)]);
 const BUGS: [Bug; 5] = [
     (
         "etcd#15247",
-        "a leader that was stalled revokes leases that are kept alive, so a lock may be lost early",
+        "a leader that stalled revokes renewed leases, so a lock may be lost early",
         &[(4, 31), (5, 13)],
     ),
-    ("etcd#20590", "a lease that was revoked may still be reported as renewed", &[(4, 38), (5, 23), (6, 5)]),
+    ("etcd#20590", "a revoked lease may be reported as renewed", &[(4, 38), (5, 23), (6, 5)]),
     ("etcd#20418", "a read may be stale after a server was paused", &[(4, 42), (5, 28), (6, 9)]),
     ("etcd#17529", "a watch that falls behind may miss events", &[(4, 31), (5, 13)]),
-    ("etcd#15220", "a watch may be told of progress before the events", &[(4, 25), (5, 8)]),
+    ("etcd#15220", "a watch may report progress before the events", &[(4, 25), (5, 8)]),
 ];
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ impl Sessions {
         self.endpoints.txn(Txn::new().when([same]).and_then([delete])).await?;
         if let Err(error) = self.ask_to_let_go(held, Duration::ZERO).await {
             let error = format!("{error:#}");
-            tracing::warn!(lock = %name, ?error, "taken away by force, and its holder could not be told");
+            tracing::warn!(lock = %name, ?error, "holder not notified of its forced revocation");
         }
         Ok(())
     }

@@ -35,7 +35,7 @@ pub(super) fn endpoints(config: &EtcdConfig, urls: &[String], bound: Duration) -
     let endpoints: Result<_, tonic::transport::Error> = urls.iter().map(endpoint).collect();
     endpoints.map_err(|error| {
         let why = error::cause(&error);
-        Error::invalid_option("no connection can be made with these options").with_source(why)
+        Error::invalid_option("cannot connect with these options").with_source(why)
     })
 }
 

@@ -152,7 +152,11 @@ impl Endpoints {
             if let Some(link) = self.link.last().filter(|link| link.generation == generation) {
                 link.left.cancel();
             }
-            tracing::debug!(endpoint = self.urls[generation % self.urls.len()], "moves on from an endpoint");
+            tracing::debug!(
+                endpoint = self.urls[generation % self.urls.len()],
+                "switching to the next \
+                 endpoint"
+            );
         }
         *turn
     }

@@ -48,7 +48,7 @@ async fn acquire_until(
             // given back by the drive.
             End::Granted(create) => session.grant(&request.name, create, request.owner).map(Attempt::Granted),
             End::Refused => Ok(Attempt::Held { holder: acquisition.holder.take() }),
-            End::Left => Err(Error::not_applied(ErrorKind::Closed, "the acquisition was abandoned")),
+            End::Left => Err(Error::not_applied(ErrorKind::Closed, "the acquisition was cancelled")),
             End::Lost(reason) => Err(Error::lost(reason)),
         });
         let Err(error) = ended else {
@@ -169,7 +169,8 @@ impl Acquisition {
             if (is_too_late || !error::may_pass(&error)) && !left.is_cancelled() {
                 return Err(error);
             }
-            tracing::debug!(lock = %self.request.name, error = ?format!("{error:#}"), "tried again");
+            tracing::debug!(lock = %self.request.name, error = ?format!("{error:#}"), "retrying after an \
+                 unconfirmed request");
             session.ended.run_until_cancelled(pauses.pause(env)).await;
         }
     }

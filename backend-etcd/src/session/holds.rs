@@ -37,7 +37,10 @@ impl Session {
         let counter = u64::try_from(create).ok().and_then(|create| create.checked_add(self.token_base));
         counter.filter(|counter| *counter <= FencingToken::MAX_COUNTER).ok_or_else(|| {
             let base = self.token_base;
-            let why = format!("revision {create} with a token_base of {base} is above what a token holds");
+            let why = format!(
+                "cannot make a token of revision {create} and token_base {base}: the sum \
+                 exceeds the largest token"
+            );
             Error::not_applied(ErrorKind::Protocol, why)
         })
     }

@@ -82,7 +82,7 @@ impl Session {
         self.env().spawn(async move {
             if let Err(error) = session.delete_messages(&gone).await {
                 let error = format!("{error:#}");
-                tracing::debug!(?error, "messages stay in the inbox, at the longest until the session ends");
+                tracing::debug!(?error, "inbox messages not deleted");
             }
         });
     }
@@ -112,7 +112,8 @@ impl Session {
                     // One of them may not be read: which?
                     Err(denied) if *denied.kind() == ErrorKind::Denied => at_once = 1,
                     Err(error) => {
-                        tracing::debug!(error = ?format!("{error:#}"), "keys of ours could not be read");
+                        tracing::debug!(error = ?format!("{error:#}"), "cannot read the keys of this \
+                             session");
                         pauses.pause(self.env()).await;
                     }
                 }

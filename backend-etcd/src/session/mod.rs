@@ -111,7 +111,7 @@ impl Session {
             return;
         }
         if reason != LostReason::Shutdown {
-            tracing::warn!(lease = format_args!("{:x}", self.lease), %reason, "the session with etcd is over");
+            tracing::warn!(lease = format_args!("{:x}", self.lease), %reason, "session lost");
             self.sessions.events.tell(StoreEvent::LeaseLost { lease: self.id(), reason });
             let session = Arc::clone(self);
             self.env().spawn(async move { session.end_at_the_store().await });

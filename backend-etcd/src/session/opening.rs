@@ -48,7 +48,7 @@ impl Session {
                 return Err(error);
             }
         };
-        tracing::debug!(lease = format_args!("{lease:x}"), ttl = ?session.ttl, "a session with etcd begins");
+        tracing::debug!(lease = format_args!("{lease:x}"), ttl = ?session.ttl, "session opened");
         sessions.events.tell(StoreEvent::LeaseOpened(session.lease()));
         Ok(session)
     }
@@ -69,7 +69,7 @@ async fn begin(
     ended: &CancellationToken,
 ) -> Result<Arc<Session>> {
     let ttl = u64::try_from(granted.ttl()).ok().filter(|ttl| *ttl > 0);
-    let ttl = Duration::from_secs(ttl.ok_or_else(|| error::malformed("with a lease that is over"))?);
+    let ttl = Duration::from_secs(ttl.ok_or_else(|| error::malformed("the new lease has already ended"))?);
     let (lease, cluster) = (granted.id(), granted.header().map_or(0, ResponseHeader::cluster_id));
     let key = sessions.keys.session(lease);
     let (own, token_base) = put(sessions, &key, lease).await?;
@@ -118,6 +118,6 @@ async fn put(sessions: &Arc<Sessions>, key: &[u8], lease: i64) -> Result<(KeyVal
     let [own, record, base, format] = gets(&answer)?;
     keys::understood(format.kvs().first().map(KeyValue::value))?;
     stage::admit(&sessions.env, record.kvs().first().map(KeyValue::value))?;
-    let own = own.kvs().first().ok_or_else(|| error::malformed("without the session's key"))?;
+    let own = own.kvs().first().ok_or_else(|| error::malformed("the session's key is missing"))?;
     Ok((own.clone(), token_base(sessions, &base)?))
 }

@@ -74,7 +74,7 @@ impl Session {
             return Ok((Answer { mine: Some((revision, true)), seen, in_epoch: true }, oldest));
         }
         let [own, queue, session, before @ ..] = &*parts else {
-            return Err(error::malformed("with parts missing"));
+            return Err(error::malformed("parts are missing"));
         };
         let Some(session) = session.kvs().first() else {
             self.lose(LostReason::SessionLost);
@@ -115,7 +115,7 @@ impl Session {
         let reads = [read_key(&keys.own), before].into_iter().chain(more_before(keys, Some(last)));
         let (revision, parts) = self.read(reads).await?;
         let [own, before @ ..] = &*parts else {
-            return Err(error::malformed("with parts missing"));
+            return Err(error::malformed("parts are missing"));
         };
         let is_there = created(own) == Some(create);
         let seen = seen(keys, (revision, create), watch, before)?;
@@ -209,7 +209,7 @@ impl Session {
         let sent_at = self.env().now();
         let (revision, parts) = self.read(keys.iter().map(read)).await?;
         if keys.iter().any(|(_, since)| revision < *since) {
-            return Err(error::cut("a read that should have been later"));
+            return Err(error::cut("a read at an outdated revision"));
         }
         for ((key, _), part) in keys.iter().zip(parts) {
             match created(&part) {
@@ -323,7 +323,7 @@ fn seen(
     parts: &[GetResponse],
 ) -> Result<Seen> {
     let [queue, more @ ..] = parts else {
-        return Err(error::malformed("with parts missing"));
+        return Err(error::malformed("parts are missing"));
     };
     let mut older = older(queue, keys, create)?;
     let mut beyond = if queue.more() { Beyond::Unknown } else { Beyond::Nobody };
@@ -334,7 +334,7 @@ fn seen(
             Some(_) => {}
         },
         // Somebody between may have left out those that are in the way.
-        (Beyond::Unknown, Mode::SHARED, _) => return Err(error::malformed("with parts missing")),
+        (Beyond::Unknown, Mode::SHARED, _) => return Err(error::malformed("parts are missing")),
         (Beyond::Unknown, mode, [alike, ..]) if mode != Mode::EXCLUSIVE && alike.count() == queue.count() => {
             let ours = usize::from(create < Revision::MAX);
             let others = usize::try_from(queue.count()).unwrap_or(0).saturating_sub(ours + older.len());
@@ -372,27 +372,27 @@ fn older(read: &GetResponse, keys: &LockKeys, create: Revision) -> Result<Vec<Ri
         Some(Rival { key: kv.key().into(), create: kv.create_revision(), mode })
     };
     let entries: Option<Vec<_>> = read.kvs().iter().map(rival).collect();
-    let mut older = entries.ok_or_else(|| error::malformed("with a key of another queue"))?;
+    let mut older = entries.ok_or_else(|| error::malformed("a key of another queue"))?;
     older.retain(|rival| rival.create < create);
     older.sort_by_key(|rival| Reverse(rival.create));
     Ok(older)
 }
 
 pub(crate) fn revision(answer: &TxnResponse) -> Result<Revision> {
-    let header = answer.header().ok_or_else(|| error::malformed("without a header"))?;
+    let header = answer.header().ok_or_else(|| error::malformed("the header is missing"))?;
     Ok(header.revision())
 }
 
 /// The reads of an answer, in order.
 pub(crate) fn gets<const N: usize>(answer: &TxnResponse) -> Result<[GetResponse; N]> {
     let reads: Result<_, _> = reads_of(answer)?.try_into();
-    reads.map_err(|_other: Vec<_>| error::malformed("with parts missing"))
+    reads.map_err(|_other: Vec<_>| error::malformed("parts are missing"))
 }
 
 fn reads_of(answer: &TxnResponse) -> Result<Vec<GetResponse>> {
     // The client panics on a part that it does not know.
     let parts = std::panic::catch_unwind(|| answer.op_responses());
-    let parts = parts.map_err(|_panic| error::malformed("with an unknown part"))?;
+    let parts = parts.map_err(|_panic| error::malformed("a part is unknown"))?;
     let read = |part| match part {
         TxnOpResponse::Get(get) => Some(get),
         TxnOpResponse::Put(_) | TxnOpResponse::Delete(_) | TxnOpResponse::Txn(_) => None,

@@ -40,7 +40,7 @@ impl Sessions {
         match self.session().await {
             // It can still be looked at; whoever wants a lock is told why there is none.
             Err(error) if error::tells(&error, error::NO_SPACE) => {
-                self.events.tell(StoreEvent::Warning(format!("no lock can be taken: {error:#}").into()));
+                self.events.tell(StoreEvent::Warning(format!("no lock can be acquired: {error:#}").into()));
                 Ok(())
             }
             opened => opened.map(drop),

@@ -50,7 +50,7 @@ impl Watches {
                 Ok(Ended::Refused(id)) => self.look_into(id).await,
                 Ok(Ended::Foreign) => drop(self.begun.set(Err(error::stranger()))),
                 Err(error) => {
-                    tracing::debug!(error = ?format!("{error:#}"), "the watch stream is not to be had")
+                    tracing::debug!(error = ?format!("{error:#}"), "cannot open the watch stream")
                 }
             }
             pauses.pause(&self.env).await;
@@ -78,7 +78,7 @@ impl Watches {
                 let _ = self.begun.set(Err(error::cut("the watch stream")));
             }
             Err(error) => {
-                tracing::debug!(error = ?format!("{error:#}"), "a watch was refused, and reading fails")
+                tracing::debug!(error = ?format!("{error:#}"), "cannot read the keys of a refused watch")
             }
             Ok(_) => {}
         }
@@ -148,7 +148,7 @@ impl Watches {
     fn take_in(&self, response: &WatchResponse) -> bool {
         let id = response.watch_id();
         if response.canceled() {
-            tracing::debug!(reason = response.cancel_reason(), "a watch was ended by the server");
+            tracing::debug!(reason = response.cancel_reason(), "the server ended a watch");
             // Newer servers do not say which one they refuse.
             return id >= 0 && self.watch(id).is_none();
         }
