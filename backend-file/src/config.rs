@@ -80,14 +80,21 @@ impl FileConfig {
     pub fn from_url(url: &mut StoreUrl) -> Result<Self> {
         if !url.hosts().is_empty() || url.user().is_some() || url.password().is_some() {
             return Err(Error::invalid_option(
-                "a file URL has three slashes, file:///var/lib/locks: no host, no user, no relative directory",
+                "the file URL names a host or a user: expected an absolute directory such as \
+                 file:///var/lib/locks",
             ));
         }
         if url.take("prefix")?.is_some() {
-            return Err(Error::invalid_option("a file URL takes no prefix: its path is the directory"));
+            return Err(Error::invalid_option(
+                "unknown option `prefix` for file://: the path of the URL is \
+                 the namespace",
+            ));
         }
         if url.path().trim_matches('/').is_empty() {
-            return Err(Error::invalid_option("a file URL names a directory: file:///var/lib/locks"));
+            return Err(Error::invalid_option(
+                "the file URL names no directory: expected an absolute \
+                 directory such as file:///var/lib/locks",
+            ));
         }
         let mut config = Self::new(url.path());
         if let Some(keep) = url.take_parsed("keep", "a number of files")? {
@@ -109,19 +116,19 @@ impl FileConfig {
     pub(crate) fn absolute_path(&self) -> Result<PathBuf> {
         if self.mode & 0o600 != 0o600 || self.mode & !0o666 != 0 {
             return Err(Error::invalid_option(format!(
-                "mode {:#o} cannot work: files are read and written by their owner, and not executed",
+                "`mode` {:#o} is invalid: expected read and write for the owner, and no execute bit",
                 self.mode
             )));
         }
         if [self.mode >> 3, self.mode].into_iter().any(|class| !matches!(class & 0o6, 0 | 0o6)) {
             return Err(Error::invalid_option(format!(
-                "mode {:#o} cannot work: who locks has to read and write, and who may only read could keep \
-                 every lock all the same",
+                "`mode` {:#o} is invalid: expected both read and write, or neither, for the group and for \
+                 others",
                 self.mode
             )));
         }
         std::path::absolute(&self.directory)
-            .map_err(|_| Error::invalid_option("the directory's name is empty"))
+            .map_err(|_| Error::invalid_option("the directory's path is empty"))
     }
 }
 

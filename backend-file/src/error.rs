@@ -25,16 +25,14 @@ pub(crate) fn of_system(error: io::Error, doing: &'static str, path: &Path) -> E
 /// A file whose bytes are not a value of ours.
 pub(crate) fn of_bytes(unreadable: Unreadable, path: &Path) -> Error {
     let message = match unreadable {
-        Unreadable::Damaged => "the file is damaged, and with it the count of its lock's grants; it is left \
-                                as it is: see docs/file.md before removing it"
+        Unreadable::Damaged => "the lock file is damaged, so the lock's counter is lost: read docs/file.md \
+             before you remove it"
             .to_owned(),
         Unreadable::Foreign => {
-            "this is not a file of ours, and it is left as it is: move it away, or lock in \
-                                another directory"
-                .to_owned()
+            "the file is not a lock file: move it away, or lock in another directory".to_owned()
         }
         Unreadable::Newer { version } => {
-            format!("the file has format version {version}, which this version does not know: upgrade")
+            format!("the file has format version {version}, which this version cannot read: upgrade")
         }
     };
     refused(message, path)
@@ -54,21 +52,23 @@ pub(crate) fn closed() -> Error {
 fn meaning(error: &io::Error) -> (ErrorKind, Option<Cow<'static, str>>) {
     use ErrorKind::{Denied, Protocol, Unavailable, Unsupported};
     let (kind, advice) = match Errno::from_io_error(error) {
-        Some(Errno::ACCESS | Errno::PERM) => {
-            (Denied, "permission denied; every user of a directory needs to read and write all of it")
-        }
+        Some(Errno::ACCESS | Errno::PERM) => (
+            Denied,
+            "permission denied; every user of the directory must be able to read and write all of \
+                 it",
+        ),
         Some(Errno::ROFS) => (Denied, "the file system is read-only"),
         Some(Errno::MFILE | Errno::NFILE) => return (Unavailable, Some(open_files().into())),
-        Some(Errno::NOSPC | Errno::DQUOT) => (Unavailable, "the disk, or the quota, is full"),
+        Some(Errno::NOSPC | Errno::DQUOT) => (Unavailable, "the disk or the quota is full"),
         Some(Errno::NOENT | Errno::STALE) => {
-            (Unavailable, "the lock directory, or a part of it, is not there, or was removed while in use")
+            (Unavailable, "the lock directory or a part of it is missing, or was removed while in use")
         }
         Some(Errno::AGAIN) => (Unavailable, "the limit of threads is reached"),
         Some(Errno::EXIST | Errno::LOOP | Errno::NOTDIR | Errno::ISDIR | Errno::NXIO) => {
-            (Protocol, "something else stands where a file or directory of ours should be")
+            (Protocol, "another kind of file is in the place of a file or directory of this library")
         }
         Some(Errno::NOLCK | Errno::NOTSUP | Errno::NOSYS) => {
-            (Unsupported, "the file system offers no file locks or hard links")
+            (Unsupported, "the file system supports no file locks or no hard links")
         }
         _ => return (Unavailable, None),
     };
@@ -79,7 +79,7 @@ fn open_files() -> String {
     let limit = getrlimit(Resource::Nofile).current;
     let limit = limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
     format!(
-        "too many open files; every held lock and every contended name takes one: raise the limit of this \
+        "too many open files; every held lock and every contended name uses one: raise the limit of this \
          process (`ulimit -n`, now {limit}) or of the system"
     )
 }

@@ -21,7 +21,7 @@ async fn paths_and_locks_are_named_once() {
     assert_eq!(
         said(&refused, &told(&at("file/locks")), None),
         format!(
-            "cannot look at what leads to the lock directory: something else stands where a file or directory of ours should be (path: \
+            "cannot inspect the path to the lock directory: another kind of file is in the place of a file or directory of this library (path: \
              {}): Not a directory (os error 20)",
             told(&at("file/locks"))
         )
@@ -37,7 +37,7 @@ async fn paths_and_locks_are_named_once() {
     assert_eq!(
         said(&refused, &told(&file), Some("invoice/42")),
         format!(
-            "this is not a file of ours, and it is left as it is: move it away, or lock in another directory (path: \
+            "the file is not a lock file: move it away, or lock in another directory (path: \
              {}, lock: invoice/42)",
             told(&file)
         )
@@ -48,7 +48,7 @@ async fn paths_and_locks_are_named_once() {
     assert_eq!(
         said(&refused, &told(&at("locks")), Some("invoice/42")),
         format!(
-            "cannot open the floor: the lock directory, or a part of it, is not there, or was removed while in use (path: {}/.leasehold/floor, lock: \
+            "cannot open the floor: the lock directory or a part of it is missing, or was removed while in use (path: {}/.leasehold/floor, lock: \
              invoice/42): No such file or directory (os error 2)",
             told(&at("locks"))
         )

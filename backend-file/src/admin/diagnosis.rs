@@ -18,7 +18,7 @@ impl Directory {
         let mut findings = vec![self.place()];
         let well = Finding::new(Severity::Ok, "file system", format!("{}, of this host", self.file_system));
         findings.push(self.file_system.warning().unwrap_or(well));
-        let well = Finding::new(Severity::Ok, "path", "nobody else can replace the directory");
+        let well = Finding::new(Severity::Ok, "path", "no other user can replace the directory");
         findings.push(self.hands()?.unwrap_or(well));
         let (files, file_mode) = self.files().await?;
         findings.push(of_permissions(self.permissions()?, file_mode));
@@ -27,7 +27,7 @@ impl Directory {
         findings.push(of_floor(self.look_at_floor()?));
         if let Some(limit) = getrlimit(Resource::Nofile).current {
             let detail =
-                format!("this process may open {limit}; each held lock and each contended name takes one");
+                format!("this process may open {limit}; each held lock and each contended name uses one");
             findings.push(Finding::new(Severity::Ok, "open files", detail));
         }
         Ok(findings)
@@ -38,14 +38,17 @@ impl Directory {
         if self.is_in_place() {
             return Finding::new(Severity::Ok, "directory", path.to_string());
         }
-        let detail = format!("{path} was removed or replaced: who comes now locks somewhere else");
+        let detail = format!("{path} was removed or replaced: new processes lock in another directory");
         Finding::new(Severity::Broken, "directory", detail)
     }
 
     /// Who else has the directory in hand, if somebody has.
     pub(crate) fn hands(&self) -> Result<Option<Finding>> {
         let broken = |objection| {
-            let detail = format!("{objection}: whoever it is can replace the locks, and so end exclusion");
+            let detail = format!(
+                "{objection}: such a user can replace the lock files and so break \
+                 exclusion"
+            );
             Finding::new(Severity::Broken, "path", detail)
         };
         Ok(self.objection()?.map(broken))
@@ -54,11 +57,10 @@ impl Directory {
     fn bookkeeping(&self) -> Result<Finding> {
         let strangers = self.strangers()?;
         let Some(first) = strangers.first() else {
-            return Ok(Finding::new(Severity::Ok, "bookkeeping", "nothing but files of ours"));
+            return Ok(Finding::new(Severity::Ok, "bookkeeping", "only files of this library"));
         };
         let detail = format!(
-            "{} in our own directories that no version of this library put there, such as {:?}: they are left \
-             alone and mean nothing",
+            "{} foreign files in the subdirectory .leasehold, such as {:?}: they are ignored",
             strangers.len(),
             first
         );
@@ -82,7 +84,7 @@ impl Directory {
         let Some(other) = others.first() else {
             return Ok((Finding::new(Severity::Ok, "files", counts), mode));
         };
-        let detail = format!("{counts}, {} not readable as lock files, such as {other:?}", others.len());
+        let detail = format!("{counts}, {} unreadable as lock files, such as {other:?}", others.len());
         Ok((Finding::new(Severity::Warning, "files", detail), mode))
     }
 }
@@ -92,14 +94,14 @@ impl FileSystem {
     pub(crate) fn warning(&self) -> Option<Finding> {
         let detail = match self.scope {
             Scope::Local => return None,
-            Scope::Memory => format!("{self} is memory: after a reboot tokens begin again"),
+            Scope::Memory => format!("{self} is in memory: after a reboot tokens start again"),
             Scope::Network => format!(
-                "{self} is a network file system: exclusion and tokens are what its server makes of file locks \
-             and syncs, and a lost connection may lose locks without a word"
+                "{self} is a network file system: exclusion and tokens depend on how its server handles \
+                 file locks and syncs, and a lost connection may lose locks without notice"
             ),
             Scope::Program => format!(
-                "{self} may be a network file system: exclusion and tokens are what its program makes of file \
-             locks and syncs"
+                "{self} may be a network file system: exclusion and tokens depend on how its program \
+                 handles file locks and syncs"
             ),
         };
         Some(Finding::new(Severity::Warning, "file system", detail))
@@ -111,7 +113,7 @@ fn of_floor(floor: Option<Floor>) -> Finding {
         return Finding::new(
             Severity::Broken,
             "floor",
-            "it was removed, and with it the counters of lock files that are gone",
+            "the floor was removed, so the counters of deleted lock files are lost; see docs/file.md",
         );
     };
     let detail = format!("new lock files count from {counter}; the token base is {token_base}");
@@ -124,10 +126,10 @@ fn of_permissions(mode: u32, files: u32) -> Finding {
     let read = files & mode << 2 & 0o044;
     let detail = match (mode & 0o022, read) {
         (0, 0) => {
-            return Finding::new(Severity::Ok, "permissions", format!("{mode:04o}: only the owner may lock"));
+            return Finding::new(Severity::Ok, "permissions", format!("{mode:04o}: only the owner can lock"));
         }
-        (0, _) => "other users may read files here, and whoever may read a file can keep its lock",
-        _ => "other users may write here, and whoever may write can take, keep and break every lock",
+        (0, _) => "other users can read files here, so they can block locks",
+        _ => "other users can write here, so they can acquire, block and break every lock",
     };
     Finding::new(Severity::Warning, "permissions", format!("{mode:04o}: {detail}"))
 }
@@ -157,8 +159,8 @@ mod tests {
             (0o755, 0o600, None),
             (0o700, 0o644, None),
             (0o750, 0o604, None),
-            (0o750, 0o640, Some("keep its lock")),
-            (0o711, 0o604, Some("keep its lock")),
+            (0o750, 0o640, Some("block locks")),
+            (0o711, 0o604, Some("block locks")),
             (0o770, 0o600, Some("break every lock")),
             (0o777, 0o666, Some("break every lock")),
         ] {

@@ -49,12 +49,12 @@ impl Session {
                 let request = Request::to_holder(key.clone(), &held);
                 if let Err(error) = self.directory.ask(&self.env, &request, Duration::ZERO) {
                     let warning =
-                        format!("the holder of {name} was not told that its lock was taken: {error:#}");
+                        format!("cannot notify the holder of {name} of its forced revocation: {error:#}");
                     self.events.tell(StoreEvent::Warning(warning.into()));
                 }
                 self.holder(held)
             }
-            None if self.directory.is_locked(key)? => Holder::new("somebody who has recorded no grant"),
+            None if self.directory.is_locked(key)? => Holder::new("a process that recorded no grant"),
             None => return Ok(None),
         };
         self.directory.take_away(key, &mut floor)?;

@@ -34,7 +34,7 @@ impl FileSystem {
     #[cfg(target_os = "linux")]
     pub(crate) fn of(directory: &File, path: &Path) -> Result<Self> {
         let answer = rustix::fs::fstatfs(directory)
-            .map_err(|e| error::of_system(e.into(), "ask for the file system of the directory", path))?;
+            .map_err(|e| error::of_system(e.into(), "identify the file system of the directory", path))?;
         // The numbers are 32 bits wide; the field is wider on some machines, and signed on some.
         #[expect(clippy::allow_attributes, reason = "the cast is needed on some machines only")]
         #[allow(clippy::unnecessary_cast, reason = "the field's type depends on the machine")]
@@ -54,8 +54,8 @@ impl FileSystem {
             return Ok(());
         }
         let message = format!(
-            "the directory is on a network file system ({self}), whose locks may exclude nobody: use a local one \
-             or another store, or set allow_network_fs if you know that they do"
+            "the directory is on a network file system ({self}), whose locks may not exclude other hosts: \
+             use a local one or another store, or set `allow_network_fs` if its locks are known to work"
         );
         Err(Error::not_applied(ErrorKind::Unsupported, message).with_context("path", path.display()))
     }

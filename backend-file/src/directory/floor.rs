@@ -109,7 +109,7 @@ impl Directory {
                 return Ok(floor);
             }
             if begun + patience <= env.now() {
-                let message = "the directory's floor is locked by a process that does not go on";
+                let message = "timed out while locking the directory's floor: a stopped process holds it";
                 let error = Error::not_applied(ErrorKind::Unavailable, message);
                 return Err(error.with_context("path", self.parts.own.at(FLOOR).display()));
             }
@@ -137,7 +137,7 @@ impl Directory {
         match self.folder.rename(&key.lock_file(), &self.parts.out, key.as_str()) {
             Ok(()) => self.finish_taking_away(key, floor),
             Err(Errno::NOENT) => Ok(()),
-            Err(e) => Err(error::of_system(e.into(), "set the lock file aside", &self.lock_path(key))),
+            Err(e) => Err(error::of_system(e.into(), "move the lock file away", &self.lock_path(key))),
         }
     }
 
@@ -188,8 +188,8 @@ impl Directory {
         for key in self.keys()? {
             // RACE: whoever made the lock file has made the floor before.
             if self.newest(&key)?.is_some() && self.parts.own.inode_of(FLOOR)?.is_none() {
-                let message = "there are lock files but no floor: it was removed, and with it the \
-                               counters of lock files that are gone; see docs/file.md";
+                let message = "the directory has lock files but no floor: the floor was removed, so the \
+                     counters of deleted lock files are lost; see docs/file.md";
                 return Err(error::refused(message, &self.parts.own.at(FLOOR)));
             }
         }

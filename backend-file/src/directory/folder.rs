@@ -85,7 +85,7 @@ impl Folder {
         match openat(&self.handle, name, flags, permissions(mode)) {
             Ok(file) => Opened::new(file.into(), &self.at(name)).map(|(opened, _)| Some(opened)),
             Err(Errno::EXIST) => Ok(None),
-            Err(e) => Err(error::of_system(e.into(), "make a file in the lock directory", &self.at(name))),
+            Err(e) => Err(error::of_system(e.into(), "create a file in the lock directory", &self.at(name))),
         }
     }
 
@@ -114,7 +114,7 @@ impl Folder {
     /// Which directory it is.
     pub(super) fn inode(&self) -> Result<Inode> {
         let node = Node::of(&self.handle);
-        node.map(|node| node.inode).map_err(|e| error::of_system(e, "look at the directory", &self.path))
+        node.map(|node| node.inode).map_err(|e| error::of_system(e, "inspect the directory", &self.path))
     }
 
     /// What stands as `name`, be it a link.
@@ -145,9 +145,7 @@ impl Folder {
 
     /// Waits until its names are on the disk.
     pub(super) fn sync(&self) -> Result<()> {
-        self.handle
-            .sync_all()
-            .map_err(|e| error::of_system(e, "secure the directory on the disk", &self.path))
+        self.handle.sync_all().map_err(|e| error::of_system(e, "sync the directory to disk", &self.path))
     }
 
     fn open_file(&self, name: &str, access: OFlags) -> Result<Option<Opened>> {
@@ -173,7 +171,7 @@ fn found_at(found: io::Result<Node>, path: impl FnOnce() -> PathBuf) -> Result<O
     match found {
         Ok(node) => Ok(Some(node)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(error::of_system(e, "look at the file", &path())),
+        Err(e) => Err(error::of_system(e, "inspect the file", &path())),
     }
 }
 

@@ -27,7 +27,7 @@ impl Opened {
     /// With it, whether it is a regular file.
     pub(super) fn new(file: File, path: &Path) -> Result<(Self, bool)> {
         let Node { inode, is_file, .. } =
-            Node::of(&file).map_err(|e| error::of_system(e, "look at the file", path))?;
+            Node::of(&file).map_err(|e| error::of_system(e, "inspect the file", path))?;
         Ok((Self { file, inode }, is_file))
     }
 

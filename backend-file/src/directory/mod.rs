@@ -167,7 +167,13 @@ impl Directory {
             return Ok(seen);
         }
         let other = &seen.record().name;
-        Err(error::refused(format!("the file is that of the lock {other:?}: was it copied?"), &path))
+        Err(error::refused(
+            format!(
+                "the file belongs to the lock {other:?}: if it was copied here, remove \
+             it"
+            ),
+            &path,
+        ))
     }
 
     /// Whether the path of `key` names `inode` (file.directory-1).
@@ -221,7 +227,7 @@ impl Directory {
     /// The bits of the directory's mode.
     pub(crate) fn permissions(&self) -> Result<u32> {
         let node = Node::of(self.folder.handle());
-        let node = node.map_err(|e| error::of_system(e, "look at the directory", self.path()))?;
+        let node = node.map_err(|e| error::of_system(e, "inspect the directory", self.path()))?;
         Ok(node.mode & 0o7777)
     }
 
@@ -293,9 +299,9 @@ impl Directory {
             Err(Errno::EXIST | Errno::NOENT) => Ok(None),
             // That is how a file system without hard links says so; the file is our own.
             Err(Errno::PERM) => {
-                Err(error::of_system(Errno::NOTSUP.into(), "name the new file", &folder.at(name)))
+                Err(error::of_system(Errno::NOTSUP.into(), "link the new file", &folder.at(name)))
             }
-            Err(e) => Err(error::of_system(e.into(), "name the new file", &folder.at(name))),
+            Err(e) => Err(error::of_system(e.into(), "link the new file", &folder.at(name))),
         }
     }
 }
@@ -321,8 +327,8 @@ fn admit(config: &FileConfig, path: &Path, objection: Option<String>) -> Result<
         return Ok(());
     };
     let message = format!(
-        "{objection}, who could replace the locks: use a directory that only this user or root can change, or \
-         set allow_untrusted_path if you trust them"
+        "cannot trust the lock directory: {objection}; use a directory that only this user or root can \
+         change, or set `allow_untrusted_path` if that is intended"
     );
     Err(Error::not_applied(ErrorKind::Denied, message).with_context("path", path.display()))
 }
@@ -359,7 +365,7 @@ pub(crate) fn note(file: &File, ending: Ending) {
 
 /// The error of a record that does not fit.
 pub(crate) fn too_long() -> Error {
-    Error::invalid_option("label and metadata of a lock are longer than 3 KiB together")
+    Error::invalid_option("label and metadata of a lock are too long: at most 3 KiB together")
 }
 
 fn image(file: &File, path: &Path) -> Result<Vec<u8>> {

@@ -107,7 +107,11 @@ impl Directory {
                 return Ok(());
             }
         }
-        Err(error::refused("a file in it comes and goes again and again", self.parts.revoke.path()))
+        Err(error::refused(
+            "cannot write a revocation request: its file keeps \
+             disappearing",
+            self.parts.revoke.path(),
+        ))
     }
 
     /// Adds to a request that is there; whether it was heard at least, and is there still.
@@ -138,7 +142,7 @@ impl Directory {
 
     fn write_line(&self, mut file: &File, name: &str, grace: Duration) -> Result<()> {
         let written = file.write_all(line(grace).as_bytes());
-        written.map_err(|e| error::of_system(e, "ask the holder", &self.parts.revoke.at(name)))
+        written.map_err(|e| error::of_system(e, "request the revocation", &self.parts.revoke.at(name)))
     }
 }
 

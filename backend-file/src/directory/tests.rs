@@ -121,7 +121,7 @@ async fn a_name_that_cannot_be_secured_is_taken_back() {
     directory.folder = directory.folder.unsyncable();
     let record = |floor| Ok(Record { name: LockName::new("b").unwrap(), counter: floor + 1, ..record });
     let error = directory.create(&env(), &key, record).await.unwrap_err();
-    assert!(error.to_string().contains("secure the directory"), "{error}");
+    assert!(error.to_string().contains("sync the directory"), "{error}");
     assert!(!directory.lock_path(&key).exists());
     assert_eq!(directory.parts.new.entries().unwrap().len(), 0);
 }

@@ -68,7 +68,11 @@ impl Directory {
                 return Ok(presence);
             }
         }
-        Err(error::refused("no file in it stays where it is put", self.parts.sessions.path()))
+        Err(error::refused(
+            "cannot create a session file: every new file in the directory \
+             disappears",
+            self.parts.sessions.path(),
+        ))
     }
 
     /// Locks the file of a new session.

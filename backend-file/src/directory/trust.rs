@@ -130,11 +130,11 @@ impl Trust {
             return None;
         }
         let who = match strangers & EVERYBODY_WRITES {
-            0 if step.listed => "those in its access control list".to_owned(),
+            0 if step.listed => "users in its access control list".to_owned(),
             0 => format!("group {}", step.group),
             _ => "everybody".to_owned(),
         };
-        Some(format!("{at} may be written by {who} (mode {:04o})", step.mode & 0o7777))
+        Some(format!("{at} is writable by {who} (mode {:04o})", step.mode & 0o7777))
     }
 
     /// The bits that let those write who are to.
@@ -163,7 +163,7 @@ impl Step {
     fn own(folder: &Folder) -> Result<Self> {
         let found = folder.handle().metadata();
         let step = found.and_then(|found| Self::of(&found, || list::behind(folder.handle())));
-        let step = step.map_err(|e| error::of_system(e, "look at the directory", folder.path()))?;
+        let step = step.map_err(|e| error::of_system(e, "inspect the directory", folder.path()))?;
         Ok(Self { kind: Kind::Own, ..step })
     }
 
@@ -184,7 +184,7 @@ impl Place {
 impl Way {
     /// Goes step by step, as the system does.
     pub(super) fn to(path: &Path) -> Result<Self> {
-        let failed = |e, at: &Path| error::of_system(e, "look at what leads to the lock directory", at);
+        let failed = |e, at: &Path| error::of_system(e, "inspect the path to the lock directory", at);
         let root = Place::look(PathBuf::from("/")).map_err(|e| failed(e, Path::new("/")))?;
         let mut way = Self { steps: Vec::new(), end: vec![root], missing: VecDeque::new() };
         let mut left = names(path);

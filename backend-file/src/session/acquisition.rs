@@ -84,7 +84,11 @@ impl Session {
             }
             self.directory.require_in_place()?;
         }
-        Err(error::refused("the lock file is replaced again and again", &self.directory.lock_path(key)))
+        Err(error::refused(
+            "cannot lock the file: it was replaced at every \
+             attempt",
+            &self.directory.lock_path(key),
+        ))
     }
 
     /// Waits until `file` can be locked, and takes the lock; `Lost` when another file has taken its place,

@@ -104,7 +104,13 @@ impl Session {
             }
         }
         if let (Some(error), false) = (blind, was_blind) {
-            self.events.tell(StoreEvent::Warning(format!("revocations are not heard: {error:#}").into()));
+            self.events.tell(StoreEvent::Warning(
+                format!(
+                    "cannot read revocation requests: \
+                 {error:#}"
+                )
+                .into(),
+            ));
         }
         events.into_iter().for_each(|event| self.events.tell(event));
     }

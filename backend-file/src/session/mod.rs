@@ -193,8 +193,7 @@ impl Session {
             if let Err(error) = directory.sweep(&env, go_on).await
                 && let Some(events) = events.upgrade()
             {
-                events
-                    .tell(StoreEvent::Warning(format!("idle lock files were not removed: {error:#}").into()));
+                events.tell(StoreEvent::Warning(format!("cannot remove idle lock files: {error:#}").into()));
             }
         });
     }
@@ -202,7 +201,11 @@ impl Session {
     /// The counter after `last`.
     fn after(&self, last: u64) -> Result<u64> {
         protocol::after(last, self.directory.token_base).ok_or_else(|| {
-            error::refused("the directory has given out its last token", self.directory.path())
+            error::refused(
+                "the directory has granted its largest token: no further grant is \
+                 possible",
+                self.directory.path(),
+            )
         })
     }
 

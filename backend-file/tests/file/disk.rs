@@ -150,11 +150,11 @@ async fn what_is_not_ours_is_left_alone() {
     let mut damaged = ours.clone();
     damaged[100] ^= 1;
     let table = [
-        ("a", b"#!/bin/sh\n".to_vec(), "not a file of ours"),
-        ("b", Vec::new(), "not a file of ours"),
+        ("a", b"#!/bin/sh\n".to_vec(), "not a lock file"),
+        ("b", Vec::new(), "not a lock file"),
         ("c", newer, "format version 9"),
         ("d", damaged, "damaged"),
-        ("e", ours, "that of the lock \"ours\""),
+        ("e", ours, "belongs to the lock \"ours\""),
     ];
     for (lock, bytes, says) in table {
         let path = rig.file(&format!("{lock}.lock"));
@@ -171,11 +171,11 @@ async fn what_is_not_ours_is_left_alone() {
     std::os::unix::fs::symlink("elsewhere", rig.file("f.lock")).unwrap();
     for error in [a.attempt("f").await.unwrap_err(), a.backend.inspect(&name("f")).await.unwrap_err()] {
         assert_eq!(*error.kind(), ErrorKind::Protocol);
-        assert!(error.to_string().contains("something else stands"), "{error}");
+        assert!(error.to_string().contains("another kind of file"), "{error}");
     }
     let findings = a.backend.diagnose().await.unwrap();
     let files = findings.iter().find(|finding| finding.subject == "files").unwrap();
-    assert!(files.severity == Severity::Warning && files.detail.contains("6 not readable"), "{files:?}");
+    assert!(files.severity == Severity::Warning && files.detail.contains("6 unreadable"), "{files:?}");
 }
 
 /// A lock file that is removed by hand, and a directory that is, end the holds as soon as that is

@@ -72,7 +72,7 @@ async fn links_to_directories_of_others_are_not_followed() {
         let opened = refusal(&rig.config()).await;
         for error in [swept, opened] {
             assert_eq!(*error.kind(), ErrorKind::Protocol, "{part}: {error}");
-            assert!(error.to_string().contains("something else stands"), "{part}: {error}");
+            assert!(error.to_string().contains("another kind of file"), "{part}: {error}");
         }
         assert_eq!(fs::read_dir(others.path()).unwrap().count(), 3, "{part}");
     }
@@ -168,10 +168,10 @@ async fn a_directory_in_the_hands_of_others_is_refused() {
             symlink(real, rig.path()).unwrap();
             std::os::unix::fs::lchown(rig.path(), Some(65534), None).unwrap();
         }),
-        ("written by everybody (mode 0777)", |rig| set_mode(&rig.path(), 0o777)),
-        ("written by everybody (mode 1777)", |rig| set_mode(&rig.file(".leasehold/out"), 0o1777)),
-        ("written by everybody (mode 0777)", |rig| set_mode(rig.path().parent().unwrap(), 0o777)),
-        ("written by group 65534 (mode 0775)", |rig| {
+        ("writable by everybody (mode 0777)", |rig| set_mode(&rig.path(), 0o777)),
+        ("writable by everybody (mode 1777)", |rig| set_mode(&rig.file(".leasehold/out"), 0o1777)),
+        ("writable by everybody (mode 0777)", |rig| set_mode(rig.path().parent().unwrap(), 0o777)),
+        ("writable by group 65534 (mode 0775)", |rig| {
             chown(rig.path(), None, Some(65534)).unwrap();
             set_mode(&rig.path(), 0o775);
         }),
@@ -246,7 +246,7 @@ async fn files_that_others_may_read_are_warned_about() {
     set_mode(&rig.file("a.lock"), 0o644);
     let permissions = finding(&a, "permissions").await;
     assert_eq!(permissions.severity, Severity::Warning);
-    assert!(permissions.detail.contains("whoever may read"), "{permissions:?}");
+    assert!(permissions.detail.contains("other users can read"), "{permissions:?}");
 }
 
 async fn finding(manager: &Manager, subject: &str) -> Finding {

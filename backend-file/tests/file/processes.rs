@@ -101,7 +101,7 @@ async fn limited() {
     let rest: Vec<_> = std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect();
     let told = a.event().await;
     assert!(
-        matches!(&told, StoreEvent::Warning(text) if text.contains("revocations are not heard")),
+        matches!(&told, StoreEvent::Warning(text) if text.contains("cannot read revocation requests")),
         "{told:?}"
     );
     drop(rest);
