@@ -22,10 +22,10 @@ pub(crate) struct Cli {
     /// Write results and errors as JSON.
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Tell on standard error what happens to the lock; twice, everything. RUST_LOG says it finer.
+    /// Log the events of the lock to standard error; twice: log everything. RUST_LOG is finer.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// Say nothing but errors on standard error.
+    /// Write only errors to standard error.
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
     #[command(subcommand)]
@@ -36,14 +36,14 @@ pub(crate) struct Cli {
 #[derive(Args, Debug)]
 pub(crate) struct Store {
     /// The store: file:///DIR, redis://HOST, etcd://HOST,HOST, zk://HOST,HOST, with its options.
-    /// Without it, that of LEASEHOLD_URL; without that, a directory of the user on this host. A URL
-    /// with a password is better given in a file or in the environment, where other users do not see it.
+    /// Default: LEASEHOLD_URL; if that is not set, a directory of the user on this host. Put a URL with
+    /// a password into a file or the environment, where other users cannot read it.
     #[arg(long, global = true, value_name = "URL", conflicts_with = "url_file")]
     pub(crate) url: Option<String>,
     /// Read the URL from a file.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) url_file: Option<PathBuf>,
-    /// Refuse a store that does not promise this: fenced, fifo, leased, cross_process, cross_host,
+    /// Refuse a store that does not promise these guarantees: fenced, fifo, leased, cross_process, cross_host,
     /// survives_failover, survives_restart, … (`doctor` lists them).
     #[arg(long, global = true, env = "LEASEHOLD_REQUIRE", value_name = "FLAG,FLAG",
           value_delimiter = ',', value_parser = promise)]
@@ -55,50 +55,50 @@ pub(crate) enum Command {
     /// Hold a lock while a command runs.
     #[command(after_help = RUN_HELP)]
     Run(Run),
-    /// Hold a lock until standard input closes or a signal comes; one JSON line per change.
+    /// Hold a lock until standard input closes or a signal arrives; write a JSON line per change.
     #[command(after_help = HOLD_HELP)]
     Hold(Hold),
-    /// Show who holds a lock and how many wait.
+    /// Show the holders of a lock and the number of waiting clients.
     Inspect {
         /// The lock.
         name: String,
-        /// Answer by the exit code: 0 held, 1 free.
+        /// Exit with 0 if the lock is held, with 1 if it is free.
         #[arg(long)]
         exit_code: bool,
     },
     /// List the locks that are held or waited for.
     Ls {
-        /// Only names that begin with this.
+        /// Only names that start with this prefix.
         #[arg(default_value = "")]
         prefix: String,
     },
-    /// Tell who holds a lock, and again whenever that has changed, until a signal comes; one JSON line each.
+    /// Write the holders of a lock as a JSON line now and at every change, until a signal arrives.
     #[command(after_help = WATCH_HELP)]
     Watch {
         /// The lock.
         name: String,
     },
-    /// Ask the holder of a lock to give it up, or take it away.
+    /// Request the release of a lock from its holder, or delete the holder's entry.
     #[command(after_help = REVOKE_HELP)]
     Revoke(Revoke),
-    /// Check the store: what is guaranteed there, and what breaks a guarantee.
+    /// Check the store: list its guarantees and the findings that break one.
     #[command(after_help = DOCTOR_HELP)]
     Doctor {
-        /// Say of this lock, too, who holds it, and under which key it is kept if other libraries share it.
+        /// Also show the holder of this lock, and its key if other libraries share it.
         #[arg(long)]
         name: Option<String>,
     },
-    /// Load the scripts of the Redis store into the server, for users who may not bring them.
+    /// Load the scripts of the Redis store into the server, for users without the right to.
     #[cfg(feature = "redis")]
     #[command(after_help = REDIS_SCRIPTS_HELP)]
     RedisScripts,
-    /// Show or raise what the namespace adds to its tokens, so that they grow across a change of store.
+    /// Show or raise the token base of the namespace, so that tokens grow across a change of store.
     #[command(after_help = TOKEN_BASE_HELP)]
     TokenBase {
         #[command(subcommand)]
         action: TokenBase,
     },
-    /// Move the locks to another store while they are in use, as --url says by `migrate_to`.
+    /// Move the locks to another store, the `migrate_to` of --url, while they are in use.
     #[cfg(feature = "migrate")]
     #[command(after_help = MIGRATE_HELP)]
     Migrate {
@@ -118,36 +118,36 @@ pub(crate) enum Command {
 /// How a lock is waited for and held.
 #[derive(Args, Debug)]
 pub(crate) struct Terms {
-    /// Wait at most this long: `30s`, `1m30s`, or seconds as a number. That covers a store that is not
-    /// there yet. Default: without end for the lock, not at all for the store (see `connect_wait`).
+    /// Wait at most this long: `30s`, `1m30s`, or seconds as a number. This includes waiting for a store
+    /// that is not reachable. Default: no limit for the lock, no wait for the store (see `connect_wait`).
     #[arg(short, long, visible_alias = "timeout", value_name = "D", value_parser = leasehold::span)]
     pub(crate) wait: Option<Duration>,
-    /// Do not wait: give up at once if the lock is held.
+    /// Do not wait: fail at once if the lock is held.
     #[arg(short = 'n', long = "try", visible_alias = "nonblock", conflicts_with = "wait")]
     pub(crate) attempt: bool,
     /// Exit with this code instead of 75 when the lock is not granted in time.
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
-    /// Share the lock with all who do, as readers, on stores that promise `shared`.
+    /// Hold the lock as a reader, together with other readers, on stores that promise `shared`.
     #[arg(short, long, conflicts_with = "permits")]
     pub(crate) shared: bool,
-    /// Take W of C permits of the lock, such as 2/8, on stores that promise `permits`; 1/1 is the
-    /// exclusive lock. Where holders disagree on C, the smallest counts.
+    /// Acquire W of C permits of the lock, such as 2/8, on stores that promise `permits`; 1/1 is the
+    /// exclusive lock. If clients use different C, the smallest counts.
     #[arg(long, value_name = "W/C", value_parser = permits)]
     pub(crate) permits: Option<Mode>,
-    /// How long the lock outlives its holder, on stores with leases. Default: the URL's, or 15s.
+    /// How long the lock outlives a dead holder, on stores with leases. Default: the URL's, or 15s.
     #[arg(long, value_name = "D", value_parser = leasehold::span)]
     pub(crate) ttl: Option<Duration>,
-    /// Hold the lock for this long at most, then stop and exit with 76.
+    /// Hold the lock for at most this long, then stop and exit with 76.
     #[arg(long, value_name = "D", value_parser = leasehold::span)]
     pub(crate) max_hold: Option<Duration>,
-    /// What others see as holder. Default: the URL's, or the host's name and the process id.
+    /// The label that other clients see. Default: the URL's, or the host name and the process id.
     #[arg(long, value_name = "LABEL")]
     pub(crate) owner: Option<String>,
     /// A text that `inspect` shows while the lock is held.
     #[arg(long, value_name = "TEXT")]
     pub(crate) metadata: Option<String>,
-    /// Serve metrics for Prometheus there, such as 127.0.0.1:9187; without a password.
+    /// Serve metrics for Prometheus at this address, such as 127.0.0.1:9187, without a password.
     #[cfg(feature = "metrics")]
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) metrics_addr: Option<SocketAddr>,
@@ -164,18 +164,17 @@ impl Terms {
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) terms: Terms,
-    /// Release the lock when CMD itself has ended, although processes it started still run.
+    /// Release the lock when CMD itself has ended, even if processes that it started still run.
     #[arg(long)]
     pub(crate) leave_running: bool,
-    /// Send SIGKILL this long after CMD was asked to end, by a signal to us or by --max-hold.
+    /// Send SIGKILL this long after a signal to `leasehold` or --max-hold told CMD to end.
     /// Default: 10s after --max-hold, else never.
     #[arg(long, value_name = "D", value_parser = leasehold::span)]
     pub(crate) kill_after: Option<Duration>,
-    /// Do not let CMD know the store's URL: it finds `hidden:` as LEASEHOLD_URL, which every
-    /// `leasehold` refuses.
+    /// Hide the store's URL from CMD: LEASEHOLD_URL is `hidden:` there, which `leasehold` refuses.
     #[arg(long)]
     pub(crate) hide_url: bool,
-    /// Hold every lock that is named, or none; taken in the order of their names.
+    /// Hold all of the named locks or none; they are acquired in the order of their names.
     #[arg(short, long)]
     pub(crate) all: bool,
     /// The lock; with --all, the locks.
@@ -190,7 +189,7 @@ pub(crate) struct Run {
 pub(crate) struct Hold {
     #[command(flatten)]
     pub(crate) terms: Terms,
-    /// Hold until a signal, whatever standard input is.
+    /// Hold until a signal arrives; do not read standard input.
     #[arg(long)]
     pub(crate) ignore_stdin: bool,
     /// The lock.
@@ -199,13 +198,13 @@ pub(crate) struct Hold {
 
 #[derive(Args, Debug)]
 pub(crate) struct Revoke {
-    /// Let the holder go on for this long, to finish its work: `30s`, `5m`.
+    /// The grace period in which the holder may finish its work: `30s`, `5m`.
     #[arg(long, value_name = "D", default_value = "0s", hide_default_value = true, value_parser = leasehold::span)]
     pub(crate) grace: Duration,
-    /// Take the lock away without the holder's consent.
+    /// Delete the holder's entry at once, without its cooperation.
     #[arg(long, conflicts_with = "grace")]
     pub(crate) force: bool,
-    /// Do not ask before taking it away.
+    /// Do not ask for confirmation.
     #[arg(long, requires = "force")]
     pub(crate) yes: bool,
     /// The lock.
@@ -219,7 +218,7 @@ pub(crate) struct Compare {
     /// repeated.
     #[arg(long, value_name = "STORE=URL")]
     pub(crate) url: Vec<String>,
-    /// What else the comparison is told, such as --quick or --store redis,etcd.
+    /// Further options of the comparison, such as --quick or --store redis,etcd.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
     pub(crate) options: Vec<OsString>,
 }
@@ -227,22 +226,26 @@ pub(crate) struct Compare {
 /// An address and a port; a name such as `localhost` is looked up.
 #[cfg(feature = "metrics")]
 fn address(text: &str) -> Result<SocketAddr, String> {
-    let found =
-        text.to_socket_addrs().map_err(|error| format!("not an address such as 127.0.0.1:9187: {error}"))?;
-    found.into_iter().next().ok_or_else(|| "no address of that name".to_owned())
+    let found = text.to_socket_addrs().map_err(|error| {
+        format!(
+            "expected an address such as 127.0.0.1:9187: \
+             {error}"
+        )
+    })?;
+    found.into_iter().next().ok_or_else(|| "this name has no address".to_owned())
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenBase {
-    /// Show the base, what the store's own numbers begin at, and how many other sessions live.
+    /// Show the base, the start of the store's own numbers, and the number of other open sessions.
     Get,
-    /// Raise the base, if need be, so that every later token is larger than one.
+    /// Raise the base, if necessary, so that every later token is larger than TOKEN.
     Set {
-        /// The largest token that a resource has seen: what `inspect` shows at the store that is left.
+        /// The largest token that a resource has seen; `inspect` shows it in the old store.
         #[arg(long, value_name = "TOKEN", value_parser = token)]
         at_least: FencingToken,
-        /// Do it although the store cannot tell whether other sessions live, which grant smaller tokens
-        /// until they end.
+        /// Raise the base although the store cannot detect other open sessions, which would grant
+        /// smaller tokens.
         #[arg(long)]
         yes: bool,
     },
@@ -251,34 +254,35 @@ pub(crate) enum TokenBase {
 #[cfg(feature = "migrate")]
 #[derive(Debug, Subcommand)]
 pub(crate) enum Migrate {
-    /// Show how far the move is, who takes part, what comes next and what stands in its way.
+    /// Show the phase of the move, its participants, the next step and its blockers.
     Status,
-    /// Go on toward the new store: one phase, or up to one.
+    /// Move toward the new store: by one phase, or up to a given one.
     Advance {
         #[command(flatten)]
         steps: Steps,
-        /// How long `drain` must have lasted without a foreign client in the old store before `new` begins.
+        /// How long `drain` must have lasted without a foreign client in the old store before `new`.
         #[arg(long, value_name = "D", default_value = "24h", value_parser = leasehold::span)]
         quiet_for: Duration,
     },
-    /// Go back toward the old store: one phase, or down to one.
+    /// Move back toward the old store: by one phase, or down to a given one.
     Rollback {
         #[command(flatten)]
         steps: Steps,
     },
-    /// Write the records anew after a store has lost its data, or is dead for good. Everything must be stopped.
+    /// Rewrite the move records after a store lost its data or is permanently unavailable.
+    /// Stop every process that uses the locks first.
     Repair {
-        /// Everything that uses these locks is stopped, and a store that cannot be reached is dead for good.
+        /// Confirm that every process that uses these locks is stopped, and that a store that cannot be
+        /// reached is permanently unavailable.
         #[arg(long)]
         yes: bool,
-        /// Wait at most this long for a store that cannot be reached, before it is taken for dead.
+        /// Wait at most this long for a store that cannot be reached; then treat it as unavailable.
         #[arg(long, value_name = "D", default_value = "30s", value_parser = leasehold::span)]
         wait: Duration,
     },
-    /// End a move that has come to `new`, or back to `old`, when no process takes part any more.
+    /// End a move that has reached `new`, or returned to `old`, once no process takes part.
     Clean {
-        /// The old store is to be used for other locks from now on: it does not refuse URLs without
-        /// `migrate_to` any more.
+        /// Allow URLs of the old store without `migrate_to` again, to use it for other locks.
         #[arg(long)]
         old: bool,
     },
@@ -291,10 +295,10 @@ pub(crate) struct Steps {
     /// The phase to go to: old, shadow, both, drain or new. Default: the next one.
     #[arg(long, value_name = "PHASE", value_parser = phase)]
     pub(crate) to: Option<Phase>,
-    /// Wait at most this long for processes that lag, and for stores that cannot be reached.
+    /// Wait at most this long for processes that have not followed, and for stores that cannot be reached.
     #[arg(long, value_name = "D", default_value = "30s", value_parser = leasehold::span)]
     pub(crate) wait: Duration,
-    /// Go on although so many sessions without `migrate_to` are seen: you know that they take no locks.
+    /// Continue although up to N sessions without `migrate_to` are open: they must not acquire locks.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) strangers: usize,
 }
@@ -302,7 +306,7 @@ pub(crate) struct Steps {
 #[cfg(feature = "migrate")]
 fn phase(text: &str) -> Result<Phase, String> {
     let known = || Phase::ALL.map(Phase::word).join(", ");
-    Phase::of_word(text).ok_or_else(|| format!("no phase of that name; known: {}", known()))
+    Phase::of_word(text).ok_or_else(|| format!("unknown phase; known: {}", known()))
 }
 
 fn permits(text: &str) -> Result<Mode, String> {
@@ -310,8 +314,7 @@ fn permits(text: &str) -> Result<Mode, String> {
         let number = |text: &str| text.parse::<u32>().ok();
         Some((number(weight)?, number(capacity)?))
     });
-    let (weight, capacity) =
-        numbers.ok_or("not a share of permits such as 2/8: two whole numbers below 2^32")?;
+    let (weight, capacity) = numbers.ok_or("expected permits such as 2/8: two whole numbers below 2^32")?;
     Mode::permits(weight, capacity).map_err(|error| error.to_string())
 }
 
@@ -321,7 +324,7 @@ fn token(text: &str) -> Result<FencingToken, String> {
         let index = u16::try_from(number & u64::from(FencingToken::MAX_INDEX)).ok()?;
         FencingToken::new(number >> FencingToken::INDEX_BITS, index)
     });
-    token.ok_or_else(|| "not a token: a whole number below 2^63".to_owned())
+    token.ok_or_else(|| "expected a token: a whole number below 2^63".to_owned())
 }
 
 /// A promise by its name in lower case; none of an empty variable.
@@ -330,7 +333,7 @@ fn promise(text: &str) -> Result<Guarantees, String> {
         return Ok(Guarantees::empty());
     }
     let named = Guarantees::from_name(&text.to_ascii_uppercase());
-    named.ok_or_else(|| format!("no promise of that name; known: {}", promises(Guarantees::all())))
+    named.ok_or_else(|| format!("unknown guarantee; known: {}", promises(Guarantees::all())))
 }
 
 /// Promises as they are said on the command line.
@@ -349,22 +352,22 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    doctor: something breaks a guarantee; revoke: nobody held the lock; inspect --exit-code: free
-  64   the command line, the URL or the lock's name is wrong, or the store lacks what is required
+  1    doctor: a finding breaks a guarantee; revoke, inspect --exit-code: the lock is free
+  64   the command line, the URL or the lock's name is invalid, or the store lacks a guarantee
   69   the store is unavailable
-  70   the store answered what it never should
-  71   the system refused something
+  70   the store sent an invalid reply
+  71   the operating system refused a request
   75   the lock was not granted in time; revoke: the holder did not answer
-  76   the lock was lost, or the command was stopped because it was about to be, or by --max-hold
+  76   the lock was lost or about to be lost, or --max-hold was reached
   77   the store denies access
   128+n  ended by signal n while waiting
-`run` ends as its command does: its exit code, 128+n if signal n ended it, 126 if it cannot be
+`run` exits as its command does: with its exit code, 128+n if signal n ended it, 126 if it cannot be
 run, 127 if it is not found.";
 
 const RUN_HELP: &str = "\
-CMD finds LEASEHOLD_NAME, LEASEHOLD_TOKEN and LEASEHOLD_HELD in its environment; with --all instead of the first two
-LEASEHOLD_TOKENS, with a line NAME TOKEN for each lock. It runs in a process group of its own. When a renewal is overdue, or somebody asks for the lock (`revoke --grace`), the group gets SIGTERM,
-and SIGKILL before anybody else can hold the lock; when the lock is lost, SIGKILL at once. The lock is released when the whole group has ended.
+CMD has LEASEHOLD_NAME, LEASEHOLD_TOKEN and LEASEHOLD_HELD in its environment; with --all LEASEHOLD_TOKENS replaces
+the first two, with a line NAME TOKEN for each lock. CMD runs in a process group of its own. When a renewal is overdue, or a revocation is requested (`revoke --grace`), the group gets SIGTERM,
+and SIGKILL before another client can hold the lock; when the lock is lost, it gets SIGKILL at once. The lock is released when the whole group has ended.
 
 Exit codes: CMD's own; 75 busy or timed out, 76 lost, 69 store unavailable, 64 usage, 77 access
 denied, 126 and 127 CMD cannot be run or is not found, 128+n ended by signal n.
@@ -374,36 +377,36 @@ Example:
   leasehold run --all account/7 account/9 -- ./transfer";
 
 const HOLD_HELP: &str = "\
-A line is {\"state\":\"waiting|held|at_risk|asked|lost|released\",\"name\",\"token\",\"remaining_ms\"}; a line that
-says lost has a \"reason\".
+A line is {\"state\":\"waiting|held|at_risk|asked|lost|released\",\"name\",\"token\",\"remaining_ms\"};
+the state lost has a \"reason\", too.
 
 Exit codes: 0 released, 75 busy or timed out, 76 lost, 69 store unavailable, 64 usage, 77 access
 denied, 128+n ended by signal n while waiting.";
 
 const WATCH_HELP: &str = "\
-The first line is the state by now. A line is what `inspect --json` shows, or {\"name\",\"error\"} when the store cannot be
-reached: then the next line is the state by the time that it can. The store is looked at four times per `op_timeout`;
-whoever holds the lock for less may not be shown.
+The first line is the present state. A line is the same as that of `inspect --json`, or {\"name\",\"error\"} when the
+store cannot be reached; the next line then follows when it can be reached. The store is read four times per
+`op_timeout`; a shorter hold may not be shown.
 
 Exit codes: 0 ended by a signal, 69 store unavailable at the start, 64 usage, 77 access denied.";
 
 const REVOKE_HELP: &str = "\
-Without --force the holder's process is asked. It loses the lock, releases it, and cannot refuse;
-this waits for at most the grace and the holder's ttl. With --grace it may finish its work before: a
-command under `run` gets SIGTERM, and SIGKILL when the grace is nearly over.
+Without --force the holder's process is notified. It loses the lock, releases it, and cannot refuse;
+this command waits for at most the grace period and the holder's ttl. With --grace the holder may
+finish its work: a command under `run` gets SIGTERM, and SIGKILL when the grace period is nearly over.
 
-With --force the entry is deleted at once. Until the former holder has heard of it, two may believe
-they hold the lock, and only the fencing token keeps them apart.
+With --force the entry is deleted at once. Until the former holder is notified, two clients may believe
+that they hold the lock, and only the fencing token protects the resource.
 
-Exit codes: 0 the lock is released, 1 nobody held it, 75 the holder did not answer, 69 store
+Exit codes: 0 the lock is released, 1 it was free, 75 the holder did not answer, 69 store
 unavailable, 64 usage, 77 access denied.";
 
 const TOKEN_BASE_HELP: &str = "\
 A session reads the base once, when it is opened. So `set` refuses while another session of the
-namespace lives (75), and where the store cannot tell, it wants --yes: a session that lives on grants
+namespace is open (75). A store that cannot detect other sessions needs --yes: an open session grants
 smaller tokens, which resources refuse.
 
-Exit codes: 0 done, 75 other sessions live, 64 usage, or a store that keeps no base, 69 store
+Exit codes: 0 done, 75 other sessions are open, 64 usage, or a store without a base, 69 store
 unavailable, 77 access denied.
 
 Example, from one store to another:
@@ -412,36 +415,35 @@ Example, from one store to another:
 
 #[cfg(feature = "migrate")]
 const MIGRATE_HELP: &str = "\
-The URL is that of the processes: the old store's with the option migrate_to=URL of the new one, in which
-& # + % and @ are percent-encoded. Each phase is a step, which waits until every process acts by the one before:
+Use the URL of the processes: that of the old store with the option migrate_to=URL of the new store, in which
+& # + % and @ are percent-encoded. Each step waits until every process follows the phase before it:
 
   old -> shadow -> both -> drain -> new
 
-A step that was left halfway, or given up by --wait, is gone on with by the same command.
+To continue an interrupted step, or one that --wait ended, use the same command.
 
-Exit codes: 0 done, 75 not yet (what stands in the way is said), 69 store unavailable, 64 usage, or not
-these two stores, 70 a store has lost its data, 77 access denied.
+Exit codes: 0 done, 75 blocked (the blockers are listed), 69 store unavailable, 64 usage, or these two
+stores cannot be moved, 70 a store has lost its data, 77 access denied.
 
 Example:
   leasehold --url-file move.url migrate advance --to drain --wait 1h
   leasehold --url-file move.url migrate status";
 
 const DOCTOR_HELP: &str = "\
-Exit codes: 0 nothing breaks a guarantee, 1 something does, 69 store unavailable, 64 usage.";
+Exit codes: 0 no finding breaks a guarantee, 1 a finding breaks one, 69 store unavailable, 64 usage.";
 
 const COMPARE_HELP: &str = "\
-Starts comparison/compare of the checkout it is called in, at the checkout's root. Its options are shown
-by comparison/compare --help.
+Starts comparison/compare at the root of the current checkout. comparison/compare --help shows its options.
 
-Exit codes: the comparison's own; 64 there is no checkout here.
+Exit codes: the comparison's own; 64 no checkout here.
 
 Example:
   leasehold compare --quick --store redis,etcd";
 
 #[cfg(feature = "redis")]
 const REDIS_SCRIPTS_HELP: &str = "\
-Needed once per start of the server and version of leasehold, where those who lock have no +eval.
-The URL's user needs +script|load and nothing else.
+Needed once per server start and version of leasehold if the users that lock have no right +eval.
+The URL's user needs only +script|load.
 
 Exit codes: 0 loaded, 69 store unavailable, 64 usage, 77 access denied.";
 
@@ -468,10 +470,10 @@ mod tests {
             ("2/8/9", "such as 2/8"),
             ("-1/8", "such as 2/8"),
             ("1/4294967296", "below 2^32"),
-            ("0/8", "0 of 8 permits: neither may be zero"),
-            ("1/0", "neither may be zero"),
-            ("9/8", "9 of 8 permits: the weight is above the capacity"),
-            ("1/4294967295", "that of shared locks"),
+            ("0/8", "0 of 8 permits is invalid: weight and capacity must be at least 1"),
+            ("1/0", "must be at least 1"),
+            ("9/8", "9 of 8 permits is invalid: the weight must not exceed the capacity"),
+            ("1/4294967295", "below 2^32"),
         ] {
             let refused = permits(text).unwrap_err();
             assert!(refused.contains(rule), "{text}: {refused}");

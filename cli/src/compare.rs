@@ -14,12 +14,12 @@ use crate::failure::{Exit, Failure};
 /// Becomes the comparison; returns only if there is none.
 pub(crate) fn compare(arguments: &Compare, json: bool) -> Result<Exit, Failure> {
     let here = env::current_dir();
-    let here = here.map_err(|error| Failure::system("the current directory is not known", error))?;
+    let here = here.map_err(|error| Failure::system("cannot read the current directory", error))?;
     let program = program_above(&here)?;
     let mut command = Command::new(&program);
     command.args(arguments.url.iter().flat_map(|url| ["--url", url])).args(json.then_some("--json"));
     let error = command.args(&arguments.options).exec();
-    Err(Failure::system(format!("{} cannot be started", program.display()), error))
+    Err(Failure::system(format!("cannot start {}", program.display()), error))
 }
 
 /// That of the nearest folder with one, if others have no hand in it or in what leads to it: it may run as root.
@@ -30,9 +30,10 @@ fn program_above(here: &Path) -> Result<PathBuf, Failure> {
     };
     match objection(&program)? {
         None => Ok(program),
-        Some(objection) => {
-            Err(Failure::usage(format!("{objection}; if you trust {}, start it yourself", program.display())))
-        }
+        Some(objection) => Err(Failure::usage(format!(
+            "cannot trust the comparison: {objection}; if you trust {}, start it yourself",
+            program.display()
+        ))),
     }
 }
 
@@ -43,7 +44,7 @@ fn objection(program: &Path) -> Result<Option<String>, Failure> {
 
 #[cfg(not(feature = "file"))]
 fn objection(_: &Path) -> Result<Option<String>, Failure> {
-    Ok(Some("this build cannot check who may write to the comparison".to_owned()))
+    Ok(Some("cannot check the permissions of the comparison in this build".to_owned()))
 }
 
 /// Where to get one.
@@ -51,7 +52,7 @@ fn nowhere() -> String {
     let repository = option_env!("CARGO_PKG_REPOSITORY").filter(|place| !place.is_empty());
     let sources = repository.map_or_else(String::new, |place| format!(" (git clone {place})"));
     format!(
-        "no comparison here: it is built from the sources of leasehold{sources}; call this again in a \
-         checkout of them, or `make compare` there"
+        "cannot find the comparison: run this command in a checkout of the sources of leasehold{sources}, \
+         or `make compare` there"
     )
 }

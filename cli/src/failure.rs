@@ -84,7 +84,7 @@ impl Failure {
 
     /// A file that was named cannot be read.
     pub(crate) fn unreadable(file: &Path, error: &std::io::Error) -> Self {
-        let mut failure = Self::usage(format!("{} cannot be read", file.display()));
+        let mut failure = Self::usage(format!("cannot read {}", file.display()));
         failure.0.causes.push(error.to_string());
         failure
     }
@@ -94,7 +94,7 @@ impl Failure {
         let allowed = humantime::format_duration(allowed);
         Self::new(
             "max_hold",
-            format!("the lock {name:?} was held for {allowed}, as long as allowed"),
+            format!("the lock {name:?} was held for {allowed}, the limit of `--max-hold`"),
             Exit::LOST,
         )
     }

@@ -20,8 +20,8 @@ pub(crate) fn refuse_nested(place: &Place, name: &str) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "this runs under the lock {name:?} already, and would wait for itself; a process that outlives its \
-         `run` unsets {VARIABLE} first"
+        "this process already runs under the lock {name:?} and would wait for itself; if its `run` has \
+         ended, unset {VARIABLE}"
     )))
 }
 

@@ -40,8 +40,8 @@ pub(crate) async fn hold(store: &Store, arguments: &Hold) -> Result<Exit, Failur
     held::refuse_nested(&place, &arguments.name)?;
     if !arguments.ignore_stdin && is_at_its_end(&io::stdin()) {
         return Err(Failure::usage(
-            "standard input is at its end already, which would release the lock at once; keep it open, or \
-             say --ignore-stdin to hold until a signal",
+            "standard input is closed, so the lock would be released at once; keep it open, or use \
+             `--ignore-stdin` to hold until a signal",
         ));
     }
     let patience = Patience::of(&arguments.terms);

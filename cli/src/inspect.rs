@@ -40,12 +40,12 @@ fn table(state: &LockState) -> Table {
         row("holder", "nobody");
     }
     for holder in &state.holders {
-        row("holder", if holder.label.is_empty() { "(without a label)" } else { &holder.label });
+        row("holder", if holder.label.is_empty() { "(no label)" } else { &holder.label });
         row("mode", &output::mode(holder.mode));
         row("token", &holder.token.map_or_else(|| "unknown".to_owned(), |token| token.to_string()));
         row("since", &holder.since.map_or_else(|| "unknown".to_owned(), output::ago));
         if holder.ttl == Some(Duration::MAX) {
-            row("ends", "never by itself");
+            row("ends", "never");
         }
         if let Some(metadata) = &holder.metadata {
             row("metadata", metadata);

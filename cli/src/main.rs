@@ -97,7 +97,7 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
     // The commands themselves run on this thread. Renewals have one of their own, so that nothing a
     // command does, such as writing to a pipe that is full, holds them up.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::system("the async runtime cannot be started", error))?;
+    let runtime = runtime.map_err(|error| Failure::system("cannot start the async runtime", error))?;
     let store = cli.store;
     let json = cli.json;
     let exit = runtime.block_on(async {
@@ -129,7 +129,7 @@ fn trace(verbose: u8, silent: bool) -> Result<(), Failure> {
     let filter = match (verbose, wanted) {
         (0, Some(wanted)) => {
             let filter = wanted.parse::<Targets>();
-            filter.map_err(|error| Failure::usage(format!("RUST_LOG={wanted:?} cannot be read: {error}")))?
+            filter.map_err(|error| Failure::usage(format!("RUST_LOG={wanted:?} is invalid: {error}")))?
         }
         (0, None) if silent => return Ok(()),
         (0, None) => {

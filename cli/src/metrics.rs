@@ -67,7 +67,7 @@ async fn answer(listener: &TcpListener, metrics: &PrometheusHandle) {
             accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
                 Ok((stream, _)) => _ = connections.spawn(timeout(BOUND, one_request(stream, metrics.clone()))),
                 Err(error) => {
-                    tracing::debug!(error = ?error.to_string(), "a connection for metrics was not taken");
+                    tracing::debug!(error = ?error.to_string(), "cannot accept a connection for metrics");
                     // What is missing, such as free files, is missing for a while.
                     sleep(PAUSE).await;
                 }
@@ -84,7 +84,7 @@ async fn one_request(stream: TcpStream, metrics: PrometheusHandle) {
     });
     let mut http = http1::Builder::new();
     if let Err(error) = http.keep_alive(false).serve_connection(TokioIo::new(stream), service).await {
-        tracing::debug!(error = ?error.to_string(), "metrics were not read");
+        tracing::debug!(error = ?error.to_string(), "cannot serve metrics");
     }
 }
 

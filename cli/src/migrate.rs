@@ -13,14 +13,14 @@ use crate::store::Place;
 pub(crate) async fn migrate(store: &Store, action: &Migrate, json: bool) -> Result<Exit, Failure> {
     if matches!(action, Migrate::Repair { yes: false, .. }) {
         return Err(Failure::usage(
-            "this is for when a store has lost its data or is dead for good: stop everything that uses these locks, then \
-             say --yes",
+            "`repair` is only for a store that lost its data or is permanently unavailable: stop every \
+             process that uses these locks, then use `--yes`",
         ));
     }
     let admin = Place::of(store)?.admin().await?;
     let done = carry_out(&admin, action).await;
     if let Err(error) = admin.close().await {
-        tracing::debug!(error = ?format!("{error:#}"), "the sessions were not closed in order");
+        tracing::debug!(error = ?format!("{error:#}"), "sessions not closed cleanly");
     }
     match done.map_err(failure)? {
         Some(status) if json => output::json(&status)?,
@@ -129,7 +129,7 @@ fn show(status: &Status) -> Result<(), Failure> {
     }
     output::say(&format!("\nnext: {}", output::safe(&status.next)))?;
     for obstacle in &status.in_the_way {
-        output::say(&format!("in the way: {}", output::safe(obstacle)))?;
+        output::say(&format!("blocked by: {}", output::safe(obstacle)))?;
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ pub(crate) async fn load(store: &Store, json: bool) -> Result<Exit, Failure> {
     let place = Place::of(store)?;
     let url = place.url().unwrap_or_default();
     if !["redis", "rediss", "redis+unix"].iter().any(|scheme| url.starts_with(&format!("{scheme}:"))) {
-        return Err(Failure::usage("redis-scripts needs the URL of a Redis server: redis://HOST"));
+        return Err(Failure::usage("`redis-scripts` needs the URL of a Redis server: redis://HOST"));
     }
     // Every option is checked, also those that have nothing to do with it.
     drop(place.configure()?);

@@ -12,7 +12,7 @@ use crate::store::{self, Place};
 pub(crate) async fn revoke(store: &Store, arguments: &Revoke, json: bool) -> Result<Exit, Failure> {
     let name = &*arguments.name;
     if arguments.force && !arguments.yes && !is_sure(name)? {
-        return Err(Failure::usage("nothing was done"));
+        return Err(Failure::usage("cancelled: the lock was not revoked"));
     }
     let locks = Place::of(store)?.open().await?;
     let how = match arguments.force {
@@ -23,21 +23,22 @@ pub(crate) async fn revoke(store: &Store, arguments: &Revoke, json: bool) -> Res
     store::close(&locks).await;
     let (word, sentence, exit) = match revocation? {
         Revocation::Released if arguments.force => {
-            ("released", "taken away; its former holder may not know yet", Exit::SUCCESS)
+            ("released", "revoked by force; its former holder may not be notified yet", Exit::SUCCESS)
         }
         Revocation::Released => ("released", "released, or its lease has ended", Exit::SUCCESS),
         Revocation::Late => {
-            let sentence = "no longer held, but its holder did not release it in time: it may not have heard, and \
-                            may still be at work";
+            let sentence = "no longer held, but its holder did not release it in time: the holder may still \
+                 be working";
             ("late", sentence, Exit::SUCCESS)
         }
-        Revocation::NotHeld => ("not_held", "held by nobody", Exit::NO),
+        Revocation::NotHeld => ("not_held", "free", Exit::NO),
         Revocation::Unanswered => {
-            let sentence = "still held: its holder did not answer in time; --force takes it away";
+            let sentence = "still held: its holder did not answer in time; use `--force` to delete its entry";
             ("unanswered", sentence, Exit::BUSY)
         }
         Revocation::Foreign => {
-            let sentence = "held by a foreign client, which cannot be asked; --force takes it away";
+            let sentence = "held by a foreign client, which cannot be notified; use `--force` to delete its \
+                 entry";
             ("foreign", sentence, Exit::BUSY)
         }
     };
@@ -53,15 +54,15 @@ pub(crate) async fn revoke(store: &Store, arguments: &Revoke, json: bool) -> Res
 fn is_sure(name: &str) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() {
         return Err(Failure::usage(
-            "--force takes the lock from a holder who may still be at work; say --yes if that is meant",
+            "`--force` revokes the lock of a holder that may still be working; use `--yes` to confirm",
         ));
     }
     let mut stderr = io::stderr().lock();
     let asked = write!(
         stderr,
-        "The holder of {name:?} may still be at work. Until it has heard that the lock is taken away, two\n\
-         may believe they hold it, and only the fencing token keeps them apart.\n\
-         Take it away? [y/N] "
+        "The holder of {name:?} may still be working. Until it is notified, two clients may believe that\n\
+         they hold the lock, and only the fencing token protects the resource.\n\
+         Revoke it by force? [y/N] "
     );
     asked.and_then(|()| stderr.flush()).map_err(|error| Failure::system("cannot ask", error))?;
     let mut answer = String::new();

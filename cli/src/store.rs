@@ -60,9 +60,9 @@ impl Place {
             (_, Some(file)) => {
                 let read = fs::read_to_string(file);
                 let text = read.map_err(|error| Failure::unreadable(file, &error))?;
-                Some(named(text.trim(), "the file of --url-file is empty")?)
+                Some(named(text.trim(), "the file of `--url-file` is empty")?)
             }
-            (Some(url), None) => Some(named(url, "--url is empty")?),
+            (Some(url), None) => Some(named(url, "`--url` is empty")?),
             // An empty variable is a way of saying "not set".
             (None, None) => env::var("LEASEHOLD_URL").ok().filter(|url| !url.is_empty()),
         };
@@ -73,12 +73,12 @@ impl Place {
         let scheme = url.as_deref().and_then(|url| url.split_once(':')).map(|(scheme, _)| scheme);
         match scheme {
             Some(HIDDEN_SCHEME) => Err(Failure::usage(
-                "the store's URL is hidden from this process: the leasehold that started it was told \
-                 --hide-url; give --url or --url-file",
+                "the store's URL is hidden from this process by `run --hide-url`: use `--url` or \
+                 `--url-file`",
             )),
             Some(scheme) if scheme.eq_ignore_ascii_case("memory") => Err(Failure::usage(
-                "memory:// excludes only tasks of one process, so here it would exclude nobody; for this \
-                 host use file:///DIR",
+                "memory:// excludes only tasks of one process, and each command is a process of its own: \
+                 use file:///DIR for this host",
             )),
             _ => Ok(Self { url, required }),
         }
@@ -102,7 +102,7 @@ impl Place {
     #[cfg(feature = "migrate")]
     pub(crate) async fn admin(&self) -> Result<Admin, Failure> {
         const NONE: &str =
-            "the URL says nothing of a move: give that of the processes, with `migrate_to=URL`";
+            "the URL has no option `migrate_to=URL`: use the URL of the processes that take part in the move";
         let url = self.url.as_deref().ok_or_else(|| Failure::usage(NONE))?;
         let found = Arc::new(OnceLock::new());
         let finds = Arc::clone(&found);
@@ -121,7 +121,7 @@ impl Place {
         match self.url.as_deref().map(str::parse::<StoreUrl>) {
             None => host::shown(),
             Some(Ok(url)) => format!("{}://{}{}", url.scheme(), url.hosts().join(","), url.path()),
-            Some(Err(_unreadable)) => "a URL that cannot be read".to_owned(),
+            Some(Err(_unreadable)) => "an invalid URL".to_owned(),
         }
     }
 
@@ -154,7 +154,7 @@ impl Place {
             return Ok(());
         }
         Err(Failure::usage(format!(
-            "{} does not promise what is required: {}; it promises {}",
+            "{} does not promise the required {}; it promises {}",
             self.shown(),
             promises(missing),
             promises(promised)
@@ -186,7 +186,7 @@ impl Place {
             && let Err(refused) = crate::metrics::serve(address).await
         {
             // They are worth less than what is done under the lock.
-            output::note(&format!("going on without metrics: {refused:#}"));
+            output::note(&format!("continuing without metrics: {refused:#}"));
         }
         if let Some(ttl) = terms.ttl {
             builder = builder.ttl(ttl);
@@ -206,7 +206,8 @@ impl Place {
             close(&locks).await;
             let option = if terms.shared { "--shared" } else { "--permits" };
             let instead = format!(
-                "leave out {option}, and one holds at a time, or take a store that promises {needed}, such as etcd"
+                "use a store that promises {needed}, such as etcd, or leave out `{option}` for an exclusive \
+                 lock"
             );
             return Err(refused.with_context("instead", instead).into());
         }
@@ -231,7 +232,7 @@ fn named(url: &str, refusal: &str) -> Result<String, Failure> {
 /// Ends the session. What is not confirmed ends with its lease, and is no failure.
 pub(crate) async fn close(locks: &LockManager) {
     if let Err(error) = locks.shutdown().await {
-        tracing::warn!(error = ?format!("{error:#}"), "the session was not closed in order");
+        tracing::warn!(error = ?format!("{error:#}"), "session not closed cleanly");
     }
 }
 
@@ -290,7 +291,7 @@ mod host {
         // In a directory that everybody writes to, what is there may be somebody else's, or a link.
         match is_private(&fs::symlink_metadata(place)?, user) {
             true => Ok(()),
-            false => Err(io::Error::other("it is not a directory of this user alone")),
+            false => Err(io::Error::other("the directory belongs to another user or lets other users in")),
         }
     }
 
@@ -299,7 +300,7 @@ mod host {
     }
 
     fn refused(place: &Path) -> String {
-        format!("{} cannot be used for locks; give --url or LEASEHOLD_URL", place.display())
+        format!("cannot use {} for locks: use `--url` or LEASEHOLD_URL", place.display())
     }
 
     #[cfg(test)]
@@ -350,7 +351,7 @@ mod host {
     use crate::failure::Failure;
 
     pub(super) fn configure() -> Result<Builder, Failure> {
-        Err(Failure::usage("this build has no store of this host: give --url or LEASEHOLD_URL"))
+        Err(Failure::usage("this build has no store for this host: use `--url` or LEASEHOLD_URL"))
     }
 
     pub(super) fn shown() -> String {

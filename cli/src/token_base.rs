@@ -43,15 +43,15 @@ async fn carry_out(locks: &LockManager, action: &TokenBase) -> Result<Base, Fail
         Some(0) => {}
         Some(others) => {
             return Err(Failure::in_use(format!(
-                "{others} other sessions of this namespace live and would grant smaller tokens until they \
-                 end: stop them first"
+                "{others} other sessions of this namespace are open and would grant smaller tokens: stop \
+                 them first"
             )));
         }
         None if *yes => {}
         None => {
             return Err(Failure::usage(
-                "this store cannot tell whether other sessions of the namespace live; one that does grants \
-                 smaller tokens, which resources refuse: stop them all, then say --yes",
+                "this store cannot detect other sessions of the namespace, and an open session grants \
+                 smaller tokens, which resources refuse: stop all of them, then use `--yes`",
             ));
         }
     }
@@ -59,8 +59,8 @@ async fn carry_out(locks: &LockManager, action: &TokenBase) -> Result<Base, Fail
     let raised = locks.token_base().await?;
     match raised.sessions {
         Some(1..) => Err(Failure::in_use(
-            "the base was raised, and meanwhile other sessions were opened, which may have read the old one: \
-             stop them, or they grant smaller tokens"
+            "the base was raised, but other sessions were opened meanwhile and may grant smaller tokens: \
+             stop them"
                 .to_owned(),
         )),
         _ => Ok(raised),

@@ -125,7 +125,7 @@ async fn hint(locks: &LockManager, names: &[String]) {
         let Ok(state) = locks.inspect(name).await else { continue };
         let who = match state.holder() {
             Some(holder) => output::who(holder),
-            None if state.contenders > 0 => "nobody yet".to_owned(),
+            None if state.contenders > 0 => "no client yet".to_owned(),
             // Free, so it is another one that is waited for.
             None => continue,
         };

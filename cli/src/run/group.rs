@@ -62,7 +62,7 @@ impl Group {
             Ok(()) | Err(Errno::SRCH) => {}
             Err(error) if !self.refused => {
                 self.refused = true;
-                output::complain(&format!("leasehold: the command cannot be signalled: {error}"));
+                output::complain(&format!("leasehold: cannot signal the command: {error}"));
             }
             Err(_known) => {}
         }

@@ -57,7 +57,7 @@ pub(crate) fn as_launcher() -> Option<Exit> {
         io::ErrorKind::NotFound => Exit::NOT_FOUND,
         _ => Exit::NOT_EXECUTABLE,
     };
-    let doing = format!("{} cannot be run", program.display());
+    let doing = format!("cannot run {}", program.display());
     Some(Failure::not_started(doing, &error, exit).report(json))
 }
 

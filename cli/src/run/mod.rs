@@ -40,7 +40,7 @@ pub(crate) async fn run(store: &Store, arguments: &Run, json: bool) -> Result<Ex
     let place = Place::of(store)?;
     let names = &*arguments.names;
     if names.len() > 1 && !arguments.all {
-        return Err(Failure::usage("several locks are named: say --all to hold all of them, or none"));
+        return Err(Failure::usage("several locks are named: use `--all` to hold all of them together"));
     }
     names.iter().try_for_each(|name| held::refuse_nested(&place, name))?;
     let patience = Patience::of(&arguments.terms);
@@ -72,11 +72,11 @@ pub(crate) async fn run(store: &Store, arguments: &Run, json: bool) -> Result<Ex
         (Some(Why::Lost(reason)), None) => {
             Err(Failure::lost(format!("the lock {name:?} was lost: {reason}")))
         }
-        (Some(Why::AtRisk), None) => Err(Failure::lost(format!(
-            "the command was stopped: the lock {name:?} was not renewed in time and could have been lost"
-        ))),
+        (Some(Why::AtRisk), None) => {
+            Err(Failure::lost(format!("the command was stopped: the lock {name:?} was not renewed in time")))
+        }
         (Some(Why::Asked), None) => Err(Failure::lost(format!(
-            "the command was stopped: an administrator asked for the lock {name:?}"
+            "the command was stopped: revocation of the lock {name:?} was requested"
         ))),
         (Some(Why::TooLong(allowed)), None) => Err(Failure::held_too_long(&name, allowed)),
         (None, None) => Ok(ended.exit),
@@ -202,7 +202,7 @@ impl Watch<'_> {
                 }
                 allowed = &mut too_long, if !self.is_timed_out => {
                     self.is_timed_out = true;
-                    self.stop(Why::TooLong(allowed), "its time is over: stopping the command");
+                    self.stop(Why::TooLong(allowed), "`--max-hold` reached: stopping the command");
                     self.asked = true;
                     last_call.set(wait::at_most(Some(self.kill_after.unwrap_or(KILL_AFTER))));
                 }
@@ -240,7 +240,7 @@ impl Watch<'_> {
                 self.stop(Why::AtRisk, "a renewal is overdue: stopping the command");
             }
             Change::Asked(_) => {
-                self.stop(Why::Asked, "an administrator asks for the lock: stopping the command");
+                self.stop(Why::Asked, "revocation requested: stopping the command");
             }
             Change::State(GuardState::Lost(reason)) => {
                 self.why = Some(Why::Lost(reason));

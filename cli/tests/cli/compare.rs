@@ -71,7 +71,7 @@ async fn a_comparison_of_somebody_else_is_not_started() {
         assert!(refused.err.contains(why) && refused.err.contains("start it yourself"), "{refused:?}");
     };
     fs::set_permissions(&folder, Permissions::from_mode(0o777)).expect("it is ours");
-    refused("comparison may be written by everybody (mode 0777)").await;
+    refused("comparison is writable by everybody (mode 0777)").await;
     fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("it is ours");
     if geteuid().is_root() {
         fs::rename(&program, folder.join("ours")).expect("it can be renamed");

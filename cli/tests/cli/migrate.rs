@@ -171,7 +171,7 @@ async fn what_stands_in_the_way_is_said() {
     let refused = rig.done(["migrate", "advance", "--wait", "2s"]).await;
     assert!(refused.code == 75 && refused.err.contains("1 session of the old store"), "{refused:?}");
     let shown = rig.done(["migrate", "status"]).await;
-    assert!(shown.out.contains("in the way: 1 session"), "{shown:?}");
+    assert!(shown.out.contains("blocked by: 1 session"), "{shown:?}");
     forgotten.close_stdin();
     exit_code(&mut forgotten).await;
     walk(&rig, &["advance"]).await;

@@ -30,7 +30,7 @@ async fn every_outcome_has_its_word_and_code() {
     assert!(unanswered.out.contains("--force"), "{}", unanswered.out);
     let taken = rig.done(["revoke", "--force", "--yes", "a"]).await;
     assert_eq!(taken.code, 0);
-    assert!(taken.out.contains("may not know yet"), "{}", taken.out);
+    assert!(taken.out.contains("may not be notified yet"), "{}", taken.out);
     assert_eq!(rig.inspect("a").await["held"], false);
     holder.cont().unwrap();
     assert_eq!(value(&mut holder).await["state"], "lost");
@@ -57,7 +57,7 @@ async fn a_grace_lets_the_command_finish() {
     assert_eq!(line(&mut running).await, "heard");
     assert_eq!(exit_code(&mut running).await, 76);
     let said = std::fs::read_to_string(running.log()).unwrap();
-    assert!(said.contains("asks for the lock"), "{said}");
+    assert!(said.contains("revocation requested"), "{said}");
 
     let refused = rig.done(["revoke", "--grace", "25h", "a"]).await;
     assert_eq!(refused.code, 64);

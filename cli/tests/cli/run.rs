@@ -177,7 +177,7 @@ async fn a_command_can_be_bounded() {
     let polite = "trap 'echo asked; exit 0' TERM; echo in; while :; do sleep 0.01; done";
     let ran = rig.done(["run", "--max-hold", "0.2", "a", "--", "sh", "-c", polite]).await;
     assert_eq!((ran.code, ran.out.as_str()), (76, "in\nasked\n"), "{ran:?}");
-    assert!(ran.err.contains("its time is over") && ran.err.contains("200ms"), "{ran:?}");
+    assert!(ran.err.contains("`--max-hold` reached") && ran.err.contains("200ms"), "{ran:?}");
     let deaf = "trap '' TERM; while :; do sleep 0.01; done";
     let bounds = ["run", "--json", "--max-hold", "0.2", "--kill-after", "0.2"];
     let ran = rig.done(bounds.into_iter().chain(["a", "--", "sh", "-c", deaf])).await;
@@ -214,8 +214,8 @@ async fn several_locks_are_held_at_once() {
     assert!(busy.code == 75 && busy.err.contains("\"b\" is held by"), "{busy:?}");
     for (names, code, said) in [
         (&["free"][..], 0, ""),
-        (&["x", "y"], 64, "say --all"),
-        (&["--all", "x", "x"], 64, "\"x\" is named twice"),
+        (&["x", "y"], 64, "use `--all`"),
+        (&["--all", "x", "x"], 64, "names the lock \"x\" twice"),
     ] {
         let done = rig.done([&["run", "--try"], names, &["--", "true"]].concat()).await;
         assert!(done.code == code && done.err.contains(said), "{done:?}");

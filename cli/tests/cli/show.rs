@@ -111,7 +111,7 @@ async fn a_store_is_diagnosed() {
     fs::set_permissions(directory, Permissions::from_mode(0o777)).unwrap();
     let words = rig.done(["doctor"]).await;
     assert_eq!(words.code, 0);
-    assert!(words.out.contains("warning") && words.out.contains("other users may write"), "{}", words.out);
+    assert!(words.out.contains("warning") && words.out.contains("other users can write"), "{}", words.out);
     assert!(words.out.contains("Nothing breaks a guarantee."), "{}", words.out);
     let private = rig.url().replace("?mode=0666", "");
     let words = rig.done(["--url", &private, "doctor"]).await;
