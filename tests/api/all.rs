@@ -201,9 +201,9 @@ async fn what_is_no_set_of_locks_is_refused() {
     let mixed = vec![here.lock("a").unwrap(), there.lock("b").unwrap()];
     let too_many = vec![here.lock("a").unwrap(), here.lock("b").unwrap().permits(3, 2)];
     let wrong = [
-        (Vec::new(), "no locks"),
+        (Vec::new(), "at least one lock"),
         (named(&here, &["a", "b", "a"]), "\"a\""),
-        (mixed, "several managers"),
+        (mixed, "locks of one manager"),
         (too_many, "lock: b"),
     ];
     for (locks, rule) in wrong {

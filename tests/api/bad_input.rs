@@ -13,21 +13,21 @@ async fn refusal(url: &str) -> (ErrorKind, String) {
 #[tokio::test]
 async fn urls_that_cannot_work_are_refused() {
     let cases = [
-        ("memory", "no scheme and ://"),
+        ("memory", "expected scheme://"),
         ("memory://u:1/2@h", "an @ after its host"),
         ("mysql://h/", "unknown scheme \"mysql\"; known: "),
         ("memory://?tll=15s", "unknown option \"tll\""),
-        ("memory://?ttl=soon", "ttl=\"soon\" is not a length of time"),
-        ("memory://?ttl=0s", "ttl must be longer than 0s"),
-        ("memory://?ttl=50ms", "below this store's minimum of 100ms"),
-        ("memory://?ttl=25h", "above 24h"),
-        ("memory://?ttl=3s&op_timeout=2s", "shorter than 3 × op_timeout"),
-        ("memory://?ttl=1s&drift_margin=600ms", "more than half of the ttl"),
+        ("memory://?ttl=soon", "ttl=\"soon\" is invalid: expected a length of time"),
+        ("memory://?ttl=0s", "`ttl` must be longer than 0s"),
+        ("memory://?ttl=50ms", "this store needs at least 100ms"),
+        ("memory://?ttl=25h", "at most 24h"),
+        ("memory://?ttl=3s&op_timeout=2s", "shorter than 3 × `op_timeout`"),
+        ("memory://?ttl=1s&drift_margin=600ms", "more than half of the `ttl`"),
         ("memory://?ttl=1s&ttl=2s", "given twice"),
-        ("memory://?handoff_limit=1024", "above 1023"),
+        ("memory://?handoff_limit=1024", "at most 1023"),
         ("memory://?handoff_limit=many", "a whole number from 0 to 1023"),
         ("memory://?connect_timeout=0s", "connect_timeout"),
-        ("memory://?op_timeout=18446744073709551615s", "shorter than 3 × op_timeout"),
+        ("memory://?op_timeout=18446744073709551615s", "shorter than 3 × `op_timeout`"),
         ("memory://?drift_margin=18446744073709551615s", "more than half"),
         ("memory://a/b?prefix=c", "the prefix is given twice"),
     ];
@@ -65,7 +65,7 @@ async fn file_urls_that_cannot_work_are_refused() {
         ("file:///dir?keep=all", "keep=\"all\""),
         ("file:///dir?mode=rw", "mode=\"rw\""),
         ("file:///dir?prefix=p", "prefix"),
-        ("file:///dir?ttl=50ms", "minimum of 100ms"),
+        ("file:///dir?ttl=50ms", "at least 100ms"),
     ] {
         let (kind, message) = refusal(url).await;
         assert_eq!(kind, ErrorKind::InvalidOption, "{url}: {message}");
@@ -110,9 +110,9 @@ async fn options_of_a_lock_are_checked_by_acquire() {
     let lock = locks.lock("a").unwrap();
     let refused = [
         (lock.clone().ttl(Duration::ZERO), "longer than 0s"),
-        (lock.clone().ttl(Duration::from_secs(2)), "shorter than 3 × op_timeout"),
-        (lock.clone().ttl(Timing::MAX_TTL * 2), "above 24h"),
-        (lock.clone().handoff_limit(1024), "above 1023"),
+        (lock.clone().ttl(Duration::from_secs(2)), "shorter than 3 × `op_timeout`"),
+        (lock.clone().ttl(Timing::MAX_TTL * 2), "at most 24h"),
+        (lock.clone().handoff_limit(1024), "at most 1023"),
         (lock.clone().metadata("x".repeat(1025)), "1025 bytes"),
     ];
     for (lock, part) in refused {

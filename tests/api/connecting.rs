@@ -85,7 +85,7 @@ async fn what_fails_while_opening_was_not_applied() {
         error.to_string()
     };
     assert_eq!(refused(u32::MAX, 0).await, "not there (server: h1:1,h2:2)");
-    assert_eq!(refused(0, 0).await, "the store was not open within 5s (server: h1:1,h2:2)");
+    assert_eq!(refused(0, 0).await, "timed out while opening the store after 5s (server: h1:1,h2:2)");
     // A last attempt that is cut short has nothing to tell.
     assert_eq!(refused(1, 1_000).await, "not there (server: h1:1,h2:2)");
 }

@@ -94,7 +94,7 @@ async fn events_tell_the_life_of_a_lock_and_no_secret() {
     let text = written.text();
     for part in [
         "held",
-        "waiting behind this process",
+        "waiting in the local queue",
         "passed to the next local waiter",
         "waiting at the store",
         "lost",

@@ -57,7 +57,7 @@ async fn an_opening_that_fails_says_why() {
     let there = encrypted.tls_addr().unwrap();
     let tls = Tls::new().ca(std::fs::read(stranger.authority()).unwrap());
     let refused = refusal(RedisConfig::new("127.0.0.1", there.port()).tls(tls), BOUND).await;
-    let why = "invalid peer certificate: the authority that it names (ca) has not signed it";
+    let why = "invalid peer certificate: its issuer's certificate in `ca` does not match its signature";
     assert_eq!(said(&refused, &there.to_string(), None), format!("cannot connect (server: {there}): {why}"));
 }
 

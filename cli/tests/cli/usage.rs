@@ -78,7 +78,7 @@ async fn what_is_no_move_is_refused_with_64() {
         (&["--url", &memory, "migrate", "status"], "only tasks of one process"),
         (&["--url", &file, "migrate", "status"], "no ledger"),
         (&["--url", &nested, "migrate", "status"], "migrate_to"),
-        (&["--url", &common, "migrate", "status"], "\"ttl\""),
+        (&["--url", &common, "migrate", "status"], "`ttl`"),
         (&["--url", &file, "migrate", "advance", "--to", "late"], "old, shadow, both, drain, new"),
         (&["--url", &file, "migrate", "repair"], "--yes"),
     ];

@@ -49,7 +49,7 @@ pub fn all(locks: impl IntoIterator<Item = Lock>) -> All {
 
 /// What [`all`] makes of them.
 #[derive(Clone, Debug)]
-#[must_use = "it takes nothing by itself"]
+#[must_use = "no lock is acquired before `acquire`"]
 pub struct All {
     /// In order of their names.
     locks: Vec<Lock>,
@@ -144,10 +144,13 @@ impl All {
     /// What they have in common.
     fn checked(&self) -> Result<&Env> {
         let Some(first) = self.locks.first() else {
-            return Err(Error::invalid_option("all of no locks: name one at least"));
+            return Err(Error::invalid_option("`all` needs at least one lock"));
         };
         if !self.locks.iter().all(|lock| Arc::ptr_eq(lock.core(), first.core())) {
-            return Err(Error::invalid_option("locks of several managers: take one within the other"));
+            return Err(Error::invalid_option(
+                "`all` needs locks of one manager: acquire those of the other \
+                 manager separately",
+            ));
         }
         for lock in &self.locks {
             lock.check()?;
@@ -155,9 +158,7 @@ impl All {
         match self.locks.windows(2).find(|pair| pair[0].name() == pair[1].name()) {
             Some(twice) => {
                 let name = twice[0].name().as_str();
-                Err(Error::invalid_option(format!(
-                    "the lock {name:?} is named twice, and would wait for itself"
-                )))
+                Err(Error::invalid_option(format!("`all` names the lock {name:?} twice: name it once")))
             }
             None => Ok(first.core().env()),
         }

@@ -176,7 +176,8 @@ impl Builder {
         };
         if label.len() > Self::MAX_LABEL_BYTES || label.chars().any(char::is_control) {
             return Err(Error::invalid_option(format!(
-                "the owner label has {} bytes; at most {} are allowed, and no control character",
+                "the owner label of {} bytes is invalid: expected at most {} bytes without control \
+                 characters",
                 label.len(),
                 Self::MAX_LABEL_BYTES
             )));
@@ -200,7 +201,7 @@ async fn open(
         let error = match open_once(store, env, store_env, bound).await {
             // Cut short by the end of the wait, it has told nothing.
             None => last.filter(|_| bound < env.timing().connect_timeout).unwrap_or_else(|| {
-                let message = format!("the store was not open within {bound:?}");
+                let message = format!("timed out while opening the store after {bound:?}");
                 Error::not_applied(ErrorKind::Unavailable, message)
             }),
             // No lock was asked for, and what a session leaves behind ends with its lease.
@@ -214,7 +215,7 @@ async fn open(
             return Err(error);
         }
         let error = placed(store.server().as_deref(), error);
-        tracing::warn!(error = ?format!("{error:#}"), "the store is not there yet; trying again");
+        tracing::warn!(error = ?format!("{error:#}"), "cannot open the store; retrying");
         last = Some(error);
         env.sleep_until(again_at).await;
         bound = env.timing().connect_timeout.min(until.since(env.now()));

@@ -78,7 +78,7 @@ impl std::fmt::Display for Fenced {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "token {} is refused: {} was seen, so a later holder has written",
+            "token {} is stale: a later holder has already written with token {}",
             self.token, self.largest_seen
         )
     }

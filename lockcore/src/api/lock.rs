@@ -259,7 +259,7 @@ impl Lock {
         guard.ensure_held()?;
         if let Err(error) = guard.release().await {
             let error = format!("{error:#}");
-            tracing::warn!(lock = %self.name(), ?error, "the work is done, its lock was not released cleanly");
+            tracing::warn!(lock = %self.name(), ?error, "lock not released cleanly after the work");
         }
         Ok(done)
     }
@@ -298,7 +298,7 @@ impl Lock {
             self.promised(mode.needs(), "mode")?;
         }
         if max_hold.is_some_and(|span| span.is_zero()) {
-            return Err(Error::invalid_option("max_hold is zero: it must be above"));
+            return Err(Error::invalid_option("`max_hold` is zero: expected a longer time"));
         }
         if let Some(ttl) = *ttl {
             self.promised(Guarantees::PER_LOCK_TTL, "ttl")?;
@@ -307,14 +307,14 @@ impl Lock {
         let limit = handoff_limit.unwrap_or(timing.handoff_limit);
         if limit > FencingToken::MAX_INDEX {
             return Err(Error::invalid_option(format!(
-                "handoff_limit {limit} is above {}",
+                "`handoff_limit` {limit} is invalid: expected at most {}",
                 FencingToken::MAX_INDEX
             )));
         }
         let longest = LockOptions::MAX_METADATA_BYTES;
         if let Some(metadata) = metadata.as_deref().filter(|metadata| metadata.len() > longest) {
             return Err(Error::invalid_option(format!(
-                "metadata has {} bytes, at most {longest} are allowed",
+                "`metadata` of {} bytes is too long: expected at most {longest} bytes",
                 metadata.len()
             )));
         }

@@ -164,8 +164,10 @@ impl LockManager {
     pub async fn diagnose(&self) -> Result<Vec<Finding>> {
         let mut findings = self.answered(self.core.backend().diagnose()).await?;
         if let Ok(TokenBase { base, floor, .. }) = self.token_base().await {
-            let detail =
-                format!("{base} is added to the store's own numbers, which are above {floor} from now on");
+            let detail = format!(
+                "tokens are the store's own numbers plus {base}; those numbers are above {floor} \
+                     from now on"
+            );
             findings.push(Finding::new(Severity::Ok, "token base", detail));
         }
         Ok(findings)

@@ -161,7 +161,8 @@ impl Registry {
         for name in COMMON.iter().chain(self.options.keys()) {
             if url.take(name)?.is_some() {
                 return Err(Error::invalid_option(format!(
-                    "option {name:?} stands in the URL of another URL: give it to the outer one, for both"
+                    "option `{name}` is inside the inner URL: give it in the outer URL, where it applies to \
+                     both stores"
                 )));
             }
         }

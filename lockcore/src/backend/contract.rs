@@ -419,13 +419,13 @@ impl TokenBase {
         let base = self.base.max((token.counter() + 1).saturating_sub(self.floor));
         let first = base.checked_add(self.floor).filter(|first| *first < FencingToken::MAX_COUNTER);
         first.map(|_| base).ok_or_else(|| {
-            Error::invalid_option(format!("token {token} leaves no room for larger ones in 63 bits"))
+            Error::invalid_option(format!("token {token} is too large: no larger token fits into 63 bits"))
         })
     }
 }
 
 fn no_token_base() -> Error {
-    Error::not_applied(ErrorKind::Unsupported, "this store keeps no base for its tokens")
+    Error::not_applied(ErrorKind::Unsupported, "this store has no token base")
 }
 
 #[cfg(test)]

@@ -32,7 +32,10 @@ impl Credentials {
             (None, None) => Ok(None),
             _ => {
                 let scheme = url.scheme();
-                Err(Error::invalid_option(format!("{scheme}:// needs a user and a password, or neither")))
+                Err(Error::invalid_option(format!(
+                    "the {scheme}:// URL has only one of user and password: \
+                     give both or neither"
+                )))
             }
         }
     }
@@ -56,7 +59,7 @@ mod tests {
         assert_eq!(of("etcd://h").unwrap(), None);
         for one in ["etcd://me@h", "etcd://:secret@h"] {
             let error = of(one).unwrap_err().to_string();
-            assert_eq!(error, "etcd:// needs a user and a password, or neither");
+            assert_eq!(error, "the etcd:// URL has only one of user and password: give both or neither");
         }
     }
 

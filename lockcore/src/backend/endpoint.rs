@@ -34,8 +34,8 @@ impl Endpoint {
         if !text.starts_with('[') && !is_host_name(host) {
             return Err(refused(
                 host,
-                "a host name has at most 253 letters, digits, hyphens, underscores and dots, and begins with a \
-                 letter or a digit",
+                "a host name has at most 253 letters, digits, hyphens, underscores and dots, and begins \
+                 with a letter or a digit",
             ));
         }
         match port.map_or(Ok(default_port), str::parse) {
@@ -65,7 +65,7 @@ fn is_host_name(host: &str) -> bool {
 }
 
 fn refused(text: &str, rule: &str) -> Error {
-    Error::invalid_option(format!("{text:?} is not a server, HOST or HOST:PORT: {rule}"))
+    Error::invalid_option(format!("server {text:?} is invalid: expected HOST or HOST:PORT: {rule}"))
 }
 
 impl fmt::Display for Endpoint {
@@ -124,7 +124,7 @@ mod tests {
             ("us er:secret", "us er", "letters"),
         ] {
             let error = Endpoint::parse(text, 7).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{shown:?} is not")), "{text:?}: {error}");
+            assert!(error.starts_with(&format!("server {shown:?} is invalid")), "{text:?}: {error}");
             assert!(error.contains(rule) && !error.contains("secret"), "{text:?}: {error}");
         }
         assert!(Endpoint::parse(&"a".repeat(254), 7).is_err());

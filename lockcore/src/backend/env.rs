@@ -122,14 +122,14 @@ impl Env {
     /// [`ErrorKind::Misuse`] outside a tokio runtime, or in one without timers.
     pub fn new(timing: Timing) -> Result<Self> {
         let runtime = Handle::try_current().map_err(|source| {
-            Error::not_applied(ErrorKind::Misuse, "a lock manager is opened inside a tokio runtime")
+            Error::not_applied(ErrorKind::Misuse, "cannot open a lock manager outside a tokio runtime")
                 .with_source(source)
         })?;
         if !has_timers() {
             return Err(Error::not_applied(
                 ErrorKind::Misuse,
-                "this tokio runtime has no timers, and leases are renewed by them: build it with \
-                 `enable_time` or `enable_all`",
+                "cannot renew leases in a tokio runtime without timers: build it with `enable_time` or \
+                 `enable_all`",
             ));
         }
         let (gone, needless) = (CancellationToken::new(), CancellationToken::new());
@@ -276,7 +276,7 @@ impl Env {
 
     /// The answer to a request for which [`gone`](Self::gone) came first.
     pub(crate) fn gone_error() -> Error {
-        Error::new(ErrorKind::Closed, Effect::Unknown, "the runtime of the lock manager is gone")
+        Error::new(ErrorKind::Closed, Effect::Unknown, "the tokio runtime of the lock manager has ended")
     }
 
     /// Runs `task` in the background, owned by the manager; dropped at once if the runtime of

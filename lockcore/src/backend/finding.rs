@@ -21,18 +21,18 @@ impl Finding {
     pub fn of_state(state: &LockState) -> Self {
         let LockState { name, holders, contenders } = state;
         let holder = match &**holders {
-            [] => "nobody holds it".to_owned(),
+            [] => "free".to_owned(),
             [holder] => format!("held by {:?}", holder.label),
             [first, others @ ..] => format!("held by {:?} and {} others", first.label, others.len()),
         };
         let foreign = holders.iter().any(|holder| holder.foreign);
         let endless = holders.iter().any(|holder| holder.ttl == Some(Duration::MAX));
         let holder = match (foreign, endless) {
-            (_, true) => holder + " (a foreign client, whose lock never ends by itself)",
+            (_, true) => holder + " (a foreign client; its lock never expires)",
             (true, false) => holder + " (a foreign client)",
             (false, false) => holder,
         };
-        Self::new(Severity::Ok, "lock", format!("{name}: {holder}, {contenders} wait"))
+        Self::new(Severity::Ok, "lock", format!("{name}: {holder}, {contenders} waiting"))
     }
 
     /// A finding about `subject`.

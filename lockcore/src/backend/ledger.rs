@@ -134,7 +134,7 @@ pub fn fits(value: &[u8]) -> Result<()> {
     let size = value.len();
     Err(Error::not_applied(
         ErrorKind::Misuse,
-        format!("a ledger takes values of at most {MAX_VALUE} bytes, and this one has {size}"),
+        format!("the record of {size} bytes is too long: expected at most {MAX_VALUE} bytes"),
     ))
 }
 
@@ -148,7 +148,8 @@ pub fn readable(entries: usize) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "this store has {entries} members or more of a move, and at most {MOST_MEMBERS} are read: delete forged ones"
+        "this store has at least {entries} participants of a move, but at most {MOST_MEMBERS} can be read: \
+         delete forged entries"
     );
     Err(Error::not_applied(ErrorKind::Protocol, message))
 }

@@ -125,8 +125,8 @@ impl Stage {
         let format: u64 = format.parse().map_err(|_| no_record())?;
         if format != FORMAT {
             let message = format!(
-                "the record of the namespace's move to another store has format {format}, and this version \
-                 reads {FORMAT}: use a later one"
+                "the move record of this namespace has format {format}, but this version reads format \
+                 {FORMAT}: use a later version"
             );
             return Err(Error::not_applied(ErrorKind::Unsupported, message));
         }
@@ -180,7 +180,7 @@ pub fn admit(env: &Env, record: Option<&[u8]>) -> Result<()> {
 }
 
 fn no_record() -> Error {
-    let message = "the record of the namespace's move to another store is not one that this program writes";
+    let message = "the move record of this namespace is invalid: expected a record that leasehold wrote";
     Error::not_applied(ErrorKind::Protocol, message)
 }
 

@@ -46,7 +46,7 @@ impl Tls {
         let client = match (cert, key) {
             (Some(cert), Some(key)) => Some((cert, key)),
             (None, None) => None,
-            _ => return Err(Error::invalid_option("the options cert and key need each other")),
+            _ => return Err(Error::invalid_option("`cert` and `key` must be given together")),
         };
         Ok((ca.is_some() || client.is_some()).then_some(Self { ca, client }))
     }
@@ -55,7 +55,7 @@ impl Tls {
     pub fn missing() -> Error {
         Error::not_applied(
             ErrorKind::Unsupported,
-            "this build speaks no TLS: enable the Cargo feature `tls` of leasehold",
+            "this build has no TLS: enable the Cargo feature `tls` of leasehold",
         )
     }
 
@@ -91,12 +91,12 @@ impl fmt::Debug for Tls {
 const REFUSED: &str = "invalid peer certificate: ";
 
 const WORDS: [(&str, &str); 6] = [
-    ("UnknownIssuer", "no authority that is trusted here (ca) has issued it"),
-    ("CaUsedAsEndEntity", "it is that of an authority, which no server may show as its own"),
-    ("NotValidForName", "it is for other names"),
+    ("UnknownIssuer", "its issuer is not trusted: set `ca` to the issuer's certificate"),
+    ("CaUsedAsEndEntity", "it is an authority's certificate, not a server's"),
+    ("NotValidForName", "it is for another server name"),
     ("NotValidYet", "it is not valid yet"),
     ("Revoked", "it was revoked"),
-    ("BadSignature", "the authority that it names (ca) has not signed it"),
+    ("BadSignature", "its issuer's certificate in `ca` does not match its signature"),
 ];
 
 fn file(url: &mut StoreUrl, option: &'static str) -> Result<Option<Vec<u8>>> {
@@ -105,7 +105,9 @@ fn file(url: &mut StoreUrl, option: &'static str) -> Result<Option<Vec<u8>>> {
     };
     match std::fs::read(&path) {
         Ok(pem) => Ok(Some(pem)),
-        Err(error) => Err(Error::invalid_option(format!("option {option}={path:?} cannot be read: {error}"))),
+        Err(error) => {
+            Err(Error::invalid_option(format!("cannot read the file of option {option}={path:?}: {error}")))
+        }
     }
 }
 
@@ -126,9 +128,9 @@ mod tests {
         assert_eq!(given, Some(Tls::new().ca(text.clone()).client_certificate(text.clone(), text)));
         assert_eq!(taken("etcds://h/").unwrap(), None);
         let error = taken("etcds://h/?ca=/no/such.pem").unwrap_err().to_string();
-        assert!(error.contains("ca=\"/no/such.pem\" cannot be read"), "{error}");
+        assert!(error.contains("cannot read the file of option ca=\"/no/such.pem\""), "{error}");
         let error = taken(&format!("etcds://h/?cert={this}")).unwrap_err().to_string();
-        assert!(error.contains("cert and key"), "{error}");
+        assert!(error.contains("`cert` and `key`"), "{error}");
     }
 
     /// What is said of certificates is for people, and nothing else is changed.
@@ -137,11 +139,11 @@ mod tests {
         for (said, words) in [
             (
                 "invalid peer certificate: UnknownIssuer",
-                "no authority that is trusted here (ca) has issued it",
+                "its issuer is not trusted: set `ca` to the issuer's certificate",
             ),
             (
                 "invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))",
-                "it is that of an authority, which no server may show as its own",
+                "it is an authority's certificate, not a server's",
             ),
             (
                 "invalid peer certificate: certificate not valid for name \"h\"; certificate is only valid for \

@@ -90,7 +90,10 @@ impl StoreUrl {
         };
         match value.parse() {
             Ok(parsed) => Ok(Some(parsed)),
-            Err(_) => Err(Error::invalid_option(format!("option {option}={value:?} is not {form}"))),
+            Err(_) => Err(Error::invalid_option(format!(
+                "option {option}={value:?} is invalid: expected \
+                 {form}"
+            ))),
         }
     }
 
@@ -104,7 +107,12 @@ impl StoreUrl {
             return Ok(None);
         };
         let read = span(&value);
-        read.map(Some).map_err(|error| Error::invalid_option(format!("option {option}={value:?} is {error}")))
+        read.map(Some).map_err(|error| {
+            Error::invalid_option(format!(
+                "option {option}={value:?} is invalid: \
+             {error}"
+            ))
+        })
     }
 
     /// Takes the namespace from the option `prefix` or, for a store whose path means that, the path.
@@ -130,7 +138,7 @@ impl StoreUrl {
         self.known.sort_unstable();
         self.known.dedup();
         let option = match self.hides_unknown {
-            true => "unknown option (not shown: in a password of an inner URL, & is written %26)".to_owned(),
+            true => "unknown option (not shown: in a password of an inner URL write & as %26)".to_owned(),
             false => format!("unknown option {option:?}"),
         };
         Err(Error::invalid_option(format!(
@@ -153,7 +161,7 @@ pub fn span(text: &str) -> Result<Duration> {
         Err(_) => humantime::parse_duration(text).ok(),
     };
     read.ok_or_else(|| {
-        Error::invalid_option("not a length of time such as 500ms, 30s, 1m30s, or 3 for seconds")
+        Error::invalid_option("expected a length of time such as 500ms, 30s, 1m30s, or 3 for seconds")
     })
 }
 
@@ -166,14 +174,14 @@ impl FromStr for StoreUrl {
         let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| scheme.chars().all(letter))
         else {
             return Err(Error::invalid_option(
-                "a store URL looks like scheme://host/path?option=value; this one has no scheme and ://",
+                "the store URL is invalid: expected scheme://host/path?option=value",
             ));
         };
         let (authority, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         if !authority.is_empty() && rest.contains('@') {
             return Err(Error::invalid_option(
-                "the URL has an @ after its host: in a user, password, path or option, / is written %2F, \
-                 ? is written %3F and @ is written %40",
+                "the URL has an @ after its host: in a user, password, path or option write / as %2F, ? as \
+                 %3F and @ as %40",
             ));
         }
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -182,7 +190,8 @@ impl FromStr for StoreUrl {
         let is_option = |option: &str| option.is_empty() || option.contains('=');
         if !query.split('&').all(is_option) || !options.iter().all(|(key, _)| is_key(key)) {
             return Err(Error::invalid_option(
-                "an option of the URL is not key=value with a key of a-z and _: in a value, & is written %26",
+                "an option of the URL is invalid: expected key=value with a key of a-z and _; in a value \
+                 write & as %26",
             ));
         }
         let (credentials, hosts) = match authority.rsplit_once('@') {
@@ -225,7 +234,7 @@ fn decoded(text: &str) -> Result<String> {
         |rest: &str| rest.as_bytes().get(..2).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
     if !text.split('%').skip(1).all(is_escape) {
         return Err(Error::invalid_option(
-            "a `%` in the URL is not followed by two hexadecimal digits: write `%25`",
+            "a `%` in the URL is not followed by two hexadecimal digits: write a plain % as `%25`",
         ));
     }
     let text = percent_decode_str(text).decode_utf8();

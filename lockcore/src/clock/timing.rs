@@ -65,11 +65,11 @@ impl Timing {
     pub fn validate(&self, min_ttl: Duration) -> Result<()> {
         self.validate_ttl(self.ttl, min_ttl)?;
         if self.op_timeout.is_zero() || self.connect_timeout.is_zero() {
-            return Err(Error::invalid_option("op_timeout and connect_timeout must be longer than 0s"));
+            return Err(Error::invalid_option("`op_timeout` and `connect_timeout` must be longer than 0s"));
         }
         if self.handoff_limit > FencingToken::MAX_INDEX {
             return Err(Error::invalid_option(format!(
-                "handoff_limit {} is above {}",
+                "`handoff_limit` {} is invalid: expected at most {}",
                 self.handoff_limit,
                 FencingToken::MAX_INDEX
             )));
@@ -84,20 +84,20 @@ impl Timing {
     /// As [`Timing::validate`].
     pub fn validate_ttl(&self, ttl: Duration, min_ttl: Duration) -> Result<()> {
         if ttl.is_zero() {
-            return Err(Error::invalid_option("ttl must be longer than 0s"));
+            return Err(Error::invalid_option("`ttl` must be longer than 0s"));
         }
         if ttl < min_ttl {
             return Err(Error::invalid_option(format!(
-                "ttl {ttl:?} is below this store's minimum of {min_ttl:?}"
+                "`ttl` {ttl:?} is too short: this store needs at least {min_ttl:?}"
             )));
         }
         if ttl > Self::MAX_TTL {
-            return Err(Error::invalid_option(format!("ttl {ttl:?} is above 24h")));
+            return Err(Error::invalid_option(format!("`ttl` {ttl:?} is too long: expected at most 24h")));
         }
         if ttl < self.op_timeout.saturating_mul(3) {
             return Err(Error::invalid_option(format!(
-                "ttl {ttl:?} is shorter than 3 × op_timeout ({:?}): a renewal could not be repeated \
-                 in time; raise ttl to {:?} or lower op_timeout to {:?}",
+                "`ttl` {ttl:?} is shorter than 3 × `op_timeout` ({:?}), so a renewal could not be repeated \
+                 in time: raise `ttl` to {:?} or lower `op_timeout` to {:?}",
                 self.op_timeout,
                 self.op_timeout.saturating_mul(3),
                 ttl / 3,
@@ -106,7 +106,7 @@ impl Timing {
         let margin = self.margin(ttl);
         if margin.saturating_mul(2) > ttl {
             return Err(Error::invalid_option(format!(
-                "drift_margin {margin:?} takes more than half of the ttl {ttl:?}; raise the ttl"
+                "`drift_margin` {margin:?} is more than half of the `ttl` {ttl:?}: raise the `ttl`"
             )));
         }
         Ok(())
@@ -132,13 +132,13 @@ mod tests {
     #[test]
     fn times_that_cannot_work_are_refused_by_name() {
         assert!(refusal(|t| t.ttl = Duration::ZERO).contains("longer than 0s"));
-        assert!(refusal(|t| t.ttl = SECOND / 2).contains("minimum of 1s"));
-        assert!(refusal(|t| t.ttl = Timing::MAX_TTL + SECOND).contains("above 24h"));
-        assert!(refusal(|t| t.op_timeout = 6 * SECOND).contains("raise ttl to 18s"));
+        assert!(refusal(|t| t.ttl = SECOND / 2).contains("at least 1s"));
+        assert!(refusal(|t| t.ttl = Timing::MAX_TTL + SECOND).contains("at most 24h"));
+        assert!(refusal(|t| t.op_timeout = 6 * SECOND).contains("raise `ttl` to 18s"));
         assert!(refusal(|t| t.op_timeout = Duration::ZERO).contains("op_timeout"));
         assert!(refusal(|t| t.connect_timeout = Duration::ZERO).contains("connect_timeout"));
-        assert!(refusal(|t| t.drift_margin = Some(8 * SECOND)).contains("half of the ttl"));
-        assert!(refusal(|t| t.handoff_limit = 1024).contains("above 1023"));
+        assert!(refusal(|t| t.drift_margin = Some(8 * SECOND)).contains("half of the `ttl`"));
+        assert!(refusal(|t| t.handoff_limit = 1024).contains("at most 1023"));
     }
 
     /// A short ttl alone is enough: the default request bound follows it.

@@ -236,7 +236,7 @@ fn timed_out(shared: &Shared, wanted: &Acquire, started: Moment, holder: Option<
     let (context, now) = (&shared.context, shared.context.env.now());
     let held_by = match &holder {
         Some(holder) => format!("held by {:?}", holder.label),
-        None => "its holder is not known".to_owned(),
+        None => "holder unknown".to_owned(),
     };
     let within = match wanted.wait {
         Some(wait) if !wait.is_zero() => format!("within {wait:?}"),

@@ -88,7 +88,7 @@ impl Drop for Context {
         let backend = Arc::clone(&self.backend);
         self.env.spawn(async move {
             if let Err(error) = backend.close().await {
-                tracing::warn!(error = ?format!("{error:#}"), "the session was not closed; it ends with its lease");
+                tracing::warn!(error = ?format!("{error:#}"), "session not closed; it ends with its lease");
             }
         });
     }

@@ -136,11 +136,11 @@ impl Core {
             return Ok(());
         }
         let late = if released {
-            "the store's session did not end in time"
+            "timed out while ending the store's session"
         } else {
-            "not every release was confirmed"
+            "timed out before every release was confirmed"
         };
-        let message = format!("{late}; the leases end the rest");
+        let message = format!("{late}; the locks end with their leases");
         Err(context.placed(Error::new(ErrorKind::Unavailable, Effect::Unknown, message)))
     }
 }
@@ -208,7 +208,7 @@ fn on_store_event(shared: &Arc<Shared>, event: StoreEvent) {
                 (news.holder, news.refused, news.queued) = (Some(holder), None, queued);
             });
         }
-        StoreEvent::Warning(text) => tracing::warn!(reason = ?text, "the store warns"),
+        StoreEvent::Warning(text) => tracing::warn!(reason = ?text, "store warning"),
     }
 }
 
@@ -242,7 +242,7 @@ fn revocation_requested(shared: &Arc<Shared>, name: &LockName, counter: u64, wit
         state.held_by(counter)
     });
     if let Some(ownership) = ownership.flatten().filter(|ownership| ownership.request_revocation(until)) {
-        tracing::info!(lock = %name, counter, ?within, "asked for by an administrator");
+        tracing::info!(lock = %name, counter, ?within, "revocation requested");
         shared.leases.end_at(&ownership, now);
     }
 }
@@ -259,7 +259,8 @@ fn warn_of_self_deadlock(shared: &Shared) {
     for name in stuck {
         tracing::warn!(
             lock = %name,
-            "a task waits longer than the ttl for a lock that its own process holds; locks are not re-entrant"
+            "waiting longer than the ttl for a lock of this process: locks are not re-entrant, check for a \
+             task that waits for itself"
         );
     }
 }

@@ -49,7 +49,8 @@ pub(crate) async fn revoke(context: &Context, name: &LockName, how: Revoke) -> R
             Err(error) if is_last => return Err(error.with_effect(Effect::Unknown)),
             // It was asked all the same; the next look may be answered.
             Err(error) => {
-                tracing::debug!(lock = %name, error = ?format!("{error:#}"), "the holder's state is not known; inspecting again")
+                tracing::debug!(lock = %name, error = ?format!("{error:#}"), "cannot read the holder's \
+                     state; retrying")
             }
             Ok(_) if is_late => ended = Revocation::Late,
             Ok(_) => {}

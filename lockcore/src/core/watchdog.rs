@@ -94,7 +94,7 @@ pub(crate) async fn run(
                     Ok(event) => on(Event::Store(event)),
                     Err(panic) => tracing::warn!(
                         error = ?Panicked::new(&*panic),
-                        "the store's code panicked; from here on it sends no events"
+                        "the store's code panicked; no further events from this store"
                     ),
                 }
                 // A stream that is always ready need not let others have their turn: we do.
@@ -114,7 +114,7 @@ pub(crate) async fn run(
 
 /// The answer to a renewal that the store has left out.
 pub(crate) fn unanswered() -> Error {
-    Error::new(ErrorKind::Protocol, Effect::Unknown, "the store answered a renewal with nothing")
+    Error::new(ErrorKind::Protocol, Effect::Unknown, "the store sent no reply to a renewal")
 }
 
 /// Leases that were renewed by one call, when it was sent, and its answers.

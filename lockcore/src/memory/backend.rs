@@ -232,11 +232,7 @@ impl LockBackend for MemoryBackend {
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
         self.open_or_refuse()?;
-        Ok(vec![Finding::new(
-            Severity::Ok,
-            "scope",
-            "locks are held by tasks of this process; other processes are not excluded",
-        )])
+        Ok(vec![Finding::new(Severity::Ok, "scope", "locks exclude tasks of this process only")])
     }
 
     async fn token_base(&self) -> Result<TokenBase> {

@@ -42,15 +42,15 @@ impl Guarantees {
     pub const DESCRIBED: &[(Self, &'static str)] = &[
         (Self::FENCED, "tokens grow with every grant"),
         (Self::FIFO, "first come, first served between processes"),
-        (Self::LEASED, "a silent holder's lock frees itself"),
+        (Self::LEASED, "the lock of an unreachable holder expires"),
         (Self::CROSS_PROCESS, "excludes other processes of the host"),
         (Self::CROSS_HOST, "excludes other hosts"),
         (Self::SURVIVES_FAILOVER, "the loss of one server loses no lock"),
-        (Self::SURVIVES_RESTART, "tokens grow across a restart of everything"),
+        (Self::SURVIVES_RESTART, "tokens grow across a restart of all servers and clients"),
         (Self::PER_LOCK_TTL, "a ttl per lock"),
         (Self::RUNTIME_FREE, "a dropped guard is released at once, without a runtime"),
-        (Self::SHARED, "readers hold together"),
-        (Self::PERMITS, "several hold within a capacity"),
+        (Self::SHARED, "readers share a lock"),
+        (Self::PERMITS, "several clients hold permits of a capacity"),
     ];
 
     /// Fails when `needed` holds a promise that `self` lacks.

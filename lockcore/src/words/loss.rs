@@ -40,13 +40,13 @@ impl fmt::Display for LostReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Expired => "its deadline passed without a renewal",
-            Self::Gone => "the store says it is gone",
+            Self::Gone => "the store reports that its entry was removed",
             Self::Released => "it was released",
             Self::Revoked => "it was revoked",
-            Self::RuntimeGone => "the runtime of its manager is gone",
-            Self::SessionLost => "the session with the store is over",
+            Self::RuntimeGone => "the runtime of its manager has ended",
+            Self::SessionLost => "the session with the store was lost",
             Self::Shutdown => "its manager was shut down",
-            Self::TooLong => "it was held for as long as its max_hold allows",
+            Self::TooLong => "it was held for its `max_hold`",
         })
     }
 }

@@ -32,7 +32,7 @@ impl LockName {
             None => Ok(Self(name.into())),
             Some(rule) => Err(Error::not_applied(
                 ErrorKind::InvalidName,
-                format!("{:?} is not a lock name: {rule}", shortened(name)),
+                format!("lock name {:?} is invalid: {rule}", shortened(name)),
             )),
         }
     }

@@ -28,7 +28,7 @@ impl Revoke {
     pub(crate) fn checked(self) -> Result<Self> {
         match self {
             Self::Ask { grace } if Self::MAX_GRACE < grace => Err(Error::invalid_option(format!(
-                "a grace of {grace:?} is above {:?}, the longest",
+                "a `grace` of {grace:?} is too long: expected at most {:?}",
                 Self::MAX_GRACE
             ))),
             Self::Ask { grace } => {
@@ -42,7 +42,7 @@ impl Revoke {
 
 /// What a revocation came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_enums, reason = "callers tell them apart")]
+#[expect(clippy::exhaustive_enums, reason = "callers distinguish them")]
 pub enum Revocation {
     /// None that was asked holds it any more, or it was taken away. A holder that had been stopped or cut off
     /// before it was asked may have lost its lease instead: stores do not tell the two apart.

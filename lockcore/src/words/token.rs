@@ -78,7 +78,10 @@ impl TryFrom<u64> for FencingToken {
 
     fn try_from(number: u64) -> Result<Self> {
         if number > i64::MAX.unsigned_abs() {
-            return Err(Error::invalid_option(format!("{number} is no fencing token: those have 63 bits")));
+            return Err(Error::invalid_option(format!(
+                "invalid fencing token `{number}`: expected an integer \
+                 below 2^63"
+            )));
         }
         Ok(Self(number))
     }
@@ -93,7 +96,7 @@ impl FromStr for FencingToken {
         let number = text.parse::<u64>().ok().filter(|number| number.to_string() == text);
         let read = number.and_then(|number| Self::try_from(number).ok());
         read.ok_or_else(|| {
-            Error::invalid_option(format!("{text:?} is no fencing token: a number of 63 bits is"))
+            Error::invalid_option(format!("invalid fencing token {text:?}: expected an integer below 2^63"))
         })
     }
 }

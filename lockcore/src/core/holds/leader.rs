@@ -158,8 +158,8 @@ fn went_back(counter: u64, last: u64) -> Error {
     Error::not_applied(
         ErrorKind::Protocol,
         format!(
-            "the store's counter {counter} is not above {last}, the last one seen: it lost data or was \
-             restored; raise the namespace's token_base"
+            "the store granted counter {counter} after {last}: it lost data or was restored; raise the \
+             namespace's `token_base`"
         ),
     )
 }

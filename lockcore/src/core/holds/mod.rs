@@ -178,7 +178,7 @@ impl Shared {
         metrics::lost(reason);
         let grant = ownership.grant();
         if reason == LostReason::Shutdown {
-            tracing::debug!(lock = %grant.name, counter = grant.counter, "given up by shutdown");
+            tracing::debug!(lock = %grant.name, counter = grant.counter, "ended by shutdown");
         } else {
             tracing::warn!(lock = %grant.name, counter = grant.counter, %reason, "lost");
         }
@@ -276,7 +276,7 @@ struct Waiting<'a> {
 
 impl Waiting<'_> {
     async fn turn(mut self) -> Result<Turn> {
-        tracing::debug!(lock = %self.name.lock_name(), "waiting behind this process");
+        tracing::debug!(lock = %self.name.lock_name(), "waiting in the local queue");
         let called = (&mut self.called).await;
         self.is_over = true;
         called.map_err(|_| Context::closed_error())

@@ -243,7 +243,7 @@ impl PendingRelease {
             return Ok(());
         };
         if let Some(session) = session {
-            tracing::warn!(error = ?format!("{error:#}"), "not released; its session is given up");
+            tracing::warn!(error = ?format!("{error:#}"), "release not confirmed; ending its session");
             self.shared.end_all(leases.lose(session, LostReason::SessionLost));
             // After the guards were told, as it lets others hold.
             let given_up = context.env.answer_to(async {
@@ -280,7 +280,7 @@ fn unheard(confirmed: Result<()>) {
     let nothing_left = error.lost_reason().is_some();
     let error = format!("{error:#}");
     if nothing_left {
-        tracing::debug!(?error, "there was nothing left to release");
+        tracing::debug!(?error, "lock was already lost at its release");
     } else {
         tracing::warn!(
             ?error,

@@ -119,14 +119,14 @@ mod recorder {
     ///
     /// No label names a lock: there may be any number of those.
     pub fn describe() {
-        describe_counter!(ACQUISITIONS, "Acquisitions that ended, by outcome.");
+        describe_counter!(ACQUISITIONS, "Completed acquisitions, by outcome.");
         describe_counter!(HANDOFFS, "Releases, to a waiter of this process or to the store.");
-        describe_counter!(LOSSES, "Holds that ended otherwise than by their release, by reason.");
-        describe_counter!(RENEWALS, "Renewals of leases that were answered or given up, by outcome.");
-        describe_counter!(DROPPED, "Guards that were dropped instead of released.");
-        describe_histogram!(WAIT, Unit::Seconds, "Time from asking for a lock to having it.");
-        describe_histogram!(HOLD, Unit::Seconds, "Time from having a lock to releasing or dropping it.");
-        describe_gauge!(HELD, "Locks that this process has from the store.");
+        describe_counter!(LOSSES, "Locks lost before their release, by reason.");
+        describe_counter!(RENEWALS, "Completed renewals of leases, by outcome.");
+        describe_counter!(DROPPED, "Guards dropped instead of released.");
+        describe_histogram!(WAIT, Unit::Seconds, "Time from an acquire call to its grant.");
+        describe_histogram!(HOLD, Unit::Seconds, "Time from a grant to its release or drop.");
+        describe_gauge!(HELD, "Locks that this process holds at the store.");
     }
 
     const ACQUISITIONS: &str = "leasehold_acquisitions_total";

@@ -43,15 +43,20 @@ impl Mode {
     /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for a weight of zero or above the capacity, and for the
     /// capacity [`u32::MAX`], which is that of shared locks.
     pub fn permits(weight: u32, capacity: u32) -> Result<Self> {
-        let refused = |rule| Err(Error::invalid_option(format!("{weight} of {capacity} permits: {rule}")));
+        let refused = |rule| {
+            Err(Error::invalid_option(format!(
+                "{weight} of {capacity} permits is invalid: \
+             {rule}"
+            )))
+        };
         let (Some(w), Some(c)) = (NonZeroU32::new(weight), NonZeroU32::new(capacity)) else {
-            return refused("neither may be zero");
+            return refused("weight and capacity must be at least 1");
         };
         if c < w {
-            return refused("the weight is above the capacity, so it could never be granted");
+            return refused("the weight must not exceed the capacity");
         }
         if c == NonZeroU32::MAX {
-            return refused("so large a capacity is that of shared locks");
+            return refused("the capacity must be below 2^32 - 1");
         }
         Ok(Self { weight: w, capacity: c })
     }
