@@ -377,7 +377,7 @@ Example:
   leasehold run --all account/7 account/9 -- ./transfer";
 
 const HOLD_HELP: &str = "\
-A line is {\"state\":\"waiting|held|at_risk|asked|lost|released\",\"name\",\"token\",\"remaining_ms\"};
+A line is {\"state\":\"waiting|held|at_risk|revocation_requested|lost|released\",\"name\",\"token\",\"remaining_ms\"};
 the state lost has a \"reason\", too.
 
 Exit codes: 0 released, 75 busy or timed out, 76 lost, 69 store unavailable, 64 usage, 77 access

@@ -29,7 +29,7 @@ struct Found {
 #[derive(Debug, Serialize)]
 struct Promise {
     name: String,
-    means: &'static str,
+    description: &'static str,
     promised: bool,
 }
 
@@ -108,7 +108,11 @@ impl Diagnosis {
             output::say("\nWhat this store promises:")?;
             let mut promises = output::table::<3>(None);
             for promise in &self.guarantees {
-                promises.add_row([if promise.promised { "yes" } else { "no" }, &promise.name, promise.means]);
+                promises.add_row([
+                    if promise.promised { "yes" } else { "no" },
+                    &promise.name,
+                    promise.description,
+                ]);
             }
             output::show(&mut promises)?;
         }
@@ -133,9 +137,9 @@ impl From<Finding> for Found {
 }
 
 fn promises(guarantees: Guarantees) -> Vec<Promise> {
-    let promise = |&(flag, means): &(Guarantees, _)| Promise {
+    let promise = |&(flag, description): &(Guarantees, _)| Promise {
         name: flag.to_string(),
-        means,
+        description,
         promised: guarantees.contains(flag),
     };
     Guarantees::DESCRIBED.iter().map(promise).collect()

@@ -130,10 +130,10 @@ impl Failure {
         Self::new("in_use", message, Exit::BUSY)
     }
 
-    /// What was asked for cannot be done yet.
+    /// Other processes or stores block the request for now.
     #[cfg(feature = "migrate")]
-    pub(crate) fn not_yet(message: String) -> Self {
-        Self::new("not_yet", message, Exit::BUSY)
+    pub(crate) fn blocked(message: String) -> Self {
+        Self::new("blocked", message, Exit::BUSY)
     }
 
     /// A signal came while there was nothing to lose yet.

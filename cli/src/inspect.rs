@@ -51,7 +51,7 @@ fn table(state: &LockState) -> Table {
             row("metadata", metadata);
         }
     }
-    row("contenders", &state.contenders.to_string());
+    row("waiting", &state.contenders.to_string());
     table
 }
 
@@ -82,6 +82,6 @@ mod tests {
         assert_eq!(mode(1), ("first", "mode shared".to_owned()), "{shown:?}");
         assert_eq!(mode(5), ("second", "mode 2/8".to_owned()), "{shown:?}");
         assert_eq!(mode(9), ("third", "mode exclusive".to_owned()), "{shown:?}");
-        assert_eq!(shown.last().unwrap().join(" "), "contenders 4");
+        assert_eq!(shown.last().unwrap().join(" "), "waiting 4");
     }
 }

@@ -23,8 +23,7 @@ pub(crate) async fn ls(store: &Store, prefix: &str, json: bool) -> Result<Exit, 
 
 /// A line for each holder, and one for a lock that nobody holds yet.
 fn table(states: &[LockState]) -> Table {
-    let mut table =
-        output::table(Some(["NAME", "HOLDER", "TOKEN", "SINCE", "CONTENDERS", "MODE", "METADATA"]));
+    let mut table = output::table(Some(["NAME", "HOLDER", "TOKEN", "SINCE", "WAITING", "MODE", "METADATA"]));
     for state in states {
         let nobody = state.holders.is_empty().then_some(None);
         for holder in state.holders.iter().map(Some).chain(nobody) {

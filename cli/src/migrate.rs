@@ -64,7 +64,7 @@ async fn carry_out(admin: &Admin, action: &Migrate) -> Result<Option<Status>, Er
 /// Another move's stores are a wrong URL, and what has not come in time may come.
 fn failure(error: Error) -> Failure {
     match error.kind() {
-        ErrorKind::Timeout { .. } => Failure::not_yet(error.to_string()),
+        ErrorKind::Timeout { .. } => Failure::blocked(error.to_string()),
         ErrorKind::Misuse => Failure::usage(error.to_string()),
         _ => Failure::from(error),
     }
@@ -76,8 +76,15 @@ const LISTED: usize = 20;
 fn show(status: &Status) -> Result<(), Failure> {
     let word = |phase: Option<Phase>| phase.map_or("-", Phase::word);
     output::say(&format!("phase: {}\n", word(status.phase)))?;
-    let mut stores =
-        output::table(Some(["STORE", "SERVER", "RECORD", "VERSION", "EPOCH", "TOKENS FROM", "STRANGERS"]));
+    let mut stores = output::table(Some([
+        "STORE",
+        "SERVER",
+        "RECORD",
+        "VERSION",
+        "EPOCH",
+        "TOKENS FROM",
+        "FOREIGN SESSIONS",
+    ]));
     for (name, StoreStatus { server, record, error, strangers, .. }) in
         [("old", &status.old), ("new", &status.new)]
     {
@@ -101,8 +108,14 @@ fn show(status: &Status) -> Result<(), Failure> {
     output::show(&mut stores)?;
     if !status.members.is_empty() {
         output::say("")?;
-        let mut members =
-            output::table(Some(["MEMBER", "PID", "VIEW", "ACTS BY", "HOLDS OLD/NEW/BOTH", "STRANGERS MET"]));
+        let mut members = output::table(Some([
+            "MEMBER",
+            "PID",
+            "VIEW",
+            "ACTS BY",
+            "HOLDS OLD/NEW/BOTH",
+            "FOREIGN CLIENTS MET",
+        ]));
         for member in status.members.iter().take(LISTED) {
             let MemberStatus { label, pid, view, holds: [old, new, both], strangers, .. } = member;
             let acts = match (member.acts_by_old, member.acts_by_new) {
@@ -128,8 +141,8 @@ fn show(status: &Status) -> Result<(), Failure> {
         }
     }
     output::say(&format!("\nnext: {}", output::safe(&status.next)))?;
-    for obstacle in &status.in_the_way {
-        output::say(&format!("blocked by: {}", output::safe(obstacle)))?;
+    for blocker in &status.blockers {
+        output::say(&format!("blocked by: {}", output::safe(blocker)))?;
     }
     Ok(())
 }

@@ -48,7 +48,7 @@ pub(crate) struct State {
     /// The first of them.
     holder: Option<Holder>,
     holders: Vec<Holder>,
-    contenders: usize,
+    waiting: usize,
 }
 
 impl From<&backend::LockState> for State {
@@ -58,7 +58,7 @@ impl From<&backend::LockState> for State {
             held: state.holder().is_some(),
             holder: state.holder().map(Holder::from),
             holders: state.holders.iter().map(Holder::from).collect(),
-            contenders: state.contenders,
+            waiting: state.contenders,
         }
     }
 }

@@ -172,8 +172,8 @@ impl Fleet {
             self.says(&format!("  {} sees {view}, holds {old}/{new}/{both}{met}", member.label));
         }
         self.says(&format!("  next: {}", status.next));
-        for obstacle in &status.in_the_way {
-            self.says(&format!("  in the way: {obstacle}"));
+        for blocker in &status.blockers {
+            self.says(&format!("  blocked by: {blocker}"));
         }
     }
 

@@ -200,7 +200,7 @@ async fn what_others_have_written_is_no_record() {
     command(&server, &["EVAL", many, "1", MEMBERS[1], far]).await;
     let refused = ledger.members().await.unwrap_err();
     assert!(
-        refused.to_string().contains("10001 members or more") && *refused.kind() == ErrorKind::Protocol,
+        refused.to_string().contains("at least 10001 participants") && *refused.kind() == ErrorKind::Protocol,
         "{refused}"
     );
 }

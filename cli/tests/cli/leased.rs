@@ -225,7 +225,7 @@ pub(crate) async fn a_grace_is_told_whole_and_lengthens_nothing<S: Server>(serve
     assert_eq!(value(&mut holder).await["state"], "held");
     let mut asks = rig.start(["revoke", "--grace", "5m", "a"]);
     let asked = value(&mut holder).await;
-    assert_eq!(asked["state"], "asked");
+    assert_eq!(asked["state"], "revocation_requested");
     assert!(asked["remaining_ms"].as_u64().unwrap() > 200_000, "{asked}");
     send(&holder, Signal::TERM);
     assert_eq!(value(&mut holder).await["state"], "released");

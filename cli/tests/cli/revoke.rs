@@ -73,7 +73,7 @@ async fn a_holder_reads_that_it_is_asked() {
     assert_eq!(value(&mut holder).await["state"], "held");
     let asks = rig.start(["revoke", "--grace", "1m", "a"]);
     let asked = value(&mut holder).await;
-    assert_eq!(asked["state"], "asked");
+    assert_eq!(asked["state"], "revocation_requested");
     let left = asked["remaining_ms"].as_u64().unwrap();
     assert!((30_000..=60_000).contains(&left), "{asked}");
     send(&holder, Signal::TERM);

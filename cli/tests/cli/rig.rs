@@ -88,7 +88,7 @@ impl Rig {
 
     /// Waits until so many wait for `name` at the store.
     pub(crate) async fn until_contended(&self, name: &str, contenders: u64) {
-        eventually("they wait", async || self.inspect(name).await["contenders"] == contenders).await;
+        eventually("they wait", async || self.inspect(name).await["waiting"] == contenders).await;
     }
 }
 

@@ -48,7 +48,7 @@ async fn a_lock_is_shown() {
     let free = rig.inspect("free").await;
     assert_eq!(
         free,
-        serde_json::json!({ "name": "free", "held": false, "holder": null, "holders": [], "contenders": 0 })
+        serde_json::json!({ "name": "free", "held": false, "holder": null, "holders": [], "waiting": 0 })
     );
     assert!(rig.done(["inspect", "free"]).await.out.contains("nobody"));
 }

@@ -172,15 +172,15 @@ impl Admin {
         let (old, new) = (self.seen(&look, Side::Old).await, self.seen(&look, Side::New).await);
         let unread = [&old, &new].map(|seen| seen.as_ref()?.as_ref().err().map(|error| format!("{error:#}")));
         let census = Pair { old: old.and_then(Result::ok), new: new.and_then(Result::ok) };
-        let (next, mut in_the_way) = self.outlook(&look, &census).await;
-        in_the_way.extend(unread.into_iter().flatten());
+        let (next, mut blockers) = self.outlook(&look, &census).await;
+        blockers.extend(unread.into_iter().flatten());
         Ok(Status {
             phase: look.place().map(Place::phase),
             old: self.store_status(&look, &census, Side::Old),
             new: self.store_status(&look, &census, Side::New),
             members: members(&look, &census),
             next,
-            in_the_way,
+            blockers,
         })
     }
 
@@ -239,7 +239,7 @@ impl Admin {
         let needs = |side: Side| {
             let version = records.live(side).map(|read| read.seen().version);
             let found = version.zip(census[side].as_ref());
-            found.map_or_else(Vec::new, |(version, census)| status::in_the_way(census, side, version, 0))
+            found.map_or_else(Vec::new, |(version, census)| status::blockers(census, side, version, 0))
         };
         let next = match place {
             Place::At(Phase::Old) => "`migrate advance` to `shadow`: grants look at the record".to_owned(),

@@ -28,7 +28,7 @@ pub struct Status {
     /// What comes next, in words.
     pub next: String,
     /// What stands in its way, in words; nothing, if it can be done now.
-    pub in_the_way: Vec<String>,
+    pub blockers: Vec<String>,
 }
 
 /// One of the two stores.
@@ -101,7 +101,7 @@ pub struct Progress {
     #[serde(serialize_with = "word")]
     pub to: Option<Phase>,
     /// What stands in its way, in words.
-    pub in_the_way: Vec<String>,
+    pub blockers: Vec<String>,
 }
 
 impl fmt::Display for Progress {
@@ -109,7 +109,7 @@ impl fmt::Display for Progress {
         if let Some(to) = self.to {
             write!(f, "on the way to `{to}`: ")?;
         }
-        f.write_str(&self.in_the_way.join("; "))
+        f.write_str(&self.blockers.join("; "))
     }
 }
 
@@ -163,7 +163,7 @@ impl MemberStatus {
 
 /// What stands in the way of a step that needs the members at `side` to act by `version`, and nobody else there
 /// beyond `allowed` sessions (transition-2).
-pub(super) fn in_the_way(census: &Census, side: Side, version: u64, allowed: usize) -> Vec<String> {
+pub(super) fn blockers(census: &Census, side: Side, version: u64, allowed: usize) -> Vec<String> {
     let store = format!("the {} store", side.word());
     let behind = census.members.iter().filter_map(|(_, member)| {
         let Some(member) = member else {

@@ -78,7 +78,7 @@ impl Admin {
                 return Err(error);
             }
             lost_answer |= unknown;
-            (walk.told)(&Progress { to: goal, in_the_way: vec![format!("{error:#}")] });
+            (walk.told)(&Progress { to: goal, blockers: vec![format!("{error:#}")] });
             self.pause().await;
         }
     }
@@ -180,7 +180,7 @@ impl Walk<'_> {
             let said = vec![format!("the old store cannot be asked for foreign clients: {error:#}")];
             // One that is down does not keep the move from its end for ever.
             if self.admin.env.now() >= self.until {
-                (self.told)(&Progress { to: self.to, in_the_way: said });
+                (self.told)(&Progress { to: self.to, blockers: said });
                 return Ok(Ended::Done);
             }
             self.wait_for(said).await?;
@@ -265,7 +265,7 @@ impl Walk<'_> {
         loop {
             let stores = &self.admin.stores;
             let census = stores[side].census().await?;
-            let mut way = status::in_the_way(&census, side, version, self.options.strangers);
+            let mut way = status::blockers(&census, side, version, self.options.strangers);
             if side == Side::New && begins_both {
                 let old: Census = stores.old.census().await?;
                 way.extend(self.admin.absent_from_new(Some(&old), Some(&census)));
@@ -281,8 +281,8 @@ impl Walk<'_> {
     }
 
     /// A pause, or that there is no time for one.
-    async fn wait_for(&mut self, in_the_way: Vec<String>) -> Result<()> {
-        let progress = Progress { to: self.to, in_the_way };
+    async fn wait_for(&mut self, blockers: Vec<String>) -> Result<()> {
+        let progress = Progress { to: self.to, blockers };
         if self.admin.env.now() >= self.until {
             return Err(not_yet(progress.to_string(), self.options.wait));
         }

@@ -37,7 +37,7 @@ async fn a_store_that_is_down_stops_only_what_needs_it() {
             assert!(error(down).as_ref().unwrap().contains("it is down"), "{when}");
             if let Err(error) = walked {
                 assert_eq!(*error.kind(), ErrorKind::Unavailable, "{when}");
-                let says = status.in_the_way.iter().any(|way| way.contains("it is down"));
+                let says = status.blockers.iter().any(|way| way.contains("it is down"));
                 assert!(says || way == Old, "{status:?}");
                 rig.stores[down].is_down.store(false, Ordering::Relaxed);
                 let again = if way == Old {

@@ -14,7 +14,7 @@ async fn each_step_leads_to_the_next_phase() {
     let admin = rig.admin();
     let before = admin.status().await.unwrap();
     assert_eq!((before.phase, before.members.len()), (Some(Old), 2), "{before:?}");
-    assert!(before.next.contains("`shadow`") && before.in_the_way.is_empty(), "{before:?}");
+    assert!(before.next.contains("`shadow`") && before.blockers.is_empty(), "{before:?}");
     for (phase, records) in [
         (Shadow, [Shadow, Shadow]),
         (Both, [Both, Both]),
@@ -73,7 +73,7 @@ async fn who_lags_is_named_and_waited_for() {
     let said = refused.to_string();
     assert!(said.contains("slow/1 (pid 7)") && !said.contains("other (pid"), "{said}");
     let status = admin.status().await.unwrap();
-    assert!(status.in_the_way[0].contains("slow/1") && status.next.contains("`both`"), "{status:?}");
+    assert!(status.blockers[0].contains("slow/1") && status.next.contains("`both`"), "{status:?}");
     assert!(status.members.iter().any(|member| member.label == "slow/1" && !member.acts_by_old));
 
     slow.says.is_stopped.store(false, Ordering::Relaxed);
@@ -178,15 +178,15 @@ async fn the_first_of_many_members_are_named() {
         ledger.sign(OwnerId::from_random([id; 16]), b"forged").await.unwrap();
     }
     let status = admin.status().await.unwrap();
-    assert_eq!((status.members.len(), status.in_the_way.len()), (25, 21), "{:?}", status.in_the_way);
-    assert!(status.in_the_way[20].contains("5 more"), "{:?}", status.in_the_way);
+    assert_eq!((status.members.len(), status.blockers.len()), (25, 21), "{:?}", status.blockers);
+    assert!(status.blockers[20].contains("5 more"), "{:?}", status.blockers);
     for id in 25..=MOST_MEMBERS {
         let id = OwnerId::from_hex(&format!("{id:032x}")).unwrap();
         ledger.sign(id, b"forged").await.unwrap();
     }
     let status = admin.status().await.unwrap();
-    let said = "10002 members or more";
-    assert!(status.members.is_empty() && status.in_the_way[0].contains(said), "{:?}", status.in_the_way);
+    let said = "at least 10002 participants";
+    assert!(status.members.is_empty() && status.blockers[0].contains(said), "{:?}", status.blockers);
     let refused = admin.advance(&Steps::one(), &mut silent()).await.unwrap_err();
     assert!(refused.to_string().contains(said), "{refused}");
 }
@@ -210,7 +210,7 @@ async fn new_begins_when_it_is_quiet() {
     rig.env().sleep(hours(1) + hours(1) / 2).await;
     let refused = admin.advance(&step(), &mut silent()).await.unwrap_err();
     assert!(refused.to_string().contains("held `report`"), "{refused}");
-    assert!(admin.status().await.unwrap().in_the_way[0].contains("report"));
+    assert!(admin.status().await.unwrap().blockers[0].contains("report"));
     admin.advance(&step().wait(hours(1)), &mut silent()).await.unwrap();
     assert_eq!(rig.phases().await, [Some(Drain), Some(New)]);
     assert!(rig.env().now().as_nanos() < u64::try_from(hours(4).as_nanos()).unwrap());
@@ -240,5 +240,5 @@ async fn a_status_is_json() {
     assert_eq!(json["phase"], "both");
     assert_eq!(json["old"]["record"]["phase"], "both");
     assert_eq!(json["members"][0]["label"], "one");
-    assert_eq!(json["in_the_way"], serde_json::json!([]));
+    assert_eq!(json["blockers"], serde_json::json!([]));
 }
