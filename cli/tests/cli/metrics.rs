@@ -45,7 +45,7 @@ async fn a_holder_serves_its_metrics() {
         "# HELP leasehold_held_locks ",
         "leasehold_held_locks 1\n",
         "leasehold_acquisitions_total{outcome=\"granted\"} 1\n",
-        "leasehold_wait_seconds_count 1\n",
+        "leasehold_acquire_seconds_count 1\n",
     ] {
         assert!(text.contains(shown), "{shown:?} is not in {text}");
     }

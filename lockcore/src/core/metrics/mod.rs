@@ -8,7 +8,7 @@ use crate::backend::env::Env;
 use crate::words::error::{ErrorKind, Result};
 use crate::words::loss::LostReason;
 
-const HANDOFFS: &str = "leasehold_handoffs_total";
+const RELEASES: &str = "leasehold_releases_total";
 const LOSSES: &str = "leasehold_losses_total";
 const RENEWALS: &str = "leasehold_renewals_total";
 const DROPPED: &str = "leasehold_guards_dropped_total";
@@ -60,7 +60,7 @@ pub(crate) fn let_go() {
 
 /// A lock was released to `local`, a waiter of this process, or to the `store`.
 pub(crate) fn handed_on(to: &'static str) {
-    count_by(HANDOFFS, "to", to);
+    count_by(RELEASES, "to", to);
 }
 
 pub(crate) fn lost(reason: LostReason) {
@@ -100,7 +100,7 @@ use silence::{Timer, count, count_by, decrement, increment};
 mod recorder {
     use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-    use super::{DROPPED, GRANTED, HANDOFFS, HELD, HOLD, LOSSES, RENEWALS};
+    use super::{DROPPED, GRANTED, HELD, HOLD, LOSSES, RELEASES, RENEWALS};
     use crate::backend::env::Env;
     use crate::clock::Moment;
 
@@ -109,28 +109,28 @@ mod recorder {
     /// | name | kind | labels |
     /// |---|---|---|
     /// | `leasehold_acquisitions_total` | counter | `outcome`: `granted`, `busy` (a try), `timeout`, `cancelled`, or the error: `unavailable`, `denied`, `lost`, `closed`, `protocol`, `misuse`, `unsupported` |
-    /// | `leasehold_handoffs_total` | counter | `to`: `local` (a waiter of this process) or `store` |
+    /// | `leasehold_releases_total` | counter | `to`: `local` (a waiter of this process) or `store` |
     /// | `leasehold_losses_total` | counter | `reason`: `expired`, `gone`, `revoked`, `session_lost`, `shutdown`, `runtime_gone`, `too_long` |
     /// | `leasehold_renewals_total` | counter | `outcome`: `renewed`, `gone`, `unknown` |
     /// | `leasehold_guards_dropped_total` | counter | |
-    /// | `leasehold_wait_seconds` | histogram | |
+    /// | `leasehold_acquire_seconds` | histogram | |
     /// | `leasehold_hold_seconds` | histogram | |
     /// | `leasehold_held_locks` | gauge | |
     ///
     /// No label names a lock: there may be any number of those.
     pub fn describe() {
         describe_counter!(ACQUISITIONS, "Completed acquisitions, by outcome.");
-        describe_counter!(HANDOFFS, "Releases, to a waiter of this process or to the store.");
+        describe_counter!(RELEASES, "Releases, to a waiter of this process or to the store.");
         describe_counter!(LOSSES, "Locks lost before their release, by reason.");
         describe_counter!(RENEWALS, "Completed renewals of leases, by outcome.");
         describe_counter!(DROPPED, "Guards dropped instead of released.");
-        describe_histogram!(WAIT, Unit::Seconds, "Time from an acquire call to its grant.");
+        describe_histogram!(ACQUIRE, Unit::Seconds, "Time from an acquire call to its grant.");
         describe_histogram!(HOLD, Unit::Seconds, "Time from a grant to its release or drop.");
         describe_gauge!(HELD, "Locks that this process holds at the store.");
     }
 
     const ACQUISITIONS: &str = "leasehold_acquisitions_total";
-    const WAIT: &str = "leasehold_wait_seconds";
+    const ACQUIRE: &str = "leasehold_acquire_seconds";
 
     /// An acquisition that goes on; dropped, it was cancelled.
     pub(crate) struct Acquisition {
@@ -152,7 +152,7 @@ mod recorder {
         fn drop(&mut self) {
             count_by(ACQUISITIONS, "outcome", self.outcome);
             if self.outcome == GRANTED {
-                self.timer.record(WAIT);
+                self.timer.record(ACQUIRE);
             }
         }
     }

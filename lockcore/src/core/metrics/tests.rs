@@ -126,9 +126,9 @@ fn acquisitions_are_counted_by_outcome() {
     for outcome in ["granted", "busy", "timeout", "cancelled", "closed"] {
         assert_eq!(sums.get(&format!("leasehold_acquisitions_total {outcome}")), 1.0, "{outcome}");
     }
-    assert_eq!(sums.get("leasehold_wait_seconds"), 1.0);
+    assert_eq!(sums.get("leasehold_acquire_seconds"), 1.0);
     assert_eq!(sums.get("leasehold_hold_seconds"), 1.0);
-    assert_eq!(sums.get("leasehold_handoffs_total store"), 1.0);
+    assert_eq!(sums.get("leasehold_releases_total store"), 1.0);
     assert_eq!(sums.get("leasehold_held_locks"), 0.0);
 }
 
@@ -145,8 +145,8 @@ fn hand_offs_and_drops_are_counted() {
         drop(next.unwrap());
         locks.shutdown().await.unwrap();
     });
-    assert_eq!(sums.get("leasehold_handoffs_total local"), 1.0);
-    assert_eq!(sums.get("leasehold_handoffs_total store"), 1.0);
+    assert_eq!(sums.get("leasehold_releases_total local"), 1.0);
+    assert_eq!(sums.get("leasehold_releases_total store"), 1.0);
     assert_eq!(sums.get("leasehold_guards_dropped_total"), 1.0);
     assert_eq!(sums.get("leasehold_hold_seconds"), 2.0);
     assert_eq!(sums.get("leasehold_held_locks"), 0.0);
