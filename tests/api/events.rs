@@ -93,7 +93,7 @@ async fn events_tell_the_life_of_a_lock_and_no_secret() {
     clock.sleep_until(clock.now() + TTL).await;
     let text = written.text();
     for part in [
-        "held",
+        "acquired",
         "waiting in the local queue",
         "passed to the next local waiter",
         "waiting at the store",

@@ -153,7 +153,7 @@ impl Endpoints {
                 link.left.cancel();
             }
             tracing::debug!(
-                endpoint = self.urls[generation % self.urls.len()],
+                server = self.urls[generation % self.urls.len()],
                 "switching to the next \
                  endpoint"
             );

@@ -44,7 +44,7 @@ impl Session {
                     for name in names {
                         match self.few_states(std::slice::from_ref(name)).await {
                             Err(error) if *error.kind() == ErrorKind::Protocol => {
-                                tracing::warn!(?name, error = ?format!("{error:#}"), "this name cannot be shown");
+                                tracing::warn!(lock = ?name, error = ?format!("{error:#}"), "this name cannot be shown");
                             }
                             state => states.extend(state?),
                         }

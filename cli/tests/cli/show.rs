@@ -125,7 +125,7 @@ async fn verbosity_tells_of_state_changes() {
     let rig = Rig::new();
     assert_eq!(rig.done(["run", "a", "--", "true"]).await.err, "");
     let told = rig.done(["run", "-v", "a", "--", "true"]).await.err;
-    assert!(told.contains("held") && told.contains("releasing"), "{told}");
+    assert!(told.contains("acquired") && told.contains("releasing"), "{told}");
 }
 
 /// Whichever layer writes it: here a name turns letters around, as a server's text might.

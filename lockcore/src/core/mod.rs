@@ -242,7 +242,7 @@ fn revocation_requested(shared: &Arc<Shared>, name: &LockName, counter: u64, wit
         state.held_by(counter)
     });
     if let Some(ownership) = ownership.flatten().filter(|ownership| ownership.request_revocation(until)) {
-        tracing::info!(lock = %name, counter, ?within, "revocation requested");
+        tracing::info!(lock = %name, grant = counter, grace = ?within, "revocation requested");
         shared.leases.end_at(&ownership, now);
     }
 }

@@ -89,7 +89,7 @@ impl Leader {
         *is_over = true;
         match adopted {
             Ok(token) => {
-                tracing::debug!(lock = %name.lock_name(), %token, "held");
+                tracing::debug!(lock = %name.lock_name(), %token, "acquired");
                 if ownership.asked().is_some() {
                     shared.leases.end_at(&ownership, now);
                 }

@@ -178,9 +178,9 @@ impl Shared {
         metrics::lost(reason);
         let grant = ownership.grant();
         if reason == LostReason::Shutdown {
-            tracing::debug!(lock = %grant.name, counter = grant.counter, "ended by shutdown");
+            tracing::debug!(lock = %grant.name, grant = grant.counter, "ended by shutdown");
         } else {
-            tracing::warn!(lock = %grant.name, counter = grant.counter, %reason, "lost");
+            tracing::warn!(lock = %grant.name, grant = grant.counter, %reason, "lost");
         }
         self.leases.deregister(ownership);
         let Some(name) = self.names.known(&grant.name) else {

@@ -147,7 +147,7 @@ impl Hold {
             Released::NotHeld => shared.end(ownership, ownership.lost(now).unwrap_or(LostReason::Gone)),
             Released::Store => {
                 metrics::handed_on("store");
-                tracing::debug!(lock = %name.lock_name(), counter = token.counter(), "releasing");
+                tracing::debug!(lock = %name.lock_name(), %token, "releasing");
                 ownership.end(LostReason::Released);
                 shared.leases.deregister(ownership);
             }
