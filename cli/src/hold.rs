@@ -127,7 +127,7 @@ fn word(reason: LostReason) -> &'static str {
         LostReason::Revoked => "revoked",
         LostReason::SessionLost => "session_lost",
         LostReason::Shutdown => "shutdown",
-        LostReason::TooLong => "too_long",
+        LostReason::MaxHold => "max_hold",
         _ => "other",
     }
 }

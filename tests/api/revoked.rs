@@ -173,9 +173,9 @@ async fn a_guard_is_held_for_so_long() {
     let next = locks.lock("a").unwrap();
     let mut waits = Box::pin(next.acquire());
     assert!(waits.as_mut().now_or_never().is_none());
-    assert_eq!(guard.lost().await, LostReason::TooLong);
+    assert_eq!(guard.lost().await, LostReason::MaxHold);
     assert_eq!(clock.now(), began + GRACE);
-    assert_eq!(guard.release().await.unwrap_err().lost_reason(), Some(LostReason::TooLong));
+    assert_eq!(guard.release().await.unwrap_err().lost_reason(), Some(LostReason::MaxHold));
     let unbounded = waits.await.unwrap();
 
     let mut waits = Box::pin(bounded.acquire());
@@ -192,7 +192,7 @@ async fn a_guard_is_held_for_so_long() {
     handed_on.release().await.unwrap();
 
     let stopped = bounded.with(async |_held| std::future::pending::<()>().await).await;
-    assert_eq!(stopped.unwrap_err().lost_reason(), Some(LostReason::TooLong));
+    assert_eq!(stopped.unwrap_err().lost_reason(), Some(LostReason::MaxHold));
     let guard = bounded.try_acquire().await.unwrap().expect("it is free");
     let left = clock.now();
     locks.shutdown().await.unwrap();
@@ -210,7 +210,7 @@ async fn bound_of_a_reader_ends_no_other_reader() {
     let first = reader.acquire().await.unwrap();
     let bounded = reader.clone().max_hold(GRACE).acquire().await.unwrap();
     let last = reader.acquire().await.unwrap();
-    assert_eq!(bounded.lost().await, LostReason::TooLong);
+    assert_eq!(bounded.lost().await, LostReason::MaxHold);
     pass(GRACE).await;
     first.ensure_held().unwrap();
     last.ensure_held().unwrap();
@@ -220,7 +220,7 @@ async fn bound_of_a_reader_ends_no_other_reader() {
 #[tokio::test]
 async fn hold_ends_soon_after_a_suspend() {
     let (span, step) = (TTL * 3 / 4, TTL / 100);
-    for reason in [LostReason::TooLong, LostReason::Revoked] {
+    for reason in [LostReason::MaxHold, LostReason::Revoked] {
         let (store, clock) = (MemoryConfig::private(), ManualClock::new());
         let (locks, admin) = (open(&store, clock.clone()).await, open(&store, clock.clone()).await);
         let lock = locks.lock("a").unwrap();
@@ -266,7 +266,7 @@ async fn bounded_holds_start_no_task() {
     }
     assert_eq!(tasks(), before);
     for guard in guards {
-        assert_eq!(guard.lost().await, LostReason::TooLong);
+        assert_eq!(guard.lost().await, LostReason::MaxHold);
     }
     assert_eq!(clock.now(), began + GRACE);
 }

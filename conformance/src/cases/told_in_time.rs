@@ -110,7 +110,7 @@ async fn a_bounded_hold_ends_in_time(world: World) -> Outcome {
         world.within(span + world.soon(), "the next one holds", next.acquire()),
     )
     .await;
-    ensure!(reason? == LostReason::TooLong, "it is told another reason");
+    ensure!(reason? == LostReason::MaxHold, "it is told another reason");
     let (next, held) = (next??, world.now());
     ensure!(began + span <= held, "the next one held {:?} before that", (began + span).since(held));
     ensure!(guard.ensure_held().is_err(), "it is held on");

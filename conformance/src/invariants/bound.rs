@@ -64,7 +64,7 @@ impl<'a> Sweep<'a> {
             }
             What::LostTold { attempt, reason } => {
                 let over_at = self.held.get(attempt).map(|(least, ..)| *least);
-                if *reason == LostReason::TooLong && over_at.is_none_or(|least| event.at + TICK < least) {
+                if *reason == LostReason::MaxHold && over_at.is_none_or(|least| event.at + TICK < least) {
                     self.wrong(event, format!("{attempt} is told that its time is over"));
                 }
                 self.ends(*attempt);

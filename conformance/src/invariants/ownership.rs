@@ -73,7 +73,7 @@ fn vanished_holds(history: &History) -> Vec<Violation> {
         let What::LostTold { attempt, reason } = event.what else {
             return None;
         };
-        let hold = live.get(&attempt).filter(|_| reason != LostReason::TooLong)?;
+        let hold = live.get(&attempt).filter(|_| reason != LostReason::MaxHold)?;
         let early = hold.deadline > Deadline::At(event.at);
         (fair_weather || early && reason == LostReason::Gone).then(|| {
             let detail = format!("{} is lost and should not be: {reason}", hold.describe());

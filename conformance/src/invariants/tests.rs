@@ -81,7 +81,7 @@ fn a_hold_that_is_seen_too_late_is_found() {
 #[test]
 fn a_hold_that_lasts_too_long_is_found() {
     let bounded = || Plot::default().bounded(0, "p1", 1, 300).holds(0, "p1", 1, (1, 0), 900);
-    let told = |plot: Plot, millis| plot.loses(millis, "p1", 1, LostReason::TooLong);
+    let told = |plot: Plot, millis| plot.loses(millis, "p1", 1, LostReason::MaxHold);
     let listens = || bounded().add(0, "p1", What::Listens { attempt: Attempt::new(1) });
     let wrong = [
         bounded().sees(320, "p1", 1, 900),

@@ -127,7 +127,7 @@ impl LockGuard {
         }
     }
 
-    /// From now on the guard is lost ([`LostReason::TooLong`]) when it was held for `span`.
+    /// From now on the guard is lost ([`LostReason::MaxHold`]) when it was held for `span`.
     pub(crate) fn hold_at_most(&self, span: Duration) {
         self.held.hold_at_most(span);
     }

@@ -62,7 +62,7 @@ pub struct LockOptions {
     /// How many times in a row the lock may pass within this process; see
     /// [`Timing::handoff_limit`](crate::Timing::handoff_limit).
     pub handoff_limit: Option<u16>,
-    /// How long one guard may hold the lock, which it loses then ([`LostReason::TooLong`](crate::LostReason::TooLong));
+    /// How long one guard may hold the lock, which it loses then ([`LostReason::MaxHold`](crate::LostReason::MaxHold));
     /// `None` is without end.
     pub max_hold: Option<Duration>,
     /// What `inspect` shows of the holder, at most [`LockOptions::MAX_METADATA_BYTES`].
@@ -106,7 +106,7 @@ impl Lock {
     }
 
     /// Lets a guard hold the lock for at most `span`, above zero: then it is lost, as
-    /// [`LostReason::TooLong`](crate::LostReason::TooLong), and released. Counted from when it is acquired.
+    /// [`LostReason::MaxHold`](crate::LostReason::MaxHold), and released. Counted from when it is acquired.
     ///
     /// A backstop for work that hangs while its lease is renewed.
     pub fn max_hold(mut self, span: Duration) -> Self {

@@ -33,7 +33,7 @@ pub enum LostReason {
     /// The manager was shut down.
     Shutdown,
     /// It was held for as long as its `max_hold` allows.
-    TooLong,
+    MaxHold,
 }
 
 impl fmt::Display for LostReason {
@@ -46,7 +46,7 @@ impl fmt::Display for LostReason {
             Self::RuntimeGone => "the runtime of its manager has ended",
             Self::SessionLost => "the session with the store was lost",
             Self::Shutdown => "its manager was shut down",
-            Self::TooLong => "it was held for its `max_hold`",
+            Self::MaxHold => "it was held for its `max_hold`",
         })
     }
 }

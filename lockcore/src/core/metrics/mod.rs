@@ -69,7 +69,7 @@ pub(crate) fn lost(reason: LostReason) {
         LostReason::Gone => "gone",
         LostReason::Released => "released",
         LostReason::Revoked => "revoked",
-        LostReason::TooLong => "too_long",
+        LostReason::MaxHold => "max_hold",
         LostReason::RuntimeGone => "runtime_gone",
         LostReason::SessionLost => "session_lost",
         LostReason::Shutdown => "shutdown",
@@ -110,7 +110,7 @@ mod recorder {
     /// |---|---|---|
     /// | `leasehold_acquisitions_total` | counter | `outcome`: `granted`, `busy` (a try), `timeout`, `cancelled`, or the error: `unavailable`, `denied`, `lost`, `closed`, `protocol`, `misuse`, `unsupported` |
     /// | `leasehold_releases_total` | counter | `to`: `local` (a waiter of this process) or `store` |
-    /// | `leasehold_losses_total` | counter | `reason`: `expired`, `gone`, `revoked`, `session_lost`, `shutdown`, `runtime_gone`, `too_long` |
+    /// | `leasehold_losses_total` | counter | `reason`: `expired`, `gone`, `revoked`, `session_lost`, `shutdown`, `runtime_gone`, `max_hold` |
     /// | `leasehold_renewals_total` | counter | `outcome`: `renewed`, `gone`, `unknown` |
     /// | `leasehold_guards_dropped_total` | counter | |
     /// | `leasehold_acquire_seconds` | histogram | |

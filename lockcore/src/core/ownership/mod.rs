@@ -339,7 +339,7 @@ impl Status {
     /// Why ownership-4 has ended it at `now`, if it has, and not its lease before that.
     fn passed(&self, now: Moment, lease_deadline: &LeaseDeadline) -> Option<LostReason> {
         let asked = self.asked.map(|at| (at, LostReason::Revoked));
-        let too_long = self.too_long.map(|at| (at, LostReason::TooLong));
+        let too_long = self.too_long.map(|at| (at, LostReason::MaxHold));
         let (at, reason) = asked.into_iter().chain(too_long).min()?;
         (at <= now && at.as_nanos() <= lease_deadline.held_before()).then_some(reason)
     }

@@ -150,7 +150,7 @@ fn a_guard_is_bounded_by_itself() {
     let ownership = ownership();
     ownership.hold_until(at(40));
     assert!(ownership.is_healthy(at(39)), "another guard may have it longer");
-    assert_eq!((ownership.lost(at(39)), ownership.lost(at(40))), (None, Some(LostReason::TooLong)));
+    assert_eq!((ownership.lost(at(39)), ownership.lost(at(40))), (None, Some(LostReason::MaxHold)));
     assert!(ownership.pass_on(0, at(39)).expect("it is healthy").is_none());
     assert!(ownership.is_held(at(40)) && !ownership.is_held(at(100)));
     ownership.hold_until(at(90));
