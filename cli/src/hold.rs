@@ -76,11 +76,12 @@ async fn hold_on(
                     Change::State(GuardState::Lost(_)) => break Ok(()),
                     Change::State(GuardState::AtRisk) => "at_risk",
                     Change::State(GuardState::Held) => "held",
-                    Change::Asked(_) => "revocation_requested",
+                    Change::RevocationRequested(_) => "revocation_requested",
                     _ => continue,
                 };
-                // Whoever cannot be told of changes does not hold on.
-                let left = guard.grace().filter(|_| state == "revocation_requested").unwrap_or_else(|| guard.remaining());
+                // Without a reader of the changes the hold ends.
+                let grace = guard.grace_left().filter(|_| state == "revocation_requested");
+                let left = grace.unwrap_or_else(|| guard.remaining());
                 if let Err(failure) = tell(&guard, state, left) {
                     break Err(failure);
                 }

@@ -40,16 +40,16 @@ async fn a_guard_tells_that_it_is_asked() {
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
     let mut changes = guard.changes();
     assert_eq!(changes.next().await, Some(Change::State(GuardState::Held)));
-    assert_eq!(guard.asked(), None);
-    let unasked = guard.until_asked();
+    assert_eq!(guard.revocation_deadline(), None);
+    let unasked = guard.revocation_requested();
     let asking = revoke(&admin, GRACE);
     let until = unasked.await.expect("it is asked");
     assert_eq!(until, Deadline::At(clock.now() + GRACE));
-    assert_eq!(guard.asked(), Some(until));
-    assert_eq!(changes.next().await, Some(Change::Asked(until)));
+    assert_eq!(guard.revocation_deadline(), Some(until));
+    assert_eq!(changes.next().await, Some(Change::RevocationRequested(until)));
     assert_eq!((guard.state(), guard.ensure_held().is_ok()), (GuardState::Held, true));
     let late: Vec<_> = guard.changes().take(2).collect().await;
-    assert_eq!(late, [Change::State(GuardState::Held), Change::Asked(until)]);
+    assert_eq!(late, [Change::State(GuardState::Held), Change::RevocationRequested(until)]);
     guard.release().await.unwrap();
     assert_eq!(changes.next().await, Some(Change::State(GuardState::Lost(LostReason::Released))));
     assert_eq!(changes.next().await, None);
@@ -61,7 +61,7 @@ async fn a_guard_tells_that_it_is_asked() {
 async fn nobody_asks_a_guard_that_has_ended() {
     let locks = open(&MemoryConfig::private(), TokioClock::new()).await;
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let asked = guard.until_asked();
+    let asked = guard.revocation_requested();
     guard.release().await.unwrap();
     assert_eq!(asked.await, None);
 }
@@ -75,8 +75,8 @@ async fn a_grace_is_over_by_the_clock() {
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
     let graces = [3, 2, 3].map(Duration::from_secs);
     let asking: Vec<_> = graces.iter().map(|grace| revoke(&admin, *grace)).collect();
-    guard.until_asked().await;
-    while guard.asked() != Some(Deadline::At(clock.now() + graces[1])) {
+    guard.revocation_requested().await;
+    while guard.revocation_deadline() != Some(Deadline::At(clock.now() + graces[1])) {
         tokio::task::yield_now().await;
     }
     clock.suspend(graces[1] - Duration::from_nanos(1));
@@ -121,7 +121,7 @@ async fn revocation_ends_with_the_last_sharer() {
             let first = other.lock("a").unwrap().shared().acquire().await.unwrap();
             let last = holder.lock("a").unwrap().shared().acquire().await.unwrap();
             let asking = revoke(&admin, grace);
-            first.until_asked().await;
+            first.revocation_requested().await;
             first.release().await.unwrap();
             pass(held_for).await;
             assert!(!asking.is_finished(), "one shares it still");
@@ -156,7 +156,7 @@ async fn who_asks_before_the_grant_has_arrived_is_heard() {
     let guard = locks.build().await.unwrap().lock("a").unwrap().acquire().await.unwrap();
     // Counted from hearing, not from the arrival.
     let until = clock.now() + (GRACE - BETWEEN);
-    assert_eq!(guard.asked(), Some(Deadline::At(until)));
+    assert_eq!(guard.revocation_deadline(), Some(Deadline::At(until)));
     assert_eq!(guard.lost().await, LostReason::Revoked);
     assert_eq!(clock.now(), until);
 }

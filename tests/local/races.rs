@@ -317,7 +317,7 @@ async fn event_of_an_earlier_grant_does_not_reach_a_held_one() {
     told(&store, &events, [asked(counter), lost(counter)]).await;
     yield_now().await;
     guard.ensure_held().unwrap();
-    assert_eq!(guard.asked(), None);
+    assert_eq!(guard.revocation_deadline(), None);
     guard.release().await.unwrap();
 }
 

@@ -61,7 +61,7 @@ async fn an_entry_that_is_asked_for_before_it_holds_is_told_with_its_grant() {
     tokio::time::sleep(TTL).await; // What of the grace is over when it holds.
     guard.release().await.unwrap();
     let next = next.end("it is granted").await;
-    let until = within(BOUND, "it is asked", next.until_asked()).await.expect("it holds");
+    let until = within(BOUND, "it is asked", next.revocation_requested()).await.expect("it holds");
     let left = until.remaining(asked_at);
     assert!(left < GRACE + TTL, "{left:?} from the message, of {GRACE:?}");
     next.ensure_held().unwrap();
@@ -89,7 +89,7 @@ async fn a_message_about_nobody_goes() {
     assert_eq!(rig.store.keys(&inbox(&waits)).await.len(), 1);
     guard.release().await.unwrap();
     let next = next.end("it is granted").await;
-    within(BOUND, "it is asked", next.until_asked()).await.expect("it holds");
+    within(BOUND, "it is asked", next.revocation_requested()).await.expect("it holds");
     next.release().await.unwrap();
     assert_eq!(rig.store.keys(&inbox(&waits)).await, []);
 }
@@ -127,7 +127,7 @@ async fn requests_of_a_revocation() {
     rig.quiet().await;
     let before = rig.etcd.requests().await.unwrap();
     let revoked = revoke_aside(&admin, "n", GRACE);
-    within(BOUND, "it is asked", guard.until_asked()).await.expect("it holds");
+    within(BOUND, "it is asked", guard.revocation_requested()).await.expect("it holds");
     guard.release().await.unwrap();
     assert_eq!(revoked.end("it has let go").await, Revocation::Released);
     let made = rig.etcd.requests().await.unwrap() - &before;

@@ -216,7 +216,7 @@ async fn a_limited_role_is_enough() {
     one.diagnose().await.unwrap();
     let (asks, grace) = (other.clone(), 4 * TTL);
     let revoked = Beside::start(async move { asks.revoke("n", Revoke::Ask { grace }).await.unwrap() });
-    within(BOUND, "it is asked", guard.until_asked()).await.expect("it holds");
+    within(BOUND, "it is asked", guard.revocation_requested()).await.expect("it holds");
     guard.release().await.unwrap();
     assert_eq!(revoked.end("it has let go").await, Revocation::Released);
     for how in [Revoke::AT_ONCE, Revoke::Force] {

@@ -282,7 +282,7 @@ async fn all_who_share_are_asked_from_afar() {
     let ask = Revoke::Ask { grace: BOUND };
     let revoking = Beside::start(async move { far.revoke("n", ask).await.unwrap() });
     for guard in &guards {
-        within(BOUND, "it is asked", guard.until_asked()).await.expect("it holds");
+        within(BOUND, "it is asked", guard.revocation_requested()).await.expect("it holds");
     }
     drop(guards);
     assert_eq!(revoking.end("an answer").await, Revocation::Released);

@@ -158,7 +158,7 @@ async fn who_comes_back_is_admitted_anew() {
     })
     .await;
     let revoked = Beside::start(async move { other.revoke("held", Revoke::Ask { grace: LONG }).await });
-    within(BOUND, "it hears that it is to let go", held.until_asked()).await;
+    within(BOUND, "it hears that it is to let go", held.revocation_requested()).await;
     held.release().await.unwrap();
     revoked.end("it is released").await.unwrap();
 }

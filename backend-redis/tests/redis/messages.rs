@@ -234,7 +234,7 @@ async fn made_up(message_key: Option<&str>) {
     pass(Duration::from_millis(200)).await;
     a.inspect("another").await.unwrap();
     guard.ensure_held().unwrap();
-    assert!(guard.asked().is_none() && waiting.is_waiting());
+    assert!(guard.revocation_deadline().is_none() && waiting.is_waiting());
     assert_eq!(owner(&server).await.as_ref(), Some(&holder));
     guard.release().await.unwrap();
     // Its refresh is minutes away: the true message tells.
@@ -277,7 +277,7 @@ async fn made_up_of_three(message_key: Option<&str>) {
     // What is looked up, is by then.
     pass(Duration::from_millis(200)).await;
     guard.ensure_held().unwrap();
-    assert!(guard.asked().is_none() && waiting.is_waiting());
+    assert!(guard.revocation_deadline().is_none() && waiting.is_waiting());
     let asking = Asking::start(&b, GRACE);
     is_asked(&guard).await;
     guard.release().await.unwrap();
@@ -305,7 +305,7 @@ async fn made_up_revocations_are_looked_up_at_a_pace() {
     let most = took.as_millis() / 250 + 1;
     assert!((1..=most).contains(&u128::from(looked_up)), "{looked_up} times in {took:?}");
     let revoked = Beside::start(async move { b.revoke(NAME, Revoke::Ask { grace: LONG }).await });
-    within(BOUND, "it hears that it is to let go", guard.until_asked()).await;
+    within(BOUND, "it hears that it is to let go", guard.revocation_requested()).await;
     guard.release().await.unwrap();
     revoked.end("it is released").await.unwrap();
 }

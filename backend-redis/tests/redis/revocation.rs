@@ -37,7 +37,7 @@ impl Asking {
 
 /// The guard hears of a grace, and is held meanwhile.
 pub(crate) async fn is_asked(guard: &LockGuard) {
-    let until = within(BOUND, "it is asked", guard.until_asked()).await.expect("it is held");
+    let until = within(BOUND, "it is asked", guard.revocation_requested()).await.expect("it is held");
     let left = until.remaining(now());
     assert!(LONG - BOUND < left && left <= LONG, "{left:?}");
     guard.ensure_held().unwrap();
@@ -125,9 +125,9 @@ async fn a_strange_note_asks_nothing() {
         assert_eq!(command(&server, &note).await, Reply::Integer(1));
         guard.renew().await.unwrap();
         if asks {
-            eventually("it hears", async || guard.asked().is_some()).await;
+            eventually("it hears", async || guard.revocation_deadline().is_some()).await;
         }
-        assert!(asks || guard.asked().is_none(), "{strange:?}");
+        assert!(asks || guard.revocation_deadline().is_none(), "{strange:?}");
         guard.release().await.unwrap();
     }
     other.renew().await.unwrap();

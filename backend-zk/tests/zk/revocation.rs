@@ -44,7 +44,7 @@ async fn nodes(space: &Space, outside: &Outside, name: &str, count: usize) -> Ve
 
 /// Until when the guard may go on, when it is asked.
 async fn asked(guard: &LockGuard) -> Deadline {
-    guard.until_asked().await.expect("it is held, and asked for")
+    guard.revocation_requested().await.expect("it is held, and asked for")
 }
 
 /// Asks as the command does, in the background.
@@ -110,7 +110,7 @@ pub(crate) async fn all_who_share_are_asked_in_one_flight(rig: Arc<Rig>) {
         }
         way.set(Direction::ServerToClient, Mode::Pass).await;
         for guard in &guards {
-            let _until = within(BOUND, "it is asked", guard.until_asked()).await;
+            let _until = within(BOUND, "it is asked", guard.revocation_requested()).await;
         }
         drop(guards);
         assert_eq!(revoking.end("an answer").await, Revocation::Released);
@@ -137,7 +137,7 @@ pub(crate) async fn one_that_cannot_be_asked_keeps_nobody_from_it(rig: Arc<Rig>)
         let refused = admin.revoke("a", ask(GRACE)).await.expect_err("one cannot be asked");
         assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused:?}");
         for (at, guard) in guards.iter().enumerate().filter(|(at, _)| *at != closed) {
-            let until = within(BOUND, "it is asked", guard.until_asked()).await;
+            let until = within(BOUND, "it is asked", guard.revocation_requested()).await;
             assert!(until.is_some(), "{at}");
         }
         outside.client.set_acl(&inbox, &Acls::anyone_all(), None).await.unwrap();

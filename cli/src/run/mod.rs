@@ -239,7 +239,7 @@ impl Watch<'_> {
             Change::State(GuardState::AtRisk) => {
                 self.stop(Why::AtRisk, "a renewal is overdue: stopping the command");
             }
-            Change::Asked(_) => {
+            Change::RevocationRequested(_) => {
                 self.stop(Why::Asked, "revocation requested: stopping the command");
             }
             Change::State(GuardState::Lost(reason)) => {
@@ -249,7 +249,8 @@ impl Watch<'_> {
             }
             _ => {}
         }
-        let ends = |guard: &LockGuard| guard.state() == GuardState::AtRisk || guard.asked().is_some();
+        let ends =
+            |guard: &LockGuard| guard.state() == GuardState::AtRisk || guard.revocation_deadline().is_some();
         self.guard.guards().iter().any(ends).then(|| (self.guard.remaining() / 4).clamp(TICK / 5, TICK * 20))
     }
 

@@ -127,7 +127,7 @@ async fn a_grace_lets_the_holder_finish(world: World) -> Outcome {
     let next = holder.lock("a")?;
     let grace = world.ttl() * 2;
     let work = async {
-        let until = world.within(world.soon(), "the holder is asked", guard.until_asked()).await?;
+        let until = world.within(world.soon(), "the holder is asked", guard.revocation_requested()).await?;
         let Some(until) = until else {
             return Err(Failure::new("the guard ended instead of being asked"));
         };

@@ -58,7 +58,7 @@ impl LockGuard {
     }
 
     /// The time left before the deadline, as it stands now; zero once lost, [`Duration::MAX`] on a
-    /// store without leases. What somebody who [asked](Self::asked) allows, and `max_hold`, count.
+    /// store without leases. A [revocation deadline](Self::revocation_deadline) and `max_hold` count.
     pub fn remaining(&self) -> Duration {
         self.ownership().remaining(self.held.now())
     }
@@ -95,25 +95,25 @@ impl LockGuard {
         Changes { standings: standings(self.watch()), told: None, next: None }
     }
 
-    /// Until when the lock is to be given up, if an administrator has asked for it: release it before.
+    /// Returns the deadline of a requested revocation, if there is one: release the lock before it.
     /// At that deadline it is lost ([`LostReason::Revoked`]).
-    pub fn asked(&self) -> Option<Deadline> {
+    pub fn revocation_deadline(&self) -> Option<Deadline> {
         self.ownership().asked().map(Deadline::At)
     }
 
-    /// What is left of the time that an administrator allows who has asked for the lock; zero when it is
-    /// over.
-    pub fn grace(&self) -> Option<Duration> {
+    /// Returns the rest of the grace period of a requested revocation; zero when it has ended.
+    pub fn grace_left(&self) -> Option<Duration> {
         Some(self.ownership().asked()?.since(self.held.now()))
     }
 
-    /// Ends with the first deadline that an administrator sets; `None` if the guard has ended before
-    /// that. A later request may set an earlier one: [`asked`](Self::asked) and [`remaining`](Self::remaining) tell.
+    /// Waits for the first request to revoke the lock and returns its deadline; `None` if the guard ends
+    /// before that. A later request may set an earlier deadline:
+    /// [`revocation_deadline`](Self::revocation_deadline) and [`remaining`](Self::remaining) show it.
     ///
     /// # Cancel safety
     ///
-    /// A future made later tells the same.
-    pub fn until_asked(&self) -> impl Future<Output = Option<Deadline>> + Send + 'static + use<> {
+    /// A future made later returns the same.
+    pub fn revocation_requested(&self) -> impl Future<Output = Option<Deadline>> + Send + 'static + use<> {
         let mut standings = self.watch();
         async move {
             loop {
@@ -211,9 +211,9 @@ impl fmt::Debug for LockGuard {
 pub enum Change {
     /// It stands like this now.
     State(GuardState),
-    /// An administrator wants the lock, which is lost at this deadline. How it stands is another matter:
-    /// it may be at risk besides.
-    Asked(Deadline),
+    /// A revocation was requested: the lock is lost at this deadline. The state changes independently of
+    /// this: the guard may be at risk, too.
+    RevocationRequested(Deadline),
 }
 
 /// What changes for a guard; see [`LockGuard::changes`].
@@ -252,7 +252,7 @@ impl Stream for Changes {
             let told = self.told.replace(now);
             let state = told.is_none_or(|told| told.state != now.state).then_some(Change::State(now.state));
             let asked = now.asked.filter(|_| told.is_none_or(|told| told.asked != now.asked));
-            let asked = asked.map(|at| Change::Asked(Deadline::At(at)));
+            let asked = asked.map(|at| Change::RevocationRequested(Deadline::At(at)));
             // How it ended is the last word.
             let is_over = matches!(now.state, GuardState::Lost(_));
             let (first, second) = if is_over { (asked, state) } else { (state, asked) };
