@@ -110,7 +110,7 @@ impl Scene {
     /// Whoever comes next holds soon, and then nothing is left.
     pub(crate) async fn ensure_free(&self) -> Outcome {
         let next = self.world.manager().await?.lock(NAME)?;
-        let guard = self.world.within(self.world.soon(), "whoever comes next", next.acquire()).await??;
+        let guard = self.world.within(self.world.soon(), "the next client", next.acquire()).await??;
         guard.release().await?;
         self.world.empty(self.world.soon(), "it was dropped").await
     }

@@ -48,10 +48,10 @@ pub fn cases() -> impl Iterator<Item = &'static Case> {
 
 /// Promises that no case on one store in one process can check, and who checks them.
 pub const ENVIRONMENTAL: [(Guarantees, &str); 4] = [
-    (Guarantees::CROSS_PROCESS, "takes several processes: the tests with holder processes"),
-    (Guarantees::CROSS_HOST, "takes a network: the tests with real servers"),
-    (Guarantees::SURVIVES_FAILOVER, "takes a cluster: the tests that kill its leader"),
-    (Guarantees::SURVIVES_RESTART, "takes a server: the tests that restart it"),
+    (Guarantees::CROSS_PROCESS, "needs several processes: see the tests with holder processes"),
+    (Guarantees::CROSS_HOST, "needs a network: see the tests with real servers"),
+    (Guarantees::SURVIVES_FAILOVER, "needs a cluster: see the tests that kill its leader"),
+    (Guarantees::SURVIVES_RESTART, "needs a server: see the tests that restart it"),
 ];
 
 impl Case {

@@ -290,7 +290,7 @@ impl fmt::Display for What {
             }
             Self::Listens { attempt } => write!(f, "{attempt} listens"),
             Self::LostTold { attempt, reason } => write!(f, "{attempt} lost: {reason}"),
-            Self::ReleaseInvoked { attempt } => write!(f, "{attempt} lets go"),
+            Self::ReleaseInvoked { attempt } => write!(f, "{attempt} releases"),
             Self::ReleaseEnded { attempt, outcome } => {
                 write!(f, "{attempt} release answered {outcome:?}")
             }
@@ -299,7 +299,7 @@ impl fmt::Display for What {
                 write!(f, "{attempt} writes with token {}, {taken}", Token(*token))
             }
             Self::Crashed => f.write_str("crashed"),
-            Self::Stopped => f.write_str("its timers stand still"),
+            Self::Stopped => f.write_str("its timers stop"),
             Self::Resumed => f.write_str("its timers fire again"),
             Self::Disturbed(how) => write!(f, "disturbed: {how}"),
             Self::Healed => f.write_str("healed"),
@@ -322,7 +322,7 @@ impl fmt::Display for What {
             Self::Noted(what) => f.write_str(what),
             Self::EntryBegan { entry, mode } => write!(f, "core: {entry} begins, {mode}"),
             Self::EntryGranted { entry } => write!(f, "core: {entry} is granted"),
-            Self::EntryEnded { entry } => write!(f, "core: {entry} over"),
+            Self::EntryEnded { entry } => write!(f, "core: {entry} ends"),
         }
     }
 }

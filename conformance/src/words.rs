@@ -14,14 +14,14 @@ use leasehold_core::Error;
 #[track_caller]
 pub fn said(error: &Error, server: &str, lock: Option<&str>) -> String {
     let (short, whole) = (error.to_string(), format!("{error:#}"));
-    assert_eq!(whole.matches(server).count(), 1, "{server} is told once: {whole}");
+    assert_eq!(whole.matches(server).count(), 1, "{server} is named once: {whole}");
     if let Some(lock) = lock {
         let told = format!("lock: {lock}");
-        assert_eq!(whole.matches(&told).count(), 1, "the lock is told once: {whole}");
-        assert_eq!(whole.matches(lock).count(), 1, "{lock} is told once: {whole}");
-        assert!(short.contains(&told), "the lock is told without the causes: {short}");
+        assert_eq!(whole.matches(&told).count(), 1, "the lock is named once: {whole}");
+        assert_eq!(whole.matches(lock).count(), 1, "{lock} is named once: {whole}");
+        assert!(short.contains(&told), "the lock is named without the causes: {short}");
     } else {
-        assert!(!whole.contains("lock: "), "it is about no lock: {whole}");
+        assert!(!whole.contains("lock: "), "no lock is concerned: {whole}");
     }
     for debug in DEBUG {
         assert!(!whole.contains(debug), "{debug:?} is of a library's debugging: {whole}");
@@ -31,7 +31,7 @@ pub fn said(error: &Error, server: &str, lock: Option<&str>) -> String {
     let clauses: Vec<_> =
         whole.split([':', ';', '(', ')']).map(str::trim).filter(|clause| clause.len() > 8).collect();
     for (index, clause) in clauses.iter().enumerate() {
-        assert!(!clauses[..index].contains(clause), "{clause:?} is said twice: {whole}");
+        assert!(!clauses[..index].contains(clause), "{clause:?} is repeated: {whole}");
     }
     assert!(!whole.contains(char::is_control), "it is one line: {whole:?}");
     whole

@@ -15,33 +15,33 @@ use crate::layer::{Below, Layer};
 
 table! {
     record_overwritten, ledger::a_record_is_replaced_only_at_its_version, store(Books::new(Flaw::Overwrites)),
-        "a SET instead of a compare-and-set: who was slow undoes what was decided meanwhile";
+        "a SET instead of a compare-and-set: a slow writer overwrites a later decision";
     record_compared_by_reading, ledger::of_many_writers_one_wins, store(Books::new(Flaw::ReadsFirst)),
-        "the version is looked at in one request and the record replaced in the next";
+        "the version is read in one request and the record replaced in the next";
     version_of_the_value, ledger::versions_never_return, store(Books::new(Flaw::VersionOfValue)),
-        "a checksum as version: what was there before is there again, and nobody notices (ABA)";
+        "a checksum as version: an earlier record that returns has the same version (ABA)";
     record_cached, ledger::a_read_sees_what_was_written_before, store(Books::new(Flaw::CachesRecord)),
-        "read once and kept, as from a replica that lags";
+        "the record is read once and cached, as from a replica that lags";
     write_repeated, ledger::a_lost_answer_is_unknown, super::driver(Books::new(Flaw::RepeatsWrite)),
-        "a client that sends again reports the conflict with its own write; every automatic retry";
+        "a client that retries reports a conflict with its own write; every automatic retry";
     record_cut_short, ledger::what_is_too_large_is_refused, store(Books::new(Flaw::CutsShort)),
         "a column that is too narrow keeps what fits";
     first_value_stays, ledger::an_entry_has_its_latest_value, store(Books::new(Flaw::FirstValue)),
-        "who signs again only renews, so what it acknowledges now is never seen";
+        "a second signature only renews the entry and does not replace its value";
     unsigned_by_the_lease, ledger::what_is_unsigned_is_gone, store(Books::new(Flaw::NeverUnsigns)),
-        "who has left counts until its lease is over";
+        "a participant that left counts until its lease ends";
     members_cached, ledger::members_shows_whoever_signed_before, store(Books::new(Flaw::CachesMembers)),
-        "the list is of an earlier time, and who signed since then is not asked";
+        "the list of participants is stale, so a later participant is missed";
     signature_counts_from_receipt, ledger::a_signature_counts_from_sending, super::driver(Books::new(Flaw::FromReceipt)),
-        "the deadline of an entry begins when the answer is there, so it outlives the entry";
+        "the deadline of an entry counts from the reply, so it outlives the entry";
     entries_without_lease, ledger::entries_end_with_their_lease, store(Books::new(Flaw::Immortal)),
-        "a dead member is waited for for ever";
+        "a dead participant is waited for without end";
     base_added_while_moving, ledger::who_moves_adds_no_base, store(Based),
-        "the base is added by the session and by the move: a second one, or one that changes with the session";
+        "the token base is added by the session and by the move, so it counts twice";
     movers_counted, ledger::who_moves_is_not_counted, Mutation::Store(Arc::new(|below| Box::new(Doubled(below, Mutex::default())))),
-        "a move waits for its own sessions, or takes those of others for them";
+        "a move counts its own sessions as sessions outside the move, or the reverse";
     record_not_looked_at, ledger::a_record_bars_plain_sessions, Mutation::Store(Arc::new(|below| Box::new(Unbarred(below)))),
-        "a forgotten job opens the store that everybody else has left";
+        "a forgotten process opens the old store after the move";
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,13 +9,13 @@ use crate::layer::{Below, For, Layer};
 
 table! {
     names_case_folded, g10::names_that_encodings_merge_stay_distinct, store(Renaming(str::to_lowercase)),
-        "a store whose keys know no case, as a table with such a collation";
+        "a store with case-insensitive keys, as a table with such a collation";
     names_as_paths, g10::a_path_blocks_neither_parent_nor_neighbour, store(Renaming(first_segment)),
-        "who holds a/b holds a: a lock by key prefix, etcd#6278";
+        "the holder of a/b also holds a: a lock by key prefix, etcd#6278";
     names_cut_short, g10::names_of_any_length_are_held, store(Renaming(|name| name.chars().take(255).collect())),
-        "names that begin alike are one, as with a file name or a key column of limited length";
+        "names with the same beginning are one, as with a key column of limited length";
     prefix_as_pattern, g10::a_prefix_is_no_pattern, store(Pattern),
-        "the prefix of a list goes into the store's search as it is; KEYS and LIKE";
+        "the prefix of a list is passed to the store's search unescaped; KEYS and LIKE";
 }
 
 /// Names as the store writes them.

@@ -15,11 +15,11 @@ use crate::layer::{Below, For, Layer};
 
 table! {
     last_come_first_served, g7::grants_in_order_of_arrival, store(Asking::new(Manner::Stack)),
-        "waiters are kept on a stack";
+        "waiters are served last in, first out";
     polls_with_back_off, g7::waiting_beyond_the_ttl_keeps_the_place, store(Asking::new(Manner::BackOff)),
-        "who has waited longest asks least often; most locks on Redis";
+        "the longest waiter retries least often; most locks on Redis";
     wakes_everybody, g7::one_release_wakes_one_contender, store(Asking::new(Manner::Herd)),
-        "a release is told to all who wait, and all of them ask: the herd";
+        "a release notifies all waiters, and all of them retry: the herd";
 }
 
 #[derive(Debug)]

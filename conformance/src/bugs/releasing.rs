@@ -13,7 +13,7 @@ table! {
     release_answered_before_it_is_done, g4::release_frees_the_lock, store(Release::Undone),
         "local state is dropped and the entry stays; CURATOR-486, CURATOR-678";
     stale_release_is_fine, g4::a_second_release_is_lost, store(Release::AlwaysFine),
-        "a release of what is not held any more is answered with success, which hides the loss";
+        "a release of a lost lock succeeds, which hides the loss";
     close_without_release, g6::closing_frees_everything, store(CloseOnly),
         "a closed session leaves its entries to their leases";
 }

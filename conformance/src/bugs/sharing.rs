@@ -15,25 +15,25 @@ use crate::layer::{Below, Layer};
 
 table! {
     readers_pass_writers, g7::a_reader_does_not_pass_a_waiting_writer, store(Readers::new(Entrance::PastWriters)),
-        "who reads joins those who do, whoever waits: a stream of readers keeps writers out for ever; Redisson#5379";
+        "readers pass waiting writers: a stream of readers blocks writers without end; Redisson#5379";
     admits_one_reader_per_release, g7::one_release_admits_whoever_fits, store(Readers::new(Entrance::OneByOne)),
-        "behind a writer readers take turns; Redisson#1542";
+        "readers behind a writer hold one at a time; Redisson#1542";
     younger_writers_block_readers, g7::a_writer_does_not_pass_readers, store(Readers::new(Entrance::BehindYounger)),
-        "a reader waits for a writer that came later and waits for the reader; kazoo#649";
+        "a reader waits for a later writer that waits for the reader; kazoo#649";
     own_capacity_only, g1::the_smallest_capacity_counts, store(OwnCapacity::default()),
-        "each goes by its own limit, whatever the others do; madelson/DistributedLock#78";
+        "each client uses its own capacity, whatever the others use; madelson/DistributedLock#78";
     one_expiry_for_all_readers, g4::renewing_a_share_keeps_no_other, store(Shares::new(Tie::OneExpiry)),
-        "the lock ends with the shortest of its readers' leases; Redisson#2144";
+        "the lock ends with the shortest lease of its readers; Redisson#2144";
     renews_everybodys_share, g4::renewing_a_share_keeps_no_other, store(Shares::new(Tie::OneRenewal)),
-        "a live reader keeps the share of a dead one, so writers wait for ever; Redisson#7098";
+        "a live reader renews the share of a dead one, so writers wait without end; Redisson#7098";
     releasing_a_share_releases_all, g4::releasing_a_share_leaves_the_others, store(Shares::new(Tie::OneRelease)),
-        "the first reader that lets go ends the hold of all; Redisson#891";
+        "the first reader that releases ends the hold of all; Redisson#891";
     release_adds_permits, g4::releasing_a_share_leaves_the_others, store(Shares::new(Tie::AnyRelease)),
-        "a release that comes twice ends the hold of somebody else; Redisson#5066";
+        "a repeated release ends the hold of another client; Redisson#5066";
     expired_weight_stays, g6::a_dead_permit_gives_its_weight_back, store(Shares::new(Tie::NoExpiry)),
-        "what a dead process held never comes back; Redisson#2045";
+        "the permits of a dead process are never returned; Redisson#2045";
     leaving_writer_wakes_nobody, g7::a_leaving_writer_lets_readers_in, store(LeavesLate),
-        "who gives up waiting is taken out of the queue, and nobody looks whose turn that makes it";
+        "a cancelled waiter leaves the queue, but the next one is not granted";
 }
 
 /// How readers get in.

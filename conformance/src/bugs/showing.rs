@@ -10,9 +10,10 @@ use crate::layer::{Below, For, Layer};
 
 table! {
     shows_the_first_for_ever, g10::watch_shows_whoever_holds, each_session(Shown::first),
-        "whoever was seen first is shown from then on; a copy that is never read again";
+        "the first holder is shown without end; a copy that is never read again";
     never_shows_the_end, g10::watch_shows_the_end, each_session(Shown::last),
-        "that nobody leads is never told, so the last leader is followed for ever: `Observe` of etcd's election";
+        "the end of a hold is never reported, so the last leader is shown without end: `Observe` of etcd's \
+         election";
 }
 
 /// What this session was shown.

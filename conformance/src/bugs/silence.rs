@@ -9,9 +9,9 @@ use crate::layer::{Below, Layer};
 
 table! {
     unreachable_means_held, g5::an_unreachable_store_is_not_a_busy_lock, store(Silence::IsHeld),
-        "no answer is taken for a refusal; locks whose `acquire` returns false on any error";
+        "a missing reply counts as a refusal; locks whose `acquire` returns false on any error";
     unknown_means_not_applied, g5::a_try_with_a_lost_reply_leaves_nothing, store(Silence::IsNotApplied),
-        "a request without answer is said not to have happened";
+        "an unconfirmed request is reported as not applied";
 }
 
 #[derive(Debug)]

@@ -18,29 +18,29 @@ use crate::layer::{Below, Layer};
 
 table! {
     deadline_from_receipt, g2::deadline_counts_from_sending, driver(Trust::FromReceipt),
-        "a grant is trusted for a ttl from when it arrived";
+        "a grant is trusted for a ttl from its arrival";
     renewal_from_receipt, g2::renewal_counts_from_sending, driver(Trust::RenewalFromReceipt),
-        "a renewal is trusted for a ttl from when it was answered; the etcd Go client's deadline loop";
+        "a renewal is trusted for a ttl from its reply; the etcd Go client's deadline loop";
     no_margin, g2::a_slow_clock_is_told_before_another_holds, driver(Trust::WithoutMargin),
-        "clocks are taken to run alike";
+        "all clocks are assumed to run at the same speed";
     renewal_always_succeeds, g4::renewing_an_expired_lease_is_refused, driver(Trust::Always),
-        "a keep-alive is answered although the entry is gone; etcd#14758, Redisson#5698";
+        "a keep-alive succeeds although the entry was removed; etcd#14758, Redisson#5698";
     renewal_revives, g4::renewing_a_released_lock_does_not_revive_it, each_session(Reviving::default),
         "the watchdog outlives the release and sets the entry anew; Redisson#2714, #4368";
     bound_is_forgotten, g2::a_bounded_hold_ends_in_time, Mutation::Bound(|lock, _span| lock),
-        "work that hangs is renewed for ever: its holder has said for how long it may take, to nobody";
+        "a hold is renewed beyond its `max_hold`";
     renews_by_itself, g6::a_dead_holder_frees_the_lock, each_session(Undying::default),
-        "a timer of the store's client keeps the lock of a user who is dead; Redisson#1966, #7272";
+        "a timer of the store's client renews the lock of a dead user; Redisson#1966, #7272";
     loss_is_not_told, g4::revoke_ends_the_hold, store(Events::HidesLoss),
-        "who is revoked never hears of it; Redisson#3712";
+        "a revoked holder is never notified; Redisson#3712";
     grace_is_ignored, g4::a_grace_lets_the_holder_finish, store(Events::CutsGrace),
-        "a holder that is asked with grace loses the lock as soon as it hears";
+        "a holder loses the lock at once instead of after the grace period";
     grace_is_endless, g4::a_grace_ends_the_hold, store(Events::Endless),
-        "a holder that is asked with grace goes on for as long as it likes";
+        "a holder keeps the lock after the grace period";
     revoking_one_loses_all, g10::revoking_one_name_leaves_others_held, each_session(AllOrNothing::default),
-        "the holder of one revoked name is told that its whole session is over";
+        "the revocation of one name ends the whole session";
     clock_stops_in_suspend, g2::a_suspended_host_knows_at_once, Mutation::Clock(|host| Arc::new(AwakeClock(host))),
-        "std's Instant and tokio's timers stand still while the host sleeps; rust#87906, tokio#3185";
+        "std's Instant and tokio's timers stop while the host is suspended; rust#87906, tokio#3185";
 }
 
 /// How long answers are trusted.

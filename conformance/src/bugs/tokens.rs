@@ -13,11 +13,11 @@ use crate::layer::{Below, Layer};
 
 table! {
     constant_token, g3::tokens_grow_from_hold_to_hold, store(Counting::new(Flaw::Constant)),
-        "every hold has the same number; a random one, as Redlock's, is no better";
+        "every hold has the same token; a random one, as Redlock's, is no better";
     token_counts_releases, g3::tokens_grow_across_expiry, store(Counting::new(Flaw::CountsReleases)),
-        "the number grows when a hold is released, so a hold that expires shares it with the next";
+        "the token grows at a release, so an expired hold and the next one share it";
     token_forgotten_with_its_entry, g3::force_keeps_tokens_growing, store(Counting::new(Flaw::DeletedByForce)),
-        "the counter lives in what is deleted; a sequence restarts with its parent, kazoo#563";
+        "the counter is deleted with the entry; a sequence restarts with its parent, kazoo#563";
     token_per_session, g3::tokens_grow_across_sessions, each_session(|| Counting::new(Flaw::None)),
         "every session counts for itself, as N masters with N counters do";
     base_overwritten, base::base_never_decreases, store(Bases::new(BaseFlaw::Overwritten)),

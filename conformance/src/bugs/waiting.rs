@@ -17,25 +17,25 @@ use crate::layer::{Below, Layer};
 
 table! {
     grants_what_is_held, g1::one_holder_at_a_time, store(Generous::default()),
-        "one acquisition in five is granted whoever holds the lock";
+        "one acquisition in five is granted although the lock is held";
     try_waits, g9::try_does_not_wait, store(Try::Waits),
-        "asking once is waiting";
+        "a try waits";
     try_queues, g9::try_leaves_no_trace, store(Try::Queues),
-        "an attempt that was refused stays in the queue; Redisson's fair lock, #5019";
+        "a refused try stays in the queue; Redisson's fair lock, #5019";
     waiting_is_not_announced, g7::waiting_beyond_the_ttl_keeps_the_place, store(Events::HidesLeases),
-        "nobody renews the place of somebody who waits";
+        "the place of a waiter is not renewed";
     no_clean_up, g8::cancelled_wait_leaves_nothing, store(Abandoned::GoesOn),
         "a cancelled wait stays in the queue; kazoo#732, CURATOR-79, the Go client's Mutex.Lock";
     one_shot_clean_up, g8::cancelled_acquire_leaves_nothing, store(Abandoned::LookedForOnce),
-        "the clean-up runs before the delayed request it should undo; kazoo#760";
+        "the clean-up runs before the delayed request that it should undo; kazoo#760";
     waits_on_without_a_place, g6::a_lost_wait_ends, store(LateLease::NeverReturns),
-        "a waiter whose own lease ended goes on waiting, for ever; etcd#19597";
+        "a waiter whose lease ended waits without end; etcd#19597";
     hold_is_born_dead, g6::a_lost_wait_ends, store(LateLease::ReturnsDead),
-        "the lock is returned on a lease that ended while waiting; etcd#11456";
+        "the lock is granted on a lease that ended while waiting; etcd#11456";
     lost_and_still_queued, g6::a_lost_wait_ends, store(LateLease::LeavesAnEntry),
-        "who is told that its place was lost has one that nobody knows of";
+        "a waiter whose place was reported lost still has an entry in the queue";
     a_wait_ends_with_its_place, g6::a_lost_waiter_queues_again, store(LateLease::Refuses),
-        "a lease that ended while waiting is an error like any other";
+        "a waiter whose lease ended gets an error instead of a new place";
 }
 
 /// Counts grants itself, so that those it makes up are not told by their numbers.

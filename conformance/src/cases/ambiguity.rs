@@ -7,23 +7,32 @@ use crate::refusals::{Refusal, Refusals};
 use crate::{Outcome, Task, World, case, ensure};
 
 case::table! { "g5":
-    a_release_with_a_lost_reply_succeeds: "the release is asked again, and what it then hears is no error",
-    a_lost_release_is_sent_again: "a release that never arrived is repeated until it has",
-    an_unconfirmed_release_says_so [LEASED]: "cut off, a release ends as unknown by the deadline, and the lease ends the lock",
-    a_release_that_is_denied_ends: "it says so within a ttl and a request, and the lock can be had again",
-    a_release_that_may_have_been_denied_ends: "as one that is denied, and it is called unknown",
-    a_release_that_is_unsupported_ends: "as one that is denied",
-    a_release_that_is_unavailable_ends: "as one that is denied, however often it is asked again",
-    a_release_that_is_misunderstood_ends: "as one that is denied, however often it is asked again",
-    a_release_that_is_never_answered_ends: "as one that is denied, and it is called unknown",
-    a_release_that_panics_ends: "as one that is denied, and the process lives on",
-    a_release_that_is_not_awaited_goes_on: "who stops waiting for a release does not stop it, nor its repetition",
-    a_try_with_a_lost_reply_leaves_nothing: "what may have been granted is given back, and called unknown",
-    a_renewal_with_a_lost_reply_is_repeated [LEASED]: "one lost answer loses no lock",
-    an_unreachable_store_is_not_a_busy_lock: "silence is unavailable, never held by somebody",
-    a_process_goes_on_after_a_cut [LEASED]: "the lock lost to a cut can be had again once it is over",
-    a_wait_abandoned_during_a_cut_leaves_nothing [LEASED]: "what could not be cleaned up then is cleaned up later",
-    a_refusal_says_that_nothing_was_done: "a closed session refuses, and certainly did nothing",
+    a_release_with_a_lost_reply_succeeds: "an unconfirmed release is repeated, and its late success is no \
+         error",
+    a_lost_release_is_sent_again: "a lost release is repeated until it arrives",
+    an_unconfirmed_release_says_so [LEASED]: "without a network a release returns unknown by the deadline, \
+         and the lease ends the lock",
+    a_release_that_is_denied_ends: "a denied release returns within a ttl and a request, and the lock \
+         becomes free",
+    a_release_that_may_have_been_denied_ends: "it returns in time with the effect unknown, and the lock \
+         becomes free",
+    a_release_that_is_unsupported_ends: "it returns in time, and the lock becomes free",
+    a_release_that_is_unavailable_ends: "it returns in time however often it is repeated, and the lock \
+         becomes free",
+    a_release_that_is_misunderstood_ends: "it returns in time however often it is repeated, and the lock \
+         becomes free",
+    a_release_that_is_never_answered_ends: "it returns in time with the effect unknown, and the lock \
+         becomes free",
+    a_release_that_panics_ends: "it returns in time, and the process continues",
+    a_release_that_is_not_awaited_goes_on: "dropping the future of a release does not stop the release or \
+         its repetition",
+    a_try_with_a_lost_reply_leaves_nothing: "a grant that may exist is released, and its effect is unknown",
+    a_renewal_with_a_lost_reply_is_repeated [LEASED]: "one lost reply loses no lock",
+    an_unreachable_store_is_not_a_busy_lock: "a missing reply is `Unavailable`, never a busy lock",
+    a_process_goes_on_after_a_cut [LEASED]: "a lock that was lost in a network cut can be acquired after it",
+    a_wait_abandoned_during_a_cut_leaves_nothing [LEASED]: "a clean-up that failed in a network cut is done \
+         after it",
+    a_refusal_says_that_nothing_was_done: "a closed session refuses every request without effect",
 }
 
 async fn a_release_with_a_lost_reply_succeeds(world: World) -> Outcome {
@@ -40,7 +49,7 @@ async fn succeeds_despite(world: World, fault: Fault) -> Outcome {
     network.next(Operation::Release, fault);
     world.within(world.ttl(), "the release", guard.release()).await??;
     let next = world.manager().await?.lock("a")?.try_acquire().await?;
-    ensure!(next.is_some(), "released, and yet not free");
+    ensure!(next.is_some(), "released, but not free");
     Ok(())
 }
 
@@ -52,7 +61,7 @@ async fn an_unconfirmed_release_says_so(world: World) -> Outcome {
     let bound = guard.remaining() + Timing::for_ttl(world.ttl()).op_timeout + world.moment();
     let answer = world.within(bound, "the release", guard.release()).await?;
     let effect = answer.as_ref().err().map(leasehold_core::Error::effect);
-    ensure!(effect == Some(Effect::Unknown), "a release that nobody confirmed came to {answer:?}");
+    ensure!(effect == Some(Effect::Unknown), "an unconfirmed release returned {answer:?}");
     let next = world.manager().await?.lock("a")?;
     let next = world.within(world.takeover(), "the next holder", next.acquire()).await??;
     next.release().await?;
@@ -69,7 +78,7 @@ async fn ends(world: World, refusal: Refusal) -> Outcome {
     let bound = world.ttl() + Timing::for_ttl(world.ttl()).op_timeout + world.moment();
     let answer = world.within(bound, "the release", guard.release()).await?;
     let said = answer.as_ref().err().map(|error| (error.kind().clone(), error.effect()));
-    ensure!(said == Some(refusals.heard()), "a release that was refused came to {answer:?}");
+    ensure!(said == Some(refusals.heard()), "a refused release returned {answer:?}");
     let soon =
         world.within(world.soon(), "another lock of the process", refused.lock("c")?.acquire()).await??;
     refusals.end();
@@ -109,7 +118,7 @@ async fn a_release_that_is_not_awaited_goes_on(world: World) -> Outcome {
     let (network, manager) = world.far().await?;
     let guard = manager.lock("a")?.acquire().await?;
     network.next(Operation::Release, Fault::LoseRequest);
-    let impatient = world.within(world.ttl() / 1_000, "nobody waits so long", guard.release()).await;
+    let impatient = world.within(world.ttl() / 1_000, "the end of the wait", guard.release()).await;
     ensure!(impatient.is_err(), "the lost request was answered");
     world.empty(world.ttl() * 2 / 3, "the release goes on").await
 }
@@ -121,9 +130,9 @@ async fn a_try_with_a_lost_reply_leaves_nothing(world: World) -> Outcome {
     let said = answer.as_ref().err().map(|error| (error.kind(), error.effect()));
     ensure!(
         said == Some((&ErrorKind::Unavailable, Effect::Unknown)),
-        "a try without answer came to {answer:?}"
+        "a try without a reply returned {answer:?}"
     );
-    world.empty(world.soon(), "a try whose grant was never heard of").await
+    world.empty(world.soon(), "the lock after a try with a lost grant").await
 }
 
 async fn a_renewal_with_a_lost_reply_is_repeated(world: World) -> Outcome {
@@ -145,7 +154,7 @@ async fn an_unreachable_store_is_not_a_busy_lock(world: World) -> Outcome {
     network.cut();
     let answer = world.within(world.ttl(), "the answer", manager.lock("a")?.try_acquire()).await?;
     let kind = answer.as_ref().err().map(leasehold_core::Error::kind);
-    ensure!(kind == Some(&ErrorKind::Unavailable), "silence came to {answer:?}");
+    ensure!(kind == Some(&ErrorKind::Unavailable), "a missing reply returned {answer:?}");
     Ok(())
 }
 
@@ -154,7 +163,7 @@ async fn a_process_goes_on_after_a_cut(world: World) -> Outcome {
     let lock = manager.lock("a")?;
     let guard = lock.acquire().await?;
     network.cut();
-    world.within(world.ttl(), "the guard is told", guard.lost()).await?;
+    world.within(world.ttl(), "the guard is notified", guard.lost()).await?;
     // The lease ends at the store too, as it does in a cut that lasts.
     world.pass(world.ttl()).await;
     network.heal();
@@ -178,7 +187,7 @@ async fn a_wait_abandoned_during_a_cut_leaves_nothing(world: World) -> Outcome {
     network.heal();
     world.queued(&name, 0).await?;
     holder.release().await?;
-    world.empty(world.soon(), "nobody waits any more").await
+    world.empty(world.soon(), "the queue is empty").await
 }
 
 async fn a_refusal_says_that_nothing_was_done(world: World) -> Outcome {
@@ -195,5 +204,5 @@ async fn a_refusal_says_that_nothing_was_done(world: World) -> Outcome {
             "a closed session answered {answer:?}"
         );
     }
-    world.empty(world.soon(), "a closed session did nothing").await
+    world.empty(world.soon(), "a closed session may have had an effect").await
 }

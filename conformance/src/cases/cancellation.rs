@@ -17,16 +17,19 @@ case::table! { "g8":
     cancelled_acquire_leaves_nothing: "the contract's `acquire` of a free lock, dropped at every poll",
     cancelled_wait_leaves_nothing: "the contract's `acquire` of a held lock, dropped at every poll, the grant included",
     cancelled_try_leaves_nothing: "the contract's `try_acquire`, dropped at every poll",
-    a_dropped_acquire_leaves_nothing: "a user's `acquire` of a free lock, dropped at every poll",
-    a_dropped_acquire_that_asks_again_leaves_nothing: "the same, after a lost place and a grant that came too late",
-    a_dropped_try_leaves_nothing: "a user's `try_acquire`, dropped at every poll",
-    a_dropped_waiter_passes_its_turn_on: "a waiting process that gives up at any poll, around the hand-over too",
-    a_dropped_local_waiter_passes_its_turn_on: "and a task that waits for another of its process",
-    a_dropped_driver_passes_its_request_on: "the task that asked the store leaves, those behind it get the lock",
-    a_dropped_release_goes_on: "once begun, a release ends with the lock free, whoever awaits it",
-    a_dropped_with_releases: "work that is dropped gives its lock back",
-    a_panic_in_with_releases: "so does work that panics",
-    a_timeout_leaves_nothing: "a wait that ended is forgotten by the store",
+    a_dropped_acquire_leaves_nothing: "a manager's `acquire` of a free lock, dropped at every poll",
+    a_dropped_acquire_that_asks_again_leaves_nothing: "the same after a lost place and a late grant",
+    a_dropped_try_leaves_nothing: "a manager's `try_acquire`, dropped at every poll",
+    a_dropped_waiter_passes_its_turn_on: "a waiting process that cancels at any poll, also during the \
+         hand-over",
+    a_dropped_local_waiter_passes_its_turn_on: "a task that waits for another task of its process, dropped \
+         at every poll",
+    a_dropped_driver_passes_its_request_on: "if the task that asked the store leaves, the tasks behind it \
+         get the lock",
+    a_dropped_release_goes_on: "a release that has started frees the lock even if its future is dropped",
+    a_dropped_with_releases: "dropped work releases its lock",
+    a_panic_in_with_releases: "work that panics releases its lock",
+    a_timeout_leaves_nothing: "a cancelled wait leaves no entry in the store",
 }
 
 async fn cancelled_acquire_leaves_nothing(world: World) -> Outcome {
@@ -222,11 +225,11 @@ async fn a_timeout_leaves_nothing(world: World) -> Outcome {
     let lock = world.manager().await?.lock(NAME)?.wait(world.moment());
     let answer = world.within(world.soon(), "the timeout", lock.acquire()).await?;
     let Err(ErrorKind::Timeout { waited, holder }) = answer.as_ref().map_err(Error::kind) else {
-        return Err(crate::Failure::new(format!("a wait that ended came to {answer:?}")));
+        return Err(crate::Failure::new(format!("a wait with a timeout returned {answer:?}")));
     };
     ensure!(*waited >= world.moment(), "ended after {waited:?} instead of {:?}", world.moment());
     if let Some(holder) = holder {
-        ensure!(holder.label == "label of the holder", "{:?} was blamed", holder.label);
+        ensure!(holder.label == "label of the holder", "{:?} was named as holder", holder.label);
     }
     world.queued(&name, 0).await?;
     held.release().await?;

@@ -11,11 +11,12 @@ use crate::network::Network;
 use crate::{Failure, Outcome, Task, World, case, dead_holder, ensure};
 
 case::table! { "g1":
-    one_holder_at_a_time: "contending processes with several tasks each lose no increment of an unprotected number",
-    raw_sessions_exclude_each_other: "the contract alone excludes, without the core's queue",
-    try_and_acquire_exclude_each_other: "those who ask and those who wait lose no increment together",
-    a_renewed_hold_excludes_beyond_its_ttl [LEASED]: "a hold of three ttls is never interrupted, nor at risk",
-    a_dead_holder_excludes_until_its_deadline [LEASED]: "nobody holds before the last deadline of a dead process",
+    one_holder_at_a_time: "contending processes with several tasks each lose no increment of a plain counter",
+    raw_sessions_exclude_each_other: "the store alone excludes, without the core's queue",
+    try_and_acquire_exclude_each_other: "tries and waits together lose no increment",
+    a_renewed_hold_excludes_beyond_its_ttl [LEASED]: "a hold of three ttls is never lost or at risk",
+    a_dead_holder_excludes_until_its_deadline [LEASED]: "no client holds before the last deadline of a dead \
+         process",
     comings_and_goings_keep_exclusion: "cancelled, timed out, dropped and released in any order, over a slow network",
 }
 
@@ -33,7 +34,11 @@ impl Unprotected {
 
     fn ensure(&self, expected: u32) -> Outcome {
         let counted = self.0.load(Ordering::Relaxed);
-        ensure!(counted == expected, "{expected} increments came to {counted}: two held at once");
+        ensure!(
+            counted == expected,
+            "{expected} increments counted {counted}: two clients held at the same \
+             time"
+        );
         Ok(())
     }
 }
@@ -159,7 +164,7 @@ async fn comings_and_goings_keep_exclusion(world: World) -> Outcome {
     }
     Task::all(workers).await?;
     number.ensure(done.load(Ordering::Relaxed))?;
-    world.empty(world.soon(), "everybody has gone").await
+    world.empty(world.soon(), "all entries are removed").await
 }
 
 /// Twenty rounds of one task; how often it held the lock.

@@ -12,15 +12,18 @@ use crate::layer::{Below, Layer, shared};
 use crate::{Failure, Outcome, Task, World, case, dead_holder, ensure};
 
 case::table! { "g3":
-    tokens_grow_from_hold_to_hold [FENCED]: "a released lock is granted with a larger counter, to whomever",
+    tokens_grow_from_hold_to_hold [FENCED]: "a released lock is granted to any client with a larger counter",
     tokens_grow_across_waiting [FENCED]: "a waiter's counter is larger than that of the hold it waited for",
     tokens_grow_across_expiry [FENCED|LEASED]: "a dead process's successor has a larger token",
-    force_keeps_tokens_growing [FENCED]: "an entry deleted by force does not take its number with it",
+    force_keeps_tokens_growing [FENCED]: "deleting an entry by force does not reset the counter",
     tokens_grow_across_sessions [FENCED]: "the counter outlives every session",
-    tokens_grow_across_local_hand_off [FENCED]: "passing within a process counts, and the next process is above it",
-    tokens_follow_the_order_of_holding [FENCED]: "under contention, in the order in which the lock was held",
-    a_counter_that_went_back_is_refused [FENCED]: "a store that lost its counter is found out, and the lock is given back",
-    a_late_writer_is_refused_at_the_gate [FENCED|LEASED]: "the resource refuses whoever lost the lock without noticing",
+    tokens_grow_across_local_hand_off [FENCED]: "a local hand-off raises the token, and the next process \
+         gets a larger one",
+    tokens_follow_the_order_of_holding [FENCED]: "under contention tokens grow in the order of the holds",
+    a_counter_that_went_back_is_refused [FENCED]: "a store that lost its counter is detected, and the grant \
+         is released",
+    a_late_writer_is_refused_at_the_gate [FENCED|LEASED]: "the resource refuses a client that lost the lock \
+         without noticing",
 }
 
 async fn tokens_grow_from_hold_to_hold(world: World) -> Outcome {
@@ -31,7 +34,7 @@ async fn tokens_grow_from_hold_to_hold(world: World) -> Outcome {
         let session = &sessions[round / 2 % 2];
         let grant = session.take(&name).await?;
         ensure!(last < Some(grant.counter), "{} after {last:?}", grant.counter);
-        ensure!(grant.counter <= FencingToken::MAX_COUNTER, "{} is no token", grant.counter);
+        ensure!(grant.counter <= FencingToken::MAX_COUNTER, "{} is not a valid token", grant.counter);
         last = Some(grant.counter);
         session.backend.release(&grant).await?;
     }

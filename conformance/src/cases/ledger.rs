@@ -13,19 +13,20 @@ use crate::session::dead_member;
 use crate::{Failure, Outcome, Session, Task, World, case, ensure};
 
 case::table! { "ledger":
-    a_record_is_replaced_only_at_its_version: "a write that expects another version than the one in force changes nothing",
-    of_many_writers_one_wins: "of writes that expect the same version one is done, and it is the record",
-    versions_never_return: "the version of what was written before is not in force when the same is written again",
-    a_read_sees_what_was_written_before: "by whomever, also the largest record",
-    a_lost_answer_is_unknown: "never a conflict with itself; what is read says what became of it",
-    what_is_too_large_is_refused: "a record or an entry of more than the bound changes nothing",
+    a_record_is_replaced_only_at_its_version: "a write that expects another version than the current one \
+         changes nothing",
+    of_many_writers_one_wins: "of several writes that expect the same version exactly one is done",
+    versions_never_return: "a version is not current again when the same value is written again",
+    a_read_sees_what_was_written_before: "a record can be read by any session, also the largest record",
+    a_lost_answer_is_unknown: "a retried write is no conflict with itself, and a read shows its result",
+    what_is_too_large_is_refused: "a record or an entry above the size limit changes nothing",
     an_entry_has_its_latest_value: "signing again replaces the value, not the entry or its lease",
-    what_is_unsigned_is_gone: "at once and for everybody, and again changes nothing",
-    members_shows_whoever_signed_before: "whoever writes and then looks sees every entry signed before",
+    what_is_unsigned_is_gone: "leaving removes the entry at once, and leaving again changes nothing",
+    members_shows_whoever_signed_before: "a reader after its own write sees every entry signed before",
     a_signature_counts_from_sending: "the deadline of an entry is a ttl after the request was sent, less the margin",
-    entries_end_with_their_lease: "a dead member is shown until its lease is over, and not after",
-    who_moves_adds_no_base: "a session that moves has the store's own numbers, whatever the namespace adds",
-    who_moves_is_not_counted: "of the sessions that add a base, which a move waits for, none takes part in it",
+    entries_end_with_their_lease: "a dead participant is shown until its lease ends, and not after",
+    who_moves_adds_no_base: "a session of a move has the store's own numbers, without the token base",
+    who_moves_is_not_counted: "the sessions outside a move are counted, and its own sessions are not",
     a_record_bars_plain_sessions: "a session that does not move opens the namespace only if the record admits it",
 }
 
@@ -79,7 +80,7 @@ async fn versions_never_return(world: World) -> Outcome {
         let version = done(ledger.write(seen.last().copied(), value).await?)?;
         ensure!(seen.iter().all(|earlier| *earlier < version), "version {version} after {seen:?}");
         let stale = ledger.write(seen.last().copied(), b"stale").await?;
-        ensure!(stale == Written::Conflict, "a version that was replaced is in force again: {stale:?}");
+        ensure!(stale == Written::Conflict, "a replaced version is current again: {stale:?}");
         seen.push(version);
     }
     Ok(())
@@ -110,7 +111,7 @@ async fn a_lost_answer_is_unknown(world: World) -> Outcome {
         network.next(Operation::WriteRecord, fault);
         let lost = world.within(world.ttl(), "an answer", ledger.write(Some(first), b"second")).await?;
         let effect = lost.as_ref().err().map(leasehold_core::Error::effect);
-        ensure!(effect == Some(Effect::Unknown), "{fault:?} came to {lost:?}");
+        ensure!(effect == Some(Effect::Unknown), "{fault:?} returned {lost:?}");
         let record = ledger.read().await?.map(|record| record.value);
         ensure!(record.as_deref() == Some(becomes), "after {fault:?} the record is {record:?}");
     }
@@ -164,7 +165,7 @@ async fn what_is_unsigned_is_gone(world: World) -> Outcome {
         }
     }
     here.sign(leaves, b"is back").await?;
-    ensure!(here.members().await?.len() == 2, "who has left cannot come back");
+    ensure!(here.members().await?.len() == 2, "a participant that left cannot return");
     Ok(())
 }
 
@@ -284,10 +285,10 @@ async fn a_record_bars_plain_sessions(world: World) -> Outcome {
     ] {
         version = Some(done(ledger.write(version, record.as_bytes()).await?)?);
         let opened = world.config().open(moving.env.clone()).await;
-        ensure!(opened.is_ok(), "{record} bars who moves: {opened:?}");
+        ensure!(opened.is_ok(), "{record} refuses a session of the move: {opened:?}");
         let opened = world.config().open(plain.env.clone()).await;
         let refusal = opened.as_ref().err().map(|error| error.kind().clone());
-        ensure!(refusal == refused_as, "with {record} a session that does not move came to {opened:?}");
+        ensure!(refusal == refused_as, "with {record} a session outside the move returned {opened:?}");
     }
     Ok(())
 }
@@ -301,7 +302,7 @@ async fn far(world: &World) -> Outcome<(Network, Session)> {
 
 fn done(written: Written) -> Outcome<u64> {
     let Written::Done(version) = written else {
-        return Err(Failure::new("a write at the version in force was refused"));
+        return Err(Failure::new("a write at the current version was refused"));
     };
     Ok(version)
 }

@@ -10,19 +10,23 @@ use crate::network::Network;
 use crate::{Outcome, Task, World, case, dead_holder, dead_waiter, ensure};
 
 case::table! { "g6":
-    a_dead_holder_frees_the_lock [LEASED]: "the next one holds within ttl, granularity and a second",
-    a_dead_holder_without_lease_frees_the_lock: "dead, leased or not, it does not block for ever",
-    a_dead_waiter_is_passed_over [LEASED|FIFO]: "a place whose process died long ago costs no time",
-    a_waiter_that_just_died_delays_by_its_lease [LEASED|FIFO]: "granted to a dead process, the lock goes on after its lease",
-    a_lost_wait_ends [LEASED]: "an entry that was not renewed in time ends its acquisition, and nothing stays; or it is queued again",
-    a_lost_waiter_queues_again [LEASED]: "a process whose entry was lost in a cut waits on, and is served",
-    closing_frees_everything: "what a session held is free, what it waited for forgotten, and it refuses what follows",
+    a_dead_holder_frees_the_lock [LEASED]: "the next client holds within ttl, granularity and a second",
+    a_dead_holder_without_lease_frees_the_lock: "a dead waiter does not block the queue without end",
+    a_dead_waiter_is_passed_over [LEASED|FIFO]: "a waiter that died long ago costs no time",
+    a_waiter_that_just_died_delays_by_its_lease [LEASED|FIFO]: "a lock granted to a dead process passes on \
+         after its lease",
+    a_lost_wait_ends [LEASED]: "a lost queue entry ends its acquisition without a trace, or is queued again",
+    a_lost_waiter_queues_again [LEASED]: "a process whose queue entry was lost in a cut queues again and is \
+         served",
+    closing_frees_everything: "closing a session frees its locks, removes its waits, and refuses later \
+         requests",
     shutdown_frees_everything: "a manager's guards are lost and released, its waiters refused",
-    the_end_of_a_manager_frees_everything: "the last handle ends the session, without being asked",
+    the_end_of_a_manager_frees_everything: "dropping the last handle ends the session",
     a_dropped_guard_frees_the_lock: "a guard that goes out of scope is released in the background",
-    a_guard_dropped_off_the_runtime_frees_the_lock [RUNTIME_FREE]: "on a plain thread it is released at once",
+    a_guard_dropped_off_the_runtime_frees_the_lock [RUNTIME_FREE]: "a guard dropped on a plain thread is \
+         released at once",
     a_lock_may_have_its_own_ttl [PER_LOCK_TTL|LEASED]: "a shorter lease ends sooner",
-    local_waiters_outlive_a_lost_hold: "those who wait in the process that lost the lock still get it",
+    local_waiters_outlive_a_lost_hold: "local waiters of the process that lost the lock still get it",
     waiting_for_one_name_delays_no_other: "a wait is for one name",
 }
 
@@ -89,14 +93,14 @@ async fn a_lost_wait_ends(world: World) -> Outcome {
         Ok(grant) => grant,
         Err(error) => {
             let is_lost = error.lost_reason().is_some();
-            ensure!(is_lost, "an acquisition whose entry was lost came to {error:?}");
+            ensure!(is_lost, "an acquisition whose entry was lost returned {error:?}");
             // The release may have come before what clears up after the loss.
-            world.within(world.soon(), "whoever asks anew", session.acquire(&name)).await??
+            world.within(world.soon(), "the next client", session.acquire(&name)).await??
         }
     };
-    ensure!(!grant.lease.deadline.has_passed(world.now()), "a hold that is born dead");
+    ensure!(!grant.lease.deadline.has_passed(world.now()), "a grant that has already expired");
     session.backend.release(&grant).await?;
-    world.empty(world.soon(), "what was lost has left nothing").await
+    world.empty(world.soon(), "no entry is left").await
 }
 
 async fn a_lost_waiter_queues_again(world: World) -> Outcome {
@@ -107,7 +111,7 @@ async fn a_lost_waiter_queues_again(world: World) -> Outcome {
     world.queued(&name, 1).await?;
     network.cut();
     world.pass(2 * world.takeover()).await;
-    ensure!(!waiting.is_finished(), "granted although held, or given up");
+    ensure!(!waiting.is_finished(), "granted although held, or cancelled");
     network.heal();
     world.queued(&name, 1).await?;
     holder.release().await?;
@@ -149,7 +153,7 @@ async fn shutdown_frees_everything(world: World) -> Outcome {
     world.within(world.soon(), "the shutdown", manager.clone().shutdown()).await??;
     manager.shutdown().await?;
     ensure!(guard.ensure_held().is_err(), "held after the shutdown");
-    let reason = world.within(world.soon(), "the guard is told", guard.lost()).await?;
+    let reason = world.within(world.soon(), "the guard is notified", guard.lost()).await?;
     ensure!(reason == LostReason::Shutdown, "the guard was told {reason:?}");
     let mut answers = Vec::new();
     for waiting in waiting {

@@ -7,12 +7,12 @@ use crate::{Outcome, Session, Task, World, case, ensure};
 
 case::table! { "g10":
     names_that_encodings_merge_stay_distinct: "every confusable name is held at once, by a process each",
-    one_process_holds_confusable_names: "and by one process",
+    one_process_holds_confusable_names: "one process holds every confusable name at once",
     a_path_blocks_neither_parent_nor_neighbour: "holding a/b blocks neither a nor ab, nor they it",
     names_of_any_length_are_held: "one byte, 512 bytes, 512 bytes of other scripts",
-    inspect_shows_the_holder: "who, with which token and metadata, and how many wait",
-    list_shows_names_in_use: "held or waited for, in order, and nothing else",
-    a_prefix_is_no_pattern: "what means something to a store's search means nothing in a prefix",
+    inspect_shows_the_holder: "`inspect` shows the holder, its token and metadata, and the number of waiters",
+    list_shows_names_in_use: "`list` shows exactly the held and awaited locks, in order",
+    a_prefix_is_no_pattern: "the wildcards of a store's search have no meaning in a prefix",
     revoking_one_name_leaves_others_held: "other locks of the same holder stay",
     losing_one_name_leaves_others_held: "a hold deleted by force takes no other with it",
 }
@@ -85,7 +85,7 @@ async fn names_of_any_length_are_held(world: World) -> Outcome {
 
 async fn inspect_shows_the_holder(world: World) -> Outcome {
     let name = world.name("a")?;
-    ensure!(world.inspect(&name).await?.holder().is_none(), "a name nobody ever used is held");
+    ensure!(world.inspect(&name).await?.holder().is_none(), "an unused name is held");
     let holder = world.manager_with(|builder| builder.owner_label("label of the holder")).await?;
     let guard = holder.lock("a")?.metadata("what it is for").acquire().await?;
     let waiting = Task::acquire(world.manager().await?.lock("a")?);
@@ -155,7 +155,7 @@ async fn losing_one_name_leaves_others_held(world: World) -> Outcome {
     let guard = holder.lock("a")?.acquire().await?;
     let others = [holder.lock("b")?.acquire().await?, holder.lock("a/b")?.acquire().await?];
     world.within(world.soon(), "the revocation", admin.revoke("a", Revoke::Force)).await??;
-    world.within(world.soon(), "the holder is told", guard.lost()).await?;
+    world.within(world.soon(), "the holder is notified", guard.lost()).await?;
     still_held(&world, &others, &admin).await
 }
 

@@ -20,16 +20,18 @@ use crate::{Failure, Outcome, Session, Task, World, case, ensure};
 
 case::table! { "g7":
     grants_in_order_of_arrival [FIFO]: "five sessions of the contract are granted in the order in which they came",
-    processes_are_served_in_order [FIFO]: "five managers are, too",
-    waiting_beyond_the_ttl_keeps_the_place [FIFO|LEASED]: "who waits for three ttls is still first",
+    processes_are_served_in_order [FIFO]: "five managers are granted in the order in which they came",
+    waiting_beyond_the_ttl_keeps_the_place [FIFO|LEASED]: "a waiter is still first after three ttls",
     one_release_wakes_one_contender [FIFO]: "requests per release are the same with two and with twelve waiting",
-    an_abandoned_place_is_closed_up [FIFO]: "whoever leaves the middle of the queue holds up nobody",
+    an_abandoned_place_is_closed_up [FIFO]: "leaving the middle of the queue delays no waiter",
     a_driver_that_leaves_keeps_the_place_of_its_process [FIFO]: "the place belongs to the process, not to the task that asked",
-    local_waiters_are_served_in_order: "tasks of one process too",
+    local_waiters_are_served_in_order: "tasks of one process are granted in the order in which they came",
     local_hand_off_needs_no_request: "any number of tasks of one process cost one acquisition and one release",
-    local_hand_off_stays_within_its_budget [FIFO]: "a process passes the lock on to itself as often as it may, no more",
-    local_hand_off_stays_within_its_tenure [FIFO]: "nor for longer than it may",
-    without_budget_processes_take_turns [FIFO]: "with a budget of none, every release goes to the store",
+    local_hand_off_stays_within_its_budget [FIFO]: "a process hands a lock off locally at most as often as \
+         its limit",
+    local_hand_off_stays_within_its_tenure [FIFO]: "a process hands a lock off locally at most for its \
+         window",
+    without_budget_processes_take_turns [FIFO]: "without local hand-off every release goes to the store",
     one_entry_per_process_and_name: "a process has one entry per name at the store, whatever its tasks do",
 }
 
@@ -163,8 +165,8 @@ async fn a_driver_that_leaves_keeps_the_place_of_its_process(world: World) -> Ou
     world.settle().await;
     guard.release().await?;
     world.settle().await;
-    ensure!(!rival.is_finished(), "the process lost its place with its driver");
-    world.joined(world.soon(), "the driver's heir", behind).await?.release().await?;
+    ensure!(!rival.is_finished(), "the process lost its place with the task that asked the store");
+    world.joined(world.soon(), "the next task of the process", behind).await?.release().await?;
     world.joined(world.soon(), "the rival's turn", rival).await?.release().await?;
     Ok(())
 }
@@ -250,7 +252,7 @@ async fn local_hand_off_stays_within_its_budget(world: World) -> Outcome {
     let generous = world.ttl();
     let manager = world.manager_with(|builder| builder.handoff_limit(3).handoff_window(generous)).await?;
     let before = holds_before_the_rival(&world, &manager, 8).await?;
-    ensure!(before == 3, "{before} local hand-offs with a budget of 3, past somebody who waits");
+    ensure!(before == 3, "{before} local hand-offs with a limit of 3, past a waiting process");
     Ok(())
 }
 
@@ -259,14 +261,14 @@ async fn local_hand_off_stays_within_its_tenure(world: World) -> Outcome {
     let manager = world.manager_with(|builder| builder.handoff_window(tenure)).await?;
     // Sixty holds of a thousandth of the ttl each are three times the tenure.
     let before = holds_before_the_rival(&world, &manager, 60).await?;
-    ensure!(before <= 30, "{before} local hand-offs in a tenure for 20, past somebody who waits");
+    ensure!(before <= 30, "{before} local hand-offs in a hold for 20, past a waiting process");
     Ok(())
 }
 
 async fn without_budget_processes_take_turns(world: World) -> Outcome {
     let manager = world.manager_with(|builder| builder.handoff_limit(0)).await?;
     let before = holds_before_the_rival(&world, &manager, 4).await?;
-    ensure!(before == 0, "{before} local hand-offs without a budget");
+    ensure!(before == 0, "{before} local hand-offs without a limit");
     Ok(())
 }
 
@@ -301,5 +303,5 @@ async fn one_entry_per_process_and_name(world: World) -> Outcome {
     Task::all(workers).await?;
     let found = one_entry::check(&journal.history());
     ensure!(found.is_empty(), "the core broke the contract {} times: {:?}", found.len(), found.first());
-    world.empty(world.soon(), "everybody has gone").await
+    world.empty(world.soon(), "all entries are removed").await
 }

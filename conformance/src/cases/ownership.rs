@@ -10,18 +10,22 @@ use leasehold_core::{GuardState, LockGuard, LostReason};
 use crate::{Failure, Outcome, Session, World, case, ensure};
 
 case::table! { "g4":
-    release_frees_the_lock: "once `release` has answered, the next one who asks gets the lock",
-    a_stale_release_changes_nothing [LEASED]: "who releases after its lease ended is told so, and the new holder stays",
-    a_second_release_is_lost: "a repeated release of a session that holds the lock anew ends nothing",
-    renewing_a_released_lock_does_not_revive_it [LEASED]: "a renewal behind the release leaves the lock free",
-    renewing_an_expired_lease_is_refused [LEASED]: "a lease that has ended is gone, and its lock stays with the next holder",
+    release_frees_the_lock: "after a confirmed release the next client gets the lock",
+    a_stale_release_changes_nothing [LEASED]: "a release after the end of the lease returns `Lost`, and the \
+         new holder stays",
+    a_second_release_is_lost: "a repeated release does not end a later grant of the same session",
+    renewing_a_released_lock_does_not_revive_it [LEASED]: "a renewal after the release leaves the lock free",
+    renewing_an_expired_lease_is_refused [LEASED]: "the renewal of an ended lease returns gone, and the \
+         next holder stays",
     releasing_one_name_leaves_others_held: "one session's other holds survive a release",
-    revoke_ends_the_hold: "the holder is told, loses the lock and releases it",
-    a_grace_lets_the_holder_finish: "who is asked with grace hears until when, holds it meanwhile, and releases it itself",
-    a_grace_ends_the_hold: "who does not let go within the grace loses the lock then, and not before",
-    revoking_a_free_lock_says_so: "there is nobody to ask",
-    a_deaf_holder_keeps_the_lock_until_forced [LEASED]: "who does not answer is reported, and only force takes the lock",
-    releasing_after_a_loss_says_lost: "a guard that was revoked cannot claim to have released",
+    revoke_ends_the_hold: "a revoked holder is notified, loses the lock and releases it",
+    a_grace_lets_the_holder_finish: "a holder with a grace period gets the deadline, holds meanwhile, and \
+         releases",
+    a_grace_ends_the_hold: "a holder that does not release within the grace period loses the lock at its end",
+    revoking_a_free_lock_says_so: "the revocation of a free lock reports that it is not held",
+    a_deaf_holder_keeps_the_lock_until_forced [LEASED]: "a holder that does not answer is reported, and \
+         only force ends its hold",
+    releasing_after_a_loss_says_lost: "the release of a revoked guard returns `Lost`",
 }
 
 async fn release_frees_the_lock(world: World) -> Outcome {
@@ -31,7 +35,7 @@ async fn release_frees_the_lock(world: World) -> Outcome {
     ensure!(second.try_acquire(&name).await?.is_none(), "held twice");
     first.backend.release(&grant).await?;
     let grant = second.try_acquire(&name).await?;
-    ensure!(grant.is_some(), "released, and yet not free");
+    ensure!(grant.is_some(), "released, but not free");
     Ok(())
 }
 
@@ -114,10 +118,10 @@ async fn revoke_ends_the_hold(world: World) -> Outcome {
     let guard = holder.lock("a")?.acquire().await?;
     let revoked = world.within(world.soon(), "the revocation", admin.revoke("a", Revoke::AT_ONCE)).await??;
     ensure!(revoked == Revocation::Released, "a living holder's answer was {revoked:?}");
-    let reason = world.within(world.soon(), "the holder is told", guard.lost()).await?;
-    ensure!(reason == LostReason::Revoked, "the holder was told {reason:?}");
+    let reason = world.within(world.soon(), "the holder is notified", guard.lost()).await?;
+    ensure!(reason == LostReason::Revoked, "the holder got the reason {reason:?}");
     ensure!(guard.ensure_held().is_err(), "held after it was revoked");
-    ensure!(admin.lock("a")?.try_acquire().await?.is_some(), "revoked, and yet not free");
+    ensure!(admin.lock("a")?.try_acquire().await?.is_some(), "revoked, but not free");
     Ok(())
 }
 
@@ -127,20 +131,27 @@ async fn a_grace_lets_the_holder_finish(world: World) -> Outcome {
     let next = holder.lock("a")?;
     let grace = world.ttl() * 2;
     let work = async {
-        let until = world.within(world.soon(), "the holder is asked", guard.revocation_requested()).await?;
+        let until = world
+            .within(
+                world.soon(),
+                "the revocation request \
+             arrives",
+                guard.revocation_requested(),
+            )
+            .await?;
         let Some(until) = until else {
-            return Err(Failure::new("the guard ended instead of being asked"));
+            return Err(Failure::new("the guard ended without a revocation request"));
         };
         let left = until.remaining(world.now());
         ensure!(left <= grace && grace / 2 < left, "{left:?} of a grace of {grace:?} are left");
-        ensure!(guard.state() == GuardState::Held, "asked, it is {:?}", guard.state());
+        ensure!(guard.state() == GuardState::Held, "with a revocation requested it is {:?}", guard.state());
         guard.renew().await?;
         let mut waits = pin!(next.acquire());
         ensure!(waits.as_mut().now_or_never().is_none(), "held twice");
         let counter = guard.token().counter();
         guard.release().await?;
         let next = world.within(world.soon(), "the next of the process asks the store", waits).await??;
-        ensure!(counter < next.token().counter(), "asked for, and handed on within the process");
+        ensure!(counter < next.token().counter(), "handed off locally although a revocation is requested");
         Ok(())
     };
     let asks = async { Ok(admin.revoke("a", Revoke::Ask { grace }).await?) };
@@ -156,16 +167,20 @@ async fn a_grace_ends_the_hold(world: World) -> Outcome {
     let grace = world.ttl() + world.ttl() / 2;
     let asked_at = world.now();
     let stays = async {
-        let reason = world.within(grace + world.soon(), "the holder is told", guard.lost()).await?;
+        let reason = world.within(grace + world.soon(), "the holder is notified", guard.lost()).await?;
         let after = world.now().since(asked_at);
-        ensure!(reason == LostReason::Revoked, "the holder was told {reason:?}");
-        ensure!(grace <= after, "lost {after:?} after it was asked with a grace of {grace:?}");
+        ensure!(reason == LostReason::Revoked, "the holder got the reason {reason:?}");
+        ensure!(grace <= after, "lost {after:?} after the request with a grace of {grace:?}");
         Ok(())
     };
     let asks = async { Ok(admin.revoke("a", Revoke::Ask { grace }).await?) };
     let revoked = try_join(stays, asks).await?.1;
     ensure!(revoked == Revocation::Released, "the grace is over, and the answer was {revoked:?}");
-    ensure!(admin.lock("a")?.try_acquire().await?.is_some(), "the grace is over, and yet not free");
+    ensure!(
+        admin.lock("a")?.try_acquire().await?.is_some(),
+        "the grace period has ended, but the lock is \
+         not free"
+    );
     Ok(())
 }
 
@@ -173,7 +188,7 @@ async fn revoking_a_free_lock_says_so(world: World) -> Outcome {
     let admin = world.manager().await?;
     for how in [Revoke::AT_ONCE, Revoke::Ask { grace: world.ttl() }, Revoke::Force] {
         let revoked = world.within(world.soon(), "the revocation", admin.revoke("a", how)).await??;
-        ensure!(revoked == Revocation::NotHeld, "revoking a free lock ({how:?}) came to {revoked:?}");
+        ensure!(revoked == Revocation::NotHeld, "revoking a free lock ({how:?}) returned {revoked:?}");
     }
     world.empty(world.soon(), "nothing was held").await
 }
@@ -186,11 +201,11 @@ async fn a_deaf_holder_keeps_the_lock_until_forced(world: World) -> Outcome {
     let manager = world.manager().await?;
     let asked =
         world.within(world.takeover(), "the revocation", manager.revoke("a", Revoke::AT_ONCE)).await??;
-    ensure!(asked == Revocation::Unanswered, "a deaf holder's answer was {asked:?}");
-    ensure!(admin.try_acquire(&name).await?.is_none(), "asking alone took the lock");
+    ensure!(asked == Revocation::Unanswered, "the answer for an unreachable holder was {asked:?}");
+    ensure!(admin.try_acquire(&name).await?.is_none(), "the revocation without force ended the hold");
     let forced = world.within(world.soon(), "the revocation", manager.revoke("a", Revoke::Force)).await??;
-    ensure!(forced == Revocation::Released, "force came to {forced:?}");
-    ensure!(admin.try_acquire(&name).await?.is_some(), "forced, and yet not free");
+    ensure!(forced == Revocation::Released, "the revocation by force returned {forced:?}");
+    ensure!(admin.try_acquire(&name).await?.is_some(), "revoked by force, but not free");
     Ok(())
 }
 
@@ -198,7 +213,7 @@ async fn releasing_after_a_loss_says_lost(world: World) -> Outcome {
     let (holder, admin) = (world.manager().await?, world.manager().await?);
     let guard = holder.lock("a")?.acquire().await?;
     world.within(world.soon(), "the revocation", admin.revoke("a", Revoke::AT_ONCE)).await??;
-    world.within(world.soon(), "the holder is told", guard.lost()).await?;
+    world.within(world.soon(), "the holder is notified", guard.lost()).await?;
     let answer = guard.release().await;
     let reason = answer.as_ref().err().and_then(leasehold_core::Error::lost_reason);
     ensure!(reason == Some(LostReason::Revoked), "releasing after the loss was answered {answer:?}");

@@ -15,22 +15,27 @@ use crate::network::Network;
 use crate::{Failure, Outcome, Task, World, case, ensure};
 
 case::table! { "g2":
-    deadline_counts_from_sending [LEASED]: "the time a grant is on its way is not ours",
-    renewal_counts_from_sending [LEASED]: "the time a renewal's answer is on its way is not ours",
-    deadline_uses_the_granted_ttl [LEASED]: "what the store granted counts, less the margin, not what was asked",
+    deadline_counts_from_sending [LEASED]: "the travel time of a grant does not extend its deadline",
+    renewal_counts_from_sending [LEASED]: "the travel time of a renewal's reply does not extend its deadline",
+    deadline_uses_the_granted_ttl [LEASED]: "the deadline follows the granted ttl less the margin, not the \
+         requested one",
     deadline_survives_the_core [LEASED]: "a guard trusts its lease no longer than the grant says",
     a_silent_store_loses_the_guard_in_time [LEASED]: "with the network cut, the guard is lost before its lease ends",
-    told_before_another_holds [LEASED]: "when the next one holds, the one cut off knows already",
+    told_before_another_holds [LEASED]: "a holder that was cut off knows of its loss before the next client \
+         holds",
     a_slow_clock_is_told_before_another_holds [LEASED]: "a clock that runs one percent slow is within the margin",
-    a_suspended_host_knows_at_once [LEASED]: "the first look after a suspend says lost, before any timer fires",
-    a_lost_guard_stays_lost [LEASED]: "whatever the store says later, a loss is final",
-    a_forced_revocation_is_told [LEASED]: "the holder of a deleted entry hears of it without waiting for the deadline",
-    at_risk_comes_before_loss [LEASED]: "held, at risk, lost: in this order, with time to act",
-    renewals_are_answered_in_order [LEASED]: "one answer per lease, and nobody's lease is nobody's",
-    events_are_told_once: "whoever asks for a session's events again gets a stream that ends",
+    a_suspended_host_knows_at_once [LEASED]: "after a suspend the first check returns lost, before any \
+         timer fires",
+    a_lost_guard_stays_lost [LEASED]: "a loss is final whatever the store reports later",
+    a_forced_revocation_is_told [LEASED]: "the holder of a deleted entry is notified before its deadline",
+    at_risk_comes_before_loss [LEASED]: "a guard is held, at risk and lost in this order, with time to act",
+    renewals_are_answered_in_order [LEASED]: "a renewal has one result per lease, and an unknown lease is \
+         gone",
+    events_are_told_once: "a second event stream of a session ends at once",
     changes_end_after_the_loss [LEASED]: "the states of a guard end with the last one, while the guard lives",
-    a_bounded_hold_ends_in_time: "who may hold for so long is told when that is over, and the next one holds",
-    with_stops_the_work_on_loss [LEASED]: "work under a lock is dropped when the lock is lost, and does not count as done",
+    a_bounded_hold_ends_in_time: "a holder is notified at the end of its `max_hold`, and the next client \
+         holds",
+    with_stops_the_work_on_loss [LEASED]: "work under a lost lock is dropped and returns an error",
 }
 
 fn latest(world: &World, sent_at: Moment, ttl: std::time::Duration) -> Deadline {
@@ -78,7 +83,7 @@ async fn deadline_uses_the_granted_ttl(world: World) -> Outcome {
     let (ttl, deadline) = (grant.lease.ttl, grant.lease.deadline);
     let latest = latest(&world, world.now(), ttl);
     ensure!(deadline <= latest, "with a ttl of {ttl:?} trusted until {deadline:?}, not {latest:?}");
-    ensure!(!deadline.has_passed(world.now()), "a hold that is born dead");
+    ensure!(!deadline.has_passed(world.now()), "a grant that has already expired");
     Ok(())
 }
 
@@ -106,15 +111,15 @@ async fn a_bounded_hold_ends_in_time(world: World) -> Outcome {
     ensure!(guard.remaining() <= span, "it is promised for {:?}", guard.remaining());
     let next = there.lock("a")?;
     let (reason, next) = join(
-        world.within(span + world.soon(), "it is told", guard.lost()),
-        world.within(span + world.soon(), "the next one holds", next.acquire()),
+        world.within(span + world.soon(), "the holder is notified", guard.lost()),
+        world.within(span + world.soon(), "the next client holds", next.acquire()),
     )
     .await;
-    ensure!(reason? == LostReason::MaxHold, "it is told another reason");
+    ensure!(reason? == LostReason::MaxHold, "the reason of the loss is another");
     let (next, held) = (next??, world.now());
     ensure!(began + span <= held, "the next one held {:?} before that", (began + span).since(held));
-    ensure!(guard.ensure_held().is_err(), "it is held on");
-    ensure!(guard.release().await.is_err(), "it is let go a second time");
+    ensure!(guard.ensure_held().is_err(), "it is still held");
+    ensure!(guard.release().await.is_err(), "it is released a second time");
     Ok(next.release().await?)
 }
 
@@ -131,14 +136,14 @@ async fn cut_off(world: &World, name: &str) -> Outcome<(Network, LockGuard, Mome
 async fn a_silent_store_loses_the_guard_in_time(world: World) -> Outcome {
     let (_network, guard, leased_at) = cut_off(&world, "a").await?;
     ensure!(guard.ensure_held().is_ok(), "lost at the first silence");
-    let reason = world.within(world.ttl(), "the guard is told", guard.lost()).await?;
+    let reason = world.within(world.ttl(), "the guard is notified", guard.lost()).await?;
     ensure!(reason == LostReason::Expired, "told {reason:?}");
     ensure!(
         world.now() <= leased_at + world.ttl(),
-        "told {:?} after the lease began",
+        "notified {:?} after the lease began",
         world.now().since(leased_at)
     );
-    ensure!(guard.ensure_held().is_err(), "held after it was told");
+    ensure!(guard.ensure_held().is_err(), "held after the notification");
     Ok(())
 }
 
@@ -148,7 +153,7 @@ async fn lost_when_another_holds(world: &World, guard: &LockGuard) -> Outcome {
     let next = world.manager().await?.lock(guard.name())?;
     let held = world.within(world.takeover(), "the next holder", next.acquire()).await??;
     ensure!(guard.ensure_held().is_err(), "two hold: {guard:?} and {held:?}");
-    ensure!(lost.now_or_never().is_some(), "another holds, and `lost` has not ended");
+    ensure!(lost.now_or_never().is_some(), "another client holds, and `lost` has not ended");
     Ok(())
 }
 
@@ -200,7 +205,7 @@ async fn a_lost_guard_stays_lost(world: World) -> Outcome {
     let manager = world.behind(shared(Arc::new(Relapse::default()))).manager().await?;
     let guard = manager.lock("a")?.acquire().await?;
     let answer = guard.renew().await;
-    ensure!(answer.is_err(), "the store says gone, and the renewal came to {answer:?}");
+    ensure!(answer.is_err(), "the store reports gone, and the renewal returned {answer:?}");
     for _ in 0..6 {
         ensure!(guard.ensure_held().is_err(), "held again after a loss");
         ensure!(guard.renew().await.is_err(), "renewed after a loss");
@@ -215,8 +220,8 @@ async fn a_forced_revocation_is_told(world: World) -> Outcome {
     let (holder, admin) = (world.manager().await?, world.manager().await?);
     let guard = holder.lock("a")?.acquire().await?;
     world.within(world.soon(), "the revocation", admin.revoke("a", Revoke::Force)).await??;
-    world.within(world.soon(), "the holder is told", guard.lost()).await?;
-    ensure!(guard.ensure_held().is_err(), "held after it was told");
+    world.within(world.soon(), "the holder is notified", guard.lost()).await?;
+    ensure!(guard.ensure_held().is_err(), "held after the notification");
     Ok(())
 }
 
@@ -291,7 +296,7 @@ async fn with_stops_the_work_on_loss(world: World) -> Outcome {
         })
         .await;
     let reason = worked.as_ref().err().and_then(leasehold_core::Error::lost_reason);
-    ensure!(reason == Some(LostReason::Expired), "work without its lock came to {worked:?}");
+    ensure!(reason == Some(LostReason::Expired), "work without its lock returned {worked:?}");
     ensure!(!done.load(Ordering::Relaxed), "the work went on without its lock");
     Ok(())
 }

@@ -11,9 +11,10 @@ use crate::{Outcome, World, case, ensure};
 case::table! { "g9":
     try_takes_a_free_lock: "a lock that nobody holds or waits for is granted, by one call of the store",
     try_does_not_wait: "a held lock is answered at once",
-    try_leaves_no_trace: "whoever was refused is not in the queue, and gets nothing later",
-    try_does_not_overtake [FIFO]: "a lock that somebody waits for is not taken past them",
-    try_follows_a_dropped_guard: "a process that drops its guard and asks again gets the lock, whatever is on its way",
+    try_leaves_no_trace: "a refused try is not in the queue and gets no later grant",
+    try_does_not_overtake [FIFO]: "a try does not pass a waiter",
+    try_follows_a_dropped_guard: "a process that drops its guard gets the lock by a try, whatever is still \
+         pending",
     try_asks_no_store_for_what_its_process_holds: "contention within a process costs no request",
     waiting_for_no_time_is_one_attempt: "a wait of zero is one try, then a timeout that names the holder",
 }
@@ -57,9 +58,9 @@ async fn try_leaves_no_trace(world: World) -> Outcome {
     }
     world.settle().await;
     let contenders = world.inspect(&name).await?.contenders;
-    ensure!(contenders == 0, "{contenders} wait, and all of them only tried");
+    ensure!(contenders == 0, "{contenders} clients wait, but all of them only tried");
     holder.backend.release(&grant).await?;
-    world.empty(world.soon(), "nobody wanted the lock any more").await
+    world.empty(world.soon(), "the queue is empty").await
 }
 
 async fn try_does_not_overtake(world: World) -> Outcome {
@@ -69,7 +70,7 @@ async fn try_does_not_overtake(world: World) -> Outcome {
     let waiting = waiter.acquire_aside(&name);
     world.queued(&name, 1).await?;
     holder.backend.release(&grant).await?;
-    ensure!(rival.try_acquire(&name).await?.is_none(), "a try went past somebody who waits");
+    ensure!(rival.try_acquire(&name).await?.is_none(), "a try passed a waiter");
     world.joined(world.soon(), "the waiter's turn", waiting).await?;
     Ok(())
 }
@@ -109,7 +110,7 @@ async fn waiting_for_no_time_is_one_attempt(world: World) -> Outcome {
     let refused = world.within(world.moment(), "the answer", lock.acquire()).await?;
     match refused.as_ref().map_err(leasehold_core::Error::kind) {
         Err(ErrorKind::Timeout { .. }) => {}
-        other => return Err(crate::Failure::new(format!("a wait of zero came to {other:?}"))),
+        other => return Err(crate::Failure::new(format!("a wait of zero returned {other:?}"))),
     }
     guard.release().await?;
     let guard = world.within(world.soon(), "the lock", lock.acquire()).await??;

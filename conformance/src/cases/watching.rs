@@ -10,13 +10,13 @@ use leasehold_core::{LockManager, Result, Timing};
 use crate::{Failure, Outcome, World, case, ensure};
 
 case::table! { "g10":
-    watch_shows_the_state_first: "of a lock that is held, and of one that is free",
-    watch_shows_whoever_holds: "each of those who hold in turn for long enough",
-    watch_shows_the_end: "that nobody holds it any more is a change",
-    watch_never_goes_back: "what was shown is not followed by what was before",
-    watch_shows_the_latest: "whoever is slow to look is shown what is, not what was",
-    watch_goes_on_after_a_cut: "that the store cannot be reached is told once, and the state after that",
-    watch_ends_with_its_manager: "and neither holds nor waits, so that nothing is left",
+    watch_shows_the_state_first: "a watch begins with the present state of a held and of a free lock",
+    watch_shows_whoever_holds: "a watch shows each holder that holds for long enough",
+    watch_shows_the_end: "a watch shows the end of a hold",
+    watch_never_goes_back: "a watch never shows an older state after a newer one",
+    watch_shows_the_latest: "a slow watcher gets the present state, not earlier ones",
+    watch_goes_on_after_a_cut: "a watch reports an unreachable store once, and then the state after it",
+    watch_ends_with_its_manager: "a watcher neither holds nor waits, and leaves no entry",
 }
 
 type Watch = BoxStream<'static, Result<LockState>>;
@@ -52,7 +52,7 @@ async fn watch_shows_the_state_first(world: World) -> Outcome {
     let state = shown(&world, &mut onlooker.watch(NAME)?, "the state of a held lock").await?;
     ensure!(labels(&state) == ["the holder"], "a held lock is shown as {state:?}");
     let metadata = state.holder().and_then(|holder| holder.metadata.as_deref());
-    ensure!(metadata == Some("here"), "what the holder attached is shown as {metadata:?}");
+    ensure!(metadata == Some("here"), "the holder's metadata is shown as {metadata:?}");
     ensure!(state.holders.iter().all(|holder| !holder.foreign), "a leasehold holder is shown as foreign");
     Ok(guard.release().await?)
 }
@@ -127,7 +127,7 @@ async fn watch_shows_the_latest(world: World) -> Outcome {
             state = shown(&world, &mut other, label).await?;
         }
         if label == "the present one" {
-            let state = shown(&world, &mut watch, "the state by now").await?;
+            let state = shown(&world, &mut watch, "the present state").await?;
             ensure!(labels(&state) == [label], "{:?} are shown", labels(&state));
         }
         guard.release().await?;
@@ -144,7 +144,7 @@ async fn watch_goes_on_after_a_cut(world: World) -> Outcome {
     ensure!(matches!(item, Some(Err(_))), "a store that cannot be reached is shown as {item:?}");
     let guard = labelled(&world, "unseen").await?.lock(NAME)?.acquire().await?;
     let again = world.within(bound(&world), "nothing", watch.next()).await;
-    ensure!(again.is_err(), "during the cut {again:?} is told again");
+    ensure!(again.is_err(), "during the cut {again:?} is reported again");
     network.heal();
     let state = world.within(2 * bound(&world), "the state after the cut", watch.next()).await?;
     let state = state.ok_or_else(|| Failure::new("the watch has ended"))??;

@@ -38,7 +38,7 @@ impl<'a> Sweep<'a> {
         while let Some(&(by, attempt)) = self.told_by.first().filter(|(by, _)| *by < event.at) {
             self.told_by.remove(&(by, attempt));
             let (_, _, grant) = self.held[&attempt];
-            self.wrong(grant, format!("{attempt} was not told by {by:?} that its time is over"));
+            self.wrong(grant, format!("{attempt} was not notified by {by:?} of the end of its `max_hold`"));
         }
         match &event.what {
             What::Bounded { attempt, span } => {
@@ -60,12 +60,12 @@ impl<'a> Sweep<'a> {
             What::HeldSeen { attempt, .. }
                 if self.held.get(attempt).is_some_and(|(_, most, _)| *most < event.at) =>
             {
-                self.wrong(event, format!("{attempt} is seen held after its time is over"));
+                self.wrong(event, format!("{attempt} is seen held after the end of its `max_hold`"));
             }
             What::LostTold { attempt, reason } => {
                 let over_at = self.held.get(attempt).map(|(least, ..)| *least);
                 if *reason == LostReason::MaxHold && over_at.is_none_or(|least| event.at + TICK < least) {
-                    self.wrong(event, format!("{attempt} is told that its time is over"));
+                    self.wrong(event, format!("{attempt} is notified of the end of its `max_hold`"));
                 }
                 self.ends(*attempt);
             }

@@ -39,7 +39,7 @@ pub fn check(history: &History, bounds: &Bounds) -> Vec<Violation> {
             let idle = idle_since.map_or(step.at, |since| since.max(calm));
             if step.at.since(idle) > bounds.hand_over + step.grace {
                 let detail = format!(
-                    "wanted and held by nobody for {:?}, until {} (at most {:?})",
+                    "wanted and free for {:?}, until {} (at most {:?})",
                     step.at.since(idle),
                     step.who,
                     bounds.hand_over

@@ -16,7 +16,7 @@ pub fn check(history: &History) -> Vec<Violation> {
                 property: Property::Litter,
                 at: event.at,
                 name: Some(name.clone()),
-                detail: "the store still has an entry, and nobody wants the lock".to_owned(),
+                detail: "the store still has an entry, but no attempt wants the lock".to_owned(),
             }));
         }
     }

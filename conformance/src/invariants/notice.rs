@@ -70,8 +70,8 @@ impl<'a> Sweep<'a> {
             What::Listens { attempt } => {
                 self.names.entry(name).or_default().listening.insert(*attempt);
             }
-            What::LostTold { attempt, .. } => self.ends(event, *attempt, "its loss was told"),
-            What::ReleaseInvoked { attempt } => self.ends(event, *attempt, "it was let go"),
+            What::LostTold { attempt, .. } => self.ends(event, *attempt, "its loss was reported"),
+            What::ReleaseInvoked { attempt } => self.ends(event, *attempt, "it was released"),
             What::HeldSeen { attempt, .. } => self.held(event, *attempt),
             What::Stopped => {
                 self.stopped.insert(&event.actor);
@@ -141,7 +141,7 @@ impl<'a> Sweep<'a> {
     fn finish(mut self) -> Vec<Violation> {
         self.found.extend(self.untold.iter().map(|(attempt, (grant, counter))| {
             let hold = self.holds[attempt].describe();
-            let detail = format!("{hold} was not told before grant {counter}");
+            let detail = format!("{hold} was not notified before grant {counter}");
             Violation::of(Property::Notice, grant, detail)
         }));
         self.found

@@ -71,7 +71,7 @@ fn local_order(history: &History) -> Vec<Violation> {
                 // Who hold together may be told so in any order.
                 let excluded = last.iter().filter(|(other, _)| other.bars(*mode)).map(|(_, last)| last);
                 if let Some((_, other)) = excluded.max().filter(|(last, _)| last > place) {
-                    let detail = format!("{attempt} asked before {other}, and is served after it");
+                    let detail = format!("{attempt} came before {other}, but is served after it");
                     found.push(Violation::of(Property::Order, event, detail));
                 }
                 let latest = last.entry(*mode).or_insert((*place, attempt));

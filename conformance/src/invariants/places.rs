@@ -106,7 +106,7 @@ impl<'a> Sweep<'a> {
             if let Some((attempt, Caller { mode: wanted, .. })) = waits.filter(|_| alike.len() == 1)
                 && *wanted == mode
             {
-                let detail = format!("{entry} is given up while {attempt} of its process waits");
+                let detail = format!("{entry} is removed while {attempt} of its process waits");
                 self.found.push(Violation::of(Property::Places, event, detail));
             }
         }

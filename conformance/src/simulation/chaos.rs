@@ -154,7 +154,7 @@ impl Cluster {
         let name = LockName::new("counter").expect("a word is a name");
         let owner = OwnerId::from_random([0xff; 16]);
         let request = AcquireRequest::new(name, owner, self.scenario.timing.ttl);
-        let grant = self.admin.acquire(&request).await.expect("nobody else wants it");
+        let grant = self.admin.acquire(&request).await.expect("the only attempt for it");
         self.store.store().forget(&self.truth);
         self.store.store().raise_counter(grant.counter);
     }

@@ -174,7 +174,7 @@ impl Cluster {
         let left = known.into_iter().map(|state| state.name).collect();
         self.recorder.note(What::AtRest { left });
         if !self.store.store().is_empty() {
-            self.stuck("entries that nobody can see");
+            self.stuck("entries without an owner");
         }
     }
 

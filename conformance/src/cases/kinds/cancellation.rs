@@ -7,9 +7,12 @@ use crate::cancel::{NAME, at_every_poll};
 use crate::{Outcome, Task, World, case, ensure};
 
 case::table! { "g8":
-    a_cancelled_share_leaves_nothing [SHARED]: "the contract's `acquire` of a share, beside another one, dropped at every poll",
-    a_cancelled_permit_gives_its_weight_back [PERMITS]: "and that of permits, while others wait for as many",
-    a_dropped_reader_passes_its_turn_on [SHARED]: "a user's reader that joins, waits or asks, dropped at every poll",
+    a_cancelled_share_leaves_nothing [SHARED]: "the contract's `acquire` of a share while another share is \
+         held, dropped at every poll",
+    a_cancelled_permit_gives_its_weight_back [PERMITS]: "the contract's `acquire` of permits while others \
+         wait, dropped at every poll",
+    a_dropped_reader_passes_its_turn_on [SHARED]: "a manager's reader that joins, waits or asks the store, \
+         dropped at every poll",
 }
 
 async fn a_cancelled_share_leaves_nothing(world: World) -> Outcome {
@@ -33,7 +36,12 @@ async fn a_cancelled_permit_gives_its_weight_back(world: World) -> Outcome {
         let session = scene.there.session().await?.wants(some(2, 3)?);
         scene.interrupts_acquire(&session, &name).await?;
         let next = scene.world.session().await?.wants(some(2, 3)?);
-        let granted = scene.world.within(scene.world.soon(), "whoever wants as many", next.acquire(&name));
+        let granted = scene.world.within(
+            scene.world.soon(),
+            "another client with the same \
+             weight",
+            next.acquire(&name),
+        );
         let grant = granted.await??;
         next.backend.release(&grant).await?;
         holder.backend.release(&held).await?;

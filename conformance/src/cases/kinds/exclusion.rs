@@ -9,10 +9,11 @@ use super::{NAME, reader, some, writer};
 use crate::{Failure, Outcome, Task, World, case, ensure};
 
 case::table! { "g1":
-    shared_holders_coexist [SHARED]: "any number of processes and tasks share a lock, and nobody else has it meanwhile",
+    shared_holders_coexist [SHARED]: "any number of processes and tasks share a lock, and no writer holds \
+         it meanwhile",
     exclusive_and_shared_exclude_each_other [SHARED]: "readers wait for a writer, a writer for readers",
-    permits_stay_within_the_capacity [PERMITS]: "what all hold together is never more than the capacity",
-    the_smallest_capacity_counts [PERMITS]: "who disagrees on the capacity goes by the smallest, raised or lowered",
+    permits_stay_within_the_capacity [PERMITS]: "the permits in use never exceed the capacity",
+    the_smallest_capacity_counts [PERMITS]: "if clients use different capacities, the smallest counts",
 }
 
 async fn shared_holders_coexist(world: World) -> Outcome {
@@ -77,9 +78,9 @@ async fn permits_stay_within_the_capacity(world: World) -> Outcome {
     let most = most.load(Ordering::Relaxed);
     ensure!(
         most == CAPACITY,
-        "at most {most} of {CAPACITY} were held at a time: somebody waited for no reason"
+        "at most {most} of {CAPACITY} were held at a time: a client waited for no reason"
     );
-    world.empty(world.soon(), "everybody has gone").await
+    world.empty(world.soon(), "all entries are removed").await
 }
 
 async fn the_smallest_capacity_counts(world: World) -> Outcome {

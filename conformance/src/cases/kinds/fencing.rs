@@ -8,8 +8,9 @@ use crate::{Failure, Outcome, World, case, ensure};
 
 case::table! { "g3":
     grants_that_exclude_each_other_have_growing_tokens [SHARED|FENCED]: "a writer is above the readers before it, and below those after it",
-    joined_guards_have_tokens_of_their_own [SHARED|FENCED]: "tasks that share one hold have a token each, all below the next writer's",
-    a_late_reader_is_refused [SHARED|FENCED|LEASED]: "the resource refuses who reads after a writer has followed",
+    joined_guards_have_tokens_of_their_own [SHARED|FENCED]: "tasks that share one hold have one token each, \
+         all below the next writer's",
+    a_late_reader_is_refused [SHARED|FENCED|LEASED]: "the resource refuses a reader after a later writer",
 }
 
 async fn grants_that_exclude_each_other_have_growing_tokens(world: World) -> Outcome {

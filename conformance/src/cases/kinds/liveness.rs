@@ -7,9 +7,12 @@ use crate::session::dead_holder_in;
 use crate::{Outcome, Task, World, case, dead_waiter, ensure};
 
 case::table! { "g6":
-    a_dead_reader_holds_a_writer_up_for_a_ttl [SHARED|LEASED]: "while others who share are alive, and let go",
-    a_dead_waiting_writer_holds_readers_up_for_a_ttl [SHARED|LEASED|FIFO]: "readers behind it are let in beside those who hold",
-    a_dead_permit_gives_its_weight_back [PERMITS|LEASED]: "what a dead process held is free after its lease",
+    a_dead_reader_holds_a_writer_up_for_a_ttl [SHARED|LEASED]: "permits of a dead process are free while \
+         other holders live and release",
+    a_dead_waiting_writer_holds_readers_up_for_a_ttl [SHARED|LEASED|FIFO]: "readers behind a dead writer \
+         join the holding readers",
+    a_dead_permit_gives_its_weight_back [PERMITS|LEASED]: "the permits of a dead process are free after its \
+         lease",
 }
 
 async fn a_dead_reader_holds_a_writer_up_for_a_ttl(world: World) -> Outcome {

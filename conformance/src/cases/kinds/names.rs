@@ -6,8 +6,8 @@ use super::{NAME, some};
 use crate::{Outcome, World, case, ensure};
 
 case::table! { "g10":
-    inspect_shows_every_holder [SHARED]: "in order of arrival, with how each holds",
-    inspect_shows_permits [PERMITS]: "and how many permits each has",
+    inspect_shows_every_holder [SHARED]: "holders are shown in order of arrival, with the mode of each",
+    inspect_shows_permits [PERMITS]: "holders are shown with the number of permits of each",
 }
 
 async fn inspect_shows_every_holder(world: World) -> Outcome {

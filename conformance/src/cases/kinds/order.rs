@@ -9,15 +9,18 @@ use crate::request_counts::{Counts, RequestCounts};
 use crate::{Outcome, Session, Task, World, case, ensure};
 
 case::table! { "g7":
-    a_reader_does_not_pass_a_waiting_writer [SHARED|FIFO]: "no stream of readers keeps a writer out",
-    a_writer_does_not_pass_readers [SHARED|FIFO]: "nor a stream of writers a reader",
-    a_light_request_does_not_pass_a_heavy_one [PERMITS|FIFO]: "what would fit waits behind what does not yet",
-    one_release_admits_whoever_fits [SHARED|FIFO]: "all readers up to the next writer, and as many permits as there are",
-    a_leaving_writer_lets_readers_in [SHARED|FIFO]: "who gives up waiting holds up nobody behind it",
-    requests_of_a_release_do_not_grow_with_sharers [SHARED|FIFO]: "a share is let go alike beside two and beside twelve",
+    a_reader_does_not_pass_a_waiting_writer [SHARED|FIFO]: "a stream of readers does not block a writer",
+    a_writer_does_not_pass_readers [SHARED|FIFO]: "a stream of writers does not block a reader",
+    a_light_request_does_not_pass_a_heavy_one [PERMITS|FIFO]: "a request that fits waits behind an earlier \
+         one that does not fit",
+    one_release_admits_whoever_fits [SHARED|FIFO]: "a release grants all readers up to the next writer, and \
+         all free permits",
+    a_leaving_writer_lets_readers_in [SHARED|FIFO]: "a cancelled waiter does not delay the waiters behind it",
+    requests_of_a_release_do_not_grow_with_sharers [SHARED|FIFO]: "the release of a share costs the same \
+         with two and with twelve readers",
     local_readers_join_without_a_request [SHARED]: "any number of tasks of one process cost one acquisition and one release",
     joins_stay_within_the_budget [SHARED|FIFO]: "a process's readers take turns with a writer of another",
-    a_leaving_local_writer_lets_local_readers_in [SHARED]: "the same within a process",
+    a_leaving_local_writer_lets_local_readers_in [SHARED]: "readers and writers of one process take turns",
 }
 
 /// A session for each mode, queued in this order behind `ahead`, and what it waits for.
@@ -181,7 +184,7 @@ async fn joins_stay_within_the_budget(world: World) -> Outcome {
     let generous = world.ttl();
     let few = world.manager_with(|builder| builder.handoff_limit(3).handoff_window(generous)).await?;
     let before = readers_before_a_writer(&world, &few).await?;
-    ensure!(before == 3, "{before} readers joined with a budget of 3, past a writer that waits");
+    ensure!(before == 3, "{before} readers joined with a limit of 3, past a waiting writer");
     let window = world.ttl() / 50;
     let short = world.manager_with(|builder| builder.handoff_window(window)).await?;
     let before = readers_before_a_writer(&world, &short).await?;

@@ -55,9 +55,9 @@ async fn revoke_asks_every_holder(world: World) -> Outcome {
         let revoked = world.within(world.soon(), "the revocation", admin.revoke(NAME, how)).await??;
         ensure!(revoked == Revocation::Released, "three readers answered {revoked:?}");
         for guard in guards {
-            let reason = world.within(world.takeover(), "a reader is told", guard.lost()).await?;
+            let reason = world.within(world.takeover(), "a reader is notified", guard.lost()).await?;
             let told = [LostReason::Revoked, LostReason::Gone, LostReason::Expired].contains(&reason);
-            ensure!(told, "a reader was told {reason:?}");
+            ensure!(told, "a reader got the reason {reason:?}");
         }
         world.joined(world.soon(), "the writer behind them", waiting).await?.release().await?;
     }

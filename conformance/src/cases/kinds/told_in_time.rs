@@ -9,8 +9,9 @@ use crate::session::dead_holder_in;
 use crate::{Outcome, World, case, ensure};
 
 case::table! { "g2":
-    a_share_is_lost_before_a_writer_holds [SHARED|LEASED]: "nobody writes before the last deadline of a dead reader",
-    guards_that_joined_are_lost_together [SHARED]: "tasks that share one hold of their process hear of its end, all of them",
+    a_share_is_lost_before_a_writer_holds [SHARED|LEASED]: "no writer holds before the last deadline of a \
+         dead reader",
+    guards_that_joined_are_lost_together [SHARED]: "all tasks that share one hold are notified of its end",
 }
 
 async fn a_share_is_lost_before_a_writer_holds(world: World) -> Outcome {
@@ -27,8 +28,8 @@ async fn guards_that_joined_are_lost_together(world: World) -> Outcome {
     first.release().await?;
     world.within(world.soon(), "the revocation", admin.revoke(NAME, Revoke::AT_ONCE)).await??;
     for guard in others {
-        let reason = world.within(world.soon(), "a reader is told", guard.lost()).await?;
-        ensure!(reason == LostReason::Revoked, "a reader was told {reason:?}");
+        let reason = world.within(world.soon(), "a reader is notified", guard.lost()).await?;
+        ensure!(reason == LostReason::Revoked, "a reader got the reason {reason:?}");
         ensure!(guard.ensure_held().is_err(), "held after it was revoked");
     }
     world.empty(world.soon(), "all were revoked").await

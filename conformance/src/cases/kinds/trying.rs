@@ -7,10 +7,12 @@ use crate::request_counts::RequestCounts;
 use crate::{Outcome, World, case, ensure};
 
 case::table! { "g9":
-    try_shared_next_to_readers [SHARED]: "a trying reader is let in beside others, by one request or none",
-    try_shared_behind_a_waiting_writer_is_held [SHARED|FIFO]: "and not past a writer that waits",
-    try_takes_what_is_left [PERMITS]: "a trying permit is let in while it fits, and leaves no trace if not",
-    what_a_permit_cannot_be_is_refused: "before any request, and so is what the store does not promise",
+    try_shared_next_to_readers [SHARED]: "a reader's try joins other readers with at most one request",
+    try_shared_behind_a_waiting_writer_is_held [SHARED|FIFO]: "a reader's try does not pass a waiting writer",
+    try_takes_what_is_left [PERMITS]: "a try of permits is granted while they fit, and leaves no trace \
+         otherwise",
+    what_a_permit_cannot_be_is_refused: "invalid permits and unsupported modes are refused before any \
+         request",
 }
 
 async fn try_shared_next_to_readers(world: World) -> Outcome {
@@ -28,7 +30,7 @@ async fn try_shared_next_to_readers(world: World) -> Outcome {
     for guard in [Some(first), Some(second), third].into_iter().flatten() {
         guard.release().await?;
     }
-    world.empty(world.soon(), "all have gone").await
+    world.empty(world.soon(), "all entries are removed").await
 }
 
 async fn try_shared_behind_a_waiting_writer_is_held(world: World) -> Outcome {
@@ -55,7 +57,7 @@ async fn try_takes_what_is_left(world: World) -> Outcome {
     for (session, grant) in [(&holder, &held), (&two, &rest)] {
         session.backend.release(grant).await?;
     }
-    world.empty(world.soon(), "those who tried left something").await
+    world.empty(world.soon(), "a try left an entry").await
 }
 
 async fn what_a_permit_cannot_be_is_refused(world: World) -> Outcome {
@@ -64,7 +66,7 @@ async fn what_a_permit_cannot_be_is_refused(world: World) -> Outcome {
     for (weight, capacity) in [(0, 0), (0, 1), (2, 1), (1, u32::MAX)] {
         let refused = manager.lock(NAME)?.permits(weight, capacity).acquire().await;
         let kind = refused.as_ref().map_err(leasehold_core::Error::kind);
-        ensure!(matches!(kind, Err(ErrorKind::InvalidOption)), "{weight} of {capacity} came to {refused:?}");
+        ensure!(matches!(kind, Err(ErrorKind::InvalidOption)), "{weight} of {capacity} returned {refused:?}");
     }
     for mode in [Mode::SHARED, some(1, 2)?] {
         if manager.guarantees().contains(mode.needs()) {
@@ -74,7 +76,7 @@ async fn what_a_permit_cannot_be_is_refused(world: World) -> Outcome {
         options.mode = mode;
         let refused = manager.lock(NAME)?.options(options).try_acquire().await;
         let kind = refused.as_ref().map_err(leasehold_core::Error::kind);
-        ensure!(matches!(kind, Err(ErrorKind::Unsupported)), "{mode}, not promised, came to {refused:?}");
+        ensure!(matches!(kind, Err(ErrorKind::Unsupported)), "{mode}, not promised, returned {refused:?}");
     }
     let asked = counts.take();
     ensure!(asked == crate::Counts::default(), "the store was asked: {asked:?}");
