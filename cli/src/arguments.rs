@@ -300,7 +300,7 @@ pub(crate) struct Steps {
     pub(crate) wait: Duration,
     /// Continue although up to N sessions without `migrate_to` are open: they must not acquire locks.
     #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) strangers: usize,
+    pub(crate) foreign_sessions: usize,
 }
 
 #[cfg(feature = "migrate")]

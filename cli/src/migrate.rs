@@ -41,7 +41,7 @@ async fn carry_out(admin: &Admin, action: &Migrate) -> Result<Option<Status>, Er
         }
     };
     let steps = |words: &Words, quiet_for: Duration| {
-        let steps = Steps::one().wait(words.wait).strangers(words.strangers).quiet_for(quiet_for);
+        let steps = Steps::one().wait(words.wait).strangers(words.foreign_sessions).quiet_for(quiet_for);
         words.to.map_or_else(|| steps.clone(), |phase| steps.clone().to(phase))
     };
     let status = match action {

@@ -46,7 +46,7 @@ pub enum Side {
 
 /// What a record says to everybody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_structs, reason = "whoever moves writes it")]
+#[expect(clippy::exhaustive_structs, reason = "the process that moves the locks writes it")]
 pub struct Stage {
     /// Where it lies.
     pub side: Side,
