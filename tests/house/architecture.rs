@@ -38,7 +38,7 @@ fn drawn() -> BTreeMap<String, Drawn> {
 
 /// The workspace as cargo sees it, with the dependencies of this platform only: those of others
 /// need not be downloaded.
-fn metadata() -> Metadata {
+pub(crate) fn metadata() -> Metadata {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let version = Command::new("rustc").arg("-vV").output().expect("rustc runs");
     let version = String::from_utf8(version.stdout).expect("rustc writes UTF-8");
@@ -122,7 +122,7 @@ fn sources(metadata: &Metadata) -> Vec<(PathBuf, String)> {
     found
 }
 
-fn collect(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
+pub(crate) fn collect(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;
     };

@@ -4,3 +4,4 @@ mod api;
 mod architecture;
 mod manifests;
 mod tiers;
+mod words;

@@ -1,0 +1,80 @@
+//! The words of messages and help texts: nouns that only an insider of this project knows do not reach a reader.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::architecture::{collect, metadata};
+use crate::manifests::is_published;
+
+/// The nouns that no message, log line or help text contains.
+const REFUSED: [&str; 10] =
+    ["whoever", "stranger", "strangers", "tenure", "drive", "flight", "owed", "remains", "keeper", "rig"];
+
+/// Files whose texts still have such a word. The list only gets shorter.
+const TO_BE_CHANGED: [&str; 4] = [
+    "backend-redis/src/admin/diagnosis.rs",
+    "backend-redis/src/session/strangers.rs",
+    "backend-zk/src/backend.rs",
+    "migration/src/session/strangers.rs",
+];
+
+/// The string literals with a blank in the code of a source file, without its tests.
+fn texts(source: &str) -> Vec<String> {
+    let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let code = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>();
+    let code = code.join("\n").replace(r"\\", "").replace("\\\"", "");
+    let quoted: Vec<_> = code.split('"').collect();
+    assert!(quoted.len() % 2 == 1, "a literal does not end in:\n{code}");
+    let texts = quoted.into_iter().skip(1).step_by(2).filter(|text| text.contains(' '));
+    texts.map(without_values).collect()
+}
+
+fn is_of_tests(path: &Path) -> bool {
+    path.ends_with("tests.rs") || path.components().any(|part| part.as_os_str() == "tests")
+}
+
+/// A format string without the names of its values.
+fn without_values(text: &str) -> String {
+    text.split('{').map(|part| part.split_once('}').map_or(part, |(_, outside)| outside)).collect()
+}
+
+fn refused_word(text: &str) -> Option<&str> {
+    let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.find(|word| REFUSED.iter().any(|refused| word.eq_ignore_ascii_case(refused)))
+}
+
+/// Every text of a published package has its reader's words; so has the manual page of the command.
+#[test]
+fn messages_have_plain_words() {
+    let metadata = metadata();
+    let (mut found, mut checked) = (BTreeSet::new(), 0);
+    for package in metadata.workspace_packages() {
+        if !is_published(package) {
+            continue;
+        }
+        let mut files = Vec::new();
+        let folder = package.manifest_path.parent().expect("a manifest has a folder");
+        collect(&folder.join("src").into_std_path_buf(), &mut files);
+        for (path, source) in files {
+            if is_of_tests(&path) {
+                continue;
+            }
+            let file = path.strip_prefix(&metadata.workspace_root).expect("it is in the workspace");
+            let file = file.to_str().expect("the path is UTF-8").to_owned();
+            for text in texts(&source) {
+                checked += 1;
+                if let Some(word) = refused_word(&text) {
+                    let is_listed = TO_BE_CHANGED.contains(&file.as_str());
+                    assert!(is_listed, "{file}: {word:?} in {text:?}");
+                    found.insert(file.clone());
+                }
+            }
+        }
+    }
+    assert!(checked > 1000, "only {checked} texts were found");
+    let listed = BTreeSet::from(TO_BE_CHANGED.map(str::to_owned));
+    assert_eq!(found, listed, "a file without such a word leaves the list");
+    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/api/leasehold-cli.txt");
+    let manual = std::fs::read_to_string(manual).expect("the manual is there");
+    assert_eq!(refused_word(&manual), None, "in docs/api/leasehold-cli.txt");
+}
