@@ -104,7 +104,7 @@ impl Failure {
     }
 
     pub(crate) fn busy(name: &str, holder: Option<&Holder>, exit: Option<u8>) -> Self {
-        let who = holder.map_or_else(|| "somebody".to_owned(), output::who);
+        let who = holder.map_or_else(|| "an unknown holder".to_owned(), output::who);
         let message = format!("{name:?} is held by {who}");
         let mut failure = Self::new("busy", message, exit.map_or(Exit::BUSY, Exit));
         failure.0.holder = holder.map(output::Holder::from);

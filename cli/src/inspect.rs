@@ -37,7 +37,7 @@ fn table(state: &LockState) -> Table {
     };
     row("name", state.name.as_str());
     if state.holders.is_empty() {
-        row("holder", "nobody");
+        row("holder", "none");
     }
     for holder in &state.holders {
         row("holder", if holder.label.is_empty() { "(no label)" } else { &holder.label });

@@ -50,7 +50,7 @@ async fn a_lock_is_shown() {
         free,
         serde_json::json!({ "name": "free", "held": false, "holder": null, "holders": [], "waiting": 0 })
     );
-    assert!(rig.done(["inspect", "free"]).await.out.contains("nobody"));
+    assert!(rig.done(["inspect", "free"]).await.out.contains("none"));
 }
 
 /// A line for the state by now, and for each holder and for the end of a hold; a signal ends it well.
