@@ -1,4 +1,4 @@
-//! A held lock, and how its holder learns that it is over.
+//! A held lock, and how its holder is notified of its end.
 
 use std::fmt;
 use std::future::Future;
@@ -21,15 +21,15 @@ use crate::words::mode::Mode;
 use crate::words::name::LockName;
 use crate::words::token::FencingToken;
 
-/// A held lock: yours until it is released, dropped, or lost.
+/// A held lock, until it is released, dropped or lost.
 ///
-/// The manager renews it in the background. It can be lost all the same (the store fell silent,
-/// the process was stopped, an administrator revoked it), so ask [`ensure_held`](Self::ensure_held)
-/// before acting, watch [`lost`](Self::lost) while acting, and give the resource
-/// [`token`](Self::token), which makes it refuse whoever comes too late.
+/// The manager renews the lock in the background. It can still be lost: the store does not answer, the
+/// process is stopped, or an administrator revokes it. So call [`ensure_held`](Self::ensure_held) before
+/// acting, watch [`lost`](Self::lost) while acting, and give [`token`](Self::token) to the resource,
+/// which then refuses a late writer.
 ///
-/// Dropping a guard releases it in the background, without blocking and without saying whether that
-/// worked; [`release`](Self::release) says. Note that `let _ = lock.acquire().await?` drops at once.
+/// Dropping a guard releases it in the background, without blocking and without a result;
+/// [`release`](Self::release) returns one. `let _ = lock.acquire().await?` drops the guard at once.
 #[must_use = "a guard that is dropped at once releases the lock"]
 pub struct LockGuard {
     held: Hold,
@@ -40,35 +40,35 @@ impl LockGuard {
         Self { held }
     }
 
-    /// The name of the lock.
+    /// Returns the name of the lock.
     pub fn name(&self) -> &LockName {
         &self.ownership().grant().name
     }
 
-    /// How it is held.
+    /// Returns how the lock is held.
     pub fn mode(&self) -> Mode {
         self.ownership().mode()
     }
 
-    /// Larger than every token of this name that was given out before to a guard that this one excludes, and no
-    /// other guard's (G3); give it to the resource. Those of guards that hold together, as permits do, fence none
-    /// of them off.
+    /// Returns the fencing token (G3); give it to the resource.
+    ///
+    /// No other guard has it. It is larger than every earlier token of this name whose guard this guard
+    /// excludes. Guards that hold at the same time, as readers do, are not fenced off from each other.
     pub fn token(&self) -> FencingToken {
         self.held.token()
     }
 
-    /// The time left before the deadline, as it stands now; zero once lost, [`Duration::MAX`] on a
-    /// store without leases. A [revocation deadline](Self::revocation_deadline) and `max_hold` count.
+    /// Returns the time until the present deadline; zero once lost, [`Duration::MAX`] without a lease.
+    /// A [revocation deadline](Self::revocation_deadline) and `max_hold` count, too.
     pub fn remaining(&self) -> Duration {
         self.ownership().remaining(self.held.now())
     }
 
-    /// Whether the lock is held at this instant (G2): one clock read and one atomic load, no I/O.
+    /// Fails if the lock is not held at this instant (G2): one clock read and one atomic load, no I/O.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) from the deadline on, whether or not anybody has
-    /// noticed before, and for ever after.
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost): the lock is lost, or its deadline has passed.
     pub fn ensure_held(&self) -> Result<()> {
         if self.ownership().is_held(self.held.now()) {
             return Ok(());
@@ -76,21 +76,23 @@ impl LockGuard {
         Err(self.found_lost())
     }
 
-    /// How the guard stands now.
+    /// Returns the present state of the guard.
     pub fn state(&self) -> GuardState {
         self.ownership().state(self.held.now())
     }
 
-    /// A future that ends when this guard is not held any more, releasing included. Early or on
-    /// time, never after the store can grant the lock to others, as long as timers fire; a host that
-    /// was suspended is told by [`ensure_held`](Self::ensure_held) first.
+    /// Returns a future that ends when this guard is no longer held, also by its release.
+    ///
+    /// It ends before the store can grant the lock to another client, as long as timers fire. After a
+    /// suspend of the host [`ensure_held`](Self::ensure_held) may fail earlier.
     pub fn lost(&self) -> Lost {
         Lost { standings: self.watch(), told: Told::NotAsked }
     }
 
-    /// What changes for this guard, how it stands now first. A slow reader misses states in between,
-    /// never the last one, nor that it was asked for; the stream ends after the last state, and says so as
-    /// often as it is asked.
+    /// Returns a stream of the changes of this guard; the first item is its present state.
+    ///
+    /// A slow reader misses states in between, but never the last one or a revocation request. The stream
+    /// ends after the last state.
     pub fn changes(&self) -> Changes {
         Changes { standings: standings(self.watch()), told: None, next: None }
     }
@@ -127,44 +129,44 @@ impl LockGuard {
         }
     }
 
-    /// From now on the guard is lost ([`LostReason::MaxHold`]) when it was held for `span`.
+    /// Bounds the hold: the guard is lost ([`LostReason::MaxHold`]) when it was held for `span`.
     pub(crate) fn hold_at_most(&self, span: Duration) {
         self.held.hold_at_most(span);
     }
 
-    /// Renews now, besides the watchdog.
+    /// Renews the lease now, in addition to the watchdog.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock is gone;
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) when the store did not answer: then
-    /// the lock is held until the deadline as before.
+    /// - [`ErrorKind::Lost`](crate::ErrorKind::Lost): the lock is lost.
+    /// - [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable): the store did not answer; the lock is
+    ///   held until the deadline as before.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the renewal's outcome open; the guard stays as it was.
+    /// Dropping the future leaves the renewal's outcome open and does not change the guard.
     pub async fn renew(&self) -> Result<()> {
         self.ensure_held()?;
         self.held.renew_now().await?;
         self.ensure_held()
     }
 
-    /// Releases the lock, to the next one of this process or to the store, and says whether that
-    /// is certain.
+    /// Releases the lock, to the next local waiter or to the store, and returns whether it is confirmed.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock was gone before;
-    /// the store's last error when it did not confirm until the deadline, after which the lease has
-    /// ended the lock. On a store with one session for all locks, only the end of the session would
-    /// end it: such a release is repeated for at most one ttl, and not at all once it is refused for
-    /// good ([`ErrorKind::Denied`](crate::ErrorKind::Denied)); then the session is given up, with every
-    /// other hold on it ([`LostReason::SessionLost`]).
+    /// - [`ErrorKind::Lost`](crate::ErrorKind::Lost): the lock was lost before.
+    /// - The store's last error: the store did not confirm the release until the deadline. The lease has
+    ///   ended the lock then.
+    ///
+    /// On a store with one session for all locks, the lock ends only with the session. Such a release is
+    /// repeated for at most one ttl, and not after [`ErrorKind::Denied`](crate::ErrorKind::Denied). Then
+    /// the session is ended, with all its other holds ([`LostReason::SessionLost`]).
     ///
     /// # Cancel safety
     ///
-    /// Once called, dropping the future midway lets the release go on in the background. Once polled, it
-    /// goes on there as well as soon as others of this process wait for the lock.
+    /// If the future is dropped, the release continues in the background. If it is not polled, the release
+    /// continues there as soon as another local caller waits for the lock.
     ///
     /// # Examples
     ///
@@ -205,27 +207,27 @@ impl fmt::Debug for LockGuard {
     }
 }
 
-/// What has changed for a guard; see [`LockGuard::changes`].
+/// A change of a guard; see [`LockGuard::changes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Change {
-    /// It stands like this now.
+    /// The guard is in this state now.
     State(GuardState),
     /// A revocation was requested: the lock is lost at this deadline. The state changes independently of
     /// this: the guard may be at risk, too.
     RevocationRequested(Deadline),
 }
 
-/// What changes for a guard; see [`LockGuard::changes`].
+/// The stream of the changes of a guard; see [`LockGuard::changes`].
 #[must_use = "streams do nothing unless polled"]
 pub struct Changes {
     standings: Pin<Box<dyn Stream<Item = Standing> + Send + Sync>>,
-    /// What was told so far.
+    /// The last standing that was reported.
     told: Option<Standing>,
     next: Option<Change>,
 }
 
-/// The standing now, and then whatever it changes to.
+/// The present standing, and then each new one.
 fn standings(
     mut standings: watch::Receiver<Standing>,
 ) -> Pin<Box<dyn Stream<Item = Standing> + Send + Sync>> {
@@ -270,12 +272,12 @@ impl fmt::Debug for Changes {
     }
 }
 
-/// Ends, with the reason, when its guard is not held any more; see [`LockGuard::lost`].
+/// The future that ends with the reason of a loss; see [`LockGuard::lost`].
 ///
 /// # Cancel safety
 ///
-/// May be dropped, and polled again at will, also after it has ended: it keeps the reason. A clone
-/// starts afresh and ends alike.
+/// It may be dropped, and polled again also after it has ended: it keeps the reason. A clone ends with the
+/// same reason.
 #[must_use = "futures do nothing unless polled"]
 pub struct Lost {
     standings: watch::Receiver<Standing>,
@@ -284,7 +286,7 @@ pub struct Lost {
 
 enum Told {
     NotAsked,
-    /// Boxed so that the whole may be shared, though it is polled by one.
+    /// Boxed so that `Lost` is `Sync`.
     Waiting(ReusableBoxFuture<'static, LostReason>),
     Already(LostReason),
 }

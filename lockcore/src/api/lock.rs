@@ -1,4 +1,4 @@
-//! A named lock that is not held, and the ways to hold it.
+//! A named lock with its options, and the ways to acquire it.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -20,10 +20,10 @@ use crate::words::mode::Mode;
 use crate::words::name::LockName;
 use crate::words::token::FencingToken;
 
-/// A lock by name, with its options; made by [`LockManager::lock`](crate::LockManager::lock).
+/// A named lock with its options, created by [`LockManager::lock`](crate::LockManager::lock).
 ///
-/// Not re-entrant: a task that waits for a lock it holds itself waits for ever, and a warning says
-/// so after one to two ttls.
+/// Locks are not re-entrant: a task that waits for its own lock waits without end. A warning is logged
+/// after one to two ttls.
 ///
 /// # Examples
 ///
@@ -47,27 +47,27 @@ pub struct Lock {
     /// Its name, as this process knows it.
     in_process: Arc<Name>,
     options: LockOptions,
-    /// Why what was asked for cannot be; told when it is acquired, as of all options.
+    /// Why an option is invalid; returned by `acquire`.
     refused: Option<Error>,
 }
 
-/// How one lock differs from its manager's defaults; checked when it is acquired.
+/// The options of one lock, checked when it is acquired; the defaults are the manager's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockOptions {
-    /// How long to wait for the lock; `None` is without end. Zero is one attempt.
+    /// The longest wait for the lock; `None` is no limit, zero is one attempt.
     pub wait: Option<Duration>,
     /// The ttl of this lock's lease, on stores with [`Guarantees::PER_LOCK_TTL`].
     pub ttl: Option<Duration>,
-    /// How many times in a row the lock may pass within this process; see
+    /// The number of successive local hand-offs; see
     /// [`Timing::handoff_limit`](crate::Timing::handoff_limit).
     pub handoff_limit: Option<u16>,
-    /// How long one guard may hold the lock, which it loses then ([`LostReason::MaxHold`](crate::LostReason::MaxHold));
-    /// `None` is without end.
+    /// The longest hold of one guard, which is then lost ([`LostReason::MaxHold`](crate::LostReason::MaxHold));
+    /// `None` is no limit.
     pub max_hold: Option<Duration>,
-    /// What `inspect` shows of the holder, at most [`LockOptions::MAX_METADATA_BYTES`].
+    /// The text that `inspect` shows of the holder, at most [`LockOptions::MAX_METADATA_BYTES`].
     pub metadata: Option<String>,
-    /// How it is to be held: exclusively, if not said otherwise. Stores promise the other modes by
+    /// The mode of the hold, by default exclusive. Stores promise the other modes by
     /// [`Guarantees::SHARED`] and [`Guarantees::PERMITS`].
     pub mode: Mode,
 }
@@ -82,7 +82,7 @@ impl Lock {
         Self { core, in_process, options: LockOptions::default(), refused: None }
     }
 
-    /// The name of the lock.
+    /// Returns the name of the lock.
     pub fn name(&self) -> &LockName {
         self.in_process.lock_name()
     }
@@ -99,34 +99,34 @@ impl Lock {
         self
     }
 
-    /// Lets the lock pass within this process at most `limit` times in a row.
+    /// Allows at most `limit` successive local hand-offs.
     pub fn handoff_limit(mut self, limit: u16) -> Self {
         self.options.handoff_limit = Some(limit);
         self
     }
 
-    /// Lets a guard hold the lock for at most `span`, above zero: then it is lost, as
-    /// [`LostReason::MaxHold`](crate::LostReason::MaxHold), and released. Counted from when it is acquired.
+    /// Bounds the hold of a guard by `span`, above zero, counted from its grant.
     ///
-    /// A backstop for work that hangs while its lease is renewed.
+    /// Then the guard is lost ([`LostReason::MaxHold`](crate::LostReason::MaxHold)) and released. It ends a
+    /// hold whose work hangs while its lease is renewed.
     pub fn max_hold(mut self, span: Duration) -> Self {
         self.options.max_hold = Some(span);
         self
     }
 
-    /// Shows `metadata` to whoever inspects the lock.
+    /// Sets the text that `inspect` shows while the lock is held.
     pub fn metadata(mut self, metadata: impl Into<String>) -> Self {
         self.options.metadata = Some(metadata.into());
         self
     }
 
-    /// Shares the lock with all who do, as readers: on stores with [`Guarantees::SHARED`].
+    /// Holds the lock as a reader, together with other readers, on stores with [`Guarantees::SHARED`].
     ///
-    /// First come, first served: who shares waits for an exclusive lock that came before, also while that waits. Not
-    /// re-entrant either: who holds a share and asks for another may wait behind a writer that waits for the first.
+    /// The queue is served in order: a reader waits for an earlier writer, even while that writer waits. Shares
+    /// are not re-entrant: a holder that acquires another share may wait behind a writer that waits for the first.
     ///
-    /// Within a process a share is joined without a request, within the budget of hand-offs; one with a
-    /// [`max_hold`](Self::max_hold) is not.
+    /// Callers of one process join its share without a request, within the limit of local hand-offs. A share
+    /// with a [`max_hold`](Self::max_hold) is not joined.
     ///
     /// # Examples
     ///
@@ -146,12 +146,12 @@ impl Lock {
         self
     }
 
-    /// Takes `weight` of `capacity` permits, on stores with [`Guarantees::PERMITS`]; 1 of 1 is the exclusive lock.
+    /// Acquires `weight` of `capacity` permits, on stores with [`Guarantees::PERMITS`]; 1 of 1 is exclusive.
     ///
-    /// Nothing is stored of the capacity: where those who hold or wait in front disagree, the smallest counts. First
-    /// come, first served, so a request that does not fit yet is not overtaken by one that would.
+    /// The store keeps no capacity: of the holders and the earlier waiters the smallest capacity counts. The queue
+    /// is served in order, so a later request that fits does not pass an earlier one that does not fit yet.
     ///
-    /// Checked when it is acquired: the weight is above zero and not above the capacity, and that below [`u32::MAX`].
+    /// `acquire` checks both: `0 < weight <= capacity < u32::MAX`.
     pub fn permits(mut self, weight: u32, capacity: u32) -> Self {
         match Mode::permits(weight, capacity) {
             Ok(mode) => (self.options.mode, self.refused) = (mode, None),
@@ -166,32 +166,34 @@ impl Lock {
         self
     }
 
-    /// Waits its turn and takes the lock.
+    /// Waits for the lock.
     ///
-    /// A place in the store's queue that was lost, or a grant that is over when it arrives, does not end the
-    /// wait: the store is asked again, with pauses that grow up to the bound of a request. Once the store has
-    /// queued the request, neither does a store that is down.
+    /// A lost place in the store's queue, or a grant that expires on its way, does not end the wait: the
+    /// request is repeated, with pauses that grow up to the bound of a request. Once the store has queued the
+    /// request, an unavailable store does not end the wait either.
     ///
-    /// Of the callers of one process, the one that asks the store decides the entry's ttl and
-    /// metadata, and how often it passes on within the process; local hand-offs keep that, and so does who
-    /// goes on with its wait when it leaves.
+    /// The caller that sends the request for all local waiters sets the entry's ttl, metadata and limit of local
+    /// hand-offs. A hand-off keeps them, and so does the waiter that continues the wait when this caller leaves.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) with the holder as last heard, and what the store refused last
-    /// as its source; [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) when the
-    /// store cannot be reached before it has queued the request, which is never how a busy lock looks, and which all hear who wait in this process; [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption)
-    /// and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) (a ttl of its own, or a mode) before any request; [`ErrorKind::Closed`](crate::ErrorKind::Closed) after
-    /// or during a shutdown;
-    /// [`ErrorKind::Protocol`](crate::ErrorKind::Protocol) when the store's counter went back; [`ErrorKind::Denied`](crate::ErrorKind::Denied).
+    /// - [`ErrorKind::Timeout`](crate::ErrorKind::Timeout): not granted in time; with the last known holder, and
+    ///   the store's last refusal as its source.
+    /// - [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable): the store was not reachable before it queued
+    ///   the request. Every waiter of this process gets this error. A contended lock never returns it.
+    /// - [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption): an option is invalid; before any request.
+    /// - [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported): the store has no ttl per lock, or not this
+    ///   mode; before any request.
+    /// - [`ErrorKind::Closed`](crate::ErrorKind::Closed): the manager is shut down.
+    /// - [`ErrorKind::Protocol`](crate::ErrorKind::Protocol): the store's counter went back.
+    /// - [`ErrorKind::Denied`](crate::ErrorKind::Denied): the store denies access.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future at any point gives up the place in the queue, leaves nothing behind, and
-    /// passes on whatever it had been given (G8). Should other tasks of this process wait for the
-    /// same name, the process keeps its place at the store, for the next of them. A future that is
-    /// neither dropped nor polled keeps its place among them, and the lock once it is granted; what the
-    /// store refuses they hear all the same.
+    /// Dropping the future at any point leaves the queue and releases a grant that it already has (G8). If other
+    /// tasks of this process wait for the name, the process keeps its place at the store for the next of them. A
+    /// future that is neither dropped nor polled keeps its place and a granted lock; it does not delay errors to
+    /// the callers behind it.
     pub async fn acquire(&self) -> Result<LockGuard> {
         let wanted = self.wanted()?;
         let span = tracing::debug_span!("acquire", lock = %self.name());
@@ -201,17 +203,16 @@ impl Lock {
         granted.map(|held| self.guard(held))
     }
 
-    /// Takes the lock if that needs no waiting for a holder: `None` when it is held by somebody that it does not
-    /// go beside, or when somebody is ahead.
+    /// Acquires the lock if that needs no wait; returns `None` if a holder or an earlier waiter blocks it.
     ///
-    /// One round trip when the lock is free, on ZooKeeper two, for permits on etcd two or more; none when this process
-    /// holds it. A release by this process that is on its way is waited for. On ZooKeeper the server of the session
-    /// answers: it may refuse a lock whose release another server has confirmed a moment ago.
+    /// A free lock takes one round trip, on ZooKeeper two, for permits on etcd two or more; a lock that this process
+    /// holds takes none. A pending release of this process is waited for. On ZooKeeper the server of the session
+    /// answers: it may refuse a lock whose release another server has just confirmed.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), `Timeout` apart; [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the
-    /// grant was over as it arrived. Nobody held the lock then, and it is not asked for again here.
+    /// As [`acquire`](Self::acquire), without `Timeout`; [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the
+    /// grant expired on its way. It is not retried here.
     ///
     /// # Cancel safety
     ///
@@ -231,19 +232,19 @@ impl Lock {
         }
     }
 
-    /// Runs `work` under the lock, stops it when the lock is lost, and releases the lock behind it.
+    /// Runs `work` under the lock, drops it when the lock is lost, and releases the lock at its end.
     ///
-    /// `Ok` if and only if the lock was held when the work finished; trouble with the release after
-    /// that is an event, not an error. A panic in `work` releases as dropping the guard does.
+    /// Returns `Ok` if and only if the lock was held when the work finished. A failed release after that is
+    /// logged and is no error. A panic in `work` releases the lock as dropping the guard does.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire); [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock was lost meanwhile: the work
-    /// was dropped at its next await point, after a suspend of the host too.
+    /// As [`acquire`](Self::acquire); [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lock was lost meanwhile. The work
+    /// is dropped at its next await point, also after a suspend of the host.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the work and releases in the background.
+    /// Dropping the future drops the work and releases the lock in the background.
     pub async fn with<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T> {
         let guard = self.acquire().await?;
         let done = {
@@ -268,12 +269,12 @@ impl Lock {
         &self.core
     }
 
-    /// Whether what is asked for can be.
+    /// Checks the options.
     pub(crate) fn check(&self) -> Result<()> {
         self.wanted().map(drop).map_err(|error| error.with_context("lock", self.name()))
     }
 
-    /// The same lock, which waits no longer than `left` either.
+    /// The same lock, with a wait of at most `left`.
     pub(crate) fn within(&self, left: Option<Duration>) -> Self {
         let mut lock = self.clone();
         lock.options.wait = lock.options.wait.into_iter().chain(left).min();
