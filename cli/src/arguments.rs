@@ -365,9 +365,11 @@ Exit codes:
 run, 127 if it is not found.";
 
 const RUN_HELP: &str = "\
-CMD has LEASEHOLD_NAME, LEASEHOLD_TOKEN and LEASEHOLD_HELD in its environment; with --all LEASEHOLD_TOKENS replaces
-the first two, with a line NAME TOKEN for each lock. CMD runs in a process group of its own. When a renewal is overdue, or a revocation is requested (`revoke --grace`), the group gets SIGTERM,
-and SIGKILL before another client can hold the lock; when the lock is lost, it gets SIGKILL at once. The lock is released when the whole group has ended.
+CMD has LEASEHOLD_NAME, LEASEHOLD_TOKEN and LEASEHOLD_HELD in its environment; with --all
+LEASEHOLD_TOKENS replaces the first two, with a line NAME TOKEN for each lock. CMD runs in a process
+group of its own. When a renewal is overdue, or a revocation is requested (`revoke --grace`), the group
+gets SIGTERM, and SIGKILL before another client can hold the lock. When the lock is lost, it gets SIGKILL
+at once. The lock is released when the whole group has ended.
 
 Exit codes: CMD's own; 75 busy or timed out, 76 lost, 69 store unavailable, 64 usage, 77 access
 denied, 126 and 127 CMD cannot be run or is not found, 128+n ended by signal n.

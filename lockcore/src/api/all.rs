@@ -1,12 +1,12 @@
 //! Several locks at once, all of them or none.
 //!
 //! # Invariants
-//! - **all-1** They are taken in the order of their names, each where it stands in its queue, so those who take
-//!   several never wait for each other in a circle.
-//! - **all-2** A guard is in the [`AllGuard`] from the instant it exists: whatever ends the attempt lets go of it.
-//! - **all-3** Nobody waits on for some of them when one that was taken before is lost.
+//! - **all-1** Locks are acquired in the order of their names, so two callers of `all` never wait for each other
+//!   in a circle.
+//! - **all-2** A guard is in the [`AllGuard`] from the instant it exists, so the end of the attempt releases it.
+//! - **all-3** If an acquired lock is lost, the wait for the others ends.
 //!
-//! Not promised: that who holds a lock already, and takes others, waits in no circle.
+//! A caller that already holds a lock and then acquires others may wait in a circle.
 
 use std::fmt;
 use std::future::Future;
@@ -25,7 +25,7 @@ use crate::words::loss::LostReason;
 use crate::words::name::LockName;
 use crate::words::token::FencingToken;
 
-/// Several locks of one manager, to be held together; each with its own options and mode.
+/// Returns several locks of one manager as one; each keeps its own options and mode.
 ///
 /// # Examples
 ///
@@ -47,7 +47,7 @@ pub fn all(locks: impl IntoIterator<Item = Lock>) -> All {
     All { locks, wait: None }
 }
 
-/// What [`all`] makes of them.
+/// Several locks that are acquired and held at the same time; see [`all`].
 #[derive(Clone, Debug)]
 #[must_use = "no lock is acquired before `acquire`"]
 pub struct All {
@@ -56,7 +56,7 @@ pub struct All {
     wait: Option<Duration>,
 }
 
-/// They are held, all of them, until this is released or dropped.
+/// The guard of several locks, until it is released or dropped.
 #[must_use = "dropping the guard releases the locks"]
 pub struct AllGuard {
     /// In order of their names.
@@ -64,24 +64,24 @@ pub struct AllGuard {
 }
 
 impl All {
-    /// Waits at most this long, for all of them together; a lock's own `wait` bounds its part.
+    /// Waits at most this long for all of them; a lock's own `wait` bounds its part.
     pub fn wait(mut self, total: Duration) -> Self {
         self.wait = Some(total);
         self
     }
 
-    /// Takes one after the other, in the order of their names, and waits for each in its turn.
+    /// Acquires the locks one after the other, in the order of their names.
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`], of the first that is not granted: none is held then.
-    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption), before any request, without a lock, for one that is named
-    /// twice, for locks of several managers, and for what any of them alone is refused for;
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when one was lost while others were waited for.
+    /// - As [`Lock::acquire`], of the first lock that is not granted: no lock is held then.
+    /// - [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption): there is no lock, one is named twice, they belong
+    ///   to several managers, or an option is invalid; before any request.
+    /// - [`ErrorKind::Lost`](crate::ErrorKind::Lost): an acquired lock was lost during the wait for others.
     ///
     /// # Cancel safety
     ///
-    /// As [`Lock::acquire`]: what was taken is released in the background.
+    /// As [`Lock::acquire`]: acquired locks are released in the background.
     pub async fn acquire(&self) -> Result<AllGuard> {
         let env = self.checked()?;
         let until = self.wait.map(|wait| env.now() + wait);
@@ -107,13 +107,14 @@ impl All {
         Ok(held)
     }
 
-    /// Takes them if none is to be waited for: `None` when one is. What it took is released before it answers so, which
-    /// takes as long as [`AllGuard::release`].
+    /// Acquires the locks if none needs a wait, else returns `None`.
+    ///
+    /// Before `None` it releases the locks that it acquired, which takes as long as [`AllGuard::release`].
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), and [`Lock::try_acquire`]; as [`AllGuard::release`], when one of them is to be
-    /// waited for and a release of the others is not confirmed.
+    /// As [`acquire`](Self::acquire) and [`Lock::try_acquire`]; as [`AllGuard::release`], if the release of the acquired
+    /// locks is not confirmed.
     ///
     /// # Cancel safety
     ///
@@ -141,7 +142,7 @@ impl All {
         AllGuard { guards: Vec::with_capacity(self.locks.len()) }
     }
 
-    /// What they have in common.
+    /// The manager of all locks.
     fn checked(&self) -> Result<&Env> {
         let Some(first) = self.locks.first() else {
             return Err(Error::invalid_option("`all` needs at least one lock"));
@@ -166,17 +167,17 @@ impl All {
 }
 
 impl AllGuard {
-    /// Their guards, in the order of their names.
+    /// Returns the guards, in the order of their names.
     pub fn guards(&self) -> &[LockGuard] {
         &self.guards
     }
 
-    /// The token of one of them, for what that protects.
+    /// Returns the token of one lock, for the resource that it protects.
     pub fn token(&self, name: &str) -> Option<FencingToken> {
         self.guards.iter().find(|guard| guard.name().as_str() == name).map(LockGuard::token)
     }
 
-    /// As [`LockGuard::ensure_held`], of all of them.
+    /// Fails if one of the locks is not held; see [`LockGuard::ensure_held`].
     ///
     /// # Errors
     ///
@@ -185,12 +186,12 @@ impl AllGuard {
         self.guards.iter().try_for_each(LockGuard::ensure_held)
     }
 
-    /// How long all of them are held without a renewal.
+    /// Returns how long all of them are held without a renewal.
     pub fn remaining(&self) -> Duration {
         self.guards.iter().map(LockGuard::remaining).min().unwrap_or_default()
     }
 
-    /// Ends when the first of them is lost or released: which, and why.
+    /// Waits until one of them is lost or released, and returns its name and the reason.
     pub fn lost(&self) -> impl Future<Output = (LockName, LostReason)> + Send + 'static + use<> {
         let named = |guard: &LockGuard| {
             let name = guard.name().clone();
@@ -199,15 +200,15 @@ impl AllGuard {
         select_all(self.guards.iter().map(named)).map(|(first, ..)| first)
     }
 
-    /// Releases all of them at the same time, and says what went wrong first, in the order of their names.
+    /// Releases all of them at the same time; returns the first error in the order of their names.
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::release`]; the others are released all the same.
+    /// As [`LockGuard::release`]; the other locks are released in any case.
     ///
     /// # Cancel safety
     ///
-    /// As [`LockGuard::release`]: it goes on in the background.
+    /// As [`LockGuard::release`]: the releases continue in the background.
     pub async fn release(mut self) -> Result<()> {
         let guards = std::mem::take(&mut self.guards);
         join_all(guards.into_iter().map(LockGuard::release)).await.into_iter().collect()

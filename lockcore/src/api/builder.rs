@@ -1,4 +1,4 @@
-//! How a manager is configured and opened.
+//! The configuration of a manager, and its opening.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::core::Core;
 use crate::core::context::placed;
 use crate::words::error::{Effect, Error, ErrorKind, Result};
 
-/// The configuration of a [`LockManager`]; what is not set has the default of [`Timing`].
+/// The configuration of a [`LockManager`]; the defaults are those of [`Timing`].
 #[derive(Debug)]
 #[must_use = "nothing is opened before `build`"]
 pub struct Builder {
@@ -49,62 +49,62 @@ impl Builder {
         }
     }
 
-    /// How long a lease lasts without renewal.
+    /// Sets how long a lease lasts without a renewal.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// Bound of one request to the store.
+    /// Sets the bound of one request to the store.
     pub fn op_timeout(mut self, bound: Duration) -> Self {
         self.op_timeout = Some(bound);
         self
     }
 
-    /// Bound of one attempt to open the store.
+    /// Sets the bound of one attempt to open the store.
     pub fn connect_timeout(mut self, bound: Duration) -> Self {
         self.connect_timeout = Some(bound);
         self
     }
 
-    /// How long [`build`](Self::build) goes on trying while the store is unavailable; the default is
-    /// zero, one attempt.
+    /// Sets how long [`build`](Self::build) retries while the store is unavailable; the default is zero, one
+    /// attempt.
     pub fn connect_wait(mut self, wait: Duration) -> Self {
         self.connect_wait = wait;
         self
     }
 
-    /// How much earlier than the store we count a lease as over.
+    /// Sets how much earlier than at the store a lease counts as expired.
     pub fn drift_margin(mut self, margin: Duration) -> Self {
         self.drift_margin = Some(margin);
         self
     }
 
-    /// How many times in a row a lock may pass within this process; 0 turns that off.
+    /// Sets the number of successive local hand-offs; 0 switches them off.
     pub fn handoff_limit(mut self, limit: u16) -> Self {
         self.handoff_limit = Some(limit);
         self
     }
 
-    /// How long after the store's grant a lock may still pass within this process.
+    /// Sets how long after the store's grant local hand-offs are allowed.
     pub fn handoff_window(mut self, window: Duration) -> Self {
         self.handoff_window = Some(window);
         self
     }
 
-    /// What others see as holder; the default is the host's name and the process id.
+    /// Sets the label that other clients see; the default is the host name and the process id.
     pub fn owner_label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// Another clock than the host's, for tests.
+    /// Replaces the host's clock, for tests.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Another source of random bits than the system's, for tests.
+    /// Replaces the system's source of random bits, for tests.
     pub fn entropy(mut self, entropy: Arc<dyn Entropy>) -> Self {
         self.entropy = Some(entropy);
         self
@@ -112,21 +112,22 @@ impl Builder {
 
     /// Checks the configuration, contacts the store and opens the session.
     ///
-    /// A store that is unavailable is asked again, with growing pauses, while
-    /// [`connect_wait`](Self::connect_wait) lasts; anything else it says is final.
+    /// An unavailable store is retried with growing pauses during [`connect_wait`](Self::connect_wait). Every
+    /// other error is final.
     ///
-    /// Timers, renewals and requests that others wait behind belong to the runtime this is called in: they
-    /// stand still while that is a current-thread runtime which nobody drives, and everything ends with it.
+    /// Timers, renewals and requests run on the runtime of this call. They stop while a current-thread runtime
+    /// is not polled, and end with the runtime.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`] before any request; [`ErrorKind::Unavailable`] when the store
-    /// is not open within the connect timeout, nor later while it is waited for; [`ErrorKind::Misuse`]
-    /// outside a tokio runtime, or in one without timers; otherwise the store's.
+    /// - [`ErrorKind::InvalidOption`]: an option is invalid; before any request.
+    /// - [`ErrorKind::Unavailable`]: the store was not opened within the connect timeout and `connect_wait`.
+    /// - [`ErrorKind::Misuse`]: outside a tokio runtime, or in one without timers.
+    /// - Otherwise the store's error.
     ///
     /// # Cancel safety
     ///
-    /// A session that was opened already ends with its lease.
+    /// A session that is already open ends with its lease.
     pub async fn build(self) -> Result<LockManager> {
         let env = self.env()?;
         let label = self.label()?;
@@ -138,11 +139,11 @@ impl Builder {
         Ok(LockManager::new(Core::start(env, store_env, backend, server, label.into(), min_ttl)))
     }
 
-    /// The environment in which the store would be opened, for whoever asks it without a manager. Contacts nobody.
+    /// Returns the environment of the store for callers without a manager, without a request.
     ///
     /// # Errors
     ///
-    /// As [`build`](Self::build), the store's apart.
+    /// As [`build`](Self::build), without the store's.
     pub fn env(&self) -> Result<Env> {
         let mut env = Env::new(self.timing()?)?;
         if let Some(clock) = &self.clock {
@@ -186,7 +187,7 @@ impl Builder {
     }
 }
 
-/// Opens the store; tries again for `wait` at most while it is unavailable.
+/// Opens the store; retries for at most `wait` while it is unavailable.
 async fn open(
     store: &dyn StoreConfig,
     env: &Env,
@@ -222,7 +223,7 @@ async fn open(
     }
 }
 
-/// What opening came to within `bound`.
+/// The result of opening, if there is one within `bound`.
 async fn open_once(
     store: &dyn StoreConfig,
     env: &Env,

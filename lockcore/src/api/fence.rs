@@ -6,10 +6,9 @@ use crate::words::token::FencingToken;
 
 /// Remembers the largest token it has seen and refuses smaller ones.
 ///
-/// The shape every protected resource needs, here for one that lives in memory; a database does
-/// the same with `UPDATE … WHERE fence <= ?` (see the example `fenced_write`). A writer whose lock
-/// was lost without its noticing has a smaller token than its successor, so once the successor has
-/// passed, the late writer is refused (G3).
+/// Every protected resource needs such a check; a database does it with `UPDATE … WHERE fence <= ?` (see
+/// the example `fenced_write`). A writer that does not know of its loss has a smaller token than its
+/// successor, so it is refused once the successor has written (G3).
 ///
 /// The check and the act it guards must be one step for the resource: check inside the resource's
 /// own mutex or transaction.
@@ -29,23 +28,23 @@ pub struct FenceGate {
     largest: AtomicU64,
 }
 
-/// A token below the largest seen: its holder has lost the lock.
+/// The refusal of a token below the largest seen: its holder has lost the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fenced {
-    /// The token that was refused.
+    /// The refused token.
     pub token: FencingToken,
     /// The largest number seen, [`FencingToken::get`] of a later holder.
     pub largest_seen: u64,
 }
 
 impl FenceGate {
-    /// A gate that has seen nothing.
+    /// Creates a gate that has seen no token.
     pub const fn new() -> Self {
         Self { largest: AtomicU64::new(0) }
     }
 
-    /// A gate that has seen `largest`, read back from where the resource keeps it.
+    /// Creates a gate that has seen `largest`, the token that the resource has stored.
     pub const fn resumed(largest: u64) -> Self {
         Self { largest: AtomicU64::new(largest) }
     }
@@ -62,11 +61,11 @@ impl FenceGate {
     }
 
     /// Admits a reader, of a [shared](crate::Lock::shared) lock, if no writer with a larger token was admitted
-    /// before. The readers of one lock hold together, so they do not fence each other off: nothing is remembered.
+    /// before. Readers hold at the same time, so a reader's token is not remembered.
     ///
     /// # Errors
     ///
-    /// [`Fenced`] otherwise: what is read is not what this reader's lock protects any more.
+    /// [`Fenced`] otherwise: the reader's lock no longer protects the data.
     pub fn admit_read(&self, token: FencingToken) -> Result<(), Fenced> {
         // ORDERING: pairs with the release of the writer it sees.
         let largest_seen = self.largest.load(Ordering::Acquire);

@@ -1,4 +1,4 @@
-//! The entry point: one store, its session, and the locks of this process on it.
+//! The entry point: one store, its session, and the locks of this process in it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::words::name::LockName;
 use crate::words::revoke::{Revocation, Revoke};
 use crate::words::token::FencingToken;
 
-/// Locks on one store. Cheap to clone; clones share everything.
+/// The locks of one store. Cheap to clone; clones share everything.
 ///
 /// Opened by [`Registry::connect`](crate::Registry::connect) from a URL, or by
-/// [`LockManager::builder`] from a typed configuration. When the last clone, lock and guard are
-/// gone, the session ends in the background; [`shutdown`](Self::shutdown) ends it in order.
+/// [`LockManager::builder`] from a typed configuration. The session ends in the background when the last
+/// clone, lock and guard are dropped; [`shutdown`](Self::shutdown) ends it and waits for that.
 #[derive(Clone)]
 pub struct LockManager {
     core: Arc<Core>,
@@ -45,7 +45,7 @@ impl LockManager {
         &self.core
     }
 
-    /// The lock called `name`. No request is made.
+    /// Returns the lock `name`, without a request.
     ///
     /// # Errors
     ///
@@ -55,12 +55,12 @@ impl LockManager {
         Ok(Lock::new(Arc::clone(&self.core), self.core.name(&name)))
     }
 
-    /// What this store promises.
+    /// Returns the guarantees of this store.
     pub fn guarantees(&self) -> Guarantees {
         self.core.backend().guarantees()
     }
 
-    /// Fails when this store lacks a promise the program relies on; meant for its start.
+    /// Fails if this store lacks a guarantee that the program needs; call it at the start.
     ///
     /// # Errors
     ///
@@ -69,8 +69,8 @@ impl LockManager {
         self.guarantees().require(needed)
     }
 
-    /// Who holds `name` and how many wait. A lock that this process holds is shown with the token
-    /// of its present guard.
+    /// Returns the holders of `name` and the number of waiting clients. A lock of this process has the token of
+    /// its present guard.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is changed, so nothing is left.
+    /// Dropping the future has no effect on the store.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockState> {
         let name = LockName::new(name)?;
         let state = self.answered(self.core.backend().inspect(&name)).await;
@@ -91,7 +91,7 @@ impl LockManager {
         self.with_own(name, state)
     }
 
-    /// What the store shows, with the tokens that this manager knows.
+    /// The store's state, with the tokens that this manager knows.
     fn with_own(&self, name: &LockName, state: Result<LockState>) -> Result<LockState> {
         let mut state = state.map_err(|error| error.with_context("lock", name))?;
         let own = |state: &mut NameState| state.queue.held().map(|(_, token)| token).collect::<Vec<_>>();
@@ -105,14 +105,14 @@ impl LockManager {
         Ok(state)
     }
 
-    /// Whether this manager holds `name`, as far as it knows: no request is made.
+    /// Returns whether this manager holds `name`, without a request.
     pub fn holds(&self, name: impl AsRef<str>) -> bool {
         let now = self.core.env().now();
         let held = |state: &mut NameState| state.queue.held().any(|(ownership, _)| ownership.is_held(now));
         LockName::new(name).is_ok_and(|name| self.core.with_known(&name, held) == Some(true))
     }
 
-    /// The names that begin with `prefix` and are held or waited for.
+    /// Returns the names with this prefix that are held or waited for.
     ///
     /// # Errors
     ///
@@ -120,16 +120,16 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is changed, so nothing is left.
+    /// Dropping the future has no effect on the store.
     pub async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
         self.answered(self.core.backend().list(prefix)).await
     }
 
-    /// Asks the holder of `name` to release it, and waits for that: for the grace it is given and its ttl,
-    /// and no longer. A foreign client cannot be asked, which is answered at once.
+    /// Requests the release of `name` from its holder, and waits at most for the grace period and the ttl.
     ///
-    /// With [`Revoke::Force`] the store's entry is deleted at once. The former holder may not know for a
-    /// moment, so until then only its smaller fencing token keeps it from doing harm.
+    /// A foreign client cannot be notified; that is returned at once. With [`Revoke::Force`] the store's entry
+    /// is deleted at once. Until the former holder is notified, only its smaller fencing token protects the
+    /// resource.
     ///
     /// # Errors
     ///
@@ -139,7 +139,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// The holder may have been asked already.
+    /// The holder may be notified already.
     pub async fn revoke(&self, name: impl AsRef<str>, how: Revoke) -> Result<Revocation> {
         let name = LockName::new(name)?;
         self.open()?;
@@ -152,7 +152,7 @@ impl LockManager {
         }
     }
 
-    /// What an administrator should know about this store.
+    /// Returns the findings about this store, for its administrator.
     ///
     /// # Errors
     ///
@@ -160,7 +160,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is changed, so nothing is left.
+    /// Dropping the future has no effect on the store.
     pub async fn diagnose(&self) -> Result<Vec<Finding>> {
         let mut findings = self.answered(self.core.backend().diagnose()).await?;
         if let Ok(TokenBase { base, floor, .. }) = self.token_base().await {
@@ -173,8 +173,7 @@ impl LockManager {
         Ok(findings)
     }
 
-    /// What an administrator should know about one lock: who holds it and, where that is not as plain as its name, under
-    /// which key of the store.
+    /// Returns the findings about one lock: its holders, and its key in the store if that is not its name.
     ///
     /// # Errors
     ///
@@ -182,31 +181,31 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is changed, so nothing is left.
+    /// Dropping the future has no effect on the store.
     pub async fn diagnose_lock(&self, name: impl AsRef<str>) -> Result<Vec<Finding>> {
         let name = LockName::new(name)?;
         let findings = self.answered(self.core.backend().diagnose_lock(&name)).await;
         findings.map_err(|error| error.with_context("lock", &name))
     }
 
-    /// What the namespace adds to the numbers of its store.
+    /// Returns the token base, which the namespace adds to the numbers of its store.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a store that keeps none, or the store's.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a store without one, or the store's.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is changed, so nothing is left.
+    /// Dropping the future has no effect on the store.
     pub async fn token_base(&self) -> Result<TokenBase> {
         self.answered(self.core.backend().token_base()).await
     }
 
-    /// Raises the namespace's base so that every later session's tokens are larger than `token`, such as
-    /// the largest that a resource has seen from another store; never lowers it.
+    /// Raises the token base so that the tokens of every later session are larger than `token`.
     ///
-    /// Sessions that live already, this one too, go on with the base they have read: end them before,
-    /// or their grants are refused by whoever has seen a larger token.
+    /// `token` may be the largest token that a resource has seen from another store. The base is never lowered.
+    /// Open sessions, also this one, keep the base that they have read. End them first, or a resource that has
+    /// seen a larger token refuses their grants.
     ///
     /// # Errors
     ///
@@ -220,24 +219,25 @@ impl LockManager {
         self.answered(self.core.backend().raise_token_base(at_least)).await
     }
 
-    /// How many guards were dropped instead of released; each of them was released in the
-    /// background, or its lease ends it.
+    /// Returns how many guards were dropped instead of released. Each is released in the background, or its
+    /// lease ends it.
     pub fn guards_dropped(&self) -> u64 {
         self.core.guards_dropped()
     }
 
-    /// Ends everything in order, for all clones: new acquisitions and those waiting are refused as
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), guards become lost ([`LostReason::Shutdown`](crate::LostReason::Shutdown)) and are released, and
-    /// the session is closed. Waits at most one ttl for releases in flight. Later calls wait for
-    /// the first.
+    /// Closes the session for all clones and waits for that.
+    ///
+    /// New and waiting acquisitions fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed). Guards are lost
+    /// ([`LostReason::Shutdown`](crate::LostReason::Shutdown)) and released. This waits at most one ttl for
+    /// pending releases. Later calls wait for the first.
     ///
     /// # Errors
     ///
-    /// The store's, when it could not be told that the session is over; its lease ends it then.
+    /// The store's, if it did not confirm the end of the session; its lease ends it then.
     ///
     /// # Cancel safety
     ///
-    /// What was begun stays begun; call again to wait for the rest.
+    /// The shutdown continues; call it again to wait for its end.
     pub async fn shutdown(&self) -> Result<()> {
         self.shutdown.get_or_try_init(|| self.core.shutdown()).await.copied()
     }

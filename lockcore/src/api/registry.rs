@@ -1,4 +1,4 @@
-//! Which store a URL's scheme means; open to stores of others.
+//! The stores of URL schemes; also for stores of other crates.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,27 +37,27 @@ type Factory = Arc<dyn Fn(&mut StoreUrl) -> Result<Box<dyn StoreConfig>> + Send 
 
 type Wrap = Arc<dyn Fn(&Registry, Box<dyn StoreConfig>, &str) -> Result<Box<dyn StoreConfig>> + Send + Sync>;
 
-/// What every URL may say, whatever its store, and only for the whole manager.
+/// The options of every URL, which apply to the whole manager.
 const COMMON: [&str; 7] =
     ["ttl", "op_timeout", "connect_timeout", "connect_wait", "drift_margin", "handoff_limit", "owner"];
 
 #[derive(Clone)]
 enum Scheme {
     Store(Factory),
-    /// What has to be done to have it.
+    /// How to get the store.
     Missing(&'static str),
 }
 
 impl Registry {
-    /// A registry that knows `memory://` only.
+    /// Creates a registry with `memory://` only.
     pub fn new() -> Self {
         let mut registry = Self::default();
         registry.register("memory", |url| Ok(Box::new(MemoryConfig::from_url(url)?)));
         registry
     }
 
-    /// Makes `scheme` mean a store. `factory` takes its own options from the URL; the common ones
-    /// are taken before it is called.
+    /// Registers the store of `scheme`. `factory` takes its own options from the URL; the common options are
+    /// taken before it is called.
     pub fn register(
         &mut self,
         scheme: &'static str,
@@ -67,14 +67,14 @@ impl Registry {
         self
     }
 
-    /// Says what to do to have a store for `scheme`, which this build lacks.
+    /// Registers how to get the store of `scheme`, which this build lacks.
     pub fn missing(&mut self, scheme: &'static str, remedy: &'static str) -> &mut Self {
         self.schemes.insert(scheme, Scheme::Missing(remedy));
         self
     }
 
-    /// Makes the option `name` mean something on every store: `wrap` gets the store of the URL and the option's value,
-    /// and gives what is opened instead. The value may be a URL itself, which [`store`](Self::store) reads.
+    /// Registers the option `name` of every store. `wrap` gets the store of the URL and the option's value, and
+    /// returns the store to open instead. The value may be a URL, which [`store`](Self::store) reads.
     pub fn option(
         &mut self,
         name: &'static str,
@@ -88,9 +88,9 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`] for a URL, scheme or option that is not known or cannot work;
-    /// [`ErrorKind::Unsupported`] for a scheme whose store is not part of this build; then as
-    /// [`Builder::build`].
+    /// - [`ErrorKind::InvalidOption`]: the URL, its scheme or an option is unknown or invalid.
+    /// - [`ErrorKind::Unsupported`]: the store of the scheme is not part of this build.
+    /// - As [`Builder::build`].
     ///
     /// # Cancel safety
     ///
@@ -99,11 +99,11 @@ impl Registry {
         self.configure(url)?.build().await
     }
 
-    /// Reads a URL into a [`Builder`], to set by hand what a URL cannot say. Contacts nobody.
+    /// Reads a URL into a [`Builder`], to set what a URL cannot contain; without a request.
     ///
     /// # Errors
     ///
-    /// As [`Registry::connect`], the store's apart.
+    /// As [`Registry::connect`], without the store's.
     pub fn configure(&self, url: &str) -> Result<Builder> {
         let mut url: StoreUrl = url.parse()?;
         let factory = self.factory(url.scheme())?;
@@ -149,8 +149,8 @@ impl Registry {
         Ok(builder)
     }
 
-    /// The store of a URL that is an option of another one: with the store's own options, as those of the manager stand
-    /// in the other one and hold for both. Contacts nobody.
+    /// Returns the store of a URL inside another URL, without a request. It has only the store's own options;
+    /// the manager's options belong to the outer URL and apply to both.
     ///
     /// # Errors
     ///
@@ -171,7 +171,7 @@ impl Registry {
         Ok(store)
     }
 
-    /// The schemes of the stores in this build, in order.
+    /// Returns the schemes of the stores in this build, in order.
     pub fn schemes(&self) -> impl Iterator<Item = &'static str> {
         let in_this_build = |(scheme, store): (&&'static str, &Scheme)| match store {
             Scheme::Store(_) => Some(*scheme),
