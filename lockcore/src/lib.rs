@@ -1,7 +1,7 @@
 //! The heart of `leasehold`: the contract of a store, the API of its users, and everything that is
 //! the same on every store.
 //!
-//! Users start at [`LockManager`]; whoever writes a store, at [`backend`]. The in-memory store in
+//! Users start at [`LockManager`], authors of a store at [`backend`]. The in-memory store in
 //! [`memory`] is the executable specification. This crate names no client library.
 //!
 //! | part | where |

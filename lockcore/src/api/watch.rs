@@ -1,20 +1,18 @@
-//! Who holds a lock, told whenever that has changed.
+//! A stream of the holders of a lock, with an item per change.
 //!
-//! The store is looked at as by `inspect`, so this is the same on every store, whoever holds and waits pays no request
-//! for it, and nothing is left when it is dropped. All streams of a manager for one name share its looks: whoever polls
-//! one of them carries out the look that all of them wait for.
+//! The store is read as by `inspect`. So a watch works alike on every store, costs holders and waiters no request, and
+//! leaves nothing in the store. All streams of a manager for one name share their reads: the stream that is polled
+//! sends the request for all of them.
 //!
 //! # Invariants
-//! - **watch-1** What is shown is what one look has answered, and a look begins when the last one has ended: nothing is
-//!   shown that was over before what had been shown already. The first look that a stream shows begins after the
-//!   stream, and the store answers that one as it answers `inspect`.
+//! - **watch-1** An item is the result of one read, and a read begins after the end of the one before. So an older
+//!   state never follows a newer one. The first read of a stream begins after the stream, and the store answers it as
+//!   it answers `inspect`.
 //! - **watch-2** The end of a hold is a change, as its beginning is.
-//! - **watch-3** A store that cannot be looked at is told once; the first look that is answered after that is shown, whether
-//!   it has changed or not.
-//! - **watch-4** However many streams there are, one name is looked at four times per `op_timeout`, and once more for
-//!   each stream that comes after a look has begun.
-//! - **watch-5** A stream that was not polled for a while shows the look that has ended last, not the one that it
-//!   waited for.
+//! - **watch-3** An unreachable store is reported once; the next successful read is shown, changed or not.
+//! - **watch-4** One name is read four times per `op_timeout` for any number of streams, and once more for each stream
+//!   that is opened after a read has begun.
+//! - **watch-5** A stream that was not polled for a while shows the latest read, not the one that it waited for.
 //!
 //! Checked by the conformance cases `g10::watch_*` and `counts::a_watch_is_one_look_for_all_streams`.
 
@@ -44,10 +42,10 @@ struct Watch {
     shown: Shown,
 }
 
-/// What was told last.
+/// The last item.
 enum Shown {
     Nothing,
-    /// That the store cannot be looked at.
+    /// The store cannot be read.
     Failure,
     Holders(Vec<Holder>),
 }
@@ -87,19 +85,20 @@ struct Begun {
 }
 
 impl LockManager {
-    /// The state of `name`, and again whenever its holders have changed: somebody else holds it, somebody more or
-    /// less, or nobody. The latest state only: what came and went between two looks is not shown. Decides nothing, and
-    /// is no request to hold.
+    /// Returns a stream of the states of `name`: the present one, and a new one after each change of its holders.
     ///
-    /// The store is inspected while a stream is polled, four times per [`op_timeout`](crate::Timing::op_timeout),
-    /// however many streams of this manager there are for the name. A stream that is opened later adds one request.
-    /// A holder that stays for longer than an `op_timeout` is shown within that time, as long as the store can be
-    /// reached. While it cannot, one item is the error, and the stream goes on; its next item is the state by then.
+    /// Only the latest state is shown, not the changes between two reads. A watch does not acquire the lock, and its
+    /// items are no proof of a hold.
     ///
-    /// The first item is no older than the stream. On ZooKeeper later ones may be as old as the session's server is
+    /// The store is read while a stream is polled, four times per [`op_timeout`](crate::Timing::op_timeout) for any
+    /// number of streams of this manager for the name. A stream that is opened later adds one request. A hold that
+    /// is longer than an `op_timeout` is shown within that time, as long as the store is reachable. While it is
+    /// not, one item is the error, and the next item is the state after that.
+    ///
+    /// The first item is no older than the stream. On ZooKeeper later items may be as old as the session's server is
     /// behind its leader.
     ///
-    /// The stream ends when the manager is shut down. It keeps the manager's session until it is dropped.
+    /// The stream ends when the manager is shut down. It keeps the manager's session open until it is dropped.
     ///
     /// # Errors
     ///
@@ -107,8 +106,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// An item that was not waited for to its end is told by the next call. Nothing is changed in the store, so nothing is
-    /// left.
+    /// The next call returns an item that was not awaited to its end. Dropping the future has no effect on the store.
     pub fn watch(&self, name: impl AsRef<str>) -> Result<BoxStream<'static, Result<LockState>>> {
         let name = LockName::new(name)?;
         let looks = self.looks_at(name);

@@ -1,9 +1,9 @@
 //! One opaque error: what happened ([`ErrorKind`]), whether the store may have acted on it
 //! ([`Effect`]), a sentence, and the cause.
 //!
-//! `Display` does not repeat the cause: whoever reports walks the chain of sources, as `{:#}` does.
+//! `Display` does not repeat the cause: a reporter walks the chain of sources, as `{:#}` does.
 //!
-//! Contention is not an error: `try_acquire` answers `Ok(None)`. `Unavailable` never means busy.
+//! Contention is not an error: `try_acquire` returns `Ok(None)`. `Unavailable` never means busy.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -16,9 +16,9 @@ use crate::words::loss::LostReason;
 /// The result of this crate's operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong; ask [`Error::kind`] and [`Error::effect`].
+/// The error of this crate; see [`Error::kind`] and [`Error::effect`].
 ///
-/// A copy shares the cause: one failure may be told to all whom it concerns.
+/// A clone shares the cause, so that several callers may get one failure.
 #[derive(Clone)]
 pub struct Error(Box<Details>);
 
@@ -31,7 +31,7 @@ struct Details {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// The kind of an [`Error`]; what a program may decide on.
+/// The kind of an [`Error`], for decisions of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -39,29 +39,29 @@ pub enum ErrorKind {
     Closed,
     /// Credentials or rights are missing; waiting does not help.
     Denied,
-    /// A lock name outside the rules of [`LockName`](crate::LockName).
+    /// A lock name breaks a rule of [`LockName`](crate::LockName).
     InvalidName,
-    /// An option, or a relation between options, that cannot work.
+    /// An option, or a combination of options, is invalid.
     InvalidOption,
-    /// The hold is gone; `reason` says how.
+    /// The lock is lost.
     Lost {
-        /// How the hold ended.
+        /// Why it is lost.
         reason: LostReason,
     },
     /// The calling program breaks a rule of this API.
     Misuse,
-    /// The store answered what it must never answer.
+    /// The store sent an invalid reply.
     Protocol,
     /// The wait ended before the lock was granted; nothing is left in the store.
     Timeout {
         /// How long the caller waited.
         waited: Duration,
-        /// The holder as last heard; no request is made for it.
+        /// The last known holder; no request is made for it.
         holder: Option<Holder>,
     },
     /// The store cannot be reached, or did not answer in time.
     Unavailable,
-    /// This store does not offer what was asked.
+    /// This store does not support the request.
     Unsupported,
 }
 
@@ -71,40 +71,40 @@ pub enum ErrorKind {
 pub enum Effect {
     /// The store certainly did nothing.
     NotApplied,
-    /// The store may have acted; whatever is not provably unapplied is this.
+    /// The store may have acted: the opposite is not proven.
     Unknown,
 }
 
 impl Error {
-    /// An error of `kind`; `message` says what happened and what to do.
+    /// Creates an error of `kind`; `message` says what failed and what to do.
     pub fn new(kind: ErrorKind, effect: Effect, message: impl Into<String>) -> Self {
         Self(Box::new(Details { kind, effect, message: message.into(), context: Vec::new(), source: None }))
     }
 
-    /// An error of a request that the store certainly did not carry out.
+    /// Creates an error of a request that the store certainly did not carry out.
     pub fn not_applied(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self::new(kind, Effect::NotApplied, message)
     }
 
-    /// An option that cannot work; `message` names the value and the rule.
+    /// Creates the error of an invalid option; `message` names the value and the rule.
     pub fn invalid_option(message: impl Into<String>) -> Self {
         Self::not_applied(ErrorKind::InvalidOption, message)
     }
 
-    /// The hold ended for `reason`.
+    /// Creates the error of a lock that was lost for `reason`.
     pub fn lost(reason: LostReason) -> Self {
         Self::not_applied(ErrorKind::Lost { reason }, format!("the lock is lost: {reason}"))
     }
 
-    /// Adds the cause. The message says what it means, and does not repeat it.
+    /// Adds the cause. The message does not repeat it.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.0.source = Some(Arc::from(source.into()));
         self
     }
 
-    /// Adds a detail that `Display` shows, such as the lock's name. Never a secret. What the error or its
-    /// cause tells under that key already is not told again: whoever was closer knew better.
+    /// Adds a detail that `Display` shows, such as the lock's name, never a secret. A detail with this key, also
+    /// of the cause, stays: it was added closer to the failure.
     #[must_use]
     pub fn with_context(mut self, key: &'static str, value: impl fmt::Display) -> Self {
         if self.context(key).is_none() {
@@ -113,31 +113,31 @@ impl Error {
         self
     }
 
-    /// The same error, of another kind.
+    /// Replaces the kind.
     #[must_use]
     pub fn with_kind(mut self, kind: ErrorKind) -> Self {
         self.0.kind = kind;
         self
     }
 
-    /// The same error, of a request that may have been carried out, or was not.
+    /// Replaces the effect.
     #[must_use]
     pub fn with_effect(mut self, effect: Effect) -> Self {
         self.0.effect = effect;
         self
     }
 
-    /// What kind of failure this is.
+    /// Returns the kind of the failure.
     pub fn kind(&self) -> &ErrorKind {
         &self.0.kind
     }
 
-    /// Whether the store may have acted.
+    /// Returns whether the store may have acted.
     pub fn effect(&self) -> Effect {
         self.0.effect
     }
 
-    /// The detail that is told under `key`, such as which `lock` it is about; of its cause, if it tells none itself.
+    /// Returns the detail `key`, such as `lock`, of this error or else of its cause.
     pub fn context(&self, key: &str) -> Option<&str> {
         let own = self.0.context.iter().find(|(known, _)| *known == key);
         own.map(|(_, value)| &**value).or_else(|| {
@@ -155,7 +155,7 @@ impl Error {
         format!("{} ({})", self.0.message, details.join(", "))
     }
 
-    /// How the hold ended, if that is what this error says.
+    /// Returns why the lock was lost, if the kind is [`ErrorKind::Lost`].
     pub fn lost_reason(&self) -> Option<LostReason> {
         match self.0.kind {
             ErrorKind::Lost { reason } => Some(reason),

@@ -1,5 +1,5 @@
-//! What a store promises, as data: shown, required at start-up, and the key by which the
-//! conformance kit chooses its cases.
+//! The guarantees of a store, as data: for display, for a check at the start, and for the choice of conformance
+//! cases.
 
 use std::fmt;
 
@@ -14,8 +14,8 @@ bitflags::bitflags! {
         const FENCED = 1;
         /// First come, first served between processes (G7).
         const FIFO = 1 << 1;
-        /// A hold ends by itself a bounded time after its process fell silent: died, was stopped, or was
-        /// cut off (G6). A store without leases may still free the lock of a process that died.
+        /// A hold ends a bounded time after its process died, was stopped, or lost the network
+        /// (G6). A store without leases may still free the lock of a process that died.
         const LEASED = 1 << 2;
         /// Excludes other processes of one host.
         const CROSS_PROCESS = 1 << 3;
@@ -30,9 +30,9 @@ bitflags::bitflags! {
         /// `release` completes at its first poll and needs no async runtime, so dropping a guard
         /// releases at once, on any thread.
         const RUNTIME_FREE = 1 << 8;
-        /// Readers hold together: [`Mode::SHARED`](crate::Mode::SHARED).
+        /// Readers share a lock: [`Mode::SHARED`](crate::Mode::SHARED).
         const SHARED = 1 << 9;
-        /// Several hold within a capacity: [`Mode::permits`](crate::Mode::permits).
+        /// Several clients hold permits of a capacity: [`Mode::permits`](crate::Mode::permits).
         const PERMITS = 1 << 10;
     }
 }
@@ -53,7 +53,7 @@ impl Guarantees {
         (Self::PERMITS, "several clients hold permits of a capacity"),
     ];
 
-    /// Fails when `needed` holds a promise that `self` lacks.
+    /// Fails if `self` lacks a guarantee of `needed`.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Whom a store names as holder, and what it shows of a lock.
+//! The holders of a lock, and its state, as a store shows them.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,7 +6,7 @@ use crate::words::mode::Mode;
 use crate::words::name::LockName;
 use crate::words::token::FencingToken;
 
-/// Who holds a lock, as far as the store tells. Labels only; nothing is decided by it.
+/// A holder of a lock, as the store shows it. It is for display: no decision depends on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
@@ -16,39 +16,39 @@ pub struct Holder {
     pub token: Option<FencingToken>,
     /// When it was granted, by the holder's wall clock.
     pub since: Option<SystemTime>,
-    /// What the holder attached.
+    /// The metadata of the holder.
     pub metadata: Option<String>,
-    /// How it holds.
+    /// The mode of the hold.
     pub mode: Mode,
-    /// How long its lease lasts without a renewal, or what is left of it where that is all that is known;
-    /// [`Duration::MAX`] if it never ends by itself, as that of a foreign client may not.
+    /// How long its lease lasts without a renewal, or the rest of it if the store knows only that;
+    /// [`Duration::MAX`] if it never expires, as the lock of a foreign client may.
     pub ttl: Option<Duration>,
-    /// Whether it is no leasehold process: its entry in the store has no record that leasehold writes. Such a
-    /// holder cannot be asked to release.
+    /// Whether it is a foreign client: its entry in the store has no record of leasehold. Such a holder
+    /// cannot be notified of a revocation.
     pub foreign: bool,
 }
 
 impl Holder {
-    /// A holder of which only the label is known; exclusive.
+    /// Creates an exclusive holder with this label.
     pub fn new(label: impl Into<String>) -> Self {
         let (mode, foreign) = (Mode::EXCLUSIVE, false);
         Self { label: label.into(), token: None, since: None, metadata: None, mode, ttl: None, foreign }
     }
 
-    /// The same holder, which is no leasehold process.
+    /// Marks the holder as a foreign client.
     #[must_use]
     pub fn of_foreign_client(self) -> Self {
         Self { foreign: true, ..self }
     }
 
-    /// The same holder with its grant's counter as token.
+    /// Sets the counter of its grant as token.
     #[must_use]
     pub fn with_counter(mut self, counter: u64) -> Self {
         self.token = FencingToken::new(counter, 0);
         self
     }
 
-    /// Whether both are one grant, as far as the store tells.
+    /// Returns whether both are one grant, as far as the store shows.
     pub(crate) fn is_same_grant(&self, other: &Self) -> bool {
         match (self.token, other.token) {
             (None, None) => {
@@ -59,25 +59,25 @@ impl Holder {
     }
 }
 
-/// What [`LockBackend::inspect`](crate::backend::LockBackend::inspect) shows.
+/// The state of a lock; see [`LockBackend::inspect`](crate::backend::LockBackend::inspect).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockState {
     /// The lock.
     pub name: LockName,
-    /// Who holds it, in order of arrival; nobody, if it is free.
+    /// The holders, in order of arrival; empty if the lock is free.
     pub holders: Vec<Holder>,
-    /// How many wait in the store's queue, holders not counted.
+    /// The number of waiters in the store's queue, without the holders.
     pub contenders: usize,
 }
 
 impl LockState {
-    /// The state of `name`.
+    /// Creates the state of `name`.
     pub fn new(name: LockName, holders: impl IntoIterator<Item = Holder>, contenders: usize) -> Self {
         Self { name, holders: holders.into_iter().collect(), contenders }
     }
 
-    /// The holder that came first, if it is held; the only one of an exclusive lock.
+    /// Returns the first holder in order of arrival, the only one of an exclusive lock.
     pub fn holder(&self) -> Option<&Holder> {
         self.holders.first()
     }

@@ -1,38 +1,38 @@
-//! How a hold stands, and how it can end.
+//! The states of a hold, and the reasons of its loss.
 
 use std::fmt;
 
-/// How a guard stands.
+/// The state of a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "users decide on all three")]
 pub enum GuardState {
     /// Held, and renewed in time.
     Held,
-    /// Held, but a renewal is overdue: finish or stop what must not run without the lock.
+    /// Held, but a renewal is overdue: finish or stop the work that needs the lock.
     AtRisk,
-    /// Not held any more, for good.
+    /// No longer held, finally.
     Lost(LostReason),
 }
 
-/// Why a guard is not held any more.
+/// Why a guard is no longer held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
     /// The deadline passed without a renewal.
     Expired,
-    /// The store says that the entry is gone, or belongs to somebody else.
+    /// The store reports that the entry was removed, or belongs to another client.
     Gone,
-    /// It was released, or handed on, by its own guard.
+    /// Its own guard released it, or passed it to the next local waiter.
     Released,
-    /// An administrator asked for the lock.
+    /// An administrator revoked it.
     Revoked,
-    /// The async runtime in which the manager was opened is gone, and with it the renewals.
+    /// The async runtime of the manager has ended, and with it the renewals.
     RuntimeGone,
-    /// The session with the store is over.
+    /// The session with the store was lost.
     SessionLost,
     /// The manager was shut down.
     Shutdown,
-    /// It was held for as long as its `max_hold` allows.
+    /// It was held for its `max_hold`.
     MaxHold,
 }
 

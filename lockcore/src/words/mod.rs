@@ -1,5 +1,4 @@
-//! What everything speaks of: names, tokens, promises, losses and errors. No module of this crate is needed
-//! for them.
+//! The basic types: names, tokens, guarantees, losses and errors. They use no other module of this crate.
 
 pub(crate) mod error;
 pub(crate) mod guarantees;

@@ -20,7 +20,7 @@ impl LockName {
     /// The longest name, in bytes of its UTF-8 form.
     pub const MAX_BYTES: usize = 512;
 
-    /// Checks `name` and takes a copy of it.
+    /// Checks `name` and copies it.
     ///
     /// # Errors
     ///
@@ -37,7 +37,7 @@ impl LockName {
         }
     }
 
-    /// The name as it was given.
+    /// Returns the name as it was given.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! Who a grant belongs to, as the store knows it.
+//! The owner of a grant, as the store knows it.
 
 use std::fmt;
 
@@ -11,18 +11,18 @@ use std::fmt;
 pub struct OwnerId([u8; 16]);
 
 impl OwnerId {
-    /// An owner id from 128 random bits; stores get theirs from
+    /// Creates an owner id from 128 random bits; stores get theirs from
     /// [`AcquireRequest`](crate::backend::AcquireRequest).
     pub const fn from_random(bits: [u8; 16]) -> Self {
         Self(bits)
     }
 
-    /// The 32 lower-case hexadecimal digits that stores write.
+    /// Returns the 32 lower-case hexadecimal digits that stores write.
     pub fn to_hex(self) -> String {
         format!("{:032x}", u128::from_be_bytes(self.0))
     }
 
-    /// Reads what [`OwnerId::to_hex`] wrote; `None` for anything else.
+    /// Reads the form of [`OwnerId::to_hex`]; `None` for any other text.
     pub fn from_hex(hex: &str) -> Option<Self> {
         let lower_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if hex.len() != 32 || !hex.bytes().all(lower_hex) {

@@ -1,27 +1,26 @@
-//! What an administrator asks for, and what comes of it.
+//! The revocation of a lock, and its outcomes.
 
 use std::time::Duration;
 
 use crate::words::error::{Error, Result};
 
-/// How a lock is to be given up.
+/// How a lock is revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "a holder is asked or it is not")]
 pub enum Revoke {
-    /// The holder is asked, and goes on for at most `grace`, counted on its clock from when it hears.
+    /// Notifies the holder, which may hold the lock for `grace`, counted on its clock from the notification.
     Ask {
-        /// In whole milliseconds; zero loses the lock as soon as the holder hears, and so does a holder of
-        /// a version that knows no grace.
+        /// The grace period in whole milliseconds; with zero the holder loses the lock at the notification.
         grace: Duration,
     },
-    /// The store's entry is deleted, whether or not the holder hears.
+    /// Deletes the store's entry at once, also if the holder cannot be notified.
     Force,
 }
 
 impl Revoke {
-    /// The holder is asked to let go at once.
+    /// Notifies the holder without a grace period.
     pub const AT_ONCE: Self = Self::Ask { grace: Duration::ZERO };
-    /// The longest grace.
+    /// The longest grace period.
     pub const MAX_GRACE: Duration = Duration::from_secs(24 * 60 * 60);
 
     /// The same in whole milliseconds, if it is within bounds.
@@ -40,21 +39,21 @@ impl Revoke {
     }
 }
 
-/// What a revocation came to.
+/// The outcome of a revocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "callers distinguish them")]
 pub enum Revocation {
-    /// None that was asked holds it any more, or it was taken away. A holder that had been stopped or cut off
-    /// before it was asked may have lost its lease instead: stores do not tell the two apart.
+    /// No notified holder holds the lock any more, or its entry was deleted. The lease of a holder that was
+    /// stopped or cut off before may have expired instead: stores do not distinguish the two.
     Released,
-    /// None that was asked holds it any more, but one still did after its grace and a request, and after two thirds of
-    /// its ttl: it may not have heard, and may still be at work.
+    /// No notified holder holds the lock any more, but one still held it after its grace period and a request, and
+    /// after two thirds of its ttl: it may not be notified, and may still be working.
     Late,
-    /// A holder still had it when its grace and its ttl were over.
+    /// A holder still holds the lock after its grace period and its ttl.
     Unanswered,
-    /// A holder is a foreign client, which cannot be asked. All others were.
+    /// A holder is a foreign client, which cannot be notified. All others were notified.
     Foreign,
-    /// Nobody held the lock.
+    /// The lock was free.
     NotHeld,
 }
 

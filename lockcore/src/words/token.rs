@@ -1,6 +1,6 @@
 //! Fencing tokens: a number that grows with every grant of a name.
 //!
-//! A store hands out a *counter* per grant; this process appends the index of the local hand-off
+//! A store assigns a *counter* to each grant; this process appends the index of the local hand-off
 //! in the low [`FencingToken::INDEX_BITS`] bits. So tokens grow across local hand-offs without a
 //! request, and fit a signed 64-bit column.
 //!
@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 use crate::words::error::{Error, Result};
 
-/// Proof of a place in the order of grants; give it to the resource the lock protects.
+/// The fencing token of a grant; give it to the resource that the lock protects.
 ///
 /// The resource remembers the largest token it has seen and refuses smaller ones
 /// (see [`crate::FenceGate`] and the example `fenced_write`).
@@ -21,14 +21,14 @@ use crate::words::error::{Error, Result};
 pub struct FencingToken(u64);
 
 impl FencingToken {
-    /// Low bits that count local hand-offs within one grant of the store.
+    /// The number of low bits that count the local hand-offs of one grant.
     pub const INDEX_BITS: u32 = 10;
     /// The largest index of a local hand-off.
     pub const MAX_INDEX: u16 = (1 << Self::INDEX_BITS) - 1;
     /// The largest counter of a store whose tokens fit a signed 64-bit number.
     pub const MAX_COUNTER: u64 = (i64::MAX as u64) >> Self::INDEX_BITS;
 
-    /// The token of hand-off `index` within the store's grant `counter`.
+    /// Creates the token of local hand-off `index` within the store's grant `counter`.
     ///
     /// `None` when the counter is above [`FencingToken::MAX_COUNTER`] or the index above
     /// [`FencingToken::MAX_INDEX`].
@@ -39,22 +39,22 @@ impl FencingToken {
         Some(Self(counter << Self::INDEX_BITS | index as u64))
     }
 
-    /// The number to store and compare.
+    /// Returns the number to store and compare.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The same number for a signed 64-bit column; never negative.
+    /// Returns the same number for a signed 64-bit column; never negative.
     pub const fn get_i64(self) -> i64 {
         self.0.cast_signed()
     }
 
-    /// Which guard it is of those that had the store's grant.
+    /// Returns the index of the guard among those of the store's grant.
     pub(crate) const fn index(self) -> u16 {
         (self.0 & Self::MAX_INDEX as u64) as u16
     }
 
-    /// The counter that the store gave.
+    /// Returns the counter of the store's grant.
     pub const fn counter(self) -> u64 {
         self.0 >> Self::INDEX_BITS
     }
