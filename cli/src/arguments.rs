@@ -1,4 +1,4 @@
-//! What can be said on the command line.
+//! The options of the command line.
 
 use std::ffi::OsString;
 #[cfg(feature = "metrics")]
@@ -211,7 +211,7 @@ pub(crate) struct Revoke {
     pub(crate) name: String,
 }
 
-/// What the comparison is told. A URL has another meaning there than for the other commands.
+/// The options of the comparison. A URL has another meaning there than for the other commands.
 #[derive(Args, Debug)]
 pub(crate) struct Compare {
     /// A server to compare on instead of one that is started, such as redis=redis://10.0.0.1:6379; may be

@@ -1,4 +1,4 @@
-//! `leasehold hold`: a lock for as long as somebody wants it, told line by line.
+//! `leasehold hold`: a lock until standard input closes, with a line per change.
 //!
 //! For programs in any language: start it, read lines, close its standard input to release. Should
 //! that program die, its end of the pipe closes, which releases too.
@@ -100,7 +100,7 @@ async fn hold_on(
         }
         Err(error) => {
             let Some(reason) = error.lost_reason() else {
-                // Not confirmed, so nobody is told that it is released; the lease ends it.
+                // Not confirmed, so no line says that it is released; the lease ends it.
                 return Err(error.into());
             };
             output::json(&last("lost", Some(word(reason))))?;

@@ -2,12 +2,12 @@
 //!
 //! | part | where |
 //! |---|---|
-//! | what can be said | [`arguments`] |
+//! | command line | [`arguments`] |
 //! | the commands, a file each | [`run`], [`hold`], [`inspect`], [`ls`], [`watch`], [`revoke`], [`doctor`], [`token_base`], `migrate`, `redis_scripts`, [`compare`], [`completions`] |
 //! | which store, and waiting for a lock | [`store`], [`wait`] |
-//! | what a command under a lock must not ask for | [`held`] |
-//! | what people and programs are told | [`output`], [`failure`] |
-//! | what the process is told | [`signals`] |
+//! | locks that a command under a lock must not wait for | [`held`] |
+//! | output for people and programs | [`output`], [`failure`] |
+//! | signals to the process | [`signals`] |
 
 mod arguments;
 mod compare;
@@ -123,7 +123,7 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
     exit
 }
 
-/// Tells what happens on standard error: warnings, or what was asked for.
+/// Logs to standard error: warnings, or the requested level.
 fn trace(verbose: u8, silent: bool) -> Result<(), Failure> {
     let wanted = std::env::var("RUST_LOG").ok().filter(|wanted| !wanted.is_empty());
     let filter = match (verbose, wanted) {

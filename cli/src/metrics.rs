@@ -1,9 +1,9 @@
 //! `--metrics-addr`: what happens to the lock, as text that Prometheus reads.
 //!
 //! # Invariants
-//! - Whoever connects here costs the lock nothing: answers have a thread and a runtime of their own,
-//!   few connections are open at a time, each for one request and a few seconds. Those beyond wait
-//!   with the operating system, which needs no file of ours for them.
+//! - Connections here do not delay the lock: answers have their own thread and runtime, and few connections
+//!   are open at a time, each for one request and a few seconds. Further ones wait in the operating system
+//!   and use no file of this process.
 
 use std::convert::Infallible;
 use std::error::Error as StdError;

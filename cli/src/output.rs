@@ -1,7 +1,7 @@
 //! What people and programs read: tables, JSON, and nothing that steers a terminal.
 //!
-//! Labels and metadata come from whoever holds a lock, so what could move a cursor, hide or reorder
-//! letters is written escaped, in text and in JSON. Whoever reads the JSON has it as it is.
+//! Labels and metadata come from other clients, so characters that could move a cursor, hide or reorder
+//! letters are written escaped, in text and in JSON. A JSON reader gets the original text.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -149,7 +149,7 @@ pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
     say(&line_of_json(value))
 }
 
-/// Writes a line to standard output, for whoever waits for it.
+/// Writes a line to standard output at once.
 pub(crate) fn say(line: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {

@@ -1,4 +1,4 @@
-//! `leasehold revoke`: asking a holder to give a lock up, or taking it away.
+//! `leasehold revoke`: requests the release of a lock, or deletes its holder's entry.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -50,7 +50,7 @@ pub(crate) async fn revoke(store: &Store, arguments: &Revoke, json: bool) -> Res
     Ok(exit)
 }
 
-/// Asks whoever sits at the terminal.
+/// Asks for confirmation at the terminal.
 fn is_sure(name: &str) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() {
         return Err(Failure::usage(

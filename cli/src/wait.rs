@@ -97,7 +97,7 @@ async fn granted<T>(
         granted = acquire => granted,
         signal = signals.next() => {
             let interrupted = Failure::interrupted(signal.as_raw());
-            // A second signal does not wait for the store to hear of it.
+            // A second signal ends the command without waiting for the store.
             tokio::select! {
                 () = crate::store::close(locks) => {}
                 _again = signals.next() => {}
@@ -115,7 +115,7 @@ async fn granted<T>(
     })
 }
 
-/// Says why nothing happens: soon to whoever sits at a terminal, later in a log. Does not end.
+/// Reports why the command waits: soon at a terminal, later in a log. Does not end.
 async fn hint(locks: &LockManager, names: &[String]) {
     let after = if io::stderr().is_terminal() { HINT_AT_TERMINAL } else { HINT_IN_LOG };
     tokio::time::sleep(after).await;

@@ -1,4 +1,4 @@
-//! `leasehold watch`: who holds a lock, told line by line whenever that has changed.
+//! `leasehold watch`: the holders of a lock, with a line per change.
 
 use futures_util::StreamExt;
 use leasehold::LockManager;
@@ -10,7 +10,7 @@ use crate::output;
 use crate::signals::Signals;
 use crate::store::{self, Place};
 
-/// A line that says why no state can be told.
+/// A line with the reason why no state can be shown.
 #[derive(Debug, Serialize)]
 struct Unseen<'a> {
     name: &'a str,

@@ -1,7 +1,7 @@
 //! Starting the command so that it does not outlive us.
 //!
-//! A process can be told to die with its parent only by itself, before it becomes the command. So we
-//! start ourselves again under another name, and that becomes the command.
+//! Only a process itself can ask the system to end it with its parent, before it becomes the command. So
+//! `leasehold` starts itself again under another name, and that process becomes the command.
 
 use std::env;
 use std::ffi::OsString;

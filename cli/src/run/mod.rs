@@ -1,18 +1,17 @@
 //! `leasehold run`: a lock for as long as a command runs.
 //!
-//! The command must not work without the lock, so it is stopped before anybody else can have it: a
-//! lock at risk, or one that an administrator asks for, sends SIGTERM to the command's process group, and
-//! SIGKILL while there is still time for that before the deadline. A lock that is gone sends SIGKILL at once. The lock is released
-//! only when nobody of the group is left.
+//! The command must not work without the lock, so it is stopped before another client can hold it. If the
+//! lock is at risk or its revocation is requested, the command's process group gets SIGTERM, and SIGKILL before
+//! the deadline. If the lock is lost, it gets SIGKILL at once. The lock is released when the whole group has
+//! ended.
 //!
 //! # Invariants
 //! - **run-1** While the lock is not held, the group is sent SIGKILL as the next thing (G2).
-//! - **run-2** The lock is not released while a process of the group lives, unless that was asked for.
+//! - **run-2** The lock is not released while a process of the group lives, except with `--leave-running`.
 //! - **run-3** While we are stopped by a terminal, so is the group; it goes on only if the lock is held.
 //!
-//! Not promised: to stop processes that have left the group (daemons) or run as another user, nor
-//! that a stopped (`SIGSTOP`) or killed `leasehold` stops grandchildren. The command itself is killed
-//! with us where the system can do that (Linux).
+//! Processes that have left the group (daemons) or run as another user are not stopped. A stopped (`SIGSTOP`) or
+//! killed `leasehold` does not stop grandchildren. On Linux the command itself is killed with `leasehold`.
 
 mod group;
 pub(crate) mod launch;
@@ -261,7 +260,7 @@ impl Watch<'_> {
             self.why = Some(why);
         }
         self.group.signal(Signal::TERM);
-        // One that is stopped does not hear it.
+        // A stopped group handles no signal.
         self.go_on();
     }
 

@@ -8,8 +8,8 @@
 //! # Invariants
 //! - **env-1** Timers and requests belong to the runtime in which the manager was opened, wherever they
 //!   are polled: the end of a caller's runtime ends nothing that others wait for.
-//! - **env-2** A panic in a store's code is the answer to one request, not the end of whoever polls it.
-//! - **env-3** Whoever waits for an answer or a timer of that runtime, wherever it is polled, is told
+//! - **env-2** A panic in a store's code is the result of one request, not the end of the task that polls it.
+//! - **env-3** A caller that waits for an answer or a timer of that runtime, wherever it is polled, gets an error
 //!   when the runtime ends.
 //!
 //! Checked by `tests/local`, and the tests below.

@@ -12,7 +12,7 @@ pub struct Events {
     sender: mpsc::UnboundedSender<StoreEvent>,
 }
 
-/// What was told and not heard yet; see [`LockBackend::events`](crate::backend::LockBackend::events).
+/// Events that were sent and not yet received; see [`LockBackend::events`](crate::backend::LockBackend::events).
 #[derive(Debug)]
 pub struct Inbox {
     receiver: Mutex<Option<mpsc::UnboundedReceiver<StoreEvent>>>,
@@ -55,7 +55,7 @@ impl WeakEvents {
 }
 
 impl Inbox {
-    /// What is told from the beginning on; a second call gives a stream that ends.
+    /// Returns the events from the beginning; a second call returns a stream that ends.
     pub fn stream(&self) -> BoxStream<'static, StoreEvent> {
         match self.receiver.lock().take() {
             Some(receiver) => {

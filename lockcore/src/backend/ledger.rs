@@ -1,15 +1,15 @@
-//! The ledger of a namespace: the record of a move to another store, and who takes part in the move.
+//! The ledger of a namespace: the record of a move to another store, and the participants of the move.
 //!
 //! A store that has one can be moved from and to ([`LockBackend::ledger`](super::LockBackend::ledger)). The
 //! record says how far the move is; its members are processes, each with an entry that lives as long as a
-//! lease. What they write is nobody's business here, but for what [`Stage`](super::stage::Stage) reads.
+//! lease. This module interprets none of their values; [`Stage`](super::stage::Stage) reads a part of the record.
 //!
 //! # Invariants
 //! - **ledger-1** The record changes only by a write that expected the version in force, and every write
 //!   of it has a version of its own, larger than all before it.
-//! - **ledger-2** *Write, then look*: whoever has had a write confirmed (a record's, an entry's) or has been
-//!   granted a lock then sees every write that the store carried out before that. So of two who write and
-//!   then look for what the other writes at least one sees it.
+//! - **ledger-2** *Write, then read*: after a confirmed write (of the record or an entry) or a granted lock, a process
+//!   reads every write that the store carried out before. So of two processes that write and then read each
+//!   other's value, at least one sees it.
 //! - **ledger-3** An entry is shown for at least as long as its lease's deadline has not passed on the
 //!   signer's clock, unless it was unsigned or the store has lost its data.
 //!

@@ -1,10 +1,9 @@
-//! One way in, opened by whoever needs it first.
+//! A connection or session that is opened by the first caller that needs it.
 //!
 //! # Invariants
-//! - **reopen-1** At most one is being opened. Whoever asks meanwhile waits for it, and is told the same if it
-//!   cannot be opened.
-//! - **reopen-2** What is being opened does not depend on who asked: it goes on in a task of its own, as that
-//!   caller may be polled no more, and the others need it.
+//! - **reopen-1** At most one opening is pending. Other callers wait for it, and get the same error if it fails.
+//! - **reopen-2** A pending opening does not depend on its caller: it continues in its own task, because the caller
+//!   may not be polled any more while others need it.
 
 use std::future::Future;
 
@@ -45,7 +44,7 @@ impl<T: Clone + Send + Sync + 'static> Reopen<T> {
         self.state.borrow().opened.clone()
     }
 
-    /// Takes it away, and with it what is being opened just now: whoever waits for that is refused.
+    /// Takes it away, and with it what is being opened just now: its waiters are refused.
     pub fn take(&self) -> Option<T> {
         let mut taken = None;
         self.state.send_modify(|state| (taken, state.was_taken) = (state.opened.take(), state.is_opening));

@@ -1,14 +1,14 @@
-//! How far a move is, as far as whoever takes no part in it must know: a plain session opens a namespace only
-//! if the record there does not bar it.
+//! The phase of a move, for sessions outside the move: such a session opens a namespace only if the record
+//! there admits it.
 //!
-//! Everybody reads the first line of the record, which is the same in every format: `FORMAT SIDE PHASE`, such as
-//! `1 old shadow`. The rest is for those who move.
+//! Every session reads the first line of the record, which is the same in every format: `FORMAT SIDE PHASE`, such as
+//! `1 old shadow`. Only participants of the move read the rest.
 //!
 //! # Invariants
-//! - **stage-1** What is not understood bars: a later format, an unknown word, no such line.
-//! - **stage-2** The store that is left admits plain sessions in `old`, the one moved to in `new`. Locks are in both
-//!   stores only two phases on: by then whoever moves has waited until the sessions that were opened before have
-//!   ended, as no other could open since.
+//! - **stage-1** A record that cannot be read admits no session: a later format, an unknown word, no such line.
+//! - **stage-2** The old store admits sessions outside the move in `old`, the new store in `new`. Locks are in both
+//!   stores only two phases later: by then the move has waited for the end of the sessions that were opened before,
+//!   and no other could open since.
 
 use std::fmt;
 

@@ -1,15 +1,15 @@
-//! The callers of this process that have a lock, ask for it, wait for it, or still have to release it.
+//! The callers of this process that hold a lock, request it, wait for it, or still have to release it.
 //!
-//! Four values say so, and each gives back what it has when it is dropped: a [`Hold`] releases the lock, a [`Leader`]
-//! lets the next waiter ask the store, a [`Waiting`] leaves the queue, a [`PendingRelease`] goes on as a task.
+//! Each is a value with its own clean-up when it is dropped: a [`Hold`] releases the lock, a [`Leader`] passes the
+//! request to the next waiter, a [`Waiting`] leaves the queue, a [`PendingRelease`] continues as a task.
 //! All of them have the [`Shared`] parts of the core. A change of a name's queue and the calls that follow from it
 //! are one step ([`Shared::change`]), and a loss is one function for all reasons ([`Shared::end`]).
 //!
 //! # Invariants
 //! - **holds-1** A grant is in a [`Hold`] from the instant the core has it: a receiver that is gone passes the hold on
 //!   by dropping it (G8).
-//! - **holds-2** Whatever ends an ownership, exactly once, makes its release pending, and the queue is told of that.
-//! - **holds-3** Whatever may make it a waiter's turn calls that waiter (queue-3).
+//! - **holds-2** The end of an ownership, for any reason, happens once, makes its release pending and updates the queue.
+//! - **holds-3** Every change that may grant a waiter calls that waiter (queue-3).
 //!
 //! Mutexes are taken in the order shard → name → ownership, leases → ownership, never name and leases together, a
 //! request's alone, and none is held while a guard or a future is dropped or awaited.

@@ -5,7 +5,7 @@
 //! - **release-1** Renewal stops before a release is sent.
 //! - **release-2** A release, once begun, goes on until the store confirms or the lease has ended, also without
 //!   its caller (G5).
-//! - **release-3** The queue is told of it after that, and calls the next waiter (B1), by the `Drop` of a
+//! - **release-3** After that the queue is updated and calls the next waiter (B1), by the `Drop` of a
 //!   [`PendingRelease`] at the latest.
 //! - **release-4** Every release ends (confirm-1). A session that would keep an unconfirmed entry is ended then.
 //!
@@ -117,7 +117,7 @@ impl Hold {
         }
     }
 
-    /// Gives the hold back to the process; whether the store has to be told.
+    /// Returns the hold to the process, and whether the store has to release it.
     fn leave(&self) -> Released {
         let Self { shared, name, ownership, token, .. } = self;
         let now = self.now();

@@ -56,7 +56,7 @@ struct Status {
 
 type Watchers = SmallVec<[(u16, watch::Sender<Standing>); 1]>;
 
-/// How a guard stands, as its watchers are told.
+/// The state of a guard, as its watchers get it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) state: GuardState,
