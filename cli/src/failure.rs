@@ -1,4 +1,4 @@
-//! How a command ends when it cannot do what it should: the exit code, and what is said.
+//! The failure of a command: its exit code and its message.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -57,7 +57,7 @@ struct Details {
     /// Whether the store may have carried out what failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     effect: Option<&'static str>,
-    /// Who holds the lock, when that is why.
+    /// The holder of a busy lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     holder: Option<output::Holder>,
     exit_code: u8,
@@ -125,7 +125,7 @@ impl Failure {
         self
     }
 
-    /// Somebody else must end first.
+    /// Other sessions must end first.
     pub(crate) fn in_use(message: String) -> Self {
         Self::new("in_use", message, Exit::BUSY)
     }

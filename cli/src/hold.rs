@@ -133,7 +133,7 @@ fn word(reason: LostReason) -> &'static str {
     }
 }
 
-/// Whether there is nothing to read and never will be. What there is, is read: nobody uses it.
+/// Whether standard input is at its end. Input is read and dropped: it has no use.
 fn is_at_its_end(input: &(impl AsFd + IsTerminal)) -> bool {
     if input.is_terminal() {
         return false;
@@ -144,7 +144,7 @@ fn is_at_its_end(input: &(impl AsFd + IsTerminal)) -> bool {
     readable && rustix::io::read(input, &mut [0; 1024]).is_ok_and(|bytes| bytes == 0)
 }
 
-/// Ends when standard input does. A terminal that somebody else reads from is not read: the system
+/// Ends when standard input does. The terminal of another job is not read: the system
 /// would stop us, and the lock with us.
 fn until_stdin_closes(ignored: bool) -> impl Future<Output = ()> + Unpin {
     let (sender, closed) = oneshot::channel::<()>();

@@ -1,4 +1,4 @@
-//! `leasehold inspect`: who holds a lock, and how many wait.
+//! `leasehold inspect`: the holders of a lock, and the number of waiters.
 
 use std::time::Duration;
 

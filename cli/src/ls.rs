@@ -21,7 +21,7 @@ pub(crate) async fn ls(store: &Store, prefix: &str, json: bool) -> Result<Exit, 
     Ok(Exit::SUCCESS)
 }
 
-/// A line for each holder, and one for a lock that nobody holds yet.
+/// A line for each holder, and one for a lock without a holder.
 fn table(states: &[LockState]) -> Table {
     let mut table = output::table(Some(["NAME", "HOLDER", "TOKEN", "SINCE", "WAITING", "MODE", "METADATA"]));
     for state in states {

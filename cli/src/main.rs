@@ -83,7 +83,7 @@ fn refused(said: &clap::Error) -> Exit {
     if !is_answer && words.iter().any(|word| word == "--json") {
         return Failure::usage(format!("{}{tip}", said.to_string().trim_end())).report(true);
     }
-    // Where nobody reads it, nothing is lost.
+    // A closed output needs no error.
     let _unread = said.print();
     if !tip.is_empty() {
         output::complain(tip);
@@ -118,7 +118,7 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
             Command::Completions { shell } => completions::print(shell),
         }
     });
-    // What still runs waits for nobody: the locks are released, or their leases end them.
+    // The rest need not be awaited: the locks are released, or their leases end them.
     runtime.shutdown_background();
     exit
 }

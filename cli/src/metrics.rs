@@ -94,7 +94,7 @@ const CONNECTIONS: usize = 8;
 const BOUND: Duration = Duration::from_secs(5);
 /// After a connection that could not be taken.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often counted durations are sorted into their buckets if nobody asks.
+/// How often counted durations are sorted into their buckets without a request.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// From what a free lock costs to what a long job takes, in seconds.
 const BUCKETS: [f64; 12] = [0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0, 3_600.0, 86_400.0];

@@ -1,4 +1,4 @@
-//! `leasehold redis-scripts`: loads what the store runs in a Redis server, for users who may not.
+//! `leasehold redis-scripts`: loads the store's scripts into a Redis server, for users without the right to.
 
 use leasehold::StoreUrl;
 use leasehold::redis::RedisConfig;

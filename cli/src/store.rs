@@ -28,7 +28,7 @@ pub(crate) fn registry() -> Registry {
             registry.missing(scheme, remedy);
         }
     }
-    // The store to move to, too, must exclude somebody.
+    // The new store must exclude other processes, too.
     registry.missing("memory", "it excludes only tasks of one process");
     registry
 }
@@ -54,7 +54,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Reads what command line and environment say; contacts nobody.
+    /// Reads command line and environment, without a request.
     pub(crate) fn of(store: &Store) -> Result<Self, Failure> {
         let url = match (&store.url, &store.url_file) {
             (_, Some(file)) => {
@@ -98,7 +98,7 @@ impl Place {
         }
     }
 
-    /// Who administers the move that the URL asks for.
+    /// The administration of the move of the URL.
     #[cfg(feature = "migrate")]
     pub(crate) async fn admin(&self) -> Result<Admin, Failure> {
         const NONE: &str =
@@ -282,13 +282,13 @@ mod host {
         place.is_absolute() && fs::metadata(place).is_ok_and(|found| is_private(&found, user))
     }
 
-    /// Makes a directory that nobody else can enter, or makes sure that it is one.
+    /// Creates a directory that no other user can enter, or checks an existing one.
     fn private(place: &Path, user: u32) -> io::Result<()> {
         match DirBuilder::new().mode(0o700).create(place) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _made_or_there => {}
         }
-        // In a directory that everybody writes to, what is there may be somebody else's, or a link.
+        // In a directory that all users write to, the entry may belong to another user or be a link.
         match is_private(&fs::symlink_metadata(place)?, user) {
             true => Ok(()),
             false => Err(io::Error::other("the directory belongs to another user or lets other users in")),

@@ -45,7 +45,7 @@ impl Group {
         self.ended
     }
 
-    /// Whether nobody is left in the group. Asked only after the command itself has ended.
+    /// Whether the group has no process. Called only after the command itself has ended.
     ///
     /// A number stays the group's while any process is in it, so it means nobody else until this is
     /// true; and from then on it is not used.

@@ -1,4 +1,4 @@
-//! Who may read from the terminal: the command, once it wants to.
+//! The terminal: the command gets it once it reads from it.
 //!
 //! A process group of its own puts the command into the background, where what it writes appears and
 //! where reading stops it (SIGTTIN). Then it is given the terminal, if that is ours, and goes on. Until
@@ -45,7 +45,7 @@ impl Terminal {
         let Some(device) = self.device.as_ref().filter(|_| self.belongs_to(group)) else {
             return false;
         };
-        // From the background that is allowed only to who does not hear SIGTTOU.
+        // From the background the system allows that only with SIGTTOU blocked.
         let mut output_stop = SigSet::empty();
         output_stop.add(Blocked::SIGTTOU);
         let Ok(before) = output_stop.thread_swap_mask(SigmaskHow::SIG_BLOCK) else {

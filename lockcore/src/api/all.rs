@@ -133,7 +133,7 @@ impl All {
                 }
             }
         }
-        // Nobody has waited for a loss meanwhile.
+        // No caller has waited for a loss meanwhile.
         held.ensure_held()?;
         Ok(Some(held))
     }
@@ -216,7 +216,7 @@ impl AllGuard {
 }
 
 impl Drop for AllGuard {
-    /// The last one first, so that who waits for the first finds the others free.
+    /// The last one first, so that a waiter for the first lock finds the others free.
     fn drop(&mut self) {
         while let Some(guard) = self.guards.pop() {
             drop(guard);

@@ -19,7 +19,7 @@ pub struct Carried<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> Carried<T> {
-    /// `future` hears of its caller's leaving by `left`; nobody hears then what it comes to.
+    /// `left` notifies `future` when its caller leaves; its output is dropped then.
     pub fn new(env: &Env, left: CancellationToken, future: BoxFuture<'static, T>) -> Self {
         Self { env: env.clone(), left, future: Some(future) }
     }

@@ -1,4 +1,4 @@
-//! Who we are to a server that asks for a user and a password.
+//! The user and the password for a server that requires them.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::words::error::{Error, Result};
 #[derive(Clone, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "a server asks for these two")]
 pub struct Credentials {
-    /// Who.
+    /// The user.
     pub user: String,
     /// What proves it.
     pub password: String,

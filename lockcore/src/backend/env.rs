@@ -108,7 +108,7 @@ struct Shared {
     runtime: Handle,
     /// The runtime is gone: none of its timers will fire.
     gone: CancellationToken,
-    /// Ends the task that waits for that, when nobody else does.
+    /// Ends the task that waits for that, with its last user.
     _needed: Arc<DropGuard>,
     tasks: TaskTracker,
     adds_token_base: bool,
@@ -166,10 +166,10 @@ impl Env {
         self.changed(|shared| shared.entropy = entropy)
     }
 
-    /// The same environment for a session that takes part in a move: its counters are the store's own numbers, as
-    /// whoever moves adds what is to be added, the namespace's record does not bar it, and it is none of
-    /// [`TokenBase::sessions`](super::TokenBase::sessions). Whoever waits for the tasks of the one waits for the
-    /// other's.
+    /// Returns the environment for a session of a move. Its counters are the store's own numbers, as the move adds
+    /// the token base itself. The namespace's record admits it, and it does not count in
+    /// [`TokenBase::sessions`](super::TokenBase::sessions). Waiting for the tasks of this environment includes the
+    /// new one's.
     #[must_use]
     pub fn without_token_base(self) -> Self {
         let tasks = self.shared.tasks.clone();

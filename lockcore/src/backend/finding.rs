@@ -17,7 +17,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Who holds a name, and how many wait.
+    /// The holders of a name, and the number of waiters.
     pub fn of_state(state: &LockState) -> Self {
         let LockState { name, holders, contenders } = state;
         let holder = match &**holders {

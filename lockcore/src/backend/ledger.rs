@@ -83,8 +83,8 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     /// was lost is asked again, or left to its lease.
     async fn unsign(&self, member: OwnerId) -> Result<()>;
 
-    /// The entries that live, in any order; whoever has written before (ledger-2) sees every entry that
-    /// was signed before that (`ledger::members_shows_whoever_signed_before`).
+    /// Returns the live entries, in any order. After an own write (ledger-2) they include every entry that was
+    /// signed before it (`ledger::members_shows_whoever_signed_before`).
     ///
     /// # Errors
     ///
@@ -112,11 +112,11 @@ pub enum Written {
     Conflict,
 }
 
-/// One who takes part.
+/// A participant of a move.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_structs, reason = "stores construct it")]
 pub struct Member {
-    /// As whom it has signed.
+    /// The identity of its entry.
     pub id: OwnerId,
     /// What it signed with last.
     pub value: Vec<u8>,

@@ -30,8 +30,7 @@ impl fmt::Display for Panicked {
 
 impl std::error::Error for Panicked {}
 
-/// Does what wakes others; nothing comes back of it if one of their wakers panics, which is no business of whoever
-/// wakes, nor of those who are woken next.
+/// Calls wakers of others; `None` if one of them panics. Such a panic must not reach the caller or the next waker.
 pub(crate) fn waking<T>(wake: impl FnOnce() -> T) -> Option<T> {
     let woken = catch_unwind(AssertUnwindSafe(wake));
     woken.map_err(|panic| tracing::warn!(error = ?Panicked::new(&*panic), "a waker panicked")).ok()

@@ -98,7 +98,7 @@ impl<T: Clone + Send + Sync + 'static> Reopen<T> {
     }
 }
 
-/// Somebody opens; once it is dropped, nobody does.
+/// A pending opening, until it is dropped.
 struct Attempt<T> {
     state: watch::Sender<State<T>>,
     outcome: Option<Result<T>>,

@@ -145,13 +145,12 @@ impl Stage {
     }
 }
 
-/// Whether a session may open a namespace with this record; `None` is no record. Asked by every store that has
-/// a ledger, for every session that it opens. One that moves is admitted: it follows the record.
+/// Fails if a session must not open a namespace with this record; `None` is no record. Every store with a ledger
+/// calls it for every session that it opens. A session of the move is admitted: it follows the record.
 ///
-/// The record is read no earlier than the session counts in [`TokenBase::sessions`](super::TokenBase::sessions),
-/// in the same flight or behind it: so whoever bars the namespace and counts sessions then has either barred
-/// or counted this one. The base that it adds is read no earlier than the record, so it is one that was in force
-/// while the record admitted it.
+/// The record is read after the session counts in [`TokenBase::sessions`](super::TokenBase::sessions), or in the
+/// same request. So a move that closes the namespace and then counts sessions has refused or counted this one. The
+/// token base is read no earlier than the record, so it was in force while the record admitted the session.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Whom to trust and who we are, for every store that is reached over TLS.
+//! The trusted authorities and the client's certificate, for every store with TLS.
 //!
 //! The names and URL options are the same everywhere: `ca`, `cert` and `key`, each a PEM file.
 

@@ -1,7 +1,7 @@
 //! A store's URL, taken apart once: `scheme://user:password@host,host/path?option=value`.
 //!
 //! Written by hand because a lock URL names several hosts, which a web URL cannot. A store *takes*
-//! its options; what nobody took is an error, so a misspelt option never goes unnoticed.
+//! its options; an option that no reader takes is an error, so a misspelt option is always reported.
 //!
 //! # Invariants
 //! - Nothing that may be part of a password is taken for a host, a path or an option, or shown.
@@ -130,7 +130,7 @@ impl StoreUrl {
         }
     }
 
-    /// Fails if an option is left that nobody took.
+    /// Fails if an option is left.
     pub(crate) fn all_taken(&mut self) -> Result<()> {
         let Some((option, _)) = self.options.first() else {
             return Ok(());

@@ -60,7 +60,7 @@ enum State<T> {
     Gone,
 }
 
-/// Who polls it, or is about to.
+/// The task or the caller that polls it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Poller {
     Caller,

@@ -29,7 +29,7 @@ impl MemoryConfig {
         Self::on(MemoryStore::new())
     }
 
-    /// The instance that everybody of this process who says `name` shares, while one of them lives.
+    /// The instance `name`, which all users of this process share while one of them lives.
     pub fn shared(name: impl Into<String>) -> Self {
         static SHARED: Mutex<BTreeMap<String, Weak<Shared>>> = Mutex::new(BTreeMap::new());
         let mut instances = SHARED.lock();

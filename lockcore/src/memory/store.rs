@@ -62,7 +62,7 @@ impl MemoryStore {
         Self { shared: Arc::new(Shared { clock: Some(clock), ..Shared::default() }) }
     }
 
-    /// Whether nobody holds or waits for anything.
+    /// Returns whether there is no holder and no waiter.
     pub fn is_empty(&self) -> bool {
         self.shared.state.lock().engine.is_empty()
     }
@@ -113,7 +113,7 @@ impl MemoryStore {
         };
         for (waiter, granted) in letters {
             waking(|| match granted {
-                // A waiter who has gone abandons its entry, granted or not.
+                // A waiter that has left cancels its entry, granted or not.
                 Some(granted) => drop(waiter.send(granted)),
                 // Without its sender the waiter has lost its place.
                 None => drop(waiter),
@@ -178,7 +178,7 @@ impl State {
         self.tell(target.session, StoreEvent::GrantLost { name: name.clone(), counter, reason });
     }
 
-    /// For whom a push is, and what it says.
+    /// The receiver of a push, and its content.
     fn letter(&mut self, push: Push) -> Option<(oneshot::Sender<Granted>, Option<Granted>)> {
         let (owner, granted) = match push {
             Push::Granted(granted) => (granted.owner, Some(granted)),

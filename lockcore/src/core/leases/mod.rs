@@ -1,4 +1,4 @@
-//! The leases of a manager: which there are, who is on each, and when to look at each again.
+//! The leases of a manager: the ownerships of each, and the time of its next check.
 //!
 //! The table is pure ([`table`]); here is its mutex, and what its changes mean for the ownerships: those whose
 //! lease comes to be at risk, or out of it, are notified here; those that have lost it are handed to the caller,

@@ -39,7 +39,7 @@ pub(crate) struct NameQueue<T, W> {
     next_counter: u64,
 }
 
-/// Who is there besides the one that holds.
+/// The callers besides the first grant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Others<T, W> {
     /// Beside `grant`, in no order.
@@ -47,7 +47,7 @@ struct Others<T, W> {
     waiters: VecDeque<Queued<W>>,
 }
 
-/// One grant of the store, its local hand-offs, and those who joined it.
+/// One grant of the store, its local hand-offs, and the callers that joined it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct LocalGrant<T> {
     held: T,
@@ -55,7 +55,7 @@ struct LocalGrant<T> {
     until: Moment,
     index: u16,
     limit: u16,
-    /// How many guards it has now; none, once the store is being told of its release.
+    /// The number of its guards; zero once its release is sent to the store.
     guards: u16,
     /// Its guard wants no other beside it.
     alone: bool,
@@ -103,7 +103,7 @@ pub(crate) enum Claim<T> {
     Lead,
     /// Wait, by `enqueue`.
     Wait,
-    /// Somebody of this process is ahead, and a `try` does not wait for them.
+    /// Another caller of this process is ahead, and a `try` does not wait for it.
     Busy,
 }
 
@@ -115,7 +115,7 @@ pub(crate) type Call<T, W> = (Claim<T>, W);
 pub(crate) enum Released {
     /// The process keeps the grant: others share it, or a waiter is called, which has it now.
     Stays,
-    /// The store must be told; then call `released`.
+    /// The store must release it; then call `released`.
     Store,
     /// It was not held any more.
     NotHeld,
@@ -132,7 +132,7 @@ impl<T: Counted, W> NameQueue<T, W> {
         Self { acquiring: None, grant: None, others: None, next_counter: 0 }
     }
 
-    /// Somebody wants the lock and would wait for it. `joins` decides whether a grant may be joined, which is
+    /// Claims the lock for a caller that waits. `joins` decides whether a grant may be joined, which is
     /// so until the given moment.
     pub(crate) fn claim(&mut self, wish: Wish, joins: impl FnMut(&T, Moment) -> bool) -> Claim<T> {
         if self.is_idle() {
@@ -147,7 +147,7 @@ impl<T: Counted, W> NameQueue<T, W> {
         if self.acquiring.is_none() && self.load().admits(wish.mode) { self.lead(wish) } else { Claim::Wait }
     }
 
-    /// Somebody wants the lock and would not wait for a holder; `Wait` means for the confirmation
+    /// Claims the lock for a caller that does not wait for a holder; `Wait` means for the confirmation
     /// of a release.
     pub(crate) fn try_claim(&mut self, wish: Wish, joins: impl FnMut(&T, Moment) -> bool) -> Claim<T> {
         if self.is_idle() {
@@ -289,7 +289,7 @@ impl<T: Counted, W> NameQueue<T, W> {
         }
     }
 
-    /// Whether the store is being told of the release of what is `it`.
+    /// Whether the release of the grant that is `it` is pending at the store.
     pub(crate) fn is_releasing(&self, it: impl Fn(&T) -> bool) -> bool {
         self.grants().any(|grant| grant.is_releasing(&it))
     }

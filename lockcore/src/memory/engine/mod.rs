@@ -1,13 +1,12 @@
-//! What a store of locks is, as a pure state machine: requests and the time go in, answers and
-//! pushes come out.
+//! A store of locks as a pure state machine: requests and the time go in, answers and pushes come out.
 //!
 //! # Invariants
-//! - **memory-1** Those who hold a name fit together ([`Load`]), and no lease has expired when it is granted (G1).
+//! - **memory-1** The holders of a name fit ([`Load`]), and no lease has expired when it is granted (G1).
 //! - **memory-2** The counter grows with every grant, whatever was lost or deleted (G3).
 //! - **memory-3** Entries are granted in order of arrival, as soon as they fit; those whose lease expired are
 //!   passed over (G7).
 //! - **memory-4** Release, renewal and abandoning act only on an entry of that owner (G4).
-//! - **memory-5** A name that nobody holds or waits for leaves nothing behind (G5).
+//! - **memory-5** A name without holders and waiters has no data (G5).
 //!
 //! Checked by the tests below and by every case of the conformance kit.
 
@@ -20,7 +19,7 @@ use crate::clock::Moment;
 use crate::words::name::LockName;
 use crate::words::owner::OwnerId;
 
-/// Who asked: one backend instance.
+/// The client of a request: one backend instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct SessionId(pub(super) u64);
 
@@ -46,13 +45,13 @@ pub(super) struct Engine {
 /// The entries of one name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 struct Contest {
-    /// Who came first of those who hold.
+    /// The first holder.
     holder: Option<Held>,
-    /// Made when somebody first comes beside it.
+    /// Created for the first other entry.
     company: Option<Box<Company>>,
 }
 
-/// Those behind who came first, each kind in order of arrival.
+/// The entries behind the first holder, each kind in order of arrival.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 struct Company {
     sharers: Vec<Held>,
@@ -98,7 +97,7 @@ pub(super) enum Answer {
     Busy { holder: Front },
 }
 
-/// Who holds a name.
+/// The holders of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Front {
     pub(super) label: Arc<str>,
@@ -139,7 +138,7 @@ impl Engine {
         self.settle(&request.name, now, pushes);
         let contest = self.names.get(&request.name);
         let busy_with = contest.filter(|contest| !contest.admits(request.mode)).and_then(|contest| {
-            // Nobody waits where nobody holds.
+            // Without a holder there is no waiter.
             contest.holder.as_ref().map(|held| held.shown(now))
         });
         if let Some(holder) = busy_with.as_ref().filter(|_| !queue) {
@@ -273,7 +272,7 @@ impl Engine {
         self.names.keys().filter(|name| name.as_str().starts_with(prefix)).cloned().collect()
     }
 
-    /// Who hold `name`.
+    /// The holders of `name`.
     pub(super) fn targets(&self, name: &LockName) -> Vec<Target> {
         let target = |held: &Held| {
             let Entry { session, owner, .. } = held.entry;
@@ -344,18 +343,18 @@ impl Contest {
         self.company.as_ref().is_some_and(|company| !company.queue.is_empty())
     }
 
-    /// Takes the first who waits out of the queue, if it is to go.
+    /// Removes the first waiter from the queue, if `goes` accepts it.
     fn pop_if(&mut self, goes: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
         let queue = &mut self.company.as_mut()?.queue;
         if goes(queue.front()?) { queue.pop_front() } else { None }
     }
 
-    /// Of those who hold.
+    /// The load of the holders.
     fn load(&self) -> Load {
         self.holders().map(|held| held.entry.mode).collect()
     }
 
-    /// Whether somebody who comes now holds at once.
+    /// Whether a new entry holds at once.
     fn admits(&self, mode: Mode) -> bool {
         !self.is_waited_for() && self.load().admits(mode)
     }

@@ -1,16 +1,16 @@
 //! How a lock is held: one rule for every kind.
 //!
-//! > An entry holds if and only if the weights of all live entries up to and including it are together at most
+//! > An entry holds if and only if the sum of the weights of all live entries up to and including it is at most
 //! > the smallest capacity among them.
 //!
 //! # Invariants
-//! - **mode-1** *Prefix*: if an entry holds, everything older holds. So waiters are served in the order they
-//!   came, whatever they want.
-//! - **mode-2** *Monotone*: older entries only disappear, so who is once admitted stays so until it goes.
-//! - **mode-3** *Incremental*: what the holders weigh together decides whether the first waiter holds; nobody
-//!   else needs to be looked at.
-//! - **mode-4** What holds at one time fits together: the weights are at most each holder's own capacity. No
-//!   limit is stored: who disagrees on it goes by the smallest.
+//! - **mode-1** *Prefix*: if an entry holds, every older entry holds. So waiters are served in order of arrival in
+//!   every mode.
+//! - **mode-2** *Monotone*: older entries only disappear, so an admitted entry stays admitted until it ends.
+//! - **mode-3** *Incremental*: the total weight of the holders decides whether the first waiter holds; no other
+//!   entry matters.
+//! - **mode-4** The total weight of the holders is at most each holder's own capacity. No capacity is stored: of
+//!   different ones the smallest counts.
 //!
 //! Pure. Checked by the tests below on all small queues and histories.
 
@@ -20,10 +20,10 @@ use std::num::NonZeroU32;
 use crate::words::error::{Error, Result};
 use crate::words::guarantees::Guarantees;
 
-/// How a lock is held: a *weight*, of a *capacity* that all who hold it share.
+/// The mode of a hold: a *weight* of a *capacity* that all holders share.
 ///
-/// [`EXCLUSIVE`](Self::EXCLUSIVE) is 1 of 1, [`SHARED`](Self::SHARED) 1 of endless, and a permit some of
-/// some. Exclusive holders wait for everybody, and everybody waits for them; shared ones hold together.
+/// [`EXCLUSIVE`](Self::EXCLUSIVE) is 1 of 1, [`SHARED`](Self::SHARED) is 1 of unlimited, and permits are any
+/// other weight and capacity. An exclusive holder excludes all others; shared holders hold at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mode {
     weight: NonZeroU32,
@@ -31,9 +31,9 @@ pub struct Mode {
 }
 
 impl Mode {
-    /// By one holder: 1 of 1.
+    /// One holder: 1 of 1.
     pub const EXCLUSIVE: Self = Self { weight: NonZeroU32::MIN, capacity: NonZeroU32::MIN };
-    /// With any number of others who share it: 1 of endless.
+    /// Any number of readers: 1 of unlimited.
     pub const SHARED: Self = Self { weight: NonZeroU32::MIN, capacity: NonZeroU32::MAX };
 
     /// `weight` of `capacity` permits; 1 of 1 is the exclusive lock.
@@ -61,22 +61,22 @@ impl Mode {
         Ok(Self { weight: w, capacity: c })
     }
 
-    /// What it takes.
+    /// Returns the weight.
     pub const fn weight(self) -> u32 {
         self.weight.get()
     }
 
-    /// The most that may be taken while it is there; [`u32::MAX`] is endless.
+    /// Returns the largest total weight beside it; [`u32::MAX`] is unlimited.
     pub const fn capacity(self) -> u32 {
         self.capacity.get()
     }
 
-    /// Whether it keeps `later` out as long as it is there, whoever else is.
+    /// Returns whether it alone blocks `later`.
     pub fn bars(self, later: Self) -> bool {
         !Load::NONE.and(self).admits(later)
     }
 
-    /// What a store must promise for it.
+    /// Returns the guarantee that it needs from a store.
     pub fn needs(self) -> Guarantees {
         match self {
             Self::EXCLUSIVE => Guarantees::empty(),
@@ -109,7 +109,7 @@ impl fmt::Debug for Mode {
     }
 }
 
-/// What entries in front weigh together, and the smallest of their capacities.
+/// The total weight of the entries in front, and the smallest of their capacities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Load {
     weight: u64,
@@ -117,15 +117,15 @@ pub struct Load {
 }
 
 impl Load {
-    /// Of nobody.
+    /// The load of no entry.
     pub const NONE: Self = Self { weight: 0, capacity: u32::MAX };
 
-    /// Whether `mode` holds behind it.
+    /// Returns whether `mode` holds behind it.
     pub fn admits(self, mode: Mode) -> bool {
         self.weight + u64::from(mode.weight()) <= u64::from(self.capacity.min(mode.capacity()))
     }
 
-    /// With `mode` in front, too.
+    /// Returns the load with `mode` in front, too.
     #[must_use]
     pub fn and(self, mode: Mode) -> Self {
         let weight = self.weight + u64::from(mode.weight());
