@@ -111,7 +111,7 @@ fn the_default_build_has_no_network_client() {
     }
 }
 
-fn sources(metadata: &Metadata) -> Vec<(PathBuf, String)> {
+pub(crate) fn sources(metadata: &Metadata) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     for package in metadata.workspace_packages() {
         let root = package.manifest_path.parent().expect("a manifest has a folder");

@@ -1,9 +1,10 @@
-//! The words of messages and help texts: nouns that only an insider of this project knows do not reach a reader.
+//! The words of messages and help texts, which only an insider of this project would know otherwise, and the names of
+//! tests.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::architecture::{collect, metadata};
+use crate::architecture::{collect, metadata, sources};
 use crate::manifests::is_published;
 
 /// The nouns that no message, log line or help text contains.
@@ -77,4 +78,39 @@ fn messages_have_plain_words() {
     let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/api/leasehold-cli.txt");
     let manual = std::fs::read_to_string(manual).expect("the manual is there");
     assert_eq!(refused_word(&manual), None, "in docs/api/leasehold-cli.txt");
+}
+
+/// The longest name of a test.
+const LONGEST: usize = 60;
+
+/// The functions of tests and conformance cases.
+fn test_functions<'a>(path: &Path, source: &'a str) -> impl Iterator<Item = &'a str> {
+    let is_case = path.components().any(|part| part.as_os_str() == "cases");
+    let tests = match is_of_tests(path) || is_case {
+        true => source,
+        false => source.split_once("#[cfg(test)]\nmod tests {").map_or("", |(_, tests)| tests),
+    };
+    let declared = tests.lines().map(str::trim).filter_map(|line| {
+        let line = line.trim_start_matches("pub(crate) ").trim_start_matches("pub ");
+        line.trim_start_matches("async ").strip_prefix("fn ")
+    });
+    declared.filter_map(|rest| rest.split(['(', '<']).next())
+}
+
+/// A test's name has a subject first, and fits a line.
+#[test]
+fn tests_have_plain_names() {
+    let mut checked = 0;
+    let mut refused = Vec::new();
+    for (path, source) in sources(&metadata()) {
+        for name in test_functions(&path, &source) {
+            checked += 1;
+            let has_subject = !["who_", "what_", "whoever_"].iter().any(|word| name.starts_with(word));
+            if !has_subject || name.len() > LONGEST {
+                refused.push(format!("{}: {name}", path.display()));
+            }
+        }
+    }
+    assert!(checked > 2000, "only {checked} functions were found");
+    assert!(refused.is_empty(), "{} names to change:\n{}", refused.len(), refused.join("\n"));
 }
