@@ -296,7 +296,7 @@ async fn event_of_an_earlier_grant_does_not_reach_the_next() {
             told(&store, &events, [asked(stale), lost(stale)]).await;
             held.release().await.unwrap();
             let guard = waiting.await.unwrap();
-            assert_eq!((guard.token().counter(), guard.asked()), (to_come, None));
+            assert_eq!((guard.token().counter(), guard.revocation_deadline()), (to_come, None));
             guard.release().await.unwrap();
         }
     }

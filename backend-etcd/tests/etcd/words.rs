@@ -49,7 +49,9 @@ async fn an_opening_that_fails_says_why() {
     assert_eq!(*refused.kind(), ErrorKind::Denied);
     assert_eq!(
         said(&refused, &addr, None),
-        format!("etcd requires a user and a password: put them into the URL (server: {addr}): user name is empty")
+        format!(
+            "etcd requires a user and a password: put them into the URL (server: {addr}): user name is empty"
+        )
     );
     // Of several, the one that was asked last is named.
     let (first, second) = (Port::reserve().unwrap(), Port::reserve().unwrap());

@@ -10,8 +10,8 @@ use testbed::{Certificates, Direction, Mode, Proxy};
 
 use crate::access::{documented_rights, refusals, user};
 use crate::rig::{
-    BOUND, KEY, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, pass, proxy, server,
-    start, trials, via,
+    BOUND, KEY, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, pass, proxy, server, start,
+    trials, via,
 };
 
 trials![
