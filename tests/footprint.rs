@@ -102,7 +102,7 @@ fn on_redis_a_held_lock_takes_at_most_a_kibibyte() {
 /// On three Redis servers, each with a vote of every one of them.
 #[cfg(feature = "redis")]
 #[test]
-fn on_a_quorum_a_held_lock_takes_at_most_a_kibibyte_and_its_seats() {
+fn quorum_lock_takes_at_most_a_kibibyte_and_its_members() {
     use testbed::Server as _;
     let runtime = runtime();
     let start = || runtime.block_on(testbed::redis::Server::start()).expect("a server starts");
@@ -125,7 +125,7 @@ fn on_etcd_a_held_lock_takes_at_most_a_kibibyte() {
 /// On ZooKeeper the same, but for what the client library keeps of the watch on each node.
 #[cfg(feature = "zk")]
 #[test]
-fn on_zookeeper_a_held_lock_takes_at_most_a_kibibyte_and_its_watch() {
+fn zookeeper_lock_takes_at_most_a_kibibyte_and_its_watch() {
     on_a_server::<testbed::zookeeper::Server>(MOST + WATCHED_BY_THE_CLIENT);
 }
 

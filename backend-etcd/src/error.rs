@@ -362,7 +362,7 @@ mod tests {
 
     /// Whatever a server says has a sentence of ours, and is its cause without what all its words begin with.
     #[test]
-    fn what_the_server_says_is_the_cause() {
+    fn error_of_the_server_is_the_cause() {
         let words = |code: Code, text: &str| {
             let refused = etcd_client::Error::GRpcStatus(Status::new(code, text));
             format!("{:#}", of_client(refused).with_effect(NotApplied))

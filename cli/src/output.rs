@@ -203,7 +203,7 @@ mod tests {
     /// What a holder calls itself can neither move a cursor nor reorder or hide letters; other letters
     /// stay.
     #[test]
-    fn what_steers_a_terminal_is_shown_escaped() {
+    fn control_characters_are_shown_escaped() {
         assert_eq!(safe("grün/7 \u{5e9}\u{300} \"\\\u{1f512}"), "grün/7 \u{5e9}\u{300} \"\\\u{1f512}");
         assert_eq!(safe("a\x1b[2J\nb\u{9b}"), "a\\u{1b}[2J\\nb\\u{9b}");
         for (unsafe_one, shown) in [

@@ -54,7 +54,7 @@ mod tests {
 
     /// What keeps to the rule is given back, and each way of breaking it is found.
     #[test]
-    fn what_breaks_the_rule_is_found() {
+    fn breach_of_the_rule_is_found() {
         let good =
             error("no answer", "reset by peer").with_context("server", "h:1").with_context("lock", "n/1");
         assert_eq!(

@@ -195,7 +195,7 @@ async fn a_loss_in_a_suspend_is_told() {
 
 /// What cannot be is refused before any request, with the rule.
 #[tokio::test]
-async fn what_is_no_set_of_locks_is_refused() {
+async fn invalid_set_of_locks_is_refused() {
     let store = MemoryStore::new();
     let (here, there) = (manager(&store).await, manager(&store).await);
     let mixed = vec![here.lock("a").unwrap(), there.lock("b").unwrap()];

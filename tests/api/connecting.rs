@@ -77,7 +77,7 @@ async fn a_store_that_comes_up_late_is_waited_for() {
 /// No lock is asked for while a store is opened, so nothing can have been carried out; and the error says
 /// where the store is, and how it failed last.
 #[tokio::test(start_paused = true)]
-async fn what_fails_while_opening_was_not_applied() {
+async fn failure_while_opening_is_not_applied() {
     let refused = |silent, wait| async move {
         let store = Late { silent, ..Late::new(u32::MAX, ErrorKind::Unavailable) };
         let error = store.open_within(Duration::from_millis(wait)).await.unwrap_err();

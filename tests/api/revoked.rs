@@ -149,7 +149,7 @@ async fn foreign_holder_is_not_waited_for() {
 
 /// Some ask for a grant that is still on its way to its owner: the earliest end counts.
 #[tokio::test(start_paused = true)]
-async fn who_asks_before_the_grant_has_arrived_is_heard() {
+async fn revocation_before_the_grant_arrived_counts() {
     let (store, clock) = (MemoryConfig::private(), TokioClock::new());
     let between = Between { asks_early: true, ..Between::default() };
     let locks = LockManager::builder(between.wrap(&store)).ttl(TTL).clock(Arc::new(clock));

@@ -12,17 +12,17 @@ use crate::rig::{LONG, NAME, Rig, SHORT, trial};
 
 pub(crate) fn trials(library: &'static Library) -> Vec<Trial> {
     vec![
-        trial(library, "who_waits_is_woken_by_the_release", LONG, who_waits_is_woken_by_the_release),
+        trial(library, "release_wakes_the_waiter", LONG, release_wakes_the_waiter),
         trial(library, "a_killed_holder_is_followed", SHORT, a_killed_holder_is_followed),
         trial(library, "a_hold_outlasts_its_lease", SHORT, a_hold_outlasts_its_lease),
         trial(library, "nobody_releases_what_is_not_theirs", LONG, nobody_releases_what_is_not_theirs),
-        trial(library, "what_is_no_lock_is_left_alone", LONG, what_is_no_lock_is_left_alone),
+        trial(library, "foreign_value_is_left_alone", LONG, foreign_value_is_left_alone),
     ]
 }
 
 /// While the one holds the other's try is refused; the other waits, and has the lock soon after the release, when no
 /// lease is over yet.
-async fn who_waits_is_woken_by_the_release(rig: Rig, mut pair: [Contender; 2]) {
+async fn release_wakes_the_waiter(rig: Rig, mut pair: [Contender; 2]) {
     for who in ["they", "we"] {
         let [holder, waiter] = &mut pair;
         let mut woken = [Duration::ZERO; ROUNDS];
@@ -118,7 +118,7 @@ async fn nobody_releases_what_is_not_theirs(rig: Rig, mut pair: [Contender; 2]) 
 }
 
 /// A key of another type is held by nobody, and taken by nobody: we say so, they do or think that it is held.
-async fn what_is_no_lock_is_left_alone(rig: Rig, [mut ours, mut theirs]: [Contender; 2]) {
+async fn foreign_value_is_left_alone(rig: Rig, [mut ours, mut theirs]: [Contender; 2]) {
     rig.command(&["RPUSH", NAME, "something"]).await;
     let said = ours.may_try(NAME).await.unwrap_err();
     assert!(said.contains("no lock") && said.contains(NAME), "{said}");

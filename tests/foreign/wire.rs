@@ -13,11 +13,11 @@ use crate::library::Library;
 use crate::rig::{LONG, NAME, Rig};
 
 pub(crate) fn trial(library: &'static Library) -> Trial {
-    crate::rig::trial(library, "what_it_writes_is_known", LONG, what_it_writes_is_known)
+    crate::rig::trial(library, "written_text_is_known", LONG, written_text_is_known)
 }
 
 /// The version that the documents name; the key, its type and the shape of its value, the unit of its lease, the messages, and what is left.
-async fn what_it_writes_is_known(rig: Rig, [mut ours, mut theirs]: [Contender; 2]) {
+async fn written_text_is_known(rig: Rig, [mut ours, mut theirs]: [Contender; 2]) {
     let is_listed = |row: &str| row.starts_with('|') && row.contains(&theirs.version);
     assert!(PAGE.lines().any(is_listed), "docs/migrating.md does not know {}", theirs.version);
     let mut said = String::new();

@@ -59,7 +59,7 @@ fn cause(error: &Error) -> &Error {
 /// A server that stood still for longer than a ttl grants a lease that is over: it is given back, and the
 /// caller waits on.
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_is_over_on_arrival_is_given_back_and_asked_for_again() {
+async fn grant_that_ended_on_arrival_is_released_and_retried() {
     let store = Trickster::default();
     let (locks, _) = virtually(&store).await;
     for _ in 0..3 {
@@ -90,7 +90,7 @@ async fn a_wait_whose_place_was_lost_goes_on() {
 /// A store that is down when it is first asked says so to all who wait; who has waited in its queue waits on,
 /// and those behind it.
 #[tokio::test(start_paused = true)]
-async fn who_was_queued_outlasts_a_store_that_is_down() {
+async fn queued_waiter_outlasts_an_outage() {
     for (first, refusals) in [(ErrorKind::Unavailable, 9), (LOST, 9), (LOST, 0)] {
         let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
         let held = held_elsewhere(&store).await;
@@ -111,7 +111,7 @@ async fn who_was_queued_outlasts_a_store_that_is_down() {
 
 /// What a store tells counts before what it answers after that, whichever comes first.
 #[tokio::test(start_paused = true)]
-async fn who_was_queued_and_refused_at_once_had_a_place() {
+async fn refused_entry_had_a_place() {
     let store = Trickster::default();
     let (locks, _) = virtually(&store).await;
     store.next_acquire(Trick::QueueAndRefuse(ErrorKind::Unavailable));
@@ -144,7 +144,7 @@ async fn a_place_that_another_had_does_not_count() {
 
 /// What asking again cannot change ends the wait of everybody, queued before or not.
 #[tokio::test(start_paused = true)]
-async fn what_is_final_ends_the_wait_of_all() {
+async fn final_error_ends_all_waits() {
     use ErrorKind::{Denied, Protocol, Unsupported};
     for kind in [Denied, Protocol, Unsupported] {
         let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
@@ -289,7 +289,7 @@ async fn those_who_wait_keep_their_order() {
 /// Whoever leaves between two acquisitions, or while a late grant is given back, leaves that to the next one,
 /// who asks no more than it would have.
 #[tokio::test(start_paused = true)]
-async fn who_leaves_while_asking_again_leaves_that_to_the_next() {
+async fn leader_leaving_during_a_retry_passes_the_wait() {
     let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
     let (locks, _) = virtually(&store).await;
     let lock = locks.lock("a").unwrap();
@@ -315,7 +315,7 @@ async fn who_leaves_while_asking_again_leaves_that_to_the_next() {
 
 /// What was asked for by whoever has left is what the next one gets, asked for again or not.
 #[tokio::test(start_paused = true)]
-async fn who_asks_decides_for_those_who_go_on_with_it() {
+async fn leader_decides_for_callers_that_join() {
     let (store, ttl) = (Trickster::default(), Timing::DEFAULT_TTL * 2);
     let (locks, _) = virtually(&store).await;
     store.next_acquire(Trick::Refuse(LOST));
@@ -335,7 +335,7 @@ async fn who_asks_decides_for_those_who_go_on_with_it() {
 
 /// What is given back as it came with a counter that went back is given back before the next one asks.
 #[tokio::test(start_paused = true)]
-async fn a_grant_whose_counter_went_back_is_given_back_before_others_ask() {
+async fn grant_with_a_lower_counter_is_released_before_others_try() {
     let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
     let (locks, clock) = virtually(&store).await;
     let lock = locks.lock("a").unwrap();
@@ -355,7 +355,7 @@ async fn a_grant_whose_counter_went_back_is_given_back_before_others_ask() {
 /// Nobody else waits: what is under way when the caller leaves is given up, or given back, and the next one
 /// asks after that.
 #[tokio::test(start_paused = true)]
-async fn what_is_left_while_asking_again_is_given_back_before_others_ask() {
+async fn grant_during_a_retry_is_released_before_others_try() {
     for pauses in [true, false] {
         let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
         let (locks, _) = virtually(&store).await;

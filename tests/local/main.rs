@@ -201,7 +201,7 @@ async fn everybody_in_the_queue_hears_that_the_store_refuses() {
 
 /// What went wrong with one request says nothing to those behind it: they ask on their own.
 #[tokio::test(start_paused = true)]
-async fn what_ends_one_request_does_not_end_the_wait_of_others() {
+async fn failed_request_does_not_end_other_waits() {
     let (store, kind) = (Trickster::default(), ErrorKind::InvalidOption);
     let (locks, _) = virtually(&store).await;
     store.next_acquire(Trick::RefuseAfter(Duration::from_secs(1), kind.clone()));

@@ -65,7 +65,7 @@ fn waiters_hear_what_the_store_says_to_a_parked_caller() {
 
 /// Also if the caller would not wait any more, had it looked.
 #[tokio::test(start_paused = true)]
-async fn waiters_hear_what_the_store_says_to_a_caller_whose_time_is_up() {
+async fn waiters_get_the_reply_to_a_caller_that_timed_out() {
     let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
     let (locks, clock) = virtually(&store).await;
     store.next_acquire(Trick::RefuseOn(Arc::clone(&gate), ErrorKind::Unavailable));
@@ -112,7 +112,7 @@ fn a_parked_release_ends_for_those_who_wait() {
 
 /// A grant is the first caller's, who may look away; when it goes, the next one has it.
 #[test]
-fn what_a_parked_caller_was_given_passes_on_when_it_goes() {
+fn grant_of_a_parked_caller_passes_on_when_dropped() {
     let (store, home) = (MemoryConfig::private(), Runtime::new().unwrap());
     let (locks, lock, held) = home.block_on(held_elsewhere(&store));
     let (first, second) = (parked(lock.acquire()), parked(lock.acquire()));
@@ -189,7 +189,7 @@ fn a_parked_release_ends_for_those_behind_another_share() {
 
 /// The place in the store's queue is the process's, however long each of its tasks would hold the lock.
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_leaves_keeps_its_place_for_one_that_holds_longer() {
+async fn leaving_caller_keeps_its_place_for_a_longer_hold() {
     let store = MemoryConfig::private();
     for bounded_first in [true, false] {
         let (_locks, lock, held) = held_elsewhere(&store).await;

@@ -178,7 +178,7 @@ async fn a_release_that_is_denied_ends_with_its_own_lease() {
 /// Not there any more, and the deadline has passed: that may have been the lease's end as well as the
 /// earlier try without answer, so it is no success.
 #[tokio::test]
-async fn a_release_that_finds_nothing_after_the_deadline_is_not_confirmed() {
+async fn release_that_finds_nothing_after_the_deadline_is_unconfirmed() {
     let (store, clock) = (Steered::default(), ManualClock::new());
     let builder = LockManager::builder(store.config()).clock(Arc::new(clock.clone()));
     let locks = builder.build().await.unwrap();
@@ -395,7 +395,7 @@ async fn a_busy_task_releases_at_once_all_the_same() {
 
 /// Whoever is handed a lock does not hear of its predecessor's release as of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn who_is_handed_a_lock_hears_nothing_of_its_predecessor() {
+async fn next_holder_gets_no_revocation_of_the_last() {
     const CYCLES: u32 = 10_000;
     let store = Steered::default();
     let builder = LockManager::builder(store.config());

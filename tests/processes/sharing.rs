@@ -13,8 +13,8 @@ use crate::store::{Store, TTL};
 pub(crate) fn trials(store: &Store) -> Vec<Trial> {
     vec![
         store.trial(
-            "no_count_is_written_beside_a_reader_while_processes_are_killed",
-            no_count_is_written_beside_a_reader_while_processes_are_killed,
+            "no_count_is_written_beside_a_reader_despite_kills",
+            no_count_is_written_beside_a_reader_despite_kills,
         ),
         store.trial("a_killed_reader_ends_alone_and_in_time", a_killed_reader_ends_alone_and_in_time),
         store.trial(
@@ -117,7 +117,7 @@ async fn a_stopped_reader_has_lost_before_a_writer_holds(rig: Rig) {
 
 /// Writers count while others read what they have counted, and both are killed at any point: nobody writes beside a
 /// reader (G1), and everybody has a turn (G6, G7).
-async fn no_count_is_written_beside_a_reader_while_processes_are_killed(rig: Rig) {
+async fn no_count_is_written_beside_a_reader_despite_kills(rig: Rig) {
     const PROCESSES: usize = 3;
     const CYCLES: usize = 60;
     let rig = rig.steady();

@@ -8,7 +8,7 @@ use crate::store::Store;
 
 /// A server that has no room for new entries refuses them at once. Locks that are held are renewed, passed on and
 /// released. A waiter whose entry was removed waits until there is room, and holds when it is its turn.
-pub(crate) async fn who_was_queued_waits_on_and_who_comes_is_refused<S: Store>(scene: Scene<S>) {
+pub(crate) async fn queued_waiter_stays_and_newcomer_is_refused<S: Store>(scene: Scene<S>) {
     let server = S::start_small().await;
     let (a, b) = (scene.on(&server, LONG).await, scene.on(&server, steady::<S>()).await);
     let newcomer = scene.on(&server, LONG).await;

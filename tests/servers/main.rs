@@ -88,7 +88,7 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
             open_failure_names_server_and_cause
             silent_server_is_named;
         later:
-            who_was_queued_waits_on_and_who_comes_is_refused;
+            queued_waiter_stays_and_newcomer_is_refused;
         counts:
             a_hand_off_costs_the_same_with_many_waiters
             an_uncontended_cycle_is_a_few_requests

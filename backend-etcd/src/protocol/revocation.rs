@@ -106,7 +106,7 @@ mod tests {
 
     /// A message that is taken back, or gone with its entry, is no more; a later one begins anew.
     #[test]
-    fn what_is_not_there_is_forgotten() {
+    fn missing_entry_is_forgotten() {
         let mut asked = RevokeRequests::default();
         for create in [7, 8, 9] {
             asked.heard(create, span(10), at(100));

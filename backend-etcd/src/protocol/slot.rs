@@ -112,7 +112,7 @@ mod tests {
 
     /// What does not parse is exclusive, and nobody's slot.
     #[test]
-    fn what_nobody_here_writes_is_exclusive() {
+    fn unknown_mode_is_exclusive() {
         for foreign in [
             "shared/1a",
             "%shared",
@@ -143,7 +143,7 @@ mod tests {
     proptest! {
         /// etcd.slot-1
         #[test]
-        fn whoever_shares_lies_among_those_who_do(contender in "%?(shared|2of8|[%0-2a-z]{0,8})[/0.]?[/0-9a]{0,3}") {
+        fn share_is_stored_among_shares(contender in "%?(shared|2of8|[%0-2a-z]{0,8})[/0.]?[/0-9a]{0,3}") {
             let lies_there = (SHARED..AFTER_SHARED).contains(&contender.as_str());
             prop_assert_eq!(mode_of(contender.as_bytes()) == Mode::SHARED, lies_there);
         }

@@ -200,7 +200,7 @@ mod tests {
 
     /// Whoever begins to listen hears of what comes after what the watch has told by then.
     #[test]
-    fn what_nobody_heard_is_behind_whoever_comes() {
+    fn unread_request_stays_behind_later_ones() {
         let mut told = Told::default();
         told.open(None, 7);
         told.stands(None, 3);

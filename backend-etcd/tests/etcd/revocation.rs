@@ -12,7 +12,7 @@ use crate::rig::{
 };
 
 trials![
-    an_entry_that_is_asked_for_before_it_holds_is_told_with_its_grant,
+    revocation_before_the_grant_arrives_with_it,
     a_message_about_nobody_goes,
     a_forced_end_leaves_no_message,
     requests_of_a_revocation,
@@ -37,7 +37,7 @@ fn revoke_aside(admin: &LockManager, name: &'static str, grace: Duration) -> Bes
 }
 
 /// The grace counts from hearing, before the hold began; without one the grant is lost at once.
-async fn an_entry_that_is_asked_for_before_it_holds_is_told_with_its_grant() {
+async fn revocation_before_the_grant_arrives_with_it() {
     let rig = Rig::start().await;
     let (holder, waiter) = (rig.manager().await, rig.manager().await);
     let asked_of_a_waiter = async |message: &str| {

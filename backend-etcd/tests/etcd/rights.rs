@@ -19,7 +19,7 @@ trials![
     a_release_by_a_user_who_is_gone_ends_and_frees_the_lock,
     a_release_with_an_old_password_ends_and_frees_the_lock,
     a_waiter_without_the_right_is_told,
-    an_abandoned_acquisition_without_the_right_ends_and_frees_the_lock,
+    abandoned_acquisition_without_the_right_frees_the_lock,
     a_watch_without_the_right_is_given_up,
     a_session_that_may_not_watch_itself_is_over,
     switching_authentication_off_and_on_disturbs_nobody,
@@ -165,7 +165,7 @@ async fn only_sessions(etcd: &Etcd) {
 
 /// An acquisition was given up, its answer was lost, and the right to look for what it put is gone: the
 /// session ends, and what was put goes with the lease.
-async fn an_abandoned_acquisition_without_the_right_ends_and_frees_the_lock() {
+async fn abandoned_acquisition_without_the_right_frees_the_lock() {
     everywhere(LONG, async |etcd| {
         only_sessions(&etcd).await;
         let proxy = Proxy::start(etcd.addr(0)).unwrap();

@@ -24,7 +24,7 @@ trials![
     an_endpoint_that_refuses_our_certificate_ends_no_session,
     a_certificate_that_changes_ends_no_session,
     a_damaged_record_ends_no_session,
-    what_a_damaged_record_leaves_goes,
+    leftovers_of_a_damaged_record_are_removed,
     a_limited_role_is_enough,
 ];
 
@@ -170,7 +170,7 @@ async fn a_damaged_record_ends_no_session() {
 
 /// The same under many acquisitions: some were carried out before, and nobody heard of it. What was put
 /// for those that failed is deleted, long before the lease ends.
-async fn what_a_damaged_record_leaves_goes() {
+async fn leftovers_of_a_damaged_record_are_removed() {
     const NAMES: u64 = 120;
     let ours = Arc::new(Certificates::new("client").unwrap());
     let etcd = Setup::new().tls(Arc::clone(&ours)).start().await.unwrap();

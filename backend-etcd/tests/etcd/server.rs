@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use crate::rig::{BOUND, EARLY, PREFIX, Rig, TTL, eventually, open_with_ttl, trials, until, within};
 
 trials![
-    what_a_full_server_refused_and_put_all_the_same_goes,
+    entry_refused_by_a_full_server_is_removed,
     a_version_with_known_bugs_is_named,
     a_current_version_is_not_warned_of,
     a_proxy_of_etcd_is_refused_by_name,
@@ -22,7 +22,7 @@ trials![
 
 /// A server that is about to be full carries out requests that it answers with NOSPACE. None of them
 /// stays in anybody's queue.
-async fn what_a_full_server_refused_and_put_all_the_same_goes() {
+async fn entry_refused_by_a_full_server_is_removed() {
     const TASKS: usize = 192;
     for program in [None, current()] {
         let mut put = 0;

@@ -14,7 +14,7 @@ trials![
     keys_say_how_their_bearers_hold,
     etcdctl_and_sharers_wait_for_each_other,
     a_cut_and_a_compaction_cost_nobody_who_shares_their_turn,
-    whoever_may_write_exclusive_keys_only_may_not_share,
+    share_needs_the_right_on_shared_keys,
     readers_are_admitted_beside_any_number,
     many_permits_are_counted_or_read,
     a_reader_finds_room_among_permits,
@@ -143,7 +143,7 @@ async fn a_cut_and_a_compaction_cost_nobody_who_shares_their_turn() {
 
 /// With the right to the prefix there is nothing new to ask for. Whoever has it for exclusive keys only, as one might
 /// who knew the names of keys, is denied the others, and keeps what it has.
-async fn whoever_may_write_exclusive_keys_only_may_not_share() {
+async fn share_needs_the_right_on_shared_keys() {
     let mut rig = Rig::start().await;
     rig.etcd.enable_auth("alice", "secret", "locks/").await.unwrap();
     for command in [

@@ -11,9 +11,9 @@ use testbed::Mode;
 use crate::rig::{Beside, PREFIX, Rig, TTL, behind, eventually, hold, open_with_ttl, trials};
 
 trials!(
-    whoever_is_not_counted_grants_larger_tokens,
-    who_takes_part_in_a_move_is_no_lock_and_no_session,
-    what_is_no_number_is_refused_and_stays,
+    uncounted_session_grants_larger_tokens,
+    participant_of_a_move_is_no_lock_and_no_session,
+    malformed_number_is_refused_and_kept,
 );
 
 /// The store, without the manager that computes what is raised to.
@@ -35,7 +35,7 @@ async fn value(rig: &Rig) -> String {
 }
 
 /// The base is raised while a session begins that is not counted yet: its tokens are larger all the same.
-async fn whoever_is_not_counted_grants_larger_tokens() {
+async fn uncounted_session_grants_larger_tokens() {
     const BASE: u64 = 1 << 40;
     const SLOW: Duration = Duration::from_millis(400);
     let rig = Rig::start().await;
@@ -58,7 +58,7 @@ async fn whoever_is_not_counted_grants_larger_tokens() {
 /// The record and the entries of members lie beside the locks, and are none of them; an entry goes with its
 /// session, and whoever gave up the way to its ledger for the ledger keeps that. Neither what a session is asked nor one of
 /// another namespace is counted as a session.
-async fn who_takes_part_in_a_move_is_no_lock_and_no_session() {
+async fn participant_of_a_move_is_no_lock_and_no_session() {
     let rig = Rig::start().await;
     let env = Env::new(Timing::for_ttl(TTL)).unwrap();
     let ledger = rig.config().open(env.clone()).await.unwrap().ledger().unwrap();
@@ -80,7 +80,7 @@ async fn who_takes_part_in_a_move_is_no_lock_and_no_session() {
 }
 
 /// A plain number without a lease; what somebody else has written there is not written over.
-async fn what_is_no_number_is_refused_and_stays() {
+async fn malformed_number_is_refused_and_kept() {
     let rig = Rig::start().await;
     let store = store(&rig).await;
     store.raise_token_base(7).await.unwrap();

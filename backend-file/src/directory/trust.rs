@@ -342,7 +342,7 @@ mod tests {
 
     /// file.trust-2: where `mode` lets others write, what they make is as good as ours.
     #[test]
-    fn what_those_made_who_may_write_is_trusted() {
+    fn file_of_a_permitted_writer_is_trusted() {
         let shared = step(ROOT, 50, 0o2770, Kind::Own);
         let tmp = step(ROOT, ROOT, 0o1777, Kind::Way);
         assert!(trusts(0o660, step(OTHER, 50, 0o770, Kind::Own), shared));
@@ -453,7 +453,7 @@ mod tests {
 
     /// What was opened is what the path leads to by a way that was looked at.
     #[test]
-    fn what_was_opened_by_another_way_is_not_trusted() {
+    fn directory_opened_by_another_path_is_not_trusted() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("locks");
         fs::create_dir(&path).unwrap();

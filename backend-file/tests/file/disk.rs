@@ -140,7 +140,7 @@ async fn idle_files_are_removed_beyond_the_bound() {
 
 /// What is not ours, of a newer version, or of another name is an error and stays as it is.
 #[tokio::test]
-async fn what_is_not_ours_is_left_alone() {
+async fn foreign_entry_is_left_alone() {
     let rig = Rig::new();
     let a = rig.open().await;
     a.cycle("ours").await;

@@ -129,7 +129,7 @@ async fn a_request_is_not_written_or_read_through_a_link() {
 
 /// A pipe, a directory or a link that is named like a session is nobody who lives, and hides no lock.
 #[tokio::test]
-async fn what_is_named_like_a_session_is_not_alive() {
+async fn file_named_like_a_session_is_not_alive() {
     let rig = Rig::new();
     let a = rig.open().await;
     a.grant("a").await;

@@ -37,7 +37,7 @@ async fn leftover_files_are_not_counted_as_sessions() {
 
 /// A floor that is damaged is not written over, and one in a directory that was moved away is not raised.
 #[tokio::test]
-async fn what_cannot_be_read_is_refused_and_stays() {
+async fn unreadable_value_is_refused_and_kept() {
     let rig = Rig::new();
     let (a, b) = (rig.open().await, rig.open().await);
     let floor = rig.file(".leasehold/floor");

@@ -26,7 +26,7 @@ fn a_url_says_everything() {
 
 /// What cannot work is refused before anything is sent.
 #[test]
-fn what_cannot_work_is_refused() {
+fn impossible_option_is_refused() {
     for url in [
         "redis://",
         "redis:///0",

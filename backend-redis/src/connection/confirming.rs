@@ -188,7 +188,7 @@ mod tests {
 
     /// A server that refuses to wait, as one that is busy by then, has carried out what went before.
     #[test]
-    fn what_is_not_confirmed_may_have_been_carried_out() {
+    fn unconfirmed_request_may_be_applied() {
         assert!(enough(&Ok(2), 2).is_ok());
         assert!(too_few_replicas(&enough(&Ok(1), 2).unwrap_err()));
         let busy = Error::not_applied(ErrorKind::Unavailable, "the server is busy");

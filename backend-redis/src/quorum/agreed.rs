@@ -80,7 +80,7 @@ mod tests {
 
     /// Whatever differs is told apart.
     #[test]
-    fn what_was_agreed_on_is_written() {
+    fn agreed_terms_are_written() {
         let text = "3 servers, quorum=2, pause_after_restart=10000ms, fsync_always=false";
         assert_eq!(agreed(10, false).to_string(), text);
     }

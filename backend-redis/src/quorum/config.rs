@@ -178,7 +178,7 @@ mod tests {
 
     /// What cannot work is refused before anything is sent, in words that name it.
     #[test]
-    fn what_cannot_work_is_refused_by_name() {
+    fn impossible_option_is_refused_by_name() {
         for (url, words) in [
             ("redis+quorum://a", "not of 1"),
             ("redis+quorum://a,b", "not of 2"),

@@ -20,7 +20,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         [
             trial(format!("ageing::{name}_end_everything_in_time"), move || everybody_hears_in_time(ageing)),
             trial(format!("ageing::{name}_and_come_back_cost_nothing"), move || {
-                what_comes_back_costs_nothing(ageing)
+                unchanged_reply_costs_nothing(ageing)
             }),
         ]
     });
@@ -95,7 +95,7 @@ async fn everybody_hears_in_time(ageing: Ageing) {
 
 /// It is mended before leases end: holder and contender have heard nothing worse than a renewal that was
 /// refused.
-async fn what_comes_back_costs_nothing(ageing: Ageing) {
+async fn unchanged_reply_costs_nothing(ageing: Ageing) {
     let server = server().await;
     allow(&server).await;
     let app = || direct(&server).credentials("app", "secret");

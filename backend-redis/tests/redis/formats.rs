@@ -41,7 +41,7 @@ trials![
     a_template_says_the_key,
     names_of_our_own_keys_are_refused,
     a_message_about_another_key_grants_nothing,
-    what_a_format_does_not_promise_is_refused,
+    unsupported_option_of_a_format_is_refused,
     a_silent_wait_behind_a_stranger_is_a_poll,
 ];
 
@@ -337,7 +337,7 @@ async fn a_message_about_another_key_grants_nothing() {
     waiting.held().await.release().await.unwrap();
 }
 
-async fn what_a_format_does_not_promise_is_refused() {
+async fn unsupported_option_of_a_format_is_refused() {
     let server = server().await;
     for kind in [Kind::String, Kind::Redisson] {
         let locks = open(kind.config(&server)).await;

@@ -18,10 +18,10 @@ use crate::rig::{
 
 trials![
     members_end_by_themselves_and_the_record_stays,
-    who_has_lapsed_is_not_shown,
+    lapsed_entry_is_not_shown,
     versions_grow_also_when_the_record_is_lost,
-    what_others_have_written_is_no_record,
-    who_comes_back_is_admitted_anew,
+    foreign_text_is_no_record,
+    returning_client_is_admitted_again,
     a_full_server_keeps_who_has_signed,
     replicas_are_waited_for,
     a_barred_session_renews_nothing_by_its_other_connection,
@@ -83,7 +83,7 @@ async fn members_end_by_themselves_and_the_record_stays() {
 
 /// Its lease is over, and nobody has signed since then: it is not shown, and has another lease when it is back, as
 /// it has in another session.
-async fn who_has_lapsed_is_not_shown() {
+async fn lapsed_entry_is_not_shown() {
     let server = server().await;
     let (a, b) = (ledger(direct(&server)).await, ledger(direct(&server)).await);
     let first = a.sign(member(1), b"value").await.unwrap();
@@ -119,7 +119,7 @@ async fn versions_grow_also_when_the_record_is_lost() {
 
 /// A session that takes no part was away when the namespace was barred: nobody has counted it, and it is granted nothing when it
 /// is back, before the bar is gone.
-async fn who_comes_back_is_admitted_anew() {
+async fn returning_client_is_admitted_again() {
     let server = server().await;
     let proxy = proxy(&server);
     let (locks, ledger) = (open_for(via(&proxy), LONG).await, ledger(direct(&server)).await);
@@ -165,7 +165,7 @@ async fn who_comes_back_is_admitted_anew() {
 
 /// It is neither believed nor written over, and bars plain sessions, not those that move; among members it is
 /// passed over.
-async fn what_others_have_written_is_no_record() {
+async fn foreign_text_is_no_record() {
     let server = server().await;
     let ledger = ledger(direct(&server)).await;
     let barred = async || {

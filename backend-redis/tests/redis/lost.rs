@@ -8,7 +8,7 @@ use testbed::redis::Server;
 
 use crate::rig::{KEY, LONG, NAME, TTL, command, direct, eventually, ok, proxy, server, store, trials, via};
 
-trials![an_entry_that_nobody_keeps_is_over_and_released, what_was_lost_is_released_before_closing_ends,];
+trials![an_entry_that_nobody_keeps_is_over_and_released, lost_hold_is_released_before_closing_ends,];
 
 pub(crate) fn request(id: u8) -> AcquireRequest {
     AcquireRequest::new(NAME.parse().unwrap(), OwnerId::from_random([id; 16]), TTL)
@@ -50,7 +50,7 @@ async fn an_entry_that_nobody_keeps_is_over_and_released() {
 }
 
 /// While the server cannot be told, what was lost may still be there: closing says that.
-async fn what_was_lost_is_released_before_closing_ends() {
+async fn lost_hold_is_released_before_closing_ends() {
     let server = busy().await;
     let proxy = proxy(&server);
     let store = store(via(&proxy)).await;

@@ -34,7 +34,7 @@ trials![
     another_format_of_the_namespace_is_refused_by_name,
     without_the_right_to_listen_turns_come_by_refresh = || unheard("+@all resetchannels"),
     without_the_right_to_publish_turns_come_by_refresh = || unheard("+@all -publish &*"),
-    who_turns_deaf_while_opening_knows,
+    lost_channel_right_while_opening_is_known,
     forgotten_scripts_are_sent_again,
 ];
 
@@ -393,7 +393,7 @@ async fn unheard(rights: &'static str) {
 }
 
 /// The link is made again before there is a session, and may not hear its inbox any more: the session says so.
-async fn who_turns_deaf_while_opening_knows() {
+async fn lost_channel_right_while_opening_is_known() {
     let server = server().await;
     let proxy = proxy(&server);
     ok(&server, &["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all"]).await;

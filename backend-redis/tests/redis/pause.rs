@@ -20,12 +20,12 @@ trials_on_both![
     without_a_pause_two_hold_after_a_restart,
     nobody_is_granted_before_the_pause_is_over,
     a_hold_that_was_forgotten_is_told,
-    who_asks_hears_that_nobody_holds,
-    what_was_written_down_is_held_on_and_not_handed_on,
+    inspect_of_a_free_lock_shows_no_holder,
+    recorded_hold_continues_and_is_not_passed_on,
     replicas_are_waited_for_within_the_pause,
     a_replica_that_takes_over_pauses_too,
     a_server_that_has_followed_another_does_not_pause,
-    who_comes_after_the_pause_is_granted_at_once,
+    caller_after_the_pause_is_granted_at_once,
     managers_without_the_pause_do_not_keep_it,
     another_pause_is_refused,
     a_longer_ttl_is_refused_before_any_request,
@@ -128,7 +128,7 @@ async fn a_hold_that_was_forgotten_is_told() {
 }
 
 /// Neither another client nor whoever held last is named.
-async fn who_asks_hears_that_nobody_holds() {
+async fn inspect_of_a_free_lock_shows_no_holder() {
     let server = server().await;
     let store = store(pausing(&server)).await;
     let attempt = store.try_acquire(&request(1)).await.unwrap();
@@ -139,7 +139,7 @@ async fn who_asks_hears_that_nobody_holds() {
 
 /// A server that comes up with all it had pauses, too, as nobody knows that: who holds goes on, and what is released is
 /// free until the pause is over.
-async fn what_was_written_down_is_held_on_and_not_handed_on() {
+async fn recorded_hold_continues_and_is_not_passed_on() {
     let mut server = start(Settings::new().append_only()).await;
     over(&server, "leasehold", PAUSE).await;
     let (a, b) = (open_for(pausing(&server), PAUSE).await, open_for(pausing(&server), PAUSE).await);
@@ -194,7 +194,7 @@ async fn a_server_that_has_followed_another_does_not_pause() {
 
 /// The first one who comes waits, as a server that nobody has come to may have forgotten everything; later ones wait no
 /// longer than that.
-async fn who_comes_after_the_pause_is_granted_at_once() {
+async fn caller_after_the_pause_is_granted_at_once() {
     let server = server().await;
     let first = open(pausing(&server)).await;
     assert!(first.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());

@@ -17,12 +17,12 @@ trials![
     one_server_is_not_named_twice,
     a_replica_is_refused,
     a_lock_is_not_longer_than_the_pause,
-    who_differs_is_refused,
+    differing_manager_is_refused,
     of_two_first_options_one_is_refused,
     another_format_of_the_namespace_is_refused_by_name,
     a_foreign_key_costs_its_own_hold,
-    who_may_not_hear_is_served,
-    who_may_not_hear_is_told_so_once,
+    client_without_the_channel_right_is_served,
+    missing_channel_right_is_reported_once,
 ];
 
 async fn refused(config: QuorumConfig) -> Error {
@@ -80,7 +80,7 @@ async fn a_lock_is_not_longer_than_the_pause() {
 
 /// Whoever has another quorum, pause or trust in disks is refused, by name; once the servers have the new ones, so is whoever
 /// has the old.
-async fn who_differs_is_refused() {
+async fn differing_manager_is_refused() {
     let servers = three().await;
     let before = begun(quorum(&servers)).await;
     for other in [
@@ -172,7 +172,7 @@ async fn a_foreign_key_costs_its_own_hold() {
 }
 
 /// Users who may not hear their channels hear of it, and are served all the same.
-async fn who_may_not_hear_is_served() {
+async fn client_without_the_channel_right_is_served() {
     let servers = three().await;
     for server in &servers {
         ok(server, &["ACL", "SETUSER", "default", "-subscribe"]).await;
@@ -189,7 +189,7 @@ async fn who_may_not_hear_is_served() {
 }
 
 /// They hear so once for each server, however often it is connected to.
-async fn who_may_not_hear_is_told_so_once() {
+async fn missing_channel_right_is_reported_once() {
     let servers = three().await;
     for server in &servers {
         ok(server, &["ACL", "SETUSER", "default", "-subscribe"]).await;

@@ -25,7 +25,7 @@ trials![
     servers_that_refuse_are_not_looked_at_for_ever,
     a_pause_is_told_once_for_each_run,
     a_hold_outlasts_a_server_that_forgot_while_another_is_full,
-    who_tries_while_servers_pause_hears_why,
+    try_during_a_pause_says_why,
     a_disk_that_is_always_written_is_trusted,
     a_move_of_one_server_concerns_no_quorum,
 ];
@@ -135,7 +135,7 @@ pub(crate) async fn knows(server: &Server) -> bool {
 }
 
 /// Nothing is granted by servers that have just come up, and the answer says why.
-async fn who_tries_while_servers_pause_hears_why() {
+async fn try_during_a_pause_says_why() {
     let servers = three().await;
     let locks = open_config(quorum(&servers).pause_after_restart(LONG)).await;
     let refused = locks.lock(NAME).unwrap().try_acquire().await.unwrap_err();

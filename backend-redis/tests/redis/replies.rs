@@ -15,7 +15,7 @@ use crate::rig::{
 trials![
     a_request_that_outlives_its_connection_leaves_nothing,
     a_connection_that_is_given_up_takes_its_requests_along,
-    what_a_partition_delivers_late_is_released,
+    grant_delivered_late_by_a_partition_is_released,
 ];
 
 /// Its connection breaks, its release finds nothing, and then what it asked for is done after all, as by
@@ -67,7 +67,7 @@ async fn a_connection_that_is_given_up_takes_its_requests_along() {
 
 /// A network that keeps a request for longer than its lease and delivers it then, when its connection is
 /// long gone: what the request makes is released as soon as the server can be reached.
-async fn what_a_partition_delivers_late_is_released() {
+async fn grant_delivered_late_by_a_partition_is_released() {
     let server = server().await;
     let proxy = proxy(&server);
     let a = warm(open(via(&proxy)).await).await;

@@ -27,7 +27,7 @@ trials_on_both![
     shares_end_with_the_key_of_the_lock = || shares_end_with(KEY),
     shares_end_with_the_key_of_their_own = || shares_end_with("leasehold:{invoice/42}:h"),
     shares_end_with_the_entries = || shares_end_with("leasehold:{invoice/42}:e"),
-    who_sets_the_key_waits_for_all_shares,
+    exclusive_client_waits_for_all_shares,
     the_key_ends_with_the_last_of_the_leases_that_are_left,
     nothing_stays_of_a_reader_that_died_while_others_contend,
     a_try_looks_past_more_dead_sharers_than_a_call_ends,
@@ -151,7 +151,7 @@ async fn shares_end_with(key: &str) {
 }
 
 /// Another library on the key of a lock finds it taken until the last share has ended.
-async fn who_sets_the_key_waits_for_all_shares() {
+async fn exclusive_client_waits_for_all_shares() {
     let server = server().await;
     let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
     let set = ["SET", KEY, "theirs", "NX", "PX", "60000"];

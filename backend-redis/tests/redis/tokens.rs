@@ -6,7 +6,7 @@ use crate::rig::{command, direct, eventually, ok, open, server, store, trials};
 
 trials![
     others_that_listen_are_counted,
-    what_is_no_number_is_refused_and_stays,
+    malformed_number_is_refused_and_kept,
     without_the_script_only_the_raise_is_denied,
 ];
 
@@ -41,7 +41,7 @@ async fn others_that_listen_are_counted() {
 }
 
 /// A plain number; what somebody else has written there is not written over.
-async fn what_is_no_number_is_refused_and_stays() {
+async fn malformed_number_is_refused_and_kept() {
     let server = server().await;
     let store = store(direct(&server)).await;
     store.raise_token_base(7).await.unwrap();

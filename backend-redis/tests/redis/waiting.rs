@@ -20,13 +20,13 @@ trials![
     when_a_lease_ends_one_asks,
     the_dead_in_front_are_passed_over_in_time,
     the_dead_are_granted_little,
-    who_leaves_tells_the_next_one,
+    leaving_entry_notifies_the_next,
     the_ended_do_not_pile_up_behind_a_holder,
     many_ended_delay_nobody_behind_them = || many_ended_delay_nobody_behind_them(false),
     many_ended_delay_nobody_after_a_forced_revocation = || many_ended_delay_nobody_behind_them(true),
     a_try_passes_over_many_ended,
     a_long_queue_is_counted_without_reading_it,
-    what_others_have_written_is_cut,
+    foreign_text_is_truncated,
 ];
 
 /// A lease that ends many times in a trial, and not while the machine is busy.
@@ -159,7 +159,7 @@ async fn the_dead_are_granted_little() {
 
 /// The first in line gives up when the holder is dead already; the next one, whose own refreshes are minutes
 /// away, is told when to ask.
-async fn who_leaves_tells_the_next_one() {
+async fn leaving_entry_notifies_the_next() {
     let server = server().await;
     let (a, b, c) = (
         open_for(direct(&server), LONG).await,
@@ -275,7 +275,7 @@ async fn a_long_queue_is_counted_without_reading_it() {
 
 /// Whoever may write the keys may write megabytes: what the scripts answer stays small, so that the
 /// locks on the same connection live.
-async fn what_others_have_written_is_cut() {
+async fn foreign_text_is_truncated() {
     const LARGE: usize = 8 << 20;
     let server = server().await;
     let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);

@@ -116,7 +116,7 @@ mod tests {
 
     /// What is no right is refused and named, also between others.
     #[test]
-    fn what_is_no_right_is_refused() {
+    fn unknown_right_is_refused() {
         for (acl, named) in [
             ("", ""),
             ("all", "all"),

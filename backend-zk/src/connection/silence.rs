@@ -63,7 +63,7 @@ mod tests {
 
     /// What is told is known at once, without anybody who waits for it; and so is that nothing can be told.
     #[test]
-    fn what_is_told_breaks_the_silence_at_once() {
+    fn message_ends_the_silence_at_once() {
         for tells in [true, false] {
             let (teller, hears) = oneshot::channel();
             let silence = Silence::new(hears.map(drop), false);

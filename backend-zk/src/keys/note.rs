@@ -108,7 +108,7 @@ mod tests {
 
     /// Only a note of ours passes, in a node that keeps out everybody later, of the owner that it names.
     #[test]
-    fn what_is_no_note_of_its_node_passes_nothing() {
+    fn foreign_node_data_passes_nothing() {
         let (ttl, other) = (Duration::from_secs(1), OwnerId::from_random([8; 16]));
         let passing = Note::encoded(ttl, "a", None, Some(OWNER));
         for (node, data) in [

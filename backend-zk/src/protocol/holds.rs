@@ -150,7 +150,7 @@ mod tests {
 
     /// What is asked is told once, to whom it is asked of, and to a grant that comes later (zk.holds-1).
     #[test]
-    fn what_is_asked_for_is_told_before_and_after_the_grant() {
+    fn revocation_is_reported_before_and_after_the_grant() {
         let mut holds = holds();
         let inbox = with_message(&with_message(b"", 7, 4 * SECOND), 9, 6 * SECOND);
         assert_eq!(told(&mut holds, &inbox, at(10)), [(7, 4 * SECOND)]);
@@ -183,7 +183,7 @@ mod tests {
 
     /// Who stands for long is watched, again when the watch is lost, and not when it ends (zk.holds-3).
     #[test]
-    fn what_stands_is_watched_once_at_a_time() {
+    fn existing_node_is_watched_once() {
         let mut holds = holds();
         holds.granted(owner(9), hold(9), at(0));
         assert_eq!(standing(&mut holds, at(2)), []);

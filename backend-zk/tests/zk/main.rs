@@ -65,7 +65,7 @@ fn main() -> ExitCode {
             ten_thousand_locks_are_kept_by_one_request;
         quorum:
             a_leader_that_dies_takes_nobodys_lock
-            whoever_moves_to_another_server_keeps_hold_and_place
+            server_change_keeps_hold_and_place
             a_follower_that_is_cut_off_tells_its_clients_in_time
             a_lost_quorum_ends_the_hold_and_a_healed_one_goes_on
             a_stopped_leader_grants_nothing_twice
@@ -100,16 +100,16 @@ fn main() -> ExitCode {
             the_version_and_the_session_are_diagnosed;
         secured:
             a_server_behind_tls_is_diagnosed
-            what_keeps_tls_from_being_spoken_is_named
+            cause_of_a_failed_tls_handshake_is_named
             a_certificate_that_is_exchanged_throws_nobody_out
             a_certificate_is_an_identity;
         rights:
             a_session_that_may_not_write_is_lost_in_time
-            who_comes_back_to_a_closed_place_is_lost_in_time
+            client_back_at_a_closed_entry_loses_in_time
             a_release_that_is_refused_ends_the_session
             a_node_that_is_gone_ends_no_session
             a_lock_that_cannot_be_let_go_is_not_taken_again
-            who_cannot_see_the_one_ahead_is_denied
+            entry_without_sight_of_the_one_ahead_is_denied
             a_place_that_cannot_be_given_up_ends_with_the_session
             waiters_whose_directory_is_closed_are_denied
             a_place_for_sessions_that_is_closed_is_denied
@@ -139,13 +139,13 @@ fn main() -> ExitCode {
             directory_tells_its_next_number
             nobody_holds_at_the_end_of_the_numbers
             a_directory_that_curator_uses_is_served_past_its_half
-            whoever_enters_again_waits_by_its_new_node
+            reentering_client_waits_by_its_new_node
             a_directory_that_somebody_else_made_is_never_removed;
         passing:
-            who_has_waited_passes_on_by_one_request
+            waiter_passes_on_by_one_request
             a_pass_that_is_not_heard_is_repeated
             nobody_else_writes_a_contenders_node
-            what_others_write_is_no_pass
+            foreign_data_is_no_pass
             a_right_that_is_missing_costs_one_request
             servers_that_look_at_no_rights_are_served
             a_node_that_is_asked_for_while_it_waits_is_let_go
@@ -154,28 +154,28 @@ fn main() -> ExitCode {
             servers_without_digest_are_served;
         returns:
             try_is_granted_by_the_listed_number
-            whoever_shares_a_lock_looks_in_the_same_flight
-            who_came_in_between_is_seen
+            sharer_reads_in_the_same_flight
+            later_entry_is_seen
             a_directory_that_counts_anew_is_looked_at
             every_server_tells_of_a_directory_that_counts_anew
-            whoever_comes_several_times_in_a_row_is_alone
+            repeated_entry_is_alone
             curator_in_between_is_waited_for
             a_reconnect_is_followed_by_a_look
             a_node_that_others_removed_is_followed_by_a_look
             a_directory_that_is_not_as_we_make_them_is_looked_at;
         mixes:
             sharing_is_three_requests
-            who_shares_in_between_is_waited_for
+            sharer_in_between_is_waited_for
             a_reader_behind_a_writer_needs_four_requests
             a_writer_looks_when_the_nearest_reader_goes
-            who_finds_the_one_ahead_gone_passes_on
-            who_tries_passes_nobody;
+            entry_passes_on_when_the_one_ahead_is_gone
+            try_passes_nobody;
         sharing:
             nodes_say_how_their_bearers_hold;
         tokens:
             a_base_is_read_by_a_session_that_is_counted
             a_raise_where_the_namespace_is_gone_fails
-            what_is_no_number_is_refused_and_stays
+            malformed_number_is_refused_and_kept
             the_base_belongs_to_its_creator;
         ledger:
             an_entry_is_of_the_session_that_signed_last
@@ -187,7 +187,7 @@ fn main() -> ExitCode {
             all_who_share_are_asked_in_one_flight
             one_that_cannot_be_asked_keeps_nobody_from_it
             a_message_that_is_not_told_of_is_heard_with_the_next_renewal
-            who_is_asked_while_it_waits_has_what_is_left
+            waiter_asked_to_release_has_the_grace_left
             a_node_that_is_removed_within_the_grace_is_a_loss;
     }
     libtest_mimic::run(&arguments, trials).exit_code()

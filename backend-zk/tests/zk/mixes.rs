@@ -98,7 +98,7 @@ pub(crate) async fn sharing_is_three_requests(rig: Arc<Rig>) {
 
 /// Whoever counts on its number sees one who shares the lock and came in between, or was there before; and one who is
 /// about to is seen by it.
-pub(crate) async fn who_shares_in_between_is_waited_for(rig: Arc<Rig>) {
+pub(crate) async fn sharer_in_between_is_waited_for(rig: Arc<Rig>) {
     let server = server(patient()).await;
     let space = rig.space_on([server.addr()]);
     let (one, other) = (Watched::start(&space, &server).await, manager(&space).await);
@@ -222,7 +222,7 @@ pub(crate) async fn a_writer_looks_when_the_nearest_reader_goes(rig: Arc<Rig>) {
 }
 
 /// Whoever finds that the one ahead has gone since it listed passes the lock on, too: others may have listed both.
-pub(crate) async fn who_finds_the_one_ahead_gone_passes_on(rig: Arc<Rig>) {
+pub(crate) async fn entry_passes_on_when_the_one_ahead_is_gone(rig: Arc<Rig>) {
     let server = server(patient()).await;
     let space = rig.space_on([server.addr()]);
     let (outside, directory) = (space.outside().await, space.directory("a"));
@@ -252,7 +252,7 @@ pub(crate) async fn who_finds_the_one_ahead_gone_passes_on(rig: Arc<Rig>) {
 
 /// Who tries is let in beside others who share, and not past one who waits to write; nor is who tries to write beside
 /// them. It looks first, makes nothing where it is refused, and reads whom it is refused by once.
-pub(crate) async fn who_tries_passes_nobody(rig: Arc<Rig>) {
+pub(crate) async fn try_passes_nobody(rig: Arc<Rig>) {
     let server = server(patient()).await;
     let space = rig.space_on([server.addr()]);
     let (one, writer) = (manager(&space).await, manager(&space).await);

@@ -140,7 +140,7 @@ pub(crate) async fn a_directory_that_curator_uses_is_served_past_its_half(_rig: 
 
 /// Whoever has watched its own node, and leaves it for a directory that could begin anew, is not told of that end
 /// when it waits again.
-pub(crate) async fn whoever_enters_again_waits_by_its_new_node(rig: Arc<Rig>) {
+pub(crate) async fn reentering_client_waits_by_its_new_node(rig: Arc<Rig>) {
     let space = rig.space().await;
     let way = proxy(rig.server().await);
     let (first, second) = (space.manager().await, space.by(way.addr()).manager().await);

@@ -30,7 +30,7 @@ async fn manager(space: &Space) -> LockManager {
 
 /// The one who found the lock free only deletes; whoever has waited passes on, in one request, and who waits
 /// behind it holds without another.
-pub(crate) async fn who_has_waited_passes_on_by_one_request(rig: Arc<Rig>) {
+pub(crate) async fn waiter_passes_on_by_one_request(rig: Arc<Rig>) {
     let (space, outside) = (rig.space().await, rig.space().await.outside().await);
     let directory = space.directory("a");
     let (mut waiting, mut seen, mut managers) = (Vec::new(), Vec::new(), Vec::new());
@@ -116,7 +116,7 @@ pub(crate) async fn nobody_else_writes_a_contenders_node(rig: Arc<Rig>) {
 }
 
 /// What is written to a node is a pass only of who says so, and only if it is the first thing that is.
-pub(crate) async fn what_others_write_is_no_pass(rig: Arc<Rig>) {
+pub(crate) async fn foreign_data_is_no_pass(rig: Arc<Rig>) {
     for (note, writes_before, passes) in
         [(&b"127.0.0.1"[..], 0, false), (PASSES, 1, false), (PASSES, 0, true)]
     {

@@ -36,7 +36,7 @@ pub(crate) async fn a_leader_that_dies_takes_nobodys_lock(rig: Arc<Rig>) {
 }
 
 /// Sessions move from a server that dies to another one, with what they hold and where they wait.
-pub(crate) async fn whoever_moves_to_another_server_keeps_hold_and_place(rig: Arc<Rig>) {
+pub(crate) async fn server_change_keeps_hold_and_place(rig: Arc<Rig>) {
     let mut ensemble = ensemble().await;
     let space = rig.space_on(ensemble.endpoints());
     let (one, other) = (patient(&space).await, patient(&space).await);

@@ -14,7 +14,7 @@ use crate::peer::Peer;
 use crate::rig::{BOUND, Beside, Outside, Rig, Space, eventually, hold_aside, noting, proxy, server};
 
 /// A lock that is wanted by turns of one after the other is looked at first; nobody's directory is watched.
-pub(crate) async fn whoever_shares_a_lock_looks_in_the_same_flight(rig: Arc<Rig>) {
+pub(crate) async fn sharer_reads_in_the_same_flight(rig: Arc<Rig>) {
     let space = rig.space().await;
     let way = proxy(rig.server().await);
     let (one, other) = (long_session(&space.by(way.addr())).await, long_session(&space).await);
@@ -29,7 +29,7 @@ pub(crate) async fn whoever_shares_a_lock_looks_in_the_same_flight(rig: Arc<Rig>
 }
 
 /// Who came in between is waited for; a try looks first, and makes nothing.
-pub(crate) async fn who_came_in_between_is_seen(rig: Arc<Rig>) {
+pub(crate) async fn later_entry_is_seen(rig: Arc<Rig>) {
     let space = rig.space().await;
     let way = proxy(rig.server().await);
     let (one, other) = (long_session(&space.by(way.addr())).await, long_session(&space).await);
@@ -146,7 +146,7 @@ async fn counts_anew(space: &Space, ours: &Server) {
 }
 
 /// Directories go between any two steps of those who come several times in a row: one holds at a time.
-pub(crate) async fn whoever_comes_several_times_in_a_row_is_alone(_rig: Arc<Rig>) {
+pub(crate) async fn repeated_entry_is_alone(_rig: Arc<Rig>) {
     const TURNS: u32 = 100;
     let server = server(reaping(1)).await;
     let space = Space::whole(&server);

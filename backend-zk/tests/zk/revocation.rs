@@ -172,7 +172,7 @@ pub(crate) async fn a_message_that_is_not_told_of_is_heard_with_the_next_renewal
 }
 
 /// A message for a contender that comes to hold only later is told with the grant, less the time since.
-pub(crate) async fn who_is_asked_while_it_waits_has_what_is_left(rig: Arc<Rig>) {
+pub(crate) async fn waiter_asked_to_release_has_the_grace_left(rig: Arc<Rig>) {
     let space = rig.space().await;
     let (first, second) = (space.manager().await, space.manager().await);
     let (outside, guard) = (space.outside().await, first.lock("a").unwrap().acquire().await.unwrap());

@@ -216,7 +216,7 @@ pub(crate) async fn a_place_for_sessions_that_is_closed_is_denied(rig: Arc<Rig>)
 }
 
 /// The same after a connection that breaks: it cannot be proved to be ours any more.
-pub(crate) async fn who_comes_back_to_a_closed_place_is_lost_in_time(rig: Arc<Rig>) {
+pub(crate) async fn client_back_at_a_closed_entry_loses_in_time(rig: Arc<Rig>) {
     let (space, outside) = stage(&rig).await;
     let proxy = proxy(rig.server().await);
     let (locks, rival) = (space.by(proxy.addr()).manager().await, space.manager().await);
@@ -239,7 +239,7 @@ pub(crate) async fn who_comes_back_to_a_closed_place_is_lost_in_time(rig: Arc<Ri
 
 /// Whoever may not read the node ahead cannot wait for it: it is told, and leaves nothing. Those ahead
 /// are none the worse.
-pub(crate) async fn who_cannot_see_the_one_ahead_is_denied(rig: Arc<Rig>) {
+pub(crate) async fn entry_without_sight_of_the_one_ahead_is_denied(rig: Arc<Rig>) {
     let (space, outside) = stage(&rig).await;
     let open = LockManager::builder(space.config().acl("world:anyone:rwcda").unwrap());
     let (one, other) = (open.ttl(TTL).build().await.unwrap(), space.manager().await);

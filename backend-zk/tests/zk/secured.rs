@@ -27,7 +27,7 @@ pub(crate) async fn a_server_behind_tls_is_diagnosed(rig: Arc<Rig>) {
 
 /// A server that is down, or speaks another protocol, may be another one tomorrow: opening goes on, and
 /// its end says what was seen.
-pub(crate) async fn what_keeps_tls_from_being_spoken_is_named(rig: Arc<Rig>) {
+pub(crate) async fn cause_of_a_failed_tls_handshake_is_named(rig: Arc<Rig>) {
     let certificates = Certificates::new("client").unwrap();
     let plain = rig.server().await.addr();
     let dead = Port::reserve().unwrap();

@@ -59,7 +59,7 @@ pub(crate) async fn a_raise_where_the_namespace_is_gone_fails(rig: Arc<Rig>) {
 }
 
 /// A plain number that outlives its session; what somebody else has written there is not written over.
-pub(crate) async fn what_is_no_number_is_refused_and_stays(rig: Arc<Rig>) {
+pub(crate) async fn malformed_number_is_refused_and_kept(rig: Arc<Rig>) {
     let space = rig.space().await;
     let (store, outside) = (store(space.config()).await, space.outside().await);
     store.raise_token_base(3).await.unwrap();

@@ -9,7 +9,7 @@ use crate::rig::{Done, Rig, exit_code, line, rest, value};
 
 testbed::trials![
     locks_move_and_come_back_while_they_are_used,
-    what_stands_in_the_way_is_said,
+    blocker_is_reported,
     locks_that_move_are_revoked_and_their_stores_looked_at,
     foreign_clients_keep_the_last_step_from_being_taken,
 ];
@@ -152,7 +152,7 @@ async fn locks_move_and_come_back_while_they_are_used() {
 }
 
 /// A session without the option stands in the way, and is said; so is a store that is down.
-async fn what_stands_in_the_way_is_said() {
+async fn blocker_is_reported() {
     let mut stores = Stores::start().await;
     let rig = stores.moving();
     let plain = Rig::on(<Redis as Server>::url(stores.redis.addr(), "cli", &format!("ttl={TTL}")));

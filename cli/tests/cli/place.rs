@@ -10,7 +10,7 @@ use crate::rig::{Done, LEASEHOLD, Rig, done, exit_code, line, rest, until_said, 
 
 testbed::trials![
     a_lock_of_this_host_only_says_so,
-    what_is_required_is_checked_first,
+    required_guarantee_is_checked_first,
     the_url_may_stand_in_a_file,
     a_hidden_url_is_refused_until_another_is_given,
     #[cfg(target_os = "linux")]
@@ -46,7 +46,7 @@ async fn a_lock_of_this_host_only_says_so() {
 
 /// A store that lacks what is required is refused before anything is started, by flag or variable,
 /// and by `doctor` as a finding.
-async fn what_is_required_is_checked_first() {
+async fn required_guarantee_is_checked_first() {
     let rig = Rig::new();
     let required = ["run", "--require", "fenced,cross_host", "a", "--", "echo", "started"];
     let refused = rig.done(required).await;

@@ -14,7 +14,7 @@ testbed::trials![
     signals_are_forwarded,
     ignored_signals_are_not_forwarded,
     the_command_dies_with_us,
-    what_the_command_leaves_running_need_not_be_waited_for,
+    background_child_is_not_waited_for,
     a_command_can_be_bounded,
     a_command_that_does_not_end_is_killed_if_asked,
     several_locks_are_held_at_once,
@@ -160,7 +160,7 @@ async fn the_command_dies_with_us() {
 }
 
 /// With `--leave-running` the lock is free when the command has ended; what it started lives on.
-async fn what_the_command_leaves_running_need_not_be_waited_for() {
+async fn background_child_is_not_waited_for() {
     let rig = Rig::new();
     let script = "sleep 1000 >/dev/null 2>&1 & echo $!; exit 5";
     let left = rig.done(["run", "--leave-running", "a", "--", "sh", "-c", script]).await;

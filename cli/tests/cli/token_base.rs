@@ -7,7 +7,7 @@ use crate::rig::{Rig, exit_code, line, value};
 testbed::trials![
     a_base_is_shown_and_raised,
     a_base_is_not_raised_under_another_session,
-    what_is_no_token_is_refused,
+    invalid_token_is_refused,
 ];
 
 async fn get(rig: &Rig) -> Value {
@@ -59,7 +59,7 @@ async fn a_base_is_not_raised_under_another_session() {
 }
 
 /// What is no token is refused, and so is one that leaves no room.
-async fn what_is_no_token_is_refused() {
+async fn invalid_token_is_refused() {
     let rig = Rig::new();
     for at_least in ["-1", "seven", "9223372036854775808", "9223372036854775807"] {
         let refused = rig.done(["token-base", "set", &format!("--at-least={at_least}")]).await;

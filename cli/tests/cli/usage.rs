@@ -5,9 +5,9 @@ use tokio::process::Command;
 use crate::rig::{Done, LEASEHOLD, Rig, done};
 
 testbed::trials![
-    what_cannot_work_is_refused_with_64,
+    impossible_option_exits_with_64,
     #[cfg(all(feature = "file", feature = "migrate"))]
-    what_is_no_move_is_refused_with_64,
+    invalid_move_exits_with_64,
     errors_are_json_where_that_was_asked_for,
     help_tells_the_exit_codes_and_no_secret,
     completions_are_written_for_every_shell,
@@ -22,7 +22,7 @@ async fn leasehold(words: &[&str]) -> Done {
 }
 
 /// Command lines, URLs, options and names that cannot work.
-async fn what_cannot_work_is_refused_with_64() {
+async fn impossible_option_exits_with_64() {
     let long = "n".repeat(513);
     let rig = Rig::new();
     let file = rig.url();
@@ -67,7 +67,7 @@ async fn what_cannot_work_is_refused_with_64() {
 
 /// What is asked of a move without one, or of stores that cannot be moved.
 #[cfg(all(feature = "file", feature = "migrate"))]
-async fn what_is_no_move_is_refused_with_64() {
+async fn invalid_move_exits_with_64() {
     let rig = Rig::new();
     let inside = |inner: &str| format!("{}?migrate_to={inner}", rig.url());
     let (memory, file) = (inside("memory://"), inside("file:///tmp/elsewhere"));

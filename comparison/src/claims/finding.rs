@@ -158,7 +158,7 @@ mod tests {
 
     /// Who keeps a bound needs no reasons; who misses it, or may, has all of them that are known.
     #[test]
-    fn what_is_missed_has_reasons() {
+    fn missed_goal_has_reasons() {
         let why = |values: &[f64]| {
             let reasons = ["A", "", "b", "It is so."].map(str::to_owned);
             Finding::of(values, Bound::AtLeast(1.0), times).unwrap().because(reasons).why
@@ -171,7 +171,7 @@ mod tests {
 
     /// Of several findings, one that is not known makes the whole unknown; it does not vanish.
     #[test]
-    fn what_is_left_out_is_not_passed_over() {
+    fn omitted_candidate_is_not_passed_over() {
         let (yes, no) = (|| Some(Finding::seen("a", true)), || Some(Finding::seen("b", false)));
         let open = || Some(Finding { holds: None, ..Finding::seen("c", true) });
         assert_eq!(Finding::all([yes(), None].into_iter()), None);

@@ -142,7 +142,7 @@ mod tests {
 
     /// A row that did not finish makes the claim unknown.
     #[test]
-    fn who_does_not_finish_is_not_passed_over() {
+    fn unfinished_candidate_is_not_passed_over() {
         let rows = [crowd("a", 8, Some(2.0), Some(2.0)), crowd("a", 100, None, None)];
         assert_eq!(herd(rows.to_vec()), None);
     }

@@ -61,7 +61,7 @@ mod tests {
 
     /// A free lock has what was looked at by itself, contenders, or who is far away, what their turns have cost.
     #[test]
-    fn what_was_measured_is_told() {
+    fn measurement_is_reported() {
         let profile = Profile {
             store: "redis".into(),
             implementation: "floor".into(),

@@ -230,7 +230,7 @@ mod tests {
 
     /// A script is one request, whatever it calls.
     #[test]
-    fn what_a_script_calls_is_no_request() {
+    fn calls_inside_a_script_are_not_counted() {
         assert!(is_request(r#"1700000000.1 [0 127.0.0.1:1] "evalsha" "x" "[0 lua]""#));
         assert!(!is_request(r#"1700000000.1 [0 lua] "set" "k" "v""#));
         assert!(!is_request("OK"));
@@ -238,7 +238,7 @@ mod tests {
 
     /// Events that a server sends to those who wait count, and what keeps sessions alive does not.
     #[test]
-    fn what_is_sent_to_those_who_wait_is_counted() {
+    fn message_to_waiters_is_counted() {
         let packets = |requests, received, sent| Packets { requests, received, sent };
         let before = BTreeMap::from([(1, packets(10, 12, 12)), (2, packets(5, 5, 5))]);
         // Two requests, a ping, and an event; a new session with a request.

@@ -24,11 +24,11 @@ table! {
         "the record is read once and cached, as from a replica that lags";
     write_repeated, ledger::a_lost_answer_is_unknown, super::driver(Books::new(Flaw::RepeatsWrite)),
         "a client that retries reports a conflict with its own write; every automatic retry";
-    record_cut_short, ledger::what_is_too_large_is_refused, store(Books::new(Flaw::CutsShort)),
+    record_cut_short, ledger::oversized_value_is_refused, store(Books::new(Flaw::CutsShort)),
         "a column that is too narrow keeps what fits";
     first_value_stays, ledger::an_entry_has_its_latest_value, store(Books::new(Flaw::FirstValue)),
         "a second signature only renews the entry and does not replace its value";
-    unsigned_by_the_lease, ledger::what_is_unsigned_is_gone, store(Books::new(Flaw::NeverUnsigns)),
+    unsigned_by_the_lease, ledger::unsigned_entry_is_removed, store(Books::new(Flaw::NeverUnsigns)),
         "a participant that left counts until its lease ends";
     members_cached, ledger::members_shows_whoever_signed_before, store(Books::new(Flaw::CachesMembers)),
         "the list of participants is stale, so a later participant is missed";
@@ -36,9 +36,9 @@ table! {
         "the deadline of an entry counts from the reply, so it outlives the entry";
     entries_without_lease, ledger::entries_end_with_their_lease, store(Books::new(Flaw::Immortal)),
         "a dead participant is waited for without end";
-    base_added_while_moving, ledger::who_moves_adds_no_base, store(Based),
+    base_added_while_moving, ledger::move_adds_no_token_base, store(Based),
         "the token base is added by the session and by the move, so it counts twice";
-    movers_counted, ledger::who_moves_is_not_counted, Mutation::Store(Arc::new(|below| Box::new(Doubled(below, Mutex::default())))),
+    movers_counted, ledger::moving_process_is_not_counted, Mutation::Store(Arc::new(|below| Box::new(Doubled(below, Mutex::default())))),
         "a move counts its own sessions as sessions outside the move, or the reverse";
     record_not_looked_at, ledger::a_record_bars_plain_sessions, Mutation::Store(Arc::new(|below| Box::new(Unbarred(below)))),
         "a forgotten process opens the old store after the move";

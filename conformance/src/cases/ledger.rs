@@ -19,14 +19,14 @@ case::table! { "ledger":
     versions_never_return: "a version is not current again when the same value is written again",
     a_read_sees_what_was_written_before: "a record can be read by any session, also the largest record",
     a_lost_answer_is_unknown: "a retried write is no conflict with itself, and a read shows its result",
-    what_is_too_large_is_refused: "a record or an entry above the size limit changes nothing",
+    oversized_value_is_refused: "a record or an entry above the size limit changes nothing",
     an_entry_has_its_latest_value: "signing again replaces the value, not the entry or its lease",
-    what_is_unsigned_is_gone: "leaving removes the entry at once, and leaving again changes nothing",
+    unsigned_entry_is_removed: "leaving removes the entry at once, and leaving again changes nothing",
     members_shows_whoever_signed_before: "a reader after its own write sees every entry signed before",
     a_signature_counts_from_sending: "the deadline of an entry is a ttl after the request was sent, less the margin",
     entries_end_with_their_lease: "a dead participant is shown until its lease ends, and not after",
-    who_moves_adds_no_base: "a session of a move has the store's own numbers, without the token base",
-    who_moves_is_not_counted: "the sessions outside a move are counted, and its own sessions are not",
+    move_adds_no_token_base: "a session of a move has the store's own numbers, without the token base",
+    moving_process_is_not_counted: "the sessions outside a move are counted, and its own sessions are not",
     a_record_bars_plain_sessions: "a session that does not move opens the namespace only if the record admits it",
 }
 
@@ -120,7 +120,7 @@ async fn a_lost_answer_is_unknown(world: World) -> Outcome {
     Ok(())
 }
 
-async fn what_is_too_large_is_refused(world: World) -> Outcome {
+async fn oversized_value_is_refused(world: World) -> Outcome {
     let session = world.moving_session().await?;
     let (ledger, id) = (session.ledger()?, session.env.owner_id());
     let version = done(ledger.write(None, b"small").await?)?;
@@ -151,7 +151,7 @@ async fn an_entry_has_its_latest_value(world: World) -> Outcome {
     Ok(())
 }
 
-async fn what_is_unsigned_is_gone(world: World) -> Outcome {
+async fn unsigned_entry_is_removed(world: World) -> Outcome {
     let (a, b) = (world.moving_session().await?, world.moving_session().await?);
     let (here, there, leaves, stays) = (a.ledger()?, b.ledger()?, a.env.owner_id(), b.env.owner_id());
     here.sign(leaves, b"leaves").await?;
@@ -236,7 +236,7 @@ async fn lapses_and_begins_anew(world: &World, session: Session) -> Outcome {
     Ok(())
 }
 
-async fn who_moves_adds_no_base(world: World) -> Outcome {
+async fn move_adds_no_token_base(world: World) -> Outcome {
     let name = world.name("a")?;
     let base = 1 << 40;
     let before = world.session().await?;
@@ -256,7 +256,7 @@ async fn who_moves_adds_no_base(world: World) -> Outcome {
     Ok(())
 }
 
-async fn who_moves_is_not_counted(world: World) -> Outcome {
+async fn moving_process_is_not_counted(world: World) -> Outcome {
     let counts = world.moving_session().await?;
     // That nobody is there is more than some stores can tell.
     let others = async || Outcome::Ok(counts.backend.token_base().await?.sessions.unwrap_or(0));

@@ -190,7 +190,7 @@ fn writes_that_should_be_refused_are_found() {
 
 /// G4: a release that another grant or another process pays for, and a hold that vanished.
 #[test]
-fn what_ends_the_hold_of_another_is_found() {
+fn end_of_another_hold_is_found() {
     let granted = || Plot::default().store_grants(0, "p1", 1, 1);
     let held = || Plot::default().holds(0, "p1", 1, (1, 0), 900);
     let strays = [

@@ -64,7 +64,7 @@ mod tests {
 
     /// What its caller leaves is told so and goes on, and what has ended does not.
     #[tokio::test]
-    async fn what_its_caller_leaves_goes_on() {
+    async fn abandoned_request_continues() {
         let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
         for (polled, ended) in [(false, false), (true, false), (true, true)] {
             let (left, (end, ends), (told, hears)) =

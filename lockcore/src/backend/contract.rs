@@ -203,7 +203,7 @@ pub trait StoreConfig: fmt::Debug + Send + Sync + 'static {
     /// so a failure was not applied, whatever its effect says.
     ///
     /// A store with a ledger asks [`stage::admit`](super::stage::admit) (`ledger::a_record_bars_plain_sessions`), and one with a
-    /// `token_base` adds it if [`Env::adds_token_base`] says so (`ledger::who_moves_adds_no_base`).
+    /// `token_base` adds it if [`Env::adds_token_base`] says so (`ledger::move_adds_no_token_base`).
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>>;
 }
 
@@ -398,7 +398,7 @@ pub struct TokenBase {
     /// The lower bound of the store's own numbers of later grants.
     pub floor: u64,
     /// The number of other open sessions of the namespace, which keep the base that they have read; `None` if the store
-    /// does not know. Sessions of a move add no base and are not counted (`ledger::who_moves_is_not_counted`).
+    /// does not know. Sessions of a move add no base and are not counted (`ledger::moving_process_is_not_counted`).
     pub sessions: Option<usize>,
 }
 

@@ -102,7 +102,7 @@ mod tests {
 
     /// Every other text is refused with the rule that it breaks. What may be a password is not shown.
     #[test]
-    fn what_is_no_server_is_refused_by_name() {
+    fn invalid_server_is_refused_by_name() {
         for (text, shown, rule) in [
             ("", "", "begins with"),
             (":1", "", "begins with"),

@@ -474,7 +474,7 @@ mod tests {
 
     /// What is done in time is had, and what never is, is not waited for.
     #[tokio::test]
-    async fn what_takes_too_long_is_left() {
+    async fn slow_step_is_abandoned() {
         let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
         assert_eq!(env.within(Duration::ZERO, async { 7 }).await, Some(7));
         assert_eq!(env.within(Duration::from_millis(1), std::future::pending::<u8>()).await, None);

@@ -61,7 +61,7 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`ErrorKind::Misuse`] for more than [`MAX_VALUE`] bytes, by [`fits`]
-    /// (`ledger::what_is_too_large_is_refused`).
+    /// (`ledger::oversized_value_is_refused`).
     async fn write(&self, expected: Option<u64>, value: &[u8]) -> Result<Written>;
 
     /// Makes the entry of `member`, or extends the one that there is, with `value` from now on
@@ -79,7 +79,7 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     /// As [`write`](Self::write).
     async fn sign(&self, member: OwnerId, value: &[u8]) -> Result<Lease>;
 
-    /// Removes the entry of `member`, if there is one (`ledger::what_is_unsigned_is_gone`). One whose answer
+    /// Removes the entry of `member`, if there is one (`ledger::unsigned_entry_is_removed`). One whose answer
     /// was lost is asked again, or left to its lease.
     async fn unsign(&self, member: OwnerId) -> Result<()>;
 

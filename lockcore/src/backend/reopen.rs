@@ -187,7 +187,7 @@ mod tests {
 
     /// reopen-2
     #[tokio::test]
-    async fn whoever_asked_first_may_leave() {
+    async fn first_caller_may_leave() {
         let door = Door::new();
         {
             let mut first = std::pin::pin!(door.get(|_| true));
@@ -199,7 +199,7 @@ mod tests {
 
     /// What is taken away stays away, be it open or about to be; what is opened after that is kept.
     #[tokio::test]
-    async fn what_is_being_opened_is_taken_away_with_the_rest() {
+    async fn session_being_opened_is_removed_with_the_rest() {
         let door = Door::new();
         {
             let mut waiting = std::pin::pin!(door.get(|_| true));

@@ -227,7 +227,7 @@ mod tests {
 
     /// What is not understood bars, and says whether a later version would help (stage-1).
     #[tokio::test]
-    async fn what_is_not_understood_bars() {
+    async fn unknown_record_blocks() {
         for (record, kind) in [
             ("2 old old", ErrorKind::Unsupported),
             ("2 whatever that says", ErrorKind::Unsupported),

@@ -329,7 +329,7 @@ mod tests {
 
     /// Who waits behind a dead writer holds when that one's lease ends, also if it came to the front meanwhile.
     #[tokio::test(start_paused = true)]
-    async fn who_comes_to_the_front_dead_delays_nobody_longer() {
+    async fn dead_entry_at_the_front_delays_no_longer() {
         const TTL: Duration = Duration::from_secs(12);
         let (clock, store) = (TokioClock::new(), MemoryStore::new());
         let env = Env::new(Timing::for_ttl(TTL)).unwrap().with_clock(Arc::new(clock));

@@ -153,7 +153,7 @@ mod tests {
 
     /// A later version may say more, and less: what is missing acknowledges nothing (member-2).
     #[test]
-    fn what_is_not_known_is_skipped() {
+    fn unknown_field_is_skipped() {
         let later = Member::decode(br#"{"label":"x","pause":{"a":1},"view":null}"#).unwrap();
         assert_eq!(later, Member { label: "x".to_owned(), ..Member::default() });
         for wrong in [r#"{"view":"late"}"#, r#"{"kind":"ghost"}"#, r#"{"acknowledges":{"old":-1}}"#, "", "1"]

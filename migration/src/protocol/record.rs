@@ -236,7 +236,7 @@ mod tests {
 
     /// What is not understood is refused, and says what it is (record-1).
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn unknown_record_is_refused() {
         let written = String::from_utf8(record().encode()).unwrap();
         for (from, to, kind) in [
             ("1 old", "2 old", ErrorKind::Unsupported),

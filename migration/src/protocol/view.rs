@@ -202,7 +202,7 @@ mod tests {
 
     /// A record that was read before the entry was signed, or before it lapsed, is not known (view-1).
     #[test]
-    fn what_was_read_unsigned_is_not_known() {
+    fn unsigned_message_is_unknown() {
         let mut knowledge = Knowledge::default();
         knowledge.learn(Side::Old, seen(1, Phase::Old)).unwrap();
         assert_eq!(knowledge.view(), None);

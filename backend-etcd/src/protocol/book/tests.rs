@@ -205,7 +205,7 @@ fn an_exclusive_entry_has_one_slot() {
 
 /// Each of several is watched, told and asked by itself.
 #[test]
-fn what_is_held_together_is_told_apart() {
+fn shared_holds_are_told_apart() {
     let mut book = held(Mode::SHARED, &[7, 8]);
     let slots = [0, 1].map(|number| Slot { mode: Mode::SHARED, number });
     assert_eq!(book.begin_watches(at(3)), slots.map(|slot| (name(), slot)));

@@ -302,7 +302,7 @@ fn a_lost_answer_moves_the_epoch() {
 
 /// A copy that may still apply can come after the look: what that found decides nothing.
 #[test]
-fn what_is_found_before_the_epoch_moved_decides_nothing() {
+fn reading_before_the_epoch_moved_decides_nothing() {
     let mut abandoned = waits();
     abandoned.failed(Some(5));
     abandoned.abandon();

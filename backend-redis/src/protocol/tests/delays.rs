@@ -195,7 +195,7 @@ fn a_dead_writer_delays_readers_no_longer_than_its_lease() {
 
 /// The first contender leaves when the second has just been told to count on it.
 #[test]
-fn who_leaves_tells_the_next_one_when_to_ask() {
+fn leaving_entry_tells_the_next_when_to_try() {
     let holder = Life { enters: 0, ends: 5_001, leaves: false, mode: Mode::EXCLUSIVE };
     let lives = [holder, Life { enters: 100, ends: 7_900, leaves: true, mode: Mode::EXCLUSIVE }];
     let (ttl, enters) = (15_000, 2_700);
@@ -235,7 +235,7 @@ fn a_message_before_the_answer_that_enters_counts() {
 
 /// More have died than one request drops: whoever lets go goes on until the living one has the lock.
 #[test]
-fn who_lets_go_passes_over_however_many_dead() {
+fn release_passes_over_any_number_of_dead_entries() {
     let mut lives = vec![Life { enters: 0, ends: 5_500, leaves: true, mode: Mode::EXCLUSIVE }];
     lives.extend((10..20).map(|enters| Life { enters, ends: 2_900, leaves: false, mode: Mode::EXCLUSIVE }));
     let play = |fault| play(15_000, &lives, 3_000, Store { fault, sweep: 1, ..Store::SOUND }).waited;

@@ -104,7 +104,7 @@ fn search(wrong: Wrong, cases: u32) -> Result<(), TestError<Scene>> {
 
 /// What a cut network has kept is released soon after it arrives, and the releases stop (redis.remains-2).
 #[test]
-fn what_the_network_has_kept_is_released_when_it_arrives() {
+fn grant_delayed_by_the_network_is_released() {
     search(Wrong::Nothing, 20_000).unwrap();
 }
 

@@ -116,7 +116,7 @@ impl Beside {
 /// Eight of ours that leave the lock no gap, and a stranger that polls as most libraries do: it has its turn within
 /// what the options say. Without turns it has none.
 #[test]
-fn who_polls_has_its_turn_beside_many_of_ours() {
+fn polling_client_has_its_turn_beside_many_of_ours() {
     let Shared { every, after, rest, .. } = Shared::STRINGS;
     for (holds, after, bound) in
         [(5, 8, 9 * 5 + rest), (5, after, every + 2 * 5 + rest), (400, after, every + 2 * 400 + rest)]

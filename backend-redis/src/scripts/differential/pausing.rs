@@ -58,7 +58,7 @@ fn shares_lost_in_a_pause_grant_nothing() {
 
 /// A release while nothing is granted leaves the lock free, and who waits has it after that.
 #[test]
-fn what_is_released_is_granted_when_the_pause_is_over() {
+fn released_lock_is_granted_after_the_pause() {
     let acquire = |owner| Operation::Acquire { owner, ttl: 2_000, queues: true, mode: Mode::EXCLUSIVE };
     let mut real = Real::start_pausing();
     let scene = [acquire(1), acquire(2), Operation::Pause(500_000), Operation::Release { owner: 1 }];

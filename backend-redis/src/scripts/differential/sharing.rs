@@ -322,7 +322,7 @@ fn keeps_the_rule(real: &mut Real, deeds: &[Deed]) -> Result<usize, String> {
 /// After every script those hold whom the rule admits, whoever came, left, fell silent, was deleted or kept out by
 /// another library, with modes and capacities mixed; and in the end nothing is left.
 #[test]
-fn who_holds_is_whom_the_rule_admits() {
+fn holders_are_those_that_the_rule_admits() {
     let most = std::cell::Cell::new(0);
     let real = std::cell::RefCell::new(Real::start_sharing());
     let config = Config { failure_persistence: None, ..tries() };

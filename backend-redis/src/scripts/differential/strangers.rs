@@ -67,7 +67,7 @@ fn the_scripts_of_formats_do_what_the_model_does() {
 
 /// While ours stand back, who leaves tells the next one when to ask; in a schedule too rare to be met at random.
 #[test]
-fn who_leaves_while_ours_stand_back_tells_the_next_one() {
+fn leaving_during_a_rest_notifies_the_next() {
     let acquire = |owner| Operation::Acquire { owner, ttl: 2_000, queues: true, mode: Mode::EXCLUSIVE };
     let mut scene: Vec<_> = (1..=6).map(acquire).collect();
     scene.extend((1..=4).map(|owner| Operation::Release { owner }));
@@ -94,7 +94,7 @@ fn refused(real: &mut Real) -> Option<String> {
 /// What is no lock of the format is neither taken for one nor changed, and the error names key and type; without the
 /// rules for that it is waited for, or taken.
 #[test]
-fn what_is_no_lock_of_the_format_is_refused() {
+fn value_of_another_format_is_refused() {
     type Kind = (&'static [&'static [&'static str]], &'static str);
     let list: Kind = (&[&["LPUSH", "a b", "x"]], "list");
     let string: Kind = (&[&["SET", "a b", "x"]], "string");

@@ -57,7 +57,7 @@ proptest! {
 
     /// zk.keys-4: only who is called as we call them shares.
     #[test]
-    fn who_shares_is_called_as_we_call_them(child in changed_text(corpus("zookeeper")), number: i32) {
+    fn sharers_have_our_names(child in changed_text(corpus("zookeeper")), number: i32) {
         let owner = owner_of(&child, Mode::SHARED);
         prop_assert_eq!(owner.is_some(), mode_of(&child) == Mode::SHARED);
         let digits = || child[child.len() - DIGITS..].to_owned();

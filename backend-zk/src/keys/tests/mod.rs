@@ -23,7 +23,7 @@ fn barrier(node: &Node, end_admits: bool) -> Barrier {
 
 /// Only the names that we give, and Curator's mutex, say that they keep out everybody later.
 #[test]
-fn who_keeps_all_others_out_is_known_by_name() {
+fn exclusive_holder_is_named() {
     let ours = Node::new(owner(1), Mode::EXCLUSIVE, 7).name();
     assert_eq!(owner_of(&ours, Mode::EXCLUSIVE), Some(owner(1)));
     for other in [
@@ -43,7 +43,7 @@ fn who_keeps_all_others_out_is_known_by_name() {
 
 /// What nobody here writes is waited for as if it were exclusive, however near it comes to our names.
 #[test]
-fn who_shares_is_known_by_exactly_our_names() {
+fn sharers_are_known_by_exactly_our_names() {
     let shared = Node::new(owner(0xab), Mode::SHARED, 7);
     assert_eq!(shared.name(), "_c_abababab-abab-abab-abab-abababababab-shared-lock-0000000007");
     assert_eq!(
@@ -253,7 +253,7 @@ fn listing_tells_the_next_number() {
 
 /// Who is known to be gone has no place, whatever a server lists.
 #[test]
-fn who_is_gone_is_left_out() {
+fn ended_session_is_left_out() {
     let (me, other) = (Node::new(owner(1), Mode::EXCLUSIVE, 5), Node::new(owner(2), Mode::EXCLUSIVE, 4));
     let listing = Listing::new(vec![me.name(), other.name()], false).without(&[other.name()]);
     assert_eq!(listing.place_of(&me), Place::Admitted);
@@ -261,7 +261,7 @@ fn who_is_gone_is_left_out() {
 
 /// A listing decides only about whom it has.
 #[test]
-fn who_is_not_listed_has_no_place() {
+fn unlisted_entry_has_no_place() {
     let me = Node::new(owner(1), Mode::EXCLUSIVE, 5);
     assert_eq!(Listing::default().place_of(&me), Place::Absent);
     assert_eq!(Listing::new(vec![me.name()], false).place_of(&me), Place::Admitted);
@@ -274,7 +274,7 @@ fn who_is_not_listed_has_no_place() {
 /// The youngest older one that keeps us out alone is waited for, and its end is a grant where it keeps everybody out and
 /// nobody else is in the way.
 #[test]
-fn who_is_in_the_way_is_waited_for() {
+fn blocker_is_waited_for() {
     const W: Mode = Mode::EXCLUSIVE;
     const R: Mode = Mode::SHARED;
     // Those who came, the last of whom it is about; whom that waits for, whether the end of that one admits it, and whether
@@ -313,7 +313,7 @@ fn who_is_in_the_way_is_waited_for() {
 
 /// Of those who came, whoever the rule admits hold: the first, and all who share with it up to the next that does not.
 #[test]
-fn who_holds_is_who_came_before_the_first_that_waits() {
+fn holders_are_those_before_the_first_waiter() {
     let name = |mode, number| Node::new(owner(number), mode, number.into()).name();
     for (came, holding) in [
         (vec![], 0),

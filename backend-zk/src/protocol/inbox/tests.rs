@@ -55,7 +55,7 @@ fn inboxes_keep_the_latest_whole() {
 /// Our own writes are ours whichever answer is taken first; one of somebody else's is seen once, at the
 /// latest when nothing of ours is out (zk.inbox-3).
 #[test]
-fn who_else_writes_is_noticed() {
+fn concurrent_writer_is_noticed() {
     let mut writers = Writers::new(3);
     let mut play = |sent: u32, answers: &[Option<i32>]| {
         (0..sent).for_each(|_| writers.sent());

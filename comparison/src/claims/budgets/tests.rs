@@ -38,7 +38,7 @@ fn the_best_is_a_comparator() {
 
 /// What stands beside a missed budget is measured: requests, processor times, and whether the goal lies beyond a floor.
 #[test]
-fn what_is_missed_has_its_evidence() {
+fn missed_goal_has_its_evidence() {
     let spent = |who: &str, rate, client, server| Row {
         requests_per_cycle: Some(2.0),
         client_us_per_cycle: Some(client),

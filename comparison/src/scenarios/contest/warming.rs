@@ -76,7 +76,7 @@ mod tests {
     /// Who is as fast as ever has shown that at once, and needs less to show it again. A window that is slow by chance ends
     /// nothing while others get faster, rates without any order are no reason to wait, and who never stands still has a bound.
     #[test]
-    fn what_stands_still_is_not_waited_for() {
+    fn stalled_file_is_not_waited_for() {
         let steady = |_| 100.0;
         let noise = |window: u32| [100.0, 20.0, 70.0, 10.0, 105.0, 50.0][window as usize % 6];
         let doubling = |window: u32| 2.0_f64.powi(window as i32);

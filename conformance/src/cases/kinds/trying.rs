@@ -11,7 +11,7 @@ case::table! { "g9":
     try_shared_behind_a_waiting_writer_is_held [SHARED|FIFO]: "a reader's try does not pass a waiting writer",
     try_takes_what_is_left [PERMITS]: "a try of permits is granted while they fit, and leaves no trace \
          otherwise",
-    what_a_permit_cannot_be_is_refused: "invalid permits and unsupported modes are refused before any \
+    invalid_number_of_permits_is_refused: "invalid permits and unsupported modes are refused before any \
          request",
 }
 
@@ -60,7 +60,7 @@ async fn try_takes_what_is_left(world: World) -> Outcome {
     world.empty(world.soon(), "a try left an entry").await
 }
 
-async fn what_a_permit_cannot_be_is_refused(world: World) -> Outcome {
+async fn invalid_number_of_permits_is_refused(world: World) -> Outcome {
     let counts = RequestCounts::default();
     let manager = world.behind(counts.wrap()).manager().await?;
     for (weight, capacity) in [(0, 0), (0, 1), (2, 1), (1, u32::MAX)] {

@@ -138,7 +138,7 @@ fn readers_join_within_the_budget() {
 /// Nobody joins past a waiter, nor beside a guard that wants no other; and a `try` for a part waits for no
 /// holder, but for a release.
 #[test]
-fn who_may_not_join_does_not() {
+fn unfit_caller_does_not_join() {
     let mut queue = held(READS, 7);
     waiting(&mut queue, WRITES, 1);
     assert_eq!(queue.claim(READS, by(1)), Claim::Wait);

@@ -59,7 +59,7 @@ async fn a_walk_goes_all_the_way() {
 
 /// Who does not act by the record yet is named, with what it holds; once it does, the walk goes on.
 #[tokio::test(start_paused = true)]
-async fn who_lags_is_named_and_waited_for() {
+async fn lagging_process_is_named_and_waited_for() {
     let rig = Rig::begun().await;
     let (_other, slow) = (rig.process("other").await, rig.process("slow/1").await);
     let admin = rig.admin();
@@ -154,7 +154,7 @@ async fn plain_session_after_a_loss_stops_the_last_step() {
 
 /// Who has not come into the new store's list would be granted nothing in `both`: it is waited for.
 #[tokio::test(start_paused = true)]
-async fn who_cannot_reach_the_new_store_is_waited_for() {
+async fn process_cut_off_from_the_new_store_is_waited_for() {
     let rig = Rig::begun().await;
     let says = Arc::new(Says { lacks_new: AtomicBool::new(true), ..Says::default() });
     let _one_sided = Process::start(&rig, "one-sided", Arc::clone(&says)).await;

@@ -70,7 +70,7 @@ fn two_processes_are_safe_through_a_step_and_a_fault() {
 
 /// The same where stores number whoever queues: who waits through a step has a number from before it.
 #[test]
-fn who_is_numbered_when_it_queues_is_safe() {
+fn entry_numbered_when_queued_is_safe() {
     let left = Left { transitions: 2, acquisitions: 2, ..Left::default() };
     from_every_phase("numbers of a queue", true, |phase, barred| {
         World::<2, 0, 1>::new(phase, barred, left, []).ready().numbered()

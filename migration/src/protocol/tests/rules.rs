@@ -110,7 +110,7 @@ fn only_drain_goes_on_without_the_old_store() {
 
 /// Whoever ends without the lock has given back everything, the new store's first.
 #[test]
-fn who_ends_gives_back_everything() {
+fn ended_client_releases_everything() {
     let mut busy = with(Both, &[Side::Old]);
     steps(&mut busy);
     busy.busy(Side::New);

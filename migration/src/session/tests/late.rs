@@ -282,7 +282,7 @@ async fn a_try_goes_on_without_the_store_that_is_left() {
 
 /// What a hold was granted after a wait is renewed with the hold, and not besides.
 #[tokio::test(start_paused = true)]
-async fn what_a_hold_waited_for_is_renewed_with_the_hold() {
+async fn entries_of_a_waiting_hold_are_renewed_with_it() {
     let rig = Rig::in_phase(Phase::Shadow).await;
     let mut events = rig.session.inbox.stream();
     let stranger = rig.stranger(Side::New).await;
@@ -308,7 +308,7 @@ async fn what_a_hold_waited_for_is_renewed_with_the_hold() {
 /// What a hold has in the store that is left becomes needed again in a rollback; it is not given back to whoever waits for it
 /// there, though the entry there is older than what the guard believes.
 #[tokio::test(start_paused = true)]
-async fn what_becomes_needed_again_is_kept() {
+async fn entry_that_is_needed_again_is_kept() {
     let rig = Rig::in_phase(Phase::Drain).await;
     let grant = rig.take().await.unwrap();
     let rival = rig.stranger(Side::Old).await;
@@ -350,7 +350,7 @@ async fn a_diagnosis_goes_on_without_a_store() {
 
 /// What a hold has gained and cannot count on holds it back no longer once its store is silent: it goes on with what it needs.
 #[tokio::test(start_paused = true)]
-async fn what_is_not_counted_on_ends_no_hold() {
+async fn unexpected_reply_ends_no_hold() {
     let rig = Rig::in_phase(Phase::Shadow).await;
     let grant = rig.take().await.unwrap();
     rig.lines.new.always(Operation::Sign, Fault::LoseRequest);
@@ -397,7 +397,7 @@ async fn a_store_that_denies_is_not_shunned() {
 /// What was not renewed until its deadline is given up by the core, and released by nobody: it may hang on a session that
 /// lives on.
 #[tokio::test(start_paused = true)]
-async fn what_nobody_keeps_is_let_go() {
+async fn unreferenced_name_is_forgotten() {
     let rig = Rig::in_phase(Phase::Both).await;
     rig.take().await.unwrap();
     sleep(TTL - POLL).await;

@@ -190,7 +190,7 @@ async fn a_part_that_waits_for_the_other_is_announced() {
 /// What is granted in the store moved to, and not needed by the time of the take, is given back with that: not when the process
 /// signs again, or the hold is renewed.
 #[tokio::test(start_paused = true)]
-async fn what_is_not_needed_any_more_is_given_back_with_the_take() {
+async fn unneeded_entry_is_released_with_the_take() {
     let rig = Rig::in_phase(Phase::Both).await;
     rig.lines.old.next(Operation::ReadRecord, Fault::DelayRequest(POLL / 10));
     let mut waiting = Box::pin(rig.take());
@@ -278,7 +278,7 @@ async fn in_drain_a_pause_ends_no_wait_for_a_store_that_is_silent() {
 /// Who is dropped while the other store is waited for leaves nothing in the one that has granted; and no lease is kept of a hold
 /// that is released (attempt-1).
 #[tokio::test(start_paused = true)]
-async fn who_leaves_leaves_no_part_and_no_lease() {
+async fn leaving_caller_keeps_no_part_and_no_lease() {
     let rig = Rig::in_phase(Phase::Both).await;
     let grant = rig.take().await.unwrap();
     rig.session.release(&grant).await.unwrap();

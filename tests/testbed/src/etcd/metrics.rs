@@ -124,7 +124,7 @@ etcd_server_is_leader_since 9
 
     /// Requests are counted by method, streams by message, and names are not mixed up.
     #[test]
-    fn what_a_server_shows_is_counted() {
+    fn output_of_a_server_is_counted() {
         let metrics = Metrics::parse(SHOWN);
         let requests = metrics.requests();
         assert_eq!((requests.of("Txn"), requests.of("Watch"), requests.total()), (3, 2, 5));

@@ -25,13 +25,13 @@ fn a_trial_that_panics_or_hangs_has_failed() {
 /// A bound that has passed is told with what was waited for.
 #[tokio::test]
 #[should_panic(expected = "the sky falls: not within 50ms")]
-async fn what_does_not_happen_in_time_is_named() {
+async fn missed_event_is_named() {
     within(SHORT, "the sky falls", until(async || false)).await;
 }
 
 /// It looks again until the answer is yes.
 #[tokio::test]
-async fn what_can_only_be_looked_at_is_looked_at_again() {
+async fn read_only_state_is_read_again() {
     let mut looks = 0;
     eventually("the third look", async || {
         looks += 1;
@@ -42,7 +42,7 @@ async fn what_can_only_be_looked_at_is_looked_at_again() {
 
 /// What goes on beside a test gives its result, and ends with its handle.
 #[tokio::test]
-async fn what_goes_on_beside_ends_with_its_handle() {
+async fn background_task_ends_with_its_handle() {
     assert_eq!(Beside::start(async { 7 }).end("a number").await, 7);
     let kept = Arc::new(());
     let theirs = Arc::clone(&kept);

@@ -261,7 +261,7 @@ fn a_hold_that_is_over_stays_so() {
 
 /// A request that nobody wanted to send any more says nothing of its server.
 #[test]
-fn what_was_not_sent_is_no_failure() {
+fn unsent_request_is_no_failure() {
     let mut contender = answered(true, &[held(9)]);
     contender.unsent(1);
     contender.failed(at(1), 2);

@@ -366,7 +366,7 @@ fn two_servers_whose_pauses_end_apart_are_told() {
 
 /// One that came up later is not: it may have voted for what nobody else knows who is there.
 #[test]
-fn who_came_up_later_is_told_by_who_knows() {
+fn later_server_learns_from_one_that_knows() {
     shows(Mutant::TellsWhoWasNotBlank, 500, |world| {
         (1..3).for_each(|server| world.apply(Event::Restart(server, false)));
         (1..3).for_each(|server| world.recover_without(0, server));

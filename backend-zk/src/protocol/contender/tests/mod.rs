@@ -319,7 +319,7 @@ fn a_directory_that_somebody_else_made_is_left_alone() {
 
 /// Who is gone from one directory may come back under the same name in the next.
 #[test]
-fn who_is_gone_is_gone_from_one_directory_only() {
+fn session_ends_in_one_directory_only() {
     const AHEAD: &str = "lock-0000000003";
     let owner = OwnerId::from_random([1; 16]);
     let old = Node::new(owner, Mode::EXCLUSIVE, 4);
@@ -337,7 +337,7 @@ fn who_is_gone_is_gone_from_one_directory_only() {
 
 /// What happens while the leader is asked counts when it has answered.
 #[test]
-fn what_happens_while_the_leader_is_asked_is_kept() {
+fn event_during_the_leaders_request_is_kept() {
     const AHEAD: &str = "lock-0000000003";
     let me = Node::new(OwnerId::from_random([1; 16]), Mode::EXCLUSIVE, 4);
     let confirmed = |happening: Option<Happening>| {
@@ -354,7 +354,7 @@ fn what_happens_while_the_leader_is_asked_is_kept() {
 
 /// Whose own node is gone is told so by whatever is asked for its sake.
 #[test]
-fn who_has_no_node_any_more_has_lost_its_place() {
+fn entry_without_a_node_has_lost_its_place() {
     let me = Node::new(OwnerId::from_random([1; 16]), Mode::EXCLUSIVE, 4);
     let mut contender = waiting_behind(&me, "lock-0000000003", true);
     assert_eq!(contender.happens(Happening::Stands), Step::Ask(Ask::WatchOwn(me.clone())));

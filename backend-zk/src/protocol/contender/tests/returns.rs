@@ -203,7 +203,7 @@ proptest! {
     /// zk.untouched-1 to zk.untouched-3, and zk.contender-1 with them: one holder, nothing left behind, nobody waits
     /// for ever.
     #[test]
-    fn who_comes_back_excludes_and_leaves_nothing(script in prop_oneof![
+    fn returning_client_excludes_and_leaves_nothing(script in prop_oneof![
         script(event()),
         script(event_with_sharing()),
         script(event_with_tries()),
@@ -214,7 +214,7 @@ proptest! {
 
 /// Alone, two requests are enough from the third time on: the node is made, and deleted.
 #[test]
-fn whoever_is_alone_looks_twice() {
+fn sole_contender_reads_twice() {
     let mut world = World::new(1, 0, None);
     let mut asked = Vec::new();
     for at in 0..6 {
@@ -269,7 +269,7 @@ fn whatever_has_happened_is_looked_at() {
 /// Who asked before another one of its session goes by what was known when it asked: by its turn the directory is
 /// another one, and known again.
 #[test]
-fn who_is_overtaken_looks() {
+fn overtaken_entry_reads_again() {
     let mut world = World::new(1, 0, None);
     world.cycles(0, 3, Mode::EXCLUSIVE).unwrap();
     world.comes_back(2, Mode::EXCLUSIVE);
@@ -287,7 +287,7 @@ fn who_is_overtaken_looks() {
 /// Whoever has shared the lock knows nothing of who is older, and whoever is about to takes the number that would have
 /// counted: both look, and so does who is alone after that, in the same flight.
 #[test]
-fn who_shares_looks() {
+fn sharer_reads_first() {
     let mut world = World::new(1, 0, None);
     world.cycles(0, 3, Mode::EXCLUSIVE).unwrap();
     let mut asked = Vec::new();

@@ -33,7 +33,7 @@ fn held(me: &Node) -> Step {
 
 /// Beside others who share the lock it is held at once, by who tries, too; behind one who waits for it alone it is not.
 #[test]
-fn who_shares_is_let_in_beside_others_who_do() {
+fn sharer_joins_other_sharers() {
     let (reader, writer, me) = (node(1, R), node(2, W), node(3, R));
     for mut contender in [entering(Patience::Tries), entering(Patience::Waits)] {
         assert_eq!(contender.answered(entered_among(&me, &[&reader.name()])), held(&me));
@@ -47,7 +47,7 @@ fn who_shares_is_let_in_beside_others_who_do() {
 /// Whoever shares holds by the end of the only one in its way, whoever else who shares is there, and looks if there
 /// was another one.
 #[test]
-fn who_shares_waits_for_the_nearest_who_does_not() {
+fn sharer_waits_for_the_nearest_exclusive() {
     let (first, writer, between, me) = (node(1, R), node(2, W), node(3, R), node(4, R));
     let mut contender = waiting(&me, &[&between, &first, &writer], &writer, false);
     assert_eq!(contender.happens(Happening::Ended), held(&me));
@@ -126,7 +126,7 @@ proptest! {
 
     /// Under everything at once, but for faults that nobody is told of.
     #[test]
-    fn who_shares_fits_and_has_its_turn(script in script()) {
+    fn sharer_that_fits_has_its_turn(script in script()) {
         play(&script, None)?;
     }
 }
@@ -135,7 +135,7 @@ proptest! {
     /// Who waits for many that share looks once for each that was the nearest when it went: once if they go in order,
     /// and never more often than there were.
     #[test]
-    fn who_waits_for_many_looks_when_the_nearest_goes(
+    fn waiter_for_many_reads_when_the_nearest_leaves(
         order in (1_usize..20).prop_flat_map(|readers| Just(Vec::from_iter(0..readers)).prop_shuffle()),
     ) {
         let mut world = World::of(&vec![R; order.len()], 0, None);

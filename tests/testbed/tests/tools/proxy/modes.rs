@@ -160,7 +160,7 @@ async fn hold_keeps_the_end_of_the_stream() {
 
 /// A held reply can still come late, or be lost with the connection intact.
 #[tokio::test]
-async fn what_was_held_is_judged_by_the_next_mode() {
+async fn ended_hold_is_judged_by_the_next_mode() {
     let rig = Rig::start().await;
     let mut client = rig.client().await;
     let hold = async |client: &mut TcpStream, reply| {

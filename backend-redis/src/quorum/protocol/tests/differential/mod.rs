@@ -433,7 +433,7 @@ fn changed_scripts_are_told_from_their_model() {
 /// Where the last number is lost, or is that of the same ballot, the short path has taken the vote and leaves the number to the
 /// rest. Chance seldom finds who gets that wrong, nor whose terms stay.
 #[test]
-fn what_was_lost_is_counted_anew() {
+fn lost_hold_is_counted_again() {
     let vote = |owner: u64, above: u64| {
         let (round, ttl, proposal) = (1, 3_000, Proposal::Is(BEGIN + above));
         Operation::Vote { owner, round, ttl, proposal, waits: false, again: false }
@@ -468,7 +468,7 @@ fn what_was_lost_is_counted_anew() {
 
 /// Whoever was told that the lock is free, and leaves instead of asking, leaves that to the next of those who wait.
 #[test]
-fn who_leaves_passes_on_what_it_was_told() {
+fn leaving_entry_passes_on_its_message() {
     let mut real = Real::start();
     let mut model = Server::new(1, AHEAD, Fault::None);
     let vote = |owner| {
