@@ -100,7 +100,7 @@ impl LockBackend for ZkBackend {
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
         match self.start(request, Patience::Waits).await? {
             Attempt::Granted(grant) => Ok(grant),
-            Attempt::Held { .. } => unreachable!("whoever waits is granted the lock, or fails"),
+            Attempt::Held { .. } => unreachable!("a request that waits is granted or fails"),
         }
     }
 

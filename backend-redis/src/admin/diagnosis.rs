@@ -158,8 +158,8 @@ pub(crate) fn of_users(signed: bool, users: Option<&Value>) -> Said {
     }
     let Some(users) = users else {
         return ok(
-            "the user may not ask ACL LIST: without message_key, whoever may read keys and publish to the \
-                   channels of the prefix can tell a contender of a turn that it does not have",
+            "users are not checked, as this one may not call ACL LIST: without `message_key`, a user that may read \
+             keys and publish to the channels of the prefix can announce a grant that was not made",
         );
     };
     let forger = |user: &Value| {
@@ -275,7 +275,7 @@ mod tests {
 
     /// What breaks a guarantee, or may, is said.
     #[test]
-    fn what_endangers_locks_is_said() {
+    fn danger_to_locks_is_reported() {
         let answers =
             [info("aof_enabled:0\nrole:master\nconnected_slaves:1"), policy("allkeys-lru"), time(60)];
         let found = findings(&answers, NOW, true, 0, None);

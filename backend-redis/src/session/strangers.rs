@@ -104,7 +104,7 @@ impl Session {
                 }
             };
             if let Err(error) = done {
-                tracing::debug!(error = ?format!("{error:#}"), "a channel of strangers is not heard yet");
+                tracing::debug!(error = ?format!("{error:#}"), "retrying the subscription to a foreign channel");
                 return;
             }
         }

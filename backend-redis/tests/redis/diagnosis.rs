@@ -6,7 +6,7 @@ use testbed::redis::{Settings, WallClock};
 
 use crate::rig::{LONG, direct, ok, open_for, start, trials};
 
-trials![a_good_server_is_ok, what_breaks_a_promise_is_said, valkey_is_called_by_its_name, a_pause_is_named,];
+trials![a_good_server_is_ok, broken_promise_is_reported, valkey_is_called_by_its_name, a_pause_is_named,];
 
 /// The worst of what is said about `subject`, and all of its text.
 pub(crate) async fn of(locks: &LockManager, subject: &str) -> (Severity, String) {
@@ -49,7 +49,7 @@ async fn a_pause_is_named() {
 }
 
 /// Each setting that the page warns of is found.
-async fn what_breaks_a_promise_is_said() {
+async fn broken_promise_is_reported() {
     let clock = WallClock::new().unwrap();
     let server = start(Settings::new().clock(&clock)).await;
     let locks = open_for(direct(&server), LONG).await;

@@ -136,7 +136,7 @@ impl Book {
 
     /// Says so, when it begins.
     pub(super) fn warn_of_shunning(&self) {
-        let message = "the store that is left cannot be reached: whoever still uses it alone is not excluded";
+        let message = "the old store is not reachable: a client that still uses it alone is not excluded";
         self.events.tell(StoreEvent::Warning(message.into()));
     }
 }
