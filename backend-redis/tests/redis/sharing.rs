@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::backend::{AcquireRequest, Attempt, Grant, LockBackend, Mode, Renewal, StoreConfig};
-use leasehold_core::{Effect, Env, ErrorKind, Lock, LockManager, LostReason, OwnerId, Result, Timing};
+use leasehold_core::{Env, ErrorKind, Lock, LockManager, LostReason, OwnerId, Result, Timing};
 use leasehold_redis::{Format, RedisConfig};
 use testbed::redis::{Reply, Server, Settings};
 

@@ -141,7 +141,7 @@ async fn plain_session_after_a_loss_stops_the_last_step() {
         let status = admin.status().await.unwrap();
         let is_said = |one: &String| one.contains(said);
         assert!(
-            is_said(&refused.to_string()) && status.in_the_way.iter().any(is_said),
+            is_said(&refused.to_string()) && status.blockers.iter().any(is_said),
             "{refused} {status:?}"
         );
     };
