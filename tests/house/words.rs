@@ -1,7 +1,7 @@
 //! The words of messages and help texts, which only an insider of this project would know otherwise, and the names of
 //! tests.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::architecture::{collect, metadata, sources};
 use crate::manifests::is_published;
@@ -19,6 +19,22 @@ fn texts(source: &str) -> Vec<String> {
     assert!(quoted.len() % 2 == 1, "a literal does not end in:\n{code}");
     let texts = quoted.into_iter().skip(1).step_by(2).filter(|text| text.contains(' '));
     texts.map(without_values).collect()
+}
+
+/// The modules that are compiled for tests only.
+fn test_modules(files: &[(PathBuf, String)]) -> Vec<PathBuf> {
+    let declared = files.iter().flat_map(|(path, source)| {
+        let names = source.split("#[cfg(test)]\n").skip(1).filter_map(|rest| {
+            let line = rest.lines().next()?.trim_start_matches("pub(crate) ");
+            line.strip_prefix("mod ")?.strip_suffix(';')
+        });
+        let folder = match path.file_stem().and_then(|stem| stem.to_str()) {
+            Some("lib" | "main" | "mod") => path.with_file_name(""),
+            _ => path.with_extension(""),
+        };
+        names.map(move |name| folder.join(name))
+    });
+    declared.collect()
 }
 
 fn is_of_tests(path: &Path) -> bool {
@@ -47,8 +63,9 @@ fn messages_have_plain_words() {
         let mut files = Vec::new();
         let folder = package.manifest_path.parent().expect("a manifest has a folder");
         collect(&folder.join("src").into_std_path_buf(), &mut files);
+        let tests = test_modules(&files);
         for (path, source) in files {
-            if is_of_tests(&path) {
+            if tests.iter().any(|module| path.with_extension("").starts_with(module)) {
                 continue;
             }
             let file = path.strip_prefix(&metadata.workspace_root).expect("it is in the workspace");

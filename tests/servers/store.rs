@@ -206,8 +206,8 @@ impl Store for testbed::etcd::Etcd {
 
     const OPENING: &str = "ttl=3s&connect_timeout=30s";
     const SILENT: &str = "etcd did not answer within 1s (server: ADDR)";
-    const WRONG_PASSWORD: &str = "etcd refuses user and password (server: ADDR): authentication failed, invalid user ID \
-                                  or password";
+    const WRONG_PASSWORD: &str = "etcd refused the user or the password (server: ADDR): authentication failed, invalid \
+                                  user ID or password";
     // The bound of the session's request, or that of the caller: they are as long.
     const UNANSWERED: &[&str] = &["etcd did not answer within 1s ", "the store did not answer within 1s "];
     const FULL: &str = "space";

@@ -71,11 +71,6 @@ pub(crate) async fn everything(config: impl Fn() -> RedisConfig + Send + Sync) -
     let (handed_on, queued) = tokio::join!(handed_on, queued);
     handed_on?;
     queued?;
-    for share in [lock(&a).shared().acquire().await?, lock(&b).shared().acquire().await?] {
-        share.renew().await?;
-        share.release().await?;
-    }
-    lock(&a).permits(2, 3).acquire().await?.release().await?;
     let guard = lock(&a).acquire().await?;
     assert_eq!(c.list("").await?.len(), 1);
     assert_eq!(c.revoke(NAME, Revoke::AT_ONCE).await?, Revocation::Released);

@@ -424,10 +424,8 @@ impl Server {
         }
         if let Some(counter) = self.renew(now, asker) {
             self.outlive(now, counter, ttl);
-            return match self.shares.asked.get(&owner) {
-                Some(grace) => Answer::Revoked { counter, grace: Duration::from_millis(*grace) },
-                None => Answer::Holds { counter },
-            };
+            let grace = self.shares.asked.get(&owner).map(|grace| Duration::from_millis(*grace));
+            return grace.map_or(Answer::Holds { counter }, |grace| Answer::Revoked { counter, grace });
         }
         if self.score(owner).is_none() {
             return Answer::Gone;

@@ -140,10 +140,7 @@ async fn plain_session_after_a_loss_stops_the_last_step() {
         let refused = admin.advance(&step, &mut silent()).await.unwrap_err();
         let status = admin.status().await.unwrap();
         let is_said = |one: &String| one.contains(said);
-        assert!(
-            is_said(&refused.to_string()) && status.blockers.iter().any(is_said),
-            "{refused} {status:?}"
-        );
+        assert!(is_said(&refused.to_string()) && status.blockers.iter().any(is_said), "{refused} {status:?}");
     };
     refused("a process of the move writes the record again").await;
     admin.repair(Duration::ZERO).await.expect("it is written again, and nothing else");
