@@ -104,7 +104,7 @@ pub(crate) async fn a_reset_costs_neither_hold_nor_place<S: Server>(scene: Scene
     last.end("the last in line holds").await.release().await.unwrap();
 }
 
-/// The release that makes it somebody's turn happens while nobody can tell them.
+/// The waiter whose turn comes with a release gets no message of it. The next message arrives on the new connection.
 pub(crate) async fn a_hand_off_during_a_reset_is_not_missed<S: Server>(scene: Scene<S>) {
     let proxy = scene.proxy().await;
     // So long that no look now and then is the reason why it is found.
@@ -117,6 +117,14 @@ pub(crate) async fn a_hand_off_during_a_reset_is_not_missed<S: Server>(scene: Sc
     guard.release().await.unwrap();
     proxy.accept_new().await.unwrap();
     let next = waiting.end_within(EARLY, "the waiter holds").await;
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+
+    let guard = hold(&holder).await;
+    let waiting = queued(&waiter, 0, &holder).await;
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let next = waiting.end_within(EARLY, "the waiter holds again").await;
     assert!(next.token() > token);
     next.release().await.unwrap();
 }
