@@ -11,11 +11,12 @@ use crate::store::Store;
 pub(crate) async fn queued_waiter_stays_and_newcomer_is_refused<S: Store>(scene: Scene<S>) {
     let server = S::start_small().await;
     let (a, b) = (scene.on(&server, LONG).await, scene.on(&server, steady::<S>()).await);
-    let newcomer = scene.on(&server, LONG).await;
+    let (newcomer, c) = (scene.on(&server, LONG).await, scene.on(&server, steady::<S>()).await);
     let guard = hold(&a).await;
     let waiting = queued(&b, 0, &a).await;
     let kept = b.lock("kept").unwrap().acquire().await.unwrap();
-    let next = a.lock("kept").unwrap();
+    // Its entry is refreshed while the server is full.
+    let next = c.lock("kept").unwrap();
     let next = Beside::start(async move { next.acquire().await.unwrap() });
     let reader = |locks: &LockManager| locks.lock("shared").unwrap().shared();
     let shares = [reader(&a).acquire().await.unwrap(), reader(&b).acquire().await.unwrap()];
