@@ -208,6 +208,9 @@ pub(crate) async fn one_release_lets_many_readers_in<S: Store>(scene: Scene<S>) 
             reading.extend(opened.into_iter().map(|locks| (share_aside(&locks), locks)));
             until_shown(&first, 1, reading.len()).await;
         }
+        // The manager that does not hold: the readers are before its writer.
+        let last = if has_waited { &first } else { &second };
+        let writing = queued(last, readers, &first).await;
         let before = quiet(&server).await;
         assert!(reading.iter().all(|(reading, _)| !reading.is_finished()), "a reader beside the writer");
         let token = guard.token();
@@ -219,8 +222,7 @@ pub(crate) async fn one_release_lets_many_readers_in<S: Store>(scene: Scene<S>) 
         let made = server.requests().await - before;
         assert!(made <= 1 + S::ADMISSION * readers as u64, "{made} requests let {readers} readers in");
         assert!(guards.iter().all(|(guard, _)| guard.token() > token && guard.ensure_held().is_ok()));
-        assert_eq!(shown(&first).await, Some((readers, 0)));
-        let writing = queued(&second, 0, &first).await;
+        assert_eq!(shown(&first).await, Some((readers, 1)));
         // Neither in the order in which they came nor against it.
         let late = guards.split_off(readers / 2);
         let newest = guards.iter().chain(&late).map(|(guard, _)| guard.token()).max();
