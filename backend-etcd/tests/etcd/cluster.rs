@@ -140,7 +140,8 @@ async fn without_a_quorum_a_guard_is_lost_at_its_deadline() {
     assert!(again.token() > token);
 }
 
-/// Every member in turn, the leader among them, is killed and started again; a session that knows all of them lasts.
+/// Every member in turn, the leader among them, is killed and started again. A session that knows all members lasts. The
+/// members that are left pass another lock on, with growing tokens.
 async fn restarting_the_members_one_by_one_loses_nothing() {
     let mut rig = Rig::on(Setup::new().members(3)).await;
     let mut endpoints = rig.etcd.endpoints();
@@ -153,13 +154,21 @@ async fn restarting_the_members_one_by_one_loses_nothing() {
     let next = hold_aside(&waiter, "n");
     rig.store.queued("n", 2).await;
     let place = rig.store.queue("n").await;
+    let mut passed = hold(&holder, "passed").await;
 
-    for member in 0..rig.etcd.size() {
+    for (member, locks) in [&waiter, &holder, &waiter].into_iter().enumerate() {
         rig.etcd.kill(member).await.unwrap();
         eventually("a renewal", async || guard.renew().await.is_ok()).await;
+        eventually("a renewal", async || passed.renew().await.is_ok()).await;
+        eventually("an answer", async || locks.inspect("passed").await.is_ok()).await;
+        let (waiting, token) = (hold_aside(locks, "passed"), passed.token());
+        passed.release().await.unwrap();
+        passed = waiting.end("the other manager holds").await;
+        assert!(passed.token() > token);
         rig.etcd.restart(member).await.unwrap();
     }
     guard.ensure_held().unwrap();
+    passed.release().await.unwrap();
     // By a new client: the old one may be connecting still.
     let store = Store::connect(&rig.etcd.endpoints()).await;
     assert_eq!(store.queue("n").await, place);
