@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_conformance::words::said;
 use leasehold_core::backend::Severity;
 use leasehold_core::{ErrorKind, LockManager, StoreUrl};
 use leasehold_zk::ZkConfig;
 use testbed::zookeeper::Setup;
-use testbed::{Direction, Mode};
+use testbed::{Direction, Mode, Port};
 
 use crate::rig::{BOUND, Beside, Rig, TTL, eventually, now, proxy, server};
 
@@ -39,6 +40,18 @@ pub(crate) async fn a_slow_opening_is_no_loss_afterwards(rig: Arc<Rig>) {
         tokio::time::sleep(TTL).await; // longer than the session lasts by itself
         guard.release().await.unwrap();
     }
+}
+
+/// The error of an opening names every server that refused it, and the cause once.
+pub(crate) async fn opening_error_names_all_servers(rig: Arc<Rig>) {
+    let ports = [Port::reserve().unwrap(), Port::reserve().unwrap()];
+    let servers = ports.each_ref().map(Port::addr);
+    let builder = LockManager::builder(rig.space_on(servers).config()).ttl(TTL);
+    let refused = builder.connect_timeout(Duration::from_secs(1)).build().await.unwrap_err();
+    let named = servers.map(|server| server.to_string()).join(",");
+    let words =
+        format!("no session was opened within 1s (server: {named}): Connection refused (os error 111)");
+    assert_eq!(said(&refused, &named, None), words);
 }
 
 /// Many who want a session that cannot be opened are told together, not one after the other.

@@ -94,6 +94,7 @@ fn main() -> ExitCode {
         access:
             a_server_that_comes_late_is_waited_for
             a_slow_opening_is_no_loss_afterwards
+            opening_error_names_all_servers
             openings_that_fail_fail_for_all_who_wait
             a_chroot_is_made_and_keeps_apart
             a_url_says_the_same
