@@ -7,11 +7,12 @@ use testbed::redis::{Client, Server, Settings};
 use tokio::time::timeout;
 
 use crate::rig::{
-    BOUND, KEY, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, server,
+    BOUND, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, server,
     start, trials_on_both,
 };
 
 trials_on_both![
+    full_server_still_renews_and_releases,
     a_replica_grants_nothing = passing::<Readonly>,
     too_few_replicas_grant_nothing = passing::<NoReplicas>,
     a_server_that_cannot_save_grants_nothing = passing::<Misconfigured>,
@@ -251,6 +252,45 @@ async fn passing<R: Refusal>() {
     let next = waiting.held().await;
     assert!(next.token() > token);
     next.release().await.unwrap();
+}
+
+/// A server without free memory refuses new entries. It renews, shortens and releases the entries that it has, and passes
+/// locks on.
+async fn full_server_still_renews_and_releases() {
+    let server = server().await;
+    let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
+    let leaving = open_for(direct(&server), LONG).await;
+    let guard = hold(&a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
+    let left = Waiter::queued(&leaving, 1, &a).await;
+    let reader = |locks: &LockManager| locks.lock("shared").unwrap().shared();
+    let shares = [reader(&a).acquire().await.unwrap(), reader(&b).acquire().await.unwrap()];
+
+    ok(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    // A try that is refused needs no memory.
+    assert!(leaving.lock("shared").unwrap().try_acquire().await.unwrap().is_none());
+    let refused = leaving.lock("another").unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.effect()),
+        (&ErrorKind::Unavailable, Effect::NotApplied),
+        "{refused}"
+    );
+    drop(left);
+    let contenders = async || a.inspect(NAME).await.unwrap().contenders;
+    eventually("the waiter has left the queue", async || contenders().await == 1).await;
+    for share in shares {
+        share.renew().await.unwrap();
+        share.release().await.unwrap();
+    }
+    guard.renew().await.unwrap();
+    guard.release().await.unwrap();
+    let next = waiting.held().await;
+    next.renew().await.unwrap();
+    next.release().await.unwrap();
+    assert!(a.list("").await.unwrap().is_empty());
+
+    ok(&server, &["CONFIG", "SET", "maxmemory", "0"]).await;
+    hold(&leaving).await.release().await.unwrap();
 }
 
 /// A refusal is no proof that the lock is gone, but without renewals it ends.
