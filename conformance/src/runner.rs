@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use leasehold_core::{Env, Guarantees, Timing};
+use leasehold_core::{Env, ErrorKind, Guarantees, Timing};
 use libtest_mimic::{Arguments, Completion, Trial};
 use parking_lot::Mutex;
 
@@ -191,7 +191,11 @@ fn offer(subject: &Arc<dyn Subject>) -> Outcome<Offer> {
     let offer = runtime.block_on(async {
         let env = Env::new(Timing::for_ttl(subject.pace().ttl()))?.with_clock(subject.pace().clock());
         let backend = subject.config("kit-promises").open(env).await?;
-        let base = backend.token_base().await.is_ok();
+        let base = match backend.token_base().await {
+            Ok(_) => true,
+            Err(error) if *error.kind() == ErrorKind::Unsupported => false,
+            Err(error) => return Err(error.into()),
+        };
         let offer = Offer { promises: backend.guarantees(), ledger: backend.ledger().is_some(), base };
         backend.close().await?;
         Ok(offer)
@@ -205,19 +209,24 @@ mod tests {
     use super::*;
     use crate::Pace;
     use crate::layer::{Below, Layer, shared};
-    use leasehold_core::backend::StoreConfig;
+    use async_trait::async_trait;
     use leasehold_core::backend::ledger::Ledger;
+    use leasehold_core::backend::{StoreConfig, TokenBase};
+    use leasehold_core::{Error, Result};
 
     /// The in-memory store, which keeps more than it promises.
     #[derive(Debug)]
     struct Modest {
         store: MemorySubject,
         offer: Offer,
+        /// Why it has no token base, if it has none.
+        reason: ErrorKind,
     }
 
     #[derive(Debug)]
-    struct Promising(Offer);
+    struct Promising(Offer, ErrorKind);
 
+    #[async_trait]
     impl Layer for Promising {
         fn guarantees(&self, _below: &Below) -> Guarantees {
             self.0.promises
@@ -225,6 +234,11 @@ mod tests {
 
         fn ledger(&self, below: &Below) -> Option<Arc<dyn Ledger>> {
             below.backend.ledger().filter(|_| self.0.ledger)
+        }
+
+        async fn token_base(&self, below: &Below) -> Result<TokenBase> {
+            let refusal = || Error::not_applied(self.1.clone(), "no token base");
+            if self.0.base { below.backend.token_base().await } else { Err(refusal()) }
         }
     }
 
@@ -238,28 +252,47 @@ mod tests {
         }
 
         fn config(&self, namespace: &str) -> Box<dyn StoreConfig> {
-            shared(Arc::new(Promising(self.offer)))(self.store.config(namespace))
+            shared(Arc::new(Promising(self.offer, self.reason.clone())))(self.store.config(namespace))
         }
     }
 
+    fn modest(offer: Offer, reason: ErrorKind) -> Modest {
+        Modest { store: MemorySubject::new(), offer, reason }
+    }
+
     fn checked(offer: Offer) -> Report {
-        check(Modest { store: MemorySubject::new(), offer }).expect("every case that applies passes")
+        check(modest(offer, ErrorKind::Unsupported)).expect("every case that applies passes")
+    }
+
+    /// An error of a token base is a failure of the store, unless the store does not support one.
+    #[test]
+    fn unavailable_token_base_is_a_failure() {
+        let lacks_base = Offer { promises: Guarantees::all(), ledger: true, base: false };
+        for (reason, is_lacking) in [(ErrorKind::Unsupported, true), (ErrorKind::Unavailable, false)] {
+            let subject: Arc<dyn Subject> = Arc::new(modest(lacks_base, reason));
+            assert_eq!(offer(&subject).is_ok_and(|offer| !offer.base), is_lacking);
+        }
     }
 
     /// What a store does not promise it is not asked, and the report says so, case by case.
     #[test]
     fn a_store_is_asked_for_what_it_promises() {
-        for (promises, ledger) in [
-            (Guarantees::empty(), true),
-            (Guarantees::LEASED, false),
-            (Guarantees::FIFO | Guarantees::FENCED, false),
+        for (promises, ledger, base) in [
+            (Guarantees::empty(), true, true),
+            (Guarantees::LEASED, false, true),
+            (Guarantees::FIFO | Guarantees::FENCED, false, false),
         ] {
-            let report = checked(Offer { promises, ledger, base: true });
+            let report = checked(Offer { promises, ledger, base });
             assert_eq!(report.cases.len(), cases().count());
             for case in cases() {
                 let lacks = matches!(report.cases[&("modest".to_owned(), case.name)], CaseResult::Lacks(_));
-                let has = promises.contains(case.needs) && (ledger || case.guarantee() != "ledger");
-                assert_eq!(lacks, !has, "{case:?} with {promises}, {ledger}");
+                let offered = match case.guarantee() {
+                    "ledger" => ledger,
+                    "base" => base,
+                    _ => true,
+                };
+                let has = promises.contains(case.needs) && offered;
+                assert_eq!(lacks, !has, "{case:?} with {promises}, {ledger}, {base}");
             }
             assert!(report.to_string().contains("lacks"), "{report}");
         }

@@ -1,7 +1,7 @@
 //! What a namespace adds to the store's own numbers.
 
 use futures_util::future::try_join_all;
-use leasehold_core::{FencingToken, LockManager};
+use leasehold_core::{FenceGate, FencingToken, LockManager};
 
 use crate::{Failure, Outcome, World, case, ensure};
 
@@ -49,13 +49,18 @@ async fn later_sessions_get_larger_tokens(world: World) -> Outcome {
     let earlier = world.manager().await?;
     let seen = FencingToken::new(FencingToken::MAX_COUNTER / 2, 7);
     let seen = seen.ok_or_else(|| Failure::new("half of the largest counter is no token"))?;
+    let gates = [FenceGate::new(), FenceGate::new()];
+    ensure!(gates.iter().all(|gate| gate.admit(seen).is_ok()), "a new resource refuses {seen}");
     earlier.raise_token_base(seen).await?;
     let own = token(&earlier, "a").await?;
-    ensure!(own < seen, "{own} of a session from before the raise above {seen}");
+    ensure!(
+        own < seen && gates[0].admit(own).is_err(),
+        "{own} of a session from before the raise above {seen}"
+    );
     let later = world.manager().await?;
-    for name in ["a", "b"] {
+    for (name, gate) in ["a", "b"].into_iter().zip(&gates) {
         let raised = token(&later, name).await?;
-        ensure!(raised > seen, "{raised} after the raise above {seen}");
+        ensure!(raised > seen && gate.admit(raised).is_ok(), "{raised} after the raise above {seen}");
     }
     let base = later.token_base().await?.base;
     later.raise_token_base(seen).await?;
