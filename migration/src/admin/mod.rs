@@ -82,8 +82,9 @@ impl Steps {
         self
     }
 
-    /// How long `drain` must have lasted without a foreign client in the store that is left before `new` begins. Nothing is
-    /// asked of that store with [`Duration::ZERO`].
+    /// How long `drain` must have lasted without a foreign client in the store that is left before `new` begins. With
+    /// [`Duration::ZERO`] no foreign client is looked for. The record of that store is read and its plain sessions are counted all
+    /// the same. If it cannot be reached for as long as [`wait`](Self::wait), `new` begins without that.
     #[must_use]
     pub fn quiet_for(mut self, at_least: Duration) -> Self {
         self.quiet_for = at_least;

@@ -166,9 +166,6 @@ impl Walk<'_> {
             self.wait_for(vec![said]).await?;
             return Ok(Ended::Again);
         }
-        if self.options.quiet_for.is_zero() {
-            return Ok(Ended::Done);
-        }
         if let Some(noise) = self.admin.noise(read, self.options.quiet_for) {
             self.wait_for(vec![noise]).await?;
             return Ok(Ended::Again);
@@ -177,7 +174,8 @@ impl Walk<'_> {
             if *error.kind() != ErrorKind::Unavailable {
                 return Err(error);
             }
-            let said = vec![format!("the old store cannot be asked for foreign clients: {error:#}")];
+            let said =
+                vec![format!("the old store cannot be asked for sessions and foreign clients: {error:#}")];
             // One that is down does not keep the move from its end for ever.
             if self.admin.env.now() >= self.until {
                 (self.told)(&Progress { to: self.to, blockers: said });
@@ -185,6 +183,9 @@ impl Walk<'_> {
             }
             self.wait_for(said).await?;
             return Ok(Ended::Again);
+        }
+        if self.options.quiet_for.is_zero() {
+            return Ok(Ended::Done);
         }
         let Pair { old, new } = &self.admin.stores;
         let Some(name) = old.held_by_foreign_client().await? else { return Ok(Ended::Done) };
@@ -251,12 +252,8 @@ impl Walk<'_> {
         if read.live(Side::Old).is_none() {
             return Ok(Some(read.loss(Side::Old).to_string()));
         }
-        match self.admin.stores.old.census().await {
-            Ok(census) => Ok(status::strangers(&census, Side::Old, self.options.strangers)),
-            // It was there a moment ago, and is asked for foreign clients next.
-            Err(error) if *error.kind() == ErrorKind::Unavailable => Ok(None),
-            Err(error) => Err(error),
-        }
+        let census = self.admin.stores.old.census().await?;
+        Ok(status::strangers(&census, Side::Old, self.options.strangers))
     }
 
     /// Waits until every member at `side` acts by `version`, and nobody else is there.

@@ -248,6 +248,8 @@ struct Wired {
     is_down: Arc<AtomicBool>,
     /// How it fails then.
     fails: Error,
+    /// The request of that number fails, counted from now.
+    fails_at: Arc<AtomicUsize>,
     /// It is silent when it is opened.
     hangs: bool,
     cut: Option<Arc<Cut>>,
@@ -312,7 +314,14 @@ impl Cut {
 
 impl Wired {
     fn new(inner: MemoryConfig) -> Self {
-        Self { inner, is_down: Arc::default(), fails: Self::down(), hangs: false, cut: None }
+        Self {
+            inner,
+            is_down: Arc::default(),
+            fails: Self::down(),
+            fails_at: Arc::default(),
+            hangs: false,
+            cut: None,
+        }
     }
 
     fn down() -> Error {
@@ -324,7 +333,9 @@ impl Wired {
     }
 
     fn up(&self) -> Result<()> {
-        if self.is_down.load(Ordering::Relaxed) {
+        let fails =
+            self.fails_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        if fails == Ok(1) || self.is_down.load(Ordering::Relaxed) {
             return Err(self.fails.clone());
         }
         Ok(())

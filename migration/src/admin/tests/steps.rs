@@ -145,6 +145,12 @@ async fn plain_session_after_a_loss_stops_the_last_step() {
     refused("a process of the move writes the record again").await;
     admin.repair(Duration::ZERO).await.expect("it is written again, and nothing else");
     refused("1 session of the old store takes no part").await;
+    // A look, the reads of the step and the count: one of their requests fails.
+    for request in 1..=7 {
+        rig.stores.old.fails_at.store(request, Ordering::Relaxed);
+        let refused = admin.advance(&step.clone().wait(TTL), &mut silent()).await.unwrap_err();
+        assert!(refused.to_string().contains("1 session of the old store"), "{request}: {refused}");
+    }
     plain.close().await.unwrap();
     admin.advance(&to(New), &mut silent()).await.unwrap();
 }
