@@ -257,7 +257,7 @@ impl Admin {
             Place::Barred => "`migrate advance` or `migrate rollback`: a step was left halfway".to_owned(),
             Place::At(Phase::Drain) => {
                 way.retain(|_| look.error(Side::New).is_some());
-                let is_open = look.error(Side::Old).is_none() && records.live(Side::Old).is_none();
+                let is_open = look.error(Side::Old).is_none() && records.kept(Side::Old).is_none();
                 way.extend(is_open.then(|| records.loss(Side::Old).to_string()));
                 way.extend(census.old.as_ref().and_then(|census| status::strangers(census, Side::Old, 0)));
                 way.extend(self.noise(&records, Steps::QUIET_FOR));

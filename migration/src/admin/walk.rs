@@ -209,7 +209,7 @@ impl Walk<'_> {
                     if side == Side::Old {
                         read.of_one_move(&self.admin.names())?;
                     }
-                    step.read(read.live(side).map(Read::seen));
+                    step.read(read.kept(side).map(Read::seen));
                 }
                 Task::Measure(side) => step.measured(self.admin.stores[side].token_base().await?),
                 Task::Conform { side, version } => match self.conform(side, version, &read).await? {
@@ -249,7 +249,7 @@ impl Walk<'_> {
 
     /// Why a session with the old store's plain URL may be open: one opens where the record that bars it was lost.
     async fn plain_sessions(&mut self, read: &Pair<Option<Read>>) -> Result<Option<String>> {
-        if read.live(Side::Old).is_none() {
+        if read.kept(Side::Old).is_none() {
             return Ok(Some(read.loss(Side::Old).to_string()));
         }
         let census = self.admin.stores.old.census().await?;

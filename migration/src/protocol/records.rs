@@ -5,7 +5,7 @@
 //! - **records-1** Records of two moves are never taken for one: nobody acts on them, and nobody writes either. One record alone
 //!   is of a move between the two namespaces that it names.
 //! - **records-2** A record whose move is over bars nobody. The same move does not begin once more if it was finished.
-//! - **records-3** A record that was lost is written again from the one that decides, and from no other; both count that.
+//! - **records-3** A record that is lost (`kept`) is written again from the one that decides, and from no other; both count that.
 //! - **records-4** A move begins with three writes: the new store's record, the old store's, which counts as written again, and
 //!   the same count in the new store. So a new store's record that counts one knows of one in the old store.
 
@@ -82,6 +82,12 @@ impl Pair<Option<Read>> {
     /// The record at `side`, of a move that is not over.
     pub(crate) fn live(&self, side: Side) -> Option<&Read> {
         self[side].as_ref().filter(|read| read.record.end.is_none())
+    }
+
+    /// The same, but for the old store's where the new one's decides and it bars nobody: that store has lost its last writes.
+    pub(crate) fn kept(&self, side: Side) -> Option<&Read> {
+        let bars = |read: &&Read| Class::of(read.record.stand.phase) == Class::New;
+        self.live(side).filter(|read| side == Side::New || self.decides(side) || bars(read))
     }
 
     fn ended(&self, side: Side, end: End) -> Option<&Record> {
@@ -190,16 +196,13 @@ impl Pair<Option<Read>> {
     /// What is written, in that order, when the record of the store that does not decide is not there: both of them, so
     /// that what is lost next is written again with a larger number (records-3). For two that were read.
     pub(crate) fn restored(&self) -> Option<[Record; 2]> {
-        let is_missing = |side: &Side| self.live(*side).is_none() && self.half_ended(*side).is_none();
+        let is_missing = |side: &Side| self.kept(*side).is_none() && self.half_ended(*side).is_none();
         let missing = [Side::Old, Side::New].into_iter().find(is_missing)?;
-        let known = &self.live(missing.other())?.record;
-        let is_copied = !self.decides(missing);
-        if known.restored >= MOST_RESTORED {
-            return None;
-        }
+        let is_copied = |read: &&Read| !self.decides(missing) && read.record.restored < MOST_RESTORED;
+        let known = &self.live(missing.other()).filter(is_copied)?.record;
         let known = Record { restored: known.restored + 1, ..known.clone() };
         let stand = known.stand.with(known.stand.phase.min(Phase::Drain));
-        is_copied.then(|| [known.clone(), Record { side: missing, stand, ..known }])
+        Some([known.clone(), Record { side: missing, stand, ..known }])
     }
 
     /// How far the move is; `None` before it, and where the record that decides is missing.
@@ -348,8 +351,7 @@ mod tests {
     }
 
     fn refused(old: Option<Read>, new: Option<Read>) -> Option<(ErrorKind, String)> {
-        let answer = opening(old, new);
-        answer.err().map(|error| (error.kind().clone(), error.to_string()))
+        opening(old, new).err().map(|error| (error.kind().clone(), error.to_string()))
     }
 
     /// Every way in which two records are not of one move, and what is said of it (records-1, records-2).

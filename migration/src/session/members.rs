@@ -129,8 +129,12 @@ impl Session {
         let look =
             self.with(|book, _| Look { times: book.entries[side].times, newest: book.entries[side].newest });
         let record = self.env.bounded(ledger.read()).await?;
-        let (is_lost, decides) =
-            (record.is_none() && side == Side::Old, |view: View| view.class() == Class::New);
+        let decides = |view: View| view.class() == Class::New;
+        let has_gone_back = |entry: &Entry| {
+            let phase = Read::of(entry).map(|read| (read.record.stand.phase, read.record.end.is_some()));
+            phase.is_ok_and(|(phase, is_over)| !is_over && Class::of(phase) != Class::New)
+        };
+        let is_lost = side == Side::Old && record.as_ref().is_none_or(has_gone_back);
         let learned = self.with(|book, _| book.learn(side, look, record));
         if is_lost && self.with(|book, _| book.view().is_some_and(decides)) {
             self.restore_old().await?;

@@ -199,16 +199,18 @@ impl Session {
         Ok(Record { id, side, stand, between: self.names(), since, restored, end: None, met: None })
     }
 
-    /// Replaces what was read, if that is still there.
-    async fn write(&self, read: Option<&Read>, record: &Record) -> Result<()> {
+    /// Replaces what was read, if that is still there; whether it did.
+    async fn write(&self, read: Option<&Read>, record: &Record) -> Result<bool> {
         let expected = read.map(|read| read.version);
         let ledger = &self.open(record.side)?.ledger;
         match self.env.bounded(ledger.write(expected, &record.encode())).await {
-            Ok(Written::Done(_) | Written::Conflict) => Ok(()),
+            Ok(Written::Done(_)) => Ok(true),
+            Ok(Written::Conflict) => Ok(false),
             // Whether it was written is seen when it is read.
             Err(error) if error.effect() == leasehold_core::Effect::Unknown => {
                 let found = self.found(record.side).await?;
-                if found.as_ref() == read { Err(error) } else { Ok(()) }
+                let is_written = found.as_ref().is_some_and(|found| found.record == *record);
+                if found.as_ref() == read { Err(error) } else { Ok(is_written) }
             }
             Err(error) => Err(error),
         }
@@ -216,10 +218,14 @@ impl Session {
 
     /// Writes the record of the store that is left again, where the other one decides.
     pub(super) async fn restore_old(&self) -> Result<()> {
-        let reads = Pair { old: self.found(Side::Old).await?, new: self.found(Side::New).await? };
+        // In this order: a step back may write the old store's after the new one's.
+        let (new, old) = (self.found(Side::New).await?, self.found(Side::Old).await?);
+        let reads = Pair { old, new };
         reads.of_one_move(&self.names())?;
         for record in reads.restored().into_iter().flatten() {
-            self.write(reads[record.side].as_ref(), &record).await?;
+            if !self.write(reads[record.side].as_ref(), &record).await? {
+                break;
+            }
         }
         Ok(())
     }

@@ -155,6 +155,28 @@ async fn plain_session_after_a_loss_stops_the_last_step() {
     admin.advance(&to(New), &mut silent()).await.unwrap();
 }
 
+/// An old store that goes back to what it was in `old` admits plain sessions, too: its record counts as lost.
+#[tokio::test(start_paused = true)]
+async fn old_record_that_went_back_stops_the_last_step() {
+    let rig = Rig::begun().await;
+    let (admin, step) = (rig.admin(), Steps::one().quiet_for(Duration::ZERO));
+    let before = rig.read(Side::Old).await.unwrap().record;
+    admin.advance(&to(Drain), &mut silent()).await.unwrap();
+    rig.stores.old.inner.store().forget(&*rig.clock);
+    rig.ledger(Side::Old).await.write(None, &before.encode()).await.unwrap();
+    for refused in [
+        admin.advance(&step, &mut silent()).await.unwrap_err(),
+        admin.rollback(&step, &mut silent()).await.unwrap_err(),
+    ] {
+        assert!(refused.to_string().contains("writes the record again"), "{refused}");
+    }
+    let status = admin.status().await.unwrap();
+    assert!(status.blockers[0].contains("writes the record again"), "{status:?}");
+    admin.repair(Duration::ZERO).await.expect("it is written again, and nothing else");
+    assert_eq!(rig.phases().await, [Some(Drain); 2]);
+    admin.advance(&step, &mut silent()).await.unwrap();
+}
+
 /// Who has not come into the new store's list would be granted nothing in `both`: it is waited for.
 #[tokio::test(start_paused = true)]
 async fn process_cut_off_from_the_new_store_is_waited_for() {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::OptionFuture;
 use leasehold_conformance::Network;
 use leasehold_conformance::network::{Fault, Operation};
 use leasehold_core::backend::stage::{Phase, Side};
@@ -227,6 +228,25 @@ async fn a_store_that_lost_its_data_grants_nothing() {
     let other = Rig { stores: rig.stores };
     let opened = manager(Migration::new(other.stores.old.clone(), other.stores.new.clone())).await;
     assert_eq!(*opened.unwrap_err().kind(), ErrorKind::Protocol);
+}
+
+/// In `drain` a record that the old store went back to bars no plain sessions: a process writes the later one again (records-3).
+#[tokio::test(start_paused = true)]
+async fn old_record_that_went_back_is_written_again() {
+    for starts_later in [false, true] {
+        let rig = Rig::in_phase(Phase::Drain);
+        let first = (!starts_later).then(|| rig.process());
+        let _first = OptionFuture::from(first).await;
+        rig.stores.old.store().forget(&TokioClock::new());
+        write(&rig.stores, Side::Old, stands(Phase::Old).0);
+        let _second = OptionFuture::from(starts_later.then(|| rig.process())).await;
+        sleep(SOON).await;
+        let status = rig.admin().await.status().await.unwrap();
+        let phase = |store: crate::admin::StoreStatus| store.record.and_then(|record| record.phase);
+        assert_eq!([phase(status.old), phase(status.new)], [Some(Phase::Drain); 2]);
+        let process = rig.process().await;
+        process.hold().await.release().await.unwrap();
+    }
 }
 
 /// A foreign client that holds `a` in the old store.

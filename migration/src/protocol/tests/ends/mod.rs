@@ -97,6 +97,7 @@ struct World {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Left {
     losses: u8,
+    rewinds: u8,
     deaths: u8,
     returns: u8,
     starts: u8,
@@ -119,6 +120,8 @@ struct Store {
     /// Who has the lock.
     lock: Option<usize>,
     dead: bool,
+    /// It has lost its last writes, and its record is that of `old`.
+    rewound: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -246,6 +249,7 @@ impl World {
     fn write(&mut self, at: usize, record: &Record) -> u64 {
         let mut record = record.clone();
         let place = &mut self.places[at];
+        place.rewound = false;
         if self.mutant == Mutant::NotCounted {
             record.restored = 0;
         }
@@ -343,6 +347,7 @@ fn worlds() -> Vec<(&'static str, World, Caught)> {
     let begun = Left { starts: 2, grants: 2, steps: 3, ..Left::default() };
     let visited = Left { starts: 1, steps: 1, foreign: 2, ticks: 2, ..Left::default() };
     let slipped = Left { losses: 1, plain: 1, starts: 1, grants: 1, steps: 1, ..Left::default() };
+    let rewound = Left { losses: 0, rewinds: 1, ..slipped };
     let ours = Left { starts: 2, grants: 1, freezes: 1, ..Left::default() };
     vec![
         ("data lost in old", World::at(Old, 0, lost), vec![]),
@@ -350,6 +355,11 @@ fn worlds() -> Vec<(&'static str, World, Caught)> {
         (
             "a plain session after a loss",
             World::at(Drain, 0, slipped),
+            vec![(Uncounted, TWO), (Unbarred, TWO)],
+        ),
+        (
+            "a plain session after a loss of the last writes",
+            World::at(Drain, 0, rewound),
             vec![(Uncounted, TWO), (Unbarred, TWO)],
         ),
         ("data lost in shadow", World::at(Shadow, 0, lost), vec![(NotCounted, UNBELIEVED)]),

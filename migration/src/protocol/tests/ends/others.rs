@@ -26,6 +26,15 @@ impl World {
                     shake(next);
                 });
             }
+            if self.left.rewinds > 0 && at == MOVE.old && self.admin.is_none() {
+                may("loses its last writes", &|next| {
+                    next.left.rewinds -= 1;
+                    next.places[at].rewound = true;
+                    let read = next.places[at].record.as_mut().expect("nothing else is lost");
+                    (read.version, read.record.stand.phase) = (2, Phase::Old);
+                    shake(next);
+                });
+            }
             if self.left.deaths > 0 && !place.dead {
                 may("dies", &|next| {
                     next.left.deaths -= 1;
@@ -50,10 +59,12 @@ impl World {
             };
             let counts = place.record.as_ref().is_some_and(|read| !is_other(read))
                 && !place.dead
+                && !place.rewound
                 && place.lock.is_none();
             // Nothing bars it until the record is written again, and nothing ends it then. In `new` nobody asks where it holds.
             let drains = self.reads(MOVE).place() == Some(Place::At(Phase::Drain));
-            if self.left.plain > 0 && drains && place.record.is_none() && place.lock.is_none() {
+            let is_open = place.record.is_none() || place.rewound;
+            if self.left.plain > 0 && drains && is_open && place.lock.is_none() {
                 may("admits a plain session, which takes the lock", &|next| {
                     next.left.plain -= 1;
                     next.places[at].lock = Some(PLAIN);
@@ -162,7 +173,7 @@ impl World {
             Work::Step(step) => match step.task() {
                 transition::Task::Read(side) => go(format!("reads {side:?}"), &|next, work| {
                     let Work::Step(step) = work else { return };
-                    step.read(next.reads(url).live(side).map(Read::seen));
+                    step.read(next.reads(url).kept(side).map(Read::seen));
                 }),
                 transition::Task::Measure(side) => go(format!("measures {side:?}"), &|next, work| {
                     let Work::Step(step) = work else { return };
@@ -183,7 +194,7 @@ impl World {
                     let noisy = record.is_some_and(|record| record.unquiet(next.now, QUIET) > 0);
                     let is_held = next.places[url.old].lock == Some(FOREIGN);
                     let is_plain = next.places[url.old].lock == Some(PLAIN);
-                    let is_barred = next.places[url.old].record.is_some() || next.places[url.old].dead;
+                    let is_barred = next.reads(url).kept(Side::Old).is_some() || next.places[url.old].dead;
                     if is_plain && next.mutant != Mutant::Uncounted
                         || !is_barred && next.mutant != Mutant::Unbarred
                     {
