@@ -299,6 +299,8 @@ pub(crate) struct Steps {
     #[arg(long, value_name = "D", default_value = "30s", value_parser = leasehold::span)]
     pub(crate) wait: Duration,
     /// Continue although up to N sessions without `migrate_to` are open: they must not acquire locks.
+    /// N holds for each store and each step anew. From `drain` to `new`, nothing excludes those of the
+    /// old store afterwards.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) foreign_sessions: usize,
 }

@@ -92,7 +92,8 @@ impl Steps {
     }
 
     /// So many sessions that take no part are no obstacle: whoever says so vouches for them. Their tokens, and in
-    /// the store moved to their exclusion, rest on that.
+    /// the store moved to their exclusion, rest on that. The number holds for each store and each step anew. From `drain` to `new`
+    /// it is sessions of the store that is left: nothing excludes them from then on.
     #[must_use]
     pub fn strangers(mut self, allowed: usize) -> Self {
         self.strangers = allowed;
