@@ -30,8 +30,8 @@ impl Session {
         findings.push(about("scripts", ran));
         let users = connected.ask(redis::cmd("ACL").arg("LIST"), give_up_at).await.ok();
         findings.push(about("message key", of_users(self.inboxes.key().is_some(), users.as_ref())));
-        // As when the session connects; it is open, so no refusal is news.
-        let other_key = self.link.admit(&connected, give_up_at).await.ok().flatten();
+        // The session is open, so no refusal is news.
+        let other_key = self.link.other_key(&connected, give_up_at).await.ok().flatten();
         findings.extend(other_key.map(|said| about("message key", warning(said))));
         findings.extend(self.diagnose_format(&connected, give_up_at).await?);
         // Locks need none of it.

@@ -252,6 +252,22 @@ impl Link {
         Ok(other_key)
     }
 
+    /// What is wrong with the message key of the session, if something is. It only reads.
+    ///
+    /// # Errors
+    ///
+    /// As [`Namespace::read_other_key`].
+    pub(crate) async fn other_key(
+        &self,
+        connected: &Connected,
+        give_up_at: Moment,
+    ) -> Result<Option<String>> {
+        match self.inbox.as_ref().and_then(|inbox| inbox.keys.as_ref()) {
+            Some(namespace) => namespace.read_other_key(connected, give_up_at).await,
+            None => Ok(None),
+        }
+    }
+
     /// What is added to counters.
     pub(crate) fn token_base(&self) -> u64 {
         self.token_base.load(Ordering::Relaxed)

@@ -41,24 +41,37 @@ impl Namespace {
         connected: &Connected,
         give_up_at: Moment,
     ) -> Result<(u64, Option<String>)> {
-        let key = self.keys.format();
-        let mut get = redis::cmd("GET");
-        let said = connected.ask(get.arg(&key), give_up_at);
+        let noted = self.noted(connected, give_up_at);
         if !self.is_plain {
-            let said = self.understood(said.await?)?;
-            return Ok((0, self.other_key(said, connected, give_up_at).await?));
+            return Ok((0, self.note_key(noted.await?, connected, give_up_at).await?));
         }
         // Sent together, after the subscription by which a move counts this session, and the base last: so the base was in
         // force while the session was admitted.
         let record = record(connected, &self.keys, give_up_at);
         let base = token_base(connected, &self.keys, give_up_at);
-        let (record, said, base) = try_join3(record, said, base).await?;
-        let said = self.understood(said)?;
+        let (record, noted, base) = try_join3(record, noted, base).await?;
         stage::admit(env, record.as_ref().map(|record| &*record.value))?;
-        Ok((base, self.other_key(said, connected, give_up_at).await?))
+        Ok((base, self.note_key(noted, connected, give_up_at).await?))
+    }
+
+    /// What is wrong with the message key of the session, if something is. It only reads.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for a namespace of another format.
+    pub(super) async fn read_other_key(
+        &self,
+        connected: &Connected,
+        give_up_at: Moment,
+    ) -> Result<Option<String>> {
+        Ok(self.other_key(self.noted(connected, give_up_at).await?))
     }
 
     /// The mark of the message key that is noted in a namespace of our format, if one is.
+    async fn noted(&self, connected: &Connected, give_up_at: Moment) -> Result<Option<String>> {
+        self.understood(connected.ask(redis::cmd("GET").arg(self.keys.format()), give_up_at).await?)
+    }
+
     fn understood(&self, said: Value) -> Result<Option<String>> {
         if said == Value::Nil {
             return Ok(None);
@@ -71,19 +84,17 @@ impl Namespace {
         Err(error::another_format(format, &self.keys.format()))
     }
 
-    /// What is wrong with the message key of the session, which costs time and no lock. The first session with a key notes
-    /// it.
-    async fn other_key(
+    /// As [`Namespace::other_key`]. The first session with a key notes it.
+    async fn note_key(
         &self,
         noted: Option<String>,
         connected: &Connected,
         give_up_at: Moment,
     ) -> Result<Option<String>> {
-        let key = self.keys.format();
         let noted = match (noted, &self.mark) {
             (None, Some(mark)) => {
                 let mut note = redis::cmd("SET");
-                note.arg(&key).arg(format!("{FORMAT} {mark}")).arg("NX").arg("GET");
+                note.arg(self.keys.format()).arg(format!("{FORMAT} {mark}")).arg("NX").arg("GET");
                 match connected.ask(&note, give_up_at).await {
                     // A full server refuses this; the next session notes it.
                     Err(error) if error.effect() == Effect::NotApplied => None,
@@ -92,14 +103,19 @@ impl Namespace {
             }
             (noted, _) => noted,
         };
-        let noted = noted.filter(|noted| *noted != *self.mark.as_deref().unwrap_or_default());
-        Ok(noted.map(|_| {
+        Ok(self.other_key(noted))
+    }
+
+    /// What is wrong with the message key of the session beside the one that is noted, which costs time and no lock.
+    fn other_key(&self, noted: Option<String>) -> Option<String> {
+        noted.filter(|noted| *noted != *self.mark.as_deref().unwrap_or_default()).map(|_| {
             let how = if self.mark.is_some() { "is not that" } else { "is missing: there is one" };
+            let key = self.keys.format();
             format!(
                 "`message_key` {how} of the other managers of the prefix, so none hears another, and turns come up to a third \
                  of the ttl late: set the same for all. After a change of the key, delete {key:?}"
             )
-        }))
+        })
     }
 }
 

@@ -18,6 +18,7 @@ use crate::rig::{
     BOUND, Beside, KEY, LONG, NAME, TTL, Waiter, command, direct, hold, now, ok, open, open_for, pass, proxy,
     server, store, trials, via, within,
 };
+use crate::tokens::BASE;
 
 trials![
     a_lost_grant_is_found_by_a_refresh,
@@ -339,6 +340,12 @@ async fn another_message_key_is_warned_of() {
     warned(&mut warned_early, "`message_key` is missing").await;
     let b = open(direct(&server)).await;
     hold(&b).await.release().await.unwrap();
+    command(&server, &["DEL", FORMAT]).await;
+    command(&server, &["SET", BASE, "4000000000000000"]).await;
+    a.diagnose().await.unwrap();
+    assert_eq!(command(&server, &["EXISTS", FORMAT]).await.integer(), Some(0), "a diagnosis writes nothing");
+    let token = hold(&a).await.token();
+    assert!(token.counter() < 4_000_000_000_000_000, "a diagnosis raises no token: {token}");
 }
 
 async fn warned(events: &mut (impl Stream<Item = StoreEvent> + Unpin), of: &str) {

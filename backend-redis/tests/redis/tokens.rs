@@ -10,7 +10,7 @@ trials![
     without_the_script_only_the_raise_is_denied,
 ];
 
-const BASE: &str = "leasehold:token_base";
+pub(crate) const BASE: &str = "leasehold:token_base";
 
 /// A session of the prefix is counted while it is connected, however idle it is. Without the right to count, the base is
 /// shown without a number of sessions.
