@@ -106,7 +106,7 @@ async fn of_two_first_options_one_is_refused() {
     let pauses = [LONG, 2 * LONG];
     let mut refusals = 0;
     for first in 0..2 {
-        let servers = three().await;
+        let mut servers = three().await;
         let config = |pause: usize| quorum(&servers).pause_after_restart(pauses[pause]);
         let opened = open_config(config(first)).await;
         let second = LockManager::builder(config(1 - first)).ttl(TTL).connect_timeout(BOUND).build().await;
@@ -117,13 +117,19 @@ async fn of_two_first_options_one_is_refused() {
             let said =
                 [&said, "no server votes yet", "delete the key \"leasehold:{%quorum}\" on all servers"];
             assert!(said.iter().all(|said| refused.to_string().contains(said)), "{refused}");
+            // The server that does not answer may vote.
+            let config = config(1 - first);
+            servers[2].kill().await.unwrap();
+            let refused = self::refused(config).await;
+            assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused}");
+            assert!(!refused.to_string().contains("no server votes yet"), "{refused}");
         }
         drop(opened);
     }
     assert_eq!(refusals, 1, "all servers prefer the same options");
 }
 
-/// By whoever opens it, and by a session that comes back, which asks for no vote then.
+/// When a manager opens it, and in a session, also without a new connection, until the format is that of the session again.
 async fn another_format_of_the_namespace_is_refused_by_name() {
     let servers = three().await;
     let early = begun(quorum(&servers)).await;

@@ -39,7 +39,7 @@ use self::member::{Ear, Runs};
 use super::agreed::Agreed;
 use super::config::QuorumConfig;
 use super::keys::QuorumKeys;
-use super::protocol::{Contender, Horizon, Size, Terms, Ticket, who_differs};
+use super::protocol::{Contender, Horizon, Size, Standing, Terms, Ticket, who_differs};
 use super::scripts::{Ballot, disagrees, proposed};
 use crate::connection::{Alarm, LinkEvent};
 use crate::protocol::Unanswered;
@@ -174,19 +174,26 @@ impl Session {
     /// Waits for a quorum of servers, and for what those that came up are told.
     async fn meet(&self) -> Result<()> {
         let give_up_at = self.env.now() + self.env.timing().connect_timeout * 9 / 10;
-        let met = self.ask_all(give_up_at, self.size.quorum, |at, member| async move {
-            member.begun().await?;
-            member.look(self, at, None).await
-        });
-        let met = met.await;
+        let meet = |enough| {
+            self.ask_all(give_up_at, enough, |at, member| async move {
+                member.begun().await?;
+                member.look(self, at, None).await
+            })
+        };
+        let met = meet(self.size.quorum).await;
         let look: Vec<_> = met.iter().map(|met| met.as_ref()?.as_ref().ok().cloned()).collect();
         if let Some(server) = who_differs(&self.terms, &look)
             && let Some(standing) = &look[server]
         {
-            let is_used =
-                look.iter().flatten().any(|standing| standing.whole || !standing.are_terms_proposed());
+            let is_new = |standing: &Standing| !standing.whole && standing.are_terms_proposed();
+            // A server that does not answer may vote.
+            let is_unused = look.iter().flatten().all(is_new)
+                && meet(self.size.servers)
+                    .await
+                    .iter()
+                    .all(|met| matches!(met, Some(Ok(found)) if is_new(found)));
             let refused =
-                if is_used { disagrees(&standing.terms) } else { proposed(&standing.terms, &self.space) };
+                if is_unused { proposed(&standing.terms, &self.space) } else { disagrees(&standing.terms) };
             return Err(refused.with_context("server", &self.members[server].address));
         }
         let does_not_belong =
