@@ -17,7 +17,7 @@ use crate::scripts::{Inboxes, Script, TELL, millis, number, parts, text, told_in
 
 pub(crate) static PROGRAM: LazyLock<Script> = LazyLock::new(|| {
     let (votes, rest) = include_str!("quorum.lua").split_once("---\n").expect("the text is a constant");
-    Script::new(&[votes, TELL, rest])
+    Script::new(&[&format!("local FORMAT = '{FORMAT}'\n"), votes, TELL, rest])
 });
 
 /// An acquisition, and which of its rounds; as servers write it.

@@ -1,4 +1,5 @@
--- Votes of one server of a quorum. tell.lua stands at the line of three dashes.
+-- Votes of one server of a quorum. tell.lua stands at the line of three dashes. FORMAT is the format of the manager. Where the
+-- namespace has another one, the server votes, confirms and renews as if it might have forgotten votes.
 --
 -- operation  KEYS                        ARGV behind the operation
 -- vote       vote, count, waits, space   ballot, ttl, proposal, "SINCE INBOX INFO", terms, 1 if the contender waits or else 0,
@@ -52,7 +53,10 @@ local known, proposed, max, voted, last
 if operation == 'vote' then
   ballot, ttl, proposal, about, terms = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
   has_place, run = ARGV[8] == '1', ARGV[9]
-  known = redis.call('HMGET', space, 'run', 'whole', 'terms', 'floor', 'max')
+  known = redis.call('HMGET', space, 'run', 'whole', 'terms', 'floor', 'max', 'format')
+  if (known[6] or FORMAT) ~= FORMAT then
+    known[2] = '0'
+  end
   proposed, max = tonumber(proposal), tonumber(known[5]) or 0
   if not has_place and known[1] == run and known[2] == '1' and known[3] == terms and proposed > tonumber(known[4]) and proposed <= max then
     -- A full server refuses this, and may have more to say below.
@@ -169,10 +173,13 @@ end
 -- Writes a token, if that very vote is still there and the server knows all its votes.
 if operation == 'confirm' then
   local space, token = KEYS[3], tonumber(ARGV[5])
-  local known = redis.call('HMGET', space, 'run', 'whole', 'max')
+  local known = redis.call('HMGET', space, 'run', 'whole', 'max', 'format')
   local n, counted, rest = string.match(redis.call('GET', count) or '', '^(%d+) (%S+) (.*)$')
   n = tonumber(n)
   if redis.call('GET', vote) ~= ARGV[2] or counted ~= ARGV[2] or n < tonumber(ARGV[4]) or n > token then
+    return 0
+  end
+  if (known[4] or FORMAT) ~= FORMAT then
     return 0
   end
   -- A vote that came up with the data extends no hold: there may have been others since.
@@ -189,7 +196,10 @@ if operation == 'confirm' then
 end
 
 if operation == 'renew' then
-  local known = redis.call('HMGET', KEYS[#KEYS], 'run', 'whole')
+  local known = redis.call('HMGET', KEYS[#KEYS], 'run', 'whole', 'format')
+  if (known[3] or FORMAT) ~= FORMAT then
+    known[2] = '0'
+  end
   local is_whole = known[1] == ARGV[#ARGV] and known[2] == '1'
 
   local function renew(vote, count, asked, ballot, n, ttl)

@@ -68,6 +68,14 @@ pub(in crate::quorum) struct Space {
     pub(in crate::quorum) id: String,
     /// It was told something once, or met beside one that was.
     pub(in crate::quorum) is_used: bool,
+    pub(in crate::quorum) has_another_format: bool,
+}
+
+impl Space {
+    /// Whether that `run` knows all votes that it gave, and may give others.
+    fn serves(&self, run: u64) -> bool {
+        self.whole && self.run == run && !self.has_another_format
+    }
 }
 
 /// What the scripts do wrong, if anything.
@@ -133,7 +141,7 @@ impl Server {
 
     /// What a vote by others than the server's terms is refused with.
     pub(in crate::quorum) fn says_of_terms(&self, terms: &str) -> String {
-        let known = self.space.as_ref().filter(|space| space.whole && space.run == self.run);
+        let known = self.space.as_ref().filter(|space| space.serves(self.run));
         let differs = known.is_some_and(|space| space.terms != terms);
         if differs { "other terms" } else { "a vote" }.to_owned()
     }
@@ -142,7 +150,7 @@ impl Server {
         let Asked { ballot, ttl, proposal, since, waits, again, terms } = asked;
         self.expire(now);
         let is_agreed = |space: &&Space| space.terms == terms || self.fault == Fault::VotesByAnyTerms;
-        let known = self.space.as_ref().filter(|space| space.whole && space.run == self.run);
+        let known = self.space.as_ref().filter(|space| space.serves(self.run));
         let known = known.filter(is_agreed);
         let (floor, max) = known.map(|space| (space.floor, space.max))?;
         if let Some((by, until)) = self.vote {
@@ -220,8 +228,8 @@ impl Server {
 
     /// Whether it knows all that it did, so that nobody else was voted for.
     fn extends(&self) -> bool {
-        let knows = |space: &Space| space.whole && space.run == self.run;
-        self.fault == Fault::ExtendsWhilePausing || self.space.as_ref().is_some_and(knows)
+        let serves = |space: &Space| space.serves(self.run);
+        self.fault == Fault::ExtendsWhilePausing || self.space.as_ref().is_some_and(serves)
     }
 
     pub(in crate::quorum) fn renew(&mut self, now: u64, ballot: Ballot, ttl: u64, number: u64) -> Renewed {

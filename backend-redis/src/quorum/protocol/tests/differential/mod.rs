@@ -77,6 +77,8 @@ enum Operation {
     SetBack(u64),
     /// The vote, the count, those who wait, what is known of the namespace, or which episode it is.
     Lose(usize),
+    /// The namespace has another format from now on.
+    Format,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -293,6 +295,11 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
             real.stand_at(real.now - micros);
             Default::default()
         }
+        Operation::Format => {
+            real.ask(redis::cmd("HSET").arg(space).arg("format").arg("2"));
+            model.space.iter_mut().for_each(|space| space.has_another_format = true);
+            Default::default()
+        }
         Operation::Lose(which) => {
             let BallotKeys { vote, count, waits, .. } = keys;
             match [vote, count, waits, space.clone()].get(which) {
@@ -445,12 +452,17 @@ fn lost_hold_is_counted_again() {
     let proposed = vec![Operation::Lose(3), admit(TERMS), admit("others")];
     let firm = vec![Operation::Restart(false), admit("others")];
     let episode = vec![Operation::Restart(true), Operation::Lose(4), FIRST_MET];
+    let renew = Operation::Renew { owner: 1, round: 1, ttl: 3_000, off: 1 };
+    let confirm = Operation::Confirm { owner: 1, round: 1, ttl: 3_000, off: 1, token: BEGIN + 5_000_000 };
     for (then, mutant) in [
         (number, ("counted and counted < proposed then", "(counted or 0) < proposed then")),
         (ballot, ("if not last and type(voted)", "if type(voted)")),
         (proposed, ("and redis.sha1hex(terms) < redis.sha1hex(known[4])", "and false")),
         (firm, ("and not known[10] and", "and")),
         (episode, ("or not (whole or known[11]) then", "then")),
+        (vec![Operation::Format, vote(1, 500_000)], ("(known[6] or FORMAT) ~= FORMAT", "false")),
+        (vec![Operation::Format, confirm], ("(known[4] or FORMAT) ~= FORMAT", "false")),
+        (vec![Operation::Format, renew], ("(known[3] or FORMAT) ~= FORMAT", "false")),
     ] {
         assert!(scripts::PROGRAM.has(mutant.0), "{mutant:?}");
         for changes in [vec![], vec![mutant]] {
