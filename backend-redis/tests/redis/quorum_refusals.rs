@@ -146,18 +146,23 @@ async fn another_format_of_the_namespace_is_refused_by_name() {
     set(&servers[1], "2").await;
     is_named(&refused(quorum(&servers)).await, &servers[1]);
     set(&servers[2], "2").await;
-    for server in &servers[1..] {
-        command(server, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+    for breaks in [false, true] {
+        for server in servers[1..].iter().filter(|_| breaks) {
+            command(server, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+        }
+        eventually("the session is refused", async || {
+            let refused = early.lock(NAME).unwrap().try_acquire().await.map(drop);
+            refused.is_err_and(|error| *error.kind() == ErrorKind::Unsupported)
+        })
+        .await;
     }
-    eventually("the session is refused", async || {
-        let refused = early.lock(NAME).unwrap().try_acquire().await.map(drop);
-        refused.is_err_and(|error| *error.kind() == ErrorKind::Unsupported)
+    is_named(&early.lock(NAME).unwrap().try_acquire().await.unwrap_err(), &servers[1]);
+    set(&servers[1], "1").await;
+    command(&servers[2], &["HDEL", "leasehold:{%quorum}", "format"]).await;
+    eventually("the session is served again", async || {
+        early.lock(NAME).unwrap().try_acquire().await.is_ok_and(|guard| guard.is_some())
     })
     .await;
-    is_named(&early.lock(NAME).unwrap().try_acquire().await.unwrap_err(), &servers[1]);
-    for server in &servers[1..] {
-        set(server, "1").await;
-    }
     cycle(&open_config(quorum(&servers)).await).await;
 }
 

@@ -191,6 +191,7 @@ impl Member {
             && *error.kind() == ErrorKind::Unsupported
         {
             *admitted.run.lock() = Err(error.clone());
+            session.blank.notify_one();
         }
         let standing = standing?;
         *admitted.run.lock() = Ok(process.run);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backend::{Backoff, StoreEvent};
+use leasehold_core::{Error, ErrorKind};
 
 use super::Session;
 use crate::error;
@@ -30,15 +31,15 @@ impl Session {
     }
 
     /// Looks twice at all servers, and tells those that are blank, and have paused, what can be known; `enough` answers are
-    /// waited for. When to look again, if any is blank still, or is loading its data.
+    /// waited for. When to look again, if any is blank still, or refuses for now.
     pub(super) async fn recover(&self, enough: usize) -> Option<Duration> {
-        let (first, is_loading) = self.look(enough, &[]).await;
+        let (first, may_pass) = self.look(enough, &[]).await;
         if !first.iter().flatten().any(|standing| !standing.whole) {
-            return is_loading.then_some(Duration::ZERO);
+            return may_pass.then_some(Duration::ZERO);
         }
         let met = met(self.size, self.env.now(), &first);
-        let (second, is_still_loading) = self.look(enough, &met).await;
-        let mut again = (is_loading || is_still_loading).then_some(Duration::ZERO);
+        let (second, may_still_pass) = self.look(enough, &met).await;
+        let mut again = (may_pass || may_still_pass).then_some(Duration::ZERO);
         let mut any_told = false;
         for (server, standing) in second.iter().enumerate() {
             let Some(own) = standing.as_ref().filter(|own| !own.whole) else { continue };
@@ -57,20 +58,22 @@ impl Session {
         again.map(|left| if any_told { Duration::ZERO } else { left })
     }
 
-    /// What each server says of itself, and whether one is loading its data, and says so later. Who cannot be reached is
-    /// looked at once that is so again; what else a server refuses is no matter of time, nor that it has other terms.
+    /// What each server says of itself, and whether one refuses for now: it is loading its data, or the namespace has another
+    /// format, which an administrator can set right. A server that cannot be reached is looked at once it can be; what else a
+    /// server refuses is no matter of time, nor that it has other terms.
     async fn look(&self, enough: usize, met: &[Option<Met>]) -> (Vec<Option<Standing>>, bool) {
         // Until both requests of a look are given up: that ends a connection that is silent, and the next one says so.
         let give_up_at = self.env.now() + 2 * self.env.timing().op_timeout;
         let met = |server: usize| met.get(server)?.as_ref();
         let looks =
             self.ask_all(give_up_at, enough, |server, member| member.look(self, server, met(server))).await;
-        let is_loading = looks.iter().flatten().filter_map(|look| look.as_ref().err()).any(error::is_loading);
+        let may_pass = |error: &Error| error::is_loading(error) || *error.kind() == ErrorKind::Unsupported;
+        let any_may_pass = looks.iter().flatten().filter_map(|look| look.as_ref().err()).any(may_pass);
         let mut looks: Vec<_> = looks.into_iter().map(|look| look?.ok()).collect();
         while let Some(server) = who_differs(&self.terms, &looks) {
             looks[server] = None;
         }
-        (looks, is_loading)
+        (looks, any_may_pass)
     }
 
     /// Once for each episode of the server.
