@@ -43,13 +43,16 @@ impl Session {
         let mut any_told = false;
         for (server, standing) in second.iter().enumerate() {
             let Some(own) = standing.as_ref().filter(|own| !own.whole) else { continue };
-            let is_told = match (recovered(self.agreed, server, &first, &second), &first[server]) {
-                (Some(told), Some(found)) => self.install(server, found, &told).await,
+            let told = recovered(self.agreed, server, &first, &second);
+            let is_told = match (&told, &first[server]) {
+                (Some(told), Some(found)) => self.install(server, found, told).await,
                 _ => false,
             };
             if !is_told {
                 let left = pause_left(self.agreed, own, &second);
-                again = again.into_iter().chain([left]).min();
+                // It can be told now: the request failed, or others met it meanwhile.
+                let next = if told.is_some() { Duration::ZERO } else { left };
+                again = again.into_iter().chain([next]).min();
                 self.tell_of_pause(server, &own.episode, left);
             }
             any_told |= is_told;
