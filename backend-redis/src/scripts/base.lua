@@ -313,7 +313,10 @@ if operation == 'share' then
   local held_as = holder == '*' and sharers().renew(lock, entries, me, ttl, now)
   if held_as then
     return held_as
-  elseif redis.call('EXISTS', queue) == 0 and (not holder or holder == '*' and sharers().fit(lock, entries, wanted)) then
+  elseif
+    redis.call('EXISTS', queue) == 0 and (not holder or holder == '*' and sharers().fit(lock, entries, wanted))
+    and not (rest and rest(entries, now))
+  then
     local counter = count(grants, me, inbox, info, now)
     sharers().join(lock, entries, holder, me, wanted, ttl, counter, inbox, info, now)
     return counter

@@ -56,6 +56,15 @@ fn shares_lost_in_a_pause_grant_nothing() {
     }
 }
 
+/// A share that is asked for in the pause is granted after it, although no session asks for one then.
+#[test]
+fn free_lock_is_not_shared_in_a_pause() {
+    let share = Operation::Acquire { owner: 1, ttl: 2_000, queues: true, mode: Mode::SHARED };
+    let mut real = Real::start_pausing();
+    compare(&mut real, &[Operation::Pause(500_000), share]).unwrap();
+    assert_eq!(real.state()[0][0], "none");
+}
+
 /// A release while nothing is granted leaves the lock free, and who waits has it after that.
 #[test]
 fn released_lock_is_granted_after_the_pause() {

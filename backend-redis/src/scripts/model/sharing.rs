@@ -235,8 +235,9 @@ impl Server {
         if let Some(counter) = self.renew(now, asker) {
             return Answer::Holds { counter };
         }
+        let may_be_granted = self.pause(now).is_none();
         let is_next = self.queue.is_empty() || self.fault == Fault::Overtakes;
-        if is_next && self.fits(now, mode) {
+        if may_be_granted && is_next && self.fits(now, mode) {
             let counter = self.count(now, owner, client, true);
             self.join(now, asker, counter);
             return Answer::Holds { counter };
