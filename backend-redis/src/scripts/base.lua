@@ -328,8 +328,9 @@ if operation == 'acquire' or operation == 'share' then
   -- A foreign client that holds has had a turn. A full server must refuse the first write of a new entry.
   local had_turn = foreign and foreign.hold(holder, grants)
   if not queues then
+    -- That the lock is held is true where nothing can be written, too.
     if had_turn then
-      redis.call('HDEL', entries, 'turns')
+      redis.pcall('HDEL', entries, 'turns')
     end
     return waits(lock, entries, grants, holder, sweep == 0 and 0 or -1, false)
   end

@@ -121,7 +121,7 @@ const SHARING: [Mutant; 26] = [
     ("if first and not resting then", "if first then"),
     ("left = rest and rest(entries, now) or left", "left = left"),
     ("redis.call('HDEL', entries, 'turns', 'rest')", ""),
-    ("      redis.call('HDEL', entries, 'turns')\n", ""),
+    ("      redis.pcall('HDEL', entries, 'turns')\n", ""),
     ("  if had_turn then\n    redis.call('HDEL', entries, 'turns')\n  end\n", ""),
     ("redis.call('PEXPIRE', entries, SOON)", ""),
     ("keep_turns(entries, '0 ' .. clock())", ""),
