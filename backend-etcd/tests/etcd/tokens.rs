@@ -55,9 +55,9 @@ async fn uncounted_session_grants_larger_tokens() {
     assert!(token.counter() > BASE, "{token}");
 }
 
-/// The record and the entries of members lie beside the locks, and are none of them; an entry goes with its
-/// session, and whoever gave up the way to its ledger for the ledger keeps that. Neither what a session is asked nor one of
-/// another namespace is counted as a session.
+/// The record and the entries of members lie beside the locks and are not listed as locks. An entry ends with its session. A
+/// session that dropped its connection for the ledger keeps the ledger. A request to a session is not counted as a session,
+/// nor is a session of another namespace.
 async fn participant_of_a_move_is_no_lock_and_no_session() {
     let rig = Rig::start().await;
     let env = Env::new(Timing::for_ttl(TTL)).unwrap();

@@ -173,7 +173,7 @@ pub(crate) fn of_users(signed: bool, users: Option<&Value>) -> Said {
     };
     let forgers: Vec<_> = parts(users).iter().filter_map(forger).collect();
     if forgers.is_empty() {
-        return ok("nobody who may not write every key may publish to every channel (&*)");
+        return ok("every user that may publish to all channels (&*) may also write all keys");
     }
     warning(format!(
         "messages are not signed, and &* lets these users publish to the channels of the prefix: {}. With the right to \

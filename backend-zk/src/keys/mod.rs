@@ -252,7 +252,7 @@ pub(crate) fn mode_of(child: &str) -> Mode {
     if owner_of(child, Mode::SHARED).is_some() { Mode::SHARED } else { Mode::EXCLUSIVE }
 }
 
-/// A number that nobody has had yet: the contender that gets it in that directory holds.
+/// The next number of a directory. A contender that gets it there holds, if the listing that predicts it admits the contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Next {
     pub(crate) number: Sequence,

@@ -1,20 +1,20 @@
-//! Which locks nobody else has asked for since a session let go of them.
+//! The locks that no other contender has asked for since this session released them.
 //!
-//! A directory gives its contenders one number after the other, and whoever leaves gives none back. So if we
-//! have held with a number, and get the next one when we come again, nobody was there in between: whoever is
-//! younger came after us, and nobody is older. That takes no listing. Nor does a try that gets the number which its
-//! listing says comes next: the watch on the directory that it needs for that is kept here, too.
+//! A directory gives its contenders one number after the other, and a contender that leaves returns none. So if we
+//! have held with a number and then get the next one, there was no contender in between: a younger one comes after us, and
+//! there is no older one. That takes no listing. A try needs no second listing either if it gets the number that its first
+//! one predicts. The watch on the directory that both rely on is kept here.
 //!
 //! # Invariants
-//! - **zk.untouched-1** What counts is the number of a node that has held exclusively, so that nobody older was
-//!   left, and that the server deleted when *we* asked for it: where somebody else did, the directory may have gone,
-//!   too. Whoever has shared a lock knows nothing of those who are older; and whoever is about to share it takes the
-//!   number that would have counted.
-//! - **zk.untouched-2** It counts in the same directory only, which the transaction that made it names: the watch on
-//!   that was set on the connection of now, and has told of nothing by the time that the next node is made. Of
-//!   one connection a server tells events and answers in the order of what it has done.
-//! - **zk.untouched-3** Whatever is in doubt is forgotten, and so is what was looked at: it counts once, for whoever
-//!   looked, and until we let go again. With a new watch everything is: the directory may be another one.
+//! - **zk.untouched-1** Only the number of a node counts that has held exclusively, so that no older contender was
+//!   left, and that the server deleted at *our* request: if another client deleted it, the directory may be gone, too.
+//!   A sharer does not know of older contenders, and a contender that is about to share takes the number that would have
+//!   counted.
+//! - **zk.untouched-2** A number counts in the same directory only, which the transaction that made it names. The watch on
+//!   the directory was set on the present connection, and has reported nothing when the answer to the next create arrives.
+//!   A server sends the events and answers of one connection in the order in which it carried them out.
+//! - **zk.untouched-3** A number in doubt is forgotten. A number is used once, by the contender that looked it up, and until
+//!   our next release. A new watch forgets all: the directory may be another one.
 
 use std::collections::{HashMap, VecDeque};
 

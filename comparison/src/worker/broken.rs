@@ -1,9 +1,9 @@
-//! What is no lock: whoever checks exclusion must find it out, or has seen nothing of the others either.
+//! Broken locks: a check of exclusion that does not find them proves nothing about the others.
 //!
-//! Each is a number in a file, which grants add to and releases take from, as long as no more than fits is taken. It
-//! keeps nobody's name, so what a killed holder had is lost, and who lets go twice makes a permit up. What else is wrong
-//! is what each takes, and of how much. All take as long to be asked as a store on another host does, which is what makes
-//! them hard to see: they are held for a small part of the time.
+//! Each is a number in a file. A grant adds to it while the sum fits, and a release subtracts. The file names no holder, so a
+//! killed holder never returns its part, and a second release makes a permit up. They differ in what each grant adds, and
+//! in the capacity. Each answers as slowly as a store on another host, so that it is held for a small part of the time only,
+//! which makes its faults hard to see.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

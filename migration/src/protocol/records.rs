@@ -84,7 +84,8 @@ impl Pair<Option<Read>> {
         self[side].as_ref().filter(|read| read.record.end.is_none())
     }
 
-    /// The same, but for the old store's where the new one's decides and it bars nobody: that store has lost its last writes.
+    /// The same, without an old store's record that admits plain sessions while the new store's decides: that store has lost its
+    /// last writes.
     pub(crate) fn kept(&self, side: Side) -> Option<&Read> {
         let bars = |read: &&Read| Class::of(read.record.stand.phase) == Class::New;
         self.live(side).filter(|read| side == Side::New || self.decides(side) || bars(read))

@@ -115,7 +115,7 @@ pub(crate) fn met(size: Size, now: Moment, first: &[Option<Standing>]) -> Vec<Op
     let is_used = first.iter().flatten().any(|standing| standing.is_used);
     let met = |(at, own): (usize, &Option<Standing>)| {
         let own = own.as_ref().filter(|_| clocks.len() >= size.quorum)?;
-        // Whoever merely cannot reach the witnesses takes them from nobody who can.
+        // A manager that cannot reach the witnesses must not erase them for one that can.
         let counts = || own.since.is_empty() || told(size, at, first, first).is_some();
         let begins = shown(own, first).is_none() && counts();
         let clocks = if begins { &clocks } else { &own.since };

@@ -220,8 +220,8 @@ fn renewal_is_called_for_now_and_then() {
     }
 }
 
-/// A directory shows how often its children came and went, which overflows long before its numbers do. Those that
-/// nobody may hold without a listing are not told; and of one past the end what is told is nobody's number.
+/// A directory shows how often its children came and went, which overflows long before its numbers do. A number that may not be
+/// held without a listing is not predicted. Past the end of the numbers the prediction fits no contender.
 #[test]
 fn listing_tells_the_next_number() {
     const HALF: i32 = 1 << 30;

@@ -5,12 +5,12 @@
 //! goes on until what it made is gone.
 //!
 //! # Invariants
-//! - **zk.contender-1** Held is decided by a listing that has our node, and in which whoever is older admits
-//!   us; or by the end of our barrier, if that kept everybody out and such a listing had nobody else in our way;
-//!   or by our barrier's passing the lock on. Such a listing is from after our node was made, so whoever is older
-//!   and alive is in it, and whoever is older only ever goes: who is admitted once stays so. Or our number is the
-//!   next one of the same directory (zk.untouched-2): after that of our last exclusive hold (zk.untouched-1), or of
-//!   a listing that admits us. Then nobody has come in between, so nobody older has been missed.
+//! - **zk.contender-1** A contender holds by one of four facts. A listing with our node, in which the older contenders
+//!   admit us. The end of our barrier, if the barrier kept all others out and such a listing had no other blocker. The
+//!   passing of the lock by our barrier. Such a listing is made after our node, so it has every older contender that is
+//!   alive; older contenders only ever leave, so an admitted contender stays admitted. Or our number is the next one of
+//!   the same directory (zk.untouched-2), after that of our last exclusive hold (zk.untouched-1) or after a listing that
+//!   admits us: then no contender was created in between, and no older one was missed.
 //! - **zk.contender-2** Nothing is made twice blindly. After an answer that never came we write, then list,
 //!   and look for our own node; once more after the bound of a request, because the first request may still
 //!   be on its way. A node counts as ours only if this session owns it.
@@ -71,7 +71,7 @@ pub(crate) struct Contender {
     patience: Patience,
     mode: Mode,
     wanted: bool,
-    /// With this number nobody is ahead who keeps us out.
+    /// With this number no older contender blocks us.
     next: Option<Next>,
     /// How often there was no directory to enter.
     missed: u8,
@@ -120,7 +120,7 @@ enum Then {
 }
 
 impl Contender {
-    /// With the `next` number nobody is ahead; a try lists first, and goes by that.
+    /// With the number `next` no contender is ahead. A try lists first instead, and takes the number that the listing predicts.
     pub(crate) fn new(patience: Patience, mode: Mode, next: Option<Next>) -> (Self, Step) {
         let mut contender = Self {
             patience,

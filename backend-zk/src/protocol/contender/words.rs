@@ -16,8 +16,8 @@ pub(crate) struct Mine {
 pub(crate) enum Ask {
     /// Make our node and list the directory, in one flight; that too, if it is missing. Asked once.
     Enter,
-    /// Make our node, and no more: nobody else may have been here since we held, or looked, in the directory that this
-    /// transaction made. Asked once.
+    /// Make our node, and no more: since our hold or our listing there may have been no other contender in the directory that
+    /// this transaction made. Asked once.
     Return(i64),
     /// Is there a node of ours, made by this session? A write, which is answered after whatever was sent before
     /// it; then a listing, and a look at the node.
@@ -61,7 +61,7 @@ pub(crate) type Answer = Result<Said, Failure>;
 pub(crate) enum Said {
     /// Our node is made, or found; with the listing, if that was answered, too.
     Made(Mine, Option<Listing>),
-    /// Our node is made, in the directory that was meant: nobody has removed that in between.
+    /// Our node is made in the directory that was meant, which was not removed in between.
     Back(Mine),
     Listed(Listing),
     /// The contender is there, and a change of it is its passing on, if it `passes`.

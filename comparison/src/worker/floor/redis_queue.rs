@@ -1,5 +1,5 @@
-//! Redis: the program of our own store, which queues and hands over. Whoever waits hears on a channel of the
-//! session, and asks nothing more.
+//! Redis: the program of our own store, which queues and hands over. A waiter listens on a channel of its session and
+//! sends nothing more.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -40,7 +40,7 @@ pub(super) enum Mutant {
     /// A server that was met beside others that are used may be one of a new namespace.
     ForgetsThatItWasMet,
     ProposesFirmTerms,
-    /// That other servers are used is told only with what the clocks are.
+    /// A server learns that others are used only together with the clocks.
     TellsUseWithClocks,
     /// Managers that cannot reach the witnesses of a pause begin it anew.
     BeginsPausesAnew,

@@ -21,8 +21,8 @@ fn terms_of_a_server_that_was_told_are_firm() {
     });
 }
 
-/// A server that was met when the namespace was new hears that it is used from whoever meets it beside those that were told
-/// meanwhile.
+/// A server was met when the namespace was new. It learns that the namespace is used from a manager that meets it beside
+/// servers that were told meanwhile.
 #[test]
 fn a_server_hears_that_its_namespace_is_used() {
     shows(Mutant::TellsUseWithClocks, 0, |world| {
