@@ -8,7 +8,6 @@ testbed::trials![
     the_lock_is_held_while_the_group_lives,
     signals_reach_grandchildren,
     a_lost_lock_kills_the_group,
-    a_stopped_holder_kills_its_command_when_it_goes_on,
 ];
 
 /// The lock is held until the last process of the group has ended, not only the command.
@@ -53,19 +52,4 @@ async fn a_lost_lock_kills_the_group() {
     kill(outside);
     let said = std::fs::read_to_string(running.log()).unwrap();
     assert!(said.contains("\"a\" was lost: it was revoked"), "{said}");
-}
-
-/// A holder that stands still does not find out; when it goes on, its command ends before anything
-/// else.
-async fn a_stopped_holder_kills_its_command_when_it_goes_on() {
-    let rig = Rig::new();
-    let mut running = rig.start(["run", "a", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
-    let command: u32 = line(&mut running).await.parse().unwrap();
-    running.stop().await.unwrap();
-    assert_eq!(rig.done(["revoke", "--force", "--yes", "a"]).await.code, 0);
-    assert_eq!(rig.done(["run", "--try", "a", "--", "true"]).await.code, 0);
-    assert!(is_alive(command));
-    running.cont().unwrap();
-    assert_eq!(exit_code(&mut running).await, 76);
-    until_gone(command).await;
 }

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::rig::{Rig, exit_code, line, rest, send, value};
+use crate::rig::{Rig, exit_code, finish, line, rest, send, value};
 
 testbed::trials![
     a_line_is_written_per_change,
@@ -55,9 +55,8 @@ async fn a_signal_releases() {
 /// A holder that is revoked says so, and ends with the code for it.
 async fn a_loss_is_told_with_its_reason() {
     let rig = Rig::new();
-    let mut holder = rig.start(["hold", "a"]);
-    line(&mut holder).await;
-    let token = value(&mut holder).await["token"].clone();
+    let (mut holder, held) = rig.held(["a"]).await;
+    let token = held["token"].clone();
     assert_eq!(rig.done(["revoke", "a"]).await.code, 0);
     let lost =
         json!({ "state": "lost", "name": "a", "token": token, "remaining_ms": 0, "reason": "revoked" });
@@ -68,9 +67,7 @@ async fn a_loss_is_told_with_its_reason() {
 /// What cannot be had is an error, not a line; whoever stops waiting leaves nothing behind.
 async fn a_held_lock_is_waited_for_as_asked() {
     let rig = Rig::new();
-    let mut holder = rig.start(["hold", "a"]);
-    line(&mut holder).await;
-    assert_eq!(value(&mut holder).await["state"], "held");
+    let _holder = rig.hold(["a"]).await;
     let busy = rig.done(["hold", "--try", "--ignore-stdin", "--json", "a"]).await;
     assert_eq!((busy.code, busy.out.as_str()), (75, ""));
     assert_eq!(busy.error()["kind"], "busy");
@@ -82,8 +79,7 @@ async fn a_held_lock_is_waited_for_as_asked() {
     assert_eq!(exit_code(&mut waiter).await, 143);
     let mut waiter = rig.start(["hold", "a"]);
     line(&mut waiter).await;
-    waiter.close_stdin();
-    assert_eq!(exit_code(&mut waiter).await, 0);
+    finish(&mut waiter).await;
     assert_eq!(rest(&mut waiter).await, [""; 0]);
     rig.until_contended("a", 0).await;
 }
@@ -99,9 +95,7 @@ async fn an_input_at_its_end_is_refused() {
 /// A lock is held for as long as it may be, and released then.
 async fn a_hold_can_be_bounded() {
     let rig = Rig::new();
-    let mut holder = rig.start(["hold", "--max-hold", "0.2", "a"]);
-    assert_eq!(value(&mut holder).await["state"], "waiting");
-    assert_eq!(value(&mut holder).await["state"], "held");
+    let mut holder = rig.hold(["--max-hold", "0.2", "a"]).await;
     assert_eq!(value(&mut holder).await["state"], "released");
     assert_eq!(exit_code(&mut holder).await, 76);
 }

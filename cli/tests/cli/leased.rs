@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use testbed::{Port, Process, Server, trial, within};
 
-use crate::rig::{BOUND, Rig, exit_code, line, rest, send, until_gone, value};
+use crate::rig::{BOUND, Rig, exit_code, finish, line, rest, send, until_gone, value};
 
 /// The scenes of a store, each called as it is; and what is said of a server that is not there.
 pub(crate) fn trials<S: Server>(is_down: &'static str) -> Vec<Trial> {
@@ -63,9 +63,7 @@ pub(crate) fn asking<S: Server>(server: &S) -> Rig {
 /// Every command does here what it does elsewhere.
 pub(crate) async fn the_commands_work<S: Server>(server: &S) {
     let rig = asking(server);
-    let mut first = rig.start(["run", "--owner", "first", "--metadata", "why", "a/b", "--", "cat"]);
-    first.send_line("in").await.unwrap();
-    assert_eq!(line(&mut first).await, "in");
+    let mut first = rig.running(["run", "--owner", "first", "--metadata", "why", "a/b", "--", "cat"]).await;
     let mut second = rig.start(["run", "a/b", "--", "sh", "-c", "echo $LEASEHOLD_TOKEN; read line"]);
     rig.until_contended("a/b", 1).await;
     let seen = rig.inspect("a/b").await;
@@ -76,17 +74,14 @@ pub(crate) async fn the_commands_work<S: Server>(server: &S) {
     assert_eq!(rig.done(["run", "--wait", "200ms", "a/b", "--", "true"]).await.code, 75);
     let listed = rig.done(["ls", "--json", "a/"]).await.json();
     assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
-    first.close_stdin();
-    assert_eq!(exit_code(&mut first).await, 0);
+    finish(&mut first).await;
     let next: u64 = line(&mut second).await.parse().unwrap();
     assert!(next > token, "{next} after {token}");
     let revoked = rig.done(["revoke", "--json", "a/b"]).await;
     assert_eq!((revoked.code, revoked.json()["outcome"].as_str()), (0, Some("released")));
     assert_eq!(exit_code(&mut second).await, 76);
     assert_eq!(rig.done(["revoke", "a/b"]).await.code, 1);
-    let mut holder = rig.start(["hold", "a/b"]);
-    assert_eq!(value(&mut holder).await["state"], "waiting");
-    let held = value(&mut holder).await;
+    let (mut holder, held) = rig.held(["a/b"]).await;
     assert!(held["token"].as_u64().unwrap() > next, "{held}");
     let remaining = Duration::from_millis(held["remaining_ms"].as_u64().unwrap());
     assert!(!remaining.is_zero() && remaining < 10 * TTL, "{held}");
@@ -105,12 +100,7 @@ pub(crate) async fn readers_hold_together_or_are_refused<S: Server>(server: &S) 
     if !promises(&rig, "SHARED").await {
         return refuses(&rig, &["--shared"], "SHARED").await;
     }
-    let reader = async |owner: &str| {
-        let mut reader = rig.start(["hold", "-s", "--owner", owner, "s"]);
-        assert_eq!(value(&mut reader).await["state"], "waiting");
-        assert_eq!(value(&mut reader).await["state"], "held");
-        reader
-    };
+    let reader = |owner| rig.hold(["-s", "--owner", owner, "s"]);
     let (mut first, mut second) = (reader("first").await, reader("second").await);
     assert_eq!(rig.done(["run", "--try", "s", "--", "true"]).await.code, 75);
     assert_eq!(rig.done(["run", "--shared", "--try", "s", "--", "true"]).await.code, 0);
@@ -126,13 +116,11 @@ pub(crate) async fn readers_hold_together_or_are_refused<S: Server>(server: &S) 
     assert_eq!(seen["holder"], seen["holders"][0]);
     assert_eq!(rig.done(["ls", "s"]).await.out.matches(" shared ").count(), 2);
     for reader in [&mut first, &mut second] {
-        reader.close_stdin();
-        assert_eq!(exit_code(reader).await, 0);
+        finish(reader).await;
     }
     assert_eq!(value(&mut writer).await["state"], "held");
     assert_eq!(rig.inspect("s").await["holder"]["mode"], "exclusive");
-    writer.close_stdin();
-    assert_eq!(exit_code(&mut writer).await, 0);
+    finish(&mut writer).await;
 }
 
 /// Several locks are shared at once by those who take all of them, and whoever watches one is shown each who shares it,
@@ -144,9 +132,7 @@ pub(crate) async fn several_are_shared_and_watched<S: Server>(server: &S) {
     }
     let mut watch = rig.start(["watch", "t"]);
     assert_eq!(value(&mut watch).await["held"], false);
-    let mut alone = rig.start(["hold", "--owner", "alone", "t"]);
-    assert_eq!(value(&mut alone).await["state"], "waiting");
-    assert_eq!(value(&mut alone).await["state"], "held");
+    let mut alone = rig.hold(["--owner", "alone", "t"]).await;
     let mut readers = Vec::new();
     for owner in ["one", "other"] {
         let script = "echo \"$LEASEHOLD_TOKENS\" | cut -d' ' -f1; read line; true";
@@ -172,8 +158,7 @@ pub(crate) async fn several_are_shared_and_watched<S: Server>(server: &S) {
     assert!(shown["holders"].as_array().unwrap().iter().all(|it| it["mode"] == "shared"), "{shown}");
     assert_eq!(rig.done(["run", "--try", "--all", "s", "t", "--", "true"]).await.code, 75);
     for mut reader in readers {
-        reader.close_stdin();
-        assert_eq!(exit_code(&mut reader).await, 0);
+        finish(&mut reader).await;
     }
     assert_eq!(rig.done(["run", "--try", "--all", "s", "t", "--", "true"]).await.code, 0);
 }
@@ -184,16 +169,13 @@ pub(crate) async fn permits_are_taken_or_refused<S: Server>(server: &S) {
     if !promises(&rig, "PERMITS").await {
         return refuses(&rig, &["--permits", "2/3"], "PERMITS").await;
     }
-    let mut two = rig.start(["hold", "--permits", "2/3", "p"]);
-    line(&mut two).await;
-    assert_eq!(value(&mut two).await["state"], "held");
+    let mut two = rig.hold(["--permits", "2/3", "p"]).await;
     assert_eq!(rig.inspect("p").await["holders"][0]["mode"], "2/3");
     for (permits, code) in [("1/3", 0), ("2/3", 75), ("1/2", 75)] {
         let tried = rig.done(["run", "--try", "--permits", permits, "p", "--", "true"]).await;
         assert_eq!(tried.code, code, "{permits}: {tried:?}");
     }
-    two.close_stdin();
-    assert_eq!(exit_code(&mut two).await, 0);
+    finish(&mut two).await;
 }
 
 async fn promises(rig: &Rig, promise: &str) -> bool {
@@ -220,9 +202,7 @@ async fn refuses(rig: &Rig, mode: &[&str], promise: &str) {
 /// command that is asked for has no longer for that than it may hold the lock at all.
 pub(crate) async fn a_grace_is_told_whole_and_lengthens_nothing<S: Server>(server: &S) {
     let rig = rig(server);
-    let mut holder = rig.start(["hold", "a"]);
-    line(&mut holder).await;
-    assert_eq!(value(&mut holder).await["state"], "held");
+    let mut holder = rig.hold(["a"]).await;
     let mut asks = rig.start(["revoke", "--grace", "5m", "a"]);
     let asked = value(&mut holder).await;
     assert_eq!(asked["state"], "revocation_requested");
@@ -285,10 +265,7 @@ pub(crate) async fn a_risk_that_passes<S: Server>(mut server: S) {
 /// The lines of a holder whose store falls silent, comes back, and falls silent for good.
 pub(crate) async fn risk_and_loss_are_told<S: Server>(mut server: S) {
     let rig = patient(&server);
-    let mut holder = rig.start(["hold", "a"]);
-    assert_eq!(value(&mut holder).await["state"], "waiting");
-    let held = value(&mut holder).await;
-    assert_eq!(held["state"], "held");
+    let (mut holder, held) = rig.held(["a"]).await;
     for end in ["held", "lost"] {
         server.stop().await.unwrap();
         let at_risk = value(&mut holder).await;
@@ -321,9 +298,7 @@ pub(crate) async fn a_stopped_holder_ends_its_command<S: Server>(server: &S) {
 /// A wait that ends while the store is silent says so, besides who holds it as far as that was heard.
 pub(crate) async fn a_wait_says_that_the_store_is_silent<S: Server>(mut server: S) {
     let rig = rig(&server);
-    let mut holder = rig.start(["hold", "a"]);
-    assert_eq!(value(&mut holder).await["state"], "waiting");
-    assert_eq!(value(&mut holder).await["state"], "held");
+    let mut holder = rig.hold(["a"]).await;
     let mut waiting = rig.start(["run", "--json", "--wait", "8s", "a", "--", "true"]);
     rig.until_contended("a", 1).await;
     server.stop().await.unwrap();

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 #[cfg(feature = "redis")]
 use crate::rig::LEASEHOLD;
-use crate::rig::{BOUND, Rig, exit_code, line, value};
+use crate::rig::{BOUND, Rig, finish, line, value};
 
 testbed::trials![
     a_holder_serves_its_metrics,
@@ -37,9 +37,7 @@ async fn a_holder_serves_its_metrics() {
     let rig = Rig::new();
     let port = Port::reserve().unwrap();
     let address = port.addr().to_string();
-    let mut holder = rig.start(["hold", "--metrics-addr", &address, "a"]);
-    line(&mut holder).await;
-    assert_eq!(value(&mut holder).await["state"], "held");
+    let mut holder = rig.hold(["--metrics-addr", &address, "a"]).await;
     let text = metrics(port.addr()).await;
     for shown in [
         "# HELP leasehold_held_locks ",
@@ -49,8 +47,7 @@ async fn a_holder_serves_its_metrics() {
     ] {
         assert!(text.contains(shown), "{shown:?} is not in {text}");
     }
-    holder.close_stdin();
-    assert_eq!(exit_code(&mut holder).await, 0);
+    finish(&mut holder).await;
 }
 
 /// The same for a command under a lock, at an address by name; one that is taken is said, and the command
@@ -59,17 +56,14 @@ async fn a_command_runs_watched_if_it_can() {
     let rig = Rig::new();
     let port = Port::reserve().unwrap();
     let address = format!("localhost:{}", port.addr().port());
-    let mut running = rig.start(["run", "--metrics-addr", &address, "a", "--", "cat"]);
-    running.send_line("in").await.unwrap();
-    assert_eq!(line(&mut running).await, "in");
+    let mut running = rig.running(["run", "--metrics-addr", &address, "a", "--", "cat"]).await;
     assert!(metrics(port.addr()).await.contains("leasehold_held_locks 1\n"));
     let taken = rig.done(["run", "--metrics-addr", &address, "b", "--", "echo", "all the same"]).await;
     assert_eq!((taken.code, taken.out.as_str()), (0, "all the same\n"), "{taken:?}");
     assert!(taken.err.contains("without metrics") && taken.err.contains("in use"), "{taken:?}");
     let wrong = rig.done(["run", "--metrics-addr", "9187", "b", "--", "echo", "never"]).await;
     assert_eq!((wrong.code, wrong.out.as_str()), (64, ""), "{wrong:?}");
-    running.close_stdin();
-    assert_eq!(exit_code(&mut running).await, 0);
+    finish(&mut running).await;
 }
 
 #[cfg(feature = "redis")]
@@ -104,6 +98,5 @@ async fn idle_connections_do_not_cost_the_lock() {
     assert!(open_files(&holder) <= before + 8, "{} files, {before} before", open_files(&holder));
     drop(idle);
     assert!(metrics(port.addr()).await.contains("leasehold_held_locks 1\n"));
-    holder.close_stdin();
-    assert_eq!(exit_code(&mut holder).await, 0);
+    finish(&mut holder).await;
 }

@@ -5,7 +5,7 @@ use testbed::Server;
 use testbed::etcd::Etcd;
 use testbed::redis::Server as Redis;
 
-use crate::rig::{Done, Rig, exit_code, line, rest, value};
+use crate::rig::{Done, Rig, exit_code, line, rest};
 
 testbed::trials![
     locks_move_and_come_back_while_they_are_used,
@@ -86,9 +86,7 @@ async fn locks_move_and_come_back_while_they_are_used() {
     let stores = Stores::start().await;
     let rig = stores.moving();
     rig.write("count", "0\n");
-    let mut holder = rig.start(["hold", "whole"]);
-    line(&mut holder).await;
-    assert_eq!(value(&mut holder).await["state"], "held");
+    let mut holder = rig.hold(["whole"]).await;
     let mut loops: Vec<_> =
         (0..LOOPS).map(|_| rig.start_program("sh", ["-c", COUNTS, crate::rig::LEASEHOLD, WAIT])).collect();
     for each in &mut loops {
@@ -156,9 +154,7 @@ async fn blocker_is_reported() {
     let mut stores = Stores::start().await;
     let rig = stores.moving();
     let plain = Rig::on(<Redis as Server>::url(stores.redis.addr(), "cli", &format!("ttl={TTL}")));
-    let mut forgotten = plain.start(["hold", "old"]);
-    line(&mut forgotten).await;
-    value(&mut forgotten).await;
+    let mut forgotten = plain.hold(["old"]).await;
     let own = <Redis as Server>::url(stores.redis.addr(), "cli", "");
     let own = format!("migrate_to={}", own.trim_end_matches(['?', '&']).replace('&', "%26"));
     let twice = Rig::on(<Redis as Server>::url(stores.redis.addr(), "cli", &own));
@@ -197,9 +193,7 @@ async fn locks_that_move_are_revoked_and_their_stores_looked_at() {
             assert_eq!(status["phase"], phase, "{status}");
         }
         for how in [&["revoke"][..], &["revoke", "--force", "--yes"]] {
-            let mut holder = rig.start(["hold", "a"]);
-            line(&mut holder).await;
-            assert_eq!(value(&mut holder).await["state"], "held");
+            let mut holder = rig.hold(["a"]).await;
             let revoked = rig.done(how.iter().copied().chain(["a"])).await;
             assert_eq!(revoked.code, 0, "{how:?} in {phase}: {revoked:?}");
             // The next one has to have it in every store that counts.

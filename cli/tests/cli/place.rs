@@ -6,7 +6,7 @@ use std::process::Stdio;
 use rustix::process::geteuid;
 use tokio::process::Command;
 
-use crate::rig::{Done, LEASEHOLD, Rig, done, exit_code, line, rest, until_said, value};
+use crate::rig::{Done, LEASEHOLD, Rig, done, exit_code, finish, line, rest, until_said};
 
 testbed::trials![
     a_lock_of_this_host_only_says_so,
@@ -71,13 +71,10 @@ async fn the_url_may_stand_in_a_file() {
     let rig = Rig::new();
     let elsewhere = Rig::new();
     let file = rig.write("url", &format!("{}\n", elsewhere.url()));
-    let mut holder = rig.start(["hold", "--url-file", &file, "a"]);
-    line(&mut holder).await;
-    assert_eq!(value(&mut holder).await["state"], "held");
+    let mut holder = rig.hold(["--url-file", &file, "a"]).await;
     assert_eq!(elsewhere.inspect("a").await["held"], true);
     assert_eq!(rig.inspect("a").await["held"], false);
-    holder.close_stdin();
-    assert_eq!(exit_code(&mut holder).await, 0);
+    finish(&mut holder).await;
     let empty = rig.write("empty", "\n");
     assert_eq!(
         here(&rig, &["--quiet", "--url-file", &empty, "ls"]).await.code,
@@ -127,9 +124,7 @@ async fn a_nested_command_does_not_wait_for_itself() {
 /// Who waits in a log says for what, and for whom.
 async fn waiting_is_told_where_there_is_no_terminal() {
     let rig = Rig::new();
-    let mut holder = rig.start(["hold", "--owner", "somebody", "a"]);
-    line(&mut holder).await;
-    assert_eq!(value(&mut holder).await["state"], "held");
+    let mut holder = rig.hold(["--owner", "somebody", "a"]).await;
     let mut waiter = rig.start(["run", "a", "--", "true"]);
     until_said(&waiter, "leasehold: waiting for \"a\", held by somebody").await;
     holder.close_stdin();
@@ -139,9 +134,7 @@ async fn waiting_is_told_where_there_is_no_terminal() {
 /// Of several locks those are named that others hold: not what is held already, nor what is free.
 async fn of_several_locks_those_of_others_are_waited_for() {
     let rig = Rig::new();
-    let mut holder = rig.start(["hold", "--owner", "somebody", "b"]);
-    line(&mut holder).await;
-    assert_eq!(value(&mut holder).await["state"], "held");
+    let mut holder = rig.hold(["--owner", "somebody", "b"]).await;
     let mut waiter = rig.start(["run", "--owner", "us", "--all", "a", "c", "b", "--", "true"]);
     until_said(&waiter, "leasehold: waiting for \"b\", held by somebody").await;
     let said = std::fs::read_to_string(waiter.log()).unwrap();
@@ -155,9 +148,7 @@ async fn looking_answers_by_the_exit_code_if_asked() {
     let rig = Rig::new();
     assert_eq!(rig.done(["inspect", "a"]).await.code, 0);
     assert_eq!(rig.done(["inspect", "--exit-code", "a"]).await.code, 1);
-    let mut holder = rig.start(["hold", "a"]);
-    line(&mut holder).await;
-    assert_eq!(value(&mut holder).await["state"], "held");
+    let mut holder = rig.hold(["a"]).await;
     assert_eq!(rig.done(["inspect", "--exit-code", "a"]).await.code, 0);
     holder.close_stdin();
     rest(&mut holder).await;

@@ -3,7 +3,7 @@
 use testbed::redis::{Reply, Server, Settings, WallClock};
 
 use crate::leased::{self, asking, breaks, warns};
-use crate::rig::{Rig, exit_code, line};
+use crate::rig::{Rig, finish};
 
 testbed::trials![
     a_risk_that_passes,
@@ -110,15 +110,14 @@ async fn a_base_is_raised_on_ones_word() {
     let server = start(Settings::new()).await;
     let rig = asking(&server);
     let seen = (1_u64 << 61).to_string();
-    let mut idle = rig.start(["hold", "a"]);
-    line(&mut idle).await;
+    let mut idle = rig.hold(["a"]).await;
     for yes in [[].as_slice(), &["--yes"]] {
-        let words = ["token-base", "set", "--at-least", &seen].into_iter().chain(yes.iter().copied());
-        assert_eq!(rig.done(words).await.code, 75);
+        let words = ["token-base", "set", "--json", "--at-least", &seen];
+        let refused = rig.done(words.into_iter().chain(yes.iter().copied())).await;
+        assert_eq!((refused.code, &refused.error()["kind"]), (75, &"in_use".into()), "{refused:?}");
     }
     assert_eq!(rig.done(["token-base", "get", "--json"]).await.json()["sessions"], 1);
-    idle.close_stdin();
-    assert_eq!(exit_code(&mut idle).await, 0);
+    finish(&mut idle).await;
     let refused = rig.done(["token-base", "set", "--at-least", &seen]).await;
     assert_eq!(refused.code, 64, "{refused:?}");
     assert!(refused.err.contains("--yes"), "{refused:?}");

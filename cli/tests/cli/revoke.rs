@@ -1,13 +1,10 @@
 //! `revoke`: what it did is said, and in the exit code.
 
-use rustix::process::Signal;
-
-use crate::rig::{Rig, exit_code, is_alive, line, send, value};
+use crate::rig::{Rig, exit_code, is_alive, line, value};
 
 testbed::trials![
     every_outcome_has_its_word_and_code,
     a_grace_lets_the_command_finish,
-    a_holder_reads_that_it_is_asked,
     force_wants_to_be_confirmed,
 ];
 
@@ -16,14 +13,10 @@ async fn every_outcome_has_its_word_and_code() {
     let rig = Rig::with("?ttl=1s");
     let none = rig.done(["revoke", "--json", "a"]).await;
     assert_eq!((none.code, none.json()["outcome"].as_str()), (1, Some("not_held")));
-    let mut holder = rig.start(["hold", "a"]);
-    line(&mut holder).await;
-    assert_eq!(value(&mut holder).await["state"], "held");
+    let _holder = rig.hold(["a"]).await;
     let asked = rig.done(["revoke", "--json", "a"]).await;
     assert_eq!((asked.code, asked.json()["outcome"].as_str()), (0, Some("released")));
-    let mut holder = rig.start(["hold", "a"]);
-    line(&mut holder).await;
-    assert_eq!(value(&mut holder).await["state"], "held");
+    let mut holder = rig.hold(["a"]).await;
     holder.stop().await.unwrap();
     let unanswered = rig.done(["revoke", "a"]).await;
     assert_eq!(unanswered.code, 75);
@@ -65,29 +58,10 @@ async fn a_grace_lets_the_command_finish() {
     assert_eq!(rig.done(["revoke", "--grace", "1s", "--force", "--yes", "a"]).await.code, 64);
 }
 
-/// Who holds by lines of text reads that it is asked, and until when.
-async fn a_holder_reads_that_it_is_asked() {
-    let rig = Rig::new();
-    let mut holder = rig.start(["hold", "a"]);
-    line(&mut holder).await;
-    assert_eq!(value(&mut holder).await["state"], "held");
-    let asks = rig.start(["revoke", "--grace", "1m", "a"]);
-    let asked = value(&mut holder).await;
-    assert_eq!(asked["state"], "revocation_requested");
-    let left = asked["remaining_ms"].as_u64().unwrap();
-    assert!((30_000..=60_000).contains(&left), "{asked}");
-    send(&holder, Signal::TERM);
-    assert_eq!(value(&mut holder).await["state"], "released");
-    let mut asks = asks;
-    assert_eq!(exit_code(&mut asks).await, 0);
-}
-
 /// Force is not used by accident: with nobody at a terminal to ask, it must be confirmed in words.
 async fn force_wants_to_be_confirmed() {
     let rig = Rig::new();
-    let mut holder = rig.start(["hold", "a"]);
-    line(&mut holder).await;
-    assert_eq!(value(&mut holder).await["state"], "held");
+    let _holder = rig.hold(["a"]).await;
     let refused = rig.done(["revoke", "--force", "a"]).await;
     assert_eq!(refused.code, 64);
     assert!(refused.err.contains("--yes"), "{}", refused.err);

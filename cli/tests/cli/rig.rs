@@ -65,6 +65,28 @@ impl Rig {
         launch.env("LEASEHOLD_URL", &self.url).piped_lines().spawn().expect("the program starts")
     }
 
+    /// Starts `leasehold hold` with further words, and waits until it holds.
+    pub(crate) async fn hold<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Process {
+        self.held(words).await.0
+    }
+
+    /// The same, and the line that it writes when it holds.
+    pub(crate) async fn held<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> (Process, Value) {
+        let mut holder = self.start(["hold"].into_iter().chain(words));
+        assert_eq!(value(&mut holder).await["state"], "waiting");
+        let held = value(&mut holder).await;
+        assert_eq!(held["state"], "held");
+        (holder, held)
+    }
+
+    /// Starts a `cat` under a lock, and waits until it runs.
+    pub(crate) async fn running<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Process {
+        let mut cat = self.start(words);
+        cat.send_line("in").await.expect("it reads");
+        assert_eq!(line(&mut cat).await, "in");
+        cat
+    }
+
     /// Runs `leasehold` to its end, without input.
     pub(crate) async fn done<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Done {
         let mut command = Command::new(LEASEHOLD);
@@ -137,6 +159,12 @@ pub(crate) async fn rest(process: &mut Process) -> Vec<String> {
 pub(crate) async fn exit_code(process: &mut Process) -> i32 {
     let status = process.wait(BOUND).await.expect("it ends");
     status.code().unwrap_or_else(|| panic!("a signal has ended it: {status}"))
+}
+
+/// Closes its standard input, and waits until it has ended well.
+pub(crate) async fn finish(process: &mut Process) {
+    process.close_stdin();
+    assert_eq!(exit_code(process).await, 0);
 }
 
 /// Waits until it has said that on standard error.

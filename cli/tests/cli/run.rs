@@ -2,14 +2,13 @@
 
 use rustix::process::Signal;
 
-use crate::rig::{LEASEHOLD, Rig, exit_code, is_alive, kill, line, rest, send, until_gone};
+use crate::rig::{LEASEHOLD, Rig, exit_code, finish, is_alive, kill, line, rest, send, until_gone};
 
 testbed::trials![
     the_commands_exit_code_is_passed_on,
     the_command_finds_name_and_token,
     input_reaches_the_command,
     a_held_lock_makes_others_give_up_in_time,
-    a_waiting_command_runs_after_the_holder,
     a_signal_ends_the_wait,
     signals_are_forwarded,
     ignored_signals_are_not_forwarded,
@@ -57,16 +56,13 @@ async fn input_reaches_the_command() {
     let mut cat = rig.start(["run", "a", "--", "cat"]);
     cat.send_line("as it is").await.unwrap();
     assert_eq!(line(&mut cat).await, "as it is");
-    cat.close_stdin();
-    assert_eq!(exit_code(&mut cat).await, 0);
+    finish(&mut cat).await;
 }
 
 /// A lock that is held is not waited for longer than was asked; the code for that can be chosen.
 async fn a_held_lock_makes_others_give_up_in_time() {
     let rig = Rig::new();
-    let mut holder = rig.start(["run", "--owner", "me", "a", "--", "cat"]);
-    holder.send_line("in").await.unwrap();
-    assert_eq!(line(&mut holder).await, "in");
+    let mut holder = rig.running(["run", "--owner", "me", "a", "--", "cat"]).await;
     let forms: [(&[&str], i32); 6] = [
         (&["--try"], 75),
         (&["-n"], 75),
@@ -87,30 +83,14 @@ async fn a_held_lock_makes_others_give_up_in_time() {
     let gave_up = rig.done(["run", "--json", "--try", "a", "--", "true"]).await;
     assert_eq!(gave_up.error()["kind"], "busy");
     assert_eq!(gave_up.error()["holder"]["label"], "me");
-    holder.close_stdin();
-    assert_eq!(exit_code(&mut holder).await, 0);
+    finish(&mut holder).await;
     assert_eq!(rig.done(["run", "--try", "a", "--", "true"]).await.code, 0);
-}
-
-/// Who waits is next.
-async fn a_waiting_command_runs_after_the_holder() {
-    let rig = Rig::new();
-    let mut first = rig.start(["run", "a", "--", "cat"]);
-    first.send_line("in").await.unwrap();
-    assert_eq!(line(&mut first).await, "in");
-    let mut second = rig.start(["run", "--wait", "1m", "a", "--", "echo", "second"]);
-    rig.until_contended("a", 1).await;
-    first.close_stdin();
-    assert_eq!(line(&mut second).await, "second");
-    assert_eq!((exit_code(&mut first).await, exit_code(&mut second).await), (0, 0));
 }
 
 /// Somebody who is told to end while waiting ends, and is not waited for.
 async fn a_signal_ends_the_wait() {
     let rig = Rig::new();
-    let mut holder = rig.start(["run", "a", "--", "cat"]);
-    holder.send_line("in").await.unwrap();
-    assert_eq!(line(&mut holder).await, "in");
+    let _holder = rig.running(["run", "a", "--", "cat"]).await;
     let mut waiter = rig.start(["run", "a", "--", "echo", "never"]);
     rig.until_contended("a", 1).await;
     send(&waiter, Signal::INT);
@@ -220,7 +200,6 @@ async fn several_locks_are_held_at_once() {
         let done = rig.done([&["run", "--try"], names, &["--", "true"]].concat()).await;
         assert!(done.code == code && done.err.contains(said), "{done:?}");
     }
-    run.close_stdin();
-    assert_eq!(exit_code(&mut run).await, 0);
+    finish(&mut run).await;
     assert_eq!(rig.done(["ls", "--json"]).await.json(), serde_json::json!([]));
 }

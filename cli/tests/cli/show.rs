@@ -22,9 +22,8 @@ const METADATA: &str = "line\u{1b}[2J\n\u{7f}\u{9b}1m\u{202e}enil";
 /// A lock that is held and waited for, in words and in JSON; one that is not.
 async fn a_lock_is_shown() {
     let rig = Rig::new();
-    let mut holder = rig.start(["hold", "a", "--owner", "me", "--metadata", METADATA]);
-    line(&mut holder).await;
-    let token = value(&mut holder).await["token"].as_u64().unwrap();
+    let (_holder, held) = rig.held(["a", "--owner", "me", "--metadata", METADATA]).await;
+    let token = held["token"].as_u64().unwrap();
     let mut waiter = rig.start(["hold", "a"]);
     line(&mut waiter).await;
     rig.until_contended("a", 1).await;
@@ -79,10 +78,7 @@ async fn locks_in_use_are_listed() {
     assert_eq!(rig.done(["ls", "--json"]).await.json(), serde_json::json!([]));
     let mut holders = Vec::new();
     for name in ["b/2", "a", "b/1"] {
-        let mut holder = rig.start(["hold", name, "--owner", "me"]);
-        line(&mut holder).await;
-        assert_eq!(value(&mut holder).await["state"], "held");
-        holders.push(holder);
+        holders.push(rig.hold([name, "--owner", "me"]).await);
     }
     let names = |listed: serde_json::Value| -> Vec<String> {
         let states = listed.as_array().unwrap().iter();

@@ -11,7 +11,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::rig::{BOUND, LEASEHOLD, Rig, line, value};
+use crate::rig::{BOUND, LEASEHOLD, Rig};
 
 testbed::trials![
     a_command_may_read_from_the_terminal,
@@ -187,9 +187,7 @@ async fn neighbours_in_a_pipeline_keep_the_keyboard() {
 /// Taking a lock away is asked about at a terminal, and done after a yes only.
 async fn force_is_asked_about() {
     let rig = Rig::new();
-    let mut holder = rig.start(["hold", "a"]);
-    line(&mut holder).await;
-    assert_eq!(value(&mut holder).await["state"], "held");
+    let _holder = rig.hold(["a"]).await;
     for (answer, code, held) in [("n", 64, true), ("", 64, true), ("y", 0, false)] {
         let script = format!("{LEASEHOLD} revoke --force a; echo code-$?");
         let mut screen = Screen::new(&rig, &["sh", "-c", &script]);

@@ -2,22 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::rig::{Rig, exit_code, line, value};
+use crate::rig::Rig;
 
-testbed::trials![
-    a_base_is_shown_and_raised,
-    a_base_is_not_raised_under_another_session,
-    invalid_token_is_refused,
-];
+testbed::trials![a_base_is_shown_and_raised, invalid_token_is_refused,];
 
 async fn get(rig: &Rig) -> Value {
     let shown = rig.done(["token-base", "get", "--json"]).await;
     assert_eq!(shown.code, 0, "{shown:?}");
     shown.json()
-}
-
-async fn set(rig: &Rig, at_least: u64) -> i32 {
-    rig.done(["token-base", "set", "--json", "--at-least", &at_least.to_string()]).await.code
 }
 
 /// It only grows, and every token after it is larger than the one that was named.
@@ -32,30 +24,10 @@ async fn a_base_is_shown_and_raised() {
     }
     let words = rig.done(["token-base", "get"]).await;
     assert!(words.out.contains("7002") && words.out.contains("other sessions"), "{words:?}");
-    let mut holder = rig.start(["hold", "a"]);
-    line(&mut holder).await;
-    assert!(value(&mut holder).await["token"].as_u64().unwrap() > seen + 1);
+    let (_holder, held) = rig.held(["a"]).await;
+    assert!(held["token"].as_u64().unwrap() > seen + 1);
     let doctor = rig.done(["doctor"]).await;
     assert!(doctor.out.contains("token base") && doctor.out.contains("7002"), "{doctor:?}");
-}
-
-/// While another session lives it would grant smaller tokens: nothing is changed, whatever is said.
-async fn a_base_is_not_raised_under_another_session() {
-    let rig = Rig::new();
-    let mut holder = rig.start(["hold", "a"]);
-    line(&mut holder).await;
-    let token = value(&mut holder).await["token"].as_u64().unwrap();
-    assert_eq!(get(&rig).await["sessions"], 1);
-    for yes in [None, Some("--yes")] {
-        let words = ["token-base", "set", "--json", "--at-least", "999999"].into_iter().chain(yes);
-        let refused = rig.done(words).await;
-        assert_eq!(refused.code, 75, "{refused:?}");
-        assert_eq!(refused.error()["kind"], "in_use", "{refused:?}");
-    }
-    assert_eq!(get(&rig).await["base"], 0);
-    holder.close_stdin();
-    assert_eq!(exit_code(&mut holder).await, 0);
-    assert_eq!(set(&rig, token).await, 0);
 }
 
 /// What is no token is refused, and so is one that leaves no room.
