@@ -1,5 +1,4 @@
 use super::*;
-use proptest::prelude::*;
 
 type Queue = NameQueue<u64, u32>;
 
@@ -72,14 +71,6 @@ fn hand_offs_end_with_the_window() {
     assert_eq!(queue.release(7, at(100), || true), (Released::Store, None));
 }
 
-/// A lease that may not live long enough never passes on.
-#[test]
-fn an_unhealthy_hold_is_never_handed_on() {
-    let mut queue = held(WRITES, 7);
-    waiting(&mut queue, WRITES, 1);
-    assert_eq!(queue.release(7, at(1), || false), (Released::Store, None));
-}
-
 /// A `try` waits for the confirmation of a release, and for nobody who waits.
 #[test]
 fn a_try_waits_for_a_release_alone() {
@@ -105,16 +96,6 @@ fn a_counter_that_goes_back_is_refused() {
         queue.released(|held| *held == counter);
         assert!(queue.is_idle());
     }
-}
-
-/// Only the hold that was lost is given up, and only once.
-#[test]
-fn a_loss_ends_only_its_own_hold() {
-    let mut queue = held(WRITES, 7);
-    assert!(!queue.lose(|held| *held == 6));
-    assert!(queue.lose(|held| *held == 7));
-    assert!(!queue.lose(|held| *held == 7));
-    assert_eq!(queue.release(7, at(1), || true), (Released::NotHeld, None));
 }
 
 /// Readers join a grant with tokens of their own, as often and for as long as it may pass on; the last one
@@ -166,71 +147,4 @@ fn a_request_is_inherited_by_its_like() {
     assert_eq!(queue.inherit(READS), None);
     queue.not_granted();
     assert_eq!(queue.call_next(by(0)), Some((Claim::Lead, 2)));
-}
-
-proptest! {
-    /// Random schedules: tokens grow (queue-2), waiters are called in order and none is forgotten (queue-3),
-    /// no grant passes on more often than allowed (queue-4).
-    #[test]
-    fn random_schedules_keep_the_invariants(steps in prop::collection::vec((0_u8..6, 0_u64..40), 1..200)) {
-        let mut queue = Queue::new();
-        let (mut now, mut counter, mut next_waiter) = (0, 0, 0_u32);
-        let mut last_token = None;
-        let mut waiting: Vec<(WaiterId, u32)> = Vec::new();
-        let mut passed = 0;
-        let grew = |last: &mut Option<FencingToken>, token: FencingToken| {
-            let grew = Some(token) > *last;
-            *last = Some(token);
-            grew
-        };
-        for (step, pause) in steps {
-            now += pause;
-            let mut called = Vec::new();
-            match step {
-                0 | 1 => match queue.claim(WRITES, by(now)) {
-                    Claim::Wait => {
-                        let id = WaiterId(next_waiter.into());
-                        queue.enqueue(id, WRITES, next_waiter);
-                        waiting.push((id, next_waiter));
-                        next_waiter += 1;
-                    }
-                    Claim::Lead => {}
-                    Claim::Busy | Claim::Hold(..) => unreachable!("claim waits, and a writer joins nobody"),
-                },
-                2 if queue.is_acquiring() => {
-                    counter += 1;
-                    passed = 0;
-                    let token = queue.adopt(counter, WRITES, at(now), BUDGET).unwrap();
-                    prop_assert!(grew(&mut last_token, token));
-                }
-                3 if queue.is_acquiring() => queue.not_granted(),
-                3 => queue.released(|held| *held == counter),
-                4 => match queue.release(counter, at(now), || pause % 5 != 0) {
-                    (_, Some((Claim::Hold(_, token), waiter))) => {
-                        prop_assert!(grew(&mut last_token, token));
-                        passed += 1;
-                        called.push(waiter);
-                    }
-                    (Released::Store | Released::NotHeld, _) => {}
-                    (Released::Stays, _) => unreachable!("nobody joins a writer"),
-                },
-                5 if pause % 2 == 0 => { queue.lose(|held| *held == counter); }
-                5 if !waiting.is_empty() => {
-                    let (id, waiter) = waiting.remove(pause as usize % waiting.len());
-                    prop_assert_eq!(queue.leave(id), Some(waiter));
-                }
-                _ => {}
-            };
-            while let Some(call) = queue.call_next(by(now)) {
-                let (Claim::Lead, waiter) = call else { unreachable!("a writer joins nobody") };
-                called.push(waiter);
-            }
-            for waiter in called {
-                prop_assert_eq!(waiter, waiting.remove(0).1);
-            }
-            prop_assert!(passed <= BUDGET.limit);
-            prop_assert!(!queue.is_idle() || queue.waiters().next().is_none());
-            prop_assert_eq!(queue.waiters().count(), waiting.len());
-        }
-    }
 }

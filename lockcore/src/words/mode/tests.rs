@@ -1,11 +1,10 @@
 //! The rule on all small queues and histories, and why it is no simpler.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{Hash, Hasher};
+
+use model::{Explored, Search, World, assert_caught, explore};
 
 use super::*;
-
-/// A store's queue, oldest first, and who of it believes to hold.
-type Line = Vec<(Mode, bool)>;
 
 fn permits(weight: u32, capacity: u32) -> Mode {
     Mode::permits(weight, capacity).unwrap()
@@ -67,108 +66,99 @@ fn holders_are_a_prefix_that_only_grows() {
     }
 }
 
-/// A way to admit the entry at a place, and a way in which one who holds may change its mode.
-struct Rules {
+/// A store's queue, oldest first, each entry with whether it believes to hold; and the rule by which it does.
+#[derive(Clone)]
+struct Line {
+    queue: Vec<(Mode, bool)>,
+    longest: usize,
     admits: fn(&[(Mode, bool)], usize) -> bool,
+    /// A holder may change its mode from the one to the other.
     changes: Option<(Mode, Mode)>,
 }
 
-const RULE: Rules = Rules { admits: admitted, changes: None };
-
-fn admitted(line: &[(Mode, bool)], place: usize) -> bool {
-    holds(&line.iter().map(|(mode, _)| *mode).collect::<Vec<_>>(), place)
+impl Hash for Line {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.queue.hash(state);
+    }
 }
 
-/// Looks at every history of at most `longest` entries at a time: who comes, goes, and begins to hold, in any
-/// order. How many states there are; or the steps after which holders do not fit together (mode-4).
-fn explore(rules: &Rules, longest: usize) -> Result<usize, Vec<String>> {
-    let mut seen: HashSet<Line> = HashSet::new();
-    let mut from: HashMap<Line, (Line, String)> = HashMap::new();
-    let mut todo = VecDeque::from([Line::new()]);
-    seen.insert(Line::new());
-    while let Some(line) = todo.pop_front() {
-        let holders: Vec<_> = line.iter().filter(|(_, holds)| *holds).map(|(mode, _)| *mode).collect();
-        if !holders.is_empty() && !holds(&holders, holders.len() - 1) {
-            let mut steps = Vec::new();
-            let mut at = &line;
-            while let Some((before, step)) = from.get(at) {
-                steps.insert(0, step.clone());
-                at = before;
-            }
-            return Err(steps);
-        }
-        let mut next = Vec::new();
-        for place in 0..line.len() {
-            let mut without = line.clone();
-            let (mode, holds_now) = without.remove(place);
-            next.push((format!("{mode} goes"), without));
+impl World for Line {
+    type Step = String;
+
+    fn steps(&self, found: &mut Vec<(String, Self)>) {
+        let mut becomes = |label, queue| found.push((label, Self { queue, ..self.clone() }));
+        for (place, (mode, is_holder)) in self.queue.iter().copied().enumerate() {
+            let mut without = self.queue.clone();
+            without.remove(place);
+            becomes(format!("{mode} goes"), without);
             let with = |entry| {
-                let mut with = line.clone();
+                let mut with = self.queue.clone();
                 with[place] = entry;
                 with
             };
-            if !holds_now && (rules.admits)(&line, place) {
-                next.push((format!("{mode} holds"), with((mode, true))));
+            if !is_holder && (self.admits)(&self.queue, place) {
+                becomes(format!("{mode} holds"), with((mode, true)));
             }
-            if let Some((before, after)) = rules.changes
-                && (mode, holds_now) == (before, true)
+            if let Some((before, after)) = self.changes
+                && (mode, is_holder) == (before, true)
                 && admitted(&with((after, true)), place)
             {
-                next.push((format!("{before} becomes {after}"), with((after, true))));
+                becomes(format!("{before} becomes {after}"), with((after, true)));
             }
         }
-        if line.len() < longest {
-            for mode in modes() {
-                next.push((format!("{mode} comes"), [line.as_slice(), &[(mode, false)]].concat()));
-            }
-        }
-        for (step, state) in next {
-            if seen.insert(state.clone()) {
-                from.insert(state.clone(), (line.clone(), step));
-                todo.push_back(state);
-            }
+        for mode in modes().into_iter().filter(|_| self.queue.len() < self.longest) {
+            becomes(format!("{mode} comes"), [self.queue.as_slice(), &[(mode, false)]].concat());
         }
     }
-    Ok(seen.len())
+
+    fn broken(&self) -> Option<&'static str> {
+        let holders: Vec<_> = self.queue.iter().filter(|(_, holds)| *holds).map(|(mode, _)| *mode).collect();
+        let fit = holders.is_empty() || holds(&holders, holders.len() - 1);
+        (!fit).then_some("holders do not fit together (mode-4)")
+    }
 }
 
-/// Who holds fits together, through every history of up to four entries at a time (mode-4).
-#[test]
-fn holders_fit_together_whoever_comes_and_goes() {
-    let states = explore(&RULE, 4).unwrap();
-    assert!(5_000 < states, "{states} states");
+fn admitted(queue: &[(Mode, bool)], place: usize) -> bool {
+    holds(&queue.iter().map(|(mode, _)| *mode).collect::<Vec<_>>(), place)
 }
 
-/// What somebody may hold is not a matter of its own capacity alone: the older go by theirs.
+/// More states than any of them has.
+const ALL: Search = Search::States(100_000);
+
+/// Holders fit together in every history of up to four entries at a time, also where an exclusive one begins to share
+/// (mode-4).
 #[test]
-fn the_own_capacity_alone_is_refuted() {
-    let own: fn(&[(Mode, bool)], usize) -> bool = |line, place| {
-        let weight: u32 = line[..=place].iter().map(|(mode, _)| mode.weight()).sum();
-        weight <= line[place].0.capacity()
+fn holders_fit_together_in_every_history() {
+    let rule = Line { queue: Vec::new(), longest: 4, admits: admitted, changes: None };
+    let downgrade = Line { longest: 3, changes: Some((Mode::EXCLUSIVE, Mode::SHARED)), ..rule.clone() };
+    for (line, least) in [(rule, 5_000), (downgrade, 100)] {
+        let Explored { states, all, wrong } = explore(&line, ALL);
+        assert!(all && wrong.is_none() && states > least, "{states} states: {wrong:?}");
+    }
+}
+
+/// Simpler rules are wrong.
+///
+/// An entry's own capacity alone does not decide: older entries count by theirs. A younger entry that fits beside the
+/// holders must not pass waiters: those that want more would wait for ever. A sharer cannot become exclusive in place:
+/// younger ones hold already.
+#[test]
+fn simpler_rules_are_refuted() {
+    let own: fn(&[(Mode, bool)], usize) -> bool = |queue, place| {
+        let weight: u32 = queue[..=place].iter().map(|(mode, _)| mode.weight()).sum();
+        weight <= queue[place].0.capacity()
     };
-    let steps = explore(&Rules { admits: own, ..RULE }, 3).unwrap_err();
-    assert_eq!(steps.len(), 4, "{steps:?}");
-}
-
-/// Nor may the younger pass who fit beside the holders: those who wait for more would wait for ever, and what
-/// each counts is not what the others do.
-#[test]
-fn passing_those_who_wait_is_refuted() {
-    let beside: fn(&[(Mode, bool)], usize) -> bool = |line, place| {
-        let held: u32 = line.iter().filter(|(_, holds)| *holds).map(|(mode, _)| mode.weight()).sum();
-        held + line[place].0.weight() <= line[place].0.capacity()
+    let beside: fn(&[(Mode, bool)], usize) -> bool = |queue, place| {
+        let held: u32 = queue.iter().filter(|(_, holds)| *holds).map(|(mode, _)| mode.weight()).sum();
+        held + queue[place].0.weight() <= queue[place].0.capacity()
     };
-    let steps = explore(&Rules { admits: beside, ..RULE }, 3).unwrap_err();
-    assert_eq!(steps.len(), 4, "{steps:?}");
-}
-
-/// Who shares cannot become exclusive where it stands: the younger hold already. The other way round is safe.
-#[test]
-fn an_upgrade_in_place_is_refuted() {
-    let changes = |from, to| Rules { changes: Some((from, to)), ..RULE };
-    let steps = explore(&changes(Mode::SHARED, Mode::EXCLUSIVE), 3).unwrap_err();
-    assert_eq!(steps.len(), 5, "{steps:?}");
-    explore(&changes(Mode::EXCLUSIVE, Mode::SHARED), 3).unwrap();
+    let line = |admits, changes| Line { queue: Vec::new(), longest: 3, admits, changes };
+    let mutants = [
+        ("own capacity", line(own, None)),
+        ("passing waiters", line(beside, None)),
+        ("upgrade in place", line(admitted, Some((Mode::SHARED, Mode::EXCLUSIVE)))),
+    ];
+    assert_caught("mode", mutants.map(|(mutant, line)| (mutant, line, ALL, "mode-4")));
 }
 
 /// What no mode can be is refused, and says why; the exclusive lock is a permit, too.

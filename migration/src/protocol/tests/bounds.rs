@@ -3,9 +3,9 @@
 //! At depth `soak` more states of each search are looked at, and the deeper searches begin.
 
 use leasehold_core::backend::stage::{Phase, Side};
+use model::{Explored, Search, explore};
 use testbed::Depth;
 
-use super::search::{Graph, Shown, search, search_deep, search_to_rest};
 use super::world::{Left, World};
 
 /// The phases to begin with, and the bar that an administrator has left halfway.
@@ -18,37 +18,33 @@ const STARTS: [(Phase, bool); 6] = [
     (Phase::New, false),
 ];
 
-/// At depth `soak`, how many states of each search are looked at.
-fn states() -> Option<usize> {
-    (Depth::of_run() == Depth::Soak).then_some(5_000_000)
+/// Nothing is wrong in any state, and everything can come to rest from all of them.
+fn clean<W: model::World>(what: &str, start: &W) {
+    let Explored { states, all, .. } =
+        sound(what, start, Search::ToRest(Depth::of_run().pick(2, 2, 5) * 1_000_000));
+    assert!(all, "{what}: {states} states are not all");
 }
 
-/// Nothing is wrong in any state that is looked at; `exhausted` if none within the bounds is to be left out, and
-/// everything can come to rest from all of them.
-fn clean<G: Graph>(what: &str, start: G, exhausted: bool) {
-    let limit = states().unwrap_or(300_000).max(if exhausted { 2_000_000 } else { 0 });
-    if exhausted {
-        return shown(what, search_to_rest(start, limit), true);
-    }
-    shown(what, search(start.clone(), limit), false);
-    if states().is_some() {
-        shown(what, search_deep(start, limit), false);
-    }
+/// Nothing is wrong in the nearest states, and on random walks.
+fn nearly_clean<W: model::World>(what: &str, start: &W) {
+    let depth = Depth::of_run();
+    sound(what, start, Search::States(depth.pick(300_000, 300_000, 5_000_000)));
+    sound(what, start, Search::Walks(depth.seeds(500, 500, 100_000), 200));
 }
 
-fn shown(what: &str, found: Shown, exhausted: bool) {
-    let Shown { states, exhausted: all, wrong } = found;
-    println!("{what}: {states} states{}", if all { ", which are all" } else { "" });
-    if let Some((wrong, way)) = wrong {
-        panic!("{what}: {wrong}\n  {}", way.join("\n  "));
+fn sound<W: model::World>(what: &str, start: &W, search: Search) -> Explored {
+    let explored = explore(start, search);
+    println!("{what}: {} states", explored.states);
+    if let Some(wrong) = explored.wrong {
+        panic!("{what}: {wrong}");
     }
-    assert!(all || !exhausted, "{what}: {states} states are not all");
+    explored
 }
 
-fn from_every_phase<G: Graph>(what: &str, exhausted: bool, world: impl Fn(Phase, bool) -> G) {
+fn from_every_phase<W>(what: &str, clean: fn(&str, &W), world: impl Fn(Phase, bool) -> W) {
     for (phase, barred) in STARTS {
         let barred_or_not = if barred { ", the new store not open" } else { "" };
-        clean(&format!("{what}, from {phase}{barred_or_not}"), world(phase, barred), exhausted);
+        clean(&format!("{what}, from {phase}{barred_or_not}"), &world(phase, barred));
     }
 }
 
@@ -56,7 +52,7 @@ fn from_every_phase<G: Graph>(what: &str, exhausted: bool, world: impl Fn(Phase,
 #[test]
 fn two_processes_are_safe_through_two_steps() {
     let left = Left { transitions: 2, acquisitions: 2, ..Left::default() };
-    from_every_phase("two steps", true, |phase, barred| {
+    from_every_phase("two steps", clean, |phase, barred| {
         World::<2, 0, 1>::new(phase, barred, left, []).ready()
     });
 }
@@ -65,14 +61,16 @@ fn two_processes_are_safe_through_two_steps() {
 #[test]
 fn two_processes_are_safe_through_a_step_and_a_fault() {
     let left = Left { transitions: 1, acquisitions: 2, faults: 1, ..Left::default() };
-    from_every_phase("a fault", true, |phase, barred| World::<2, 0, 1>::new(phase, barred, left, []).ready());
+    from_every_phase("a fault", clean, |phase, barred| {
+        World::<2, 0, 1>::new(phase, barred, left, []).ready()
+    });
 }
 
 /// The same where stores number whoever queues: who waits through a step has a number from before it.
 #[test]
 fn entry_numbered_when_queued_is_safe() {
     let left = Left { transitions: 2, acquisitions: 2, ..Left::default() };
-    from_every_phase("numbers of a queue", true, |phase, barred| {
+    from_every_phase("numbers of a queue", clean, |phase, barred| {
         World::<2, 0, 1>::new(phase, barred, left, []).ready().numbered()
     });
 }
@@ -81,7 +79,7 @@ fn entry_numbered_when_queued_is_safe() {
 #[test]
 fn two_processes_are_safe_through_a_step_and_one_who_leaves() {
     let left = Left { transitions: 1, acquisitions: 2, impatience: 1, ..Left::default() };
-    from_every_phase("one who leaves", true, |phase, barred| {
+    from_every_phase("one who leaves", clean, |phase, barred| {
         World::<2, 0, 1>::new(phase, barred, left, []).ready()
     });
 }
@@ -90,7 +88,7 @@ fn two_processes_are_safe_through_a_step_and_one_who_leaves() {
 #[test]
 fn a_process_that_starts_is_safe() {
     let left = Left { transitions: 1, acquisitions: 2, ..Left::default() };
-    from_every_phase("a start", true, |phase, barred| {
+    from_every_phase("a start", clean, |phase, barred| {
         World::<2, 0, 1>::new(phase, barred, left, []).ready().fresh(0)
     });
 }
@@ -100,7 +98,7 @@ fn a_process_that_starts_is_safe() {
 fn plain_sessions_are_safe() {
     let left = Left { transitions: 3, acquisitions: 2, openings: 1, ..Left::default() };
     for side in [Side::Old, Side::New] {
-        from_every_phase(&format!("a plain session at {}", side.word()), true, |phase, barred| {
+        from_every_phase(&format!("a plain session at {}", side.word()), clean, |phase, barred| {
             World::<1, 1, 1>::new(phase, barred, left, [side]).ready()
         });
     }
@@ -112,7 +110,7 @@ fn sessions_from_before_the_move_are_safe() {
     let left = Left { transitions: 3, acquisitions: 2, ..Left::default() };
     for phase in [Phase::Old, Phase::Shadow] {
         let world = World::<1, 1, 1>::new(phase, false, left, [Side::New]).ready().early();
-        clean(&format!("an early session, from {phase}"), world, true);
+        clean(&format!("an early session, from {phase}"), &world);
     }
 }
 
@@ -120,7 +118,7 @@ fn sessions_from_before_the_move_are_safe() {
 #[test]
 fn two_administrators_are_safe() {
     let left = Left { transitions: 3, ..Left::default() };
-    from_every_phase("two administrators", false, |phase, barred| {
+    from_every_phase("two administrators", nearly_clean, |phase, barred| {
         World::<2, 0, 2>::new(phase, barred, left, []).ready()
     });
 }
@@ -128,27 +126,27 @@ fn two_administrators_are_safe() {
 /// More of everything, as far as one likes.
 #[test]
 fn more_of_everything_is_safe() {
-    if states().is_none() {
+    if Depth::of_run() != Depth::Soak {
         println!("only at depth soak");
         return;
     }
     let left = Left { transitions: 3, acquisitions: 2, ..Left::default() };
-    from_every_phase("three steps", false, |phase, barred| {
+    from_every_phase("three steps", nearly_clean, |phase, barred| {
         World::<2, 0, 1>::new(phase, barred, left, []).ready()
     });
     let faulty = Left { transitions: 2, faults: 1, ..left };
-    from_every_phase("two steps and a fault", false, |phase, barred| {
+    from_every_phase("two steps and a fault", nearly_clean, |phase, barred| {
         World::<2, 0, 1>::new(phase, barred, faulty, []).ready()
     });
     let one = Left { transitions: 2, ..left };
-    from_every_phase("three processes", false, |phase, barred| {
+    from_every_phase("three processes", nearly_clean, |phase, barred| {
         World::<3, 0, 1>::new(phase, barred, one, []).ready()
     });
-    from_every_phase("two administrators and locks", false, |phase, barred| {
+    from_every_phase("two administrators and locks", nearly_clean, |phase, barred| {
         World::<2, 0, 2>::new(phase, barred, left, []).ready()
     });
     let strangers = Left { openings: 2, faults: 1, ..left };
-    from_every_phase("plain sessions at both", false, |phase, barred| {
+    from_every_phase("plain sessions at both", nearly_clean, |phase, barred| {
         World::<1, 2, 1>::new(phase, barred, strangers, [Side::Old, Side::New]).ready()
     });
 }

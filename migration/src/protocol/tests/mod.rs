@@ -10,5 +10,4 @@ mod bounds;
 mod ends;
 mod mutants;
 mod rules;
-mod search;
 mod world;

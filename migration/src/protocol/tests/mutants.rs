@@ -1,8 +1,8 @@
 //! What is done wrong, one rule at a time: switches in the model's wiring around the real parts. Each must be caught.
 
 use leasehold_core::backend::stage::{Phase, Side};
+use model::{Search, assert_caught};
 
-use super::search::{Shown, search, search_to_rest};
 use super::world::{Left, World};
 
 /// What is done wrong, if anything.
@@ -55,8 +55,8 @@ pub(super) enum Mutant {
     NoRaise,
 }
 
-/// More than any of them takes.
-const LIMIT: usize = 600_000;
+/// More states than any of them takes.
+const ALL: Search = Search::States(600_000);
 
 const APART: &str = "one rests on the old store alone, another on the new one";
 const BACKWARDS: &str = "a token that does not grow";
@@ -65,84 +65,64 @@ fn left(transitions: u8, acquisitions: u8) -> Left {
     Left { transitions, acquisitions, ..Left::default() }
 }
 
-fn two(phase: Phase, left: Left) -> World<2, 0, 1> {
-    World::new(phase, false, left, []).ready()
+fn caught<const P: usize, const L: usize, const A: usize>(
+    mutants: impl IntoIterator<Item = (Mutant, World<P, L, A>, &'static str)>,
+) {
+    let row = |(mutant, world, rule): (_, World<P, L, A>, _)| (mutant, world.with(mutant), ALL, rule);
+    assert_caught("move", mutants.into_iter().map(row));
 }
 
-fn two_admins(phase: Phase, barred: bool) -> World<2, 0, 2> {
-    World::new(phase, barred, left(3, 0), []).ready()
-}
-
-fn one_beside(phase: Phase, side: Side, transitions: u8) -> World<1, 1, 1> {
-    World::new(phase, false, Left { openings: 1, ..left(transitions, 2) }, [side]).ready()
-}
-
-/// What is wrong with it, and the shortest way there.
-fn dies(mutant: Mutant, of: &str, shown: Shown) {
-    let Shown { states, wrong, .. } = shown;
-    let (wrong, way) = wrong.unwrap_or_else(|| panic!("{mutant:?} lives after {states} states"));
-    println!("{mutant:?}: {wrong}, {} steps, {states} states\n  {}", way.len(), way.join("\n  "));
-    assert_eq!(wrong, of, "{mutant:?}");
-}
-
-/// Members: who signs, reads and acknowledges what.
+/// Two processes: the lists they are in, what a grant rests on, what is left of it, and what a step waits for.
 #[test]
-fn mutants_of_the_lists_are_caught() {
-    use Mutant::{AckAny, AckEarly, NoBound, ReadFirst};
-    let late = two(Phase::Shadow, left(2, 0)).fresh(0);
-    dies(ReadFirst, APART, search(late.with(ReadFirst), LIMIT));
-    let lapses = two(Phase::Shadow, Left { faults: 1, ..left(2, 0) });
-    dies(NoBound, APART, search(lapses.with(NoBound), LIMIT));
-    dies(AckAny, APART, search(two(Phase::Drain, left(2, 0)).with(AckAny), LIMIT));
-    dies(AckEarly, APART, search(two(Phase::Drain, left(2, 1)).with(AckEarly), LIMIT));
-}
-
-/// Acquisitions and holds: what a grant rests on, and what is left of it.
-#[test]
-fn mutants_of_grants_are_caught() {
-    use Mutant::{LeftBehind, NoRead, NoRecheck, OrderFlip, StaleRead};
-    dies(NoRead, BACKWARDS, search(two(Phase::Shadow, left(2, 2)).with(NoRead), LIMIT));
-    dies(StaleRead, APART, search(two(Phase::Shadow, left(2, 1)).with(StaleRead), LIMIT));
-    dies(NoRecheck, APART, search(two(Phase::Drain, left(2, 1)).with(NoRecheck), LIMIT));
-    let flipped = two(Phase::Both, left(0, 2)).with(OrderFlip);
-    dies(OrderFlip, "cannot come to rest", search_to_rest(flipped, LIMIT));
-    let cut = two(Phase::Both, Left { faults: 1, ..left(0, 1) });
-    dies(LeftBehind, "held for nobody", search(cut.with(LeftBehind), LIMIT));
-}
-
-/// Administrators: what is waited for, and what is written although it seems to be there.
-#[test]
-fn mutants_of_transitions_are_caught() {
-    use Mutant::{BackUnchecked, DrainUnchecked, NoBar, SkipShadow};
-    dies(SkipShadow, BACKWARDS, search(two(Phase::Old, left(2, 2)).with(SkipShadow), LIMIT));
-    dies(DrainUnchecked, APART, search(two(Phase::Shadow, left(2, 0)).with(DrainUnchecked), LIMIT));
-    dies(BackUnchecked, APART, search(two(Phase::Drain, left(2, 0)).with(BackUnchecked), LIMIT));
-    dies(NoBar, APART, search(two(Phase::Both, left(2, 0)).with(NoBar), LIMIT));
+fn mutants_of_processes_and_steps_are_caught() {
+    use Mutant::*;
+    use Phase::{Both, Drain, Old, Shadow};
+    let at = |phase, left| World::<2, 0, 1>::new(phase, false, left, []).ready();
+    let fault = |left| Left { faults: 1, ..left };
+    caught([
+        (ReadFirst, at(Shadow, left(2, 0)).fresh(0), APART),
+        (NoBound, at(Shadow, fault(left(2, 0))), APART),
+        (AckAny, at(Drain, left(2, 0)), APART),
+        (AckEarly, at(Drain, left(2, 1)), APART),
+        (NoRead, at(Shadow, left(2, 2)), BACKWARDS),
+        (StaleRead, at(Shadow, left(2, 1)), APART),
+        (NoRecheck, at(Drain, left(2, 1)), APART),
+        (LeftBehind, at(Both, fault(left(0, 1))), "held for nobody"),
+        (SkipShadow, at(Old, left(2, 2)), BACKWARDS),
+        (DrainUnchecked, at(Shadow, left(2, 0)), APART),
+        (BackUnchecked, at(Drain, left(2, 0)), APART),
+        (NoBar, at(Both, left(2, 0)), APART),
+    ]);
+    let flipped = at(Both, left(0, 2)).with(OrderFlip);
+    assert_caught("move", [(OrderFlip, flipped, Search::ToRest(600_000), "cannot come to rest")]);
 }
 
 /// Two administrators at once.
 #[test]
 fn mutants_of_repeated_steps_are_caught() {
-    use Mutant::{ClosedNotReplaced, ComparesPhases, ResumeUnbumped};
-    let barred = || two_admins(Phase::Drain, true);
-    dies(ResumeUnbumped, APART, search(barred().with(ResumeUnbumped), LIMIT));
-    dies(ClosedNotReplaced, APART, search(barred().with(ClosedNotReplaced), LIMIT));
-    let open = two_admins(Phase::Drain, false);
-    dies(ComparesPhases, APART, search(open.with(ComparesPhases), LIMIT));
+    let at_drain = |barred| World::<2, 0, 2>::new(Phase::Drain, barred, left(3, 0), []).ready();
+    caught([
+        (Mutant::ResumeUnbumped, at_drain(true), APART),
+        (Mutant::ClosedNotReplaced, at_drain(true), APART),
+        (Mutant::ComparesPhases, at_drain(false), APART),
+    ]);
 }
 
 /// Sessions that take no part.
 #[test]
 fn mutants_of_plain_sessions_are_caught() {
     use Mutant::{BarredLate, BaseFirst, EarlyUncounted, KeepsBase, NoRaise, Uncounted};
-    let old = |phase| one_beside(phase, Side::Old, 2);
-    dies(BarredLate, BACKWARDS, search(old(Phase::Shadow).with(BarredLate), LIMIT));
-    dies(BaseFirst, BACKWARDS, search(old(Phase::Both).with(BaseFirst), LIMIT));
-    dies(KeepsBase, BACKWARDS, search(old(Phase::Both).with(KeepsBase), LIMIT));
-    dies(NoRaise, BACKWARDS, search(old(Phase::Both).with(NoRaise), LIMIT));
-    dies(Uncounted, BACKWARDS, search(old(Phase::Old).with(Uncounted), LIMIT));
-    let new = one_beside(Phase::New, Side::New, 3);
-    dies(Uncounted, APART, search(new.with(Uncounted), LIMIT));
-    let early = one_beside(Phase::Shadow, Side::New, 2).early();
-    dies(EarlyUncounted, APART, search(early.with(EarlyUncounted), LIMIT));
+    use Phase::{Both, New, Old, Shadow};
+    let beside = |phase, side, transitions| {
+        World::<1, 1, 1>::new(phase, false, Left { openings: 1, ..left(transitions, 2) }, [side]).ready()
+    };
+    caught([
+        (BarredLate, beside(Shadow, Side::Old, 2), BACKWARDS),
+        (BaseFirst, beside(Both, Side::Old, 2), BACKWARDS),
+        (KeepsBase, beside(Both, Side::Old, 2), BACKWARDS),
+        (NoRaise, beside(Both, Side::Old, 2), BACKWARDS),
+        (Uncounted, beside(Old, Side::Old, 2), BACKWARDS),
+        (Uncounted, beside(New, Side::New, 3), APART),
+        (EarlyUncounted, beside(Shadow, Side::New, 2).early(), APART),
+    ]);
 }

@@ -240,89 +240,56 @@ fn tasks(way: Way, records: Pair<Option<Seen>>) -> Vec<Task> {
 /// The whole table of steps, with both records there.
 #[test]
 fn each_step_does_this_in_this_order() {
-    let at = |old, new| Pair { old: Some(seen(1, old)), new: Some(seen(2, new)) };
-    let write = |side, expected, stand| Task::Write { side, expected, stand };
+    use Task::{Done, Measure, Quiet};
     let offset = stand(Both).window.offset;
     let back = stand(Both).window.next(none()).unwrap();
     let again = Stand { phase: Shadow, epoch: 2, window: back };
-    let drained = stand(Drain);
-    for (way, records, expected) in [
+    let old = |expected, stand| Task::Write { side: Side::Old, expected, stand };
+    let new = |expected, stand| Task::Write { side: Side::New, expected, stand };
+    let conform = |side, version| Task::Conform { side, version };
+    let raise = |side, base| Task::Raise { side, base };
+    let (drained, both) = (stand(Drain), stand(Both));
+    let table: [(_, [Phase; 2], &[Task]); 11] = [
         (
             Way::Forth,
-            at(Old, Old),
-            vec![
-                Task::Measure(Side::Old),
-                write(Side::New, 2, stand(Shadow)),
-                write(Side::Old, 1, stand(Shadow)),
-                Task::Done(Shadow),
+            [Old, Old],
+            &[Measure(Side::Old), new(2, stand(Shadow)), old(1, stand(Shadow)), Done(Shadow)],
+        ),
+        (
+            Way::Forth,
+            [Shadow, Shadow],
+            &[
+                Measure(Side::New),
+                conform(Side::Old, 1),
+                conform(Side::New, 2),
+                new(2, both),
+                old(1, both),
+                Done(Both),
             ],
         ),
         (
             Way::Forth,
-            at(Shadow, Shadow),
-            vec![
-                Task::Measure(Side::New),
-                Task::Conform { side: Side::Old, version: 1 },
-                Task::Conform { side: Side::New, version: 2 },
-                write(Side::New, 2, stand(Both)),
-                write(Side::Old, 1, stand(Both)),
-                Task::Done(Both),
-            ],
+            [Both, Both],
+            &[conform(Side::Old, 1), raise(Side::New, offset), old(1, drained), new(2, drained), Done(Drain)],
         ),
-        (
-            Way::Forth,
-            at(Both, Both),
-            vec![
-                Task::Conform { side: Side::Old, version: 1 },
-                Task::Raise { side: Side::New, base: offset },
-                write(Side::Old, 1, drained),
-                write(Side::New, 2, drained),
-                Task::Done(Drain),
-            ],
-        ),
-        (
-            Way::Forth,
-            at(Drain, Both),
-            vec![write(Side::Old, 1, drained), write(Side::New, 2, drained), Task::Done(Drain)],
-        ),
-        (Way::Forth, at(Drain, Drain), vec![Task::Quiet, write(Side::New, 2, stand(New)), Task::Done(New)]),
-        (Way::Forth, at(Drain, New), vec![Task::Done(New)]),
+        (Way::Forth, [Drain, Both], &[old(1, drained), new(2, drained), Done(Drain)]),
+        (Way::Forth, [Drain, Drain], &[Quiet, new(2, stand(New)), Done(New)]),
+        (Way::Forth, [Drain, New], &[Done(New)]),
+        (Way::Back, [Drain, New], &[Measure(Side::New), new(2, drained), old(1, drained), Done(Drain)]),
+        (Way::Back, [Drain, Drain], &[new(2, both), conform(Side::New, 12), old(1, both), Done(Both)]),
         (
             Way::Back,
-            at(Drain, New),
-            vec![
-                Task::Measure(Side::New),
-                write(Side::New, 2, drained),
-                write(Side::Old, 1, drained),
-                Task::Done(Drain),
-            ],
+            [Both, Both],
+            &[Measure(Side::Old), raise(Side::Old, back.offset), old(1, again), Done(Shadow)],
         ),
-        (
-            Way::Back,
-            at(Drain, Drain),
-            vec![
-                write(Side::New, 2, stand(Both)),
-                Task::Conform { side: Side::New, version: 12 },
-                write(Side::Old, 1, stand(Both)),
-                Task::Done(Both),
-            ],
-        ),
-        (
-            Way::Back,
-            at(Both, Both),
-            vec![
-                Task::Measure(Side::Old),
-                Task::Raise { side: Side::Old, base: back.offset },
-                write(Side::Old, 1, again),
-                Task::Done(Shadow),
-            ],
-        ),
-        (Way::Back, at(Shadow, Shadow), vec![write(Side::Old, 1, stand(Old)), Task::Done(Old)]),
-        (Way::Back, at(Old, Old), vec![Task::Done(Old)]),
-    ] {
-        assert_eq!(tasks(way, records), expected, "{way:?} {records:?}");
+        (Way::Back, [Shadow, Shadow], &[old(1, stand(Old)), Done(Old)]),
+        (Way::Back, [Old, Old], &[Done(Old)]),
+    ];
+    for (way, [of_old, of_new], expected) in table {
+        let records = Pair { old: Some(seen(1, of_old)), new: Some(seen(2, of_new)) };
+        assert_eq!(tasks(way, records), expected, "{way:?} from {of_old} and {of_new}");
     }
-    assert!(back.low >= stand(Both).window.high && back.high >= back.low + WIDTH);
+    assert!(back.low >= both.window.high && back.high >= back.low + WIDTH);
 }
 
 /// A write that finds another version begins the step again; nothing of it is done by halves after that.

@@ -10,9 +10,9 @@ mod processes;
 
 use std::hash::BuildHasher;
 
-use foldhash::quality::FixedState;
 use leasehold_core::backend::TokenBase;
 use leasehold_core::backend::stage::{Phase, Side, Stage};
+use model::{Explored, Search, assert_caught, explore};
 
 use super::super::clean::{self, Clean};
 use super::super::record::{End, Record, Stand};
@@ -22,7 +22,6 @@ use super::super::tokens::{WIDTH, Window};
 use super::super::transition::{self, Transition, Way};
 use super::super::view::{Alone, Knowledge};
 use super::super::{Class, Pair};
-use super::search::{Graph, search};
 
 const SIDES: [Side; 2] = [Side::Old, Side::New];
 /// Which namespaces a URL names.
@@ -291,11 +290,11 @@ impl World {
     }
 }
 
-impl Graph for World {
-    type Label = String;
+impl model::World for World {
+    type Step = String;
 
     /// The two processes are alike.
-    fn print(&self, hasher: &FixedState) -> u64 {
+    fn key(&self, hasher: &impl BuildHasher) -> u64 {
         let mut turned = self.clone();
         turned.processes.swap(0, 1);
         for place in &mut turned.places {
@@ -305,7 +304,7 @@ impl Graph for World {
         hasher.hash_one(self).min(hasher.hash_one(turned))
     }
 
-    fn next(&self, found: &mut Vec<(String, Self)>) {
+    fn steps(&self, found: &mut Vec<(String, Self)>) {
         for i in (0..2).filter(|_| !self.is_repaired()) {
             self.process_does(i, found);
         }
@@ -316,14 +315,6 @@ impl Graph for World {
     fn broken(&self) -> Option<&'static str> {
         self.broken
     }
-
-    fn is_quiet(&self) -> bool {
-        true
-    }
-
-    fn goes_by_itself(&self, _: &Self) -> bool {
-        true
-    }
 }
 
 const TWO: &str = "two guards";
@@ -331,6 +322,9 @@ const BACKWARDS: &str = "a token that does not grow";
 const UNBELIEVED: &str = "a record that was written again is not believed";
 const NOISY: &str = "the last step while a foreign client was just met, or is there";
 const OURS: &str = "one of ours is met";
+
+/// More states than any of the worlds has.
+const ALL: Search = Search::States(400_000);
 
 /// Mutants, and what they come to.
 type Caught = Vec<(Mutant, &'static str)>;
@@ -399,22 +393,12 @@ fn worlds() -> Vec<(&'static str, World, Caught)> {
 /// Nothing is wrong in any of them, and each mutant is caught where it must be.
 #[test]
 fn records_that_are_lost_and_ended_are_safe() {
-    let mut failures = Vec::new();
     for (what, world, mutants) in worlds() {
-        let limit = 400_000;
-        let shown = search(world.clone(), limit);
-        println!("{what}: {} states", shown.states);
-        match shown.wrong {
-            Some((wrong, way)) => failures.push(format!("{what}: {wrong}\n  {}", way.join("\n  "))),
-            None if !shown.exhausted => failures.push(format!("{what}: {} states are not all", shown.states)),
-            None => {}
-        }
-        for (mutant, expected) in mutants {
-            let caught = search(world.clone().with(mutant), limit).wrong;
-            if caught.as_ref().is_none_or(|(wrong, _)| *wrong != expected) {
-                failures.push(format!("{what}: {mutant:?} is not caught as {expected}: {caught:?}"));
-            }
-        }
+        let Explored { states, all, wrong } = explore(&world, ALL);
+        println!("{what}: {states} states");
+        assert!(wrong.is_none(), "{what}: {}", wrong.unwrap());
+        assert!(all, "{what}: {states} states are not all");
+        let row = |(mutant, rule)| (mutant, world.clone().with(mutant), ALL, rule);
+        assert_caught(&format!("move, {what}"), mutants.into_iter().map(row));
     }
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }

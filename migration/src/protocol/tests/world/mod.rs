@@ -5,7 +5,6 @@ mod processes;
 
 use std::hash::BuildHasher;
 
-use foldhash::quality::FixedState;
 use itertools::Itertools;
 use leasehold_core::backend::TokenBase;
 use leasehold_core::backend::stage::{Phase, Side, Stage};
@@ -19,7 +18,6 @@ use super::super::transition::{Task, Transition, Way};
 use super::super::view::{Alone, Knowledge};
 use super::super::{Class, Pair};
 use super::mutants::Mutant;
-use super::search::Graph;
 
 pub(super) const SIDES: [Side; 2] = [Side::Old, Side::New];
 
@@ -405,10 +403,10 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
     }
 }
 
-impl<const P: usize, const L: usize, const A: usize> Graph for World<P, L, A> {
-    type Label = Label;
+impl<const P: usize, const L: usize, const A: usize> model::World for World<P, L, A> {
+    type Step = Label;
 
-    fn next(&self, found: &mut Vec<(Label, Self)>) {
+    fn steps(&self, found: &mut Vec<(Label, Self)>) {
         for i in 0..P {
             self.processes_do(i, found);
         }
@@ -441,7 +439,7 @@ impl<const P: usize, const L: usize, const A: usize> Graph for World<P, L, A> {
     }
 
     /// Processes and administrators are all alike, but for the mutant that has a first one.
-    fn print(&self, hasher: &FixedState) -> u64 {
+    fn key(&self, hasher: &impl BuildHasher) -> u64 {
         if self.is(Mutant::OrderFlip) {
             return hasher.hash_one(self);
         }
@@ -451,7 +449,7 @@ impl<const P: usize, const L: usize, const A: usize> Graph for World<P, L, A> {
         orders.min().expect("there is one order at least")
     }
 
-    fn is_quiet(&self) -> bool {
+    fn is_at_rest(&self) -> bool {
         let idle = self.processes.iter().all(|process| process.work == Work::Idle);
         idle && SIDES.iter().all(|side| self.stores[*side].lock == Lock::Free)
     }
