@@ -1,7 +1,8 @@
 # `check` before a push, `test` proves it, `soak` goes on for hours; none of them writes. `fix` writes.
-.PHONY: compare compare-full test check soak packages advisories fix bench building tools
+.PHONY: compare compare-full test check soak mutants packages advisories fix bench building tools
 
 CARGO ?= cargo
+PROFILE ?= dev
 STORES = file redis etcd zk
 OLDEST = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
@@ -23,7 +24,7 @@ test: tools
 	@CARGO="$(CARGO)" tests/run test
 
 # For hours, by night: the same with more seeds, states, deployments, readers, lost sessions and seconds of contests, and the quick
-# comparison; then who tries with nobody beside, the kit in real time, TLS with one store each, the Rust that the manifests
+# comparison; then who tries with nobody beside, the list of mutants, the kit in real time, TLS with one store each, the Rust that the manifests
 # name, the packages and the advisories.
 soak: tools
 	@CARGO="$(CARGO)" tests/run soak
@@ -33,7 +34,15 @@ soak: tools
 		$(CARGO) test -p leasehold --no-default-features --features $$features --test features || exit 1; \
 	done
 	$(CARGO) +$(OLDEST) check --workspace --all-targets --all-features --locked
+	$(MAKE) mutants PROFILE=soak
 	$(MAKE) packages advisories
+
+# Every mutant that is planted somewhere, and what catches it. They die in the ordinary tests, too; here the list of them
+# must be that of `tests/mutants.txt`. A change that takes out a line says which other line replaces it.
+mutants: tools
+	LEASEHOLD_DEPTH=check $(CARGO) test --profile $(PROFILE) --workspace --all-features --lib --test memory \
+		--test simulation --test deployments --no-fail-fast -- --nocapture >target/mutants.log 2>&1; \
+		grep -o 'mutant .*: caught by .*' target/mutants.log | LC_ALL=C sort | diff -u tests/mutants.txt -
 
 # Every package as a stranger gets it.
 packages: tools

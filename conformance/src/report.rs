@@ -87,7 +87,7 @@ impl fmt::Display for Report {
         for (mutant, MutantResult { case, caught, said }) in &self.mutants {
             let verdict = if *caught { "caught by" } else { "ESCAPED" };
             let said: String = said.chars().take(LONGEST_REMARK).collect();
-            writeln!(f, "mutant {mutant}: {verdict} {case} ({said})")?;
+            writeln!(f, "mutant kit {mutant}: {verdict} {case}\n  {said}")?;
         }
         if !self.mutants.is_empty() {
             let caught = self.mutants.values().filter(|result| result.caught).count();

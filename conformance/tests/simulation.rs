@@ -107,7 +107,8 @@ fn a_planted_bug_is_found(name: &str, shows_as: &[Property]) -> Result<(), Faile
     });
     match found {
         Some((seed, violation)) => {
-            println!("{bug:?} is found by seed {seed}: {violation}");
+            println!("mutant simulation {name}: caught by {:?}", violation.property);
+            println!("  seed {seed}: {violation}");
             Ok(())
         }
         None => Err(format!("{bug:?} is not found within {SEEDS_TO_FIND} seeds: the run is void").into()),

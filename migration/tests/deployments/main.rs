@@ -122,7 +122,8 @@ fn a_broken_rule_is_found(plant: Plant, shows_as: &str) -> Result<(), Failed> {
     });
     match found {
         Some((seed, violation)) => {
-            println!("{plant:?} is found by seed {seed}: {violation}");
+            model::caught("move simulation", plant, shows_as);
+            println!("  seed {seed}: {violation}");
             Ok(())
         }
         None => Err(format!("{plant:?} is not found within {SEEDS_TO_FIND} seeds: the run is void").into()),

@@ -447,6 +447,7 @@ fn finds(mutant: Mutant, mix: fn(usize) -> usize) {
             || if seed % 2 == 0 { world.calm_down() } else { world.fill_up() }.is_err()
     });
     assert!(found, "{mutant:?} was not found out");
+    ::model::caught("etcd", mutant, "random schedules");
 }
 
 /// A small generator: the runs with planted faults are the same every time.

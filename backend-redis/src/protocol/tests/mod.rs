@@ -486,5 +486,6 @@ fn planted_mutants_are_caught() {
             run(&events, network, shared, mutant).map_err(TestCaseError::fail)
         });
         assert!(matches!(outcome, Err(TestError::Fail(..))), "{mutant:?} was not caught");
+        ::model::caught("redis", mutant, "random schedules");
     }
 }

@@ -114,6 +114,7 @@ fn remains_that_are_left_are_found() {
     for wrong in [Wrong::StopsAfterATtl, Wrong::BelievesAnyConnection, Wrong::NeverStops, Wrong::ReleasesOnce]
     {
         assert!(matches!(search(wrong, 20_000), Err(TestError::Fail(..))), "{wrong:?} was not caught");
+        ::model::caught("redis remains", wrong, "random schedules");
     }
 }
 

@@ -361,5 +361,6 @@ fn without_a_part_of_the_pause_two_hold() {
         let mut runner = TestRunner::new_with_rng(config, rng);
         let outcome = runner.run(&schedules(), |events| run(&events, wrong).map_err(TestCaseError::fail));
         assert!(matches!(outcome, Err(TestError::Fail(..))), "{wrong:?} was not caught");
+        ::model::caught("redis restarts", wrong, "random schedules");
     }
 }

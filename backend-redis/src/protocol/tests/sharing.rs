@@ -146,6 +146,7 @@ fn faults_in_sharing_are_found() {
         Fault::RefreshUnsettled,
     ] {
         assert!(finds(Mutant::None, fault), "{fault:?} was not found");
+        ::model::caught("redis shared", fault, "random schedules");
     }
 }
 
@@ -156,5 +157,6 @@ fn mutants_among_sharers_are_caught() {
         [Mutant::CountsFromArrival, Mutant::CountsFromAnswer, Mutant::ShortHandOn, Mutant::RefreshEnters]
     {
         assert!(finds(mutant, Fault::None), "{mutant:?} was not caught");
+        ::model::caught("redis shared", mutant, "random schedules");
     }
 }

@@ -128,6 +128,7 @@ fn value_of_another_format_is_refused() {
         real.load(500, Some(rule));
         let said = refused(&mut real);
         assert!(said.is_none_or(|said| !said.contains("NOLOCK")), "still refused without {rule:?}");
+        ::model::caught("redis scripts", rule, "a story");
     }
 }
 
@@ -152,6 +153,7 @@ fn a_clock_that_is_set_back_makes_no_rest_longer() {
         real.acquire(6);
         assert_eq!(real.state()[0][0] == hex(4), goes_on, "{back} µs, {bound}");
     }
+    ::model::caught("redis scripts", (BOUND, "left"), "a story");
 }
 
 /// What a release does to the lock and says of it, in the server's order.
@@ -181,6 +183,7 @@ fn a_release_is_said_after_it() {
     let (right, wrong) = (format!("{delete}{say}"), format!("{say}{delete}"));
     assert_eq!(released(None), ["DEL", "PUBLISH"]);
     assert_eq!(released(Some((&right, &wrong))), ["PUBLISH", "DEL"]);
+    ::model::caught("redis scripts", (&right, &wrong), "a story");
 }
 
 /// Our hold that somebody has added to is no hold any more, and releasing it leaves the key as it is.

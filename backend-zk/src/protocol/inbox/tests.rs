@@ -161,5 +161,6 @@ fn mutants_are_caught() {
     ];
     for (mutant, hears) in mutants {
         assert!(!every_story(hears), "{mutant}");
+        ::model::caught("zookeeper inbox", mutant, "every story");
     }
 }

@@ -154,6 +154,7 @@ fn random_schedules_find_what_is_broken() {
         let setting = Setting { apart, ..setting(mutant) };
         let found = (0..5_000).find_map(|seed| play(seed, setting, 300).0);
         assert!(found.is_some(), "{mutant:?} was not found");
+        ::model::caught("quorum", mutant, "random schedules");
     }
 }
 

@@ -72,4 +72,5 @@ fn a_server_votes_by_its_own_terms_only() {
         assert!(world.holds(2));
         assert_eq!(world.wrong.is_some(), is_wrong, "{mutant:?}: {:?}", world.wrong);
     }
+    ::model::caught("quorum", Mutant::VotesByAnyTerms, "a story");
 }

@@ -260,4 +260,5 @@ fn one_of_two_first_openings_is_let_in() {
         let found = [[0, 1, 2], [1, 2, 0], [2, 1, 0]].into_iter().any(goes_wrong);
         assert_eq!(found, is_wrong, "{fault:?}");
     }
+    ::model::caught("quorum", Fault::FirstTermsStay, "every schedule");
 }

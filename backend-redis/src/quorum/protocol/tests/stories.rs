@@ -15,6 +15,7 @@ pub(super) fn shows(mutant: Mutant, ahead: u64, story: fn(&mut World)) {
         story(&mut world);
         assert_eq!(world.wrong.is_some(), is_wrong, "{mutant:?}: {:?}", world.wrong);
     }
+    ::model::caught("quorum", mutant, "a story");
 }
 
 /// The client takes the lock with `servers`, and the others hear nothing.
@@ -181,6 +182,7 @@ fn an_emptied_server_begins_anew() {
             assert_eq!(world.wrong.is_some(), is_wrong, "{steps:?}, {mutant:?}: {:?}", world.wrong);
         }
     }
+    ::model::caught("quorum", Mutant::RunIsEpisode, "a story");
 }
 
 /// Where witnesses of a pause have restarted or were set back, the clocks that are left do not end it; it begins anew.
@@ -208,6 +210,7 @@ fn a_pause_is_begun_anew_by_a_look_that_could_end_it() {
         world.goes(&[Event::RecoverWith(1, 1), Event::Pass(TTL / 2 + 1), Event::Recover(1)]);
         assert_eq!(world.is_blank(1), mutant != Mutant::None, "{mutant:?}");
     }
+    ::model::caught("quorum", Mutant::BeginsPausesAnew, "a story");
 }
 
 /// Whoever has agreed on a shorter pause, and meets servers that have forgotten before those who may hold by a longer one, lets

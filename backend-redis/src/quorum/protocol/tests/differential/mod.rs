@@ -434,6 +434,7 @@ fn changed_scripts_are_told_from_their_model() {
         assert!(scripts::PROGRAM.has(from), "the program has no {from}");
         real.changes = vec![mutant];
         assert!(differ(&mut real, 400).is_err(), "{mutant:?} was not told apart");
+        ::model::caught("quorum scripts", mutant, "the differential test");
     }
 }
 
@@ -475,6 +476,7 @@ fn lost_hold_is_counted_again() {
             };
             assert_eq!(begin().iter().chain(&then).any(differs), is_changed, "{mutant:?}");
         }
+        ::model::caught("quorum scripts", mutant, "a story");
     }
 }
 
