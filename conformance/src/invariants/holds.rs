@@ -103,3 +103,16 @@ pub(super) fn overruled(history: &History) -> Overruled<'_> {
     });
     overruled.collect()
 }
+
+/// The largest of each mode.
+pub(super) type Largest<T> = BTreeMap<Mode, T>;
+
+pub(super) fn add<T: Copy + Ord>(largest: &mut Largest<T>, mode: Mode, value: T) {
+    let of_mode = largest.entry(mode).or_insert(value);
+    *of_mode = value.max(*of_mode);
+}
+
+/// The largest of those that a hold in `mode` excludes.
+pub(super) fn excluded_by<T: Copy + Ord>(largest: &Largest<T>, mode: Mode) -> Option<T> {
+    largest.iter().filter(|(other, _)| other.bars(mode)).map(|(_, value)| *value).max()
+}

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use leasehold_core::clock::Moment;
 use leasehold_core::{LockName, Mode};
 
-use super::holds::{Hold, holds};
+use super::holds::{Hold, Largest, add, excluded_by, holds};
 use super::violation::{Property, Violation};
 use crate::history::{Attempt, Entry, Event, History, What};
 
@@ -46,7 +46,7 @@ struct Sweep<'a> {
 #[derive(Default)]
 struct OfName {
     /// Of the grants in each mode.
-    largest: BTreeMap<Mode, u64>,
+    largest: Largest<u64>,
     /// Holds whose loss somebody waits for, and that are not over.
     listening: BTreeSet<Attempt>,
 }
@@ -88,8 +88,7 @@ impl<'a> Sweep<'a> {
     }
 
     fn granted(&mut self, name: Option<&'a LockName>, mode: Mode, counter: u64) {
-        let largest = self.names.entry(name).or_default().largest.entry(mode).or_default();
-        *largest = counter.max(*largest);
+        add(&mut self.names.entry(name).or_default().largest, mode, counter);
     }
 
     fn ends(&mut self, event: &'a Event, attempt: Attempt, why: &'static str) {
@@ -106,9 +105,7 @@ impl<'a> Sweep<'a> {
             return;
         };
         let of_name = self.names.get(&event.name.as_ref());
-        let excluded = of_name.into_iter().flat_map(|of_name| &of_name.largest);
-        let excluded = excluded.filter(|(mode, _)| hold.mode.bars(**mode)).map(|(_, counter)| *counter);
-        let largest = excluded.max().unwrap_or(0);
+        let largest = of_name.and_then(|of_name| excluded_by(&of_name.largest, hold.mode)).unwrap_or(0);
         let detail = if largest > hold.token.counter() && !hold.overruled {
             format!("{} is seen held after grant {largest}", hold.describe())
         } else if let Some(end) = self.over.get(&attempt) {

@@ -14,6 +14,7 @@ use leasehold_core::clock::Moment;
 use leasehold_core::{FencingToken, LockName, Mode};
 
 use super::Bounds;
+use super::holds::{Largest, add, excluded_by};
 use super::violation::{Property, Violation};
 use crate::history::{Attempt, Entry, Event, History, What};
 
@@ -56,7 +57,7 @@ fn store_order(history: &History) -> Vec<Violation> {
 
 fn local_order(history: &History) -> Vec<Violation> {
     let mut asked: BTreeMap<Attempt, (usize, Mode)> = BTreeMap::new();
-    let mut last: BTreeMap<_, BTreeMap<Mode, (usize, Attempt)>> = BTreeMap::new();
+    let mut last: BTreeMap<_, Largest<(usize, Attempt)>> = BTreeMap::new();
     let mut found = Vec::new();
     for (place, event) in history.events().iter().enumerate() {
         match event.what {
@@ -69,13 +70,11 @@ fn local_order(history: &History) -> Vec<Violation> {
                 };
                 let last = last.entry((&event.actor, event.name.as_ref())).or_default();
                 // Who hold together may be told so in any order.
-                let excluded = last.iter().filter(|(other, _)| other.bars(*mode)).map(|(_, last)| last);
-                if let Some((_, other)) = excluded.max().filter(|(last, _)| last > place) {
+                if let Some((_, other)) = excluded_by(last, *mode).filter(|(last, _)| last > place) {
                     let detail = format!("{attempt} came before {other}, but is served after it");
                     found.push(Violation::of(Property::Order, event, detail));
                 }
-                let latest = last.entry(*mode).or_insert((*place, attempt));
-                *latest = (*latest).max((*place, attempt));
+                add(last, *mode, (*place, attempt));
             }
             _ => {}
         }

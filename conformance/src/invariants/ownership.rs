@@ -14,7 +14,7 @@ use std::sync::Arc;
 use leasehold_core::clock::Deadline;
 use leasehold_core::{LockName, LostReason, Mode};
 
-use super::holds::holds;
+use super::holds::{Largest, add, excluded_by, holds};
 use super::violation::{Property, Violation};
 use crate::history::{Attempt, Entry, History, What};
 
@@ -29,7 +29,7 @@ fn stray_releases(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut modes: BTreeMap<Entry, Mode> = BTreeMap::new();
     let mut grantees: BTreeMap<_, (&Arc<str>, Mode)> = BTreeMap::new();
-    let mut largest: BTreeMap<Option<&LockName>, BTreeMap<Mode, u64>> = BTreeMap::new();
+    let mut largest: BTreeMap<Option<&LockName>, Largest<u64>> = BTreeMap::new();
     for event in history.events() {
         let name = event.name.as_ref();
         match event.what {
@@ -39,14 +39,12 @@ fn stray_releases(history: &History) -> Vec<Violation> {
             What::StoreGranted { entry, counter, .. } => {
                 let mode = modes.get(&entry).copied().unwrap_or_default();
                 grantees.insert((name, counter), (&event.actor, mode));
-                let largest = largest.entry(name).or_default().entry(mode).or_default();
-                *largest = counter.max(*largest);
+                add(largest.entry(name).or_default(), mode, counter);
             }
             What::StoreReleased { counter, done: true } => {
                 let granted = grantees.get(&(name, counter));
                 let mode = granted.map_or(Mode::EXCLUSIVE, |(_, mode)| *mode);
-                let excluded = largest.get(&name).into_iter().flatten().filter(|(other, _)| other.bars(mode));
-                let latest = excluded.map(|(_, counter)| *counter).max().unwrap_or_default();
+                let latest = largest.get(&name).and_then(|largest| excluded_by(largest, mode)).unwrap_or(0);
                 let detail = match granted {
                     Some((grantee, _)) if *grantee != &event.actor => {
                         format!("grant {counter} of {grantee} was released by {}", event.actor)

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use leasehold_core::{FencingToken, LockName, Mode};
 
-use super::holds::{Overruled, overruled};
+use super::holds::{Largest, Overruled, add, excluded_by, overruled};
 use super::violation::{Property, Violation};
 use crate::history::{Attempt, Entry, Event, History, What};
 
@@ -33,7 +33,7 @@ struct Sweep<'a> {
     /// The largest token that was granted before the request began.
     floors: BTreeMap<Attempt, (Mode, Option<FencingToken>)>,
     store_floors: BTreeMap<Entry, Option<u64>>,
-    of_process: BTreeMap<(&'a Arc<str>, Option<&'a LockName>), Largest>,
+    of_process: BTreeMap<(&'a Arc<str>, Option<&'a LockName>), Largest<FencingToken>>,
     granted: BTreeMap<Attempt, FencingToken>,
     found: Vec<Violation>,
 }
@@ -41,7 +41,7 @@ struct Sweep<'a> {
 #[derive(Default)]
 struct OfName {
     tokens: BTreeSet<FencingToken>,
-    largest: Largest,
+    largest: Largest<FencingToken>,
     counters: BTreeSet<u64>,
     written: Option<FencingToken>,
 }
@@ -52,7 +52,7 @@ impl<'a> Sweep<'a> {
         let of_name = self.names.entry(name).or_default();
         match &event.what {
             What::Invoked { attempt, mode, .. } => {
-                self.floors.insert(*attempt, (*mode, of_name.largest.excluded_by(*mode)));
+                self.floors.insert(*attempt, (*mode, excluded_by(&of_name.largest, *mode)));
             }
             What::StoreAsked { entry, .. } => {
                 self.store_floors.insert(*entry, of_name.counters.last().copied());
@@ -74,9 +74,9 @@ impl<'a> Sweep<'a> {
             What::Granted { attempt, token, .. } => {
                 let (mode, floor) = self.floors.get(attempt).copied().unwrap_or_default();
                 let of_process = self.of_process.entry((&event.actor, name)).or_default();
-                let last = of_process.excluded_by(mode);
-                of_process.add(mode, *token);
-                of_name.largest.add(mode, *token);
+                let last = excluded_by(of_process, mode);
+                add(of_process, mode, *token);
+                add(&mut of_name.largest, mode, *token);
                 self.granted.insert(*attempt, *token);
                 let detail = if !of_name.tokens.insert(*token) {
                     format!("{attempt} gets token {token}, which another hold has")
@@ -102,21 +102,5 @@ impl<'a> Sweep<'a> {
             }
             _ => {}
         }
-    }
-}
-
-/// The largest token of each mode.
-#[derive(Default)]
-struct Largest(BTreeMap<Mode, FencingToken>);
-
-impl Largest {
-    fn add(&mut self, mode: Mode, token: FencingToken) {
-        let largest = self.0.entry(mode).or_insert(token);
-        *largest = token.max(*largest);
-    }
-
-    /// The largest of those that a hold in `mode` excludes.
-    fn excluded_by(&self, mode: Mode) -> Option<FencingToken> {
-        self.0.iter().filter(|(other, _)| other.bars(mode)).map(|(_, token)| *token).max()
     }
 }

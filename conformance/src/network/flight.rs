@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use leasehold_core::backend::{Grant, LeaseScope, LockBackend, StoreEvent};
 use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, Result};
 use parking_lot::Mutex;
@@ -23,41 +22,40 @@ pub(super) struct Link {
 }
 
 /// One request.
-pub(super) struct Trip<Q, T> {
+pub(super) struct Trip<Q, T, F> {
     pub(super) operation: Operation,
     pub(super) question: Q,
-    /// Called once for every time that the request arrives.
-    pub(super) ask: Ask<Q, T>,
+    /// Asks the store, having been on the way for so long; called once for every time that the request arrives.
+    pub(super) ask: fn(Arc<dyn LockBackend>, Q, Duration) -> F,
     /// What an answer granted, to be given back when nobody hears of it.
     pub(super) taken: fn(T) -> Option<Grant>,
     /// The lane that an acquisition occupies.
     pub(super) lane: Option<LockName>,
 }
 
-/// Asks the store, having been on the way for so long.
-pub(super) type Ask<Q, T> = fn(Arc<dyn LockBackend>, Q, Duration) -> BoxFuture<'static, Result<T>>;
-
 impl Link {
     /// A request that nothing has to be undone for.
-    pub(super) async fn ask<Q, T>(
+    pub(super) async fn ask<Q, T, F>(
         &self,
         below: &Below,
         operation: Operation,
         question: Q,
-        ask: Ask<Q, T>,
+        ask: fn(Arc<dyn LockBackend>, Q, Duration) -> F,
     ) -> Result<T>
     where
         Q: Clone + Send + Sync + 'static,
         T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
     {
         self.send(below, Trip { operation, question, ask, taken: |_| None, lane: None }).await
     }
 
     /// Sends a request and waits for its answer, without end; what the network draws happens to it.
-    pub(super) async fn send<Q, T>(&self, below: &Below, trip: Trip<Q, T>) -> Result<T>
+    pub(super) async fn send<Q, T, F>(&self, below: &Below, trip: Trip<Q, T, F>) -> Result<T>
     where
         Q: Clone + Send + Sync + 'static,
         T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
     {
         let fault = self.network.draw(trip.operation);
         let lane = match trip.lane.clone() {
@@ -76,16 +74,17 @@ impl Link {
         }
     }
 
-    async fn fly<Q, T>(
+    async fn fly<Q, T, F>(
         self,
         below: Below,
-        trip: Trip<Q, T>,
+        trip: Trip<Q, T, F>,
         fault: Option<Fault>,
         mut reply: oneshot::Sender<Parcel<T>>,
         lane: Option<Lane>,
     ) where
         Q: Clone + Send + Sync + 'static,
         T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
     {
         let (network, env, operation) = (&self.network, &below.env, trip.operation);
         if fault == Some(Fault::LoseRequest) {
@@ -97,11 +96,10 @@ impl Link {
         }
         let way = network.cross(env).await;
         let ask = || (trip.ask)(Arc::clone(&below.backend), trip.question.clone(), way);
-        let mut exchange = ask();
         // The store is asked before the sender is looked for: the request is on its way (network-1).
         let answer = tokio::select! {
             biased;
-            answer = network.while_whole(&mut exchange) => answer,
+            answer = network.while_whole(ask()) => answer,
             () = async {
                 reply.closed().await;
                 network.cross(env).await;

@@ -26,17 +26,20 @@ fn of(store: &Arc<dyn LockBackend>) -> Arc<dyn Ledger> {
 impl Ledger for FarLedger {
     async fn read(&self) -> Result<Option<Entry>> {
         self.link
-            .ask(&self.below, Operation::ReadRecord, (), |store, (), _| {
-                Box::pin(async move { of(&store).read().await })
-            })
+            .ask(
+                &self.below,
+                Operation::ReadRecord,
+                (),
+                |store, (), _| async move { of(&store).read().await },
+            )
             .await
     }
 
     async fn write(&self, expected: Option<u64>, value: &[u8]) -> Result<Written> {
         let question = (expected, value.to_vec());
         self.link
-            .ask(&self.below, Operation::WriteRecord, question, |store, (expected, value), _| {
-                Box::pin(async move { of(&store).write(expected, &value).await })
+            .ask(&self.below, Operation::WriteRecord, question, |store, (expected, value), _| async move {
+                of(&store).write(expected, &value).await
             })
             .await
     }
@@ -44,29 +47,30 @@ impl Ledger for FarLedger {
     async fn sign(&self, member: OwnerId, value: &[u8]) -> Result<Lease> {
         let question = (member, value.to_vec());
         self.link
-            .ask(&self.below, Operation::Sign, question, |store, (member, value), way| {
-                Box::pin(async move {
-                    let mut lease = of(&store).sign(member, &value).await?;
-                    lease.deadline = earlier(lease.deadline, way);
-                    Ok(lease)
-                })
+            .ask(&self.below, Operation::Sign, question, |store, (member, value), way| async move {
+                let mut lease = of(&store).sign(member, &value).await?;
+                lease.deadline = earlier(lease.deadline, way);
+                Ok(lease)
             })
             .await
     }
 
     async fn unsign(&self, member: OwnerId) -> Result<()> {
         self.link
-            .ask(&self.below, Operation::Unsign, member, |store, member, _| {
-                Box::pin(async move { of(&store).unsign(member).await })
+            .ask(&self.below, Operation::Unsign, member, |store, member, _| async move {
+                of(&store).unsign(member).await
             })
             .await
     }
 
     async fn members(&self) -> Result<Vec<Member>> {
         self.link
-            .ask(&self.below, Operation::Members, (), |store, (), _| {
-                Box::pin(async move { of(&store).members().await })
-            })
+            .ask(
+                &self.below,
+                Operation::Members,
+                (),
+                |store, (), _| async move { of(&store).members().await },
+            )
             .await
     }
 }

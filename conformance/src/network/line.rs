@@ -45,12 +45,10 @@ impl Layer for Line {
         let trip = Trip {
             operation: Operation::TryAcquire,
             question: request.clone(),
-            ask: |store, request, way| {
-                Box::pin(async move {
-                    Ok(match store.try_acquire(&request).await? {
-                        Attempt::Granted(grant) => Attempt::Granted(as_sent(grant, way)),
-                        held @ Attempt::Held { .. } => held,
-                    })
+            ask: |store, request, way| async move {
+                Ok(match store.try_acquire(&request).await? {
+                    Attempt::Granted(grant) => Attempt::Granted(as_sent(grant, way)),
+                    held @ Attempt::Held { .. } => held,
                 })
             },
             taken: |attempt| match attempt {
@@ -66,8 +64,8 @@ impl Layer for Line {
         let trip = Trip {
             operation: Operation::Acquire,
             question: request.clone(),
-            ask: |store, request, way| {
-                Box::pin(async move { store.acquire(&request).await.map(|grant| as_sent(grant, way)) })
+            ask: |store, request, way| async move {
+                store.acquire(&request).await.map(|grant| as_sent(grant, way))
             },
             taken: Some,
             lane: Some(request.name.clone()),
@@ -76,23 +74,22 @@ impl Layer for Line {
     }
 
     async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
-        let renewed = self.link.ask(below, Operation::Renew, leases.to_vec(), |store, leases, way| {
-            Box::pin(async move {
+        let renewed =
+            self.link.ask(below, Operation::Renew, leases.to_vec(), |store, leases, way| async move {
                 let as_sent = |answer| match answer {
                     Renewal::Until(deadline) => Renewal::Until(earlier(deadline, way)),
                     other => other,
                 };
                 Ok(store.renew(&leases).await.into_iter().map(as_sent).collect())
-            })
-        });
+            });
         let unknown = |_| leases.iter().map(|_| Renewal::Unknown(no_answer(&below.env))).collect();
         renewed.await.unwrap_or_else(unknown)
     }
 
     async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {
         self.link
-            .ask(below, Operation::Release, grant.clone(), |store, grant, _| {
-                Box::pin(async move { store.release(&grant).await })
+            .ask(below, Operation::Release, grant.clone(), |store, grant, _| async move {
+                store.release(&grant).await
             })
             .await
     }
@@ -118,33 +115,31 @@ impl Layer for Line {
 
     async fn inspect(&self, below: &Below, name: &LockName, whom: For) -> Result<LockState> {
         self.link
-            .ask(below, Operation::Inspect, (name.clone(), whom), |store, (name, whom), _| {
-                Box::pin(async move { whom.inspect(&*store, &name).await })
+            .ask(below, Operation::Inspect, (name.clone(), whom), |store, (name, whom), _| async move {
+                whom.inspect(&*store, &name).await
             })
             .await
     }
 
     async fn list(&self, below: &Below, prefix: &str) -> Result<Vec<LockState>> {
         self.link
-            .ask(below, Operation::List, prefix.to_owned(), |store, prefix, _| {
-                Box::pin(async move { store.list(&prefix).await })
+            .ask(below, Operation::List, prefix.to_owned(), |store, prefix, _| async move {
+                store.list(&prefix).await
             })
             .await
     }
 
     async fn revoke(&self, below: &Below, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
         self.link
-            .ask(below, Operation::Revoke, (name.clone(), how), |store, (name, how), _| {
-                Box::pin(async move { store.revoke(&name, how).await })
+            .ask(below, Operation::Revoke, (name.clone(), how), |store, (name, how), _| async move {
+                store.revoke(&name, how).await
             })
             .await
     }
 
     async fn diagnose(&self, below: &Below) -> Result<Vec<Finding>> {
         self.link
-            .ask(below, Operation::Diagnose, (), |store, (), _| {
-                Box::pin(async move { store.diagnose().await })
-            })
+            .ask(below, Operation::Diagnose, (), |store, (), _| async move { store.diagnose().await })
             .await
     }
 
@@ -154,9 +149,7 @@ impl Layer for Line {
     }
 
     async fn close(&self, below: &Below) -> Result<()> {
-        self.link
-            .ask(below, Operation::Close, (), |store, (), _| Box::pin(async move { store.close().await }))
-            .await
+        self.link.ask(below, Operation::Close, (), |store, (), _| async move { store.close().await }).await
     }
 }
 
