@@ -13,8 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold_core::LockName;
-
 use crate::ensure;
 use crate::failure::{Failure, Outcome};
 use crate::network::Network;
@@ -90,7 +88,7 @@ impl Scene {
     }
 
     /// The same of an acquisition; what it was granted is let go.
-    pub(crate) async fn interrupts_acquire(&self, session: &Session, name: &LockName) -> Outcome {
+    pub(crate) async fn interrupts_acquire(&self, session: &Session, name: &str) -> Outcome {
         if let Some(grant) = self.interrupt(session.acquire(name)).await? {
             session.backend.release(&grant).await?;
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Lease, LeaseId, Renewal, StoreEvent};
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant, LeaseId, Renewal, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{ErrorKind, LockName, LostReason, Result};
 use parking_lot::Mutex;
@@ -75,10 +75,6 @@ impl Shared {
 
     fn ended(&self, name: &LockName, entry: Entry) {
         self.recorder.on(name, What::EntryEnded { entry });
-    }
-
-    fn know(&self, lease: &Lease, now: Moment) {
-        self.extend(lease.id, lease.deadline, now, true);
     }
 
     fn extend(&self, lease: LeaseId, deadline: Deadline, now: Moment, opens: bool) {
@@ -213,7 +209,7 @@ impl Layer for EntryRule {
     fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
         let (shared, env) = (Arc::clone(&self.shared), below.env.clone());
         let watched = below.backend.events().inspect(move |event| match event {
-            StoreEvent::LeaseOpened(lease) => shared.know(lease, env.now()),
+            StoreEvent::LeaseOpened(lease) => shared.extend(lease.id, lease.deadline, env.now(), true),
             StoreEvent::LeaseLost { lease, reason: LostReason::SessionLost } => shared.lost(*lease),
             _ => {}
         });
@@ -233,7 +229,7 @@ impl Call {
     fn granted(mut self, below: &Below, grant: &Grant) {
         self.granted = true;
         self.shared.recorder.on(&self.name, What::EntryGranted { entry: self.entry });
-        self.shared.know(&grant.lease, below.env.now());
+        self.shared.extend(grant.lease.id, grant.lease.deadline, below.env.now(), true);
         let granted = Granted { entry: self.entry, lease: grant.lease.id, releasing_until: None, asking: 0 };
         self.shared.books.lock().grants.insert((grant.name.clone(), grant.counter), granted);
     }
@@ -277,12 +273,11 @@ mod tests {
         let watched = |actor| world.behind(entry_rule(journal.actor(actor)));
         let one = watched("one").session().await.unwrap();
         let other = watched("other").session().await.unwrap();
-        let name = world.name("a").unwrap();
-        let grant = one.take(&name).await.unwrap();
-        let mut waiting = other.acquire(&name);
+        let grant = one.take("a").await.unwrap();
+        let mut waiting = other.acquire("a");
         assert!((&mut waiting).now_or_never().is_none());
         assert_eq!(one_entry::check(&journal.history()), []);
-        assert!(one.acquire(&name).now_or_never().is_none());
+        assert!(one.acquire("a").now_or_never().is_none());
         assert_eq!(one_entry::check(&journal.history()).len(), 1);
         one.backend.release(&grant).await.unwrap();
     }

@@ -7,10 +7,7 @@ use leasehold_core::Result;
 use leasehold_core::backend::{AcquireRequest, Attempt, Grant};
 use parking_lot::Mutex;
 
-use crate::failure::Outcome;
 use crate::layer::{Below, Layer, Wrap, shared};
-use crate::session::Session;
-use crate::world::World;
 
 /// Counters of the requests that are part of a lock's life; clones share them.
 #[derive(Clone, Debug, Default)]
@@ -39,20 +36,6 @@ impl RequestCounts {
     /// The requests since the last call.
     pub fn take(&self) -> Counts {
         std::mem::take(&mut *self.counts.lock())
-    }
-
-    /// What is asked when `holder` lets go of `grant`, and of what that leads to.
-    pub(crate) async fn of_a_release(
-        &self,
-        world: &World,
-        holder: &Session,
-        grant: &Grant,
-    ) -> Outcome<Counts> {
-        world.settle().await;
-        self.take();
-        holder.backend.release(grant).await?;
-        world.settle().await;
-        Ok(self.take())
     }
 }
 

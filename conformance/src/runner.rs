@@ -260,10 +260,6 @@ mod tests {
         Modest { store: MemorySubject::new(), offer, reason }
     }
 
-    fn checked(offer: Offer) -> Report {
-        check(modest(offer, ErrorKind::Unsupported)).expect("every case that applies passes")
-    }
-
     /// An error of a token base is a failure of the store, unless the store does not support one.
     #[test]
     fn unavailable_token_base_is_a_failure() {
@@ -282,7 +278,8 @@ mod tests {
             (Guarantees::LEASED, false, true),
             (Guarantees::FIFO | Guarantees::FENCED, false, false),
         ] {
-            let report = checked(Offer { promises, ledger, base });
+            let store = modest(Offer { promises, ledger, base }, ErrorKind::Unsupported);
+            let report = check(store).expect("every case that applies passes");
             assert_eq!(report.cases.len(), cases().count());
             for case in cases() {
                 let lacks = matches!(report.cases[&("modest".to_owned(), case.name)], CaseResult::Lacks(_));

@@ -42,19 +42,19 @@ impl Session {
     }
 
     /// A fresh acquisition of `name`.
-    pub fn request(&self, name: &LockName) -> AcquireRequest {
-        let mut request = AcquireRequest::new(name.clone(), self.env.owner_id(), self.world.ttl());
+    pub fn request(&self, name: &str) -> Outcome<AcquireRequest> {
+        let mut request = AcquireRequest::new(LockName::new(name)?, self.env.owner_id(), self.world.ttl());
         request.mode = self.mode;
-        request
+        Ok(request)
     }
 
-    /// Waits for the lock; owned, so that it can be polled and dropped at will. Whose lease has ended
-    /// meanwhile, as nobody renews it, asks again, as the core does.
-    pub fn acquire(&self, name: &LockName) -> BoxFuture<'static, Outcome<Grant>> {
-        let (session, name) = (self.clone(), name.clone());
+    /// Waits for the lock; owned, so that it can be polled and dropped at will. If the lease ends meanwhile,
+    /// because it is not renewed, it acquires again, as the core does.
+    pub fn acquire(&self, name: &str) -> BoxFuture<'static, Outcome<Grant>> {
+        let (session, name) = (self.clone(), name.to_owned());
         Box::pin(async move {
             loop {
-                let granted = session.backend.acquire(&session.request(&name)).await;
+                let granted = session.backend.acquire(&session.request(&name)?).await;
                 match granted {
                     Err(error) if error.lost_reason().is_some() => session.world.settle().await,
                     granted => return Ok(granted?),
@@ -64,20 +64,20 @@ impl Session {
     }
 
     /// Waits for the lock in a task.
-    pub fn acquire_aside(&self, name: &LockName) -> Task<Outcome<Grant>> {
+    pub fn acquire_aside(&self, name: &str) -> Task<Outcome<Grant>> {
         Task::start(self.acquire(name))
     }
 
     /// Asks once; `None` when the lock is held.
-    pub async fn try_acquire(&self, name: &LockName) -> Outcome<Option<Grant>> {
-        match self.backend.try_acquire(&self.request(name)).await? {
+    pub async fn try_acquire(&self, name: &str) -> Outcome<Option<Grant>> {
+        match self.backend.try_acquire(&self.request(name)?).await? {
             Attempt::Granted(grant) => Ok(Some(grant)),
             Attempt::Held { .. } => Ok(None),
         }
     }
 
     /// Takes a lock that must be free.
-    pub async fn take(&self, name: &LockName) -> Outcome<Grant> {
+    pub async fn take(&self, name: &str) -> Outcome<Grant> {
         let granted = self.try_acquire(name).await?;
         granted.ok_or_else(|| Failure::new(format!("{name} is not free")))
     }
@@ -120,13 +120,13 @@ impl Session {
 /// In real time it has a runtime of its own, which is stopped under it. In virtual time it is never
 /// polled again, or, where a store knows no lease, closed as the kernel closes a dead process's
 /// files: by dropping its session.
-pub async fn dead_holder(world: &World, name: &LockName) -> Outcome<Grant> {
+pub async fn dead_holder(world: &World, name: &str) -> Outcome<Grant> {
     dead_holder_in(world, name, Mode::EXCLUSIVE).await
 }
 
 /// The same in any mode.
-pub(crate) async fn dead_holder_in(world: &World, name: &LockName, mode: Mode) -> Outcome<Grant> {
-    let (world_there, name_there) = (world.clone(), name.clone());
+pub(crate) async fn dead_holder_in(world: &World, name: &str, mode: Mode) -> Outcome<Grant> {
+    let (world_there, name_there) = (world.clone(), name.to_owned());
     let holder = live(world, async move {
         let session = world_there.session().await?.wants(mode);
         let grant = session.take(&name_there).await?;
@@ -140,8 +140,8 @@ pub(crate) async fn dead_holder_in(world: &World, name: &LockName, mode: Mode) -
 }
 
 /// A process queues for `name`, where `ahead` others wait already, and dies.
-pub async fn dead_waiter(world: &World, name: &LockName, ahead: usize) -> Outcome {
-    let (world_there, name_there) = (world.clone(), name.clone());
+pub async fn dead_waiter(world: &World, name: &str, ahead: usize) -> Outcome {
+    let (world_there, name_there) = (world.clone(), name.to_owned());
     let waiter = live(world, async move {
         let session = world_there.session().await?;
         let mut acquisition = session.acquire(&name_there);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use leasehold_core::backend::{LockState, StoreConfig};
 use leasehold_core::clock::{Clock, Moment};
-use leasehold_core::{Builder, Entropy, Env, Guarantees, Lock, LockManager, LockName, OsEntropy, Timing};
+use leasehold_core::{Builder, Entropy, Env, Guarantees, Lock, LockManager, OsEntropy, Timing};
 use parking_lot::Mutex;
 
 use crate::bugs::Mutation;
@@ -146,11 +146,6 @@ impl World {
         Mutation::bound(self.shared.mutation.as_ref())(lock, span)
     }
 
-    /// A valid name.
-    pub fn name(&self, name: &str) -> Outcome<LockName> {
-        Ok(LockName::new(name)?)
-    }
-
     /// The ttl of every lease of the case.
     pub fn ttl(&self) -> Duration {
         self.shared.subject.pace().ttl()
@@ -240,7 +235,7 @@ impl World {
     }
 
     /// What an onlooker sees of a name.
-    pub async fn inspect(&self, name: &LockName) -> Outcome<LockState> {
+    pub async fn inspect(&self, name: &str) -> Outcome<LockState> {
         Ok(self.shared.observer.inspect(name).await?)
     }
 
@@ -250,7 +245,7 @@ impl World {
     }
 
     /// Waits until `contenders` processes wait for `name` at the store, the holder not counted.
-    pub async fn queued(&self, name: &LockName, contenders: usize) -> Outcome {
+    pub async fn queued(&self, name: &str, contenders: usize) -> Outcome {
         if !self.guarantees().contains(Guarantees::FIFO) {
             // A store without a queue cannot show who waits.
             self.settle().await;

@@ -19,7 +19,7 @@ table! {
 }
 
 #[derive(Debug)]
-enum Release {
+pub(super) enum Release {
     ByName,
     Undone,
     AlwaysFine,

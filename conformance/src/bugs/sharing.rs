@@ -10,7 +10,10 @@ use leasehold_core::clock::Deadline;
 use leasehold_core::{LockName, Mode, Result};
 use parking_lot::Mutex;
 
-use super::{store, table};
+use super::releasing::Release;
+use super::time::Undying;
+use super::waiting::Abandoned;
+use super::{each_session, store, table};
 use crate::layer::{Below, Layer};
 
 table! {
@@ -18,21 +21,21 @@ table! {
         "readers pass waiting writers: a stream of readers blocks writers without end; Redisson#5379";
     admits_one_reader_per_release, g7::one_release_admits_whoever_fits, store(Readers::new(Entrance::OneByOne)),
         "readers behind a writer hold one at a time; Redisson#1542";
-    younger_writers_block_readers, g7::a_writer_does_not_pass_readers, store(Readers::new(Entrance::BehindYounger)),
+    younger_writers_block_readers, g7::one_release_admits_whoever_fits, store(Readers::new(Entrance::BehindYounger)),
         "a reader waits for a later writer that waits for the reader; kazoo#649";
     own_capacity_only, g1::the_smallest_capacity_counts, store(OwnCapacity::default()),
         "each client uses its own capacity, whatever the others use; madelson/DistributedLock#78";
-    one_expiry_for_all_readers, g4::renewing_a_share_keeps_no_other, store(Shares::new(Tie::OneExpiry)),
+    one_expiry_for_all_readers, g4::renewing_a_share_keeps_no_other, store(Shares::new(Tie::Expiry)),
         "the lock ends with the shortest lease of its readers; Redisson#2144";
-    renews_everybodys_share, g4::renewing_a_share_keeps_no_other, store(Shares::new(Tie::OneRenewal)),
+    renews_everybodys_share, g4::renewing_a_share_keeps_no_other, store(Shares::new(Tie::Renewal)),
         "a live reader renews the share of a dead one, so writers wait without end; Redisson#7098";
-    releasing_a_share_releases_all, g4::releasing_a_share_leaves_the_others, store(Shares::new(Tie::OneRelease)),
+    releasing_a_share_releases_all, g4::releasing_a_share_leaves_the_others, store(Shares::new(Tie::Release)),
         "the first reader that releases ends the hold of all; Redisson#891";
-    release_adds_permits, g4::releasing_a_share_leaves_the_others, store(Shares::new(Tie::AnyRelease)),
+    release_adds_permits, g4::releasing_a_share_leaves_the_others, store(Release::ByName),
         "a repeated release ends the hold of another client; Redisson#5066";
-    expired_weight_stays, g6::a_dead_permit_gives_its_weight_back, store(Shares::new(Tie::NoExpiry)),
+    expired_weight_stays, g6::a_dead_permit_gives_its_weight_back, each_session(Undying::default),
         "the permits of a dead process are never returned; Redisson#2045";
-    leaving_writer_wakes_nobody, g7::a_leaving_writer_lets_readers_in, store(LeavesLate),
+    leaving_writer_wakes_nobody, g7::a_leaving_writer_lets_readers_in, store(Abandoned::LeavesLate),
         "a cancelled waiter leaves the queue, but the next one is not granted";
 }
 
@@ -154,11 +157,9 @@ struct Shares {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Tie {
-    OneExpiry,
-    OneRenewal,
-    OneRelease,
-    AnyRelease,
-    NoExpiry,
+    Expiry,
+    Renewal,
+    Release,
 }
 
 impl Shares {
@@ -171,25 +172,19 @@ impl Shares {
 impl Layer for Shares {
     fn granted(&self, below: &Below, grant: Grant) -> Grant {
         self.granted.lock().push((below.clone(), grant.lease.id));
-        let (there, name, lease) = (below.clone(), grant.name.clone(), grant.lease);
-        match self.tie {
-            Tie::OneExpiry => below.env.spawn(async move {
-                there.env.sleep(lease.ttl).await;
+        if self.tie == Tie::Expiry {
+            let (there, name, ttl) = (below.clone(), grant.name.clone(), grant.lease.ttl);
+            below.env.spawn(async move {
+                there.env.sleep(ttl).await;
                 // Too late for the one, too early for the others.
                 let _ = there.backend.revoke(&name, Revoke::Force).await;
-            }),
-            Tie::NoExpiry => below.env.spawn(async move {
-                while matches!(there.backend.renew(&[lease.id]).await.first(), Some(Renewal::Until(_))) {
-                    there.env.sleep(lease.ttl / 3).await;
-                }
-            }),
-            Tie::OneRenewal | Tie::OneRelease | Tie::AnyRelease => {}
+            });
         }
         grant
     }
 
     async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
-        if self.tie == Tie::OneRenewal {
+        if self.tie == Tie::Renewal {
             let all: Vec<_> = self.granted.lock().iter().cloned().collect();
             for (there, lease) in all {
                 there.backend.renew(&[lease]).await;
@@ -200,38 +195,9 @@ impl Layer for Shares {
 
     async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {
         let released = below.backend.release(grant).await;
-        match self.tie {
-            Tie::OneRelease => drop(below.backend.revoke(&grant.name, Revoke::Force).await?),
-            Tie::AnyRelease if released.is_err() => {
-                drop(below.backend.revoke(&grant.name, Revoke::Force).await?);
-                return Ok(());
-            }
-            Tie::OneExpiry | Tie::OneRenewal | Tie::AnyRelease | Tie::NoExpiry => {}
+        if self.tie == Tie::Release {
+            below.backend.revoke(&grant.name, Revoke::Force).await?;
         }
         released
-    }
-}
-
-/// A wait that is given up ends much later.
-#[derive(Debug)]
-struct LeavesLate;
-
-#[async_trait]
-impl Layer for LeavesLate {
-    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
-        let (mut reply, answer) = tokio::sync::oneshot::channel();
-        let (there, request) = (below.clone(), request.clone());
-        below.env.spawn(async move {
-            let mut acquiring = there.backend.acquire(&request);
-            tokio::select! {
-                biased;
-                granted = &mut acquiring => drop(reply.send(granted)),
-                () = reply.closed() => {
-                    there.env.sleep(request.ttl * 9 / 10).await;
-                    drop(acquiring);
-                }
-            }
-        });
-        answer.await.unwrap_or_else(|_| Err(leasehold_core::Error::lost(leasehold_core::LostReason::Gone)))
     }
 }

@@ -9,9 +9,9 @@ use super::{each_session, table};
 use crate::layer::{Below, For, Layer};
 
 table! {
-    shows_the_first_for_ever, g10::watch_shows_whoever_holds, each_session(Shown::first),
+    shows_the_first_for_ever, g10::watch_shows_whoever_holds, each_session(|| Shown::new(false)),
         "the first holder is shown without end; a copy that is never read again";
-    never_shows_the_end, g10::watch_shows_the_end, each_session(Shown::last),
+    never_shows_the_end, g10::watch_shows_whoever_holds, each_session(|| Shown::new(true)),
         "the end of a hold is never reported, so the last leader is shown without end: `Observe` of etcd's \
          election";
 }
@@ -24,12 +24,8 @@ struct Shown {
 }
 
 impl Shown {
-    fn first() -> Self {
-        Self { seen: Mutex::default(), follows: false }
-    }
-
-    fn last() -> Self {
-        Self { seen: Mutex::default(), follows: true }
+    fn new(follows: bool) -> Self {
+        Self { seen: Mutex::default(), follows }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::layer::{Below, Layer};
 table! {
     deadline_from_receipt, g2::deadline_counts_from_sending, driver(Trust::FromReceipt),
         "a grant is trusted for a ttl from its arrival";
-    renewal_from_receipt, g2::renewal_counts_from_sending, driver(Trust::RenewalFromReceipt),
+    renewal_from_receipt, g2::deadline_counts_from_sending, driver(Trust::RenewalFromReceipt),
         "a renewal is trusted for a ttl from its reply; the etcd Go client's deadline loop";
     no_margin, g2::a_slow_clock_is_told_before_another_holds, driver(Trust::WithoutMargin),
         "all clocks are assumed to run at the same speed";
@@ -120,7 +120,7 @@ impl Layer for Reviving {
 
 /// Grants that renew themselves until they are released.
 #[derive(Debug, Default)]
-struct Undying {
+pub(super) struct Undying {
     kept: Arc<Mutex<Vec<LeaseId>>>,
 }
 

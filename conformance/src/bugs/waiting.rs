@@ -20,7 +20,7 @@ table! {
         "one acquisition in five is granted although the lock is held";
     try_waits, g9::try_does_not_wait, store(Try::Waits),
         "a try waits";
-    try_queues, g9::try_leaves_no_trace, store(Try::Queues),
+    try_queues, g9::try_does_not_wait, store(Try::Queues),
         "a refused try stays in the queue; Redisson's fair lock, #5019";
     waiting_is_not_announced, g7::waiting_beyond_the_ttl_keeps_the_place, store(Events::HidesLeases),
         "the place of a waiter is not renewed";
@@ -97,29 +97,37 @@ impl Layer for Try {
 }
 
 /// What becomes of an acquisition whose caller has left.
-#[derive(Debug, PartialEq, Eq)]
-enum Abandoned {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Abandoned {
     GoesOn,
     LookedForOnce,
+    LeavesLate,
 }
 
 #[async_trait]
 impl Layer for Abandoned {
     async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
         let (mut reply, answer) = oneshot::channel();
-        let (there, request, looks) = (below.clone(), request.clone(), *self == Self::LookedForOnce);
+        let (there, request, manner) = (below.clone(), request.clone(), *self);
         below.env.spawn(async move {
-            if looks {
+            if manner == Self::LookedForOnce {
                 there.env.sleep(Duration::from_millis(5)).await;
             }
-            let is_late = reply.is_closed();
+            let ends = match manner {
+                Self::GoesOn => false,
+                Self::LookedForOnce => !reply.is_closed(),
+                Self::LeavesLate => true,
+            };
+            let mut acquiring = there.backend.acquire(&request);
             tokio::select! {
                 biased;
-                granted = there.backend.acquire(&request) => {
-                    // The bug: nobody may be left who takes it.
-                    let _ = reply.send(granted);
+                // The bug: the caller may have left, and nobody takes what was granted.
+                granted = &mut acquiring => drop(reply.send(granted)),
+                () = reply.closed(), if ends => {
+                    if manner == Self::LeavesLate {
+                        there.env.sleep(request.ttl * 9 / 10).await;
+                    }
                 }
-                () = reply.closed(), if looks && !is_late => {}
             }
         });
         let gone = || Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, "the runtime is gone"));

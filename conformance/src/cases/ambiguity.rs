@@ -1,5 +1,6 @@
 //! Ambiguity is survived: a reply that never came neither grants twice nor leaves an entry behind.
 
+use futures_util::future::try_join_all;
 use leasehold_core::{Effect, ErrorKind, Guarantees, GuardState, Timing};
 
 use crate::network::{Fault, Operation};
@@ -7,23 +8,12 @@ use crate::refusals::{Refusal, Refusals};
 use crate::{Outcome, Task, World, case, ensure};
 
 case::table! { "g5":
-    a_release_with_a_lost_reply_succeeds: "an unconfirmed release is repeated, and its late success is no \
-         error",
-    a_lost_release_is_sent_again: "a lost release is repeated until it arrives",
+    a_release_with_a_lost_message_succeeds: "an unconfirmed release is repeated until it arrives, and its late \
+         success is no error",
     an_unconfirmed_release_says_so [LEASED]: "without a network a release returns unknown by the deadline, \
          and the lease ends the lock",
-    a_release_that_is_denied_ends: "a denied release returns within a ttl and a request, and the lock \
-         becomes free",
-    a_release_that_may_have_been_denied_ends: "it returns in time with the effect unknown, and the lock \
-         becomes free",
-    a_release_that_is_unsupported_ends: "it returns in time, and the lock becomes free",
-    a_release_that_is_unavailable_ends: "it returns in time however often it is repeated, and the lock \
-         becomes free",
-    a_release_that_is_misunderstood_ends: "it returns in time however often it is repeated, and the lock \
-         becomes free",
-    a_release_that_is_never_answered_ends: "it returns in time with the effect unknown, and the lock \
-         becomes free",
-    a_release_that_panics_ends: "it returns in time, and the process continues",
+    a_refused_release_ends: "whatever the store answers, a release returns in time, the lock becomes free, and \
+         the process continues",
     a_release_that_is_not_awaited_goes_on: "dropping the future of a release does not stop the release or \
          its repetition",
     a_try_with_a_lost_reply_leaves_nothing: "a grant that may exist is released, and its effect is unknown",
@@ -35,21 +25,15 @@ case::table! { "g5":
     a_refusal_says_that_nothing_was_done: "a closed session refuses every request without effect",
 }
 
-async fn a_release_with_a_lost_reply_succeeds(world: World) -> Outcome {
-    succeeds_despite(world, Fault::LoseReply).await
-}
-
-async fn a_lost_release_is_sent_again(world: World) -> Outcome {
-    succeeds_despite(world, Fault::LoseRequest).await
-}
-
-async fn succeeds_despite(world: World, fault: Fault) -> Outcome {
-    let (network, manager) = world.far().await?;
-    let guard = manager.lock("a")?.acquire().await?;
-    network.next(Operation::Release, fault);
-    world.within(world.ttl(), "the release", guard.release()).await??;
-    let next = world.manager().await?.lock("a")?.try_acquire().await?;
-    ensure!(next.is_some(), "released, but not free");
+async fn a_release_with_a_lost_message_succeeds(world: World) -> Outcome {
+    for (name, fault) in [("a", Fault::LoseReply), ("b", Fault::LoseRequest)] {
+        let (network, manager) = world.far().await?;
+        let guard = manager.lock(name)?.acquire().await?;
+        network.next(Operation::Release, fault);
+        world.within(world.ttl(), "the release", guard.release()).await??;
+        let next = world.manager().await?.lock(name)?.try_acquire().await?;
+        ensure!(next.is_some(), "released despite {fault:?}, but not free");
+    }
     Ok(())
 }
 
@@ -68,50 +52,43 @@ async fn an_unconfirmed_release_says_so(world: World) -> Outcome {
     Ok(())
 }
 
-/// Whatever a store answers to every release, the release ends, its lock is free for others and for
-/// the same process within a lease, the process has other locks at once, and nobody else is harmed.
-async fn ends(world: World, refusal: Refusal) -> Outcome {
-    let refusals = Refusals::new(refusal);
+async fn a_refused_release_ends(world: World) -> Outcome {
+    let refusals = [
+        Refusal::Says(ErrorKind::Denied, Effect::NotApplied),
+        Refusal::Says(ErrorKind::Denied, Effect::Unknown),
+        Refusal::Says(ErrorKind::Unsupported, Effect::NotApplied),
+        Refusal::Says(ErrorKind::Unavailable, Effect::Unknown),
+        Refusal::Says(ErrorKind::Protocol, Effect::Unknown),
+        Refusal::NeverAnswers,
+        Refusal::Panics,
+    ];
+    try_join_all(refusals.map(|refusal| ends(&world, refusal))).await.map(drop)
+}
+
+/// The release ends, its lock is free for other processes and for the same process within a lease, the process
+/// has other locks at once, and no other holder is harmed.
+async fn ends(world: &World, refusal: Refusal) -> Outcome {
+    let name = |which| format!("{which} {refusal:?}");
+    let refusals = Refusals::new(refusal.clone());
     let (refused, other) = (world.behind(refusals.wrap()).manager().await?, world.manager().await?);
-    let bystander = other.lock("b")?.acquire().await?;
-    let guard = refused.lock("a")?.acquire().await?;
+    let bystander = other.lock(name("b"))?.acquire().await?;
+    let guard = refused.lock(name("a"))?.acquire().await?;
     let bound = world.ttl() + Timing::for_ttl(world.ttl()).op_timeout + world.moment();
-    let answer = world.within(bound, "the release", guard.release()).await?;
+    let answer = world.within(bound, &name("the release with"), guard.release()).await?;
     let said = answer.as_ref().err().map(|error| (error.kind().clone(), error.effect()));
-    ensure!(said == Some(refusals.heard()), "a refused release returned {answer:?}");
-    let soon =
-        world.within(world.soon(), "another lock of the process", refused.lock("c")?.acquire()).await??;
+    ensure!(said == Some(refusals.heard()), "a release with {refusal:?} returned {answer:?}");
+    let another = refused.lock(name("c"))?;
+    let another = world.within(world.soon(), &name("another lock after"), another.acquire()).await??;
     refusals.end();
-    soon.release().await?;
+    another.release().await?;
     if world.guarantees().contains(Guarantees::LEASED) {
-        for (who, manager) in [("another process", &other), ("the same process", &refused)] {
-            let lock = manager.lock("a")?;
-            let next = world.within(world.takeover(), who, lock.acquire()).await??;
-            next.release().await?;
+        for (who, manager) in [("another process after", &other), ("the same process after", &refused)] {
+            let lock = manager.lock(name("a"))?;
+            world.within(world.takeover(), &name(who), lock.acquire()).await??.release().await?;
         }
     }
     bystander.ensure_held()?;
-    bystander.release().await?;
-    Ok(())
-}
-
-/// Cases that differ in what every release is answered.
-macro_rules! ends {
-    ($($case:ident: $refusal:expr,)+) => {
-        $(async fn $case(world: World) -> Outcome {
-            ends(world, $refusal).await
-        })+
-    };
-}
-
-ends! {
-    a_release_that_is_denied_ends: Refusal::Says(ErrorKind::Denied, Effect::NotApplied),
-    a_release_that_may_have_been_denied_ends: Refusal::Says(ErrorKind::Denied, Effect::Unknown),
-    a_release_that_is_unsupported_ends: Refusal::Says(ErrorKind::Unsupported, Effect::NotApplied),
-    a_release_that_is_unavailable_ends: Refusal::Says(ErrorKind::Unavailable, Effect::Unknown),
-    a_release_that_is_misunderstood_ends: Refusal::Says(ErrorKind::Protocol, Effect::Unknown),
-    a_release_that_is_never_answered_ends: Refusal::NeverAnswers,
-    a_release_that_panics_ends: Refusal::Panics,
+    Ok(bystander.release().await?)
 }
 
 async fn a_release_that_is_not_awaited_goes_on(world: World) -> Outcome {
@@ -175,26 +152,24 @@ async fn a_process_goes_on_after_a_cut(world: World) -> Outcome {
 }
 
 async fn a_wait_abandoned_during_a_cut_leaves_nothing(world: World) -> Outcome {
-    let name = world.name("a")?;
     let (network, manager) = world.far().await?;
     let lock = manager.lock("a")?;
     let holder = world.manager().await?.lock("a")?.acquire().await?;
     let waiting = Task::acquire(lock);
-    world.queued(&name, 1).await?;
+    world.queued("a", 1).await?;
     network.cut();
     drop(waiting);
     world.settle().await;
     network.heal();
-    world.queued(&name, 0).await?;
+    world.queued("a", 0).await?;
     holder.release().await?;
     world.empty(world.soon(), "the queue is empty").await
 }
 
 async fn a_refusal_says_that_nothing_was_done(world: World) -> Outcome {
-    let name = world.name("a")?;
     let session = world.session().await?;
     session.backend.close().await?;
-    let request = session.request(&name);
+    let request = session.request("a")?;
     let tried = session.backend.try_acquire(&request).await.map(drop);
     let waited = world.within(world.soon(), "the answer", session.backend.acquire(&request)).await?.map(drop);
     for answer in [tried, waited] {

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures_util::future::{FutureExt, join};
 use leasehold_core::backend::{AcquireRequest, Grant};
 use leasehold_core::clock::Deadline;
-use leasehold_core::{Error, ErrorKind, Lock, LockGuard, LostReason, Result};
+use leasehold_core::{Error, ErrorKind, Lock, LockGuard, LostReason, Mode, Result};
 
 use crate::cancel::{NAME, Scene, at_every_poll};
 use crate::layer::{Below, Layer, shared};
@@ -17,8 +17,8 @@ case::table! { "g8":
     cancelled_acquire_leaves_nothing: "the contract's `acquire` of a free lock, dropped at every poll",
     cancelled_wait_leaves_nothing: "the contract's `acquire` of a held lock, dropped at every poll, the grant included",
     cancelled_try_leaves_nothing: "the contract's `try_acquire`, dropped at every poll",
-    a_dropped_acquire_leaves_nothing: "a manager's `acquire` of a free lock, dropped at every poll",
-    a_dropped_acquire_that_asks_again_leaves_nothing: "the same after a lost place and a late grant",
+    a_dropped_acquire_leaves_nothing: "a manager's `acquire` of a free lock, after a lost place and a late grant, \
+         dropped at every poll",
     a_dropped_try_leaves_nothing: "a manager's `try_acquire`, dropped at every poll",
     a_dropped_waiter_passes_its_turn_on: "a waiting process that cancels at any poll, also during the \
          hand-over",
@@ -30,12 +30,18 @@ case::table! { "g8":
     a_dropped_with_releases: "dropped work releases its lock",
     a_panic_in_with_releases: "work that panics releases its lock",
     a_timeout_leaves_nothing: "a cancelled wait leaves no entry in the store",
+    a_cancelled_share_leaves_nothing [SHARED]: "the contract's `acquire` of a share while another share is \
+         held, dropped at every poll",
+    a_cancelled_permit_gives_its_weight_back [PERMITS]: "the contract's `acquire` of permits while others \
+         wait, dropped at every poll",
+    a_dropped_reader_passes_its_turn_on [SHARED]: "a manager's reader that joins, waits or asks the store, \
+         dropped at every poll",
 }
 
 async fn cancelled_acquire_leaves_nothing(world: World) -> Outcome {
     at_every_poll(&world, |scene| async move {
         let session = scene.there.session().await?;
-        scene.interrupts_acquire(&session, &scene.world.name(NAME)?).await?;
+        scene.interrupts_acquire(&session, NAME).await?;
         scene.ensure_free().await
     })
     .await
@@ -43,10 +49,9 @@ async fn cancelled_acquire_leaves_nothing(world: World) -> Outcome {
 
 async fn cancelled_wait_leaves_nothing(world: World) -> Outcome {
     at_every_poll(&world, |scene| async move {
-        let name = scene.world.name(NAME)?;
         let (holder, session) = (scene.world.session().await?, scene.there.session().await?);
-        let held = holder.take(&name).await?;
-        let (granted, released) = join(scene.interrupt(session.acquire(&name)), async {
+        let held = holder.take(NAME).await?;
+        let (granted, released) = join(scene.interrupt(session.acquire(NAME)), async {
             scene.world.settle().await;
             holder.backend.release(&held).await
         })
@@ -63,19 +68,8 @@ async fn cancelled_wait_leaves_nothing(world: World) -> Outcome {
 async fn cancelled_try_leaves_nothing(world: World) -> Outcome {
     at_every_poll(&world, |scene| async move {
         let session = scene.there.session().await?;
-        if let Some(Some(grant)) = scene.interrupt(session.try_acquire(&scene.world.name(NAME)?)).await? {
+        if let Some(Some(grant)) = scene.interrupt(session.try_acquire(NAME)).await? {
             session.backend.release(&grant).await?;
-        }
-        scene.ensure_free().await
-    })
-    .await
-}
-
-async fn a_dropped_acquire_leaves_nothing(world: World) -> Outcome {
-    at_every_poll(&world, |scene| async move {
-        let lock = scene.there.manager().await?.lock(NAME)?;
-        if let Some(guard) = scene.interrupt(lock.acquire()).await? {
-            guard.release().await?;
         }
         scene.ensure_free().await
     })
@@ -103,7 +97,7 @@ impl Layer for Unlucky {
     }
 }
 
-async fn a_dropped_acquire_that_asks_again_leaves_nothing(world: World) -> Outcome {
+async fn a_dropped_acquire_leaves_nothing(world: World) -> Outcome {
     at_every_poll(&world, |scene| async move {
         let manager = scene.there.behind(shared(Arc::new(Unlucky::default()))).manager().await?;
         if let Some(guard) = scene.interrupt(manager.lock(NAME)?.acquire()).await? {
@@ -219,7 +213,6 @@ async fn a_panic_in_with_releases(world: World) -> Outcome {
 }
 
 async fn a_timeout_leaves_nothing(world: World) -> Outcome {
-    let name = world.name(NAME)?;
     let holder = world.manager_with(|builder| builder.owner_label("label of the holder")).await?;
     let held = holder.lock(NAME)?.acquire().await?;
     let lock = world.manager().await?.lock(NAME)?.wait(world.moment());
@@ -231,7 +224,59 @@ async fn a_timeout_leaves_nothing(world: World) -> Outcome {
     if let Some(holder) = holder {
         ensure!(holder.label == "label of the holder", "{:?} was named as holder", holder.label);
     }
-    world.queued(&name, 0).await?;
+    world.queued(NAME, 0).await?;
     held.release().await?;
     Scene::whole(world).ensure_free().await
+}
+
+async fn a_cancelled_share_leaves_nothing(world: World) -> Outcome {
+    at_every_poll(&world, |scene| async move {
+        let beside = scene.world.session().await?.wants(Mode::SHARED);
+        let share = beside.take(NAME).await?;
+        let session = scene.there.session().await?.wants(Mode::SHARED);
+        scene.interrupts_acquire(&session, NAME).await?;
+        beside.backend.release(&share).await?;
+        scene.ensure_free().await
+    })
+    .await
+}
+
+async fn a_cancelled_permit_gives_its_weight_back(world: World) -> Outcome {
+    at_every_poll(&world, |scene| async move {
+        let holder = scene.world.session().await?.wants(Mode::permits(1, 3)?);
+        let held = holder.take(NAME).await?;
+        let session = scene.there.session().await?.wants(Mode::permits(2, 3)?);
+        scene.interrupts_acquire(&session, NAME).await?;
+        let next = scene.world.session().await?.wants(Mode::permits(2, 3)?);
+        let granted = scene.world.within(scene.world.soon(), "the same weight", next.acquire(NAME));
+        let grant = granted.await??;
+        next.backend.release(&grant).await?;
+        holder.backend.release(&held).await?;
+        scene.ensure_free().await
+    })
+    .await
+}
+
+async fn a_dropped_reader_passes_its_turn_on(world: World) -> Outcome {
+    at_every_poll(&world, |scene| async move {
+        let manager = scene.there.manager().await?;
+        let guard = manager.lock(NAME)?.acquire().await?;
+        let other = Task::acquire(manager.lock(NAME)?.shared());
+        let lock = manager.lock(NAME)?.shared();
+        let reads = async {
+            let read = lock.acquire().await?;
+            read.release().await
+        };
+        let writes = async {
+            scene.world.settle().await;
+            guard.release().await
+        };
+        let (_, written) = join(scene.interrupt(reads), writes).await;
+        written?;
+        let other = scene.world.joined(scene.world.soon(), "the reader beside it", other).await?;
+        ensure!(other.ensure_held().is_ok(), "the other reader has lost it");
+        other.release().await?;
+        scene.ensure_free().await
+    })
+    .await
 }

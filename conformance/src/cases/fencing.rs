@@ -5,34 +5,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use leasehold_core::backend::{Grant, Revoke};
-use leasehold_core::{ErrorKind, FenceGate, FencingToken};
+use leasehold_core::{ErrorKind, FenceGate, FencingToken, Mode};
 use parking_lot::Mutex;
 
 use crate::layer::{Below, Layer, shared};
+use crate::session::dead_holder_in;
 use crate::{Failure, Outcome, Task, World, case, dead_holder, ensure};
 
 case::table! { "g3":
     tokens_grow_from_hold_to_hold [FENCED]: "a released lock is granted to any client with a larger counter",
-    tokens_grow_across_waiting [FENCED]: "a waiter's counter is larger than that of the hold it waited for",
     tokens_grow_across_expiry [FENCED|LEASED]: "a dead process's successor has a larger token",
     force_keeps_tokens_growing [FENCED]: "deleting an entry by force does not reset the counter",
     tokens_grow_across_sessions [FENCED]: "the counter outlives every session",
-    tokens_grow_across_local_hand_off [FENCED]: "a local hand-off raises the token, and the next process \
-         gets a larger one",
-    tokens_follow_the_order_of_holding [FENCED]: "under contention tokens grow in the order of the holds",
+    tokens_follow_the_order_of_holding [FENCED]: "under contention tokens grow in the order of the \
+         holds, between processes and within one",
     a_counter_that_went_back_is_refused [FENCED]: "a store that lost its counter is detected, and the grant \
          is released",
     a_late_writer_is_refused_at_the_gate [FENCED|LEASED]: "the resource refuses a client that lost the lock \
          without noticing",
+    grants_that_exclude_each_other_have_growing_tokens [SHARED|FENCED]: "a writer is above the readers before it, and below those after it",
+    joined_guards_have_tokens_of_their_own [SHARED|FENCED]: "tasks that share one hold have one token each, \
+         all below the next writer's",
+    a_late_reader_is_refused [SHARED|FENCED|LEASED]: "the resource refuses a reader after a later writer",
 }
 
 async fn tokens_grow_from_hold_to_hold(world: World) -> Outcome {
-    let name = world.name("a")?;
     let sessions = [world.session().await?, world.session().await?];
     let mut last = None;
     for round in 0..8 {
         let session = &sessions[round / 2 % 2];
-        let grant = session.take(&name).await?;
+        let grant = session.take("a").await?;
         ensure!(last < Some(grant.counter), "{} after {last:?}", grant.counter);
         ensure!(grant.counter <= FencingToken::MAX_COUNTER, "{} is not a valid token", grant.counter);
         last = Some(grant.counter);
@@ -41,31 +43,14 @@ async fn tokens_grow_from_hold_to_hold(world: World) -> Outcome {
     Ok(())
 }
 
-async fn tokens_grow_across_waiting(world: World) -> Outcome {
-    let name = world.name("a")?;
-    let mut session = world.session().await?;
-    let mut held = session.take(&name).await?;
-    for _ in 0..5 {
-        let next = world.session().await?;
-        let waiting = next.acquire_aside(&name);
-        world.queued(&name, 1).await?;
-        session.backend.release(&held).await?;
-        let grant = world.joined(world.soon(), "the waiter's turn", waiting).await?;
-        ensure!(grant.counter > held.counter, "{} after {}", grant.counter, held.counter);
-        (session, held) = (next, grant);
-    }
-    Ok(())
-}
-
 async fn tokens_grow_across_expiry(world: World) -> Outcome {
-    let name = world.name("a")?;
     let mut last = 0;
     for _ in 0..3 {
-        let grant = dead_holder(&world, &name).await?;
+        let grant = dead_holder(&world, "a").await?;
         ensure!(grant.counter > last, "{} after {last}", grant.counter);
         last = grant.counter;
         let next = world.session().await?;
-        let grant = world.within(world.takeover(), "the next holder", next.acquire(&name)).await??;
+        let grant = world.within(world.takeover(), "the next holder", next.acquire("a")).await??;
         ensure!(grant.counter > last, "{} after the expiry of {last}", grant.counter);
         last = grant.counter;
         next.backend.release(&grant).await?;
@@ -74,53 +59,29 @@ async fn tokens_grow_across_expiry(world: World) -> Outcome {
 }
 
 async fn force_keeps_tokens_growing(world: World) -> Outcome {
-    let name = world.name("a")?;
     let (holder, admin) = (world.session().await?, world.session().await?);
     let mut last = 0;
     for _ in 0..3 {
-        let grant = holder.take(&name).await?;
+        let grant = holder.take("a").await?;
         ensure!(grant.counter > last, "{} after {last} was deleted by force", grant.counter);
         last = grant.counter;
-        world.within(world.soon(), "the revocation", admin.backend.revoke(&name, Revoke::Force)).await??;
+        world
+            .within(world.soon(), "the revocation", admin.backend.revoke(&grant.name, Revoke::Force))
+            .await??;
     }
     Ok(())
 }
 
 async fn tokens_grow_across_sessions(world: World) -> Outcome {
-    let name = world.name("a")?;
     let mut last = 0;
     for _ in 0..3 {
         let session = world.session().await?;
-        let grant = session.take(&name).await?;
+        let grant = session.take("a").await?;
         ensure!(grant.counter > last, "{} in a new session, {last} in an older one", grant.counter);
         last = grant.counter;
         session.backend.close().await?;
     }
     Ok(())
-}
-
-async fn tokens_grow_across_local_hand_off(world: World) -> Outcome {
-    let (first, second) = (world.manager().await?, world.manager().await?);
-    let tokens = Arc::new(Mutex::new(Vec::new()));
-    for manager in [&first, &second] {
-        let guard = manager.lock("a")?.acquire().await?;
-        let mut waiting = Vec::new();
-        for _ in 0..5 {
-            let (lock, tokens) = (manager.lock("a")?, Arc::clone(&tokens));
-            waiting.push(Task::start(async move {
-                let guard = lock.acquire().await?;
-                tokens.lock().push(guard.token());
-                guard.release().await
-            }));
-        }
-        world.settle().await;
-        tokens.lock().push(guard.token());
-        guard.release().await?;
-        for waiter in waiting {
-            waiter.await??;
-        }
-    }
-    strictly_growing(&tokens.lock())
 }
 
 async fn tokens_follow_the_order_of_holding(world: World) -> Outcome {
@@ -142,11 +103,7 @@ async fn tokens_follow_the_order_of_holding(world: World) -> Outcome {
         }
     }
     Task::all(workers).await?;
-    strictly_growing(&tokens.lock())
-}
-
-fn strictly_growing(tokens: &[FencingToken]) -> Outcome {
-    let fell = tokens.windows(2).find(|pair| pair[0] >= pair[1]);
+    let fell = tokens.lock().windows(2).find(|pair| pair[0] >= pair[1]).map(<[_]>::to_vec);
     ensure!(fell.is_none(), "in order of holding, one after the other: {fell:?}");
     Ok(())
 }
@@ -199,5 +156,61 @@ async fn a_late_writer_is_refused_at_the_gate(world: World) -> Outcome {
     let next = world.within(world.takeover(), "the next holder", next.acquire()).await??;
     ensure!(gate.admit(next.token()).is_ok(), "the next holder was refused");
     ensure!(gate.admit(late.token()).is_err(), "the late writer was admitted");
+    Ok(())
+}
+
+async fn grants_that_exclude_each_other_have_growing_tokens(world: World) -> Outcome {
+    let [one, other] = [world.session().await?, world.session().await?];
+    let mut last = None;
+    for _ in 0..3 {
+        let readers = [&one, &other].map(|session| session.wants(Mode::SHARED));
+        let shares = [readers[0].take("a").await?, readers[1].take("a").await?];
+        ensure!(shares[0].counter != shares[1].counter, "two shares are both number {}", shares[0].counter);
+        for (session, share) in readers.iter().zip(&shares) {
+            ensure!(Some(share.counter) > last, "a share is number {} after {last:?}", share.counter);
+            session.backend.release(share).await?;
+        }
+        let grant = one.take("a").await?;
+        let below = shares.iter().all(|share| share.counter < grant.counter);
+        ensure!(below, "a writer is number {} after {shares:?}", grant.counter);
+        last = Some(grant.counter);
+        one.backend.release(&grant).await?;
+    }
+    Ok(())
+}
+
+async fn joined_guards_have_tokens_of_their_own(world: World) -> Outcome {
+    let manager = world.manager().await?;
+    let lock = manager.lock("a")?.shared();
+    let mut tokens = Vec::new();
+    let mut guards = Vec::new();
+    for _ in 0..4 {
+        let guard = lock.acquire().await?;
+        tokens.push(guard.token());
+        guards.push(guard);
+    }
+    ensure!(tokens.is_sorted_by(|a, b| a < b), "the tokens of four readers: {tokens:?}");
+    for guard in guards {
+        guard.release().await?;
+    }
+    let guard = manager.lock("a")?.acquire().await?;
+    ensure!(tokens.iter().all(|token| *token < guard.token()), "{} after {tokens:?}", guard.token());
+    guard.release().await?;
+    Ok(())
+}
+
+async fn a_late_reader_is_refused(world: World) -> Outcome {
+    let gate = FenceGate::new();
+    let next = world.manager().await?;
+    let late = dead_holder_in(&world, "a", Mode::SHARED).await?;
+    let late = FencingToken::new(late.counter, 0).ok_or_else(|| Failure::new("a counter is too large"))?;
+    ensure!(gate.admit_read(late).is_ok(), "a reader that holds is refused");
+    let guard = world.within(world.takeover(), "the writer", next.lock("a")?.acquire()).await??;
+    ensure!(gate.admit(guard.token()).is_ok(), "a writer that holds is refused");
+    ensure!(gate.admit_read(late).is_err(), "a reader was admitted behind a later writer");
+    guard.release().await?;
+    let guard = next.lock("a")?.shared().acquire().await?;
+    ensure!(gate.admit_read(guard.token()).is_ok(), "a reader that holds is refused");
+    guard.release().await?;
     Ok(())
 }

@@ -237,17 +237,16 @@ async fn lapses_and_begins_anew(world: &World, session: Session) -> Outcome {
 }
 
 async fn move_adds_no_token_base(world: World) -> Outcome {
-    let name = world.name("a")?;
     let base = 1 << 40;
     let before = world.session().await?;
-    let first = before.take(&name).await?;
+    let first = before.take("a").await?;
     before.backend.release(&first).await?;
     before.backend.raise_token_base(before.backend.token_base().await?.base + base).await?;
     let (plain, moving) = (world.session().await?, world.moving_session().await?);
-    let with = plain.take(&name).await?;
+    let with = plain.take("a").await?;
     ensure!(with.counter >= first.counter + base, "{} after a base of {base}", with.counter);
     plain.backend.release(&with).await?;
-    let without = moving.take(&name).await?;
+    let without = moving.take("a").await?;
     let own = first.counter < without.counter && without.counter < with.counter;
     ensure!(own, "{} is not the store's own: before {first:?}, with a base {with:?}", without.counter);
     let told = moving.backend.token_base().await?;

@@ -4,17 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backend::Revoke;
-use leasehold_core::{ErrorKind, LostReason};
+use leasehold_core::{ErrorKind, LostReason, Mode};
 
 use crate::network::Network;
+use crate::session::dead_holder_in;
 use crate::{Outcome, Task, World, case, dead_holder, dead_waiter, ensure};
 
 case::table! { "g6":
-    a_dead_holder_frees_the_lock [LEASED]: "the next client holds within ttl, granularity and a second",
-    a_dead_holder_without_lease_frees_the_lock: "a dead waiter does not block the queue without end",
-    a_dead_waiter_is_passed_over [LEASED|FIFO]: "a waiter that died long ago costs no time",
-    a_waiter_that_just_died_delays_by_its_lease [LEASED|FIFO]: "a lock granted to a dead process passes on \
-         after its lease",
+    a_dead_holder_frees_the_lock: "the next client holds within ttl, granularity and a second",
+    a_dead_waiter_is_passed_over [LEASED|FIFO]: "a waiter that died long ago costs no time, one \
+         that has just died its lease",
     a_lost_wait_ends [LEASED]: "a lost queue entry ends its acquisition without a trace, or is queued again",
     a_lost_waiter_queues_again [LEASED]: "a process whose queue entry was lost in a cut queues again and is \
          served",
@@ -28,55 +27,42 @@ case::table! { "g6":
     a_lock_may_have_its_own_ttl [PER_LOCK_TTL|LEASED]: "a shorter lease ends sooner",
     local_waiters_outlive_a_lost_hold: "local waiters of the process that lost the lock still get it",
     waiting_for_one_name_delays_no_other: "a wait is for one name",
+    a_dead_reader_holds_a_writer_up_for_a_ttl [SHARED|LEASED]: "permits of a dead process are free while \
+         other holders live and release",
+    a_dead_waiting_writer_holds_readers_up_for_a_ttl [SHARED|LEASED|FIFO]: "readers behind a dead writer \
+         join the holding readers",
+    a_dead_permit_gives_its_weight_back [PERMITS|LEASED]: "the permits of a dead process are free after its \
+         lease",
 }
 
 async fn a_dead_holder_frees_the_lock(world: World) -> Outcome {
-    let name = world.name("a")?;
-    let next = world.manager().await?.lock("a")?;
-    dead_holder(&world, &name).await?;
-    let guard = world.within(world.takeover(), "the next holder", next.acquire()).await??;
-    guard.release().await?;
-    Ok(())
-}
-
-async fn a_dead_holder_without_lease_frees_the_lock(world: World) -> Outcome {
-    let name = world.name("a")?;
-    dead_holder(&world, &name).await?;
+    dead_holder(&world, "a").await?;
     let next = world.session().await?;
-    let grant = world.within(world.takeover(), "the next holder", next.acquire(&name)).await??;
+    let grant = world.within(world.takeover(), "the next holder", next.acquire("a")).await??;
     next.backend.release(&grant).await?;
     Ok(())
 }
 
 async fn a_dead_waiter_is_passed_over(world: World) -> Outcome {
-    behind_a_dead_waiter(&world, world.takeover(), world.soon()).await
-}
-
-async fn a_waiter_that_just_died_delays_by_its_lease(world: World) -> Outcome {
-    behind_a_dead_waiter(&world, Duration::ZERO, world.takeover()).await
-}
-
-/// Waits behind somebody who died so long before the release; until its turn, it takes `bound` at most.
-async fn behind_a_dead_waiter(world: &World, dead_for: Duration, bound: Duration) -> Outcome {
-    let name = world.name("a")?;
-    let holder = world.manager().await?.lock("a")?.acquire().await?;
-    dead_waiter(world, &name, 0).await?;
-    let next = Task::acquire(world.manager().await?.lock("a")?);
-    world.queued(&name, 2).await?;
-    world.pass(dead_for).await;
-    holder.release().await?;
-    world.joined(bound, "the turn behind a dead waiter", next).await?.release().await?;
+    for (dead_for, bound) in [(world.takeover(), world.soon()), (Duration::ZERO, world.takeover())] {
+        let holder = world.manager().await?.lock("a")?.acquire().await?;
+        dead_waiter(&world, "a", 0).await?;
+        let next = Task::acquire(world.manager().await?.lock("a")?);
+        world.queued("a", 2).await?;
+        world.pass(dead_for).await;
+        holder.release().await?;
+        world.joined(bound, "the turn behind a dead waiter", next).await?.release().await?;
+    }
     Ok(())
 }
 
 async fn a_lost_wait_ends(world: World) -> Outcome {
-    let name = world.name("a")?;
     let holder = world.manager().await?.lock("a")?.acquire().await?;
     // Nobody renews the entry of a raw session.
     let session = world.session().await?;
-    let (backend, request) = (Arc::clone(&session.backend), session.request(&name));
+    let (backend, request) = (Arc::clone(&session.backend), session.request("a")?);
     let mut waiting = Task::start(async move { backend.acquire(&request).await });
-    world.queued(&name, 1).await?;
+    world.queued("a", 1).await?;
     // A store may find out when it is the waiter's turn.
     let early = world.within(2 * world.takeover(), "the loss", &mut waiting).await;
     holder.release().await?;
@@ -95,7 +81,7 @@ async fn a_lost_wait_ends(world: World) -> Outcome {
             let is_lost = error.lost_reason().is_some();
             ensure!(is_lost, "an acquisition whose entry was lost returned {error:?}");
             // The release may have come before what clears up after the loss.
-            world.within(world.soon(), "the next client", session.acquire(&name)).await??
+            world.within(world.soon(), "the next client", session.acquire("a")).await??
         }
     };
     ensure!(!grant.lease.deadline.has_passed(world.now()), "a grant that has already expired");
@@ -104,16 +90,15 @@ async fn a_lost_wait_ends(world: World) -> Outcome {
 }
 
 async fn a_lost_waiter_queues_again(world: World) -> Outcome {
-    let name = world.name("a")?;
     let holder = world.manager().await?.lock("a")?.acquire().await?;
     let (network, manager) = world.far().await?;
     let waiting = Task::acquire(manager.lock("a")?);
-    world.queued(&name, 1).await?;
+    world.queued("a", 1).await?;
     network.cut();
     world.pass(2 * world.takeover()).await;
     ensure!(!waiting.is_finished(), "granted although held, or cancelled");
     network.heal();
-    world.queued(&name, 1).await?;
+    world.queued("a", 1).await?;
     holder.release().await?;
     let guard = world.joined(world.takeover(), "the waiter whose entry was lost", waiting).await?;
     guard.ensure_held()?;
@@ -122,34 +107,32 @@ async fn a_lost_waiter_queues_again(world: World) -> Outcome {
 }
 
 async fn closing_frees_everything(world: World) -> Outcome {
-    let (held, waited) = (world.name("held")?, world.name("waited")?);
     let (session, rival) = (world.session().await?, world.session().await?);
-    let other = rival.take(&waited).await?;
-    session.take(&held).await?;
-    let waiting = session.acquire_aside(&waited);
-    world.queued(&waited, 1).await?;
+    let other = rival.take("waited").await?;
+    session.take("held").await?;
+    let waiting = session.acquire_aside("waited");
+    world.queued("waited", 1).await?;
     for _ in 0..2 {
         session.backend.close().await?;
     }
-    let grant = world.within(world.soon(), "what a closed session held", rival.acquire(&held)).await??;
-    let answer = session.backend.try_acquire(&session.request(&held)).await;
+    let grant = world.within(world.soon(), "what a closed session held", rival.acquire("held")).await??;
+    let answer = session.backend.try_acquire(&session.request("held")?).await;
     let kind = answer.as_ref().err().map(leasehold_core::Error::kind);
     ensure!(kind == Some(&ErrorKind::Closed), "a closed session answered {answer:?}");
     drop(waiting);
-    world.queued(&waited, 0).await?;
+    world.queued("waited", 0).await?;
     rival.backend.release(&grant).await?;
     rival.backend.release(&other).await?;
     world.empty(world.soon(), "everything was closed or released").await
 }
 
 async fn shutdown_frees_everything(world: World) -> Outcome {
-    let waited = world.name("waited")?;
     let (manager, rival) = (world.manager().await?, world.manager().await?);
     let other = rival.lock("waited")?.acquire().await?;
     let guard = manager.lock("held")?.acquire().await?;
     let waiting = [manager.lock("held")?, manager.lock("waited")?];
     let waiting = waiting.map(|lock| Task::start(async move { lock.acquire().await.map(drop) }));
-    world.queued(&waited, 1).await?;
+    world.queued("waited", 1).await?;
     world.within(world.soon(), "the shutdown", manager.clone().shutdown()).await??;
     manager.shutdown().await?;
     ensure!(guard.ensure_held().is_err(), "held after the shutdown");
@@ -165,7 +148,7 @@ async fn shutdown_frees_everything(world: World) -> Outcome {
         let kind = answer.as_ref().err().map(leasehold_core::Error::kind);
         ensure!(kind == Some(&ErrorKind::Closed), "a manager that was shut down answered {answer:?}");
     }
-    world.queued(&waited, 0).await?;
+    world.queued("waited", 0).await?;
     let next = world.within(world.soon(), "what was held", rival.lock("held")?.acquire()).await??;
     next.release().await?;
     other.release().await?;
@@ -195,11 +178,10 @@ async fn a_dropped_guard_frees_the_lock(world: World) -> Outcome {
 
 async fn a_guard_dropped_off_the_runtime_frees_the_lock(world: World) -> Outcome {
     let (manager, next) = (world.manager().await?, world.session().await?);
-    let name = world.name("a")?;
     let guard = manager.lock("a")?.acquire().await?;
     let dropped = std::thread::spawn(move || drop(guard)).join();
     ensure!(dropped.is_ok(), "dropping a guard on a plain thread panicked");
-    ensure!(next.try_acquire(&name).await?.is_some(), "not free when `drop` returned");
+    ensure!(next.try_acquire("a").await?.is_some(), "not free when `drop` returned");
     Ok(())
 }
 
@@ -234,11 +216,10 @@ async fn local_waiters_outlive_a_lost_hold(world: World) -> Outcome {
 }
 
 async fn waiting_for_one_name_delays_no_other(world: World) -> Outcome {
-    let busy = world.name("busy")?;
     let (holder, manager) = (world.manager().await?, world.manager().await?);
     let guard = holder.lock("busy")?.acquire().await?;
     let waiting = Task::acquire(manager.lock("busy")?);
-    world.queued(&busy, 1).await?;
+    world.queued("busy", 1).await?;
     for round in 0..10 {
         let free = manager.lock(format!("free {round}"))?;
         let other = world.within(world.soon(), "a free lock", free.acquire()).await??;
@@ -246,5 +227,42 @@ async fn waiting_for_one_name_delays_no_other(world: World) -> Outcome {
     }
     guard.release().await?;
     world.joined(world.soon(), "the waiter's turn", waiting).await?.release().await?;
+    Ok(())
+}
+
+async fn a_dead_reader_holds_a_writer_up_for_a_ttl(world: World) -> Outcome {
+    let next = world.manager().await?;
+    let living = world.manager().await?.lock("a")?.shared().acquire().await?;
+    dead_holder_in(&world, "a", Mode::SHARED).await?;
+    let waiting = Task::acquire(next.lock("a")?);
+    world.settle().await;
+    living.ensure_held()?;
+    living.release().await?;
+    world.joined(world.takeover(), "the writer behind a dead reader", waiting).await?.release().await?;
+    Ok(())
+}
+
+async fn a_dead_waiting_writer_holds_readers_up_for_a_ttl(world: World) -> Outcome {
+    let next = world.manager().await?;
+    let living = world.manager().await?.lock("a")?.shared().acquire().await?;
+    dead_waiter(&world, "a", 0).await?;
+    let next = next.lock("a")?.shared();
+    let guard = world.within(world.takeover(), "the reader behind a dead writer", next.acquire()).await??;
+    living.ensure_held()?;
+    guard.release().await?;
+    living.release().await?;
+    Ok(())
+}
+
+async fn a_dead_permit_gives_its_weight_back(world: World) -> Outcome {
+    dead_holder_in(&world, "a", Mode::permits(2, 3)?).await?;
+    let next = world.manager().await?;
+    let beside = next.lock("a")?.permits(1, 3).acquire().await?;
+    let lock = world.manager().await?.lock("a")?.permits(2, 3);
+    ensure!(lock.try_acquire().await?.is_none(), "four of three");
+    let guard = world.within(world.takeover(), "the weight of a dead process", lock.acquire()).await??;
+    beside.ensure_held()?;
+    guard.release().await?;
+    beside.release().await?;
     Ok(())
 }

@@ -1,10 +1,9 @@
-//! The cases, a file per guarantee; those of locks that several hold in `kinds`.
+//! The cases, a file per guarantee.
 
 mod ambiguity;
 mod cancellation;
 mod exclusion;
 mod fencing;
-mod kinds;
 mod ledger;
 mod liveness;
 mod names;
@@ -18,7 +17,7 @@ mod watching;
 use crate::case::Case;
 
 /// G1 to G10, the ledger, and the token base.
-pub(crate) const ALL: [&[Case]; 22] = [
+pub(crate) const ALL: [&[Case]; 13] = [
     exclusion::CASES,
     told_in_time::CASES,
     fencing::CASES,
@@ -32,13 +31,4 @@ pub(crate) const ALL: [&[Case]; 22] = [
     watching::CASES,
     ledger::CASES,
     token_base::CASES,
-    kinds::exclusion::CASES,
-    kinds::told_in_time::CASES,
-    kinds::fencing::CASES,
-    kinds::ownership::CASES,
-    kinds::liveness::CASES,
-    kinds::order::CASES,
-    kinds::cancellation::CASES,
-    kinds::trying::CASES,
-    kinds::names::CASES,
 ];

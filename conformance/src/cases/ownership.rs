@@ -5,9 +5,9 @@ use std::pin::pin;
 use futures_util::FutureExt;
 use futures_util::future::try_join;
 use leasehold_core::backend::{Grant, LeaseScope, Renewal, Revocation, Revoke};
-use leasehold_core::{GuardState, LockGuard, LostReason};
+use leasehold_core::{GuardState, LockGuard, LostReason, Mode};
 
-use crate::{Failure, Outcome, Session, World, case, ensure};
+use crate::{Failure, Outcome, Session, Task, World, case, ensure};
 
 case::table! { "g4":
     release_frees_the_lock: "after a confirmed release the next client gets the lock",
@@ -18,23 +18,24 @@ case::table! { "g4":
     renewing_an_expired_lease_is_refused [LEASED]: "the renewal of an ended lease returns gone, and the \
          next holder stays",
     releasing_one_name_leaves_others_held: "one session's other holds survive a release",
-    revoke_ends_the_hold: "a revoked holder is notified, loses the lock and releases it",
+    revoke_ends_the_hold: "a revoked holder is notified, loses the lock, and its release returns `Lost`",
     a_grace_lets_the_holder_finish: "a holder with a grace period gets the deadline, holds meanwhile, and \
          releases",
     a_grace_ends_the_hold: "a holder that does not release within the grace period loses the lock at its end",
     revoking_a_free_lock_says_so: "the revocation of a free lock reports that it is not held",
     a_deaf_holder_keeps_the_lock_until_forced [LEASED]: "a holder that does not answer is reported, and \
          only force ends its hold",
-    releasing_after_a_loss_says_lost: "the release of a revoked guard returns `Lost`",
+    releasing_a_share_leaves_the_others [SHARED]: "who lets go, even twice, ends nobody else's hold",
+    renewing_a_share_keeps_no_other [SHARED|LEASED]: "each share lives by its own renewals",
+    revoke_asks_every_holder [SHARED]: "all who share a lock are asked, or lose it by force, and the writer behind them holds",
 }
 
 async fn release_frees_the_lock(world: World) -> Outcome {
-    let name = world.name("a")?;
     let (first, second) = (world.session().await?, world.session().await?);
-    let grant = first.take(&name).await?;
-    ensure!(second.try_acquire(&name).await?.is_none(), "held twice");
+    let grant = first.take("a").await?;
+    ensure!(second.try_acquire("a").await?.is_none(), "held twice");
     first.backend.release(&grant).await?;
-    let grant = second.try_acquire(&name).await?;
+    let grant = second.try_acquire("a").await?;
     ensure!(grant.is_some(), "released, but not free");
     Ok(())
 }
@@ -42,7 +43,7 @@ async fn release_frees_the_lock(world: World) -> Outcome {
 /// A session whose lease has ended, what it was granted, and the next holder.
 async fn overtaken(world: &World) -> Outcome<(Session, Grant, LockGuard)> {
     let (late, next) = (world.session().await?, world.manager().await?.lock("a")?);
-    let grant = late.take(&world.name("a")?).await?;
+    let grant = late.take("a").await?;
     let guard = world.within(world.takeover(), "the next holder", next.acquire()).await??;
     Ok((late, grant, guard))
 }
@@ -51,7 +52,7 @@ async fn a_stale_release_changes_nothing(world: World) -> Outcome {
     let (late, stale, guard) = overtaken(&world).await?;
     let answer = late.backend.release(&stale).await;
     let third = world.session().await?;
-    ensure!(third.try_acquire(&stale.name).await?.is_none(), "a stale release took the lock from its holder");
+    ensure!(third.try_acquire("a").await?.is_none(), "a stale release took the lock from its holder");
     let reason = answer.as_ref().err().and_then(leasehold_core::Error::lost_reason);
     ensure!(reason.is_some(), "a stale release was answered {answer:?}");
     guard.release().await?;
@@ -59,30 +60,28 @@ async fn a_stale_release_changes_nothing(world: World) -> Outcome {
 }
 
 async fn a_second_release_is_lost(world: World) -> Outcome {
-    let name = world.name("a")?;
     let (session, rival) = (world.session().await?, world.session().await?);
-    let first = session.take(&name).await?;
+    let first = session.take("a").await?;
     session.backend.release(&first).await?;
-    let second = session.take(&name).await?;
+    let second = session.take("a").await?;
     let answer = session.backend.release(&first).await;
     let reason = answer.as_ref().err().and_then(leasehold_core::Error::lost_reason);
     ensure!(reason.is_some(), "the second release of one grant was answered {answer:?}");
-    ensure!(rival.try_acquire(&name).await?.is_none(), "it ended a later grant of the same process");
+    ensure!(rival.try_acquire("a").await?.is_none(), "it ended a later grant of the same process");
     session.backend.release(&second).await?;
     Ok(())
 }
 
 async fn renewing_a_released_lock_does_not_revive_it(world: World) -> Outcome {
-    let name = world.name("a")?;
     let (session, rival) = (world.session().await?, world.session().await?);
-    let grant = session.take(&name).await?;
+    let grant = session.take("a").await?;
     session.backend.release(&grant).await?;
     let answer = session.renew(grant.lease.id).await?;
     if grant.lease.scope == LeaseScope::Entry {
         ensure!(matches!(answer, Renewal::Gone(_)), "the lease of a released entry was answered {answer:?}");
     }
-    ensure!(world.inspect(&name).await?.holder().is_none(), "a renewal brought a released lock back");
-    ensure!(rival.try_acquire(&name).await?.is_some(), "a renewal brought a released lock back");
+    ensure!(world.inspect("a").await?.holder().is_none(), "a renewal brought a released lock back");
+    ensure!(rival.try_acquire("a").await?.is_some(), "a renewal brought a released lock back");
     Ok(())
 }
 
@@ -92,19 +91,15 @@ async fn renewing_an_expired_lease_is_refused(world: World) -> Outcome {
     ensure!(matches!(answer, Renewal::Gone(_)), "a lease that has ended was answered {answer:?}");
     guard.renew().await?;
     let third = world.session().await?;
-    ensure!(
-        third.try_acquire(&expired.name).await?.is_none(),
-        "the renewal of an old lease took the lock away"
-    );
+    ensure!(third.try_acquire("a").await?.is_none(), "renewing an old lease took the lock away");
     Ok(())
 }
 
 async fn releasing_one_name_leaves_others_held(world: World) -> Outcome {
-    let (a, b) = (world.name("a")?, world.name("b")?);
     let (session, rival) = (world.session().await?, world.session().await?);
-    let (grant, other) = (session.take(&a).await?, session.take(&b).await?);
+    let (grant, other) = (session.take("a").await?, session.take("b").await?);
     session.backend.release(&grant).await?;
-    ensure!(rival.try_acquire(&b).await?.is_none(), "the release of one lock ended another");
+    ensure!(rival.try_acquire("b").await?.is_none(), "the release of one lock ended another");
     if world.guarantees().contains(leasehold_core::Guarantees::LEASED) {
         let answer = session.renew(other.lease.id).await?;
         ensure!(matches!(answer, Renewal::Until(_)), "the other lock's lease was answered {answer:?}");
@@ -122,6 +117,9 @@ async fn revoke_ends_the_hold(world: World) -> Outcome {
     ensure!(reason == LostReason::Revoked, "the holder got the reason {reason:?}");
     ensure!(guard.ensure_held().is_err(), "held after it was revoked");
     ensure!(admin.lock("a")?.try_acquire().await?.is_some(), "revoked, but not free");
+    let answer = guard.release().await;
+    let reason = answer.as_ref().err().and_then(leasehold_core::Error::lost_reason);
+    ensure!(reason == Some(LostReason::Revoked), "releasing after the loss was answered {answer:?}");
     Ok(())
 }
 
@@ -131,14 +129,7 @@ async fn a_grace_lets_the_holder_finish(world: World) -> Outcome {
     let next = holder.lock("a")?;
     let grace = world.ttl() * 2;
     let work = async {
-        let until = world
-            .within(
-                world.soon(),
-                "the revocation request \
-             arrives",
-                guard.revocation_requested(),
-            )
-            .await?;
+        let until = world.within(world.soon(), "the request arrives", guard.revocation_requested()).await?;
         let Some(until) = until else {
             return Err(Failure::new("the guard ended without a revocation request"));
         };
@@ -176,11 +167,7 @@ async fn a_grace_ends_the_hold(world: World) -> Outcome {
     let asks = async { Ok(admin.revoke("a", Revoke::Ask { grace }).await?) };
     let revoked = try_join(stays, asks).await?.1;
     ensure!(revoked == Revocation::Released, "the grace is over, and the answer was {revoked:?}");
-    ensure!(
-        admin.lock("a")?.try_acquire().await?.is_some(),
-        "the grace period has ended, but the lock is \
-         not free"
-    );
+    ensure!(admin.lock("a")?.try_acquire().await?.is_some(), "the grace is over, but it is not free");
     Ok(())
 }
 
@@ -194,28 +181,66 @@ async fn revoking_a_free_lock_says_so(world: World) -> Outcome {
 }
 
 async fn a_deaf_holder_keeps_the_lock_until_forced(world: World) -> Outcome {
-    let name = world.name("a")?;
     let (deaf, admin) = (world.session().await?, world.session().await?);
-    let grant = deaf.take(&name).await?;
+    let grant = deaf.take("a").await?;
     let _kept = deaf.keep(&grant);
     let manager = world.manager().await?;
     let asked =
         world.within(world.takeover(), "the revocation", manager.revoke("a", Revoke::AT_ONCE)).await??;
     ensure!(asked == Revocation::Unanswered, "the answer for an unreachable holder was {asked:?}");
-    ensure!(admin.try_acquire(&name).await?.is_none(), "the revocation without force ended the hold");
+    ensure!(admin.try_acquire("a").await?.is_none(), "the revocation without force ended the hold");
     let forced = world.within(world.soon(), "the revocation", manager.revoke("a", Revoke::Force)).await??;
     ensure!(forced == Revocation::Released, "the revocation by force returned {forced:?}");
-    ensure!(admin.try_acquire(&name).await?.is_some(), "revoked by force, but not free");
+    ensure!(admin.try_acquire("a").await?.is_some(), "revoked by force, but not free");
     Ok(())
 }
 
-async fn releasing_after_a_loss_says_lost(world: World) -> Outcome {
-    let (holder, admin) = (world.manager().await?, world.manager().await?);
-    let guard = holder.lock("a")?.acquire().await?;
-    world.within(world.soon(), "the revocation", admin.revoke("a", Revoke::AT_ONCE)).await??;
-    world.within(world.soon(), "the holder is notified", guard.lost()).await?;
-    let answer = guard.release().await;
-    let reason = answer.as_ref().err().and_then(leasehold_core::Error::lost_reason);
-    ensure!(reason == Some(LostReason::Revoked), "releasing after the loss was answered {answer:?}");
+async fn releasing_a_share_leaves_the_others(world: World) -> Outcome {
+    let [one, other] =
+        [world.session().await?.wants(Mode::SHARED), world.session().await?.wants(Mode::SHARED)];
+    let rival = world.session().await?;
+    let (first, second) = (one.take("a").await?, other.take("a").await?);
+    one.backend.release(&first).await?;
+    ensure!(one.backend.release(&first).await.is_err(), "a share was released twice");
+    ensure!(rival.try_acquire("a").await?.is_none(), "one release ended two shares");
+    other.backend.release(&second).await?;
+    rival.take("a").await?;
+    Ok(())
+}
+
+async fn renewing_a_share_keeps_no_other(world: World) -> Outcome {
+    let [one, other] =
+        [world.session().await?.wants(Mode::SHARED), world.session().await?.wants(Mode::SHARED)];
+    let (kept, left) = (one.take("a").await?, other.take("a").await?);
+    let _kept = one.keep(&kept);
+    world.pass(world.takeover()).await;
+    let answer = other.renew(left.lease.id).await?;
+    ensure!(matches!(answer, Renewal::Gone(_)), "a share that nobody renewed was answered {answer:?}");
+    let answer = one.renew(kept.lease.id).await?;
+    ensure!(matches!(answer, Renewal::Until(_)), "a share that was renewed was answered {answer:?}");
+    let holders = world.inspect("a").await?.holders;
+    ensure!(holders.len() == 1, "one of two shares has ended, and there are {holders:?}");
+    Ok(())
+}
+
+async fn revoke_asks_every_holder(world: World) -> Outcome {
+    let admin = world.manager().await?;
+    for how in [Revoke::AT_ONCE, Revoke::Ask { grace: world.moment() }, Revoke::Force] {
+        let managers = [world.manager().await?, world.manager().await?, world.manager().await?];
+        let mut guards = Vec::new();
+        for manager in &managers {
+            guards.push(manager.lock("a")?.shared().acquire().await?);
+        }
+        let waiting = Task::acquire(admin.lock("a")?);
+        world.queued("a", 1).await?;
+        let revoked = world.within(world.soon(), "the revocation", admin.revoke("a", how)).await??;
+        ensure!(revoked == Revocation::Released, "three readers answered {revoked:?}");
+        for guard in guards {
+            let reason = world.within(world.takeover(), "a reader is notified", guard.lost()).await?;
+            let told = [LostReason::Revoked, LostReason::Gone, LostReason::Expired].contains(&reason);
+            ensure!(told, "a reader got the reason {reason:?}");
+        }
+        world.joined(world.soon(), "the writer behind them", waiting).await?.release().await?;
+    }
     Ok(())
 }

@@ -13,7 +13,7 @@ case::table! { "base":
 }
 
 async fn base_never_decreases(world: World) -> Outcome {
-    let (name, session) = (world.name("a")?, world.session().await?);
+    let session = world.session().await?;
     let base = session.backend.token_base().await?.base;
     ensure!(base == 0, "a new namespace adds {base}");
     for (at_least, expected) in
@@ -23,7 +23,7 @@ async fn base_never_decreases(world: World) -> Outcome {
         let raised = session.backend.token_base().await?;
         ensure!(raised.base == expected, "{raised:?} after a raise to {at_least}");
         // Its session began before the raises, so this is the store's own number.
-        let grant = session.take(&name).await?;
+        let grant = session.take("a").await?;
         ensure!(raised.floor <= grant.counter, "{} is below the floor of {raised:?}", grant.counter);
         session.backend.release(&grant).await?;
     }

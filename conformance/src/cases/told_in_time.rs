@@ -8,82 +8,56 @@ use futures_util::future::join;
 use futures_util::{FutureExt, StreamExt};
 use leasehold_core::backend::{LeaseId, Renewal, Revoke};
 use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{Change, GuardState, LockGuard, LostReason};
+use leasehold_core::{Change, GuardState, LockGuard, LostReason, Mode};
 
+use crate::cases::exclusion::holds_only_after;
 use crate::layer::{Below, Layer, shared};
 use crate::network::Network;
+use crate::session::dead_holder_in;
 use crate::{Failure, Outcome, Task, World, case, ensure};
 
 case::table! { "g2":
-    deadline_counts_from_sending [LEASED]: "the travel time of a grant does not extend its deadline",
-    renewal_counts_from_sending [LEASED]: "the travel time of a renewal's reply does not extend its deadline",
-    deadline_uses_the_granted_ttl [LEASED]: "the deadline follows the granted ttl less the margin, not the \
-         requested one",
+    deadline_counts_from_sending [LEASED]: "the travel time of a grant, or of a renewal's reply, does not \
+         extend the deadline",
     deadline_survives_the_core [LEASED]: "a guard trusts its lease no longer than the grant says",
     a_silent_store_loses_the_guard_in_time [LEASED]: "with the network cut, the guard is lost before its lease ends",
-    told_before_another_holds [LEASED]: "a holder that was cut off knows of its loss before the next client \
-         holds",
     a_slow_clock_is_told_before_another_holds [LEASED]: "a clock that runs one percent slow is within the margin",
     a_suspended_host_knows_at_once [LEASED]: "after a suspend the first check returns lost, before any \
          timer fires",
     a_lost_guard_stays_lost [LEASED]: "a loss is final whatever the store reports later",
-    a_forced_revocation_is_told [LEASED]: "the holder of a deleted entry is notified before its deadline",
-    at_risk_comes_before_loss [LEASED]: "a guard is held, at risk and lost in this order, with time to act",
+    at_risk_comes_before_loss [LEASED]: "a guard is held, at risk and lost in this order, with time \
+         to act; then its changes end",
     renewals_are_answered_in_order [LEASED]: "a renewal has one result per lease, and an unknown lease is \
          gone",
     events_are_told_once: "a second event stream of a session ends at once",
-    changes_end_after_the_loss [LEASED]: "the states of a guard end with the last one, while the guard lives",
     a_bounded_hold_ends_in_time: "a holder is notified at the end of its `max_hold`, and the next client \
          holds",
     with_stops_the_work_on_loss [LEASED]: "work under a lost lock is dropped and returns an error",
-}
-
-fn latest(world: &World, sent_at: Moment, ttl: std::time::Duration) -> Deadline {
-    Deadline::of_lease(sent_at, ttl, world.margin_of(ttl))
+    a_share_is_lost_before_a_writer_holds [SHARED|LEASED]: "no writer holds before the last deadline of a \
+         dead reader",
+    guards_that_joined_are_lost_together [SHARED]: "all tasks that share one hold are notified of its end",
 }
 
 async fn deadline_counts_from_sending(world: World) -> Outcome {
-    let name = world.name("a")?;
     let delay = world.moment();
     let session = world.behind(Network::new(delay).wrap()).session().await?;
     for waiting in [false, true] {
         let sent_at = world.now();
-        let grant = if waiting { session.acquire(&name).await? } else { session.take(&name).await? };
-        let latest = latest(&world, sent_at + delay / 2, grant.lease.ttl);
-        let deadline = grant.lease.deadline;
-        ensure!(deadline <= latest, "sent at {sent_at:?} and trusted until {deadline:?}, not {latest:?}");
+        let grant = if waiting { session.acquire("a").await? } else { session.take("a").await? };
+        let (ttl, granted) = (grant.lease.ttl, grant.lease.deadline);
+        let latest = |sent_at: Moment| Deadline::of_lease(sent_at + delay / 2, ttl, world.margin_of(ttl));
+        ensure!(granted <= latest(sent_at), "sent at {sent_at:?} and trusted until {granted:?}");
+        let sent_at = world.now();
+        let Renewal::Until(renewed) = session.renew(grant.lease.id).await? else {
+            return Err(Failure::new("a living lease was not renewed"));
+        };
+        ensure!(renewed <= latest(sent_at), "renewed at {sent_at:?} and trusted until {renewed:?}");
+        if let (Deadline::At(renewed), Deadline::At(granted)) = (renewed, granted) {
+            // The ways there may have taken different times.
+            ensure!(renewed + delay >= granted, "a renewal moved the deadline back");
+        }
         session.backend.release(&grant).await?;
     }
-    Ok(())
-}
-
-async fn renewal_counts_from_sending(world: World) -> Outcome {
-    let name = world.name("a")?;
-    let delay = world.moment();
-    let session = world.behind(Network::new(delay).wrap()).session().await?;
-    let grant = session.take(&name).await?;
-    let sent_at = world.now();
-    let answer = session.renew(grant.lease.id).await?;
-    let latest = latest(&world, sent_at + delay / 2, grant.lease.ttl);
-    let Renewal::Until(deadline) = answer else {
-        return Err(Failure::new(format!("a living lease was answered {answer:?}")));
-    };
-    ensure!(deadline <= latest, "sent at {sent_at:?} and trusted until {deadline:?}, not {latest:?}");
-    if let (Deadline::At(renewed), Deadline::At(granted)) = (deadline, grant.lease.deadline) {
-        // The ways there may have taken different times.
-        ensure!(renewed + delay >= granted, "a renewal moved the deadline back");
-    }
-    Ok(())
-}
-
-async fn deadline_uses_the_granted_ttl(world: World) -> Outcome {
-    let name = world.name("a")?;
-    let session = world.session().await?;
-    let grant = session.take(&name).await?;
-    let (ttl, deadline) = (grant.lease.ttl, grant.lease.deadline);
-    let latest = latest(&world, world.now(), ttl);
-    ensure!(deadline <= latest, "with a ttl of {ttl:?} trusted until {deadline:?}, not {latest:?}");
-    ensure!(!deadline.has_passed(world.now()), "a grant that has already expired");
     Ok(())
 }
 
@@ -92,12 +66,7 @@ async fn deadline_survives_the_core(world: World) -> Outcome {
     let manager = world.behind(Network::new(delay).wrap()).manager().await?;
     let guard = manager.lock("a")?.acquire().await?;
     let most = world.ttl() - world.margin_of(world.ttl()) - delay;
-    ensure!(
-        guard.remaining() <= most,
-        "{:?} remain after a round trip of {:?}",
-        guard.remaining(),
-        delay * 2
-    );
+    ensure!(guard.remaining() <= most, "{:?} remain after two ways of {delay:?}", guard.remaining());
     guard.renew().await?;
     ensure!(guard.remaining() <= most, "{:?} remain after a renewal", guard.remaining());
     Ok(())
@@ -123,26 +92,16 @@ async fn a_bounded_hold_ends_in_time(world: World) -> Outcome {
     Ok(next.release().await?)
 }
 
-/// A guard whose process has just been cut off from the store, and when its lease began at the
-/// latest.
-async fn cut_off(world: &World, name: &str) -> Outcome<(Network, LockGuard, Moment)> {
+async fn a_silent_store_loses_the_guard_in_time(world: World) -> Outcome {
     let (network, manager) = world.far().await?;
-    let guard = manager.lock(name)?.acquire().await?;
+    let guard = manager.lock("a")?.acquire().await?;
     let leased_at = world.now();
     network.cut();
-    Ok((network, guard, leased_at))
-}
-
-async fn a_silent_store_loses_the_guard_in_time(world: World) -> Outcome {
-    let (_network, guard, leased_at) = cut_off(&world, "a").await?;
     ensure!(guard.ensure_held().is_ok(), "lost at the first silence");
     let reason = world.within(world.ttl(), "the guard is notified", guard.lost()).await?;
     ensure!(reason == LostReason::Expired, "told {reason:?}");
-    ensure!(
-        world.now() <= leased_at + world.ttl(),
-        "notified {:?} after the lease began",
-        world.now().since(leased_at)
-    );
+    let after = world.now().since(leased_at);
+    ensure!(after <= world.ttl(), "notified {after:?} after the lease began");
     ensure!(guard.ensure_held().is_err(), "held after the notification");
     Ok(())
 }
@@ -155,11 +114,6 @@ async fn lost_when_another_holds(world: &World, guard: &LockGuard) -> Outcome {
     ensure!(guard.ensure_held().is_err(), "two hold: {guard:?} and {held:?}");
     ensure!(lost.now_or_never().is_some(), "another client holds, and `lost` has not ended");
     Ok(())
-}
-
-async fn told_before_another_holds(world: World) -> Outcome {
-    let (_network, guard, _) = cut_off(&world, "a").await?;
-    lost_when_another_holds(&world, &guard).await
 }
 
 async fn a_slow_clock_is_told_before_another_holds(world: World) -> Outcome {
@@ -216,15 +170,6 @@ async fn a_lost_guard_stays_lost(world: World) -> Outcome {
     Ok(())
 }
 
-async fn a_forced_revocation_is_told(world: World) -> Outcome {
-    let (holder, admin) = (world.manager().await?, world.manager().await?);
-    let guard = holder.lock("a")?.acquire().await?;
-    world.within(world.soon(), "the revocation", admin.revoke("a", Revoke::Force)).await??;
-    world.within(world.soon(), "the holder is notified", guard.lost()).await?;
-    ensure!(guard.ensure_held().is_err(), "held after the notification");
-    Ok(())
-}
-
 async fn at_risk_comes_before_loss(world: World) -> Outcome {
     let (network, manager) = world.far().await?;
     let guard = manager.lock("a")?.acquire().await?;
@@ -233,15 +178,12 @@ async fn at_risk_comes_before_loss(world: World) -> Outcome {
         let mut seen = Vec::new();
         while let Some(state) = changes.next().await {
             seen.push((state, watch.now()));
-            if matches!(state, Change::State(GuardState::Lost(_))) {
-                break;
-            }
         }
         seen
     });
     world.settle().await;
     network.cut();
-    let seen = world.within(world.takeover(), "the loss among the changes", seen).await??;
+    let seen = world.within(world.takeover(), "the end of the changes", seen).await??;
     let states: Vec<_> = seen.iter().map(|(state, _)| *state).collect();
     let expected =
         [GuardState::Held, GuardState::AtRisk, GuardState::Lost(LostReason::Expired)].map(Change::State);
@@ -253,7 +195,7 @@ async fn at_risk_comes_before_loss(world: World) -> Outcome {
 
 async fn renewals_are_answered_in_order(world: World) -> Outcome {
     let session = world.session().await?;
-    let (a, b) = (session.take(&world.name("a")?).await?, session.take(&world.name("b")?).await?);
+    let (a, b) = (session.take("a").await?, session.take("b").await?);
     let nobodys = LeaseId::new(u64::MAX);
     let answers = session.backend.renew(&[a.lease.id, nobodys, b.lease.id]).await;
     let in_order =
@@ -272,18 +214,6 @@ async fn events_are_told_once(world: World) -> Outcome {
     Ok(())
 }
 
-async fn changes_end_after_the_loss(world: World) -> Outcome {
-    let (_network, guard, _) = cut_off(&world, "a").await?;
-    let changes = guard.changes();
-    let last =
-        world.within(world.takeover(), "the end of the changes", changes.collect::<Vec<_>>()).await?.pop();
-    ensure!(
-        last == Some(Change::State(GuardState::Lost(LostReason::Expired))),
-        "the last change was {last:?}"
-    );
-    Ok(())
-}
-
 async fn with_stops_the_work_on_loss(world: World) -> Outcome {
     let (network, manager) = world.far().await?;
     let done = AtomicBool::new(false);
@@ -299,4 +229,25 @@ async fn with_stops_the_work_on_loss(world: World) -> Outcome {
     ensure!(reason == Some(LostReason::Expired), "work without its lock returned {worked:?}");
     ensure!(!done.load(Ordering::Relaxed), "the work went on without its lock");
     Ok(())
+}
+
+async fn a_share_is_lost_before_a_writer_holds(world: World) -> Outcome {
+    let next = world.manager().await?.lock("a")?;
+    let grant = dead_holder_in(&world, "a", Mode::SHARED).await?;
+    holds_only_after(&world, &grant, &next).await
+}
+
+async fn guards_that_joined_are_lost_together(world: World) -> Outcome {
+    let (manager, admin) = (world.manager().await?, world.manager().await?);
+    let lock = manager.lock("a")?.shared();
+    let guards = [lock.acquire().await?, lock.acquire().await?, lock.acquire().await?];
+    let [first, others @ ..] = guards;
+    first.release().await?;
+    world.within(world.soon(), "the revocation", admin.revoke("a", Revoke::AT_ONCE)).await??;
+    for guard in others {
+        let reason = world.within(world.soon(), "a reader is notified", guard.lost()).await?;
+        ensure!(reason == LostReason::Revoked, "a reader got the reason {reason:?}");
+        ensure!(guard.ensure_held().is_err(), "held after it was revoked");
+    }
+    world.empty(world.soon(), "all were revoked").await
 }

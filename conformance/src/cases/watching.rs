@@ -11,8 +11,8 @@ use crate::{Failure, Outcome, World, case, ensure};
 
 case::table! { "g10":
     watch_shows_the_state_first: "a watch begins with the present state of a held and of a free lock",
-    watch_shows_whoever_holds: "a watch shows each holder that holds for long enough",
-    watch_shows_the_end: "a watch shows the end of a hold",
+    watch_shows_whoever_holds: "a watch shows each holder that holds for long enough, and the \
+         end of the last hold",
     watch_never_goes_back: "a watch never shows an older state after a newer one",
     watch_shows_the_latest: "a slow watcher gets the present state, not earlier ones",
     watch_goes_on_after_a_cut: "a watch reports an unreachable store once, and then the state after it",
@@ -72,15 +72,7 @@ async fn watch_shows_whoever_holds(world: World) -> Outcome {
         ensure!(token.is_none_or(|token| token == guard.token()), "{token:?} is not {}", guard.token());
         guard.release().await?;
     }
-    Ok(())
-}
-
-async fn watch_shows_the_end(world: World) -> Outcome {
-    let guard = world.manager().await?.lock(NAME)?.acquire().await?;
-    let mut watch = world.manager().await?.watch(NAME)?;
-    shown(&world, &mut watch, "the holder").await?;
-    guard.release().await?;
-    let state = shown(&world, &mut watch, "the end of the hold").await?;
+    let state = shown(&world, &mut watch, "the end of the last hold").await?;
     ensure!(state.holders.is_empty(), "a released lock is shown as held by {:?}", labels(&state));
     Ok(())
 }

@@ -62,7 +62,7 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// all waiters. It takes one round trip, or two if the queue has to be read first
     /// (`g9::try_takes_a_free_lock`, `g9::try_shared_next_to_readers`), never waits for a holder (`g9::try_does_not_wait`), and
     /// leaves no entry when it is not granted or its future is dropped
-    /// (`g9::try_leaves_no_trace`, `g8::cancelled_try_leaves_nothing`).
+    /// (`g9::try_does_not_wait`, `g8::cancelled_try_leaves_nothing`).
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt>;
 
     /// Acquires the lock, or queues for it in the same request and waits until the rule of [`Mode`] admits it
@@ -99,10 +99,10 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// result is `Lost` (`g4::a_stale_release_changes_nothing`). [`LostReason::Gone`] means that the store has no such entry:
     /// after an unconfirmed attempt it is the confirmation. Any other reason says nothing about the entry.
     ///
-    /// Every release ends (`g5::a_release_that_is_unavailable_ends`). An unconfirmed one is repeated: on an entry's own
+    /// Every release ends (`g5::a_refused_release_ends`). An unconfirmed one is repeated: on an entry's own
     /// lease until that has ended, on a session's lease for at most one ttl. Then the core ends the session, as only its
     /// end ends the entry (B3). After a final refusal (`Denied`, `Unsupported`) it ends the session at
-    /// once (`g5::a_release_that_is_denied_ends`).
+    /// once (`g5::a_refused_release_ends`).
     ///
     /// # Cancel safety
     ///
@@ -111,7 +111,7 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
 
     /// Ends a session that the core has ended (B3): its guards are notified, and nothing may be granted in it
     /// any more. The backend ends it at the store in the background, and opens another for later
-    /// requests (`g5::a_release_that_is_denied_ends`).
+    /// requests (`g5::a_refused_release_ends`).
     ///
     /// It does not wait. A store without sessions has nothing to do.
     fn give_up(&self, _lease: LeaseId) {}
