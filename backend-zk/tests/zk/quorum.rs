@@ -130,13 +130,13 @@ pub(crate) async fn a_stopped_leader_grants_nothing_twice(rig: Arc<Rig>) {
     let waiting = hold_aside(&rival, "a");
     space.outside().await.has(&space.directory("a"), 2).await;
 
-    ensemble[leader].stop().await.unwrap();
+    ensemble[leader].process().stop().await.unwrap();
     let began = now();
     let next = waiting.end("it holds").await;
     let granted = milliseconds(began);
     guard.ensure_held().expect_err("two holders");
     println!("stopped leader, session of {TTL:?}: the next holds after {granted} ms");
-    ensemble[leader].cont().unwrap();
+    ensemble[leader].process().cont().unwrap();
     let token = next.token();
     next.release().await.unwrap();
     assert!(open_again(&locks).await.token() > token);

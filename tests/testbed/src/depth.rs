@@ -22,10 +22,6 @@ pub enum Depth {
 
 impl Depth {
     /// The depth of this run.
-    ///
-    /// # Panics
-    ///
-    /// If `LEASEHOLD_DEPTH` is none.
     pub fn of_run() -> Self {
         variable("LEASEHOLD_DEPTH", "check, ci or soak").unwrap_or(Self::Ci)
     }
@@ -67,10 +63,6 @@ impl FromStr for Depth {
 }
 
 /// The one seed to replay, if there is one.
-///
-/// # Panics
-///
-/// If `LEASEHOLD_SEED` is not a number.
 pub fn seed() -> Option<u64> {
     variable("LEASEHOLD_SEED", "a whole number")
 }

@@ -17,7 +17,12 @@
 //! steps and not a race. What a value started ends with that value: dropping it leaves no process,
 //! task or file behind.
 //!
+//! An error, or a panic, is the failure of the test. A call that is cancelled while it waits loses nothing, unless it says
+//! otherwise.
+//!
 //! It knows nothing of locks and depends on nothing of ours. Linux only (pidfds).
+
+#![allow(clippy::missing_errors_doc, reason = "an error is the failure of the test")]
 
 mod depth;
 pub mod etcd;

@@ -28,26 +28,10 @@ pub trait Server: Send + Sync + Sized + 'static {
 
     /// Starts one that keeps what it was told through [`restart`](Self::restart), and waits until it
     /// serves.
-    ///
-    /// # Errors
-    ///
-    /// When its program is missing, or it does not serve in time.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is left running.
     fn start() -> impl Future<Output = io::Result<Self>> + Send;
 
     /// Starts one with a user called `billing`, whose password is `secret` and who may do everything below
     /// the namespace of that name.
-    ///
-    /// # Errors
-    ///
-    /// As [`start`](Self::start).
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is left running.
     fn start_guarded() -> impl Future<Output = io::Result<Self>> + Send;
 
     /// Where clients connect.
@@ -60,14 +44,6 @@ pub trait Server: Send + Sync + Sized + 'static {
 
     /// Starts one that speaks TLS, to whoever asks or only to who shows a certificate of the same
     /// authority.
-    ///
-    /// # Errors
-    ///
-    /// As [`start`](Self::start).
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is left running.
     fn start_secured(
         certificates: &Arc<Certificates>,
         demands_ours: bool,
@@ -80,39 +56,15 @@ pub trait Server: Send + Sync + Sized + 'static {
     fn secured_url(hosts: impl Display, namespace: &str, options: &str) -> String;
 
     /// A way to it that can be broken.
-    ///
-    /// # Errors
-    ///
-    /// When no port can be had.
     fn proxy(&self) -> io::Result<Proxy>;
 
     /// Kills it, and starts it again on what it had written down.
-    ///
-    /// # Errors
-    ///
-    /// As [`start`](Self::start).
-    ///
-    /// # Cancel safety
-    ///
-    /// A cancelled call leaves it running or killed.
     fn restart(&mut self) -> impl Future<Output = io::Result<()>>;
 
     /// Kills it, and starts it again as one that has never been told anything.
-    ///
-    /// # Errors
-    ///
-    /// As [`start`](Self::start).
-    ///
-    /// # Cancel safety
-    ///
-    /// A cancelled call leaves it running or killed.
     fn restart_empty(&mut self) -> impl Future<Output = io::Result<()>>;
 
     /// Stops it: it keeps its connections, and says nothing.
-    ///
-    /// # Errors
-    ///
-    /// When it does not run.
     ///
     /// # Cancel safety
     ///
@@ -120,10 +72,6 @@ pub trait Server: Send + Sync + Sized + 'static {
     fn stop(&mut self) -> impl Future<Output = io::Result<()>>;
 
     /// Lets it go on.
-    ///
-    /// # Errors
-    ///
-    /// When it does not run.
     fn cont(&mut self) -> io::Result<()>;
 }
 
@@ -185,11 +133,11 @@ impl Server for redis::Server {
     }
 
     async fn stop(&mut self) -> io::Result<()> {
-        self.process().stop().await.map_err(io::Error::other)
+        Ok(self.process().stop().await?)
     }
 
     fn cont(&mut self) -> io::Result<()> {
-        self.process().cont().map_err(io::Error::other)
+        Ok(self.process().cont()?)
     }
 }
 
@@ -292,23 +240,23 @@ impl Server for zookeeper::Server {
     }
 
     async fn restart(&mut self) -> io::Result<()> {
-        self.kill().await.map_err(io::Error::other)?;
-        self.restart().map_err(io::Error::other)?;
+        self.kill().await?;
+        self.restart()?;
         self.ready().await.map(drop)
     }
 
     async fn restart_empty(&mut self) -> io::Result<()> {
-        self.kill().await.map_err(io::Error::other)?;
+        self.kill().await?;
         self.forget()?;
-        self.restart().map_err(io::Error::other)?;
+        self.restart()?;
         self.ready().await.map(drop)
     }
 
     async fn stop(&mut self) -> io::Result<()> {
-        self.process().stop().await.map_err(io::Error::other)
+        Ok(self.process().stop().await?)
     }
 
     fn cont(&mut self) -> io::Result<()> {
-        self.process().cont().map_err(io::Error::other)
+        Ok(self.process().cont()?)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 
@@ -9,27 +10,19 @@ use crate::Scratch;
 
 /// Key pairs in PEM files, all signed by one authority that nobody else trusts.
 ///
-/// The server's certificate is for `localhost` and `127.0.0.1`; the client's common name is chosen.
-#[derive(Debug)]
+/// Clones are the same files. The server's certificate is for `localhost` and `127.0.0.1`; the client's common name is chosen.
+#[derive(Clone, Debug)]
 pub struct Certificates {
-    scratch: Scratch,
+    scratch: Arc<Scratch>,
 }
 
 impl Certificates {
     /// Makes an authority, a server and a client called `client`.
-    ///
-    /// # Errors
-    ///
-    /// When the files cannot be written.
     pub fn new(client: &str) -> io::Result<Self> {
         Self::of(client, ["localhost", "127.0.0.1"])
     }
 
     /// The same with a server of other names.
-    ///
-    /// # Errors
-    ///
-    /// When the files cannot be written.
     pub fn of<const N: usize>(client: &str, hosts: [&str; N]) -> io::Result<Self> {
         let scratch = Scratch::new("certificates")?;
         let mut authority = CertificateParams::default();
@@ -49,7 +42,7 @@ impl Certificates {
             std::fs::write(scratch.path().join(format!("{file}.pem")), leaf.pem())?;
             std::fs::write(scratch.path().join(format!("{file}.key")), key.serialize_pem())?;
         }
-        Ok(Self { scratch })
+        Ok(Self { scratch: Arc::new(scratch) })
     }
 
     /// The authority's certificate.

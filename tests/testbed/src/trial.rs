@@ -47,8 +47,8 @@ const LEFT_OVER: Duration = Duration::from_secs(1);
 ///
 /// ```ignore
 /// testbed::trials![
-///     a_reset_costs_nobody_their_place,
-///     a_cut_of_both_ends_the_hold_first = || cut_holder(&Direction::BOTH),
+/// a_reset_costs_nobody_their_place,
+/// a_cut_of_both_ends_the_hold_first = || cut_holder(&Direction::BOTH),
 /// ];
 /// ```
 #[macro_export]
@@ -74,14 +74,6 @@ pub fn name_in(module: &str, name: &str) -> String {
 }
 
 /// What `work` comes to, within `bound`.
-///
-/// # Panics
-///
-/// When it takes longer.
-///
-/// # Cancel safety
-///
-/// That of `work`.
 #[track_caller]
 pub fn within<T>(
     bound: Duration,
@@ -98,24 +90,12 @@ pub fn within<T>(
 }
 
 /// Waits until `holds` says yes, for what can only be looked at; [`BOUND`] at most.
-///
-/// # Panics
-///
-/// When it takes longer.
-///
-/// # Cancel safety
-///
-/// Nothing is lost.
 #[track_caller]
 pub fn eventually(what: impl Display, holds: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
     within(BOUND, what, until(holds))
 }
 
 /// Waits until `holds` says yes, however long that takes.
-///
-/// # Cancel safety
-///
-/// Nothing is lost.
 pub async fn until(mut holds: impl AsyncFnMut() -> bool) {
     while !holds().await {
         sleep(BETWEEN_TWO_LOOKS).await;
@@ -125,10 +105,6 @@ pub async fn until(mut holds: impl AsyncFnMut() -> bool) {
 const BETWEEN_TWO_LOOKS: Duration = Duration::from_millis(5);
 
 /// Lets time pass in which something must *not* happen, or a lease ends.
-///
-/// # Cancel safety
-///
-/// Nothing is lost.
 pub async fn pass(time: Duration) {
     sleep(time).await;
 }
@@ -143,10 +119,6 @@ pub struct Beside<T> {
 
 impl<T: Send + 'static> Beside<T> {
     /// Starts it.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime.
     pub fn start(work: impl Future<Output = T> + Send + 'static) -> Self {
         let mut tasks = JoinSet::new();
         let task = tasks.spawn(work);
@@ -160,10 +132,6 @@ impl<T: Send + 'static> Beside<T> {
 
     /// What it comes to, within [`BOUND`].
     ///
-    /// # Panics
-    ///
-    /// When it takes longer, or has panicked.
-    ///
     /// # Cancel safety
     ///
     /// Cancelled, it is stopped.
@@ -173,14 +141,6 @@ impl<T: Send + 'static> Beside<T> {
     }
 
     /// What it comes to, within `bound`.
-    ///
-    /// # Panics
-    ///
-    /// As [`end`](Self::end).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`end`](Self::end).
     #[track_caller]
     pub fn end_within(self, bound: Duration, what: impl Display) -> impl Future<Output = T> {
         within(bound, what, self)

@@ -105,32 +105,3 @@ impl fmt::Display for Requests {
 fn as_count(value: f64) -> u64 {
     value.max(0.0) as u64
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SHOWN: &str = "\
-# HELP grpc_server_msg_received_total Messages.
-grpc_server_msg_received_total{grpc_method=\"Txn\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"} 3
-grpc_server_msg_received_total{grpc_method=\"Watch\",grpc_service=\"etcdserverpb.Watch\",grpc_type=\"bidi_stream\"} 2
-grpc_server_msg_received_total{grpc_method=\"Put\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"} 0
-grpc_server_started_total{grpc_method=\"Watch\",grpc_service=\"x\"} 5
-grpc_server_handled_total{grpc_code=\"OK\",grpc_method=\"Watch\"} 3
-grpc_server_handled_total{grpc_code=\"Canceled\",grpc_method=\"Watch\"} 1
-etcd_server_is_leader 1
-etcd_server_is_leader_since 9
-";
-
-    /// Requests are counted by method, streams by message, and names are not mixed up.
-    #[test]
-    fn output_of_a_server_is_counted() {
-        let metrics = Metrics::parse(SHOWN);
-        let requests = metrics.requests();
-        assert_eq!((requests.of("Txn"), requests.of("Watch"), requests.total()), (3, 2, 5));
-        assert_eq!(metrics.open_streams("Watch"), 1);
-        assert!((metrics.sum("etcd_server_is_leader", "") - 1.0).abs() < f64::EPSILON);
-        let later = requests.clone() + requests.clone();
-        assert_eq!(later - &requests, requests);
-    }
-}

@@ -17,6 +17,7 @@ mod metrics;
 mod setup;
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -47,10 +48,6 @@ pub struct Etcd {
 
 impl Etcd {
     /// One member of the installed etcd, without TLS and users.
-    ///
-    /// # Errors
-    ///
-    /// As [`Setup::start`].
     pub async fn start() -> io::Result<Self> {
         Setup::new().start().await
     }
@@ -62,7 +59,7 @@ impl Etcd {
 
     /// Where clients connect to a member.
     pub fn addr(&self, member: usize) -> SocketAddr {
-        self.members[member].client.addr()
+        self.members[member].addr()
     }
 
     /// The process ids of the members that run.
@@ -72,7 +69,7 @@ impl Etcd {
 
     /// Every member as `host:port`.
     pub fn endpoints(&self) -> Vec<String> {
-        self.members.iter().map(|member| member.client.addr().to_string()).collect()
+        self.members.iter().map(|member| member.addr().to_string()).collect()
     }
 
     /// A store URL without prefix and options: `etcd://…` or, with TLS, `etcds://…`.
@@ -81,26 +78,13 @@ impl Etcd {
         format!("{scheme}://{}", self.endpoints().join(","))
     }
 
-    /// The certificates it was started with.
-    pub fn certificates(&self) -> Option<&Certificates> {
-        self.certificates.as_deref()
-    }
-
     /// What a member counts about itself.
-    ///
-    /// # Errors
-    ///
-    /// When it does not answer within two seconds.
     pub async fn metrics(&self, member: usize) -> io::Result<Metrics> {
         self.members[member].metrics().await
     }
 
     /// What clients have sent to all members since these started: requests by method, each message
     /// on a stream included. Counting sends nothing itself.
-    ///
-    /// # Errors
-    ///
-    /// When a member does not answer within two seconds.
     pub async fn requests(&self) -> io::Result<Requests> {
         let mut all = Requests::default();
         for member in &self.members {
@@ -110,10 +94,6 @@ impl Etcd {
     }
 
     /// The leader, as soon as exactly one of the members that run says that it is.
-    ///
-    /// # Errors
-    ///
-    /// When there is none within ten seconds.
     pub async fn leader(&self) -> io::Result<usize> {
         let found = async {
             loop {
@@ -133,47 +113,27 @@ impl Etcd {
     }
 
     /// Stops a member (`SIGSTOP`); it has stopped when this returns.
-    ///
-    /// # Errors
-    ///
-    /// When it does not run.
     pub async fn stop(&mut self, member: usize) -> io::Result<()> {
         self.members[member].stop().await
     }
 
     /// Lets a stopped member go on.
-    ///
-    /// # Errors
-    ///
-    /// When it does not run.
     pub fn cont(&mut self, member: usize) -> io::Result<()> {
         self.members[member].cont()
     }
 
     /// Kills a member (`SIGKILL`); its data stays.
-    ///
-    /// # Errors
-    ///
-    /// When it does not end.
     pub async fn kill(&mut self, member: usize) -> io::Result<()> {
         self.members[member].kill().await
     }
 
     /// Starts a killed member again, on its data and addresses.
-    ///
-    /// # Errors
-    ///
-    /// As [`Setup::start`]; also while a majority of the members is down.
     pub async fn restart(&mut self, member: usize) -> io::Result<()> {
         self.members[member].spawn()?;
         self.members[member].ready().await
     }
 
     /// Kills every member, removes all data and starts them as a new cluster on the old addresses.
-    ///
-    /// # Errors
-    ///
-    /// As [`Setup::start`].
     pub async fn restart_without_data(&mut self) -> io::Result<()> {
         for member in &mut self.members {
             member.kill().await?;
@@ -189,17 +149,13 @@ impl Etcd {
     }
 
     /// Adds a member that copies the data and has no vote; its number.
-    ///
-    /// # Errors
-    ///
-    /// As [`Etcd::ctl`] and [`Setup::start`].
     pub async fn add_learner(&mut self) -> io::Result<usize> {
         let index = self.members.len();
         let blueprint = Blueprint::reserve(index)?;
         let peer = blueprint.as_peer();
         let (name, url) = peer.split_once('=').ok_or(io::ErrorKind::InvalidData)?;
         self.ctl(["member", "add", name, "--learner", &format!("--peer-urls={url}")]).await?;
-        let peers: Vec<_> = self.members.iter().map(Member::as_peer).chain([peer.as_str()]).collect();
+        let peers: Vec<_> = self.members.iter().map(Member::as_peer).chain([peer.clone()]).collect();
         let mut args = self.common.clone();
         // The last one counts.
         args.push(format!("--initial-cluster={}", peers.join(",")));
@@ -213,43 +169,29 @@ impl Etcd {
     }
 
     /// Runs `etcdctl` on all members that run and returns what it prints.
-    ///
-    /// # Errors
-    ///
-    /// When it fails, with what it says, or takes longer than ten seconds.
     pub async fn ctl(&self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> io::Result<String> {
         let mut command = Command::new(ETCDCTL);
         command.args(self.ctl_flags()).args(args).env("ETCDCTL_API", "3").kill_on_drop(true);
-        let output = timeout(BOUND, command.output())
-            .await
-            .map_err(|_elapsed| io::Error::new(io::ErrorKind::TimedOut, format!("{command:?}")))?;
-        let output = output.map_err(missing(ETCDCTL))?;
+        let failed = |said: &dyn fmt::Display| io::Error::other(format!("{ETCDCTL}: {said}"));
+        let output = timeout(BOUND, command.output()).await.map_err(|elapsed| failed(&elapsed))?;
+        let output = output.map_err(|error| failed(&error))?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(io::Error::other(format!("{command:?}: {said}")));
+            return Err(failed(&format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr))));
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Starts `etcdctl` in the background with its lines piped, as `etcdctl lock` wants it.
-    ///
-    /// # Errors
-    ///
-    /// When it is not installed.
     pub fn ctl_in_background(
         &self,
         args: impl IntoIterator<Item = impl AsRef<OsStr>>,
     ) -> io::Result<Process> {
         let mut launch = Launch::new(ETCDCTL, self.scratch.path()).args(self.ctl_flags()).args(args);
         launch = launch.env("ETCDCTL_API", "3").piped_lines();
-        launch.spawn().map_err(io::Error::other)
+        Ok(launch.spawn()?)
     }
 
     /// The keys that begin with `prefix`, in order.
-    ///
-    /// # Errors
-    ///
-    /// As [`Etcd::ctl`].
     pub async fn keys(&self, prefix: &str) -> io::Result<Vec<String>> {
         let listed = self.ctl(["get", "--prefix", "--keys-only", prefix]).await?;
         Ok(listed.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
@@ -257,10 +199,6 @@ impl Etcd {
 
     /// Turns users on: `root`, which `etcdctl` acts as from here on, and `user`, who may read and
     /// write what begins with `prefix` and nothing else.
-    ///
-    /// # Errors
-    ///
-    /// As [`Etcd::ctl`].
     pub async fn enable_auth(&mut self, user: &str, password: &str, prefix: &str) -> io::Result<()> {
         let root = format!("root:{ROOT_PASSWORD}");
         self.ctl(["user", "add", &root]).await?;
@@ -276,7 +214,7 @@ impl Etcd {
 
     fn ctl_flags(&self) -> Vec<String> {
         let running = self.members.iter().filter(|member| member.is_running());
-        let endpoints: Vec<_> = running.map(|member| member.client.addr().to_string()).collect();
+        let endpoints: Vec<_> = running.map(|member| member.addr().to_string()).collect();
         let mut flags = vec![format!("--endpoints={}", endpoints.join(","))];
         if let Some(certificates) = &self.certificates {
             let (certificate, key) = certificates.client();
@@ -287,16 +225,6 @@ impl Etcd {
         }
         flags.extend(self.user.iter().map(|user| format!("--user={user}")));
         flags
-    }
-}
-
-/// Says how to get a program that is not there.
-fn missing(program: &str) -> impl FnOnce(io::Error) -> io::Error {
-    move |error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            io::Error::new(error.kind(), format!("{program} is missing; run: make tools"))
-        }
-        _ => error,
     }
 }
 

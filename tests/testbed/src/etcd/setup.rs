@@ -1,16 +1,17 @@
 //! Says what kind of cluster is started.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use std::{env, io};
 
+use super::Etcd;
 use super::member::{Blueprint, Member};
-use super::{Etcd, missing};
 use crate::{Certificates, Scratch, peers};
 
 /// A cluster to start.
 #[derive(Debug)]
+#[must_use = "nothing runs before it is started"]
 pub struct Setup {
     program: PathBuf,
     members: usize,
@@ -43,7 +44,6 @@ impl Setup {
 
     /// So many members. Several of them tick more slowly than one, so that a busy machine does not
     /// depose their leader.
-    #[must_use]
     pub fn members(mut self, members: usize) -> Self {
         self.members = members;
         self.heartbeat = Duration::from_millis(if members == 1 { 20 } else { 100 });
@@ -51,72 +51,48 @@ impl Setup {
     }
 
     /// Another etcd than the installed one.
-    #[must_use]
     pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
         self.program = program.into();
         self
     }
 
-    /// How often the leader says that it is there; it is deposed after ten times that.
-    #[must_use]
-    pub fn heartbeat(mut self, heartbeat: Duration) -> Self {
-        self.heartbeat = heartbeat;
-        self
-    }
-
     /// Serves TLS with the server's certificate.
-    #[must_use]
     pub fn tls(mut self, certificates: Arc<Certificates>) -> Self {
         self.certificates = Some(certificates);
         self
     }
 
     /// Serves TLS, and only clients that show a certificate of the same authority.
-    #[must_use]
     pub fn mutual_tls(mut self, certificates: Arc<Certificates>) -> Self {
         self.demands_client_certificate = true;
         self.tls(certificates)
     }
 
     /// Stops accepting writes (NOSPACE) when the data takes more than `bytes`.
-    #[must_use]
     pub fn quota(self, bytes: u64) -> Self {
         self.arg(format!("--quota-backend-bytes={bytes}"))
     }
 
     /// How long a user's token lives without being used.
-    #[must_use]
     pub fn auth_token_ttl(self, seconds: u32) -> Self {
         self.arg(format!("--auth-token-ttl={seconds}"))
     }
 
     /// Gives users signed tokens (JWT), each of which is good for `ttl`, instead of ones that the
     /// servers keep in mind.
-    #[must_use]
     pub fn signed_tokens(mut self, ttl: Duration) -> Self {
         self.signed_tokens = Some(ttl);
         self
     }
 
     /// Any other argument.
-    #[must_use]
     pub fn arg(mut self, arg: impl Into<String>) -> Self {
         self.args.push(arg.into());
         self
     }
 
     /// Starts the members and waits until each serves.
-    ///
-    /// # Errors
-    ///
-    /// When the program is missing or a member does not answer within ten seconds; with the end of
-    /// its log.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime.
     pub async fn start(self) -> io::Result<Etcd> {
-        let program = installed(&self.program)?;
         let scratch = Scratch::new("etcd")?;
         let mut blueprints = Vec::new();
         for index in 0..self.members {
@@ -146,7 +122,7 @@ impl Setup {
         let scheme = if self.certificates.is_some() { "https" } else { "http" };
         let mut members = Vec::new();
         for blueprint in blueprints {
-            let member = Member::new(blueprint, &program, scheme, &common, scratch.path())?;
+            let member = Member::new(blueprint, &self.program, scheme, &common, scratch.path())?;
             members.push(member);
         }
         for member in &mut members {
@@ -155,7 +131,8 @@ impl Setup {
         for member in &members {
             member.ready().await?;
         }
-        Ok(Etcd { members, program, common, certificates: self.certificates, user: None, scratch })
+        let Self { program, certificates, .. } = self;
+        Ok(Etcd { members, program, common, certificates, user: None, scratch })
     }
 
     fn tls_args(&self) -> Vec<String> {
@@ -177,12 +154,4 @@ impl Default for Setup {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// Where a program is, looked for as a shell would.
-fn installed(program: &Path) -> io::Result<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let mut places = env::split_paths(&path).map(|directory| directory.join(program));
-    let found = places.find(|place| place.is_file());
-    found.ok_or_else(|| missing(&program.display().to_string())(io::ErrorKind::NotFound.into()))
 }

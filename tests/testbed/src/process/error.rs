@@ -63,6 +63,12 @@ impl error::Error for ProcessError {
     }
 }
 
+impl From<ProcessError> for io::Error {
+    fn from(error: ProcessError) -> Self {
+        Self::other(error)
+    }
+}
+
 /// The last lines of a log; a log that cannot be read says why instead, as it is only context.
 pub(super) fn log_tail(log: &Path) -> String {
     match fs::read(log) {

@@ -14,6 +14,7 @@ use super::{Process, ProcessError, ProcessErrorKind};
 
 /// A program to start, once or again: each [`spawn`](Self::spawn) is a run with a log of its own.
 #[derive(Debug)]
+#[must_use = "nothing runs before it is started"]
 pub struct Launch {
     command: Command,
     program: String,
@@ -34,14 +35,12 @@ impl Launch {
     }
 
     /// Adds arguments.
-    #[must_use]
     pub fn args(mut self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         self.command.args(args);
         self
     }
 
     /// Sets a variable in its environment; the rest is inherited.
-    #[must_use]
     pub fn env(mut self, key: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.command.env(key, value);
         self
@@ -49,21 +48,12 @@ impl Launch {
 
     /// Pipes standard input and output for [`Process::send_line`] and [`Process::next_line`]. Only
     /// standard error goes to the log.
-    #[must_use]
     pub fn piped_lines(mut self) -> Self {
         self.wiring = Wiring::Lines;
         self
     }
 
     /// Starts the program.
-    ///
-    /// # Errors
-    ///
-    /// When the program is not found or the log cannot be written.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime.
     pub fn spawn(&mut self) -> Result<Process, ProcessError> {
         self.start().map_err(|source| ProcessError {
             program: self.program.clone(),

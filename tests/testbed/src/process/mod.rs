@@ -82,10 +82,6 @@ impl Process {
 
     /// Writes one line to its standard input. Waits while the pipe is full.
     ///
-    /// # Errors
-    ///
-    /// `NotPiped`; `Ended` when it reads no more.
-    ///
     /// # Cancel safety
     ///
     /// A cancelled call may have written a part of the line.
@@ -105,14 +101,6 @@ impl Process {
 
     /// The next line of its standard output. A child that is not read from blocks once the pipe is
     /// full.
-    ///
-    /// # Errors
-    ///
-    /// `NotPiped`; `Ended` at the end of its output; `TimedOut` when no line ended within `bound`.
-    ///
-    /// # Cancel safety
-    ///
-    /// A cancelled call loses nothing: the next one goes on where it was.
     pub async fn next_line(&mut self, bound: Duration) -> Result<String, ProcessError> {
         const DOING: &str = "waiting for a line";
         let Some(stdout) = &mut self.stdout else {
@@ -127,10 +115,6 @@ impl Process {
     }
 
     /// Stops it (`SIGSTOP`), and returns when every thread of it stands still.
-    ///
-    /// # Errors
-    ///
-    /// `Ended`; `TimedOut` if it does not stand still after ten seconds.
     ///
     /// # Cancel safety
     ///
@@ -159,19 +143,11 @@ impl Process {
 
     /// Lets it run again (`SIGCONT`). There is nothing to wait for: the kernel resumes a process
     /// while the signal is sent, not when it is delivered.
-    ///
-    /// # Errors
-    ///
-    /// `Ended`.
     pub fn cont(&self) -> Result<(), ProcessError> {
         self.signal("continuing", Signal::CONT)
     }
 
     /// Kills it (`SIGKILL`) and reaps it; does nothing to one that has ended.
-    ///
-    /// # Errors
-    ///
-    /// `TimedOut` if it is not dead after ten seconds.
     ///
     /// # Cancel safety
     ///
@@ -185,10 +161,6 @@ impl Process {
 
     /// Asks it to end (`SIGTERM`), and kills it when it has not after `bound`. One that is stopped
     /// cannot hear the question.
-    ///
-    /// # Errors
-    ///
-    /// As [`kill`](Self::kill).
     ///
     /// # Cancel safety
     ///
@@ -205,20 +177,36 @@ impl Process {
     }
 
     /// Waits until it ends by itself, and reaps it. Its status stays available here.
-    ///
-    /// # Errors
-    ///
-    /// `TimedOut`.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost.
     pub async fn wait(&mut self, bound: Duration) -> Result<ExitStatus, ProcessError> {
         const DOING: &str = "waiting for its end";
         match timeout(bound, self.child.wait()).await {
             Ok(status) => status.map_err(|error| self.os_error(DOING, error)),
             Err(_elapsed) => Err(self.error(DOING, ProcessErrorKind::TimedOut)),
         }
+    }
+
+    /// Asks a server that has just been started until it answers, for `bound` at most.
+    pub(crate) async fn serves<T: Send, F: Future<Output = Option<T>> + Send>(
+        &self,
+        bound: Duration,
+        ask: impl Fn() -> F + Send + Sync,
+    ) -> Result<T, ProcessError> {
+        const DOING: &str = "starting to serve (`make tools` installs what is missing)";
+        let answer = async {
+            loop {
+                if let Some(answer) = ask().await {
+                    return Ok(answer);
+                }
+                match self.change(WaitIdOptions::NOHANG) {
+                    Ok(None) => sleep(10 * POLL).await,
+                    Ok(Some(_ended)) => return Err(self.error(DOING, ProcessErrorKind::Ended)),
+                    Err(error) => return Err(self.os_error(DOING, error)),
+                }
+            }
+        };
+        timeout(bound, answer)
+            .await
+            .unwrap_or_else(|_elapsed| Err(self.error(DOING, ProcessErrorKind::TimedOut)))
     }
 
     /// Its end or the change asked for, without reaping it.

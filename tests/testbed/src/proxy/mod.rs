@@ -49,14 +49,6 @@ pub struct Proxy {
 
 impl Proxy {
     /// Starts a proxy to `upstream`. A frame is whatever one read returns.
-    ///
-    /// # Errors
-    ///
-    /// When no port can be had.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime.
     pub fn start(upstream: SocketAddr) -> io::Result<Self> {
         Self::start_framed(upstream, |bytes| Some(bytes.len()))
     }
@@ -65,14 +57,6 @@ impl Proxy {
     /// bytes that follow the last frame (never none), the length of the frame they begin with, or
     /// `None` if it is not complete. Only complete frames are carried across. A frame that outgrows
     /// the buffer or is cut off by the end of the stream counts as complete.
-    ///
-    /// # Errors
-    ///
-    /// When no port can be had.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime.
     pub fn start_framed(
         upstream: SocketAddr,
         framer: impl Fn(&[u8]) -> Option<usize> + Send + Sync + 'static,
@@ -93,75 +77,39 @@ impl Proxy {
     }
 
     /// Sets the mode of one direction.
-    ///
-    /// # Cancel safety
-    ///
-    /// As testbed.proxy-1.
     pub async fn set(&self, direction: Direction, mode: Mode) {
         self.order(&[direction], Order::Set(mode)).await;
     }
 
     /// Sets the mode of both directions.
-    ///
-    /// # Cancel safety
-    ///
-    /// As testbed.proxy-1.
     pub async fn set_both(&self, mode: Mode) {
         self.order(&Direction::BOTH, Order::Set(mode)).await;
     }
 
     /// Lets the frames go that are held or delayed in `direction` now. Later ones, and the end of
     /// the stream, are kept back as before; in a blackhole nothing moves all the same.
-    ///
-    /// # Cancel safety
-    ///
-    /// As testbed.proxy-1.
     pub async fn release_held(&self, direction: Direction) {
         self.order(&[direction], Order::Release).await;
     }
 
     /// Closes all live connections. Both sides see the end of the stream (a reset, if they had sent
     /// what the proxy did not read); what was kept back is lost.
-    ///
-    /// # Cancel safety
-    ///
-    /// As testbed.proxy-1.
     pub async fn close(&self) {
         self.end(Order::Close).await;
     }
 
     /// Resets all live connections (RST on both sides); what was kept back is lost.
-    ///
-    /// # Cancel safety
-    ///
-    /// As testbed.proxy-1.
     pub async fn reset(&self) {
         self.end(Order::Reset).await;
     }
 
     /// Refuses new connections, as if no server ran. Live ones go on, and so do those that were
     /// accepted and are not counted yet.
-    ///
-    /// # Errors
-    ///
-    /// When the proxy's own task has failed.
-    ///
-    /// # Cancel safety
-    ///
-    /// As testbed.proxy-1.
     pub async fn refuse_new(&self) -> io::Result<()> {
         self.turn(Door::Closed).await
     }
 
     /// Accepts new connections again, on the same port.
-    ///
-    /// # Errors
-    ///
-    /// As [`refuse_new`](Self::refuse_new), and when it cannot listen again.
-    ///
-    /// # Cancel safety
-    ///
-    /// As testbed.proxy-1.
     pub async fn accept_new(&self) -> io::Result<()> {
         self.turn(Door::Open).await
     }
@@ -173,19 +121,11 @@ impl Proxy {
     }
 
     /// Waits until at least `count` connections are live.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost.
     pub async fn connected(&self, count: usize) {
         reach(&self.shared.registry, |registry| registry.live.len() >= count).await;
     }
 
     /// Waits until no connection is live.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost.
     pub async fn idle(&self) {
         reach(&self.shared.registry, |registry| registry.live.is_empty()).await;
     }
@@ -196,30 +136,18 @@ impl Proxy {
     }
 
     /// Waits until at least `bytes` bytes, since the start, were handed to the receivers.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost.
     pub async fn forwarded(&self, direction: Direction, bytes: u64) {
         let traffic = &self.shared.traffic[direction as usize];
         reach(traffic, |traffic| traffic.forwarded >= bytes).await;
     }
 
     /// Waits until at least `frames` frames are held by [`Mode::Hold`] at once.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost.
     pub async fn held(&self, direction: Direction, frames: usize) {
         let traffic = &self.shared.traffic[direction as usize];
         reach(traffic, |traffic| traffic.held >= frames).await;
     }
 
     /// Waits until at least `frames` frames, since the start, were dropped.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost.
     pub async fn dropped(&self, direction: Direction, frames: u64) {
         let traffic = &self.shared.traffic[direction as usize];
         reach(traffic, |traffic| traffic.dropped >= frames).await;

@@ -23,10 +23,6 @@ pub struct WallClock {
 
 impl WallClock {
     /// A clock that agrees with the host's.
-    ///
-    /// # Errors
-    ///
-    /// When there is no C compiler, which `make tools` installs.
     pub fn new() -> io::Result<Self> {
         let scratch = Scratch::new("clock")?;
         let source = scratch.path().join("clock.c");
@@ -48,19 +44,11 @@ impl WallClock {
     }
 
     /// Lets the clock be off by `seconds` from the host's from now on.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
     pub fn shift_by(&self, seconds: i64) -> io::Result<()> {
         self.shift.write_all_at(&(seconds * 1_000_000).to_ne_bytes(), 0)
     }
 
     /// Lets the clock stand still from now on, at `micros` after the epoch; 0 lets it go on.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
     pub fn stand_at(&self, micros: u64) -> io::Result<()> {
         self.shift.write_all_at(&micros.to_ne_bytes(), 8)
     }

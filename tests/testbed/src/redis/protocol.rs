@@ -63,10 +63,6 @@ pub struct Client {
 
 impl Client {
     /// Connects.
-    ///
-    /// # Errors
-    ///
-    /// When nobody listens.
     pub async fn connect(addr: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(addr).await?;
         stream.set_nodelay(true)?;
@@ -74,11 +70,6 @@ impl Client {
     }
 
     /// Sends a command and reads its answer.
-    ///
-    /// # Errors
-    ///
-    /// When the connection ends or says something that is not the protocol. A refusal by the server is
-    /// [`Reply::Error`].
     ///
     /// # Cancel safety
     ///
@@ -89,14 +80,6 @@ impl Client {
     }
 
     /// Sends a command without reading its answer.
-    ///
-    /// # Errors
-    ///
-    /// When the connection has ended.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`command`](Self::command).
     pub async fn send(&mut self, words: &[&str]) -> io::Result<()> {
         let mut request = format!("*{}\r\n", words.len()).into_bytes();
         for word in words {
@@ -106,14 +89,6 @@ impl Client {
     }
 
     /// Reads the next answer, or a message to a subscriber.
-    ///
-    /// # Errors
-    ///
-    /// As [`command`](Self::command).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`command`](Self::command).
     pub async fn reply(&mut self) -> io::Result<Reply> {
         self.value().await
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, io, net::SocketAddr, path::PathBuf, time::D
 use tokio::time::{sleep, timeout};
 
 use super::{Client, Reply, Settings};
-use crate::{Launch, Port, Process, ProcessErrorKind, Scratch};
+use crate::{Launch, Port, Process, Scratch};
 
 /// A Redis server; killed, and its directory removed, when dropped.
 #[derive(Debug)]
@@ -39,11 +39,9 @@ impl Server {
         if let (Some(files), Some(port)) = (&settings.tls, &tls_port) {
             args.extend(["--tls-port".to_owned(), port.number().to_string()]);
             args.extend(["--tls-auth-clients".to_owned(), "optional".to_owned()]);
-            for (directive, path) in [
-                ("ca-cert-file", &files.authority),
-                ("cert-file", &files.certificate),
-                ("key-file", &files.key),
-            ] {
+            let (certificate, key) = files.server();
+            let files = [("ca-cert-file", files.authority()), ("cert-file", certificate), ("key-file", key)];
+            for (directive, path) in files {
                 args.extend([format!("--tls-{directive}"), path.display().to_string()]);
             }
         }
@@ -55,8 +53,8 @@ impl Server {
         if let Some(clock) = &settings.clock {
             launch = clock.rule(launch);
         }
-        let mut process = spawn(&mut launch)?;
-        ready(port.addr(), &mut process).await?;
+        let process = launch.spawn()?;
+        ready(port.addr(), &process).await?;
         Ok(Self { process, launch, port, tls_port, primary: settings.primary, scratch })
     }
 
@@ -81,28 +79,16 @@ impl Server {
     }
 
     /// A connection to it.
-    ///
-    /// # Errors
-    ///
-    /// When it is not running.
     pub async fn client(&self) -> io::Result<Client> {
         Client::connect(self.addr()).await
     }
 
     /// Sends one command on a connection of its own.
-    ///
-    /// # Errors
-    ///
-    /// When it is not running. A refusal by the server is [`Reply::Error`].
     pub async fn command(&self, words: &[&str]) -> io::Result<Reply> {
         self.client().await?.command(words).await
     }
 
     /// The fields of a section of INFO.
-    ///
-    /// # Errors
-    ///
-    /// When it is not running.
     pub async fn info(&self, section: &str) -> io::Result<BTreeMap<String, String>> {
         let text = self.command(&["INFO", section]).await?.text().unwrap_or_default();
         let fields = text.lines().filter_map(|line| line.split_once(':'));
@@ -111,10 +97,6 @@ impl Server {
 
     /// How often each command was called, as the server has counted since it started or since
     /// `CONFIG RESETSTAT`; subcommands as `client|list`. Commands that a script calls are counted, too.
-    ///
-    /// # Errors
-    ///
-    /// When it is not running.
     pub async fn calls(&self) -> io::Result<BTreeMap<String, u64>> {
         let fields = self.info("commandstats").await?;
         let calls = fields.into_iter().filter_map(|(field, value)| {
@@ -132,41 +114,21 @@ impl Server {
 
     /// Kills it. What it had not written to the disk is lost.
     ///
-    /// # Errors
-    ///
-    /// When it does not die.
-    ///
     /// # Cancel safety
     ///
     /// A cancelled call kills it nonetheless, soon.
     pub async fn kill(&mut self) -> io::Result<()> {
-        self.process.kill().await.map_err(io::Error::other)?;
+        self.process.kill().await?;
         Ok(())
     }
 
     /// Starts it again, after [`kill`](Self::kill), with what it finds on the disk.
-    ///
-    /// # Errors
-    ///
-    /// As [`Settings::start`].
-    ///
-    /// # Cancel safety
-    ///
-    /// A cancelled call leaves it running or killed.
     pub async fn start_again(&mut self) -> io::Result<()> {
-        self.process = spawn(&mut self.launch)?;
-        ready(self.port.addr(), &mut self.process).await
+        self.process = self.launch.spawn()?;
+        ready(self.port.addr(), &self.process).await
     }
 
     /// Starts it again, after [`kill`](Self::kill), with an empty disk.
-    ///
-    /// # Errors
-    ///
-    /// As [`Settings::start`].
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`start_again`](Self::start_again).
     pub async fn start_empty(&mut self) -> io::Result<()> {
         let data = self.scratch.path().join(DATA);
         fs::remove_dir_all(&data)?;
@@ -175,14 +137,6 @@ impl Server {
     }
 
     /// Waits until it follows its primary, and the primary knows: that is up to a second later.
-    ///
-    /// # Errors
-    ///
-    /// When one of them is not running, it has no primary, or does not follow within ten seconds.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost.
     pub async fn follows(&self) -> io::Result<()> {
         let primary = self.primary.ok_or(io::ErrorKind::NotConnected)?;
         let following = async {
@@ -202,41 +156,13 @@ impl Server {
     }
 }
 
-fn spawn(launch: &mut Launch) -> io::Result<Process> {
-    launch.spawn().map_err(|error| match std::error::Error::source(&error) {
-        Some(source) if error.kind() == ProcessErrorKind::Os && is_missing(source) => io::Error::new(
-            io::ErrorKind::NotFound,
-            format!("{error}: it is not installed; run `make tools`, which installs it"),
-        ),
-        _ => io::Error::other(error),
-    })
-}
-
-fn is_missing(source: &(dyn std::error::Error + 'static)) -> bool {
-    source.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
-}
-
 /// A server listens before it has read its data, and answers that it is loading until it has.
-async fn ready(addr: SocketAddr, process: &mut Process) -> io::Result<()> {
-    let answers = async {
-        loop {
-            let answer = async { Client::connect(addr).await?.command(&["PING"]).await };
-            if answer.await.ok() == Some(Reply::Simple("PONG".to_owned())) {
-                return;
-            }
-            sleep(POLL).await;
-        }
+async fn ready(addr: SocketAddr, process: &Process) -> io::Result<()> {
+    let answers = || async move {
+        let answer = Client::connect(addr).await.ok()?.command(&["PING"]).await.ok()?;
+        (answer == Reply::Simple("PONG".to_owned())).then_some(())
     };
-    tokio::select! {
-        answered = timeout(READY, answers) => answered.map_err(|_| {
-            let log = fs::read_to_string(process.log()).unwrap_or_default();
-            io::Error::new(io::ErrorKind::TimedOut, format!("the server did not answer; it logged:\n{log}"))
-        }),
-        ended = process.wait(READY * 2) => {
-            let log = fs::read_to_string(process.log()).unwrap_or_default();
-            Err(io::Error::other(format!("the server has ended ({ended:?}); it logged:\n{log}")))
-        }
-    }
+    Ok(process.serves(READY, answers).await?)
 }
 
 const DATA: &str = "data";

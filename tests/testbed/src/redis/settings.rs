@@ -7,20 +7,13 @@ use crate::{Certificates, peers};
 
 /// The settings of a server; by default a single one on TCP that keeps nothing on the disk.
 #[derive(Clone, Debug)]
+#[must_use = "nothing runs before it is started"]
 pub struct Settings {
     pub(super) program: PathBuf,
     pub(super) args: Vec<String>,
-    pub(super) tls: Option<Files>,
+    pub(super) tls: Option<Certificates>,
     pub(super) primary: Option<SocketAddr>,
     pub(super) clock: Option<WallClock>,
-}
-
-/// What a server needs to speak TLS.
-#[derive(Clone, Debug)]
-pub(super) struct Files {
-    pub(super) authority: PathBuf,
-    pub(super) certificate: PathBuf,
-    pub(super) key: PathBuf,
 }
 
 /// The server of Valkey, if `make tools` has put it there; it speaks no TLS.
@@ -42,14 +35,12 @@ impl Settings {
     }
 
     /// Another server than the installed Redis, such as [`valkey`]'s.
-    #[must_use]
     pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
         self.program = program.into();
         self
     }
 
     /// Sets a directive of `redis.conf`, its words after the name separated.
-    #[must_use]
     pub fn set(mut self, directive: &str, words: &[&str]) -> Self {
         self.args.push(format!("--{directive}"));
         self.args.extend(words.iter().map(|word| (*word).to_owned()));
@@ -57,59 +48,39 @@ impl Settings {
     }
 
     /// Writes every change to the disk before it is answered, so that a kill loses nothing.
-    #[must_use]
     pub fn append_only(self) -> Self {
         self.set("appendonly", &["yes"]).set("appendfsync", &["always"])
     }
 
     /// Allows `bytes` of memory, and removes keys by `policy` (`noeviction` for none) beyond that.
-    #[must_use]
     pub fn memory(self, bytes: u64, policy: &str) -> Self {
         self.set("maxmemory", &[&bytes.to_string()]).set("maxmemory-policy", &[policy])
     }
 
     /// Allows the command DEBUG.
-    #[must_use]
     pub fn debug_commands(self) -> Self {
         self.set("enable-debug-command", &["yes"])
     }
 
     /// Follows the server at `primary`, which may be a proxy's address.
-    #[must_use]
     pub fn replica_of(mut self, primary: SocketAddr) -> Self {
         self.primary = Some(primary);
         self
     }
 
     /// Speaks TLS on a second port, to whoever asks.
-    #[must_use]
     pub fn tls(mut self, certificates: &Certificates) -> Self {
-        let (certificate, key) = certificates.server();
-        self.tls = Some(Files { authority: certificates.authority(), certificate, key });
+        self.tls = Some(certificates.clone());
         self
     }
 
     /// Goes by `clock` instead of the host's.
-    #[must_use]
     pub fn clock(mut self, clock: &WallClock) -> Self {
         self.clock = Some(clock.clone());
         self
     }
 
     /// Starts a server and waits until it answers.
-    ///
-    /// # Errors
-    ///
-    /// When the program is not installed, or does not answer within ten seconds; the end of its log is
-    /// part of the message.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is left running.
     pub async fn start(self) -> io::Result<Server> {
         Server::start(&self).await
     }

@@ -64,10 +64,6 @@ impl Ensemble {
     }
 
     /// Which server leads.
-    ///
-    /// # Errors
-    ///
-    /// When none says so within a minute.
     pub async fn leader(&self) -> io::Result<usize> {
         let found = async {
             loop {

@@ -2,53 +2,39 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use tempfile::TempDir;
 
 use super::{Ensemble, Server};
+use crate::scratch::in_memory;
 use crate::{Certificates, Launch, Port, Scratch};
 
 /// The settings of servers to start.
 #[derive(Clone, Debug)]
 #[must_use = "nothing runs before `start`"]
 pub struct Setup {
-    tick: Duration,
     longest_session: Duration,
-    keys: Option<Keys>,
+    certificates: Option<Certificates>,
     lines: Vec<String>,
     properties: Vec<String>,
     counters: Vec<String>,
 }
 
-/// What a server that speaks TLS shows, and whom it lets in.
-#[derive(Clone, Debug)]
-struct Keys {
-    server: (PathBuf, PathBuf),
-    authority: PathBuf,
-}
-
 impl Setup {
-    /// The tick, unless another is set.
+    /// The tick: sessions last two of them or more, and end up to one late.
     pub const TICK: Duration = Duration::from_millis(100);
 
     /// A tick of 100 ms, sessions of 200 ms to 60 s, no TLS.
     pub fn new() -> Self {
         Self {
-            tick: Self::TICK,
             longest_session: Duration::from_secs(60),
-            keys: None,
+            certificates: None,
             lines: Vec::new(),
             properties: Vec::new(),
             counters: Vec::new(),
         }
-    }
-
-    /// The tick: sessions last two of them or more, and end up to one late.
-    pub fn tick(mut self, tick: Duration) -> Self {
-        self.tick = tick;
-        self
     }
 
     /// The longest session a client can have.
@@ -59,7 +45,7 @@ impl Setup {
 
     /// Listens for TLS on a second port, and lets in who has a certificate of the same authority.
     pub fn tls(mut self, certificates: &Certificates) -> Self {
-        self.keys = Some(Keys { server: certificates.server(), authority: certificates.authority() });
+        self.certificates = Some(certificates.clone());
         self
     }
 
@@ -83,10 +69,6 @@ impl Setup {
     }
 
     /// Starts one server; it is ready when this returns.
-    ///
-    /// # Errors
-    ///
-    /// When ZooKeeper or Java is not installed, or the server does not answer within a minute.
     pub async fn start(self) -> io::Result<Server> {
         let server = self.prepare("", None)?;
         server.ready().await?;
@@ -94,10 +76,6 @@ impl Setup {
     }
 
     /// Starts `size` servers that agree among each other; all of them are ready when this returns.
-    ///
-    /// # Errors
-    ///
-    /// As [`start`](Self::start).
     pub async fn start_ensemble(self, size: usize) -> io::Result<Ensemble> {
         Ensemble::start(self, size).await
     }
@@ -106,8 +84,8 @@ impl Setup {
     /// its number among several.
     pub(super) fn prepare(&self, more: &str, member: Option<usize>) -> io::Result<Server> {
         let port = Port::reserve()?;
-        let tls_port = self.keys.as_ref().map(|_| Port::reserve()).transpose()?;
-        let (scratch, data) = (Scratch::new("zookeeper")?, data_dir()?);
+        let tls_port = self.certificates.as_ref().map(|_| Port::reserve()).transpose()?;
+        let (scratch, data) = (Scratch::new("zookeeper")?, in_memory("zookeeper")?);
         let config = self.config(&scratch, &data, &port, tls_port.as_ref(), more)?;
         std::fs::write(scratch.path().join("zoo.cfg"), config)?;
         if let Some(member) = member {
@@ -121,7 +99,6 @@ impl Setup {
 
     /// Writes the data that the server begins with.
     fn seed(&self, data: &TempDir) -> io::Result<()> {
-        installed()?;
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/zookeeper/Seed.java");
         let mut seed = std::process::Command::new("java");
         seed.args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
@@ -145,7 +122,7 @@ impl Setup {
         tls_port: Option<&Port>,
         more: &str,
     ) -> io::Result<String> {
-        let (tick, number) = (self.tick.as_millis(), port.number());
+        let (tick, number) = (Self::TICK.as_millis(), port.number());
         let mut text = format!(
             "tickTime={tick}\nminSessionTimeout={}\nmaxSessionTimeout={}\ndataDir={}\nclientPort={number}\n\
              clientPortAddress=127.0.0.1\nmaxClientCnxns=0\nadmin.enableServer=false\n\
@@ -154,10 +131,10 @@ impl Setup {
             self.longest_session.as_millis(),
             data.path().display(),
         );
-        if let (Some(keys), Some(port)) = (&self.keys, tls_port) {
+        if let (Some(certificates), Some(port)) = (&self.certificates, tls_port) {
             // The server wants key and certificate in one file.
             let both = scratch.path().join("server.pem");
-            let (certificate, key) = &keys.server;
+            let (certificate, key) = certificates.server();
             std::fs::write(&both, [std::fs::read(key)?, std::fs::read(certificate)?].concat())?;
             let _infallible = write!(
                 text,
@@ -167,7 +144,7 @@ impl Setup {
                  ssl.trustStore.type=PEM\nssl.trustStore.location={}\n",
                 port.number(),
                 both.display(),
-                keys.authority.display(),
+                certificates.authority().display(),
             );
         }
         for line in &self.lines {
@@ -193,23 +170,6 @@ impl Default for Setup {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// Whether ZooKeeper is installed; if not, what to do.
-pub(super) fn installed() -> io::Result<()> {
-    let jar = Path::new(JARS).join("zookeeper.jar");
-    if jar.exists() {
-        return Ok(());
-    }
-    let missing = format!("{} is missing: run `make tools`, which installs ZooKeeper", jar.display());
-    Err(io::Error::new(io::ErrorKind::NotFound, missing))
-}
-
-/// In memory where the system has a place for that.
-fn data_dir() -> io::Result<TempDir> {
-    let mut builder = tempfile::Builder::new();
-    let builder = builder.prefix("leasehold-zookeeper-");
-    builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir())
 }
 
 /// What `zookeeper.jar` does not ask for itself: a logger, and what TLS needs.

@@ -20,10 +20,6 @@ pub struct Counters(BTreeMap<String, u64>);
 
 impl Counters {
     /// A counter by its name in `mntr`, the `zk_` before it left out.
-    ///
-    /// # Panics
-    ///
-    /// If this server has none of that name.
     #[track_caller]
     pub fn get(&self, name: &str) -> u64 {
         *self.0.get(name).unwrap_or_else(|| panic!("this server has no counter {name:?}"))
@@ -111,42 +107,4 @@ pub(super) fn ephemerals(dump: &str) -> BTreeMap<i64, Vec<String>> {
 fn hex(text: &str) -> Option<i64> {
     let bits = u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()?;
     Some(bits.cast_signed())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Numbers are kept, text and fractions are not counters.
-    #[test]
-    fn counters_are_the_whole_numbers() {
-        let counters = counters("zk_version\t3.8.0\nzk_packets_received\t17\nzk_avg_latency\t0.5\n");
-        assert_eq!(counters.get("packets_received"), 17);
-        assert_eq!(counters.0.len(), 1);
-    }
-
-    /// Only sessions are connections, and one that has asked nothing yet counts nothing.
-    #[test]
-    fn connections_are_those_with_a_session() {
-        let cons = " /127.0.0.1:1[1](queued=0,recved=9,sent=8,sid=0x100000001,lop=PING,est=1,to=3000,\
-                    lcxid=0x7,lzxid=0x5)\n /127.0.0.1:2[1](queued=0,recved=1,sent=1,sid=0xff00000000000001,\
-                    lop=SESS,lcxid=0xffffffffffffffff)\n /127.0.0.1:3[0](queued=0,recved=1,sent=0)\n";
-        let connections = connections(cons);
-        assert_eq!(connections.len(), 2);
-        assert_eq!((connections[0].session, connections[0].requests), (0x1_0000_0001, 7));
-        assert!(connections[1].session < 0);
-        assert_eq!(connections[1].requests, 0);
-    }
-
-    /// Nodes are those of the session above them.
-    #[test]
-    fn ephemerals_are_found_by_session() {
-        let dump = "SessionTracker dump:\nSession Sets (1)/(1):\n1 expire at x:\n\t0x5\nephemeral nodes dump:\n\
-                    Sessions with Ephemerals (2):\n0x5:\n\t/a/x\n\t/a/y\n0x6:\n\t/b\nConnections dump:\n\
-                    Connections Sets (1)/(1):\n1 expire at z:\n\tip: /127.0.0.1\n";
-        let nodes = ephemerals(dump);
-        assert_eq!(nodes[&5], ["/a/x", "/a/y"]);
-        assert_eq!(nodes[&6], ["/b"]);
-        assert_eq!(nodes.len(), 2);
-    }
 }

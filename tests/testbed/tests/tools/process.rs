@@ -1,9 +1,9 @@
 //! Children do as they are told, and never outlive the value that stands for them.
 
-use std::{fs, os::unix::process::ExitStatusExt, path::PathBuf, time::Duration};
+use std::{fs, time::Duration};
 
 use testbed::{Launch, Process, ProcessErrorKind, Scratch};
-use tokio::{runtime::Runtime, time::timeout};
+use tokio::runtime::Runtime;
 
 /// For what must happen; reached only by a failing test.
 const SOON: Duration = Duration::from_secs(10);
@@ -21,42 +21,6 @@ fn state(pid: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_name, rest) = stat.rsplit_once(") ").expect("a stat line");
     rest.chars().next()
-}
-
-/// Lines go in and come out, in the environment asked for; the end of input ends it.
-#[tokio::test]
-async fn lines_go_in_and_come_out() {
-    let scratch = Scratch::new("lines").unwrap();
-    let mut child =
-        script(&scratch, r#"echo "$GREETING"; exec cat"#).env("GREETING", "hello").spawn().unwrap();
-
-    assert_eq!(child.next_line(SOON).await.unwrap(), "hello");
-    child.send_line("and back").await.unwrap();
-    assert_eq!(child.next_line(SOON).await.unwrap(), "and back");
-
-    child.close_stdin();
-    assert!(child.wait(SOON).await.unwrap().success());
-    let ended = child.next_line(SOON).await.unwrap_err();
-    assert_eq!(ended.kind(), ProcessErrorKind::Ended);
-}
-
-/// Each run has its own log, beside its scratch data, with both outputs.
-#[tokio::test]
-async fn every_run_has_a_log_of_its_own() {
-    let scratch = Scratch::new("logs").unwrap();
-    let mut launch = Launch::new("/bin/sh", scratch.path()).args(["-c", "echo out; echo err >&2"]);
-    let mut logs: Vec<PathBuf> = Vec::new();
-
-    for _run in 0..2 {
-        let mut child = launch.spawn().unwrap();
-        child.wait(SOON).await.unwrap();
-        assert_eq!(fs::read_to_string(child.log()).unwrap(), "out\nerr\n");
-        let not_piped = child.send_line("x").await.unwrap_err();
-        assert_eq!(not_piped.kind(), ProcessErrorKind::NotPiped);
-        logs.push(child.log().to_owned());
-    }
-    assert_ne!(logs[0], logs[1]);
-    assert_eq!(logs[0].parent(), Some(scratch.path()));
 }
 
 /// testbed.process-1: stopped when `stop` returns, running when `cont` returns, however often.
@@ -78,71 +42,6 @@ async fn stop_and_cont_are_in_force_when_they_return() {
     assert_eq!(silent.kind(), ProcessErrorKind::TimedOut);
     child.cont().unwrap();
     assert_eq!(child.next_line(SOON).await.unwrap(), "heard");
-}
-
-/// A process that has ended is not signalled; its status remains.
-#[tokio::test]
-async fn an_ended_process_keeps_its_status_and_gets_no_signal() {
-    let scratch = Scratch::new("ended").unwrap();
-    let mut child = script(&scratch, "exit 3").spawn().unwrap();
-
-    assert_eq!(child.wait(SOON).await.unwrap().code(), Some(3));
-    assert_eq!(state(child.pid()), None);
-    assert_eq!(child.kill().await.unwrap().code(), Some(3));
-    assert_eq!(child.terminate(SOON).await.unwrap().code(), Some(3));
-    for refused in [child.stop().await, child.cont()] {
-        assert_eq!(refused.unwrap_err().kind(), ProcessErrorKind::Ended);
-    }
-}
-
-/// Stopping a process that ends instead does not wait for ever.
-#[tokio::test]
-async fn stopping_a_zombie_says_that_it_has_ended() {
-    let scratch = Scratch::new("zombie").unwrap();
-    let mut child = script(&scratch, "exit 0").spawn().unwrap();
-    let end = child.next_line(SOON).await.unwrap_err();
-    assert_eq!(end.kind(), ProcessErrorKind::Ended);
-
-    // The pipe closes shortly before the process is a zombie, and it may still stop between.
-    let until_refused = async {
-        loop {
-            match child.stop().await {
-                Ok(()) => child.cont().unwrap(),
-                Err(refused) => break refused,
-            }
-        }
-    };
-    let refused = timeout(SOON, until_refused).await.unwrap();
-    assert_eq!(refused.kind(), ProcessErrorKind::Ended);
-    assert_eq!(state(child.pid()), Some('Z'));
-}
-
-/// A process gets the chance to end in order, and loses it with the bound.
-#[tokio::test]
-async fn terminate_asks_first_and_kills_at_the_bound() {
-    let scratch = Scratch::new("term").unwrap();
-    let polite = "trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done";
-    let deaf = "trap '' TERM; echo ready; exec sleep 1000";
-
-    let mut child = script(&scratch, polite).spawn().unwrap();
-    child.next_line(SOON).await.unwrap();
-    assert_eq!(child.terminate(SOON).await.unwrap().code(), Some(7));
-
-    let mut child = script(&scratch, deaf).spawn().unwrap();
-    child.next_line(SOON).await.unwrap();
-    assert_eq!(child.terminate(PAUSE).await.unwrap().signal(), Some(9));
-    assert_eq!(state(child.pid()), None);
-}
-
-/// SIGKILL reaches a stopped process, too.
-#[tokio::test]
-async fn kill_ends_a_stopped_process() {
-    let scratch = Scratch::new("kill").unwrap();
-    let mut child = script(&scratch, "exec sleep 1000").spawn().unwrap();
-
-    child.stop().await.unwrap();
-    assert_eq!(child.kill().await.unwrap().signal(), Some(9));
-    assert_eq!(state(child.pid()), None);
 }
 
 /// testbed.process-2: neither an orphan nor a zombie, running or stopped, in a runtime or after it.

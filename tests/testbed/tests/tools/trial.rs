@@ -29,17 +29,6 @@ async fn missed_event_is_named() {
     within(SHORT, "the sky falls", until(async || false)).await;
 }
 
-/// It looks again until the answer is yes.
-#[tokio::test]
-async fn read_only_state_is_read_again() {
-    let mut looks = 0;
-    eventually("the third look", async || {
-        looks += 1;
-        looks == 3
-    })
-    .await;
-}
-
 /// What goes on beside a test gives its result, and ends with its handle.
 #[tokio::test]
 async fn background_task_ends_with_its_handle() {

@@ -2,10 +2,10 @@
 
 use std::io::ErrorKind;
 
-use testbed::{Direction::*, Mode, Port, Proxy};
-use tokio::{io::AsyncWriteExt, net::TcpStream};
+use testbed::{Direction::*, Mode};
+use tokio::net::TcpStream;
 
-use super::rig::{FAREWELL, Rig, hear, hear_end, never, say, soon};
+use super::rig::{Rig, hear, hear_end, say, soon};
 
 /// Both sides see a reset, through a blackhole, too, and the held reply never comes.
 #[tokio::test]
@@ -42,24 +42,6 @@ async fn no_connection_is_left_once_an_action_returns() {
     }
 }
 
-/// Both sides see an end in order, and new connections are served.
-#[tokio::test]
-async fn close_ends_every_connection_in_order() {
-    let rig = Rig::start().await;
-    let mut client = rig.client().await;
-    say(&mut client, "request\n").await;
-    hear(&mut client, "request\n").await;
-
-    rig.proxy.close().await;
-    assert_eq!(rig.proxy.connections(), 0);
-    hear_end(&mut client).await.unwrap();
-    rig.server_saw(|seen| seen.ends == 1 && seen.resets == 0).await;
-
-    let mut client = rig.client().await;
-    say(&mut client, "again\n").await;
-    hear(&mut client, "again\n").await;
-}
-
 /// A closed door refuses as a dead server does and disturbs nobody inside; it opens on the same
 /// port. Closing or opening twice is no different.
 #[tokio::test]
@@ -85,48 +67,6 @@ async fn a_closed_door_refuses_new_connections_only() {
             newcomers.push(client);
         }
     }
-}
-
-/// Connections are counted as they come and go by themselves; the end travels in both directions.
-#[tokio::test]
-async fn connections_are_counted_while_they_live() {
-    let rig = Rig::start().await;
-    assert_eq!(rig.proxy.connections(), 0);
-    soon(rig.proxy.idle()).await;
-
-    let (mut first, second) = (rig.client().await, rig.client().await);
-    assert_eq!(rig.proxy.connections(), 2);
-    never(rig.proxy.connected(3)).await;
-
-    drop(second);
-    rig.server_saw(|seen| seen.ends == 1).await;
-    first.shutdown().await.unwrap();
-    hear(&mut first, FAREWELL).await;
-    hear_end(&mut first).await.unwrap();
-    soon(rig.proxy.idle()).await;
-}
-
-/// A proxy does not soften what happens to its neighbours.
-#[tokio::test]
-async fn a_reset_by_the_client_reaches_the_server() {
-    let rig = Rig::start().await;
-    let client = rig.client().await;
-
-    client.set_zero_linger().unwrap();
-    drop(client);
-    rig.server_saw(|seen| seen.resets == 1).await;
-    soon(rig.proxy.idle()).await;
-}
-
-/// Nor does it pretend that there is a server.
-#[tokio::test]
-async fn a_client_is_reset_when_the_server_refuses() {
-    let nobody = Port::reserve().unwrap();
-    let proxy = Proxy::start(nobody.addr()).unwrap();
-
-    let mut client = TcpStream::connect(proxy.addr()).await.unwrap();
-    hear_end(&mut client).await.unwrap_err();
-    assert_eq!(proxy.connections(), 0);
 }
 
 /// testbed.proxy-4: nothing of a dropped proxy stays behind.

@@ -59,19 +59,6 @@ async fn delayed_frames_keep_their_order() {
     hear(&mut client, &lines).await;
 }
 
-/// What is delayed does not wait for its time once the mode is over.
-#[tokio::test]
-async fn healing_a_delay_delivers_at_once() {
-    let rig = Rig::start().await;
-    let mut client = rig.client().await;
-    rig.proxy.set(ServerToClient, Mode::delay(Duration::from_secs(3600))).await;
-
-    say(&mut client, "words\n").await;
-    rig.server_saw(|seen| seen.bytes == b"words\n").await;
-    rig.proxy.set(ServerToClient, Mode::Pass).await;
-    hear(&mut client, "words\n").await;
-}
-
 /// The request does not arrive, and does once healed. Replies pass meanwhile.
 #[tokio::test]
 async fn a_blackhole_swallows_requests_until_healed() {
@@ -90,37 +77,6 @@ async fn a_blackhole_swallows_requests_until_healed() {
 
     rig.proxy.set(ClientToServer, Mode::Pass).await;
     hear(&mut client, &format!("after\n{FAREWELL}")).await;
-}
-
-/// The request is carried out, its reply does not arrive, and does once healed.
-#[tokio::test]
-async fn a_blackhole_swallows_replies_until_healed() {
-    let rig = Rig::start().await;
-    let mut client = rig.client().await;
-
-    rig.proxy.set(ServerToClient, Mode::Blackhole).await;
-    say(&mut client, "request\n").await;
-    rig.server_saw(|seen| seen.bytes == b"request\n").await;
-    never(client.readable()).await;
-    assert_eq!(rig.proxy.traffic(ServerToClient).held, 0, "it is not even read");
-
-    rig.proxy.set(ServerToClient, Mode::Pass).await;
-    hear(&mut client, "request\n").await;
-}
-
-/// Over a cut cable nobody hears of a death, until it is healed.
-#[tokio::test]
-async fn a_blackhole_hides_the_death_of_a_client() {
-    let rig = Rig::start().await;
-    let client = rig.client().await;
-
-    rig.proxy.set_both(Mode::Blackhole).await;
-    client.set_zero_linger().unwrap();
-    drop(client);
-    never(rig.server_saw(|seen| seen.resets > 0)).await;
-
-    rig.proxy.set_both(Mode::Pass).await;
-    rig.server_saw(|seen| seen.resets == 1).await;
 }
 
 /// `held` proves that the reply is under way; `release_held` lets go of what there is, and only of
