@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "test binary")]
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use leasehold::backend::Grant;
 use leasehold::clock::{Clock, ManualClock, TokioClock};
 use leasehold::memory::{MemoryConfig, MemoryStore};
@@ -93,7 +92,7 @@ async fn none_is_held_unless_all_are() {
     is_free(&there, &["a", "c"]).await;
 
     let mut waiting = Box::pin(wanted.acquire());
-    assert!(poll(&mut waiting).is_none());
+    assert!((&mut waiting).now_or_never().is_none());
     assert!(there.lock("a").unwrap().try_acquire().await.unwrap().is_none(), "it is taken before it waits");
     drop(waiting);
     is_free(&there, &["a", "c"]).await;
@@ -148,7 +147,7 @@ async fn one_that_is_lost_is_named() {
     let (here, there) = (manager(&store).await, manager(&store).await);
     let both = all(named(&here, &["a", "b"])).acquire().await.unwrap();
     let mut lost = Box::pin(both.lost());
-    assert!(poll(&mut lost).is_none());
+    assert!((&mut lost).now_or_never().is_none());
     there.revoke("b", Revoke::Force).await.unwrap();
     let (name, reason) = tokio::time::timeout(TTL, lost).await.expect("it is told");
     assert_eq!((name.as_str(), reason), ("b", LostReason::Revoked));
@@ -165,7 +164,7 @@ async fn a_loss_ends_the_wait_for_the_others() {
     let blocks = there.lock("b").unwrap().acquire().await.unwrap();
     let wanted = all(named(&here, &["a", "b"]));
     let mut waiting = Box::pin(wanted.acquire());
-    assert!(poll(&mut waiting).is_none());
+    assert!((&mut waiting).now_or_never().is_none());
     there.revoke("a", Revoke::Force).await.unwrap();
     let error = tokio::time::timeout(TTL, waiting).await.expect("nobody waits on").unwrap_err();
     assert_eq!(error.lost_reason(), Some(LostReason::Revoked));
@@ -184,10 +183,10 @@ async fn a_loss_in_a_suspend_is_told() {
     let blocks = there.lock("b").unwrap().acquire().await.unwrap();
     let wanted = all([here.lock("a").unwrap().ttl(TTL / 2), here.lock("b").unwrap()]);
     let mut waiting = Box::pin(wanted.acquire());
-    assert!(poll(&mut waiting).is_none());
+    assert!((&mut waiting).now_or_never().is_none());
     clock.suspend(TTL / 2);
     blocks.release().await.unwrap();
-    let answer = poll(&mut waiting).expect("both are granted by now");
+    let answer = (&mut waiting).now_or_never().expect("both are granted by now");
     let error = answer.map(|held| held.ensure_held()).expect_err("one of them is lost");
     assert_eq!(error.lost_reason(), Some(LostReason::Expired));
     assert!(error.to_string().contains("lock: a"), "{error}");
@@ -212,8 +211,8 @@ async fn invalid_set_of_locks_is_refused() {
             assert!(error.to_string().contains(rule), "{error}");
         };
         let wanted = all(locks);
-        told(poll(&mut Box::pin(wanted.acquire())).expect("nobody is asked").unwrap_err());
-        told(poll(&mut Box::pin(wanted.try_acquire())).expect("nobody is asked").unwrap_err());
+        told(wanted.acquire().now_or_never().expect("nobody is asked").unwrap_err());
+        told(wanted.try_acquire().now_or_never().expect("nobody is asked").unwrap_err());
     }
     assert!(store.is_empty());
 }
@@ -222,12 +221,5 @@ async fn is_free(locks: &LockManager, names: &[&str]) {
     for name in names {
         let guard = locks.lock(*name).unwrap().try_acquire().await.unwrap();
         guard.unwrap_or_else(|| panic!("{name} is held")).release().await.unwrap();
-    }
-}
-
-fn poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
-    match std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => Some(output),
-        Poll::Pending => None,
     }
 }

@@ -38,23 +38,6 @@ async fn urls_that_cannot_work_are_refused() {
     }
 }
 
-/// A store whose feature is off says which one to turn on.
-#[tokio::test]
-async fn a_store_that_is_switched_off_names_its_feature() {
-    for (url, feature, is_on) in [
-        ("file:///tmp/locks", "file", cfg!(feature = "file")),
-        ("redis://h/0", "redis", cfg!(feature = "redis")),
-        ("etcd://h1,h2/p", "etcd", cfg!(feature = "etcd")),
-        ("zk://h1,h2/p", "zk", cfg!(feature = "zk")),
-    ] {
-        if !is_on {
-            let (kind, message) = refusal(url).await;
-            assert_eq!(kind, ErrorKind::Unsupported);
-            assert!(message.contains(&format!("enable the Cargo feature `{feature}`")), "{message}");
-        }
-    }
-}
-
 /// The file store's own options are checked like the others.
 #[cfg(feature = "file")]
 #[tokio::test]

@@ -8,7 +8,7 @@ use leasehold::clock::TokioClock;
 use leasehold::memory::MemoryConfig;
 use leasehold::{
     Error, ErrorKind, FenceGate, Guarantees, Lock, LockGuard, LockManager, Lost, LostReason, Registry,
-    Revoke, connect,
+    connect,
 };
 use tokio::runtime::Runtime;
 
@@ -36,35 +36,6 @@ fn a_guard_without_its_runtime_is_lost_and_released() {
     let again = locks.lock("a").unwrap();
     let refused = again.acquire().now_or_never().expect("refused at once");
     assert_eq!(*refused.unwrap_err().kind(), ErrorKind::Closed);
-}
-
-/// A lock that was lost while the work finished is not a success.
-#[tokio::test]
-async fn with_is_ok_only_if_the_lock_was_held_at_the_end() {
-    let store = MemoryConfig::private();
-    let locks = open(&store).await;
-    let lock = locks.lock("a").unwrap();
-    let done = lock.with(async |held| held.token()).await.unwrap();
-    let lost = lock.with(async |held| {
-        locks.revoke("a", Revoke::Force).await.unwrap();
-        held.lost().await;
-        held.token()
-    });
-    assert_eq!(lost.await.unwrap_err().lost_reason(), Some(LostReason::Revoked));
-    assert!(lock.acquire().await.unwrap().token() > done);
-}
-
-/// `wait(0)` is one attempt, and its error names the holder.
-#[tokio::test]
-async fn waiting_for_no_time_is_one_attempt() {
-    let store = MemoryConfig::private();
-    let (locks, others) = (open(&store).await, open(&store).await);
-    let guard = others.lock("a").unwrap().acquire().await.unwrap();
-    let error = locks.lock("a").unwrap().wait(Duration::ZERO).acquire().await.unwrap_err();
-    let ErrorKind::Timeout { holder: Some(holder), .. } = error.kind() else { panic!("{error:?}") };
-    assert_eq!((holder.label.as_str(), holder.token), ("here", Some(guard.token())));
-    drop(guard);
-    assert!(locks.lock("a").unwrap().wait(Duration::ZERO).acquire().await.is_ok());
 }
 
 /// A timeout names the holder as the store named it, without another request.
@@ -162,16 +133,4 @@ async fn a_manager_knows_what_it_holds() {
         guard.release().await.unwrap();
     }
     assert_eq!(held(), [false; 5]);
-}
-
-/// What is lost by the clock is not held, though no timer has told so.
-#[tokio::test(start_paused = true)]
-async fn a_manager_does_not_hold_what_ended_in_a_suspend() {
-    let clock = leasehold::clock::ManualClock::new();
-    let builder = LockManager::builder(MemoryConfig::private()).clock(Arc::new(clock.clone()));
-    let locks = builder.build().await.unwrap();
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    clock.suspend(leasehold::Timing::DEFAULT_TTL * 2);
-    assert!(!locks.holds("a"), "{:?} is left", guard.remaining());
-    guard.ensure_held().unwrap_err();
 }

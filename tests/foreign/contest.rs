@@ -181,6 +181,6 @@ fn number(counter: &Path) -> usize {
     std::fs::read_to_string(counter).unwrap().trim().parse().unwrap()
 }
 
-fn nanos(span: Duration) -> u64 {
+pub(crate) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap()
 }

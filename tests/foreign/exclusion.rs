@@ -7,6 +7,7 @@ use libtest_mimic::Trial;
 use testbed::pass;
 
 use crate::contender::Contender;
+use crate::contest::nanos;
 use crate::library::Library;
 use crate::rig::{LONG, NAME, Rig, SHORT, trial};
 
@@ -127,8 +128,4 @@ async fn foreign_value_is_left_alone(rig: Rig, [mut ours, mut theirs]: [Contende
     assert_eq!(rig.command(&["TYPE", NAME]).await.text().as_deref(), Some("list"));
     rig.command(&["DEL", NAME]).await;
     rig.is_clean().await;
-}
-
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap()
 }

@@ -8,8 +8,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use cargo_metadata::MetadataCommand;
 use syn::{Attribute, Fields, ImplItem, Item, ItemImpl, ItemMod, Signature, TraitItem, UseTree, Visibility};
+
+use crate::{metadata, root};
 
 /// A module with what is in it, wherever its file lies.
 #[derive(Default)]
@@ -337,13 +338,9 @@ fn leaves(tree: &UseTree) -> Vec<(Vec<String>, String, String)> {
 /// What the packages show is what the files below `docs/api` list.
 #[test]
 fn the_listings_are_current() {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut command = MetadataCommand::new();
-    let metadata =
-        command.manifest_path(manifest.join("Cargo.toml")).no_deps().exec().expect("cargo describes it");
-    let folder = manifest.join("docs/api");
+    let folder = root().join("docs/api");
     let mut listed = 0;
-    for package in metadata.workspace_packages() {
+    for package in metadata().workspace_packages() {
         let is_published = package.publish.is_none();
         let library = package.targets.iter().find(|target| target.is_lib());
         let Some(library) = library.filter(|_| is_published) else { continue };

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
+use cargo_metadata::{DependencyKind, Metadata, Package};
+
+use crate::{code, metadata, root};
 
 /// The packages that `ARCHITECTURE.md` draws: where each lies, what it may depend on, and what its tests may
 /// besides.
@@ -16,7 +18,7 @@ struct Drawn {
 }
 
 fn drawn() -> BTreeMap<String, Drawn> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md");
+    let path = root().join("ARCHITECTURE.md");
     let page = std::fs::read_to_string(path).expect("the page is there");
     let packages = page.split("## Packages").nth(1).expect("it draws the packages");
     let packages = packages.split("\n## ").next().unwrap_or_default();
@@ -34,18 +36,6 @@ fn drawn() -> BTreeMap<String, Drawn> {
         (only(name), drawn)
     };
     rows.map(row).collect()
-}
-
-/// The workspace as cargo sees it, with the dependencies of this platform only: those of others
-/// need not be downloaded.
-pub(crate) fn metadata() -> Metadata {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-    let version = Command::new("rustc").arg("-vV").output().expect("rustc runs");
-    let version = String::from_utf8(version.stdout).expect("rustc writes UTF-8");
-    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).expect("rustc says its host");
-    let mut command = MetadataCommand::new();
-    command.manifest_path(manifest).other_options(["--filter-platform".to_owned(), host.to_owned()]);
-    command.exec().expect("cargo describes the workspace")
 }
 
 fn ours(metadata: &Metadata) -> BTreeSet<&str> {
@@ -87,7 +77,7 @@ fn packages_depend_only_as_drawn() {
 fn the_default_build_has_no_network_client() {
     let mut tree = Command::new(env!("CARGO"));
     tree.args(["tree", "-p", "leasehold", "-e", "normal", "--prefix", "none", "-f", "{p}"]);
-    let tree = tree.current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("cargo runs");
+    let tree = tree.current_dir(root()).output().expect("cargo runs");
     let tree = String::from_utf8(tree.stdout).expect("cargo writes UTF-8");
     let packages: BTreeSet<_> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
     assert!(packages.contains("leasehold-core") && packages.contains("tokio"), "{tree}");
@@ -179,9 +169,7 @@ fn the_core_has_no_upward_arrow() {
             continue;
         }
         let here = folder.and_then(floor).unwrap_or_else(|| panic!("{} is in no folder", place.display()));
-        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-        let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
-        for named in code.flat_map(|line| line.split("crate::").skip(1)) {
+        for named in code(&text).split("crate::").skip(1) {
             let named: String = named.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
             let Some(there) = floor(&named) else {
                 panic!("{} names crate::{named}, which is in no folder", place.display());
@@ -227,7 +215,7 @@ fn named_in_core(code: &str) -> Vec<String> {
 /// Within `core/`, each file uses only lower layers.
 #[test]
 fn core_files_use_only_lower_layers() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("lockcore/src/core");
+    let root = root().join("lockcore/src/core");
     let layer = |name: &str| LAYERS.iter().position(|files| files.contains(&name));
     let mut files = Vec::new();
     collect(&root, &mut files);
@@ -241,9 +229,7 @@ fn core_files_use_only_lower_layers() {
         let folder = file.split('/').next().unwrap_or(file);
         let file = if layer(file).is_some() { file } else { folder };
         let here = layer(file).unwrap_or_else(|| panic!("core/{file} is in no layer"));
-        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-        let code = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>();
-        for used in named_in_core(&code.join("\n")).into_iter().filter(|used| used != file) {
+        for used in named_in_core(&code(&text)).into_iter().filter(|used| used != file) {
             uses += 1;
             let is_lower = layer(&used).is_some_and(|there| there < here);
             assert!(is_lower, "core/{file} uses {used}, which is in no lower layer");
@@ -278,41 +264,38 @@ fn invariants_are_called_by_one_name() {
     assert!(places.len() > 50, "only {} were found", places.len());
 }
 
-/// Who knows one store knows all: the same files, which are called alike. Where those on servers have the
-/// way to them, the file store has the files on the disk.
+/// Who knows one store knows all: the same files, which are called alike. Where those on servers have the way to them,
+/// the file store has the files on the disk. A second engine has the same, but for what both share.
 #[test]
 fn stores_have_one_plan() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for (store, where_locks_are) in [
-        ("backend-redis", "connection"),
-        ("backend-etcd", "connection"),
-        ("backend-zk", "connection"),
-        ("backend-file", "directory"),
-    ] {
-        let place = root.join(store).join("src");
-        for part in ["config", where_locks_are, "protocol", "session", "admin", "keys"] {
-            let is_file = place.join(part).with_extension("rs").exists();
-            let is_folder = place.join(part).join("mod.rs").exists();
-            assert!(is_file != is_folder, "{store} has no {part}, or two");
-        }
-        for file in ["lib.rs", "backend.rs", "error.rs", "session/keeper.rs", "admin/inspect.rs"] {
-            assert!(place.join(file).exists(), "{store} has no {file}");
-        }
-        for file in ["admin/revoke.rs", "admin/diagnosis.rs", "admin/token_base.rs"] {
-            assert!(place.join(file).exists(), "{store} has no {file}");
-        }
-    }
-    // A second engine has the same, but for what both share.
-    let quorum = root.join("backend-redis/src/quorum");
-    for file in ["config.rs", "backend.rs", "keys.rs", "protocol/mod.rs", "scripts/mod.rs", "session/mod.rs"]
-    {
-        assert!(quorum.join(file).exists(), "a quorum has no {file}");
-    }
-    for file in ["session/keeper.rs", "admin/inspect.rs", "admin/revoke.rs", "admin/diagnosis.rs"] {
-        assert!(quorum.join(file).exists(), "a quorum has no {file}");
-    }
-    for shared in ["connection", "connection.rs", "error.rs"] {
-        assert!(!quorum.join(shared).exists(), "both engines have the same {shared}");
+    const ALL: [&str; 9] = [
+        "config",
+        "protocol",
+        "session",
+        "keys",
+        "backend",
+        "session/keeper",
+        "admin/inspect",
+        "admin/revoke",
+        "admin/diagnosis",
+    ];
+    const STORES: [(&str, &[&str], &[&str]); 5] = [
+        ("backend-redis/src", &["connection", "error", "admin/token_base"], &[]),
+        ("backend-etcd/src", &["connection", "error", "admin/token_base"], &[]),
+        ("backend-zk/src", &["connection", "error", "admin/token_base"], &[]),
+        ("backend-file/src", &["directory", "error", "admin/token_base"], &[]),
+        ("backend-redis/src/quorum", &["scripts"], &["connection", "error"]),
+    ];
+    for (store, own, without) in STORES {
+        let has = |part: &&&str| {
+            let place = root().join(store).join(part);
+            let (is_file, is_folder) = (place.with_extension("rs").exists(), place.join("mod.rs").exists());
+            assert!(!(is_file && is_folder), "{store} has two {part}");
+            is_file || is_folder
+        };
+        let missing: Vec<_> = ALL.iter().chain(own).filter(|part| !has(part)).collect();
+        assert!(missing.is_empty(), "{store} has no {missing:?}");
+        assert!(!without.iter().any(|part| has(&part)), "both engines have the same {without:?}");
     }
 }
 

@@ -2,26 +2,12 @@
 //! ask for, what a registry shows of them, and links that work there.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::process::Command;
 
 use cargo_metadata::semver::Version;
-use cargo_metadata::{CargoOpt, DependencyKind, Metadata, MetadataCommand, Package};
+use cargo_metadata::{DependencyKind, Metadata, Package};
 
-/// The workspace with every feature, as it is built here.
-fn metadata() -> Metadata {
-    let version = Command::new("rustc").arg("-vV").output().expect("rustc runs");
-    let version = String::from_utf8(version.stdout).expect("rustc writes UTF-8");
-    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).expect("rustc says its host");
-    let mut command = MetadataCommand::new();
-    command.manifest_path(root().join("Cargo.toml")).features(CargoOpt::AllFeatures);
-    command.other_options(["--filter-platform".to_owned(), host.to_owned()]);
-    command.exec().expect("cargo describes the workspace")
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
+use crate::{metadata, root};
 
 pub(crate) fn is_published(package: &Package) -> bool {
     package.publish.as_ref().is_none_or(|registries| !registries.is_empty())

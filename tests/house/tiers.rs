@@ -3,23 +3,18 @@
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
-use cargo_metadata::MetadataCommand;
 use testbed::Scratch;
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
+use crate::{metadata, root};
 
 /// Cargo's test programs and the list's are the same; every one has a tier and a smallest number of tests.
 #[test]
 fn every_program_has_a_tier() {
-    let mut command = MetadataCommand::new();
-    let metadata =
-        command.manifest_path(root().join("Cargo.toml")).no_deps().exec().expect("cargo describes it");
-    let targets = metadata.packages.iter().flat_map(|package| &package.targets).filter(|target| target.test);
+    let metadata = metadata();
+    let packages = metadata.workspace_packages();
+    let targets = packages.iter().flat_map(|package| &package.targets).filter(|target| target.test);
     let built: BTreeSet<_> = targets
         .map(|target| target.src_path.strip_prefix(root()).expect("it is in the workspace").to_string())
         .collect();

@@ -1,10 +1,12 @@
 //! The words of messages and help texts, which only an insider of this project would know otherwise, and the names of
 //! tests.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::architecture::{collect, metadata, sources};
+use crate::architecture::{collect, sources};
 use crate::manifests::is_published;
+use crate::{code, metadata, root};
 
 /// The nouns that no message, log line or help text contains.
 const REFUSED: [&str; 10] =
@@ -12,9 +14,7 @@ const REFUSED: [&str; 10] =
 
 /// The string literals with a blank in the code of a source file, without its tests.
 fn texts(source: &str) -> Vec<String> {
-    let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-    let code = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>();
-    let code = code.join("\n").replace(r"\\", "").replace("\\\"", "");
+    let code = code(source).replace(r"\\", "").replace("\\\"", "");
     let quoted: Vec<_> = code.split('"').collect();
     assert!(quoted.len() % 2 == 1, "a literal does not end in:\n{code}");
     let texts = quoted.into_iter().skip(1).step_by(2).filter(|text| text.contains(' '));
@@ -37,8 +37,14 @@ fn test_modules(files: &[(PathBuf, String)]) -> Vec<PathBuf> {
     declared.collect()
 }
 
+/// Whether a folder of that name is on the way from the root of the workspace.
+fn is_in(path: &Path, folder: &str) -> bool {
+    let place = path.strip_prefix(root()).unwrap_or(path);
+    place.components().any(|part| part.as_os_str() == folder)
+}
+
 fn is_of_tests(path: &Path) -> bool {
-    path.ends_with("tests.rs") || path.components().any(|part| part.as_os_str() == "tests")
+    path.ends_with("tests.rs") || is_in(path, "tests")
 }
 
 /// A format string without the names of its values.
@@ -51,35 +57,68 @@ fn refused_word(text: &str) -> Option<&str> {
     words.find(|word| REFUSED.iter().any(|refused| word.eq_ignore_ascii_case(refused)))
 }
 
-/// Every text of a published package has its reader's words; so has the manual page of the command.
-#[test]
-fn messages_have_plain_words() {
+/// The sources of the published packages, without what is compiled for tests only.
+fn published_sources() -> Vec<(PathBuf, String)> {
     let metadata = metadata();
-    let mut checked = 0;
-    for package in metadata.workspace_packages() {
-        if !is_published(package) {
-            continue;
-        }
+    let mut found = Vec::new();
+    for package in metadata.workspace_packages().into_iter().filter(|package| is_published(package)) {
         let mut files = Vec::new();
         let folder = package.manifest_path.parent().expect("a manifest has a folder");
         collect(&folder.join("src").into_std_path_buf(), &mut files);
         let tests = test_modules(&files);
-        for (path, source) in files {
-            if tests.iter().any(|module| path.with_extension("").starts_with(module)) {
-                continue;
-            }
-            let file = path.strip_prefix(&metadata.workspace_root).expect("it is in the workspace");
-            let file = file.display();
-            for text in texts(&source) {
-                checked += 1;
-                assert_eq!(refused_word(&text), None, "{file}: {text:?}");
-            }
+        files.retain(|(path, _)| !tests.iter().any(|module| path.with_extension("").starts_with(module)));
+        found.append(&mut files);
+    }
+    found
+}
+
+/// Every text of a published package has its reader's words; so has the manual page of the command.
+#[test]
+fn messages_have_plain_words() {
+    let mut checked = 0;
+    for (path, source) in published_sources() {
+        for text in texts(&source) {
+            checked += 1;
+            assert_eq!(refused_word(&text), None, "{}: {text:?}", path.display());
         }
     }
     assert!(checked > 1000, "only {checked} texts were found");
-    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/api/leasehold-cli.txt");
+    let manual = root().join("docs/api/leasehold-cli.txt");
     let manual = std::fs::read_to_string(manual).expect("the manual is there");
     assert_eq!(refused_word(&manual), None, "in docs/api/leasehold-cli.txt");
+}
+
+/// How many types of the libraries share a name, where more than two do: the list may only shrink. The roles that each
+/// store has are left out.
+const REPEATED: [(usize, &[&str]); 6] = [
+    (9, &["State"]),
+    (6, &["Entry", "Place", "Seen"]),
+    (5, &["Answer", "Hold", "Record", "Watch"]),
+    (4, &["End", "Phase", "Shared", "Task"]),
+    (3, &["Book", "Change", "Directory", "Kind", "Member", "Next", "Open", "Progress"]),
+    (3, &["Shown", "Timer", "Told"]),
+];
+
+const ROLES: [&str; 6] = ["Session", "Acquisition", "Contender", "Connection", "Keys", "Step"];
+
+#[test]
+fn types_share_their_names_ever_less() {
+    let mut counts = BTreeMap::<_, usize>::new();
+    for (path, source) in published_sources() {
+        let is_library = !is_in(&path, "cli") && !is_in(&path, "conformance");
+        for line in code(&source).lines().filter(|_| is_library) {
+            let words = line.split([' ', '<', '(', '{', ';', ':']).filter(|word| !word.is_empty());
+            let mut words = words.skip_while(|word| ["pub", "crate)", "super)", "in"].contains(word));
+            if words.next().is_some_and(|word| ["struct", "enum", "trait"].contains(&word)) {
+                *counts.entry(words.next().unwrap_or_default().to_owned()).or_default() += 1;
+            }
+        }
+    }
+    counts.retain(|name, count| *count > 2 && !ROLES.contains(&name.as_str()));
+    let listed =
+        |name: &str| REPEATED.iter().find(|(_, names)| names.contains(&name)).map_or(2, |(count, _)| *count);
+    let more: Vec<_> = counts.iter().filter(|(name, count)| **count > listed(name)).collect();
+    assert!(more.is_empty(), "more types than before share these names: {more:?}");
 }
 
 /// The longest name of a test.
@@ -87,8 +126,7 @@ const LONGEST: usize = 60;
 
 /// The functions of tests and conformance cases.
 fn test_functions<'a>(path: &Path, source: &'a str) -> impl Iterator<Item = &'a str> {
-    let is_case = path.components().any(|part| part.as_os_str() == "cases");
-    let tests = match is_of_tests(path) || is_case {
+    let tests = match is_of_tests(path) || is_in(path, "cases") {
         true => source,
         false => source.split_once("#[cfg(test)]\nmod tests {").map_or("", |(_, tests)| tests),
     };

@@ -21,10 +21,8 @@ fn main() -> ExitCode {
     #[cfg(feature = "file")]
     let suite = suite.store(Box::new(file::Directories::new()));
     #[cfg(feature = "redis")]
-    let suite = suite.store(Served::<testbed::redis::Server>::start(|addr, namespace| {
-        let config = leasehold::redis::RedisConfig::new(addr.ip().to_string(), addr.port());
-        Box::new(config.prefix(namespace))
-    }));
+    let suite = suite
+        .store(Served::<testbed::redis::Server>::start(|addr, namespace| Box::new(redis(addr, namespace))));
     // The other stores are CI's.
     if testbed::Depth::of_run() == testbed::Depth::Check {
         return suite.run();
@@ -40,10 +38,7 @@ fn main() -> ExitCode {
     #[cfg(feature = "redis")]
     let suite = suite.store(quorum::Quorum::start());
     #[cfg(feature = "redis")]
-    let suite = match server::valkey(|addr, namespace| {
-        let config = leasehold::redis::RedisConfig::new(addr.ip().to_string(), addr.port());
-        Box::new(config.prefix(namespace))
-    }) {
+    let suite = match server::valkey(|addr, namespace| Box::new(redis(addr, namespace))) {
         Some(valkey) => suite.store(valkey),
         None => suite,
     };
@@ -65,6 +60,11 @@ fn main() -> ExitCode {
     suite.run()
 }
 
+#[cfg(feature = "redis")]
+fn redis(addr: std::net::SocketAddr, namespace: &str) -> leasehold::redis::RedisConfig {
+    leasehold::redis::RedisConfig::new(addr.ip().to_string(), addr.port()).prefix(namespace)
+}
+
 /// Locks as another library keeps them, which are told apart by their keys.
 #[cfg(feature = "redis")]
 fn shared(
@@ -72,9 +72,8 @@ fn shared(
     namespace: &str,
     format: leasehold::redis::Format,
 ) -> Box<dyn leasehold::backend::StoreConfig> {
-    let config = leasehold::redis::RedisConfig::new(addr.ip().to_string(), addr.port());
     // A lock that one process acquires for a second without a pause is left to foreign clients, and a try is refused then:
     // `turns` of the store's own tests shows that. The cases need a free lock to be granted.
     let format = format.key(format!("lock of {namespace}: {{name}}")).yield_for(std::time::Duration::ZERO);
-    Box::new(config.prefix(namespace).format(format))
+    Box::new(redis(addr, namespace).format(format))
 }
