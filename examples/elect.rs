@@ -1,4 +1,4 @@
-//! Electing a leader: a candidate is whoever waits for a lock, the leader is whoever holds it, everybody else watches.
+//! Electing a leader: candidates wait for a lock, the leader holds it, all others watch.
 //!
 //! `cargo run --example elect`
 
@@ -15,7 +15,7 @@ pub(crate) async fn stand(locks: &LockManager, address: &str) -> Result<()> {
     // Leadership is not for sharing out among the tasks of one process.
     let candidate = locks.lock(LEADER)?.metadata(address).handoff_limit(0);
     loop {
-        // Dropped at its next await when leadership is lost; let go only when it has ended.
+        // Dropped at its next await when leadership is lost; released only when it has ended.
         match candidate.with(async |lead| serve(address, lead.token()).await).await {
             Err(error) if error.lost_reason().is_some() => {}
             // The store is away: stand again when it is back.

@@ -1,4 +1,4 @@
-//! Do something only if nobody else does it already: contention is an answer, not an error.
+//! Do something only if no other process does it already: contention is an answer, not an error.
 //!
 //! `cargo run --example try_acquire`
 

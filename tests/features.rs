@@ -66,7 +66,7 @@ fn tls_that_is_not_there_is_refused_by_name() {
 async fn stores_of_the_build_look_for_their_servers() {
     let certificates = Certificates::new("client").expect("certificates can be made");
     let authority = certificates.authority().display().to_string();
-    // A port that nobody listens on any more.
+    // A port without a listener.
     let address =
         TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port is free");
     let plain = [("redis://HOST?", "redis"), ("etcd://HOST?", "etcd"), ("zk://HOST?", "zk")];

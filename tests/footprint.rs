@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 /// Enough that what a first lock brings along does not count.
 const LOCKS: usize = 2_000;
 
-/// How many are asked for at the same time.
+/// How many are requested at the same time.
 const AT_ONCE: usize = 64;
 
 const TTL: Duration = Duration::from_secs(6);
@@ -135,6 +135,6 @@ const MOST: usize = 1024;
 #[cfg(feature = "redis")]
 const SEAT: usize = 80;
 
-/// Its path, its place in two maps, room for five who watch it, and a channel.
+/// Its path, its place in two maps, room for five watchers, and a channel.
 #[cfg(feature = "zk")]
 const WATCHED_BY_THE_CLIENT: usize = 512;

@@ -4,7 +4,7 @@
 //! It is played with zero polls, one, two, … until the operation finishes; directly on the store,
 //! where requests may complete at the first poll, and behind a network. The drop comes right after
 //! the last poll, or later: by so much that a request on the network has not arrived yet, that its
-//! answer has not, and that nobody has looked at the answer.
+//! answer has not, and that the answer has not been read.
 
 use std::future::Future;
 use std::pin::pin;
@@ -80,14 +80,14 @@ impl Scene {
         })
         .await;
         if done.is_none() {
-            // The operation may be woken meanwhile; nobody listens.
+            // A wake-up of the operation has no effect meanwhile.
             self.world.pass(self.linger).await;
         }
         self.finished.store(done.is_some(), Ordering::Relaxed);
         done.transpose()
     }
 
-    /// The same of an acquisition; what it was granted is let go.
+    /// The same of an acquisition; a grant is released.
     pub(crate) async fn interrupts_acquire(&self, session: &Session, name: &str) -> Outcome {
         if let Some(grant) = self.interrupt(session.acquire(name)).await? {
             session.backend.release(&grant).await?;
@@ -105,7 +105,7 @@ impl Scene {
         Self { there: world.clone(), world, polls: 0, linger: Duration::ZERO, finished: Arc::default() }
     }
 
-    /// Whoever comes next holds soon, and then nothing is left.
+    /// The next client holds soon, and then nothing is left.
     pub(crate) async fn ensure_free(&self) -> Outcome {
         let next = self.world.manager().await?.lock(NAME)?;
         let guard = self.world.within(self.world.soon(), "the next client", next.acquire()).await??;

@@ -46,7 +46,7 @@ pub fn cases() -> impl Iterator<Item = &'static Case> {
     crate::cases::ALL.into_iter().flatten()
 }
 
-/// Promises that no case on one store in one process can check, and who checks them.
+/// Promises that no case on one store in one process can check, and the tests that do.
 pub const ENVIRONMENTAL: [(Guarantees, &str); 4] = [
     (Guarantees::CROSS_PROCESS, "needs several processes: see the tests with holder processes"),
     (Guarantees::CROSS_HOST, "needs a network: see the tests with real servers"),
@@ -78,7 +78,7 @@ impl Case {
         let started = BootClock::new().now();
         let outcome = subject.pace().runtime().and_then(|runtime| {
             let outcome = runtime.block_on(self.bounded(subject, mutation));
-            // Whoever still waits in a thread of the store waits for nobody.
+            // A thread of the store that still waits is not needed any more.
             runtime.shutdown_timeout(Duration::from_secs(1));
             outcome
         });

@@ -63,7 +63,7 @@ impl Dice {
         &choices[usize::try_from(index).expect("an index of a slice")]
     }
 
-    /// Dice of their own, for somebody whose draws must not shift those of others.
+    /// Dice of their own, for draws that must not shift those of others.
     #[must_use]
     pub fn fork(&mut self) -> Self {
         Self::new(self.bits())

@@ -1,4 +1,4 @@
-//! What happened, in order: what every actor asked, was told and saw, and what the store did.
+//! What happened, in order: the requests of every actor, their results, and what the store did.
 //!
 //! Actors write through a [`Recorder`]; a [`Journal`] joins them on one clock into a [`History`],
 //! which [`crate::invariants`] judge. What failed or timed out is recorded as that, never as
@@ -7,7 +7,7 @@
 //! # Invariants
 //! - **history-1** Events are in the order in which they were recorded, so among events of one instant the
 //!   order counts.
-//! - **history-2** Every time is on the journal's clock, deadlines too; whoever records a deadline of
+//! - **history-2** Every time is on the journal's clock, deadlines too; a recorder that has a deadline of
 //!   another clock converts it.
 
 use std::fmt;
@@ -31,7 +31,7 @@ pub struct History {
 pub struct Event {
     /// When.
     pub at: Moment,
-    /// To whom: a process, or the world.
+    /// Which process, or the world.
     pub actor: Arc<str>,
     /// With which lock, if with one.
     pub name: Option<LockName>,
@@ -52,11 +52,11 @@ pub struct Entry(u64);
 #[non_exhaustive]
 #[expect(missing_docs, reason = "fields say what they are, or their variant does")]
 pub enum What {
-    /// A caller asked for the lock; `waits` unless it only tries.
+    /// A caller began to acquire the lock; `waits` unless it only tries.
     Invoked { attempt: Attempt, mode: Mode, waits: bool },
     /// It has the lock, until `deadline` as promised so far.
     Granted { attempt: Attempt, token: FencingToken, deadline: Deadline },
-    /// It was told that it does not get the lock.
+    /// The acquisition returned an error, or that the lock is busy.
     Refused { attempt: Attempt, reason: String },
     /// It stopped asking.
     Cancelled { attempt: Attempt },
@@ -68,11 +68,11 @@ pub enum What {
     Listens { attempt: Attempt },
     /// `lost` said that the hold is over.
     LostTold { attempt: Attempt, reason: LostReason },
-    /// The holder lets go.
+    /// The holder begins to release.
     ReleaseInvoked { attempt: Attempt },
     /// `release` answered.
     ReleaseEnded { attempt: Attempt, outcome: Outcome },
-    /// The holder, or who believes to be it, wrote to the resource, which `accepted` that or not.
+    /// The holder, or a client that believes to be it, wrote to the resource, which `accepted` that or not.
     Wrote { attempt: Attempt, token: FencingToken, accepted: bool },
     /// The process is dead: nothing of it acts any more.
     Crashed,
@@ -90,7 +90,7 @@ pub enum What {
     /// Nobody wants anything any more, and whoever is dead has been so for longer than a lease; what
     /// the store still knows.
     AtRest { left: Vec<LockName> },
-    /// Somebody waits who should not.
+    /// An operation hangs that should not.
     Stuck { waits_for: String },
     /// A request for the lock reached the store; whether it queues there.
     StoreAsked { entry: Entry, mode: Mode, waits: bool },
@@ -100,17 +100,17 @@ pub enum What {
     StoreLeft { entry: Entry },
     /// The store was asked to end a grant, and says whether it did.
     StoreReleased { counter: u64, done: bool },
-    /// Something that nobody judges, for whoever reads the history.
+    /// Something that no invariant uses, for the reader of the history.
     Noted(String),
     /// The core has something in the store, or wants to.
     EntryBegan { entry: Entry, mode: Mode },
-    /// The core has what it asked for.
+    /// The core has the grant.
     EntryGranted { entry: Entry },
     /// The core may count on its being over.
     EntryEnded { entry: Entry },
 }
 
-/// What a release came to, as its caller was told.
+/// What a release returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "a release is certain, too late, or neither")]
 pub enum Outcome {

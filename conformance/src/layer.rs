@@ -60,7 +60,7 @@ pub trait Layer: fmt::Debug + Send + Sync + 'static {
         below.backend.guarantees()
     }
 
-    /// What becomes of a grant, in whatever way it was asked for.
+    /// What becomes of a grant, of a try and of a wait alike.
     fn granted(&self, _below: &Below, grant: Grant) -> Grant {
         grant
     }

@@ -1,4 +1,4 @@
-//! The kit that proves a store of `leasehold`: whoever writes one gets its contract checked, case
+//! The kit that proves a store of `leasehold`: it checks the contract of a store, case
 //! by case, by name.
 //!
 //! Implement [`Subject`] and run it, from a test target with `harness = false` ([`main`]) or from
@@ -37,7 +37,7 @@
 //! | the cases, by guarantee | [`cases`], [`Case`] |
 //! | what a case works with | [`World`], [`Session`], [`HostClock`], [`Task`] |
 //! | what is put between core and store | [`layer`], [`Network`], [`RequestCounts`], [`entry_rule`], [`store_log`] |
-//! | what a network does, as told or at random | [`network`] |
+//! | what a network does, by a plan or at random | [`network`] |
 //! | what happened, and what must be true of it | [`history`], [`invariants`] |
 //! | the core under thousands of seeds of faults | [`simulation`] |
 //! | proof that the cases catch what they must | [`bugs`] |

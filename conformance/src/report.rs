@@ -43,7 +43,7 @@ impl Report {
     }
 }
 
-/// As `Display`: whoever unwraps a report reads it.
+/// As `Display`, for the message of an `unwrap`.
 impl fmt::Debug for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

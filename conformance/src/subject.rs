@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::failure::{Failure, Outcome};
 
-/// A store as the kit sees it; to be implemented by whoever wrote the store.
+/// A store as the kit sees it; implemented by the author of the store.
 pub trait Subject: fmt::Debug + Send + Sync + 'static {
     /// What its trials are called: `<name>::<guarantee>::<property>`.
     fn name(&self) -> &str;
@@ -26,7 +26,7 @@ pub trait Subject: fmt::Debug + Send + Sync + 'static {
     ///
     /// Every configuration of one namespace opens sessions of one and the same store; names of
     /// different namespaces never meet. A namespace has lower-case letters, digits and `-`, and is
-    /// never asked for by two cases.
+    /// used by one case only.
     fn config(&self, namespace: &str) -> Box<dyn StoreConfig>;
 
     /// How much later than promised the store ends a lease (G6: etcd 0.5 s, ZooKeeper one tick).

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 /// On or off; clones are the same switch.
 ///
-/// Wakes those who wait in the order in which they came, so that a seed decides what follows;
+/// Wakes waiting tasks in the order in which they came, so that a seed decides what follows;
 /// tokio's own watch channel wakes them in a random one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Switch {

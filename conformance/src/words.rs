@@ -9,7 +9,7 @@ use leasehold_core::Error;
 ///
 /// # Panics
 ///
-/// When it is not, with the text and what is wrong with it: unless `server` is told once, and `lock` too
+/// When it is not, with the text and what is wrong with it: unless `server` is named once, and `lock` too
 /// where it is about one.
 #[track_caller]
 pub fn said(error: &Error, server: &str, lock: Option<&str>) -> String {

@@ -111,7 +111,7 @@ impl World {
         self.ttl() / 3_000
     }
 
-    /// A session of the raw contract, which nobody renews.
+    /// A session of the raw contract, whose leases are not renewed.
     pub async fn session(&self) -> Outcome<Session> {
         self.session_in(self.env()?).await
     }
@@ -234,12 +234,12 @@ impl World {
         Ok(())
     }
 
-    /// What an onlooker sees of a name.
+    /// The state of a lock, as another process sees it.
     pub async fn inspect(&self, name: &str) -> Outcome<LockState> {
         Ok(self.shared.observer.inspect(name).await?)
     }
 
-    /// What an onlooker sees of all names.
+    /// The states of all locks, as another process sees them.
     pub async fn list(&self) -> Outcome<Vec<LockState>> {
         Ok(self.shared.observer.list("").await?)
     }
@@ -247,7 +247,7 @@ impl World {
     /// Waits until `contenders` processes wait for `name` at the store, the holder not counted.
     pub async fn queued(&self, name: &str, contenders: usize) -> Outcome {
         if !self.guarantees().contains(Guarantees::FIFO) {
-            // A store without a queue cannot show who waits.
+            // A store without a queue cannot show waiters.
             self.settle().await;
             return Ok(());
         }
@@ -267,12 +267,12 @@ impl World {
         Ok(())
     }
 
-    /// A process that dies, with what it had: never polled, told or asked again.
+    /// Keeps what a dead process had, without polling it again.
     pub(crate) fn bury(&self, dead: impl Any + Send) {
         self.shared.graves.lock().push(Box::new(dead));
     }
 
-    /// Forgets the dead, who may know the world: else neither would ever be dropped.
+    /// Drops what dead processes had: it may hold the world, and neither would ever be dropped.
     pub(crate) fn forget_the_dead(&self) {
         let dead = std::mem::take(&mut *self.shared.graves.lock());
         drop(dead);

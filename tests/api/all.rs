@@ -26,7 +26,7 @@ fn named(locks: &LockManager, names: &[&str]) -> Vec<Lock> {
     names.iter().map(|name| locks.lock(*name).unwrap()).collect()
 }
 
-/// They are held together, each with its own mode and token, and let go together.
+/// They are held together, each with its own mode and token, and released together.
 #[tokio::test(start_paused = true)]
 async fn all_are_held_and_released() {
     let store = MemoryStore::new();
@@ -45,8 +45,8 @@ async fn all_are_held_and_released() {
     assert!(store.is_empty());
 }
 
-/// Whoever takes several waits for nobody who waits for it, in whatever order it names them: many processes, with
-/// others who take one, come to their ends.
+/// Processes that acquire several locks never deadlock, in whatever order they name them, also beside others that
+/// acquire one.
 #[tokio::test(start_paused = true)]
 async fn takers_of_several_never_wait_in_a_circle() {
     let store = MemoryStore::new();
@@ -140,7 +140,7 @@ impl Layer for Slow {
     }
 }
 
-/// When one is lost, not all are held: that is said, with its name, and the others are let go with the guard.
+/// When one is lost, not all are held: the error names it, and the others are released with the guard.
 #[tokio::test(start_paused = true)]
 async fn one_that_is_lost_is_named() {
     let store = MemoryStore::new();
@@ -156,7 +156,7 @@ async fn one_that_is_lost_is_named() {
     assert!(store.is_empty(), "the other is released all the same");
 }
 
-/// Nobody waits on for the others when one is lost: what was taken is let go, and whoever waits behind holds.
+/// The wait for the others ends when one is lost: the acquired locks are released, and the next waiters hold.
 #[tokio::test(start_paused = true)]
 async fn a_loss_ends_the_wait_for_the_others() {
     let store = MemoryStore::new();
@@ -173,7 +173,7 @@ async fn a_loss_ends_the_wait_for_the_others() {
     drop(there.lock("b").unwrap().try_acquire().await.unwrap().expect("nobody waits for it"));
 }
 
-/// What was lost while the host was suspended is not held with the rest, though no timer has told so.
+/// A lock that was lost while the host was suspended is not held with the rest, though no timer has fired.
 #[tokio::test(start_paused = true)]
 async fn a_loss_in_a_suspend_is_told() {
     let (store, clock) = (MemoryStore::with_clock(Arc::new(TokioClock::new())), ManualClock::new());

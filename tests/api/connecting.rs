@@ -74,7 +74,7 @@ async fn a_store_that_comes_up_late_is_waited_for() {
     assert!((30..=70).contains(&gone.attempts()), "{} attempts in half a minute", gone.attempts());
 }
 
-/// No lock is asked for while a store is opened, so nothing can have been carried out; and the error says
+/// No lock is requested while a store is opened, so nothing can have been carried out; and the error says
 /// where the store is, and how it failed last.
 #[tokio::test(start_paused = true)]
 async fn failure_while_opening_is_not_applied() {

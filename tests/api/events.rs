@@ -49,7 +49,7 @@ impl Write for Written {
     }
 }
 
-/// A task that waits for itself waits for ever, and hears why after one to two ttls, once.
+/// A task that waits for itself waits for ever, and a warning says so after one to two ttls, once.
 #[tokio::test(start_paused = true)]
 async fn waiting_for_oneself_is_warned_of() {
     let (written, _installed) = Written::install();

@@ -1,4 +1,4 @@
-//! URLs that people mistype, and those that somebody else made up: each is a configuration or an error, and
+//! URLs with typing mistakes, and URLs of an attacker: each is a configuration or an error, and
 //! nothing shows a password.
 
 use leasehold::{ErrorKind, StoreUrl, span};

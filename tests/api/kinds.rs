@@ -8,7 +8,7 @@ use leasehold::backend::Load;
 
 const PAGE: &str = include_str!("../../docs/kinds.md");
 
-/// The queues that the page draws: who holds, and who waits.
+/// The queues that the page draws: the holders, and the waiters.
 fn drawn() -> Vec<(&'static str, Vec<Mode>, Vec<Mode>)> {
     let pictures = PAGE.split("```text\n").skip(1).filter_map(|rest| rest.split("```").next());
     let queue = |line: &'static str| {
@@ -32,7 +32,7 @@ fn mode(word: &str) -> Option<Mode> {
     }
 }
 
-/// In every picture those hold, and no others, who do by the rule.
+/// In every picture the holders are those of the rule, and no others.
 #[test]
 fn the_pictures_follow_the_rule() {
     let drawn = drawn();

@@ -17,7 +17,7 @@ async fn open(store: &MemoryConfig) -> LockManager {
     builder.build().await.expect("memory opens")
 }
 
-/// A guard that outlives the runtime of its manager is lost, because nobody renews it; what it held
+/// A guard that outlives the runtime of its manager is lost, because it is not renewed; what it held
 /// is released on the spot, and dropping it is quiet.
 #[test]
 fn a_guard_without_its_runtime_is_lost_and_released() {
@@ -111,7 +111,7 @@ async fn a_lock_that_was_handed_on_is_shown_with_its_present_token() {
     );
 }
 
-/// What a manager holds it knows by itself, also beside others who share it; what others hold is not its own.
+/// A manager knows its own holds, also beside other sharers; it does not count the holds of others.
 #[tokio::test(start_paused = true)]
 async fn a_manager_knows_what_it_holds() {
     let store = MemoryConfig::private();

@@ -78,7 +78,7 @@ async fn work_that_ends_after_the_deadline_is_lost() {
     assert!(lock.with(async |_held| ()).await.is_ok());
 }
 
-/// Whoever polls on hears the same again.
+/// A future that is polled again returns the same.
 #[tokio::test]
 async fn a_loss_is_told_as_often_as_it_is_asked_for() {
     let locks = leasehold::connect("memory://").await.unwrap();

@@ -1,4 +1,4 @@
-//! A holder that is asked for its lock, whoever asks, and one that may hold it only so long.
+//! A holder with a revocation request, and one with a `max_hold`.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -31,7 +31,7 @@ fn revoke(admin: &LockManager, grace: Duration) -> Beside<leasehold::Result<Revo
     Beside::start(async move { admin.revoke("a", Revoke::Ask { grace }).await })
 }
 
-/// How it stands and that it is asked are told beside each other, the end last; who looks later hears the
+/// The changes of a guard contain its states and the revocation request, the end last; a later stream shows the
 /// same.
 #[tokio::test(start_paused = true)]
 async fn a_guard_tells_that_it_is_asked() {
@@ -56,7 +56,7 @@ async fn a_guard_tells_that_it_is_asked() {
     assert_eq!(asking.await.unwrap(), Revocation::Released);
 }
 
-/// Who is never asked is not waited for after its end.
+/// Without a request the future ends with the guard.
 #[tokio::test(start_paused = true)]
 async fn nobody_asks_a_guard_that_has_ended() {
     let locks = open(&MemoryConfig::private(), TokioClock::new()).await;
@@ -66,7 +66,7 @@ async fn nobody_asks_a_guard_that_has_ended() {
     assert_eq!(asked.await, None);
 }
 
-/// The clock alone ends what was asked for, as with the deadline of a lease; a request with an earlier end
+/// The clock alone ends the grace period, as with the deadline of a lease; a request with an earlier end
 /// moves it, a later one does not.
 #[tokio::test]
 async fn a_grace_is_over_by_the_clock() {
@@ -87,7 +87,7 @@ async fn a_grace_is_over_by_the_clock() {
     drop(asking);
 }
 
-/// A holder that hears nothing: the administrator waits for its grace and its ttl, and looks seldom.
+/// For a holder that receives nothing the administrator waits for its grace and its ttl, and reads seldom.
 #[tokio::test(start_paused = true)]
 async fn a_deaf_holder_is_waited_for_in_time() {
     let (store, clock) = (MemoryConfig::private(), TokioClock::new());
@@ -104,7 +104,7 @@ async fn a_deaf_holder_is_waited_for_in_time() {
     assert!((18..45).contains(&looks), "{looks} looks in six ttls");
 }
 
-/// All who share it must release it, and one who does so in time is told from one who was late.
+/// All who share it must release it, and a release in time is distinguished from a late one.
 #[tokio::test(start_paused = true)]
 async fn revocation_ends_with_the_last_sharer() {
     let (store, clock) = (MemoryConfig::private(), TokioClock::new());
@@ -147,14 +147,14 @@ async fn foreign_holder_is_not_waited_for() {
     drop((theirs, beside));
 }
 
-/// Some ask for a grant that is still on its way to its owner: the earliest end counts.
+/// Requests for a grant that is still on its way to its owner: the earliest end counts.
 #[tokio::test(start_paused = true)]
 async fn revocation_before_the_grant_arrived_counts() {
     let (store, clock) = (MemoryConfig::private(), TokioClock::new());
     let between = Between { asks_early: true, ..Between::default() };
     let locks = LockManager::builder(between.wrap(&store)).ttl(TTL).clock(Arc::new(clock));
     let guard = locks.build().await.unwrap().lock("a").unwrap().acquire().await.unwrap();
-    // Counted from hearing, not from the arrival.
+    // Counted from the receipt of the request, not from the arrival of the grant.
     let until = clock.now() + (GRACE - BETWEEN);
     assert_eq!(guard.revocation_deadline(), Some(Deadline::At(until)));
     assert_eq!(guard.lost().await, LostReason::Revoked);
@@ -162,7 +162,7 @@ async fn revocation_before_the_grant_arrived_counts() {
 }
 
 /// A guard that is bounded is lost in time, with its reason; the next one of the process has its own bound,
-/// and a bound keeps nobody from ending.
+/// and a bound delays no release.
 #[tokio::test(start_paused = true)]
 async fn a_guard_is_held_for_so_long() {
     let clock = TokioClock::new();
@@ -278,11 +278,11 @@ const BETWEEN: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, Default)]
 struct Between {
     looks: Arc<AtomicUsize>,
-    /// It hears of no request.
+    /// It receives no request.
     is_deaf: bool,
     /// The first of its holders is of another library.
     is_foreign: bool,
-    /// Its grants are asked for before they arrive.
+    /// The revocation of its grants is requested before they arrive.
     asks_early: bool,
     asks: Arc<Mutex<Option<mpsc::UnboundedSender<StoreEvent>>>>,
 }
@@ -298,7 +298,7 @@ impl Layer for Between {
     async fn acquire(&self, below: &Below, request: &AcquireRequest) -> leasehold::Result<Grant> {
         let grant = below.backend.acquire(request).await?;
         if self.asks_early {
-            // By then somebody listens.
+            // By then there is a receiver.
             below.env.sleep(BETWEEN).await;
             let asks = self.asks.lock().expect("nobody panics").clone().expect("somebody listens");
             for within in [2 * GRACE, GRACE, 3 * GRACE] {

@@ -1,4 +1,4 @@
-//! One process that contends, ours or theirs: told what to do by the lines of `comparison/peers/README.md`.
+//! One process that contends, ours or theirs: it follows the lines of `comparison/peers/README.md`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use testbed::{BOUND, Launch, Process, Scratch, peers};
 use crate::library::Library;
 use crate::rig::NAME;
 
-/// How long each holds who contends: two at once are sure to be seen.
+/// How long each contender holds: long enough to see two at once.
 const HOLD: Duration = Duration::from_millis(1);
 
 /// A process that speaks the protocol, with one session open.
@@ -27,7 +27,7 @@ pub(crate) struct Effort {
     pub(crate) contenders: u32,
     /// How many cycles they begin.
     pub(crate) cycles: u64,
-    /// Since `start`; later nobody begins another cycle.
+    /// Since `start`; no cycle begins later.
     pub(crate) span: Duration,
     pub(crate) start: u64,
 }
@@ -96,7 +96,7 @@ impl Contender {
         self.process.send_line(&format!("acquire {name}")).await.unwrap();
     }
 
-    /// Waits until the lock that was asked for is held: since when.
+    /// Waits until the requested lock is held: since when.
     pub(crate) async fn held(&mut self) -> u64 {
         let answer = self.answer().await;
         let words: Vec<_> = answer.splitn(3, ' ').collect();
@@ -140,7 +140,7 @@ impl Contender {
         self.process.send_line(&run).await.unwrap();
     }
 
-    /// What was done in a contest of that length; nobody gave up.
+    /// What was done in a contest of that length; no cycle failed.
     pub(crate) async fn cycles(&mut self, span: Duration) -> Vec<Cycle> {
         let answer = self.process.next_line(span + 2 * BOUND).await.unwrap();
         let journal = std::fs::read_to_string(&self.journal).unwrap();

@@ -1,4 +1,4 @@
-//! Many of both sides want one lock: nobody holds with somebody else, and nobody waits for ever.
+//! Many of both sides contend for one lock: no two hold at the same time, and none waits for ever.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,8 +26,8 @@ pub(crate) fn trial_of_a_busy_process(library: &'static Library, span: Duration)
     })
 }
 
-/// First everybody asks again as soon as the lock is released: who gets it is a matter of chance. Then only ours do,
-/// who hand it on among themselves, and theirs think in between: then we let them have their turns, and have ours.
+/// First all of them acquire again at once after a release, so that chance decides. Then only ours do, which pass the
+/// lock on locally, and theirs pause in between: both sides get their turns.
 async fn no_count_is_lost_and_both_get_turns(rig: Rig, [ours, theirs]: [Contender; 2], span: Duration) {
     let (mut ours, mut theirs) =
         ([ours, rig.ours().await], [theirs, rig.theirs().await.expect("it was there")]);
@@ -116,7 +116,7 @@ const TASKS: u32 = 8;
 /// So that a machine that is busy for a while is so for both.
 const ROUNDS: u32 = 2;
 
-/// Until everybody has heard of the contest.
+/// Until every process has received the start of the contest.
 const WAY: u64 = 300_000_000;
 
 /// After how long we let others have their turn, and for how long: the defaults of `yield_every` and `yield_for`.
@@ -150,7 +150,7 @@ impl std::fmt::Display for Share {
     }
 }
 
-/// A number in a file that nothing but the lock protects, and who has added to it.
+/// A number in a file that only the lock protects, and how often it was increased.
 #[derive(Debug)]
 pub(crate) struct Counted {
     pub(crate) counter: PathBuf,

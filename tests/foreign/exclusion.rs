@@ -31,7 +31,7 @@ async fn release_wakes_the_waiter(rig: Rig, mut pair: [Contender; 2]) {
             assert!(holder.tries(NAME).await, "it is free");
             assert!(!waiter.tries(NAME).await, "two hold");
             waiter.asks_for(NAME).await;
-            // They are to have looked in vain, and to wait.
+            // By then it waits.
             pass(LONGEST_PAUSE).await;
             let released = holder.releases().await;
             *woken = Duration::from_nanos(waiter.held().await.saturating_sub(released));
@@ -52,7 +52,7 @@ const ROUNDS: usize = 3;
 /// Longer than anybody pauses between two looks.
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
-/// The holder is killed, and says nothing to anybody: who waits has the lock when the lease has ended, and not before.
+/// The holder is killed: the waiter has the lock when the lease has ended, and not before.
 async fn a_killed_holder_is_followed(rig: Rig, [mut ours, mut theirs]: [Contender; 2]) {
     theirs.acquires(NAME).await;
     let waited = is_followed_by(&rig, &mut theirs, &mut ours).await;
@@ -99,8 +99,8 @@ async fn a_hold_outlasts_its_lease(rig: Rig, mut pair: [Contender; 2]) {
     rig.is_clean().await;
 }
 
-/// Somebody has deleted the lock, and the other one holds: who held before does not touch that, and learns of it where
-/// the library tells.
+/// The lock was deleted, and the other one holds: the release of the former holder does not touch that, and fails where
+/// the library reports it.
 async fn nobody_releases_what_is_not_theirs(rig: Rig, mut pair: [Contender; 2]) {
     for tells in [true, rig.library.tells_of_loss] {
         let [loser, holder] = &mut pair;
@@ -118,7 +118,7 @@ async fn nobody_releases_what_is_not_theirs(rig: Rig, mut pair: [Contender; 2]) 
     rig.is_clean().await;
 }
 
-/// A key of another type is held by nobody, and taken by nobody: we say so, they do or think that it is held.
+/// A key of another type is no lock and is not overwritten: we return an error, they do or report it as held.
 async fn foreign_value_is_left_alone(rig: Rig, [mut ours, mut theirs]: [Contender; 2]) {
     rig.command(&["RPUSH", NAME, "something"]).await;
     let said = ours.may_try(NAME).await.unwrap_err();

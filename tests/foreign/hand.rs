@@ -1,4 +1,4 @@
-//! One who counts: again and again takes the lock, adds one, lets it go, and thinks for a while.
+//! A process that counts: it acquires the lock, adds one, releases it, and pauses, again and again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use testbed::{Beside, pass};
 
 use crate::contender::{Contender, Effort};
 
-/// One process that counts until it is told to stop.
+/// One process that counts until it is stopped.
 #[derive(Debug)]
 pub(crate) struct Hand {
     stop: Arc<AtomicBool>,

@@ -24,7 +24,7 @@ pub(crate) fn trials(library: &'static Library) -> Vec<Trial> {
     ]
 }
 
-/// With each option of the table, ours is the key that whoever is named there makes of the name, and no other: a lock on
+/// With each option of the table, ours is the key that the named library makes of the name, and no other: a lock on
 /// it excludes us. What shared locks lack is not promised.
 async fn keys_are_as_the_documents_say(rig: Rig, [_ours, mut theirs]: [Contender; 2]) {
     let templates: Vec<_> =
@@ -46,7 +46,7 @@ async fn keys_are_as_the_documents_say(rig: Rig, [_ours, mut theirs]: [Contender
     }
 }
 
-/// Whoever stays in Redis moves to another prefix there: at the end the key that was shared is nobody's any more.
+/// Within Redis a move goes to another prefix: at the end the shared key is free.
 async fn the_format_is_left_on_the_same_server(rig: Rig, [ours, mut theirs]: [Contender; 2]) {
     // A session that takes no part would be waited for.
     ours.quits().await;

@@ -1,17 +1,17 @@
 //! One lock, shared with the libraries of others: each is the real library, in a process of its own, and so are we.
 //!
 //! They are the peers of the comparison (`comparison/peers`), ours speaks the same lines (this program, called with
-//! `contend URL`), and every trial has a server of its own. Whatever is timed is read from the clock that all processes
+//! `contend URL`), and every trial has a server of its own. Times are read from the clock that all processes
 //! share.
 //!
-//! At depth `soak` the two sides contend for a minute, and the whole story of every library is told.
+//! At depth `soak` the two sides contend for a minute, and every library moves the whole way.
 //!
 //! | part | shows |
 //! |---|---|
-//! | `exclusion` | tries, waiting, the end of a lease, renewal, the release of what somebody else holds; in both directions |
+//! | `exclusion` | tries, waiting, the end of a lease, renewal, the release of a lock that another client holds; in both directions |
 //! | `contest` | many of both: every count is there once, and both sides get their turns |
 //! | `keys` | where the lock is, as `docs/migrating.md` says, and that a format can be left in Redis itself |
-//! | `wire` | what is in the server while each of them holds, and what it is told at the release, as in the folder |
+//! | `wire` | what is in the server while each of them holds, and the messages of the release, as in the folder |
 //! | `story` | a fleet leaves its library for us, one by one, and then its server for etcd, and counts all the while |
 
 #![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
@@ -71,11 +71,11 @@ fn contend(urls: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// It stands for whoever takes a string of that name.
+/// It stands for all libraries that lock by a string of that name.
 const THE_SIMPLEST: &str = "redis-py";
 
 /// Some times as long as we keep a lock among ourselves before others get their turn.
 const CONTEST_SECONDS: u64 = 6;
 
-/// The library whose story is told in every run; it takes some 20 s.
+/// The library that moves the whole way in every run; it takes some 20 s.
 const TOLD_ALWAYS: &str = "redisson";

@@ -47,7 +47,7 @@ pub(crate) fn trial<F: Future<Output = ()>>(
 impl Rig {
     pub(crate) async fn start(library: &'static Library, ttl: Duration) -> Self {
         let server = Settings::new().start().await.unwrap_or_else(|error| panic!("{error}"));
-        let scratch = Scratch::new("strangers").unwrap();
+        let scratch = Scratch::new("foreign").unwrap();
         Self { library, ttl, server, scratch }
     }
 
@@ -66,7 +66,7 @@ impl Rig {
         format!("{}?format={}", self.server.url(), self.library.format)
     }
 
-    /// Who leads a move from the one URL to the other.
+    /// The administrator of a move from the one URL to the other.
     pub(crate) async fn admin(&self, old: &str, new: &str) -> Admin {
         let registry = leasehold::registry();
         let migration = Migration::new(registry.store(old).unwrap(), registry.store(new).unwrap());
@@ -101,7 +101,7 @@ impl Rig {
     /// Of everything that was written for the lock our counter is left, which ends by itself.
     pub(crate) async fn is_clean(&self) {
         let counter = format!("leasehold:{{{NAME}}}:n");
-        // Redisson removes what it noted about a release when it has been told of it.
+        // Redisson removes what it noted about a release when it has received that.
         eventually("only the counter is left", async || self.keys().await.iter().all(|key| *key == counter))
             .await;
     }

@@ -22,8 +22,8 @@ pub(crate) fn trial(library: &'static Library) -> Trial {
     })
 }
 
-/// Nobody is stopped but to be replaced; in the last phase nobody asks Redis any more. Every count is there once, by
-/// whomever, in every phase, and our tokens grow all the way.
+/// A process stops only to be replaced; in the last phase none uses Redis any more. No count is lost in any phase, and
+/// our tokens grow all the way.
 async fn the_whole_way_to_etcd(library: &'static Library) {
     let mut fleet = Fleet::new(Rig::start(library, LONG).await).await;
     for _ in 0..PROCESSES {
@@ -44,8 +44,8 @@ async fn the_whole_way_to_etcd(library: &'static Library) {
         fleet.counts_on(&format!("everybody counts on in {to}")).await;
     }
 
-    // Somebody of the old library is still there, and is seen.
-    eventually("the stranger is met", async || {
+    // A process with the old library is still there, and is seen.
+    eventually("the foreign client is seen", async || {
         admin
             .status()
             .await
@@ -73,7 +73,7 @@ async fn the_whole_way_to_etcd(library: &'static Library) {
 
 const PROCESSES: usize = 3;
 
-/// How long nobody may have been met before the last step: longer than anybody thinks.
+/// For how long no foreign client may have been seen before the last step: longer than any process pauses.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// What a process is.
@@ -167,8 +167,8 @@ impl Fleet {
             let [old, new, both] = member.holds;
             let view = member.view.map_or("-", Phase::word);
             let met = member.strangers.as_ref();
-            let met =
-                met.map_or_else(String::new, |(met, name)| format!("; strangers met: {met}, last at {name}"));
+            let met = met
+                .map_or_else(String::new, |(met, name)| format!("; foreign clients: {met}, last at {name}"));
             self.says(&format!("  {} sees {view}, holds {old}/{new}/{both}{met}", member.label));
         }
         self.says(&format!("  next: {}", status.next));

@@ -1,4 +1,4 @@
-//! What each library writes and says, compared with the file of its name in `wire`: whoever changes that is seen here first.
+//! What each library writes and says, compared with the file of its name in `wire`: a change of that fails here first.
 //!
 //! `UPDATE_WIRE=1` writes it anew.
 
@@ -97,7 +97,7 @@ fn bytes(reply: Reply) -> Vec<u8> {
     }
 }
 
-/// What a value looks like, whoever's it is.
+/// The shape of a value, without its owner.
 fn shape(value: &[u8]) -> String {
     let length = value.len();
     let all = |is: fn(&u8) -> bool| value.iter().all(is);

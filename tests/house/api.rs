@@ -236,7 +236,7 @@ fn of_type(block: &ItemImpl, name: &str) -> Option<ItemImpl> {
     (!block.items.is_empty()).then_some(block)
 }
 
-/// Whether an argument is changed inside concerns nobody outside.
+/// Whether an argument is mutable inside is not part of the API.
 fn unbound(signature: &mut Signature) {
     for input in &mut signature.inputs {
         match input {

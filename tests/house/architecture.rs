@@ -1,4 +1,4 @@
-//! The structure that `ARCHITECTURE.md` draws, held against the tree: who depends on whom, how long
+//! The structure that `ARCHITECTURE.md` draws, held against the tree: which package depends on which, how long
 //! files are, what their headers say.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -137,7 +137,7 @@ fn files_have_at_most_500_lines() {
     }
 }
 
-/// A stranger learns from the first line what a file is for. (Test modules of a file are introduced
+/// The first line of a file says what the file is for. (Test modules of a file are introduced
 /// by that file.)
 #[test]
 fn every_file_says_what_it_is_for() {
@@ -264,7 +264,7 @@ fn invariants_are_called_by_one_name() {
     assert!(places.len() > 50, "only {} were found", places.len());
 }
 
-/// Who knows one store knows all: the same files, which are called alike. Where those on servers have the way to them,
+/// All stores have the same files. Where those on servers have the way to them,
 /// the file store has the files on the disk. A second engine has the same, but for what both share.
 #[test]
 fn stores_have_one_plan() {

@@ -1,4 +1,4 @@
-//! What the packages say of themselves, held against what whoever installs them gets: the Rust that they
+//! What the packages say of themselves, compared with what is installed: the Rust that they
 //! ask for, what a registry shows of them, and links that work there.
 
 use std::collections::BTreeSet;

@@ -65,7 +65,7 @@ fn redis(addr: std::net::SocketAddr, namespace: &str) -> leasehold::redis::Redis
     leasehold::redis::RedisConfig::new(addr.ip().to_string(), addr.port()).prefix(namespace)
 }
 
-/// Locks as another library keeps them, which are told apart by their keys.
+/// Locks in the format of another library, distinguished by their keys.
 #[cfg(feature = "redis")]
 fn shared(
     addr: std::net::SocketAddr,

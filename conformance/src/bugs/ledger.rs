@@ -1,4 +1,4 @@
-//! Ledgers that show too little, forget to compare, or answer for somebody else.
+//! Ledgers that show too little, forget to compare, or return another version.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -33,7 +33,7 @@ use crate::layer::{Layer, Wrap, per_session, shared};
 pub struct Bug {
     /// What it does.
     pub name: &'static str,
-    /// What is wrong with it, and who has had that bug.
+    /// What is wrong with it, and which library has had that bug.
     pub story: &'static str,
     /// The case that must fail on it.
     pub caught_by: &'static str,
@@ -54,7 +54,7 @@ pub(crate) enum Mutation {
     Driver(Wrap),
     /// The clock of every host that is not the world's own.
     Clock(fn(HostClock) -> Arc<dyn Clock>),
-    /// How a lock is told for how long it may be held.
+    /// How `max_hold` is set on a lock.
     Bound(fn(Lock, Duration) -> Lock),
 }
 
@@ -67,7 +67,7 @@ impl Mutation {
         }
     }
 
-    /// How a lock is told for how long it may be held, with this planted.
+    /// How `max_hold` is set on a lock, with this planted.
     pub(crate) fn bound(planted: Option<&Self>) -> fn(Lock, Duration) -> Lock {
         match planted {
             Some(Self::Bound(bound)) => *bound,

@@ -36,7 +36,7 @@ enum Manner {
     Herd,
 }
 
-/// Who waits for what.
+/// The waiters of each name.
 #[derive(Debug, Default)]
 struct Board {
     next: u64,

@@ -1,4 +1,4 @@
-//! Locks that several hold: who is let in too early or too late, and who ends with whom.
+//! Locks that several hold: admitted too early or too late, or ended together.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Who holds a lock, shown as it was.
+//! Inspections that return an older holder.
 
 use async_trait::async_trait;
 use leasehold_core::backend::LockState;

@@ -1,4 +1,4 @@
-//! Silence of the store, told as something else.
+//! A missing reply, reported as something else.
 
 use async_trait::async_trait;
 use leasehold_core::backend::{AcquireRequest, Attempt};

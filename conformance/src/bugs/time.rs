@@ -73,7 +73,7 @@ impl Layer for Trust {
     }
 
     async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
-        // Who always says yes need not ask.
+        // One that always succeeds needs no request.
         let answers = match self {
             Self::Always => leases.iter().map(|_| Renewal::Until(Deadline::Never)).collect(),
             _ => below.backend.renew(leases).await,
@@ -144,7 +144,7 @@ impl Layer for Undying {
     }
 }
 
-/// What a session is told.
+/// What the events of a session report.
 #[derive(Debug)]
 pub(super) enum Events {
     HidesLoss,

@@ -38,7 +38,7 @@ struct Counting {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Flaw {
-    /// But for who counts.
+    /// Only that each session counts for itself.
     None,
     Constant,
     CountsReleases,

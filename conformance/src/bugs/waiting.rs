@@ -38,7 +38,7 @@ table! {
         "a waiter whose lease ended gets an error instead of a new place";
 }
 
-/// Counts grants itself, so that those it makes up are not told by their numbers.
+/// Counts grants itself, so that its own grants cannot be recognized by their numbers.
 #[derive(Debug, Default)]
 struct Generous {
     asked: AtomicU64,
@@ -86,7 +86,7 @@ impl Layer for Try {
                 if let Attempt::Held { .. } = attempt {
                     let (there, request) = (below.clone(), request.clone());
                     below.env.spawn(async move {
-                        // Whatever comes of it, nobody wants it any more.
+                        // Its result is not used.
                         let _ = there.backend.acquire(&request).await;
                     });
                 }
@@ -121,7 +121,7 @@ impl Layer for Abandoned {
             let mut acquiring = there.backend.acquire(&request);
             tokio::select! {
                 biased;
-                // The bug: the caller may have left, and nobody takes what was granted.
+                // The bug: the caller may have left, and the grant stays.
                 granted = &mut acquiring => drop(reply.send(granted)),
                 () = reply.closed(), if ends => {
                     if manner == Self::LeavesLate {
@@ -162,7 +162,7 @@ impl Layer for LateLease {
                     let (there, mut request) = (below.clone(), request.clone());
                     request.owner = below.env.owner_id();
                     below.env.spawn(async move {
-                        // Nobody asked for it.
+                        // It is not requested.
                         let _ = there.backend.acquire(&request).await;
                     });
                 }

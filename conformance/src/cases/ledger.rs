@@ -1,6 +1,6 @@
 //! The ledger: a record that is replaced at its version, and members whose entries end with their lease.
 //!
-//! Whoever looks has written before, which is what a store may ask for (ledger-2).
+//! A reader has written before, which a store may require (ledger-2).
 
 use leasehold_core::backend::ledger::{Entry, MAX_VALUE, Member, Written};
 use leasehold_core::backend::stage::{FORMAT, Phase, Side, Stage};
@@ -194,7 +194,7 @@ async fn a_signature_counts_from_sending(world: World) -> Outcome {
         network.next(Operation::Sign, Fault::DelayReply(slow));
         let sent_at = world.now();
         let lease = ledger.sign(id, b"is here").await?;
-        // A real store has it a little after it was asked for.
+        // A real store receives the request a little later.
         let latest = sent_at + slow / 2 + (lease.ttl - world.margin_of(lease.ttl));
         ensure!(lease.deadline <= Deadline::At(latest), "{lease:?}, sent at {sent_at:?}");
     }
@@ -222,7 +222,7 @@ async fn entries_end_with_their_lease(world: World) -> Outcome {
     lapses_and_begins_anew(&world, onlooker).await
 }
 
-/// Whoever lapsed is told so by the lease of the next entry.
+/// A participant that lapsed gets another lease with its next entry.
 async fn lapses_and_begins_anew(world: &World, session: Session) -> Outcome {
     let (ledger, id) = (session.ledger()?, session.env.owner_id());
     let first: Lease = ledger.sign(id, b"sleeps").await?;
@@ -257,7 +257,7 @@ async fn move_adds_no_token_base(world: World) -> Outcome {
 
 async fn moving_process_is_not_counted(world: World) -> Outcome {
     let counts = world.moving_session().await?;
-    // That nobody is there is more than some stores can tell.
+    // Some stores cannot tell that there is no other session.
     let others = async || Outcome::Ok(counts.backend.token_base().await?.sessions.unwrap_or(0));
     let before = others().await?;
     let _moving = world.moving_session().await?;

@@ -1,4 +1,4 @@
-//! Liveness: a dead process delays nobody longer than a ttl and a little, an ended one not at all.
+//! Liveness: a dead process delays others by a ttl and a little, one that has ended not at all.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -352,7 +352,7 @@ async fn a_leaving_writer_lets_readers_in(world: World) -> Outcome {
     let holder = world.session().await?.wants(Mode::SHARED);
     let grant = holder.take("a").await?;
     let mut line = line(&world, 0, &[Mode::EXCLUSIVE, Mode::SHARED, Mode::SHARED]).await?;
-    // Its session stays, and gives up what it has asked for.
+    // Its session stays, and its request is cancelled.
     let (_session, writer) = line.remove(0);
     drop(writer);
     world.joined(world.soon(), "a reader behind a writer that left", &mut line[0].1).await?;
@@ -394,7 +394,7 @@ async fn readers_before_a_writer(world: &World, manager: &LockManager) -> Outcom
     let waiting = Task::acquire(world.manager().await?.lock("a")?);
     world.queued("a", 1).await?;
     for before in 0..MOST {
-        // Beside the last one, which is let go behind it.
+        // Beside the last one, which is released after it.
         let Ok(next) = world
             .within(world.soon(), "the next reader", lock.clone().wait(world.moment()).acquire())
             .await?

@@ -71,7 +71,7 @@ async fn later_sessions_get_larger_tokens(world: World) -> Outcome {
 
 async fn live_sessions_are_counted(world: World) -> Outcome {
     let [counts, closes, drops] = [world.manager().await?, world.manager().await?, world.manager().await?];
-    // Some stores cannot tell that nobody else is there; the observer of the case is one more.
+    // Some stores cannot tell that there is no other session; the observer of the case is one more.
     let others = async || Outcome::Ok(counts.token_base().await?.sessions.unwrap_or(0));
     let before = others().await?;
     ensure!(before == 3, "two others and the observer are {before} sessions");

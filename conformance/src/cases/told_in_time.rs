@@ -106,7 +106,7 @@ async fn a_silent_store_loses_the_guard_in_time(world: World) -> Outcome {
     Ok(())
 }
 
-/// Waits for the lock behind `guard` and looks at `guard` the instant it is ours.
+/// Waits for the lock behind `guard`, and checks `guard` at the instant of the grant.
 async fn lost_when_another_holds(world: &World, guard: &LockGuard) -> Outcome {
     let lost = guard.lost();
     let next = world.manager().await?.lock(guard.name())?;

@@ -1,4 +1,4 @@
-//! Whoever watches a lock is shown who holds it, and that nobody does.
+//! A watch shows the holders of a lock, and that it is free.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ type Watch = BoxStream<'static, Result<LockState>>;
 
 const NAME: &str = "watched";
 
-/// Within which whoever goes on holding is shown.
+/// Within which a hold that lasts is shown.
 fn bound(world: &World) -> Duration {
     Timing::for_ttl(world.ttl()).op_timeout + world.soon()
 }
@@ -38,7 +38,7 @@ async fn labelled(world: &World, label: &str) -> Outcome<LockManager> {
     world.manager_with(|builder| builder.owner_label(label)).await
 }
 
-/// Those who are shown as holders.
+/// The labels of the holders that are shown.
 fn labels(state: &LockState) -> Vec<&str> {
     state.holders.iter().map(|holder| holder.label.as_str()).collect()
 }
@@ -64,7 +64,7 @@ async fn watch_shows_whoever_holds(world: World) -> Outcome {
         let guard = labelled(&world, label).await?.lock(NAME)?.acquire().await?;
         let mut state = shown(&world, &mut watch, label).await?;
         if state.holders.is_empty() {
-            // That the one before had let go.
+            // The release of the one before.
             state = shown(&world, &mut watch, label).await?;
         }
         ensure!(labels(&state) == [label], "{label} holds, and {:?} are shown", labels(&state));

@@ -1,7 +1,7 @@
-//! G2, for a hold that may last for a given time: it is not seen as held after that, whoever waits for its loss is told
-//! by then, and nobody is told so before, or of a bound that there is not.
+//! G2, for a hold with a `max_hold`: it is not seen as held after that, and `lost` returns by then and not before. A hold
+//! without `max_hold` is never lost for it.
 //!
-//! Holders count by their own clocks (A1). Telling is judged only of processes whose timers fired all the time.
+//! Holders count by their own clocks (A1). Notification is judged only of processes whose timers fired all the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use leasehold_core::clock::Moment;
 use super::violation::{Property, Violation};
 use crate::history::{Attempt, Event, History, What};
 
-/// Holds that lasted too long, and losses that were told too late or too early.
+/// Holds that lasted too long, and losses that were reported too late or too early.
 pub fn check(history: &History) -> Vec<Violation> {
     let mut sweep = Sweep::default();
     for event in history.events() {
@@ -27,7 +27,7 @@ struct Sweep<'a> {
     spans: BTreeMap<Attempt, Duration>,
     /// When bounded holds end, and their grants.
     held: BTreeMap<Attempt, (Moment, Moment, &'a Event)>,
-    /// Those whose end somebody waits for, by when that is.
+    /// Those with a waiter for `lost`, by their end.
     told_by: BTreeSet<(Moment, Attempt)>,
     stopped: BTreeSet<&'a Arc<str>>,
     found: Vec<Violation>,

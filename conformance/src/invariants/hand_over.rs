@@ -1,8 +1,8 @@
-//! G6, liveness: a lock that somebody waits for is held by nobody only for a bounded time.
+//! G6, liveness: a lock that has waiters is free only for a bounded time.
 //!
 //! Judged from the last `Healed` on, or throughout if nothing was disturbed: while messages get
 //! lost, nothing is promised about when. A request that was sent before and then granted may have its
-//! answer lost all the same: whoever sent it finds out, and gives the lock back, one time-out later.
+//! answer lost all the same: its sender notices, and releases the lock, one time-out later.
 //! Callers that only try do not wait, and a dead process wants nothing. What the run itself found stuck
 //! is a violation as well.
 
@@ -18,7 +18,7 @@ use super::holds::holds;
 use super::violation::{Property, Violation};
 use crate::history::{Attempt, Event, History, What};
 
-/// Waits during which nobody held the lock for too long.
+/// Waits during which the lock was free for too long.
 pub fn check(history: &History, bounds: &Bounds) -> Vec<Violation> {
     let mut found: Vec<_> = history.events().iter().filter_map(stuck).collect();
     let Some(calm) = calm_since(history) else {
@@ -50,7 +50,7 @@ pub fn check(history: &History, bounds: &Bounds) -> Vec<Violation> {
             }
             (waiting, holding) = (waiting + step.waits, holding + step.holds);
             idle_since = match (waiting > 0, holding > 0) {
-                // Until then the store held it for somebody who had not heard.
+                // Until then it was held for a client that had not received the grant.
                 (true, false) if !step.grace.is_zero() => Some(step.at),
                 (true, false) => Some(idle_since.unwrap_or(step.at)),
                 _ => None,
@@ -60,7 +60,7 @@ pub fn check(history: &History, bounds: &Bounds) -> Vec<Violation> {
     found
 }
 
-/// One change of who waits and who holds.
+/// One change of the waiters or the holders.
 struct Step<'a> {
     at: Moment,
     name: Option<&'a LockName>,

@@ -1,7 +1,7 @@
-//! The holds of a history: who held what, from when until when.
+//! The holds of a history, each from its grant to its end.
 //!
-//! A hold begins when its caller has the guard. It ends when the caller lets go, is told of the
-//! loss, or dies, and at the last deadline it was promised.
+//! A hold begins when its caller has the guard. It ends when the caller releases, its loss is
+//! reported, or the process dies, and at its last deadline.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::history::{Attempt, Event, History, What};
 pub(super) struct Hold<'a> {
     pub(super) attempt: Attempt,
     pub(super) token: FencingToken,
-    /// As it was asked for.
+    /// As it was requested.
     pub(super) mode: Mode,
     /// Its grant.
     pub(super) granted: &'a Event,
-    /// When somebody said that it is over.
+    /// When it was released or reported as lost.
     ended: Option<Moment>,
     /// The last promise.
     pub(super) deadline: Deadline,

@@ -1,8 +1,8 @@
 //! G5 and G8, nothing is left behind: at rest the store knows of nothing.
 //!
-//! Applies to histories that record [`What::AtRest`]: everybody alive has let go and cancelled
+//! Applies to histories that record [`What::AtRest`]: all live processes have released, and cancelled
 //! nothing for longer than a lease, and nothing misbehaves. Managers that live on renew what they
-//! still believe to have, so what was forgotten shows.
+//! still believe to have, so a forgotten entry shows.
 
 use super::violation::{Property, Violation};
 use crate::history::{History, What};

@@ -2,14 +2,14 @@
 //!
 //! | property | from | file |
 //! |---|---|---|
-//! | who holds fits together | G1 | [`overlap`] |
-//! | nobody believes to hold what the store granted on | G2 | [`notice`] |
+//! | concurrent holds fit together | G1 | [`overlap`] |
+//! | a hold is over before the next grant | G2 | [`notice`] |
 //! | a hold is not longer than it may be | G2 | [`bound`] |
 //! | tokens are unique and grow | G3 | [`tokens`] |
-//! | nobody ends the hold of another | G4 | [`ownership`] |
+//! | a release ends no other hold | G4 | [`ownership`] |
 //! | a lock that is free is taken | G6 | [`hand_over`] |
 //! | first come, first served; overtaking has a budget | G7 | [`order`] |
-//! | in fair weather nobody loses a place | G7 | [`places`] |
+//! | without faults a waiter keeps its place | G7 | [`places`] |
 //! | nothing is left behind | G5, G8 | [`litter`] |
 //! | the core has one acquisition per name, of what fits | B1 | [`one_entry`] |
 //!
@@ -43,7 +43,7 @@ pub use violation::{Property, Violation};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "tests construct it")]
 pub struct Bounds {
-    /// How long a wanted lock may be held by nobody (G6).
+    /// How long a lock that has waiters may be free (G6).
     pub hand_over: Duration,
     /// How long an answer is waited for that will never come.
     pub answer: Duration,

@@ -1,10 +1,9 @@
-//! G2, told before it is gone: once the store has granted a name on to somebody whom a hold excludes, or the holder has been told
-//! of the loss or has let go, `ensure_held` never says yes again for the earlier hold; and by the
-//! time of that grant whoever waits for `lost` has been told.
+//! G2, notified in time. `ensure_held` never succeeds again for a hold once the store has granted a mode that the hold
+//! excludes, its loss was reported, or it was released. `lost` has returned by the time of that grant.
 //!
-//! Does not apply to a grant that the world overruled, for the store's next grant; nor to telling
-//! while the timers of the holder stand still. Grants that a process which stood still never looked
-//! at are not known, so a history may show less than there was, never more.
+//! Does not apply to a grant that the world overruled, for the store's next grant; nor to `lost`
+//! while the timers of the holder stand still. Grants that a stopped process never read
+//! are not known, so a history may show less than there was, never more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use super::holds::{Hold, Largest, add, excluded_by, holds};
 use super::violation::{Property, Violation};
 use crate::history::{Attempt, Entry, Event, History, What};
 
-/// Holds that were seen as held after their end, and losses that were not told.
+/// Holds that were seen as held after their end, and losses that were not reported.
 pub fn check(history: &History) -> Vec<Violation> {
     let holds = holds(history);
     let mut sweep = Sweep::default();
@@ -38,7 +37,7 @@ struct Sweep<'a> {
     stopped: BTreeSet<&'a Arc<str>>,
     resumed: BTreeMap<&'a Arc<str>, Moment>,
     dead: BTreeSet<&'a Arc<str>>,
-    /// Holds that were not told before a grant, unless they are within its instant.
+    /// Holds whose loss was not reported before a grant, unless it is within its instant.
     untold: BTreeMap<Attempt, (&'a Event, u64)>,
     found: Vec<Violation>,
 }
@@ -47,7 +46,7 @@ struct Sweep<'a> {
 struct OfName {
     /// Of the grants in each mode.
     largest: Largest<u64>,
-    /// Holds whose loss somebody waits for, and that are not over.
+    /// Holds with a waiter for `lost`, and that are not over.
     listening: BTreeSet<Attempt>,
 }
 
@@ -116,7 +115,7 @@ impl<'a> Sweep<'a> {
         self.found.push(Violation::of(Property::Notice, event, detail));
     }
 
-    /// Those who should have been told before the store granted `counter`.
+    /// The holds whose loss should have been reported before the store granted `counter`.
     fn granted_on(&mut self, event: &'a Event, mode: Mode, counter: u64) {
         let Self { holds, names, stopped, resumed, dead, untold, .. } = self;
         let listening = &mut names.entry(event.name.as_ref()).or_default().listening;

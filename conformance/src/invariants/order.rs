@@ -69,7 +69,7 @@ fn local_order(history: &History) -> Vec<Violation> {
                     continue;
                 };
                 let last = last.entry((&event.actor, event.name.as_ref())).or_default();
-                // Who hold together may be told so in any order.
+                // Holds that fit together may be granted in any order.
                 if let Some((_, other)) = excluded_by(last, *mode).filter(|(last, _)| last > place) {
                     let detail = format!("{attempt} came before {other}, but is served after it");
                     found.push(Violation::of(Property::Order, event, detail));

@@ -13,7 +13,7 @@ use super::holds::{Hold, holds};
 use super::violation::{Property, Violation};
 use crate::history::History;
 
-/// Holds that begin beside others which they do not go with.
+/// Holds that begin beside others that exclude them.
 pub fn check(history: &History) -> Vec<Violation> {
     let holds = holds(history);
     let mut found = Vec::new();
@@ -21,7 +21,7 @@ pub fn check(history: &History) -> Vec<Violation> {
     for hold in holds.iter().filter(|hold| !hold.overruled && is_held(hold)) {
         let held = held.entry(hold.name()).or_default();
         held.retain(|other| other.ends() > Deadline::At(hold.begins()));
-        // Those who share a grant are one to the store.
+        // Holds that share a grant are one to the store.
         let mut shared = BTreeSet::from([hold.token.counter()]);
         let load: Load = held
             .iter()

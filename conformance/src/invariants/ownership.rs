@@ -1,12 +1,11 @@
 //! G4, ownership: a release or renewal of one hold never affects another.
 //!
 //! A store confirms the release of a grant to the process that was granted it, before any later
-//! grant of the name that it excludes. A hold that nobody let go, overruled or lied about is not found
-//! gone before its deadline; where nothing misbehaves, it is not lost at all, but for what its holder has asked for
-//! ([`bound`](super::bound)).
+//! grant of the name that it excludes. A hold that was not released or overruled is not gone
+//! before its deadline. Without faults it is lost only at the end of its `max_hold` ([`bound`](super::bound)).
 //!
 //! Does not apply to overruled grants, which the world took away. A release that was carried out
-//! and asked for again may be confirmed again.
+//! and repeated may be confirmed again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use super::holds::{Largest, add, excluded_by, holds};
 use super::violation::{Property, Violation};
 use crate::history::{Attempt, Entry, History, What};
 
-/// Releases that ended what was not theirs, and holds that vanished.
+/// Releases that ended another hold, and holds that vanished.
 pub fn check(history: &History) -> Vec<Violation> {
     let mut found = stray_releases(history);
     found.extend(vanished_holds(history));

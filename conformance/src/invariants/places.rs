@@ -1,5 +1,5 @@
-//! G7, places: where nothing misbehaves nobody loses a place in the store's queue, however long it
-//! waits; and the place belongs to the process: it is not given up while the next of its callers wants the same.
+//! G7, places: without faults a waiter keeps its place in the store's queue, however long it waits. The place belongs
+//! to the process: it stays while the next of its callers waits in the same mode.
 //!
 //! Does not apply to histories in which anything misbehaved: a lease that was not renewed in time
 //! takes the place with it.
@@ -13,7 +13,7 @@ use leasehold_core::{LockName, Mode};
 use super::violation::{Property, Violation};
 use crate::history::{Attempt, Entry, Event, History, What};
 
-/// Places that were lost or given up.
+/// Places that were lost or left.
 pub fn check(history: &History) -> Vec<Violation> {
     let mut sweep = Sweep::default();
     if history.is_disturbed() {
@@ -42,9 +42,9 @@ struct Caller {
 struct Sweep<'a> {
     /// Entries that wait at the store.
     queued: BTreeMap<Entry, Mode>,
-    /// Callers in the order they came: those who wait, and those who have just left.
+    /// Callers in the order they came: the waiting ones, and those that have just left.
     callers: BTreeMap<Queue<'a>, BTreeMap<Attempt, Caller>>,
-    /// Entries that were given up in this instant.
+    /// Entries that were removed in this instant.
     given_up: Vec<(Entry, Mode, &'a Event)>,
     found: Vec<Violation>,
 }
@@ -90,9 +90,9 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// The instant is over. Callers are served in the order they came, so whoever had the place is among those who have
-    /// left in it, and the first who waits before and after is the next, or somebody between them was: the place is
-    /// theirs, if all of them want the same.
+    /// The instant is over. Callers are served in the order they came, so the owner of the place is among those that have
+    /// left in it. The first caller that waits before and after is the next, and the place is its own, if all callers
+    /// up to it wait in the same mode.
     fn judge(&mut self) {
         for (entry, mode, event) in std::mem::take(&mut self.given_up) {
             let callers = self.callers.get(&(&event.actor, event.name.as_ref()));

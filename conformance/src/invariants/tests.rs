@@ -1,4 +1,4 @@
-//! The judges find what was planted, and nothing else.
+//! The judges find the planted violations, and nothing else.
 
 use leasehold_core::{LostReason, Mode};
 
@@ -60,7 +60,7 @@ fn overlapping_holds_are_found() {
     judges(overlap::check, [second(renewed, 200)], met);
 }
 
-/// G2: nobody sees a hold after the store's next grant, its loss, or its release.
+/// G2: a hold is not seen after the store's next grant, its loss, or its release.
 #[test]
 fn a_hold_that_is_seen_too_late_is_found() {
     let held = || Plot::default().holds(0, "p1", 1, (1, 0), 300);
@@ -75,7 +75,7 @@ fn a_hold_that_is_seen_too_late_is_found() {
     judges(notice::check, too_late, [excused, in_time]);
 }
 
-/// G2: a hold that may last for so long is over then, and not before; whoever waits for that is told, if timers fire.
+/// G2: a hold that may last for so long is over then, and not before; `lost` returns, if timers fire.
 #[test]
 fn a_hold_that_lasts_too_long_is_found() {
     let bounded = || Plot::default().bounded(0, "p1", 1, 300).holds(0, "p1", 1, (1, 0), 900);
@@ -106,7 +106,7 @@ fn a_hold_that_lasts_too_long_is_found() {
     judges(bound::check, wrong, right);
 }
 
-/// G2: whoever waits for the loss is told before the store's next grant, if timers fire.
+/// G2: `lost` returns before the store's next grant, if timers fire.
 #[test]
 fn a_loss_that_is_told_too_late_is_found() {
     let listens = || {
@@ -193,7 +193,7 @@ fn end_of_another_hold_is_found() {
     judges(ownership::check, [], explained);
 }
 
-/// G6: a lock that is wanted and free for too long, and whoever is stuck.
+/// G6: a lock that has waiters and is free for too long, and an operation that hangs.
 #[test]
 fn a_lock_that_nobody_takes_is_found() {
     let waits = || Plot::default().asks(0, "p2", 2);
@@ -291,7 +291,7 @@ fn a_second_entry_is_found() {
     judges(one_entry::check, [two], [one_each.add(1, "p1", began(3))]);
 }
 
-/// G1: who shares does, for as long as nobody comes with whom it does not go; permits by their sum, and by the
+/// G1: sharers hold at the same time, and with no writer; permits by their sum, and by the
 /// smallest of their capacities.
 #[test]
 fn holds_that_do_not_fit_together_are_found() {

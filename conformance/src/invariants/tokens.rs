@@ -1,11 +1,11 @@
-//! G3, fencing: tokens of a name are unique, and whoever asked after another had been granted which it excludes gets
-//! a larger one; so does every later hold of a process. A resource that refuses smaller tokens never
+//! G3, fencing: tokens of a name are unique. A request that began after a grant which it excludes gets a larger one;
+//! so does every later hold of a process. A resource that refuses smaller tokens never
 //! takes a write of an older hold after one of a newer.
 //!
-//! Needs no timing assumption and holds for overruled grants too; only that callers who share the
+//! Needs no timing assumption and holds for overruled grants too; only that callers that share the
 //! process of an overruled grant may get it late, by hand-off or because its answer was on the way,
-//! and are refused by the resource. Judged by what was complete before the request began, so it does
-//! not matter how late a grant was looked at. Does not apply to a store that lost its data without a
+//! and are refused by the resource. Judged by the grants before the request began, so it does
+//! not matter how late a grant was read. Does not apply to a store that lost its data without a
 //! raised `token_base`.
 
 use std::collections::{BTreeMap, BTreeSet};

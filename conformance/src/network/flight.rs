@@ -1,4 +1,4 @@
-//! How one request travels to the store and its answer back, whoever still waits for it.
+//! How one request travels to the store and its answer back, whether or not its caller still waits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(super) struct Trip<Q, T, F> {
     pub(super) question: Q,
     /// Asks the store, having been on the way for so long; called once for every time that the request arrives.
     pub(super) ask: fn(Arc<dyn LockBackend>, Q, Duration) -> F,
-    /// What an answer granted, to be given back when nobody hears of it.
+    /// What an answer granted, to be released if the answer is not received.
     pub(super) taken: fn(T) -> Option<Grant>,
     /// The lane that an acquisition occupies.
     pub(super) lane: Option<LockName>,
@@ -109,7 +109,7 @@ impl Link {
         let (link, there) = (self.clone(), below.clone());
         let parcel = Parcel { answer: Some(answer), taken: trip.taken, link, below: there, lane };
         if fault == Some(Fault::Duplicate) && !operation.hears_drop() {
-            // Only the first answer finds the one who asked.
+            // Only the first answer is used.
             let _ = network.while_whole(ask()).await;
         }
         match fault {
@@ -129,7 +129,7 @@ impl Link {
         let _ = reply.send(parcel);
     }
 
-    /// Releases what nobody heard of, until that is certain.
+    /// Releases a grant whose answer was not received, until that is certain.
     async fn give_back(&self, below: &Below, grant: &Grant) {
         let bound = below.env.timing().op_timeout;
         let mut pause = bound / 32;
@@ -153,7 +153,7 @@ impl Link {
     }
 }
 
-/// Nobody is answered: the core ends what it bounds, the rest fails after the bound of a request.
+/// There is no answer: the core ends what it bounds, the rest fails after the bound of a request.
 async fn unanswered<T>(env: &Env, operation: Operation, reply: &mut oneshot::Sender<T>) {
     tokio::select! {
         biased;
@@ -167,7 +167,7 @@ pub(super) fn no_answer(env: &Env) -> Error {
     Error::new(ErrorKind::Unavailable, Effect::Unknown, message)
 }
 
-/// An answer on its way; what it grants is given back if nobody opens it.
+/// An answer on its way; what it grants is released if it is not opened.
 struct Parcel<T> {
     answer: Option<Result<T>>,
     taken: fn(T) -> Option<Grant>,

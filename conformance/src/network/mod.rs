@@ -1,5 +1,5 @@
 //! A network between the core and a store: it takes its time, it can be cut, and it loses, delays and
-//! repeats what it is told to, or what a seed decides.
+//! repeats messages by a plan, or as a seed decides.
 //!
 //! The guarantees behind it are those of the store but for [`Guarantees::RUNTIME_FREE`]: messages
 //! travel in tasks. Everything runs on the [`Env`] of the manager and draws from [`Dice`], so a run
@@ -8,9 +8,9 @@
 //! [`Guarantees::RUNTIME_FREE`]: leasehold_core::Guarantees::RUNTIME_FREE
 //!
 //! # Invariants
-//! - **network-1** A request on its way arrives, also when its sender has gone or given up: it flies
-//!   in a task of its own. What it then takes, it gives back, also when the answer has arrived and
-//!   nobody has looked at it (G8).
+//! - **network-1** A request on its way arrives, also when its sender has gone: it travels
+//!   in a task of its own. What it then acquires is released, also when the answer has arrived and
+//!   was not read (G8).
 //! - **network-2** An acquisition is sent only when no earlier one of that name is on its way or owes
 //!   a clean-up, so the store sees one entry per name as far as the core keeps to that (B1).
 //! - **network-3** What the network takes on its way counts: deadlines are as of when the request
@@ -113,7 +113,7 @@ impl Network {
         fault
     }
 
-    /// Where a session behind this network hears of events.
+    /// Where a session behind this network receives events.
     fn listen(&self) -> (mpsc::UnboundedSender<StoreEvent>, mpsc::UnboundedReceiver<StoreEvent>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         self.shared.plan.lock().inboxes.push(sender.clone());

@@ -30,7 +30,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Whether the store hears that the sender has gone, by the drop of its future.
+    /// Whether the store notices that the sender has gone, by the drop of its future.
     pub(super) fn hears_drop(self) -> bool {
         use Operation::{Close, Release, Renew, Sign, Unsign, WriteRecord};
         !matches!(self, Renew | Release | Close | WriteRecord | Sign | Unsign)
@@ -50,11 +50,11 @@ pub enum Fault {
     /// It never arrives, and is never answered: the core ends what it bounds, the rest fails after
     /// the bound of a request, its effect unknown.
     LoseRequest,
-    /// It is carried out, and nobody hears of it: not answered either. A grant that nobody heard of is
+    /// It is carried out, and not answered. A grant whose reply is lost is
     /// released behind that.
     LoseReply,
-    /// It arrives so much later. Whoever gives up meanwhile does not stop it: what it takes is
-    /// given back once it has.
+    /// It arrives so much later. A caller that stops waiting does not stop it: what it acquires is
+    /// released then.
     DelayRequest(Duration),
     /// Its answer arrives so much later; later than the bound of a request is a lost one.
     DelayReply(Duration),

@@ -98,8 +98,8 @@ fn release_asked(what: &What) -> bool {
     matches!(what, What::StoreReleased { .. })
 }
 
-/// The store never hears of it; who acquires hears of that after the bound of a request, and nobody
-/// else at all.
+/// The store never receives it. An acquisition gets an error after the bound of a request, and no other request gets
+/// an answer.
 #[tokio::test(start_paused = true)]
 async fn a_lost_request_is_not_carried_out() {
     let rig = Rig::new().await;
@@ -114,7 +114,7 @@ async fn a_lost_request_is_not_carried_out() {
     assert_eq!(rig.network.injected(), 2);
 }
 
-/// The store granted it, nobody heard: it is released, and its lease said to be over.
+/// A grant whose reply is lost is released, and the end of its lease is reported.
 #[tokio::test(start_paused = true)]
 async fn an_unheard_grant_is_given_back() {
     let rig = Rig::new().await;
@@ -187,7 +187,7 @@ async fn a_duplicate_arrives_twice() {
     assert_eq!(rig.did(granted), 2);
 }
 
-/// A cut swallows requests and holds back what was under way.
+/// A cut swallows requests and holds back replies in flight.
 #[tokio::test(start_paused = true)]
 async fn a_cut_holds_everything_back() {
     let rig = Rig::new().await;

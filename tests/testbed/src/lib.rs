@@ -2,7 +2,7 @@
 //!
 //! | need | type |
 //! |---|---|
-//! | a port nobody else is given | [`Port`] |
+//! | a port of its own | [`Port`] |
 //! | a directory that goes away, unless `LEASEHOLD_KEEP=1` | [`Scratch`] |
 //! | a program that can be stopped, continued, killed and talked to by lines | [`Launch`], [`Process`] |
 //! | a network between a client and a server that fails on command | [`Proxy`], [`Mode`] |

@@ -1,14 +1,14 @@
-//! Reserves loopback ports for servers that have to be told theirs before they start.
+//! Reserves loopback ports for servers whose port must be known before they start.
 //!
 //! A [`Port`] keeps a socket bound to its port, with `SO_REUSEADDR`, that never listens. Linux then
-//! gives the port to nobody who asks for just any port: neither a bind to port 0 nor an outgoing
+//! gives the port to no socket that asks for any port: neither a bind to port 0 nor an outgoing
 //! connection. A socket that names the port and sets `SO_REUSEADDR` may still listen on it, as
 //! every server we start does, and so do std and tokio. So the reservation stays in place while the
 //! server runs, and while it is down between two runs; there is no gap for another test to slip in.
 //!
 //! # Invariants
 //! - **testbed.ports-1** While a `Port` lives, no other `Port`, in this process or another, has its number.
-//! - **testbed.ports-2** While nobody listens on it, connecting is refused.
+//! - **testbed.ports-2** While no server listens on it, connecting is refused.
 //!
 //! Not promised: protection from a program that names the same number by itself; anything for a
 //! server without `SO_REUSEADDR`; UDP.

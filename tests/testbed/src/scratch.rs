@@ -2,7 +2,7 @@
 //!
 //! A [`Scratch`] is removed with everything in it when dropped. With `LEASEHOLD_KEEP=1` in the
 //! environment it stays, and its path is printed as soon as it exists, so that a test that is
-//! killed has told it, too.
+//! killed has printed it, too.
 //!
 //! Not promised: removal when the test process itself is killed, or while a child still writes in
 //! it. Drop the [`Process`](crate::Process) first.

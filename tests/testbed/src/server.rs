@@ -23,10 +23,10 @@ pub trait Server: Send + Sync + Sized + 'static {
     /// How long after its end the server may find that a lease has ended.
     const NOTICES_WITHIN: Duration;
 
-    /// For how long a client that hears nothing may go on being heard, and keep its lease with that.
+    /// For how long a client that receives nothing may still be received, and keep its lease with that.
     const HEARS_THE_DEAF_FOR: Duration;
 
-    /// Starts one that keeps what it was told through [`restart`](Self::restart), and waits until it
+    /// Starts one that keeps its data through [`restart`](Self::restart), and waits until it
     /// serves.
     fn start() -> impl Future<Output = io::Result<Self>> + Send;
 
@@ -42,7 +42,7 @@ pub trait Server: Send + Sync + Sized + 'static {
         format!("{}://{hosts}/{namespace}?{options}", Self::NAME)
     }
 
-    /// Starts one that speaks TLS, to whoever asks or only to who shows a certificate of the same
+    /// Starts one that speaks TLS, to every client or only to clients with a certificate of the same
     /// authority.
     fn start_secured(
         certificates: &Arc<Certificates>,
@@ -61,10 +61,10 @@ pub trait Server: Send + Sync + Sized + 'static {
     /// Kills it, and starts it again on what it had written down.
     fn restart(&mut self) -> impl Future<Output = io::Result<()>>;
 
-    /// Kills it, and starts it again as one that has never been told anything.
+    /// Kills it, and starts it again without data.
     fn restart_empty(&mut self) -> impl Future<Output = io::Result<()>>;
 
-    /// Stops it: it keeps its connections, and says nothing.
+    /// Stops it: it keeps its connections, and sends nothing.
     ///
     /// # Cancel safety
     ///
@@ -203,7 +203,7 @@ impl Server for zookeeper::Server {
     const TTL: Duration = Duration::from_secs(3);
     const RESTART: Duration = Duration::from_secs(30);
     const NOTICES_WITHIN: Duration = zookeeper::Setup::TICK;
-    // Whoever hears nothing tries to come back, which keeps the session alive: 2.4 time-outs in all.
+    // A client that receives nothing reconnects, which keeps the session alive: 2.4 time-outs in all.
     const HEARS_THE_DEAF_FOR: Duration = Duration::from_secs(5);
 
     async fn start() -> io::Result<Self> {
@@ -214,7 +214,7 @@ impl Server for zookeeper::Server {
         self.addr()
     }
 
-    /// Whoever makes a node says whose it is: there the first user. The superuser's password is `admin`.
+    /// The creator of a node sets its owner: there the first user. The superuser's password is `admin`.
     async fn start_guarded() -> io::Result<Self> {
         let superuser = "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=";
         let setup = zookeeper::Setup::new();

@@ -8,7 +8,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 
 use crate::Scratch;
 
-/// Key pairs in PEM files, all signed by one authority that nobody else trusts.
+/// Key pairs in PEM files, all signed by one authority of its own.
 ///
 /// Clones are the same files. The server's certificate is for `localhost` and `127.0.0.1`; the client's common name is chosen.
 #[derive(Clone, Debug)]

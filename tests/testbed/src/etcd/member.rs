@@ -32,7 +32,7 @@ impl Blueprint {
         })
     }
 
-    /// As the other members are told of it.
+    /// Its name and address, for the other members.
     pub(super) fn as_peer(&self) -> String {
         format!("{}=http://{}", self.name, self.peer.addr())
     }
@@ -112,7 +112,7 @@ impl Member {
         Ok(self.process()?.serves(BOUND, learns).await?)
     }
 
-    /// As the other members are told of it: a name and an address.
+    /// Its name and address, for the other members.
     pub(super) fn as_peer(&self) -> String {
         self.at.as_peer()
     }

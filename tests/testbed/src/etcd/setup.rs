@@ -105,7 +105,7 @@ impl Setup {
             format!("--election-timeout={}", self.heartbeat.as_millis() * 10),
             "--logger=zap".to_owned(),
             "--log-level=warn".to_owned(),
-            // Passwords are compared under the store's lock: at the default of 10, while nobody is answered.
+            // Passwords are compared under the store's lock: at the default of 10, every other request waits for that.
             "--bcrypt-cost=4".to_owned(),
         ];
         common.extend(self.tls_args());

@@ -2,7 +2,7 @@
 
 use std::{error, fmt, fs, io, path::Path};
 
-/// A process did not do as it was told.
+/// An operation on a process failed.
 #[derive(Debug)]
 pub struct ProcessError {
     pub(super) program: String,

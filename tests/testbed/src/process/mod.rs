@@ -1,7 +1,7 @@
 //! Child processes that can be stopped, continued, killed and talked to by lines.
 //!
 //! A [`Process`] holds a pidfd, which names one process for good: a signal through it reaches the
-//! process we started or nobody, even if its number was given to another one since. We alone reap
+//! process we started or none, even if its number was given to another one since. We alone reap
 //! it, in [`Process::wait`] and its kin or in `Drop`.
 //!
 //! # Invariants

@@ -28,7 +28,7 @@ pub(super) enum Door {
 pub(super) struct Acceptor {
     port: Port,
     /// None while the door is closed. The kernel refuses clients then, and the reservation keeps
-    /// the port ours.
+    /// the port.
     listener: Option<TcpListener>,
     shared: Arc<Shared>,
     connections: JoinSet<()>,
@@ -48,7 +48,7 @@ impl Acceptor {
                 biased;
                 knock = doors.recv() => {
                     let Some((door, reply)) = knock else { return };
-                    // Whoever asked may have gone; it is done all the same.
+                    // The caller may have gone; it is done all the same.
                     let _gone = reply.send(self.turn(door).await);
                 }
                 Some(_ended) = self.connections.join_next() => {}
@@ -107,7 +107,7 @@ async fn serve(mut client: TcpStream, shared: Arc<Shared>) {
         reset(&client);
         reset(&server);
     }
-    // INVARIANT(testbed.registry-2): who finds the connection gone finds its sockets closed.
+    // INVARIANT(testbed.registry-2): a connection leaves after its sockets are closed.
     drop((client, server));
     drop(entry);
 }

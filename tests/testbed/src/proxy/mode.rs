@@ -30,7 +30,7 @@ pub enum Mode {
     Blackhole,
     /// Frames, and the end of the stream, are read and kept back. Unlike in a blackhole one knows,
     /// by [`Proxy::held`](super::Proxy::held), that they were sent: in the direction of the replies
-    /// that the request was carried out and its reply is under way. Only a frame that was already
+    /// that the request was carried out and its reply is in flight. Only a frame that was already
     /// going when the mode began goes on.
     Hold,
     /// Frames that a predicate picks vanish; see [`Mode::drop_frames`].

@@ -34,7 +34,7 @@ pub(super) enum Cut {
 }
 
 impl From<io::Error> for Cut {
-    /// One side is broken: the other one hears of it.
+    /// One side is broken, so the other one is reset.
     fn from(_broken: io::Error) -> Self {
         Self::Reset
     }
@@ -55,7 +55,7 @@ pub(super) struct Pump<'a> {
     frames: VecDeque<Frame>,
     /// How many bytes `frames` has.
     queued: usize,
-    /// What of `Traffic::held` is ours.
+    /// The part of `Traffic::held` that this pump holds.
     held: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Who is connected, and the orders to the pumps.
+//! The connections, and the orders to their pumps.
 //!
 //! # Invariants
 //! - **testbed.registry-1** A connection enters with the modes of that instant and is sent every later order: both
@@ -22,7 +22,7 @@ pub(super) type Done = mpsc::Sender<Infallible>;
 
 pub(super) type Orders = mpsc::UnboundedReceiver<(Order, Done)>;
 
-/// What a pump can be told to do.
+/// An order to a pump.
 #[derive(Clone, Debug)]
 pub(super) enum Order {
     Close,

@@ -169,7 +169,7 @@ pub fn frame(bytes: &[u8]) -> Option<usize> {
     (0..children).try_fold(end, |whole, _| Some(whole + frame(&bytes[whole..])?))
 }
 
-/// Whether a frame is a message that nobody asked for, such as one to a subscriber.
+/// Whether a frame is a push message, such as one to a subscriber.
 pub fn is_push(frame: &[u8]) -> bool {
     frame.first() == Some(&b'>')
 }

@@ -144,7 +144,7 @@ impl Server {
             {
                 sleep(POLL).await;
             }
-            // A message to nobody is copied like a write, and changes nothing.
+            // A message without subscribers is replicated like a write, and changes nothing.
             let mut primary = Client::connect(primary).await?;
             let replicas = primary.command(&["INFO", "replication"]).await?.text().unwrap_or_default();
             let replicas = replicas.lines().find_map(|line| line.strip_prefix("connected_slaves:"));

@@ -68,7 +68,7 @@ impl Settings {
         self
     }
 
-    /// Speaks TLS on a second port, to whoever asks.
+    /// Speaks TLS on a second port, with or without a certificate of the client.
     pub fn tls(mut self, certificates: &Certificates) -> Self {
         self.tls = Some(certificates.clone());
         self

@@ -18,7 +18,7 @@ use crate::{Mode, Port, Proxy};
 #[derive(Debug)]
 pub struct Ensemble {
     servers: Vec<Server>,
-    /// By who connects, and to whom.
+    /// By the connecting server, then by the other one.
     links: Vec<Vec<Option<Proxy>>>,
     _ports: Vec<(Port, Port)>,
 }

@@ -3,14 +3,14 @@
 //! | need | type |
 //! |---|---|
 //! | one server, or several that agree | [`Setup`], [`Server`], [`Ensemble`] |
-//! | what a server has counted, and who is connected | [`Server::counters`], [`Server::connections`] |
+//! | what a server has counted, and the connected clients | [`Server::counters`], [`Server::connections`] |
 //! | a session that ends as if it had expired | [`Server::end_session`] |
 //! | the frames on the wire, for a [`Proxy`](crate::Proxy) | [`frame`], [`Head`] |
 //!
 //! A server is a Java process started directly, from the jars of Debian's `libzookeeper-java`. It is
 //! killed with the thread that started it: start one that is shared from a thread that stays.
 //!
-//! Not promised: durability. Nothing is synced to the disk, so speed measured here is not theirs.
+//! Not promised: durability. Nothing is synced to the disk, so speed measured here is not that of a real ensemble.
 
 mod ensemble;
 mod server;

@@ -16,7 +16,7 @@ use crate::{Launch, Port, Process, Scratch};
 /// A server; killed when dropped, and its files removed.
 #[derive(Debug)]
 pub struct Server {
-    /// Before the directories: who writes in them must be gone.
+    /// Before the directories, in which it writes.
     process: Process,
     launch: Launch,
     port: Port,

@@ -43,7 +43,7 @@ impl Setup {
         self
     }
 
-    /// Listens for TLS on a second port, and lets in who has a certificate of the same authority.
+    /// Listens for TLS on a second port, and admits clients with a certificate of the same authority.
     pub fn tls(mut self, certificates: &Certificates) -> Self {
         self.certificates = Some(certificates.clone());
         self

@@ -1,5 +1,5 @@
 //! As much of ZooKeeper's wire protocol as tests want: where frames end, what a request is, and how
-//! to end somebody else's session.
+//! to end the session of another client.
 
 use std::io;
 use std::net::SocketAddr;
@@ -69,8 +69,8 @@ impl Op {
     }
 }
 
-/// Takes the session over and closes it. A session's password follows from its id: it only keeps
-/// out who did not connect.
+/// Takes the session over and closes it. A session's password follows from its id: it only
+/// refuses clients that did not connect.
 pub(super) async fn end_session(server: SocketAddr, session: i64) -> io::Result<()> {
     let ended = async {
         // Its client, which loses its connection to us, may be back before we are done.

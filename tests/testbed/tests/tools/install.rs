@@ -7,7 +7,7 @@ use std::process::Command;
 
 use testbed::Scratch;
 
-/// With INSTALL=0 it says what is missing and installs nothing, whoever runs it.
+/// With INSTALL=0 it says what is missing and installs nothing, for every user.
 #[test]
 fn nothing_is_installed_where_that_is_refused() {
     let scratch = Scratch::new("install").unwrap();

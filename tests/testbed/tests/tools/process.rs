@@ -1,4 +1,4 @@
-//! Children do as they are told, and never outlive the value that stands for them.
+//! Children obey signals, and never outlive the value that stands for them.
 
 use std::{fs, time::Duration};
 

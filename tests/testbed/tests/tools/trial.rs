@@ -22,7 +22,7 @@ fn a_trial_that_panics_or_hangs_has_failed() {
     assert_eq!(run(trial_within(SHORT, "hangs", std::future::pending)).num_failed, 1);
 }
 
-/// A bound that has passed is told with what was waited for.
+/// The message of a bound that has passed names the event.
 #[tokio::test]
 #[should_panic(expected = "the sky falls: not within 50ms")]
 async fn missed_event_is_named() {

@@ -42,7 +42,7 @@ async fn no_connection_is_left_once_an_action_returns() {
     }
 }
 
-/// A closed door refuses as a dead server does and disturbs nobody inside; it opens on the same
+/// A closed door refuses as a dead server does and leaves live connections alone; it opens on the same
 /// port. Closing or opening twice is no different.
 #[tokio::test]
 async fn a_closed_door_refuses_new_connections_only() {

@@ -79,8 +79,8 @@ async fn a_blackhole_swallows_requests_until_healed() {
     hear(&mut client, &format!("after\n{FAREWELL}")).await;
 }
 
-/// `held` proves that the reply is under way; `release_held` lets go of what there is, and only of
-/// that.
+/// `held` proves that the reply is in flight; `release_held` forwards the frames that are held, and no later
+/// ones.
 #[tokio::test]
 async fn hold_keeps_replies_until_each_is_released() {
     let rig = Rig::start().await;
