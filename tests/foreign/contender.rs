@@ -7,7 +7,7 @@ use contender_protocol::Cycle;
 use testbed::{BOUND, Launch, Process, Scratch, peers};
 
 use crate::library::Library;
-use crate::rig::NAME;
+use crate::setup::NAME;
 
 /// How long each contender holds: long enough to see two at once.
 const HOLD: Duration = Duration::from_millis(1);

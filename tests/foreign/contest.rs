@@ -10,28 +10,28 @@ use testbed::pass;
 use crate::contender::{Contender, Effort};
 use crate::hand::Hand;
 use crate::library::Library;
-use crate::rig::{LONG, Rig};
+use crate::setup::{LONG, Setup};
 
 /// The two sides contend for so long, in two ways.
 pub(crate) fn trial(library: &'static Library, span: Duration) -> Trial {
-    crate::rig::trial(library, "no_count_is_lost_and_both_get_turns", LONG, move |rig, pair| {
-        no_count_is_lost_and_both_get_turns(rig, pair, span)
+    crate::setup::trial(library, "no_count_is_lost_and_both_get_turns", LONG, move |setup, pair| {
+        no_count_is_lost_and_both_get_turns(setup, pair, span)
     })
 }
 
 /// As [`trial`], for what one process of ours takes from them.
 pub(crate) fn trial_of_a_busy_process(library: &'static Library, span: Duration) -> Trial {
-    crate::rig::trial(library, "a_busy_process_leaves_half_the_turns", LONG, move |rig, pair| {
-        a_busy_process_leaves_half_the_turns(rig, pair, span)
+    crate::setup::trial(library, "a_busy_process_leaves_half_the_turns", LONG, move |setup, pair| {
+        a_busy_process_leaves_half_the_turns(setup, pair, span)
     })
 }
 
 /// First all of them acquire again at once after a release, so that chance decides. Then only ours do, which pass the
 /// lock on locally, and theirs pause in between: both sides get their turns.
-async fn no_count_is_lost_and_both_get_turns(rig: Rig, [ours, theirs]: [Contender; 2], span: Duration) {
+async fn no_count_is_lost_and_both_get_turns(setup: Setup, [ours, theirs]: [Contender; 2], span: Duration) {
     let (mut ours, mut theirs) =
-        ([ours, rig.ours().await], [theirs, rig.theirs().await.expect("it was there")]);
-    let mut counted = Counted::new(&rig);
+        ([ours, setup.ours().await], [theirs, setup.theirs().await.expect("it was there")]);
+    let mut counted = Counted::new(&setup);
     let greedy = Effort { contenders: 2, span: span / 3, start: now() + WAY, ..Effort::default() };
     for contender in ours.iter_mut().chain(&mut theirs) {
         contender.contends(greedy, &counted.counter).await;
@@ -45,7 +45,7 @@ async fn no_count_is_lost_and_both_get_turns(rig: Rig, [ours, theirs]: [Contende
     let shares = sides.each_ref().map(|side| Share::of(side, greedy));
     println!(
         "{}, everybody at once for {:?}: we {}, they {}",
-        rig.library.name, greedy.span, shares[0], shares[1]
+        setup.library.name, greedy.span, shares[0], shares[1]
     );
     counted.judge(sides.concat());
 
@@ -65,7 +65,7 @@ async fn no_count_is_lost_and_both_get_turns(rig: Rig, [ours, theirs]: [Contende
     let shares = sides.each_ref().map(|side| Share::of(side, effort));
     println!(
         "{}, without a pause on our side for {span:?}: we {}, they {}",
-        rig.library.name, shares[0], shares[1]
+        setup.library.name, shares[0], shares[1]
     );
     counted.judge(sides.concat());
     // A turn for each time that ours stand back, less those in which they do not look. Before we are under way turns
@@ -75,15 +75,15 @@ async fn no_count_is_lost_and_both_get_turns(rig: Rig, [ours, theirs]: [Contende
         let late = share.late as u128;
         assert!(late >= least.max(1), "{who} had {share}, {late} of them in the second half: not {least}");
     }
-    rig.is_clean().await;
+    setup.is_clean().await;
 }
 
 /// One busy process of ours beside two greedy ones of theirs, and before that one of theirs in our place: both leave the
 /// two some turns, and ours at least half as many.
-async fn a_busy_process_leaves_half_the_turns(rig: Rig, [ours, theirs]: [Contender; 2], span: Duration) {
-    let another = async || rig.theirs().await.expect("it was there");
+async fn a_busy_process_leaves_half_the_turns(setup: Setup, [ours, theirs]: [Contender; 2], span: Duration) {
+    let another = async || setup.theirs().await.expect("it was there");
     let (mut greedy, mut busy) = ([theirs, another().await], [another().await, ours]);
-    let mut counted = Counted::new(&rig);
+    let mut counted = Counted::new(&setup);
     let mut left = [0; 2];
     for _ in 0..ROUNDS {
         for (busy, left) in busy.iter_mut().zip(&mut left) {
@@ -100,14 +100,14 @@ async fn a_busy_process_leaves_half_the_turns(rig: Rig, [ours, theirs]: [Contend
             let share = Share::of(&cycles, effort);
             *left += share.turns;
             cycles.extend(busy.cycles(effort.span).await);
-            println!("{}: {share}, of {}", rig.library.name, cycles.len());
+            println!("{}: {share}, of {}", setup.library.name, cycles.len());
             counted.judge(cycles);
         }
     }
     let [by_theirs, by_ours] = left;
-    println!("{}, in {span:?}: theirs leaves {by_theirs} turns, ours {by_ours}", rig.library.name);
+    println!("{}, in {span:?}: theirs leaves {by_theirs} turns, ours {by_ours}", setup.library.name);
     assert!(2 * by_ours >= by_theirs, "theirs leaves {by_theirs} turns, ours {by_ours}");
-    rig.is_clean().await;
+    setup.is_clean().await;
 }
 
 /// Of a busy process.
@@ -158,8 +158,8 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    pub(crate) fn new(rig: &Rig) -> Self {
-        let counter = rig.scratch.path().join("counter");
+    pub(crate) fn new(setup: &Setup) -> Self {
+        let counter = setup.scratch.path().join("counter");
         std::fs::write(&counter, "0").unwrap();
         Self { counter, so_far: 0 }
     }

@@ -9,7 +9,7 @@ use testbed::pass;
 use crate::contender::Contender;
 use crate::contest::nanos;
 use crate::library::Library;
-use crate::rig::{LONG, NAME, Rig, SHORT, trial};
+use crate::setup::{LONG, NAME, SHORT, Setup, trial};
 
 pub(crate) fn trials(library: &'static Library) -> Vec<Trial> {
     vec![
@@ -23,7 +23,7 @@ pub(crate) fn trials(library: &'static Library) -> Vec<Trial> {
 
 /// While the one holds the other's try is refused; the other waits, and has the lock soon after the release, when no
 /// lease is over yet.
-async fn release_wakes_the_waiter(rig: Rig, mut pair: [Contender; 2]) {
+async fn release_wakes_the_waiter(setup: Setup, mut pair: [Contender; 2]) {
     for who in ["they", "we"] {
         let [holder, waiter] = &mut pair;
         let mut woken = [Duration::ZERO; ROUNDS];
@@ -39,12 +39,12 @@ async fn release_wakes_the_waiter(rig: Rig, mut pair: [Contender; 2]) {
             assert!(!holder.tries(NAME).await, "two hold");
             waiter.releases().await;
         }
-        println!("{}: {who} waited, and held after {woken:?}", rig.library.name);
+        println!("{}: {who} waited, and held after {woken:?}", setup.library.name);
         // A machine that is busy for a while is not busy for all of them.
         assert!(woken.iter().any(|woken| *woken < Duration::from_secs(1)), "{who} are slow: {woken:?}");
         pair.reverse();
     }
-    rig.is_clean().await;
+    setup.is_clean().await;
 }
 
 const ROUNDS: usize = 3;
@@ -53,26 +53,26 @@ const ROUNDS: usize = 3;
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
 /// The holder is killed: the waiter has the lock when the lease has ended, and not before.
-async fn a_killed_holder_is_followed(rig: Rig, [mut ours, mut theirs]: [Contender; 2]) {
+async fn a_killed_holder_is_followed(setup: Setup, [mut ours, mut theirs]: [Contender; 2]) {
     theirs.acquires(NAME).await;
-    let waited = is_followed_by(&rig, &mut theirs, &mut ours).await;
-    println!("{}: killed, we held {waited:?} after the end of the lease", rig.library.name);
+    let waited = is_followed_by(&setup, &mut theirs, &mut ours).await;
+    println!("{}: killed, we held {waited:?} after the end of the lease", setup.library.name);
     ours.releases().await;
     ours.acquires(NAME).await;
-    let mut theirs = rig.theirs().await.expect("it was there before");
-    let waited = is_followed_by(&rig, &mut ours, &mut theirs).await;
-    println!("{}: we were killed, they held {waited:?} after the end of the lease", rig.library.name);
+    let mut theirs = setup.theirs().await.expect("it was there before");
+    let waited = is_followed_by(&setup, &mut ours, &mut theirs).await;
+    println!("{}: we were killed, they held {waited:?} after the end of the lease", setup.library.name);
     theirs.releases().await;
 }
 
 /// How long after the end of the lease the waiter held.
-async fn is_followed_by(rig: &Rig, holder: &mut Contender, waiter: &mut Contender) -> Duration {
+async fn is_followed_by(setup: &Setup, holder: &mut Contender, waiter: &mut Contender) -> Duration {
     waiter.asks_for(NAME).await;
     pass(LONGEST_PAUSE).await;
     holder.is_killed().await;
     let looked = now();
-    let lease = rig.lease().await;
-    assert!(lease <= rig.ttl, "the lease is longer than was said: {lease:?}");
+    let lease = setup.lease().await;
+    assert!(lease <= setup.ttl, "the lease is longer than was said: {lease:?}");
     // The server counts in whole milliseconds.
     let ends = looked + nanos(lease.saturating_sub(Duration::from_millis(2)));
     let held = waiter.held().await;
@@ -81,13 +81,13 @@ async fn is_followed_by(rig: &Rig, holder: &mut Contender, waiter: &mut Contende
 }
 
 /// Held for two leases and more, renewed by the library or by its user: the other stays outside all the time.
-async fn a_hold_outlasts_its_lease(rig: Rig, mut pair: [Contender; 2]) {
-    for renews in [true, rig.library.renews] {
+async fn a_hold_outlasts_its_lease(setup: Setup, mut pair: [Contender; 2]) {
+    for renews in [true, setup.library.renews] {
         let [holder, other] = &mut pair;
         let since = holder.acquires(NAME).await;
-        while now() < since + nanos(2 * rig.ttl + rig.ttl / 2) {
+        while now() < since + nanos(2 * setup.ttl + setup.ttl / 2) {
             assert!(!other.tries(NAME).await, "two hold");
-            pass(rig.ttl / 4).await;
+            pass(setup.ttl / 4).await;
             if !renews {
                 holder.extends().await;
             }
@@ -96,36 +96,36 @@ async fn a_hold_outlasts_its_lease(rig: Rig, mut pair: [Contender; 2]) {
         holder.releases().await;
         pair.reverse();
     }
-    rig.is_clean().await;
+    setup.is_clean().await;
 }
 
 /// The lock was deleted, and the other one holds: the release of the former holder does not touch that, and fails where
 /// the library reports it.
-async fn nobody_releases_what_is_not_theirs(rig: Rig, mut pair: [Contender; 2]) {
-    for tells in [true, rig.library.tells_of_loss] {
+async fn nobody_releases_what_is_not_theirs(setup: Setup, mut pair: [Contender; 2]) {
+    for tells in [true, setup.library.tells_of_loss] {
         let [loser, holder] = &mut pair;
         loser.acquires(NAME).await;
-        rig.command(&["DEL", NAME]).await;
+        setup.command(&["DEL", NAME]).await;
         holder.acquires(NAME).await;
-        let held = rig.dump().await;
+        let held = setup.dump().await;
         let said = loser.tries_to_release().await;
         assert_eq!(said.is_err(), tells, "{said:?}");
-        assert_eq!(rig.dump().await, held, "the holder's lock was touched");
+        assert_eq!(setup.dump().await, held, "the holder's lock was touched");
         assert!(!loser.tries(NAME).await, "two hold");
         holder.releases().await;
         pair.reverse();
     }
-    rig.is_clean().await;
+    setup.is_clean().await;
 }
 
 /// A key of another type is no lock and is not overwritten: we return an error, they do or report it as held.
-async fn foreign_value_is_left_alone(rig: Rig, [mut ours, mut theirs]: [Contender; 2]) {
-    rig.command(&["RPUSH", NAME, "something"]).await;
+async fn foreign_value_is_left_alone(setup: Setup, [mut ours, mut theirs]: [Contender; 2]) {
+    setup.command(&["RPUSH", NAME, "something"]).await;
     let said = ours.may_try(NAME).await.unwrap_err();
     assert!(said.contains("no lock") && said.contains(NAME), "{said}");
     let said = theirs.may_try(NAME).await;
     assert_ne!(said, Ok(true), "they have taken it");
-    assert_eq!(rig.command(&["TYPE", NAME]).await.text().as_deref(), Some("list"));
-    rig.command(&["DEL", NAME]).await;
-    rig.is_clean().await;
+    assert_eq!(setup.command(&["TYPE", NAME]).await.text().as_deref(), Some("list"));
+    setup.command(&["DEL", NAME]).await;
+    setup.is_clean().await;
 }

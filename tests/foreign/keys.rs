@@ -10,12 +10,12 @@ use testbed::BOUND;
 
 use crate::contender::Contender;
 use crate::library::Library;
-use crate::rig::{LONG, NAME, Rig};
+use crate::setup::{LONG, NAME, Setup};
 
 pub(crate) fn trials(library: &'static Library) -> Vec<Trial> {
     vec![
-        crate::rig::trial(library, "keys_are_as_the_documents_say", LONG, keys_are_as_the_documents_say),
-        crate::rig::trial(
+        crate::setup::trial(library, "keys_are_as_the_documents_say", LONG, keys_are_as_the_documents_say),
+        crate::setup::trial(
             library,
             "the_format_is_left_on_the_same_server",
             LONG,
@@ -26,12 +26,12 @@ pub(crate) fn trials(library: &'static Library) -> Vec<Trial> {
 
 /// With each option of the table, ours is the key that the named library makes of the name, and no other: a lock on
 /// it excludes us. What shared locks lack is not promised.
-async fn keys_are_as_the_documents_say(rig: Rig, [_ours, mut theirs]: [Contender; 2]) {
+async fn keys_are_as_the_documents_say(setup: Setup, [_ours, mut theirs]: [Contender; 2]) {
     let templates: Vec<_> =
         PAGE.lines().filter_map(|line| line.split("| `key=").nth(1)?.split('`').next()).collect();
     assert!(templates.len() >= 4, "{templates:?}");
     for template in templates {
-        let locks = leasehold::connect(&format!("{}&key={template}", rig.url())).await.unwrap();
+        let locks = leasehold::connect(&format!("{}&key={template}", setup.url())).await.unwrap();
         let lock = locks.lock(NAME).unwrap();
         let key = template.replace("{name}", NAME);
         assert!(theirs.tries(&key).await);
@@ -39,7 +39,7 @@ async fn keys_are_as_the_documents_say(rig: Rig, [_ours, mut theirs]: [Contender
         theirs.releases().await;
         let guard = lock.try_acquire().await.unwrap().expect("it is free");
         assert!(!theirs.tries(&key).await, "{template}: two hold");
-        assert!(rig.keys().await.contains(&key), "{template}");
+        assert!(setup.keys().await.contains(&key), "{template}");
         guard.release().await.unwrap();
         assert!(!locks.guarantees().intersects(LACKING), "{:?}", locks.guarantees());
         locks.shutdown().await.unwrap();
@@ -47,16 +47,16 @@ async fn keys_are_as_the_documents_say(rig: Rig, [_ours, mut theirs]: [Contender
 }
 
 /// Within Redis a move goes to another prefix: at the end the shared key is free.
-async fn the_format_is_left_on_the_same_server(rig: Rig, [ours, mut theirs]: [Contender; 2]) {
+async fn the_format_is_left_on_the_same_server(setup: Setup, [ours, mut theirs]: [Contender; 2]) {
     // A session that takes no part would be waited for.
     ours.quits().await;
-    let own = format!("{}?prefix=own", rig.server.url());
-    let locks = leasehold::connect(&format!("{}&migrate_to={own}", rig.url())).await.unwrap();
+    let own = format!("{}?prefix=own", setup.server.url());
+    let locks = leasehold::connect(&format!("{}&migrate_to={own}", setup.url())).await.unwrap();
     assert!(!locks.guarantees().intersects(LACKING), "{:?}", locks.guarantees());
     let lock = locks.lock(NAME).unwrap();
     let guard = lock.acquire().await.unwrap();
     assert!(!theirs.tries(NAME).await, "two hold");
-    let admin = rig.admin(&rig.url(), &own).await;
+    let admin = setup.admin(&setup.url(), &own).await;
     let steps = Steps::default().to(Phase::New).wait(BOUND).quiet_for(Duration::ZERO);
     admin.advance(&steps, &mut |_| {}).await.unwrap();
     guard.release().await.unwrap();

@@ -24,7 +24,7 @@ mod keys;
 mod library;
 #[path = "../../comparison/src/worker/ours.rs"]
 mod ours;
-mod rig;
+mod setup;
 mod story;
 mod wire;
 

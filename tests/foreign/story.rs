@@ -14,7 +14,7 @@ use crate::contender::Contender;
 use crate::contest::Counted;
 use crate::hand::Hand;
 use crate::library::Library;
-use crate::rig::{LONG, Rig};
+use crate::setup::{LONG, Setup};
 
 pub(crate) fn trial(library: &'static Library) -> Trial {
     trial_within(6 * BOUND, format!("{}::the_whole_way_to_etcd", library.name), move || {
@@ -25,9 +25,9 @@ pub(crate) fn trial(library: &'static Library) -> Trial {
 /// A process stops only to be replaced; in the last phase none uses Redis any more. No count is lost in any phase, and
 /// our tokens grow all the way.
 async fn the_whole_way_to_etcd(library: &'static Library) {
-    let mut fleet = Fleet::new(Rig::start(library, LONG).await).await;
+    let mut fleet = Fleet::new(Setup::start(library, LONG).await).await;
     for _ in 0..PROCESSES {
-        let Some(process) = fleet.rig.theirs().await else { return };
+        let Some(process) = fleet.setup.theirs().await else { return };
         fleet.joins(Kind::Theirs, process);
     }
     fleet.counts_on(&format!("{PROCESSES} processes with {} count", library.name)).await;
@@ -37,7 +37,7 @@ async fn the_whole_way_to_etcd(library: &'static Library) {
         fleet.counts_on(&format!("one is replaced by leasehold; with {}: {left}", library.name)).await;
     }
     println!("$ leasehold --url '{}' migrate status", fleet.moving());
-    let admin = fleet.rig.admin(&fleet.old(), &fleet.new_url()).await;
+    let admin = fleet.setup.admin(&fleet.old(), &fleet.new_url()).await;
     fleet.tell(&admin.status().await.unwrap());
     for to in [Phase::Shadow, Phase::Both, Phase::Drain] {
         fleet.advanced(&admin, to).await;
@@ -61,7 +61,7 @@ async fn the_whole_way_to_etcd(library: &'static Library) {
     fleet.advanced(&admin, Phase::New).await;
     fleet.counts_on("everybody counts on in new").await;
     admin.close().await.unwrap();
-    fleet.rig.server.kill().await.unwrap();
+    fleet.setup.server.kill().await.unwrap();
     fleet.counts_on("Redis is switched off").await;
 
     for left in (0..PROCESSES).rev() {
@@ -85,7 +85,7 @@ enum Kind {
 }
 
 struct Fleet {
-    rig: Rig,
+    setup: Setup,
     etcd: Etcd,
     counted: Counted,
     /// In the order in which they have come.
@@ -95,15 +95,15 @@ struct Fleet {
 }
 
 impl Fleet {
-    async fn new(rig: Rig) -> Self {
+    async fn new(setup: Setup) -> Self {
         let etcd = Etcd::start().await.unwrap_or_else(|error| panic!("{error}"));
-        let counted = Counted::new(&rig);
-        Self { rig, etcd, counted, hands: Vec::new(), done: Vec::new(), by: [0; 3] }
+        let counted = Counted::new(&setup);
+        Self { setup, etcd, counted, hands: Vec::new(), done: Vec::new(), by: [0; 3] }
     }
 
     /// As a process is deployed before, and until Redis is left.
     fn old(&self) -> String {
-        format!("{}&prefix=shop", self.rig.url())
+        format!("{}&prefix=shop", self.setup.url())
     }
 
     fn moving(&self) -> String {
@@ -123,7 +123,7 @@ impl Fleet {
         let index = self.hands.iter().position(|(other, _)| *other == kind).unwrap();
         self.left(index).await;
         let url = if by == Kind::Moving { self.moving() } else { self.new_url() };
-        let process = Contender::ours(&url, TTL, &self.rig.scratch).await;
+        let process = Contender::ours(&url, TTL, &self.setup.scratch).await;
         self.joins(by, process);
     }
 
@@ -178,7 +178,7 @@ impl Fleet {
     }
 
     fn says(&self, what: &str) {
-        println!("{}: {what}", self.rig.library.name);
+        println!("{}: {what}", self.setup.library.name);
     }
 
     async fn judged(mut self) {
@@ -190,7 +190,7 @@ impl Fleet {
         self.counted.judge(std::mem::take(&mut self.done));
         self.says(&format!(
             "{all} counts, none lost: {theirs} by {}, {moving} by leasehold on the way, {new} in etcd alone",
-            self.rig.library.name
+            self.setup.library.name
         ));
     }
 }

@@ -10,33 +10,33 @@ use testbed::redis::{Client, Reply};
 
 use crate::contender::Contender;
 use crate::library::Library;
-use crate::rig::{LONG, NAME, Rig};
+use crate::setup::{LONG, NAME, Setup};
 
 pub(crate) fn trial(library: &'static Library) -> Trial {
-    crate::rig::trial(library, "written_text_is_known", LONG, written_text_is_known)
+    crate::setup::trial(library, "written_text_is_known", LONG, written_text_is_known)
 }
 
 /// The version that the documents name; the key, its type and the shape of its value, the unit of its lease, the messages, and what is left.
-async fn written_text_is_known(rig: Rig, [mut ours, mut theirs]: [Contender; 2]) {
+async fn written_text_is_known(setup: Setup, [mut ours, mut theirs]: [Contender; 2]) {
     let is_listed = |row: &str| row.starts_with('|') && row.contains(&theirs.version);
     assert!(PAGE.lines().any(is_listed), "docs/migrating.md does not know {}", theirs.version);
     let mut said = String::new();
-    for (who, contender) in [(rig.library.name, &mut theirs), ("leasehold", &mut ours)] {
-        let _infallible = writeln!(said, "{who}, format={}", rig.library.format);
-        let mut ear = rig.server.client().await.unwrap();
+    for (who, contender) in [(setup.library.name, &mut theirs), ("leasehold", &mut ours)] {
+        let _infallible = writeln!(said, "{who}, format={}", setup.library.format);
+        let mut ear = setup.server.client().await.unwrap();
         ear.command(&["PSUBSCRIBE", "*"]).await.unwrap();
         contender.acquires(NAME).await;
-        for line in held(&rig).await {
+        for line in held(&setup).await {
             let _infallible = writeln!(said, "  held: {line}");
         }
         contender.releases().await;
-        rig.is_clean().await;
-        for message in heard(&rig, &mut ear).await {
+        setup.is_clean().await;
+        for message in heard(&setup, &mut ear).await {
             let _infallible = writeln!(said, "  released: says {message}");
         }
-        assert_eq!(rig.command(&["EXISTS", NAME]).await, Reply::Integer(0));
+        assert_eq!(setup.command(&["EXISTS", NAME]).await, Reply::Integer(0));
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign/wire").join(rig.library.name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign/wire").join(setup.library.name);
     if std::env::var_os("UPDATE_WIRE").is_some() {
         std::fs::write(&path, &said).unwrap();
     }
@@ -45,24 +45,24 @@ async fn written_text_is_known(rig: Rig, [mut ours, mut theirs]: [Contender; 2])
 }
 
 /// What is in the server, our own keys apart.
-async fn held(rig: &Rig) -> Vec<String> {
+async fn held(setup: &Setup) -> Vec<String> {
     let mut lines = Vec::new();
-    for key in rig.keys().await {
+    for key in setup.keys().await {
         if key.starts_with("leasehold:") {
             continue;
         }
-        let kind = rig.command(&["TYPE", &key]).await.text().unwrap();
+        let kind = setup.command(&["TYPE", &key]).await.text().unwrap();
         let value = match kind.as_str() {
-            "string" => shape(&bytes(rig.command(&["GET", &key]).await)),
+            "string" => shape(&bytes(setup.command(&["GET", &key]).await)),
             "hash" => {
-                let fields = rig.command(&["HGETALL", &key]).await.elements();
+                let fields = setup.command(&["HGETALL", &key]).await.elements();
                 fields.into_iter().map(|word| shape(&bytes(word))).collect::<Vec<_>>().join(" = ")
             }
             _ => "?".to_owned(),
         };
         // A unit of seconds would be longer or none at all.
-        let lease = rig.command(&["PTTL", &key]).await.integer().unwrap();
-        let most = i64::try_from(rig.ttl.as_millis()).unwrap();
+        let lease = setup.command(&["PTTL", &key]).await.integer().unwrap();
+        let most = i64::try_from(setup.ttl.as_millis()).unwrap();
         let lease = if (most / 2..=most).contains(&lease) { "the ttl in ms" } else { "something else" };
         lines.push(format!("{kind} {key}: {value}; ends after {lease}"));
     }
@@ -70,8 +70,8 @@ async fn held(rig: &Rig) -> Vec<String> {
 }
 
 /// What was published until now, our own messages apart.
-async fn heard(rig: &Rig, ear: &mut Client) -> Vec<String> {
-    rig.command(&["PUBLISH", LAST, ""]).await;
+async fn heard(setup: &Setup, ear: &mut Client) -> Vec<String> {
+    setup.command(&["PUBLISH", LAST, ""]).await;
     let mut heard = Vec::new();
     loop {
         let words: Vec<_> = ear.reply().await.unwrap().elements().iter().filter_map(Reply::text).collect();

@@ -18,7 +18,7 @@ use crate::history::{Journal, What};
 use crate::store_log::store_log;
 
 /// One session behind a network, on a store that others use too.
-struct Rig {
+struct Setup {
     env: Env,
     network: Network,
     store: MemoryStore,
@@ -29,7 +29,7 @@ struct Rig {
 const TTL: Duration = Duration::from_secs(3);
 const BOUND: Duration = Duration::from_secs(1);
 
-impl Rig {
+impl Setup {
     async fn new() -> Self {
         Self::behind(Network::new(Duration::ZERO)).await
     }
@@ -102,30 +102,30 @@ fn release_asked(what: &What) -> bool {
 /// an answer.
 #[tokio::test(start_paused = true)]
 async fn a_lost_request_is_not_carried_out() {
-    let rig = Rig::new().await;
+    let setup = Setup::new().await;
     for operation in [Operation::Acquire, Operation::TryAcquire] {
-        rig.network.next(operation, Fault::LoseRequest);
+        setup.network.next(operation, Fault::LoseRequest);
     }
-    let began = rig.env.now();
-    assert!(is_unknown(&rig.backend.acquire(&rig.request()).await.unwrap_err()));
-    assert_eq!(rig.env.now().since(began), BOUND);
-    assert!(is_unknown(&rig.ask().await.unwrap_err()));
-    assert_eq!(rig.did(asked), 0);
-    assert_eq!(rig.network.injected(), 2);
+    let began = setup.env.now();
+    assert!(is_unknown(&setup.backend.acquire(&setup.request()).await.unwrap_err()));
+    assert_eq!(setup.env.now().since(began), BOUND);
+    assert!(is_unknown(&setup.ask().await.unwrap_err()));
+    assert_eq!(setup.did(asked), 0);
+    assert_eq!(setup.network.injected(), 2);
 }
 
 /// A grant whose reply is lost is released, and the end of its lease is reported.
 #[tokio::test(start_paused = true)]
 async fn an_unheard_grant_is_given_back() {
-    let rig = Rig::new().await;
-    rig.network.next(Operation::Acquire, Fault::LoseReply);
-    rig.network.next(Operation::TryAcquire, Fault::DelayReply(2 * BOUND));
-    let mut events = rig.backend.events();
-    assert!(is_unknown(&rig.backend.acquire(&rig.request()).await.unwrap_err()));
-    assert!(is_unknown(&rig.ask().await.unwrap_err()));
-    rig.pass(BOUND).await;
-    assert_eq!((rig.did(granted), rig.did(release_asked)), (2, 2));
-    assert!(rig.store.is_empty());
+    let setup = Setup::new().await;
+    setup.network.next(Operation::Acquire, Fault::LoseReply);
+    setup.network.next(Operation::TryAcquire, Fault::DelayReply(2 * BOUND));
+    let mut events = setup.backend.events();
+    assert!(is_unknown(&setup.backend.acquire(&setup.request()).await.unwrap_err()));
+    assert!(is_unknown(&setup.ask().await.unwrap_err()));
+    setup.pass(BOUND).await;
+    assert_eq!((setup.did(granted), setup.did(release_asked)), (2, 2));
+    assert!(setup.store.is_empty());
     let told = events.next().await.unwrap();
     assert!(matches!(told, StoreEvent::LeaseLost { reason: LostReason::Released, .. }), "{told:?}");
 }
@@ -133,109 +133,109 @@ async fn an_unheard_grant_is_given_back() {
 /// A grant that has arrived is given back, too, if its caller leaves before looking at it.
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_nobody_looks_at_is_given_back() {
-    let rig = Rig::behind(Network::new(BOUND / 10)).await;
-    let (backend, request) = (Arc::clone(&rig.backend), rig.request());
+    let setup = Setup::behind(Network::new(BOUND / 10)).await;
+    let (backend, request) = (Arc::clone(&setup.backend), setup.request());
     let mut takes = async move { backend.acquire(&request).await }.boxed();
     assert!((&mut takes).now_or_never().is_none());
-    rig.pass(BOUND / 2).await;
-    assert_eq!((rig.did(granted), rig.did(release_asked)), (1, 0));
+    setup.pass(BOUND / 2).await;
+    assert_eq!((setup.did(granted), setup.did(release_asked)), (1, 0));
     drop(takes);
-    rig.pass(BOUND / 2).await;
-    assert!(rig.store.is_empty());
+    setup.pass(BOUND / 2).await;
+    assert!(setup.store.is_empty());
 }
 
 /// A caller who gives up does not stop what is on its way; what arrives is abandoned.
 #[tokio::test(start_paused = true)]
 async fn a_delayed_request_arrives_after_its_caller_has_gone() {
-    let rig = Rig::new().await;
-    let rival = rig.hold().await;
-    rig.network.next(Operation::Acquire, Fault::DelayRequest(BOUND / 2));
-    assert!(rig.backend.acquire(&rig.request()).now_or_never().is_none());
-    rig.pass(BOUND / 4).await;
-    assert_eq!(rig.did(asked), 1);
-    rig.pass(BOUND / 2).await;
-    assert_eq!(rig.did(asked), 2);
-    rig.release(&rival).await.unwrap();
-    assert!(rig.store.is_empty());
+    let setup = Setup::new().await;
+    let rival = setup.hold().await;
+    setup.network.next(Operation::Acquire, Fault::DelayRequest(BOUND / 2));
+    assert!(setup.backend.acquire(&setup.request()).now_or_never().is_none());
+    setup.pass(BOUND / 4).await;
+    assert_eq!(setup.did(asked), 1);
+    setup.pass(BOUND / 2).await;
+    assert_eq!(setup.did(asked), 2);
+    setup.release(&rival).await.unwrap();
+    assert!(setup.store.is_empty());
 }
 
 /// An acquisition waits until an earlier one of its name has been cleaned up (B1).
 #[tokio::test(start_paused = true)]
 async fn the_store_sees_one_entry_per_name() {
-    let rig = Rig::new().await;
-    rig.network.next(Operation::Acquire, Fault::DelayRequest(3 * BOUND));
-    assert!(is_unknown(&rig.backend.acquire(&rig.request()).await.unwrap_err()));
-    let began = rig.env.now();
-    let grant = rig.hold().await;
-    assert_eq!(rig.env.now().since(began), 2 * BOUND);
+    let setup = Setup::new().await;
+    setup.network.next(Operation::Acquire, Fault::DelayRequest(3 * BOUND));
+    assert!(is_unknown(&setup.backend.acquire(&setup.request()).await.unwrap_err()));
+    let began = setup.env.now();
+    let grant = setup.hold().await;
+    assert_eq!(setup.env.now().since(began), 2 * BOUND);
     assert_eq!(grant.counter, 2);
 }
 
 /// Releases and renewals may arrive twice; the first answer counts.
 #[tokio::test(start_paused = true)]
 async fn a_duplicate_arrives_twice() {
-    let rig = Rig::new().await;
-    let grant = rig.hold().await;
+    let setup = Setup::new().await;
+    let grant = setup.hold().await;
     for operation in [Operation::Renew, Operation::Release, Operation::Acquire] {
-        rig.network.always(operation, Fault::Duplicate);
+        setup.network.always(operation, Fault::Duplicate);
     }
-    let renewed = rig.renew(&grant).await.unwrap();
+    let renewed = setup.renew(&grant).await.unwrap();
     assert!(matches!(renewed.as_slice(), [Renewal::Until(_)]), "{renewed:?}");
-    rig.release(&grant).await.unwrap();
-    assert_eq!(rig.did(release_asked), 2);
-    rig.hold().await;
-    assert_eq!(rig.did(granted), 2);
+    setup.release(&grant).await.unwrap();
+    assert_eq!(setup.did(release_asked), 2);
+    setup.hold().await;
+    assert_eq!(setup.did(granted), 2);
 }
 
 /// A cut swallows requests and holds back replies in flight.
 #[tokio::test(start_paused = true)]
 async fn a_cut_holds_everything_back() {
-    let rig = Rig::new().await;
-    let grant = rig.hold().await;
-    let mut waits = rig.wait().await;
-    rig.network.cut();
-    assert!(is_unknown(&rig.release(&grant).await.unwrap_err()));
-    assert!(is_unknown(&rig.renew(&grant).await.unwrap_err()));
+    let setup = Setup::new().await;
+    let grant = setup.hold().await;
+    let mut waits = setup.wait().await;
+    setup.network.cut();
+    assert!(is_unknown(&setup.release(&grant).await.unwrap_err()));
+    assert!(is_unknown(&setup.renew(&grant).await.unwrap_err()));
     assert!((&mut waits).now_or_never().is_none());
-    rig.network.heal();
-    rig.release(&grant).await.unwrap();
+    setup.network.heal();
+    setup.release(&grant).await.unwrap();
     assert_eq!(waits.await.unwrap().counter, 2);
 }
 
 /// An emitted event arrives in the stream, true or not; a second stream ends.
 #[tokio::test(start_paused = true)]
 async fn emitted_events_arrive() {
-    let rig = Rig::new().await;
-    let mut events = rig.backend.events();
+    let setup = Setup::new().await;
+    let mut events = setup.backend.events();
     let event = StoreEvent::Warning("a lie".into());
-    rig.network.emit(&event);
+    setup.network.emit(&event);
     assert_eq!(events.next().await, Some(event));
-    assert_eq!(rig.backend.events().next().await, None);
+    assert_eq!(setup.backend.events().next().await, None);
 }
 
 /// The core's entries are over when the core may count on it, not before.
 #[tokio::test(start_paused = true)]
 async fn calls_of_the_core_are_written_down() {
-    let rig = Rig::new().await;
-    let reached = rig.network.wrap()(Box::new(MemoryConfig::private()));
-    let config = entry_rule(rig.journal.actor("p2"))(reached);
-    let backend = config.open(rig.env.clone()).await.unwrap();
+    let setup = Setup::new().await;
+    let reached = setup.network.wrap()(Box::new(MemoryConfig::private()));
+    let config = entry_rule(setup.journal.actor("p2"))(reached);
+    let backend = config.open(setup.env.clone()).await.unwrap();
     let began = |what: &What| matches!(what, What::EntryBegan { .. });
     let ended = |what: &What| matches!(what, What::EntryEnded { .. });
 
-    let grant = backend.acquire(&rig.request()).await.unwrap();
-    assert_eq!((rig.did(began), rig.did(ended)), (1, 0));
-    rig.network.next(Operation::Release, Fault::LoseRequest);
-    assert!(rig.env.bounded(backend.release(&grant)).await.is_err());
-    assert_eq!(rig.did(ended), 0);
+    let grant = backend.acquire(&setup.request()).await.unwrap();
+    assert_eq!((setup.did(began), setup.did(ended)), (1, 0));
+    setup.network.next(Operation::Release, Fault::LoseRequest);
+    assert!(setup.env.bounded(backend.release(&grant)).await.is_err());
+    assert_eq!(setup.did(ended), 0);
     backend.release(&grant).await.unwrap();
-    assert_eq!(rig.did(ended), 1);
+    assert_eq!(setup.did(ended), 1);
 
-    let forgotten = backend.acquire(&rig.request()).await.unwrap();
-    rig.network.cut();
-    rig.pass(TTL).await;
-    assert!(rig.env.bounded(backend.release(&forgotten)).await.is_err());
-    assert_eq!(rig.did(ended), 1);
-    assert!(rig.env.bounded(backend.try_acquire(&rig.request())).await.is_err());
-    assert_eq!((rig.did(began), rig.did(ended)), (3, 3));
+    let forgotten = backend.acquire(&setup.request()).await.unwrap();
+    setup.network.cut();
+    setup.pass(TTL).await;
+    assert!(setup.env.bounded(backend.release(&forgotten)).await.is_err());
+    assert_eq!(setup.did(ended), 1);
+    assert!(setup.env.bounded(backend.try_acquire(&setup.request())).await.is_err());
+    assert_eq!((setup.did(began), setup.did(ended)), (3, 3));
 }

@@ -21,7 +21,7 @@ pub(crate) const SHORT: Duration = Duration::from_secs(4);
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
-pub(crate) struct Rig {
+pub(crate) struct Setup {
     pub(crate) library: &'static Library,
     pub(crate) ttl: Duration,
     pub(crate) server: Server,
@@ -33,18 +33,18 @@ pub(crate) fn trial<F: Future<Output = ()>>(
     library: &'static Library,
     name: &str,
     ttl: Duration,
-    test: impl FnOnce(Rig, [Contender; 2]) -> F + Send + 'static,
+    test: impl FnOnce(Setup, [Contender; 2]) -> F + Send + 'static,
 ) -> Trial {
     trial_within(5 * BOUND, format!("{}::{name}", library.name), move || async move {
-        let rig = Rig::start(library, ttl).await;
+        let setup = Setup::start(library, ttl).await;
         // Ours are slower to start than to wait for.
-        let Some(theirs) = rig.theirs().await else { return };
-        let ours = rig.ours().await;
-        test(rig, [ours, theirs]).await;
+        let Some(theirs) = setup.theirs().await else { return };
+        let ours = setup.ours().await;
+        test(setup, [ours, theirs]).await;
     })
 }
 
-impl Rig {
+impl Setup {
     pub(crate) async fn start(library: &'static Library, ttl: Duration) -> Self {
         let server = Settings::new().start().await.unwrap_or_else(|error| panic!("{error}"));
         let scratch = Scratch::new("foreign").unwrap();

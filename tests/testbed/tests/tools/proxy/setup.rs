@@ -23,13 +23,13 @@ pub(crate) struct Seen {
 }
 
 /// A server that echoes what comes and answers the end of a stream with [`FAREWELL`]; a proxy to it.
-pub(crate) struct Rig {
+pub(crate) struct Setup {
     pub(crate) proxy: Proxy,
     seen: watch::Receiver<Seen>,
     _server: JoinSet<()>,
 }
 
-impl Rig {
+impl Setup {
     /// The proxy takes each read for a frame.
     pub(crate) async fn start() -> Self {
         Self::start_framed(|bytes| Some(bytes.len())).await
