@@ -14,6 +14,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::backend::{AcquireRequest, LeaseId, Load, Mode};
 use crate::clock::Moment;
 use crate::words::name::LockName;
@@ -42,19 +44,10 @@ pub(super) struct Engine {
     leases_opened: u64,
 }
 
-/// The entries of one name.
+/// The entries of one name, each kind in order of arrival.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 struct Contest {
-    /// The first holder.
-    holder: Option<Held>,
-    /// Created for the first other entry.
-    company: Option<Box<Company>>,
-}
-
-/// The entries behind the first holder, each kind in order of arrival.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
-struct Company {
-    sharers: Vec<Held>,
+    holders: SmallVec<[Held; 1]>,
     queue: VecDeque<Entry>,
 }
 
@@ -139,7 +132,7 @@ impl Engine {
         let contest = self.names.get(&request.name);
         let busy_with = contest.filter(|contest| !contest.admits(request.mode)).and_then(|contest| {
             // Without a holder there is no waiter.
-            contest.holder.as_ref().map(|held| held.shown(now))
+            contest.holders.first().map(|held| held.shown(now))
         });
         if let Some(holder) = busy_with.as_ref().filter(|_| !queue) {
             return Answer::Busy { holder: holder.clone() };
@@ -160,7 +153,7 @@ impl Engine {
         let contest = self.names.entry(request.name.clone()).or_default();
         match busy_with {
             Some(holder) => {
-                contest.company.get_or_insert_default().queue.push_back(entry);
+                contest.queue.push_back(entry);
                 Answer::Queued { lease, holder }
             }
             None => Answer::Granted(contest.grant(entry, now, &mut self.counter)),
@@ -197,16 +190,10 @@ impl Engine {
         let Some(contest) = self.names.get_mut(name) else {
             return false;
         };
-        let mut was_there = false;
-        contest.remove(
-            |entry| entry.owner == owner,
-            |lease| {
-                was_there = true;
-                self.leases.remove(&lease);
-            },
-        );
+        let gone = contest.remove(|entry| entry.owner == owner);
+        gone.iter().for_each(|lease| _ = self.leases.remove(lease));
         self.settle(name, now, pushes);
-        was_there
+        !gone.is_empty()
     }
 
     /// Ends everything of a session.
@@ -214,10 +201,10 @@ impl Engine {
         let names: Vec<_> = self.names.keys().cloned().collect();
         for name in names {
             if let Some(contest) = self.names.get_mut(&name) {
-                let waiting = contest.waiting().filter(|entry| entry.session == session);
+                let waiting = contest.queue.iter().filter(|entry| entry.session == session);
                 pushes.extend(waiting.map(|entry| Push::Dropped(entry.owner)));
-                let forget = |lease| _ = self.leases.remove(&lease);
-                contest.remove(|entry| entry.session == session, forget);
+                let gone = contest.remove(|entry| entry.session == session);
+                gone.iter().for_each(|lease| _ = self.leases.remove(lease));
             }
             self.settle(&name, now, pushes);
         }
@@ -228,19 +215,23 @@ impl Engine {
         let Some(contest) = self.names.get_mut(name) else {
             return;
         };
-        while let Some(over) = contest.remove_holder(|entry| entry.expires <= now.store) {
-            self.leases.remove(&over);
-        }
-        if !contest.is_waited_for() {
-            if contest.holder.is_none() {
-                self.names.remove(name);
+        contest.holders.retain(|held| {
+            let lives = held.entry.expires > now.store;
+            if !lives {
+                self.leases.remove(&held.entry.lease);
             }
-            return;
-        }
+            lives
+        });
         let mut load = contest.load();
-        let stays = |entry: &Entry, load: Load| entry.expires > now.store && !load.admits(entry.mode);
-        while let Some(entry) = contest.pop_if(|entry| !stays(entry, load)) {
-            if entry.expires > now.store {
+        while let Some(first) = contest.queue.front() {
+            let lives = first.expires > now.store;
+            if lives && !load.admits(first.mode) {
+                break;
+            }
+            let Some(entry) = contest.queue.pop_front() else {
+                break;
+            };
+            if lives {
                 load = load.and(entry.mode);
                 pushes.push(Push::Granted(contest.grant(entry, now, &mut self.counter)));
             } else {
@@ -248,7 +239,7 @@ impl Engine {
                 pushes.push(Push::Dropped(entry.owner));
             }
         }
-        if contest.holder.is_none() {
+        if contest.holders.is_empty() {
             self.names.remove(name);
         }
     }
@@ -256,14 +247,14 @@ impl Engine {
     /// When the next one expires of those who hold `name` or wait for it: that may be whom others wait for by then.
     pub(super) fn next_expiry(&self, name: &LockName, now: Now) -> Option<Moment> {
         let contest = self.names.get(name)?;
-        let entries = contest.holders().map(|held| &held.entry).chain(contest.waiting());
+        let entries = contest.holders.iter().map(|held| &held.entry).chain(&contest.queue);
         entries.map(|entry| entry.expires).filter(|at| now.store < *at).min()
     }
 
     /// The holders and the number of those who wait, as they stand.
     pub(super) fn inspect(&self, name: &LockName, now: Now) -> (Vec<Front>, usize) {
         self.names.get(name).map_or_else(Default::default, |contest| {
-            (contest.holders().map(|held| held.shown(now)).collect(), contest.waiting().count())
+            (contest.holders.iter().map(|held| held.shown(now)).collect(), contest.queue.len())
         })
     }
 
@@ -278,7 +269,7 @@ impl Engine {
             let Entry { session, owner, .. } = held.entry;
             Target { session, owner, counter: held.counter }
         };
-        self.names.get(name).map_or_else(Vec::new, |contest| contest.holders().map(target).collect())
+        self.names.get(name).map_or_else(Vec::new, |contest| contest.holders.iter().map(target).collect())
     }
 
     /// The id of a lease to come.
@@ -303,8 +294,7 @@ impl Engine {
         let lost = std::mem::take(self);
         // A session's next lease must not look like one that was lost.
         self.leases_opened = leases_opened;
-        let waiting =
-            lost.names.into_values().filter_map(|contest| contest.company).flat_map(|company| company.queue);
+        let waiting = lost.names.into_values().flat_map(|contest| contest.queue);
         pushes.extend(waiting.map(|entry| Push::Dropped(entry.owner)));
     }
 
@@ -323,77 +313,32 @@ impl Contest {
             sent_at: entry.sent_at,
             counter: *counter,
         };
-        let held = Held { entry, counter: *counter, since: now.store };
-        match &mut self.holder {
-            nobody @ None => *nobody = Some(held),
-            Some(_) => self.company.get_or_insert_default().sharers.push(held),
-        }
+        self.holders.push(Held { entry, counter: *counter, since: now.store });
         granted
-    }
-
-    fn holders(&self) -> impl Iterator<Item = &Held> {
-        self.holder.iter().chain(self.company.iter().flat_map(|company| &company.sharers))
-    }
-
-    fn waiting(&self) -> impl Iterator<Item = &Entry> {
-        self.company.iter().flat_map(|company| &company.queue)
-    }
-
-    fn is_waited_for(&self) -> bool {
-        self.company.as_ref().is_some_and(|company| !company.queue.is_empty())
-    }
-
-    /// Removes the first waiter from the queue, if `goes` accepts it.
-    fn pop_if(&mut self, goes: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
-        let queue = &mut self.company.as_mut()?.queue;
-        if goes(queue.front()?) { queue.pop_front() } else { None }
     }
 
     /// The load of the holders.
     fn load(&self) -> Load {
-        self.holders().map(|held| held.entry.mode).collect()
+        self.holders.iter().map(|held| held.entry.mode).collect()
     }
 
     /// Whether a new entry holds at once.
     fn admits(&self, mode: Mode) -> bool {
-        !self.is_waited_for() && self.load().admits(mode)
+        self.queue.is_empty() && self.load().admits(mode)
     }
 
     fn entry_mut(&mut self, lease: LeaseId) -> Option<&mut Entry> {
-        let first = self.holder.as_mut().map(|held| &mut held.entry);
-        let others = self.company.iter_mut().flat_map(|company| {
-            company.sharers.iter_mut().map(|held| &mut held.entry).chain(&mut company.queue)
-        });
-        first.into_iter().chain(others).find(|entry| entry.lease == lease)
+        let holders = self.holders.iter_mut().map(|held| &mut held.entry);
+        holders.chain(&mut self.queue).find(|entry| entry.lease == lease)
     }
 
-    fn remove_holder(&mut self, which: impl Fn(&Entry) -> bool) -> Option<LeaseId> {
-        let goes = self.holder.as_ref().map(|held| &held.entry).filter(|entry| which(entry));
-        if let Some(lease) = goes.map(|entry| entry.lease) {
-            let more = self.company.as_mut().filter(|company| !company.sharers.is_empty());
-            self.holder = more.map(|company| company.sharers.remove(0));
-            return Some(lease);
-        }
-        let sharers = &mut self.company.as_mut()?.sharers;
-        let goes = sharers.iter().position(|held| which(&held.entry))?;
-        Some(sharers.remove(goes).entry.lease)
-    }
-
-    /// Says whose leases went.
-    fn remove(&mut self, which: impl Fn(&Entry) -> bool, mut gone: impl FnMut(LeaseId)) {
-        while let Some(lease) = self.remove_holder(&which) {
-            gone(lease);
-        }
-        let Some(company) = &mut self.company else {
-            return;
-        };
-        company.queue.retain(|entry| {
-            let goes = which(entry);
-            if goes {
-                gone(entry.lease);
-            }
-            !goes
-        });
+    /// Returns the leases of the removed entries.
+    fn remove(&mut self, which: impl Fn(&Entry) -> bool) -> SmallVec<[LeaseId; 1]> {
+        let entries = self.holders.iter().map(|held| &held.entry).chain(&self.queue);
+        let gone = entries.filter(|entry| which(entry)).map(|entry| entry.lease).collect();
+        self.holders.retain(|held| !which(&held.entry));
+        self.queue.retain(|entry| !which(entry));
+        gone
     }
 }
 

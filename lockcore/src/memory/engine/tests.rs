@@ -41,7 +41,7 @@ impl Bench {
 
     /// Of the entry of `who`, which holds.
     fn lease(&self, who: u8) -> Option<LeaseId> {
-        let mut holders = self.engine.names.get(&name())?.holders();
+        let mut holders = self.engine.names.get(&name())?.holders.iter();
         Some(holders.find(|held| held.entry.owner == owner(who))?.entry.lease)
     }
 
@@ -196,7 +196,7 @@ proptest! {
             // A holder that expired is told by its own lease, not by a push.
             let held: Vec<_> = bench.engine.targets(&name()).iter().map(|target| target.owner).collect();
             let waiting: Vec<_> = bench.engine.names.get(&name())
-                .map(|contest| contest.waiting().map(|entry| entry.owner).collect()).unwrap_or_default();
+                .map(|contest| contest.queue.iter().map(|entry| entry.owner).collect()).unwrap_or_default();
             arrived.retain(|(owner, _)| held.contains(owner) || waiting.contains(owner));
             let all = held.iter().chain(&waiting);
             prop_assert!(arrived.iter().map(|(owner, _)| owner).eq(all));
