@@ -100,7 +100,7 @@ pub struct Env {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Shared {
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
@@ -214,8 +214,7 @@ impl Env {
         self.sleep_until(self.now() + span)
     }
 
-    /// What `future` comes to, unless `span` is over before that; as [`sleep`](Self::sleep), without a bound once the
-    /// manager's runtime is gone. Where both are over, it is what `future` came to.
+    /// The output of `future`, unless `span` or the manager's runtime ends before that.
     ///
     /// # Cancel safety
     ///
@@ -224,8 +223,9 @@ impl Env {
         tokio::select! {
             biased;
             done = future => Some(done),
-            // Not even made if that is done at once.
+            // Not even made if that is done at once: then it needs no runtime.
             () = async { self.sleep(span).await } => None,
+            () = async { self.gone().await } => None,
         }
     }
 
@@ -242,17 +242,13 @@ impl Env {
     /// That of `request`.
     pub async fn bounded<T: Send>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
         let bound = self.timing().op_timeout;
-        let request = pin!(self.answer_to(request));
-        tokio::select! {
-            biased;
-            answer = request => answer,
-            // Not even made if the request is answered at once: that needs no runtime.
-            () = async { self.sleep(bound).await } => Err(Error::new(
-                ErrorKind::Unavailable,
-                Effect::Unknown,
-                format!("the store did not answer within {bound:?}"),
-            )),
-            () = async { self.gone().await } => Err(Self::gone_error()),
+        match self.within(bound, self.answer_to(request)).await {
+            Some(answer) => answer,
+            None if self.shared.gone.is_cancelled() => Err(Self::gone_error()),
+            None => {
+                let message = format!("the store did not answer within {bound:?}");
+                Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, message))
+            }
         }
     }
 
@@ -341,12 +337,7 @@ impl Env {
     /// Waits until every task is done, for `bound` at most; whether they are.
     pub(crate) async fn drained(&self, bound: Duration) -> bool {
         self.shared.tasks.close();
-        tokio::select! {
-            biased;
-            () = self.shared.tasks.wait() => true,
-            () = self.sleep(bound) => false,
-            () = self.gone() => false,
-        }
+        self.within(bound, self.shared.tasks.wait()).await.is_some()
     }
 
     /// Enters the manager's runtime; `None` in a thread that is at its very end and has destroyed what
@@ -358,16 +349,7 @@ impl Env {
     }
 
     fn changed(self, change: impl FnOnce(&mut Shared)) -> Self {
-        let mut shared = Shared {
-            clock: Arc::clone(&self.shared.clock),
-            entropy: Arc::clone(&self.shared.entropy),
-            timing: self.shared.timing.clone(),
-            runtime: self.shared.runtime.clone(),
-            gone: self.shared.gone.clone(),
-            _needed: Arc::clone(&self.shared._needed),
-            tasks: TaskTracker::new(),
-            adds_token_base: self.shared.adds_token_base,
-        };
+        let mut shared = Shared { tasks: TaskTracker::new(), ..Shared::clone(&self.shared) };
         change(&mut shared);
         Self { shared: Arc::new(shared) }
     }
