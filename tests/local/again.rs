@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold::backend::{Holder, StoreEvent};
-use leasehold::clock::{Clock, TokioClock};
-use leasehold::{Effect, Error, ErrorKind, LockGuard, LockManager, LockName, LostReason, Timing};
+use leasehold::clock::Clock;
+use leasehold::{Effect, Error, ErrorKind, LockGuard, LockName, LostReason, Timing};
 use testbed::{pass, within};
 use tokio::sync::Notify;
 use tokio::task::{JoinSet, yield_now};
 
-use crate::trickster::{Trick, Trickster};
-use crate::{SOON, kinds, served, virtually, waiters};
+use crate::faulty_store::{Fault, FaultyStore};
+use crate::{SOON, beside, kinds, served, virtually, waiters};
 
 const LOST: ErrorKind = ErrorKind::Lost { reason: LostReason::Gone };
 
@@ -24,16 +24,14 @@ fn name() -> LockName {
 }
 
 /// A guard of another process that holds `a`.
-async fn held_elsewhere(store: &Trickster) -> LockGuard {
-    let others = LockManager::builder(store.memory.clone()).clock(Arc::new(TokioClock::new()));
-    let others = others.build().await.expect("memory opens");
-    others.lock("a").expect("it is a name").acquire().await.expect("memory grants")
+async fn held_elsewhere(store: &FaultyStore) -> LockGuard {
+    beside(store).await.lock("a").expect("it is a name").acquire().await.expect("memory grants")
 }
 
 /// Until so many acquisitions were asked of the store, and whatever they cause is done.
-async fn asked(store: &Trickster, acquires: usize) {
+async fn asked(store: &FaultyStore, acquires: usize) {
     within(SOON, "the store is asked", async {
-        while store.acquires() < acquires {
+        while store.acquires.count() < acquires {
             pass(Duration::from_millis(1)).await;
         }
     })
@@ -42,10 +40,9 @@ async fn asked(store: &Trickster, acquires: usize) {
 }
 
 /// Nothing of ours is left at the store: another process gets the lock at once.
-async fn is_free(store: &Trickster) {
-    let others = LockManager::builder(store.memory.clone()).clock(Arc::new(TokioClock::new()));
-    let others = others.build().await.expect("memory opens");
-    let free = others.lock("a").expect("it is a name").try_acquire().await.expect("memory answers");
+async fn is_free(store: &FaultyStore) {
+    let free =
+        beside(store).await.lock("a").expect("it is a name").try_acquire().await.expect("memory answers");
     free.expect("nobody holds it, or waits").release().await.expect("memory releases");
 }
 
@@ -60,14 +57,14 @@ fn cause(error: &Error) -> &Error {
 /// caller waits on.
 #[tokio::test(start_paused = true)]
 async fn grant_that_ended_on_arrival_is_released_and_retried() {
-    let store = Trickster::default();
+    let store = FaultyStore::default();
     let (locks, _) = virtually(&store).await;
     for _ in 0..3 {
-        store.next_acquire(Trick::GrantLate);
+        store.acquires.fail(Fault::GrantLate);
     }
     let guard = within(SOON, "the store is asked again", locks.lock("a").unwrap().acquire()).await.unwrap();
     guard.ensure_held().unwrap();
-    assert_eq!((store.acquires(), store.releases()), (4, 3));
+    assert_eq!((store.acquires.count(), store.releases.count()), (4, 3));
     guard.release().await.unwrap();
     is_free(&store).await;
 }
@@ -76,13 +73,13 @@ async fn grant_that_ended_on_arrival_is_released_and_retried() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_whose_place_was_lost_goes_on() {
     use LostReason::{Expired, Gone, Revoked, SessionLost};
-    let store = Trickster::default();
+    let store = FaultyStore::default();
     let (locks, _) = virtually(&store).await;
     for reason in [Gone, Expired, SessionLost, Revoked] {
-        store.next_acquire(Trick::Refuse(ErrorKind::Lost { reason }));
+        store.acquires.fail(Fault::Refuse(ErrorKind::Lost { reason }));
     }
     let guard = within(SOON, "the store is asked again", locks.lock("a").unwrap().acquire()).await.unwrap();
-    assert_eq!(store.acquires(), 5);
+    assert_eq!(store.acquires.count(), 5);
     assert_eq!(store.owners().into_iter().collect::<BTreeSet<_>>().len(), 5, "an owner id is used once");
     guard.release().await.unwrap();
 }
@@ -92,18 +89,18 @@ async fn a_wait_whose_place_was_lost_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn queued_waiter_outlasts_an_outage() {
     for (first, refusals) in [(ErrorKind::Unavailable, 9), (LOST, 9), (LOST, 0)] {
-        let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+        let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
         let held = held_elsewhere(&store).await;
         let (locks, _) = virtually(&store).await;
-        store.next_acquire(Trick::RefuseQueued(Arc::clone(&gate), first));
+        store.acquires.fail(Fault::RefuseQueued(Arc::clone(&gate), first));
         for _ in 0..refusals {
-            store.next_acquire(Trick::Refuse(ErrorKind::Unavailable));
+            store.acquires.fail(Fault::Refuse(ErrorKind::Unavailable));
         }
         let waiting = waiters(&locks, "a", 3).await;
         asked(&store, 1).await;
         gate.notify_one();
         pass(Duration::from_secs(60)).await;
-        assert_eq!(store.acquires(), 2 + refusals);
+        assert_eq!(store.acquires.count(), 2 + refusals);
         held.release().await.unwrap();
         assert_eq!(kinds(served(waiting).await), vec![None; 3]);
     }
@@ -112,12 +109,12 @@ async fn queued_waiter_outlasts_an_outage() {
 /// What a store tells counts before what it answers after that, whichever comes first.
 #[tokio::test(start_paused = true)]
 async fn refused_entry_had_a_place() {
-    let store = Trickster::default();
+    let store = FaultyStore::default();
     let (locks, _) = virtually(&store).await;
-    store.next_acquire(Trick::QueueAndRefuse(ErrorKind::Unavailable));
-    store.next_acquire(Trick::Refuse(ErrorKind::Unavailable));
+    store.acquires.fail(Fault::QueueAndRefuse(ErrorKind::Unavailable));
+    store.acquires.fail(Fault::Refuse(ErrorKind::Unavailable));
     let guard = within(SOON, "the store is asked again", locks.lock("a").unwrap().acquire()).await.unwrap();
-    assert_eq!(store.acquires(), 3);
+    assert_eq!(store.acquires.count(), 3);
     guard.release().await.unwrap();
 }
 
@@ -125,7 +122,7 @@ async fn refused_entry_had_a_place() {
 /// a place that was another's.
 #[tokio::test(start_paused = true)]
 async fn a_place_that_another_had_does_not_count() {
-    let store = Trickster::default();
+    let store = FaultyStore::default();
     let held = held_elsewhere(&store).await;
     let (locks, _) = virtually(&store).await;
     let waiting = waiters(&locks, "a", 1).await;
@@ -133,9 +130,9 @@ async fn a_place_that_another_had_does_not_count() {
     held.release().await.unwrap();
     assert_eq!(kinds(served(waiting).await), vec![None]);
     for asks in [2, 3] {
-        store.next_acquire(Trick::Refuse(ErrorKind::Unavailable));
+        store.acquires.fail(Fault::Refuse(ErrorKind::Unavailable));
         let refused = locks.lock("a").unwrap().acquire().await.unwrap_err();
-        assert_eq!((refused.kind(), store.acquires()), (&ErrorKind::Unavailable, asks));
+        assert_eq!((refused.kind(), store.acquires.count()), (&ErrorKind::Unavailable, asks));
         store.tell(StoreEvent::Queued { name: name(), holder: Holder::new("another") });
         // Until it is taken in.
         pass(Duration::from_millis(1)).await;
@@ -147,16 +144,16 @@ async fn a_place_that_another_had_does_not_count() {
 async fn final_error_ends_all_waits() {
     use ErrorKind::{Denied, Protocol, Unsupported};
     for kind in [Denied, Protocol, Unsupported] {
-        let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+        let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
         let _held = held_elsewhere(&store).await;
         let (locks, _) = virtually(&store).await;
-        store.next_acquire(Trick::RefuseQueued(Arc::clone(&gate), ErrorKind::Unavailable));
-        store.next_acquire(Trick::Refuse(kind.clone()));
+        store.acquires.fail(Fault::RefuseQueued(Arc::clone(&gate), ErrorKind::Unavailable));
+        store.acquires.fail(Fault::Refuse(kind.clone()));
         let waiting = waiters(&locks, "a", 3).await;
         asked(&store, 1).await;
         gate.notify_one();
         assert_eq!(kinds(served(waiting).await), vec![Some(kind); 3]);
-        assert_eq!(store.acquires(), 2);
+        assert_eq!(store.acquires.count(), 2);
     }
 }
 
@@ -164,12 +161,12 @@ async fn final_error_ends_all_waits() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_ends_names_the_last_refusal() {
     for kind in [ErrorKind::Unavailable, LOST] {
-        let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+        let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
         let held = held_elsewhere(&store).await;
         let (locks, clock) = virtually(&store).await;
-        store.next_acquire(Trick::RefuseQueued(Arc::clone(&gate), ErrorKind::Unavailable));
+        store.acquires.fail(Fault::RefuseQueued(Arc::clone(&gate), ErrorKind::Unavailable));
         for _ in 0..100 {
-            store.next_acquire(Trick::Refuse(kind.clone()));
+            store.acquires.fail(Fault::Refuse(kind.clone()));
         }
         let (lock, began) = (locks.lock("a").unwrap().wait(Duration::from_secs(30)), clock.now());
         let refused = async {
@@ -192,22 +189,22 @@ async fn a_store_that_always_says_lost_is_not_hammered() {
     let queues_first = || {
         let gate = Arc::new(Notify::new());
         gate.notify_one();
-        Trick::RefuseQueued(gate, LOST)
+        Fault::RefuseQueued(gate, LOST)
     };
-    let tricks: [&dyn Fn() -> Trick; 3] = [&|| Trick::Refuse(LOST), &queues_first, &|| Trick::GrantLate];
-    for trick in tricks {
-        let store = Trickster::default();
+    let faults: [&dyn Fn() -> Fault; 3] = [&|| Fault::Refuse(LOST), &queues_first, &|| Fault::GrantLate];
+    for fault in faults {
+        let store = FaultyStore::default();
         let held = held_elsewhere(&store).await;
         let (locks, _) = virtually(&store).await;
         for _ in 0..1_000 {
-            store.next_acquire(trick());
+            store.acquires.fail(fault());
         }
-        if matches!(trick(), Trick::GrantLate) {
+        if matches!(fault(), Fault::GrantLate) {
             held.release().await.unwrap();
         }
         let lock = locks.lock("a").unwrap().wait(Duration::from_secs(60));
         assert!(lock.acquire().await.is_err());
-        let asked = store.acquires();
+        let asked = store.acquires.count();
         // Pauses grow to four times the bound of a request.
         assert!((12..=30).contains(&asked), "asked {asked} times");
     }
@@ -220,10 +217,10 @@ async fn a_long_wait_that_was_lost_asks_again_soon() {
     let gate = Arc::new(Notify::new());
     let mut pauses = BTreeSet::new();
     for _ in 0..8 {
-        let store = Trickster::default();
+        let store = FaultyStore::default();
         let _held = held_elsewhere(&store).await;
         let (locks, clock) = virtually(&store).await;
-        store.next_acquire(Trick::RefuseQueued(Arc::clone(&gate), LOST));
+        store.acquires.fail(Fault::RefuseQueued(Arc::clone(&gate), LOST));
         let _waiting = waiters(&locks, "a", 1).await;
         pass(Duration::from_secs(60)).await;
         let lost_at = clock.now();
@@ -240,17 +237,17 @@ async fn a_long_wait_that_was_lost_asks_again_soon() {
 /// However long the pauses have become, they begin anew after a wait that was longer than a request may take.
 #[tokio::test(start_paused = true)]
 async fn pauses_begin_anew_after_a_long_wait() {
-    let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+    let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
     let _held = held_elsewhere(&store).await;
     let (locks, clock) = virtually(&store).await;
     for _ in 0..9 {
-        store.next_acquire(Trick::Refuse(LOST));
+        store.acquires.fail(Fault::Refuse(LOST));
     }
-    store.next_acquire(Trick::RefuseQueued(Arc::clone(&gate), LOST));
-    store.next_acquire(Trick::Refuse(LOST));
+    store.acquires.fail(Fault::RefuseQueued(Arc::clone(&gate), LOST));
+    store.acquires.fail(Fault::Refuse(LOST));
     let _waiting = waiters(&locks, "a", 1).await;
     pass(Duration::from_secs(60)).await;
-    assert_eq!(store.acquires(), 10);
+    assert_eq!(store.acquires.count(), 10);
     gate.notify_one();
     asked(&store, 11).await;
     let lost_at = clock.now();
@@ -262,11 +259,11 @@ async fn pauses_begin_anew_after_a_long_wait() {
 /// Asking again is part of one wait: it is the first's turn still, and the others' in the order they came.
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_keep_their_order() {
-    for trick in [Trick::Refuse(LOST), Trick::GrantLate] {
-        let store = Trickster::default();
+    for fault in [Fault::Refuse(LOST), Fault::GrantLate] {
+        let store = FaultyStore::default();
         let (locks, _) = virtually(&store).await;
         for _ in 0..3 {
-            store.next_acquire(trick.clone());
+            store.acquires.fail(fault.clone());
         }
         let mut waiting = JoinSet::new();
         let (served, order) = std::sync::mpsc::channel();
@@ -290,12 +287,12 @@ async fn those_who_wait_keep_their_order() {
 /// who asks no more than it would have.
 #[tokio::test(start_paused = true)]
 async fn leader_leaving_during_a_retry_passes_the_wait() {
-    let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+    let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
     let (locks, _) = virtually(&store).await;
     let lock = locks.lock("a").unwrap();
-    store.next_acquire(Trick::Refuse(LOST));
-    store.next_acquire(Trick::GrantLate);
-    store.next_release(Trick::PassOn(Arc::clone(&gate)));
+    store.acquires.fail(Fault::Refuse(LOST));
+    store.acquires.fail(Fault::GrantLate);
+    store.releases.fail(Fault::PassOn(Arc::clone(&gate)));
     let (mut first, mut second) = (Box::pin(lock.acquire()), Box::pin(lock.acquire()));
     let mut third = Box::pin(lock.acquire());
     assert!(first.as_mut().now_or_never().is_none(), "it pauses");
@@ -303,12 +300,12 @@ async fn leader_leaving_during_a_retry_passes_the_wait() {
     assert!(third.as_mut().now_or_never().is_none());
     drop(first);
     asked(&store, 2).await;
-    assert_eq!(store.releases(), 1, "the late grant is being given back");
+    assert_eq!(store.releases.count(), 1, "the late grant is being given back");
     assert!(second.as_mut().now_or_never().is_none());
     drop(second);
     gate.notify_one();
     let guard = within(SOON, "the third one's turn", third).await.unwrap();
-    assert_eq!(store.acquires(), 3);
+    assert_eq!(store.acquires.count(), 3);
     guard.release().await.unwrap();
     is_free(&store).await;
 }
@@ -316,9 +313,9 @@ async fn leader_leaving_during_a_retry_passes_the_wait() {
 /// What was asked for by whoever has left is what the next one gets, asked for again or not.
 #[tokio::test(start_paused = true)]
 async fn leader_decides_for_callers_that_join() {
-    let (store, ttl) = (Trickster::default(), Timing::DEFAULT_TTL * 2);
+    let (store, ttl) = (FaultyStore::default(), Timing::DEFAULT_TTL * 2);
     let (locks, _) = virtually(&store).await;
-    store.next_acquire(Trick::Refuse(LOST));
+    store.acquires.fail(Fault::Refuse(LOST));
     let lock = locks.lock("a").unwrap();
     let asks = lock.clone().ttl(ttl).metadata("first");
     let mut first = Box::pin(asks.acquire());
@@ -329,24 +326,28 @@ async fn leader_decides_for_callers_that_join() {
     let guard = within(SOON, "the store is asked again", second).await.unwrap();
     let holder = locks.inspect("a").await.unwrap().holders.pop().expect("it is held");
     assert_eq!((holder.ttl, holder.metadata.as_deref()), (Some(ttl), Some("first")));
-    assert_eq!(store.acquires(), 2);
+    assert_eq!(store.acquires.count(), 2);
     guard.release().await.unwrap();
 }
 
 /// What is given back as it came with a counter that went back is given back before the next one asks.
 #[tokio::test(start_paused = true)]
 async fn grant_with_a_lower_counter_is_released_before_others_try() {
-    let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+    let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
     let (locks, clock) = virtually(&store).await;
     let lock = locks.lock("a").unwrap();
     for _ in 0..3 {
         lock.acquire().await.unwrap().release().await.unwrap();
     }
     store.memory.store().forget(&clock);
-    store.next_release(Trick::PassOn(Arc::clone(&gate)));
+    store.releases.fail(Fault::PassOn(Arc::clone(&gate)));
     let waiting = waiters(&locks, "a", 2).await;
     asked(&store, 4).await;
-    assert_eq!((store.acquires(), store.releases()), (4, 4), "the second one waits for the release");
+    assert_eq!(
+        (store.acquires.count(), store.releases.count()),
+        (4, 4),
+        "the second one waits for the release"
+    );
     gate.notify_one();
     assert_eq!(kinds(served(waiting).await), vec![Some(ErrorKind::Protocol); 2]);
     is_free(&store).await;
@@ -357,35 +358,35 @@ async fn grant_with_a_lower_counter_is_released_before_others_try() {
 #[tokio::test(start_paused = true)]
 async fn grant_during_a_retry_is_released_before_others_try() {
     for pauses in [true, false] {
-        let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+        let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
         let (locks, _) = virtually(&store).await;
         let lock = locks.lock("a").unwrap();
         if pauses {
-            store.next_acquire(Trick::Refuse(LOST));
+            store.acquires.fail(Fault::Refuse(LOST));
         } else {
-            store.next_acquire(Trick::GrantLate);
-            store.next_release(Trick::PassOn(Arc::clone(&gate)));
+            store.acquires.fail(Fault::GrantLate);
+            store.releases.fail(Fault::PassOn(Arc::clone(&gate)));
         }
         assert!(lock.acquire().now_or_never().is_none());
         let mut next = Box::pin(lock.acquire());
         assert_eq!(next.as_mut().now_or_never().is_some(), pauses, "a late grant is given back first");
         if !pauses {
-            assert_eq!((store.acquires(), store.releases()), (1, 1));
+            assert_eq!((store.acquires.count(), store.releases.count()), (1, 1));
             gate.notify_one();
             within(SOON, "the next one's turn", next).await.unwrap().release().await.unwrap();
         }
-        assert_eq!(store.acquires(), 2);
+        assert_eq!(store.acquires.count(), 2);
     }
 }
 
 /// A `try` waits for a late grant to be given back, as for every release of its own process.
 #[tokio::test(start_paused = true)]
 async fn a_try_waits_for_a_late_grant_that_is_given_back() {
-    let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+    let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
     let (locks, _) = virtually(&store).await;
     let lock = locks.lock("a").unwrap();
-    store.next_acquire(Trick::GrantLate);
-    store.next_release(Trick::PassOn(Arc::clone(&gate)));
+    store.acquires.fail(Fault::GrantLate);
+    store.releases.fail(Fault::PassOn(Arc::clone(&gate)));
     assert!(lock.acquire().now_or_never().is_none());
     let mut next = Box::pin(lock.try_acquire());
     assert!(next.as_mut().now_or_never().is_none(), "the release is under way");
@@ -397,18 +398,18 @@ async fn a_try_waits_for_a_late_grant_that_is_given_back() {
 /// A shutdown ends the wait of who is about to ask again, at once, and of those behind it.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_ends_asking_again() {
-    for trick in [Trick::Refuse(LOST), Trick::GrantLate] {
-        let store = Trickster::default();
+    for fault in [Fault::Refuse(LOST), Fault::GrantLate] {
+        let store = FaultyStore::default();
         let (locks, clock) = virtually(&store).await;
         for _ in 0..100 {
-            store.next_acquire(trick.clone());
+            store.acquires.fail(fault.clone());
         }
         let waiting = waiters(&locks, "a", 3).await;
         pass(Duration::from_secs(20)).await;
-        let (closed_at, asked) = (clock.now(), store.acquires());
+        let (closed_at, asked) = (clock.now(), store.acquires.count());
         locks.shutdown().await.unwrap();
         assert_eq!(kinds(served(waiting).await), vec![Some(ErrorKind::Closed); 3]);
-        assert_eq!((clock.now(), store.acquires()), (closed_at, asked));
+        assert_eq!((clock.now(), store.acquires.count()), (closed_at, asked));
         is_free(&store).await;
     }
 }
@@ -416,18 +417,18 @@ async fn a_shutdown_ends_asking_again() {
 /// A shutdown does not leave those who wait to a release that nobody answers; it waits for that itself.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_ends_a_wait_whose_late_grant_is_given_back() {
-    let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+    let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
     let (locks, clock) = virtually(&store).await;
-    store.next_acquire(Trick::GrantLate);
-    store.next_release(Trick::PassOn(Arc::clone(&gate)));
+    store.acquires.fail(Fault::GrantLate);
+    store.releases.fail(Fault::PassOn(Arc::clone(&gate)));
     let waiting = waiters(&locks, "a", 3).await;
     asked(&store, 1).await;
-    assert_eq!(store.releases(), 1);
+    assert_eq!(store.releases.count(), 1);
     let closed_at = clock.now();
     let mut shutdown = Box::pin(locks.shutdown());
     assert!(shutdown.as_mut().now_or_never().is_none(), "the release is under way");
     assert_eq!(kinds(served(waiting).await), vec![Some(ErrorKind::Closed); 3]);
-    assert_eq!((clock.now(), store.acquires()), (closed_at, 1));
+    assert_eq!((clock.now(), store.acquires.count()), (closed_at, 1));
     gate.notify_one();
     shutdown.await.unwrap();
     is_free(&store).await;
@@ -437,21 +438,21 @@ async fn a_shutdown_ends_a_wait_whose_late_grant_is_given_back() {
 /// a timeout.
 #[tokio::test(start_paused = true)]
 async fn a_try_does_not_ask_again() {
-    for trick in [Trick::Refuse(LOST), Trick::GrantLate] {
-        let store = Trickster::default();
+    for fault in [Fault::Refuse(LOST), Fault::GrantLate] {
+        let store = FaultyStore::default();
         let (locks, _) = virtually(&store).await;
         let lock = locks.lock("a").unwrap();
-        store.next_try(trick.clone());
+        store.tries.fail(fault.clone());
         let error = lock.try_acquire().await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Lost { .. }), "{error:#}");
-        assert_eq!(store.tries(), 1);
+        assert_eq!(store.tries.count(), 1);
         // It waits for what its own process has sent.
         let guard = lock.try_acquire().await.unwrap().expect("nobody holds it");
         guard.release().await.unwrap();
-        store.next_try(trick);
+        store.tries.fail(fault);
         let error = lock.clone().wait(Duration::ZERO).acquire().await.unwrap_err();
         assert!(cause(&error).lost_reason().is_some(), "{error:#}");
-        assert_eq!((store.tries(), store.acquires()), (3, 0));
+        assert_eq!((store.tries.count(), store.acquires.count()), (3, 0));
         lock.acquire().await.unwrap().release().await.unwrap();
         is_free(&store).await;
     }

@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-use crate::trickster::{Trick, Trickster};
+use crate::faulty_store::{Fault, FaultyStore};
 use crate::{SOON, opened, short_lived, virtually};
 
 /// `work` in a thread and a runtime of its own; where its result is to be heard.
@@ -34,8 +34,8 @@ fn until(happened: impl Fn() -> bool) {
     }
 }
 
-fn home() -> (Trickster, Runtime, LockManager) {
-    let (store, home) = (Trickster::default(), Runtime::new().expect("there is room for a runtime"));
+fn home() -> (FaultyStore, Runtime, LockManager) {
+    let (store, home) = (FaultyStore::default(), Runtime::new().expect("there is room for a runtime"));
     let locks = home.block_on(opened(&store));
     (store, home, locks)
 }
@@ -44,9 +44,9 @@ fn home() -> (Trickster, Runtime, LockManager) {
 #[test]
 fn a_shutdown_ends_with_the_runtime_of_its_manager() {
     let (store, home, locks) = home();
-    store.next_close(Trick::NeverAnswer);
+    store.closes.fail(Fault::NeverAnswer);
     let down = abroad(async move { locks.shutdown().await });
-    until(|| store.closes() == 1);
+    until(|| store.closes.count() == 1);
     drop(home);
     assert_eq!(*told(&down).unwrap_err().kind(), ErrorKind::Closed);
 }
@@ -56,7 +56,7 @@ fn a_shutdown_ends_with_the_runtime_of_its_manager() {
 fn a_shutdown_waits_for_no_release_without_a_runtime() {
     let (store, home, locks) = home();
     let guard = home.block_on(locks.lock("a").unwrap().acquire()).unwrap();
-    store.next_release(Trick::NeverAnswer);
+    store.releases.fail(Fault::NeverAnswer);
     let mut unpolled = Box::pin(guard.release());
     assert!(unpolled.as_mut().now_or_never().is_none());
     let (begun, started) = channel();
@@ -76,9 +76,9 @@ fn a_shutdown_waits_for_no_release_without_a_runtime() {
 fn a_release_in_a_shutdown_ends_with_the_runtime_of_its_manager() {
     let (store, home, locks) = home();
     let guard = home.block_on(locks.lock("a").unwrap().acquire()).unwrap();
-    store.next_release(Trick::NeverAnswer);
+    store.releases.fail(Fault::NeverAnswer);
     let release = abroad(guard.release());
-    until(|| store.releases() == 1);
+    until(|| store.releases.count() == 1);
     let mut down = Box::pin(locks.shutdown());
     home.block_on(async { assert!((&mut down).now_or_never().is_none()) });
     drop(home);
@@ -89,20 +89,20 @@ fn a_release_in_a_shutdown_ends_with_the_runtime_of_its_manager() {
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_that_was_given_up_leaves_no_session() {
     for waits_for_close in [false, true] {
-        let store = Trickster::default();
+        let store = FaultyStore::default();
         let (locks, _) = virtually(&store).await;
         let guard = locks.lock("a").unwrap().acquire().await.unwrap();
         if waits_for_close {
-            store.next_close(Trick::NeverAnswer);
+            store.closes.fail(Fault::NeverAnswer);
         } else {
-            store.next_release(Trick::NeverAnswer);
+            store.releases.fail(Fault::NeverAnswer);
         }
         let given_up = tokio::time::timeout(Duration::from_millis(1), locks.shutdown()).await;
         assert!(given_up.is_err());
-        assert_eq!(store.closes(), usize::from(waits_for_close));
+        assert_eq!(store.closes.count(), usize::from(waits_for_close));
         drop((guard, locks));
         within(SOON, "the session is closed", async {
-            while store.closes() == usize::from(waits_for_close) {
+            while store.closes.count() == usize::from(waits_for_close) {
                 pass(Duration::from_millis(1)).await;
             }
         })
@@ -115,10 +115,10 @@ async fn a_shutdown_that_was_given_up_leaves_no_session() {
 fn a_revocation_ends_with_its_manager() {
     for by_shutdown in [true, false] {
         let (store, home, locks) = home();
-        store.next_revoke(Trick::NeverAnswer);
+        store.revokes.fail(Fault::NeverAnswer);
         let asks = locks.clone();
         let revoke = abroad(async move { asks.revoke("a", Revoke::AT_ONCE).await });
-        until(|| store.revokes() == 1);
+        until(|| store.revokes.count() == 1);
         if by_shutdown {
             home.block_on(locks.shutdown()).unwrap();
         } else {
@@ -128,20 +128,11 @@ fn a_revocation_ends_with_its_manager() {
     }
 }
 
-/// A panic of the store's code in a revocation is the answer to it.
-#[tokio::test]
-async fn a_panic_in_a_revocation_is_its_answer() {
-    let store = Trickster::default();
-    let locks = opened(&store).await;
-    store.next_revoke(Trick::Panic);
-    assert_eq!(*locks.revoke("a", Revoke::AT_ONCE).await.unwrap_err().kind(), ErrorKind::Protocol);
-}
-
 /// A panic of the store's code in its events ends the events: holds, renewals and timers go on.
 #[tokio::test]
 async fn a_panic_in_the_events_ends_nothing_else() {
-    let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
-    store.panic_in_events(Arc::clone(&gate));
+    let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
+    store.panic_in_events(&gate);
     let builder = LockManager::builder(store.config()).ttl(Duration::from_secs(3));
     let locks = builder.build().await.unwrap();
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
@@ -150,14 +141,14 @@ async fn a_panic_in_the_events_ends_nothing_else() {
     while Arc::strong_count(&gate) > 1 {
         yield_now().await;
     }
-    let renewed = store.renewals();
-    while store.renewals() == renewed {
+    let renewed = store.renewals.count();
+    while store.renewals.count() == renewed {
         assert_eq!((&mut lost).now_or_never(), None::<LostReason>);
         yield_now().await;
     }
     guard.ensure_held().unwrap();
     // An answer that takes a second try needs a timer.
-    store.next_release(Trick::Refuse(ErrorKind::Unavailable));
+    store.releases.fail(Fault::Refuse(ErrorKind::Unavailable));
     guard.release().await.unwrap();
     locks.shutdown().await.unwrap();
 }
@@ -165,10 +156,10 @@ async fn a_panic_in_the_events_ends_nothing_else() {
 /// Of several locks that are tried one is lost while another is asked for: they are not held together.
 #[tokio::test(start_paused = true)]
 async fn several_that_are_tried_are_held_together_or_lost() {
-    let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+    let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
     let (locks, clock) = virtually(&store).await;
-    store.next_try(Trick::Pass);
-    store.next_try(Trick::PassOn(Arc::clone(&gate)));
+    store.tries.fail(Fault::None);
+    store.tries.fail(Fault::PassOn(Arc::clone(&gate)));
     let (a, b) = (locks.lock("a").unwrap(), locks.lock("b").unwrap());
     let name = a.name().clone();
     let both = leasehold::all([a, b]);

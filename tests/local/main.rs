@@ -1,11 +1,10 @@
 //! The callers of one process: no runtime, panic or dropped future of one of them stops a name or harms another.
 
 mod again;
+mod faulty_store;
 mod home;
 mod parked;
 mod races;
-mod steered;
-mod trickster;
 mod wakers;
 
 use std::cell::RefCell;
@@ -14,24 +13,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use faulty_store::{Fault, FaultyStore};
 use futures_util::FutureExt;
 use leasehold::clock::{Clock, TokioClock};
 use leasehold::memory::MemoryConfig;
-use leasehold::{Error, ErrorKind, Guarantees, LockGuard, LockManager, LostReason, connect};
+use leasehold::{Error, ErrorKind, Guarantees, LockGuard, LockManager, LostReason, Revoke, connect};
 use testbed::within;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinSet, yield_now};
-use trickster::{Trick, Trickster};
 
-async fn opened(store: &Trickster) -> LockManager {
+async fn opened(store: &FaultyStore) -> LockManager {
     LockManager::builder(store.config()).build().await.expect("memory opens")
 }
 
-async fn virtually(store: &Trickster) -> (LockManager, TokioClock) {
+async fn virtually(store: &FaultyStore) -> (LockManager, TokioClock) {
     let clock = TokioClock::new();
     let builder = LockManager::builder(store.config()).clock(Arc::new(clock));
     (builder.build().await.expect("memory opens"), clock)
+}
+
+/// Another process on the same store, without its faults.
+async fn beside(store: &FaultyStore) -> LockManager {
+    let builder = LockManager::builder(store.memory.clone()).clock(Arc::new(TokioClock::new()));
+    builder.build().await.expect("memory opens")
 }
 
 /// A runtime without a thread of its own, which ends before its tasks do.
@@ -74,7 +79,7 @@ fn kinds(served: Vec<leasehold::Result<()>>) -> Vec<Option<ErrorKind>> {
 /// A release that is polled in a runtime which ends goes on in the manager's.
 #[test]
 fn a_release_survives_the_runtime_that_polled_it() {
-    let (store, home) = (Trickster::default(), Runtime::new().unwrap());
+    let (store, home) = (FaultyStore::default(), Runtime::new().unwrap());
     let (lock, guard) = home.block_on(async {
         let builder = LockManager::builder(store.config()).ttl(Duration::from_secs(30));
         let locks = builder.op_timeout(Duration::from_millis(200)).build().await.unwrap();
@@ -82,7 +87,7 @@ fn a_release_survives_the_runtime_that_polled_it() {
         let guard = lock.acquire().await.unwrap();
         (lock, guard)
     });
-    store.next_release(Trick::NeverAnswer);
+    store.releases.fail(Fault::NeverAnswer);
     let abroad = short_lived();
     abroad.block_on(async {
         let mut release = JoinSet::new();
@@ -143,30 +148,33 @@ fn waiters_survive_the_runtime_of_their_driver() {
 /// A panic in the store's code is an error of the caller who was asking; the others have their turn.
 #[tokio::test]
 async fn a_panic_in_the_store_harms_nobody_else() {
-    let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+    let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
     let locks = opened(&store).await;
-    store.next_acquire(Trick::PanicOn(Arc::clone(&gate)));
+    store.acquires.fail(Fault::PanicOn(Arc::clone(&gate)));
     let waiting = waiters(&locks, "a", 4).await;
     gate.notify_one();
     let mut kinds = kinds(served(waiting).await);
     kinds.sort_by_key(Option::is_none);
     assert_eq!(kinds, [Some(ErrorKind::Protocol), None, None, None]);
 
-    store.next_try(Trick::Panic);
+    store.tries.fail(Fault::Panic);
     let lock = locks.lock("a").unwrap();
     assert_eq!(*lock.try_acquire().await.unwrap_err().kind(), ErrorKind::Protocol);
     assert!(lock.try_acquire().await.unwrap().is_some());
+
+    store.revokes.fail(Fault::Panic);
+    assert_eq!(*locks.revoke("a", Revoke::AT_ONCE).await.unwrap_err().kind(), ErrorKind::Protocol);
 }
 
 /// A release in which the store's code panics is tried again, as one that was not answered.
 #[tokio::test]
 async fn a_panic_in_a_release_is_an_answer_that_did_not_come() {
-    let store = Trickster::default();
+    let store = FaultyStore::default();
     let locks = opened(&store).await;
     let lock = locks.lock("a").unwrap().handoff_limit(0);
     let guard = lock.acquire().await.unwrap();
     let waiting = waiters(&locks, "a", 2).await;
-    store.next_release(Trick::Panic);
+    store.releases.fail(Fault::Panic);
     guard.release().await.unwrap();
     assert_eq!(kinds(served(waiting).await), [None, None]);
 }
@@ -174,10 +182,10 @@ async fn a_panic_in_a_release_is_an_answer_that_did_not_come() {
 /// A renewal in which the store's code panics is one that was not answered; the watchdog lives on.
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_a_renewal_is_an_answer_that_did_not_come() {
-    let store = Trickster::default();
+    let store = FaultyStore::default();
     let (locks, clock) = virtually(&store).await;
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    store.next_renewal(Trick::Panic);
+    store.renewals.fail(Fault::Panic);
     clock.sleep_until(clock.now() + Duration::from_secs(60)).await;
     guard.ensure_held().unwrap();
 }
@@ -187,24 +195,24 @@ async fn a_panic_in_a_renewal_is_an_answer_that_did_not_come() {
 async fn everybody_in_the_queue_hears_that_the_store_refuses() {
     use ErrorKind::{Denied, Protocol, Unavailable, Unsupported};
     for kind in [Unavailable, Denied, Protocol, Unsupported] {
-        let store = Trickster::default();
+        let store = FaultyStore::default();
         let (locks, clock) = virtually(&store).await;
         let began = clock.now();
         for _ in 0..50 {
-            store.next_acquire(Trick::RefuseAfter(Duration::from_secs(1), kind.clone()));
+            store.acquires.fail(Fault::RefuseAfter(Duration::from_secs(1), kind.clone()));
         }
         let heard = kinds(served(waiters(&locks, "a", 50).await).await);
         assert_eq!(heard, vec![Some(kind); 50]);
-        assert_eq!((store.acquires(), clock.now().since(began).as_secs()), (1, 1));
+        assert_eq!((store.acquires.count(), clock.now().since(began).as_secs()), (1, 1));
     }
 }
 
 /// What went wrong with one request says nothing to those behind it: they ask on their own.
 #[tokio::test(start_paused = true)]
 async fn failed_request_does_not_end_other_waits() {
-    let (store, kind) = (Trickster::default(), ErrorKind::InvalidOption);
+    let (store, kind) = (FaultyStore::default(), ErrorKind::InvalidOption);
     let (locks, _) = virtually(&store).await;
-    store.next_acquire(Trick::RefuseAfter(Duration::from_secs(1), kind.clone()));
+    store.acquires.fail(Fault::RefuseAfter(Duration::from_secs(1), kind.clone()));
     let mut heard = kinds(served(waiters(&locks, "a", 3).await).await);
     heard.sort_by_key(Option::is_none);
     assert_eq!(heard, [Some(kind), None, None]);
@@ -213,12 +221,12 @@ async fn failed_request_does_not_end_other_waits() {
 /// Whoever gives up waiting for a store that has refused is told what it said last.
 #[tokio::test(start_paused = true)]
 async fn a_timeout_has_the_last_error_of_the_store_as_its_cause() {
-    let store = Trickster::default();
+    let store = FaultyStore::default();
     let (locks, _) = virtually(&store).await;
-    store.next_acquire(Trick::Refuse(ErrorKind::Unavailable));
+    store.acquires.fail(Fault::Refuse(ErrorKind::Unavailable));
     let lock = locks.lock("a").unwrap().wait(Duration::from_secs(1));
     assert_eq!(*lock.acquire().await.unwrap_err().kind(), ErrorKind::Unavailable);
-    store.next_acquire(Trick::NeverAnswer);
+    store.acquires.fail(Fault::NeverAnswer);
     let error = lock.acquire().await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Timeout { holder: None, .. }), "{error:?}");
     let cause = error.source().and_then(|source| source.downcast_ref::<Error>()).expect("a cause");
@@ -226,13 +234,13 @@ async fn a_timeout_has_the_last_error_of_the_store_as_its_cause() {
 
     // A grant is news of the store that is newer.
     lock.acquire().await.unwrap().release().await.unwrap();
-    store.next_acquire(Trick::NeverAnswer);
+    store.acquires.fail(Fault::NeverAnswer);
     assert!(lock.acquire().await.unwrap_err().source().is_none());
 
     // So is the word that somebody holds the lock.
-    let others = LockManager::builder(store.memory.clone()).build().await.unwrap();
+    let others = beside(&store).await;
     let _held = others.lock("a").unwrap().acquire().await.unwrap();
-    store.next_acquire(Trick::Refuse(ErrorKind::Unavailable));
+    store.acquires.fail(Fault::Refuse(ErrorKind::Unavailable));
     assert_eq!(*lock.acquire().await.unwrap_err().kind(), ErrorKind::Unavailable);
     let error = lock.wait(Duration::ZERO).acquire().await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Timeout { holder: Some(_), .. }), "{error:?}");
@@ -242,9 +250,9 @@ async fn a_timeout_has_the_last_error_of_the_store_as_its_cause() {
 /// Who has been told, and has not looked yet, takes no place in the queue from anybody when it goes.
 #[tokio::test]
 async fn a_waiter_that_leaves_late_evicts_nobody() {
-    let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+    let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
     let locks = opened(&store).await;
-    store.next_acquire(Trick::RefuseOn(Arc::clone(&gate), ErrorKind::Unavailable));
+    store.acquires.fail(Fault::RefuseOn(Arc::clone(&gate), ErrorKind::Unavailable));
     let lock = locks.lock("a").unwrap();
     let (mut driver, mut late) = (Box::pin(lock.acquire()), Box::pin(lock.acquire()));
     assert!(driver.as_mut().now_or_never().is_none());
@@ -273,7 +281,7 @@ fn a_guard_dropped_with_its_thread_is_released() {
     let (home, directory) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
     let mut stores = vec![
         (true, home.block_on(connect("memory://")).unwrap()),
-        (false, home.block_on(opened(&Trickster::default()))),
+        (false, home.block_on(opened(&FaultyStore::default()))),
     ];
     if cfg!(feature = "file") {
         let file = format!("file://{}", directory.path().display());
@@ -331,12 +339,12 @@ fn waiting_needs_no_runtime_of_the_callers() {
 /// A store's code finds the manager's runtime wherever it is polled.
 #[test]
 fn a_store_is_polled_within_the_managers_runtime() {
-    let (store, home) = (Trickster::default(), Runtime::new().unwrap());
+    let (store, home) = (FaultyStore::default(), Runtime::new().unwrap());
     let lock = home.block_on(opened(&store)).lock("a").unwrap();
     let timeless = Builder::new_current_thread().build().unwrap();
-    let late = || Trick::RefuseAfter(Duration::from_millis(10), ErrorKind::Unavailable);
-    store.next_acquire(late());
-    store.next_try(late());
+    let late = || Fault::RefuseAfter(Duration::from_millis(10), ErrorKind::Unavailable);
+    store.acquires.fail(late());
+    store.tries.fail(late());
     assert_eq!(*timeless.block_on(lock.acquire()).unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(*timeless.block_on(lock.try_acquire()).unwrap_err().kind(), ErrorKind::Unavailable);
 }
@@ -344,16 +352,15 @@ fn a_store_is_polled_within_the_managers_runtime() {
 /// With the manager's runtime its timers are gone; whoever waits elsewhere for an answer is told.
 #[test]
 fn nobody_waits_for_a_runtime_that_is_gone() {
-    for trick in [Trick::NeverAnswer, Trick::Refuse(ErrorKind::Unavailable)] {
-        let (store, home, abroad) = (Trickster::default(), Runtime::new().unwrap(), short_lived());
+    for fault in [Fault::NeverAnswer, Fault::Refuse(ErrorKind::Unavailable)] {
+        let (store, home, abroad) = (FaultyStore::default(), Runtime::new().unwrap(), short_lived());
         let locks = home.block_on(opened(&store));
         let held = home.block_on(locks.lock("a").unwrap().acquire()).unwrap();
-        for trick in [trick.clone(), Trick::NeverAnswer] {
-            store.next_release(trick);
+        for fault in [fault.clone(), Fault::NeverAnswer] {
+            store.releases.fail(fault);
         }
-        for never in [Trickster::next_acquire, Trickster::next_try] {
-            never(&store, Trick::NeverAnswer);
-        }
+        store.acquires.fail(Fault::NeverAnswer);
+        store.tries.fail(Fault::NeverAnswer);
         let (b, c) = (locks.lock("b").unwrap(), locks.lock("c").unwrap());
         let b = b.wait(Duration::from_secs(3_600));
         let (mut release, mut acquire) = (Box::pin(held.release()), Box::pin(b.acquire()));
@@ -366,9 +373,9 @@ fn nobody_waits_for_a_runtime_that_is_gone() {
         drop(home);
         let told = async { (release.await.is_err(), acquire.await.map(drop), attempt.await.map(drop)) };
         let (unreleased, acquired, tried) = abroad.block_on(within(SOON, "nobody waits", told));
-        assert!(unreleased, "{trick:?}");
+        assert!(unreleased, "{fault:?}");
         for answer in [acquired, tried] {
-            assert_eq!(*answer.unwrap_err().kind(), ErrorKind::Closed, "{trick:?}");
+            assert_eq!(*answer.unwrap_err().kind(), ErrorKind::Closed, "{fault:?}");
         }
     }
 }

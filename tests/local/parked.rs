@@ -12,7 +12,7 @@ use testbed::within;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
-use crate::trickster::{Trick, Trickster};
+use crate::faulty_store::{Fault, FaultyStore};
 use crate::{SOON, opened, short_lived, virtually};
 
 /// Polls `future` once; it stays where it is from then on.
@@ -52,13 +52,13 @@ async fn queued(locks: &LockManager) -> usize {
 /// What the store answers to a caller who looks away, those behind it hear.
 #[test]
 fn waiters_hear_what_the_store_says_to_a_parked_caller() {
-    let (store, home, gate) = (Trickster::default(), Runtime::new().unwrap(), Arc::new(Notify::new()));
+    let (store, home, gate) = (FaultyStore::default(), Runtime::new().unwrap(), Arc::new(Notify::new()));
     let lock = home.block_on(opened(&store)).lock("a").unwrap();
-    store.next_acquire(Trick::RefuseOn(Arc::clone(&gate), ErrorKind::Unavailable));
+    store.acquires.fail(Fault::RefuseOn(Arc::clone(&gate), ErrorKind::Unavailable));
     let (first, second) = (parked(lock.acquire()), parked(lock.acquire()));
     gate.notify_one();
     assert_eq!(*heard(second).unwrap_err().kind(), ErrorKind::Unavailable);
-    assert_eq!(store.acquires(), 1);
+    assert_eq!(store.acquires.count(), 1);
     // Who looks at last is told the same.
     assert_eq!(*heard(first).unwrap_err().kind(), ErrorKind::Unavailable);
 }
@@ -66,25 +66,25 @@ fn waiters_hear_what_the_store_says_to_a_parked_caller() {
 /// Also if the caller would not wait any more, had it looked.
 #[tokio::test(start_paused = true)]
 async fn waiters_get_the_reply_to_a_caller_that_timed_out() {
-    let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+    let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
     let (locks, clock) = virtually(&store).await;
-    store.next_acquire(Trick::RefuseOn(Arc::clone(&gate), ErrorKind::Unavailable));
+    store.acquires.fail(Fault::RefuseOn(Arc::clone(&gate), ErrorKind::Unavailable));
     let lock = locks.lock("a").unwrap();
     let (hasty, patient) = (lock.clone().wait(Duration::from_secs(1)), lock.wait(SOON));
     let (first, second) = (parked(hasty.acquire()), parked(patient.acquire()));
     clock.sleep_until(clock.now() + Duration::from_secs(2)).await;
     gate.notify_one();
     assert_eq!(*second.await.unwrap_err().kind(), ErrorKind::Unavailable);
-    assert_eq!(store.acquires(), 1);
+    assert_eq!(store.acquires.count(), 1);
     drop(first);
 }
 
 /// So it is with a caller who only tries.
 #[test]
 fn waiters_are_not_held_up_by_a_parked_try() {
-    let (store, home, gate) = (Trickster::default(), Runtime::new().unwrap(), Arc::new(Notify::new()));
+    let (store, home, gate) = (FaultyStore::default(), Runtime::new().unwrap(), Arc::new(Notify::new()));
     let lock = home.block_on(opened(&store)).lock("a").unwrap();
-    store.next_try(Trick::RefuseOn(Arc::clone(&gate), ErrorKind::Unavailable));
+    store.tries.fail(Fault::RefuseOn(Arc::clone(&gate), ErrorKind::Unavailable));
     let tried = parked(lock.try_acquire());
     let second = parked(lock.acquire());
     gate.notify_one();
@@ -96,10 +96,10 @@ fn waiters_are_not_held_up_by_a_parked_try() {
 #[test]
 fn a_parked_release_ends_for_those_who_wait() {
     for waits_before in [false, true] {
-        let (store, home, gate) = (Trickster::default(), Runtime::new().unwrap(), Arc::new(Notify::new()));
+        let (store, home, gate) = (FaultyStore::default(), Runtime::new().unwrap(), Arc::new(Notify::new()));
         let lock = home.block_on(opened(&store)).lock("a").unwrap().handoff_limit(0);
         let guard = home.block_on(lock.acquire()).unwrap();
-        store.next_release(Trick::RefuseOn(Arc::clone(&gate), ErrorKind::Unavailable));
+        store.releases.fail(Fault::RefuseOn(Arc::clone(&gate), ErrorKind::Unavailable));
         let before = waits_before.then(|| parked(lock.acquire()));
         let release = parked(guard.release());
         let waiting = before.unwrap_or_else(|| parked(lock.acquire()));
@@ -153,13 +153,13 @@ async fn a_request_that_nobody_waits_for_any_more_is_abandoned() {
 /// A shutdown waits for no caller who looks away.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_does_not_wait_for_parked_callers() {
-    let store = Trickster::default();
+    let store = FaultyStore::default();
     let (locks, clock) = virtually(&store).await;
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
     let gate = Arc::new(Notify::new());
-    store.next_release(Trick::RefuseOn(Arc::clone(&gate), ErrorKind::Unavailable));
+    store.releases.fail(Fault::RefuseOn(Arc::clone(&gate), ErrorKind::Unavailable));
     let release = parked(guard.release());
-    store.next_acquire(Trick::NeverAnswer);
+    store.acquires.fail(Fault::NeverAnswer);
     let lock = locks.lock("b").unwrap();
     let (first, second) = (parked(lock.acquire()), parked(lock.acquire()));
     gate.notify_one();
@@ -174,10 +174,10 @@ async fn a_shutdown_does_not_wait_for_parked_callers() {
 /// Nor does a parked release hold up who waits behind a share that the store granted meanwhile, at once.
 #[test]
 fn a_parked_release_ends_for_those_behind_another_share() {
-    let (store, home, gate) = (Trickster::default(), Runtime::new().unwrap(), Arc::new(Notify::new()));
+    let (store, home, gate) = (FaultyStore::default(), Runtime::new().unwrap(), Arc::new(Notify::new()));
     let lock = home.block_on(opened(&store)).lock("a").unwrap().handoff_limit(0);
     let reader = home.block_on(lock.clone().shared().acquire()).unwrap();
-    store.next_release(Trick::PassOn(Arc::clone(&gate)));
+    store.releases.fail(Fault::PassOn(Arc::clone(&gate)));
     let release = parked(reader.release());
     let another = heard(lock.clone().shared().acquire()).unwrap();
     let writer = parked(lock.acquire());

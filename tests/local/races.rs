@@ -1,5 +1,5 @@
 //! What happens when two things happen at once: each test is one such meeting, brought about step by
-//! step on a store that is steered.
+//! step on a faulty store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,27 +9,26 @@ use leasehold::backend::StoreEvent;
 use leasehold::clock::{Clock, ManualClock, TokioClock};
 use leasehold::memory::MemoryConfig;
 use leasehold::{Change, Effect, ErrorKind, GuardState, LockManager, LockName, LostReason, Timing};
+use tokio::sync::Notify;
 use tokio::task::{JoinSet, yield_now};
 
-use crate::steered::{Steered, Voice};
+use crate::faulty_store::{Fault, FaultyStore};
+use crate::{beside, opened, virtually};
 
-async fn opened(store: impl leasehold::backend::StoreConfig, clock: TokioClock) -> LockManager {
-    LockManager::builder(store).clock(Arc::new(clock)).build().await.expect("memory opens")
-}
-
-/// A process on the steered store and one beside it.
-async fn two(store: &Steered) -> (LockManager, LockManager, TokioClock) {
-    let clock = TokioClock::new();
-    (opened(store.config(), clock).await, opened(store.memory.clone(), clock).await, clock)
+/// A process on the faulty store and one beside it.
+async fn two(store: &FaultyStore) -> (LockManager, LockManager, TokioClock) {
+    let (locks, clock) = virtually(store).await;
+    (locks, beside(store).await, clock)
 }
 
 /// An answer that comes after the shutdown makes nobody a holder.
 #[tokio::test]
 async fn a_try_that_is_answered_after_the_shutdown_is_refused() {
-    let store = Steered::default();
+    let store = FaultyStore::default();
     let (locks, others, _) = two(&store).await;
     let lock = locks.lock("a").unwrap();
-    let gate = store.hold_tries();
+    let gate = Arc::new(Notify::new());
+    store.tries.fail(Fault::AnswerOn(Arc::clone(&gate)));
     let mut late = Box::pin(lock.try_acquire());
     assert!(late.as_mut().now_or_never().is_none());
     locks.shutdown().await.unwrap();
@@ -42,7 +41,7 @@ async fn a_try_that_is_answered_after_the_shutdown_is_refused() {
 /// A grant in the very poll that sees the shutdown makes nobody a holder either.
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_meets_the_shutdown_is_refused() {
-    let store = Steered::default();
+    let store = FaultyStore::default();
     let (locks, others, _) = two(&store).await;
     let first = others.lock("a").unwrap().acquire().await.unwrap();
     let lock = locks.lock("a").unwrap();
@@ -59,7 +58,7 @@ async fn a_grant_that_meets_the_shutdown_is_refused() {
 /// A loss that is told between a drop and its release makes nobody else a holder who is none.
 #[tokio::test]
 async fn a_loss_between_a_drop_and_its_release_is_heard() {
-    let store = Steered::default();
+    let store = FaultyStore::default();
     let (locks, others, clock) = two(&store).await;
     let lock = locks.lock("a").unwrap();
     let guard = lock.acquire().await.unwrap();
@@ -76,7 +75,7 @@ async fn a_loss_between_a_drop_and_its_release_is_heard() {
 /// A lock with less than a sixth of its ttl left is not handed on.
 #[tokio::test]
 async fn a_hold_near_its_end_is_not_handed_on() {
-    let (store, clock) = (Steered::default(), ManualClock::new());
+    let (store, clock) = (FaultyStore::default(), ManualClock::new());
     let builder = LockManager::builder(store.config()).clock(Arc::new(clock.clone()));
     let locks = builder.handoff_window(Duration::from_secs(3600)).build().await.unwrap();
     let lock = locks.lock("a").unwrap();
@@ -96,31 +95,31 @@ async fn a_hold_near_its_end_is_not_handed_on() {
 /// A release that its store confirms late, within a ttl, is confirmed; its session lives on.
 #[tokio::test(start_paused = true)]
 async fn a_release_is_repeated_for_a_ttl_while_its_session_lives() {
-    let store = Steered::with_session();
+    let store = FaultyStore::with_session();
     let (locks, others, clock) = two(&store).await;
     let other = locks.lock("b").unwrap().acquire().await.unwrap();
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    store.fail_releases(ErrorKind::Unavailable, Effect::Unknown);
+    store.fail_releases(Some((ErrorKind::Unavailable, Effect::Unknown)));
     let mut release = JoinSet::new();
     release.spawn(guard.release());
     clock.sleep_until(clock.now() + Timing::DEFAULT_TTL * 4 / 5).await;
-    store.pass_releases();
+    store.fail_releases(None);
     let next = others.lock("a").unwrap().wait(Timing::DEFAULT_TTL).acquire().await;
     assert!(next.is_ok(), "{next:?}");
     release.join_next().await.unwrap().unwrap().unwrap();
     other.ensure_held().unwrap();
-    assert_eq!(store.given_up(), 0);
+    assert_eq!(store.ended_sessions(), 0);
 }
 
 /// A release on a session that lives ends after a ttl all the same: the session is given up, which is
 /// what ends the lock, and is renewed no more.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_is_never_confirmed_ends_with_its_session() {
-    let store = Steered::with_session();
+    let store = FaultyStore::with_session();
     let (locks, others, clock) = two(&store).await;
     let other = locks.lock("b").unwrap().acquire().await.unwrap();
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    store.fail_releases(ErrorKind::Unavailable, Effect::Unknown);
+    store.fail_releases(Some((ErrorKind::Unavailable, Effect::Unknown)));
     let began = clock.now();
     let release = tokio::time::timeout(Timing::DEFAULT_TTL * 2, guard.release()).await;
     let error = release.expect("it ends").unwrap_err();
@@ -128,11 +127,11 @@ async fn a_release_that_is_never_confirmed_ends_with_its_session() {
     let took = clock.now().since(began);
     assert!(took <= Timing::DEFAULT_TTL + Timing::for_ttl(Timing::DEFAULT_TTL).op_timeout, "{took:?}");
     assert_eq!(other.ensure_held().unwrap_err().lost_reason(), Some(LostReason::SessionLost));
-    assert_eq!(store.given_up(), 1);
-    let renewed = store.renewals();
+    assert_eq!(store.ended_sessions(), 1);
+    let renewed = store.renewals.count();
     let next = others.lock("a").unwrap().wait(Timing::DEFAULT_TTL * 2).acquire().await;
     assert!(next.is_ok(), "{next:?}");
-    assert_eq!(store.renewals(), renewed, "a session that was given up is not renewed");
+    assert_eq!(store.renewals.count(), renewed, "a session that was given up is not renewed");
 }
 
 /// A release that a store with sessions refuses for good is over at once, with the store's reason.
@@ -143,16 +142,16 @@ async fn a_release_that_is_denied_gives_its_session_up_at_once() {
         (ErrorKind::Denied, Effect::Unknown),
         (ErrorKind::Unsupported, Effect::NotApplied),
     ] {
-        let store = Steered::with_session();
+        let store = FaultyStore::with_session();
         let (locks, _, clock) = two(&store).await;
         let other = locks.lock("b").unwrap().acquire().await.unwrap();
         let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-        store.fail_releases(kind.clone(), effect);
+        store.fail_releases(Some((kind.clone(), effect)));
         let began = clock.now();
         let release = tokio::time::timeout(Timing::DEFAULT_TTL * 2, guard.release()).await;
         let error = release.expect("it ends").unwrap_err();
         assert_eq!((error.kind(), error.effect()), (&kind, effect));
-        assert_eq!((clock.now(), store.releases(), store.given_up()), (began, 1, 1));
+        assert_eq!((clock.now(), store.releases.count(), store.ended_sessions()), (began, 1, 1));
         assert_eq!(other.ensure_held().unwrap_err().lost_reason(), Some(LostReason::SessionLost));
     }
 }
@@ -160,16 +159,16 @@ async fn a_release_that_is_denied_gives_its_session_up_at_once() {
 /// A lease of its own ends the lock, so a refused release is tried until then and says why at last.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_is_denied_ends_with_its_own_lease() {
-    let store = Steered::default();
+    let store = FaultyStore::default();
     let (locks, others, clock) = two(&store).await;
     let other = locks.lock("b").unwrap().acquire().await.unwrap();
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    store.fail_releases(ErrorKind::Denied, Effect::NotApplied);
+    store.fail_releases(Some((ErrorKind::Denied, Effect::NotApplied)));
     let deadline = clock.now() + guard.remaining();
     let error = guard.release().await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (&ErrorKind::Denied, Effect::NotApplied));
-    assert_eq!((clock.now(), store.given_up()), (deadline, 0));
-    assert!(store.releases() > 1, "it may have passed meanwhile");
+    assert_eq!((clock.now(), store.ended_sessions()), (deadline, 0));
+    assert!(store.releases.count() > 1, "it may have passed meanwhile");
     let next = others.lock("a").unwrap().wait(Timing::DEFAULT_TTL).acquire().await;
     assert!(next.is_ok(), "{next:?}");
     other.ensure_held().unwrap();
@@ -179,22 +178,23 @@ async fn a_release_that_is_denied_ends_with_its_own_lease() {
 /// earlier try without answer, so it is no success.
 #[tokio::test]
 async fn release_that_finds_nothing_after_the_deadline_is_unconfirmed() {
-    let (store, clock) = (Steered::default(), ManualClock::new());
+    let (store, clock) = (FaultyStore::default(), ManualClock::new());
     let builder = LockManager::builder(store.config()).clock(Arc::new(clock.clone()));
     let locks = builder.build().await.unwrap();
     for late in [false, true] {
         let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-        let (asked, left) = (store.releases(), guard.remaining());
-        store.fail_releases(ErrorKind::Unavailable, Effect::Unknown);
+        let (asked, left) = (store.releases.count(), guard.remaining());
+        store.fail_releases(Some((ErrorKind::Unavailable, Effect::Unknown)));
         let mut release = Box::pin(guard.release());
         assert!(release.as_mut().now_or_never().is_none());
-        assert_eq!(store.releases(), asked + 1);
+        assert_eq!(store.releases.count(), asked + 1);
         store.memory.store().evict(&LockName::new("a").unwrap(), &clock, false);
-        let gate = store.hold_releases();
-        store.pass_releases();
+        let gate = Arc::new(Notify::new());
+        store.releases.fail(Fault::PassOn(Arc::clone(&gate)));
+        store.fail_releases(None);
         clock.advance(left / 2);
         assert!(release.as_mut().now_or_never().is_none());
-        assert_eq!(store.releases(), asked + 2, "asked again before the deadline");
+        assert_eq!(store.releases.count(), asked + 2, "asked again before the deadline");
         // Answered before it, or after it; within the bound of a request the test's clock stands.
         clock.suspend(if late { left } else { Duration::ZERO });
         gate.notify_one();
@@ -208,14 +208,14 @@ async fn release_that_finds_nothing_after_the_deadline_is_unconfirmed() {
 /// answer stays unconfirmed.
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_lost_confirms_no_release() {
-    let store = Steered::with_session();
+    let store = FaultyStore::with_session();
     let (locks, _, clock) = two(&store).await;
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    store.fail_releases(ErrorKind::Unavailable, Effect::Unknown);
+    store.fail_releases(Some((ErrorKind::Unavailable, Effect::Unknown)));
     let mut release = Box::pin(guard.release());
     assert!(release.as_mut().now_or_never().is_none());
     let reason = LostReason::SessionLost;
-    store.fail_releases(ErrorKind::Lost { reason }, Effect::NotApplied);
+    store.fail_releases(Some((ErrorKind::Lost { reason }, Effect::NotApplied)));
     let began = clock.now();
     let error = release.await.unwrap_err();
     assert_eq!((error.lost_reason(), error.effect()), (Some(reason), Effect::Unknown));
@@ -226,15 +226,15 @@ async fn a_session_that_is_lost_confirms_no_release() {
 /// The last handle and guard gone, the session is closed, not left to its lease.
 #[tokio::test]
 async fn a_forgotten_manager_closes_its_session() {
-    let store = Steered::default();
-    let locks = LockManager::builder(store.config()).build().await.unwrap();
+    let store = FaultyStore::default();
+    let locks = opened(&store).await;
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
     drop(locks);
     yield_now().await;
-    assert_eq!(store.closes(), 0, "a guard lives");
+    assert_eq!(store.closes.count(), 0, "a guard lives");
     guard.release().await.unwrap();
     tokio::time::timeout(Duration::from_secs(10), async {
-        while store.closes() == 0 {
+        while store.closes.count() == 0 {
             yield_now().await;
         }
     })
@@ -245,8 +245,8 @@ async fn a_forgotten_manager_closes_its_session() {
 /// Who watches a guard hears of its release, also when the lock passes on within the process.
 #[tokio::test]
 async fn the_watchers_of_a_guard_hear_that_it_was_handed_on() {
-    let store = Steered::default();
-    let locks = LockManager::builder(store.config()).build().await.unwrap();
+    let store = FaultyStore::default();
+    let locks = opened(&store).await;
     let lock = locks.lock("a").unwrap();
     for dropped in [false, true] {
         let guard = lock.acquire().await.unwrap();
@@ -254,14 +254,14 @@ async fn the_watchers_of_a_guard_hear_that_it_was_handed_on() {
         assert_eq!(changes.next().await, Some(Change::State(GuardState::Held)));
         let mut next = Box::pin(lock.acquire());
         assert!(next.as_mut().now_or_never().is_none());
-        let asked = store.releases();
+        let asked = store.releases.count();
         if dropped {
             drop(guard)
         } else {
             guard.release().await.unwrap()
         }
         let next = next.now_or_never().expect("it was handed on").unwrap();
-        assert_eq!(store.releases(), asked, "the store hears nothing");
+        assert_eq!(store.releases.count(), asked, "the store hears nothing");
         assert_eq!(lost.now_or_never(), Some(LostReason::Released));
         assert_eq!(
             changes.next().now_or_never(),
@@ -277,8 +277,7 @@ async fn the_watchers_of_a_guard_hear_that_it_was_handed_on() {
 #[tokio::test]
 async fn event_of_an_earlier_grant_does_not_reach_the_next() {
     for is_lost in [true, false] {
-        let store = Steered::default();
-        let events = store.add_events();
+        let store = FaultyStore::default();
         let (locks, others, _) = two(&store).await;
         let lock = locks.lock("a").unwrap();
         let stale = lock.acquire().await.unwrap().token().counter();
@@ -289,11 +288,11 @@ async fn event_of_an_earlier_grant_does_not_reach_the_next() {
         assert!(waiting.as_mut().now_or_never().is_none());
         if is_lost {
             held.release().await.unwrap();
-            told(&store, &events, [lost(to_come), lost(stale)]).await;
+            told(&store, [lost(to_come), lost(stale)]).await;
             let next = waiting.await.unwrap().token().counter();
             assert!(to_come < next, "what was lost before it arrived is held: {next}");
         } else {
-            told(&store, &events, [asked(stale), lost(stale)]).await;
+            told(&store, [asked(stale), lost(stale)]).await;
             held.release().await.unwrap();
             let guard = waiting.await.unwrap();
             assert_eq!((guard.token().counter(), guard.revocation_deadline()), (to_come, None));
@@ -305,8 +304,7 @@ async fn event_of_an_earlier_grant_does_not_reach_the_next() {
 /// Events of an earlier grant neither end a later one nor request its release.
 #[tokio::test]
 async fn event_of_an_earlier_grant_does_not_reach_a_held_one() {
-    let store = Steered::default();
-    let events = store.add_events();
+    let store = FaultyStore::default();
     let (locks, _, _) = two(&store).await;
     let lock = locks.lock("a").unwrap();
     let earlier = lock.acquire().await.unwrap();
@@ -314,7 +312,7 @@ async fn event_of_an_earlier_grant_does_not_reach_a_held_one() {
     earlier.release().await.unwrap();
     let guard = lock.acquire().await.unwrap();
     assert!(counter < guard.token().counter());
-    told(&store, &events, [asked(counter), lost(counter)]).await;
+    told(&store, [asked(counter), lost(counter)]).await;
     yield_now().await;
     guard.ensure_held().unwrap();
     assert_eq!(guard.revocation_deadline(), None);
@@ -334,11 +332,9 @@ fn asked(counter: u64) -> StoreEvent {
 }
 
 /// Sends the events, and waits until the watchdog has read them.
-async fn told(store: &Steered, events: &Voice, told: [StoreEvent; 2]) {
-    for event in told {
-        events.send(event).expect("the manager lives");
-    }
-    while !events.is_closed() && store.events_unread() > 0 {
+async fn told(store: &FaultyStore, events: [StoreEvent; 2]) {
+    events.into_iter().for_each(|event| store.tell(event));
+    while store.events_unread() > 0 {
         yield_now().await;
     }
 }
@@ -346,7 +342,7 @@ async fn told(store: &Steered, events: &Voice, told: [StoreEvent; 2]) {
 /// An entry whose lease was answered `Gone` before its grant was looked at is not held.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_was_gone_before_its_grant_arrived_stays_gone() {
-    let store = Steered::default();
+    let store = FaultyStore::default();
     let (locks, others, clock) = two(&store).await;
     let first = others.lock("a").unwrap().acquire().await.unwrap();
     let lock = locks.lock("a").unwrap();
@@ -355,7 +351,7 @@ async fn a_lease_that_was_gone_before_its_grant_arrived_stays_gone() {
     first.release().await.unwrap();
     store.memory.store().evict(&LockName::new("a").unwrap(), &clock, false);
     clock.sleep_until(clock.now() + Duration::from_secs(6)).await;
-    assert!(store.renewals() > 0, "the watchdog has asked");
+    assert!(store.renewals.count() > 0, "the watchdog has asked");
     let other = others.lock("a").unwrap().try_acquire().await.unwrap().expect("nobody holds it");
     assert!(waiting.as_mut().now_or_never().is_none(), "held twice");
     let counter = other.token().counter();
@@ -368,25 +364,25 @@ async fn a_lease_that_was_gone_before_its_grant_arrived_stays_gone() {
 /// running: both come before the last event is read.
 #[tokio::test]
 async fn a_flood_of_events_delays_no_renewal() {
-    let (store, clock) = (Steered::default(), ManualClock::new());
-    let flood = store.add_flood(100_000);
+    let (store, clock) = (FaultyStore::default(), ManualClock::new());
+    let flood = store.flood(100_000);
     let locks = LockManager::builder(store.config()).clock(Arc::new(clock.clone())).build().await.unwrap();
     let _guard = locks.lock("a").unwrap().acquire().await.unwrap();
     // Until the watchdog sleeps.
     yield_now().await;
     flood.notify_one();
     clock.advance(Timing::DEFAULT_TTL / 3);
-    while store.renewals() == 0 && store.events_unread() > 0 {
+    while store.renewals.count() == 0 && store.events_unread() > 0 {
         yield_now().await;
     }
-    assert!(store.events_unread() > 0, "{} renewals, and every event is read", store.renewals());
+    assert!(store.events_unread() > 0, "{} renewals, and every event is read", store.renewals.count());
 }
 
 /// A task that has used up its budget with the runtime still releases at once.
 #[tokio::test]
 async fn a_busy_task_releases_at_once_all_the_same() {
     let store = MemoryConfig::private();
-    let locks = opened(store.clone(), TokioClock::new()).await;
+    let locks = LockManager::builder(store.clone()).build().await.unwrap();
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
     while tokio::task::consume_budget().now_or_never().is_some() {}
     drop(guard);
@@ -397,7 +393,7 @@ async fn a_busy_task_releases_at_once_all_the_same() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn next_holder_gets_no_revocation_of_the_last() {
     const CYCLES: u32 = 10_000;
-    let store = Steered::default();
+    let store = FaultyStore::default();
     let builder = LockManager::builder(store.config());
     let builder = builder.handoff_window(Duration::from_secs(3600)).handoff_limit(1023);
     let locks = builder.build().await.unwrap();

@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-use crate::trickster::{Trick, Trickster};
+use crate::faulty_store::{Fault, FaultyStore};
 use crate::{SOON, opened, virtually};
 
 /// Panics when it is told something.
@@ -101,7 +101,7 @@ fn a_waker_may_look_at_the_guard_that_it_is_told_of() {
 /// Who lets go does not pay for those whose turn it is, nor they for each other.
 #[tokio::test]
 async fn a_release_tells_everybody_whose_turn_it_is() {
-    let locks = opened(&Trickster::default()).await;
+    let locks = opened(&FaultyStore::default()).await;
     for (shared, n) in [(true, 3), (false, 1)] {
         let held = locks.lock("a").unwrap().acquire().await.unwrap();
         let waiting = hysterics(&locks, shared, n);
@@ -121,9 +121,9 @@ async fn a_release_tells_everybody_whose_turn_it_is() {
 /// Everybody who waits hears what the store said, and not that somebody else's waker has panicked.
 #[tokio::test]
 async fn a_refusal_is_told_to_all() {
-    let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+    let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
     let locks = opened(&store).await;
-    store.next_acquire(Trick::RefuseOn(Arc::clone(&gate), ErrorKind::Denied));
+    store.acquires.fail(Fault::RefuseOn(Arc::clone(&gate), ErrorKind::Denied));
     let lock = locks.lock("a").unwrap();
     let mut asks = Box::pin(lock.acquire());
     assert!(asks.as_mut().now_or_never().is_none());
@@ -136,7 +136,7 @@ async fn a_refusal_is_told_to_all() {
 /// A shutdown ends, and ends the wait of all.
 #[tokio::test]
 async fn a_shutdown_is_told_to_all() {
-    let locks = opened(&Trickster::default()).await;
+    let locks = opened(&FaultyStore::default()).await;
     let held = locks.lock("a").unwrap().acquire().await.unwrap();
     let waiting = hysterics(&locks, false, 3);
     locks.shutdown().await.unwrap();
@@ -147,7 +147,7 @@ async fn a_shutdown_is_told_to_all() {
 /// Of guards that are lost together each is told, and whoever renews the others lives on.
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_told_to_every_guard() {
-    let store = Trickster::default();
+    let store = FaultyStore::default();
     let (locks, clock) = virtually(&store).await;
     let lock = locks.lock("a").unwrap().shared();
     let other = locks.lock("b").unwrap().acquire().await.unwrap();
@@ -161,9 +161,9 @@ async fn a_loss_is_told_to_every_guard() {
         assert!(waker.was_told.load(Relaxed), "nobody has told it");
         assert_eq!(lost.now_or_never(), Some(LostReason::Gone));
     }
-    let renewals = store.renewals();
+    let renewals = store.renewals.count();
     pass(Timing::DEFAULT_TTL * 2).await;
-    assert!(store.renewals() > renewals);
+    assert!(store.renewals.count() > renewals);
     other.ensure_held().unwrap();
 }
 
