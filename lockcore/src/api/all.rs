@@ -161,7 +161,7 @@ impl All {
                 let name = twice[0].name().as_str();
                 Err(Error::invalid_option(format!("`all` names the lock {name:?} twice: name it once")))
             }
-            None => Ok(first.core().env()),
+            None => Ok(&first.core().context.env),
         }
     }
 }

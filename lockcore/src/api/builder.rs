@@ -8,8 +8,8 @@ use crate::backend::env::{Entropy, Env};
 use crate::backend::{Backoff, LockBackend, StoreConfig};
 use crate::clock::Clock;
 use crate::clock::timing::Timing;
-use crate::core::Core;
-use crate::core::context::placed;
+use crate::core;
+use crate::core::context::Context;
 use crate::words::error::{Effect, Error, ErrorKind, Result};
 
 /// The configuration of a [`LockManager`]; the defaults are those of [`Timing`].
@@ -17,14 +17,14 @@ use crate::words::error::{Effect, Error, ErrorKind, Result};
 #[must_use = "nothing is opened before `build`"]
 pub struct Builder {
     store: Box<dyn StoreConfig>,
-    ttl: Duration,
-    op_timeout: Option<Duration>,
-    connect_timeout: Option<Duration>,
-    connect_wait: Duration,
-    drift_margin: Option<Duration>,
-    handoff_limit: Option<u16>,
+    pub(super) ttl: Duration,
+    pub(super) op_timeout: Option<Duration>,
+    pub(super) connect_timeout: Option<Duration>,
+    pub(super) connect_wait: Duration,
+    pub(super) drift_margin: Option<Duration>,
+    pub(super) handoff_limit: Option<u16>,
     handoff_window: Option<Duration>,
-    label: Option<String>,
+    pub(super) label: Option<String>,
     clock: Option<Arc<dyn Clock>>,
     entropy: Option<Arc<dyn Entropy>>,
 }
@@ -134,9 +134,9 @@ impl Builder {
         let min_ttl = self.store.min_ttl();
         let store_env = env.sibling();
         let server = self.store.server();
-        let opened = open(&*self.store, &env, &store_env, self.connect_wait).await;
-        let backend = opened.map_err(|error| placed(server.as_deref(), error))?;
-        Ok(LockManager::new(Core::start(env, store_env, backend, server, label.into(), min_ttl)))
+        let backend = open(&*self.store, &env, &store_env, self.connect_wait).await?;
+        let context = Context::new(env, store_env, backend, server, label.into(), min_ttl);
+        Ok(LockManager::new(core::start(context)))
     }
 
     /// Returns the environment of the store for callers without a manager, without a request.
@@ -198,15 +198,19 @@ async fn open(
     let mut bound = env.timing().connect_timeout;
     let mut backoff = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
     let mut last: Option<Error> = None;
+    let placed = |error: Error| match store.server() {
+        Some(server) => error.with_context("server", server),
+        None => error,
+    };
     loop {
-        let error = match open_once(store, env, store_env, bound).await {
+        let error = match env.within(bound, store.open(store_env.clone())).await {
             // Cut short by the end of the wait, it has told nothing.
             None => last.filter(|_| bound < env.timing().connect_timeout).unwrap_or_else(|| {
                 let message = format!("timed out while opening the store after {bound:?}");
-                Error::not_applied(ErrorKind::Unavailable, message)
+                placed(Error::not_applied(ErrorKind::Unavailable, message))
             }),
             // No lock was asked for, and what a session leaves behind ends with its lease.
-            Some(opened) => match opened.map_err(|error| error.with_effect(Effect::NotApplied)) {
+            Some(opened) => match opened.map_err(|error| placed(error.with_effect(Effect::NotApplied))) {
                 Err(error) if *error.kind() == ErrorKind::Unavailable => error,
                 opened => return opened,
             },
@@ -215,25 +219,10 @@ async fn open(
         if until <= again_at {
             return Err(error);
         }
-        let error = placed(store.server().as_deref(), error);
         tracing::warn!(error = ?format!("{error:#}"), "cannot open the store; retrying");
         last = Some(error);
         env.sleep_until(again_at).await;
         bound = env.timing().connect_timeout.min(until.since(env.now()));
-    }
-}
-
-/// The result of opening, if there is one within `bound`.
-async fn open_once(
-    store: &dyn StoreConfig,
-    env: &Env,
-    store_env: &Env,
-    bound: Duration,
-) -> Option<Result<Arc<dyn LockBackend>>> {
-    tokio::select! {
-        biased;
-        opened = store.open(store_env.clone()) => Some(opened),
-        () = async { env.sleep(bound).await } => None,
     }
 }
 

@@ -15,7 +15,7 @@ use tokio_util::sync::ReusableBoxFuture;
 use crate::clock::Deadline;
 use crate::core::holds::Hold;
 use crate::core::ownership::{Ownership, Standing, ended};
-use crate::words::error::{Error, Result};
+use crate::words::error::Result;
 use crate::words::loss::{GuardState, LostReason};
 use crate::words::mode::Mode;
 use crate::words::name::LockName;
@@ -55,7 +55,7 @@ impl LockGuard {
     /// No other guard has it. It is larger than every earlier token of this name whose guard this guard
     /// excludes. Guards that hold at the same time, as readers do, are not fenced off from each other.
     pub fn token(&self) -> FencingToken {
-        self.held.token()
+        self.held.token
     }
 
     /// Returns the time until the present deadline; zero once lost, [`Duration::MAX`] without a lease.
@@ -73,7 +73,7 @@ impl LockGuard {
         if self.ownership().is_held(self.held.now()) {
             return Ok(());
         }
-        Err(self.found_lost())
+        Err(self.held.found_lost())
     }
 
     /// Returns the present state of the guard.
@@ -86,7 +86,7 @@ impl LockGuard {
     /// It ends before the store can grant the lock to another client, as long as timers fire. After a
     /// suspend of the host [`ensure_held`](Self::ensure_held) may fail earlier.
     pub fn lost(&self) -> Lost {
-        Lost { standings: self.watch(), told: Told::NotAsked }
+        Lost { standings: self.watch(), waiting: None }
     }
 
     /// Returns a stream of the changes of this guard; the first item is its present state.
@@ -118,20 +118,9 @@ impl LockGuard {
     pub fn revocation_requested(&self) -> impl Future<Output = Option<Deadline>> + Send + 'static + use<> {
         let mut standings = self.watch();
         async move {
-            loop {
-                let Standing { state, asked } = *standings.borrow_and_update();
-                if asked.is_some() || matches!(state, GuardState::Lost(_)) {
-                    return asked.map(Deadline::At);
-                }
-                // The sender goes only after its last word.
-                standings.changed().await.ok()?;
-            }
+            let is_told = |standing: &Standing| standing.asked.is_some() || standing.is_lost();
+            standings.wait_for(is_told).await.ok()?.asked.map(Deadline::At)
         }
-    }
-
-    /// Bounds the hold: the guard is lost ([`LostReason::MaxHold`]) when it was held for `span`.
-    pub(crate) fn hold_at_most(&self, span: Duration) {
-        self.held.hold_at_most(span);
     }
 
     /// Renews the lease now, in addition to the watchdog.
@@ -187,12 +176,7 @@ impl LockGuard {
     }
 
     fn ownership(&self) -> &Arc<Ownership> {
-        self.held.ownership()
-    }
-
-    #[cold]
-    fn found_lost(&self) -> Error {
-        Error::lost(self.held.found_lost()).with_context("lock", self.name())
+        &self.held.ownership
     }
 }
 
@@ -256,8 +240,7 @@ impl Stream for Changes {
             let asked = now.asked.filter(|_| told.is_none_or(|told| told.asked != now.asked));
             let asked = asked.map(|at| Change::RevocationRequested(Deadline::At(at)));
             // How it ended is the last word.
-            let is_over = matches!(now.state, GuardState::Lost(_));
-            let (first, second) = if is_over { (asked, state) } else { (state, asked) };
+            let (first, second) = if now.is_lost() { (asked, state) } else { (state, asked) };
             self.next = second;
             if first.is_some() {
                 return Poll::Ready(first);
@@ -281,33 +264,25 @@ impl fmt::Debug for Changes {
 #[must_use = "futures do nothing unless polled"]
 pub struct Lost {
     standings: watch::Receiver<Standing>,
-    told: Told,
-}
-
-enum Told {
-    NotAsked,
-    /// Boxed so that `Lost` is `Sync`.
-    Waiting(ReusableBoxFuture<'static, LostReason>),
-    Already(LostReason),
+    /// Made when it is first polled; boxed so that `Lost` is `Sync`.
+    waiting: Option<ReusableBoxFuture<'static, LostReason>>,
 }
 
 impl Future for Lost {
     type Output = LostReason;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LostReason> {
-        loop {
-            self.told = match &mut self.told {
-                Told::NotAsked => Told::Waiting(ReusableBoxFuture::new(ended(self.standings.clone()))),
-                Told::Waiting(waiting) => Told::Already(ready!(waiting.poll(cx))),
-                Told::Already(reason) => return Poll::Ready(*reason),
-            };
+        let Self { standings, waiting } = &mut *self;
+        if let GuardState::Lost(reason) = standings.borrow().state {
+            return Poll::Ready(reason);
         }
+        waiting.get_or_insert_with(|| ReusableBoxFuture::new(ended(standings.clone()))).poll(cx)
     }
 }
 
 impl Clone for Lost {
     fn clone(&self) -> Self {
-        Self { standings: self.standings.clone(), told: Told::NotAsked }
+        Self { standings: self.standings.clone(), waiting: None }
     }
 }
 

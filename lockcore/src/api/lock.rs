@@ -10,8 +10,8 @@ use tracing::Instrument;
 
 use crate::api::guard::LockGuard;
 use crate::core::Core;
-use crate::core::acquire::{Acquire, Acquired};
-use crate::core::holds::{Hold, Name};
+use crate::core::acquire::{Acquire, acquire, try_acquire};
+use crate::core::holds::{Acquired, Hold, LocalLock};
 use crate::core::metrics::{self, Acquisition};
 use crate::core::queue::{HandoffBudget, Wish};
 use crate::words::error::{Error, Result};
@@ -43,9 +43,7 @@ use crate::words::token::FencingToken;
 #[derive(Clone)]
 #[must_use = "a lock is held only after `acquire`"]
 pub struct Lock {
-    core: Arc<Core>,
-    /// Its name, as this process knows it.
-    in_process: Arc<Name>,
+    local: LocalLock,
     options: LockOptions,
     /// Why an option is invalid; returned by `acquire`.
     refused: Option<Error>,
@@ -78,13 +76,13 @@ impl LockOptions {
 }
 
 impl Lock {
-    pub(crate) fn new(core: Arc<Core>, in_process: Arc<Name>) -> Self {
-        Self { core, in_process, options: LockOptions::default(), refused: None }
+    pub(crate) fn new(local: LocalLock) -> Self {
+        Self { local, options: LockOptions::default(), refused: None }
     }
 
     /// Returns the name of the lock.
     pub fn name(&self) -> &LockName {
-        self.in_process.lock_name()
+        self.local.name.lock_name()
     }
 
     /// Waits at most `wait` for the lock. Zero is one attempt.
@@ -197,8 +195,8 @@ impl Lock {
     pub async fn acquire(&self) -> Result<LockGuard> {
         let wanted = self.wanted()?;
         let span = tracing::debug_span!("acquire", lock = %self.name());
-        let acquisition = Acquisition::begin(self.core.env());
-        let granted = self.core.acquire(&wanted).instrument(span).await;
+        let acquisition = Acquisition::begin(&self.local.core.context.env);
+        let granted = acquire(&wanted).instrument(span).await;
         acquisition.ended(metrics::outcome(&granted));
         granted.map(|held| self.guard(held))
     }
@@ -220,8 +218,8 @@ impl Lock {
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>> {
         let wanted = self.wanted()?;
         let span = tracing::debug_span!("try_acquire", lock = %self.name());
-        let acquisition = Acquisition::begin(self.core.env());
-        let tried = self.core.try_acquire(&wanted).instrument(span).await;
+        let acquisition = Acquisition::begin(&self.local.core.context.env);
+        let tried = try_acquire(&wanted).instrument(span).await;
         acquisition.ended(match &tried {
             Ok(Acquired::Busy(_)) => metrics::BUSY,
             tried => metrics::outcome(tried),
@@ -266,7 +264,7 @@ impl Lock {
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.core
+        &self.local.core
     }
 
     /// Checks the options.
@@ -282,15 +280,14 @@ impl Lock {
     }
 
     fn guard(&self, held: Hold) -> LockGuard {
-        let guard = LockGuard::new(held);
         if let Some(span) = self.options.max_hold {
-            guard.hold_at_most(span);
+            held.hold_at_most(span);
         }
-        guard
+        LockGuard::new(held)
     }
 
     fn wanted(&self) -> Result<Acquire> {
-        let timing = self.core.env().timing();
+        let timing = self.local.core.context.env.timing();
         let LockOptions { wait, ttl, handoff_limit, max_hold, metadata, mode } = &self.options;
         if let Some(refused) = &self.refused {
             return Err(refused.clone());
@@ -303,7 +300,7 @@ impl Lock {
         }
         if let Some(ttl) = *ttl {
             self.promised(Guarantees::PER_LOCK_TTL, "ttl")?;
-            timing.validate_ttl(ttl, self.core.min_ttl)?;
+            timing.validate_ttl(ttl, self.local.core.context.min_ttl)?;
         }
         let limit = handoff_limit.unwrap_or(timing.handoff_limit);
         if limit > FencingToken::MAX_INDEX {
@@ -320,7 +317,7 @@ impl Lock {
             )));
         }
         Ok(Acquire {
-            name: Arc::clone(&self.in_process),
+            lock: self.local.clone(),
             // Only shares are joined by others, and one with a bound is not.
             wish: Wish { mode: *mode, alone: *mode == Mode::SHARED && max_hold.is_some() },
             ttl: ttl.unwrap_or(timing.ttl),
@@ -333,7 +330,7 @@ impl Lock {
 
 impl Lock {
     fn promised(&self, needed: Guarantees, option: &'static str) -> Result<()> {
-        let promised = self.core.backend().guarantees().require(needed);
+        let promised = self.local.core.context.backend.guarantees().require(needed);
         promised.map_err(|error| error.with_context("option", option))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::sync::OnceCell;
 
@@ -10,9 +11,10 @@ use crate::api::lock::Lock;
 use crate::api::watch::Watched;
 use crate::backend::env::Env;
 use crate::backend::{Finding, LockState, Severity, StoreConfig, TokenBase};
-use crate::core::Core;
 use crate::core::context::Context;
-use crate::core::holds::NameState;
+use crate::core::holds::{LocalLock, NameState};
+use crate::core::revocation::revoke;
+use crate::core::{Core, shutdown};
 use crate::words::error::{Effect, Result};
 use crate::words::guarantees::Guarantees;
 use crate::words::name::LockName;
@@ -52,12 +54,12 @@ impl LockManager {
     /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), see [`LockName`].
     pub fn lock(&self, name: impl AsRef<str>) -> Result<Lock> {
         let name = LockName::new(name)?;
-        Ok(Lock::new(Arc::clone(&self.core), self.core.name(&name)))
+        Ok(Lock::new(LocalLock { core: Arc::clone(&self.core), name: self.core.names.of(&name) }))
     }
 
     /// Returns the guarantees of this store.
     pub fn guarantees(&self) -> Guarantees {
-        self.core.backend().guarantees()
+        self.core.context.backend.guarantees()
     }
 
     /// Fails if this store lacks a guarantee that the program needs; call it at the start.
@@ -81,13 +83,13 @@ impl LockManager {
     /// Dropping the future has no effect on the store.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockState> {
         let name = LockName::new(name)?;
-        let state = self.answered(self.core.backend().inspect(&name)).await;
+        let state = self.answered(self.core.context.backend.inspect(&name)).await;
         self.with_own(&name, state)
     }
 
     /// The same for a watch.
     pub(crate) async fn inspect_for_watch(&self, name: &LockName, is_new: bool) -> Result<LockState> {
-        let state = self.answered(self.core.backend().inspect_for_watch(name, is_new)).await;
+        let state = self.answered(self.core.context.backend.inspect_for_watch(name, is_new)).await;
         self.with_own(name, state)
     }
 
@@ -95,7 +97,7 @@ impl LockManager {
     fn with_own(&self, name: &LockName, state: Result<LockState>) -> Result<LockState> {
         let mut state = state.map_err(|error| error.with_context("lock", name))?;
         let own = |state: &mut NameState| state.queue.held().map(|(_, token)| token).collect::<Vec<_>>();
-        for own in self.core.with_known(name, own).unwrap_or_default() {
+        for own in self.core.names.with_known(name, own).unwrap_or_default() {
             // Not there if our hold is over and we do not know yet.
             let is_ours = |shown: FencingToken| shown.counter() == own.counter();
             if let Some(holder) = state.holders.iter_mut().find(|holder| holder.token.is_none_or(is_ours)) {
@@ -107,9 +109,9 @@ impl LockManager {
 
     /// Returns whether this manager holds `name`, without a request.
     pub fn holds(&self, name: impl AsRef<str>) -> bool {
-        let now = self.core.env().now();
+        let now = self.core.context.env.now();
         let held = |state: &mut NameState| state.queue.held().any(|(ownership, _)| ownership.is_held(now));
-        LockName::new(name).is_ok_and(|name| self.core.with_known(&name, held) == Some(true))
+        LockName::new(name).is_ok_and(|name| self.core.names.with_known(&name, held) == Some(true))
     }
 
     /// Returns the names with this prefix that are held or waited for.
@@ -122,7 +124,7 @@ impl LockManager {
     ///
     /// Dropping the future has no effect on the store.
     pub async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
-        self.answered(self.core.backend().list(prefix)).await
+        self.answered(self.core.context.backend.list(prefix)).await
     }
 
     /// Requests the release of `name` from its holder, and waits at most for the grace period and the ttl.
@@ -146,9 +148,9 @@ impl LockManager {
         let core = &self.core;
         tokio::select! {
             biased;
-            answer = core.revoke(&name, how) => answer.map_err(|error| core.context().error_about(&name, error)),
-            () = core.context().closing.cancelled() => Err(Context::closed_error().with_effect(Effect::Unknown)),
-            () = core.env().gone() => Err(Env::gone_error()),
+            answer = revoke(&core.context, &name, how) => answer.map_err(|error| core.context.error_about(&name, error)),
+            () = core.context.closing.cancelled() => Err(Context::closed_error().with_effect(Effect::Unknown)),
+            () = core.context.env.gone() => Err(Env::gone_error()),
         }
     }
 
@@ -162,7 +164,7 @@ impl LockManager {
     ///
     /// Dropping the future has no effect on the store.
     pub async fn diagnose(&self) -> Result<Vec<Finding>> {
-        let mut findings = self.answered(self.core.backend().diagnose()).await?;
+        let mut findings = self.answered(self.core.context.backend.diagnose()).await?;
         if let Ok(TokenBase { base, floor, .. }) = self.token_base().await {
             let detail = format!(
                 "tokens are the store's own numbers plus {base}; those numbers are above {floor} \
@@ -184,7 +186,7 @@ impl LockManager {
     /// Dropping the future has no effect on the store.
     pub async fn diagnose_lock(&self, name: impl AsRef<str>) -> Result<Vec<Finding>> {
         let name = LockName::new(name)?;
-        let findings = self.answered(self.core.backend().diagnose_lock(&name)).await;
+        let findings = self.answered(self.core.context.backend.diagnose_lock(&name)).await;
         findings.map_err(|error| error.with_context("lock", &name))
     }
 
@@ -198,7 +200,7 @@ impl LockManager {
     ///
     /// Dropping the future has no effect on the store.
     pub async fn token_base(&self) -> Result<TokenBase> {
-        self.answered(self.core.backend().token_base()).await
+        self.answered(self.core.context.backend.token_base()).await
     }
 
     /// Raises the token base so that the tokens of every later session are larger than `token`.
@@ -216,13 +218,13 @@ impl LockManager {
     /// The base may have been raised; raising it again changes nothing.
     pub async fn raise_token_base(&self, token: FencingToken) -> Result<()> {
         let at_least = self.token_base().await?.above(token)?;
-        self.answered(self.core.backend().raise_token_base(at_least)).await
+        self.answered(self.core.context.backend.raise_token_base(at_least)).await
     }
 
     /// Returns how many guards were dropped instead of released. Each is released in the background, or its
     /// lease ends it.
     pub fn guards_dropped(&self) -> u64 {
-        self.core.guards_dropped()
+        self.core.guards_dropped.load(Ordering::Relaxed)
     }
 
     /// Closes the session for all clones and waits for that.
@@ -239,16 +241,16 @@ impl LockManager {
     ///
     /// The shutdown continues; call it again to wait for its end.
     pub async fn shutdown(&self) -> Result<()> {
-        self.shutdown.get_or_try_init(|| self.core.shutdown()).await.copied()
+        self.shutdown.get_or_try_init(|| shutdown(&self.core)).await.copied()
     }
 
     async fn answered<T: Send>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
         self.open()?;
-        self.core.env().bounded(request).await.map_err(|error| self.core.context().placed(error))
+        self.core.context.env.bounded(request).await.map_err(|error| self.core.context.placed(error))
     }
 
     fn open(&self) -> Result<()> {
-        if self.core.context().is_closed() { Err(Context::closed_error()) } else { Ok(()) }
+        if self.core.context.is_closed() { Err(Context::closed_error()) } else { Ok(()) }
     }
 }
 

@@ -125,27 +125,11 @@ impl Registry {
             store = wrap(self, store, &value).map_err(|error| error.with_context("option", name))?;
         }
         let mut builder = Builder::new(store);
-        if let Some(ttl) = ttl {
-            builder = builder.ttl(ttl);
-        }
-        if let Some(bound) = op_timeout {
-            builder = builder.op_timeout(bound);
-        }
-        if let Some(bound) = connect_timeout {
-            builder = builder.connect_timeout(bound);
-        }
-        if let Some(wait) = connect_wait {
-            builder = builder.connect_wait(wait);
-        }
-        if let Some(margin) = drift_margin {
-            builder = builder.drift_margin(margin);
-        }
-        if let Some(limit) = handoff_limit {
-            builder = builder.handoff_limit(limit);
-        }
-        if let Some(owner) = owner {
-            builder = builder.owner_label(owner);
-        }
+        builder.ttl = ttl.unwrap_or(builder.ttl);
+        builder.connect_wait = connect_wait.unwrap_or(builder.connect_wait);
+        (builder.op_timeout, builder.connect_timeout) = (op_timeout, connect_timeout);
+        (builder.drift_margin, builder.handoff_limit) = (drift_margin, handoff_limit);
+        builder.label = owner;
         Ok(builder)
     }
 

@@ -121,7 +121,7 @@ impl LockManager {
             return looks;
         }
         watched.retain(|_, looks| looks.strong_count() > 0);
-        let begun = Mutex::new(Begun { number: 0, next: self.core().env().now(), wanted: 0 });
+        let begun = Mutex::new(Begun { number: 0, next: self.core().context.env.now(), wanted: 0 });
         let (latest, hurries) = (Mutex::default(), Notify::new());
         let pace = Pace { locks: self.clone(), name: name.clone(), begun, latest, hurries };
         let looks = Arc::new(Looks { pace: Arc::new(pace), current: Mutex::default() });
@@ -186,7 +186,7 @@ impl Pace {
     /// The next look begins now, for a new stream.
     fn hurry(&self) {
         let mut begun = self.begun.lock();
-        (begun.next, begun.wanted) = (self.locks.core().env().now(), begun.number + 1);
+        (begun.next, begun.wanted) = (self.locks.core().context.env.now(), begun.number + 1);
         self.hurries.notify_one();
     }
 
@@ -195,27 +195,28 @@ impl Pace {
         let core = Arc::clone(self.locks.core());
         loop {
             let next = self.begun.lock().next;
-            if next <= core.env().now() {
+            if next <= core.context.env.now() {
                 break;
             }
             tokio::select! {
                 biased;
-                () = core.context().closing.cancelled() => return None,
+                () = core.context.closing.cancelled() => return None,
                 () = self.hurries.notified() => {}
-                () = core.env().sleep_until(next) => {}
+                () = core.context.env.sleep_until(next) => {}
             }
         }
         let is_new = {
             let mut begun = self.begun.lock();
-            (begun.number, begun.next) = (number, core.env().now() + core.env().timing().op_timeout / 4);
+            (begun.number, begun.next) =
+                (number, core.context.env.now() + core.context.env.timing().op_timeout / 4);
             begun.wanted == number
         };
         let looked = tokio::select! {
             biased;
             looked = self.locks.inspect_for_watch(&self.name, is_new) => looked,
-            () = core.context().closing.cancelled() => return None,
+            () = core.context.closing.cancelled() => return None,
         };
-        if core.context().is_closed() {
+        if core.context.is_closed() {
             return None;
         }
         if looked.is_err() {

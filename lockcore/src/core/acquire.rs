@@ -15,26 +15,24 @@
 //!   every caller that is queued behind it then, also when its own caller is not polled: a store that is down is not
 //!   asked once for each of them.
 //! - **acquire-3** A wait never ends because a place in the store's queue was lost, nor, once it had one,
-//!   because the store is down. Of two requests the second begins a growing pause after the first ended
-//!   ([`Pauses`]).
+//!   because the store is down. Of two requests the second begins a growing pause after the first ended.
 //!
 //! Checked by the conformance cases of `g6`, `g7` and `g8`, the simulation, and `tests/local`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::env::Env;
-use crate::backend::{AcquireRequest, Attempt, Backoff, Grant, Holder};
+use crate::backend::{AcquireRequest, Attempt, Backoff, Holder};
 use crate::clock::Moment;
 use crate::core::context::Context;
-use crate::core::holds::{Hold, Join, Leader, Name, Rejected, Shared, Turn};
+use crate::core::holds::{Acquired, Hold, Join, Leader, LocalLock, Rejected, Turn};
 use crate::core::queue::{HandoffBudget, Wish};
 use crate::words::error::{Effect, Error, ErrorKind, Result};
 
 /// A caller's request, with every option resolved.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Acquire {
-    pub(crate) name: Arc<Name>,
+    pub(crate) lock: LocalLock,
     pub(crate) wish: Wish,
     pub(crate) ttl: Duration,
     pub(crate) wait: Option<Duration>,
@@ -42,107 +40,98 @@ pub(crate) struct Acquire {
     pub(crate) metadata: Option<Arc<str>>,
 }
 
-/// The answer to one attempt.
-#[derive(Debug)]
-pub(crate) enum Acquired {
-    Held(Hold),
-    /// Held by another, or another is ahead.
-    Busy(Option<Holder>),
-}
-
 /// Waits for the lock, for `wanted.wait` at most.
-pub(crate) async fn acquire(shared: &Arc<Shared>, wanted: &Acquire) -> Result<Hold> {
-    let env = &shared.context.env;
-    let Some(wait) = wanted.wait else {
-        return wait_for_turn(shared, wanted).await;
-    };
+pub(crate) async fn acquire(wanted: &Acquire) -> Result<Hold> {
+    let env = &wanted.lock.core.context.env;
     let started = env.now();
-    if wait.is_zero() {
-        return match try_acquire(shared, wanted).await {
-            Ok(Acquired::Held(hold)) => Ok(hold),
-            Ok(Acquired::Busy(holder)) => Err(timed_out(shared, wanted, started, holder)),
-            Err(error) if error.lost_reason().is_some() => Err(timed_out(shared, wanted, started, None)),
-            Err(error) => Err(error),
-        };
-    }
-    tokio::select! {
-        biased;
-        hold = wait_for_turn(shared, wanted) => hold,
-        () = async { env.sleep_until(started + wait).await } => {
-            Err(timed_out(shared, wanted, started, known_holder(shared, &wanted.name)))
-        }
-    }
+    let is_try = wanted.wait == Some(Duration::ZERO);
+    let ended = match wanted.wait {
+        Some(wait) if !is_try => tokio::select! {
+            biased;
+            ended = claim(wanted, false) => Some(ended),
+            () = async { env.sleep_until(started + wait).await } => None,
+        },
+        _ => Some(claim(wanted, is_try).await),
+    };
+    let holder = match ended {
+        Some(Ok(Acquired::Held(hold))) => return Ok(hold),
+        Some(Ok(Acquired::Busy(holder))) => holder,
+        Some(Err(error)) if is_try && error.lost_reason().is_some() => None,
+        Some(Err(error)) => return Err(error),
+        None => known_holder(&wanted.lock),
+    };
+    Err(timed_out(wanted, started, holder))
 }
 
 /// Acquires the lock if that needs no waiting for a holder.
-pub(crate) async fn try_acquire(shared: &Arc<Shared>, wanted: &Acquire) -> Result<Acquired> {
-    let tried = match shared.claim(&wanted.name, wanted.wish, true).await {
-        Ok(None) => Ok(Acquired::Busy(known_holder(shared, &wanted.name))),
-        Ok(Some(Turn::Hold(hold))) => Ok(Acquired::Held(hold)),
-        Ok(Some(Turn::Lead(leader))) => attempt(leader, wanted).await,
-        Ok(Some(Turn::Join(_))) => unreachable!("a `try` is called only when the store has nothing of ours"),
-        Ok(Some(Turn::Refused(error))) | Err(error) => Err(error),
+pub(crate) async fn try_acquire(wanted: &Acquire) -> Result<Acquired> {
+    claim(wanted, true).await
+}
+
+async fn claim(wanted: &Acquire, is_try: bool) -> Result<Acquired> {
+    let lock = &wanted.lock;
+    let acquired = match lock.claim(wanted.wish, is_try).await {
+        Turn::Hold(hold) => Ok(Acquired::Held(hold)),
+        Turn::Busy => Ok(Acquired::Busy(known_holder(lock))),
+        Turn::Lead(leader) => {
+            let asked = Box::pin(ask(leader, wanted.clone(), is_try));
+            match lock.name.begin(&lock.core.context, asked, None).await {
+                Ok(answer) => answer,
+                Err(request) if is_try => request.await,
+                Err(request) => Join::new(lock, wanted.wish, request).answer().await,
+            }
+        }
+        Turn::Join(join) => join.answer().await,
+        Turn::Refused(error) => Err(error),
     };
-    tried.map_err(|error| shared.context.error_about(wanted.name.lock_name(), error))
+    acquired.map_err(|error| lock.core.context.error_about(lock.name.lock_name(), error))
 }
 
-async fn wait_for_turn(shared: &Arc<Shared>, wanted: &Acquire) -> Result<Hold> {
-    let held = match shared.claim(&wanted.name, wanted.wish, false).await {
-        Ok(Some(Turn::Hold(hold))) => Ok(hold),
-        Ok(Some(Turn::Lead(leader))) => lead(leader, wanted).await,
-        Ok(Some(Turn::Join(join))) => join.answer().await,
-        Ok(Some(Turn::Refused(error))) | Err(error) => Err(error),
-        Ok(None) => unreachable!("only a `try` is answered that the lock is busy"),
-    };
-    held.map_err(|error| shared.context.error_about(wanted.name.lock_name(), error))
-}
-
-/// Asks the store until it grants or refuses for good, whatever becomes of the places that it gives in its queue.
-async fn lead(leader: Leader, wanted: &Acquire) -> Result<Hold> {
-    let (shared, name) = (Arc::clone(leader.shared()), &wanted.name);
-    let asked = Box::pin(ask_until_final(leader, wanted.clone()));
-    match name.begin(&shared.context, asked, None).await {
-        Ok(answer) => answer,
-        Err(request) => Join::new(&shared, name, wanted.wish, request).answer().await,
-    }
-}
-
-async fn ask_until_final(mut leader: Leader, wanted: Acquire) -> Result<Hold> {
-    let shared = Arc::clone(leader.shared());
-    let context = &shared.context;
-    let mut pauses = Pauses::new(&context.env);
+/// Asks the store: once for a `try`, else until it grants or refuses for good, whatever becomes of the places that it
+/// gives in its queue.
+async fn ask(mut leader: Leader, wanted: Acquire, is_try: bool) -> Result<Acquired> {
+    let LocalLock { core, name } = &wanted.lock;
+    let (context, env) = (&core.context, &core.context.env);
+    let mut pauses = Backoff::of_waits(env);
     loop {
-        pauses.begin(&context.env);
-        let error = match ask(context, &wanted).await {
-            Ok(grant) => match leader.adopt(grant, wanted.wish, wanted.budget) {
-                Ok(hold) => return Ok(hold),
-                Err(Rejected { error, again: false, release }) => {
-                    release.in_background();
-                    return Err(error);
-                }
-                Err(Rejected { error, release, .. }) => {
+        let began = env.now();
+        let error = match attempt(context, &wanted, is_try).await {
+            Ok(Attempt::Granted(grant)) => match leader.adopt(grant, wanted.wish, wanted.budget) {
+                Ok(hold) => return Ok(Acquired::Held(hold)),
+                Err(Rejected { error, again: true, release }) if !is_try => {
                     leader.resume_after(release).await?;
                     error
                 }
+                Err(Rejected { error, release, .. }) => {
+                    leader.note(&error);
+                    release.in_background();
+                    return Err(error);
+                }
             },
+            Ok(Attempt::Held { holder }) => {
+                leader.found_busy();
+                return Ok(Acquired::Busy(holder));
+            }
             Err(error) => error,
         };
+        if is_try {
+            leader.note(&error);
+            return Err(error);
+        }
         if *error.kind() == ErrorKind::Unavailable {
             // That it was queued may have been sent, and not handled yet.
-            shared.leases.has_heard(&context.env).await;
+            core.leases.has_heard(context).await;
         }
         let had_place = leader.note(&error);
-        let may_change = match error.kind() {
-            ErrorKind::Lost { .. } => true,
-            ErrorKind::Unavailable => had_place,
-            _ => false,
-        };
-        if !may_change {
+        if !had_place || !matches!(error.kind(), ErrorKind::Lost { .. } | ErrorKind::Unavailable) {
             return Err(leader.refuse_all(error));
         }
-        tracing::debug!(lock = %wanted.name.lock_name(), error = ?format!("{error:#}"), "retrying acquire");
+        tracing::debug!(lock = %name.lock_name(), error = ?format!("{error:#}"), "retrying acquire");
+        // A wait that lasted long is back soon; not at once, as many may have lost their places at the same time, or
+        // found the store down.
+        pauses.went_on(env.now().since(began), env);
         let paused = async {
-            pauses.end(&context.env).await;
+            pauses.pause(env).await;
             Ok(())
         };
         if let Err(closed) = context.until_closed(paused).await {
@@ -152,88 +141,41 @@ async fn ask_until_final(mut leader: Leader, wanted: Acquire) -> Result<Hold> {
 }
 
 /// One acquisition, with an owner id of its own; over when this has ended (B1).
-async fn ask(context: &Context, wanted: &Acquire) -> Result<Grant> {
+async fn attempt(context: &Context, wanted: &Acquire, is_try: bool) -> Result<Attempt> {
     if context.is_closed() {
         return Err(Context::closed_error());
     }
-    let request = request(context, wanted);
-    context.until_closed(context.env.answer_to(context.backend.acquire(&request))).await
-}
-
-/// Asks the store once.
-async fn attempt(leader: Leader, wanted: &Acquire) -> Result<Acquired> {
-    let (shared, name) = (Arc::clone(leader.shared()), &wanted.name);
-    let request = request(&shared.context, wanted);
-    let asked = Box::pin(ask_once(leader, request, wanted.wish, wanted.budget));
-    match name.begin(&shared.context, asked, None).await {
-        Ok(answer) => answer,
-        Err(request) => request.await,
-    }
-}
-
-async fn ask_once(
-    mut leader: Leader,
-    request: AcquireRequest,
-    wish: Wish,
-    budget: HandoffBudget,
-) -> Result<Acquired> {
-    let shared = Arc::clone(leader.shared());
-    let context = &shared.context;
-    let attempt = context.env.bounded(context.backend.try_acquire(&request));
-    match context.until_closed(attempt).await {
-        Ok(Attempt::Granted(grant)) => match leader.adopt(grant, wish, budget) {
-            Ok(hold) => Ok(Acquired::Held(hold)),
-            Err(Rejected { error, again, release }) => {
-                if again {
-                    leader.note(&error);
-                }
-                release.in_background();
-                Err(error)
-            }
-        },
-        Ok(Attempt::Held { holder }) => {
-            leader.name().with(|state| {
-                if let Some(news) = state.news() {
-                    news.refused = None;
-                }
-            });
-            Ok(Acquired::Busy(holder))
-        }
-        Err(error) => {
-            if error.lost_reason().is_some() {
-                leader.note(&error);
-            }
-            Err(error)
-        }
-    }
-}
-
-fn request(context: &Context, wanted: &Acquire) -> AcquireRequest {
-    AcquireRequest {
+    let Context { env, backend, .. } = context;
+    let request = AcquireRequest {
         // Of many copies of a name one is kept.
-        name: wanted.name.lock_name().clone(),
+        name: wanted.lock.name.lock_name().clone(),
         mode: wanted.wish.mode,
-        owner: context.env.owner_id(),
+        owner: env.owner_id(),
         ttl: wanted.ttl,
         label: Arc::clone(&context.label),
         metadata: wanted.metadata.clone(),
+    };
+    if is_try {
+        return context.until_closed(env.bounded(backend.try_acquire(&request))).await;
     }
+    context.until_closed(env.answer_to(backend.acquire(&request))).await.map(Attempt::Granted)
 }
 
 /// The holder as this process knows it: itself, or the one that the store named.
-fn known_holder(shared: &Shared, name: &Name) -> Option<Holder> {
-    name.with(|state| {
+fn known_holder(lock: &LocalLock) -> Option<Holder> {
+    lock.name.with(|state| {
         let Some((held, token)) = state.queue.held().next() else {
-            return state.news()?.holder.clone();
+            return state.news.as_ref()?.holder.clone();
         };
-        let mut holder = Holder::new(&*shared.context.label);
+        let mut holder = Holder::new(&*lock.core.context.label);
         (holder.token, holder.mode) = (Some(token), held.mode());
         Some(holder)
     })
 }
 
-fn timed_out(shared: &Shared, wanted: &Acquire, started: Moment, holder: Option<Holder>) -> Error {
-    let (context, now) = (&shared.context, shared.context.env.now());
+fn timed_out(wanted: &Acquire, started: Moment, holder: Option<Holder>) -> Error {
+    let core = &wanted.lock.core;
+    let (context, now) = (&core.context, core.context.env.now());
     let held_by = match &holder {
         Some(holder) => format!("held by {:?}", holder.label),
         None => "holder unknown".to_owned(),
@@ -244,37 +186,13 @@ fn timed_out(shared: &Shared, wanted: &Acquire, started: Moment, holder: Option<
     };
     let message = format!("not granted {within}; {held_by}");
     let error = Error::not_applied(ErrorKind::Timeout { waited: now.since(started), holder }, message);
-    let refused = wanted.name.with(|state| state.news()?.refused.clone());
+    let refused = wanted.lock.name.with(|state| state.news.as_ref()?.refused.clone());
     // An older failure says nothing of the store as it is now.
     let recent = now.saturating_sub(context.env.timing().ttl);
-    let error = match refused.or_else(|| shared.leases.last_failure(recent)) {
+    let error = match refused.or_else(|| core.leases.last_failure(recent)) {
         // That nothing is left of it is what this error says.
         Some(refused) => error.with_source(context.placed(refused.with_effect(Effect::NotApplied))),
         None => error,
     };
-    context.error_about(wanted.name.lock_name(), error)
-}
-
-/// The times between requests of one wait.
-///
-/// A wait that lasted long is back soon; not at once, as many may have lost their places at the same time, or found the
-/// store down.
-struct Pauses {
-    backoff: Backoff,
-    began: Moment,
-}
-
-impl Pauses {
-    fn new(env: &Env) -> Self {
-        Self { backoff: Backoff::of_waits(env), began: env.now() }
-    }
-
-    fn begin(&mut self, env: &Env) {
-        self.began = env.now();
-    }
-
-    async fn end(&mut self, env: &Env) {
-        self.backoff.went_on(env.now().since(self.began), env);
-        self.backoff.pause(env).await;
-    }
+    context.error_about(wanted.lock.name.lock_name(), error)
 }

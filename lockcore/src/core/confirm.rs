@@ -2,49 +2,26 @@
 //!
 //! # Invariants
 //! - **confirm-1** Every release ends: confirmed, or with the reason why not, at the latest one ttl and one
-//!   request after it began. A session that is kept alive for others would keep the entry, so an unconfirmed
-//!   release names the session, which the caller ends.
+//!   request after it began. A session that is kept alive for others would keep the entry: the caller ends it then.
 //! - **confirm-2** Nothing is sent after the end of the lease, a first attempt apart.
 //!
 //! Checked by the conformance cases of `g4` and `g5`, and `tests/local`.
 
-use crate::backend::{Backoff, Grant, LeaseId, LeaseScope};
+use crate::backend::{Backoff, LeaseScope};
 use crate::clock::{Deadline, Moment};
 use crate::core::context::Context;
 use crate::core::leases::Leases;
 use crate::core::ownership::Ownership;
-use crate::words::error::{Effect, Error, ErrorKind, Result};
+use crate::words::error::{Effect, ErrorKind, Result};
 use crate::words::loss::LostReason;
-
-/// A release that the store has not confirmed.
-#[derive(Debug)]
-pub(crate) struct Unconfirmed {
-    pub(crate) error: Error,
-    /// The session that keeps the entry for as long as it lives.
-    pub(crate) session: Option<LeaseId>,
-}
 
 /// Releases the grant of an ownership that has ended.
 pub(crate) async fn release_until_confirmed(
     context: &Context,
     leases: &Leases,
     ownership: &Ownership,
-) -> Result<(), Unconfirmed> {
-    let grant = ownership.grant();
-    let Err(error) = ask_until_confirmed(context, leases, ownership.last_deadline(), grant).await else {
-        return Ok(());
-    };
-    let error = context.error_about(&grant.name, error);
-    let keeps_entry = grant.lease.scope == LeaseScope::Session && error.lost_reason().is_none();
-    Err(Unconfirmed { error, session: keeps_entry.then_some(grant.lease.id) })
-}
-
-async fn ask_until_confirmed(
-    context: &Context,
-    leases: &Leases,
-    deadline: Deadline,
-    grant: &Grant,
 ) -> Result<()> {
+    let (grant, deadline) = (ownership.grant(), ownership.last_deadline());
     let (env, began) = (&context.env, context.env.now());
     let in_session = grant.lease.scope == LeaseScope::Session;
     // A session is renewed for others, so its deadline moves on. Without a lease nothing ends the lock but us;
@@ -72,7 +49,7 @@ async fn ask_until_confirmed(
             (None, Effect::Unknown) => {}
         }
         let unconfirmed = error.with_effect(effect);
-        if is_final(unconfirmed.kind(), in_session) || give_up_at() <= env.now() {
+        if is_final(unconfirmed.kind(), in_session) {
             return Err(unconfirmed);
         }
         tokio::select! {

@@ -3,25 +3,28 @@
 //! Everything that holds, waits or releases keeps it alive. When the last of these is gone, the manager closes and
 //! the session ends.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::LockBackend;
 use crate::backend::env::Env;
 use crate::words::error::{Error, ErrorKind, Result};
-use crate::words::guarantees::Guarantees;
 use crate::words::name::LockName;
 
 pub(crate) struct Context {
     pub(crate) env: Env,
+    /// The backend's own tasks run here.
+    pub(crate) store_env: Env,
     pub(crate) backend: Arc<dyn LockBackend>,
     /// Where the store is, for errors.
     server: Option<String>,
     /// How this process is called in the store.
     pub(crate) label: Arc<str>,
+    /// The shortest ttl that the store keeps reliably.
+    pub(crate) min_ttl: Duration,
     pub(crate) closing: CancellationToken,
     /// A shutdown has closed the session.
     is_closed_down: AtomicBool,
@@ -30,17 +33,22 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn new(
         env: Env,
+        store_env: Env,
         backend: Arc<dyn LockBackend>,
         server: Option<String>,
         label: Arc<str>,
+        min_ttl: Duration,
     ) -> Self {
         let (closing, is_closed_down) = (CancellationToken::new(), AtomicBool::new(false));
-        Self { env, backend, server, label, closing, is_closed_down }
+        Self { env, store_env, backend, server, label, min_ttl, closing, is_closed_down }
     }
 
     /// Adds to an error of the store where that is.
     pub(crate) fn placed(&self, error: Error) -> Error {
-        placed(self.server.as_deref(), error)
+        match &self.server {
+            Some(server) => error.with_context("server", server),
+            None => error,
+        }
     }
 
     /// Adds to an error of the store where that is, and which lock it is about.
@@ -65,11 +73,6 @@ impl Context {
         }
     }
 
-    /// Whether the store answers in place, without a runtime.
-    pub(crate) fn is_runtime_free(&self) -> bool {
-        self.backend.guarantees().contains(Guarantees::RUNTIME_FREE)
-    }
-
     /// Closes the session, within the bound of a request.
     pub(crate) async fn close_session(&self) -> Result<()> {
         let closed = self.env.bounded(self.backend.close()).await;
@@ -91,19 +94,5 @@ impl Drop for Context {
                 tracing::warn!(error = ?format!("{error:#}"), "session not closed; it ends with its lease");
             }
         });
-    }
-}
-
-impl fmt::Debug for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("backend", &self.backend).finish_non_exhaustive()
-    }
-}
-
-/// Adds to an error of the store where that is: for what the store itself has not said.
-pub(crate) fn placed(server: Option<&str>, error: Error) -> Error {
-    match server {
-        Some(server) => error.with_context("server", server),
-        None => error,
     }
 }

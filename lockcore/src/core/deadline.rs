@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::clock::{Deadline, Moment};
 
-#[derive(Debug)]
 pub(crate) struct LeaseDeadline {
     /// In nanoseconds of the clock; `ENDLESS` without a lease.
     held_before: AtomicU64,
@@ -21,7 +20,7 @@ pub(crate) struct LeaseDeadline {
 }
 
 /// Later than every moment: held while the process lives.
-pub(crate) const ENDLESS: u64 = u64::MAX;
+const ENDLESS: u64 = u64::MAX;
 
 impl LeaseDeadline {
     pub(crate) fn new(deadline: Deadline) -> Self {
@@ -35,13 +34,8 @@ impl LeaseDeadline {
         self.held_before.fetch_max(encode(deadline), Ordering::Relaxed);
     }
 
-    /// The first moment at which the lease is not held any more, in nanoseconds.
-    pub(crate) fn held_before(&self) -> u64 {
-        self.held_before.load(Ordering::Relaxed)
-    }
-
     pub(crate) fn last(&self) -> Deadline {
-        match self.held_before() {
+        match self.held_before.load(Ordering::Relaxed) {
             ENDLESS => Deadline::Never,
             nanos => Deadline::At(Moment::from_nanos(nanos)),
         }
@@ -57,7 +51,8 @@ impl LeaseDeadline {
     }
 }
 
-fn encode(deadline: Deadline) -> u64 {
+/// In nanoseconds, `ENDLESS` for [`Deadline::Never`].
+pub(crate) fn encode(deadline: Deadline) -> u64 {
     match deadline {
         Deadline::At(at) => at.as_nanos(),
         Deadline::Never => ENDLESS,

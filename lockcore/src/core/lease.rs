@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use crate::backend::Lease;
+use crate::backend::{Lease, Renewal};
 use crate::clock::{Deadline, Moment};
 use crate::words::loss::LostReason;
 
@@ -22,7 +22,8 @@ use crate::words::loss::LostReason;
 pub(crate) struct LeaseState {
     lease: Lease,
     phase: LeasePhase,
-    schedule: Schedule,
+    /// When to renew it, unless a renewal is in flight or there is nothing to renew.
+    due: Option<Moment>,
     failures: u32,
 }
 
@@ -31,33 +32,6 @@ enum LeasePhase {
     Live { overdue_at: Moment },
     AtRisk,
     Lost(LostReason),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Schedule {
-    /// Without a deadline there is nothing to renew.
-    Never,
-    Due(Moment),
-    InFlight,
-}
-
-/// What the store answered to a renewal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RenewalOutcome {
-    Until(Deadline),
-    Gone(LostReason),
-    Unknown,
-}
-
-impl RenewalOutcome {
-    /// In one word, for what is counted.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Until(_) => "renewed",
-            Self::Gone(_) => "gone",
-            Self::Unknown => "unknown",
-        }
-    }
 }
 
 /// What a step changed for the holds of the lease.
@@ -74,7 +48,7 @@ pub(crate) enum Change {
 impl LeaseState {
     /// A lease as the store announced or granted it; a renewal of it is overdue after that time, the bound of a request.
     pub(crate) fn new(lease: Lease, now: Moment, overdue_after: Duration) -> Self {
-        let mut state = Self { lease, phase: LeasePhase::AtRisk, schedule: Schedule::Never, failures: 0 };
+        let mut state = Self { lease, phase: LeasePhase::AtRisk, due: None, failures: 0 };
         state.confirm(now, overdue_after);
         state
     }
@@ -96,13 +70,13 @@ impl LeaseState {
 
     /// Whether to renew now, or within `window` of now so that renewals go out together.
     pub(crate) fn is_due(&self, now: Moment, window: Duration) -> bool {
-        matches!(self.schedule, Schedule::Due(at) if at <= now + window) && self.lost().is_none()
+        self.due.is_some_and(|at| at <= now + window) && self.lost().is_none()
     }
 
     /// A renewal is on its way.
     pub(crate) fn sent(&mut self) {
-        debug_assert!(matches!(self.schedule, Schedule::Due(_)), "lease-3");
-        self.schedule = Schedule::InFlight;
+        debug_assert!(self.due.is_some(), "lease-3");
+        self.due = None;
     }
 
     /// When to look again, if ever.
@@ -115,10 +89,7 @@ impl LeaseState {
             LeasePhase::AtRisk => deadline,
             LeasePhase::Lost(_) => return None,
         };
-        Some(match self.schedule {
-            Schedule::Due(at) => at.min(phase),
-            Schedule::InFlight | Schedule::Never => phase,
-        })
+        Some(self.due.map_or(phase, |at| at.min(phase)))
     }
 
     /// Time has passed.
@@ -139,7 +110,7 @@ impl LeaseState {
         &mut self,
         now: Moment,
         sent_at: Moment,
-        answer: RenewalOutcome,
+        answer: &Renewal,
         overdue_after: Duration,
     ) -> Change {
         let was_at_risk = self.is_at_risk();
@@ -148,19 +119,17 @@ impl LeaseState {
             return passed;
         }
         match answer {
-            RenewalOutcome::Until(deadline) => {
-                self.lease.deadline = self.lease.deadline.max(deadline);
+            Renewal::Until(deadline) => {
+                self.lease.deadline = self.lease.deadline.max(*deadline);
                 self.failures = 0;
                 self.confirm(sent_at, overdue_after);
                 // An answer that moves the deadline too little is not asked for again at once.
-                if let Schedule::Due(at) = &mut self.schedule {
-                    *at = (*at).max(now + self.lease.ttl / 48);
-                }
+                self.due = self.due.map(|at| at.max(now + self.lease.ttl / 48));
                 if was_at_risk { Change::Safe } else { Change::Nothing }
             }
-            RenewalOutcome::Gone(reason) => self.lose(reason),
-            RenewalOutcome::Unknown => {
-                self.schedule = Schedule::Due(now + self.back_off());
+            Renewal::Gone(reason) => self.lose(*reason),
+            Renewal::Unknown(_) => {
+                self.due = Some(now + self.back_off());
                 self.failures += 1;
                 passed
             }
@@ -189,13 +158,13 @@ impl LeaseState {
 
     fn confirm(&mut self, since: Moment, overdue_after: Duration) {
         let Deadline::At(deadline) = self.lease.deadline else {
-            (self.schedule, self.phase) = (Schedule::Never, LeasePhase::Live { overdue_at: Moment::LAST });
+            (self.due, self.phase) = (None, LeasePhase::Live { overdue_at: Moment::LAST });
             return;
         };
         let third = self.lease.ttl / 3;
         // A grant that was long on its way is renewed early rather than late.
         let due = (since + third).min(deadline.saturating_sub(third));
-        self.schedule = Schedule::Due(due);
+        self.due = Some(due);
         self.phase = LeasePhase::Live { overdue_at: due.max(since) + overdue_after };
     }
 
@@ -209,6 +178,7 @@ impl LeaseState {
 mod tests {
     use super::*;
     use crate::backend::{LeaseId, LeaseScope};
+    use crate::words::error::{Error, ErrorKind};
     use proptest::prelude::*;
 
     const TTL: Duration = Duration::from_secs(9);
@@ -228,6 +198,10 @@ mod tests {
         LeaseState::new(lease, at(0), BOUND)
     }
 
+    fn unknown() -> Renewal {
+        Renewal::Unknown(Error::not_applied(ErrorKind::Unavailable, "no reply"))
+    }
+
     /// Renewal at a third, at risk one request later, lost at the deadline.
     #[test]
     fn an_unanswered_lease_passes_through_risk_to_loss() {
@@ -238,7 +212,7 @@ mod tests {
         lease.sent();
         assert_eq!(lease.tick(at(3_999)), Change::Nothing);
         assert_eq!(lease.tick(at(4_000)), Change::AtRisk);
-        assert_eq!(lease.answered(at(4_000), at(3_000), RenewalOutcome::Unknown, BOUND), Change::Nothing);
+        assert_eq!(lease.answered(at(4_000), at(3_000), &unknown(), BOUND), Change::Nothing);
         assert!(lease.is_due(at(4_188), Duration::ZERO));
         assert_eq!(lease.tick(at(8_999)), Change::Nothing);
         assert_eq!(lease.tick(at(9_000)), Change::Lost(LostReason::Expired));
@@ -250,7 +224,7 @@ mod tests {
     fn giving_up_a_renewal_does_not_hide_the_risk() {
         let mut lease = opened();
         lease.sent();
-        assert_eq!(lease.answered(at(4_000), at(3_000), RenewalOutcome::Unknown, BOUND), Change::AtRisk);
+        assert_eq!(lease.answered(at(4_000), at(3_000), &unknown(), BOUND), Change::AtRisk);
         let mut late = opened();
         assert!(!late.named_again(at(9_000), Deadline::At(at(30_000))));
         assert_eq!(late.tick(at(9_000)), Change::Lost(LostReason::Expired));
@@ -261,8 +235,8 @@ mod tests {
     fn a_late_answer_counts_from_sending() {
         let mut lease = opened();
         lease.sent();
-        let renewed = RenewalOutcome::Until(Deadline::At(at(12_000)));
-        assert_eq!(lease.answered(at(3_999), at(3_000), renewed, BOUND), Change::Nothing);
+        let renewed = Renewal::Until(Deadline::At(at(12_000)));
+        assert_eq!(lease.answered(at(3_999), at(3_000), &renewed, BOUND), Change::Nothing);
         assert_eq!(lease.lease().deadline, Deadline::At(at(12_000)));
         assert_eq!(lease.next_timer(), Some(at(6_000)));
     }
@@ -270,28 +244,28 @@ mod tests {
     /// Holds are told of a renewal only if they were told that it was overdue.
     #[test]
     fn a_late_answer_ends_the_risk() {
-        let renewed = RenewalOutcome::Until(Deadline::At(at(12_000)));
+        let renewed = Renewal::Until(Deadline::At(at(12_000)));
         let mut told = opened();
         told.sent();
         assert_eq!(told.tick(at(4_000)), Change::AtRisk);
-        assert_eq!(told.answered(at(5_000), at(3_000), renewed, BOUND), Change::Safe);
+        assert_eq!(told.answered(at(5_000), at(3_000), &renewed, BOUND), Change::Safe);
         assert!(!told.is_at_risk());
         let mut untold = opened();
         untold.sent();
-        assert_eq!(untold.answered(at(5_000), at(3_000), renewed, BOUND), Change::Nothing);
+        assert_eq!(untold.answered(at(5_000), at(3_000), &renewed, BOUND), Change::Nothing);
         assert!(!untold.is_at_risk());
     }
 
     /// An answer after the deadline does not revive; neither does one after a loss.
     #[test]
     fn a_lost_lease_stays_lost() {
-        let renewed = RenewalOutcome::Until(Deadline::At(at(30_000)));
+        let renewed = Renewal::Until(Deadline::At(at(30_000)));
         let mut late = opened();
         late.sent();
-        assert_eq!(late.answered(at(9_000), at(3_000), renewed, BOUND), Change::Lost(LostReason::Expired));
+        assert_eq!(late.answered(at(9_000), at(3_000), &renewed, BOUND), Change::Lost(LostReason::Expired));
         let mut gone = opened();
         gone.lose(LostReason::Gone);
-        assert_eq!(gone.answered(at(3_001), at(3_000), renewed, BOUND), Change::Nothing);
+        assert_eq!(gone.answered(at(3_001), at(3_000), &renewed, BOUND), Change::Nothing);
         assert!(!gone.named_again(at(3_002), Deadline::At(at(30_000))));
         assert_eq!(gone.lost(), Some(LostReason::Gone));
     }
@@ -301,7 +275,7 @@ mod tests {
     fn an_answer_with_an_earlier_deadline_takes_nothing_back() {
         let mut lease = opened();
         lease.sent();
-        lease.answered(at(4_000), at(3_000), RenewalOutcome::Until(Deadline::At(at(8_000))), BOUND);
+        lease.answered(at(4_000), at(3_000), &Renewal::Until(Deadline::At(at(8_000))), BOUND);
         assert_eq!(lease.lease().deadline, Deadline::At(at(9_000)));
     }
 
@@ -314,7 +288,7 @@ mod tests {
         while lease.lost().is_none() {
             assert!(lease.is_due(now, Duration::ZERO));
             lease.sent();
-            lease.answered(now, now, RenewalOutcome::Unknown, BOUND);
+            lease.answered(now, now, &unknown(), BOUND);
             let again_at = (0..=TTL.as_millis() as u64 / 12)
                 .map(|millis| now + Duration::from_millis(millis))
                 .find(|at| lease.is_due(*at, Duration::ZERO));
@@ -346,7 +320,7 @@ mod tests {
     fn a_renewal_that_moves_nothing_is_not_repeated_at_once() {
         let mut lease = opened();
         lease.sent();
-        lease.answered(at(7_000), at(6_900), RenewalOutcome::Until(Deadline::At(at(9_000))), BOUND);
+        lease.answered(at(7_000), at(6_900), &Renewal::Until(Deadline::At(at(9_000))), BOUND);
         assert!(lease.next_timer() > Some(at(7_000)), "{:?}", lease.next_timer());
     }
 
@@ -364,12 +338,12 @@ mod tests {
                 match kind {
                     0 => { lease.tick(at(now)); }
                     1 if lease.is_due(at(now), Duration::ZERO) => lease.sent(),
-                    2 if lease.schedule == Schedule::InFlight => {
+                    2 if lease.due.is_none() => {
                         let granted = Deadline::At(sent_at + TTL);
-                        lease.answered(at(now), sent_at, RenewalOutcome::Until(granted), BOUND);
+                        lease.answered(at(now), sent_at, &Renewal::Until(granted), BOUND);
                     }
-                    3 if lease.schedule == Schedule::InFlight => {
-                        lease.answered(at(now), sent_at, RenewalOutcome::Unknown, BOUND);
+                    3 if lease.due.is_none() => {
+                        lease.answered(at(now), sent_at, &unknown(), BOUND);
                     }
                     4 if now % 7 == 0 => { lease.lose(LostReason::Gone); }
                     _ => {}

@@ -27,184 +27,119 @@ mod names;
 pub(crate) mod ownership;
 pub(crate) mod queue;
 mod request;
-mod revocation;
+pub(crate) mod revocation;
 mod watchdog;
 
-use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
-use crate::backend::env::Env;
+use crate::backend::StoreEvent;
 use crate::backend::panic::waking;
-use crate::backend::{LockBackend, StoreEvent};
-use crate::core::acquire::{Acquire, Acquired};
 use crate::core::context::Context;
-use crate::core::holds::{Hold, Name, NameState, Shared};
+use crate::core::holds::Turn;
+use crate::core::names::Early;
+use crate::core::ownership::Ownership;
 use crate::core::watchdog::Event;
 use crate::words::error::{Effect, Error, ErrorKind, Result};
 use crate::words::loss::LostReason;
 use crate::words::name::LockName;
-use crate::words::revoke::{Revocation, Revoke};
 
-pub(crate) struct Core {
-    shared: Arc<Shared>,
-    /// The backend's own tasks run here.
-    store_env: Env,
-    pub(crate) min_ttl: Duration,
+pub(crate) use holds::Core;
+
+/// Starts a manager: the watchdog runs from here on.
+pub(crate) fn start(context: Context) -> Arc<Core> {
+    let core = Arc::new(Core::new(context));
+    let Context { env, backend, closing, .. } = &core.context;
+    let watcher = Watcher { core: Arc::downgrade(&core) };
+    let (leases, backend, closing) = (Arc::clone(&core.leases), Arc::clone(backend), closing.clone());
+    env.spawn(watchdog::run(leases, backend, env.clone(), closing, move |event| watcher.on(event)));
+    core
 }
 
-impl Core {
-    /// Starts a manager: the watchdog runs from here on.
-    pub(crate) fn start(
-        env: Env,
-        store_env: Env,
-        backend: Arc<dyn LockBackend>,
-        server: Option<String>,
-        label: Arc<str>,
-        min_ttl: Duration,
-    ) -> Arc<Self> {
-        let shared = Arc::new(Shared::new(Context::new(env, backend, server, label)));
-        let Context { env, backend, closing, .. } = &shared.context;
-        let watcher = Watcher { shared: Arc::downgrade(&shared), closing: closing.clone() };
-        let (leases, backend) = (Arc::clone(&shared.leases), Arc::clone(backend));
-        env.spawn(watchdog::run(leases, backend, env.clone(), move |event| watcher.on(event)));
-        Arc::new(Self { shared, store_env, min_ttl })
-    }
-
-    pub(crate) fn context(&self) -> &Context {
-        &self.shared.context
-    }
-
-    pub(crate) fn env(&self) -> &Env {
-        &self.shared.context.env
-    }
-
-    pub(crate) fn backend(&self) -> &Arc<dyn LockBackend> {
-        &self.shared.context.backend
-    }
-
-    pub(crate) fn name(&self, name: &LockName) -> Arc<Name> {
-        self.shared.names.of(name)
-    }
-
-    /// Asks the state of `name`, if this process knows the name.
-    pub(crate) fn with_known<R>(&self, name: &LockName, act: impl FnOnce(&mut NameState) -> R) -> Option<R> {
-        with_known(&self.shared, name, act)
-    }
-
-    pub(crate) fn guards_dropped(&self) -> u64 {
-        self.shared.guards_dropped.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn acquire<'a>(
-        &'a self,
-        wanted: &'a Acquire,
-    ) -> impl Future<Output = Result<Hold>> + Send + 'a {
-        acquire::acquire(&self.shared, wanted)
-    }
-
-    pub(crate) fn try_acquire<'a>(
-        &'a self,
-        wanted: &'a Acquire,
-    ) -> impl Future<Output = Result<Acquired>> + Send + 'a {
-        acquire::try_acquire(&self.shared, wanted)
-    }
-
-    pub(crate) fn revoke<'a>(
-        &'a self,
-        name: &'a LockName,
-        how: Revoke,
-    ) -> impl Future<Output = Result<Revocation>> + Send + 'a {
-        revocation::revoke(&self.shared.context, name, how)
-    }
-
-    /// Ends everything in order, and the session at last.
-    pub(crate) async fn shutdown(&self) -> Result<()> {
-        let Shared { context, leases, .. } = &*self.shared;
-        refuse_all(&self.shared);
-        for ownership in leases.ownerships() {
-            self.shared.end(&ownership, LostReason::Shutdown);
-        }
-        let timing = context.env.timing();
-        let released = context.env.drained(timing.ttl).await;
-        context.close_session().await.map_err(|error| context.placed(error))?;
-        let ended = self.store_env.drained(timing.op_timeout).await;
-        if released && ended {
-            return Ok(());
-        }
-        let late = if released {
-            "timed out while ending the store's session"
-        } else {
-            "timed out before every release was confirmed"
-        };
-        let message = format!("{late}; the locks end with their leases");
-        Err(context.placed(Error::new(ErrorKind::Unavailable, Effect::Unknown, message)))
-    }
+/// Ends everything in order, and the session at last.
+pub(crate) async fn shutdown(core: &Arc<Core>) -> Result<()> {
+    let context = &core.context;
+    end(core, LostReason::Shutdown);
+    let timing = context.env.timing();
+    let released = context.env.drained(timing.ttl).await;
+    context.close_session().await.map_err(|error| context.placed(error))?;
+    let ended = context.store_env.drained(timing.op_timeout).await;
+    let late = match (released, ended) {
+        (true, true) => return Ok(()),
+        (true, false) => "timed out while ending the store's session",
+        (false, _) => "timed out before every release was confirmed",
+    };
+    let message = format!("{late}; the locks end with their leases");
+    Err(context.placed(Error::new(ErrorKind::Unavailable, Effect::Unknown, message)))
 }
 
-impl fmt::Debug for Core {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Core").field("context", &self.shared.context).finish_non_exhaustive()
+/// Refuses new acquisitions and waiters as closed from here on, and ends every hold.
+fn end(core: &Arc<Core>, reason: LostReason) {
+    waking(|| core.context.closing.cancel());
+    for waiter in core.names.collect(|_, state| state.queue.drain().collect()) {
+        waiter.call(Turn::Refused(Context::closed_error()));
+    }
+    // A shutdown waits for the requests in flight.
+    for request in core.names.collect(|_, state| state.in_flight().into_iter().collect()) {
+        request.move_to_task();
+    }
+    for ownership in core.leases.ownerships() {
+        core.end(&ownership, reason);
     }
 }
 
 /// The watchdog's way to the core. Dropped while the manager is open, it reports the end of the runtime, which
 /// is noticed nowhere else.
 struct Watcher {
-    shared: Weak<Shared>,
-    closing: CancellationToken,
+    core: Weak<Core>,
 }
 
 impl Watcher {
     fn on(&self, event: Event) {
-        if let Some(shared) = self.shared.upgrade() {
-            on_event(&shared, event);
+        if let Some(core) = self.core.upgrade() {
+            on_event(&core, event);
         }
     }
 }
 
 impl Drop for Watcher {
+    /// No runtime, no renewals: everything ends now rather than unnoticed later (core-1).
     fn drop(&mut self) {
-        if self.closing.is_cancelled() {
-            return;
-        }
-        if let Some(shared) = self.shared.upgrade() {
-            runtime_ended(&shared);
+        if let Some(core) = self.core.upgrade().filter(|core| !core.context.is_closed()) {
+            end(&core, LostReason::RuntimeGone);
         }
     }
 }
 
-fn on_event(shared: &Arc<Shared>, event: Event) {
+fn on_event(core: &Arc<Core>, event: Event) {
     match event {
-        Event::Lost(ownerships, reason) => shared.end_all(Some((ownerships, reason))),
-        Event::Due(ownership) => shared.end_in_time(&ownership),
-        Event::Store(event) => on_store_event(shared, event),
+        Event::Lost(lost) => core.end_all(Some(lost)),
+        Event::Due(ownership) => core.end_in_time(&ownership),
+        Event::Store(event) => on_store_event(core, event),
         Event::Round => {
-            shared.names.trim();
-            warn_of_self_deadlock(shared);
+            core.names.trim();
+            warn_of_self_deadlock(core);
         }
     }
 }
 
-fn on_store_event(shared: &Arc<Shared>, event: StoreEvent) {
+fn on_store_event(core: &Arc<Core>, event: StoreEvent) {
     match event {
-        StoreEvent::LeaseOpened(lease) => shared.leases.opened(lease, shared.context.env.now()),
-        StoreEvent::LeaseLost { lease, reason } => shared.end_all(shared.leases.lose(lease, reason)),
-        StoreEvent::GrantLost { name, counter, reason } => grant_lost(shared, &name, counter, reason),
+        StoreEvent::LeaseOpened(lease) => core.leases.opened(lease, core.context.env.now()),
+        StoreEvent::LeaseLost { lease, reason } => core.end_all(core.leases.lose(lease, reason)),
+        StoreEvent::GrantLost { name, counter, reason } => grant_lost(core, &name, counter, reason),
         StoreEvent::GrantAsked { name, counter, within } if within.is_zero() => {
-            grant_lost(shared, &name, counter, LostReason::Revoked);
+            grant_lost(core, &name, counter, LostReason::Revoked);
         }
         StoreEvent::GrantAsked { name, counter, within } => {
-            revocation_requested(shared, &name, counter, within);
+            revocation_requested(core, &name, counter, within);
         }
         StoreEvent::Queued { name, holder } => {
             tracing::debug!(lock = %name, holder = holder.label, "waiting at the store");
-            with_known(shared, &name, |state| {
+            core.names.with_known(&name, |state| {
                 let queued = state.queue.is_acquiring();
-                let news = state.news_mut();
+                let news = state.news.get_or_insert_default();
                 (news.holder, news.refused, news.queued) = (Some(holder), None, queued);
             });
         }
@@ -212,48 +147,47 @@ fn on_store_event(shared: &Arc<Shared>, event: StoreEvent) {
     }
 }
 
-fn grant_lost(shared: &Arc<Shared>, name: &LockName, counter: u64, reason: LostReason) {
-    let ownership = with_known(shared, name, |state| {
-        if state.queue.is_acquiring() {
-            // The grant to come has a larger counter than any before: the largest loss is the one.
-            let lost = &mut state.news_mut().lost_early;
-            if lost.is_none_or(|(last, _)| last < counter) {
-                *lost = Some((counter, reason));
-            }
-        }
-        state.held_by(counter)
-    });
-    if let Some(ownership) = ownership.flatten() {
-        shared.end(&ownership, reason);
+fn grant_lost(core: &Arc<Core>, name: &LockName, counter: u64, reason: LostReason) {
+    let note = |early: &mut Early| _ = early.lost.get_or_insert(reason);
+    if let Some(ownership) = held(core, name, counter, note) {
+        core.end(&ownership, reason);
     }
 }
 
-fn revocation_requested(shared: &Arc<Shared>, name: &LockName, counter: u64, within: Duration) {
-    let now = shared.context.env.now();
+fn revocation_requested(core: &Arc<Core>, name: &LockName, counter: u64, within: Duration) {
+    let now = core.context.env.now();
     let until = now + within;
-    let ownership = with_known(shared, name, |state| {
+    let note = |early: &mut Early| early.ends_at = early.ends_at.into_iter().chain([until]).min();
+    let ownership = held(core, name, counter, note);
+    if let Some(ownership) = ownership.filter(|ownership| ownership.request_revocation(until)) {
+        tracing::info!(lock = %name, grant = counter, grace = ?within, "revocation requested");
+        core.leases.end_at(&ownership, now);
+    }
+}
+
+/// What is held of the grant `counter`. If it may be the grant to come, `note` keeps what is said of it (core-2).
+fn held(core: &Core, name: &LockName, counter: u64, note: impl FnOnce(&mut Early)) -> Option<Arc<Ownership>> {
+    core.names.known(name)?.with(|state| {
         if state.queue.is_acquiring() {
-            // As in `grant_lost`; of several for one grant the earliest end counts.
-            let asked = &mut state.news_mut().asked_early;
-            if asked.is_none_or(|(last, end)| last < counter || (last == counter && until < end)) {
-                *asked = Some((counter, until));
+            let early = &mut state.news.get_or_insert_default().early;
+            if early.counter < counter {
+                *early = Early { counter, ..Early::default() };
+            }
+            if early.counter == counter {
+                note(early);
             }
         }
-        state.held_by(counter)
-    });
-    if let Some(ownership) = ownership.flatten().filter(|ownership| ownership.request_revocation(until)) {
-        tracing::info!(lock = %name, grant = counter, grace = ?within, "revocation requested");
-        shared.leases.end_at(&ownership, now);
-    }
+        let mut held = state.queue.held();
+        held.find(|(held, _)| held.grant().counter == counter).map(|(ownership, _)| Arc::clone(ownership))
+    })
 }
 
 /// Once a ttl: warns of a waiter that waits longer than that for a name that this process holds. A task that waits
 /// for itself waits for ever.
-fn warn_of_self_deadlock(shared: &Shared) {
-    let round = shared.rounds.fetch_add(1, Ordering::Relaxed) + 1;
-    let stuck = shared.names.collect(|name, state| {
-        let began_two_rounds_ago = |since: u32| round.wrapping_sub(since) == 2;
-        let waits_long = state.queue.waiters().any(|waiter| began_two_rounds_ago(waiter.since_round));
+fn warn_of_self_deadlock(core: &Core) {
+    let round = core.rounds.fetch_add(1, Ordering::Relaxed) + 1;
+    let stuck = core.names.collect(|name, state| {
+        let waits_long = state.queue.waiters().any(|waiter| round.wrapping_sub(waiter.since_round) == 2);
         if state.queue.held().next().is_some() && waits_long { vec![name.clone()] } else { Vec::new() }
     });
     for name in stuck {
@@ -263,30 +197,6 @@ fn warn_of_self_deadlock(shared: &Shared) {
              task that waits for itself"
         );
     }
-}
-
-/// No runtime, no renewals: everything ends now rather than unnoticed later (core-1).
-fn runtime_ended(shared: &Arc<Shared>) {
-    refuse_all(shared);
-    for ownership in shared.leases.ownerships() {
-        shared.end(&ownership, LostReason::RuntimeGone);
-    }
-}
-
-/// From here on new acquisitions and waiters are refused as closed.
-fn refuse_all(shared: &Shared) {
-    waking(|| shared.context.closing.cancel());
-    for waiter in shared.names.collect(|_, state| state.queue.drain().collect()) {
-        waiter.dismiss();
-    }
-    // A shutdown waits for the requests in flight.
-    for request in shared.names.collect(|_, state| state.in_flight().into_iter().collect()) {
-        request.move_to_task();
-    }
-}
-
-fn with_known<R>(shared: &Shared, name: &LockName, act: impl FnOnce(&mut NameState) -> R) -> Option<R> {
-    Some(shared.names.known(name)?.with(act))
 }
 
 #[cfg(test)]

@@ -16,11 +16,8 @@
 //!
 //! A shard's mutex is taken before those of its names, never after. Checked by the tests below.
 
-use std::borrow::Borrow;
-use std::collections::HashSet;
-use std::fmt;
+use std::collections::HashMap;
 use std::future::poll_fn;
-use std::hash::{Hash, Hasher, RandomState};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 
@@ -37,14 +34,12 @@ use crate::words::error::Error;
 use crate::words::loss::LostReason;
 use crate::words::name::LockName;
 
-#[derive(Debug)]
 pub(crate) struct Names<W> {
     shards: Box<[Mutex<Shard<W>>]>,
 }
 
-#[derive(Debug)]
 struct Shard<W> {
-    names: HashSet<ByName<W>, RandomState>,
+    names: HashMap<LockName, Arc<Name<W>>>,
     /// The size at which idle names are forgotten.
     full: usize,
 }
@@ -54,33 +49,35 @@ pub(crate) struct Name<W> {
     state: Mutex<NameState<W>>,
 }
 
-/// A name that is found by its text.
-#[derive(Debug)]
-struct ByName<W>(Arc<Name<W>>);
-
 /// What this process knows of one name.
-#[derive(Debug)]
 pub(crate) struct NameState<W> {
     pub(crate) queue: NameQueue<Arc<Ownership>, W>,
     /// What the store said of a request; nothing, as a rule.
-    news: Option<Box<StoreNews>>,
+    pub(crate) news: Option<Box<StoreNews>>,
     /// The request in flight: the acquisition, or else a release.
     request: Option<Weak<dyn Handle>>,
 }
 
 /// What the store has said of the request in flight, or of the last one.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct StoreNews {
     /// The holder that the store named when it queued the request.
     pub(crate) holder: Option<Holder>,
     /// The request has, or had, a place in the store's queue.
     pub(crate) queued: bool,
-    /// A loss that was reported before its grant arrived: counter and reason.
-    pub(crate) lost_early: Option<(u64, LostReason)>,
-    /// A revocation that was requested before its grant arrived: counter and deadline.
-    pub(crate) asked_early: Option<(u64, Moment)>,
+    pub(crate) early: Early,
     /// The store's last answer, if that was no grant and no place in its queue.
     pub(crate) refused: Option<Error>,
+}
+
+/// What the store has said of a grant that has not arrived.
+#[derive(Default)]
+pub(crate) struct Early {
+    /// The largest counter that was named: the grant to come has a larger one than any before.
+    pub(crate) counter: u64,
+    pub(crate) lost: Option<LostReason>,
+    /// The earliest deadline of a requested revocation.
+    pub(crate) ends_at: Option<Moment>,
 }
 
 impl Counted for Arc<Ownership> {
@@ -90,40 +87,48 @@ impl Counted for Arc<Ownership> {
 }
 
 impl<W> Names<W> {
-    #[expect(clippy::mutable_key_type, reason = "a name is found by its text, which stays")]
     pub(crate) fn new() -> Self {
-        let hasher = RandomState::default();
-        let shard = || {
-            let names = HashSet::with_hasher(hasher.clone());
-            Mutex::new(Shard { names, full: KEPT_PER_SHARD })
-        };
+        let shard = || Mutex::new(Shard { names: HashMap::default(), full: KEPT_PER_SHARD });
         Self { shards: std::iter::repeat_with(shard).take(SHARDS).collect() }
     }
 
     pub(crate) fn of(&self, name: &LockName) -> Arc<Name<W>> {
         let mut shard = self.shard(name).lock();
-        if let Some(ByName(found)) = shard.names.get(name.as_str()) {
+        if let Some(found) = shard.names.get(name) {
             return Arc::clone(found);
         }
-        shard.make_room();
-        let new = Arc::new(Name::new(name));
-        shard.names.insert(ByName(Arc::clone(&new)));
+        // The bound doubles with the live names, so that the cost stays constant per name.
+        if shard.full <= shard.names.len() {
+            shard.forget();
+        }
+        let state = NameState { queue: NameQueue::new(), news: None, request: None };
+        let new = Arc::new(Name { name: name.clone(), state: Mutex::new(state) });
+        shard.names.insert(name.clone(), Arc::clone(&new));
         new
     }
 
     /// The same, if this process knows the name.
     pub(crate) fn known(&self, name: &LockName) -> Option<Arc<Name<W>>> {
-        self.shard(name).lock().names.get(name.as_str()).map(|ByName(found)| Arc::clone(found))
+        self.shard(name).lock().names.get(name).map(Arc::clone)
+    }
+
+    /// Calls `act` on the state of a name that this process knows.
+    pub(crate) fn with_known<R>(
+        &self,
+        name: &LockName,
+        act: impl FnOnce(&mut NameState<W>) -> R,
+    ) -> Option<R> {
+        Some(self.known(name)?.with(act))
     }
 
     /// Collects from every name, in order of names.
     pub(crate) fn collect<R>(&self, mut pick: impl FnMut(&LockName, &mut NameState<W>) -> Vec<R>) -> Vec<R> {
         let mut picked = Vec::new();
         for shard in &self.shards {
-            for ByName(name) in &shard.lock().names {
-                let found = name.with(|state| pick(&name.name, state));
+            for (text, name) in &shard.lock().names {
+                let found = name.with(|state| pick(text, state));
                 if !found.is_empty() {
-                    picked.push((name.name.clone(), found));
+                    picked.push((text.clone(), found));
                 }
             }
         }
@@ -147,14 +152,6 @@ impl<W> Names<W> {
 }
 
 impl<W> Shard<W> {
-    /// Forgets idle names once the shard is full. The bound doubles with the live ones, so that the cost
-    /// stays constant per name.
-    fn make_room(&mut self) {
-        if self.full <= self.names.len() {
-            self.forget();
-        }
-    }
-
     fn trim(&mut self) {
         if KEPT_PER_SHARD < self.names.len() {
             self.forget();
@@ -168,18 +165,12 @@ impl<W> Shard<W> {
     fn forget(&mut self) {
         // RACE: a name is shared by `of` and `known`, with the shard locked, and otherwise cloned. So one of
         // which there is no clone here gets none (names-1).
-        self.names
-            .retain(|ByName(name)| Arc::strong_count(name) > 1 || !name.with(|state| state.queue.is_idle()));
+        self.names.retain(|_, name| Arc::strong_count(name) > 1 || !name.with(|state| state.queue.is_idle()));
         self.full = KEPT_PER_SHARD.max(self.names.len() * 2);
     }
 }
 
 impl<W> Name<W> {
-    fn new(name: &LockName) -> Self {
-        let state = NameState { queue: NameQueue::new(), news: None, request: None };
-        Self { name: name.clone(), state: Mutex::new(state) }
-    }
-
     pub(crate) fn lock_name(&self) -> &LockName {
         &self.name
     }
@@ -227,41 +218,12 @@ impl<W> Name<W> {
     }
 }
 
-impl<W> fmt::Debug for Name<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Name").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl<W> Borrow<str> for ByName<W> {
-    fn borrow(&self) -> &str {
-        self.0.name.as_str()
-    }
-}
-
-impl<W> Hash for ByName<W> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.name.as_str().hash(state);
-    }
-}
-
-impl<W> PartialEq for ByName<W> {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.name == other.0.name
-    }
-}
-
-impl<W> Eq for ByName<W> {}
-
 impl<W> NameState<W> {
-    /// What the store has said, to add to it.
-    pub(crate) fn news_mut(&mut self) -> &mut StoreNews {
-        self.news.get_or_insert_default()
-    }
-
-    /// What the store has said, if anything.
-    pub(crate) fn news(&mut self) -> Option<&mut StoreNews> {
-        self.news.as_deref_mut()
+    /// An acquisition begins, of which the store has said nothing.
+    pub(crate) fn begin(&mut self) {
+        if let Some(news) = &mut self.news {
+            (news.holder, news.early) = Default::default();
+        }
     }
 
     /// The acquisition has ended with a grant that is held.
@@ -294,15 +256,9 @@ impl<W> NameState<W> {
     /// The acquisition has ended.
     fn answered(&mut self) {
         self.request = None;
-        if let Some(news) = self.news() {
+        if let Some(news) = &mut self.news {
             news.queued = false;
         }
-    }
-
-    /// What is held of the grant with this counter.
-    pub(crate) fn held_by(&self, counter: u64) -> Option<Arc<Ownership>> {
-        let (ownership, _) = self.queue.held().find(|(held, _)| held.counter() == counter)?;
-        Some(Arc::clone(ownership))
     }
 
     /// Whether `handle` is the acquisition in flight, and not answered yet.

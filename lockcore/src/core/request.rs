@@ -13,7 +13,6 @@
 //!
 //! Checked by the tests below and `tests/local`.
 
-use std::fmt;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,7 +31,7 @@ pub(crate) struct Request<T: Send + 'static> {
 }
 
 /// A request, for the waiters behind it.
-pub(crate) trait Handle: fmt::Debug + Send + Sync {
+pub(crate) trait Handle: Send + Sync {
     /// From here on a task polls it.
     fn move_to_task(self: Arc<Self>);
 }
@@ -116,7 +115,7 @@ impl<T: Send + 'static> Drop for Request<T> {
             (State::Idle(future), Some(_)) => {
                 progress.state = State::Idle(future);
                 drop(progress);
-                inner.move_here();
+                Arc::clone(inner).move_to_task();
             }
             (State::Polling, Some(_)) => progress.state = State::Polling,
             (State::Ready(output), Some(unheard)) => {
@@ -136,26 +135,8 @@ impl<T: Send + 'static> Drop for Request<T> {
     }
 }
 
-impl<T: Send + 'static> fmt::Debug for Request<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Request").finish_non_exhaustive()
-    }
-}
-
 impl<T: Send + 'static> Handle for Inner<T> {
     fn move_to_task(self: Arc<Self>) {
-        self.move_here();
-    }
-}
-
-impl<T> fmt::Debug for Inner<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inner").finish_non_exhaustive()
-    }
-}
-
-impl<T: Send + 'static> Inner<T> {
-    fn move_here(self: &Arc<Self>) {
         let mut progress = self.progress.lock();
         let spawns = match progress.state {
             State::Idle(_) => mem::replace(&mut progress.polled_by, Poller::Task) == Poller::Caller,
@@ -171,7 +152,9 @@ impl<T: Send + 'static> Inner<T> {
             self.spawn();
         }
     }
+}
 
+impl<T: Send + 'static> Inner<T> {
     fn spawn(self: &Arc<Self>) {
         self.env.spawn(Task { inner: Arc::clone(self) });
     }
@@ -316,7 +299,7 @@ mod tests {
         assert!((&mut request).now_or_never().is_none());
         assert_eq!(tasks(&home), 0);
         for _ in 0..3 {
-            request.inner.move_here();
+            request.handle().move_to_task();
         }
         assert!((&mut request).now_or_never().is_none());
         run(&home);
@@ -331,7 +314,7 @@ mod tests {
     fn a_task_wakes_the_caller() {
         let (home, env) = home();
         let (request, complete, _) = request(&env, None);
-        request.inner.move_here();
+        request.handle().move_to_task();
         let ready = home.block_on(async {
             let mut caller = JoinSet::from_iter([request]);
             tokio::task::yield_now().await;
@@ -349,7 +332,7 @@ mod tests {
         let in_poll = Arc::clone(&begun);
         let future = poll_fn(move |_| {
             if let Some(inner) = in_poll.lock().take() {
-                inner.move_here();
+                inner.move_to_task();
             }
             Poll::<u8>::Pending
         });
@@ -370,7 +353,7 @@ mod tests {
             let (mut request, _land, alive) = request(&env, None);
             assert!((&mut request).now_or_never().is_none());
             if detached {
-                request.inner.move_here();
+                request.handle().move_to_task();
                 run(&home);
             }
             drop(request);
@@ -393,7 +376,7 @@ mod tests {
             Poll::Pending
         });
         let request = Request::new(&env, Box::pin(future), None);
-        request.inner.move_here();
+        request.handle().move_to_task();
         *place.lock() = Some(request);
         run(&home);
         assert!(is_alive.upgrade().is_none());
@@ -412,7 +395,7 @@ mod tests {
             let (home, env) = home();
             let (request, complete, _) = request(&env, Some(hear));
             if detached {
-                request.inner.move_here();
+                request.handle().move_to_task();
                 run(&home);
             }
             if landed_before {
@@ -436,13 +419,13 @@ mod tests {
             let (home, env) = home();
             let (mut request, complete, _) = request(&env, None);
             if begun {
-                request.inner.move_here();
+                request.handle().move_to_task();
                 run(&home);
                 assert!((&mut request).now_or_never().is_none());
                 drop(home);
             } else {
                 drop(home);
-                request.inner.move_here();
+                request.handle().move_to_task();
             }
             assert!((&mut request).now_or_never().is_none());
             complete.send(7).unwrap();

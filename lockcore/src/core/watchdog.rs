@@ -24,21 +24,20 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use tokio_util::sync::CancellationToken;
 
 use crate::backend::env::Env;
 use crate::backend::panic::{Panicked, waking};
 use crate::backend::{LeaseId, LockBackend, Renewal, StoreEvent};
 use crate::clock::Moment;
-use crate::core::leases::Leases;
+use crate::core::leases::{Leases, Lost};
 use crate::core::ownership::Ownership;
 use crate::words::error::{Effect, Error, ErrorKind};
-use crate::words::loss::LostReason;
 
 /// What the watchdog reports.
-#[derive(Debug)]
 pub(crate) enum Event {
     /// The lease of these is lost, and they are to be ended.
-    Lost(Vec<Arc<Ownership>>, LostReason),
+    Lost(Lost),
     /// It ends by itself about now, unless the end was lifted.
     Due(Arc<Ownership>),
     /// The store has sent this.
@@ -52,6 +51,7 @@ pub(crate) async fn run(
     leases: Arc<Leases>,
     backend: Arc<dyn LockBackend>,
     env: Env,
+    closing: CancellationToken,
     mut on: impl FnMut(Event) + Send,
 ) {
     let mut events = AssertUnwindSafe(backend.events()).catch_unwind().fuse();
@@ -64,13 +64,11 @@ pub(crate) async fn run(
         let now = env.now();
         let due = leases.step(now);
         if !due.renew.is_empty() {
-            renewals.push(renew(Arc::clone(&backend), env.clone(), due.renew, now));
+            renewals.push(renew(&env, &*backend, due.renew));
         }
         // An ownership whose own end came before that of its lease ends for its own reason.
         due.ends.into_iter().for_each(|ownership| on(Event::Due(ownership)));
-        for (ownerships, reason) in due.changes.into_iter().filter_map(|change| change.lost()) {
-            on(Event::Lost(ownerships, reason));
-        }
+        due.changes.into_iter().filter_map(|change| change.lost()).for_each(|lost| on(Event::Lost(lost)));
         if round_at <= now {
             on(Event::Round);
             round_at = now + ttl;
@@ -78,14 +76,13 @@ pub(crate) async fn run(
         let wake_at = due.wake_at.map_or(round_at, |at| at.min(round_at));
         tokio::select! {
             biased;
-            () = leases.closed() => return,
+            () = closing.cancelled() => return,
             // Before the events, of which there may always be one more. Renewals end: of each lease one
             // is in flight (lease-3).
             Some((renewed, sent_at, answers)) = renewals.next() => {
-                let answers = answers.into_iter().chain(iter::repeat_with(|| Renewal::Unknown(unanswered())));
-                for (lease, answer) in iter::zip(renewed, answers) {
-                    if let Some((ownerships, reason)) = leases.answered(lease, env.now(), sent_at, answer) {
-                        on(Event::Lost(ownerships, reason));
+                for (lease, answer) in iter::zip(renewed, &answers) {
+                    if let Some(lost) = leases.answered(lease, env.now(), sent_at, answer) {
+                        on(Event::Lost(lost));
                     }
                 }
             }
@@ -112,19 +109,22 @@ pub(crate) async fn run(
     }
 }
 
-/// The answer to a renewal that the store has left out.
-pub(crate) fn unanswered() -> Error {
-    Error::new(ErrorKind::Protocol, Effect::Unknown, "the store sent no reply to a renewal")
-}
-
-/// Leases that were renewed by one call, when it was sent, and its answers.
+/// Leases that were renewed by one call, when it was sent, and an answer for each.
 type Renewed = (Vec<LeaseId>, Moment, Vec<Renewal>);
 
 /// Renews `leases` in one call; what is not answered within the bound is unknown.
-async fn renew(backend: Arc<dyn LockBackend>, env: Env, leases: Vec<LeaseId>, sent_at: Moment) -> Renewed {
-    let renewal = async { Ok(backend.renew(&leases).await) };
-    let answers = env.bounded(renewal).await;
-    let answers =
-        answers.unwrap_or_else(|error| leases.iter().map(|_| Renewal::Unknown(error.clone())).collect());
+pub(crate) async fn renew(env: &Env, backend: &dyn LockBackend, leases: Vec<LeaseId>) -> Renewed {
+    let sent_at = env.now();
+    let answers = env.bounded(async { Ok(backend.renew(&leases).await) }).await;
+    let (mut answers, error) = match answers {
+        Ok(answers) => (answers, unanswered()),
+        Err(error) => (Vec::new(), error),
+    };
+    answers.resize_with(leases.len(), || Renewal::Unknown(error.clone()));
     (leases, sent_at, answers)
+}
+
+/// The answer to a renewal that the store has left out.
+fn unanswered() -> Error {
+    Error::new(ErrorKind::Protocol, Effect::Unknown, "the store sent no reply to a renewal")
 }

@@ -6,13 +6,13 @@
 //! - **leader-2** A request of a leader that has left passes to the next waiter that wants the same; without one
 //!   it is cancelled, and the leader, which is part of it, goes last (B1).
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::Grant;
 use crate::backend::panic::Panicked;
 use crate::core::context::Context;
-use crate::core::holds::{Hold, Name, NameState, PendingRelease, Shared, Turn};
+use crate::core::holds::release::log_unconfirmed;
+use crate::core::holds::{Acquired, Hold, LocalLock, NameState, PendingRelease, Turn};
 use crate::core::queue::{HandoffBudget, Wish};
 use crate::core::request::Request;
 use crate::words::error::{Error, ErrorKind, Result};
@@ -20,8 +20,7 @@ use crate::words::loss::LostReason;
 
 /// The one that asks the store for a name; there is one at a time.
 pub(crate) struct Leader {
-    shared: Arc<Shared>,
-    name: Arc<Name>,
+    lock: LocalLock,
     /// The queue does not wait for it any more.
     is_over: bool,
 }
@@ -35,16 +34,8 @@ pub(crate) struct Rejected {
 }
 
 impl Leader {
-    pub(super) fn new(shared: &Arc<Shared>, name: &Arc<Name>) -> Self {
-        Self { shared: Arc::clone(shared), name: Arc::clone(name), is_over: false }
-    }
-
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    pub(crate) fn name(&self) -> &Arc<Name> {
-        &self.name
+    pub(super) fn new(lock: &LocalLock) -> Self {
+        Self { lock: lock.clone(), is_over: false }
     }
 
     /// Makes a hold of the store's grant, unless it is over already, or its counter went back.
@@ -54,22 +45,20 @@ impl Leader {
         wish: Wish,
         budget: HandoffBudget,
     ) -> Result<Hold, Rejected> {
-        let Self { shared, name, is_over } = self;
-        let counter = grant.counter;
-        let now = shared.context.env.now();
-        let ownership = shared.leases.register(grant, wish.mode, now);
-        let adopted = shared.change(name, |state| {
-            let early = state.news().map(|news| (news.lost_early.take(), news.asked_early.take()));
-            let (lost_early, asked_early) = early.unwrap_or_default();
-            if let Some((_, reason)) = lost_early.filter(|(lost, _)| *lost == counter) {
-                ownership.end(reason);
-            }
-            if let Some((_, until)) = asked_early.filter(|(asked, _)| *asked == counter) {
-                ownership.request_revocation(until);
+        let (lock, counter) = (&self.lock, grant.counter);
+        let LocalLock { core, name } = lock;
+        let now = core.context.env.now();
+        let ownership = core.leases.register(grant, wish.mode, now);
+        let adopted = lock.change(|state| {
+            if let Some(early) = state.news.as_mut().map(|news| std::mem::take(&mut news.early))
+                && early.counter == counter
+            {
+                early.lost.map(|reason| ownership.end(reason));
+                early.ends_at.map(|at| ownership.request_revocation(at));
             }
             // RACE: registered before `closing` is read, so that a shutdown either finds the ownership in
             // the table or is seen here.
-            if shared.context.is_closed() {
+            if core.context.is_closed() {
                 ownership.end(LostReason::Shutdown);
             }
             // RACE: a loss reported from here on finds the hold in the queue; one reported before has ended
@@ -83,22 +72,22 @@ impl Leader {
             }
             state.granted();
             let adopted = state.queue.adopt(Arc::clone(&ownership), wish, now, budget);
-            adopted.map_err(|regressed| (went_back(counter, regressed.last), false))
+            adopted.map_err(|last| (went_back(counter, last), false))
         });
         // Only now: a panic before this calls the next waiter.
-        *is_over = true;
+        self.is_over = true;
         match adopted {
             Ok(token) => {
                 tracing::debug!(lock = %name.lock_name(), %token, "acquired");
                 if ownership.asked().is_some() {
-                    shared.leases.end_at(&ownership, now);
+                    core.leases.end_at(&ownership, now);
                 }
-                Ok(Hold::new(shared, name, ownership, token))
+                Ok(Hold::new(lock, ownership, token))
             }
             Err((error, again)) => {
                 ownership.end(ownership.lost(now).unwrap_or(LostReason::Gone));
-                shared.leases.deregister(&ownership);
-                Err(Rejected { error, again, release: PendingRelease::new(shared, name, &ownership) })
+                core.leases.deregister(&ownership);
+                Err(Rejected { error, again, release: PendingRelease::new(lock, &ownership) })
             }
         }
     }
@@ -107,10 +96,10 @@ impl Leader {
     /// and calls the next waiter.
     pub(crate) async fn resume_after(&mut self, release: PendingRelease) -> Result<()> {
         let released = async {
-            Box::pin(release.confirmed()).await;
+            log_unconfirmed(Box::pin(release.settled()).await);
             Ok(())
         };
-        self.shared.context.until_closed(released).await?;
+        self.lock.core.context.until_closed(released).await?;
         self.is_over = false;
         Ok(())
     }
@@ -118,22 +107,26 @@ impl Leader {
     /// Notes what the store said; whether there was a place in its queue by now, as it said or has lost it.
     pub(crate) fn note(&self, error: &Error) -> bool {
         let is_lost = error.lost_reason().is_some();
-        self.name.with(|state| {
-            if is_lost || concerns_all(error) {
-                state.news_mut().refused = Some(error.clone());
+        self.lock.name.with(|state| {
+            if !is_lost && !concerns_all(error) {
+                return state.news.as_ref().is_some_and(|news| news.queued);
             }
-            state.news().is_some_and(|news| {
-                news.queued |= is_lost;
-                news.queued
-            })
+            let news = state.news.get_or_insert_default();
+            (news.refused, news.queued) = (Some(error.clone()), news.queued || is_lost);
+            news.queued
         })
+    }
+
+    /// Notes that the store answers again: the lock is held.
+    pub(crate) fn found_busy(&self) {
+        self.lock.name.with(|state| state.news.as_mut().map(|news| news.refused = None));
     }
 
     /// The store has refused the request: every waiter gets the same error if it is about the store.
     pub(crate) fn refuse_all(mut self, error: Error) -> Error {
         if concerns_all(&error) {
             self.is_over = true;
-            let waiters: Vec<_> = self.name.with(|state| {
+            let waiters: Vec<_> = self.lock.name.with(|state| {
                 state.not_granted();
                 state.queue.drain().collect()
             });
@@ -167,43 +160,27 @@ fn went_back(counter: u64, last: u64) -> Error {
 impl Drop for Leader {
     fn drop(&mut self) {
         if !self.is_over {
-            self.shared.change(&self.name, NameState::not_granted);
+            self.lock.change(NameState::not_granted);
         }
-    }
-}
-
-impl fmt::Debug for Leader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Leader").field("name", self.name.lock_name()).finish_non_exhaustive()
     }
 }
 
 /// The wait for the request of a leader. Dropped, the request passes to the next waiter with the same wish; without
 /// one it is cancelled.
-#[derive(Debug)]
 pub(crate) struct Join {
-    shared: Arc<Shared>,
-    name: Arc<Name>,
+    lock: LocalLock,
     wish: Wish,
     /// Until it is answered.
-    request: Option<Request<Result<Hold>>>,
+    request: Option<Request<Result<Acquired>>>,
 }
 
 impl Join {
-    pub(crate) fn new(
-        shared: &Arc<Shared>,
-        name: &Arc<Name>,
-        wish: Wish,
-        request: Request<Result<Hold>>,
-    ) -> Self {
-        Self { shared: Arc::clone(shared), name: Arc::clone(name), wish, request: Some(request) }
+    pub(crate) fn new(lock: &LocalLock, wish: Wish, request: Request<Result<Acquired>>) -> Self {
+        Self { lock: lock.clone(), wish, request: Some(request) }
     }
 
-    pub(crate) async fn answer(mut self) -> Result<Hold> {
-        let Some(request) = &mut self.request else {
-            unreachable!("it is taken only here and by `drop`");
-        };
-        let answer = request.await;
+    pub(crate) async fn answer(mut self) -> Result<Acquired> {
+        let answer = self.request.as_mut().expect("it is taken only here and by `drop`").await;
         self.request = None;
         answer
     }
@@ -215,13 +192,13 @@ impl Drop for Join {
             return;
         };
         let handle = request.handle();
-        let heir = self.name.with(|state| {
+        let heir = self.lock.name.with(|state| {
             // RACE: one that was answered has left the state under this mutex; what the queue does now
             // is no business of its.
             if state.is_in_flight(&handle) { state.queue.inherit(self.wish) } else { None }
         });
         match heir {
-            Some(heir) => heir.call(Turn::Join(Self::new(&self.shared, &self.name, self.wish, request))),
+            Some(heir) => heir.call(Turn::Join(Self::new(&self.lock, self.wish, request))),
             None => drop(request),
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! Each is a value with its own clean-up when it is dropped: a [`Hold`] releases the lock, a [`Leader`] passes the
 //! request to the next waiter, a [`Waiting`] leaves the queue, a [`PendingRelease`] continues as a task.
-//! All of them have the [`Shared`] parts of the core. A change of a name's queue and the calls that follow from it
-//! are one step ([`Shared::change`]), and a loss is one function for all reasons ([`Shared::end`]).
+//! All of them have the [`LocalLock`]. A change of a name's queue and the calls that follow from it
+//! are one step ([`LocalLock::change`]), and a loss is one function for all reasons ([`Core::end`]).
 //!
 //! # Invariants
 //! - **holds-1** A grant is in a [`Hold`] from the instant the core has it: a receiver that is gone passes the hold on
@@ -25,8 +25,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tokio::sync::oneshot;
 
-use crate::backend::LeaseScope;
 use crate::backend::panic::waking;
+use crate::backend::{Holder, LeaseScope};
 use crate::clock::Moment;
 use crate::core::context::Context;
 use crate::core::leases::{Leases, Lost};
@@ -34,15 +34,14 @@ use crate::core::metrics;
 use crate::core::names::{self, Names};
 use crate::core::ownership::Ownership;
 use crate::core::queue::{Call, Claim, WaiterId, Wish};
-use crate::words::error::{Error, Result};
+use crate::words::error::Error;
 use crate::words::loss::LostReason;
 
 pub(crate) use leader::{Join, Leader, Rejected};
 pub(crate) use release::{Hold, PendingRelease};
 
-/// The parts of the core, for all that holds, waits or releases.
-#[derive(Debug)]
-pub(crate) struct Shared {
+/// The parts of a manager, for all that holds, waits or releases.
+pub(crate) struct Core {
     pub(crate) context: Context,
     pub(crate) names: Names<Waiter>,
     pub(crate) leases: Arc<Leases>,
@@ -53,11 +52,17 @@ pub(crate) struct Shared {
     waiters: AtomicU64,
 }
 
+/// A lock as this process knows it: a name, and the parts of its manager.
+#[derive(Clone)]
+pub(crate) struct LocalLock {
+    pub(crate) core: Arc<Core>,
+    pub(crate) name: Arc<Name>,
+}
+
 pub(crate) type Name = names::Name<Waiter>;
 pub(crate) type NameState = names::NameState<Waiter>;
 
 /// A caller of this process that waits for a name.
-#[derive(Debug)]
 pub(crate) struct Waiter {
     turn: oneshot::Sender<Turn>,
     /// The round in which the wait began.
@@ -65,7 +70,6 @@ pub(crate) struct Waiter {
 }
 
 /// What a claim comes to, at once or when a waiter is called.
-#[derive(Debug)]
 pub(crate) enum Turn {
     /// The lock is held.
     Hold(Hold),
@@ -73,81 +77,30 @@ pub(crate) enum Turn {
     Lead(Leader),
     /// Wait for the request of a leader that has left.
     Join(Join),
-    /// The store refuses everybody.
+    /// Another caller of this process is ahead, and a `try` does not wait for it.
+    Busy,
+    /// The store refuses everybody, or the manager is closed.
     Refused(Error),
 }
 
-impl Shared {
+/// The answer of the store.
+pub(crate) enum Acquired {
+    Held(Hold),
+    /// Held by another, or another is ahead.
+    Busy(Option<Holder>),
+}
+
+impl Core {
     pub(crate) fn new(context: Context) -> Self {
-        let leases = Leases::new(context.env.timing(), context.closing.clone());
+        let leases = Arc::new(Leases::new(context.env.timing()));
         Self {
             context,
             names: Names::new(),
-            leases: Arc::new(leases),
+            leases,
             guards_dropped: AtomicU64::new(0),
             rounds: AtomicU32::new(0),
             waiters: AtomicU64::new(0),
         }
-    }
-
-    /// Waits for its turn. A `try` waits only for the confirmation of this process's own release, and answers
-    /// `None` if another one is ahead.
-    pub(crate) async fn claim(
-        self: &Arc<Self>,
-        name: &Arc<Name>,
-        wish: Wish,
-        is_try: bool,
-    ) -> Result<Option<Turn>> {
-        let mut place = None;
-        let claim = name.wait(|state| {
-            // RACE: under the name's mutex, so that no waiter comes after `refuse_all`.
-            if self.context.is_closed() {
-                return (Err(Context::closed_error()), false);
-            }
-            let queue = &mut state.queue;
-            let claim =
-                if is_try { queue.try_claim(wish, self.joins()) } else { queue.claim(wish, self.joins()) };
-            // A leader, too, waits for the release of another share: once the store has answered, it is not
-            // found any more.
-            let waits = match &claim {
-                Claim::Lead => {
-                    if let Some(news) = state.news() {
-                        (news.holder, news.lost_early, news.asked_early) = (None, None, None);
-                    }
-                    true
-                }
-                Claim::Wait => {
-                    place = Some(self.enqueue(name, state, wish));
-                    true
-                }
-                Claim::Hold(..) | Claim::Busy => false,
-            };
-            (Ok(claim), waits)
-        })?;
-        match (claim, place) {
-            (_, Some(place)) => place.turn().await.map(Some),
-            (claim, None) => Ok(self.turn(name, claim)),
-        }
-    }
-
-    /// Changes a queue, and calls the waiters whose turn it is after that (holds-3).
-    pub(crate) fn change<R>(
-        self: &Arc<Self>,
-        name: &Arc<Name>,
-        change: impl FnOnce(&mut NameState) -> R,
-    ) -> R {
-        let mut calls = None;
-        let result = name.with(|state| {
-            let result = change(state);
-            if state.queue.may_call() {
-                calls = Some(self.calls(state));
-            }
-            result
-        });
-        if let Some(calls) = calls {
-            self.call(name, calls);
-        }
-        result
     }
 
     /// Ends an ownership for another reason than the release of its holds, and cleans up behind it.
@@ -166,11 +119,8 @@ impl Shared {
 
     /// Ends what was lost with its lease.
     pub(crate) fn end_all(self: &Arc<Self>, lost: Option<Lost>) {
-        let Some((ownerships, reason)) = lost else {
-            return;
-        };
-        for ownership in ownerships {
-            self.end(&ownership, reason);
+        if let Some((ownerships, reason)) = lost {
+            ownerships.iter().for_each(|ownership| self.end(ownership, reason));
         }
     }
 
@@ -183,23 +133,24 @@ impl Shared {
             tracing::warn!(lock = %grant.name, grant = grant.counter, %reason, "lost");
         }
         self.leases.deregister(ownership);
-        let Some(name) = self.names.known(&grant.name) else {
-            debug_assert!(false, "names-1: a name with a grant is not forgotten");
-            return;
-        };
-        if !name.with(|state| state.queue.lose(|held| Arc::ptr_eq(held, ownership))) {
+        // It was not forgotten (names-1).
+        let lock = LocalLock { core: Arc::clone(self), name: self.names.of(&grant.name) };
+        if !lock.name.with(|state| state.queue.lose(|held| Arc::ptr_eq(held, ownership))) {
             return;
         }
         // A guard's clock may have ended it while a renewal that came in time was handled.
         let now = self.context.env.now();
-        let lives = self.leases.session_deadline(&grant.lease).is_some_and(|until| !until.has_passed(now));
-        let session_over =
-            grant.lease.scope == LeaseScope::Session && reason == LostReason::Expired && !lives;
-        if session_over || reason == LostReason::SessionLost {
+        let lives = || self.leases.session_deadline(&grant.lease).is_some_and(|until| !until.has_passed(now));
+        let session_over = match reason {
+            LostReason::SessionLost => true,
+            LostReason::Expired => grant.lease.scope == LeaseScope::Session && !lives(),
+            _ => false,
+        };
+        if session_over {
             // The backend ends a session that is over as a whole (B3).
-            self.change(&name, |state| state.released(ownership));
+            lock.change(|state| state.released(ownership));
         } else {
-            PendingRelease::new(self, &name, ownership).in_background();
+            PendingRelease::new(&lock, ownership).in_background();
         }
     }
 
@@ -210,44 +161,75 @@ impl Shared {
             now < until && ownership.is_healthy(now)
         }
     }
+}
+
+impl LocalLock {
+    /// Waits for its turn. A `try` waits only for the confirmation of this process's own release.
+    pub(crate) async fn claim(&self, wish: Wish, is_try: bool) -> Turn {
+        let (core, mut place) = (&self.core, None);
+        let claim = self.name.wait(|state| {
+            // RACE: under the name's mutex, so that no waiter comes after a shutdown has called all.
+            if core.context.is_closed() {
+                return (None, false);
+            }
+            let queue = &mut state.queue;
+            let claim =
+                if is_try { queue.try_claim(wish, core.joins()) } else { queue.claim(wish, core.joins()) };
+            match &claim {
+                Claim::Lead => state.begin(),
+                Claim::Wait => {
+                    let (turn, called) = oneshot::channel();
+                    let id = WaiterId(core.waiters.fetch_add(1, Ordering::Relaxed));
+                    let since_round = core.rounds.load(Ordering::Relaxed);
+                    queue.enqueue(id, wish, Waiter { turn, since_round });
+                    place = Some(Waiting { lock: self, id, called, is_over: false });
+                }
+                Claim::Hold(..) | Claim::Busy => {}
+            }
+            // A leader, too, waits for the release of another share: once the store has answered, it is not
+            // found any more.
+            let waits = matches!(claim, Claim::Lead | Claim::Wait);
+            (Some(claim), waits)
+        });
+        match (claim, place) {
+            (_, Some(place)) => place.turn().await,
+            (Some(claim), None) => self.turn(claim),
+            (None, None) => Turn::Refused(Context::closed_error()),
+        }
+    }
+
+    /// Changes the queue, and calls the waiters whose turn it is after that (holds-3).
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut NameState) -> R) -> R {
+        let mut calls = Vec::new();
+        let result = self.name.with(|state| {
+            let result = change(state);
+            if state.queue.may_call() {
+                calls = self.calls(state);
+            }
+            result
+        });
+        self.call(calls);
+        result
+    }
 
     #[inline(never)]
     fn calls(&self, state: &mut NameState) -> Vec<Call<Arc<Ownership>, Waiter>> {
-        iter::from_fn(|| state.queue.call_next(self.joins())).collect()
+        iter::from_fn(|| state.queue.call_next(self.core.joins())).collect()
     }
 
     #[inline(never)]
-    fn call(
-        self: &Arc<Self>,
-        name: &Arc<Name>,
-        calls: impl IntoIterator<Item = Call<Arc<Ownership>, Waiter>>,
-    ) {
+    fn call(&self, calls: impl IntoIterator<Item = Call<Arc<Ownership>, Waiter>>) {
         for (claim, waiter) in calls {
-            if let Some(turn) = self.turn(name, claim) {
-                waiter.call(turn);
-            }
+            waiter.call(self.turn(claim));
         }
     }
 
-    fn turn(self: &Arc<Self>, name: &Arc<Name>, claim: Claim<Arc<Ownership>>) -> Option<Turn> {
+    fn turn(&self, claim: Claim<Arc<Ownership>>) -> Turn {
         match claim {
-            Claim::Hold(ownership, token) => Some(Turn::Hold(Hold::new(self, name, ownership, token))),
-            Claim::Lead => Some(Turn::Lead(Leader::new(self, name))),
-            Claim::Wait | Claim::Busy => None,
+            Claim::Hold(ownership, token) => Turn::Hold(Hold::new(self, ownership, token)),
+            Claim::Lead => Turn::Lead(Leader::new(self)),
+            Claim::Wait | Claim::Busy => Turn::Busy,
         }
-    }
-
-    fn enqueue<'a>(
-        self: &'a Arc<Self>,
-        name: &'a Arc<Name>,
-        state: &mut NameState,
-        wish: Wish,
-    ) -> Waiting<'a> {
-        let (turn, called) = oneshot::channel();
-        let since_round = self.rounds.load(Ordering::Relaxed);
-        let id = WaiterId(self.waiters.fetch_add(1, Ordering::Relaxed));
-        state.queue.enqueue(id, wish, Waiter { turn, since_round });
-        Waiting { shared: self, name, id, called, is_over: false }
     }
 }
 
@@ -257,17 +239,11 @@ impl Waiter {
         let unheard = waking(|| self.turn.send(turn).err());
         drop(unheard);
     }
-
-    /// Ends the wait of one whose manager is shut down.
-    pub(crate) fn dismiss(self) {
-        waking(|| drop(self.turn));
-    }
 }
 
 /// A place in the queue of a name; dropped, it leaves.
 struct Waiting<'a> {
-    shared: &'a Arc<Shared>,
-    name: &'a Arc<Name>,
+    lock: &'a LocalLock,
     id: WaiterId,
     called: oneshot::Receiver<Turn>,
     /// The caller has taken it out of the queue.
@@ -275,11 +251,11 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    async fn turn(mut self) -> Result<Turn> {
-        tracing::debug!(lock = %self.name.lock_name(), "waiting in the local queue");
+    async fn turn(mut self) -> Turn {
+        tracing::debug!(lock = %self.lock.name.lock_name(), "waiting in the local queue");
         let called = (&mut self.called).await;
         self.is_over = true;
-        called.map_err(|_| Context::closed_error())
+        called.unwrap_or_else(|_| Turn::Refused(Context::closed_error()))
     }
 }
 
@@ -287,7 +263,7 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             // A turn that was sent already drops with `called`, which passes it on.
-            let left = self.shared.change(self.name, |state| state.queue.leave(self.id));
+            let left = self.lock.change(|state| state.queue.leave(self.id));
             drop(left);
         }
     }

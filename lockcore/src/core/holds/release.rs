@@ -11,105 +11,88 @@
 //!
 //! Checked by the conformance cases of `g4` and `g5`, the tests below, and `tests/local`.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::backend::Renewal;
+use crate::backend::{LeaseScope, Renewal};
 use crate::clock::Moment;
-use crate::core::confirm::{Unconfirmed, release_until_confirmed};
+use crate::core::confirm::release_until_confirmed;
 use crate::core::context::Context;
-use crate::core::holds::{Name, Shared};
-use crate::core::metrics::{self, HoldTimer};
-use crate::core::ownership::Ownership;
+use crate::core::holds::{Core, LocalLock};
+use crate::core::metrics::{self, Timer};
+use crate::core::ownership::{Ownership, tell_released};
 use crate::core::queue::{Claim, Released};
-use crate::core::watchdog::unanswered;
+use crate::core::watchdog::renew;
 use crate::words::error::{Error, Result};
+use crate::words::guarantees::Guarantees;
 use crate::words::loss::LostReason;
 use crate::words::token::FencingToken;
 
 /// An ownership, for one guard; dropped, it is released in the background.
 pub(crate) struct Hold {
-    shared: Arc<Shared>,
-    name: Arc<Name>,
-    ownership: Arc<Ownership>,
-    token: FencingToken,
-    timer: HoldTimer,
+    lock: LocalLock,
+    pub(crate) ownership: Arc<Ownership>,
+    pub(crate) token: FencingToken,
+    timer: Timer,
     ended: bool,
 }
 
 impl Hold {
-    pub(super) fn new(
-        shared: &Arc<Shared>,
-        name: &Arc<Name>,
-        ownership: Arc<Ownership>,
-        token: FencingToken,
-    ) -> Self {
-        let timer = HoldTimer::begin(&shared.context.env);
-        Self { shared: Arc::clone(shared), name: Arc::clone(name), ownership, token, timer, ended: false }
-    }
-
-    pub(crate) fn ownership(&self) -> &Arc<Ownership> {
-        &self.ownership
-    }
-
-    pub(crate) fn token(&self) -> FencingToken {
-        self.token
+    pub(super) fn new(lock: &LocalLock, ownership: Arc<Ownership>, token: FencingToken) -> Self {
+        let timer = Timer::begin(&lock.core.context.env);
+        Self { lock: lock.clone(), ownership, token, timer, ended: false }
     }
 
     pub(crate) fn now(&self) -> Moment {
-        self.shared.context.env.now()
+        self.lock.core.context.env.now()
     }
 
     /// From now on it is lost when it was held for `span`.
     pub(crate) fn hold_at_most(&self, span: Duration) {
         let now = self.now();
         self.ownership.hold_until(now + span);
-        self.shared.leases.end_at(&self.ownership, now);
+        self.lock.core.leases.end_at(&self.ownership, now);
     }
 
-    /// Cleans up behind a loss that a guard has found; why it is lost.
-    pub(crate) fn found_lost(&self) -> LostReason {
-        let reason = self.ownership.lost(self.now()).unwrap_or(LostReason::Expired);
-        self.shared.end(&self.ownership, reason);
-        reason
+    /// Cleans up behind a loss that a guard has found.
+    #[cold]
+    pub(crate) fn found_lost(&self) -> Error {
+        let reason = self.ownership.lost(self.now()).unwrap_or(LostReason::Gone);
+        self.lock.core.end(&self.ownership, reason);
+        Error::lost(reason).with_context("lock", self.lock.name.lock_name())
     }
 
     /// Renews besides the watchdog.
     pub(crate) async fn renew_now(&self) -> Result<()> {
-        let Context { env, backend, .. } = &self.shared.context;
-        let (lease, sent_at) = (self.ownership.grant().lease.id, env.now());
-        let leases = [lease];
-        let answers = env.bounded(async { Ok(backend.renew(&leases).await) }).await;
-        let answer = answers.and_then(|answers| answers.into_iter().next().ok_or_else(unanswered));
+        let Context { env, backend, .. } = &self.lock.core.context;
+        let lease = self.ownership.grant().lease.id;
+        let (_, sent_at, mut answers) = renew(env, &**backend, vec![lease]).await;
+        let answer = answers.pop().expect("a renewal of one lease has one answer");
         let result = match &answer {
-            Ok(Renewal::Until(_)) => Ok(()),
-            Ok(Renewal::Gone(reason)) => Err(Error::lost(*reason)),
-            Ok(Renewal::Unknown(error)) | Err(error) => Err(error.clone()),
+            Renewal::Until(_) => Ok(()),
+            Renewal::Gone(reason) => Err(Error::lost(*reason)),
+            Renewal::Unknown(error) => Err(error.clone()),
         };
         // Of one that is not known to have worked the watchdog's own renewal goes on as it was planned.
-        if let Ok(answer @ (Renewal::Until(_) | Renewal::Gone(_))) = answer {
-            self.shared.end_all(self.shared.leases.answered(lease, env.now(), sent_at, answer));
+        if !matches!(answer, Renewal::Unknown(_)) {
+            self.lock.core.end_all(self.lock.core.leases.answered(lease, env.now(), sent_at, &answer));
         }
-        result.map_err(|error| self.shared.context.error_about(self.name.lock_name(), error))
+        result.map_err(|error| self.lock.core.context.error_about(self.lock.name.lock_name(), error))
     }
 
     pub(crate) async fn release(mut self) -> Result<()> {
         self.ended = true;
-        self.timer.end();
+        self.timer.record(metrics::HOLD);
         match self.leave() {
             Released::Stays => Ok(()),
-            Released::NotHeld => {
-                let reason = self.ownership.lost(self.now()).unwrap_or(LostReason::Gone);
-                Err(Error::lost(reason).with_context("lock", self.name.lock_name()))
-            }
+            Released::NotHeld => Err(self.found_lost()),
             Released::Store => {
-                let release = PendingRelease::new(&self.shared, &self.name, &self.ownership);
-                match self.name.begin(&self.shared.context, Box::pin(release.settled()), Some(unheard)).await
-                {
+                let LocalLock { core, name } = &self.lock;
+                let release = Box::pin(PendingRelease::new(&self.lock, &self.ownership).settled());
+                match name.begin(&core.context, release, Some(log_unconfirmed)).await {
                     Ok(confirmed) => confirmed,
                     Err(request) => request.await,
                 }
@@ -119,10 +102,11 @@ impl Hold {
 
     /// Returns the hold to the process, and whether the store has to release it.
     fn leave(&self) -> Released {
-        let Self { shared, name, ownership, token, .. } = self;
+        let Self { lock, ownership, token, .. } = self;
+        let LocalLock { core, name } = lock;
         let now = self.now();
         let (mut next, mut watchers, guard) = (None, None, token.index());
-        let released = shared.change(name, |state| {
+        let released = lock.change(|state| {
             if ownership.lost(now).is_some() {
                 return Released::NotHeld;
             }
@@ -135,21 +119,21 @@ impl Hold {
             released
         });
         if let Some(watchers) = watchers {
-            watchers.tell();
+            tell_released(&watchers);
         }
         if let Some((Claim::Hold(_, token), _)) = next {
-            shared.call(name, next);
-            metrics::handed_on("local");
+            lock.call(next);
+            metrics::count(metrics::RELEASES, &[("to", "local")]);
             tracing::debug!(lock = %name.lock_name(), %token, "passed to the next local waiter");
         }
         match released {
             Released::Stays => {}
-            Released::NotHeld => shared.end(ownership, ownership.lost(now).unwrap_or(LostReason::Gone)),
+            Released::NotHeld => drop(self.found_lost()),
             Released::Store => {
-                metrics::handed_on("store");
+                metrics::count(metrics::RELEASES, &[("to", "store")]);
                 tracing::debug!(lock = %name.lock_name(), %token, "releasing");
                 ownership.end(LostReason::Released);
-                shared.leases.deregister(ownership);
+                core.leases.deregister(ownership);
             }
         }
         released
@@ -162,118 +146,92 @@ impl Drop for Hold {
         if self.ended {
             return;
         }
-        self.timer.end();
-        self.shared.guards_dropped.fetch_add(1, Ordering::Relaxed);
-        metrics::dropped();
+        self.timer.record(metrics::HOLD);
+        self.lock.core.guards_dropped.fetch_add(1, Ordering::Relaxed);
+        metrics::count(metrics::DROPPED, &[]);
         if self.leave() == Released::Store {
-            PendingRelease::new(&self.shared, &self.name, &self.ownership).in_background();
+            PendingRelease::new(&self.lock, &self.ownership).in_background();
         }
     }
 }
 
-impl fmt::Debug for Hold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold").field("token", &self.token).finish_non_exhaustive()
-    }
-}
-
-/// A release that the store has to be told, and after it word of that to the queue (release-3). A shutdown waits for
-/// it as for a task, wherever it is polled.
+/// A release that the store has to be told, and after it the queue (release-3). A shutdown waits for it as for a task,
+/// wherever it is polled.
 ///
-/// Dropped on the way, it goes on as a task. A task that is dropped has lost its runtime: nothing can reach the
-/// store any more, and the queue is told at once.
+/// Dropped on the way, it goes on in the background. A task that is dropped has lost its runtime: nothing can reach
+/// the store any more, and the queue is told at once.
 pub(crate) struct PendingRelease {
-    shared: Arc<Shared>,
-    name: Arc<Name>,
-    /// Whose release it is, until that is over.
-    ownership: Option<Arc<Ownership>>,
-    is_task: bool,
+    lock: LocalLock,
+    ownership: Arc<Ownership>,
+    in_background: bool,
+    /// The store has confirmed, or will not.
+    is_over: bool,
     _awaited: TaskTrackerToken,
 }
 
 impl PendingRelease {
-    pub(super) fn new(shared: &Arc<Shared>, name: &Arc<Name>, ownership: &Arc<Ownership>) -> Self {
+    pub(super) fn new(lock: &LocalLock, ownership: &Arc<Ownership>) -> Self {
         Self {
-            shared: Arc::clone(shared),
-            name: Arc::clone(name),
-            ownership: Some(Arc::clone(ownership)),
-            is_task: false,
-            _awaited: shared.context.env.as_task(),
+            lock: lock.clone(),
+            ownership: Arc::clone(ownership),
+            in_background: false,
+            is_over: false,
+            _awaited: lock.core.context.env.as_task(),
         }
     }
 
     /// Tells the store without a caller: in place if it needs no runtime. The queue calls the next waiter after that.
-    pub(crate) fn in_background(self) {
-        if let Some(ownership) = &self.ownership {
-            self.shared.change(&self.name, |state| state.give_back(ownership));
-        }
-        let shared = Arc::clone(&self.shared);
-        let release = async move { unheard(self.settled().await) };
-        if shared.context.is_runtime_free() {
-            shared.context.env.run_in_place(Box::pin(release));
+    pub(crate) fn in_background(mut self) {
+        self.in_background = true;
+        let core = Arc::clone(&self.lock.core);
+        self.lock.change(|state| state.give_back(&self.ownership));
+        let release = async move { log_unconfirmed(self.settled().await) };
+        if core.context.backend.guarantees().contains(Guarantees::RUNTIME_FREE) {
+            core.context.env.run_in_place(Box::pin(release));
         } else {
-            shared.context.env.spawn(release);
+            core.context.env.spawn(release);
         }
     }
 
     /// Tells the store, and then the queue, however that ended.
-    async fn settled(mut self) -> Result<()> {
-        let Some(ownership) = self.ownership.clone() else {
-            return Ok(());
-        };
-        let confirmed = self.tell_store(&ownership).await;
-        self.ownership = None;
-        self.shared.change(&self.name, |state| state.released(&ownership));
-        confirmed
-    }
-
-    /// Tells the store. The queue is told only if this is dropped on the way.
-    pub(super) async fn confirmed(mut self) {
-        if let Some(ownership) = self.ownership.clone() {
-            let confirmed = self.tell_store(&ownership).await;
-            self.ownership = None;
-            unheard(confirmed);
-        }
-    }
-
-    async fn tell_store(&self, ownership: &Ownership) -> Result<()> {
-        let Shared { context, leases, .. } = &*self.shared;
-        let released = release_until_confirmed(context, leases, ownership).await;
-        let Err(Unconfirmed { error, session }) = released else {
-            return Ok(());
-        };
-        if let Some(session) = session {
+    pub(super) async fn settled(mut self) -> Result<()> {
+        let (Core { context, leases, .. }, grant) = (&*self.lock.core, self.ownership.grant());
+        let released = release_until_confirmed(context, leases, &self.ownership).await;
+        let released = released.map_err(|error| context.error_about(&grant.name, error));
+        if let Err(error) = &released
+            && grant.lease.scope == LeaseScope::Session
+            && error.lost_reason().is_none()
+        {
             tracing::warn!(error = ?format!("{error:#}"), "release not confirmed; ending its session");
-            self.shared.end_all(leases.lose(session, LostReason::SessionLost));
+            self.lock.core.end_all(leases.lose(grant.lease.id, LostReason::SessionLost));
             // After the guards were told, as it lets others hold.
-            let given_up = context.env.answer_to(async {
-                context.backend.give_up(session);
+            let ended = context.env.answer_to(async {
+                context.backend.give_up(grant.lease.id);
                 Ok(())
             });
-            given_up.await.unwrap_or_else(|error| tracing::warn!(error = ?format!("{error:#}")));
+            ended.await.unwrap_or_else(|error| tracing::warn!(error = ?format!("{error:#}")));
         }
-        Err(error)
+        self.is_over = true;
+        self.lock.change(|state| state.released(&self.ownership));
+        released
     }
 }
 
 impl Drop for PendingRelease {
     fn drop(&mut self) {
-        let Some(ownership) = self.ownership.take() else {
+        if self.is_over {
             return;
-        };
-        if self.is_task {
-            self.shared.change(&self.name, |state| state.released(&ownership));
+        }
+        if self.in_background {
+            self.lock.change(|state| state.released(&self.ownership));
         } else {
-            self.shared.change(&self.name, |state| state.give_back(&ownership));
-            let mut release = Self::new(&self.shared, &self.name, &ownership);
-            release.is_task = true;
-            self.shared.context.env.spawn(async move { unheard(release.settled().await) });
+            Self::new(&self.lock, &self.ownership).in_background();
         }
     }
 }
 
 /// Logs how a release ended that has no caller.
-fn unheard(confirmed: Result<()>) {
+pub(super) fn log_unconfirmed(confirmed: Result<()>) {
     let Err(error) = confirmed else {
         return;
     };
@@ -294,7 +252,7 @@ mod tests {
     use super::*;
     use crate::backend::env::Env;
     use crate::backend::{AcquireRequest, Mode, StoreConfig};
-    use crate::core::holds::Turn;
+    use crate::core::holds::{Name, Turn};
     use crate::core::queue::{HandoffBudget, Wish};
     use crate::memory::{MemoryConfig, MemoryStore};
     use crate::{LockName, Timing};
@@ -311,9 +269,11 @@ mod tests {
         let (mode, ttl, metadata) = (Mode::EXCLUSIVE, Timing::DEFAULT_TTL, None);
         let request = AcquireRequest { name: name.clone(), mode, owner, ttl, label, metadata };
         let grant = backend.acquire(&request).await.unwrap();
-        let shared = Arc::new(Shared::new(Context::new(env, backend, None, "here".into())));
-        let (name, wish) = (shared.names.of(&name), Wish { mode, alone: false });
-        let Ok(Some(Turn::Lead(mut leader))) = shared.claim(&name, wish, false).await else {
+        let core =
+            Arc::new(Core::new(Context::new(env.clone(), env.sibling(), backend, None, "here".into(), ttl)));
+        let (name, wish) = (core.names.of(&name), Wish { mode, alone: false });
+        let lock = LocalLock { core, name };
+        let Turn::Lead(mut leader) = lock.claim(wish, false).await else {
             unreachable!("the name is free");
         };
         let budget = HandoffBudget { limit: 0, window: Duration::ZERO };
@@ -323,7 +283,7 @@ mod tests {
         hold.ended = true;
         assert_eq!(hold.leave(), Released::Store);
         assert!(!store.is_empty(), "the store has been told");
-        (store, PendingRelease::new(&shared, &name, &hold.ownership))
+        (store, PendingRelease::new(&lock, &hold.ownership))
     }
 
     fn is_idle(name: &Name) -> bool {
@@ -343,7 +303,7 @@ mod tests {
     #[tokio::test]
     async fn a_dropped_release_is_made_by_a_task() {
         let (store, release) = pending().await;
-        let name = Arc::clone(&release.name);
+        let name = Arc::clone(&release.lock.name);
         drop(release);
         settled(&name).await;
         assert!(store.is_empty());
@@ -352,7 +312,7 @@ mod tests {
     #[tokio::test]
     async fn a_release_that_was_never_polled_is_made() {
         let (store, release) = pending().await;
-        let name = Arc::clone(&release.name);
+        let name = Arc::clone(&release.lock.name);
         drop(release.settled());
         settled(&name).await;
         assert!(store.is_empty());
@@ -364,7 +324,7 @@ mod tests {
         let runtime = Runtime::new().unwrap();
         let (_, release) = runtime.block_on(pending());
         drop(runtime);
-        let name = Arc::clone(&release.name);
+        let name = Arc::clone(&release.lock.name);
         assert!(!is_idle(&name));
         drop(release);
         assert!(is_idle(&name));
@@ -373,7 +333,7 @@ mod tests {
     #[tokio::test]
     async fn a_confirmed_release_frees_the_name() {
         let (store, release) = pending().await;
-        let name = Arc::clone(&release.name);
+        let name = Arc::clone(&release.lock.name);
         release.settled().now_or_never().expect("memory answers").unwrap();
         assert!(store.is_empty() && is_idle(&name));
     }

@@ -13,30 +13,25 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::core::ownership::Ownership;
 
-#[derive(Debug)]
 pub(super) struct Ends {
     /// By their addresses, and when each is looked at.
     ownerships: BTreeMap<usize, (Moment, Arc<Ownership>)>,
     timers: BTreeSet<(Moment, usize)>,
-    look_at: Option<Moment>,
     longest_timer: Duration,
 }
 
 impl Ends {
     pub(super) fn new(longest_timer: Duration) -> Self {
-        Self { ownerships: BTreeMap::new(), timers: BTreeSet::new(), look_at: None, longest_timer }
+        Self { ownerships: BTreeMap::new(), timers: BTreeSet::new(), longest_timer }
     }
 
     /// The end of an ownership was set, or has changed.
-    pub(super) fn set(&mut self, ownership: &Arc<Ownership>, now: Moment) {
+    pub(super) fn set(&mut self, ownership: &Arc<Ownership>) {
         self.forget(ownership);
         // RACE: one that is lost is forgotten after that, now or before.
-        let Some(at) = ownership.ends_at() else {
-            return;
-        };
-        self.insert(ownership, at);
-        let look_at = at.min(now + self.longest_timer);
-        self.look_at = self.look_at.into_iter().chain([look_at]).min();
+        if let Some(at) = ownership.ends_at() {
+            self.insert(ownership, at);
+        }
     }
 
     pub(super) fn forget(&mut self, ownership: &Arc<Ownership>) {
@@ -44,8 +39,8 @@ impl Ends {
     }
 
     /// When to ask what is due.
-    pub(super) fn look_at(&self) -> Option<Moment> {
-        self.look_at
+    pub(super) fn look_at(&self, now: Moment) -> Option<Moment> {
+        self.timers.first().map(|(at, _)| (*at).min(now + self.longest_timer))
     }
 
     /// The ownerships whose time has come. One whose lease was over before that may be renewed yet: it is due again
@@ -65,8 +60,6 @@ impl Ends {
                 }
             }
         }
-        let next = self.timers.first().map(|(at, _)| *at);
-        self.look_at = next.map(|at| at.min(now + self.longest_timer));
         due
     }
 
@@ -120,13 +113,13 @@ mod tests {
     fn end_is_due_until_it_is_forgotten() {
         let (mut ends, ownership) = (ends(), ownership());
         ownership.hold_until(at(10));
-        ends.set(&ownership, at(0));
-        assert_eq!(ends.look_at(), Some(at(3)));
+        ends.set(&ownership);
+        assert_eq!(ends.look_at(at(0)), Some(at(3)));
         for (now, due, look_at) in [(3, 0, 6), (6, 0, 9), (9, 0, 10), (10, 1, 13), (13, 1, 16)] {
-            assert_eq!((ends.due(at(now)).len(), ends.look_at()), (due, Some(at(look_at))));
+            assert_eq!((ends.due(at(now)).len(), ends.look_at(at(now))), (due, Some(at(look_at))));
         }
         ends.forget(&ownership);
-        assert_eq!((ends.due(at(16)).len(), ends.look_at()), (0, None));
+        assert_eq!((ends.due(at(16)).len(), ends.look_at(at(16))), (0, None));
         assert!(ends.ownerships.is_empty() && ends.timers.is_empty());
     }
 
@@ -135,10 +128,10 @@ mod tests {
     fn earlier_end_replaces_the_timer() {
         let (mut ends, ownership) = (ends(), ownership());
         ownership.hold_until(at(10));
-        ends.set(&ownership, at(0));
+        ends.set(&ownership);
         ownership.request_revocation(at(2));
-        ends.set(&ownership, at(0));
-        assert_eq!((ends.look_at(), ends.timers.len()), (Some(at(2)), 1));
+        ends.set(&ownership);
+        assert_eq!((ends.look_at(at(0)), ends.timers.len()), (Some(at(2)), 1));
         assert_eq!(ends.due(at(2)).len(), 1);
     }
 
@@ -147,12 +140,12 @@ mod tests {
     fn lifted_end_is_not_due() {
         let (mut ends, ownership) = (ends(), ownership());
         ownership.hold_until(at(2));
-        ends.set(&ownership, at(0));
+        ends.set(&ownership);
         assert!(ownership.pass_on(0, at(1)).is_some());
         assert!(ends.due(at(2)).is_empty() && ends.ownerships.is_empty());
         ownership.hold_until(at(4));
         ownership.end(LostReason::Released);
-        ends.set(&ownership, at(3));
+        ends.set(&ownership);
         assert!(ends.ownerships.is_empty() && ends.timers.is_empty());
     }
 }

@@ -14,13 +14,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
-use tokio_util::sync::CancellationToken;
 
-use crate::backend::env::Env;
 use crate::backend::{Grant, Lease, LeaseId, Renewal};
 use crate::clock::timing::Timing;
 use crate::clock::{Deadline, Moment};
-use crate::core::lease::{Change, RenewalOutcome};
+use crate::core::context::Context;
+use crate::core::lease::Change;
 use crate::core::metrics;
 use crate::core::ownership::Ownership;
 use crate::words::error::Error;
@@ -31,7 +30,6 @@ use table::{Due, LeaseChange, LeaseTable};
 /// Ownerships that have lost their lease, and why: the receiver ends them.
 pub(crate) type Lost = (Vec<Arc<Ownership>>, LostReason);
 
-#[derive(Debug)]
 pub(crate) struct Leases {
     table: Mutex<LeaseTable>,
     /// When and why the last renewal failed, if none has succeeded since.
@@ -40,28 +38,22 @@ pub(crate) struct Leases {
     sooner: Notify,
     /// Dropped when the watchdog has handled all events that it had when they came.
     listeners: Mutex<Vec<oneshot::Sender<()>>>,
-    closing: CancellationToken,
 }
 
 impl Leases {
-    pub(crate) fn new(timing: &Timing, closing: CancellationToken) -> Self {
+    pub(crate) fn new(timing: &Timing) -> Self {
         Self {
             table: Mutex::new(LeaseTable::new(timing.op_timeout, timing.ttl / 12, timing.ttl / 3)),
             last_failure: Mutex::default(),
             sooner: Notify::new(),
             listeners: Mutex::default(),
-            closing,
         }
     }
 
     /// Puts a grant on its lease. The ownership has ended already if the lease is lost.
     pub(crate) fn register(&self, grant: Grant, mode: Mode, now: Moment) -> Arc<Ownership> {
-        let (ownership, lost) = self.change(now, |table| table.register(grant, mode, now));
-        metrics::taken();
-        if let Some(reason) = lost {
-            ownership.end(reason);
-        }
-        ownership
+        metrics::add(metrics::HELD, 1.0);
+        self.change(now, |table| table.register(grant, mode, now))
     }
 
     /// Takes an ownership that has ended off its lease, which is renewed on only for others.
@@ -71,7 +63,7 @@ impl Leases {
 
     /// Has the watchdog report an ownership at the time at which it ends by itself, which was just set.
     pub(crate) fn end_at(&self, ownership: &Arc<Ownership>, now: Moment) {
-        self.change(now, |table| table.ends.set(ownership, now));
+        self.change(now, |table| table.ends.set(ownership));
     }
 
     /// Adds a lease that the store has announced.
@@ -93,22 +85,22 @@ impl Leases {
         lease: LeaseId,
         now: Moment,
         sent_at: Moment,
-        answer: Renewal,
+        answer: &Renewal,
     ) -> Option<Lost> {
         let outcome = match answer {
-            Renewal::Until(deadline) => {
+            Renewal::Until(_) => {
                 *self.last_failure.lock() = None;
-                RenewalOutcome::Until(deadline)
+                "renewed"
             }
-            Renewal::Gone(reason) => RenewalOutcome::Gone(reason),
+            Renewal::Gone(_) => "gone",
             Renewal::Unknown(error) => {
                 tracing::debug!(error = ?format!("{error:#}"), "retrying renewal");
-                *self.last_failure.lock() = Some((now, error));
-                RenewalOutcome::Unknown
+                *self.last_failure.lock() = Some((now, error.clone()));
+                "unknown"
             }
         };
-        metrics::renewed(outcome.word());
-        self.change(now, |table| table.answered(lease, now, sent_at, outcome))?.lost()
+        metrics::count(metrics::RENEWALS, &[("outcome", outcome)]);
+        self.change(now, |table| table.answered(lease, now, sent_at, answer))?.lost()
     }
 
     /// Why the last renewal failed, if that was at `since` or later and none has succeeded after it.
@@ -129,19 +121,15 @@ impl Leases {
 
     /// Ends when the watchdog has handled every event that the store has sent, or has ended. A store that sends
     /// without end is waited for as for a request.
-    pub(crate) async fn has_heard(&self, env: &Env) {
+    pub(crate) async fn has_heard(&self, context: &Context) {
         let (listener, taken_in) = oneshot::channel::<()>();
         self.listeners.lock().push(listener);
         self.sooner.notify_one();
-        let heard = env.bounded(async {
-            tokio::select! {
-                biased;
-                _dropped = taken_in => {}
-                () = self.closing.cancelled() => {}
-            }
+        let heard = context.until_closed(async {
+            let _dropped = taken_in.await;
             Ok(())
         });
-        drop(heard.await);
+        drop(context.env.bounded(heard).await);
     }
 
     /// Returns what is to be done now, and when to ask again.
@@ -152,11 +140,6 @@ impl Leases {
     /// Ends when there is something to do before the time that [`step`](Self::step) has named.
     pub(crate) async fn sooner(&self) {
         self.sooner.notified().await;
-    }
-
-    /// Ends with the manager.
-    pub(crate) async fn closed(&self) {
-        self.closing.cancelled().await;
     }
 
     pub(crate) fn take_listeners(&self) -> Vec<oneshot::Sender<()>> {
@@ -177,19 +160,15 @@ impl LeaseChange {
     /// Notifies the ownerships of a lease that is at risk, or no more; returns them if it is lost.
     pub(crate) fn lost(self) -> Option<Lost> {
         let Self { change, ownerships } = self;
-        for ownership in &ownerships {
-            match change {
-                Change::Nothing | Change::Lost(_) => break,
-                Change::AtRisk => {
-                    tracing::warn!(lock = %ownership.grant().name, "at risk: a renewal is overdue");
-                    ownership.follow();
-                }
-                Change::Safe => ownership.follow(),
-            }
+        if let Change::Lost(reason) = change {
+            return Some((ownerships, reason));
         }
-        let Change::Lost(reason) = change else {
-            return None;
-        };
-        Some((ownerships, reason))
+        for ownership in &ownerships {
+            if change == Change::AtRisk {
+                tracing::warn!(lock = %ownership.grant().name, "at risk: a renewal is overdue");
+            }
+            ownership.follow();
+        }
+        None
     }
 }

@@ -8,12 +8,14 @@ use crate::backend::env::Env;
 use crate::words::error::{ErrorKind, Result};
 use crate::words::loss::LostReason;
 
-const RELEASES: &str = "leasehold_releases_total";
+const ACQUISITIONS: &str = "leasehold_acquisitions_total";
+const ACQUIRE: &str = "leasehold_acquire_seconds";
+pub(crate) const RELEASES: &str = "leasehold_releases_total";
 const LOSSES: &str = "leasehold_losses_total";
-const RENEWALS: &str = "leasehold_renewals_total";
-const DROPPED: &str = "leasehold_guards_dropped_total";
-const HOLD: &str = "leasehold_hold_seconds";
-const HELD: &str = "leasehold_held_locks";
+pub(crate) const RENEWALS: &str = "leasehold_renewals_total";
+pub(crate) const DROPPED: &str = "leasehold_guards_dropped_total";
+pub(crate) const HOLD: &str = "leasehold_hold_seconds";
+pub(crate) const HELD: &str = "leasehold_held_locks";
 
 /// The outcome of a try that found the lock held.
 pub(crate) const BUSY: &str = "busy";
@@ -37,30 +39,29 @@ pub(crate) fn outcome<T>(of: &Result<T>) -> &'static str {
     }
 }
 
-/// A guard's life.
-pub(crate) struct HoldTimer(Timer);
+/// An acquisition that goes on; dropped, it was cancelled.
+pub(crate) struct Acquisition {
+    timer: Timer,
+    outcome: &'static str,
+}
 
-impl HoldTimer {
+impl Acquisition {
     pub(crate) fn begin(env: &Env) -> Self {
-        Self(Timer::begin(env))
+        Self { timer: Timer::begin(env), outcome: "cancelled" }
     }
 
-    pub(crate) fn end(&self) {
-        self.0.record(HOLD);
+    pub(crate) fn ended(mut self, outcome: &'static str) {
+        self.outcome = outcome;
     }
 }
 
-pub(crate) fn taken() {
-    increment(HELD);
-}
-
-pub(crate) fn let_go() {
-    decrement(HELD);
-}
-
-/// A lock was released to `local`, a waiter of this process, or to the `store`.
-pub(crate) fn handed_on(to: &'static str) {
-    count_by(RELEASES, "to", to);
+impl Drop for Acquisition {
+    fn drop(&mut self) {
+        count(ACQUISITIONS, &[("outcome", self.outcome)]);
+        if self.outcome == GRANTED {
+            self.timer.record(ACQUIRE);
+        }
+    }
 }
 
 pub(crate) fn lost(reason: LostReason) {
@@ -74,33 +75,21 @@ pub(crate) fn lost(reason: LostReason) {
         LostReason::SessionLost => "session_lost",
         LostReason::Shutdown => "shutdown",
     };
-    count_by(LOSSES, "reason", reason);
+    count(LOSSES, &[("reason", reason)]);
 }
 
-pub(crate) fn renewed(outcome: &'static str) {
-    count_by(RENEWALS, "outcome", outcome);
-}
-
-pub(crate) fn dropped() {
-    count(DROPPED);
-}
-
-#[cfg(feature = "metrics")]
-pub(crate) use recorder::Acquisition;
 #[cfg(feature = "metrics")]
 pub use recorder::describe;
 #[cfg(feature = "metrics")]
-use recorder::{Timer, count, count_by, decrement, increment};
+pub(crate) use recorder::{Timer, add, count};
 #[cfg(not(feature = "metrics"))]
-pub(crate) use silence::Acquisition;
-#[cfg(not(feature = "metrics"))]
-use silence::{Timer, count, count_by, decrement, increment};
+pub(crate) use silence::{Timer, add, count};
 
 #[cfg(feature = "metrics")]
 mod recorder {
     use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-    use super::{DROPPED, GRANTED, HELD, HOLD, LOSSES, RELEASES, RENEWALS};
+    use super::{ACQUIRE, ACQUISITIONS, DROPPED, HELD, HOLD, LOSSES, RELEASES, RENEWALS};
     use crate::backend::env::Env;
     use crate::clock::Moment;
 
@@ -129,63 +118,28 @@ mod recorder {
         describe_gauge!(HELD, "Locks that this process holds at the store.");
     }
 
-    const ACQUISITIONS: &str = "leasehold_acquisitions_total";
-    const ACQUIRE: &str = "leasehold_acquire_seconds";
-
-    /// An acquisition that goes on; dropped, it was cancelled.
-    pub(crate) struct Acquisition {
-        timer: Timer,
-        outcome: &'static str,
-    }
-
-    impl Acquisition {
-        pub(crate) fn begin(env: &Env) -> Self {
-            Self { timer: Timer::begin(env), outcome: "cancelled" }
-        }
-
-        pub(crate) fn ended(mut self, outcome: &'static str) {
-            self.outcome = outcome;
-        }
-    }
-
-    impl Drop for Acquisition {
-        fn drop(&mut self) {
-            count_by(ACQUISITIONS, "outcome", self.outcome);
-            if self.outcome == GRANTED {
-                self.timer.record(ACQUIRE);
-            }
-        }
-    }
-
-    pub(super) struct Timer {
+    /// What lasts from its beginning until it is recorded.
+    pub(crate) struct Timer {
         env: Env,
         since: Moment,
     }
 
     impl Timer {
-        pub(super) fn begin(env: &Env) -> Self {
+        pub(crate) fn begin(env: &Env) -> Self {
             Self { env: env.clone(), since: env.now() }
         }
 
-        pub(super) fn record(&self, name: &'static str) {
+        pub(crate) fn record(&self, name: &'static str) {
             histogram!(name).record(self.env.now().since(self.since));
         }
     }
 
-    pub(super) fn count(name: &'static str) {
-        counter!(name).increment(1);
+    pub(crate) fn count(name: &'static str, labels: &[(&'static str, &'static str)]) {
+        counter!(name, labels).increment(1);
     }
 
-    pub(super) fn count_by(name: &'static str, label: &'static str, value: &'static str) {
-        counter!(name, label => value).increment(1);
-    }
-
-    pub(super) fn increment(name: &'static str) {
-        gauge!(name).increment(1.0);
-    }
-
-    pub(super) fn decrement(name: &'static str) {
-        gauge!(name).decrement(1.0);
+    pub(crate) fn add(name: &'static str, locks: f64) {
+        gauge!(name).increment(locks);
     }
 }
 
@@ -193,33 +147,19 @@ mod recorder {
 mod silence {
     use crate::backend::env::Env;
 
-    pub(crate) struct Acquisition;
+    pub(crate) struct Timer;
 
-    impl Acquisition {
+    impl Timer {
         pub(crate) fn begin(_env: &Env) -> Self {
             Self
         }
 
-        pub(crate) fn ended(self, _outcome: &'static str) {}
+        pub(crate) fn record(&self, _name: &'static str) {}
     }
 
-    pub(super) struct Timer;
+    pub(crate) fn count(_name: &'static str, _labels: &[(&'static str, &'static str)]) {}
 
-    impl Timer {
-        pub(super) fn begin(_env: &Env) -> Self {
-            Self
-        }
-
-        pub(super) fn record(&self, _name: &'static str) {}
-    }
-
-    pub(super) fn count(_name: &'static str) {}
-
-    pub(super) fn count_by(_name: &'static str, _label: &'static str, _value: &'static str) {}
-
-    pub(super) fn increment(_name: &'static str) {}
-
-    pub(super) fn decrement(_name: &'static str) {}
+    pub(crate) fn add(_name: &'static str, _locks: f64) {}
 }
 
 #[cfg(all(test, feature = "metrics"))]

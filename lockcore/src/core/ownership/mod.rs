@@ -25,12 +25,11 @@ use tokio::sync::watch;
 use crate::backend::Grant;
 use crate::backend::panic::waking;
 use crate::clock::{Deadline, Moment};
-use crate::core::deadline::{ENDLESS, LeaseDeadline};
+use crate::core::deadline::{LeaseDeadline, encode};
 use crate::core::metrics;
 use crate::words::loss::{GuardState, LostReason};
 use crate::words::mode::Mode;
 
-#[derive(Debug)]
 pub(crate) struct Ownership {
     grant: Grant,
     mode: Mode,
@@ -43,37 +42,42 @@ pub(crate) struct Ownership {
     slot: AtomicUsize,
 }
 
-#[derive(Debug)]
 struct Status {
-    state: GuardState,
-    /// The deadline of a requested revocation.
-    asked: Option<Moment>,
+    standing: Standing,
     /// When its present guard has held it for its `max_hold`.
     too_long: Option<Moment>,
     /// Of each guard, by its index: made when its changes are first watched.
-    watchers: Watchers,
+    watchers: SmallVec<[(u16, Watchers); 1]>,
 }
 
-type Watchers = SmallVec<[(u16, watch::Sender<Standing>); 1]>;
+/// Those of one guard.
+pub(crate) type Watchers = watch::Sender<Standing>;
 
 /// The state of a guard, as its watchers get it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) state: GuardState,
+    /// The deadline of a requested revocation.
     pub(crate) asked: Option<Moment>,
 }
 
 const ENDED: u64 = 0;
 
+impl Standing {
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self.state, GuardState::Lost(_))
+    }
+}
+
 impl Ownership {
     pub(crate) fn new(grant: Grant, mode: Mode, lease_deadline: Arc<LeaseDeadline>, slot: usize) -> Self {
-        let (state, watchers) = (on_lease(&lease_deadline), Watchers::new());
-        let status = Status { state, asked: None, too_long: None, watchers };
+        let (state, watchers) = (on_lease(&lease_deadline), SmallVec::new());
+        let status = Status { standing: Standing { state, asked: None }, too_long: None, watchers };
         let (status, slot) = (Mutex::new(status), AtomicUsize::new(slot));
         Self {
             grant,
             mode,
-            held_before: AtomicU64::new(lease_deadline.held_before()),
+            held_before: AtomicU64::new(encode(lease_deadline.last())),
             status,
             lease_deadline,
             slot,
@@ -99,24 +103,22 @@ impl Ownership {
     fn is_held_on(&self, now: Moment) -> bool {
         // RACE: with `status` locked, as `end` has it: an ended ownership's copy is not made anew (ownership-1).
         let status = self.status.lock();
-        if status.is_lost() {
+        if status.standing.is_lost() {
             return false;
         }
-        let held_before = self.lease_deadline.held_before().min(status.ends_before());
-        self.held_before.store(held_before, Ordering::Release);
-        now.as_nanos() < held_before
+        let deadline = self.deadline(&status);
+        self.held_before.store(encode(deadline), Ordering::Release);
+        !deadline.has_passed(now)
     }
 
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
         let status = self.status.lock();
-        if status.is_lost() {
-            return Duration::ZERO;
-        }
-        let ends_in = Moment::from_nanos(status.ends_before()).since(now);
-        match self.lease_deadline.last().remaining(now) {
-            left if status.ends_before() == ENDLESS => left,
-            left => left.min(ends_in),
-        }
+        if status.standing.is_lost() { Duration::ZERO } else { self.deadline(&status).remaining(now) }
+    }
+
+    /// Until when it is held, unless it has ended: as its lease says, or ownership-4 before that.
+    fn deadline(&self, status: &Status) -> Deadline {
+        self.last_deadline().min(status.ends().map_or(Deadline::Never, |(at, _)| Deadline::At(at)))
     }
 
     /// The deadline of its lease, which may move on for others after this ownership has ended.
@@ -130,12 +132,10 @@ impl Ownership {
             return None;
         }
         let status = self.status.lock();
-        match status.state {
-            GuardState::Lost(reason) => Some(reason),
-            GuardState::Held | GuardState::AtRisk => {
-                Some(status.passed(now, &self.lease_deadline).unwrap_or(LostReason::Expired))
-            }
-        }
+        Some(match status.standing.state {
+            GuardState::Lost(reason) => reason,
+            _ => status.passed(now, self.last_deadline()).unwrap_or(LostReason::Expired),
+        })
     }
 
     /// Whether one more guard may have it: held, no revocation requested, not at risk, a sixth of its ttl left.
@@ -144,81 +144,81 @@ impl Ownership {
     }
 
     fn is_well(&self, status: &Status, now: Moment) -> bool {
-        let left = self.lease_deadline.last().remaining(now);
-        status.state == GuardState::Held
-            && status.asked.is_none()
+        let left = self.last_deadline().remaining(now);
+        status.standing.state == GuardState::Held
+            && status.standing.asked.is_none()
             && left >= self.grant.lease.ttl / 6
-            && now.as_nanos() < self.lease_deadline.held_before().min(status.ends_before())
+            && !self.deadline(status).has_passed(now)
     }
 
     /// Ends it at `at`, or when it was to end before that; whether this changes anything.
     pub(crate) fn request_revocation(&self, at: Moment) -> bool {
-        let watchers = {
-            let mut status = self.status.lock();
-            if status.is_lost() || status.asked.is_some_and(|earlier| earlier <= at) {
-                return false;
+        self.change(|status| {
+            let is_earlier = status.standing.asked.is_none_or(|earlier| at < earlier);
+            if is_earlier {
+                status.standing.asked = Some(at);
+                self.shorten(status);
             }
-            status.asked = Some(at);
-            self.shorten(&status);
-            status.watchers.clone()
-        };
-        self.tell(watchers);
-        true
+            is_earlier
+        })
     }
 
     /// The deadline of a requested revocation.
     pub(crate) fn asked(&self) -> Option<Moment> {
-        self.status.lock().asked
+        self.status.lock().standing.asked
     }
 
     /// When it ends by itself (ownership-4), if it does and has not ended.
     pub(crate) fn ends_at(&self) -> Option<Moment> {
         let status = self.status.lock();
-        status.ends_at().filter(|_| !status.is_lost())
+        status.ends().filter(|_| !status.standing.is_lost()).map(|(at, _)| at)
     }
 
     /// Its present guard holds it until `at`, and no longer.
     pub(crate) fn hold_until(&self, at: Moment) {
-        let mut status = self.status.lock();
-        status.too_long = Some(at);
-        if !status.is_lost() {
-            self.shorten(&status);
-        }
+        self.change(|status| {
+            status.too_long = Some(at);
+            self.shorten(status);
+            true
+        });
     }
 
     /// With `status` locked.
     fn shorten(&self, status: &Status) {
-        let copy = self.held_before.load(Ordering::Relaxed).min(status.ends_before());
-        self.held_before.store(copy, Ordering::Release);
+        self.held_before.fetch_min(encode(self.deadline(status)), Ordering::Release);
     }
 
-    /// The lease has come to be at risk, or out of it: tells the watchers how it stands by now.
+    /// The lease has come to be at risk, or out of it.
     pub(crate) fn follow(&self) {
         // ORDERING: each change of the lease deadline is followed by the one that made it. The last one here has locked
         // `status` after all others, so it reads the last change, whichever came first.
-        let watchers = {
-            let mut status = self.status.lock();
-            if status.is_lost() {
-                return;
-            }
-            status.state = on_lease(&self.lease_deadline);
-            status.watchers.clone()
-        };
-        self.tell(watchers);
+        self.change(|status| {
+            status.standing.state = on_lease(&self.lease_deadline);
+            true
+        });
     }
 
-    fn tell(&self, watchers: Watchers) {
-        for (_, watchers) in watchers {
+    /// Changes it unless it has ended, and tells the watchers how it stands by then; whether `change` has.
+    fn change(&self, change: impl FnOnce(&mut Status) -> bool) -> bool {
+        let all = {
+            let mut status = self.status.lock();
+            if status.standing.is_lost() || !change(&mut status) {
+                return false;
+            }
+            status.watchers.clone()
+        };
+        for (_, watchers) in all {
             // RACE: another change may be told at the same time. Each tells how it stands by then, and nothing
             // to watchers that were taken away: the one that took them tells them.
             let news = |told: &mut Standing| {
                 let status = self.status.lock();
                 let theirs = status.watchers.iter().any(|(_, present)| present.same_channel(&watchers));
-                let standing = status.standing();
+                let standing = status.standing;
                 theirs && std::mem::replace(told, standing) != standing
             };
             waking(|| watchers.send_if_modified(news));
         }
+        true
     }
 
     /// Ends the ownership; whether this call did (ownership-2).
@@ -228,23 +228,22 @@ impl Ownership {
 
     /// Ends it if ownership-4 does by now, and says why.
     pub(crate) fn end_in_time(&self, now: Moment) -> Option<LostReason> {
-        self.end_if(|status| status.passed(now, &self.lease_deadline))
+        self.end_if(|status| status.passed(now, self.last_deadline()))
     }
 
     fn end_if(&self, why: impl FnOnce(&Status) -> Option<LostReason>) -> Option<LostReason> {
         let (watchers, last, reason) = {
             let mut status = self.status.lock();
-            if status.is_lost() {
+            if status.standing.is_lost() {
                 return None;
             }
             let reason = why(&status)?;
             self.held_before.store(ENDED, Ordering::Release);
-            status.state = GuardState::Lost(reason);
-            let is_watched = !status.watchers.is_empty();
-            (is_watched.then(|| std::mem::take(&mut status.watchers)), status.standing(), reason)
+            status.standing.state = GuardState::Lost(reason);
+            (std::mem::take(&mut status.watchers), status.standing, reason)
         };
-        metrics::let_go();
-        for (_, watchers) in watchers.iter().flatten() {
+        metrics::add(metrics::HELD, -1.0);
+        for (_, watchers) in watchers {
             waking(|| watchers.send_replace(last));
         }
         Some(reason)
@@ -252,7 +251,7 @@ impl Ownership {
 
     /// Passes it from its only guard to another, if it is healthy: returns the watchers of the released guard, to be
     /// told so. Decided in one piece: a revocation that is requested from here on is requested of the other guard.
-    pub(crate) fn pass_on(&self, guard: u16, now: Moment) -> Option<Option<Passed>> {
+    pub(crate) fn pass_on(&self, guard: u16, now: Moment) -> Option<Option<Watchers>> {
         let mut status = self.status.lock();
         self.is_well(&status, now).then(|| {
             status.too_long = None;
@@ -261,15 +260,15 @@ impl Ownership {
     }
 
     /// One of several guards is released: its watchers, to be told so.
-    pub(crate) fn without(&self, guard: u16) -> Option<Passed> {
+    pub(crate) fn without(&self, guard: u16) -> Option<Watchers> {
         self.status.lock().without(guard)
     }
 
     /// How a guard stands; after the last word the sender is gone.
     pub(crate) fn watch(&self, guard: u16) -> watch::Receiver<Standing> {
         let mut status = self.status.lock();
-        let standing = status.standing();
-        if status.is_lost() {
+        let standing = status.standing;
+        if status.standing.is_lost() {
             return watch::channel(standing).1;
         }
         if let Some((_, watchers)) = status.watchers.iter().find(|(watched, _)| *watched == guard) {
@@ -281,10 +280,7 @@ impl Ownership {
     }
 
     pub(crate) fn state(&self, now: Moment) -> GuardState {
-        match self.lost(now) {
-            Some(reason) => GuardState::Lost(reason),
-            None => self.status.lock().state,
-        }
+        self.lost(now).map_or_else(|| self.status.lock().standing.state, GuardState::Lost)
     }
 
     pub(crate) fn slot(&self) -> usize {
@@ -296,65 +292,37 @@ impl Ownership {
     }
 }
 
-/// The watchers of a guard that was released.
-pub(crate) struct Passed {
-    watchers: watch::Sender<Standing>,
-    last: Standing,
-}
-
-impl Passed {
-    /// Not under any mutex (ownership-5).
-    pub(crate) fn tell(self) {
-        waking(|| self.watchers.send_replace(self.last));
-    }
-}
-
 impl Status {
-    fn is_lost(&self) -> bool {
-        matches!(self.state, GuardState::Lost(_))
-    }
-
-    fn standing(&self) -> Standing {
-        Standing { state: self.state, asked: self.asked }
-    }
-
-    /// The first moment at which ownership-4 ends it, in nanoseconds; `ENDLESS` if it does not.
-    fn ends_before(&self) -> u64 {
-        self.ends_at().map_or(ENDLESS, Moment::as_nanos)
-    }
-
-    fn ends_at(&self) -> Option<Moment> {
-        self.asked.into_iter().chain(self.too_long).min()
-    }
-
-    fn without(&mut self, guard: u16) -> Option<Passed> {
-        let place = self.watchers.iter().position(|(watched, _)| *watched == guard)?;
-        let (_, watchers) = self.watchers.swap_remove(place);
-        Some(Passed {
-            watchers,
-            last: Standing { state: GuardState::Lost(LostReason::Released), ..self.standing() },
-        })
+    /// When ownership-4 ends it, if it does, and the reason.
+    fn ends(&self) -> Option<(Moment, LostReason)> {
+        let asked = self.standing.asked.map(|at| (at, LostReason::Revoked));
+        let too_long = self.too_long.map(|at| (at, LostReason::MaxHold));
+        asked.into_iter().chain(too_long).min()
     }
 
     /// Why ownership-4 has ended it at `now`, if it has, and not its lease before that.
-    fn passed(&self, now: Moment, lease_deadline: &LeaseDeadline) -> Option<LostReason> {
-        let asked = self.asked.map(|at| (at, LostReason::Revoked));
-        let too_long = self.too_long.map(|at| (at, LostReason::MaxHold));
-        let (at, reason) = asked.into_iter().chain(too_long).min()?;
-        (at <= now && at.as_nanos() <= lease_deadline.held_before()).then_some(reason)
+    fn passed(&self, now: Moment, lease: Deadline) -> Option<LostReason> {
+        let (at, reason) = self.ends()?;
+        (at <= now && Deadline::At(at) <= lease).then_some(reason)
     }
+
+    fn without(&mut self, guard: u16) -> Option<Watchers> {
+        let place = self.watchers.iter().position(|(watched, _)| *watched == guard)?;
+        Some(self.watchers.swap_remove(place).1)
+    }
+}
+
+/// Tells the watchers of a guard that it was released; not under any mutex (ownership-5).
+pub(crate) fn tell_released(watchers: &Watchers) {
+    waking(|| watchers.send_modify(|told| told.state = GuardState::Lost(LostReason::Released)));
 }
 
 /// Ends with a guard.
 pub(crate) async fn ended(mut standings: watch::Receiver<Standing>) -> LostReason {
-    loop {
-        if let GuardState::Lost(reason) = standings.borrow_and_update().state {
-            return reason;
-        }
-        if standings.changed().await.is_err() {
-            // The sender goes only after its last word, which was read above.
-            return LostReason::Released;
-        }
+    match standings.wait_for(|standing| standing.is_lost()).await.map(|standing| standing.state) {
+        Ok(GuardState::Lost(reason)) => reason,
+        // The sender goes only after its last word.
+        Ok(GuardState::Held | GuardState::AtRisk) | Err(_) => LostReason::Released,
     }
 }
 

@@ -86,7 +86,7 @@ fn ownership_near_its_end_or_at_risk_is_not_healthy() {
 fn watchers_follow_their_guard_only() {
     let ownership = ownership();
     let first = ownership.watch(0);
-    ownership.pass_on(0, at(1)).expect("it is healthy").unwrap().tell();
+    tell_released(&ownership.pass_on(0, at(1)).expect("it is healthy").unwrap());
     assert_eq!(first.borrow().state, GuardState::Lost(LostReason::Released));
     let second = ownership.watch(1);
     assert_eq!(second.borrow().state, GuardState::Held);
@@ -120,7 +120,7 @@ fn revoked_ownership_is_not_passed_on() {
     let ownership = ownership();
     let first = ownership.watch(0);
     ownership.hold_until(at(30));
-    ownership.pass_on(0, at(10)).expect("it is healthy").unwrap().tell();
+    tell_released(&ownership.pass_on(0, at(10)).expect("it is healthy").unwrap());
     assert_eq!(first.borrow().state, GuardState::Lost(LostReason::Released));
     assert_eq!(ownership.end_in_time(at(30)), None, "the bound was the guard's before");
     let second = ownership.watch(1);
@@ -165,7 +165,7 @@ fn a_guard_is_bounded_by_itself() {
 fn guards_that_share_it_let_go_each_for_itself() {
     let ownership = ownership();
     let (first, second) = (ownership.watch(0), ownership.watch(1));
-    ownership.without(0).expect("it is watched").tell();
+    tell_released(&ownership.without(0).expect("it is watched"));
     assert!(ownership.without(0).is_none());
     let released = GuardState::Lost(LostReason::Released);
     assert_eq!([&first, &second].map(|told| told.borrow().state), [released, GuardState::Held]);

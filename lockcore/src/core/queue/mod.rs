@@ -17,7 +17,7 @@
 //!   waits whose turn it may be: whatever it waits for ends in a change of the queue (G6).
 //! - **queue-4** A grant passes on or is joined at most `limit` times, and not after its window (G7).
 //!
-//! Checked by the tests below: on all schedules of a few callers, and on random ones.
+//! Checked by the tests below, and by the model on all schedules of four callers.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -51,14 +51,12 @@ struct Others<T, W> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct LocalGrant<T> {
     held: T,
-    mode: Mode,
+    wish: Wish,
     until: Moment,
     index: u16,
     limit: u16,
     /// The number of its guards; zero once its release is sent to the store.
     guards: u16,
-    /// Its guard wants no other beside it.
-    alone: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -121,12 +119,6 @@ pub(crate) enum Released {
     NotHeld,
 }
 
-/// A grant was refused: its counter is not larger than `last`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Regressed {
-    pub(crate) last: u64,
-}
-
 impl<T: Counted, W> NameQueue<T, W> {
     pub(crate) fn new() -> Self {
         Self { acquiring: None, grant: None, others: None, next_counter: 0 }
@@ -135,35 +127,18 @@ impl<T: Counted, W> NameQueue<T, W> {
     /// Claims the lock for a caller that waits. `joins` decides whether a grant may be joined, which is
     /// so until the given moment.
     pub(crate) fn claim(&mut self, wish: Wish, joins: impl FnMut(&T, Moment) -> bool) -> Claim<T> {
-        if self.is_idle() {
-            return self.lead(wish);
-        }
-        if self.is_waited_for() {
-            return Claim::Wait;
-        }
-        if let Some((held, token)) = self.join(wish, joins) {
-            return Claim::Hold(held, token);
-        }
-        if self.acquiring.is_none() && self.load().admits(wish.mode) { self.lead(wish) } else { Claim::Wait }
+        let claim = if self.is_waited_for() { None } else { self.join_or_lead(wish, joins) };
+        claim.unwrap_or(Claim::Wait)
     }
 
     /// Claims the lock for a caller that does not wait for a holder; `Wait` means for the confirmation
     /// of a release.
     pub(crate) fn try_claim(&mut self, wish: Wish, joins: impl FnMut(&T, Moment) -> bool) -> Claim<T> {
-        if self.is_idle() {
-            return self.lead(wish);
-        }
-        if self.is_waited_for() {
-            return Claim::Busy;
-        }
-        if let Some((held, token)) = self.join(wish, joins) {
-            return Claim::Hold(held, token);
-        }
-        let held = self.grants().filter(|grant| grant.is_held()).map(|grant| grant.mode);
-        if self.acquiring.is_some() || !Load::from_iter(held).admits(wish.mode) {
-            return Claim::Busy;
-        }
-        if self.load().admits(wish.mode) { self.lead(wish) } else { Claim::Wait }
+        let claim = self.claim(wish, joins);
+        let held = || self.grants().filter(|grant| grant.is_held()).map(|grant| grant.wish.mode);
+        let is_busy =
+            || self.is_waited_for() || self.acquiring.is_some() || !Load::from_iter(held()).admits(wish.mode);
+        if matches!(claim, Claim::Wait) && is_busy() { Claim::Busy } else { claim }
     }
 
     /// Puts a waiter at the end.
@@ -184,15 +159,8 @@ impl<T: Counted, W> NameQueue<T, W> {
 
     /// Calls the first waiter if it is its turn; to be repeated until it is not.
     pub(crate) fn call_next(&mut self, joins: impl FnMut(&T, Moment) -> bool) -> Option<Call<T, W>> {
-        let wish = self.first()?;
-        if let Some((held, token)) = self.join(wish, joins) {
-            return self.pop().map(|waiter| (Claim::Hold(held, token), waiter));
-        }
-        if self.acquiring.is_some() || !self.load().admits(wish.mode) {
-            return None;
-        }
-        self.acquiring = Some(wish.mode);
-        self.pop().map(|waiter| (Claim::Lead, waiter))
+        let claim = self.join_or_lead(self.first()?, joins)?;
+        self.pop().map(|waiter| (claim, waiter))
     }
 
     /// The leader leaves: the first waiter goes on with its request if it wants the same.
@@ -203,18 +171,18 @@ impl<T: Counted, W> NameQueue<T, W> {
 
     /// The store granted what was asked for: its first token.
     ///
-    /// When the counter is refused, the grant must be released; then call `released`.
+    /// A counter that has not grown is refused with the last one, and the grant must be released; then call `released`.
     pub(crate) fn adopt(
         &mut self,
         held: T,
         wish: Wish,
         now: Moment,
         budget: HandoffBudget,
-    ) -> Result<FencingToken, Regressed> {
+    ) -> Result<FencingToken, u64> {
         debug_assert_eq!(self.acquiring, Some(wish.mode), "queue-1");
         self.acquiring = None;
-        let (Wish { mode, alone }, counter, until) = (wish, held.counter(), now + budget.window);
-        let grant = LocalGrant { held, mode, until, index: 0, limit: budget.limit, guards: 1, alone };
+        let (counter, until) = (held.counter(), now + budget.window);
+        let grant = LocalGrant { held, wish, until, index: 0, limit: budget.limit, guards: 1 };
         match FencingToken::new(counter, 0).filter(|_| self.next_counter <= counter) {
             Some(token) => {
                 self.next_counter = counter + 1;
@@ -223,7 +191,7 @@ impl<T: Counted, W> NameQueue<T, W> {
             }
             None => {
                 self.keep(LocalGrant { guards: 0, ..grant });
-                Err(Regressed { last: self.next_counter.checked_sub(1).unwrap_or(FencingToken::MAX_COUNTER) })
+                Err(self.next_counter.checked_sub(1).unwrap_or(FencingToken::MAX_COUNTER))
             }
         }
     }
@@ -235,8 +203,8 @@ impl<T: Counted, W> NameQueue<T, W> {
         let Some(mode) = self.acquiring.take() else {
             return;
         };
-        let until = Moment::from_nanos(0);
-        self.keep(LocalGrant { held, mode, until, index: 0, limit: 0, guards: 0, alone: true });
+        let (wish, until) = (Wish { mode, alone: true }, Moment::from_nanos(0));
+        self.keep(LocalGrant { held, wish, until, index: 0, limit: 0, guards: 0 });
     }
 
     /// The acquisition has ended, and the store keeps nothing of it.
@@ -263,13 +231,13 @@ impl<T: Counted, W> NameQueue<T, W> {
             return (Released::Stays, None);
         }
         if let Some(waiters) = waiters
-            && waiters.front().is_some_and(|first| first.wish.mode == grant.mode)
+            && waiters.front().is_some_and(|first| first.wish.mode == grant.wish.mode)
             && !is_asked
             && grant.may_pass(now)
             && passes()
             && let Some(Queued { wish, waiter, .. }) = waiters.pop_front()
         {
-            grant.alone = wish.alone;
+            grant.wish = wish;
             let (held, token) = grant.pass();
             return (Released::Stays, Some((Claim::Hold(held, token), waiter)));
         }
@@ -368,14 +336,20 @@ impl<T: Counted, W> NameQueue<T, W> {
         }
     }
 
-    fn lead(&mut self, wish: Wish) -> Claim<T> {
-        self.acquiring = Some(wish.mode);
-        Claim::Lead
-    }
-
     /// Of everything that this process has at the store.
     fn load(&self) -> Load {
-        self.grants().map(|grant| grant.mode).collect()
+        self.grants().map(|grant| grant.wish.mode).collect()
+    }
+
+    fn join_or_lead(&mut self, wish: Wish, joins: impl FnMut(&T, Moment) -> bool) -> Option<Claim<T>> {
+        if let Some((held, token)) = self.join(wish, joins) {
+            return Some(Claim::Hold(held, token));
+        }
+        if self.acquiring.is_some() || !self.load().admits(wish.mode) {
+            return None;
+        }
+        self.acquiring = Some(wish.mode);
+        Some(Claim::Lead)
     }
 
     fn join(&mut self, wish: Wish, mut joins: impl FnMut(&T, Moment) -> bool) -> Option<(T, FencingToken)> {
@@ -406,7 +380,7 @@ impl<T: Counted> LocalGrant<T> {
 
     /// Whether another guard may have it beside those it has.
     fn is_open(&self) -> bool {
-        self.is_held() && self.mode == Mode::SHARED && !self.alone && self.index < self.limit
+        self.is_held() && self.wish.mode == Mode::SHARED && !self.wish.alone && self.index < self.limit
     }
 
     fn may_pass(&self, now: Moment) -> bool {

@@ -91,7 +91,7 @@ fn a_counter_that_goes_back_is_refused() {
         queue.released(|held| *held == 7);
         assert!(queue.is_idle());
         queue.claim(WRITES, by(1));
-        assert_eq!(queue.adopt(counter, WRITES, at(2), BUDGET), Err(Regressed { last: 7 }));
+        assert_eq!(queue.adopt(counter, WRITES, at(2), BUDGET), Err(7));
         assert_eq!(queue.claim(WRITES, by(2)), Claim::Wait);
         queue.released(|held| *held == counter);
         assert!(queue.is_idle());

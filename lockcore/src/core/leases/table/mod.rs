@@ -14,16 +14,15 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::backend::{Grant, Lease, LeaseId, LeaseScope};
+use crate::backend::{Grant, Lease, LeaseId, LeaseScope, Renewal};
 use crate::clock::{Deadline, Moment};
 use crate::core::deadline::LeaseDeadline;
-use crate::core::lease::{Change, LeaseState, RenewalOutcome};
+use crate::core::lease::{Change, LeaseState};
 use crate::core::leases::ends::Ends;
 use crate::core::ownership::Ownership;
 use crate::words::loss::LostReason;
 use crate::words::mode::Mode;
 
-#[derive(Debug)]
 pub(crate) struct LeaseTable {
     /// Boxed, since there is one for each hold on many stores, and maps have room for more than they hold.
     leases: BTreeMap<LeaseId, Box<LeaseEntry>>,
@@ -36,7 +35,6 @@ pub(crate) struct LeaseTable {
     window: Duration,
 }
 
-#[derive(Debug)]
 struct LeaseEntry {
     state: LeaseState,
     lease_deadline: Arc<LeaseDeadline>,
@@ -48,14 +46,12 @@ struct LeaseEntry {
 }
 
 /// What a change of a lease means for its ownerships.
-#[derive(Debug)]
 pub(crate) struct LeaseChange {
     pub(crate) change: Change,
     pub(crate) ownerships: Vec<Arc<Ownership>>,
 }
 
 /// What is to be done now.
-#[derive(Debug)]
 pub(crate) struct Due {
     pub(crate) changes: Vec<LeaseChange>,
     pub(crate) renew: Vec<LeaseId>,
@@ -77,25 +73,22 @@ impl LeaseTable {
         }
     }
 
-    /// Begins an ownership on its lease; with the reason if that is lost, and the ownership is to be ended.
-    pub(crate) fn register(
-        &mut self,
-        grant: Grant,
-        mode: Mode,
-        now: Moment,
-    ) -> (Arc<Ownership>, Option<LostReason>) {
+    /// Begins an ownership on its lease; it has ended already if the lease is lost.
+    pub(crate) fn register(&mut self, grant: Grant, mode: Mode, now: Moment) -> Arc<Ownership> {
         let lease = grant.lease;
         let entry = self.named(lease, now);
         if let Some(reason) = entry.state.lost() {
             // The store believes in this deadline; the lease's own is over for us.
             let lease_deadline = Arc::new(LeaseDeadline::new(lease.deadline));
-            return (Arc::new(Ownership::new(grant, mode, lease_deadline, 0)), Some(reason));
+            let ownership = Ownership::new(grant, mode, lease_deadline, 0);
+            ownership.end(reason);
+            return Arc::new(ownership);
         }
         let (lease_deadline, slot) = (Arc::clone(&entry.lease_deadline), entry.ownerships.len());
         let ownership = Arc::new(Ownership::new(grant, mode, lease_deadline, slot));
         entry.ownerships.push(Arc::clone(&ownership));
         self.reschedule(lease.id);
-        (ownership, None)
+        ownership
     }
 
     pub(crate) fn deregister(&mut self, ownership: &Arc<Ownership>) {
@@ -132,7 +125,7 @@ impl LeaseTable {
         id: LeaseId,
         now: Moment,
         sent_at: Moment,
-        answer: RenewalOutcome,
+        answer: &Renewal,
     ) -> Option<LeaseChange> {
         let state = &mut self.leases.get_mut(&id)?.state;
         let change = state.answered(now, sent_at, answer, self.overdue_after);
@@ -160,10 +153,9 @@ impl LeaseTable {
         }
         if !renew.is_empty() {
             for id in self.timers_until(now + self.window) {
-                let Some(entry) = self.leases.get_mut(&id) else {
-                    continue;
-                };
-                if entry.state.is_due(now, self.window) {
+                if let Some(entry) = self.leases.get_mut(&id)
+                    && entry.state.is_due(now, self.window)
+                {
                     entry.state.sent();
                     renew.push(id);
                     self.reschedule(id);
@@ -171,7 +163,7 @@ impl LeaseTable {
             }
         }
         let ends = self.ends.due(now);
-        let first = self.first();
+        let first = self.first(now);
         // What it was set for may be gone; the next one of its kind comes soon, and is not to wake the task again.
         let set = self.asleep_until.filter(|at| now < *at);
         self.asleep_until = first.into_iter().chain(set).min();
@@ -183,14 +175,13 @@ impl LeaseTable {
     /// RACE: a task that should have woken before `now` slept through a suspend, in which its timer stood still, and
     /// may sleep on.
     pub(crate) fn must_wake(&mut self, now: Moment) -> bool {
-        let first = self.first();
-        let sooner = match (first, self.asleep_until.filter(|at| now <= *at)) {
-            (Some(first), Some(asleep_until)) => first < asleep_until,
-            (Some(_), None) => true,
-            (None, _) => false,
+        let Some(first) = self.first(now) else {
+            return false;
         };
+        let sooner =
+            self.asleep_until.filter(|at| now <= *at).is_none_or(|asleep_until| first < asleep_until);
         if sooner {
-            self.asleep_until = first;
+            self.asleep_until = Some(first);
         }
         sooner
     }
@@ -202,7 +193,7 @@ impl LeaseTable {
     }
 
     pub(crate) fn ownerships(&self) -> Vec<Arc<Ownership>> {
-        self.leases.values().flat_map(|entry| entry.ownerships()).collect()
+        self.leases.values().flat_map(|entry| entry.ownerships.to_vec()).collect()
     }
 
     fn named(&mut self, lease: Lease, now: Moment) -> &mut LeaseEntry {
@@ -228,7 +219,7 @@ impl LeaseTable {
         entry.publish();
         let ownerships = match change {
             Change::Nothing => Vec::new(),
-            Change::AtRisk | Change::Safe => entry.ownerships().collect(),
+            Change::AtRisk | Change::Safe => entry.ownerships.to_vec(),
             Change::Lost(reason) => entry.bury(reason),
         };
         self.reschedule(id);
@@ -239,17 +230,14 @@ impl LeaseTable {
         let Some(entry) = self.leases.get_mut(&id) else {
             return;
         };
-        let next = match entry.state.lost() {
-            None => entry.state.next_timer(),
-            Some(_) => entry.tombstone,
-        };
-        let over = next.is_none() && entry.state.lost().is_some();
+        let is_lost = entry.state.lost().is_some();
+        let next = if is_lost { entry.tombstone } else { entry.state.next_timer() };
         let last = std::mem::replace(&mut entry.timer, next);
         if last != next {
             last.map(|at| self.timers.remove(&(at, id)));
             next.map(|at| self.timers.insert((at, id)));
         }
-        if over {
+        if is_lost && next.is_none() {
             self.leases.remove(&id);
         }
     }
@@ -260,8 +248,8 @@ impl LeaseTable {
         }
     }
 
-    fn first(&self) -> Option<Moment> {
-        self.timers.first().map(|(at, _)| *at).into_iter().chain(self.ends.look_at()).min()
+    fn first(&self, now: Moment) -> Option<Moment> {
+        self.timers.first().map(|(at, _)| *at).into_iter().chain(self.ends.look_at(now)).min()
     }
 
     fn timers_until(&self, at: Moment) -> Vec<LeaseId> {
@@ -299,10 +287,6 @@ impl LeaseEntry {
             _ => None,
         };
         ownerships.into_vec()
-    }
-
-    fn ownerships(&self) -> impl Iterator<Item = Arc<Ownership>> {
-        self.ownerships.iter().map(Arc::clone)
     }
 }
 
