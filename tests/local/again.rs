@@ -1,5 +1,5 @@
-//! Whoever waits is not told that its place was lost: the store is asked again, for the caller and for those
-//! behind it, until the wait ends, the manager closes, or the store says what asking again cannot change.
+//! A lost place in the store's queue does not end a wait: the store is asked again, for the caller and for those behind
+//! it, until the wait ends, the manager closes, or the error is final.
 
 use std::collections::BTreeSet;
 use std::error::Error as _;
@@ -28,7 +28,7 @@ async fn held_elsewhere(store: &FaultyStore) -> LockGuard {
     beside(store).await.lock("a").expect("it is a name").acquire().await.expect("memory grants")
 }
 
-/// Until so many acquisitions were asked of the store, and whatever they cause is done.
+/// Waits until the store got so many acquisitions, and for their effects.
 async fn asked(store: &FaultyStore, acquires: usize) {
     within(SOON, "the store is asked", async {
         while store.acquires.count() < acquires {
@@ -39,7 +39,7 @@ async fn asked(store: &FaultyStore, acquires: usize) {
     pass(Duration::from_millis(1)).await;
 }
 
-/// Nothing of ours is left at the store: another process gets the lock at once.
+/// Asserts that the process has no entry at the store.
 async fn is_free(store: &FaultyStore) {
     let free =
         beside(store).await.lock("a").expect("it is a name").try_acquire().await.expect("memory answers");
@@ -53,8 +53,7 @@ fn cause(error: &Error) -> &Error {
     error.source().and_then(|source| source.downcast_ref()).expect("a cause")
 }
 
-/// A server that stood still for longer than a ttl grants a lease that is over: it is given back, and the
-/// caller waits on.
+/// A server that stood still for longer than a ttl grants a lease that has ended.
 #[tokio::test(start_paused = true)]
 async fn grant_that_ended_on_arrival_is_released_and_retried() {
     let store = FaultyStore::default();
@@ -69,7 +68,7 @@ async fn grant_that_ended_on_arrival_is_released_and_retried() {
     is_free(&store).await;
 }
 
-/// A lost place costs the place, whoever lost it and why, and every acquisition has an owner id of its own.
+/// Whatever the reason is; every acquisition has an owner id of its own.
 #[tokio::test(start_paused = true)]
 async fn a_wait_whose_place_was_lost_goes_on() {
     use LostReason::{Expired, Gone, Revoked, SessionLost};
@@ -84,8 +83,7 @@ async fn a_wait_whose_place_was_lost_goes_on() {
     guard.release().await.unwrap();
 }
 
-/// A store that is down when it is first asked says so to all who wait; who has waited in its queue waits on,
-/// and those behind it.
+/// Also the waiters behind it.
 #[tokio::test(start_paused = true)]
 async fn queued_waiter_outlasts_an_outage() {
     for (first, refusals) in [(ErrorKind::Unavailable, 9), (LOST, 9), (LOST, 0)] {
@@ -106,7 +104,7 @@ async fn queued_waiter_outlasts_an_outage() {
     }
 }
 
-/// What a store tells counts before what it answers after that, whichever comes first.
+/// An event counts before a later reply, whichever is handled first.
 #[tokio::test(start_paused = true)]
 async fn refused_entry_had_a_place() {
     let store = FaultyStore::default();
@@ -118,8 +116,7 @@ async fn refused_entry_had_a_place() {
     guard.release().await.unwrap();
 }
 
-/// A place is that of one wait: the next one hears at once that the store is down, also when it is told late of
-/// a place that was another's.
+/// A place belongs to one wait: the next one gets the error at once, also when the event of the earlier place is late.
 #[tokio::test(start_paused = true)]
 async fn a_place_that_another_had_does_not_count() {
     let store = FaultyStore::default();
@@ -139,7 +136,6 @@ async fn a_place_that_another_had_does_not_count() {
     }
 }
 
-/// What asking again cannot change ends the wait of everybody, queued before or not.
 #[tokio::test(start_paused = true)]
 async fn final_error_ends_all_waits() {
     use ErrorKind::{Denied, Protocol, Unsupported};
@@ -157,7 +153,6 @@ async fn final_error_ends_all_waits() {
     }
 }
 
-/// A wait that ends while the store refuses names what it said last.
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_ends_names_the_last_refusal() {
     for kind in [ErrorKind::Unavailable, LOST] {
@@ -182,8 +177,8 @@ async fn a_wait_that_ends_names_the_last_refusal() {
     }
 }
 
-/// A store that never lets anybody wait is asked at growing intervals, whatever it says and whether or not it
-/// queues who asks; for a minute of that, at most once in half of a request's bound.
+/// The store is asked at growing intervals, whether or not it queues the request: in a minute at most once in half of a
+/// request's bound.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_always_says_lost_is_not_hammered() {
     let queues_first = || {
@@ -210,8 +205,7 @@ async fn a_store_that_always_says_lost_is_not_hammered() {
     }
 }
 
-/// Who has waited for longer than a request may take asks again soon; many who lost their places together do not
-/// come back together.
+/// And at a random time, as many may have lost their places at the same time.
 #[tokio::test(start_paused = true)]
 async fn a_long_wait_that_was_lost_asks_again_soon() {
     let gate = Arc::new(Notify::new());
@@ -234,7 +228,7 @@ async fn a_long_wait_that_was_lost_asks_again_soon() {
     assert!(pauses.len() > 1, "all of them after {pauses:?}");
 }
 
-/// However long the pauses have become, they begin anew after a wait that was longer than a request may take.
+/// However long the pauses have become.
 #[tokio::test(start_paused = true)]
 async fn pauses_begin_anew_after_a_long_wait() {
     let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
@@ -256,7 +250,7 @@ async fn pauses_begin_anew_after_a_long_wait() {
     assert!(clock.now().since(lost_at) < op_timeout / 4, "{:?}", clock.now().since(lost_at));
 }
 
-/// Asking again is part of one wait: it is the first's turn still, and the others' in the order they came.
+/// A retry is part of one wait: the first waiter keeps its turn, and the others their order.
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_keep_their_order() {
     for fault in [Fault::Refuse(LOST), Fault::GrantLate] {
@@ -283,8 +277,7 @@ async fn those_who_wait_keep_their_order() {
     }
 }
 
-/// Whoever leaves between two acquisitions, or while a late grant is given back, leaves that to the next one,
-/// who asks no more than it would have.
+/// Between two requests, or during the release of a late grant; no request is added.
 #[tokio::test(start_paused = true)]
 async fn leader_leaving_during_a_retry_passes_the_wait() {
     let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
@@ -310,7 +303,7 @@ async fn leader_leaving_during_a_retry_passes_the_wait() {
     is_free(&store).await;
 }
 
-/// What was asked for by whoever has left is what the next one gets, asked for again or not.
+/// The options of the request stay, also in a retry.
 #[tokio::test(start_paused = true)]
 async fn leader_decides_for_callers_that_join() {
     let (store, ttl) = (FaultyStore::default(), Timing::DEFAULT_TTL * 2);
@@ -330,7 +323,6 @@ async fn leader_decides_for_callers_that_join() {
     guard.release().await.unwrap();
 }
 
-/// What is given back as it came with a counter that went back is given back before the next one asks.
 #[tokio::test(start_paused = true)]
 async fn grant_with_a_lower_counter_is_released_before_others_try() {
     let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
@@ -353,8 +345,7 @@ async fn grant_with_a_lower_counter_is_released_before_others_try() {
     is_free(&store).await;
 }
 
-/// Nobody else waits: what is under way when the caller leaves is given up, or given back, and the next one
-/// asks after that.
+/// Without another waiter a pending request is cancelled when its caller leaves, or its late grant released.
 #[tokio::test(start_paused = true)]
 async fn grant_during_a_retry_is_released_before_others_try() {
     for pauses in [true, false] {
@@ -379,7 +370,7 @@ async fn grant_during_a_retry_is_released_before_others_try() {
     }
 }
 
-/// A `try` waits for a late grant to be given back, as for every release of its own process.
+/// As for every release of its own process.
 #[tokio::test(start_paused = true)]
 async fn a_try_waits_for_a_late_grant_that_is_given_back() {
     let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
@@ -395,7 +386,7 @@ async fn a_try_waits_for_a_late_grant_that_is_given_back() {
     guard.release().await.unwrap();
 }
 
-/// A shutdown ends the wait of who is about to ask again, at once, and of those behind it.
+/// At once, and the waits behind it.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_ends_asking_again() {
     for fault in [Fault::Refuse(LOST), Fault::GrantLate] {
@@ -414,7 +405,7 @@ async fn a_shutdown_ends_asking_again() {
     }
 }
 
-/// A shutdown does not leave those who wait to a release that nobody answers; it waits for that itself.
+/// Only the shutdown waits for the release.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_ends_a_wait_whose_late_grant_is_given_back() {
     let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
@@ -434,8 +425,7 @@ async fn a_shutdown_ends_a_wait_whose_late_grant_is_given_back() {
     is_free(&store).await;
 }
 
-/// Who only tries is told, after one request, and what came late is given back; a wait of no time says so as
-/// a timeout.
+/// A late grant is released; with a wait of zero the error is a timeout.
 #[tokio::test(start_paused = true)]
 async fn a_try_does_not_ask_again() {
     for fault in [Fault::Refuse(LOST), Fault::GrantLate] {
@@ -446,7 +436,7 @@ async fn a_try_does_not_ask_again() {
         let error = lock.try_acquire().await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Lost { .. }), "{error:#}");
         assert_eq!(store.tries.count(), 1);
-        // It waits for what its own process has sent.
+        // It waits for the request of its own process.
         let guard = lock.try_acquire().await.unwrap().expect("nobody holds it");
         guard.release().await.unwrap();
         store.tries.fail(fault);

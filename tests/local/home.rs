@@ -1,5 +1,4 @@
-//! The manager's runtime ends while somebody waits in another one: whoever waits is told, also once a
-//! shutdown has begun.
+//! The manager's runtime ends while a caller waits in another one: the wait ends, also once a shutdown has begun.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use tokio::task::yield_now;
 use crate::faulty_store::{Fault, FaultyStore};
 use crate::{SOON, opened, short_lived, virtually};
 
-/// `work` in a thread and a runtime of its own; where its result is to be heard.
+/// Runs `work` in a thread and a runtime of its own; returns where its result arrives.
 fn abroad<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Receiver<T> {
     let (done, ended) = channel();
     std::thread::spawn(move || done.send(short_lived().block_on(work)));
@@ -27,7 +26,7 @@ fn told<T>(ended: &Receiver<T>) -> T {
     ended.recv_timeout(SOON).expect("nobody waits for what is gone, or panics")
 }
 
-/// Until `happened`, which another thread brings about.
+/// Waits until `happened`, which another thread brings about.
 fn until(happened: impl Fn() -> bool) {
     while !happened() {
         std::thread::yield_now();
@@ -40,7 +39,6 @@ fn home() -> (FaultyStore, Runtime, LockManager) {
     (store, home, locks)
 }
 
-/// Who waits elsewhere for a shutdown is told when the runtime ends that was to do it.
 #[test]
 fn a_shutdown_ends_with_the_runtime_of_its_manager() {
     let (store, home, locks) = home();
@@ -51,7 +49,7 @@ fn a_shutdown_ends_with_the_runtime_of_its_manager() {
     assert_eq!(*told(&down).unwrap_err().kind(), ErrorKind::Closed);
 }
 
-/// The same while the shutdown waits for a release that nobody polls any more.
+/// The release is not polled any more.
 #[test]
 fn a_shutdown_waits_for_no_release_without_a_runtime() {
     let (store, home, locks) = home();
@@ -71,7 +69,6 @@ fn a_shutdown_waits_for_no_release_without_a_runtime() {
     told(&down).unwrap_err();
 }
 
-/// Who waits elsewhere for a release is told, though a shutdown has begun before the runtime ends.
 #[test]
 fn a_release_in_a_shutdown_ends_with_the_runtime_of_its_manager() {
     let (store, home, locks) = home();
@@ -85,7 +82,7 @@ fn a_release_in_a_shutdown_ends_with_the_runtime_of_its_manager() {
     assert_eq!(*told(&release).unwrap_err().kind(), ErrorKind::Closed);
 }
 
-/// A shutdown that nobody waits for any more still ends the session, with the last handle at the latest.
+/// The session ends with the last handle at the latest.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_that_was_given_up_leaves_no_session() {
     for waits_for_close in [false, true] {
@@ -110,7 +107,6 @@ async fn a_shutdown_that_was_given_up_leaves_no_session() {
     }
 }
 
-/// A revocation waits for the holder no longer than its own manager lives.
 #[test]
 fn a_revocation_ends_with_its_manager() {
     for by_shutdown in [true, false] {
@@ -128,7 +124,7 @@ fn a_revocation_ends_with_its_manager() {
     }
 }
 
-/// A panic of the store's code in its events ends the events: holds, renewals and timers go on.
+/// Holds, renewals and timers continue.
 #[tokio::test]
 async fn a_panic_in_the_events_ends_nothing_else() {
     let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
@@ -153,7 +149,7 @@ async fn a_panic_in_the_events_ends_nothing_else() {
     locks.shutdown().await.unwrap();
 }
 
-/// Of several locks that are tried one is lost while another is asked for: they are not held together.
+/// One of them is lost while another is requested.
 #[tokio::test(start_paused = true)]
 async fn several_that_are_tried_are_held_together_or_lost() {
     let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));

@@ -60,7 +60,7 @@ async fn waiters(locks: &LockManager, name: &str, n: usize) -> Waiters {
     waiters
 }
 
-/// What is left of the waiters, each of whom lets go at once; none may have panicked.
+/// Waits for all waiters, each of which releases at once; none may have panicked.
 async fn served(mut waiters: Waiters) -> Vec<leasehold::Result<()>> {
     let mut served = Vec::new();
     while let Some(waiter) = waiters.join_next().await {
@@ -76,7 +76,6 @@ fn kinds(served: Vec<leasehold::Result<()>>) -> Vec<Option<ErrorKind>> {
     served.into_iter().map(|answer| answer.err().map(|error| error.kind().clone())).collect()
 }
 
-/// A release that is polled in a runtime which ends goes on in the manager's.
 #[test]
 fn a_release_survives_the_runtime_that_polled_it() {
     let (store, home) = (FaultyStore::default(), Runtime::new().unwrap());
@@ -101,7 +100,6 @@ fn a_release_survives_the_runtime_that_polled_it() {
     assert!(next.is_ok(), "{next:?}");
 }
 
-/// Who drives for others and goes down with its runtime takes nobody along.
 #[test]
 fn waiters_survive_the_runtime_of_their_driver() {
     let (store, home) = (MemoryConfig::private(), Runtime::new().unwrap());
@@ -145,7 +143,7 @@ fn waiters_survive_the_runtime_of_their_driver() {
     assert_eq!(kinds(served), [None, None, None]);
 }
 
-/// A panic in the store's code is an error of the caller who was asking; the others have their turn.
+/// It is an error of one request.
 #[tokio::test]
 async fn a_panic_in_the_store_harms_nobody_else() {
     let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
@@ -166,7 +164,7 @@ async fn a_panic_in_the_store_harms_nobody_else() {
     assert_eq!(*locks.revoke("a", Revoke::AT_ONCE).await.unwrap_err().kind(), ErrorKind::Protocol);
 }
 
-/// A release in which the store's code panics is tried again, as one that was not answered.
+/// The release is repeated.
 #[tokio::test]
 async fn a_panic_in_a_release_is_an_answer_that_did_not_come() {
     let store = FaultyStore::default();
@@ -179,7 +177,7 @@ async fn a_panic_in_a_release_is_an_answer_that_did_not_come() {
     assert_eq!(kinds(served(waiting).await), [None, None]);
 }
 
-/// A renewal in which the store's code panics is one that was not answered; the watchdog lives on.
+/// The watchdog continues.
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_a_renewal_is_an_answer_that_did_not_come() {
     let store = FaultyStore::default();
@@ -190,7 +188,7 @@ async fn a_panic_in_a_renewal_is_an_answer_that_did_not_come() {
     guard.ensure_held().unwrap();
 }
 
-/// A store that is down says so to everybody who waits, after one attempt.
+/// After one request.
 #[tokio::test(start_paused = true)]
 async fn everybody_in_the_queue_hears_that_the_store_refuses() {
     use ErrorKind::{Denied, Protocol, Unavailable, Unsupported};
@@ -207,7 +205,7 @@ async fn everybody_in_the_queue_hears_that_the_store_refuses() {
     }
 }
 
-/// What went wrong with one request says nothing to those behind it: they ask on their own.
+/// An error of one request says nothing about the store.
 #[tokio::test(start_paused = true)]
 async fn failed_request_does_not_end_other_waits() {
     let (store, kind) = (FaultyStore::default(), ErrorKind::InvalidOption);
@@ -218,7 +216,6 @@ async fn failed_request_does_not_end_other_waits() {
     assert_eq!(heard, [Some(kind), None, None]);
 }
 
-/// Whoever gives up waiting for a store that has refused is told what it said last.
 #[tokio::test(start_paused = true)]
 async fn a_timeout_has_the_last_error_of_the_store_as_its_cause() {
     let store = FaultyStore::default();
@@ -232,12 +229,12 @@ async fn a_timeout_has_the_last_error_of_the_store_as_its_cause() {
     let cause = error.source().and_then(|source| source.downcast_ref::<Error>()).expect("a cause");
     assert_eq!(*cause.kind(), ErrorKind::Unavailable);
 
-    // A grant is news of the store that is newer.
+    // A grant is newer than the error.
     lock.acquire().await.unwrap().release().await.unwrap();
     store.acquires.fail(Fault::NeverAnswer);
     assert!(lock.acquire().await.unwrap_err().source().is_none());
 
-    // So is the word that somebody holds the lock.
+    // So is the reply that the lock is held.
     let others = beside(&store).await;
     let _held = others.lock("a").unwrap().acquire().await.unwrap();
     store.acquires.fail(Fault::Refuse(ErrorKind::Unavailable));
@@ -247,7 +244,7 @@ async fn a_timeout_has_the_last_error_of_the_store_as_its_cause() {
     assert!(error.source().is_none(), "{error:#}");
 }
 
-/// Who has been told, and has not looked yet, takes no place in the queue from anybody when it goes.
+/// It was called, and has not been polled since.
 #[tokio::test]
 async fn a_waiter_that_leaves_late_evicts_nobody() {
     let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
@@ -259,7 +256,7 @@ async fn a_waiter_that_leaves_late_evicts_nobody() {
     assert!(late.as_mut().now_or_never().is_none());
     gate.notify_one();
     driver.await.unwrap_err();
-    // So many names that those nobody needs are forgotten.
+    // So many names that idle ones are forgotten.
     for n in 0..20_000 {
         drop(locks.lock(format!("{n}")).unwrap().acquire().await.unwrap());
     }
@@ -274,8 +271,7 @@ thread_local! {
     static LAST: RefCell<Vec<LockGuard>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A guard that a thread drops as its very last is released all the same: in place, where the store
-/// needs no runtime, or by a task.
+/// In place where the store needs no runtime, else by a task.
 #[test]
 fn a_guard_dropped_with_its_thread_is_released() {
     let (home, directory) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
@@ -291,7 +287,7 @@ fn a_guard_dropped_with_its_thread_is_released() {
         assert_eq!(locks.guarantees().contains(Guarantees::RUNTIME_FREE), in_place);
         let (lock, handle) = (locks.lock("a").unwrap(), home.handle().clone());
         let thread = std::thread::spawn(move || {
-            // First ours, then tokio's: what was first is dropped last.
+            // First ours, then tokio's: the first is dropped last.
             LAST.with_borrow_mut(|last| assert!(last.is_empty()));
             let _entered = handle.enter();
             let guard = handle.block_on(lock.acquire()).unwrap();
@@ -309,7 +305,6 @@ fn a_guard_dropped_with_its_thread_is_released() {
     }
 }
 
-/// A runtime that cannot tell time is refused where the manager is opened.
 #[test]
 fn a_runtime_without_timers_is_refused() {
     let timeless = Builder::new_current_thread().build().unwrap();
@@ -318,7 +313,7 @@ fn a_runtime_without_timers_is_refused() {
     assert!(error.to_string().contains("enable_time"), "{error}");
 }
 
-/// Whoever waits may do so anywhere: the timers are the manager's.
+/// The timers are the manager's.
 #[test]
 fn waiting_needs_no_runtime_of_the_callers() {
     let (store, home) = (MemoryConfig::private(), Runtime::new().unwrap());
@@ -336,7 +331,6 @@ fn waiting_needs_no_runtime_of_the_callers() {
     assert!(timeless.block_on(lock.acquire()).is_ok());
 }
 
-/// A store's code finds the manager's runtime wherever it is polled.
 #[test]
 fn a_store_is_polled_within_the_managers_runtime() {
     let (store, home) = (FaultyStore::default(), Runtime::new().unwrap());
@@ -349,7 +343,6 @@ fn a_store_is_polled_within_the_managers_runtime() {
     assert_eq!(*timeless.block_on(lock.try_acquire()).unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
-/// With the manager's runtime its timers are gone; whoever waits elsewhere for an answer is told.
 #[test]
 fn nobody_waits_for_a_runtime_that_is_gone() {
     for fault in [Fault::NeverAnswer, Fault::Refuse(ErrorKind::Unavailable)] {
@@ -380,7 +373,6 @@ fn nobody_waits_for_a_runtime_that_is_gone() {
     }
 }
 
-/// A runtime that ends before it has run anything of the manager's ends its holds all the same.
 #[test]
 fn a_hold_ends_with_a_runtime_that_never_ran_its_watchdog() {
     let (store, home) = (MemoryConfig::private(), short_lived());

@@ -1,4 +1,4 @@
-//! A future that is neither polled nor dropped holds nobody up but for what it was given.
+//! A future that is neither polled nor dropped delays no other caller, except by a lock that it was granted.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -49,7 +49,6 @@ async fn queued(locks: &LockManager) -> usize {
     locks.inspect("a").await.expect("memory answers").contenders
 }
 
-/// What the store answers to a caller who looks away, those behind it hear.
 #[test]
 fn waiters_hear_what_the_store_says_to_a_parked_caller() {
     let (store, home, gate) = (FaultyStore::default(), Runtime::new().unwrap(), Arc::new(Notify::new()));
@@ -59,11 +58,11 @@ fn waiters_hear_what_the_store_says_to_a_parked_caller() {
     gate.notify_one();
     assert_eq!(*heard(second).unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(store.acquires.count(), 1);
-    // Who looks at last is told the same.
+    // The first caller gets the same error later.
     assert_eq!(*heard(first).unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
-/// Also if the caller would not wait any more, had it looked.
+/// Its time was over, but it was not polled.
 #[tokio::test(start_paused = true)]
 async fn waiters_get_the_reply_to_a_caller_that_timed_out() {
     let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
@@ -79,7 +78,6 @@ async fn waiters_get_the_reply_to_a_caller_that_timed_out() {
     drop(first);
 }
 
-/// So it is with a caller who only tries.
 #[test]
 fn waiters_are_not_held_up_by_a_parked_try() {
     let (store, home, gate) = (FaultyStore::default(), Runtime::new().unwrap(), Arc::new(Notify::new()));
@@ -92,7 +90,7 @@ fn waiters_are_not_held_up_by_a_parked_try() {
     assert_eq!(*heard(tried).unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
-/// A parked release goes on for those who wait for the lock, whenever they came.
+/// Whether they came before or after it.
 #[test]
 fn a_parked_release_ends_for_those_who_wait() {
     for waits_before in [false, true] {
@@ -110,7 +108,6 @@ fn a_parked_release_ends_for_those_who_wait() {
     }
 }
 
-/// A grant is the first caller's, who may look away; when it goes, the next one has it.
 #[test]
 fn grant_of_a_parked_caller_passes_on_when_dropped() {
     let (store, home) = (MemoryConfig::private(), Runtime::new().unwrap());
@@ -118,7 +115,7 @@ fn grant_of_a_parked_caller_passes_on_when_dropped() {
     let (first, second) = (parked(lock.acquire()), parked(lock.acquire()));
     home.block_on(held.release()).unwrap();
     home.block_on(async {
-        // The process has it: nobody of it waits at the store.
+        // The process has it: it has no waiter at the store.
         while queued(&locks).await > 0 {
             tokio::task::yield_now().await;
         }
@@ -127,7 +124,7 @@ fn grant_of_a_parked_caller_passes_on_when_dropped() {
     assert!(heard(second).is_ok());
 }
 
-/// A request that nobody wants any more is taken back at once, also if a task was polling it.
+/// At once, also if a task was polling it.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_nobody_waits_for_any_more_is_abandoned() {
     let store = MemoryConfig::private();
@@ -150,7 +147,6 @@ async fn a_request_that_nobody_waits_for_any_more_is_abandoned() {
     }
 }
 
-/// A shutdown waits for no caller who looks away.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_does_not_wait_for_parked_callers() {
     let store = FaultyStore::default();
@@ -171,7 +167,7 @@ async fn a_shutdown_does_not_wait_for_parked_callers() {
     assert!(closed(first.await) && closed(second.await));
 }
 
-/// Nor does a parked release hold up who waits behind a share that the store granted meanwhile, at once.
+/// The store has granted that share meanwhile.
 #[test]
 fn a_parked_release_ends_for_those_behind_another_share() {
     let (store, home, gate) = (FaultyStore::default(), Runtime::new().unwrap(), Arc::new(Notify::new()));
@@ -187,7 +183,7 @@ fn a_parked_release_ends_for_those_behind_another_share() {
     heard(release).unwrap();
 }
 
-/// The place in the store's queue is the process's, however long each of its tasks would hold the lock.
+/// A place in the store's queue belongs to the process, whatever the bound of its holds.
 #[tokio::test(start_paused = true)]
 async fn leaving_caller_keeps_its_place_for_a_longer_hold() {
     let store = MemoryConfig::private();

@@ -1,5 +1,4 @@
-//! What happens when two things happen at once: each test is one such meeting, brought about step by
-//! step on a faulty store.
+//! Two things happen at the same time, brought about step by step on a faulty store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +20,6 @@ async fn two(store: &FaultyStore) -> (LockManager, LockManager, TokioClock) {
     (locks, beside(store).await, clock)
 }
 
-/// An answer that comes after the shutdown makes nobody a holder.
 #[tokio::test]
 async fn a_try_that_is_answered_after_the_shutdown_is_refused() {
     let store = FaultyStore::default();
@@ -38,7 +36,7 @@ async fn a_try_that_is_answered_after_the_shutdown_is_refused() {
     other.ensure_held().unwrap();
 }
 
-/// A grant in the very poll that sees the shutdown makes nobody a holder either.
+/// The grant is there in the poll that sees the shutdown.
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_meets_the_shutdown_is_refused() {
     let store = FaultyStore::default();
@@ -55,7 +53,7 @@ async fn a_grant_that_meets_the_shutdown_is_refused() {
     assert!(store.memory.store().is_empty());
 }
 
-/// A loss that is told between a drop and its release makes nobody else a holder who is none.
+/// Two processes never hold at the same time.
 #[tokio::test]
 async fn a_loss_between_a_drop_and_its_release_is_heard() {
     let store = FaultyStore::default();
@@ -72,7 +70,7 @@ async fn a_loss_between_a_drop_and_its_release_is_heard() {
     assert!(next.ensure_held().is_err() || other.is_none(), "two held guards: {next:?} {other:?}");
 }
 
-/// A lock with less than a sixth of its ttl left is not handed on.
+/// It has less than a sixth of its ttl left.
 #[tokio::test]
 async fn a_hold_near_its_end_is_not_handed_on() {
     let (store, clock) = (FaultyStore::default(), ManualClock::new());
@@ -92,7 +90,7 @@ async fn a_hold_near_its_end_is_not_handed_on() {
     }
 }
 
-/// A release that its store confirms late, within a ttl, is confirmed; its session lives on.
+/// The store confirms it within that time.
 #[tokio::test(start_paused = true)]
 async fn a_release_is_repeated_for_a_ttl_while_its_session_lives() {
     let store = FaultyStore::with_session();
@@ -111,8 +109,7 @@ async fn a_release_is_repeated_for_a_ttl_while_its_session_lives() {
     assert_eq!(store.ended_sessions(), 0);
 }
 
-/// A release on a session that lives ends after a ttl all the same: the session is given up, which is
-/// what ends the lock, and is renewed no more.
+/// After a ttl the session is ended, which ends the lock, and is not renewed any more.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_is_never_confirmed_ends_with_its_session() {
     let store = FaultyStore::with_session();
@@ -134,7 +131,7 @@ async fn a_release_that_is_never_confirmed_ends_with_its_session() {
     assert_eq!(store.renewals.count(), renewed, "a session that was given up is not renewed");
 }
 
-/// A release that a store with sessions refuses for good is over at once, with the store's reason.
+/// The error is the store's.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_is_denied_gives_its_session_up_at_once() {
     for (kind, effect) in [
@@ -156,7 +153,7 @@ async fn a_release_that_is_denied_gives_its_session_up_at_once() {
     }
 }
 
-/// A lease of its own ends the lock, so a refused release is tried until then and says why at last.
+/// The lease ends the lock, so the release is repeated until then.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_is_denied_ends_with_its_own_lease() {
     let store = FaultyStore::default();
@@ -174,8 +171,7 @@ async fn a_release_that_is_denied_ends_with_its_own_lease() {
     other.ensure_held().unwrap();
 }
 
-/// Not there any more, and the deadline has passed: that may have been the lease's end as well as the
-/// earlier try without answer, so it is no success.
+/// The entry may have ended with its lease as well as by the earlier, unconfirmed release.
 #[tokio::test]
 async fn release_that_finds_nothing_after_the_deadline_is_unconfirmed() {
     let (store, clock) = (FaultyStore::default(), ManualClock::new());
@@ -204,8 +200,7 @@ async fn release_that_finds_nothing_after_the_deadline_is_unconfirmed() {
     }
 }
 
-/// A session that is over says nothing of the store, where its entry may stand: an earlier try without
-/// answer stays unconfirmed.
+/// The entry may still be in the store.
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_lost_confirms_no_release() {
     let store = FaultyStore::with_session();
@@ -223,7 +218,7 @@ async fn a_session_that_is_lost_confirms_no_release() {
     assert!(!store.memory.store().is_empty());
 }
 
-/// The last handle and guard gone, the session is closed, not left to its lease.
+/// When the last handle and guard are dropped.
 #[tokio::test]
 async fn a_forgotten_manager_closes_its_session() {
     let store = FaultyStore::default();
@@ -242,7 +237,6 @@ async fn a_forgotten_manager_closes_its_session() {
     .expect("the session is closed");
 }
 
-/// Who watches a guard hears of its release, also when the lock passes on within the process.
 #[tokio::test]
 async fn the_watchers_of_a_guard_hear_that_it_was_handed_on() {
     let store = FaultyStore::default();
@@ -272,8 +266,7 @@ async fn the_watchers_of_a_guard_hear_that_it_was_handed_on() {
     }
 }
 
-/// Of losses that come before their grant, the one of that grant counts, not the last. Events of an earlier grant neither
-/// end the next one nor request its release.
+/// Of losses that come before their grant, the one of that grant counts, not the last.
 #[tokio::test]
 async fn event_of_an_earlier_grant_does_not_reach_the_next() {
     for is_lost in [true, false] {
@@ -301,7 +294,6 @@ async fn event_of_an_earlier_grant_does_not_reach_the_next() {
     }
 }
 
-/// Events of an earlier grant neither end a later one nor request its release.
 #[tokio::test]
 async fn event_of_an_earlier_grant_does_not_reach_a_held_one() {
     let store = FaultyStore::default();
@@ -339,7 +331,6 @@ async fn told(store: &FaultyStore, events: [StoreEvent; 2]) {
     }
 }
 
-/// An entry whose lease was answered `Gone` before its grant was looked at is not held.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_was_gone_before_its_grant_arrived_stays_gone() {
     let store = FaultyStore::default();
@@ -360,8 +351,7 @@ async fn a_lease_that_was_gone_before_its_grant_arrived_stays_gone() {
     assert!(counter < next.token().counter(), "{next:?}");
 }
 
-/// A store that never stops telling neither keeps a renewal from being sent nor other tasks from
-/// running: both come before the last event is read.
+/// Nor other tasks: both come before the last event is read.
 #[tokio::test]
 async fn a_flood_of_events_delays_no_renewal() {
     let (store, clock) = (FaultyStore::default(), ManualClock::new());
@@ -378,7 +368,7 @@ async fn a_flood_of_events_delays_no_renewal() {
     assert!(store.events_unread() > 0, "{} renewals, and every event is read", store.renewals.count());
 }
 
-/// A task that has used up its budget with the runtime still releases at once.
+/// It has used up its budget with the runtime.
 #[tokio::test]
 async fn a_busy_task_releases_at_once_all_the_same() {
     let store = MemoryConfig::private();
@@ -389,7 +379,7 @@ async fn a_busy_task_releases_at_once_all_the_same() {
     assert!(store.store().is_empty());
 }
 
-/// Whoever is handed a lock does not hear of its predecessor's release as of its own.
+/// Nor the release of the last as its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn next_holder_gets_no_revocation_of_the_last() {
     const CYCLES: u32 = 10_000;

@@ -1,8 +1,7 @@
-//! What a waker does is a matter of whoever it wakes: it may look at the lock, and if it panics, everybody else is
-//! told all the same.
+//! Wakers are code of the callers: one may read the lock, and one that panics does not keep others from being woken.
 //!
-//! Not promised: that of several who wait for the loss of one guard, or for the end of one manager, the others are woken. They
-//! are told by one channel, and who is woken by that behind a waker that panics is the channel's matter.
+//! Not promised: of several waiters for the loss of one guard, or for the end of one manager, that the others are woken.
+//! They share one channel, which decides what a panic of a waker does.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,7 +20,7 @@ use tokio::task::yield_now;
 use crate::faulty_store::{Fault, FaultyStore};
 use crate::{SOON, opened, virtually};
 
-/// Panics when it is told something.
+/// Panics when it is woken.
 #[derive(Default)]
 struct Hysteric {
     was_told: AtomicBool,
@@ -36,7 +35,7 @@ impl Wake for Hysteric {
 
 type Waiting<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A future that was polled, and what its waker was told.
+/// A future that was polled once, and its waker.
 fn parked<T>(future: impl Future<Output = T> + Send + 'static) -> (Waiting<T>, Arc<Hysteric>) {
     let (mut future, waker): (Waiting<T>, _) = (Box::pin(future), Arc::new(Hysteric::default()));
     let polled = future.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(&waker))));
@@ -44,7 +43,7 @@ fn parked<T>(future: impl Future<Output = T> + Send + 'static) -> (Waiting<T>, A
     (future, waker)
 }
 
-/// So many who wait for a lock of `locks`, each with a waker that panics; shared ones or not.
+/// `n` waiters for a lock of `locks`, shared or not, each with a waker that panics.
 fn hysterics(
     locks: &LockManager,
     shared: bool,
@@ -58,7 +57,7 @@ fn hysterics(
     (0..n).map(waits).collect()
 }
 
-/// What each of them has by now, all of whom were told.
+/// The results of futures that were all woken.
 fn told(waiting: Vec<(Waiting<Result<LockGuard>>, Arc<Hysteric>)>) -> Vec<Result<LockGuard>> {
     let told = |(future, waker): (Waiting<_>, Arc<Hysteric>)| {
         assert!(waker.was_told.load(Relaxed), "nobody has told it");
@@ -71,7 +70,7 @@ fn kinds(answers: Vec<Result<LockGuard>>) -> Vec<ErrorKind> {
     answers.into_iter().map(|answer| answer.expect_err("it is refused").kind().clone()).collect()
 }
 
-/// Who is woken by a loss may look at the guard before the waker returns.
+/// Before it returns.
 #[test]
 fn a_waker_may_look_at_the_guard_that_it_is_told_of() {
     struct Looks(OnceLock<Arc<LockGuard>>);
@@ -98,7 +97,7 @@ fn a_waker_may_look_at_the_guard_that_it_is_told_of() {
     assert_eq!(told.expect("it does not wait for itself"), LostReason::Shutdown);
 }
 
-/// Who lets go does not pay for those whose turn it is, nor they for each other.
+/// A waker that panics harms neither the releasing caller nor the next waiter.
 #[tokio::test]
 async fn a_release_tells_everybody_whose_turn_it_is() {
     let locks = opened(&FaultyStore::default()).await;
@@ -118,7 +117,6 @@ async fn a_release_tells_everybody_whose_turn_it_is() {
     locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
 }
 
-/// Everybody who waits hears what the store said, and not that somebody else's waker has panicked.
 #[tokio::test]
 async fn a_refusal_is_told_to_all() {
     let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
@@ -133,7 +131,7 @@ async fn a_refusal_is_told_to_all() {
     assert_eq!(kinds(told(waiting)), [ErrorKind::Denied, ErrorKind::Denied, ErrorKind::Denied]);
 }
 
-/// A shutdown ends, and ends the wait of all.
+/// The shutdown ends, too.
 #[tokio::test]
 async fn a_shutdown_is_told_to_all() {
     let locks = opened(&FaultyStore::default()).await;
@@ -144,7 +142,7 @@ async fn a_shutdown_is_told_to_all() {
     assert_eq!(kinds(told(waiting)), [ErrorKind::Closed, ErrorKind::Closed, ErrorKind::Closed]);
 }
 
-/// Of guards that are lost together each is told, and whoever renews the others lives on.
+/// The watchdog continues.
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_told_to_every_guard() {
     let store = FaultyStore::default();
@@ -167,7 +165,7 @@ async fn a_loss_is_told_to_every_guard() {
     other.ensure_held().unwrap();
 }
 
-/// The store in memory tells everybody whom one release admits, though each is polled by who waits.
+/// The in-memory store polls no waiter itself.
 #[tokio::test]
 async fn the_store_tells_everybody_whom_it_admits() {
     let store = MemoryConfig::private();
