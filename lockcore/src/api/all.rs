@@ -102,7 +102,7 @@ impl All {
             };
             held.guards.push(granted);
         }
-        // Timers that would have told of a loss stand still while the host is suspended.
+        // Timers, which report a loss, stand still while the host is suspended.
         held.ensure_held()?;
         Ok(held)
     }

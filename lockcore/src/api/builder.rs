@@ -204,7 +204,7 @@ async fn open(
     };
     loop {
         let error = match env.within(bound, store.open(store_env.clone())).await {
-            // Cut short by the end of the wait, it has told nothing.
+            // An attempt that the end of the wait has cut short says nothing of the store.
             None => last.filter(|_| bound < env.timing().connect_timeout).unwrap_or_else(|| {
                 let message = format!("timed out while opening the store after {bound:?}");
                 placed(Error::not_applied(ErrorKind::Unavailable, message))

@@ -31,16 +31,16 @@ impl Backoff {
         Self::new(bound / 32, bound * 4)
     }
 
-    /// What was tried went on for so long. Once it has for a whole lease it had worked, and the pauses begin anew:
-    /// requests that were not answered in time are no such thing, however long they took.
+    /// Notes how long the last try lasted. One that lasted for a whole lease has worked, so the pauses begin anew.
+    /// Requests that time out take less.
     pub fn went_on(&mut self, span: Duration, env: &Env) {
         if env.timing().ttl <= span {
             self.reset();
         }
     }
 
-    /// The next pause, which is used up: between half of it and all, so that many who failed together do not
-    /// come back together.
+    /// Returns the next pause and uses it up: between half of it and all, so that clients that failed at the same time
+    /// do not return at the same time.
     pub fn next(&mut self, env: &Env) -> Duration {
         let pause = self.next;
         self.next = (pause * 2).min(self.longest);
@@ -57,7 +57,7 @@ impl Backoff {
         env.sleep(pause).await;
     }
 
-    /// Begins anew: a try has succeeded.
+    /// Begins anew after a try that succeeded.
     pub fn reset(&mut self) {
         self.next = self.first;
     }
@@ -82,7 +82,7 @@ mod tests {
         assert!(backoff.next(&env) <= bound / 32);
     }
 
-    /// They double up to the longest, and begin anew when told so.
+    /// They double up to the longest, and begin anew after a reset.
     #[tokio::test]
     async fn pauses_grow_to_a_bound() {
         let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use crate::Timing;
 
-    /// What its caller leaves is told so and goes on, and what has ended does not.
+    /// A request is notified when its caller leaves, and continues; a completed one does not.
     #[tokio::test]
     async fn abandoned_request_continues() {
         let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();

@@ -51,7 +51,7 @@ impl fmt::Debug for Credentials {
 mod tests {
     use super::*;
 
-    /// Both or neither; what is refused shows no password.
+    /// A URL has both or neither; the error shows no password.
     #[test]
     fn a_url_has_both_or_neither() {
         let of = |url: &str| Credentials::of_url(&url.parse().unwrap());

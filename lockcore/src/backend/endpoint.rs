@@ -83,7 +83,7 @@ impl fmt::Display for Endpoint {
 mod tests {
     use super::*;
 
-    /// What is left out has a default, and what is read is shown so that it can be read again.
+    /// A missing port has a default, and a server is shown in a form that can be read again.
     #[test]
     fn servers_are_read_and_shown() {
         for (text, host, port, shown) in [

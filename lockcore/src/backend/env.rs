@@ -380,7 +380,7 @@ impl Future for Timer {
                     Poll::Pending
                 })
             }
-            // In a thread that ends nobody waits for it; a runtime that is gone fires no timers.
+            // A thread that ends waits for no timer; a runtime that is gone fires none.
             _ => Poll::Pending,
         }
     }
@@ -415,7 +415,7 @@ mod tests {
         }
     }
 
-    /// A timer that is polled as its runtime ends says that, instead of ending whoever waits (env-3).
+    /// A timer that is polled while its runtime ends does not panic (env-3).
     #[tokio::test]
     async fn a_timer_without_its_runtime_panics_nobody() {
         let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap().with_clock(Arc::new(Ending));
@@ -441,7 +441,7 @@ mod tests {
         }
     }
 
-    /// The tasks of a session that moves are waited for with those of whoever opened it; a sibling's are not.
+    /// The tasks of a session of a move are waited for with those of its opener; those of a sibling are not.
     #[tokio::test]
     async fn tasks_of_who_moves_are_waited_for() {
         let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
@@ -454,7 +454,7 @@ mod tests {
         assert!(drained.await);
     }
 
-    /// What is done in time is had, and what never is, is not waited for.
+    /// A step that is done in time has its output; a step that never is done is abandoned.
     #[tokio::test]
     async fn slow_step_is_abandoned() {
         let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();

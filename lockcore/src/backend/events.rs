@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use crate::backend::StoreEvent;
 
-/// Where a session leaves what it has to tell; clones tell the same core.
+/// The sender of a session's events; clones send to the same core.
 #[derive(Clone, Debug)]
 pub struct Events {
     sender: mpsc::UnboundedSender<StoreEvent>,
@@ -25,7 +25,7 @@ impl Events {
         (Self { sender }, Inbox { receiver: Mutex::new(Some(receiver)) })
     }
 
-    /// Tells the core, unless it has stopped listening: then the session is over.
+    /// Sends an event to the core, unless the core has stopped listening: then the session is over.
     pub fn tell(&self, event: StoreEvent) {
         let _over = self.sender.send(event);
     }
@@ -35,7 +35,7 @@ impl Events {
         !self.sender.is_closed()
     }
 
-    /// The same, but for keeping the stream from ending.
+    /// Returns a sender that does not keep the stream from ending.
     pub fn downgrade(&self) -> WeakEvents {
         WeakEvents { sender: self.sender.downgrade() }
     }
@@ -48,7 +48,7 @@ pub struct WeakEvents {
 }
 
 impl WeakEvents {
-    /// The events, while anybody else keeps them.
+    /// Returns the sender, while another clone of it exists.
     pub fn upgrade(&self) -> Option<Events> {
         self.sender.upgrade().map(|sender| Events { sender })
     }

@@ -10,9 +10,9 @@ use super::LockState;
 pub struct Finding {
     /// How bad it is.
     pub severity: Severity,
-    /// What was looked at, a word.
+    /// The inspected part, in one word.
     pub subject: &'static str,
-    /// What was found, and what to do.
+    /// The finding, and the remedy.
     pub detail: String,
 }
 

@@ -28,7 +28,7 @@ struct State<T> {
     /// How often opening has ended, in either way.
     attempts: u64,
     is_opening: bool,
-    /// What is being opened is not wanted any more.
+    /// The pending opening is not wanted any more.
     was_taken: bool,
 }
 
@@ -39,12 +39,12 @@ impl<T: Clone + Send + Sync + 'static> Reopen<T> {
         Self { env, state: watch::Sender::new(state) }
     }
 
-    /// What was opened last, whether it serves or not.
+    /// Returns the last opened one, whether it serves or not.
     pub fn last(&self) -> Option<T> {
         self.state.borrow().opened.clone()
     }
 
-    /// Takes it away, and with it what is being opened just now: its waiters are refused.
+    /// Takes it away, also a pending opening: its waiters are refused.
     pub fn take(&self) -> Option<T> {
         let mut taken = None;
         self.state.send_modify(|state| (taken, state.was_taken) = (state.opened.take(), state.is_opening));
@@ -56,7 +56,7 @@ impl<T: Clone + Send + Sync + 'static> Reopen<T> {
         self.state.borrow().refused.clone()
     }
 
-    /// What is open, if it `serves`; else what `open` opens, or another caller just then.
+    /// Returns the open one if it `serves`; otherwise opens one, or waits for the pending opening.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl<T: Clone + Send + Sync + 'static> Reopen<T> {
     ///
     /// # Cancel safety
     ///
-    /// What is being opened is opened for the others, and for later.
+    /// The opening continues for the other callers, and for later ones.
     pub async fn get<F>(&self, serves: impl Fn(&T) -> bool, open: impl FnOnce() -> F) -> Result<T>
     where
         F: Future<Output = Result<T>> + Send + 'static,
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(door.get(|_| true).await.unwrap(), 1);
     }
 
-    /// What is taken away stays away, be it open or about to be; what is opened after that is kept.
+    /// Neither an open nor a pending one returns after it was taken; a later one is kept.
     #[tokio::test]
     async fn session_being_opened_is_removed_with_the_rest() {
         let door = Door::new();
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(door.way.last(), Some(3));
     }
 
-    /// A task that is dropped with its runtime leaves nobody waiting.
+    /// A task that is dropped with its runtime ends the wait of its callers.
     #[tokio::test]
     async fn an_attempt_that_is_dropped_is_an_answer() {
         let door = Door::new();

@@ -44,7 +44,7 @@ pub enum Side {
     New,
 }
 
-/// What a record says to everybody.
+/// The part of a record that every session reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_structs, reason = "the process that moves the locks writes it")]
 pub struct Stage {
@@ -111,12 +111,12 @@ impl Stage {
         format!("{FORMAT} {} {}", self.side.word(), self.phase)
     }
 
-    /// Reads what a record says to everybody; and the rest of it, behind that line.
+    /// Reads the first line of a record, and returns the rest with it.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] for another format than [`FORMAT`]; [`ErrorKind::Protocol`] for what is no
-    /// record.
+    /// [`ErrorKind::Unsupported`] for another format than [`FORMAT`]; [`ErrorKind::Protocol`] for an
+    /// invalid record.
     pub fn of_record(record: &[u8]) -> Result<(Self, &[u8])> {
         let end = record.iter().position(|byte| *byte == b'\n').unwrap_or(record.len());
         let (line, rest) = record.split_at(end);
@@ -196,7 +196,7 @@ mod tests {
         format!("1 {} {phase}\n{{\"more\":[1]}}", side.word())
     }
 
-    /// The table of who may open what; sessions that move may open everything.
+    /// The table of admitted sessions; a session of the move is always admitted.
     #[tokio::test]
     async fn plain_sessions_are_admitted_where_they_exclude_everybody() {
         let admitted = [
@@ -225,7 +225,7 @@ mod tests {
         admit(&env(), None).unwrap();
     }
 
-    /// What is not understood bars, and says whether a later version would help (stage-1).
+    /// An unknown record admits no session, and the error says whether a later version would help (stage-1).
     #[tokio::test]
     async fn unknown_record_blocks() {
         for (record, kind) in [

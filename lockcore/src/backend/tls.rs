@@ -51,7 +51,7 @@ impl Tls {
         Ok((ca.is_some() || client.is_some()).then_some(Self { ca, client }))
     }
 
-    /// What a store says that is asked for TLS in a build without it.
+    /// Returns the error of a store in a build without TLS.
     pub fn missing() -> Error {
         Error::not_applied(
             ErrorKind::Unsupported,
@@ -59,8 +59,8 @@ impl Tls {
         )
     }
 
-    /// What a TLS library says of a certificate that it does not take, for people: its own words are names
-    /// in its program. Whatever else `said` is stays as it is.
+    /// Rewords the refusal of a certificate by a TLS library, whose texts are names in its program. Every other text
+    /// stays.
     pub fn in_words(said: &str) -> String {
         let Some((before, why)) = said.split_once(REFUSED) else {
             return said.to_owned();
@@ -133,7 +133,7 @@ mod tests {
         assert!(error.contains("`cert` and `key`"), "{error}");
     }
 
-    /// What is said of certificates is for people, and nothing else is changed.
+    /// Refusals of certificates are reworded; every other text stays.
     #[test]
     fn refusals_are_in_words() {
         for (said, words) in [

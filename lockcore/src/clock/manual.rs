@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::{Clock, Moment};
 
-/// A clock that moves only when told; clones share it.
+/// A clock that moves only by its methods; clones share it.
 #[derive(Clone, Debug)]
 pub struct ManualClock {
     state: Arc<Mutex<State>>,

@@ -9,7 +9,7 @@
 //!
 //! # Invariants
 //! - **acquire-1** A request is dropped, which cancels it, before its queue asks for anything else (B1): the
-//!   [`Leader`] is part of it, and goes last. In the same way one has ended, and what it was granted too late is
+//!   [`Leader`] is part of it, and goes last. In the same way a request has ended, and a grant that came too late is
 //!   released, before the store is asked again.
 //! - **acquire-2** The final answer to an `acquire`, if it is about the store and not about the request itself, goes to
 //!   every caller that is queued behind it then, also when its own caller is not polled: a store that is down is not

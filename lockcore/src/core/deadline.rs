@@ -27,9 +27,9 @@ impl LeaseDeadline {
         Self { held_before: AtomicU64::new(encode(deadline)), at_risk: AtomicBool::new(false) }
     }
 
-    /// The lease was renewed. Its holds see so when they look, and are not told.
+    /// The lease was renewed. Its holds read this, and are not notified.
     pub(crate) fn extend(&self, deadline: Deadline) {
-        // ORDERING: nothing else is published with it. Who reads an older value takes the lease for
+        // ORDERING: nothing else is published with it. A reader of an older value takes the lease for
         // shorter than it is, which is the safe side (G2).
         self.held_before.fetch_max(encode(deadline), Ordering::Relaxed);
     }

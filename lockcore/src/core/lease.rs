@@ -1,8 +1,8 @@
 //! The life of one lease, as a pure state machine: live, at risk, lost.
 //!
-//! The watchdog feeds it what was sent, what was answered and what time it is, and does what it
-//! says. It is renewed at a third of its ttl, tried again with back-off, *at risk* once a renewal
-//! is overdue by one request bound, and *lost* at its deadline or when the store says so.
+//! The watchdog reports requests, replies and the time to it, and follows it. A lease is renewed at a third of its
+//! ttl, tried again with back-off, *at risk* once a renewal is overdue by one request bound, and *lost* at its deadline
+//! or when the store says so.
 //!
 //! # Invariants
 //! - **lease-1** A lost lease stays lost, whatever arrives later (G2).
@@ -37,7 +37,7 @@ enum LeasePhase {
 /// What a step changed for the holds of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Nothing that must be told: its deadline may have moved, which they see by themselves.
+    /// Nothing to report: its deadline may have moved, which the holds read themselves.
     Nothing,
     AtRisk,
     /// At risk no more.
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(lease.next_timer(), Some(at(6_000)));
     }
 
-    /// Holds are told of a renewal only if they were told that it was overdue.
+    /// A renewal is reported to the holds only if its delay was reported.
     #[test]
     fn a_late_answer_ends_the_risk() {
         let renewed = Renewal::Until(Deadline::At(at(12_000)));

@@ -13,7 +13,7 @@
 //!
 //! # Invariants
 //! - **core-1** When the runtime ends, every hold ends: without it nothing is renewed.
-//! - **core-2** What the store says of a grant that is on its way is kept until the grant arrives.
+//! - **core-2** A report of the store about a grant that is on its way is kept until the grant arrives.
 
 pub(crate) mod acquire;
 mod confirm;
@@ -165,7 +165,7 @@ fn revocation_requested(core: &Arc<Core>, name: &LockName, counter: u64, within:
     }
 }
 
-/// What is held of the grant `counter`. If it may be the grant to come, `note` keeps what is said of it (core-2).
+/// Returns the ownership of the grant `counter`. If that may be the grant to come, `note` keeps the report (core-2).
 fn held(core: &Core, name: &LockName, counter: u64, note: impl FnOnce(&mut Early)) -> Option<Arc<Ownership>> {
     core.names.known(name)?.with(|state| {
         if state.queue.is_acquiring() {

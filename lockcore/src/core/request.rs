@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use crate::backend::env::Env;
 use crate::backend::panic::waking;
 
-/// The caller's end of it. Dropped, it cancels the request, or lets it go on if its output is heard without a caller.
+/// The caller's end of it. Dropped, it cancels the request, or lets it continue if it needs no caller.
 #[must_use = "futures do nothing unless polled"]
 pub(crate) struct Request<T: Send + 'static> {
     inner: Arc<Inner<T>>,
@@ -309,7 +309,7 @@ mod tests {
         assert_eq!((tasks(&home), request.now_or_never()), (0, Some(7)));
     }
 
-    /// The caller is told when the task has ready it.
+    /// The caller is woken when the task has completed it.
     #[test]
     fn a_task_wakes_the_caller() {
         let (home, env) = home();
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(ready, 7);
     }
 
-    /// Somebody begins to wait while the caller is polling it: the caller starts the task.
+    /// Another caller begins to wait while the first is polling it: the first starts the task.
     #[test]
     fn it_is_detached_while_it_is_polled() {
         let (home, env) = home();
@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(tasks(&home), 0);
     }
 
-    /// A request that must go on does so without its caller, polled by a task or not, and its output is heard.
+    /// A request that must continue does so without its caller, polled by a task or not, and its output is handled.
     #[test]
     fn output_without_a_caller_is_heard() {
         static HEARD: AtomicUsize = AtomicUsize::new(0);

@@ -28,7 +28,7 @@ pub(crate) async fn revoke(context: &Context, name: &LockName, how: Revoke) -> R
     if asked.iter().any(|holder| holder.foreign) {
         return Ok(Revocation::Foreign);
     }
-    // What others write into the store is bounded by what there can be.
+    // A foreign client may have written any ttl into the store.
     let ttl = ttl.min(Timing::MAX_TTL);
     let hold_on =
         |now: &LockState| asked.iter().any(|holder| now.holders.iter().any(|now| holder.is_same_grant(now)));

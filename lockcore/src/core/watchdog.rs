@@ -97,7 +97,7 @@ pub(crate) async fn run(
                 // A stream that is always ready need not let others have their turn: we do.
                 tokio::task::coop::consume_budget().await;
             }
-            // Behind the events: what was sent before they asked is handled.
+            // Behind the events, which are handled by now.
             () = std::future::ready(()), if !listeners.is_empty() => {
                 for listener in listeners.drain(..) {
                     waking(|| drop(listener));
@@ -112,7 +112,7 @@ pub(crate) async fn run(
 /// Leases that were renewed by one call, when it was sent, and an answer for each.
 type Renewed = (Vec<LeaseId>, Moment, Vec<Renewal>);
 
-/// Renews `leases` in one call; what is not answered within the bound is unknown.
+/// Renews `leases` in one call; without a reply within the bound a result is unknown.
 pub(crate) async fn renew(env: &Env, backend: &dyn LockBackend, leases: Vec<LeaseId>) -> Renewed {
     let sent_at = env.now();
     let answers = env.bounded(async { Ok(backend.renew(&leases).await) }).await;

@@ -299,7 +299,7 @@ mod tests {
     use crate::backend::Mode;
     use crate::clock::{Clock, TokioClock};
 
-    /// Each session hears of its own holds by the counters that it was granted, whatever others add.
+    /// Each session gets events about its holds with the counters that it was granted, whatever base others add.
     #[tokio::test]
     async fn a_hold_is_named_by_the_counter_of_its_session() {
         let store = MemoryStore::new();
@@ -327,7 +327,7 @@ mod tests {
         }
     }
 
-    /// Who waits behind a dead writer holds when that one's lease ends, also if it came to the front meanwhile.
+    /// A waiter behind a dead writer is granted when the writer's lease ends, also if that came to the front meanwhile.
     #[tokio::test(start_paused = true)]
     async fn dead_entry_at_the_front_delays_no_longer() {
         const TTL: Duration = Duration::from_secs(12);
@@ -355,7 +355,7 @@ mod tests {
         drop(dead);
     }
 
-    /// Who waits in a session that is closed hears that, whoever polls it.
+    /// A wait in a closed session ends, wherever it is polled.
     #[tokio::test]
     async fn a_wait_ends_with_its_session() {
         let store = MemoryStore::new();

@@ -16,7 +16,7 @@ use crate::clock::Moment;
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::owner::OwnerId;
 
-/// What is written.
+/// The record and the entries.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub(super) struct Book {
     record: Option<Entry>,

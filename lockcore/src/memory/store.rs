@@ -67,8 +67,8 @@ impl MemoryStore {
         self.shared.state.lock().engine.is_empty()
     }
 
-    /// Ends the first hold of `name` too early, as a server with a lease bug; the holder is told only if
-    /// `told`. Whether there was a holder.
+    /// Ends the first hold of `name` too early, as a server with a lease bug; the holder is notified only if
+    /// `told`. Returns whether there was a holder.
     pub fn evict(&self, name: &LockName, now: &dyn Clock, told: bool) -> bool {
         self.act(now, |state, now, pushes| {
             let Some(&target) = state.engine.targets(name).first() else {
@@ -82,8 +82,8 @@ impl MemoryStore {
         })
     }
 
-    /// Loses all data, counters and ledger included, as a server that restarts without its disk. Nobody is
-    /// told.
+    /// Loses all data, counters and ledger included, as a server that restarts without its disk. No session is
+    /// notified.
     pub fn forget(&self, now: &dyn Clock) {
         self.act(now, |state, _, pushes| {
             state.engine.forget(pushes);

@@ -171,7 +171,7 @@ impl fmt::Display for Error {
         let mut cause = self.source().filter(|_| f.alternate());
         while let Some(next) = cause {
             let text = next.downcast_ref::<Self>().map_or_else(|| next.to_string(), Self::sentence);
-            // Errors of others may repeat what is below them.
+            // Errors of other crates may repeat their cause.
             if !told.contains(&text) {
                 told = format!("{told}: {text}");
             }
@@ -231,8 +231,8 @@ mod tests {
         assert_eq!(format!("{outer:#}"), "not opened: cannot connect: refused");
     }
 
-    /// Whoever is closer to what happened names it, and whoever passes it on repeats nothing of that, nor of
-    /// what another's error repeats of its cause.
+    /// The detail that was added closest to the failure counts, and no text is repeated, also not by the error of
+    /// another crate that shows its cause.
     #[test]
     fn nothing_is_told_twice() {
         let refused = || std::io::Error::other("refused");
@@ -251,7 +251,7 @@ mod tests {
         );
     }
 
-    /// What an error is about can be asked for; it is told by whoever was closest.
+    /// A detail is found by its key; the one that was added closest to the failure counts.
     #[test]
     fn details_are_found_by_their_key() {
         let inner = Error::not_applied(ErrorKind::Unavailable, "no answer").with_context("server", "h1:1");

@@ -87,8 +87,8 @@ impl LockState {
 mod tests {
     use super::*;
 
-    /// By token where there is one; the holders of others by all that is told of them, but for what is
-    /// left of a lease.
+    /// Grants are told apart by token; those of foreign clients by all that the store shows, the rest of the lease
+    /// apart.
     #[test]
     fn a_grant_is_told_from_the_next() {
         let ours = Holder::new("a").with_counter(7);

@@ -129,7 +129,7 @@ mod tests {
         assert_eq!((token(7, 3).counter(), token(7, 3).index()), (7, 3));
     }
 
-    /// What was stored, shown or sent comes back; what no token can be does not.
+    /// A stored, shown or sent token is read again; any other number or text is refused.
     #[test]
     fn tokens_come_back_from_numbers_and_texts() {
         let largest = FencingToken::new(FencingToken::MAX_COUNTER, FencingToken::MAX_INDEX).unwrap();

@@ -69,7 +69,7 @@ pub(crate) struct Waiter {
     pub(crate) since_round: u32,
 }
 
-/// What a claim comes to, at once or when a waiter is called.
+/// The answer to a claim, at once or when a waiter is called.
 pub(crate) enum Turn {
     /// The lock is held.
     Hold(Hold),
@@ -79,7 +79,7 @@ pub(crate) enum Turn {
     Join(Join),
     /// Another caller of this process is ahead, and a `try` does not wait for it.
     Busy,
-    /// The store refuses everybody, or the manager is closed.
+    /// The store refuses every caller, or the manager is closed.
     Refused(Error),
 }
 
@@ -117,7 +117,7 @@ impl Core {
         }
     }
 
-    /// Ends what was lost with its lease.
+    /// Ends the ownerships of a lost lease.
     pub(crate) fn end_all(self: &Arc<Self>, lost: Option<Lost>) {
         if let Some((ownerships, reason)) = lost {
             ownerships.iter().for_each(|ownership| self.end(ownership, reason));

@@ -155,11 +155,11 @@ impl Drop for Hold {
     }
 }
 
-/// A release that the store has to be told, and after it the queue (release-3). A shutdown waits for it as for a task,
-/// wherever it is polled.
+/// A release that is sent to the store until that confirms it, and then frees the name (release-3). A shutdown waits
+/// for it as for a task, wherever it is polled.
 ///
-/// Dropped on the way, it goes on in the background. A task that is dropped has lost its runtime: nothing can reach
-/// the store any more, and the queue is told at once.
+/// Dropped on the way, it continues in the background. A task that is dropped has lost its runtime: no request can
+/// reach the store any more, and the name is freed at once.
 pub(crate) struct PendingRelease {
     lock: LocalLock,
     ownership: Arc<Ownership>,
@@ -180,7 +180,7 @@ impl PendingRelease {
         }
     }
 
-    /// Tells the store without a caller: in place if it needs no runtime. The queue calls the next waiter after that.
+    /// Continues without a caller: in place if the store needs no runtime. Then the queue calls the next waiter.
     pub(crate) fn in_background(mut self) {
         self.in_background = true;
         let core = Arc::clone(&self.lock.core);
@@ -193,7 +193,7 @@ impl PendingRelease {
         }
     }
 
-    /// Tells the store, and then the queue, however that ended.
+    /// Releases the grant at the store, and frees the name, however that ended.
     pub(super) async fn settled(mut self) -> Result<()> {
         let (Core { context, leases, .. }, grant) = (&*self.lock.core, self.ownership.grant());
         let released = release_until_confirmed(context, leases, &self.ownership).await;
@@ -204,7 +204,7 @@ impl PendingRelease {
         {
             tracing::warn!(error = ?format!("{error:#}"), "release not confirmed; ending its session");
             self.lock.core.end_all(leases.lose(grant.lease.id, LostReason::SessionLost));
-            // After the guards were told, as it lets others hold.
+            // After the guards were notified, as it lets others hold.
             let ended = context.env.answer_to(async {
                 context.backend.give_up(grant.lease.id);
                 Ok(())
@@ -230,7 +230,7 @@ impl Drop for PendingRelease {
     }
 }
 
-/// Logs how a release ended that has no caller.
+/// Logs the error of a release without a caller.
 pub(super) fn log_unconfirmed(confirmed: Result<()>) {
     let Err(error) = confirmed else {
         return;
@@ -259,7 +259,7 @@ mod tests {
     use futures_util::FutureExt;
     use tokio::runtime::Runtime;
 
-    /// A pending release of which the store has not been told.
+    /// A pending release that was not sent yet.
     async fn pending() -> (MemoryStore, PendingRelease) {
         let timing = Timing::for_ttl(Timing::DEFAULT_TTL);
         let (env, config) = (Env::new(timing).unwrap(), MemoryConfig::private());

@@ -38,7 +38,7 @@ impl Ends {
         self.remove(address(ownership));
     }
 
-    /// When to ask what is due.
+    /// Returns when to call `due`.
     pub(super) fn look_at(&self, now: Moment) -> Option<Moment> {
         self.timers.first().map(|(at, _)| (*at).min(now + self.longest_timer))
     }

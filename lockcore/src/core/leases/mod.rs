@@ -1,8 +1,8 @@
 //! The leases of a manager: the ownerships of each, and the time of its next check.
 //!
-//! The table is pure ([`table`]); here is its mutex, and what its changes mean for the ownerships: those whose
-//! lease comes to be at risk, or out of it, are notified here; those that have lost it are handed to the caller,
-//! which ends them. The watchdog's task asks for what is due and is woken when something is due earlier.
+//! The table is pure ([`table`]); here is its mutex. Ownerships whose lease comes to be at risk, or out of it, are
+//! notified here; those that have lost it are returned to the caller, which ends them. The watchdog's task asks for
+//! the next step, and is woken when one is due earlier.
 //!
 //! No mutex is held while an ownership is notified. Checked by the tests of [`table`] and of the conformance
 //! cases of `g2`.
@@ -72,14 +72,14 @@ impl Leases {
     }
 
     /// Ends a lease, as the store says or as we want.
-    #[must_use = "what is lost is to be ended"]
+    #[must_use = "lost ownerships are to be ended"]
     pub(crate) fn lose(&self, lease: LeaseId, reason: LostReason) -> Option<Lost> {
         let change = self.table.lock().lose(lease, reason);
         change?.lost()
     }
 
     /// Takes in the answer to a renewal.
-    #[must_use = "what is lost is to be ended"]
+    #[must_use = "lost ownerships are to be ended"]
     pub(crate) fn answered(
         &self,
         lease: LeaseId,
@@ -132,7 +132,7 @@ impl Leases {
         drop(context.env.bounded(heard).await);
     }
 
-    /// Returns what is to be done now, and when to ask again.
+    /// Returns the next step, and when to ask again.
     pub(crate) fn step(&self, now: Moment) -> Due {
         self.table.lock().step(now)
     }

@@ -1,5 +1,4 @@
-//! What is counted, by way of the `metrics` facade: nothing, at no cost, without the feature of that
-//! name.
+//! Counters and timers, through the `metrics` facade; without the feature of that name they cost nothing.
 //!
 //! Everything goes to the recorder that the program has installed, if it has. The callers give words and spans;
 //! no type of the core is named here.

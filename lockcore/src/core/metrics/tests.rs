@@ -96,7 +96,7 @@ impl Recorder for Sums {
     }
 }
 
-/// Runs `scene` with a recorder that nobody else writes to.
+/// Runs `scene` with a recorder of its own.
 fn recorded<F: Future<Output = ()>>(scene: impl FnOnce(LockManager, Sums) -> F) -> Sums {
     let sums = Sums::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

@@ -198,7 +198,7 @@ impl Ownership {
         });
     }
 
-    /// Changes it unless it has ended, and tells the watchers how it stands by then; whether `change` has.
+    /// Changes it unless it has ended, and notifies the watchers; returns whether `change` has changed it.
     fn change(&self, change: impl FnOnce(&mut Status) -> bool) -> bool {
         let all = {
             let mut status = self.status.lock();
@@ -208,8 +208,8 @@ impl Ownership {
             status.watchers.clone()
         };
         for (_, watchers) in all {
-            // RACE: another change may be told at the same time. Each tells how it stands by then, and nothing
-            // to watchers that were taken away: the one that took them tells them.
+            // RACE: another change may be reported at the same time. Each reports the state by then, and nothing
+            // to watchers that were taken away: the call that took them notifies them.
             let news = |told: &mut Standing| {
                 let status = self.status.lock();
                 let theirs = status.watchers.iter().any(|(_, present)| present.same_channel(&watchers));
@@ -250,7 +250,7 @@ impl Ownership {
     }
 
     /// Passes it from its only guard to another, if it is healthy: returns the watchers of the released guard, to be
-    /// told so. Decided in one piece: a revocation that is requested from here on is requested of the other guard.
+    /// notified. Decided in one piece: a revocation that is requested from here on is requested of the other guard.
     pub(crate) fn pass_on(&self, guard: u16, now: Moment) -> Option<Option<Watchers>> {
         let mut status = self.status.lock();
         self.is_well(&status, now).then(|| {
@@ -259,12 +259,12 @@ impl Ownership {
         })
     }
 
-    /// One of several guards is released: its watchers, to be told so.
+    /// One of several guards is released: returns its watchers, to be notified.
     pub(crate) fn without(&self, guard: u16) -> Option<Watchers> {
         self.status.lock().without(guard)
     }
 
-    /// How a guard stands; after the last word the sender is gone.
+    /// Returns the state of a guard, and its changes; the sender is dropped after the last one.
     pub(crate) fn watch(&self, guard: u16) -> watch::Receiver<Standing> {
         let mut status = self.status.lock();
         let standing = status.standing;
@@ -312,7 +312,7 @@ impl Status {
     }
 }
 
-/// Tells the watchers of a guard that it was released; not under any mutex (ownership-5).
+/// Notifies the watchers of a guard of its release; not under any mutex (ownership-5).
 pub(crate) fn tell_released(watchers: &Watchers) {
     waking(|| watchers.send_modify(|told| told.state = GuardState::Lost(LostReason::Released)));
 }
@@ -326,7 +326,7 @@ pub(crate) async fn ended(mut standings: watch::Receiver<Standing>) -> LostReaso
     }
 }
 
-/// How a hold stands whose lease is not lost.
+/// The state of a hold whose lease is not lost.
 fn on_lease(lease_deadline: &LeaseDeadline) -> GuardState {
     if lease_deadline.is_at_risk() { GuardState::AtRisk } else { GuardState::Held }
 }

@@ -95,8 +95,8 @@ fn watchers_follow_their_guard_only() {
     assert_eq!(first.borrow().state, GuardState::Lost(LostReason::Released));
 }
 
-/// Who wants it has it at the deadline it set, whatever the lease; the earliest of several counts, and
-/// nobody of this process gets it before (ownership-4).
+/// A revoked ownership ends at the revocation deadline, whatever its lease; the earliest of several counts, and no
+/// other guard gets it before (ownership-4).
 #[test]
 fn revoked_ownership_ends_at_its_deadline() {
     let ownership = ownership();
@@ -113,8 +113,8 @@ fn revoked_ownership_ends_at_its_deadline() {
     assert!(!ownership.request_revocation(at(1)));
 }
 
-/// Whether the next guard may have it is decided with what ends it: who asks before that has it, who asks
-/// after that asks the next one; and a bound that is over with its guard ends nobody.
+/// A revocation before a hand-off prevents it, and one after it is the next guard's. The bound of a guard ends with
+/// that guard.
 #[test]
 fn revoked_ownership_is_not_passed_on() {
     let ownership = ownership();

@@ -7,7 +7,7 @@
 //! Every change of the queue is followed by [`call_next`](NameQueue::call_next), which names the waiters whose turn it
 //! is: any change may make it a waiter's turn, also one in front that leaves.
 //!
-//! `T` is what is held, of which only the counter is read; `W` is how a waiter is called, which is not read.
+//! `T` is a grant, of which only the counter is read; `W` is the handle of a waiter, which is not read.
 //!
 //! # Invariants
 //! - **queue-1** At most one acquisition exists, and it fits what this process has beside it: grants and
@@ -29,7 +29,7 @@ use crate::words::token::FencingToken;
 /// The queue of one name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NameQueue<T, W> {
-    /// What the store is asked for.
+    /// The mode of the acquisition in flight.
     acquiring: Option<Mode>,
     /// A grant, if there is any; most names never have two at a time.
     grant: Option<LocalGrant<T>>,
@@ -105,7 +105,7 @@ pub(crate) enum Claim<T> {
     Busy,
 }
 
-/// A waiter whose turn it is, and what its claim has come to.
+/// A waiter whose turn it is, and the answer to its claim.
 pub(crate) type Call<T, W> = (Claim<T>, W);
 
 /// What becomes of a released hold.
@@ -144,7 +144,7 @@ impl<T: Counted, W> NameQueue<T, W> {
     /// Puts a waiter at the end.
     #[inline]
     pub(crate) fn enqueue(&mut self, id: WaiterId, wish: Wish, waiter: W) {
-        debug_assert!(!self.is_idle(), "queue-3: nobody would call this waiter");
+        debug_assert!(!self.is_idle(), "queue-3: no change would call this waiter");
         let waiters = &mut self.others().waiters;
         debug_assert!(waiters.back().is_none_or(|last| last.id < id), "ids grow");
         waiters.push_back(Queued { id, wish, waiter });
@@ -169,7 +169,7 @@ impl<T: Counted, W> NameQueue<T, W> {
         if self.first()? == wish { self.pop() } else { None }
     }
 
-    /// The store granted what was asked for: its first token.
+    /// The store has granted the request: returns the first token.
     ///
     /// A counter that has not grown is refused with the last one, and the grant must be released; then call `released`.
     pub(crate) fn adopt(
@@ -196,8 +196,7 @@ impl<T: Counted, W> NameQueue<T, W> {
         }
     }
 
-    /// The store granted what was asked for, and it cannot be used: the grant must be released; then call
-    /// `released`.
+    /// The store has granted the request too late: the grant must be released; then call `released`.
     pub(crate) fn give_back(&mut self, held: T) {
         debug_assert!(self.acquiring.is_some(), "queue-1");
         let Some(mode) = self.acquiring.take() else {
@@ -244,7 +243,7 @@ impl<T: Counted, W> NameQueue<T, W> {
         (Released::Store, None)
     }
 
-    /// The store has confirmed the release of what is `it`.
+    /// The store has confirmed the release of the grant that is `it`.
     pub(crate) fn released(&mut self, it: impl Fn(&T) -> bool) {
         let is_over = |grant: &LocalGrant<T>| grant.is_releasing(&it);
         let more = self.others.as_mut().map(|others| &mut others.grants);
@@ -262,8 +261,8 @@ impl<T: Counted, W> NameQueue<T, W> {
         self.grants().any(|grant| grant.is_releasing(&it))
     }
 
-    /// The hold of what is `it` is lost, for all its guards: whether it was still ours to clean up. If so, call
-    /// `released` when that is done.
+    /// The grant that is `it` is lost, for all its guards. Returns whether the caller has to clean up; then call
+    /// `released`.
     pub(crate) fn lose(&mut self, it: impl Fn(&T) -> bool) -> bool {
         let held = self.parts().0.find(|grant| grant.is_held() && it(&grant.held));
         held.map(|grant| grant.guards = 0).is_some()
@@ -280,7 +279,7 @@ impl<T: Counted, W> NameQueue<T, W> {
         self.acquiring.is_some() || self.grants().any(|grant| !grant.is_held())
     }
 
-    /// What is held, in no order, with its latest token.
+    /// Returns the held grants, in no order, with their latest tokens.
     pub(crate) fn held(&self) -> impl Iterator<Item = (&T, FencingToken)> {
         self.grants().filter(|grant| grant.is_held()).map(|grant| (&grant.held, grant.token()))
     }
@@ -307,7 +306,7 @@ impl<T: Counted, W> NameQueue<T, W> {
         self.others.iter().flat_map(|others| &others.waiters).map(|place| &place.waiter)
     }
 
-    /// What the first waiter wants.
+    /// Returns the wish of the first waiter.
     fn first(&self) -> Option<Wish> {
         self.others.as_ref()?.waiters.front().map(|first| first.wish)
     }

@@ -71,7 +71,7 @@ fn hand_offs_end_with_the_window() {
     assert_eq!(queue.release(7, at(100), || true), (Released::Store, None));
 }
 
-/// A `try` waits for the confirmation of a release, and for nobody who waits.
+/// A `try` waits for the confirmation of a release, not for a waiter.
 #[test]
 fn a_try_waits_for_a_release_alone() {
     let mut queue = held(WRITES, 7);
@@ -116,8 +116,8 @@ fn readers_join_within_the_budget() {
     assert_eq!(queue.release(7, at(4), || true), (Released::NotHeld, None));
 }
 
-/// Nobody joins past a waiter, nor beside a guard that wants no other; and a `try` for a part waits for no
-/// holder, but for a release.
+/// No caller joins past a waiter, nor beside a guard that holds alone. A `try` for permits waits for a release, not
+/// for a holder.
 #[test]
 fn unfit_caller_does_not_join() {
     let mut queue = held(READS, 7);
@@ -136,7 +136,7 @@ fn unfit_caller_does_not_join() {
     assert_eq!(queue.try_claim(some(2, 3), by(1)), Claim::Wait);
 }
 
-/// What was asked for goes on for the first waiter if it wants the very same, and for nobody else.
+/// A request passes only to the first waiter, and only if that has the same wish.
 #[test]
 fn a_request_is_inherited_by_its_like() {
     let mut queue = Queue::new();

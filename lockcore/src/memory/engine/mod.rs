@@ -101,7 +101,7 @@ pub(super) struct Front {
     pub(super) ttl: Duration,
 }
 
-/// What a request causes for others.
+/// The effect of a request on another entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Push {
     /// A waiting entry holds now.
@@ -210,7 +210,7 @@ impl Engine {
         }
     }
 
-    /// Lets time act on one name: drops what has expired and grants the first who live while they fit.
+    /// Lets time act on one name: drops expired entries, and grants the first live ones while they fit.
     pub(super) fn settle(&mut self, name: &LockName, now: Now, pushes: &mut Vec<Push>) {
         let Some(contest) = self.names.get_mut(name) else {
             return;
@@ -244,14 +244,14 @@ impl Engine {
         }
     }
 
-    /// When the next one expires of those who hold `name` or wait for it: that may be whom others wait for by then.
+    /// Returns when the next holder or waiter of `name` expires: others may wait for it by then.
     pub(super) fn next_expiry(&self, name: &LockName, now: Now) -> Option<Moment> {
         let contest = self.names.get(name)?;
         let entries = contest.holders.iter().map(|held| &held.entry).chain(&contest.queue);
         entries.map(|entry| entry.expires).filter(|at| now.store < *at).min()
     }
 
-    /// The holders and the number of those who wait, as they stand.
+    /// Returns the present holders, and the number of waiters.
     pub(super) fn inspect(&self, name: &LockName, now: Now) -> (Vec<Front>, usize) {
         self.names.get(name).map_or_else(Default::default, |contest| {
             (contest.holders.iter().map(|held| held.shown(now)).collect(), contest.queue.len())

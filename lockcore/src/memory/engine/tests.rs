@@ -82,7 +82,7 @@ fn a_release_grants_the_first_who_waits() {
     assert!(bench.engine.is_empty());
 }
 
-/// At its expiry a holder is replaced by the first waiter who still lives.
+/// At its expiry a holder is replaced by the first waiter with a live lease.
 #[test]
 fn expiry_passes_over_the_dead() {
     let mut bench = Bench::new();
@@ -96,7 +96,7 @@ fn expiry_passes_over_the_dead() {
     assert_eq!(bench.granted(), [(owner(3), 2)]);
 }
 
-/// Nobody else's release or renewal touches a hold.
+/// A release or renewal of another owner does not touch a hold.
 #[test]
 fn only_the_owner_acts_on_an_entry() {
     let mut bench = Bench::new();
@@ -122,8 +122,8 @@ fn a_closed_session_leaves_nothing() {
     assert!(bench.engine.is_empty());
 }
 
-/// Readers hold together and behind a writer who came before, also while that waits; whoever fits is granted at
-/// once when that goes, dead or alive.
+/// Readers hold at the same time, and wait for an earlier writer, also while that waits; when the writer ends, every
+/// entry that fits is granted at once.
 #[test]
 fn readers_wait_for_a_writer_in_front() {
     for dies in [false, true] {
@@ -146,7 +146,7 @@ fn readers_wait_for_a_writer_in_front() {
     }
 }
 
-/// What all may take together is the smallest capacity of those who hold, and of who comes.
+/// The smallest capacity of the holders and the new entry counts.
 #[test]
 fn the_smallest_capacity_counts() {
     let mut bench = Bench::new();
@@ -159,8 +159,8 @@ fn the_smallest_capacity_counts() {
 }
 
 proptest! {
-    /// Random requests in all modes, and pauses: who holds is whom the rule admits of those who are there (memory-1,
-    /// memory-3), counters grow (memory-2), and when all have gone nothing is left (memory-5).
+    /// Random requests in all modes, and pauses: the holders are the entries that the rule admits (memory-1, memory-3),
+    /// counters grow (memory-2), and after the last release nothing is left (memory-5).
     #[test]
     fn random_requests_keep_the_invariants(
         steps in prop::collection::vec((0_u8..3, 0_u8..5, 0_u64..4, 0_usize..5), 1..120),
@@ -193,7 +193,7 @@ proptest! {
                     Push::Dropped(owner) => arrived.retain(|(other, _)| *other != owner),
                 }
             }
-            // A holder that expired is told by its own lease, not by a push.
+            // A holder learns of its expiry from its own lease, not from a push.
             let held: Vec<_> = bench.engine.targets(&name()).iter().map(|target| target.owner).collect();
             let waiting: Vec<_> = bench.engine.names.get(&name())
                 .map(|contest| contest.queue.iter().map(|entry| entry.owner).collect()).unwrap_or_default();

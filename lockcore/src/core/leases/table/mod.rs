@@ -51,7 +51,7 @@ pub(crate) struct LeaseChange {
     pub(crate) ownerships: Vec<Arc<Ownership>>,
 }
 
-/// What is to be done now.
+/// The next step.
 pub(crate) struct Due {
     pub(crate) changes: Vec<LeaseChange>,
     pub(crate) renew: Vec<LeaseId>,
@@ -164,7 +164,7 @@ impl LeaseTable {
         }
         let ends = self.ends.due(now);
         let first = self.first(now);
-        // What it was set for may be gone; the next one of its kind comes soon, and is not to wake the task again.
+        // Its lease may be gone; the next one comes soon, and is not to wake the task again.
         let set = self.asleep_until.filter(|at| now < *at);
         self.asleep_until = first.into_iter().chain(set).min();
         Due { changes, renew, ends, wake_at: self.asleep_until }
@@ -213,7 +213,7 @@ impl LeaseTable {
         entry
     }
 
-    /// Passes a change on to the ownerships, and forgets what is over.
+    /// Returns the ownerships that a change concerns, and forgets a lease that is over.
     fn settle(&mut self, id: LeaseId, change: Change) -> Option<LeaseChange> {
         let entry = self.leases.get_mut(&id)?;
         entry.publish();

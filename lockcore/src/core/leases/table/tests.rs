@@ -38,8 +38,8 @@ fn table() -> LeaseTable {
     table
 }
 
-/// A backend that heard a late answer believes in its session longer than we do; what it grants
-/// on that is lost (leases-2).
+/// A backend that got a late reply keeps its session for longer than we do; a grant in that session is lost
+/// (leases-2).
 #[test]
 fn a_session_that_expired_stays_lost() {
     let mut table = table();
@@ -140,10 +140,10 @@ fn a_renewal_costs_the_same_for_any_number_of_holds() {
         assert!(ownerships.iter().all(|ownership| ownership.is_held(at(deadline - 1))));
         assert!(!ownerships.iter().any(|ownership| ownership.is_held(at(deadline))));
     }
-    // A grant that knows more extends it for all, and touches nobody either.
+    // A grant with a later deadline extends it for all, and touches no ownership either.
     let newest = table.register(granted(session(16)), Mode::EXCLUSIVE, at(7));
     assert!(ownerships.iter().chain([&newest]).all(|ownership| ownership.is_held(at(15))));
-    // What must be told is told once.
+    // Each change is reported once.
     assert_eq!(touched(&table.step(at(9)).changes), 0);
     assert_eq!(touched(&table.step(at(10)).changes), 1_001);
     assert_eq!(touched(&table.step(at(11)).changes), 0);
@@ -157,7 +157,7 @@ fn touched(changes: &[LeaseChange]) -> usize {
     changes.iter().map(|outcome| outcome.ownerships.len()).sum()
 }
 
-/// Changes that are told in another order than they happened leave a hold as it is by now.
+/// Changes that are reported in another order than they happened leave the present state.
 #[test]
 fn risk_and_safety_may_be_told_in_any_order() {
     let mut table = table();
