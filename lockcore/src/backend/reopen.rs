@@ -16,11 +16,11 @@ use crate::words::error::{Error, Result};
 #[derive(Debug)]
 pub struct Reopen<T> {
     env: Env,
-    state: watch::Sender<State<T>>,
+    state: watch::Sender<OpenState<T>>,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct OpenState<T> {
     /// The last one that was opened.
     opened: Option<T>,
     /// Why none could be opened after it.
@@ -35,7 +35,8 @@ struct State<T> {
 impl<T: Clone + Send + Sync + 'static> Reopen<T> {
     /// Nothing is open yet.
     pub fn new(env: Env) -> Self {
-        let state = State { opened: None, refused: None, attempts: 0, is_opening: false, was_taken: false };
+        let state =
+            OpenState { opened: None, refused: None, attempts: 0, is_opening: false, was_taken: false };
         Self { env, state: watch::Sender::new(state) }
     }
 
@@ -100,7 +101,7 @@ impl<T: Clone + Send + Sync + 'static> Reopen<T> {
 
 /// A pending opening, until it is dropped.
 struct Attempt<T> {
-    state: watch::Sender<State<T>>,
+    state: watch::Sender<OpenState<T>>,
     outcome: Option<Result<T>>,
 }
 

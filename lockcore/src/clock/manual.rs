@@ -13,11 +13,11 @@ use super::{Clock, Moment};
 /// A clock that moves only by its methods; clones share it.
 #[derive(Clone, Debug)]
 pub struct ManualClock {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ManualState>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ManualState {
     now: Moment,
     /// What timers have seen pass: `now` less the time spent suspended.
     awake: Duration,
@@ -29,7 +29,7 @@ impl ManualClock {
     /// A clock that reads one second.
     pub fn new() -> Self {
         Self {
-            state: Arc::new(Mutex::new(State {
+            state: Arc::new(Mutex::new(ManualState {
                 now: Moment::from_nanos(1_000_000_000),
                 awake: Duration::ZERO,
                 next_timer: 0,

@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use tokio::sync::oneshot;
 
-use super::engine::{Answer, Front, Granted, Now, SessionId};
+use super::engine::{EngineReply, Front, Granted, Now, SessionId};
 use super::ledger::MemoryLedger;
-use super::store::{MemoryStore, State};
+use super::store::{MemoryStore, StoreState};
 use crate::backend::env::Env;
 use crate::backend::ledger::Ledger;
 use crate::backend::stage;
@@ -47,10 +47,14 @@ impl MemoryBackend {
     }
 
     /// One request: answered, or queued with a way to hear of the grant.
-    fn request(&self, request: &AcquireRequest, queue: bool) -> (Answer, Option<oneshot::Receiver<Granted>>) {
+    fn request(
+        &self,
+        request: &AcquireRequest,
+        queue: bool,
+    ) -> (EngineReply, Option<oneshot::Receiver<Granted>>) {
         self.store.act(&**self.env.clock(), |state, now, pushes| {
             let answer = state.engine.acquire(now, self.session, request, queue, pushes);
-            let Answer::Queued { lease, holder } = &answer else {
+            let EngineReply::Queued { lease, holder } = &answer else {
                 return (answer, None);
             };
             let lease = self.lease(*lease, request.ttl, now.asker);
@@ -70,7 +74,7 @@ impl MemoryBackend {
         mut granted: oneshot::Receiver<Granted>,
     ) -> Option<Granted> {
         let mut place =
-            Place { backend: self, name: &request.name, owner: request.owner, lease, over: false };
+            WaitGuard { backend: self, name: &request.name, owner: request.owner, lease, over: false };
         loop {
             let left = self.store.act(&**self.env.clock(), |state, now, pushes| {
                 state.engine.settle(&request.name, now, pushes);
@@ -111,7 +115,7 @@ impl MemoryBackend {
         holder
     }
 
-    fn state(&self, state: &State, name: LockName, now: Now) -> LockState {
+    fn state(&self, state: &StoreState, name: LockName, now: Now) -> LockState {
         let (holders, contenders) = state.engine.inspect(&name, now);
         LockState::new(name, holders.iter().map(|holder| self.holder(holder)), contenders)
     }
@@ -147,8 +151,8 @@ impl LockBackend for MemoryBackend {
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
         self.open_or_refuse()?;
         Ok(match self.request(request, false).0 {
-            Answer::Granted(granted) => Attempt::Granted(self.grant(&request.name, granted)),
-            Answer::Queued { holder, .. } | Answer::Busy { holder } => {
+            EngineReply::Granted(granted) => Attempt::Granted(self.grant(&request.name, granted)),
+            EngineReply::Queued { holder, .. } | EngineReply::Busy { holder } => {
                 Attempt::Held { holder: Some(self.holder(&holder)) }
             }
         })
@@ -157,9 +161,9 @@ impl LockBackend for MemoryBackend {
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
         self.open_or_refuse()?;
         let granted = match self.request(request, true) {
-            (Answer::Granted(granted), _) => Some(granted),
-            (Answer::Queued { lease, .. }, Some(granted)) => self.granted(request, lease, granted).await,
-            (Answer::Queued { .. } | Answer::Busy { .. }, _) => None,
+            (EngineReply::Granted(granted), _) => Some(granted),
+            (EngineReply::Queued { lease, .. }, Some(granted)) => self.granted(request, lease, granted).await,
+            (EngineReply::Queued { .. } | EngineReply::Busy { .. }, _) => None,
         };
         match granted {
             Some(granted) => Ok(self.grant(&request.name, granted)),
@@ -267,7 +271,7 @@ impl LockBackend for MemoryBackend {
 }
 
 /// A place in the store's queue, given up when the acquisition is dropped.
-struct Place<'a> {
+struct WaitGuard<'a> {
     backend: &'a MemoryBackend,
     name: &'a LockName,
     owner: OwnerId,
@@ -275,7 +279,7 @@ struct Place<'a> {
     over: bool,
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         if self.over {
             return;

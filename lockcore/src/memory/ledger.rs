@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::engine::Now;
-use super::store::{MemoryStore, State};
+use super::store::{MemoryStore, StoreState};
 use crate::backend::env::Env;
 use crate::backend::ledger::{Entry, Ledger, Member, Written, fits, readable};
 use crate::backend::{Lease, LeaseId, LeaseScope};
@@ -71,7 +71,7 @@ pub(super) struct MemoryLedger {
 }
 
 impl MemoryLedger {
-    fn act<R>(&self, act: impl FnOnce(&mut State, Now) -> R) -> Result<R> {
+    fn act<R>(&self, act: impl FnOnce(&mut StoreState, Now) -> R) -> Result<R> {
         if self.closed.load(Ordering::Relaxed) {
             return Err(Error::not_applied(ErrorKind::Closed, "the session with the store was closed"));
         }

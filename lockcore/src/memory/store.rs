@@ -26,13 +26,13 @@ pub struct MemoryStore {
 
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    state: Mutex<State>,
+    state: Mutex<StoreState>,
     /// The store's own clock, if it is not its users'.
     pub(super) clock: Option<Arc<dyn Clock>>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct StoreState {
     pub(super) engine: Engine,
     pub(super) book: Book,
     /// What sessions add to the engine's counters, from when they are opened.
@@ -100,7 +100,7 @@ impl MemoryStore {
     pub(super) fn act<R>(
         &self,
         clock: &dyn Clock,
-        act: impl FnOnce(&mut State, Now, &mut Vec<Push>) -> R,
+        act: impl FnOnce(&mut StoreState, Now, &mut Vec<Push>) -> R,
     ) -> R {
         let asker = clock.now();
         let store = self.shared.clock.as_deref().map_or(asker, Clock::now);
@@ -123,7 +123,7 @@ impl MemoryStore {
     }
 }
 
-impl State {
+impl StoreState {
     /// A session that adds `token_base`, or takes part in a move.
     pub(super) fn open_session(&mut self, token_base: u64, moves: bool) -> (SessionId, Inbox) {
         self.sessions_opened += 1;

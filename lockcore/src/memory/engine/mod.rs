@@ -48,18 +48,18 @@ pub(super) struct Engine {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 struct Contest {
     holders: SmallVec<[Held; 1]>,
-    queue: VecDeque<Entry>,
+    queue: VecDeque<QueueEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Held {
-    entry: Entry,
+    entry: QueueEntry,
     counter: u64,
     since: Moment,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Entry {
+struct QueueEntry {
     owner: OwnerId,
     session: SessionId,
     lease: LeaseId,
@@ -84,7 +84,7 @@ pub(super) struct Granted {
 
 /// The answer to an acquisition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum EngineReply {
     Granted(Granted),
     Queued { lease: LeaseId, holder: Front },
     Busy { holder: Front },
@@ -127,7 +127,7 @@ impl Engine {
         request: &AcquireRequest,
         queue: bool,
         pushes: &mut Vec<Push>,
-    ) -> Answer {
+    ) -> EngineReply {
         self.settle(&request.name, now, pushes);
         let contest = self.names.get(&request.name);
         let busy_with = contest.filter(|contest| !contest.admits(request.mode)).and_then(|contest| {
@@ -135,10 +135,10 @@ impl Engine {
             contest.holders.first().map(|held| held.shown(now))
         });
         if let Some(holder) = busy_with.as_ref().filter(|_| !queue) {
-            return Answer::Busy { holder: holder.clone() };
+            return EngineReply::Busy { holder: holder.clone() };
         }
         let lease = self.fresh_lease();
-        let entry = Entry {
+        let entry = QueueEntry {
             owner: request.owner,
             session,
             lease,
@@ -154,9 +154,9 @@ impl Engine {
         match busy_with {
             Some(holder) => {
                 contest.queue.push_back(entry);
-                Answer::Queued { lease, holder }
+                EngineReply::Queued { lease, holder }
             }
-            None => Answer::Granted(contest.grant(entry, now, &mut self.counter)),
+            None => EngineReply::Granted(contest.grant(entry, now, &mut self.counter)),
         }
     }
 
@@ -266,7 +266,7 @@ impl Engine {
     /// The holders of `name`.
     pub(super) fn targets(&self, name: &LockName) -> Vec<Target> {
         let target = |held: &Held| {
-            let Entry { session, owner, .. } = held.entry;
+            let QueueEntry { session, owner, .. } = held.entry;
             Target { session, owner, counter: held.counter }
         };
         self.names.get(name).map_or_else(Vec::new, |contest| contest.holders.iter().map(target).collect())
@@ -304,7 +304,7 @@ impl Engine {
 }
 
 impl Contest {
-    fn grant(&mut self, entry: Entry, now: Now, counter: &mut u64) -> Granted {
+    fn grant(&mut self, entry: QueueEntry, now: Now, counter: &mut u64) -> Granted {
         *counter += 1;
         let granted = Granted {
             owner: entry.owner,
@@ -327,13 +327,13 @@ impl Contest {
         self.queue.is_empty() && self.load().admits(mode)
     }
 
-    fn entry_mut(&mut self, lease: LeaseId) -> Option<&mut Entry> {
+    fn entry_mut(&mut self, lease: LeaseId) -> Option<&mut QueueEntry> {
         let holders = self.holders.iter_mut().map(|held| &mut held.entry);
         holders.chain(&mut self.queue).find(|entry| entry.lease == lease)
     }
 
     /// Returns the leases of the removed entries.
-    fn remove(&mut self, which: impl Fn(&Entry) -> bool) -> SmallVec<[LeaseId; 1]> {
+    fn remove(&mut self, which: impl Fn(&QueueEntry) -> bool) -> SmallVec<[LeaseId; 1]> {
         let entries = self.holders.iter().map(|held| &held.entry).chain(&self.queue);
         let gone = entries.filter(|entry| which(entry)).map(|entry| entry.lease).collect();
         self.holders.retain(|held| !which(&held.entry));

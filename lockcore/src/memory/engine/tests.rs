@@ -30,11 +30,11 @@ impl Bench {
         Self { engine: Engine::default(), pushes: Vec::new() }
     }
 
-    fn acquire(&mut self, who: u8, seconds: u64) -> Answer {
+    fn acquire(&mut self, who: u8, seconds: u64) -> EngineReply {
         self.asks(who, Mode::EXCLUSIVE, seconds)
     }
 
-    fn asks(&mut self, who: u8, mode: Mode, seconds: u64) -> Answer {
+    fn asks(&mut self, who: u8, mode: Mode, seconds: u64) -> EngineReply {
         let (session, request) = (SessionId(who.into()), AcquireRequest { mode, ..request(who) });
         self.engine.acquire(at(seconds), session, &request, true, &mut self.pushes)
     }
@@ -71,9 +71,9 @@ impl Push {
 #[test]
 fn a_release_grants_the_first_who_waits() {
     let mut bench = Bench::new();
-    assert!(matches!(bench.acquire(1, 0), Answer::Granted(Granted { counter: 1, .. })));
-    assert!(matches!(bench.acquire(2, 0), Answer::Queued { .. }));
-    assert!(matches!(bench.acquire(3, 0), Answer::Queued { .. }));
+    assert!(matches!(bench.acquire(1, 0), EngineReply::Granted(Granted { counter: 1, .. })));
+    assert!(matches!(bench.acquire(2, 0), EngineReply::Queued { .. }));
+    assert!(matches!(bench.acquire(3, 0), EngineReply::Queued { .. }));
     assert!(bench.release(1, 1));
     assert_eq!(bench.granted(), [(owner(2), 2)]);
     assert!(bench.release(2, 1));
@@ -100,7 +100,7 @@ fn expiry_passes_over_the_dead() {
 #[test]
 fn only_the_owner_acts_on_an_entry() {
     let mut bench = Bench::new();
-    let Answer::Granted(granted) = bench.acquire(1, 0) else { panic!("the lock is free") };
+    let EngineReply::Granted(granted) = bench.acquire(1, 0) else { panic!("the lock is free") };
     assert!(!bench.release(2, 1));
     let stranger = SessionId(9);
     assert_eq!(bench.engine.renew(at(1), stranger, granted.lease, &mut bench.pushes), None);
@@ -129,9 +129,9 @@ fn readers_wait_for_a_writer_in_front() {
     for dies in [false, true] {
         let mut bench = Bench::new();
         bench.asks(1, Mode::SHARED, 0);
-        assert!(matches!(bench.asks(2, Mode::EXCLUSIVE, 0), Answer::Queued { .. }));
+        assert!(matches!(bench.asks(2, Mode::EXCLUSIVE, 0), EngineReply::Queued { .. }));
         for reader in [3, 4] {
-            assert!(matches!(bench.asks(reader, Mode::SHARED, 5), Answer::Queued { .. }));
+            assert!(matches!(bench.asks(reader, Mode::SHARED, 5), EngineReply::Queued { .. }));
         }
         let Some(lease) = bench.lease(1) else { panic!("it holds") };
         assert!(bench.engine.renew(at(5), SessionId(1), lease, &mut bench.pushes).is_some());
@@ -151,9 +151,12 @@ fn readers_wait_for_a_writer_in_front() {
 fn the_smallest_capacity_counts() {
     let mut bench = Bench::new();
     let some = |weight, capacity| Mode::permits(weight, capacity).unwrap();
-    assert!(matches!(bench.asks(1, some(2, 3), 0), Answer::Granted(_)));
-    assert!(matches!(bench.asks(2, some(2, 9), 0), Answer::Queued { .. }));
-    assert!(matches!(bench.asks(3, some(1, 3), 0), Answer::Queued { .. }), "not past the one that waits");
+    assert!(matches!(bench.asks(1, some(2, 3), 0), EngineReply::Granted(_)));
+    assert!(matches!(bench.asks(2, some(2, 9), 0), EngineReply::Queued { .. }));
+    assert!(
+        matches!(bench.asks(3, some(1, 3), 0), EngineReply::Queued { .. }),
+        "not past the one that waits"
+    );
     assert!(bench.release(1, 1));
     assert_eq!(bench.granted(), [(owner(2), 2), (owner(3), 3)]);
 }
@@ -175,7 +178,7 @@ proptest! {
             let known = arrived.iter().any(|(other, _)| *other == owner(who));
             match kind {
                 0 if !known => {
-                    if let Answer::Granted(granted) = bench.asks(who, modes[mode], now) {
+                    if let EngineReply::Granted(granted) = bench.asks(who, modes[mode], now) {
                         prop_assert!(bench.pushes.iter().all(|push| push.counter() < Some(granted.counter)));
                         bench.pushes.push(Push::Granted(granted));
                     }
