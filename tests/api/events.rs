@@ -1,7 +1,7 @@
 //! What an operator reads: warnings that must be there, secrets that must not.
 
 use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,8 +11,8 @@ use leasehold::clock::{Clock, TokioClock};
 use leasehold::memory::MemoryConfig;
 use leasehold::{Error, ErrorKind, LockManager, LockName};
 use leasehold_conformance::layer::{Below, Layer, shared};
-use tracing::Level;
-use tracing::subscriber::DefaultGuard;
+use tracing::subscriber::{DefaultGuard, NoSubscriber};
+use tracing::{Dispatch, Level};
 
 const TTL: Duration = Duration::from_secs(15);
 
@@ -22,6 +22,10 @@ struct Written(Arc<Mutex<Vec<u8>>>);
 
 impl Written {
     fn install() -> (Self, DefaultGuard) {
+        // While there is one subscriber, `tracing` asks only the thread that first meets an event whether that is
+        // wanted, and keeps the answer for all threads.
+        static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
+        LazyLock::force(&SECOND);
         let written = Self::default();
         let writer = written.clone();
         let subscriber = tracing_subscriber::fmt()
