@@ -10,7 +10,7 @@
 //! | how it is opened | [`Registry`], [`StoreUrl`], [`Builder`], [`Timing`] |
 //! | what stores implement | [`backend`], [`Env`], [`Guarantees`] |
 //! | time | [`clock`] |
-//! | a lock's life | `acquire`, `release`, `watchdog`, joined in `core` |
+//! | a lock's life | `acquire`, `holds`, `watchdog`, joined in `core` |
 //! | pure state machines | `queue`, `lease`, `memory::engine` |
 
 pub mod backend;
