@@ -58,9 +58,7 @@ fn cause(error: &Error) -> &Error {
 async fn grant_that_ended_on_arrival_is_released_and_retried() {
     let store = FaultyStore::default();
     let (locks, _) = virtually(&store).await;
-    for _ in 0..3 {
-        store.acquires.fail(Fault::GrantLate);
-    }
+    store.acquires.fail_times(3, &Fault::GrantLate);
     let guard = within(SOON, "the store is asked again", locks.lock("a").unwrap().acquire()).await.unwrap();
     guard.ensure_held().unwrap();
     assert_eq!((store.acquires.count(), store.releases.count()), (4, 3));
@@ -91,9 +89,7 @@ async fn queued_waiter_outlasts_an_outage() {
         let held = held_elsewhere(&store).await;
         let (locks, _) = virtually(&store).await;
         store.acquires.fail(Fault::RefuseQueued(Arc::clone(&gate), first));
-        for _ in 0..refusals {
-            store.acquires.fail(Fault::Refuse(ErrorKind::Unavailable));
-        }
+        store.acquires.fail_times(refusals, &Fault::Refuse(ErrorKind::Unavailable));
         let waiting = waiters(&locks, "a", 3).await;
         asked(&store, 1).await;
         gate.notify_one();
@@ -160,9 +156,7 @@ async fn a_wait_that_ends_names_the_last_refusal() {
         let held = held_elsewhere(&store).await;
         let (locks, clock) = virtually(&store).await;
         store.acquires.fail(Fault::RefuseQueued(Arc::clone(&gate), ErrorKind::Unavailable));
-        for _ in 0..100 {
-            store.acquires.fail(Fault::Refuse(kind.clone()));
-        }
+        store.acquires.fail_times(100, &Fault::Refuse(kind.clone()));
         let (lock, began) = (locks.lock("a").unwrap().wait(Duration::from_secs(30)), clock.now());
         let refused = async {
             asked(&store, 1).await;
@@ -234,9 +228,7 @@ async fn pauses_begin_anew_after_a_long_wait() {
     let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
     let _held = held_elsewhere(&store).await;
     let (locks, clock) = virtually(&store).await;
-    for _ in 0..9 {
-        store.acquires.fail(Fault::Refuse(LOST));
-    }
+    store.acquires.fail_times(9, &Fault::Refuse(LOST));
     store.acquires.fail(Fault::RefuseQueued(Arc::clone(&gate), LOST));
     store.acquires.fail(Fault::Refuse(LOST));
     let _waiting = waiters(&locks, "a", 1).await;
@@ -256,9 +248,7 @@ async fn those_who_wait_keep_their_order() {
     for fault in [Fault::Refuse(LOST), Fault::GrantLate] {
         let store = FaultyStore::default();
         let (locks, _) = virtually(&store).await;
-        for _ in 0..3 {
-            store.acquires.fail(fault.clone());
-        }
+        store.acquires.fail_times(3, &fault);
         let mut waiting = JoinSet::new();
         let (served, order) = std::sync::mpsc::channel();
         for place in 0..5 {
@@ -348,7 +338,7 @@ async fn grant_with_a_lower_counter_is_released_before_others_try() {
 /// Without another waiter a pending request is cancelled when its caller leaves, or its late grant released.
 #[tokio::test(start_paused = true)]
 async fn grant_during_a_retry_is_released_before_others_try() {
-    for pauses in [true, false] {
+    for (pauses, is_try) in [(true, false), (false, false), (false, true)] {
         let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
         let (locks, _) = virtually(&store).await;
         let lock = locks.lock("a").unwrap();
@@ -359,31 +349,21 @@ async fn grant_during_a_retry_is_released_before_others_try() {
             store.releases.fail(Fault::PassOn(Arc::clone(&gate)));
         }
         assert!(lock.acquire().now_or_never().is_none());
-        let mut next = Box::pin(lock.acquire());
-        assert_eq!(next.as_mut().now_or_never().is_some(), pauses, "a late grant is given back first");
+        let mut next = Box::pin(async {
+            if is_try {
+                lock.try_acquire().await.map(|held| held.expect("it is free"))
+            } else {
+                lock.acquire().await
+            }
+        });
+        assert_eq!(next.as_mut().now_or_never().is_some(), pauses, "a late grant is released first");
         if !pauses {
             assert_eq!((store.acquires.count(), store.releases.count()), (1, 1));
             gate.notify_one();
             within(SOON, "the next one's turn", next).await.unwrap().release().await.unwrap();
         }
-        assert_eq!(store.acquires.count(), 2);
+        assert_eq!(store.acquires.count() + store.tries.count(), 2);
     }
-}
-
-/// As for every release of its own process.
-#[tokio::test(start_paused = true)]
-async fn a_try_waits_for_a_late_grant_that_is_given_back() {
-    let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));
-    let (locks, _) = virtually(&store).await;
-    let lock = locks.lock("a").unwrap();
-    store.acquires.fail(Fault::GrantLate);
-    store.releases.fail(Fault::PassOn(Arc::clone(&gate)));
-    assert!(lock.acquire().now_or_never().is_none());
-    let mut next = Box::pin(lock.try_acquire());
-    assert!(next.as_mut().now_or_never().is_none(), "the release is under way");
-    gate.notify_one();
-    let guard = within(SOON, "the release", next).await.unwrap().expect("nobody else wants it");
-    guard.release().await.unwrap();
 }
 
 /// At once, and the waits behind it.
@@ -392,9 +372,7 @@ async fn a_shutdown_ends_asking_again() {
     for fault in [Fault::Refuse(LOST), Fault::GrantLate] {
         let store = FaultyStore::default();
         let (locks, clock) = virtually(&store).await;
-        for _ in 0..100 {
-            store.acquires.fail(fault.clone());
-        }
+        store.acquires.fail_times(100, &fault);
         let waiting = waiters(&locks, "a", 3).await;
         pass(Duration::from_secs(20)).await;
         let (closed_at, asked) = (clock.now(), store.acquires.count());

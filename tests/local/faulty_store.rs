@@ -191,6 +191,11 @@ impl Calls {
         locked(&self.faults).push_back(fault);
     }
 
+    /// So do the next `calls` of them.
+    pub(crate) fn fail_times(&self, calls: usize, fault: &Fault) {
+        locked(&self.faults).extend(std::iter::repeat_n(fault.clone(), calls));
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.count.load(Relaxed)
     }

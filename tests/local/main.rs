@@ -196,9 +196,7 @@ async fn everybody_in_the_queue_hears_that_the_store_refuses() {
         let store = FaultyStore::default();
         let (locks, clock) = virtually(&store).await;
         let began = clock.now();
-        for _ in 0..50 {
-            store.acquires.fail(Fault::RefuseAfter(Duration::from_secs(1), kind.clone()));
-        }
+        store.acquires.fail_times(50, &Fault::RefuseAfter(Duration::from_secs(1), kind.clone()));
         let heard = kinds(served(waiters(&locks, "a", 50).await).await);
         assert_eq!(heard, vec![Some(kind); 50]);
         assert_eq!((store.acquires.count(), clock.now().since(began).as_secs()), (1, 1));

@@ -131,44 +131,33 @@ async fn a_release_that_is_never_confirmed_ends_with_its_session() {
     assert_eq!(store.renewals.count(), renewed, "a session that was given up is not renewed");
 }
 
-/// The error is the store's.
+/// In a session it ends at once, with the session. A lease of its own ends the lock, so the release is repeated until
+/// then.
 #[tokio::test(start_paused = true)]
-async fn a_release_that_is_denied_gives_its_session_up_at_once() {
-    for (kind, effect) in [
-        (ErrorKind::Denied, Effect::NotApplied),
-        (ErrorKind::Denied, Effect::Unknown),
-        (ErrorKind::Unsupported, Effect::NotApplied),
+async fn denied_release_ends_with_its_session_or_lease() {
+    for (has_session, kind, effect) in [
+        (true, ErrorKind::Denied, Effect::NotApplied),
+        (true, ErrorKind::Denied, Effect::Unknown),
+        (true, ErrorKind::Unsupported, Effect::NotApplied),
+        (false, ErrorKind::Denied, Effect::NotApplied),
     ] {
-        let store = FaultyStore::with_session();
-        let (locks, _, clock) = two(&store).await;
+        let store = if has_session { FaultyStore::with_session() } else { FaultyStore::default() };
+        let (locks, clock) = virtually(&store).await;
         let other = locks.lock("b").unwrap().acquire().await.unwrap();
         let guard = locks.lock("a").unwrap().acquire().await.unwrap();
         store.fail_releases(Some((kind.clone(), effect)));
-        let began = clock.now();
-        let release = tokio::time::timeout(Timing::DEFAULT_TTL * 2, guard.release()).await;
-        let error = release.expect("it ends").unwrap_err();
+        let (began, deadline) = (clock.now(), clock.now() + guard.remaining());
+        let error = guard.release().await.unwrap_err();
         assert_eq!((error.kind(), error.effect()), (&kind, effect));
-        assert_eq!((clock.now(), store.releases.count(), store.ended_sessions()), (began, 1, 1));
-        assert_eq!(other.ensure_held().unwrap_err().lost_reason(), Some(LostReason::SessionLost));
+        let (releases, lost) = (store.releases.count(), other.ensure_held().err());
+        if has_session {
+            assert_eq!((clock.now(), releases, store.ended_sessions()), (began, 1, 1));
+            assert_eq!(lost.and_then(|error| error.lost_reason()), Some(LostReason::SessionLost));
+        } else {
+            assert_eq!((clock.now(), store.ended_sessions()), (deadline, 0));
+            assert!(releases > 1 && lost.is_none(), "it may have passed meanwhile");
+        }
     }
-}
-
-/// The lease ends the lock, so the release is repeated until then.
-#[tokio::test(start_paused = true)]
-async fn a_release_that_is_denied_ends_with_its_own_lease() {
-    let store = FaultyStore::default();
-    let (locks, others, clock) = two(&store).await;
-    let other = locks.lock("b").unwrap().acquire().await.unwrap();
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    store.fail_releases(Some((ErrorKind::Denied, Effect::NotApplied)));
-    let deadline = clock.now() + guard.remaining();
-    let error = guard.release().await.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (&ErrorKind::Denied, Effect::NotApplied));
-    assert_eq!((clock.now(), store.ended_sessions()), (deadline, 0));
-    assert!(store.releases.count() > 1, "it may have passed meanwhile");
-    let next = others.lock("a").unwrap().wait(Timing::DEFAULT_TTL).acquire().await;
-    assert!(next.is_ok(), "{next:?}");
-    other.ensure_held().unwrap();
 }
 
 /// The entry may have ended with its lease as well as by the earlier, unconfirmed release.
