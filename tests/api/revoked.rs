@@ -303,7 +303,7 @@ impl Layer for Between {
             let asks = self.asks.lock().expect("nobody panics").clone().expect("somebody listens");
             for within in [2 * GRACE, GRACE, 3 * GRACE] {
                 let (name, counter) = (grant.name.clone(), grant.counter);
-                asks.send(StoreEvent::GrantAsked { name, counter, within }).expect("it listens");
+                asks.send(StoreEvent::RevocationRequested { name, counter, within }).expect("it listens");
             }
             below.env.sleep(BETWEEN).await;
         }
@@ -325,7 +325,8 @@ impl Layer for Between {
         let (sender, asks) = mpsc::unbounded_channel();
         *self.asks.lock().expect("nobody panics") = Some(sender);
         let is_deaf = self.is_deaf;
-        let heard = move |event: &StoreEvent| !(is_deaf && matches!(event, StoreEvent::GrantAsked { .. }));
+        let heard =
+            move |event: &StoreEvent| !(is_deaf && matches!(event, StoreEvent::RevocationRequested { .. }));
         let told = below.backend.events().filter(move |event| std::future::ready(heard(event)));
         stream::select(told, UnboundedReceiverStream::new(asks)).boxed()
     }

@@ -309,7 +309,7 @@ fn lost(counter: u64) -> StoreEvent {
 }
 
 fn asked(counter: u64) -> StoreEvent {
-    StoreEvent::GrantAsked { name: name(), counter, within: Duration::from_secs(1) }
+    StoreEvent::RevocationRequested { name: name(), counter, within: Duration::from_secs(1) }
 }
 
 /// Sends the events, and waits until the watchdog has read them.

@@ -26,7 +26,11 @@ impl Session {
         let hold = self.book.lock().grant(name, create, now, now + self.ttl / 10);
         let Hold { deadline, within } = hold.ok_or_else(|| Error::lost(LostReason::Gone))?;
         if let Some(within) = within {
-            self.sessions.events.tell(StoreEvent::GrantAsked { name: name.clone(), counter, within });
+            self.sessions.events.tell(StoreEvent::RevocationRequested {
+                name: name.clone(),
+                counter,
+                within,
+            });
         }
         let lease = Lease::new(self.id(), LeaseScope::Session, self.ttl, deadline);
         Ok(Grant::new(name.clone(), owner, lease, counter))
@@ -75,7 +79,7 @@ impl Session {
         if let Some(name) = wanted
             && let Ok(counter) = self.counter(create)
         {
-            self.sessions.events.tell(StoreEvent::GrantAsked { name, counter, within });
+            self.sessions.events.tell(StoreEvent::RevocationRequested { name, counter, within });
         }
     }
 }

@@ -87,7 +87,7 @@ impl Session {
             hold.told = !self.has_its_path(hold);
             let (name, counter) = (hold.grant.name.clone(), hold.grant.counter);
             events.extend(match (within, hold.told) {
-                (Some(within), false) => Some(StoreEvent::GrantAsked { name, counter, within }),
+                (Some(within), false) => Some(StoreEvent::RevocationRequested { name, counter, within }),
                 (None, false) => None,
                 // By whoever has asked for it.
                 (Some(_), true) => Some(StoreEvent::GrantLost { name, counter, reason: LostReason::Revoked }),

@@ -42,7 +42,7 @@ async fn a_request_waits_for_its_grant() {
 
     session.state.lock().holds = recorded;
     session.check_requests();
-    let asked = StoreEvent::GrantAsked { name, counter: grant.counter, within };
+    let asked = StoreEvent::RevocationRequested { name, counter: grant.counter, within };
     assert_eq!(events.next().now_or_never(), Some(Some(asked)));
     assert!(requests().is_empty());
     session.check_requests();

@@ -118,8 +118,11 @@ async fn a_request_is_not_written_or_read_through_a_link() {
         spoil(&target, &request);
         let how = Revoke::Ask { grace: Duration::from_secs(30) };
         assert!(!b.backend.revoke(&name("a"), how).await.unwrap().is_empty());
-        let at_once =
-            StoreEvent::GrantAsked { name: name("a"), counter: held.counter, within: Duration::ZERO };
+        let at_once = StoreEvent::RevocationRequested {
+            name: name("a"),
+            counter: held.counter,
+            within: Duration::ZERO,
+        };
         assert_eq!(a.event().await, at_once, "{}", request.display());
         a.release(&held).await;
     }

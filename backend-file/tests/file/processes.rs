@@ -109,8 +109,11 @@ async fn limited() {
     a.release(&held.pop().unwrap()).await;
     b.backend.revoke(&name("job/0"), Revoke::AT_ONCE).await.unwrap();
     // Warned of once, and heard again.
-    let asked =
-        StoreEvent::GrantAsked { name: name("job/0"), counter: held[0].counter, within: Duration::ZERO };
+    let asked = StoreEvent::RevocationRequested {
+        name: name("job/0"),
+        counter: held[0].counter,
+        within: Duration::ZERO,
+    };
     assert_eq!(a.event().await, asked);
     for grant in &held {
         a.release(grant).await;
@@ -136,7 +139,8 @@ async fn revoker() {
     let refused = b.backend.revoke(&name("a"), in_secs(10)).await.unwrap_err();
     assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Denied, Effect::NotApplied), "{refused}");
     b.backend.revoke(&name("a"), Revoke::AT_ONCE).await.unwrap();
-    let asked = StoreEvent::GrantAsked { name: name("a"), counter: held.counter, within: Duration::ZERO };
+    let asked =
+        StoreEvent::RevocationRequested { name: name("a"), counter: held.counter, within: Duration::ZERO };
     assert_eq!(a.event().await, asked);
 
     // Taken by force, a lock is taken whether or not its holder can be asked: that looks for its file, too.

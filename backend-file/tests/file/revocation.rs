@@ -17,7 +17,7 @@ fn revoked(lock: &str, counter: u64) -> StoreEvent {
 }
 
 fn asked(lock: &str, counter: u64, within: Duration) -> StoreEvent {
-    StoreEvent::GrantAsked { name: name(lock), counter, within }
+    StoreEvent::RevocationRequested { name: name(lock), counter, within }
 }
 
 fn in_secs(secs: u64) -> Revoke {

@@ -111,7 +111,11 @@ impl Session {
             for (held, renewal) in held.into_iter().zip(self.renew(&leases).await) {
                 // Taken by force.
                 if let (Some((name, counter)), Renewal::Gone(_)) = (held, renewal) {
-                    self.events.tell(StoreEvent::GrantAsked { name, counter, within: Duration::ZERO });
+                    self.events.tell(StoreEvent::RevocationRequested {
+                        name,
+                        counter,
+                        within: Duration::ZERO,
+                    });
                 }
             }
         }
@@ -134,7 +138,7 @@ impl Session {
             return;
         };
         if let Ok(counter) = scripts::counter(counter, *base) {
-            self.events.tell(StoreEvent::GrantAsked { name: entry.name.clone(), counter, within });
+            self.events.tell(StoreEvent::RevocationRequested { name: entry.name.clone(), counter, within });
         }
     }
 }

@@ -28,7 +28,7 @@ impl Session {
         // RACE: told with the book locked, so that what the inbox says later is told later.
         let mut holds = self.holds.lock();
         if let Some(within) = holds.granted(owner, hold, self.site.env.now()) {
-            self.site.events.tell(StoreEvent::GrantAsked { name: name.clone(), counter, within });
+            self.site.events.tell(StoreEvent::RevocationRequested { name: name.clone(), counter, within });
         }
         if own.is_terminated() {
             holds.unwatched(owner, self.site.env.now());
@@ -189,7 +189,7 @@ impl Session {
     /// Whoever can write the node of a hold asks for it as Curator's `Revoker` does.
     pub(super) fn asked_in_curators_word(&self, owner: OwnerId) {
         if let Some(Hold { name, counter, .. }) = self.holds.lock().get(owner).cloned() {
-            self.site.events.tell(StoreEvent::GrantAsked { name, counter, within: Duration::ZERO });
+            self.site.events.tell(StoreEvent::RevocationRequested { name, counter, within: Duration::ZERO });
         }
     }
 
@@ -197,7 +197,11 @@ impl Session {
     pub(crate) fn asked_for(&self, inbox: &[u8]) {
         let mut holds = self.holds.lock();
         for (Hold { name, counter, .. }, within) in holds.asked_for(inbox, self.site.env.now()) {
-            self.site.events.tell(StoreEvent::GrantAsked { name: name.clone(), counter: *counter, within });
+            self.site.events.tell(StoreEvent::RevocationRequested {
+                name: name.clone(),
+                counter: *counter,
+                within,
+            });
         }
     }
 }

@@ -157,8 +157,8 @@ impl Layer for Events {
     fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
         let told = match self {
             Self::HidesLoss => |event: &StoreEvent| {
-                use StoreEvent::{GrantAsked, GrantLost, LeaseLost};
-                !matches!(event, GrantLost { .. } | GrantAsked { .. } | LeaseLost { .. })
+                use StoreEvent::{GrantLost, LeaseLost, RevocationRequested};
+                !matches!(event, GrantLost { .. } | RevocationRequested { .. } | LeaseLost { .. })
             },
             Self::HidesLeases => |event: &StoreEvent| !matches!(event, StoreEvent::LeaseOpened(_)),
             Self::CutsGrace | Self::Endless => |_: &StoreEvent| true,
@@ -169,7 +169,7 @@ impl Layer for Events {
             Self::HidesLoss | Self::HidesLeases => |within: Duration| within,
         };
         let changed = move |mut event| {
-            if let StoreEvent::GrantAsked { within, .. } = &mut event {
+            if let StoreEvent::RevocationRequested { within, .. } = &mut event {
                 *within = graced(*within);
             }
             event
@@ -195,7 +195,7 @@ impl Layer for AllOrNothing {
         let spread = move |event| {
             let reason = match event {
                 StoreEvent::GrantLost { reason, .. } => reason,
-                StoreEvent::GrantAsked { within, .. } if within.is_zero() => LostReason::Revoked,
+                StoreEvent::RevocationRequested { within, .. } if within.is_zero() => LostReason::Revoked,
                 event => return stream::iter(vec![event]),
             };
             let lost = granted.lock().clone();

@@ -140,7 +140,7 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// wait for the release: [`inspect`](Self::inspect) shows that, whose holders have the same tokens, or
     /// the same labels, times and metadata if they have no token.
     ///
-    /// Without force the holder's session gets [`StoreEvent::GrantAsked`], within a third of its ttl if the message is
+    /// Without force the holder's session gets [`StoreEvent::RevocationRequested`], within a third of its ttl if the message is
     /// lost. The core loses and releases the grant (`g4::revoke_ends_the_hold`) at the end of the grace period
     /// (`g4::a_grace_ends_the_hold`). Nothing happens to a holder that is dead or cannot be notified.
     ///
@@ -369,7 +369,7 @@ pub enum StoreEvent {
     },
     /// The revocation of one grant is requested, which ends after `within`, counted from this event. Of
     /// several requests the earliest end counts.
-    GrantAsked {
+    RevocationRequested {
         /// The lock.
         name: LockName,
         /// The grant's counter.

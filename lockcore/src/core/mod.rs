@@ -129,10 +129,10 @@ fn on_store_event(core: &Arc<Core>, event: StoreEvent) {
         StoreEvent::LeaseOpened(lease) => core.leases.opened(lease, core.context.env.now()),
         StoreEvent::LeaseLost { lease, reason } => core.end_all(core.leases.lose(lease, reason)),
         StoreEvent::GrantLost { name, counter, reason } => grant_lost(core, &name, counter, reason),
-        StoreEvent::GrantAsked { name, counter, within } if within.is_zero() => {
+        StoreEvent::RevocationRequested { name, counter, within } if within.is_zero() => {
             grant_lost(core, &name, counter, LostReason::Revoked);
         }
-        StoreEvent::GrantAsked { name, counter, within } => {
+        StoreEvent::RevocationRequested { name, counter, within } => {
             revocation_requested(core, &name, counter, within);
         }
         StoreEvent::Queued { name, holder } => {

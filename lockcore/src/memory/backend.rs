@@ -222,7 +222,10 @@ impl LockBackend for MemoryBackend {
                 match how {
                     Revoke::Ask { grace } => {
                         let (name, counter) = (name.clone(), state.counter_of(target));
-                        state.tell(target.session, StoreEvent::GrantAsked { name, counter, within: grace });
+                        state.tell(
+                            target.session,
+                            StoreEvent::RevocationRequested { name, counter, within: grace },
+                        );
                     }
                     Revoke::Force => {
                         state.engine.release(now, name, target.owner, pushes);
@@ -325,7 +328,7 @@ mod tests {
             early.revoke(&name, Revoke::Force).await.unwrap();
             let heard = session.events().take(2).collect::<Vec<_>>().now_or_never().unwrap();
             let (name, counter) = (name.clone(), grant.counter);
-            let asked = StoreEvent::GrantAsked { name: name.clone(), counter, within };
+            let asked = StoreEvent::RevocationRequested { name: name.clone(), counter, within };
             let lost = StoreEvent::GrantLost { name, counter, reason: LostReason::Revoked };
             assert_eq!(heard, [asked, lost]);
         }

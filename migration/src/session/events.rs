@@ -45,7 +45,7 @@ impl Book {
             }
             StoreEvent::LeaseLost { lease, reason } => self.lease_over(side, lease, reason),
             StoreEvent::GrantLost { name, counter, reason } => self.grant_lost(side, &name, counter, reason),
-            StoreEvent::GrantAsked { name, counter, within } => {
+            StoreEvent::RevocationRequested { name, counter, within } => {
                 let until = self.leases.now + within;
                 let Some(claim) = self.claim(&name) else { return };
                 let earlier = claim.early[side].asked.filter(|(asked, _)| *asked == counter);
@@ -92,7 +92,7 @@ impl Book {
                 claim.early[side].asked = None;
             }
             let (name, within) = (name.clone(), until.since(now));
-            self.events.tell(StoreEvent::GrantAsked { name, counter, within });
+            self.events.tell(StoreEvent::RevocationRequested { name, counter, within });
         }
     }
 

@@ -88,7 +88,11 @@ impl Session {
             }
             for ((name, counter), renewal) in held.into_iter().zip(self.renew(&asked).await) {
                 if let Renewal::Gone(_) = renewal {
-                    self.events.tell(StoreEvent::GrantAsked { name, counter, within: Duration::ZERO });
+                    self.events.tell(StoreEvent::RevocationRequested {
+                        name,
+                        counter,
+                        within: Duration::ZERO,
+                    });
                 }
             }
         }

@@ -292,7 +292,7 @@ impl Session {
     fn tell_asked(&self, entry: &Entry) {
         let wanted = entry.contender.lock().wanted(self.env.now());
         if let Some((counter, within)) = wanted {
-            self.events.tell(StoreEvent::GrantAsked { name: entry.name.clone(), counter, within });
+            self.events.tell(StoreEvent::RevocationRequested { name: entry.name.clone(), counter, within });
         }
     }
 

@@ -126,7 +126,7 @@ async fn a_grant_that_is_asked_for_before_it_arrives_is_asked_for() {
     for [first, second] in [[TTL, 2 * TTL], [2 * TTL, TTL]] {
         let rig = Rig::in_phase(Phase::Shadow).await;
         let mut events = rig.session.inbox.stream();
-        let asked = |within| StoreEvent::GrantAsked { name: name(), counter: 2, within };
+        let asked = |within| StoreEvent::RevocationRequested { name: name(), counter: 2, within };
         let early = |_| {
             rig.lines.old.emit(&asked(first));
             asked(second)
@@ -137,7 +137,7 @@ async fn a_grant_that_is_asked_for_before_it_arrives_is_asked_for() {
         while let Some(Some(event)) = events.next().now_or_never() {
             heard.push(event);
         }
-        let asked = |event: &&StoreEvent| matches!(event, StoreEvent::GrantAsked { counter: 2, within, .. } if *within <= TTL - POLL);
+        let asked = |event: &&StoreEvent| matches!(event, StoreEvent::RevocationRequested { counter: 2, within, .. } if *within <= TTL - POLL);
         assert_eq!(heard.iter().filter(asked).count(), 1, "{heard:?}");
     }
 }
