@@ -95,8 +95,8 @@ impl LockBackend for Recorded {
     }
 
     /// Left out it would do nothing, and a store with sessions would grant on in one that is over.
-    fn give_up(&self, lease: LeaseId) {
-        self.inner.give_up(lease);
+    fn end_session(&self, lease: LeaseId) {
+        self.inner.end_session(lease);
     }
 
     fn events(&self) -> BoxStream<'static, StoreEvent> {

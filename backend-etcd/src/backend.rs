@@ -103,7 +103,7 @@ impl LockBackend for EtcdBackend {
         self.sessions.unless_closed()?.of_lease(grant.lease.id)?.release(grant).await
     }
 
-    fn give_up(&self, lease: LeaseId) {
+    fn end_session(&self, lease: LeaseId) {
         if let Ok(session) = self.sessions.0.of_lease(lease) {
             session.lose(LostReason::SessionLost);
         }

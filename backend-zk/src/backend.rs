@@ -120,7 +120,7 @@ impl LockBackend for ZkBackend {
         }
     }
 
-    fn give_up(&self, lease: LeaseId) {
+    fn end_session(&self, lease: LeaseId) {
         if let Some(session) = self.shared.session_of(lease) {
             session.end(LostReason::SessionLost);
         }

@@ -201,9 +201,9 @@ impl Layer for EntryRule {
         released
     }
 
-    fn give_up(&self, below: &Below, lease: LeaseId) {
+    fn end_session(&self, below: &Below, lease: LeaseId) {
         self.shared.lost(lease);
-        below.backend.give_up(lease);
+        below.backend.end_session(lease);
     }
 
     fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {

@@ -84,8 +84,8 @@ pub trait Layer: fmt::Debug + Send + Sync + 'static {
         below.backend.release(grant).await
     }
 
-    fn give_up(&self, below: &Below, lease: LeaseId) {
-        below.backend.give_up(lease);
+    fn end_session(&self, below: &Below, lease: LeaseId) {
+        below.backend.end_session(lease);
     }
 
     fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
@@ -202,8 +202,8 @@ impl LockBackend for Session {
         self.layer.release(&self.below, grant).await
     }
 
-    fn give_up(&self, lease: LeaseId) {
-        self.layer.give_up(&self.below, lease);
+    fn end_session(&self, lease: LeaseId) {
+        self.layer.end_session(&self.below, lease);
     }
 
     fn events(&self) -> BoxStream<'static, StoreEvent> {

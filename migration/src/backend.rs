@@ -49,8 +49,8 @@ impl LockBackend for Moving {
         self.session.release(grant).await
     }
 
-    fn give_up(&self, lease: LeaseId) {
-        self.session.give_up(lease);
+    fn end_session(&self, lease: LeaseId) {
+        self.session.end_session(lease);
     }
 
     fn events(&self) -> BoxStream<'static, StoreEvent> {

@@ -295,7 +295,7 @@ impl Layer for Faults {
         below.backend.release(grant).await
     }
 
-    fn give_up(&self, _below: &Below, lease: LeaseId) {
+    fn end_session(&self, _below: &Below, lease: LeaseId) {
         assert_eq!(lease, SESSION);
         self.ended_sessions.fetch_add(1, Relaxed);
     }

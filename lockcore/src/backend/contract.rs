@@ -16,7 +16,7 @@
 //! - **B3** *Leases are announced*: everything that must be renewed is a [`Lease`], named in a [`Grant`] or
 //!   by [`StoreEvent::LeaseOpened`]. Nothing else is renewed. The core ends a lease at its deadline
 //!   on `Env`'s clock, when a renewal returns `Gone`, and at [`StoreEvent::LeaseLost`]. It ends a session's lease
-//!   by [`LockBackend::give_up`], too, when a release in the session is refused finally or not confirmed
+//!   by [`LockBackend::end_session`], too, when a release in the session is refused finally or not confirmed
 //!   within a ttl. An ended lease is never renewed, and no grant may name it. A backend with sessions watches its
 //!   own deadlines: it ends the old session at the store, opens another with a new id, and announces it.
 //!   Acquisitions that waited in the old session end `Lost`.
@@ -114,7 +114,7 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// requests (`g5::a_refused_release_ends`).
     ///
     /// It does not wait. A store without sessions has nothing to do.
-    fn give_up(&self, _lease: LeaseId) {}
+    fn end_session(&self, _lease: LeaseId) {}
 
     /// Returns the events of the store, once, to the core. A second call returns a stream that ends.
     fn events(&self) -> BoxStream<'static, StoreEvent>;

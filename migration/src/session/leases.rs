@@ -262,7 +262,7 @@ impl Session {
     }
 
     /// The core has given up a session of one of the stores.
-    pub(crate) fn give_up(self: &Arc<Self>, lease: LeaseId) {
+    pub(crate) fn end_session(self: &Arc<Self>, lease: LeaseId) {
         let given_up = self.with(|book, _| {
             let (side, inner) = book.leases.passed(lease)?;
             book.lease_over(side, inner, LostReason::SessionLost);
@@ -271,7 +271,7 @@ impl Session {
         if let Some((side, inner)) = given_up
             && let Ok(open) = self.open(side)
         {
-            open.backend.give_up(inner);
+            open.backend.end_session(inner);
         }
     }
 }

@@ -143,7 +143,7 @@ impl Session {
                 Todo::Note(name) => self.env.spawn(Arc::clone(self).note(name)),
                 Todo::GiveUp(side, lease) => {
                     if let Ok(open) = self.open(side) {
-                        open.backend.give_up(lease);
+                        open.backend.end_session(lease);
                     }
                 }
             }

@@ -206,7 +206,7 @@ impl PendingRelease {
             self.lock.core.end_all(leases.lose(grant.lease.id, LostReason::SessionLost));
             // After the guards were notified, as it lets others hold.
             let ended = context.env.answer_to(async {
-                context.backend.give_up(grant.lease.id);
+                context.backend.end_session(grant.lease.id);
                 Ok(())
             });
             ended.await.unwrap_or_else(|error| tracing::warn!(error = ?format!("{error:#}")));
