@@ -200,7 +200,7 @@ fn a_step_meets_an_acquisition() {
     at_every_poll(async |scene| {
         let place = Place::open(scene).await;
         let locks = place.manager().await;
-        let (finished, acquired) = meets(&place, locks.lock("a").unwrap().acquire()).await;
+        let (finished, acquired) = Box::pin(meets(&place, locks.lock("a").unwrap().acquire())).await;
         let mut token = None;
         if let Some(guard) = acquired {
             let guard = guard.unwrap();
@@ -252,7 +252,7 @@ fn a_step_meets_a_try() {
     at_every_poll(async |scene| {
         let place = Place::open(scene).await;
         let locks = place.manager().await;
-        let (finished, tried) = meets(&place, locks.lock("a").unwrap().try_acquire()).await;
+        let (finished, tried) = Box::pin(meets(&place, locks.lock("a").unwrap().try_acquire())).await;
         let mut token = None;
         if let Some(guard) = tried.and_then(|tried| tried.unwrap()) {
             token = Some(guard.token());
