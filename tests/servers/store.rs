@@ -302,7 +302,7 @@ impl Store for testbed::zookeeper::Server {
     const FULL: &str = "quota";
     const CYCLE: u64 = 2;
     const TRIES: [u64; 2] = [2, 2];
-    const TRYING: [u64; 2] = [5, 3];
+    const TRYING: [u64; 2] = [5, 4];
     const REVOCATION: u64 = 6;
     const LINGERS: bool = true;
     const PERMITS: bool = false;

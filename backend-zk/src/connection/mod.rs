@@ -1,14 +1,13 @@
 //! Requests on one connection, each bounded and each answered by the session's end at the latest.
 //!
-//! The client library queues what is asked while it is disconnected, without a bound, and keeps the
-//! session alive as long as anybody has a handle on it. So the one handle is here, and is dropped when
-//! the session ends; some requests in flight have another, so it is a task of ours that waits for their
-//! answers: whoever asks may not be polled for long.
+//! The client library queues requests while it is disconnected, without a bound, and keeps the session alive while there
+//! is a handle on it. So the one handle is here, and is dropped when the session ends. Some pending requests have another
+//! one, so a task of ours waits for their answers: the caller may not be polled for long.
 //!
 //! # Invariants
 //! - **zk.connection-1** Every request ends within the bound of a request, or at once when the session
 //!   ends.
-//! - **zk.connection-2** Once the connection is closed, nothing holds it open: the server is told.
+//! - **zk.connection-2** Once the connection is closed, nothing holds it open, so the server is notified.
 //! - **zk.connection-3** No answer makes a task of ours panic.
 
 mod rights;
@@ -43,16 +42,16 @@ use crate::protocol::{Failure, Happening};
 pub(crate) struct Connection {
     client: Mutex<Option<Client>>,
     env: Env,
-    /// Where the library's task runs.
+    /// The runtime of the library's task.
     runtime: Handle,
     /// The bound of a request.
     bound: Duration,
     rights: Arc<[Acl]>,
-    /// On the nodes of our contenders.
+    /// The rights on the nodes of our contenders.
     contender_rights: Arc<[Acl]>,
-    /// Of the session, if it is somebody beside its user: whoever alone may write the nodes of its contenders.
+    /// The secret of the session's own identity, if it has one: that alone may write the nodes of its contenders.
     secret: Option<OwnerId>,
-    /// The session is: nothing is asked any more, and what is out has no answer.
+    /// The session is over: no request is sent, and pending ones get no answer.
     pub(crate) over: CancellationToken,
 }
 
@@ -99,7 +98,7 @@ impl Connection {
         if let Some(entered) = self.enter_existing(directory, stem, data).await.if_there()? {
             return Ok(entered);
         }
-        // Made or not, or by somebody else: the next attempt tells.
+        // Whether it is made, and by which client, the next attempt shows.
         let made = self.make_directory(directory).await;
         made.or_else(|failed| if failed.failure() == Failure::Unknown { Ok(()) } else { Err(failed) })?;
         self.enter_existing(directory, stem, data).await
@@ -111,7 +110,7 @@ impl Connection {
         Ok((made?, listed.ok()))
     }
 
-    /// Makes a contender in a directory that is there, called `stem` and the number that it gets.
+    /// Makes a contender in an existing directory. Its name is `stem` and the number that it gets.
     pub(crate) async fn make_contender(&self, directory: &str, stem: &str, data: &[u8]) -> Answered<Made> {
         let (stem, data) = (format!("{directory}/{stem}"), data.to_owned());
         let rights = Arc::clone(&self.contender_rights);
@@ -126,10 +125,10 @@ impl Connection {
         Ok((number, stat))
     }
 
-    /// Makes a directory and whatever is missing above it, as nodes that the server removes again.
+    /// Makes a directory and those that are missing above it, as nodes that the server removes when they are empty.
     pub(crate) async fn make_directory(&self, path: &str) -> Answered<()> {
         let mut missing = vec![path];
-        // Down and up again, and once more: somebody may remove what we make.
+        // Down and up again, and once more: the server may remove a directory that we make.
         for _ in 0..4 * path.split('/').count() {
             let Some(next) = missing.last().copied() else {
                 return Ok(());
@@ -152,7 +151,7 @@ impl Connection {
         self.ask(|client| client.delete(path, Some(stat.version))).await
     }
 
-    /// Makes a node with a name of its own.
+    /// Makes a node of exactly that name.
     pub(crate) async fn create(&self, path: &str, data: &[u8], mode: CreateMode) -> Answered<Stat> {
         let (path, data, rights) = (path.to_owned(), data.to_owned(), Arc::clone(&self.rights));
         self.ask_by_handle(async move |client| {
@@ -171,7 +170,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Makes a node of this session in the place of one that is another's.
+    /// Replaces a node of another session by one of this session.
     pub(crate) async fn replace(&self, path: &str, data: &[u8]) -> Answered<()> {
         let (path, data, rights) = (path.to_owned(), data.to_owned(), Arc::clone(&self.rights));
         self.transact(move |all| {
@@ -181,7 +180,7 @@ impl Connection {
         .await
     }
 
-    /// Writes a contender's node of ours and deletes it: who watches it is told of a change.
+    /// Writes a contender's node of ours and deletes it, so that its watchers are notified of a change.
     pub(crate) async fn pass(&self, path: &str) -> Answered<()> {
         let path = path.to_owned();
         self.transact(move |all| {
@@ -191,14 +190,14 @@ impl Connection {
         .await
     }
 
-    /// Whether there is a node, by the word of the leader: the server we talk to may have lost a change. Of
-    /// every transaction the leader says whether it can be, and this one changes nothing.
+    /// Asks the leader whether there is a node, because the server of the session may have lost a change. The leader checks
+    /// every transaction, and this one changes nothing.
     pub(crate) async fn confirm(&self, path: &str) -> Answered<()> {
         let path = path.to_owned();
         self.transact(move |all| all.add_check_version(&path, ANY_VERSION)).await
     }
 
-    /// Does all that is added, or nothing.
+    /// Carries out all that is added, or nothing.
     async fn transact(
         &self,
         add: impl FnOnce(&mut MultiWriter<'_>) -> Result<(), ZkError> + Send + 'static,
@@ -219,7 +218,7 @@ impl Connection {
         self.list_at(path).await.map(|(listing, _)| listing)
     }
 
-    /// The same, and the transaction in which a child has come or gone last.
+    /// The same, with the transaction of the last change of the children.
     pub(crate) async fn list_at(&self, path: &str) -> Answered<(Listing, i64)> {
         let listed = self.ask(|client| client.get_children(path)).await?;
         let changed = listed.1.pzxid;
@@ -231,8 +230,8 @@ impl Connection {
         self.ask(|client| client.set_data(path, data, version)).await
     }
 
-    /// Writes a node in the version that was seen, or makes one that stays if none was; `None` if there is another
-    /// by now, or the one that was seen is gone.
+    /// Writes a node in the version that was seen, or makes a persistent one if none was. `None` if there is another
+    /// version by now, or the node is gone.
     pub(crate) async fn compare_and_set(
         &self,
         path: &str,
@@ -262,29 +261,32 @@ impl Connection {
         self.ask(|client| client.check_stat(path)).await
     }
 
-    /// Reads a node and is told of its next change. One that does not exist is not watched.
+    /// Reads a node and watches its next change. A missing node is not watched.
     pub(crate) async fn watch(&self, path: &str) -> Answered<((Vec<u8>, Stat), Watch)> {
         let path = path.to_owned();
         let read = self.ask_by_handle(async move |client| client.get_and_watch_data(&path).await).await;
         read.map(|(data, stat, watcher)| ((data, stat), Watch { watcher, runtime: self.runtime.clone() }))
     }
 
-    /// Watches a directory, if it is as we make them: then nobody may change its rights. From 3.8.4 and 3.9.2
-    /// on, servers do not tell those of a node's end who may not read it any more. With the transaction that made it.
-    pub(crate) async fn watch_directory(&self, path: &str) -> Option<(i64, Silence)> {
-        let ((data, stat), watch) = self.watch(path).await.ok()?;
+    /// Watches a directory, and returns the watch with the transaction that made the directory. `None` if it is not as we
+    /// make them, or may not be read: then its rights may be changed. From 3.8.4 and 3.9.2 on, servers do not report the
+    /// end of a node to a client that may no longer read it.
+    pub(crate) async fn watch_directory(&self, path: &str) -> Answered<Option<(i64, Silence)>> {
+        let ((data, stat), watch) = match self.watch(path).await {
+            Err(refused) if refused.failure() == Failure::Refused => return Ok(None),
+            watched => watched?,
+        };
         let is_as_made = data == OURS && is_as_made(&stat);
-        is_as_made.then(|| (stat.czxid, watch.silence()))
+        Ok(is_as_made.then(|| (stat.czxid, watch.silence())))
     }
 
-    /// Lets the server we talk to catch up with what the leader knows, for reads that nothing is
-    /// decided by.
+    /// Lets the server of the session catch up with the leader, for reads that are only shown.
     pub(crate) async fn catch_up(&self, path: &str) -> Answered<()> {
         let path = path.to_owned();
         self.ask_by_handle(async move |client| client.sync(&path).await).await
     }
 
-    /// Sends a request whose answer needs no handle, in the order of asking.
+    /// Sends a request whose answer needs no handle, in the order of the calls.
     async fn ask<T, F>(&self, request: impl FnOnce(&Client) -> F) -> Answered<T>
     where
         F: Future<Output = Result<T, ZkError>>,
@@ -293,14 +295,14 @@ impl Connection {
         self.bounded(caught(request)).await?.map_err(Unanswered::Refused)
     }
 
-    /// Sends one whose answer is waited for by a handle.
+    /// Sends a request whose answer needs a handle.
     async fn ask_by_handle<T, F>(&self, request: impl FnOnce(Client) -> F) -> Answered<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, ZkError>> + Send + 'static,
     {
         let mut request = caught(request(self.handle()?)).boxed();
-        // Sent here, so in the order of asking.
+        // Sent here, so in the order of the calls.
         if let Some(answer) = request.as_mut().now_or_never() {
             return answer.map_err(Unanswered::Refused);
         }
@@ -323,7 +325,7 @@ impl Connection {
         client.ok_or(Unanswered::SessionOver)
     }
 
-    /// Waits for as long as a request may take, and the session lasts (zk.connection-1).
+    /// Waits for at most the bound of a request, and while the session lasts (zk.connection-1).
     pub(crate) async fn bounded<T>(&self, wait: impl Future<Output = T>) -> Answered<T> {
         tokio::select! {
             biased;
@@ -334,9 +336,9 @@ impl Connection {
     }
 }
 
-/// A contender of ours: the number that it got, and its node as it was made.
+/// The number of a contender of ours, and the stat of its node.
 pub(crate) type Made = (i32, Stat);
-/// The same, and the directory as it was then, if that was answered, too.
+/// The same, with the listing of the directory if that was answered, too.
 pub(crate) type Entered = (Made, Option<Listing>);
 
 fn listing((children, directory): (Vec<String>, Stat)) -> Listing {
@@ -349,18 +351,18 @@ fn listing((children, directory): (Vec<String>, Stat)) -> Listing {
     }
 }
 
-/// Whether neither the data of a directory nor its rights were ever changed.
+/// Whether the data and the rights of a directory were never changed.
 fn is_as_made(directory: &Stat) -> bool {
     (directory.version, directory.aversion) == (0, 0)
 }
 
-/// A request whose answer may be garbled: the client library takes the length of some for granted.
+/// A request whose answer may be garbled: the client library panics on some that are too short.
 async fn caught<T>(request: impl Future<Output = Result<T, ZkError>>) -> Result<T, ZkError> {
     let answer = AssertUnwindSafe(request).catch_unwind().await;
     answer.unwrap_or_else(|_| Err(ZkError::UnexpectedError("the answer is no answer to this".to_owned())))
 }
 
-/// What becomes of a node, told once; a terminated one tells of nothing.
+/// The next change of a node, reported once; a terminated one reports nothing.
 pub(crate) type Fired = Fuse<BoxFuture<'static, Happening>>;
 
 /// A watch on one node, good for one change.
@@ -371,7 +373,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Waits for the change. The session's end is none; it is told otherwise.
+    /// Waits for the change. The end of the session is none; it is reported elsewhere.
     pub(crate) fn fired(self) -> Fired {
         let Self { watcher, runtime } = self;
         // Small, since there is one for each hold: an `async` block would keep the watcher twice.
@@ -380,27 +382,27 @@ impl Watch {
             EventType::Session => Either::Right(pending()),
             _ => Either::Left(ready(Happening::Changed)),
         }));
-        // RACE: the library's task may be gone with the runtime before ours are, and who waits for it panics then.
+        // RACE: the library's task may end with the runtime before ours do, and its waiters panic then.
         let unless_ending = move |cx: &mut Context<'_>| {
             if is_ending(&runtime) { Poll::Pending } else { fired.as_mut().poll(cx) }
         };
         poll_fn(unless_ending).boxed().fuse()
     }
 
-    /// Lets nobody wait for the change.
+    /// Only remembers whether the change has come.
     fn silence(self) -> Silence {
         let ends = is_ending(&self.runtime);
         Silence::new(self.watcher.changed().map(drop), ends)
     }
 }
 
-/// Whether a runtime begins no more tasks, as it ends.
+/// Whether a runtime is ending, so that it begins no more tasks.
 fn is_ending(runtime: &Handle) -> bool {
     runtime.spawn(ready(())).now_or_never().is_some_and(|begun| begun.is_err())
 }
 
 const ANY_VERSION: i32 = -1;
-/// The data of the directories that we make. That they are containers no server shows.
+/// The data of the directories that we make. No server shows that they are containers.
 const OURS: &[u8] = b"leasehold";
 
 #[cfg(test)]

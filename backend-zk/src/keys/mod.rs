@@ -1,19 +1,18 @@
-//! Names of nodes, and the order they stand for; pure.
+//! Names of nodes, and the order of contenders; pure.
 //!
 //! A lock is the directory `/CHROOT/PREFIX/enc(NAME)`; a contender in it is
 //! `_c_<uuid>-lock-<sequence>`, as Curator's `InterProcessMutex` writes them, or, if it shares the lock,
-//! `_c_<uuid>-shared-lock-<sequence>`, which Curator's take for one of the first kind. Beside the locks stand the store's own directories, whose names begin with `%` and a letter
-//! that is no hexadecimal digit, which no encoded name does.
+//! `_c_<uuid>-shared-lock-<sequence>`, which Curator takes for one of the first kind. Beside the locks are the store's own
+//! directories. Their names begin with `%` and a letter that is no hexadecimal digit; no encoded name begins so.
 //!
 //! # Invariants
-//! - **zk.keys-1** Two lock names never have the same directory (G10), and no name is one of ours.
-//! - **zk.keys-2** Contenders are ordered by their sequence numbers, which a directory gives out once each,
-//!   and growing, until its counter is at the end: that is 2 147 483 647, and there it stays. Equal numbers
-//!   have no order.
-//! - **zk.keys-3** Every child whose name ends in ten digits of a sequence number is a contender, whoever
-//!   made it: the numbers of a directory are one row, whatever stands before them. Any other is none.
-//! - **zk.keys-4** Only a name exactly as we give it to one who shares is read as that. Whoever is called
-//!   anything else keeps everybody out, and is kept out by everybody.
+//! - **zk.keys-1** Two lock names never have the same directory (G10), and no lock has one of the store's own.
+//! - **zk.keys-2** Contenders are ordered by their sequence numbers. A directory gives out each number once, in growing
+//!   order, until its counter is at 2 147 483 647; there it stays. Equal numbers have no order.
+//! - **zk.keys-3** Every child whose name ends in ten digits of a sequence number is a contender, whatever client made it:
+//!   a directory counts all its children by one counter. Any other child is none.
+//! - **zk.keys-4** Only a name exactly as we give it to a sharer is read as a sharer's. A contender of any other name
+//!   blocks all others, and is blocked by all.
 
 mod note;
 
@@ -64,7 +63,7 @@ impl Namespace {
         format!("{}/{id:016x}", self.sessions())
     }
 
-    /// The node that is beside it while the session takes part in a move.
+    /// The node beside it, while the session takes part in a move.
     pub(crate) fn moves(&self, id: i64) -> String {
         format!("{}{MOVES}", self.session(id))
     }
@@ -74,7 +73,7 @@ impl Namespace {
         self.beside("%sessions")
     }
 
-    /// The node in which the session `id` is told of revocations.
+    /// The node in which the session `id` receives requests for revocation.
     pub(crate) fn inbox(&self, id: i64) -> String {
         format!("{}/{id:016x}", self.beside("%inboxes"))
     }
@@ -89,7 +88,7 @@ impl Namespace {
         self.beside("%move")
     }
 
-    /// Who takes part in that.
+    /// The entry of a participant.
     pub(crate) fn member(&self, id: OwnerId) -> String {
         format!("{}/{}", self.members(), id.to_hex())
     }
@@ -99,13 +98,13 @@ impl Namespace {
         self.beside("%members")
     }
 
-    /// A node that is no lock's (zk.keys-1).
+    /// A node that is not a lock's (zk.keys-1).
     fn beside(&self, name: &str) -> String {
         format!("{}/{name}", self.root)
     }
 }
 
-/// Refuses a namespace that is laid out in another way, by the data of its node. What is not ours says nothing.
+/// Refuses a namespace of another format, by the data of its node. Foreign data says nothing.
 ///
 /// # Errors
 ///
@@ -122,7 +121,7 @@ pub(crate) fn understood(data: &[u8]) -> Result<()> {
     }
 }
 
-/// How the name goes on beside a session's node while that takes part in a move.
+/// The suffix of the node beside a session's node, while the session takes part in a move.
 const MOVES: &str = "-moves";
 
 /// The session that takes part in a move by this child of their directory.
@@ -130,7 +129,7 @@ pub(crate) fn mover_of(child: &str) -> Option<i64> {
     session_of(child.strip_suffix(MOVES)?)
 }
 
-/// The session of a child of their directory; `None` for what is beside them.
+/// The session of a child of their directory; `None` for other nodes.
 pub(crate) fn session_of(child: &str) -> Option<i64> {
     let id = u64::from_str_radix(child, 16).ok()?.cast_signed();
     (format!("{id:016x}") == child).then_some(id)
@@ -141,14 +140,14 @@ pub(crate) fn parent(path: &str) -> Option<&str> {
     path.rsplit_once('/').map(|(parent, _)| parent).filter(|parent| !parent.is_empty())
 }
 
-/// The lock of a directory's last segment; `None` for segments that no lock has.
+/// The lock of a directory, by its last segment; `None` for segments that no lock has.
 pub(crate) fn decoded(segment: &str) -> Option<LockName> {
     let name = LockName::new(percent_decode_str(segment).decode_utf8().ok()?).ok()?;
-    // Another spelling of the same name is somebody else's node.
+    // Another spelling of the same name is a foreign node.
     (encoded(name.as_str()) == segment).then_some(name)
 }
 
-/// The place of a contender in its queue: the number that the server gave it.
+/// The number that the server gave a contender, which is its position in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Sequence(u32);
 
@@ -158,9 +157,9 @@ impl Sequence {
         Self(u32::try_from(number).unwrap_or(PAST_THE_END))
     }
 
-    /// The place of the child called `node`, if that is a contender.
+    /// The number of the child called `node`, if that is a contender.
     ///
-    /// A sign is not told from a dash, so a number past the end is read as one that is near it.
+    /// A sign looks like a dash, so a number past the end is read as one that is near it.
     pub(crate) fn of(node: &str) -> Option<Self> {
         let digits = node.get(node.len().checked_sub(DIGITS)?..)?;
         let all_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -168,32 +167,32 @@ impl Sequence {
         number.map(Self)
     }
 
-    /// The one that is given out next, if it can be held without a listing.
+    /// The next number, if it can be held without a listing.
     pub(crate) fn next(self) -> Option<Self> {
         Self(self.0.saturating_add(1)).if_in_the_middle()
     }
 
-    /// The one that a directory gives out next, if it can be held without a listing: as many as it has had children.
-    /// The server shows how often a child has come or gone, in 32 bits: twice as many, less those that are there.
+    /// The next number of a directory, if it can be held without a listing: the number of children that it has ever had.
+    /// The server shows how often a child was made or deleted, in 32 bits. With the number of children that is twice as
+    /// many.
     pub(crate) fn after_all(changes: i32, children: usize) -> Option<Self> {
         let twice = changes.cast_unsigned().wrapping_add(u32::try_from(children).ok()?);
         if twice % 2 == 0 { Self(twice / 2).if_in_the_middle() } else { None }
     }
 
-    /// Unless the directory is to be made anew, or the numbers are near their end.
+    /// Unless the directory is to be renewed, or the numbers are near their end.
     fn if_in_the_middle(self) -> Option<Self> {
         (!self.calls_for_renewal() && !self.is_near_the_end()).then_some(self)
     }
 
-    /// Whether the directory that gave it out is to be made anew, if that can be done now.
+    /// Whether the directory that gave it out is to be renewed, if that is possible now.
     ///
-    /// Not for all numbers from the half on: whoever keeps the directory from being empty is not
-    /// disturbed all the time.
+    /// Not for all numbers from the half on, so that a directory in constant use is not disturbed all the time.
     pub(crate) fn calls_for_renewal(self) -> bool {
         HALF <= self.0 && self.0 % RENEWAL_EVERY < RENEWAL_LASTS
     }
 
-    /// Whether no lock may be taken any more among such numbers.
+    /// Whether no lock may be acquired among such numbers.
     pub(crate) fn is_near_the_end(self) -> bool {
         END <= self.0
     }
@@ -212,7 +211,7 @@ impl Node {
         Self { owner, mode, number }
     }
 
-    /// Whether others may hold beside it.
+    /// Whether it shares the lock.
     pub(crate) fn is_shared(&self) -> bool {
         self.mode == Mode::SHARED
     }
@@ -234,12 +233,12 @@ pub(crate) fn stem(owner: OwnerId, mode: Mode) -> String {
     format!("_c_{a}-{b}-{c}-{d}-{e}{}", kind_of(mode))
 }
 
-/// What stands between owner and number.
+/// The part of a name between owner and number.
 fn kind_of(mode: Mode) -> &'static str {
     if mode == Mode::SHARED { "-shared-lock-" } else { "-lock-" }
 }
 
-/// Who made a child for a hold of that mode, by a name as we give it.
+/// The owner of a child for a hold of that mode, if the name is as we give it.
 pub(crate) fn owner_of(child: &str, mode: Mode) -> Option<OwnerId> {
     let named = child.get(..child.len().checked_sub(DIGITS)?)?;
     let made_by = named.strip_suffix(kind_of(mode))?.strip_prefix("_c_")?;
@@ -247,7 +246,7 @@ pub(crate) fn owner_of(child: &str, mode: Mode) -> Option<OwnerId> {
     (named == stem(owner, mode) && Sequence::of(child).is_some()).then_some(owner)
 }
 
-/// How a contender of this name holds (zk.keys-4).
+/// The mode of a contender of this name (zk.keys-4).
 pub(crate) fn mode_of(child: &str) -> Mode {
     if owner_of(child, Mode::SHARED).is_some() { Mode::SHARED } else { Mode::EXCLUSIVE }
 }
@@ -260,35 +259,35 @@ pub(crate) struct Next {
     pub(crate) directory: i64,
 }
 
-/// The children of a lock's directory, as one answer of a server listed them.
+/// The children of a lock's directory, as a server has listed them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Listing {
     children: Vec<String>,
     /// Whether the directory may be one that we made.
     pub(crate) may_be_ours: bool,
-    /// What the directory gives out next, if it is as we make them.
+    /// The next number of the directory, if it is as we make them.
     next: Option<Next>,
 }
 
-/// Where a contender stands in a listing.
+/// The position of a contender in a listing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
     /// Not in it.
     Absent,
-    /// Whoever is older admits us.
+    /// The older contenders admit us.
     Admitted,
-    /// Somebody older does not.
+    /// An older contender does not admit us.
     Behind(Barrier),
 }
 
-/// Whoever keeps another out alone: the youngest of those.
+/// The youngest contender that blocks another one alone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Barrier {
     pub(crate) name: String,
-    /// It keeps everybody out, and without it the others admit us.
+    /// It blocks all others, and without it the other older contenders admit us.
     pub(crate) end_admits: bool,
-    /// It keeps everybody out, so nobody was older when it began to hold; and those between us admit us: whoever
-    /// would not is the barrier instead.
+    /// It blocks all others, so none was older when it began to hold. Those between it and us admit us: one that does not
+    /// would be the barrier instead.
     pub(crate) pass_admits: bool,
 }
 
@@ -297,14 +296,19 @@ impl Listing {
         Self { children, may_be_ours, next: None }
     }
 
-    /// The same of a `directory` as we make them, in which children have come and gone so often.
+    /// The same of a `directory` as we make them, with the number of `changes` of its children.
     pub(crate) fn counted(mut self, directory: i64, changes: i32) -> Self {
         let number = Sequence::after_all(changes, self.children.len());
         self.next = number.map(|number| Next { number, directory });
         self
     }
 
-    /// The next number, if a contender that gets it for a hold of a mode that the listing admits need not list again
+    /// The same of a directory whose numbers prove nothing.
+    pub(crate) fn uncounted(self) -> Self {
+        Self { next: None, ..self }
+    }
+
+    /// The next number, if a contender that gets it, in a mode that the listing admits, need not list again
     /// (zk.contender-6).
     pub(crate) fn next(&self) -> Option<Next> {
         self.next.filter(|_| self.near_the_end().is_none())
@@ -314,21 +318,21 @@ impl Listing {
         self.children.iter().map(String::as_str)
     }
 
-    /// Leaves out who is known to be gone.
+    /// Leaves out contenders that are known to be gone.
     pub(crate) fn without(mut self, gone: &[String]) -> Self {
         self.children.retain(|child| !gone.contains(child));
         self
     }
 
-    /// Where `node` stands.
+    /// The position of `node`.
     ///
-    /// Of those who are exclusive or share, whoever are no barrier each are none together either.
+    /// Contenders of these two modes that admit us each admit us together, too.
     pub(crate) fn place_of(&self, node: &Node) -> Place {
         let (name, own) = (node.name(), node.sequence());
         if !self.children.contains(&name) {
             return Place::Absent;
         }
-        // As everybody else reads it.
+        // As other clients read it.
         let ours = mode_of(&name);
         let older = self.children().filter(|child| *child != name).filter_map(|child| {
             let sequence = Sequence::of(child).filter(|sequence| *sequence <= own)?;
@@ -345,12 +349,12 @@ impl Listing {
         })
     }
 
-    /// Whether a contender that comes now for a hold of that mode would be admitted.
+    /// Whether a contender of that mode would be admitted if it came now.
     pub(crate) fn admits(&self, mode: Mode) -> bool {
         !self.contenders().into_iter().any(|child| mode_of(child).bars(mode))
     }
 
-    /// The oldest contender, which holds; nothing where there is none.
+    /// The oldest contender, which holds; empty without contenders.
     pub(crate) fn first(&self) -> String {
         self.contenders().first().copied().unwrap_or_default().to_owned()
     }
@@ -360,7 +364,7 @@ impl Listing {
         self.children().find(|child| Sequence::of(child).is_some_and(Sequence::is_near_the_end))
     }
 
-    /// A contender whose name is none that we, or Curator's mutex, give: it may not wait for us.
+    /// A contender whose name is given neither by us nor by Curator's mutex: it may not wait for us.
     pub(crate) fn stranger(&self) -> Option<&str> {
         let mut numbered = self.children().filter(|child| Sequence::of(child).is_some());
         numbered.find(|child| {
@@ -384,7 +388,7 @@ impl Listing {
         contenders.into_iter().map(|(_, child)| child).collect()
     }
 
-    /// Those of them who hold, the oldest first: all who share up to the first who does not, or that one alone.
+    /// The contenders that hold, the oldest first: the sharers before the first exclusive one, or that one alone.
     pub(crate) fn holding(&self) -> Vec<&str> {
         let mut contenders = self.contenders();
         let sharing = contenders.iter().take_while(|child| mode_of(child) == Mode::SHARED).count();
@@ -393,10 +397,10 @@ impl Listing {
     }
 }
 
-/// What of a name may stand in a path; the rest is `%` and two upper-case hexadecimal digits per byte.
+/// A name as a segment of a path: other characters become `%` and two upper-case hexadecimal digits per byte.
 fn encoded(name: &str) -> String {
     let mut segment = String::with_capacity(name.len());
-    // As whole segments these mean something else; one escape makes them ordinary.
+    // These segments have a meaning of their own; one escape makes them ordinary.
     let reserved = matches!(name, "." | ".." | "zookeeper");
     for (at, c) in name.char_indices() {
         if stands_for_itself(c) && !(reserved && at == 0) {
@@ -408,13 +412,13 @@ fn encoded(name: &str) -> String {
     segment
 }
 
-/// Beside the separator and the escape, what the server refuses in a path: control characters, and
+/// Beside the separator and the escape, the server refuses in a path: control characters, and
 /// UTF-16 units from D800 to F8FF and from FFF0 on, which every character beyond U+FFFF is made of.
 fn stands_for_itself(c: char) -> bool {
     !matches!(c, '/' | '%') && !matches!(u32::from(c), 0..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..)
 }
 
-/// What keeps a segment of the chroot or the prefix from being one.
+/// Why a text is not a segment of the chroot or the prefix.
 fn fault(segment: &str) -> Option<&'static str> {
     match segment {
         "" => Some("a segment is empty"),
@@ -426,16 +430,16 @@ fn fault(segment: &str) -> Option<&'static str> {
     }
 }
 
-/// What Curator's `Revoker` writes into the node of a holder.
+/// The word that Curator's `Revoker` writes into the node of a holder.
 pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
-/// Of every sequence number in a name.
+/// The digits of a sequence number in a name.
 const DIGITS: usize = 10;
-/// From here on a directory is made anew when it can be: half of the numbers are left.
+/// From here on a directory is renewed where possible: half of the numbers are left.
 const HALF: u32 = 1 << 30;
 /// Of so many numbers, the first [`RENEWAL_LASTS`] call for it: more than there are contenders.
 const RENEWAL_EVERY: u32 = 1 << 20;
 const RENEWAL_LASTS: u32 = 1 << 16;
-/// So many contenders can still come while the last one holds that was let in.
+/// From here on no contender holds. The rest is left for those that come while the last admitted one holds.
 const END: u32 = PAST_THE_END - (1 << 22);
 const PAST_THE_END: u32 = 1 << 31;
 

@@ -1,9 +1,13 @@
-//! The locks that no other contender has asked for since this session released them.
+//! The locks that no other contender has entered since this session released them.
 //!
-//! A directory gives its contenders one number after the other, and a contender that leaves returns none. So if we
-//! have held with a number and then get the next one, there was no contender in between: a younger one comes after us, and
-//! there is no older one. That takes no listing. A try needs no second listing either if it gets the number that its first
-//! one predicts. The watch on the directory that both rely on is kept here.
+//! A directory gives each contender the next number, and a contender that leaves returns none. So if we have held with a
+//! number and then get the next one, no contender came in between, and none is older than ours. That takes no listing. A
+//! try needs no second listing either if it gets the number that its first one predicts. Both rely on a watch on the
+//! directory, which is kept here.
+//!
+//! Where many try for a lock, several find it free at the same time. All but one use up a number and leave. So the first
+//! try after a hold would seldom get the number after that of the hold. Once a session has seen that, it lists in the
+//! middle of its holds, when those tries have left.
 //!
 //! # Invariants
 //! - **zk.untouched-1** Only the number of a node counts that has held exclusively, so that no older contender was
@@ -15,32 +19,40 @@
 //!   A server sends the events and answers of one connection in the order in which it carried them out.
 //! - **zk.untouched-3** A number in doubt is forgotten. A number is used once, by the contender that looked it up, and until
 //!   our next release. A new watch forgets all: the directory may be another one.
+//! - **zk.untouched-4** A listing during our hold counts as the hold does, if it shows our node as the only contender: the
+//!   number that it predicts takes the place of the one after ours. Only a listing of the directory that is watched does.
 
 use std::collections::{HashMap, VecDeque};
 
 use leasehold_core::LockName;
 
-use crate::keys::{Next, Sequence};
+use super::Patience;
+use crate::keys::{Listing, Next, Node, Sequence};
 
-/// What a session knows of the locks that it has let go; with a watch `W` on the directories of some.
+/// What a session knows of the locks that it has released, with a watch `W` on the directories of some.
 #[derive(Debug)]
 pub(crate) struct Untouched<W> {
     directories: HashMap<LockName, Directory<W>>,
-    /// In the order of coming in.
+    /// The oldest first.
     names: VecDeque<LockName>,
 }
 
 #[derive(Debug)]
 struct Directory<W> {
-    /// What we held with last, in the directory that is watched.
+    /// The number of our last hold in the directory that is watched.
     last: Option<Sequence>,
-    /// That node is deleted, and counts.
+    /// The node of that hold is deleted, so its number counts.
     counts: bool,
-    /// It came right after the one before, so the next one may as well.
+    /// It followed the number of the hold before, so that of the next hold probably will, too.
     in_a_row: bool,
+    /// The number that a listing during the hold with this one predicts.
+    listed: Option<(Sequence, Next)>,
+    /// A node of ours got another number than the expected one: others try for the lock, too.
+    is_contended: bool,
     watch: Option<Watch<W>>,
-    /// There is none to be had: somebody else made the directory, or we may not look.
-    is_foreign: bool,
+    /// Its numbers prove nothing without a listing: we did not make it, may not read it, or it does not count as
+    /// ZooKeeper does.
+    is_unreliable: bool,
 }
 
 #[derive(Debug)]
@@ -52,7 +64,7 @@ struct Watch<W> {
     watch: W,
 }
 
-/// What came of asking for a watch: the transaction that made the directory with it; `None`, if there is none to be had.
+/// A watch, with the transaction that made the directory; `None` if its numbers prove nothing.
 pub(crate) type Asked<W> = Option<(i64, W)>;
 
 impl<W> Default for Untouched<W> {
@@ -62,22 +74,40 @@ impl<W> Default for Untouched<W> {
 }
 
 impl<W> Untouched<W> {
-    /// We ask for a lock again: the number that makes us its holder, if any does. `told` says whether a watch has
-    /// told of anything.
+    /// The number by which a new contender of ours holds, if there is one. `told` says whether a watch has reported
+    /// anything.
     pub(crate) fn enter(
         &mut self,
         name: &LockName,
+        patience: Patience,
         connection: u64,
         told: impl FnOnce(&mut W) -> bool,
     ) -> Option<Next> {
         let known = self.directories.get_mut(name)?;
-        let counts = std::mem::take(&mut known.counts) && known.in_a_row;
+        let is_likely = known.in_a_row || patience == Patience::Tries;
+        let counts = std::mem::take(&mut known.counts) && is_likely;
         let directory = known.watched(connection, told)?;
-        let number = known.last.filter(|_| counts)?.next()?;
+        let last = known.last.filter(|_| counts)?;
+        let listed = known.listed.filter(|(held, next)| *held == last && next.directory == directory);
+        let number = listed.map_or_else(|| last.next(), |(_, next)| Some(next.number))?;
         Some(Next { number, directory })
     }
 
-    /// Our node is about to be made: whether its directory is to be watched before.
+    /// Whether a listing during a hold is worth its request: losing tries use up numbers.
+    pub(crate) fn is_contended(&self, name: &LockName) -> bool {
+        self.directories.get(name).is_some_and(|known| known.is_contended)
+    }
+
+    /// A listing during the hold of `node`.
+    pub(crate) fn listed(&mut self, name: &LockName, node: &Node, listing: &Listing) {
+        if let Some(known) = self.directories.get_mut(name)
+            && listing.contenders() == [node.name()]
+        {
+            known.listed = listing.next().map(|next| (node.sequence(), next));
+        }
+    }
+
+    /// Whether the directory is to be watched before our node is made.
     pub(crate) fn is_to_be_watched(
         &mut self,
         name: &LockName,
@@ -85,30 +115,43 @@ impl<W> Untouched<W> {
         told: impl FnOnce(&mut W) -> bool,
     ) -> bool {
         let known = self.directories.get_mut(name);
-        known.is_none_or(|known| !known.is_foreign && known.watched(connection, told).is_none())
+        known.is_none_or(|known| !known.is_unreliable && known.watched(connection, told).is_none())
     }
 
-    /// It is, by this watch.
-    pub(crate) fn watch(&mut self, name: &LockName, connection: u64, directory: i64, watch: W) {
+    /// The answer to the request for that watch.
+    pub(crate) fn watch(&mut self, name: &LockName, connection: u64, asked: Asked<W>) {
         let known = self.known(name);
         *known = Directory::default();
-        known.keep(connection, Some((directory, watch)));
+        known.keep(connection, asked);
     }
 
-    /// Our node is made: whether its directory is still the one that was meant.
+    /// Whether a listing predicts the next number of the directory, as far as it is known.
+    pub(crate) fn is_predicted(&self, name: &LockName) -> bool {
+        self.directories.get(name).is_none_or(|known| !known.is_unreliable)
+    }
+
+    /// Our node got a `number`: whether that is one of the directory for which `next` was predicted.
     pub(crate) fn is_the_same(
         &mut self,
         name: &LockName,
-        directory: i64,
+        next: Next,
+        number: Sequence,
         connection: u64,
         told: impl FnOnce(&mut W) -> bool,
     ) -> bool {
-        // RACE: others of ours may have let go since, in another directory, which is watched by now.
-        let watched = self.directories.get_mut(name).and_then(|known| known.watched(connection, told));
-        watched == Some(directory)
+        // RACE: another hold of this session may have ended since, in a new directory that is watched by now.
+        let Some(known) = self.directories.get_mut(name) else {
+            return false;
+        };
+        let is_same = known.watched(connection, told) == Some(next.directory);
+        known.is_contended |= is_same && next.number < number;
+        if is_same && number < next.number {
+            known.keep(connection, None);
+        }
+        is_same && next.number <= number
     }
 
-    /// We let go of a hold; whether its directory is to be watched before its node is deleted.
+    /// A hold is about to end: whether the directory is to be watched before the node is deleted.
     pub(crate) fn leave(
         &mut self,
         name: &LockName,
@@ -118,14 +161,15 @@ impl<W> Untouched<W> {
     ) -> bool {
         let known = self.known(name);
         known.in_a_row = known.last.and_then(Sequence::next) == Some(number);
-        // It counts anew, so it is another one.
-        known.is_foreign &= known.last < Some(number);
+        // A smaller number is one of another directory.
+        known.is_unreliable &= known.last < Some(number);
         (known.last, known.counts) = (Some(number), false);
         let is_watched = known.watched(connection, told).is_some();
-        known.in_a_row && !known.is_foreign && !is_watched
+        known.in_a_row && !known.is_unreliable && !is_watched
     }
 
-    /// The server has deleted its node for us; the watch that was asked for before, if there is one.
+    /// The server has deleted the node of that hold at our request. With the answer to the request for a watch, if there
+    /// was one.
     pub(crate) fn left(&mut self, name: &LockName, number: Sequence, asked: Option<(u64, Asked<W>)>) {
         let known = self.directories.get_mut(name).filter(|known| known.last == Some(number));
         let Some(known) = known else {
@@ -137,7 +181,7 @@ impl<W> Untouched<W> {
         }
     }
 
-    /// What is known of a lock, from now on.
+    /// The entry of a lock, which is made if it is missing.
     fn known(&mut self, name: &LockName) -> &mut Directory<W> {
         if !self.directories.contains_key(name) {
             if self.names.len() == REMEMBERED
@@ -152,29 +196,39 @@ impl<W> Untouched<W> {
 }
 
 impl<W> Directory<W> {
-    /// The directory whose watch stands; one that does not is dropped.
+    /// The directory that is watched. A watch that has reported, or is of an earlier connection, is dropped.
     fn watched(&mut self, connection: u64, told: impl FnOnce(&mut W) -> bool) -> Option<i64> {
         drop(self.watch.take_if(|set| set.connection != connection || told(&mut set.watch)));
         self.watch.as_ref().map(|watch| watch.directory)
     }
 
     fn keep(&mut self, connection: u64, asked: Asked<W>) {
-        self.is_foreign = asked.is_none();
+        self.is_unreliable = asked.is_none();
         self.watch = asked.map(|(directory, watch)| Watch { directory, connection, watch });
     }
 }
 
 impl<W> Default for Directory<W> {
     fn default() -> Self {
-        Self { last: None, counts: false, in_a_row: false, watch: None, is_foreign: false }
+        Self {
+            last: None,
+            counts: false,
+            in_a_row: false,
+            listed: None,
+            is_contended: false,
+            watch: None,
+            is_unreliable: false,
+        }
     }
 }
 
-/// Of so many locks this is remembered, and at most so many directories are watched.
+/// The number of locks that are remembered, and the largest number of directories that are watched.
 const REMEMBERED: usize = 1_024;
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::{Mode, OwnerId};
+
     use super::*;
 
     /// A watch that has told of something, or not.
@@ -208,17 +262,25 @@ mod tests {
     fn in_a_row(watch: Option<Told>) -> Untouched<Told> {
         let mut untouched = Untouched::default();
         assert!(!released(&mut untouched, 6, watch), "a lock that is wanted once is not watched");
-        assert_eq!(untouched.enter(&name(), 0, |told| *told), None);
+        assert_eq!(entered(&mut untouched), None);
         assert!(released(&mut untouched, 7, watch));
         untouched
     }
 
+    fn enters(untouched: &mut Untouched<Told>, patience: Patience) -> Option<Next> {
+        untouched.enter(&name(), patience, 0, |told| *told)
+    }
+
     fn entered(untouched: &mut Untouched<Told>) -> Option<Sequence> {
-        untouched.enter(&name(), 0, |told| *told).map(|next| next.number)
+        enters(untouched, Patience::Waits).map(|next| next.number)
     }
 
     fn is_in(untouched: &mut Untouched<Told>, directory: i64) -> bool {
-        untouched.is_the_same(&name(), directory, 0, |told| *told)
+        untouched.is_the_same(&name(), next_in(directory), number(1), 0, |told| *told)
+    }
+
+    fn next_in(directory: i64) -> Next {
+        Next { number: number(1), directory }
     }
 
     /// The number after two in a row is ours alone, once for each time that we let go, and one watch does for all
@@ -232,7 +294,7 @@ mod tests {
             assert!(is_in(&mut untouched, FIRST));
             assert!(!released(&mut untouched, held, None), "it is watched");
         }
-        assert_eq!(untouched.enter(&LockName::new("b").unwrap(), 0, |told| *told), None);
+        assert_eq!(untouched.enter(&LockName::new("b").unwrap(), Patience::Tries, 0, |told| *told), None);
     }
 
     /// Until the server says that our node is deleted, nothing counts; nor what it says of an earlier one
@@ -256,14 +318,64 @@ mod tests {
         assert_eq!(entered(&mut untouched), None);
         let mut untouched = in_a_row(Some(false));
         assert_eq!(entered(&mut untouched), Some(number(8)));
-        assert!(!untouched.is_the_same(&name(), FIRST, 0, |_| true));
+        assert!(!untouched.is_the_same(&name(), next_in(FIRST), number(8), 0, |_| true));
         let mut untouched = in_a_row(Some(false));
         assert_eq!(entered(&mut untouched), Some(number(8)));
-        assert!(!untouched.is_the_same(&name(), FIRST, 1, |told| *told));
+        assert!(!untouched.is_the_same(&name(), next_in(FIRST), number(8), 1, |told| *told));
         // It does not come back.
         assert!(!is_in(&mut untouched, FIRST));
         assert!(released(&mut untouched, 8, Some(false)));
         assert_eq!(entered(&mut untouched), Some(number(9)));
+    }
+
+    /// A try counts on the number after one hold, where the directory is watched; once, and not before the node of that
+    /// hold is deleted.
+    #[test]
+    fn try_counts_on_one_hold() {
+        let mut untouched = Untouched::default();
+        untouched.watch(&name(), 0, Some((FIRST, false)));
+        assert!(!untouched.leave(&name(), number(7), 0, |told| *told));
+        assert_eq!(enters(&mut untouched, Patience::Tries), None);
+        untouched.left(&name(), number(7), None);
+        let next = Next { number: number(8), directory: FIRST };
+        assert_eq!(enters(&mut untouched, Patience::Tries), Some(next));
+        assert_eq!(enters(&mut untouched, Patience::Tries), None);
+        assert!(!untouched.is_contended(&name()));
+        assert!(untouched.is_the_same(&name(), next, number(9), 0, |told| *told));
+        assert!(untouched.is_contended(&name()));
+        // A smaller number than predicted: this server does not count as ZooKeeper does.
+        assert!(!untouched.is_the_same(&name(), next, number(7), 0, |told| *told));
+        assert!(!untouched.is_predicted(&name()) && !is_in(&mut untouched, FIRST));
+        assert!(!untouched.is_to_be_watched(&name(), 0, |told| *told));
+        // Without a watch it counts on nothing.
+        let mut untouched = Untouched::default();
+        released(&mut untouched, 7, None);
+        assert_eq!(enters(&mut untouched, Patience::Tries), None);
+        assert!(untouched.is_predicted(&name()));
+    }
+
+    /// A listing during a hold predicts the number after that hold, and after no other, if it shows no other contender and
+    /// is of the directory that is watched (zk.untouched-4).
+    #[test]
+    fn listing_during_a_hold_predicts_the_next_number() {
+        let (own, other) = (OwnerId::from_random([1; 16]), OwnerId::from_random([2; 16]));
+        let node = |owner, number| Node::new(owner, Mode::EXCLUSIVE, number);
+        for (directory, nodes, held, expected) in [
+            (FIRST, vec![node(own, 7)], 7, 11),
+            (FIRST, vec![node(own, 7), node(other, 10)], 7, 8),
+            (FIRST, vec![node(other, 10)], 7, 8),
+            (FIRST, vec![node(own, 7)], 9, 10),
+            (SECOND, vec![node(own, 7)], 7, 8),
+        ] {
+            let mut untouched = Untouched::default();
+            untouched.watch(&name(), 0, Some((FIRST, false)));
+            let changes = 22 - i32::try_from(nodes.len()).unwrap();
+            let listing = Listing::new(nodes.iter().map(Node::name).collect(), true);
+            untouched.listed(&name(), &node(own, 7), &listing.counted(directory, changes));
+            assert!(!released(&mut untouched, held, None));
+            let next = enters(&mut untouched, Patience::Tries).map(|next| next.number);
+            assert_eq!(next, Some(number(expected)), "{directory} {nodes:?} {held}");
+        }
     }
 
     /// Who shares a lock looks first, and watches nothing.
@@ -281,7 +393,7 @@ mod tests {
     #[test]
     fn a_number_of_an_earlier_directory_counts_for_nothing() {
         let mut untouched = in_a_row(Some(false));
-        let earlier = untouched.enter(&name(), 0, |told| *told);
+        let earlier = enters(&mut untouched, Patience::Waits);
         assert_eq!(earlier, Some(Next { number: number(8), directory: FIRST }));
         // Before the node is made, others of ours let go in the next directory, which is watched by then.
         assert!(!untouched.leave(&name(), number(0), 0, |_| true));
@@ -289,7 +401,7 @@ mod tests {
         assert_eq!(entered(&mut untouched), None);
         assert!(released_in(SECOND, &mut untouched, 1, Some(false)));
         assert!(!is_in(&mut untouched, FIRST));
-        let next = untouched.enter(&name(), 0, |told| *told);
+        let next = enters(&mut untouched, Patience::Waits);
         assert_eq!(next, Some(Next { number: number(2), directory: SECOND }));
         assert!(is_in(&mut untouched, SECOND));
     }
@@ -302,15 +414,15 @@ mod tests {
             |untouched: &mut Untouched<Told>, on| untouched.is_to_be_watched(&name(), on, |told| *told);
         let mut untouched = Untouched::default();
         assert!(is_wanted(&mut untouched, 0));
-        untouched.watch(&name(), 0, FIRST, false);
+        untouched.watch(&name(), 0, Some((FIRST, false)));
         assert!(is_in(&mut untouched, FIRST) && !is_wanted(&mut untouched, 0));
         assert!(is_wanted(&mut untouched, 1));
         let mut untouched = in_a_row(Some(false));
-        untouched.watch(&name(), 0, SECOND, false);
+        untouched.watch(&name(), 0, Some((SECOND, false)));
         assert_eq!(entered(&mut untouched), None);
         let mut untouched = in_a_row(Some(false));
         assert!(!untouched.leave(&name(), number(8), 0, |told| *told));
-        untouched.watch(&name(), 0, SECOND, false);
+        untouched.watch(&name(), 0, Some((SECOND, false)));
         untouched.left(&name(), number(8), None);
         assert_eq!(entered(&mut untouched), None);
         // Where there is none to be had, none is asked for again.

@@ -1,4 +1,4 @@
-//! Keeps the book of what a session holds, tells what it says, and lets go.
+//! Registers the holds of a session, reports their events, and releases them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use leasehold_core::{Error, LockName, LostReason, OwnerId, Result};
 use super::Session;
 use crate::connection::Fired;
 use crate::error::{Answered, Explain, Unanswered};
-use crate::keys::{self, Next};
-use crate::protocol::{Failure, Happening, Hold, Mine};
+use crate::keys::{self, Next, Sequence};
+use crate::protocol::{Failure, Happening, Hold, Mine, Patience};
 
 impl Session {
-    /// Books a node that holds its lock, with its watch; terminated, if there is none yet.
+    /// Registers a node that holds its lock, with the watch on it; a terminated one if there is none yet.
     pub(super) fn hold(
         self: &Arc<Self>,
         request: &AcquireRequest,
@@ -25,7 +25,7 @@ impl Session {
     ) -> Result<Grant> {
         let (owner, name, counter) = (request.owner, request.name.clone(), self.counter(mine.czxid)?);
         let hold = Hold { name: name.clone(), counter, mine: mine.clone(), passes, ending: false };
-        // RACE: told with the book locked, so that what the inbox says later is told later.
+        // RACE: reported under the lock, so that a later message of the inbox is reported later.
         let mut holds = self.holds.lock();
         if let Some(within) = holds.granted(owner, hold, self.site.env.now()) {
             self.site.events.tell(StoreEvent::RevocationRequested { name: name.clone(), counter, within });
@@ -38,7 +38,7 @@ impl Session {
         Ok(Grant::new(name, owner, self.lease(), counter))
     }
 
-    /// Lets go of what was granted.
+    /// Releases a grant.
     pub(crate) async fn release(&self, grant: &Grant) -> Result<()> {
         if let Some(reason) = self.why_over() {
             return Err(Error::lost(reason));
@@ -54,9 +54,9 @@ impl Session {
         format!("{}/{}", self.site.namespace.directory(&hold.name), hold.mine.node.name())
     }
 
-    /// Deletes a node that holds its lock. If nobody else seems to want that, its directory is watched before, in
-    /// the same flight: as long as our node is in it, it is the one that we have held in. Who shares has not been
-    /// alone, and only goes.
+    /// Deletes a node that holds its lock. If no other client seems to want the lock, the directory is watched before, in
+    /// the same flight: while our node is in it, it is the directory of our hold. A sharer may not have been alone, so its
+    /// node is only deleted.
     async fn let_go(&self, hold: &Hold) -> Answered<()> {
         if hold.mine.node.is_shared() {
             return self.remove(&self.path(hold)).await;
@@ -66,42 +66,57 @@ impl Session {
         let watches = self.untouched.lock().leave(name, number, connection, |watch| watch.is_broken());
         let watched = async {
             let directory = watches.then(|| self.site.namespace.directory(name))?;
-            self.connection.watch_directory(&directory).await
+            self.connection.watch_directory(&directory).await.ok().map(|watch| (connection, watch))
         };
         let deleted = async { if hold.passes { self.pass(&path).await } else { self.remove(&path).await } };
         // Polled in this order, so sent in this order.
         let (watch, deleted) = join(watched, deleted).await;
         if deleted.is_ok() {
-            self.untouched.lock().left(name, number, watches.then_some((connection, watch)));
+            self.untouched.lock().left(name, number, watch);
         }
         deleted
     }
 
-    /// The number that makes us the holder of a lock, if we have let go of it and nobody else has come since.
-    pub(super) fn next_number(&self, name: &LockName) -> Option<Next> {
+    /// The number by which we hold a lock that no other contender has entered since our release.
+    pub(super) fn next_number(&self, name: &LockName, patience: Patience) -> Option<Next> {
         let connection = self.changes();
-        self.untouched.lock().enter(name, connection, |watch| watch.is_broken())
+        self.untouched.lock().enter(name, patience, connection, |watch| watch.is_broken())
     }
 
-    /// Watches the directory of a lock before a node is made there, if nothing does.
+    /// Lists after a `pause` in a hold, by when tries that came second have left: the number that comes next then is what
+    /// the first try after the hold counts on (zk.untouched-4).
+    pub(super) fn list_during_hold(self: &Arc<Self>, owner: OwnerId, pause: Duration) {
+        let session = Arc::clone(self);
+        self.site.env.spawn(async move {
+            session.connection.over.run_until_cancelled(session.site.env.sleep(pause)).await;
+            let hold = session.holds.lock().get(owner).filter(|hold| !hold.ending).cloned();
+            let Some(Hold { name, mine, .. }) = hold.filter(|hold| !hold.mine.node.is_shared()) else {
+                return;
+            };
+            if let Ok(listing) = session.connection.list(&session.site.namespace.directory(&name)).await {
+                session.untouched.lock().listed(&name, &mine.node, &listing);
+            }
+        });
+    }
+
+    /// Watches the directory of a lock before a node is made there, unless it is watched.
     pub(super) async fn watch_directory(&self, name: &LockName) {
         let connection = self.changes();
         if self.untouched.lock().is_to_be_watched(name, connection, |watch| watch.is_broken()) {
             let watched = self.connection.watch_directory(&self.site.namespace.directory(name)).await;
-            if let Some((directory, watch)) = watched {
-                self.untouched.lock().watch(name, connection, directory, watch);
+            if let Ok(watch) = watched {
+                self.untouched.lock().watch(name, connection, watch);
             }
         }
     }
 
-    /// Whether a node that was just made for a lock is in the directory that the transaction `directory` made.
-    pub(super) fn is_in(&self, name: &LockName, directory: i64) -> bool {
+    /// Whether a node that was just made for a lock is in the directory for which `next` was predicted.
+    pub(super) fn is_in_same(&self, name: &LockName, next: Next, number: Sequence) -> bool {
         let connection = self.changes();
-        self.untouched.lock().is_the_same(name, directory, connection, |watch| watch.is_broken())
+        self.untouched.lock().is_the_same(name, next, number, connection, |watch| watch.is_broken())
     }
 
-    /// Deletes a node that holds its lock, and says so to who waits; a right that is missing for that is no
-    /// reason to keep it.
+    /// Deletes a node that holds its lock, and passes the lock on. Where the right to write is missing, it only deletes.
     async fn pass(&self, path: &str) -> Answered<()> {
         if self.connection.is_private() {
             let passed = self.connection.pass(path).await;
@@ -112,14 +127,14 @@ impl Session {
         self.remove(path).await
     }
 
-    /// Deletes a contender's node of ours. Where that is refused, only the end of the session takes the
-    /// node away, so that comes now: everybody would wait behind it for as long as we live.
+    /// Deletes a contender's node of ours. Where that is refused, only the end of the session removes the node. So the
+    /// session ends now: otherwise all others would wait behind that node while the session lives.
     pub(super) async fn remove(&self, path: &str) -> Answered<()> {
         let deleted = self.connection.delete(path).await;
         if deleted.as_ref().err().is_none_or(|refused| refused.failure() != Failure::Refused) {
             return deleted;
         }
-        // The server looks at the rights first, and for a node then. To ask for one takes no right.
+        // The server checks the rights before it looks for the node. A stat takes no right.
         if let Ok(None) = self.connection.stat(path).await {
             return Err(Unanswered::ABSENT);
         }
@@ -132,8 +147,8 @@ impl Session {
         deleted
     }
 
-    /// Watches the nodes of holds that have stood for a while, each once, so that one which somebody
-    /// deletes is told. Short holds cost no such request; those that waited for long have the watch already.
+    /// Watches the nodes of holds that have lasted for a while, each once, so that their removal is reported. Short holds
+    /// cost no such request. Holds that waited for long have the watch already.
     pub(super) fn watch_what_stands(self: &Arc<Self>) {
         let standing = self.holds.lock().standing(self.timeout() / 10, self.site.env.now());
         if standing.is_empty() {
@@ -160,13 +175,13 @@ impl Session {
         }
     }
 
-    /// Tells of a hold whose node somebody else deletes.
+    /// Reports a hold whose node another client deletes.
     fn watch_over(&self, owner: OwnerId, own: Fired) {
-        // Nobody keeps watch any more when the session is over.
+        // The receiver is gone when the session is over.
         let _ = self.watches.send((owner, own));
     }
 
-    /// Something has become of the node of a hold.
+    /// The watch on the node of a hold has fired.
     pub(super) fn heard_of(&self, owner: OwnerId, happening: Happening) {
         match happening {
             Happening::Ended => self.lost_its_node(owner),
@@ -186,14 +201,14 @@ impl Session {
         }
     }
 
-    /// Whoever can write the node of a hold asks for it as Curator's `Revoker` does.
+    /// A client that may write the node of a hold requests its revocation as Curator's `Revoker` does.
     pub(super) fn asked_in_curators_word(&self, owner: OwnerId) {
         if let Some(Hold { name, counter, .. }) = self.holds.lock().get(owner).cloned() {
             self.site.events.tell(StoreEvent::RevocationRequested { name, counter, within: Duration::ZERO });
         }
     }
 
-    /// Takes in what the inbox says now.
+    /// Takes in the inbox.
     pub(crate) fn asked_for(&self, inbox: &[u8]) {
         let mut holds = self.holds.lock();
         for (Hold { name, counter, .. }, within) in holds.asked_for(inbox, self.site.env.now()) {
@@ -206,7 +221,7 @@ impl Session {
     }
 }
 
-/// Whose hold it is, and what becomes of its node.
+/// The owner of a hold, and the watch on its node.
 pub(super) type HoldWatch = (OwnerId, Fired);
 
 /// How many nodes are watched in one flight.

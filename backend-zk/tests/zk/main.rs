@@ -155,12 +155,12 @@ fn main() -> ExitCode {
             servers_without_digest_are_served;
         returns:
             try_is_granted_by_the_listed_number
+            try_counts_on_a_listing_of_its_hold
             sharer_reads_in_the_same_flight
             later_entry_is_seen
             a_directory_that_counts_anew_is_looked_at
             every_server_tells_of_a_directory_that_counts_anew
             repeated_entry_is_alone
-            curator_in_between_is_waited_for
             a_reconnect_is_followed_by_a_look
             a_node_that_others_removed_is_followed_by_a_look
             a_directory_that_is_not_as_we_make_them_is_looked_at;

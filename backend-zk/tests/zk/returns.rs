@@ -1,7 +1,7 @@
 //! Whoever lets go of a lock and takes it again, with nobody in between, does not look who is there.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{Builder, LockGuard, LockManager};
@@ -10,7 +10,6 @@ use testbed::zookeeper::{Op, Server, Setup};
 use testbed::{Direction, Mode, Proxy};
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
-use crate::peer::Peer;
 use crate::rig::{BOUND, Beside, Outside, Rig, Space, eventually, hold_aside, noting, proxy, server};
 
 /// A lock that is wanted by turns of one after the other is looked at first; nobody's directory is watched.
@@ -28,7 +27,8 @@ pub(crate) async fn sharer_reads_in_the_same_flight(rig: Arc<Rig>) {
     assert_eq!(*seen.lock(), [Op::Create, Op::List, Op::Delete].repeat(4));
 }
 
-/// Who came in between is waited for; a try looks first, and makes nothing.
+/// A contender that came in between is waited for. The first try after a release makes its node, and leaves nothing; the
+/// next one lists, and makes nothing.
 pub(crate) async fn later_entry_is_seen(rig: Arc<Rig>) {
     let space = rig.space().await;
     let way = proxy(rig.server().await);
@@ -41,8 +41,10 @@ pub(crate) async fn later_entry_is_seen(rig: Arc<Rig>) {
         let seen = Arc::new(Mutex::new(Vec::new()));
         way.set(Direction::ClientToServer, noting(&seen)).await;
         if tries {
-            assert!(one.lock("a").unwrap().try_acquire().await.unwrap().is_none(), "two hold at once");
-            assert_eq!(*seen.lock(), [Op::List, Op::Get]);
+            for requests in [&[Op::Create, Op::List, Op::Delete, Op::Get][..], &[Op::List]] {
+                assert!(one.lock("a").unwrap().try_acquire().await.unwrap().is_none(), "two hold at once");
+                assert_eq!(std::mem::take(&mut *seen.lock()), requests);
+            }
             guard.release().await.unwrap();
         } else {
             let waiting = hold_aside(&one, "a");
@@ -56,8 +58,8 @@ pub(crate) async fn later_entry_is_seen(rig: Arc<Rig>) {
 }
 
 /// A try lists, and makes a node if that admits it: with the number that the listing tells it holds, and with another
-/// one it lists again. Once for each connection it watches the directory besides; who is refused then deletes its node
-/// and reads who holds in one flight.
+/// one it lists again. Once for each connection it watches the directory besides. The first try after a release makes
+/// its node before it lists. A refused try deletes its node and reads the holder in one flight.
 pub(crate) async fn try_is_granted_by_the_listed_number(rig: Arc<Rig>) {
     let space = rig.space().await;
     let way = proxy(rig.server().await);
@@ -66,14 +68,16 @@ pub(crate) async fn try_is_granted_by_the_listed_number(rig: Arc<Rig>) {
     cycle(&one).await;
     let seen = Arc::new(Mutex::new(Vec::new()));
     way.set(Direction::ClientToServer, noting(&seen)).await;
-    for first in [true, false] {
-        cycle(&other).await;
+    cycle(&other).await;
+    for expected in [&[Op::List, Op::Get, Op::Create, Op::Delete][..], &[Op::Create, Op::Delete]] {
         lock.try_acquire().await.unwrap().expect("it is free").release().await.unwrap();
-        let expected = [Op::List, Op::Get, Op::Create, Op::Delete];
-        let expected = expected.into_iter().filter(|op| first || *op != Op::Get);
-        assert_eq!(std::mem::take(&mut *seen.lock()), expected.collect::<Vec<_>>());
+        assert_eq!(std::mem::take(&mut *seen.lock()), expected);
     }
-    for holds in [false, true] {
+    let guard = other.lock("a").unwrap().acquire().await.unwrap();
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    assert_eq!(std::mem::take(&mut *seen.lock()), [Op::Create, Op::List, Op::Delete, Op::Get]);
+    guard.release().await.unwrap();
+    for holds in [true, false] {
         way.set(Direction::ServerToClient, Mode::Hold).await;
         let trying = Beside::start({
             let lock = lock.clone();
@@ -96,6 +100,37 @@ pub(crate) async fn try_is_granted_by_the_listed_number(rig: Arc<Rig>) {
         }
         seen.lock().clear();
     }
+}
+
+/// A try that got another number than it counted on lists in the middle of its hold. The next try counts on that listing,
+/// and holds by one request although another contender has come and gone since the first one came.
+pub(crate) async fn try_counts_on_a_listing_of_its_hold(rig: Arc<Rig>) {
+    /// Four times this passes before that listing.
+    const LATE: Duration = Duration::from_millis(200);
+    let space = rig.space().await;
+    let way = proxy(rig.server().await);
+    let (one, other) = (long_session(&space.by(way.addr())).await, long_session(&space).await);
+    let (outside, node) = (space.outside().await, format!("{}/lock-", space.directory("a")));
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let lock = one.lock("a").unwrap();
+    let tries = async || lock.try_acquire().await.unwrap().expect("it is free");
+    cycle(&other).await;
+    tries().await.release().await.unwrap();
+    cycle(&other).await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    way.set(Direction::ClientToServer, noting(&seen)).await;
+    way.set(Direction::ServerToClient, Mode::delay(LATE)).await;
+    let guard = tries().await;
+    let (_, number) = outside.client.create(&node, b"", &options).await.unwrap();
+    outside.client.delete(&format!("{node}{number}"), None).await.unwrap();
+    eventually("it lists during its hold", async || *seen.lock() == [Op::Create, Op::List, Op::List]).await;
+    // By this answer that of the listing was there.
+    one.inspect("b").await.unwrap();
+    guard.release().await.unwrap();
+    seen.lock().clear();
+    let guard = tries().await;
+    assert_eq!(*seen.lock(), [Op::Create]);
+    guard.release().await.unwrap();
 }
 
 /// The server removes a directory, and others number themselves in the next one, up to just below what would have
@@ -151,9 +186,9 @@ pub(crate) async fn repeated_entry_is_alone(_rig: Arc<Rig>) {
     let server = server(reaping(1)).await;
     let space = Space::whole(&server);
     let mut workers = tokio::task::JoinSet::new();
-    let held = Arc::new(AtomicBool::new(false));
+    let (held, last) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     for worker in 0..3 {
-        let (locks, held) = (long_session(&space).await, Arc::clone(&held));
+        let (locks, held, last) = (long_session(&space).await, Arc::clone(&held), Arc::clone(&last));
         workers.spawn(async move {
             for turn in 0..TURNS {
                 for _ in 0..2 + (turn + worker) % 3 {
@@ -164,6 +199,8 @@ pub(crate) async fn repeated_entry_is_alone(_rig: Arc<Rig>) {
                         None => lock.acquire().await.unwrap(),
                     };
                     assert!(!held.swap(true, Ordering::SeqCst), "two hold at once");
+                    let token = guard.token().get();
+                    assert!(last.swap(token, Ordering::SeqCst) < token, "tokens fall with the numbers");
                     tokio::time::sleep(Duration::from_millis(1)).await; // time for another one to come in
                     assert!(held.swap(false, Ordering::SeqCst));
                     guard.release().await.unwrap();
@@ -174,27 +211,6 @@ pub(crate) async fn repeated_entry_is_alone(_rig: Arc<Rig>) {
         });
     }
     workers.join_all().await;
-}
-
-/// Curator comes in between: it is waited for, and waits for us.
-pub(crate) async fn curator_in_between_is_waited_for(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let Some(mut curator) = Peer::curator(&space.hosts(), BOUND).await else { return };
-    let (directory, outside, locks) =
-        (space.directory("a"), space.outside().await, long_session(&space).await);
-    for _ in 0..2 {
-        for _ in 0..4 {
-            cycle(&locks).await;
-        }
-        assert_eq!(curator.ask(&format!("acquire {directory}")).await, "held");
-        let waiting = hold_aside(&locks, "a");
-        let ahead = outside.has(&directory, 2).await.remove(0);
-        waits_behind(rig.server().await, &ahead, &waiting).await;
-        assert_eq!(curator.ask("release").await, "released");
-        let guard = waiting.end("it holds").await;
-        assert_eq!(curator.ask(&format!("try {directory} 100")).await, "busy");
-        guard.release().await.unwrap();
-    }
 }
 
 /// After a reconnect nothing is known of the directory; from the next release on it is again.

@@ -1,61 +1,59 @@
 //! One acquisition in one session, from the first request to the last.
 //!
-//! At most one request is out at a time, create and list counting as one: they go out together. What
-//! happens besides ([`Happening`]) may come at any moment. An acquisition that nobody wants any more
-//! goes on until what it made is gone.
+//! At most one request is pending; a create and a list in one flight count as one. A [`Happening`] may come at any moment.
+//! An abandoned acquisition goes on until its node is gone.
 //!
 //! # Invariants
-//! - **zk.contender-1** A contender holds by one of four facts. A listing with our node, in which the older contenders
-//!   admit us. The end of our barrier, if the barrier kept all others out and such a listing had no other blocker. The
-//!   passing of the lock by our barrier. Such a listing is made after our node, so it has every older contender that is
-//!   alive; older contenders only ever leave, so an admitted contender stays admitted. Or our number is the next one of
-//!   the same directory (zk.untouched-2), after that of our last exclusive hold (zk.untouched-1) or after a listing that
-//!   admits us: then no contender was created in between, and no older one was missed.
-//! - **zk.contender-2** Nothing is made twice blindly. After an answer that never came we write, then list,
-//!   and look for our own node; once more after the bound of a request, because the first request may still
-//!   be on its way. A node counts as ours only if this session owns it.
-//! - **zk.contender-3** An end other than held leaves nothing behind but what ends with the session, so
-//!   whoever is lost may ask again at once, as somebody else.
-//! - **zk.contender-4** After a reconnect nothing is waited for before a new listing: a watch may have been
-//!   lost.
-//! - **zk.contender-5** Nothing is waited for longer than until it is overdue without the leader's word
-//!   that it is still there. What the leader does not know is left out of every later listing.
-//! - **zk.contender-6** Nobody holds by a listing with a number near the end of the directory's counter,
-//!   our own included: soon numbers repeat, and other libraries read those past the end as the smallest.
-//! - **zk.contender-7** Whoever is told of another's passing or end has its own node still, as soon as that
-//!   has stood for a while: then it is watched, too, and its end goes before.
+//! - **zk.contender-1** A contender holds by one of four facts. A listing with its node, in which the older contenders
+//!   admit it. The end of its barrier, if the barrier excluded all others and such a listing had no other blocker. The
+//!   passing of the lock by its barrier. Such a listing is made after the node, so it shows every older contender that is
+//!   alive. Older contenders only ever leave, so an admitted contender stays admitted. Or its number is the next one of
+//!   the same directory (zk.untouched-2), after that of our last exclusive hold (zk.untouched-1), after a listing during
+//!   that hold (zk.untouched-4) or after a listing that admits us. Then no contender was created in between, and no older
+//!   one was missed.
+//! - **zk.contender-2** A create is not repeated blindly. After a create without an answer the contender writes, lists
+//!   and looks for its own node. It does so once more after the bound of a request, because the create may still be on
+//!   its way. A node counts as ours only if this session owns it.
+//! - **zk.contender-3** Every end but held leaves nothing behind except what ends with the session. So the core may retry
+//!   at once, with another owner id.
+//! - **zk.contender-4** After a reconnect a contender lists before it waits: a watch may have been lost.
+//! - **zk.contender-5** A contender waits no longer than until it is overdue without asking the leader whether its barrier
+//!   is still there. A barrier that the leader does not know is left out of every later listing.
+//! - **zk.contender-6** No contender holds by a listing with a number near the end of the directory's counter, its own
+//!   included. Soon numbers repeat, and other libraries read those past the end as the smallest.
+//! - **zk.contender-7** A contender whose node has stood for a while watches that node, too. Its removal is reported
+//!   before the passing or the end of another one.
 //!
 //! # Barrier
-//! Our *barrier* is the youngest of those who are older and keep us out alone, as long as they are there: while
-//! it is, nothing else needs to be heard of. For whoever is exclusive that is the predecessor. For whoever shares
-//! it is the nearest that is exclusive: all who share and come right after it are told at once, and hold together.
-//! Of the end of one who shares no more follows than that there is something to look at: others who share may be
-//! left.
+//! The *barrier* is the youngest older contender that blocks us alone. While it is there, nothing else matters. For an
+//! exclusive contender it is the predecessor. For a sharer it is the nearest exclusive one. All sharers that come right
+//! after that one are notified together, and hold together. After the end of a sharer a contender lists again, because
+//! other sharers may be left.
 //!
 //! # Passing
-//! An exclusive holder that others wait for writes its node and deletes it, in one transaction: so whoever
-//! watches it is told of a change, and takes that for the grant. Everybody else who leaves only deletes, which
-//! says nothing of those who are older; whoever shares, too: others who do may be older. A change is a pass only
-//! where nobody else could have written: the barrier says so of itself, and nobody had written it when it was
-//! armed. Whoever passes has held, so nobody older was left when it began to; the change is for whoever is
-//! admitted by those between it and us.
+//! An exclusive holder that has waited writes its node and deletes it, in one transaction. So its watchers are notified of
+//! a change, and take that for the grant. All others only delete, which says nothing of older contenders; a sharer as
+//! well, because older sharers may be left. A change is a pass only where no other client can have written: the barrier's
+//! note says so, and the node had never been written when the watch was set. A contender that passes has held, so no older
+//! one was left when it began to. The change admits us if those between it and us do.
 //!
 //! # Trying
-//! A node that tries stands in the queue until it is deleted, and refuses other tries meanwhile: where many try often,
-//! each keeps the others from a free lock. So a try lists first and makes a node only if the listing admits one more.
-//! The listing says which number comes next: with that one the try holds, and with any other it lists again.
+//! The node of a try stays in the queue until it is deleted, and refuses other tries until then. Where many clients try
+//! often, each would keep the others from a free lock. So a try lists first, and makes a node only if the listing admits
+//! one more. The listing predicts the next number: with that one the try holds, and with any other it lists again. The
+//! first try after a hold of the same session makes its node at once: the lock is probably free, and that hold predicts the
+//! number.
 //!
 //! # Renewal
-//! A directory's numbers begin anew when it is removed, which the server allows while it is empty. From
-//! the half of the numbers on, now and then, and near their end always, an acquisition that would hold or
-//! wait leaves instead, tries to remove the directory for a while, and enters again; it does so once. What
-//! it finds then it takes as it is: it queues, or near the end it is refused. So a directory that others
-//! keep in use costs time and never the lock. Whoever has a smaller number holds on undisturbed. Only a
-//! directory of ours is removed: what somebody else made may have rights, or data, that nobody would make
-//! again.
+//! A directory's numbers begin anew when it is removed, which the server allows while it is empty. From the half of the
+//! numbers on now and then, and near their end always, an acquisition that would hold or wait deletes its node instead,
+//! tries to remove the directory for a while, and enters again. It does so once. Then it takes the directory as it is: it
+//! queues, or near the end it is refused. So a directory that is in use all the time costs time and never the lock.
+//! Contenders with smaller numbers hold and wait undisturbed. Only a directory of ours is removed: another one may have
+//! rights or data that no client would restore.
 //!
-//! Whoever enters meanwhile may find that a directory it has just made is gone again. It makes it anew,
-//! and rests in between once that has happened often: each of those who renew removes one at most.
+//! A contender that enters meanwhile may find that the directory which it has just made is gone again. It makes the
+//! directory again, with pauses after many times: each contender that renews removes a directory at most once.
 
 mod words;
 
@@ -73,13 +71,13 @@ pub(crate) struct Contender {
     wanted: bool,
     /// With this number no older contender blocks us.
     next: Option<Next>,
-    /// How often there was no directory to enter.
+    /// How often the directory was missing when a node was to be made.
     missed: u8,
     /// How often the removal of the directory may still be tried.
     removals: u8,
-    /// Who is gone from this directory, as the leader said, whatever other servers say.
+    /// Contenders that are gone from this directory by the leader's answer, whatever other servers show.
     gone: Vec<String>,
-    /// The connection was made again since something was last asked.
+    /// The connection was lost and made again since the last request.
     reconnected: bool,
     state: State,
 }
@@ -91,22 +89,22 @@ pub(crate) enum Patience {
     Tries,
 }
 
-/// What was asked last.
+/// What the contender does, by its last request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum State {
     /// A try lists before it makes a node.
     Looking,
     Entering,
-    /// An answer never came, or a listing lacks our node: is there one? For the last time, if `last`.
+    /// After a create without an answer, or a listing without our node. For the last time, if `last`.
     Searching {
         last: bool,
     },
     Listing(Mine),
     Arming(Mine, Barrier),
     Waiting(Mine, Barrier),
-    /// What leaves the waiting as it is.
+    /// A request whose answer does not change what is watched.
     Asking(Mine, Barrier),
-    /// Our node goes, and this follows.
+    /// Deletes its node; then this follows.
     Leaving(Then),
     /// Without a node, until the directory is gone.
     Renewing,
@@ -120,7 +118,8 @@ enum Then {
 }
 
 impl Contender {
-    /// With the number `next` no contender is ahead. A try lists first instead, and takes the number that the listing predicts.
+    /// With the number `next` no contender is ahead. A try without one lists first, and takes the number that the
+    /// listing predicts.
     pub(crate) fn new(patience: Patience, mode: Mode, next: Option<Next>) -> (Self, Step) {
         let mut contender = Self {
             patience,
@@ -133,11 +132,12 @@ impl Contender {
             reconnected: false,
             state: State::Looking,
         };
-        let step = if patience == Patience::Tries { Step::Ask(Ask::List) } else { contender.enter(next) };
+        let looks = patience == Patience::Tries && next.is_none();
+        let step = if looks { Step::Ask(Ask::List) } else { contender.enter(next) };
         (contender, step)
     }
 
-    /// The end of a hold that nobody wants.
+    /// Removes the node of a grant that no caller takes.
     pub(crate) fn leaving(mine: Mine) -> (Self, Step) {
         let (mut contender, _) = Self::new(Patience::Tries, Mode::EXCLUSIVE, None);
         contender.wanted = false;
@@ -145,7 +145,7 @@ impl Contender {
         (contender, step)
     }
 
-    /// Something happens while an answer is out, or is waited for.
+    /// Something happens while a request is pending, or while the contender waits.
     pub(crate) fn happens(&mut self, happening: Happening) -> Step {
         self.wanted &= happening != Happening::Abandoned;
         self.reconnected |= happening == Happening::Reconnected;
@@ -174,7 +174,7 @@ impl Contender {
         }
     }
 
-    /// What was asked last is answered.
+    /// The answer to the last request.
     pub(crate) fn answered(&mut self, answer: Answer) -> Step {
         use State::{Arming, Asking, Entering, Leaving, Listing, Looking, Renewing, Searching};
         match (std::mem::replace(&mut self.state, State::Over), answer) {
@@ -198,9 +198,9 @@ impl Contender {
                 Step::Rest(Pause::Request, Ask::Search)
             }
             (Searching { .. }, Ok(_)) => self.none_of_ours(),
-            // Without a right to look, only the end of the session makes sure.
+            // Without the right to list, only the end of the session removes a node for certain.
             (Searching { .. }, Err(_)) => self.end(End::SessionOver),
-            // Or nobody is in the way any more, and there may be no node of ours either.
+            // After a watch: the barrier is gone, and our node may be gone, too.
             (Listing(mine) | Arming(mine, _), Ok(Said::Listed(listing))) => self.decide(mine, listing),
             (Listing(_), Err(Failure::Absent)) => self.ask(Searching { last: true }, Ask::Search),
             (Arming(mine, _) | Asking(mine, _), _) if !self.wanted => self.leave(mine, Then::End(End::Left)),
@@ -226,7 +226,7 @@ impl Contender {
                 Step::Rest(Pause::Brief, self.removal())
             }
             (Renewing, removed) => {
-                // If it is not ours to remove, it is taken as it is.
+                // A directory of another client is never removed.
                 if removed == Err(Failure::Refused) {
                     self.removals = 0;
                 }
@@ -241,7 +241,7 @@ impl Contender {
 
     fn enter(&mut self, next: Option<Next>) -> Step {
         self.next = next;
-        self.ask(State::Entering, next.map_or(Ask::Enter, |next| Ask::Return(next.directory)))
+        self.ask(State::Entering, next.map_or(Ask::Enter, Ask::Return))
     }
 
     fn is_next(&self, mine: &Mine) -> bool {
@@ -257,7 +257,7 @@ impl Contender {
         let renews = called_for && self.removals > 0 && listing.may_be_ours;
         match (listing.place_of(&mine.node), near_the_end) {
             _ if !self.wanted => self.leave(mine, Then::End(End::Left)),
-            // Although there was one.
+            // It was there before.
             (Place::Absent, _) => self.ask(State::Searching { last: true }, Ask::Search),
             (Place::Behind(_), _) if self.patience == Patience::Tries => {
                 self.leave(mine, Then::End(End::Busy(listing.first())))
@@ -277,10 +277,10 @@ impl Contender {
         self.end(if self.wanted { End::Lost } else { End::Left })
     }
 
-    /// There was no directory, although one was made.
+    /// The directory was removed right after it was made.
     fn missed(&mut self) -> Step {
         let (rests, tries) = (self.missed >= MANY, self.patience == Patience::Tries);
-        // A try has an end: after so many rests those who renew now are done.
+        // A try must end. After so many pauses the contenders that renew now are done.
         if tries && self.missed >= 2 * MANY {
             return self.end(End::Refused);
         }
@@ -332,8 +332,8 @@ impl Contender {
     }
 }
 
-/// How often a directory is made that is removed again before our node is in it, until we rest in between,
-/// and how often the removal of one is tried.
+/// How often a directory is made without a pause that is removed before our node is in it, and how often a contender
+/// tries to remove one.
 const MANY: u8 = 16;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! What a contender says and hears: requests and their answers, what happens besides, how it ends.
+//! The words of a contender: its requests and their answers, other events, and how it ends.
 
-use crate::keys::{Listing, Node};
+use crate::keys::{Listing, Next, Node};
 
 /// Our node, as the server made it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -10,41 +10,39 @@ pub(crate) struct Mine {
     pub(crate) czxid: i64,
 }
 
-/// What to ask the server; there is one answer to each. What can be asked again is, until it is answered,
-/// unless it says otherwise.
+/// A request to the server. There is one answer to each. A request is repeated until it is answered, unless it says
+/// "asked once".
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Ask {
-    /// Make our node and list the directory, in one flight; that too, if it is missing. Asked once.
+    /// Make our node and list the directory in one flight, and make the directory if it is missing. Asked once.
     Enter,
-    /// Make our node, and no more: since our hold or our listing there may have been no other contender in the directory that
-    /// this transaction made. Asked once.
-    Return(i64),
-    /// Is there a node of ours, made by this session? A write, which is answered after whatever was sent before
-    /// it; then a listing, and a look at the node.
+    /// Make our node only. With this number no contender has come since our hold or our listing. Asked once.
+    Return(Next),
+    /// Look for a node that this session made for us: a write, which is answered after all earlier requests, a listing,
+    /// and a read of the node.
     Search,
     List,
-    /// Tell what becomes of a contender.
+    /// Watch a contender.
     Watch(String),
-    /// Tell of the end of our own node. What is watched stays so. Asked once.
+    /// Watch our own node; other watches stay. Asked once.
     WatchOwn(Node),
-    /// Whether this contender is there, by the word of the leader. What is watched stays so. Asked once.
+    /// Ask the leader whether this contender is there; watches stay. Asked once.
     Confirm(String),
     Delete(Node),
-    /// Delete our node, and read who keeps us out, in one flight.
+    /// Delete our node and read the holder that blocks us, in one flight.
     GiveWay(Node, String),
     /// Remove the directory, if it is empty and ours. Asked once.
     RemoveDirectory,
 }
 
 impl Ask {
-    /// Whether it is asked until it is answered; else the contender says what follows where nobody knows what
-    /// came of it.
+    /// Whether it is repeated until it is answered. Otherwise the contender decides what follows an unknown effect.
     pub(crate) fn is_asked_again(&self) -> bool {
         matches!(self, Self::Search | Self::List | Self::Watch(_) | Self::Delete(_) | Self::GiveWay(..))
     }
 }
 
-/// How long to rest.
+/// The length of a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Pause {
     /// Before a request is repeated.
@@ -53,24 +51,24 @@ pub(crate) enum Pause {
     Request,
 }
 
-/// What came of what was asked.
+/// The answer to a request.
 pub(crate) type Answer = Result<Said, Failure>;
 
-/// What a server says.
+/// What a server answers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Said {
-    /// Our node is made, or found; with the listing, if that was answered, too.
+    /// Our node is made or found, with the listing if that was answered, too.
     Made(Mine, Option<Listing>),
-    /// Our node is made in the directory that was meant, which was not removed in between.
+    /// Our node is made in the directory of the prediction, which was not removed in between.
     Back(Mine),
     Listed(Listing),
-    /// The contender is there, and a change of it is its passing on, if it `passes`.
+    /// The contender is there. If it `passes`, a change of its node passes the lock on.
     Watched {
         passes: bool,
     },
     /// Our own node is gone.
     Removed,
-    /// To everything else; there is no node of ours.
+    /// The answer to all other requests; to a search: there is no node of ours.
     Done,
 }
 
@@ -79,30 +77,30 @@ pub(crate) enum Said {
 pub(crate) enum Failure {
     /// There is no such node, or no such directory.
     Absent,
-    /// The server did nothing, and will not.
+    /// The server refused the request, and did nothing.
     Refused,
     /// The session has ended, and with it what it made.
     SessionOver,
-    /// It may have been done, or can be done in a moment.
+    /// The request may have been carried out, or may succeed in a moment.
     Unknown,
 }
 
-/// What happens besides answers.
+/// An event that is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Happening {
     /// The watched contender was deleted.
     Ended,
     /// It was written.
     Changed,
-    /// Our own node was deleted, by somebody else.
+    /// Another client deleted our own node.
     Removed,
     /// Our own node has stood for a while, and is not watched.
     Stands,
-    /// The connection was lost and made again; or something else is told of that says nothing certain.
+    /// The connection was lost and made again, or a watch has reported something that proves nothing.
     Reconnected,
     /// Nothing has happened for longer than a session lasts.
     Overdue,
-    /// Nobody wants the lock any more.
+    /// The caller has left.
     Abandoned,
 }
 
@@ -110,9 +108,9 @@ pub(crate) enum Happening {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     Ask(Ask),
-    /// Let time pass, and ask then.
+    /// Pause before the request.
     Rest(Pause, Ask),
-    /// Wait for the answer that is out, or for what happens.
+    /// Wait for the pending answer, or for an event.
     Wait,
     End(End),
 }
@@ -121,16 +119,16 @@ pub(crate) enum Step {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum End {
     Held(Mine),
-    /// Somebody else is first: this contender.
+    /// This contender is first.
     Busy(String),
     /// Abandoned, and nothing is left.
     Left,
     /// The server refused, and nothing is left.
     Refused,
-    /// The directory's numbers are near their end, as this contender shows, and nothing is left.
+    /// The directory's numbers are near their end, as this contender shows. Nothing is left.
     WornOut(String),
     /// Our node is gone, or was never made.
     Lost,
-    /// The session is over, or can tell nothing certain any more.
+    /// The session is over, or its state cannot be known.
     SessionOver,
 }

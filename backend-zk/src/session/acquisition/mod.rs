@@ -1,9 +1,10 @@
-//! Carries out what a contender asks for, until the lock is granted or its own node is gone.
+//! Carries out the requests of a contender, until the lock is granted or its own node is gone.
 //!
-//! A caller who leaves at any moment is one more thing that happens: what the contender made is removed
-//! whether anybody waits for that or not.
+//! A caller may leave at any moment. That is one more event: the contender's node is removed whether a caller waits for
+//! that or not.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{Fuse, FusedFuture, join};
@@ -16,7 +17,7 @@ use zookeeper_client::Error as ZkError;
 use super::Session;
 use crate::connection::{Fired, Made};
 use crate::error::{Answered, Explain, Unanswered};
-use crate::keys::{self, Listing, Node, Note};
+use crate::keys::{self, Listing, Next, Node, Note};
 use crate::protocol::{Answer, Ask, Contender, End, Failure, Happening, Mine, Patience, Pause, Said, Step};
 
 impl Session {
@@ -24,22 +25,25 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `Lost` when the session or the entry is over before, and the clean-up is owed; it is for the caller to
-    /// ask again.
+    /// `Lost` when the session or the entry ends before, and the clean-up continues; the caller may retry.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         request: &AcquireRequest,
         patience: Patience,
         left: &CancellationToken,
     ) -> Result<Attempt> {
-        // Whoever shares the lock looks: it has no number to count on, and uses up the one that others of ours had.
-        let next = self.next_number(&request.name).filter(|_| request.mode == Mode::EXCLUSIVE);
+        // A sharer lists: it has no number to count on, and uses up the number of the last exclusive hold.
+        let next = self.next_number(&request.name, patience).filter(|_| request.mode == Mode::EXCLUSIVE);
         let (contender, first) = Contender::new(patience, request.mode, next);
         let mut acquisition = Acquisition::new(self, request);
         let mine = match acquisition.run(contender, first, left).await {
             End::Held(mine) => mine,
             End::Busy(first) => {
-                return Ok(Attempt::Held { holder: self.holder_of(&request.name, &first).await });
+                let holder = match acquisition.holder.take() {
+                    Some(read) => read,
+                    None => self.holder_of(&request.name, &first).await,
+                };
+                return Ok(Attempt::Held { holder });
             }
             End::WornOut(child) => return Err(worn_out(&acquisition.path(&child))),
             End::Refused => return Err(acquisition.refusal.unwrap_or_else(|| self.lost())),
@@ -58,10 +62,13 @@ impl Session {
         } else if acquisition.is_asked {
             self.asked_in_curators_word(request.owner);
         }
+        if patience == Patience::Tries && self.untouched.lock().is_contended(&request.name) {
+            self.list_during_hold(request.owner, 4 * acquisition.took);
+        }
         granted.map(Attempt::Granted)
     }
 
-    /// Removes the node of a grant that nobody can use, in the background.
+    /// Removes the node of a grant that no caller takes, in the background.
     fn give_back(self: &Arc<Self>, request: AcquireRequest, mine: Mine) {
         let session = Arc::clone(self);
         self.site.env.spawn(async move {
@@ -70,7 +77,7 @@ impl Session {
         });
     }
 
-    /// Whom the store names as the one ahead, by the name of its node.
+    /// The holder, by the name of its node.
     async fn holder_of(&self, name: &LockName, first: &str) -> Option<Holder> {
         let seen = self.seen.of(name);
         if let Some(holding) = seen.find(first, None) {
@@ -83,7 +90,7 @@ impl Session {
         holder
     }
 
-    /// Waits for a session's length, and for up to a fifth more: many may have begun to at the same time.
+    /// Waits for a session's length, and for up to a fifth more, because many may have begun at the same time.
     async fn overdue(&self) {
         let fifth = self.timeout() / 5;
         self.site.env.sleep(4 * fifth + self.site.env.jittered(2 * fifth)).await;
@@ -100,15 +107,19 @@ struct Acquisition<'a> {
     stands: Moment,
     /// How often the connection had changed before our own node was made.
     changes: u64,
-    /// A listing had somebody ahead.
+    /// A listing has shown a blocker.
     has_waited: bool,
-    /// Somebody has asked for our node, while it waited.
+    /// Curator's `Revoker` has written our node while it waited.
     is_asked: bool,
-    /// What the server refused last.
+    /// How long the last request took.
+    took: Duration,
+    /// The holder that a losing try has read, if that was still there.
+    holder: Option<Option<Holder>>,
+    /// The last refusal of the server.
     refusal: Option<Error>,
 }
 
-/// What is watched: the contender ahead, and our own node.
+/// The watches on the contender ahead and on our own node.
 struct Watches {
     ahead: Fired,
     own: Fired,
@@ -124,10 +135,10 @@ impl Watches {
         tokio::select! {
             biased;
             own = &mut self.own => if own == Happening::Ended { Happening::Removed } else { Happening::Stands },
-            // RACE: both may have fired since our own was looked at, and then that was the first.
+            // RACE: both may have fired since our own was polled, and then our own was the first.
             ahead = &mut self.ahead => match (&mut self.own).now_or_never() {
                 Some(Happening::Ended) => Happening::Removed,
-                // Of its end after that nothing was told.
+                // A later end of our node is not reported.
                 Some(_) => Happening::Reconnected,
                 None => ahead,
             },
@@ -138,10 +149,19 @@ impl Watches {
 impl<'a> Acquisition<'a> {
     fn new(session: &'a Session, request: &'a AcquireRequest) -> Self {
         let directory = session.site.namespace.directory(&request.name);
-        let (stands, changes) = (session.site.env.now(), 0);
-        let watches = Watches::none();
-        let (has_waited, is_asked) = (false, false);
-        Self { session, request, directory, watches, stands, changes, has_waited, is_asked, refusal: None }
+        Self {
+            session,
+            request,
+            directory,
+            watches: Watches::none(),
+            stands: session.site.env.now(),
+            changes: 0,
+            has_waited: false,
+            is_asked: false,
+            took: Duration::ZERO,
+            holder: None,
+            refusal: None,
+        }
     }
 
     async fn run(&mut self, mut contender: Contender, mut step: Step, left: &CancellationToken) -> End {
@@ -153,7 +173,7 @@ impl<'a> Acquisition<'a> {
                 Step::Ask(ask) => (None, ask),
                 Step::Rest(pause, ask) => (Some(pause), ask),
                 Step::End(end) => {
-                    // What cannot be cleaned up any other way ends with the session.
+                    // A node that cannot be removed otherwise ends with the session.
                     if end == End::SessionOver {
                         session.end(LostReason::SessionLost);
                     }
@@ -163,7 +183,7 @@ impl<'a> Acquisition<'a> {
                     step = tokio::select! {
                         biased;
                         () = session.connection.over.cancelled() => contender.answered(Err(Failure::SessionOver)),
-                        // Before what is fired, which may be a grant.
+                        // Before the watches, which may be a grant.
                         () = async { env.sleep(self.stands.since(env.now())).await }, if self.watches.own.is_terminated() => {
                             self.stands = env.now() + session.timeout() / 10;
                             contender.happens(Happening::Stands)
@@ -192,7 +212,7 @@ impl<'a> Acquisition<'a> {
                 tokio::select! {
                     biased;
                     answer = &mut carried_out => break contender.answered(answer),
-                    // One that has made nothing ends; any other goes on with what it has asked.
+                    // A contender that has made nothing ends; any other continues with its request.
                     () = &mut abandoned => if let end @ Step::End(_) = contender.happens(Happening::Abandoned) {
                         break end;
                     },
@@ -202,12 +222,12 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    /// Asks, and again where that can only do good, until there is an answer.
+    /// Sends a request, and repeats it where that is safe, until there is an answer.
     async fn carried_out(&mut self, mut pause: Option<Pause>, ask: Ask) -> Answer {
         let (connection, env) = (&self.session.connection, &self.session.site.env);
         let bound = env.timing().op_timeout;
         if matches!(ask, Ask::Enter | Ask::Return(_)) {
-            // What was asked before is over.
+            // An earlier refusal is not the cause of this one.
             self.refusal = None;
         }
         loop {
@@ -215,13 +235,15 @@ impl<'a> Acquisition<'a> {
                 let rest = env.sleep(if pause == Pause::Brief { bound / 16 } else { bound });
                 connection.over.run_until_cancelled(rest).await.ok_or(Failure::SessionOver)?;
             }
+            let sent = env.now();
             let (what, answered) = self.asked(&ask).await;
+            self.took = env.now().since(sent);
             let unanswered = match answered {
                 Ok(said) => return Ok(said),
                 Err(unanswered) => unanswered,
             };
             let failure = unanswered.failure();
-            // What is not there may be made yet; a refusal stays one.
+            // A missing node may be made yet; a refusal stays.
             if failure == Failure::Refused || (failure == Failure::Absent && self.refusal.is_none()) {
                 self.refusal = Some(unanswered.into_error(what));
             }
@@ -237,7 +259,7 @@ impl<'a> Acquisition<'a> {
         let done = |()| Said::Done;
         match ask {
             Ask::Enter => ("create the lock's node", self.entered().await),
-            Ask::Return(directory) => ("create the lock's node", self.returned(*directory).await),
+            Ask::Return(next) => ("create the lock's node", self.returned(*next).await),
             Ask::Search => ("look for the lock's node", self.searched().await),
             Ask::List => {
                 let listed = connection.list(&self.directory).await;
@@ -253,8 +275,9 @@ impl<'a> Acquisition<'a> {
             }
             Ask::GiveWay(node, first) => {
                 let path = self.path(&node.name());
-                let (deleted, _) =
+                let (deleted, holder) =
                     join(session.remove(&path), session.holder_of(&self.request.name, first)).await;
+                self.holder = Some(holder);
                 ("delete the lock's node", deleted.map(done))
             }
             Ask::RemoveDirectory => {
@@ -269,21 +292,21 @@ impl<'a> Acquisition<'a> {
         Ok(Said::Made(self.mine(made)?, listed.map(|listing| self.listed(listing))))
     }
 
-    async fn returned(&mut self, directory: i64) -> Answered<Said> {
+    async fn returned(&mut self, next: Next) -> Answered<Said> {
         let (stem, note) = self.begun();
         let (session, name) = (self.session, &self.request.name);
         let make = session.connection.make_contender(&self.directory, &stem, &note);
         // Polled in this order, so sent in this order.
         let ((), made) = join(session.watch_directory(name), make).await;
         let mine = self.mine(made?)?;
-        let is_back = session.is_in(name, directory);
+        let is_back = session.is_in_same(name, next, mine.node.sequence());
         Ok(if is_back { Said::Back(mine) } else { Said::Made(mine, None) })
     }
 
-    /// Begins with another node: what it is called, without its number, and what is in it.
+    /// Begins with another node: its name without the number, and its data.
     fn begun(&mut self) -> (String, Vec<u8>) {
         let (session, request) = (self.session, self.request);
-        // What was watched, and asked for, is an earlier node of ours.
+        // The watches, and a request for our node, are of an earlier node.
         (self.watches, self.is_asked) = (Watches::none(), false);
         self.stands = session.site.env.now() + session.timeout() / 10;
         self.changes = session.changes();
@@ -296,11 +319,11 @@ impl<'a> Acquisition<'a> {
     /// Our node, as it was made.
     fn mine(&self, (number, stat): Made) -> Answered<Mine> {
         if stat.is_invalid() {
-            // Some servers leave it out; the node is looked for then.
+            // Some servers leave it out; then the contender searches for its node.
             return Err(Unanswered::Refused(ZkError::UnexpectedError("a node without its stat".to_owned())));
         }
         if stat.ephemeral_owner != self.session.id {
-            // Another session's node is no place of ours.
+            // The node belongs to another session.
             self.session.end(LostReason::SessionLost);
             return Err(Unanswered::SessionOver);
         }
@@ -314,7 +337,7 @@ impl<'a> Acquisition<'a> {
         let Some(node) = listing.find(self.request.owner, self.request.mode) else {
             return Ok(Said::Done);
         };
-        // Another session's node is no place of ours.
+        // A node of another session is not ours.
         let stat = connection.stat(&self.path(&node.name())).await?;
         let ours = stat.filter(|stat| stat.ephemeral_owner == self.session.id);
         Ok(ours.map_or(Said::Done, |stat| {
@@ -324,12 +347,12 @@ impl<'a> Acquisition<'a> {
 
     async fn armed(&mut self, ahead: &str) -> Answered<Said> {
         self.watches.ahead = Fuse::terminated();
-        // Also if that is gone by now: whoever came after us may have listed both.
+        // Also if that is gone by now: a contender that came after us may have listed both.
         self.has_waited = true;
         let watched = self.session.connection.watch(&self.path(ahead)).await.if_there()?;
         match (&mut self.watches.own).now_or_never() {
             Some(Happening::Ended) => return Ok(Said::Removed),
-            // It was written, and may be gone after that.
+            // It was written, and may have been deleted after that.
             Some(_) => {
                 self.watch_own_again();
                 return self.listed_anew().await;
@@ -341,7 +364,7 @@ impl<'a> Acquisition<'a> {
         };
         self.watches.ahead = watch.fired();
         let note = Note::decoded(ahead, &data);
-        // Whatever was written before may be written again.
+        // A node that was written before may be written again.
         let passes = note.passes && stat.version == 0;
         if let Ok(holder) = self.session.holder(note, &stat) {
             let name = self.request.name.clone();
@@ -350,12 +373,12 @@ impl<'a> Acquisition<'a> {
         Ok(Said::Watched { passes })
     }
 
-    /// Our own node was written, which ended the watch on it: it has stood long enough for another (zk.contender-7).
+    /// Our own node was written, which ended the watch on it: it is to be watched again at once (zk.contender-7).
     fn watch_own_again(&mut self) {
         self.stands = self.session.site.env.now();
     }
 
-    /// The one ahead is gone; a listing tells whether our own node is there, where nothing else would have.
+    /// The contender ahead is gone. A listing shows whether our own node is there, where no watch would have reported that.
     async fn nobody_ahead(&mut self) -> Answered<Said> {
         let session = self.session;
         let is_young = session.site.env.now() < self.stands && session.changes() == self.changes;
@@ -380,7 +403,7 @@ impl<'a> Acquisition<'a> {
         Ok(Said::Done)
     }
 
-    /// A listing; the caller hears of it when there is a contender of another kind.
+    /// A listing, after a warning for a foreign contender in it.
     fn listed(&self, listing: Listing) -> Listing {
         if let Some(stranger) = listing.stranger()
             && self.session.strangers.lock().insert(self.request.name.clone())
@@ -392,7 +415,8 @@ impl<'a> Acquisition<'a> {
             );
             self.session.site.events.tell(StoreEvent::Warning(warning.into()));
         }
-        listing
+        let is_predicted = self.session.untouched.lock().is_predicted(&self.request.name);
+        if is_predicted { listing } else { listing.uncounted() }
     }
 
     fn path(&self, child: &str) -> String {

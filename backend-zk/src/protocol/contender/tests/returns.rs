@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::keys::Sequence;
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -18,6 +19,12 @@ enum Event {
     Advance,
     Release(Fate, usize),
     ComesBack(Mode),
+    /// Comes again and tries, one message at a time.
+    ComesToTry(Mode),
+    /// Lists during its hold.
+    Lists(usize),
+    /// Tries; so many others come during the hold, it lists, lets go and tries again.
+    ListsBeside(usize),
     /// Comes again and tries; after the first listing the directory goes, or not, and so many others come.
     Tries(Mode, bool, usize),
     Reap,
@@ -80,10 +87,17 @@ fn event_with_sharing() -> impl Strategy<Value = Event> {
 }
 
 fn event_with_tries() -> impl Strategy<Value = Event> {
-    let tries = (prop::sample::select(vec![Mode::EXCLUSIVE, Mode::SHARED]), any::<bool>(), 0_usize..4);
+    let mode = || prop_oneof![3 => Just(Mode::EXCLUSIVE), 1 => Just(Mode::SHARED)];
+    let fate = prop_oneof![8 => Just(Fate::Done), 1 => Just(Fate::Unheard), 1 => Just(Fate::Late), 1 => Just(Fate::Lost)];
+    let tries = (mode(), any::<bool>(), 0_usize..4);
     prop_oneof![
-        2 => event_with_sharing(),
-        1 => tries.prop_map(|(mode, anew, others)| Event::Tries(mode, anew, others)),
+        4 => event_with_sharing(),
+        2 => tries.prop_map(|(mode, anew, others)| Event::Tries(mode, anew, others)),
+        2 => mode().prop_map(Event::ComesToTry),
+        1 => (0_usize..4).prop_map(Event::Lists),
+        1 => (0_usize..3).prop_map(Event::ListsBeside),
+        4 => (fate, 0_usize..4).prop_map(|(fate, lag)| Event::Answer(fate, lag)),
+        1 => Just(Event::Release(Fate::Done, 0)),
     ]
 }
 
@@ -112,7 +126,16 @@ fn play((clients, events): &Script, mutant: Option<Mutant>) -> Result<World, Tes
             Event::Advance => world.advance(at),
             Event::Release(fate, lag) => world.releases(at, *fate, *lag),
             Event::ComesBack(mode) => world.comes_back(at, *mode),
-            Event::Tries(mode, anew, others) => world.tries(at, *mode, *anew, *others)?,
+            Event::Lists(lag) => world.lists_during_hold(at, *lag),
+            Event::ListsBeside(others) => {
+                let at = world.tries(at, Mode::EXCLUSIVE, false, 0)?;
+                (0..*others).for_each(|_| world.stranger_comes());
+                world.lists_during_hold(at, 0);
+                world.release(at);
+                world.tries(at, Mode::EXCLUSIVE, false, 0)?;
+            }
+            Event::ComesToTry(mode) => world.comes_back_with(Patience::Tries, at, *mode),
+            Event::Tries(mode, anew, others) => drop(world.tries(at, *mode, *anew, *others)?),
             Event::Reap => world.reap(),
             Event::StrangersCome(count) => (0..*count).for_each(|_| world.stranger_comes()),
             Event::SharesBeside(times) => {
@@ -166,8 +189,8 @@ impl World {
         Ok(at)
     }
 
-    /// Comes again and tries, while others come, or another directory does.
-    fn tries(&mut self, at: usize, mode: Mode, anew: bool, others: usize) -> Result<(), TestCaseError> {
+    /// Comes again and tries, while others come, or another directory does; as whom.
+    fn tries(&mut self, at: usize, mode: Mode, anew: bool, others: usize) -> Result<usize, TestCaseError> {
         let before = self.clients.len();
         self.comes_back_with(Patience::Tries, at, mode);
         let at = if self.clients.len() > before { before } else { at };
@@ -176,7 +199,8 @@ impl World {
             self.reap();
         }
         (0..others).for_each(|_| self.stranger_comes());
-        self.goes_on(at)
+        self.goes_on(at)?;
+        Ok(at)
     }
 
     /// Comes again, and another one of its session takes the lock before.
@@ -224,11 +248,9 @@ fn sole_contender_reads_twice() {
         world.release(at);
         world.comes_back(at, Mode::EXCLUSIVE);
     }
-    let back = Ask::Return(world.directory.made(0).unwrap());
-    assert_eq!(
-        asked,
-        [&[Ask::Enter, Ask::Enter][..], &[back.clone(), back.clone(), back.clone(), back]].concat()
-    );
+    let directory = world.directory.made(0).unwrap();
+    let back = |number| Ask::Return(Next { number: Sequence::new(number), directory });
+    assert_eq!(asked, [&[Ask::Enter, Ask::Enter][..], &[2, 3, 4, 5].map(back)].concat());
 }
 
 /// Somebody was there in between, or the directory was not: who is there is looked for.
@@ -350,6 +372,46 @@ fn try_holds_with_the_listed_number() {
     }
 }
 
+/// The first try after an exclusive hold whose end is confirmed makes its node at once. With the next number of the same
+/// directory it holds, and with any other it lists.
+#[test]
+fn first_try_after_a_hold_makes_its_node() {
+    type Change = fn(&mut World);
+    let comes: Change = World::stranger_comes;
+    let comes_and_goes: Change = |world| {
+        world.stranger_comes();
+        world.stranger_goes();
+    };
+    let anew: Change = |world| {
+        world.reap();
+        (0..3).for_each(|_| world.stranger_comes());
+    };
+    for (mode, fate, change, creates, holds) in [
+        (Mode::EXCLUSIVE, Fate::Done, None, true, true),
+        (Mode::EXCLUSIVE, Fate::Done, Some(comes), true, false),
+        (Mode::EXCLUSIVE, Fate::Done, Some(comes_and_goes), true, false),
+        (Mode::EXCLUSIVE, Fate::Done, Some(anew), true, false),
+        (Mode::EXCLUSIVE, Fate::Unheard, None, false, false),
+        (Mode::SHARED, Fate::Done, None, false, false),
+    ] {
+        let mut world = World::new(1, 0, None);
+        world.cycles(0, 1, Mode::EXCLUSIVE).unwrap();
+        world.comes_back_with(Patience::Tries, 0, mode);
+        world.goes_on(1).unwrap();
+        world.releases(1, fate, 0);
+        world.comes_back_with(Patience::Tries, 1, Mode::EXCLUSIVE);
+        assert_eq!(matches!(world.clients[2].asked, Some(Ask::Return(_))), creates, "{mode:?} {fate:?}");
+        if let Some(change) = change {
+            change(&mut world);
+        }
+        world.answer(2, Fate::Done, 0);
+        world.check().unwrap();
+        assert_eq!(world.clients[2].end.is_some(), holds, "{mode:?} {fate:?}");
+        assert!(holds || !creates || world.clients[2].asked == Some(Ask::List));
+        world.calm_down().unwrap();
+    }
+}
+
 /// Every way to be wrong is caught within two thousand random schedules.
 #[test]
 fn mutants_are_caught() {
@@ -364,6 +426,17 @@ fn mutants_are_caught() {
     ];
     assert_caught(mutants, &script(event()), play);
     assert_caught([Mutant::CountsWhoShared], &script(event_with_sharing()), play);
-    let of_tries = [Mutant::AnyDirectory, Mutant::CountsOneMore, Mutant::CountsChanges];
+    let of_tries = [
+        Mutant::AnyDirectory,
+        Mutant::CountsOneMore,
+        Mutant::CountsChanges,
+        Mutant::TakesAnyNumber,
+        Mutant::CountsBesideOthers,
+        Mutant::TakesTheOneAfter,
+        Mutant::CountsWhoShared,
+        Mutant::CountsWhoeverLeft,
+        Mutant::DirectoryNeverWatched,
+        Mutant::DirectorySeenBefore,
+    ];
     assert_caught(of_tries, &script(event_with_tries()), play);
 }

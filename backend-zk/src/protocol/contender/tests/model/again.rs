@@ -19,7 +19,7 @@ impl World {
     }
 
     pub(super) fn comes_with(&mut self, patience: Patience, owner: OwnerId, mode: Mode, session: i64) {
-        let next = self.next_number(session).filter(|_| mode == Mode::EXCLUSIVE);
+        let next = self.next_number(patience, session).filter(|_| mode == Mode::EXCLUSIVE);
         let (contender, step) = Contender::new(patience, mode, next);
         self.clients.push(Client {
             owner,

@@ -208,7 +208,7 @@ impl World {
                 let listed = (!lost).then(|| self.view(at, lag));
                 made.map(|mine| Said::Made(mine, listed))
             }
-            Ask::Return(directory) => self.returned(at, fate, lag, directory),
+            Ask::Return(next) => self.returned(at, fate, lag, next),
             Ask::RemoveDirectory if self.mutant == Some(Mutant::NoRenewal) => Err(Failure::Refused),
             Ask::RemoveDirectory => self.fated(at, fate, Write::RemoveDirectory).map(|_| Said::Done),
             Ask::Confirm(_) | Ask::WatchOwn(_) if lost => Err(Failure::Unknown),

@@ -36,13 +36,13 @@ impl Client {
 
 impl World {
     /// The number that makes whoever comes in a session the holder.
-    pub(super) fn next_number(&mut self, session: i64) -> Option<Next> {
+    pub(super) fn next_number(&mut self, patience: Patience, session: i64) -> Option<Next> {
         let (now, deaf) = (self.directory.history.len() - 1, self.is_deaf());
         let Seat { untouched, connection, losses, .. } = self.seats.entry(session).or_default();
         let went = |watch: &mut DirectoryWatch| {
             !deaf && watch.losses == *losses && self.directory.went_between(watch.shown, now)
         };
-        let Next { number, directory } = untouched.enter(&name(), *connection, went)?;
+        let Next { number, directory } = untouched.enter(&name(), patience, *connection, went)?;
         let one_more = self.mutant == Some(Mutant::TakesTheOneAfter);
         let number = if one_more { number.next() } else { Some(number) };
         number.map(|number| Next { number, directory })
@@ -50,7 +50,7 @@ impl World {
 
     /// Sets a watch on the directory, if there is none; makes the node of a client, and looks what its server has told of
     /// the directory until then.
-    pub(super) fn returned(&mut self, at: usize, fate: Fate, lag: usize, directory: i64) -> Answer {
+    pub(super) fn returned(&mut self, at: usize, fate: Fate, lag: usize, next: Next) -> Answer {
         let Client { owner, mode, session, .. } = self.clients[at];
         self.watch_directory(at, lag);
         let made = self.fated(at, fate, Write::Create(owner, session, mode))?;
@@ -60,13 +60,32 @@ impl World {
         let seat = self.seats.entry(session).or_default();
         let (untouched, losses) = (&mut seat.untouched, seat.losses);
         let any = self.mutant == Some(Mutant::AnyDirectory);
-        let directory = if any { seat.watched } else { directory };
+        let directory = if any { seat.watched } else { next.directory };
+        let next = Next { directory, ..next };
         let went = |watch: &mut DirectoryWatch| {
             !deaf && watch.losses == losses && self.directory.went_between(watch.shown, shown)
         };
-        let back = untouched.is_the_same(&name(), directory, seat.connection, went)
+        let back = untouched.is_the_same(&name(), next, mine.node.sequence(), seat.connection, went)
             || self.mutant == Some(Mutant::DirectorySeenBefore);
+        if self.mutant == Some(Mutant::TakesAnyNumber) {
+            self.clients[at].contender.next = Some(Next { number: mine.node.sequence(), ..next });
+        }
         Ok(if back { Said::Back(mine) } else { Said::Made(mine, None) })
+    }
+
+    /// A holder lists during its hold.
+    pub(in super::super) fn lists_during_hold(&mut self, at: usize, lag: usize) {
+        let client = &self.clients[at];
+        let Some(End::Held(mine)) = client.end.clone().filter(|_| !client.released && client.alive) else {
+            return;
+        };
+        let mut listing = self.view(at, lag);
+        if self.mutant == Some(Mutant::CountsBesideOthers) {
+            let (made, changes) = self.directory.counted(self.clients[at].seen, 1);
+            listing = Listing::new(vec![mine.node.name()], true).counted(made, changes);
+        }
+        let seat = self.seats.entry(self.clients[at].session).or_default();
+        seat.untouched.listed(&name(), &mine.node, &listing);
     }
 
     fn watch_directory(&mut self, at: usize, lag: usize) {
@@ -81,7 +100,7 @@ impl World {
         let made = self.directory.made(shown);
         if let Some(made) = made.filter(|_| untouched.is_to_be_watched(&name(), *connection, went)) {
             *watched = made;
-            untouched.watch(&name(), *connection, made, DirectoryWatch { shown, losses: *losses });
+            untouched.watch(&name(), *connection, Some((made, DirectoryWatch { shown, losses: *losses })));
         }
     }
 

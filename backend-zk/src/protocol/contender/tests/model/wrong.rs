@@ -77,6 +77,10 @@ pub(in super::super) enum Mutant {
     WatchOutlivesSession,
     /// A watch on any directory of that name will do.
     AnyDirectory,
+    /// A listing during a hold counts whoever else it shows.
+    CountsBesideOthers,
+    /// Any number counts of the directory that was meant.
+    TakesAnyNumber,
     /// A listing's number counts although one more has come.
     CountsOneMore,
     /// The next number is how often children have come or gone.
