@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_conformance::words::said;
 use leasehold_core::backend::Severity;
 use leasehold_core::{ErrorKind, LockManager, StoreUrl};
 use leasehold_zk::ZkConfig;
 use testbed::zookeeper::Setup;
-use testbed::{Direction, Mode, Port};
+use testbed::{Direction, Mode};
 
-use crate::rig::{BOUND, Beside, Rig, TTL, eventually, now, proxy, server};
+use crate::rig::{BOUND, Beside, Rig, TTL, proxy, server};
 
 /// Opening goes on until its own bound, however short the session is that is asked for.
 pub(crate) async fn a_server_that_comes_late_is_waited_for(rig: Arc<Rig>) {
@@ -40,61 +39,6 @@ pub(crate) async fn a_slow_opening_is_no_loss_afterwards(rig: Arc<Rig>) {
         tokio::time::sleep(TTL).await; // longer than the session lasts by itself
         guard.release().await.unwrap();
     }
-}
-
-/// The error of an opening names every server that refused it, and the cause once.
-pub(crate) async fn opening_error_names_all_servers(rig: Arc<Rig>) {
-    let ports = [Port::reserve().unwrap(), Port::reserve().unwrap()];
-    let servers = ports.each_ref().map(Port::addr);
-    let builder = LockManager::builder(rig.space_on(servers).config()).ttl(TTL);
-    let refused = builder.connect_timeout(Duration::from_secs(1)).build().await.unwrap_err();
-    let named = servers.map(|server| server.to_string()).join(",");
-    let words =
-        format!("no session was opened within 1s (server: {named}): Connection refused (os error 111)");
-    assert_eq!(said(&refused, &named, None), words);
-}
-
-/// Many who want a session that cannot be opened are told together, not one after the other.
-pub(crate) async fn openings_that_fail_fail_for_all_who_wait(rig: Arc<Rig>) {
-    const NAMES: u32 = 20;
-    let server = rig.server().await;
-    let space = rig.space().await;
-    let proxy = proxy(server);
-    let bound = Duration::from_secs(1);
-    let locks = space.by(proxy.addr()).manager_with(|builder| builder.connect_timeout(bound)).await;
-    let session = space.session(server).await;
-    proxy.refuse_new().await.unwrap();
-    server.end_session(session).await.unwrap();
-    proxy.reset().await;
-    // The library tries for longer than the session lasts; then ours ends, and nothing else is open.
-    eventually("another session is asked for", async || {
-        let said = locks.inspect("a").await.expect_err("nobody answers").to_string();
-        said.contains("no session was opened")
-    })
-    .await;
-    let began = now();
-    let mut asked = tokio::task::JoinSet::new();
-    for name in 0..NAMES {
-        let lock = locks.lock(format!("{name}")).unwrap();
-        asked.spawn(async move { lock.acquire().await.expect_err("nobody answers") });
-    }
-    for error in asked.join_all().await {
-        assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error:?}");
-    }
-    assert!(now().since(began) < bound * NAMES / 2, "{:?}", now().since(began));
-}
-
-/// A chroot of several segments is made; the same name in another one is another lock.
-pub(crate) async fn a_chroot_is_made_and_keeps_apart(rig: Arc<Rig>) {
-    let mut space = rig.space().await;
-    let plain = space.manager().await;
-    space.chroot = format!("{}/deep/er", space.chroot);
-    let deep = space.manager().await;
-    let one = plain.lock("a").unwrap().try_acquire().await.unwrap().expect("it is free");
-    let other = deep.lock("a").unwrap().try_acquire().await.unwrap().expect("it is another lock");
-    space.outside().await.has(&space.directory("a"), 1).await;
-    one.ensure_held().unwrap();
-    other.ensure_held().unwrap();
 }
 
 /// Everything that a URL says has its effect.

@@ -1,7 +1,7 @@
 //! Sessions and nodes that vanish, watches and replies that never come.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::stream::BoxStream;
@@ -103,70 +103,6 @@ pub(crate) async fn a_session_that_was_exchanged_is_a_loss(rig: Arc<Rig>) {
     let waiting = hold_aside(&locks, "a");
     rivals.release().await.unwrap();
     assert!(waiting.end("it holds").await.token() > guard.token());
-}
-
-/// Containers are removed when they are empty; tokens grow all the same, as sequences do not.
-pub(crate) async fn a_parent_that_was_reaped_is_made_again(rig: Arc<Rig>) {
-    let server = server(reaping(100)).await;
-    let space = rig.space_on([server.addr()]);
-    let locks = space.manager().await;
-    let outside = space.outside().await;
-    let mut last = 0;
-    for _ in 0..3 {
-        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-        assert!(guard.token().get() > last);
-        last = guard.token().get();
-        let nodes = outside.children(&space.directory("a")).await;
-        assert!(nodes[0].ends_with("-lock-0000000000"), "{nodes:?}: the parent was not reaped");
-        guard.release().await.unwrap();
-        eventually("the parent is gone", async || {
-            outside.client.check_stat(&space.directory("a")).await.unwrap().is_none()
-        })
-        .await;
-    }
-}
-
-/// The parent vanishes between any two steps: nothing is granted twice, nothing fails.
-pub(crate) async fn a_parent_that_is_reaped_all_the_time_grants_once(rig: Arc<Rig>) {
-    const CYCLES: u64 = 150;
-    let server = server(reaping(1)).await;
-    let space = rig.space_on([server.addr()]);
-    let mut workers = tokio::task::JoinSet::new();
-    let (last, held) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    for _ in 0..3 {
-        let locks = space.manager().await;
-        let (last, held) = (Arc::clone(&last), Arc::clone(&held));
-        workers.spawn(async move {
-            for _ in 0..CYCLES {
-                let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-                let earlier = last.swap(guard.token().get(), Ordering::SeqCst);
-                assert!(guard.token().get() > earlier);
-                assert!(!held.swap(true, Ordering::SeqCst), "two holders");
-                tokio::task::yield_now().await;
-                assert!(held.swap(false, Ordering::SeqCst));
-                guard.release().await.unwrap();
-            }
-        });
-    }
-    workers.join_all().await;
-}
-
-/// A watch that is never answered delays the one who waits by a session's length and a fifth.
-pub(crate) async fn a_watch_that_is_lost_costs_little_more_than_a_session(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let proxy = proxy(rig.server().await);
-    let (holder, waiter) = (space.manager().await, space.by(proxy.addr()).manager().await);
-    let guard = holder.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = hold_aside(&waiter, "a");
-    space.outside().await.has(&space.directory("a"), 2).await;
-    // What the server says of its own accord has this number.
-    let told = |frame: &[u8]| frame.get(4..8) == Some(&(-1_i32).to_be_bytes());
-    proxy.set(Direction::ServerToClient, Mode::drop_frames(told)).await;
-    let began = now();
-    guard.release().await.unwrap();
-    let guard = waiting.end_within(4 * TTL, "it holds").await;
-    println!("held {:?} after a release that nobody was told of", now().since(began));
-    guard.release().await.unwrap();
 }
 
 /// A lock whose holders leave sooner than it takes to look at them can be shown all the same.

@@ -35,31 +35,6 @@ pub(crate) async fn curator_and_we_exclude_each_other(rig: Arc<Rig>) {
     space.outside().await.has(&path, 0).await;
 }
 
-/// One queue: whoever came first is served first, whichever library it uses.
-pub(crate) async fn curator_and_we_queue_in_order(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let Some(mut second) = Peer::curator(&space.hosts(), SESSION).await else { return };
-    let Some(mut fourth) = Peer::curator(&space.hosts(), SESSION).await else { return };
-    let (first, third) = (space.manager().await, space.manager().await);
-    let (path, outside) = (space.directory("a"), space.outside().await);
-    let first = first.lock("a").unwrap().acquire().await.unwrap();
-    second.order(&format!("acquire {path}")).await;
-    outside.has(&path, 2).await;
-    let third = hold_aside(&third, "a");
-    outside.has(&path, 3).await;
-    fourth.order(&format!("acquire {path}")).await;
-    outside.has(&path, 4).await;
-
-    first.release().await.unwrap();
-    assert_eq!(second.answer().await, "held");
-    assert!(!third.is_finished());
-    assert_eq!(second.ask("release").await, "released");
-    let third = third.end("it holds").await;
-    fourth.is_silent().await;
-    third.release().await.unwrap();
-    assert_eq!(fourth.answer().await, "held");
-}
-
 /// A release is heard by a watch, in either direction; nobody waits for a session to end or looks
 /// now and then.
 pub(crate) async fn a_release_wakes_curator_and_us_at_once(rig: Arc<Rig>) {
@@ -116,25 +91,6 @@ pub(crate) async fn nobody_releases_what_belongs_to_another(rig: Arc<Rig>) {
     assert_eq!(curator.ask("release").await, "released");
 }
 
-/// `inspect` and `list` show a hold of Curator's, and `revoke --force` ends it.
-pub(crate) async fn curators_hold_is_shown(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
-    let locks = space.manager().await;
-    let path = space.directory("a");
-    assert_eq!(curator.ask(&format!("acquire {path}")).await, "held");
-    let state = locks.inspect("a").await.unwrap();
-    let holder = state.holder().expect("Curator holds");
-    println!("Curator's hold is shown as {holder:?}");
-    assert_eq!(state.contenders, 0);
-    let names: Vec<_> = locks.list("").await.unwrap().iter().map(|state| state.name.to_string()).collect();
-    assert_eq!(names, ["a"]);
-
-    assert_eq!(locks.revoke("a", Revoke::Force).await.unwrap(), Revocation::Released);
-    let guard = locks.lock("a").unwrap().try_acquire().await.unwrap().expect("it was taken from Curator");
-    assert!(holder.token.is_none_or(|token| guard.token() > token));
-}
-
 /// A holder of Curator's that can be asked lets go when we ask; one that cannot holds on.
 pub(crate) async fn curators_holder_is_asked_in_its_own_words(rig: Arc<Rig>) {
     let space = rig.space().await;
@@ -170,43 +126,6 @@ pub(crate) async fn other_recipes_keep_their_data(rig: Arc<Rig>) {
     assert_eq!(data, b"theirs");
 }
 
-/// Curator's `Revoker` may not write into our nodes: the hold stands, and so do those who wait.
-pub(crate) async fn curators_revoker_is_not_heard(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
-    let (locks, other) = (space.manager().await, space.manager().await);
-    let path = space.directory("a");
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = hold_aside(&other, "a");
-    let nodes = space.outside().await.has(&path, 2).await;
-    assert_eq!(curator.ask(&format!("revoke {path}/{}", nodes[0])).await, "refused");
-    guard.renew().await.unwrap();
-    guard.ensure_held().unwrap();
-    assert!(!waiting.is_finished());
-    // Ours is heard all the same.
-    assert_eq!(other.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::Released);
-    assert_eq!(guard.lost().await, LostReason::Revoked);
-    waiting.end("it holds").await.release().await.unwrap();
-}
-
-/// `inspect` says since when a holder's node is there, ours or Curator's.
-pub(crate) async fn holders_are_shown_since_they_came(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let locks = space.manager().await;
-    let before = BootClock::new().wall_time();
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let since =
-        locks.inspect("a").await.unwrap().holders.pop().unwrap().since.expect("the server's time is shown");
-    // ZooKeeper counts milliseconds.
-    let (earliest, latest) = (before - Duration::from_millis(1), BootClock::new().wall_time());
-    assert!((earliest..=latest).contains(&since), "{earliest:?} {since:?} {latest:?}");
-    guard.release().await.unwrap();
-    let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
-    assert_eq!(curator.ask(&format!("acquire {}", space.directory("a"))).await, "held");
-    let of_curator = locks.inspect("a").await.unwrap().holders.pop().unwrap().since;
-    assert!(of_curator > Some(since), "{of_curator:?}");
-}
-
 /// What kazoo's default names mean: it sees nobody, and we wait for it and say so, once for each lock.
 pub(crate) async fn kazoo_is_waited_for_and_warned_of(rig: Arc<Rig>) {
     let space = rig.space().await;
@@ -237,28 +156,6 @@ pub(crate) async fn kazoo_is_waited_for_and_warned_of(rig: Arc<Rig>) {
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     let warning = format!("{:?}", warnings[0]);
     assert!(warning.contains("__lock__") && warning.contains("wait"), "{warning}");
-}
-
-/// With our names as its pattern kazoo waits for us, as we do for kazoo.
-pub(crate) async fn kazoo_with_the_pattern_and_we_exclude_each_other(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let Some(mut kazoo) = Peer::kazoo(&space.hosts(), SESSION).await else { return };
-    let locks = space.manager().await;
-    let (path, outside) = (space.directory("a"), space.outside().await);
-    for _ in 0..3 {
-        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-        assert_eq!(kazoo.ask(&format!("try {path} -lock-")).await, "busy");
-        kazoo.order(&format!("acquire {path} -lock-")).await;
-        outside.has(&path, 2).await;
-        guard.release().await.unwrap();
-        assert_eq!(kazoo.answer().await, "held");
-        assert!(locks.lock("a").unwrap().try_acquire().await.unwrap().is_none());
-        let waiting = hold_aside(&locks, "a");
-        outside.has(&path, 2).await;
-        assert_eq!(kazoo.ask("release").await, "released");
-        waiting.end("it holds").await.release().await.unwrap();
-    }
-    outside.has(&path, 0).await;
 }
 
 /// A reader of its own grant each time.
@@ -322,26 +219,35 @@ pub(crate) async fn curator_and_those_who_share_wait_for_each_other(rig: Arc<Rig
     outside.has(&path, 0).await;
 }
 
-/// Whether it holds or waits: with our names as its pattern.
-pub(crate) async fn kazoo_and_those_who_share_wait_for_each_other(rig: Arc<Rig>) {
+/// With our names as its pattern kazoo waits for us, exclusive or shared, as we do for kazoo.
+pub(crate) async fn kazoo_with_the_pattern_and_we_exclude_each_other(rig: Arc<Rig>) {
     let space = rig.space().await;
     let Some(mut kazoo) = Peer::kazoo(&space.hosts(), SESSION).await else { return };
     let (one, other) = (space.manager().await, space.manager().await);
     let (path, outside) = (space.directory("a"), space.outside().await);
-    let (first, second) = (share(&one).await, share(&other).await);
-    assert_eq!(kazoo.ask(&format!("try {path} -lock-")).await, "busy");
-    kazoo.order(&format!("acquire {path} -lock-")).await;
-    outside.has(&path, 3).await;
-    let behind = [share_aside(&one), share_aside(&other)];
-    outside.has(&path, 5).await;
-    first.release().await.unwrap();
-    kazoo.is_silent().await;
-    second.release().await.unwrap();
-    assert_eq!(kazoo.answer().await, "held");
-    assert!(behind.iter().all(|reader| !reader.is_finished()), "a reader beside kazoo");
-    assert_eq!(kazoo.ask("release").await, "released");
-    for reader in behind {
-        reader.end("it shares the lock").await.release().await.unwrap();
+    for shares in [false, true] {
+        let held = if shares {
+            vec![share(&one).await, share(&other).await]
+        } else {
+            vec![one.lock("a").unwrap().acquire().await.unwrap()]
+        };
+        assert_eq!(kazoo.ask(&format!("try {path} -lock-")).await, "busy");
+        kazoo.order(&format!("acquire {path} -lock-")).await;
+        outside.has(&path, held.len() + 1).await;
+        let behind =
+            if shares { vec![share_aside(&one), share_aside(&other)] } else { vec![hold_aside(&other, "a")] };
+        outside.has(&path, held.len() + 1 + behind.len()).await;
+        for guard in held {
+            kazoo.is_silent().await;
+            guard.release().await.unwrap();
+        }
+        assert_eq!(kazoo.answer().await, "held");
+        assert!(behind.iter().all(|waiting| !waiting.is_finished()), "it holds beside kazoo");
+        assert!(one.lock("a").unwrap().try_acquire().await.unwrap().is_none());
+        assert_eq!(kazoo.ask("release").await, "released");
+        for waiting in behind {
+            waiting.end("it holds").await.release().await.unwrap();
+        }
     }
     outside.has(&path, 0).await;
 }
@@ -381,12 +287,14 @@ pub(crate) async fn go_zookeeper_and_we_wait_for_each_other(rig: Arc<Rig>) {
     outside.has(&path, 0).await;
 }
 
-/// Curator's holder and all who share before or behind it are shown as they hold, and each who shares is asked.
+/// Holders are shown in their modes and with the time of their nodes, Curator's and those who share before or behind it;
+/// each who shares is asked, and Curator's hold can be ended by force.
 pub(crate) async fn those_who_share_are_shown_beside_curator(rig: Arc<Rig>) {
     let space = rig.space().await;
     let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
     let (one, other, admin) = (space.manager().await, space.manager().await, space.manager().await);
     let (path, outside) = (space.directory("a"), space.outside().await);
+    let before = BootClock::new().wall_time();
     let guards = [share(&one).await, share(&other).await];
     curator.order(&format!("acquire {path}")).await;
     outside.has(&path, 3).await;
@@ -395,6 +303,10 @@ pub(crate) async fn those_who_share_are_shown_beside_curator(rig: Arc<Rig>) {
         (state.holders.iter().map(|holder| holder.mode).collect::<Vec<_>>(), state.contenders)
     };
     assert_eq!(shown().await, (vec![Mode::SHARED; 2], 1));
+    let since = admin.inspect("a").await.unwrap().holders[1].since;
+    // ZooKeeper counts milliseconds.
+    let (earliest, latest) = (before - Duration::from_millis(1), BootClock::new().wall_time());
+    assert!((Some(earliest)..=Some(latest)).contains(&since), "{earliest:?} {since:?} {latest:?}");
     assert_eq!(admin.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::Released);
     for guard in guards {
         assert_eq!(guard.lost().await, LostReason::Revoked);
@@ -403,6 +315,8 @@ pub(crate) async fn those_who_share_are_shown_beside_curator(rig: Arc<Rig>) {
     let reading = share_aside(&one);
     outside.has(&path, 2).await;
     assert_eq!(shown().await, (vec![Mode::EXCLUSIVE], 1));
+    let of_curator = admin.list("").await.unwrap().pop().expect("Curator holds").holders.pop().unwrap();
+    assert!(of_curator.since > since, "{of_curator:?}");
     assert_eq!(admin.revoke("a", Revoke::Force).await.unwrap(), Revocation::Released);
     reading.end("it reads").await.release().await.unwrap();
 }

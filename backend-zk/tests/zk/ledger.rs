@@ -36,18 +36,6 @@ pub(crate) async fn an_entry_is_of_the_session_that_signed_last(rig: Arc<Rig>) {
     assert_eq!(members, [member(here, b"again"), member(other, b"beside")]);
 }
 
-/// A record and members are no locks, and a directory that was in use stays one.
-pub(crate) async fn a_record_and_members_are_no_locks(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let (ledger, locks) = (ledger(&space).await, space.manager().await);
-    ledger.write(None, b"1 old old").await.unwrap();
-    ledger.sign(OwnerId::from_random([1; 16]), b"is here").await.unwrap();
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let listed = locks.list("").await.unwrap();
-    assert_eq!(listed.iter().map(|state| state.name.as_str()).collect::<Vec<_>>(), ["a"]);
-    guard.release().await.unwrap();
-}
-
 /// A session opens no namespace of another format, neither the first nor the next one.
 pub(crate) async fn another_format_is_refused_by_name(rig: Arc<Rig>) {
     let space = rig.space().await;

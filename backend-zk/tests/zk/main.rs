@@ -14,8 +14,7 @@
 //! | directories that have counted far | `numbers` |
 //! | how a lock is passed on, and who is believed to | `passing` |
 //! | who takes a lock again that nobody else wants | `returns` |
-//! | locks that several hold | `sharing` |
-//! | what those cost | `mixes` |
+//! | what shared locks cost | `mixes` |
 //! | holders who are asked to let go | `revocation` |
 //! | what is added to tokens | `tokens` |
 
@@ -87,21 +86,14 @@ fn main() -> ExitCode {
             a_waiter_hears_what_keeps_its_session_from_opening
             a_lock_that_changes_hands_all_the_time_is_shown
             a_watch_outlives_its_directory_and_its_session
-            a_session_that_was_exchanged_is_a_loss
-            a_parent_that_was_reaped_is_made_again
-            a_parent_that_is_reaped_all_the_time_grants_once
-            a_watch_that_is_lost_costs_little_more_than_a_session;
+            a_session_that_was_exchanged_is_a_loss;
         access:
             a_server_that_comes_late_is_waited_for
             a_slow_opening_is_no_loss_afterwards
-            opening_error_names_all_servers
-            openings_that_fail_fail_for_all_who_wait
-            a_chroot_is_made_and_keeps_apart
             a_url_says_the_same
             the_version_and_the_session_are_diagnosed;
         secured:
             a_server_behind_tls_is_diagnosed
-            cause_of_a_failed_tls_handshake_is_named
             a_certificate_that_is_exchanged_throws_nobody_out
             a_certificate_is_an_identity;
         rights:
@@ -113,25 +105,19 @@ fn main() -> ExitCode {
             entry_without_sight_of_the_one_ahead_is_denied
             a_place_that_cannot_be_given_up_ends_with_the_session
             waiters_whose_directory_is_closed_are_denied
-            a_place_for_sessions_that_is_closed_is_denied
             a_stranger_cannot_change_the_rights
             without_the_right_to_delete_nothing_is_opened
             nodes_belong_to_their_creator
             rights_to_read_write_create_and_delete_suffice;
         interop:
             curator_and_we_exclude_each_other
-            curator_and_we_queue_in_order
             a_release_wakes_curator_and_us_at_once
             nobody_releases_what_belongs_to_another
-            curators_hold_is_shown
             curators_holder_is_asked_in_its_own_words
             other_recipes_keep_their_data
-            curators_revoker_is_not_heard
-            holders_are_shown_since_they_came
             kazoo_is_waited_for_and_warned_of
             kazoo_with_the_pattern_and_we_exclude_each_other
             curator_and_those_who_share_wait_for_each_other
-            kazoo_and_those_who_share_wait_for_each_other
             go_zookeeper_and_we_wait_for_each_other
             those_who_share_are_shown_beside_curator
             whatever_is_not_ours_is_waited_for_as_a_writer;
@@ -139,7 +125,6 @@ fn main() -> ExitCode {
             worn_numbers_begin_anew
             directory_tells_its_next_number
             nobody_holds_at_the_end_of_the_numbers
-            a_directory_that_curator_uses_is_served_past_its_half
             reentering_client_waits_by_its_new_node
             a_directory_that_somebody_else_made_is_never_removed;
         passing:
@@ -148,7 +133,6 @@ fn main() -> ExitCode {
             nobody_else_writes_a_contenders_node
             foreign_data_is_no_pass
             a_right_that_is_missing_costs_one_request
-            servers_that_look_at_no_rights_are_served
             a_node_that_is_asked_for_while_it_waits_is_let_go
             a_node_that_is_written_is_watched_again_at_once
             nobody_ahead_is_no_grant_of_a_node_that_may_be_gone
@@ -171,16 +155,12 @@ fn main() -> ExitCode {
             a_writer_looks_when_the_nearest_reader_goes
             entry_passes_on_when_the_one_ahead_is_gone
             try_passes_nobody;
-        sharing:
-            nodes_say_how_their_bearers_hold;
         tokens:
             a_base_is_read_by_a_session_that_is_counted
             a_raise_where_the_namespace_is_gone_fails
-            malformed_number_is_refused_and_kept
-            the_base_belongs_to_its_creator;
+            malformed_number_is_refused_and_kept;
         ledger:
             an_entry_is_of_the_session_that_signed_last
-            a_record_and_members_are_no_locks
             another_format_is_refused_by_name
             signatures_may_overlap;
         revocation:
@@ -188,8 +168,7 @@ fn main() -> ExitCode {
             all_who_share_are_asked_in_one_flight
             one_that_cannot_be_asked_keeps_nobody_from_it
             a_message_that_is_not_told_of_is_heard_with_the_next_renewal
-            waiter_asked_to_release_has_the_grace_left
-            a_node_that_is_removed_within_the_grace_is_a_loss;
+            waiter_asked_to_release_has_the_grace_left;
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -10,8 +10,7 @@ use testbed::{Direction, Mode};
 use tokio::task::JoinSet;
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::peer::Peer;
-use crate::rig::{BOUND, Outside, Rig, Space, eventually, hold_aside, proxy, server};
+use crate::rig::{Outside, Rig, Space, eventually, hold_aside, proxy, server};
 
 /// The data of the directories that we make.
 const OURS: &str = "leasehold";
@@ -120,24 +119,6 @@ pub(crate) async fn directory_tells_its_next_number(rig: Arc<Rig>) {
     }
 }
 
-/// Whoever knows nothing of renewal keeps the directory from it, and is waited for in order.
-pub(crate) async fn a_directory_that_curator_uses_is_served_past_its_half(_rig: Arc<Rig>) {
-    let (server, space) = counted(HALF).await;
-    let Some(mut curator) = Peer::curator(&space.hosts(), BOUND).await else { return };
-    let (directory, outside) = (space.directory("a"), space.outside().await);
-    let locks = space.manager().await;
-    for _ in 0..3 {
-        assert_eq!(curator.ask(&format!("acquire {directory}")).await, "held");
-        let waiting = hold_aside(&locks, "a");
-        watches(&server, &outside, &directory).await;
-        assert!(!waiting.is_finished());
-        assert_eq!(curator.ask("release").await, "released");
-        let guard = waiting.end("it holds").await;
-        assert_eq!(curator.ask(&format!("try {directory} 100")).await, "busy");
-        guard.release().await.unwrap();
-    }
-}
-
 /// Whoever has watched its own node, and leaves it for a directory that could begin anew, is not told of that end
 /// when it waits again.
 pub(crate) async fn reentering_client_waits_by_its_new_node(rig: Arc<Rig>) {
@@ -222,14 +203,4 @@ async fn contest(space: &Space, sessions: usize, cycles: usize) -> Vec<FencingTo
 async fn number_of_the_first(space: &Space) -> i64 {
     let children = space.outside().await.has(&space.directory("a"), 1).await;
     children[0].rsplit("lock-").next().unwrap().parse().unwrap()
-}
-
-/// Waits until the second contender of a directory watches the first.
-async fn watches(server: &Server, outside: &Outside, directory: &str) {
-    eventually("the second one watches the first", async || {
-        let children = outside.children(directory).await;
-        let watched = server.ask("wchp").await.unwrap();
-        children.len() == 2 && children.first().is_some_and(|first| watched.contains(first.as_str()))
-    })
-    .await;
 }

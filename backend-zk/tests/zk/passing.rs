@@ -193,24 +193,7 @@ pub(crate) async fn servers_without_digest_are_served(rig: Arc<Rig>) {
     waiting.end("it holds").await.release().await.unwrap();
 }
 
-/// Servers that are set to look at no rights let everybody write: nobody says that it passes there.
-pub(crate) async fn servers_that_look_at_no_rights_are_served(rig: Arc<Rig>) {
-    let server = server(Setup::new().property("zookeeper.skipACL", "yes")).await;
-    let space = rig.space_on([server.addr()]);
-    let (first, second, outside) = (space.manager().await, space.manager().await, space.outside().await);
-    let guard = first.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = hold_aside(&second, "a");
-    let directory = space.directory("a");
-    let nodes = outside.has(&directory, 2).await;
-    let node = format!("{directory}/{}", nodes[0]);
-    let (note, _) = outside.client.get_data(&node).await.unwrap();
-    assert!(!String::from_utf8_lossy(&note).contains("passes"), "{note:?}");
-    outside.client.set_data(&node, b"__REVOKE__", None).await.unwrap();
-    assert_eq!(guard.lost().await, LostReason::Revoked);
-    waiting.end("it holds").await.release().await.unwrap();
-}
-
-/// Where everybody may write, whoever asks for a node that waits is heard, too, as soon as that holds: it goes, and its
+/// Where everybody may write, no node says that it passes, and whoever asks for a node that waits is heard, too, as soon as that holds: it goes, and its
 /// bearer comes again as the last.
 pub(crate) async fn a_node_that_is_asked_for_while_it_waits_is_let_go(rig: Arc<Rig>) {
     let server = server(Setup::new().property("zookeeper.skipACL", "yes")).await;
@@ -224,6 +207,8 @@ pub(crate) async fn a_node_that_is_asked_for_while_it_waits_is_let_go(rig: Arc<R
     let _waiting = hold_aside(&second, "a");
     let directory = space.directory("a");
     let node = outside.has(&directory, 2).await.remove(1);
+    let (note, _) = outside.client.get_data(&format!("{directory}/{node}")).await.unwrap();
+    assert!(!String::from_utf8_lossy(&note).contains("passes"), "{note:?}");
     outside.client.set_data(&format!("{directory}/{node}"), b"__REVOKE__", None).await.unwrap();
     let watches = || asked.lock().iter().filter(|op| **op == Op::Get).count();
     eventually("it watches the one ahead and its own", async || watches() >= 2).await;

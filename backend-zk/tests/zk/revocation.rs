@@ -195,16 +195,3 @@ pub(crate) async fn waiter_asked_to_release_has_the_grace_left(rig: Arc<Rig>) {
     assert_eq!(guard.state(), GuardState::Held);
     guard.release().await.unwrap();
 }
-
-/// Who was asked and may still go on is told when its node is taken away meanwhile.
-pub(crate) async fn a_node_that_is_removed_within_the_grace_is_a_loss(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let (locks, outside) = (space.manager().await, space.outside().await);
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let (path, _) = nodes(&space, &outside, "a", 1).await.remove(0);
-    let revoking = asks(&space, GRACE).await;
-    asked(&guard).await;
-    outside.client.delete(&path, None).await.unwrap();
-    assert_eq!(guard.lost().await, LostReason::Gone);
-    assert_eq!(revoking.end("an answer").await, Revocation::Released);
-}

@@ -193,28 +193,6 @@ pub(crate) async fn a_session_that_may_not_write_is_lost_in_time(rig: Arc<Rig>) 
     assert!(!space.sessions(server).await.contains(&holder));
 }
 
-/// Where no session may be announced any more, whoever waits for one is told.
-pub(crate) async fn a_place_for_sessions_that_is_closed_is_denied(rig: Arc<Rig>) {
-    let (space, outside) = stage(&rig).await;
-    let server = rig.server().await;
-    let (one, other) = (space.manager().await, space.manager().await);
-    let guard = one.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = denied(&other);
-    let nodes = outside.has(&space.directory("a"), 2).await;
-    outside.allow(&format!("{}/leasehold/%sessions", space.chroot), "r").await;
-    // What is open goes on; what has to be opened is refused, also to those who have waited.
-    let holder = outside.holder(&space.directory("a")).await;
-    for session in space.sessions(server).await {
-        if session != holder {
-            server.end_session(session).await.unwrap();
-        }
-    }
-    assert_eq!(waiting.end("it is told").await, ErrorKind::Denied);
-    guard.ensure_held().unwrap();
-    guard.release().await.unwrap();
-    assert_eq!(outside.children(&space.directory("a")).await, nodes[2..]);
-}
-
 /// The same after a connection that breaks: it cannot be proved to be ours any more.
 pub(crate) async fn client_back_at_a_closed_entry_loses_in_time(rig: Arc<Rig>) {
     let (space, outside) = stage(&rig).await;

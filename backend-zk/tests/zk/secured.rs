@@ -1,17 +1,14 @@
-//! Connections over TLS: whom they trust, who we are by them, and what is said when they are refused.
+//! Connections over TLS: our identity there, and a certificate that is exchanged.
 
 use std::fs::read;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{ErrorKind, LockManager, Tls};
+use testbed::Certificates;
 use testbed::zookeeper::Setup;
-use testbed::{Certificates, Port};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 
-use crate::rig::{BOUND, Beside, Rig, TTL, eventually, hold_aside, server};
+use crate::rig::{BOUND, Rig, TTL, eventually, hold_aside, server};
 use crate::switch::Switch;
 
 /// Its four-letter words are asked over TLS, too.
@@ -23,24 +20,6 @@ pub(crate) async fn a_server_behind_tls_is_diagnosed(rig: Arc<Rig>) {
     let locks = LockManager::builder(config).connect_timeout(BOUND).build().await.unwrap();
     let findings = locks.diagnose().await.unwrap();
     assert!(findings.iter().any(|finding| finding.detail.contains(" runs ")), "{findings:?}");
-}
-
-/// A server that is down, or speaks another protocol, may be another one tomorrow: opening goes on, and
-/// its end says what was seen.
-pub(crate) async fn cause_of_a_failed_tls_handshake_is_named(rig: Arc<Rig>) {
-    let certificates = Certificates::new("client").unwrap();
-    let plain = rig.server().await.addr();
-    let dead = Port::reserve().unwrap();
-    let (garbage, _babbling) = babbling().await;
-    for (hosts, named) in
-        [(vec![plain], "handshake"), (vec![dead.addr()], "refused"), (vec![garbage], "corrupt message")]
-    {
-        let config = rig.space_on(hosts).config().tls(trusting(&certificates));
-        let builder = LockManager::builder(config).ttl(TTL).connect_timeout(Duration::from_secs(2));
-        let error = builder.build().await.expect_err(named);
-        assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error:?}");
-        assert!(format!("{error:#}").contains(named), "{error:#}");
-    }
 }
 
 /// While a server's certificate is exchanged, whoever has waited keeps waiting, and who comes is told.
@@ -103,21 +82,6 @@ pub(crate) async fn a_certificate_is_an_identity(rig: Arc<Rig>) {
     assert_eq!(closed.unwrap_err(), zookeeper_client::Error::NoAuth);
     other.release().await.unwrap();
     guard.release().await.unwrap();
-}
-
-/// Something that says the same to everybody.
-async fn babbling() -> (SocketAddr, Beside<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let addr = listener.local_addr().unwrap();
-    let babbles = async move {
-        loop {
-            let (mut client, _) = listener.accept().await.unwrap();
-            // Who does not listen to the end has left.
-            let _ = client.read_u8().await;
-            let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
-        }
-    };
-    (addr, Beside::start(babbles))
 }
 
 fn trusting(certificates: &Certificates) -> Tls {

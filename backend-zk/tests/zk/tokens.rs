@@ -7,7 +7,6 @@ use leasehold_core::{Effect, Env, ErrorKind, Timing};
 use leasehold_zk::ZkConfig;
 use testbed::Direction;
 use testbed::zookeeper::Op;
-use zookeeper_client::Error as ZkError;
 
 use crate::rig::{Rig, Space, TTL, noting, proxy};
 
@@ -75,18 +74,4 @@ pub(crate) async fn malformed_number_is_refused_and_kept(rig: Arc<Rig>) {
         }
         assert_eq!(outside.client.get_data(&node(&space)).await.unwrap().0, value.as_bytes());
     }
-}
-
-/// With credentials the base is for their owner, as every node is.
-pub(crate) async fn the_base_belongs_to_its_creator(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let config = space.config().credentials("me", "secret");
-    store(config.clone()).await.raise_token_base(3).await.unwrap();
-    let outside = space.outside().await;
-    assert_eq!(outside.client.get_data(&node(&space)).await.unwrap_err(), ZkError::NoAuth);
-    let written = outside.client.set_data(&node(&space), b"9", None).await;
-    assert_eq!(written.unwrap_err(), ZkError::NoAuth);
-    let same = store(config).await;
-    same.raise_token_base(4).await.unwrap();
-    assert_eq!(same.token_base().await.unwrap().base, 4);
 }
