@@ -125,7 +125,7 @@ pub(super) const AT_ONCE: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::Seen;
+    use crate::session::KnownHolders;
 
     fn holding(child: &str) -> Holding {
         let stat = Stat {
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_try_keeps_what_a_watch_has_read() {
-        let (seen, name) = (Seen::default(), LockName::new("a").unwrap());
+        let (seen, name) = (KnownHolders::default(), LockName::new("a").unwrap());
         let read = Directory { changed: Some(7), holding: vec![holding("lock-1")], tried: None };
         seen.keep(&name, read);
         seen.keep_tried(&name, holding("lock-2"));
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn the_lock_that_was_kept_first_is_forgotten_first() {
-        let seen = Seen::default();
+        let seen = KnownHolders::default();
         let name = |number: usize| LockName::new(number.to_string()).unwrap();
         let keep = |number| {
             seen.keep(&name(number), Directory { changed: Some(1), ..Directory::default() });

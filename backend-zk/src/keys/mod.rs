@@ -271,7 +271,7 @@ pub(crate) struct Listing {
 
 /// The position of a contender in a listing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Place {
+pub(crate) enum NodePosition {
     /// Not in it.
     Absent,
     /// The older contenders admit us.
@@ -327,10 +327,10 @@ impl Listing {
     /// The position of `node`.
     ///
     /// Contenders of these two modes that admit us each admit us together, too.
-    pub(crate) fn place_of(&self, node: &Node) -> Place {
+    pub(crate) fn place_of(&self, node: &Node) -> NodePosition {
         let (name, own) = (node.name(), node.sequence());
         if !self.children.contains(&name) {
-            return Place::Absent;
+            return NodePosition::Absent;
         }
         // As other clients read it.
         let ours = mode_of(&name);
@@ -340,9 +340,9 @@ impl Listing {
         });
         let barriers: Vec<_> = older.collect();
         let Some((_, youngest)) = barriers.iter().max() else {
-            return Place::Admitted;
+            return NodePosition::Admitted;
         };
-        Place::Behind(Barrier {
+        NodePosition::Behind(Barrier {
             name: (*youngest).to_owned(),
             end_admits: mode_of(youngest) == Mode::EXCLUSIVE && barriers.len() == 1,
             pass_admits: owner_of(youngest, Mode::EXCLUSIVE).is_some(),
@@ -365,7 +365,7 @@ impl Listing {
     }
 
     /// A contender whose name is given neither by us nor by Curator's mutex: it may not wait for us.
-    pub(crate) fn stranger(&self) -> Option<&str> {
+    pub(crate) fn foreign(&self) -> Option<&str> {
         let mut numbered = self.children().filter(|child| Sequence::of(child).is_some());
         numbered.find(|child| {
             let kind = &child[..child.len() - DIGITS];

@@ -19,7 +19,7 @@ use super::{Mine, RevokeRequests};
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
     /// Boxed, since a map has room for more than it holds.
-    held: HashMap<OwnerId, Box<Hold>>,
+    held: HashMap<OwnerId, Box<HeldNode>>,
     /// Those whose nodes are not watched, and since when; the oldest first.
     unwatched: VecDeque<(Moment, OwnerId)>,
     /// What administrators ask for, as last read.
@@ -28,7 +28,7 @@ pub(crate) struct Holds {
 
 /// A node of ours that holds its lock.
 #[derive(Clone, Debug)]
-pub(crate) struct Hold {
+pub(crate) struct HeldNode {
     pub(crate) name: LockName,
     pub(crate) counter: u64,
     pub(crate) mine: Mine,
@@ -40,18 +40,18 @@ pub(crate) struct Hold {
 
 impl Holds {
     /// Books a hold; how long it has, if it was asked for before (zk.holds-1).
-    pub(crate) fn granted(&mut self, owner: OwnerId, hold: Hold, now: Moment) -> Option<Duration> {
+    pub(crate) fn granted(&mut self, owner: OwnerId, hold: HeldNode, now: Moment) -> Option<Duration> {
         let until = self.requests.until(hold.mine.czxid);
         self.held.insert(owner, Box::new(hold));
         until.map(|until| until.since(now))
     }
 
-    pub(crate) fn get(&self, owner: OwnerId) -> Option<&Hold> {
+    pub(crate) fn get(&self, owner: OwnerId) -> Option<&HeldNode> {
         self.held.get(&owner).map(Box::as_ref)
     }
 
     /// Begins to let go; of what, if it is held.
-    pub(crate) fn ending(&mut self, owner: OwnerId, name: &LockName) -> Option<&Hold> {
+    pub(crate) fn ending(&mut self, owner: OwnerId, name: &LockName) -> Option<&HeldNode> {
         let hold = self.held.get_mut(&owner).filter(|hold| hold.name == *name)?;
         hold.ending = true;
         Some(hold)
@@ -68,11 +68,11 @@ impl Holds {
     }
 
     /// What has stood for so `long` and is not watched; from here on it counts as watched (zk.holds-3).
-    pub(crate) fn standing(&mut self, long: Duration, now: Moment) -> Vec<(OwnerId, Hold)> {
+    pub(crate) fn standing(&mut self, long: Duration, now: Moment) -> Vec<(OwnerId, HeldNode)> {
         let young = self.unwatched.partition_point(|(since, _)| long <= now.since(*since));
         let standing = self.unwatched.drain(..young).filter_map(|(_, owner)| {
             let hold = self.held.get(&owner).filter(|hold| !hold.ending)?;
-            Some((owner, Hold::clone(hold)))
+            Some((owner, HeldNode::clone(hold)))
         });
         let standing = standing.collect();
         // As many may never begin at once again.
@@ -81,16 +81,16 @@ impl Holds {
     }
 
     /// The node of a hold was deleted; the hold, if that is to be told (zk.holds-2).
-    pub(crate) fn deleted(&self, owner: OwnerId, now: Moment) -> Option<&Hold> {
+    pub(crate) fn deleted(&self, owner: OwnerId, now: Moment) -> Option<&HeldNode> {
         let hold = self.held.get(&owner).filter(|hold| !hold.ending)?;
         let over = self.requests.until(hold.mine.czxid).is_some_and(|until| until <= now);
         (!over).then_some(hold)
     }
 
     /// Takes in what the inbox says now; of which holds that is to be told, and how long they have.
-    pub(crate) fn asked_for(&mut self, inbox: &[u8], now: Moment) -> Vec<(&Hold, Duration)> {
+    pub(crate) fn asked_for(&mut self, inbox: &[u8], now: Moment) -> Vec<(&HeldNode, Duration)> {
         let news = self.requests.hear(inbox, now);
-        let told = |hold: &Hold| news.get(&hold.mine.czxid).copied();
+        let told = |hold: &HeldNode| news.get(&hold.mine.czxid).copied();
         self.held.values().filter_map(|hold| Some((&**hold, told(hold)?))).collect()
     }
 }
@@ -120,10 +120,10 @@ mod tests {
         LockName::new("a").unwrap()
     }
 
-    fn hold(number: u8) -> Hold {
+    fn hold(number: u8) -> HeldNode {
         let mine =
             Mine { node: Node::new(owner(number), Mode::EXCLUSIVE, number.into()), czxid: number.into() };
-        Hold { name: name(), counter: number.into(), mine, passes: false, ending: false }
+        HeldNode { name: name(), counter: number.into(), mine, passes: false, ending: false }
     }
 
     /// Grants a hold whose node is not watched.

@@ -15,7 +15,7 @@ mod untouched;
 pub(crate) use contender::{
     Answer, Ask, Contender, End, Failure, Happening, Mine, Patience, Pause, Said, Step,
 };
-pub(crate) use holds::{Hold, Holds};
+pub(crate) use holds::{HeldNode, Holds};
 use inbox::RevokeRequests;
 pub(crate) use inbox::{Writers, with_message};
 pub(crate) use liveness::{Liveness, Purpose, Write};

@@ -12,7 +12,7 @@ use super::Session;
 use crate::connection::Fired;
 use crate::error::{Answered, Explain, Unanswered};
 use crate::keys::{self, Next, Sequence};
-use crate::protocol::{Failure, Happening, Hold, Mine, Patience};
+use crate::protocol::{Failure, Happening, HeldNode, Mine, Patience};
 
 impl Session {
     /// Registers a node that holds its lock, with the watch on it; a terminated one if there is none yet.
@@ -24,7 +24,7 @@ impl Session {
         passes: bool,
     ) -> Result<Grant> {
         let (owner, name, counter) = (request.owner, request.name.clone(), self.counter(mine.czxid)?);
-        let hold = Hold { name: name.clone(), counter, mine: mine.clone(), passes, ending: false };
+        let hold = HeldNode { name: name.clone(), counter, mine: mine.clone(), passes, ending: false };
         // RACE: reported under the lock, so that a later message of the inbox is reported later.
         let mut holds = self.holds.lock();
         if let Some(within) = holds.granted(owner, hold, self.site.env.now()) {
@@ -50,14 +50,14 @@ impl Session {
         deleted.ok_or_else(|| Error::lost(LostReason::Gone))
     }
 
-    fn path(&self, hold: &Hold) -> String {
+    fn path(&self, hold: &HeldNode) -> String {
         format!("{}/{}", self.site.namespace.directory(&hold.name), hold.mine.node.name())
     }
 
     /// Deletes a node that holds its lock. If no other client seems to want the lock, the directory is watched before, in
     /// the same flight: while our node is in it, it is the directory of our hold. A sharer may not have been alone, so its
     /// node is only deleted.
-    async fn let_go(&self, hold: &Hold) -> Answered<()> {
+    async fn let_go(&self, hold: &HeldNode) -> Answered<()> {
         if hold.mine.node.is_shared() {
             return self.remove(&self.path(hold)).await;
         }
@@ -90,7 +90,7 @@ impl Session {
         self.site.env.spawn(async move {
             session.connection.over.run_until_cancelled(session.site.env.sleep(pause)).await;
             let hold = session.holds.lock().get(owner).filter(|hold| !hold.ending).cloned();
-            let Some(Hold { name, mine, .. }) = hold.filter(|hold| !hold.mine.node.is_shared()) else {
+            let Some(HeldNode { name, mine, .. }) = hold.filter(|hold| !hold.mine.node.is_shared()) else {
                 return;
             };
             if let Ok(listing) = session.connection.list(&session.site.namespace.directory(&name)).await {
@@ -156,8 +156,9 @@ impl Session {
         }
         let session = Arc::clone(self);
         self.site.env.spawn(async move {
-            let watch =
-                async |(owner, hold): (OwnerId, Hold)| session.watch_hold(owner, &session.path(&hold)).await;
+            let watch = async |(owner, hold): (OwnerId, HeldNode)| {
+                session.watch_hold(owner, &session.path(&hold)).await
+            };
             stream::iter(standing).for_each_concurrent(AT_ONCE, watch).await;
         });
     }
@@ -196,14 +197,14 @@ impl Session {
     /// The node of a hold is gone.
     fn lost_its_node(&self, owner: OwnerId) {
         let holds = self.holds.lock();
-        if let Some(Hold { name, counter, .. }) = holds.deleted(owner, self.site.env.now()).cloned() {
+        if let Some(HeldNode { name, counter, .. }) = holds.deleted(owner, self.site.env.now()).cloned() {
             self.site.events.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Gone });
         }
     }
 
     /// A client that may write the node of a hold requests its revocation as Curator's `Revoker` does.
     pub(super) fn asked_in_curators_word(&self, owner: OwnerId) {
-        if let Some(Hold { name, counter, .. }) = self.holds.lock().get(owner).cloned() {
+        if let Some(HeldNode { name, counter, .. }) = self.holds.lock().get(owner).cloned() {
             self.site.events.tell(StoreEvent::RevocationRequested { name, counter, within: Duration::ZERO });
         }
     }
@@ -211,12 +212,8 @@ impl Session {
     /// Takes in the inbox.
     pub(crate) fn asked_for(&self, inbox: &[u8]) {
         let mut holds = self.holds.lock();
-        for (Hold { name, counter, .. }, within) in holds.asked_for(inbox, self.site.env.now()) {
-            self.site.events.tell(StoreEvent::RevocationRequested {
-                name: name.clone(),
-                counter: *counter,
-                within,
-            });
+        for (HeldNode { name, counter, .. }, within) in holds.asked_for(inbox, self.site.env.now()) {
+            self.site.events.tell(StoreEvent::RevocationRequested { name: name.clone(), counter: *counter, within });
         }
     }
 }

@@ -38,7 +38,7 @@ use crate::protocol::{Holds, Liveness, Purpose, Untouched, Writers};
 
 use holds::HoldWatch;
 pub(crate) use opening::stored_base;
-pub(crate) use seen::{Directory, Seen};
+pub(crate) use seen::{Directory, KnownHolders};
 pub(crate) use site::Site;
 
 /// A session with the ensemble.
@@ -63,11 +63,11 @@ pub(crate) struct Session {
     /// The watches on the nodes of holds, for whoever keeps watch.
     watches: mpsc::UnboundedSender<HoldWatch>,
     /// The locks for which contenders of another kind were told of.
-    strangers: Mutex<HashSet<LockName>>,
+    foreign: Mutex<HashSet<LockName>>,
     /// The locks that nobody else has asked for since.
     untouched: Mutex<Untouched<Silence>>,
     /// The holders that were read.
-    pub(crate) seen: Seen,
+    pub(crate) seen: KnownHolders,
 }
 
 /// How often the connection has changed.

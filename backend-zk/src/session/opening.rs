@@ -136,9 +136,9 @@ impl Session {
             looked_into: watch::Sender::new(0),
             holds: Mutex::default(),
             watches,
-            strangers: Mutex::default(),
+            foreign: Mutex::default(),
             untouched: Mutex::default(),
-            seen: super::Seen::default(),
+            seen: super::KnownHolders::default(),
         });
         if timeout != ttl {
             let late =

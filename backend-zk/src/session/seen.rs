@@ -14,7 +14,7 @@ use crate::keys;
 
 /// What was read last of each lock.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(Mutex<Known>);
+pub(crate) struct KnownHolders(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
@@ -33,7 +33,7 @@ pub(crate) struct Directory {
     pub(crate) tried: Option<Holding>,
 }
 
-impl Seen {
+impl KnownHolders {
     pub(crate) fn of(&self, name: &LockName) -> Directory {
         self.0.lock().directories.get(name).map(|(_, directory)| directory.clone()).unwrap_or_default()
     }

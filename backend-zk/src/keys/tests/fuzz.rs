@@ -52,7 +52,7 @@ proptest! {
         prop_assert!(numbers.is_sorted() && numbers.iter().all(Option::is_some), "{contenders:?}");
         let holding = listing.holding();
         prop_assert!(contenders.starts_with(&holding) && holding.is_empty() == contenders.is_empty());
-        let _ = (listing.near_the_end(), listing.stranger());
+        let _ = (listing.near_the_end(), listing.foreign());
     }
 
     /// zk.keys-4: only who is called as we call them shares.

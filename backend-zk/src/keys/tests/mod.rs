@@ -141,7 +141,7 @@ fn contenders_are_known_by_their_number() {
 
 /// Contenders of another kind are told from Curator's, Go's and ours.
 #[test]
-fn strangers_are_told_from_ours() {
+fn foreign_contenders_are_recognized() {
     for (child, strange) in [
         ("_c_6f1a-lock-0000000012", false),
         ("lock-0000000003", false),
@@ -154,7 +154,7 @@ fn strangers_are_told_from_ours() {
     ] {
         let listing =
             Listing::new(vec![Node::new(owner(1), Mode::EXCLUSIVE, 1).name(), child.to_owned()], false);
-        assert_eq!(listing.stranger(), strange.then_some(child));
+        assert_eq!(listing.foreign(), strange.then_some(child));
     }
 }
 
@@ -164,8 +164,8 @@ fn equal_numbers_are_in_each_others_way() {
     let (me, other) =
         (Node::new(owner(1), Mode::EXCLUSIVE, i32::MAX), Node::new(owner(2), Mode::EXCLUSIVE, i32::MAX));
     let listing = Listing::new(vec![me.name(), other.name()], false);
-    assert_eq!(listing.place_of(&me), Place::Behind(barrier(&other, true)));
-    assert_eq!(listing.place_of(&other), Place::Behind(barrier(&me, true)));
+    assert_eq!(listing.place_of(&me), NodePosition::Behind(barrier(&other, true)));
+    assert_eq!(listing.place_of(&other), NodePosition::Behind(barrier(&me, true)));
 }
 
 /// Of several with the same number the one of the largest name is waited for, however a server lists them.
@@ -175,7 +175,7 @@ fn of_equal_numbers_the_largest_name_is_waited_for() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         let listing = Listing::new(order.map(|at: usize| nodes[at].name()).to_vec(), false);
         for (me, ahead) in [(0, 2), (1, 2), (2, 1)] {
-            let expected = Place::Behind(barrier(&nodes[ahead], false));
+            let expected = NodePosition::Behind(barrier(&nodes[ahead], false));
             assert_eq!(listing.place_of(&nodes[me]), expected, "{order:?}");
         }
     }
@@ -256,19 +256,19 @@ fn listing_tells_the_next_number() {
 fn ended_session_is_left_out() {
     let (me, other) = (Node::new(owner(1), Mode::EXCLUSIVE, 5), Node::new(owner(2), Mode::EXCLUSIVE, 4));
     let listing = Listing::new(vec![me.name(), other.name()], false).without(&[other.name()]);
-    assert_eq!(listing.place_of(&me), Place::Admitted);
+    assert_eq!(listing.place_of(&me), NodePosition::Admitted);
 }
 
 /// A listing decides only about whom it has.
 #[test]
 fn unlisted_entry_has_no_place() {
     let me = Node::new(owner(1), Mode::EXCLUSIVE, 5);
-    assert_eq!(Listing::default().place_of(&me), Place::Absent);
-    assert_eq!(Listing::new(vec![me.name()], false).place_of(&me), Place::Admitted);
+    assert_eq!(Listing::default().place_of(&me), NodePosition::Absent);
+    assert_eq!(Listing::new(vec![me.name()], false).place_of(&me), NodePosition::Admitted);
     let behind = Listing::new(vec![me.name(), "lock-0000000006".to_owned(), "config".to_owned()], false);
-    assert_eq!(behind.place_of(&me), Place::Admitted);
+    assert_eq!(behind.place_of(&me), NodePosition::Admitted);
     let ahead = Listing::new(vec!["lock-0000000004".to_owned()], false);
-    assert_eq!(ahead.place_of(&me), Place::Absent);
+    assert_eq!(ahead.place_of(&me), NodePosition::Absent);
 }
 
 /// The youngest older one that keeps us out alone is waited for, and its end is a grant where it keeps everybody out and
@@ -301,8 +301,8 @@ fn blocker_is_waited_for() {
         let nodes: Vec<_> = came.iter().enumerate().map(node).collect();
         let mut names: Vec<_> = nodes.iter().map(Node::name).collect();
         let last = came.len() - 1;
-        let expected = waits.map_or(Place::Admitted, |(at, end_admits, pass_admits)| {
-            Place::Behind(Barrier { name: names[at].clone(), end_admits, pass_admits })
+        let expected = waits.map_or(NodePosition::Admitted, |(at, end_admits, pass_admits)| {
+            NodePosition::Behind(Barrier { name: names[at].clone(), end_admits, pass_admits })
         });
         for _ in 0..came.len() {
             names.rotate_left(1);
@@ -396,9 +396,9 @@ proptest! {
         let listing = Listing::new(names, false);
         for (at, node) in nodes.iter().enumerate() {
             let expected = match at.checked_sub(1) {
-                None => Place::Admitted,
+                None => NodePosition::Admitted,
                 Some(before) => {
-                    Place::Behind(barrier(&nodes[before], before == 0))
+                    NodePosition::Behind(barrier(&nodes[before], before == 0))
                 }
             };
             prop_assert_eq!(listing.place_of(node), expected);

@@ -59,7 +59,7 @@ mod words;
 
 use leasehold_core::Mode;
 
-use crate::keys::{Barrier, Listing, Next, Place};
+use crate::keys::{Barrier, Listing, Next, NodePosition};
 
 pub(crate) use words::{Answer, Ask, End, Failure, Happening, Mine, Pause, Said, Step};
 
@@ -79,7 +79,7 @@ pub(crate) struct Contender {
     gone: Vec<String>,
     /// The connection was lost and made again since the last request.
     reconnected: bool,
-    state: State,
+    state: ContenderState,
 }
 
 /// Whether a contender waits behind others.
@@ -91,7 +91,7 @@ pub(crate) enum Patience {
 
 /// What the contender does, by its last request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum State {
+enum ContenderState {
     /// A try lists before it makes a node.
     Looking,
     Entering,
@@ -130,7 +130,7 @@ impl Contender {
             removals: if patience == Patience::Waits { MANY } else { 1 },
             gone: Vec::new(),
             reconnected: false,
-            state: State::Looking,
+            state: ContenderState::Looking,
         };
         let looks = patience == Patience::Tries && next.is_none();
         let step = if looks { Step::Ask(Ask::List) } else { contender.enter(next) };
@@ -149,10 +149,10 @@ impl Contender {
     pub(crate) fn happens(&mut self, happening: Happening) -> Step {
         self.wanted &= happening != Happening::Abandoned;
         self.reconnected |= happening == Happening::Reconnected;
-        if self.state == State::Looking && !self.wanted {
+        if self.state == ContenderState::Looking && !self.wanted {
             return self.end(End::Left);
         }
-        let State::Waiting(mine, barrier) = &self.state else {
+        let ContenderState::Waiting(mine, barrier) = &self.state else {
             return Step::Wait;
         };
         let (mine, barrier) = (mine.clone(), barrier.clone());
@@ -163,11 +163,11 @@ impl Contender {
             Happening::Reconnected => self.list(mine),
             Happening::Overdue => {
                 let ask = Ask::Confirm(barrier.name.clone());
-                self.ask(State::Asking(mine, barrier), ask)
+                self.ask(ContenderState::Asking(mine, barrier), ask)
             }
             Happening::Stands => {
                 let ask = Ask::WatchOwn(mine.node.clone());
-                self.ask(State::Asking(mine, barrier), ask)
+                self.ask(ContenderState::Asking(mine, barrier), ask)
             }
             Happening::Abandoned => self.leave(mine, Then::End(End::Left)),
             Happening::Removed => self.none_of_ours(),
@@ -176,8 +176,8 @@ impl Contender {
 
     /// The answer to the last request.
     pub(crate) fn answered(&mut self, answer: Answer) -> Step {
-        use State::{Arming, Asking, Entering, Leaving, Listing, Looking, Renewing, Searching};
-        match (std::mem::replace(&mut self.state, State::Over), answer) {
+        use ContenderState::{Arming, Asking, Entering, Leaving, Listing, Looking, Renewing, Searching};
+        match (std::mem::replace(&mut self.state, ContenderState::Over), answer) {
             (_, Err(Failure::SessionOver)) => self.end(End::SessionOver),
             (_, Ok(Said::Removed)) => self.none_of_ours(),
             (_, Ok(Said::Made(mine, Some(listing)))) => self.decide(mine, listing),
@@ -241,7 +241,7 @@ impl Contender {
 
     fn enter(&mut self, next: Option<Next>) -> Step {
         self.next = next;
-        self.ask(State::Entering, next.map_or(Ask::Enter, Ask::Return))
+        self.ask(ContenderState::Entering, next.map_or(Ask::Enter, Ask::Return))
     }
 
     fn is_next(&self, mine: &Mine) -> bool {
@@ -258,14 +258,14 @@ impl Contender {
         match (listing.place_of(&mine.node), near_the_end) {
             _ if !self.wanted => self.leave(mine, Then::End(End::Left)),
             // It was there before.
-            (Place::Absent, _) => self.ask(State::Searching { last: true }, Ask::Search),
-            (Place::Behind(_), _) if self.patience == Patience::Tries => {
+            (NodePosition::Absent, _) => self.ask(ContenderState::Searching { last: true }, Ask::Search),
+            (NodePosition::Behind(_), _) if self.patience == Patience::Tries => {
                 self.leave(mine, Then::End(End::Busy(listing.first())))
             }
             _ if renews => self.leave(mine, Then::Renew),
             (_, Some(child)) => self.leave(mine, Then::End(End::WornOut(child))),
-            (Place::Admitted, None) => self.end(End::Held(mine)),
-            (Place::Behind(barrier), None) => self.arm(mine, barrier),
+            (NodePosition::Admitted, None) => self.end(End::Held(mine)),
+            (NodePosition::Behind(barrier), None) => self.arm(mine, barrier),
         }
     }
 
@@ -285,7 +285,7 @@ impl Contender {
             return self.end(End::Refused);
         }
         self.missed = self.missed.saturating_add(1);
-        self.state = State::Entering;
+        self.state = ContenderState::Entering;
         if rests { Step::Rest(Pause::Brief, Ask::Enter) } else { Step::Ask(Ask::Enter) }
     }
 
@@ -293,16 +293,16 @@ impl Contender {
         if !self.wanted {
             return self.leave(mine, Then::End(End::Left));
         }
-        self.ask(State::Listing(mine), Ask::List)
+        self.ask(ContenderState::Listing(mine), Ask::List)
     }
 
     fn arm(&mut self, mine: Mine, barrier: Barrier) -> Step {
         let ask = Ask::Watch(barrier.name.clone());
-        self.ask(State::Arming(mine, barrier), ask)
+        self.ask(ContenderState::Arming(mine, barrier), ask)
     }
 
     fn wait(&mut self, mine: Mine, barrier: Barrier) -> Step {
-        self.state = State::Waiting(mine, barrier);
+        self.state = ContenderState::Waiting(mine, barrier);
         Step::Wait
     }
 
@@ -311,10 +311,10 @@ impl Contender {
             Then::End(End::Busy(first)) => Ask::GiveWay(mine.node, first.clone()),
             _ => Ask::Delete(mine.node),
         };
-        self.ask(State::Leaving(then), ask)
+        self.ask(ContenderState::Leaving(then), ask)
     }
 
-    fn ask(&mut self, state: State, ask: Ask) -> Step {
+    fn ask(&mut self, state: ContenderState, ask: Ask) -> Step {
         self.reconnected = false;
         self.state = state;
         Step::Ask(ask)
@@ -322,12 +322,12 @@ impl Contender {
 
     fn removal(&mut self) -> Ask {
         self.removals = self.removals.saturating_sub(1);
-        self.state = State::Renewing;
+        self.state = ContenderState::Renewing;
         Ask::RemoveDirectory
     }
 
     fn end(&mut self, end: End) -> Step {
-        self.state = State::Over;
+        self.state = ContenderState::Over;
         Step::End(end)
     }
 }

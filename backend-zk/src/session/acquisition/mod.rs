@@ -405,11 +405,11 @@ impl<'a> Acquisition<'a> {
 
     /// A listing, after a warning for a foreign contender in it.
     fn listed(&self, listing: Listing) -> Listing {
-        if let Some(stranger) = listing.stranger()
-            && self.session.strangers.lock().insert(self.request.name.clone())
+        if let Some(foreign) = listing.foreign()
+            && self.session.foreign.lock().insert(self.request.name.clone())
         {
             let warning = format!(
-                "{stranger:?} in the directory of the lock {:?} is a contender of another kind: we wait for it, \
+                "{foreign:?} in the directory of the lock {:?} is a contender of another kind: we wait for it, \
                  but it may not wait for us",
                 self.request.name.as_str()
             );
