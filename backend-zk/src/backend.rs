@@ -1,11 +1,10 @@
-//! The contract: one manager's way to the ensemble, through one session at a time.
+//! The backend contract: one manager on an ensemble, by one session at a time.
 //!
 //! # Invariants
 //! - **zk.backend-1** There is at most one session that has not ended; the next request that needs one
 //!   opens it.
-//! - **zk.backend-2** An acquisition goes on, whether its caller waits or not, until what it made is handed
-//!   over or removed. It is made in one session, and ends as lost with that: who still wants the lock asks
-//!   again.
+//! - **zk.backend-2** An acquisition continues, whether its caller waits or not, until its node is handed over or removed.
+//!   It belongs to one session, and ends as lost with that; a caller that still wants the lock retries.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +34,7 @@ pub(crate) struct ZkBackend {
     inbox: Inbox,
 }
 
-/// What outlives the manager for as long as something is to be cleaned up.
+/// The part that outlives the manager until the clean-up is done.
 #[derive(Debug)]
 struct Shared {
     site: Arc<Site>,
@@ -71,7 +70,7 @@ impl StoreConfig for ZkConfig {
         let (events, inbox) = Events::new();
         let sessions = Reopen::new(env.clone());
         let site = Arc::new(Site::new(self.clone(), env, events)?);
-        // The first one here, so that why it cannot be opened is told before our own time is over.
+        // The first one is opened here, so that its error comes before our own timeout.
         let first = Session::open(&site, false).await?;
         let members = first.members().await;
         sessions.get(|_| true, || std::future::ready(Ok(first))).await?;
@@ -230,7 +229,7 @@ impl Shared {
         }
     }
 
-    /// A session in which `name` may be asked for.
+    /// A session in which `name` may be acquired.
     async fn session_for(&self, name: &LockName) -> Result<Arc<Session>> {
         let session = self.fresh_session().await?;
         session.may_enter(name).await.map(|()| session)
@@ -252,7 +251,7 @@ impl Shared {
     }
 
     async fn close(&self) -> Result<()> {
-        // RACE: from here on whoever keeps watch over a session ends it, one that is just opened, too.
+        // RACE: from here on the task of a session ends it, also that of one that is just opened.
         let session = self.sessions.take();
         let ended = session.as_ref().map(|session| session.connection.closed());
         self.site.closed.cancel();

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! - **zk.error-1** Whatever does not prove that the server did nothing has an unknown effect: the client
-//!   library tells a lost connection by several names, `Custom` among them.
+//!   library has several errors for a lost connection, `Custom` among them.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use zookeeper_client::Error as ZkError;
 
 use crate::protocol::Failure;
 
-/// Why a request has no answer to work with.
+/// Why a request has no usable answer.
 #[derive(Debug)]
 pub(crate) enum Unanswered {
-    /// The server, or the client library, said so.
+    /// The server or the client library refused it.
     Refused(ZkError),
-    /// Nobody said anything for so long.
+    /// There was no answer for so long.
     Silent(Duration),
     /// The session ended meanwhile.
     SessionOver,
@@ -26,7 +26,7 @@ impl Unanswered {
     /// There is no such node.
     pub(crate) const ABSENT: Self = Self::Refused(ZkError::NoNode);
 
-    /// What it means to an acquisition.
+    /// Its meaning for an acquisition.
     pub(crate) fn failure(&self) -> Failure {
         match self {
             Self::Refused(source) => meaning(source).2,
@@ -52,20 +52,20 @@ impl Unanswered {
                 Effect::Unknown,
                 format!("ZooKeeper did not {what} within {bound:?}"),
             ),
-            // Whatever it did, it did for the session, which has ended.
+            // If it was carried out, that was for the session, which has ended.
             Self::SessionOver => Error::lost(LostReason::SessionLost).with_effect(Effect::Unknown),
         }
     }
 }
 
-/// What was asked, or why there is no answer.
+/// An answer, or why there is none.
 pub(crate) type Answered<T> = Result<T, Unanswered>;
 
-/// What becomes of an answer that did not come.
+/// Errors of requests that have no usable answer.
 pub(crate) trait Explain<T> {
     /// The error of a store that was to do `what`.
     fn or_not(self, what: &str) -> leasehold_core::Result<T>;
-    /// That there is no such node is an answer, too.
+    /// Takes a missing node for an answer.
     fn if_there(self) -> Answered<Option<T>>;
 }
 
@@ -87,12 +87,12 @@ pub(crate) fn closed() -> Error {
     Error::not_applied(ErrorKind::Closed, "the session with the store was closed")
 }
 
-/// What an error is, what it means to an acquisition, and what to look at.
+/// The kind of an error, its effect, its meaning for an acquisition, and advice.
 fn meaning(source: &ZkError) -> (ErrorKind, Effect, Failure, &'static str) {
     use Effect::{NotApplied, Unknown};
     use ErrorKind::{Denied, InvalidOption, Lost, Misuse, Protocol, Unavailable, Unsupported};
     use Failure::{Absent, Refused, SessionOver};
-    // What was not done, but may be in a moment, is unknown to an acquisition, too.
+    // A request that was not carried out, but may be in a moment, is unknown to an acquisition, too.
     let later = Failure::Unknown;
     match source {
         ZkError::NoNode => (Protocol, NotApplied, Absent, ""),

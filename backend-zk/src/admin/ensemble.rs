@@ -1,4 +1,4 @@
-//! Who votes in the ensemble, as its own configuration says, and to how many of them we know the way.
+//! The voting members of the ensemble, by its own configuration, and how many of them can be reached.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -10,10 +10,10 @@ use crate::connection::status;
 use crate::protocol::Failure;
 use crate::session::Session;
 
-/// Who votes, and the ways to them that are configured.
+/// The voting members, and the configured ways to them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Members {
-    /// None if they are not told: a server stands alone, the node may not be read, or votes have weights.
+    /// `None` if they are unknown: a server stands alone, the node may not be read, or votes have weights.
     voters: Option<usize>,
     ways: Ways,
 }
@@ -27,13 +27,13 @@ enum Ways {
 }
 
 impl Session {
-    /// Asks the server in use, and for the addresses of a host that is the only one.
+    /// Asks the server in use, and resolves a host that is the only one.
     pub(crate) async fn members(&self) -> Members {
         let (voters, ways) = join(self.voters(), self.ways()).await;
         Members { voters, ways }
     }
 
-    /// What the server does not tell is not known. An answer that was lost is asked for once more.
+    /// `None` if the server does not show them. A request without an answer is repeated once.
     async fn voters(&self) -> Option<usize> {
         let mut read = self.connection.read(CONFIGURATION).await;
         if read.as_ref().is_err_and(|lost| lost.failure() == Failure::Unknown) {
@@ -100,7 +100,7 @@ impl Members {
     }
 }
 
-/// Who votes by what a configuration says: one line for every server, and others.
+/// The voting members in a configuration, which has one line for each server, and others.
 fn voters(configuration: &str) -> Option<usize> {
     let keys = |key| configuration.lines().filter(move |line: &&str| line.starts_with(key));
     let votes = |line: &&str| !line.split(';').next().is_some_and(|line| line.ends_with(":observer"));

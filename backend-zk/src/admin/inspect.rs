@@ -1,4 +1,4 @@
-//! Who holds what, and how many wait.
+//! The holders of locks, and how many wait.
 
 use futures_util::future::{OptionFuture, join};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
@@ -25,14 +25,14 @@ impl Holding {
 }
 
 impl Session {
-    /// Who holds `name` and how many wait.
+    /// The holders of `name`, and how many wait.
     pub(crate) async fn inspect(&self, name: LockName) -> Result<LockState> {
         let (holding, waiting) = self.holding(&name).await.or_not("show a lock")?;
         self.state(name, holding, waiting)
     }
 
-    /// The same for a watch: one request, and one for each holder that it has not read yet. What the server that we
-    /// talk to knows never goes back within a session, so only a stream that is new needs the leader's word.
+    /// The same for a watch: one request, and one for each holder that it has not read yet. The state of the session's
+    /// server never goes back, so only a new stream asks the leader.
     pub(crate) async fn inspect_for_watch(&self, name: LockName, is_new: bool) -> Result<LockState> {
         let seen = self.seen.of(&name);
         let catches_up = is_new || seen.changed.is_none();
@@ -61,13 +61,13 @@ impl Session {
         Ok(states)
     }
 
-    /// Those who hold `name`, in the order of arrival, as the leader knows them, and how many wait.
+    /// The holders of `name` in the order of arrival, as the leader knows them, and how many wait.
     pub(super) async fn holding(&self, name: &LockName) -> Answered<(Vec<Holding>, usize)> {
         let (directory, waiting) = self.read(name, &Directory::default(), true).await?;
         Ok((directory.holding, waiting))
     }
 
-    /// The same; by the word of the leader, if it `catches_up`, and without reading again who was `seen`.
+    /// The same; as the leader knows them if it `catches_up`, and without reading the `seen` ones again.
     async fn read(
         &self,
         name: &LockName,
@@ -78,7 +78,7 @@ impl Session {
         for _ in 0..LOOKS {
             let caught_up = OptionFuture::from(catches_up.then(|| self.connection.catch_up(&directory)));
             let (_, listed) = join(caught_up, self.connection.list_at(&directory)).await;
-            // One that is not there is no other than the last one that was not.
+            // A missing directory equals an earlier missing one.
             let (mut listing, changed) = listed.if_there()?.unwrap_or_default();
             for _ in 0..LOOKS {
                 let names: Vec<_> = listing.holding().into_iter().map(str::to_owned).collect();
@@ -89,15 +89,15 @@ impl Session {
                     known.into_iter().map(|(known, child)| self.known_or_read(known, &directory, child));
                 let read: Vec<_> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
                 let holding: Vec<_> = read.into_iter().flatten().collect();
-                // Whoever waits does so for any of those who hold.
+                // One holder that is still there is enough: the others have waited for any of them.
                 if names.is_empty() || !holding.is_empty() {
                     return Ok((Directory { changed: Some(changed), holding, tried: None }, waiting));
                 }
-                // Where all have left between the two requests, the next ones have their place.
+                // If all have left between the two requests, the next contenders hold.
                 listing = listing.without(&names);
             }
         }
-        // Whoever has it leaves sooner than it takes to look.
+        // The holders change faster than they can be read.
         Ok((Directory::default(), 0))
     }
 
@@ -117,9 +117,9 @@ impl Session {
     }
 }
 
-/// How many listings, and how many contenders of each, are looked at for one that stays.
+/// How many listings, and how many sets of holders of each, are tried for one that stays.
 const LOOKS: usize = 3;
-/// How many locks are looked at in one flight, or sessions asked.
+/// How many locks are read, or sessions asked, in one flight.
 pub(super) const AT_ONCE: usize = 64;
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! What an administrator asks: who holds what, to have it given up, what tokens begin at, and how the
-//! ensemble stands.
+//! The requests of administrators: the holders of locks, revocation, the base of tokens, and the state of the ensemble.
 
 mod diagnosis;
 mod ensemble;

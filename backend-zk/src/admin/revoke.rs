@@ -1,4 +1,4 @@
-//! To have a lock given up: its holders are asked, or it is taken away.
+//! Revocation: the holders of a lock are asked to release it, or their nodes are deleted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,8 +23,8 @@ impl Holding {
 }
 
 impl Session {
-    /// Asks every holder of `name` to give it up, or takes it away from all; whom it found. One that cannot be asked
-    /// keeps no other from being asked.
+    /// Asks every holder of `name` to release it, or deletes all their nodes, and returns the holders. One that cannot be
+    /// asked does not keep the others from being asked.
     pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
         let (holding, _) = self.holding(name).await.or_not("revoke a lock")?;
         let mut sessions = BTreeMap::<i64, Vec<&Holding>>::new();
@@ -36,7 +36,7 @@ impl Session {
         let asked = all(asks).await;
         let done = match how {
             Revoke::Ask { .. } => asked,
-            // Not told is no reason to leave it: that is what force is for.
+            // Force deletes the node of a holder that could not be asked, too.
             Revoke::Force => all(holding.iter().map(|holder| self.take_away(holder)).collect()).await,
         };
         done.or_not("revoke a lock")?;
@@ -53,8 +53,8 @@ impl Session {
         self.connection.delete(&holder.path).await.if_there().map(drop)
     }
 
-    /// Adds messages to the inbox of the session that made these nodes, all at once. Others than we have none;
-    /// Curator's holders may look for the word of its `Revoker` in their nodes.
+    /// Adds messages to the inbox of the session that made these nodes, all at once. Foreign clients have no inbox, but
+    /// Curator's holders may watch for the word of its `Revoker` in their nodes.
     async fn ask(&self, session: i64, holders: &[&Holding], grace: Duration) -> Answered<()> {
         let (inbox, door) = (self.site.namespace.inbox(session), self.site.namespace.session(session));
         loop {
@@ -67,7 +67,7 @@ impl Session {
             let add = |data: Vec<u8>, holder: &&Holding| with_message(&data, holder.stat.czxid, grace);
             let data = holders.iter().fold(data, add);
             let written = self.connection.write(&inbox, &data, Some(stat.version));
-            // The next renewal meets the second one, should nobody be told of the first.
+            // The next renewal notices the second write if the watch on the first was lost.
             match join(written, self.connection.write(&door, &[], None)).await.0 {
                 // Another administrator was faster: add to what they wrote.
                 Err(Unanswered::Refused(ZkError::BadVersion)) => {}
@@ -77,14 +77,14 @@ impl Session {
     }
 }
 
-/// Carries out all of them, whatever becomes of some; the failure of the first.
+/// Carries out all of them, also if some fail, and returns the first failure.
 async fn all(of_many: Vec<impl Future<Output = Answered<()>>>) -> Answered<()> {
     let done: Vec<_> = stream::iter(of_many).buffered(AT_ONCE).collect().await;
     done.into_iter().collect()
 }
 
-/// Whether a node is one of Curator's locks, plain or for readers and writers: what its other recipes keep
-/// in their nodes is not ours to write over.
+/// Whether a node is one of Curator's locks, plain or for readers and writers. The data of its other recipes is not
+/// overwritten.
 fn is_of_a_lock(name: &str) -> bool {
     let kinds = ["-lock-", "-__READ__", "-__WRIT__"];
     let named =

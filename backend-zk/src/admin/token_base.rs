@@ -38,7 +38,7 @@ impl Session {
                 return Ok(());
             }
             let raised = self.connection.compare_and_set(&path, data.as_bytes(), version).await;
-            // RACE: where somebody else was faster, the server has caught up with that: it has said so.
+            // RACE: if another client was faster, the server that refused the write knows the new value.
             if raised.or_not("raise the token_base")?.is_some() {
                 return Ok(());
             }

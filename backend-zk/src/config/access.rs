@@ -13,12 +13,12 @@ pub(super) fn creator() -> Vec<Acl> {
     vec![Acl::new(ours(), AuthId::authed())]
 }
 
-/// Whether a right is of whoever we are to the server.
+/// Whether a right belongs to our identity, as the server knows it.
 pub(super) fn is_of_creator(acl: &Acl) -> bool {
     acl.scheme() == "auth"
 }
 
-/// What a manager does with nodes. Not to change their rights: whoever may, closes them to all others.
+/// The rights that a manager needs. Not that to change rights: with it one client can close nodes to all others.
 fn ours() -> Permission {
     Permission::READ | Permission::WRITE | Permission::CREATE | Permission::DELETE
 }

@@ -19,7 +19,7 @@ use zookeeper_client::{Client, Connector, TlsOptions};
 /// A connection beside the client library's.
 pub(crate) type Protected = TlsStream<TcpStream>;
 
-/// Whom to trust and who we are.
+/// The trusted authorities, and our identity.
 #[derive(Debug)]
 pub(crate) struct Certificates {
     library: TlsOptions,
@@ -80,8 +80,8 @@ impl Certificates {
         TlsConnector::from(Arc::clone(&self.ours)).connect(name, stream).await
     }
 
-    /// Whether one side did not take the other's certificate, or its protocol. What is no TLS comes from
-    /// whoever stands there in the place of a server.
+    /// Whether one side refused the other's certificate or its protocol. An answer that is no TLS comes from something
+    /// else in the place of a server.
     pub(crate) fn are_refused(error: &io::Error) -> bool {
         match error.get_ref().and_then(|source| source.downcast_ref::<TlsError>()) {
             Some(TlsError::AlertReceived(alert)) => {

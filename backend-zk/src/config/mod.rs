@@ -1,4 +1,4 @@
-//! Which ensemble, where in its tree, as whom, and how the connection is protected.
+//! The configuration: servers, namespace, identity, rights and TLS.
 
 mod access;
 #[cfg(feature = "tls")]
@@ -39,7 +39,7 @@ pub struct ZkConfig {
 
 impl ZkConfig {
     /// The shortest ttl. A server keeps sessions of two of its ticks or more, by default 4 s, and grants
-    /// that where less is asked for.
+    /// that for a shorter ttl.
     pub const MIN_TTL: Duration = Duration::from_secs(1);
     /// The default of [`ZkConfig::prefix`].
     pub const DEFAULT_PREFIX: &str = "leasehold";
@@ -85,7 +85,7 @@ impl ZkConfig {
     /// delete), `creator` (who we are to the server, by credentials or certificate, may), or entries
     /// `scheme:id:rights` with commas between, rights among `rwcda`. A comma ends an entry only behind its
     /// rights, so an id may have commas: `x509:CN=a,OU=b:rwcd`; nothing is escaped. A manager needs `rwcd`
-    /// on its own nodes, and whoever shares a lock with it, `rcd`. Default `creator` with credentials,
+    /// on its own nodes, and a client that shares a lock with it `rcd`. Default `creator` with credentials,
     /// `open` without.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ impl ZkConfig {
         Ok(Servers { all, credentials: self.credentials.clone(), tls })
     }
 
-    /// What the paths of all nodes begin with.
+    /// The beginning of the paths of all nodes.
     pub(crate) fn place(&self) -> String {
         format!("{}/{}", self.chroot, self.prefix)
     }
@@ -162,8 +162,8 @@ impl ZkConfig {
         self.acl.clone().unwrap_or_else(default)
     }
 
-    /// Whether a session may be somebody of its own, too: not where nodes are for whoever a certificate says
-    /// we are. A server that does not ask for that would have them be for the session alone.
+    /// Whether a session may have an identity of its own, too. Not where nodes belong to the identity in a certificate: a
+    /// server that does not ask for that would make them belong to the session alone.
     pub(crate) fn may_be_private(&self) -> bool {
         self.credentials.is_some() || !self.rights().iter().any(access::is_of_creator)
     }

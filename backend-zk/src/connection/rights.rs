@@ -27,8 +27,7 @@ pub(super) fn alone_writes(secret: OwnerId, rights: &[Acl]) -> Vec<Acl> {
 }
 
 impl Connection {
-    /// Tells the secret, if there is one, here and on every later connection, before anything else is asked
-    /// there.
+    /// Sends the secret, if there is one, here and on every later connection, before any other request.
     ///
     /// # Errors
     ///
@@ -40,7 +39,7 @@ impl Connection {
         self.ask_by_handle(async move |client| client.auth("digest", password.as_bytes()).await).await
     }
 
-    /// Whether the server looks at rights: of a node that nobody may write, none is written.
+    /// Whether the server checks rights: a node that no client may write is not written.
     pub(crate) async fn is_kept_out(&self, path: &str) -> bool {
         let path = path.to_owned();
         let written = self.transact(move |all| {

@@ -1,9 +1,9 @@
-//! A watch that nobody waits for: it is only asked whether it has been silent.
+//! A watch without a waiter: it only remembers whether it has reported a change.
 //!
 //! # Invariants
-//! - **zk.silence-1** Whoever has the answer to a request has what the server told before it, too: the client
-//!   library hands over events and answers in the order of coming, and what is handed over is noted there and
-//!   then, by whoever does it.
+//! - **zk.silence-1** When the answer to a request is there, every event that the server has sent before is noted. The
+//!   client library hands over events and answers in the order of arrival, and each event is noted while it is handed
+//!   over.
 
 use std::fmt;
 use std::future::Future;
@@ -14,23 +14,23 @@ use std::task::{Context, Wake, Waker};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-/// A watch, until something is told of.
+/// A watch, until it reports a change.
 pub(crate) struct Silence {
     told: Arc<Told>,
-    /// Whoever drops it is not told any more.
+    /// Dropped, it reports nothing any more.
     _watch: BoxFuture<'static, ()>,
 }
 
-/// Whether a watch has told of something; or can do so no more.
+/// Whether a watch has reported a change, or can report none any more.
 #[derive(Default)]
 struct Told(AtomicBool);
 
 impl Silence {
-    /// Of a watch that ends when it tells of something, unless that `is_over` already.
+    /// Of a future that ends when the watch reports, unless that `is_over` already.
     pub(super) fn new(watch: impl Future<Output = ()> + Send + 'static, is_over: bool) -> Self {
         let (told, mut watch) = (Arc::new(Told::default()), watch.boxed());
         let waker = Waker::from(Arc::clone(&told));
-        // Looked at once: from then on whoever tells, or goes without telling, wakes.
+        // Polled once: from then on a report, or the end of the sender, wakes it.
         if is_over || watch.poll_unpin(&mut Context::from_waker(&waker)).is_ready() {
             waker.wake_by_ref();
         }

@@ -1,8 +1,8 @@
-//! What a server says to a connection of its own: about itself, and why it does not take ours.
+//! The status of a server, and why it refuses a connection, by connections beside the client library's.
 //!
-//! The client library keeps to its log why no session can be opened, so it is asked here: who refuses the
-//! connection, and who TLS. TLS is refused for good, by one side's certificate, so whoever starts with the
-//! wrong one has to hear it, and at once.
+//! The client library only logs why no session can be opened. So it is found out here which servers refuse the connection,
+//! and which refuse TLS. A refusal of TLS by one side's certificate is final, so a manager that starts with the wrong one
+//! fails at once.
 
 use std::io;
 use std::net::SocketAddr;
@@ -53,7 +53,7 @@ impl Reasons {
 
     /// Ends when all servers have refused TLS for good, at every address of theirs, twice in a row. They
     /// are asked when opening takes long. Where there `was_a_session` it never ends: then it is a
-    /// certificate that is being exchanged, and not a mistake of whoever starts.
+    /// certificate that is being exchanged, and not a mistake in the configuration.
     pub(crate) async fn refusal(&self, servers: &Servers, env: &Env, was_a_session: bool) -> Error {
         let pause = PAUSE.min(env.timing().connect_timeout / 8);
         let mut was_refused = false;
@@ -80,7 +80,7 @@ impl Reasons {
     }
 }
 
-/// What keeps us from one address.
+/// Why one address cannot be used.
 #[derive(Clone, Debug)]
 struct Failed {
     is_final: bool,
@@ -88,7 +88,7 @@ struct Failed {
     why: String,
 }
 
-/// What keeps us out: once, where it is the same everywhere, as the error says which servers were asked.
+/// Why no address can be used; once if it is the same everywhere, as the error names the servers.
 fn told(tried: &[Option<Failed>]) -> String {
     let failed: Vec<_> = tried.iter().flatten().collect();
     match failed.first() {
@@ -103,7 +103,7 @@ fn told(tried: &[Option<Failed>]) -> String {
     }
 }
 
-/// Whether nobody is left who may take us.
+/// Whether every address has refused us for good.
 fn are_final(tried: &[Option<Failed>]) -> bool {
     !tried.is_empty() && tried.iter().all(|tried| tried.as_ref().is_some_and(|failed| failed.is_final))
 }
@@ -123,17 +123,16 @@ async fn ask(servers: &Servers, env: &Env, host: &str, addresses: &[SocketAddr])
     join_all(asked).await
 }
 
-/// Shakes hands with a server, and waits for its second thoughts: it reads our certificate after we have
-/// taken its own.
+/// Shakes hands with a server, and waits for a late refusal: it reads our certificate after we have accepted its own.
 async fn handshake(servers: &Servers, env: &Env, host: &str, address: SocketAddr) -> io::Result<()> {
     let Either::Right(mut stream) = servers.dial(host, address).await? else {
         return Ok(());
     };
-    // It has nothing to say before it is asked.
+    // It sends nothing before it is asked.
     env.within(PAUSE, stream.read_u8()).await.map_or(Ok(()), |read| read.map(drop))
 }
 
-/// How long a normal opening takes at most, and how long a server thinks about a certificate.
+/// How long a normal opening takes at most, and how long a server takes to refuse a certificate.
 const PAUSE: Duration = Duration::from_millis(500);
 const STATUS_BYTES: u64 = 16 * 1024;
 

@@ -1,12 +1,11 @@
-//! What a contender's node says about its process; shown, and but for one line never decided by.
+//! The data of a contender's node, which describes its process. It is only shown, but for one line.
 //!
 //! Lines: `leasehold 1`, the ttl in milliseconds, the label, and, if there is any, the metadata, which
 //! may have lines of its own. Curator's nodes have the address of their host, others something else.
 //!
-//! One thing is decided by it: the last line `passes OWNER` says that nobody else may write the node, so that
-//! what is written to it is its holder's passing on. It names the node's own owner, which nobody knows
-//! beforehand, so no metadata is mistaken for it. Whoever shares a
-//! lock passes nothing on, and does not say so.
+//! The last line `passes OWNER` says that no other client may write the node, so that a write passes the lock on. It names
+//! the node's own owner, which no client knows beforehand, so no metadata is mistaken for it. A sharer passes nothing on,
+//! and does not write that line.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -18,14 +17,14 @@ use super::{mode_of, owner_of};
 /// The data of a contender's node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
-    /// Who it is by the data and the node's name. Only those of ours have a ttl.
+    /// The holder by the data and the name of the node. Only ours have a ttl.
     pub(crate) holder: Holder,
-    /// What is written to it later is its holder's passing on.
+    /// A later write of the node passes the lock on.
     pub(crate) passes: bool,
 }
 
 impl Note {
-    /// What we write; by an owner, if it passes.
+    /// The data that we write; with the owner, if it passes.
     pub(crate) fn encoded(
         ttl: Duration,
         label: &str,
@@ -37,7 +36,7 @@ impl Note {
         format!("{FIRST}\n{}\n{label}{metadata}{passes}", ttl.as_millis()).into_bytes()
     }
 
-    /// What anybody has written into the node of this name.
+    /// The data of the node of this name, whatever client wrote it.
     pub(crate) fn decoded(node: &str, data: &[u8]) -> Self {
         let text = String::from_utf8_lossy(data);
         let owner = owner_of(node, Mode::EXCLUSIVE);
@@ -58,7 +57,7 @@ impl Note {
     }
 }
 
-/// Who has written a note of ours.
+/// The holder of a note of ours.
 fn ours(text: &str) -> Option<Holder> {
     let mut parts = text.splitn(4, '\n');
     if parts.next()? != FIRST {

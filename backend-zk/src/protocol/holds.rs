@@ -1,11 +1,11 @@
-//! What a session holds, and what it says of that.
+//! The holds of a session, and which events are reported for them.
 //!
 //! # Invariants
-//! - **zk.holds-1** A hold that is asked for is told so, whether the grant or the message is first, and how
-//!   long it has from then on.
-//! - **zk.holds-2** A node that somebody else deletes is told, while nobody lets go of its hold and the time
-//!   that it was asked for is not over: both end it themselves.
-//! - **zk.holds-3** Of each hold that stands for long the node is to be watched, once at a time.
+//! - **zk.holds-1** A requested revocation is reported once with its grace period, whether the grant or the message comes
+//!   first.
+//! - **zk.holds-2** A node that another client deletes is reported unless the hold is being released or its revocation
+//!   deadline has passed: both end the hold anyway.
+//! - **zk.holds-3** The node of each hold that lasts is to be watched, by one watch at a time.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -15,14 +15,14 @@ use leasehold_core::{LockName, OwnerId};
 
 use super::{Mine, RevokeRequests};
 
-/// The book of one session.
+/// The registry of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
     /// Boxed, since a map has room for more than it holds.
     held: HashMap<OwnerId, Box<HeldNode>>,
-    /// Those whose nodes are not watched, and since when; the oldest first.
+    /// The holds whose nodes are not watched, and since when. The oldest first.
     unwatched: VecDeque<(Moment, OwnerId)>,
-    /// What administrators ask for, as last read.
+    /// The requested revocations, as last read.
     requests: RevokeRequests,
 }
 
@@ -32,14 +32,14 @@ pub(crate) struct HeldNode {
     pub(crate) name: LockName,
     pub(crate) counter: u64,
     pub(crate) mine: Mine,
-    /// Others are likely to wait for it, so it is passed on to them, unless it is shared.
+    /// It has waited, so others probably wait behind it: its release passes the lock on, unless it is shared.
     pub(crate) passes: bool,
-    /// We have asked for its end ourselves.
+    /// It is being released.
     pub(crate) ending: bool,
 }
 
 impl Holds {
-    /// Books a hold; how long it has, if it was asked for before (zk.holds-1).
+    /// Registers a hold. The grace period that is left if its revocation was requested before (zk.holds-1).
     pub(crate) fn granted(&mut self, owner: OwnerId, hold: HeldNode, now: Moment) -> Option<Duration> {
         let until = self.requests.until(hold.mine.czxid);
         self.held.insert(owner, Box::new(hold));
@@ -50,24 +50,24 @@ impl Holds {
         self.held.get(&owner).map(Box::as_ref)
     }
 
-    /// Begins to let go; of what, if it is held.
+    /// Begins a release, and returns the hold.
     pub(crate) fn ending(&mut self, owner: OwnerId, name: &LockName) -> Option<&HeldNode> {
         let hold = self.held.get_mut(&owner).filter(|hold| hold.name == *name)?;
         hold.ending = true;
         Some(hold)
     }
 
-    /// Its node is gone, and that was what we wanted.
+    /// A release has removed its node.
     pub(crate) fn ended(&mut self, owner: OwnerId) {
         self.held.remove(&owner);
     }
 
-    /// The node of a hold is not watched, or not any more.
+    /// The node of a hold is not watched, or no longer.
     pub(crate) fn unwatched(&mut self, owner: OwnerId, now: Moment) {
         self.unwatched.push_back((now, owner));
     }
 
-    /// What has stood for so `long` and is not watched; from here on it counts as watched (zk.holds-3).
+    /// The holds that have lasted for so `long` and are not watched; from here on they count as watched (zk.holds-3).
     pub(crate) fn standing(&mut self, long: Duration, now: Moment) -> Vec<(OwnerId, HeldNode)> {
         let young = self.unwatched.partition_point(|(since, _)| long <= now.since(*since));
         let standing = self.unwatched.drain(..young).filter_map(|(_, owner)| {
@@ -75,19 +75,19 @@ impl Holds {
             Some((owner, HeldNode::clone(hold)))
         });
         let standing = standing.collect();
-        // As many may never begin at once again.
+        // Room for a burst of holds is not kept for ever.
         self.unwatched.shrink_to(2 * self.unwatched.len().max(KEPT));
         standing
     }
 
-    /// The node of a hold was deleted; the hold, if that is to be told (zk.holds-2).
+    /// The node of a hold was deleted. The hold, if that is to be reported (zk.holds-2).
     pub(crate) fn deleted(&self, owner: OwnerId, now: Moment) -> Option<&HeldNode> {
         let hold = self.held.get(&owner).filter(|hold| !hold.ending)?;
         let over = self.requests.until(hold.mine.czxid).is_some_and(|until| until <= now);
         (!over).then_some(hold)
     }
 
-    /// Takes in what the inbox says now; of which holds that is to be told, and how long they have.
+    /// Takes in the inbox. The holds whose revocation is to be reported, with their grace periods.
     pub(crate) fn asked_for(&mut self, inbox: &[u8], now: Moment) -> Vec<(&HeldNode, Duration)> {
         let news = self.requests.hear(inbox, now);
         let told = |hold: &HeldNode| news.get(&hold.mine.czxid).copied();
@@ -95,7 +95,7 @@ impl Holds {
     }
 }
 
-/// Room for so few is not worth giving back.
+/// Room for so few holds is always kept.
 const KEPT: usize = 64;
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
-//! How a lock is taken, when a session can be trusted, and when a lock is given up; pure.
+//! How a lock is acquired, until when a session is certain, and when a hold is revoked; pure.
 //!
-//! [`Contender`] is one acquisition in one session: it says what to ask the server, is told the answers
-//! and what happens meanwhile, and ends as held, busy, left or lost. [`Liveness`] says until when the
-//! session cannot have ended at the server, [`Holds`] what it holds, and which of that was deleted or is
-//! asked for by an administrator, [`Untouched`] which locks nobody else has asked for since. None reads a
-//! clock, waits, or draws a number.
+//! [`Contender`] is one acquisition in one session. It names the requests, takes the answers and other events, and ends as
+//! held, busy, left or lost. [`Liveness`] says until when the session cannot have ended at the server. [`Holds`] has the
+//! holds of a session, with those that were deleted or whose revocation is requested. [`Untouched`] has the locks that no
+//! other client has entered since. None of them reads a clock, waits, or draws a number.
 
 mod contender;
 mod holds;

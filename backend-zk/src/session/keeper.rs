@@ -1,4 +1,4 @@
-//! Watches over a session: the connection, the inbox, the time.
+//! The task of a session: it watches the connection, the inbox, the holds and the time.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::{HoldWatch, Session};
 use crate::connection::Watch;
 use crate::error::{Answered, Explain, Unanswered};
 
-/// Keeps watch until the session is over.
+/// Runs until the session is over.
 pub(crate) async fn keep(
     session: Arc<Session>,
     states: StateWatcher,
@@ -35,7 +35,7 @@ pub(crate) async fn keep(
     if AssertUnwindSafe(watched).catch_unwind().await.is_err() {
         session.end(LostReason::SessionLost);
     }
-    // From here on the next contender may hold, so no guard may. As to the timer, see below.
+    // From here on the next contender may hold, so no guard may. The timer is explained below.
     let left = session.deadline().remaining(session.site.env.now());
     tokio::select! {
         biased;
@@ -46,10 +46,10 @@ pub(crate) async fn keep(
     session.connection.close();
 }
 
-/// Ends the session when nobody has renewed it.
+/// Ends a session that was not renewed.
 ///
-/// By tokio's timers and not those of `Env`: the client library keeps the session alive by timers of
-/// that kind, so what ends it must not stand still while they run. What is decided reads `Env`'s clock.
+/// By a real timer and not those of `Env`: the client library keeps the session alive by real timers, so the timer that
+/// ends it must not stand still while they run. The decision reads `Env`'s clock.
 async fn watch_the_time(session: &Session) {
     let seldom = session.timeout() / 12;
     while let Some(left) = session.time_left() {
@@ -58,7 +58,7 @@ async fn watch_the_time(session: &Session) {
     session.end(LostReason::Expired);
 }
 
-/// Confirms a renewal whose successor is late, and looks after what is held for long.
+/// Confirms a renewal whose successor is late, and watches the nodes of holds that last.
 async fn watch_the_renewals(session: &Arc<Session>) {
     let pause = session.timeout() / 24;
     loop {
@@ -68,7 +68,7 @@ async fn watch_the_renewals(session: &Arc<Session>) {
     }
 }
 
-/// Looks into every connection that was made again, and takes the library's word for the end.
+/// Checks every connection that was made again, and believes the library that the session has ended.
 async fn watch_the_connection(session: &Session, mut states: StateWatcher) {
     let (mut state, mut retries) = (states.state(), retries(session));
     loop {
@@ -86,7 +86,7 @@ async fn watch_the_connection(session: &Session, mut states: StateWatcher) {
     }
 }
 
-/// Reads the inbox whenever it changes, after every reconnect, and when somebody has knocked.
+/// Reads the inbox when it changes, after every reconnect, and when another client has written the session's node.
 async fn watch_the_inbox(session: &Session) {
     let (mut reconnects, mut retries) = (session.looked_into.subscribe(), retries(session));
     loop {
@@ -105,7 +105,7 @@ async fn watch_the_inbox(session: &Session) {
     }
 }
 
-/// Hears of the nodes of holds. One task for all of them: there may be very many.
+/// Waits for the watches on the nodes of holds. One task for all of them, because there may be very many.
 async fn watch_the_holds(session: &Session, mut to_watch: mpsc::UnboundedReceiver<HoldWatch>) {
     let mut watches = FuturesUnordered::new();
     loop {
@@ -128,7 +128,7 @@ async fn read_the_inbox(session: &Session) -> Answered<Watch> {
     Ok(watch)
 }
 
-/// Pauses that leave time to renew: the connection is looked into before that.
+/// Pauses that leave time to renew: the connection is checked before a renewal.
 fn retries(session: &Session) -> Backoff {
     let bound = session.site.env.timing().op_timeout;
     Backoff::new(bound / 32, bound / 8)

@@ -1,4 +1,4 @@
-//! The ledger: a node with the record of a move, and one of the session's for each who takes part.
+//! The ledger: a node with the record of a move, and a node of the session for each participant.
 //!
 //! # Invariants
 //! - **zk.ledger-1** The record's version is its node's. A write names the one that it expects, is sent once,

@@ -1,15 +1,13 @@
 //! One session: opened, proved, ended.
 //!
 //! # Invariants
-//! - **zk.session-1** A session ends once, for one reason, and the core is told once.
-//! - **zk.session-2** An answered write counts as a proof only if the connection did not change while it
-//!   was out, and every change before it was looked into: a server that is not quite a ZooKeeper may give a
-//!   new session where it should refuse.
-//! - **zk.session-3** A session that the core does not renew is ended by us, whatever the client library
-//!   does to keep it.
-//! - **zk.session-4** Whoever asks for a lock of the session writes the session's own node after its inbox.
-//!   So a version that is none of ours, in the answer to the next renewal, has the inbox read, whatever has
-//!   become of the watch on it.
+//! - **zk.session-1** A session ends once, for one reason, and that is reported once.
+//! - **zk.session-2** An answered write counts as a proof only if the connection did not change while it was pending, and
+//!   every change before it was checked: a server that is not quite a ZooKeeper may give a new session where it should
+//!   refuse.
+//! - **zk.session-3** A session that the core does not renew is ended, whatever the client library does to keep it.
+//! - **zk.session-4** A client that requests a revocation writes the session's own node after its inbox. So a foreign
+//!   version in the answer to the next renewal has the inbox read, whatever has become of the watch on it.
 
 mod acquisition;
 mod holds;
@@ -47,24 +45,24 @@ pub(crate) struct Session {
     pub(crate) connection: Connection,
     pub(crate) site: Arc<Site>,
     pub(crate) id: i64,
-    /// The node that it is proved by.
+    /// The node whose writes prove it.
     pub(crate) node: String,
-    /// Who has written it.
+    /// Counts the writes of that node.
     writers: Mutex<Writers>,
-    /// Somebody else has.
+    /// Another client has written it.
     knocked: Notify,
     token_base: u64,
     why_over: OnceLock<LostReason>,
     liveness: Mutex<Liveness>,
     changes: Mutex<Changes>,
-    /// How many changes of the connection were looked into; told once those are all there were.
+    /// The number of changes of the connection that were checked; published when those are all.
     looked_into: watch::Sender<u64>,
     holds: Mutex<Holds>,
-    /// The watches on the nodes of holds, for whoever keeps watch.
+    /// The watches on the nodes of holds, for the task that waits for them.
     watches: mpsc::UnboundedSender<HoldWatch>,
-    /// The locks for which contenders of another kind were told of.
+    /// The locks for which foreign contenders were reported.
     foreign: Mutex<HashSet<LockName>>,
-    /// The locks that nobody else has asked for since.
+    /// The locks that no other client has entered since.
     untouched: Mutex<Untouched<Silence>>,
     /// The holders that were read.
     pub(crate) seen: KnownHolders,
@@ -92,7 +90,7 @@ impl Session {
         self.why_over.get().copied()
     }
 
-    /// What became of what was wanted of the session, which is over.
+    /// The error of a request to this session, which is over.
     fn lost(&self) -> Error {
         match self.why_over().unwrap_or(LostReason::SessionLost) {
             LostReason::Shutdown => error::closed(),
@@ -100,7 +98,7 @@ impl Session {
         }
     }
 
-    /// Until when the session can be trusted.
+    /// The deadline of all holds of the session.
     pub(crate) fn deadline(&self) -> Deadline {
         let liveness = self.liveness.lock();
         self.site.env.deadline(liveness.base(), liveness.timeout())
@@ -110,10 +108,10 @@ impl Session {
         Lease::new(self.lease_id(), LeaseScope::Session, self.timeout(), self.deadline())
     }
 
-    /// Ends the session for `reason`, at the server too; its locks and places go with it.
+    /// Ends the session for `reason`, at the server too; its holds and queue entries end with it.
     ///
-    /// The guards are told before the server is: it lets the next contender hold, so it hears of it at
-    /// their deadline only, from whoever keeps watch. A manager that closes has told them itself.
+    /// The guards are notified before the server, which lets the next contender hold. So the server learns it at their
+    /// deadline, from the task that watches the session. A manager that closes has notified them itself.
     pub(crate) fn end(&self, reason: LostReason) {
         if self.why_over.set(reason).is_err() {
             return;
@@ -130,7 +128,7 @@ impl Session {
 
     /// How long the server keeps the session for what was renewed so far, if that is not over (zk.session-3).
     ///
-    /// Longer than [`deadline`](Self::deadline): until then the core may still be telling the guards.
+    /// Longer than [`deadline`](Self::deadline): until then the core may still be notifying the guards.
     pub(crate) fn time_left(&self) -> Option<Duration> {
         let liveness = self.liveness.lock();
         let left = (liveness.base() + liveness.timeout()).since(self.site.env.now());
@@ -149,7 +147,7 @@ impl Session {
         }
     }
 
-    /// Confirms the last renewal if the next one is late, and says what that makes it worth.
+    /// Confirms the last renewal if the next one is late, and announces the new deadline.
     pub(crate) async fn confirm_if_late(&self) {
         let due = self.liveness.lock().confirm_at();
         if due.is_none_or(|due| self.site.env.now() < due) {
@@ -169,7 +167,7 @@ impl Session {
         })
     }
 
-    /// Whoever made a node, as it is shown.
+    /// The holder that made a node.
     pub(crate) fn holder(&self, note: Note, stat: &Stat) -> Result<Holder> {
         Ok(note.into_holder(self.counter(stat.czxid)?, stat.ctime))
     }
@@ -178,7 +176,7 @@ impl Session {
         self.site.events.tell(StoreEvent::LeaseOpened(self.lease()));
     }
 
-    /// Waits until the session has enough left to be worth a grant; false if it ends instead.
+    /// Waits until the session lasts long enough for a grant; false if it ends instead.
     pub(crate) async fn freshened(&self) -> bool {
         while self.deadline().remaining(self.site.env.now()) <= self.timeout() / 12 {
             tokio::select! {

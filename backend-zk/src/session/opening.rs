@@ -1,4 +1,4 @@
-//! How a session is opened: proved by a write, and only with the rights that letting go takes.
+//! Opens a session: proved by a write, and only with the rights that a release needs.
 
 use std::sync::{Arc, OnceLock};
 
@@ -26,7 +26,7 @@ impl Session {
         let reasons = Reasons::default();
         tokio::select! {
             biased;
-            // No lock is asked for before there is a session.
+            // No request for a lock was sent before there is a session.
             opened = Self::open_unbounded(site, &servers) => opened.map_err(|error| error.with_effect(Effect::NotApplied)),
             refusal = reasons.refusal(&servers, env, was_a_session) => Err(refusal),
             () = async { env.sleep(bound).await } => {
@@ -72,16 +72,16 @@ impl Session {
         }
         let states = client.state_watcher();
         let mut changes = Changes { states: states.clone(), seen: 0 };
-        // A server that grants less than was asked for needs answers sooner.
+        // After a shorter session than requested, answers are needed sooner.
         let bound = env.timing().op_timeout.min(timeout / 3);
         let connection = Connection::new(client, env.clone(), bound, config.rights(), secret);
         let (node, inbox) = (namespace.session(id), namespace.inbox(id));
         if !env.adds_token_base() {
-            // First: whoever counts sees this session with it, or not at all.
+            // First, so that a count of sessions sees this one with it, or not at all.
             let moves = namespace.moves(id);
             connection.create_below(&moves, &[], CreateMode::Ephemeral).await.or_not(OPEN)?;
         }
-        // In one flight, unless a directory is missing. Before we are somebody that nobody else is: nodes with
+        // In one flight, unless a directory is missing. Before the session has its own identity: nodes with
         // the rights of their creator are to need another.
         let (made, inbox_made) = join(
             connection.create_below(&node, &[], CreateMode::Ephemeral),
@@ -90,7 +90,7 @@ impl Session {
         .await;
         made.and(inbox_made).or_not(OPEN)?;
         let mut liveness = Liveness::new(asked, timeout, margin);
-        // As every renewal does: whoever has no right to write learns it here. The base, the record and the format
+        // As every renewal does, so that a missing right to write is found here. The base, the record and the format
         // are read when the session counts.
         let sent = env.now();
         let private = format!("{node}-private");

@@ -1,4 +1,4 @@
-//! What proves that the session lives, and that it is still ours.
+//! Proves that the session lives, and that it is still ours.
 
 use futures_util::FutureExt;
 use futures_util::future::join3;
@@ -31,32 +31,32 @@ impl Session {
         Err(Unanswered::SessionOver)
     }
 
-    /// Writes the session's own node, and looks who else has (zk.session-4).
+    /// Writes the session's own node, and notices writes of other clients (zk.session-4).
     pub(super) async fn write_own_node(&self) -> Answered<()> {
         self.writers.lock().sent();
         let mut out = Out { session: self, version: None };
         let written = self.connection.write(&self.node, &[], None).await.if_there()?;
         out.version = written.map(|stat| stat.version);
-        // Only the end of the session deletes it, or an administrator who means that.
+        // Only the end of the session deletes it, or an administrator who wants that end.
         out.version.map(drop).ok_or_else(|| {
             self.end(LostReason::SessionLost);
             Unanswered::SessionOver
         })
     }
 
-    /// Waits until every change of the connection was looked into; how many there were.
+    /// Waits until every change of the connection was checked, and returns their number.
     async fn trusted(&self) -> u64 {
         let mut looked_into = self.looked_into.subscribe();
         let all = looked_into.wait_for(|looked_into| *looked_into == self.changes()).await;
         *all.expect("the sender lives in `self`")
     }
 
-    /// Looks into a connection that was made again: is it still this session?
+    /// Checks whether a connection that was made again is still this session.
     pub(crate) async fn look_into_the_connection(&self) -> Answered<()> {
         let changes = self.changes();
         let path = format!("{}-look", self.node);
-        // In one flight: answers come in the order of sending. One that is left of an earlier look, whose
-        // answers were lost, proves nothing; it goes, and the next look makes it anew.
+        // In one flight: answers come in the order of sending. A node of an earlier check whose answers were lost proves
+        // nothing. It is deleted, and the next check makes it again.
         let (made, looked, removed) = join3(
             self.connection.create(&path, &[], CreateMode::Ephemeral),
             self.connection.stat(&path),
@@ -78,26 +78,26 @@ impl Session {
         Ok(())
     }
 
-    /// Whether every change of the connection was looked into.
+    /// Whether every change of the connection was checked.
     pub(super) fn is_trusted(&self) -> bool {
-        // RACE: in this order. What was looked into only grows, and never beyond what has changed: where the two are
-        // equal, they are so at the moment of the second.
+        // RACE: in this order. The number of checks only grows, and never beyond that of changes. So if the two are equal,
+        // they are so at the second read.
         let looked_into = *self.looked_into.borrow();
         self.changes() == looked_into
     }
 
-    /// How often the connection has changed.
+    /// The number of changes of the connection.
     pub(super) fn changes(&self) -> u64 {
         self.changes.lock().count()
     }
 
-    /// Whether a change of the connection was not looked into yet, and it stands.
+    /// Whether the connection stands, with a change that was not checked yet.
     pub(crate) fn must_look(&self) -> bool {
         !self.is_trusted() && self.changes.lock().states.peek_state() == SessionState::SyncConnected
     }
 }
 
-/// A write of the session's own node, until it is answered or given up.
+/// A pending write of the session's own node.
 struct Out<'a> {
     session: &'a Session,
     version: Option<i32>,
@@ -112,7 +112,7 @@ impl Drop for Out<'_> {
 }
 
 impl Changes {
-    /// How often, until now.
+    /// The number of changes until now.
     pub(super) fn count(&mut self) -> u64 {
         while self.states.changed().now_or_never().is_some() {
             self.seen += 1;

@@ -1,8 +1,7 @@
 //! The holders that a session has read, so that it reads none of them twice.
 //!
-//! A node says who holds when it is made, and what is written there later says nothing of that. So a node that was read
-//! is known as long as it is the same one: by a name that nobody else has, or because no child of its directory has
-//! come or gone.
+//! The data of a node names the holder when it is made, and no later write changes the holder. So a node that was read is
+//! known while it is the same one: by a unique name, or because no child of its directory has come or gone.
 
 use std::collections::HashMap;
 
@@ -12,13 +11,13 @@ use parking_lot::Mutex;
 use crate::admin::Holding;
 use crate::keys;
 
-/// What was read last of each lock.
+/// The last holders of each lock that were read.
 #[derive(Debug, Default)]
 pub(crate) struct KnownHolders(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// With when each was kept last.
+    /// With the order in which they were kept.
     directories: HashMap<LockName, (u64, Directory)>,
     kept: u64,
 }
@@ -26,7 +25,7 @@ struct Known {
 /// The holders of one lock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Directory {
-    /// When a child had come or gone last; unknown where no listing was read with it.
+    /// The transaction of the last change of the children; unknown without a listing.
     pub(crate) changed: Option<i64>,
     pub(crate) holding: Vec<Holding>,
     /// The holder that a refused try has read since.
@@ -70,5 +69,5 @@ impl Directory {
     }
 }
 
-/// Of so many locks this is remembered.
+/// The number of locks that are remembered.
 const REMEMBERED: usize = 1_024;

@@ -1,7 +1,7 @@
-//! What all sessions of one manager share.
+//! The state that all sessions of one manager share.
 //!
-//! Among that, which locks could be taken and not let go. Each such lesson costs a session, with everything
-//! that it holds. So before such a lock is taken again, it is tried whether it can be let go.
+//! It includes the locks that could be acquired and not released. Each of these has ended a session with all its holds. So
+//! before such a lock is acquired again, the manager tries whether it could be released.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use super::Session;
 use crate::config::ZkConfig;
 use crate::keys::Namespace;
 
-/// Where a manager's sessions are, and what they have learnt.
+/// The configuration of a manager's sessions, and what they have learnt.
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) config: ZkConfig,
@@ -33,7 +33,7 @@ impl Site {
         Ok(Self { config, namespace, env, events, closed, barred: Mutex::default() })
     }
 
-    /// Remembers a directory; if there are too many, as the first one of the next.
+    /// Remembers a directory; if there are too many, the others are forgotten.
     pub(super) fn bar(&self, directory: &str) {
         let mut barred = self.barred.lock();
         if barred.len() == REMEMBERED {
@@ -44,7 +44,7 @@ impl Site {
 }
 
 impl Session {
-    /// Refuses a lock that could not be let go the last time, and still cannot.
+    /// Refuses a lock that could not be released the last time, and still cannot.
     ///
     /// # Errors
     ///
@@ -56,8 +56,7 @@ impl Session {
         }
         match self.connection.try_rights(&format!("{directory}/{:016x}-rights", self.id)).await {
             Err(error) if *error.kind() == ErrorKind::Denied => Err(error),
-            // A directory that is gone is made anew, with our rights; whatever else it is, the
-            // acquisition meets it, too.
+            // A directory that is gone is made again with our rights. Any other failure meets the acquisition as well.
             Err(_) => Ok(()),
             Ok(()) => {
                 self.site.barred.lock().remove(&directory);
@@ -67,5 +66,5 @@ impl Session {
     }
 }
 
-/// Of how many locks this is remembered: far more than anybody closes by mistake.
+/// The number of locks that are remembered: far more than are closed by mistake.
 const REMEMBERED: usize = 1_024;

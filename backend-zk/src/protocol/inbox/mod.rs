@@ -1,15 +1,14 @@
-//! What an inbox says: which holds of a session somebody asks for, and for how long each may go on.
+//! The inbox of a session: the holds whose revocation is requested, and their grace periods.
 //!
-//! Lines. `CZXID MS`, in decimal, asks for the hold whose node that transaction made, and lets the holder go on
-//! for so many milliseconds.
+//! Each line is a message `CZXID MS`, in decimal. It requests the revocation of the hold whose node that transaction made,
+//! after so many milliseconds.
 //!
 //! # Invariants
-//! - **zk.inbox-1** A grace counts from when its message was first read. Of several messages for one hold
-//!   the earliest end counts, and reading them again puts it off no more.
-//! - **zk.inbox-2** Inboxes stay small, and so does what is known of them. The oldest messages go, each as
-//!   a whole.
-//! - **zk.inbox-3** Whoever writes the session's own node beside the session is noticed when the session
-//!   has written it the next time; a write of the session's that got no answer may be taken for somebody's.
+//! - **zk.inbox-1** A grace period counts from when its message was first read. Of several messages for one hold the
+//!   earliest deadline counts, and reading them again does not move it.
+//! - **zk.inbox-2** Inboxes stay small, and so does the memory of them. The oldest messages are dropped, each as a whole.
+//! - **zk.inbox-3** A foreign write of the session's own node is noticed when the session has written it the next time. A
+//!   write of the session without an answer may be taken for a foreign one.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,12 +16,12 @@ use std::time::Duration;
 use leasehold_core::Revoke;
 use leasehold_core::clock::Moment;
 
-/// Until when those holds of a session may go on that were asked for, by the transactions of their nodes.
+/// The revocation deadlines of a session's holds, by the transactions of their nodes.
 #[derive(Debug, Default)]
 pub(crate) struct RevokeRequests(HashMap<i64, Moment>);
 
 impl RevokeRequests {
-    /// Takes in an inbox that is read at `now`; what it says that is new: how long from now on.
+    /// Takes in an inbox that is read at `now`. The new grace periods in it, from now on.
     pub(crate) fn hear(&mut self, inbox: &[u8], now: Moment) -> HashMap<i64, Duration> {
         let known = std::mem::take(&mut self.0);
         let mut news = HashMap::new();
@@ -42,10 +41,10 @@ impl RevokeRequests {
     }
 }
 
-/// Who has written the own node of a session: whoever leaves a message writes that, too.
+/// Counts the writes of a session's own node: a client that leaves a message writes that, too.
 #[derive(Debug)]
 pub(crate) struct Writers {
-    /// Writes of ours that are out. Their answers may be taken in any order.
+    /// Pending writes of ours. Their answers may come in any order.
     out: u32,
     /// The newest version that was seen, and the one there would be if all were ours.
     newest: i32,
@@ -63,8 +62,7 @@ impl Writers {
         self.out += 1;
     }
 
-    /// A write of ours was answered with a version, or is given up; whether somebody else is seen to have
-    /// written.
+    /// A write of ours was answered with a version, or is given up. Whether another client has written, too.
     pub(crate) fn ended(&mut self, version: Option<i32>) -> bool {
         self.out -= 1;
         if let Some(version) = version {
@@ -79,7 +77,7 @@ impl Writers {
     }
 }
 
-/// An inbox with one message more, and no more of the older ones than need be.
+/// An inbox with one message more, without the oldest ones if there are too many.
 pub(crate) fn with_message(inbox: &[u8], czxid: i64, grace: Duration) -> Vec<u8> {
     let message = format!("{czxid} {}", grace.as_millis());
     let text = String::from_utf8_lossy(inbox);
@@ -88,7 +86,7 @@ pub(crate) fn with_message(inbox: &[u8], czxid: i64, grace: Duration) -> Vec<u8>
     lines.join("\n").into_bytes()
 }
 
-/// Of every hold that is asked for, the shortest grace.
+/// The shortest grace period of each hold.
 fn messages(inbox: &[u8]) -> HashMap<i64, Duration> {
     let mut graces = HashMap::new();
     for (czxid, grace) in inbox.split(|byte| *byte == b'\n').filter_map(message) {
@@ -103,11 +101,11 @@ fn messages(inbox: &[u8]) -> HashMap<i64, Duration> {
 fn message(line: &[u8]) -> Option<(i64, Duration)> {
     let (czxid, millis) = std::str::from_utf8(line).ok()?.split_once(' ')?;
     let grace = Duration::from_millis(millis.parse().ok()?);
-    // What others write is bounded by what there can be.
+    // A foreign value is bounded by the largest grace period.
     Some((czxid.parse().ok()?, grace.min(Revoke::MAX_GRACE)))
 }
 
-/// More than a session is told between two looks, and far less than a node may have.
+/// More than a session gets between two reads, and far less than a node may have.
 const LINES: usize = 4_096;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Until when a session cannot have ended at the server.
 //!
 //! An answered write proves a quorum, but does not move the session's end: the server we talk to
-//! tells the leader of our being alive with its next ping only, at most half a tick later. A second
+//! reports to the leader that we are alive only with its next ping, at most half a tick later. A second
 //! write that is sent later than that, and answered, proves that the ping went through, since both
-//! travel on one ordered connection. No session is shorter than two ticks, unless the server is told to allow
+//! travel on one ordered connection. No session is shorter than two ticks, unless the server is set to allow
 //! it, so half a tick is at most a quarter of it.
 //!
 //! The next renewal confirms the last one. When it is late, the session writes once by itself: that
@@ -14,12 +14,12 @@
 //! # Invariants
 //! - **zk.liveness-1** The session ends at the server no earlier than its timeout after [`Liveness::base`].
 //!   The base is when a write was *sent* whose answer was followed, a quarter of the timeout and the lag
-//!   later, by the sending of another that was answered too; at first, when the connection was asked for.
+//!   later, by the sending of another that was answered too; at first, when the connection was requested.
 //! - **zk.liveness-2** The base never moves back.
 //! - **zk.liveness-3** However often the session is proved, the memory of it is bounded.
 //! - **zk.liveness-4** Without renewals the base is at most when the last one was sent.
 //! - **zk.liveness-5** Nothing moves the base once the session was given up, its margin before its end:
-//!   whoever held by it has been told.
+//!   the loss of its holds has been reported.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -54,7 +54,7 @@ pub(crate) enum Purpose {
 }
 
 impl Liveness {
-    /// A session of `timeout` that was asked for at `asked`, and is given up `margin` before its end.
+    /// A session of `timeout` that was requested at `asked`, and is given up `margin` before its end.
     pub(crate) fn new(asked: Moment, timeout: Duration, margin: Duration) -> Self {
         Self { timeout, margin, base: asked, unconfirmed: VecDeque::new() }
     }
@@ -78,7 +78,7 @@ impl Liveness {
     /// A write of this session was answered; whether that was before it was given up.
     #[must_use]
     pub(crate) fn proved(&mut self, write: Write) -> bool {
-        // The core has to hear of it in time, too.
+        // The core needs time to learn it, too.
         if self.base + self.timeout < write.answered + self.margin + self.timeout / 48 {
             return false;
         }
@@ -103,7 +103,7 @@ impl Liveness {
         true
     }
 
-    /// How long after a write's answer the leader has been told for certain, if the way is open.
+    /// How long after a write's answer the leader certainly knows that we are alive, if the network is open.
     fn told_after(&self) -> Duration {
         self.timeout / 4 + self.timeout / 20
     }
