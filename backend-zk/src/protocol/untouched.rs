@@ -248,12 +248,8 @@ mod tests {
 
     /// Lets go of a hold on the first connection; whether a watch was asked for.
     fn released(untouched: &mut Untouched<Told>, held: i32, watch: Option<Told>) -> bool {
-        released_in(FIRST, untouched, held, watch)
-    }
-
-    fn released_in(directory: i64, untouched: &mut Untouched<Told>, held: i32, watch: Option<Told>) -> bool {
         let watches = untouched.leave(&name(), number(held), 0, |told| *told);
-        let asked = watch.map(|told| (directory, told));
+        let asked = watch.map(|told| (FIRST, told));
         untouched.left(&name(), number(held), watches.then_some((0, asked)));
         watches
     }
@@ -276,11 +272,8 @@ mod tests {
     }
 
     fn is_in(untouched: &mut Untouched<Told>, directory: i64) -> bool {
-        untouched.is_the_same(&name(), next_in(directory), number(1), 0, |told| *told)
-    }
-
-    fn next_in(directory: i64) -> Next {
-        Next { number: number(1), directory }
+        let next = Next { number: number(1), directory };
+        untouched.is_the_same(&name(), next, number(1), 0, |told| *told)
     }
 
     /// The number after two in a row is ours alone, once for each time that we let go, and one watch does for all
@@ -295,37 +288,6 @@ mod tests {
             assert!(!released(&mut untouched, held, None), "it is watched");
         }
         assert_eq!(untouched.enter(&LockName::new("b").unwrap(), Patience::Tries, 0, |told| *told), None);
-    }
-
-    /// Until the server says that our node is deleted, nothing counts; nor what it says of an earlier one
-    /// (zk.untouched-1).
-    #[test]
-    fn a_node_that_may_be_there_counts_for_nothing() {
-        let mut untouched = in_a_row(Some(false));
-        assert!(!untouched.leave(&name(), number(8), 0, |told| *told));
-        assert_eq!(entered(&mut untouched), None);
-        untouched.left(&name(), number(7), None);
-        assert_eq!(entered(&mut untouched), None);
-        untouched.left(&name(), number(8), None);
-        assert_eq!(entered(&mut untouched), Some(number(9)));
-    }
-
-    /// A watch that has told of something, and one of another connection, is none (zk.untouched-2).
-    #[test]
-    fn without_its_watch_a_directory_may_be_another_one() {
-        let told = true;
-        let mut untouched = in_a_row(Some(told));
-        assert_eq!(entered(&mut untouched), None);
-        let mut untouched = in_a_row(Some(false));
-        assert_eq!(entered(&mut untouched), Some(number(8)));
-        assert!(!untouched.is_the_same(&name(), next_in(FIRST), number(8), 0, |_| true));
-        let mut untouched = in_a_row(Some(false));
-        assert_eq!(entered(&mut untouched), Some(number(8)));
-        assert!(!untouched.is_the_same(&name(), next_in(FIRST), number(8), 1, |told| *told));
-        // It does not come back.
-        assert!(!is_in(&mut untouched, FIRST));
-        assert!(released(&mut untouched, 8, Some(false)));
-        assert_eq!(entered(&mut untouched), Some(number(9)));
     }
 
     /// A try counts on the number after one hold, where the directory is watched; once, and not before the node of that
@@ -376,34 +338,6 @@ mod tests {
             let next = enters(&mut untouched, Patience::Tries).map(|next| next.number);
             assert_eq!(next, Some(number(expected)), "{directory} {nodes:?} {held}");
         }
-    }
-
-    /// Who shares a lock looks first, and watches nothing.
-    #[test]
-    fn numbers_in_no_row_are_not_counted_on() {
-        let mut untouched = in_a_row(Some(false));
-        assert_eq!(entered(&mut untouched), Some(number(8)));
-        assert!(!released(&mut untouched, 9, None));
-        assert_eq!(entered(&mut untouched), None);
-        assert!(!released(&mut untouched, 10, None));
-        assert_eq!(entered(&mut untouched), Some(number(11)));
-    }
-
-    /// Whoever asked in one directory gets nothing for it in another, whatever is known of that by then (zk.untouched-3).
-    #[test]
-    fn a_number_of_an_earlier_directory_counts_for_nothing() {
-        let mut untouched = in_a_row(Some(false));
-        let earlier = enters(&mut untouched, Patience::Waits);
-        assert_eq!(earlier, Some(Next { number: number(8), directory: FIRST }));
-        // Before the node is made, others of ours let go in the next directory, which is watched by then.
-        assert!(!untouched.leave(&name(), number(0), 0, |_| true));
-        untouched.left(&name(), number(0), None);
-        assert_eq!(entered(&mut untouched), None);
-        assert!(released_in(SECOND, &mut untouched, 1, Some(false)));
-        assert!(!is_in(&mut untouched, FIRST));
-        let next = enters(&mut untouched, Patience::Waits);
-        assert_eq!(next, Some(Next { number: number(2), directory: SECOND }));
-        assert!(is_in(&mut untouched, SECOND));
     }
 
     /// A try watches a directory once for each connection; with the new watch nothing counts that was held before, also

@@ -158,16 +158,6 @@ fn foreign_contenders_are_recognized() {
     }
 }
 
-/// The counter stops at its largest number, so equal numbers have no order: nobody of them is first.
-#[test]
-fn equal_numbers_are_in_each_others_way() {
-    let (me, other) =
-        (Node::new(owner(1), Mode::EXCLUSIVE, i32::MAX), Node::new(owner(2), Mode::EXCLUSIVE, i32::MAX));
-    let listing = Listing::new(vec![me.name(), other.name()], false);
-    assert_eq!(listing.place_of(&me), NodePosition::Behind(barrier(&other, true)));
-    assert_eq!(listing.place_of(&other), NodePosition::Behind(barrier(&me, true)));
-}
-
 /// Of several with the same number the one of the largest name is waited for, however a server lists them.
 #[test]
 fn of_equal_numbers_the_largest_name_is_waited_for() {
@@ -251,14 +241,6 @@ fn listing_tells_the_next_number() {
     assert_eq!(Listing::new(Vec::new(), true).next(), None, "a directory that others may change");
 }
 
-/// Who is known to be gone has no place, whatever a server lists.
-#[test]
-fn ended_session_is_left_out() {
-    let (me, other) = (Node::new(owner(1), Mode::EXCLUSIVE, 5), Node::new(owner(2), Mode::EXCLUSIVE, 4));
-    let listing = Listing::new(vec![me.name(), other.name()], false).without(&[other.name()]);
-    assert_eq!(listing.place_of(&me), NodePosition::Admitted);
-}
-
 /// A listing decides only about whom it has.
 #[test]
 fn unlisted_entry_has_no_place() {
@@ -337,15 +319,6 @@ fn holders_are_those_before_the_first_waiter() {
         let expected: Vec<_> = came.iter().filter(|child| *child != "config").take(holding).collect();
         assert_eq!(listing.holding(), expected);
     }
-}
-
-/// A node is found by its owner, whatever number it was given.
-#[test]
-fn a_node_is_found_by_its_owner() {
-    let (mine, other) = (Node::new(owner(1), Mode::EXCLUSIVE, 9), Node::new(owner(2), Mode::EXCLUSIVE, 8));
-    let listing = Listing::new(vec![other.name(), mine.name()], false);
-    assert_eq!(listing.find(owner(1), Mode::EXCLUSIVE), Some(mine));
-    assert_eq!(listing.find(owner(3), Mode::EXCLUSIVE), None);
 }
 
 /// Segments that we did not write are nobody's lock.

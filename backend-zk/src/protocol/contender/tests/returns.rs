@@ -253,38 +253,70 @@ fn sole_contender_reads_twice() {
     assert_eq!(asked, [&[Ask::Enter, Ask::Enter][..], &[2, 3, 4, 5].map(back)].concat());
 }
 
-/// Somebody was there in between, or the directory was not: who is there is looked for.
+/// A change before a node is made, and whether its contender holds by the predicted number all the same.
+type Change = (fn(&mut World), bool);
+
+const CHANGES: [Change; 5] = [
+    (|_| {}, true),
+    (World::stranger_comes, false),
+    (
+        |world| {
+            world.stranger_comes();
+            world.stranger_goes();
+        },
+        false,
+    ),
+    // The same number of another directory.
+    (
+        |world| {
+            world.reap();
+            (0..2).for_each(|_| world.stranger_comes());
+        },
+        false,
+    ),
+    // The new watch is on the same directory.
+    (|world| world.reconnect(world.clients.len() - 1, true), true),
+];
+
+impl World {
+    /// After a change the last client is answered: it holds, or lists.
+    fn goes_on_after(&mut self, (change, holds): Change) {
+        let at = self.clients.len() - 1;
+        assert!(matches!(self.clients[at].asked, Some(Ask::Return(_))));
+        change(self);
+        self.answer(at, Fate::Done, 0);
+        self.check().unwrap();
+        assert_eq!(self.clients[at].end.is_some(), holds);
+        assert_eq!(self.clients[at].asked, (!holds).then_some(Ask::List));
+        self.calm_down().unwrap();
+    }
+}
+
+/// After an exclusive hold a waiting contender and the first try make their node at once, and hold by the next number of
+/// the same directory.
 #[test]
-fn whatever_has_happened_is_looked_at() {
-    type Change = fn(&mut World);
-    let changes: [(Change, bool); 4] = [
-        (World::stranger_comes, false),
-        (
-            |world| {
-                world.stranger_comes();
-                world.stranger_goes();
-            },
-            false,
-        ),
-        (
-            |world| {
-                world.reap();
-                (0..2).for_each(|_| world.stranger_comes());
-            },
-            false,
-        ),
-        // Its new watch is on the same directory.
-        (|world| world.reconnect(2, true), true),
-    ];
-    for (change, holds) in changes {
+fn first_node_after_a_hold_proves_it_alone() {
+    for patience in [Patience::Waits, Patience::Tries] {
+        for change in CHANGES {
+            let mut world = World::new(1, 0, None);
+            world.cycles(0, 2, Mode::EXCLUSIVE).unwrap();
+            world.comes_back_with(patience, 1, Mode::EXCLUSIVE);
+            world.goes_on_after(change);
+        }
+    }
+}
+
+/// A try lists first after a hold whose end was not confirmed, and after a shared one.
+#[test]
+fn other_tries_list_first() {
+    for (mode, fate) in [(Mode::EXCLUSIVE, Fate::Unheard), (Mode::SHARED, Fate::Done)] {
         let mut world = World::new(1, 0, None);
         world.cycles(0, 2, Mode::EXCLUSIVE).unwrap();
-        world.comes_back(1, Mode::EXCLUSIVE);
-        assert!(matches!(world.clients[2].asked, Some(Ask::Return(_))));
-        change(&mut world);
-        world.answer(2, Fate::Done, 0);
-        assert_eq!(world.clients[2].asked, (!holds).then_some(Ask::List));
-        world.calm_down().unwrap();
+        world.comes_back_with(Patience::Tries, 1, mode);
+        world.goes_on(2).unwrap();
+        world.releases(2, fate, 0);
+        world.comes_back_with(Patience::Tries, 2, Mode::EXCLUSIVE);
+        assert_eq!(world.clients[3].asked, Some(Ask::List), "{mode:?} {fate:?}");
     }
 }
 
@@ -335,80 +367,21 @@ fn sharer_reads_first() {
     world.calm_down().unwrap();
 }
 
-/// A try that gets the number which its listing says comes next holds with that, in either mode; with any other number,
-/// or in another directory, it looks who is there.
+/// A try that gets the number which its listing predicts holds, in either mode; with any other number, or in another
+/// directory, it lists again.
 #[test]
 fn try_holds_with_the_listed_number() {
-    type Change = fn(&mut World);
-    let comes: Change = World::stranger_comes;
-    let comes_and_goes: Change = |world| {
-        world.stranger_comes();
-        world.stranger_goes();
-    };
-    let anew: Change = |world| {
-        world.reap();
-        (0..2).for_each(|_| world.stranger_comes());
-    };
     for mode in [Mode::EXCLUSIVE, Mode::SHARED] {
-        for (change, holds) in
-            [(None, true), (Some(comes), false), (Some(comes_and_goes), false), (Some(anew), false)]
-        {
+        for change in CHANGES {
             let mut world = World::new(1, 0, None);
             world.cycles(0, 1, Mode::EXCLUSIVE).unwrap();
-            comes_and_goes(&mut world);
+            world.stranger_comes();
+            world.stranger_goes();
             world.comes_back_with(Patience::Tries, 0, mode);
             assert_eq!(world.clients[1].asked, Some(Ask::List));
             world.answer(1, Fate::Done, 0);
-            assert!(matches!(world.clients[1].asked, Some(Ask::Return(_))));
-            if let Some(change) = change {
-                change(&mut world);
-            }
-            world.answer(1, Fate::Done, 0);
-            world.check().unwrap();
-            assert_eq!(world.clients[1].end.is_some(), holds);
-            assert_eq!(world.clients[1].asked, (!holds).then_some(Ask::List));
-            world.calm_down().unwrap();
+            world.goes_on_after(change);
         }
-    }
-}
-
-/// The first try after an exclusive hold whose end is confirmed makes its node at once. With the next number of the same
-/// directory it holds, and with any other it lists.
-#[test]
-fn first_try_after_a_hold_makes_its_node() {
-    type Change = fn(&mut World);
-    let comes: Change = World::stranger_comes;
-    let comes_and_goes: Change = |world| {
-        world.stranger_comes();
-        world.stranger_goes();
-    };
-    let anew: Change = |world| {
-        world.reap();
-        (0..3).for_each(|_| world.stranger_comes());
-    };
-    for (mode, fate, change, creates, holds) in [
-        (Mode::EXCLUSIVE, Fate::Done, None, true, true),
-        (Mode::EXCLUSIVE, Fate::Done, Some(comes), true, false),
-        (Mode::EXCLUSIVE, Fate::Done, Some(comes_and_goes), true, false),
-        (Mode::EXCLUSIVE, Fate::Done, Some(anew), true, false),
-        (Mode::EXCLUSIVE, Fate::Unheard, None, false, false),
-        (Mode::SHARED, Fate::Done, None, false, false),
-    ] {
-        let mut world = World::new(1, 0, None);
-        world.cycles(0, 1, Mode::EXCLUSIVE).unwrap();
-        world.comes_back_with(Patience::Tries, 0, mode);
-        world.goes_on(1).unwrap();
-        world.releases(1, fate, 0);
-        world.comes_back_with(Patience::Tries, 1, Mode::EXCLUSIVE);
-        assert_eq!(matches!(world.clients[2].asked, Some(Ask::Return(_))), creates, "{mode:?} {fate:?}");
-        if let Some(change) = change {
-            change(&mut world);
-        }
-        world.answer(2, Fate::Done, 0);
-        world.check().unwrap();
-        assert_eq!(world.clients[2].end.is_some(), holds, "{mode:?} {fate:?}");
-        assert!(holds || !creates || world.clients[2].asked == Some(Ask::List));
-        world.calm_down().unwrap();
     }
 }
 
