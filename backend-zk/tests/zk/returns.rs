@@ -94,7 +94,12 @@ pub(crate) async fn try_is_granted_by_the_listed_number(rig: Arc<Rig>) {
         } else {
             &[Op::List, Op::Create, Op::List]
         };
-        assert_eq!(std::mem::take(&mut *seen.lock()), expected);
+        // A hold that lasts for a moment is listed.
+        let asked = std::mem::take(&mut *seen.lock());
+        assert!(
+            asked.starts_with(expected) && (tried.is_some() || asked.len() == expected.len()),
+            "{asked:?}"
+        );
         for guard in guard.into_iter().chain(tried) {
             guard.release().await.unwrap();
         }
@@ -261,7 +266,9 @@ pub(crate) async fn a_directory_that_is_not_as_we_make_them_is_looked_at(rig: Ar
     let outside = space.outside().await;
     let locks = long_session(&space.by(way.addr())).await;
     locks.lock("warm").unwrap().acquire().await.unwrap().release().await.unwrap();
-    for (name, data) in [("other", "other"), ("written", "leasehold"), ("closed", "leasehold")] {
+    for (name, data) in
+        [("other", "other"), ("as-long", "otherwise"), ("written", "leasehold"), ("closed", "leasehold")]
+    {
         let directory = space.directory(name);
         let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
         outside.client.create(&directory, data.as_bytes(), &options).await.unwrap();
