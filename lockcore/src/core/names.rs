@@ -61,7 +61,7 @@ pub(crate) struct NameState<W> {
 /// What the store has said of the request in flight, or of the last one.
 #[derive(Default)]
 pub(crate) struct StoreNews {
-    /// The holder that the store named when it queued the request.
+    /// The holder that the store has named.
     pub(crate) holder: Option<Holder>,
     /// The request has, or had, a place in the store's queue.
     pub(crate) queued: bool,
