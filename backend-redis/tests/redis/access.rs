@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::backend::Revocation;
-use leasehold_core::{Effect, ErrorKind, FencingToken, LockManager, Result, Revoke};
+use leasehold_core::{Effect, ErrorKind, FencingToken, Guarantees, LockManager, Result, Revoke};
 use leasehold_redis::RedisConfig;
 use testbed::redis::{Server, Settings};
 use tokio::time::{sleep, timeout};
@@ -24,7 +24,7 @@ trials_on_both![
     a_prefix_may_be_any_that_is_accepted,
 ];
 
-/// The page that tells administrators what to allow.
+/// The page with the rights for administrators.
 const PAGE: &str = include_str!("../../../docs/redis.md");
 
 /// The rights in the page's example, after its user and password.
@@ -78,6 +78,20 @@ pub(crate) async fn everything(config: impl Fn() -> RedisConfig + Send + Sync) -
     let guard = lock(&a).acquire().await?;
     assert_eq!(c.revoke(NAME, Revoke::Force).await?, Revocation::Released);
     drop(guard);
+    if a.require(Guarantees::SHARED | Guarantees::PERMITS).is_ok() {
+        let (reader, writer) = (lock(&a).shared(), lock(&b));
+        let (share, other) = (reader.acquire().await?, lock(&c).permits(1, 2));
+        let (waits, released) = tokio::join!(writer.acquire(), async {
+            assert!(other.try_acquire().await?.is_none());
+            share.renew().await?;
+            share.release().await
+        });
+        released?;
+        waits?.release().await?;
+        let permits = other.acquire().await?;
+        permits.renew().await?;
+        permits.release().await?;
+    }
     c.diagnose().await?;
     c.raise_token_base(FencingToken::new(1 << 52, 0).unwrap()).await?;
     for locks in [a, b, c] {
@@ -121,7 +135,7 @@ async fn the_documented_rights_are_enough() {
     }
 }
 
-/// Who may bring the scripts needs nobody who loads them.
+/// A user that may bring the scripts needs no administrator to load them.
 async fn rights_to_bring_scripts_go_on_working() {
     assert!(PAGE.contains("| `+eval` |"));
     let server = server().await;
@@ -133,7 +147,7 @@ async fn rights_to_bring_scripts_go_on_working() {
     assert_eq!(refusals(&server).await, Vec::<String>::new());
 }
 
-/// A server without the scripts refuses what begins and says what helps; loaded by somebody who may do
+/// A server without the scripts refuses new requests and says what helps; loaded by a user that may do
 /// nothing else, they serve managers that are open already. What was held in between is held.
 async fn without_the_right_to_bring_scripts_they_are_loaded_ahead() {
     let server = server().await;

@@ -1,4 +1,4 @@
-//! A replica takes over: what is lost without `wait_replicas`, and what that option changes.
+//! A replica takes over, without and with `wait_replicas`.
 
 use std::time::Duration;
 
@@ -14,7 +14,6 @@ use crate::rig::{
 
 trials![
     a_write_that_was_not_copied_is_a_second_holder,
-    a_copied_write_excludes,
     a_guard_waits_for_its_replicas,
     grants_wait_for_replicas_together,
     too_few_replicas_grant_nothing,
@@ -32,7 +31,7 @@ async fn replica_of(primary: &Server) -> Server {
 /// here. The second one's token is larger, although the replica did not have the counter either.
 async fn a_write_that_was_not_copied_is_a_second_holder() {
     let mut primary = server().await;
-    // What passes is no protocol of requests, so frames are what is read.
+    // Replication is no protocol of requests, so each read is a frame.
     let between = Proxy::start(primary.addr()).unwrap();
     let replica = start(Settings::new().replica_of(between.addr())).await;
     replica.follows().await.unwrap();
@@ -55,19 +54,6 @@ async fn a_write_that_was_not_copied_is_a_second_holder() {
     gate.admit(next.token()).unwrap();
     gate.admit(guard.token()).unwrap_err();
     next.release().await.unwrap();
-}
-
-/// What the replica had confirmed is still there when it takes over.
-async fn a_copied_write_excludes() {
-    let mut primary = server().await;
-    let replica = replica_of(&primary).await;
-    let a = open_for(direct(&primary).wait_replicas(1), LONG).await;
-    let guard = hold(&a).await;
-    primary.kill().await.unwrap();
-    ok(&replica, &["REPLICAOF", "NO", "ONE"]).await;
-    let b = open(direct(&replica)).await;
-    assert!(b.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
-    guard.ensure_held().unwrap();
 }
 
 /// When the guard exists, the replica has the lock; renewals are confirmed, too, and all of that costs

@@ -1,11 +1,11 @@
-//! Locks that other libraries take too, each in the format of theirs, which speak here by commands: who excludes whom,
-//! how soon ours follow, and what strangers are shown of us.
+//! Locks that other libraries take too, each in its format; the libraries are commands here. `tests/foreign` has the real
+//! ones.
 
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use leasehold_core::backend::{AcquireRequest, Attempt, Holder, Revocation, StoreConfig, StoreEvent};
-use leasehold_core::{ErrorKind, Guarantees, LockName, LostReason, OwnerId, Revoke};
+use leasehold_core::backend::{AcquireRequest, Attempt, Holder, StoreConfig, StoreEvent};
+use leasehold_core::{ErrorKind, Guarantees, LockName, OwnerId, Revoke};
 use leasehold_redis::Format;
 use testbed::redis::{Reply, Server};
 use testbed::{Direction, Mode};
@@ -13,109 +13,24 @@ use testbed::{Direction, Mode};
 use crate::counts::Requests;
 use crate::lost::request;
 use crate::rig::{
-    BOUND, KEY, LONG, NAME, TTL, Waiter, assert_lost, command, direct, eventually, exists, hold, now, ok,
-    open, open_for, pass, proxy, server, store, trials, via, within,
+    KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, now, ok, open, open_for, proxy,
+    server, store, trials, via,
 };
-use crate::strangers::{CHANNEL, Kind, lock, with_stranger};
+use crate::strangers::{CHANNEL, Kind, with_stranger};
 
 trials![
-    strings_exclude_both_ways = || excludes(Kind::String),
-    hashes_exclude_both_ways = || excludes(Kind::Redisson),
-    a_string_says_what_every_library_may_read = || looks_like(Kind::String),
-    a_hash_says_what_redisson_does = || looks_like(Kind::Redisson),
-    a_string_that_vanishes_is_followed_by_polling = || follows_in_silence(Kind::String),
-    a_hash_that_vanishes_is_followed_by_polling = || follows_in_silence(Kind::Redisson),
     a_message_of_redisson_wakes_the_first_of_ours,
     another_entry_that_ends_takes_no_channel_away,
     a_release_before_anybody_listens_is_found_at_once,
-    a_strangers_lease_that_ends_is_followed = || follows_the_end(Kind::String),
-    a_hash_whose_lease_ends_is_followed = || follows_the_end(Kind::Redisson),
-    a_stranger_without_end_is_waited_for_and_removed = || without_end(Kind::String),
-    a_hash_without_end_is_waited_for_and_removed = || without_end(Kind::Redisson),
-    a_string_deleted_by_others_is_told_by_a_renewal = || deleted(Kind::String),
-    a_hash_deleted_by_others_is_told_by_a_renewal = || deleted(Kind::Redisson),
     strangers_of_strings_are_never_shown_by_their_value = || shows(Kind::String),
     strangers_of_hashes_are_never_shown_by_their_value = || shows(Kind::Redisson),
-    a_string_of_another_type_is_named = || other_type(Kind::String),
-    a_hash_of_another_type_is_named = || other_type(Kind::Redisson),
-    a_template_says_the_key,
     names_of_our_own_keys_are_refused,
     a_message_about_another_key_grants_nothing,
     unsupported_option_of_a_format_is_refused,
     a_silent_wait_behind_a_stranger_is_a_poll,
 ];
 
-async fn excludes(kind: Kind) {
-    let (server, mut stranger) = with_stranger(kind).await;
-    let locks = open(kind.config(&server)).await;
-    assert!(stranger.takes(Some(60_000)).await);
-    assert!(locks.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
-    assert!(stranger.releases().await);
-    let guard = hold(&locks).await;
-    assert!(!stranger.takes(Some(60_000)).await);
-    assert!(!stranger.releases().await);
-    guard.renew().await.unwrap();
-    let token = guard.token();
-    guard.release().await.unwrap();
-    assert!(stranger.takes(Some(60_000)).await);
-    assert!(stranger.releases().await);
-    let guard = hold(&locks).await;
-    assert!(guard.token() > token, "our own tokens grow");
-    guard.release().await.unwrap();
-}
-
-/// The value is new each time, since a client that finds its own value enters again. A foreign client that writes a value
-/// that was released is foreign all the same.
-async fn looks_like(kind: Kind) {
-    let server = server().await;
-    let locks = open(kind.config(&server)).await;
-    let mut seen = Vec::new();
-    for _ in 0..3 {
-        let guard = hold(&locks).await;
-        let (found, text) = lock(&server).await;
-        let hex =
-            |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
-        match kind {
-            Kind::String => assert!(found == "string" && text.len() == 32 && hex(&text), "{text}"),
-            Kind::Redisson => {
-                let id = text.strip_suffix(":1 1").unwrap_or_else(|| panic!("{text}"));
-                let parts: Vec<_> = id.split('-').map(|part| (part.len(), hex(part))).collect();
-                assert!(found == "hash" && parts == [8, 4, 4, 4, 12].map(|length| (length, true)), "{text}");
-            }
-        }
-        let Reply::Integer(left) = command(&server, &["PTTL", NAME]).await else { panic!("no number") };
-        assert!((1..=2_000).contains(&left), "{left}");
-        assert!(!seen.contains(&text));
-        seen.push(text);
-        guard.release().await.unwrap();
-        assert!(!exists(&server, NAME).await);
-    }
-    let last = seen.pop().unwrap();
-    match last.split_once(' ') {
-        None => command(&server, &["SET", NAME, &last]).await,
-        Some((field, count)) => command(&server, &["HSET", NAME, field, count]).await,
-    };
-    let holder = locks.inspect(NAME).await.unwrap().holder().cloned().unwrap();
-    assert!(holder.foreign, "{holder:?}");
-}
-
-/// It says nothing, and our refreshes are minutes away: only asking can find that it is gone.
-async fn follows_in_silence(kind: Kind) {
-    let (server, mut stranger) = with_stranger(kind).await;
-    let (a, b) = (open_for(kind.config(&server), LONG).await, open_for(kind.config(&server), LONG).await);
-    assert!(stranger.takes(Some(600_000)).await);
-    let first = Waiter::queued(&a, 0, &b).await;
-    let second = Waiter::queued(&b, 1, &b).await;
-    assert!(stranger.vanishes().await);
-    let guard = first.held().await;
-    let token = guard.token();
-    guard.release().await.unwrap();
-    let next = second.held().await;
-    assert!(next.token() > token);
-    next.release().await.unwrap();
-}
-
-/// Nobody asks within minutes: only the message can tell, also after a reconnect; and the holder listens no more.
+/// No poll comes within minutes: only the message can wake the waiter, also after a reconnect. The holder unsubscribes.
 async fn a_message_of_redisson_wakes_the_first_of_ours() {
     let (server, mut stranger) = with_stranger(Kind::Redisson).await;
     let config = || direct(&server).format(Format::redisson().poll(Duration::from_secs(10)));
@@ -167,7 +82,7 @@ async fn another_entry_that_ends_takes_no_channel_away() {
     backend.release(&granted.unwrap()).await.unwrap();
 }
 
-/// It is released while our answer is on its way: whoever listens from then on has missed the message, and asks
+/// It is released while our answer is in flight: the waiter that subscribes then has missed the message, and refreshes
 /// (redis.strangers-1). A poll is further away.
 async fn a_release_before_anybody_listens_is_found_at_once() {
     let (server, mut stranger) = with_stranger(Kind::Redisson).await;
@@ -188,40 +103,6 @@ async fn a_release_before_anybody_listens_is_found_at_once() {
     let guard = waiting.held().await;
     assert!(now().since(began) < Duration::from_secs(7), "it was polling that found it");
     guard.release().await.unwrap();
-}
-
-async fn follows_the_end(kind: Kind) {
-    let (server, mut stranger) = with_stranger(kind).await;
-    let (a, b) = (open_for(kind.config(&server), LONG).await, open_for(kind.config(&server), LONG).await);
-    assert!(stranger.takes(Some(1_000)).await);
-    let waiting = Waiter::queued(&a, 0, &b).await;
-    waiting.held().await.release().await.unwrap();
-}
-
-async fn without_end(kind: Kind) {
-    let (server, mut stranger) = with_stranger(kind).await;
-    let (a, b) = (open(kind.config(&server)).await, open(kind.config(&server)).await);
-    assert!(stranger.takes(None).await);
-    let waiting = Waiter::queued(&a, 0, &b).await;
-    pass(2 * TTL).await;
-    assert!(waiting.is_waiting());
-    assert_eq!(command(&server, &["PTTL", NAME]).await, Reply::Integer(-1));
-    assert_eq!(b.revoke(NAME, Revoke::Force).await.unwrap(), Revocation::Released);
-    let guard = waiting.held().await;
-    assert!(!stranger.releases().await, "it is ours now");
-    guard.release().await.unwrap();
-}
-
-async fn deleted(kind: Kind) {
-    let (server, mut stranger) = with_stranger(kind).await;
-    let locks = open(kind.config(&server)).await;
-    let guard = hold(&locks).await;
-    command(&server, &["DEL", NAME]).await;
-    assert!(stranger.takes(Some(60_000)).await);
-    assert_eq!(within(BOUND, "a renewal tells", guard.lost()).await, LostReason::Gone);
-    assert_lost(&guard, "after its lock was deleted");
-    drop(guard);
-    assert!(stranger.releases().await, "what is theirs is left alone");
 }
 
 /// In all that names a holder.
@@ -267,36 +148,6 @@ async fn shows(kind: Kind) {
     assert!(stranger.releases().await);
 }
 
-async fn other_type(kind: Kind) {
-    let server = server().await;
-    let locks = open(kind.config(&server)).await;
-    command(&server, &["LPUSH", NAME, "x"]).await;
-    let refusals = [
-        locks.lock(NAME).unwrap().try_acquire().await.unwrap_err(),
-        locks.lock(NAME).unwrap().acquire().await.unwrap_err(),
-        locks.inspect(NAME).await.unwrap_err(),
-        locks.revoke(NAME, Revoke::Force).await.unwrap_err(),
-    ];
-    for refused in refusals {
-        assert_eq!(*refused.kind(), ErrorKind::Protocol, "{refused}");
-        let said = format!("{refused:#}");
-        assert!(said.contains("\"invoice/42\"") && said.contains("is a list"), "{said}");
-    }
-    assert_eq!(command(&server, &["LLEN", NAME]).await.integer(), Some(1));
-}
-
-async fn a_template_says_the_key() {
-    let server = server().await;
-    let config = || direct(&server).format(Format::string().key("redlock:{name}/1"));
-    let (a, b) = (open_for(config(), LONG).await, open_for(config(), LONG).await);
-    let guard = hold(&a).await;
-    assert!(exists(&server, "redlock:invoice/42/1").await && !exists(&server, NAME).await);
-    let waiting = Waiter::queued(&b, 0, &a).await;
-    guard.release().await.unwrap();
-    // The message names that key.
-    waiting.held().await.release().await.unwrap();
-}
-
 async fn names_of_our_own_keys_are_refused() {
     let server = server().await;
     let locks = open(direct(&server).format(Format::redisson().key("lease{name}"))).await;
@@ -316,7 +167,7 @@ async fn names_of_our_own_keys_are_refused() {
 }
 
 /// A manager without the format, by mistake under the same prefix, hands a lock of its own to the waiter that it finds in
-/// the queue they share: that one does not hold what the stranger holds, and waits on.
+/// the queue they share: that one does not hold the foreign client's lock, and waits on.
 async fn a_message_about_another_key_grants_nothing() {
     let (server, mut stranger) = with_stranger(Kind::String).await;
     let (a, b) = (
@@ -350,7 +201,7 @@ async fn unsupported_option_of_a_format_is_refused() {
     }
 }
 
-/// Two of ours wait behind a stranger: one of them asks, once a poll.
+/// Two of ours wait behind a foreign client: one of them polls.
 async fn a_silent_wait_behind_a_stranger_is_a_poll() {
     const POLL: Duration = Duration::from_millis(400);
     let (server, mut stranger) = with_stranger(Kind::String).await;

@@ -1,4 +1,4 @@
-//! Peers that answer without end in the place of a server: where nothing is encrypted, whoever is on the way can be one.
+//! Peers that answer without end in the place of a server: without encryption, any machine on the way can be one.
 
 use leasehold_core::{ErrorKind, LockManager};
 use leasehold_redis::RedisConfig;

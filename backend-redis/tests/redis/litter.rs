@@ -1,17 +1,15 @@
-//! What is left on the server when nobody holds or waits: nothing that does not end by itself.
+//! Without holders and waiters, every key on the server ends by itself.
 
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use leasehold_core::{LockManager, Revoke};
 use libtest_mimic::Trial;
-use testbed::Mode;
 use testbed::redis::{Reply, Server};
 
 use crate::revocation::{Asking, GRACE, is_asked};
 use crate::rig::{
-    BOUND, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, proxy, server,
-    trial, trial_within, via,
+    BOUND, LONG, NAME, TTL, Waiter, command, direct, hold, ok, open, open_for, server, trial, trial_within,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -25,7 +23,6 @@ pub(crate) fn trials() -> Vec<Trial> {
             "litter::after_every_kind_of_end_only_counters_are_left",
             after_every_kind_of_end_only_counters_are_left,
         ),
-        trial("litter::the_dead_leave_only_what_expires", the_dead_leave_only_what_expires),
     ]
 }
 
@@ -105,22 +102,4 @@ async fn after_every_kind_of_end_only_counters_are_left() {
     let left: Vec<_> = keys.iter().filter_map(Reply::text).collect();
     assert_eq!(left, ["leasehold:{invoice/42}:n", "leasehold:{tried}:n"]);
     assert_all_expire(&server, 2).await;
-}
-
-/// A holder and a contender that are never heard of again: nobody comes to clean up after them, and
-/// nothing has to.
-async fn the_dead_leave_only_what_expires() {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let (a, b) = (open(via(&proxy)).await, open(via(&proxy)).await);
-    let _guard = hold(&a).await;
-    let _waiting = Waiter::queued(&b, 0, &a).await;
-    proxy.set_both(Mode::Blackhole).await;
-    eventually("only the counter is left", async || {
-        let keys = command(&server, &["KEYS", "*"]).await.elements();
-        keys.iter().filter_map(Reply::text).eq(["leasehold:{invoice/42}:n"])
-    })
-    .await;
-    // The server counts what has expired until it comes across it.
-    assert_all_expire(&server, 4).await;
 }

@@ -1,4 +1,4 @@
-//! An acquisition whose entry is over says so, owes its clean-up, and is asked for anew by somebody else.
+//! An acquisition whose entry is over says so, and is released.
 
 use futures_util::StreamExt;
 use leasehold_core::backend::{AcquireRequest, Grant, StoreEvent};
@@ -14,7 +14,7 @@ pub(crate) fn request(id: u8) -> AcquireRequest {
     AcquireRequest::new(NAME.parse().unwrap(), OwnerId::from_random([id; 16]), TTL)
 }
 
-/// A server where somebody else has the lock for as long as it takes.
+/// A server where another client has the lock for long.
 async fn busy() -> Server {
     let server = server().await;
     ok(&server, &["SET", KEY, &"7".repeat(32), "PX", &LONG.as_millis().to_string()]).await;
@@ -31,7 +31,7 @@ fn assert_lost(outcome: Result<Grant>, reason: LostReason) {
 }
 
 /// Its lease ends, although the server, which counts from later, would keep the entry for long: that is
-/// released, and stands in nobody's way.
+/// released, and blocks no waiter.
 async fn an_entry_that_nobody_keeps_is_over_and_released() {
     let server = busy().await;
     let store = store(direct(&server)).await;
@@ -49,7 +49,7 @@ async fn an_entry_that_nobody_keeps_is_over_and_released() {
     eventually("it is released", async || waiting(&server).await == 0).await;
 }
 
-/// While the server cannot be told, what was lost may still be there: closing says that.
+/// While the server is not reachable, a lost hold may still be there: closing says that.
 async fn lost_hold_is_released_before_closing_ends() {
     let server = busy().await;
     let proxy = proxy(&server);

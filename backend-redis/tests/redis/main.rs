@@ -26,7 +26,6 @@ mod quorum_requests;
 mod quorum_restarts;
 mod refusals;
 mod replies;
-mod restart;
 mod revocation;
 mod rig;
 mod sharing;
@@ -71,8 +70,6 @@ fn main() -> ExitCode {
         refusals::trials(),
         refusals::on_valkey(),
         replies::trials(),
-        restart::trials(),
-        restart::on_valkey(),
         revocation::trials(),
         sharing::trials(),
         sharing::on_valkey(),

@@ -1,13 +1,13 @@
-//! The messages that tell a contender of its turn are only hints: they are lost, late, repeated, made
+//! The messages about a contender's turn are only hints: they are lost, late, repeated, made
 //! up, or forbidden, and the lock is passed on all the same, once.
 
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
 use leasehold_core::backend::{Finding, Severity, StoreConfig, StoreEvent};
-use leasehold_core::{ErrorKind, LockGuard, LockManager, Revoke};
+use leasehold_core::{ErrorKind, LockManager, Revoke};
 use leasehold_redis::{QuorumConfig, RedisConfig};
-use testbed::redis::{Reply, Server, is_push};
+use testbed::redis::{Reply, Server};
 use testbed::{Direction, Mode};
 
 use crate::counts::Requests;
@@ -15,17 +15,12 @@ use crate::diagnosis;
 use crate::quorum::three;
 use crate::revocation::{Asking, GRACE, is_asked};
 use crate::rig::{
-    BOUND, Beside, KEY, LONG, NAME, TTL, Waiter, command, direct, hold, now, ok, open, open_for, pass, proxy,
+    BOUND, Beside, KEY, LONG, NAME, Waiter, command, direct, hold, now, ok, open, open_for, pass, proxy,
     server, store, trials, via, within,
 };
 use crate::tokens::BASE;
 
 trials![
-    a_lost_grant_is_found_by_a_refresh,
-    a_killed_subscription_loses_no_turn,
-    a_late_or_repeated_grant_grants_nothing,
-    a_grant_later_than_the_ttl_is_not_a_hold,
-    garbage_disturbs_nobody,
     made_up_messages_end_no_hold_and_raise_no_token = || made_up(None),
     unsigned_messages_are_passed_over = || made_up(Some("a secret of sixteen")),
     made_up_messages_end_no_hold_of_a_quorum = || made_up_of_three(None),
@@ -36,172 +31,15 @@ trials![
     without_the_right_to_listen_turns_come_by_refresh = || unheard("+@all resetchannels"),
     without_the_right_to_publish_turns_come_by_refresh = || unheard("+@all -publish &*"),
     lost_channel_right_while_opening_is_known,
-    forgotten_scripts_are_sent_again,
 ];
-
-/// A lock has gone from one manager to another, and everything that was published is seen from outside.
-struct HandedOn {
-    server: Server,
-    a: LockManager,
-    b: LockManager,
-    next: LockGuard,
-    /// The message that told of it.
-    channel: String,
-    grant: String,
-}
-
-impl HandedOn {
-    async fn play() -> Self {
-        let server = server().await;
-        let mut ear = server.client().await.unwrap();
-        ear.command(&["PSUBSCRIBE", "*"]).await.unwrap();
-        let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
-        let guard = hold(&a).await;
-        let waiting = Waiter::queued(&b, 0, &a).await;
-        guard.release().await.unwrap();
-        let next = waiting.held().await;
-        let message = ear.reply().await.unwrap().elements();
-        let [channel, grant] = [2, 3].map(|part: usize| message[part].text().unwrap());
-        Self { server, a, b, next, channel, grant }
-    }
-}
 
 /// The owner that the server has for the lock.
 async fn owner(server: &Server) -> Option<String> {
     command(server, &["GET", KEY]).await.text()
 }
 
-/// Nobody hears of the grant: the contender's next refresh finds it, long before the lease that it was
-/// given could end.
-async fn a_lost_grant_is_found_by_a_refresh() {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let (a, b) = (open(direct(&server)).await, open(via(&proxy)).await);
-    let guard = hold(&a).await;
-    let waiting = Waiter::queued(&b, 0, &a).await;
-    let holder = owner(&server).await;
-
-    proxy.set(Direction::ServerToClient, Mode::drop_frames(is_push)).await;
-    let token = guard.token();
-    guard.release().await.unwrap();
-    let next = owner(&server).await;
-    assert!(next.is_some() && next != holder, "the release grants to the next in line");
-    proxy.dropped(Direction::ServerToClient, 1).await;
-    let guard = waiting.held().await;
-    assert!(guard.token() > token);
-    assert_eq!(owner(&server).await, next, "it is the grant that was not heard of");
-    guard.release().await.unwrap();
-}
-
-/// Killed again and again while the lock goes round: everybody has their turns.
-async fn a_killed_subscription_loses_no_turn() {
-    let server = server().await;
-    let managers = [open(direct(&server)).await, open(direct(&server)).await, open(direct(&server)).await];
-    let mut last = None;
-    for round in 0..12 {
-        let guard = hold(&managers[round % 3]).await;
-        let waiting = Waiter::queued(&managers[(round + 1) % 3], 0, &managers[(round + 2) % 3]).await;
-        command(&server, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
-        assert!(last < Some(guard.token()));
-        let (release, next) = tokio::join!(guard.release(), waiting.held());
-        release.unwrap();
-        last = Some(next.token());
-        next.release().await.unwrap();
-    }
-}
-
-/// A grant counts once, for the acquisition it answered: repeated while that is held, after it was
-/// released, and while the same process waits again, it changes nothing.
-async fn a_late_or_repeated_grant_grants_nothing() {
-    let HandedOn { server, a, b, next, channel, grant } = HandedOn::play().await;
-    let repeat = async || {
-        for _ in 0..3 {
-            command(&server, &["PUBLISH", &channel, &grant]).await;
-        }
-        // What comes after it on the same connection has been preceded by it.
-        b.inspect("another").await.unwrap();
-    };
-
-    repeat().await;
-    next.ensure_held().unwrap();
-    next.release().await.unwrap();
-
-    let guard = hold(&a).await;
-    repeat().await;
-    let waiting = Waiter::queued(&b, 0, &a).await;
-    repeat().await;
-    pass(Duration::from_millis(200)).await;
-    assert!(waiting.is_waiting());
-    guard.ensure_held().unwrap();
-    guard.release().await.unwrap();
-    waiting.held().await.release().await.unwrap();
-}
-
-/// The contender hears nothing for longer than its lease, then everything at once, the grant included.
-/// By then another one holds the lock, so it must not.
-async fn a_grant_later_than_the_ttl_is_not_a_hold() {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let (a, b, c) = (open(direct(&server)).await, open(via(&proxy)).await, open(direct(&server)).await);
-    let guard = hold(&a).await;
-    let late = Waiter::queued(&b, 0, &a).await;
-    let waiting = Waiter::queued(&c, 1, &a).await;
-
-    proxy.set(Direction::ServerToClient, Mode::Hold).await;
-    let token = guard.token();
-    guard.release().await.unwrap();
-    proxy.held(Direction::ServerToClient, 1).await;
-    let next = waiting.held().await;
-    assert!(next.token() > token);
-    proxy.set(Direction::ServerToClient, Mode::Pass).await;
-    // Long enough for everything held to arrive and for a refresh.
-    pass(TTL).await;
-    assert!(late.is_waiting(), "two holders");
-    next.ensure_held().unwrap();
-    let token = next.token();
-    next.release().await.unwrap();
-    let last = late.held().await;
-    assert!(last.token() > token);
-    last.release().await.unwrap();
-}
-
-/// Whoever may publish may say anything; it is not believed, and nobody panics.
-async fn garbage_disturbs_nobody() {
-    let HandedOn { server, a, b, next, channel, grant } = HandedOn::play().await;
-    let waiting = Waiter::queued(&a, 0, &b).await;
-
-    let (id, zero) = ("0".repeat(32), "0".repeat(grant.len()));
-    let texts = [
-        "".to_owned(),
-        " ".to_owned(),
-        "\u{0}\u{ff}".to_owned(),
-        zero,
-        id.clone(),
-        format!("{id} 1"),
-        format!("{id} 99999999999999999999999"),
-        format!("{grant} {grant}"),
-        grant.chars().rev().collect(),
-        grant[..grant.len() / 2].to_owned(),
-        format!("{grant}0"),
-        "x".repeat(1 << 20),
-    ];
-    let inboxes = command(&server, &["PUBSUB", "CHANNELS"]).await.elements();
-    assert!(inboxes.contains(&Reply::Bulk(channel.clone().into_bytes())) && inboxes.len() == 2);
-    for inbox in inboxes.into_iter().filter_map(|inbox| inbox.text()) {
-        for text in &texts {
-            command(&server, &["PUBLISH", &inbox, text]).await;
-        }
-    }
-    a.inspect("another").await.unwrap();
-    b.inspect("another").await.unwrap();
-    next.ensure_held().unwrap();
-    assert!(waiting.is_waiting());
-    next.release().await.unwrap();
-    waiting.held().await.release().await.unwrap();
-}
-
-/// Whoever may read and publish makes up what scripts say: nobody loses a hold by it, and no token is far ahead. With a key,
-/// nobody is granted anything, either.
+/// A user that may read and publish makes messages up: no hold is lost, and no token is far ahead. With a key, nothing is
+/// granted either.
 async fn made_up(message_key: Option<&str>) {
     let server = server().await;
     let config = || match message_key {
@@ -238,13 +76,13 @@ async fn made_up(message_key: Option<&str>) {
     assert!(guard.revocation_deadline().is_none() && waiting.is_waiting());
     assert_eq!(owner(&server).await.as_ref(), Some(&holder));
     guard.release().await.unwrap();
-    // Its refresh is minutes away: the true message tells.
+    // Its refresh is minutes away: the true message grants.
     let guard = waiting.held().await;
     assert!(guard.token().counter() < largest);
     guard.release().await.unwrap();
 }
 
-/// The same of three servers, where a message tells that one votes again, or that the holder is to let go. True ones are heard.
+/// The same of three servers, where messages say that one votes again, or that the lock was revoked. True ones count.
 async fn made_up_of_three(message_key: Option<&str>) {
     let servers = three().await;
     let sign = |server: RedisConfig| match message_key {
@@ -287,7 +125,7 @@ async fn made_up_of_three(message_key: Option<&str>) {
     waiting.held().await.release().await.unwrap();
 }
 
-/// However many messages tell of one, and a true one is heard all the same.
+/// However many messages come; a true one counts all the same.
 async fn made_up_revocations_are_looked_up_at_a_pace() {
     let server = server().await;
     let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
@@ -399,7 +237,7 @@ async fn unheard(rights: &'static str) {
     }
 }
 
-/// The link is made again before there is a session, and may not hear its inbox any more: the session says so.
+/// The link reconnects before there is a session, and the user may not subscribe any more: the session says so.
 async fn lost_channel_right_while_opening_is_known() {
     let server = server().await;
     let proxy = proxy(&server);
@@ -416,30 +254,10 @@ async fn lost_channel_right_while_opening_is_known() {
     // Unlike frames that are held, the end of a connection goes through.
     proxy.set(Direction::ServerToClient, Mode::delay(LONG)).await;
     let sent = proxy.traffic(Direction::ClientToServer).forwarded;
-    // The server cuts who hears what it may not.
+    // The server cuts a client with a subscription that its user may not have.
     ok(&server, &["ACL", "SETUSER", "app", "resetchannels"]).await;
     proxy.forwarded(Direction::ClientToServer, sent + 1).await;
     proxy.set(Direction::ServerToClient, Mode::Pass).await;
     let locks = opening.end("it is open").await;
     assert_eq!(diagnosis::of(&locks, "messages").await.0, Severity::Warning);
-}
-
-/// Scripts that the server has forgotten are sent again, by whoever needs them next.
-async fn forgotten_scripts_are_sent_again() {
-    let server = server().await;
-    let (a, b) = (open(direct(&server)).await, open(direct(&server)).await);
-    let guard = hold(&a).await;
-    let waiting = Waiter::queued(&b, 0, &a).await;
-
-    ok(&server, &["SCRIPT", "FLUSH"]).await;
-    pass(2 * TTL).await;
-    guard.ensure_held().unwrap();
-    assert!(waiting.is_waiting());
-    ok(&server, &["SCRIPT", "FLUSH"]).await;
-    guard.release().await.unwrap();
-    let next = waiting.held().await;
-    ok(&server, &["SCRIPT", "FLUSH"]).await;
-    next.release().await.unwrap();
-    ok(&server, &["SCRIPT", "FLUSH"]).await;
-    hold(&a).await.release().await.unwrap();
 }

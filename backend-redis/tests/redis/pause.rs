@@ -1,30 +1,22 @@
-//! A server that restarts and has forgotten who holds: what happens without a pause, and what with one.
+//! A server that restarts and has forgotten holders, with a pause.
 
 use std::time::Duration;
 
-use leasehold_core::backend::Attempt;
 use leasehold_core::{Effect, ErrorKind, LockGuard, LockManager, LostReason};
 use leasehold_redis::RedisConfig;
 use testbed::Mode;
-use testbed::redis::{Reply, Server, Settings};
+use testbed::redis::{Server, Settings};
 
 use crate::access::{documented_rights, everything, loaded, refusals, user};
 use crate::counts::Requests;
-use crate::lost::request;
 use crate::rig::{
-    KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, open, open_for, pass, proxy,
-    server, start, store, trials_on_both, via, warm,
+    LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, proxy, server,
+    start, trials_on_both, via, warm,
 };
 
 trials_on_both![
-    without_a_pause_two_hold_after_a_restart,
     nobody_is_granted_before_the_pause_is_over,
-    a_hold_that_was_forgotten_is_told,
-    inspect_of_a_free_lock_shows_no_holder,
-    recorded_hold_continues_and_is_not_passed_on,
     replicas_are_waited_for_within_the_pause,
-    a_replica_that_takes_over_pauses_too,
-    a_server_that_has_followed_another_does_not_pause,
     caller_after_the_pause_is_granted_at_once,
     managers_without_the_pause_do_not_keep_it,
     another_pause_is_refused,
@@ -34,7 +26,7 @@ trials_on_both![
     a_full_server_that_has_restarted_admits_who_holds,
 ];
 
-/// Longer than the ttl, so that what is seen to be late is late because of it.
+/// Longer than the ttl, so that the pause is the cause of a late grant.
 const PAUSE: Duration = Duration::from_secs(5);
 
 const ORIGIN: &str = "leasehold:{%origin}";
@@ -77,20 +69,7 @@ pub(crate) async fn restart_empty(server: &mut Server) {
     server.start_empty().await.unwrap();
 }
 
-/// The holder is told at its next renewal, and that is minutes away.
-async fn without_a_pause_two_hold_after_a_restart() {
-    let mut server = server().await;
-    let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
-    let guard = hold(&a).await;
-    restart_empty(&mut server).await;
-    let next = hold(&b).await;
-    guard.ensure_held().expect("nobody could tell it");
-    next.ensure_held().unwrap();
-    assert!(next.token() > guard.token());
-}
-
-/// Neither who asks, nor who waits, nor who is handed what another leaves, while whoever held before may hold; then who
-/// waits, with a larger token.
+/// No try and no waiter is granted the lock while the former holder may hold; then the waiter is, with a larger token.
 async fn nobody_is_granted_before_the_pause_is_over() {
     let mut server = server().await;
     over(&server, "leasehold", PAUSE).await;
@@ -114,45 +93,7 @@ async fn nobody_is_granted_before_the_pause_is_over() {
     next.release().await.unwrap();
 }
 
-/// It hears that from its next renewal, long before anybody else can hold.
-async fn a_hold_that_was_forgotten_is_told() {
-    let mut server = server().await;
-    over(&server, "leasehold", PAUSE).await;
-    let (a, b) = (open_for(pausing(&server), PAUSE).await, open(pausing(&server)).await);
-    let guard = hold(&a).await;
-    restart_empty(&mut server).await;
-    assert_eq!(guard.lost().await, LostReason::Gone);
-    assert_busy(&b).await;
-    let next = hold(&b).await;
-    assert_granted_after(&next, paused_until(&server).await);
-}
-
-/// Neither another client nor whoever held last is named.
-async fn inspect_of_a_free_lock_shows_no_holder() {
-    let server = server().await;
-    let store = store(pausing(&server)).await;
-    let attempt = store.try_acquire(&request(1)).await.unwrap();
-    let Attempt::Held { holder: Some(holder) } = attempt else { panic!("{attempt:?}") };
-    assert_eq!(holder.label, "(nobody: the server has restarted)");
-    assert_eq!(store.inspect(&NAME.parse().unwrap()).await.unwrap().holder(), None);
-}
-
-/// A server that comes up with all it had pauses, too, as nobody knows that: who holds goes on, and what is released is
-/// free until the pause is over.
-async fn recorded_hold_continues_and_is_not_passed_on() {
-    let mut server = start(Settings::new().append_only()).await;
-    over(&server, "leasehold", PAUSE).await;
-    let (a, b) = (open_for(pausing(&server), PAUSE).await, open_for(pausing(&server), PAUSE).await);
-    let guard = hold(&a).await;
-    let waiting = Waiter::queued(&b, 0, &a).await;
-    server.kill().await.unwrap();
-    server.start_again().await.unwrap();
-    eventually("it is renewed", async || guard.renew().await.is_ok()).await;
-    guard.release().await.unwrap();
-    assert_granted_after(&waiting.held().await, paused_until(&server).await);
-}
-
-/// What is confirmed by replicas goes over a connection of its own, which is told of the pause as well.
+/// Requests that replicas confirm have a connection of their own, with the same pause.
 async fn replicas_are_waited_for_within_the_pause() {
     let server = server().await;
     let replica = start(Settings::new().replica_of(server.addr())).await;
@@ -163,36 +104,7 @@ async fn replicas_are_waited_for_within_the_pause() {
     guard.release().await.unwrap();
 }
 
-/// It has the key, of another run than its own.
-async fn a_replica_that_takes_over_pauses_too() {
-    let mut server = server().await;
-    let replica = start(Settings::new().replica_of(server.addr())).await;
-    replica.follows().await.unwrap();
-    over(&server, "leasehold", PAUSE).await;
-    eventually("it is copied", async || exists(&replica, ORIGIN).await).await;
-    server.kill().await.unwrap();
-    ok(&replica, &["REPLICAOF", "NO", "ONE"]).await;
-    let guard = hold(&open(pausing(&replica)).await).await;
-    assert_granted_after(&guard, paused_until(&replica).await);
-}
-
-/// It has forgotten who holds all the same, but it is the run that it was: so two hold.
-async fn a_server_that_has_followed_another_does_not_pause() {
-    let (server, other) = (server().await, server().await);
-    over(&server, "leasehold", LONG).await;
-    let pausing = || direct(&server).pause_after_restart(LONG);
-    let (a, b) = (open_for(pausing(), LONG).await, open_for(pausing(), LONG).await);
-    let guard = hold(&a).await;
-    ok(&server, &["REPLICAOF", "127.0.0.1", &other.addr().port().to_string()]).await;
-    let is_gone = async || command(&server, &["EXISTS", KEY]).await == Reply::Integer(0);
-    eventually("it has what the other has", is_gone).await;
-    ok(&server, &["REPLICAOF", "NO", "ONE"]).await;
-    let next = hold(&b).await;
-    guard.ensure_held().expect("it cannot know yet");
-    assert!(next.token() > guard.token());
-}
-
-/// The first one who comes waits, as a server that nobody has come to may have forgotten everything; later ones wait no
+/// The first manager waits, as a server that is new to all may have forgotten everything; later ones wait no
 /// longer than that.
 async fn caller_after_the_pause_is_granted_at_once() {
     let server = server().await;
@@ -207,7 +119,7 @@ async fn caller_after_the_pause_is_granted_at_once() {
     assert!(first.lock(NAME).unwrap().try_acquire().await.unwrap().is_some());
 }
 
-/// Whoever does not ask for a pause takes what is free and hands it on.
+/// A manager without the option takes a free lock, and passes it on.
 async fn managers_without_the_pause_do_not_keep_it() {
     let server = server().await;
     let (a, b) =
@@ -235,7 +147,7 @@ async fn another_pause_is_refused() {
 
 /// What is held must be over when the pause is: the manager's own ttl, and that of a lock.
 async fn a_longer_ttl_is_refused_before_any_request() {
-    // Nobody listens there.
+    // No server listens there.
     let nowhere = RedisConfig::new("127.0.0.1", 1).pause_after_restart(TTL);
     let refused = LockManager::builder(nowhere).ttl(2 * TTL).build().await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused}");
@@ -284,7 +196,7 @@ async fn without_its_right_the_pause_is_denied() {
     assert_eq!(refusals(&server).await, Vec::<String>::new());
 }
 
-/// A server without memory to spare writes down that it has restarted, so that who holds can renew.
+/// A server without memory to spare notes its restart, so that holders can renew.
 async fn a_full_server_that_has_restarted_admits_who_holds() {
     let server = server().await;
     let proxy = proxy(&server);

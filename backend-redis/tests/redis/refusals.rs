@@ -1,10 +1,7 @@
 //! The server refuses: because it is full, a replica, busy, loading, or because it may not.
 
-use std::path::PathBuf;
-
-use leasehold_core::{Effect, Error, ErrorKind, LockManager, LostReason};
+use leasehold_core::{Effect, Error, ErrorKind, LockManager};
 use testbed::redis::{Client, Server, Settings};
-use tokio::time::timeout;
 
 use crate::rig::{
     BOUND, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, server,
@@ -13,156 +10,78 @@ use crate::rig::{
 
 trials_on_both![
     full_server_still_renews_and_releases,
-    a_replica_grants_nothing = passing::<Readonly>,
-    too_few_replicas_grant_nothing = passing::<NoReplicas>,
-    a_server_that_cannot_save_grants_nothing = passing::<Misconfigured>,
-    a_loading_server_grants_nothing = passing::<Loading>,
-    a_busy_server_grants_nothing = passing::<Busy>,
-    an_orphaned_replica_grants_nothing = passing::<Orphaned>,
-    a_release_ends_on_a_replica = releasing::<Readonly>,
-    a_release_ends_without_replicas = releasing::<NoReplicas>,
-    a_release_ends_where_nothing_is_saved = releasing::<Misconfigured>,
-    a_release_ends_while_loading = releasing::<Loading>,
-    a_release_ends_on_a_busy_server = releasing::<Busy>,
-    a_release_ends_on_an_orphaned_replica = releasing::<Orphaned>,
-    a_release_ends_on_a_foreign_type,
-    a_refusal_that_lasts_ends_the_hold,
+    a_replica_grants_nothing = || passing(State::ReadOnly),
+    too_few_replicas_grant_nothing = || passing(State::NoReplicas),
+    a_server_that_cannot_save_grants_nothing = || passing(State::MisConf),
+    a_loading_server_grants_nothing = || passing(State::Loading),
+    a_busy_server_grants_nothing = || passing(State::Busy),
+    an_orphaned_replica_grants_nothing = || passing(State::MasterDown),
     a_foreign_type_is_left_alone,
     a_foreign_type_costs_no_other_name,
     a_cluster_is_refused_by_name,
 ];
 
-/// A state of the server in which it refuses to write, and the way out of it.
-trait Refusal {
-    /// What its answers begin with.
-    const CODE: &str;
-
-    /// Whether it may be over before [`Refusal::end`].
-    const IS_SHORT: bool = false;
-
-    /// Brings it about.
-    async fn begin(server: &Server) -> Client;
-
-    async fn end(server: &Server, client: Client);
+/// A state in which the server refuses writes. Its replies begin with the upper-case name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    ReadOnly,
+    NoReplicas,
+    MisConf,
+    /// It ends by itself, after two seconds.
+    Loading,
+    Busy,
+    MasterDown,
 }
 
-async fn asked(server: &Server, words: &[&str]) -> Client {
-    let mut client = server.client().await.unwrap();
-    let reply = client.command(words).await.unwrap();
-    assert_eq!(reply.text().as_deref(), Some("OK"), "{words:?}");
-    client
-}
-
-struct Readonly;
-
-impl Refusal for Readonly {
-    const CODE: &str = "READONLY";
-
-    async fn begin(server: &Server) -> Client {
-        // Nobody listens on that port.
-        asked(server, &["REPLICAOF", "127.0.0.1", "1"]).await
-    }
-
-    async fn end(server: &Server, _client: Client) {
-        ok(server, &["REPLICAOF", "NO", "ONE"]).await;
-    }
-}
-
-struct NoReplicas;
-
-impl Refusal for NoReplicas {
-    const CODE: &str = "NOREPLICAS";
-
-    async fn begin(server: &Server) -> Client {
-        asked(server, &["CONFIG", "SET", "min-replicas-to-write", "1"]).await
-    }
-
-    async fn end(server: &Server, _client: Client) {
-        ok(server, &["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
-    }
-}
-
-struct Misconfigured;
-
-impl Misconfigured {
-    async fn data(server: &Server) -> PathBuf {
-        let reply = command(server, &["CONFIG", "GET", "dir"]).await.elements();
-        reply[1].text().unwrap().into()
-    }
-}
-
-impl Refusal for Misconfigured {
-    const CODE: &str = "MISCONF";
-
-    async fn begin(server: &Server) -> Client {
-        std::fs::remove_dir_all(Self::data(server).await).unwrap();
-        let mut client = asked(server, &["CONFIG", "SET", "save", "3600 1000000"]).await;
-        client.command(&["BGSAVE"]).await.unwrap();
-        eventually("the snapshot has failed", async || {
-            server.info("persistence").await.unwrap()["rdb_last_bgsave_status"] == "err"
-        })
-        .await;
-        client
-    }
-
-    async fn end(server: &Server, _client: Client) {
-        ok(server, &["CONFIG", "SET", "save", ""]).await;
-    }
-}
-
-struct Loading;
-
-impl Refusal for Loading {
-    const CODE: &str = "LOADING";
-
-    const IS_SHORT: bool = true;
-
-    async fn begin(server: &Server) -> Client {
-        for index in 0..100 {
-            command(server, &["SET", &format!("ballast/{index}"), "x"]).await;
+impl State {
+    /// Begins the state. The client waits for a reply that comes at its end.
+    async fn begin(self, server: &Server) -> Client {
+        let mut client = server.client().await.unwrap();
+        let set = async |option, value| ok(server, &["CONFIG", "SET", option, value]).await;
+        match self {
+            // No server listens on that port.
+            Self::ReadOnly => ok(server, &["REPLICAOF", "127.0.0.1", "1"]).await,
+            Self::MasterDown => {
+                set("replica-serve-stale-data", "no").await;
+                ok(server, &["REPLICAOF", "127.0.0.1", "1"]).await;
+            }
+            Self::NoReplicas => set("min-replicas-to-write", "1").await,
+            Self::MisConf => {
+                let dir = command(server, &["CONFIG", "GET", "dir"]).await.elements()[1].text().unwrap();
+                std::fs::remove_dir_all(dir).unwrap();
+                set("save", "3600 1000000").await;
+                command(server, &["BGSAVE"]).await;
+                eventually("the snapshot has failed", async || {
+                    server.info("persistence").await.unwrap()["rdb_last_bgsave_status"] == "err"
+                })
+                .await;
+            }
+            Self::Loading => {
+                for index in 0..100 {
+                    command(server, &["SET", &format!("ballast/{index}"), "x"]).await;
+                }
+                set("key-load-delay", "20000").await;
+                client.send(&["DEBUG", "RELOAD"]).await.unwrap();
+            }
+            Self::Busy => {
+                set("busy-reply-threshold", "1").await;
+                client.send(&["EVAL", "while true do end", "0"]).await.unwrap();
+            }
         }
-        ok(server, &["CONFIG", "SET", "key-load-delay", "20000"]).await;
-        let mut client = server.client().await.unwrap();
-        client.send(&["DEBUG", "RELOAD"]).await.unwrap();
         client
     }
 
-    async fn end(_server: &Server, mut client: Client) {
-        // It ends by itself, after two seconds.
-        client.reply().await.unwrap();
-    }
-}
-
-struct Busy;
-
-impl Refusal for Busy {
-    const CODE: &str = "BUSY";
-
-    async fn begin(server: &Server) -> Client {
-        ok(server, &["CONFIG", "SET", "busy-reply-threshold", "1"]).await;
-        let mut client = server.client().await.unwrap();
-        client.send(&["EVAL", "while true do end", "0"]).await.unwrap();
-        client
-    }
-
-    async fn end(server: &Server, mut client: Client) {
-        ok(server, &["SCRIPT", "KILL"]).await;
-        client.reply().await.unwrap();
-    }
-}
-
-struct Orphaned;
-
-impl Refusal for Orphaned {
-    const CODE: &str = "MASTERDOWN";
-
-    async fn begin(server: &Server) -> Client {
-        ok(server, &["CONFIG", "SET", "replica-serve-stale-data", "no"]).await;
-        Readonly::begin(server).await
-    }
-
-    async fn end(server: &Server, client: Client) {
-        Readonly::end(server, client).await;
+    async fn end(self, server: &Server, mut client: Client) {
+        match self {
+            Self::ReadOnly | Self::MasterDown => ok(server, &["REPLICAOF", "NO", "ONE"]).await,
+            Self::NoReplicas => ok(server, &["CONFIG", "SET", "min-replicas-to-write", "0"]).await,
+            Self::MisConf => ok(server, &["CONFIG", "SET", "save", ""]).await,
+            Self::Loading => drop(client.reply().await.unwrap()),
+            Self::Busy => {
+                ok(server, &["SCRIPT", "KILL"]).await;
+                client.reply().await.unwrap();
+            }
+        }
     }
 }
 
@@ -185,48 +104,9 @@ async fn refused(locks: &LockManager) -> Error {
     refused.unwrap()
 }
 
-/// A release that is refused ends with its lease and says why; one that is refused for a shorter time is
-/// confirmed. The lock is free then.
-async fn releasing<R: Refusal>() {
-    // Long enough to bring the state about in it.
-    let ttl = 2 * TTL;
-    let server = obliging().await;
-    let (a, b) = (open_for(direct(&server), ttl).await, open(direct(&server)).await);
-    let (first, second) = (hold(&a).await, a.lock("another").unwrap().acquire().await.unwrap());
-    let client = R::begin(&server).await;
-    refused(&b).await;
-    // One that is dropped goes the same way, and keeps nobody waiting for longer.
-    drop(second);
-    let outcome = timeout(BOUND, first.release()).await.expect("a release ends");
-    match outcome {
-        Ok(()) => assert!(R::IS_SHORT),
-        // Over only after the lease: a release that had no answer was carried out, or the lease has ended.
-        Err(gone) if R::IS_SHORT && gone.lost_reason().is_some() => {
-            assert_eq!(gone.effect(), Effect::Unknown, "{gone}");
-        }
-        Err(refused) => assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}"),
-    }
-    R::end(&server, client).await;
-    hold(&b).await.release().await.unwrap();
-    b.lock("another").unwrap().wait(ttl).acquire().await.unwrap().release().await.unwrap();
-}
-
-/// An answer that is no answer, over and over.
-async fn a_release_ends_on_a_foreign_type() {
-    let server = server().await;
-    let locks = open(direct(&server)).await;
-    let guard = hold(&locks).await;
-    for key in ["leasehold:{invoice/42}:q", "leasehold:{invoice/42}:e"] {
-        command(&server, &["LPUSH", key, "x"]).await;
-    }
-    let outcome = timeout(BOUND, guard.release()).await.expect("a release ends");
-    let refused = outcome.unwrap_err();
-    assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Protocol, Effect::Unknown), "{refused}");
-}
-
-/// While the server refuses, nothing is granted and the error says that it was the server; what is
-/// held is held, who waits waits. When it is over before the lease is, nothing has happened.
-async fn passing<R: Refusal>() {
+/// While the server refuses, nothing is granted and the error names the server's reason. Holders hold and waiters wait. If
+/// it ends before the lease does, nothing has changed.
+async fn passing(state: State) {
     let server = obliging().await;
     // Long enough for everything here, short enough to be renewed after it.
     let ttl = 5 * TTL;
@@ -234,15 +114,15 @@ async fn passing<R: Refusal>() {
     let guard = hold(&a).await;
     let waiting = Waiter::queued(&b, 0, &a).await;
 
-    let client = R::begin(&server).await;
+    let client = state.begin(&server).await;
     let refused = refused(&b).await;
     assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
     assert_eq!(refused.effect(), Effect::NotApplied, "{refused}");
-    assert!(format!("{refused:?}").contains(R::CODE), "{refused:?}");
+    assert!(format!("{refused:?}").contains(&format!("{state:?}").to_uppercase()), "{refused:?}");
     let renewed = guard.renew().await;
-    assert!(renewed.is_err() || R::IS_SHORT);
+    assert!(renewed.is_err() || state == State::Loading);
     guard.ensure_held().unwrap();
-    R::end(&server, client).await;
+    state.end(&server, client).await;
 
     eventually("the hold is renewed", async || guard.remaining() > ttl * 9 / 10).await;
     assert!(waiting.is_waiting());
@@ -293,17 +173,6 @@ async fn full_server_still_renews_and_releases() {
     hold(&leaving).await.release().await.unwrap();
 }
 
-/// A refusal is no proof that the lock is gone, but without renewals it ends.
-async fn a_refusal_that_lasts_ends_the_hold() {
-    let server = server().await;
-    let locks = open(direct(&server)).await;
-    let guard = hold(&locks).await;
-    let client = Readonly::begin(&server).await;
-    assert_eq!(guard.lost().await, LostReason::Expired);
-    Readonly::end(&server, client).await;
-    hold(&locks).await.release().await.unwrap();
-}
-
 /// What other programs keep under the lock's key is neither taken for a holder nor overwritten.
 async fn a_foreign_type_is_left_alone() {
     let server = server().await;
@@ -321,7 +190,7 @@ async fn a_foreign_type_is_left_alone() {
     hold(&locks).await.release().await.unwrap();
 }
 
-/// A name whose keys somebody has overwritten is lost; those that are renewed and listed with it are not.
+/// A name whose keys a foreign client has overwritten is lost; the names that are renewed and listed with it are not.
 async fn a_foreign_type_costs_no_other_name() {
     let server = server().await;
     let locks = open(direct(&server)).await;

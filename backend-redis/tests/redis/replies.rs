@@ -1,6 +1,4 @@
-//! Requests that were carried out and whose answers were not heard (G5).
-
-use std::time::Duration;
+//! Requests that were carried out and whose replies were lost (G5).
 
 use testbed::{Direction, Mode};
 use tokio::io::AsyncWriteExt;
@@ -8,41 +6,13 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use crate::rig::{
-    KEY, NAME, TTL, Waiter, command, eventually, exists, hold, ok, open, open_for, pass, proxy, server,
-    trials, via, warm,
+    KEY, NAME, TTL, command, eventually, exists, hold, ok, open, pass, proxy, server, trials, via, warm,
 };
 
 trials![
-    a_request_that_outlives_its_connection_leaves_nothing,
     a_connection_that_is_given_up_takes_its_requests_along,
     grant_delivered_late_by_a_partition_is_released,
 ];
-
-/// Its connection breaks, its release finds nothing, and then what it asked for is done after all, as by
-/// the last bytes of a connection that was given up: that is found and removed long before its lease ends.
-async fn a_request_that_outlives_its_connection_leaves_nothing() {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let a = open_for(via(&proxy), Duration::from_secs(30)).await;
-    proxy.set(Direction::ClientToServer, Mode::Hold).await;
-    let acquiring = Waiter::start(&a);
-    proxy.held(Direction::ClientToServer, 1).await;
-    let mut monitor = server.client().await.unwrap();
-    monitor.command(&["MONITOR"]).await.unwrap();
-    drop(acquiring);
-    proxy.reset().await;
-    proxy.set(Direction::ClientToServer, Mode::Pass).await;
-    let owner = loop {
-        let line = monitor.reply().await.unwrap().text().unwrap();
-        // A release: its owner id, and that no restart pauses grants.
-        let last = line.strip_suffix("\" \"0\"").and_then(|line| line.rsplit('"').next());
-        if let Some(owner) = last.filter(|last| last.len() == 32) {
-            break owner.to_owned();
-        }
-    };
-    ok(&server, &["SET", KEY, &owner, "PX", "600000"]).await;
-    eventually("what came late is removed", async || !exists(&server, KEY).await).await;
-}
 
 /// What a silent connection has not delivered when it is given up, it never delivers: it is reset, not
 /// closed in order. The first request that goes unanswered gives it up, by itself.
@@ -54,7 +24,7 @@ async fn a_connection_that_is_given_up_takes_its_requests_along() {
     proxy.set(Direction::ClientToServer, Mode::Hold).await;
     proxy.refuse_new().await.unwrap();
     let unheard = a.lock(NAME).unwrap().try_acquire().await.unwrap_err();
-    // The request's own bound, not that of whoever waits for it.
+    // The request's own bound, not that of the caller.
     assert!(unheard.to_string().contains("the server did not answer in time"), "{unheard}");
     // A connection that was closed in order would stay, as its end is held, too.
     proxy.idle().await;

@@ -1,4 +1,4 @@
-//! Asking for a lock: what it costs, and that it is heard when messages are lost.
+//! Revoking a lock: its requests, and lost messages.
 
 use leasehold_core::{LockGuard, LockManager, Revocation, Revoke};
 use testbed::redis::{Reply, is_push};
@@ -6,13 +6,12 @@ use testbed::{Direction, Mode};
 
 use crate::counts::Requests;
 use crate::rig::{
-    BOUND, Beside, KEY, LONG, NAME, Waiter, command, direct, eventually, exists, hold, now, ok, open,
-    open_for, proxy, server, trials, via, within,
+    BOUND, Beside, KEY, LONG, NAME, Waiter, command, direct, eventually, hold, now, ok, open, open_for,
+    proxy, server, trials, via, within,
 };
 
 trials![
     asking_and_taking_are_one_request,
-    an_ask_that_is_lost_is_told_by_a_renewal,
     an_ask_is_told_with_a_grant_that_was_lost,
     a_strange_note_asks_nothing,
 ];
@@ -29,13 +28,13 @@ impl Asking {
         Self(Beside::start(async move { locks.revoke(NAME, how).await }))
     }
 
-    /// The holder has let go.
+    /// The holder has released.
     pub(crate) async fn answered(self) {
         assert_eq!(self.0.end("an answer").await.unwrap(), Revocation::Released);
     }
 }
 
-/// The guard hears of a grace, and is held meanwhile.
+/// The guard is revoked with a grace period, and held meanwhile.
 pub(crate) async fn is_asked(guard: &LockGuard) {
     let until = within(BOUND, "it is asked", guard.revocation_requested()).await.expect("it is held");
     let left = until.remaining(now());
@@ -43,7 +42,7 @@ pub(crate) async fn is_asked(guard: &LockGuard) {
     guard.ensure_held().unwrap();
 }
 
-/// Nobody is looked for before, and who is asked looks that up once.
+/// The holder is not read before, and checks the message once.
 async fn asking_and_taking_are_one_request() {
     let server = server().await;
     direct(&server).load_scripts().await.unwrap();
@@ -71,23 +70,7 @@ async fn asking_and_taking_are_one_request() {
     guard.release().await.unwrap();
 }
 
-/// A holder that does not hear the message hears with its next renewal, is held all the while, and may
-/// finish; nothing is left of it.
-async fn an_ask_that_is_lost_is_told_by_a_renewal() {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let (a, b) = (open(via(&proxy)).await, open(direct(&server)).await);
-    let guard = hold(&a).await;
-    proxy.set(Direction::ServerToClient, Mode::drop_frames(is_push)).await;
-    let asked = Asking::start(&b, GRACE);
-    proxy.dropped(Direction::ServerToClient, 1).await;
-    is_asked(&guard).await;
-    guard.release().await.unwrap();
-    asked.answered().await;
-    assert!(!exists(&server, &format!("{KEY}:e")).await);
-}
-
-/// Who hears neither of its grant nor that it is asked for finds both with its next refresh.
+/// A waiter that misses the messages of its grant and of a revocation finds both with its next refresh.
 async fn an_ask_is_told_with_a_grant_that_was_lost() {
     let server = server().await;
     let proxy = proxy(&server);

@@ -1,4 +1,4 @@
-//! The words in which the trials are written: servers, managers, and what is waited for.
+//! The words in which the trials are written: servers, managers and waiters.
 
 use std::fmt;
 use std::future::Future;
@@ -65,7 +65,7 @@ pub(crate) async fn open_for(config: RedisConfig, ttl: Duration) -> LockManager 
     LockManager::builder(config).ttl(ttl).connect_timeout(BOUND).build().await.unwrap()
 }
 
-/// The store itself, without a manager: nobody renews for it, and nobody asks again.
+/// The store itself, without a manager: nothing is renewed or retried.
 pub(crate) async fn store(config: impl StoreConfig) -> Arc<dyn LockBackend> {
     let mut timing = Timing::for_ttl(TTL);
     timing.connect_timeout = BOUND;
@@ -119,7 +119,7 @@ impl Waiter {
     }
 }
 
-/// What a store has warned of so far that nobody has heard yet.
+/// The warnings of a store that were not read yet.
 pub(crate) fn warnings(events: &mut (impl Stream<Item = StoreEvent> + Unpin)) -> Vec<String> {
     let mut warnings = Vec::new();
     while let Some(Some(event)) = events.next().now_or_never() {

@@ -1,9 +1,9 @@
-//! A stranger that shares locks by a format, as commands: what libraries send.
+//! A foreign client that shares locks by a format, as the commands that libraries send.
 
 use leasehold_redis::{Format, RedisConfig};
 use testbed::redis::{Client, Reply, Server};
 
-use crate::rig::{NAME, command, direct, server};
+use crate::rig::{NAME, direct, server};
 
 /// The formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,43 +69,24 @@ impl Stranger {
         }
     }
 
-    /// Lets go of what is its own, and says so, if that is usual.
+    /// Releases its own lock, and publishes that, if the library does.
     pub(crate) async fn releases(&mut self) -> bool {
-        let released = self.vanishes().await;
-        if released && self.kind == Kind::Redisson {
-            self.command(&["PUBLISH", CHANNEL, "0"]).await;
-        }
-        released
-    }
-
-    /// The same, without a word.
-    pub(crate) async fn vanishes(&mut self) -> bool {
         const LEAVE: &str = "
             local mine = redis.pcall('get', KEYS[1])
             if type(mine) == 'table' then mine = redis.call('hexists', KEYS[1], ARGV[2]) == 1 and ARGV[1] end
             if mine == ARGV[1] then return redis.call('del', KEYS[1]) end
             return 0";
-        self.command(&["EVAL", LEAVE, "1", NAME, VALUE, FIELD]).await == Reply::Integer(1)
+        let released = self.command(&["EVAL", LEAVE, "1", NAME, VALUE, FIELD]).await == Reply::Integer(1);
+        if released && self.kind == Kind::Redisson {
+            self.command(&["PUBLISH", CHANNEL, "0"]).await;
+        }
+        released
     }
 }
 
-/// A server, and a stranger on it.
+/// A server, and a foreign client on it.
 pub(crate) async fn with_stranger(kind: Kind) -> (Server, Stranger) {
     let server = server().await;
     let stranger = Stranger::of(kind, &server).await;
     (server, stranger)
-}
-
-/// What the lock's key says: type, and its text.
-pub(crate) async fn lock(server: &Server) -> (String, String) {
-    let kind = command(server, &["TYPE", NAME]).await.text().unwrap();
-    let text = match &*kind {
-        "string" => command(server, &["GET", NAME]).await.text().unwrap(),
-        "hash" => {
-            let parts = command(server, &["HGETALL", NAME]).await.elements();
-            parts.iter().filter_map(Reply::text).collect::<Vec<_>>().join(" ")
-        }
-        _ => String::new(),
-    };
-    (kind, text)
 }

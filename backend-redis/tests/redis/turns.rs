@@ -1,32 +1,20 @@
-//! Strangers have their turn while many of ours contend, by commands on real servers; and what a shared lock needs of
-//! a server: room, rights, and nothing when it is over.
-
-use std::time::Duration;
+//! The needs of a lock that foreign clients take too: requests, memory and rights. `tests/foreign` shows the turns.
 
 use futures_util::StreamExt;
-use futures_util::future::{join_all, select};
+use futures_util::future::join_all;
 use leasehold_core::backend::{Severity, StoreEvent};
 use leasehold_core::{Effect, ErrorKind};
-use testbed::redis::{Client, Reply, Server};
 
 use crate::access::{documented_rights, everything, loaded, refusals, user};
 use crate::counts::Requests;
 use crate::rig::{
-    LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, server, store,
-    trials,
+    LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, server, store, trials,
 };
 use crate::strangers::{CHANNEL, Kind, Stranger, with_stranger};
 
 trials![
-    who_polls_a_string_has_its_turn = || has_its_turn(Kind::String, 8, 1),
-    who_listens_for_a_hash_has_its_turn = || has_its_turn(Kind::Redisson, 8, 1),
-    a_client_that_polls_has_its_turn_beside_a_busy_manager = || has_its_turn(Kind::String, 1, 8),
-    a_client_that_listens_has_its_turn_beside_a_busy_manager = || has_its_turn(Kind::Redisson, 1, 8),
     where_nobody_listens_ours_hand_on_as_ever,
-    a_release_is_said_after_it_and_only_if_the_lock_is_free,
     a_release_of_a_name_with_braces_is_said,
-    nothing_is_left_of_strings = || nothing_is_left(Kind::String),
-    nothing_is_left_of_hashes = || nothing_is_left(Kind::Redisson),
     a_full_server_lets_go_of_strings = || full(Kind::String),
     a_full_server_lets_go_of_hashes = || full(Kind::Redisson),
     the_rights_named_for_strings_are_enough = || rights(Kind::String),
@@ -36,38 +24,6 @@ trials![
     without_the_right_to_listen_a_poll_finds_it,
     the_diagnosis_names_each_right_that_is_missing,
 ];
-
-/// Eight tasks of ours, in so many managers, take it one after the other, without a gap, until a stranger has had it three
-/// times, which tries every 100 ms, or when it hears of a release.
-async fn has_its_turn(kind: Kind, managers: usize, tasks: usize) {
-    let (server, mut stranger) = with_stranger(kind).await;
-    let managers = join_all((0..managers).map(|_| open_for(kind.config(&server), LONG))).await;
-    let ours = managers.iter().flat_map(|locks| std::iter::repeat_n(locks, tasks));
-    let ours = join_all(ours.map(async |locks| -> u64 {
-        loop {
-            let guard = hold(locks).await;
-            pass(Duration::from_millis(2)).await;
-            guard.release().await.unwrap();
-        }
-    }));
-    let mut ear = server.client().await.unwrap();
-    ear.command(&["SUBSCRIBE", CHANNEL]).await.unwrap();
-    let theirs = async {
-        for _ in 0..3 {
-            while !stranger.takes(Some(60_000)).await {
-                if kind == Kind::String {
-                    pass(Duration::from_millis(100)).await;
-                } else {
-                    ear.reply().await.unwrap();
-                }
-            }
-            assert!(stranger.releases().await);
-            pass(Duration::from_millis(100)).await;
-        }
-    };
-    let (ours, theirs) = (std::pin::pin!(ours), std::pin::pin!(theirs));
-    select(ours, theirs).await;
-}
 
 /// A cycle is two requests, as without a format.
 async fn where_nobody_listens_ours_hand_on_as_ever() {
@@ -89,56 +45,6 @@ async fn where_nobody_listens_ours_hand_on_as_ever() {
     assert_eq!(requests.total(), 2 * 4 * CYCLES, "{:?}", requests.0);
 }
 
-/// What the server does with the lock, in its order.
-struct Monitor(Client);
-
-impl Monitor {
-    async fn start(server: &Server) -> Self {
-        let mut client = server.client().await.unwrap();
-        client.command(&["MONITOR"]).await.unwrap();
-        Self(client)
-    }
-
-    /// The commands on the lock and its channel, until a `PING` of ours.
-    async fn seen(&mut self, server: &Server) -> Vec<String> {
-        let mut client = server.client().await.unwrap();
-        client.command(&["PING", "end"]).await.unwrap();
-        let mut seen = Vec::new();
-        loop {
-            let line = self.0.reply().await.unwrap().text().unwrap().to_lowercase();
-            let Some((_, words)) = line.split_once("] ") else { continue };
-            if words.starts_with("\"ping\"") {
-                return seen;
-            }
-            let is_its = words.ends_with(&format!("\"{NAME}\"")) || words.contains(CHANNEL);
-            let word = ["del", "publish"].into_iter().find(|word| words.starts_with(&format!("\"{word}\"")));
-            if let Some(word) = word.filter(|_| is_its) {
-                seen.push(word.to_owned() + if words.ends_with("\"0\"") { " 0" } else { "" });
-            }
-        }
-    }
-}
-
-/// Once, after the deletion, in the same request; and not at all if it is handed on.
-async fn a_release_is_said_after_it_and_only_if_the_lock_is_free() {
-    let server = server().await;
-    let (a, b) = (
-        open_for(Kind::Redisson.config(&server), LONG).await,
-        open_for(Kind::Redisson.config(&server), LONG).await,
-    );
-    let mut monitor = Monitor::start(&server).await;
-    hold(&a).await.release().await.unwrap();
-    assert_eq!(monitor.seen(&server).await, ["del", "publish 0"]);
-    let guard = hold(&a).await;
-    let waiting = Waiter::queued(&b, 0, &a).await;
-    monitor.seen(&server).await;
-    guard.release().await.unwrap();
-    let next = waiting.held().await;
-    assert_eq!(monitor.seen(&server).await, ["del"], "handed on");
-    next.release().await.unwrap();
-    assert_eq!(monitor.seen(&server).await, ["del", "publish 0"]);
-}
-
 /// The channel has no braces of its own then.
 async fn a_release_of_a_name_with_braces_is_said() {
     let server = server().await;
@@ -149,35 +55,7 @@ async fn a_release_of_a_name_with_braces_is_said() {
     assert_eq!(ear.reply().await.unwrap().elements()[2].text().as_deref(), Some("0"));
 }
 
-/// Released, handed on, abandoned behind a stranger, yielded: one counter stays, and it ends.
-async fn nothing_is_left(kind: Kind) {
-    let (server, mut stranger) = with_stranger(kind).await;
-    let config = || direct(&server).format(kind.format().yield_after(1));
-    let (a, b, c) = (open(config()).await, open(config()).await, open(config()).await);
-    let mut ear = server.client().await.unwrap();
-    ear.command(&["SUBSCRIBE", CHANNEL]).await.unwrap();
-    let guard = hold(&a).await;
-    let (first, second) = (Waiter::queued(&b, 0, &a).await, Waiter::queued(&c, 1, &a).await);
-    guard.release().await.unwrap();
-    let next = first.held().await;
-    next.release().await.unwrap();
-    // Strangers have their turn now, and nobody comes.
-    second.held().await.release().await.unwrap();
-    assert!(stranger.takes(Some(60_000)).await);
-    drop(Waiter::queued(&b, 0, &a).await);
-    assert!(stranger.releases().await);
-    hold(&a).await.release().await.unwrap();
-    for locks in [a, b, c] {
-        locks.shutdown().await.unwrap();
-    }
-    eventually("one counter stays", async || {
-        let keys = command(&server, &["KEYS", "*"]).await.elements();
-        keys.iter().filter_map(Reply::text).eq(["leasehold:{invoice/42}:n"])
-    })
-    .await;
-}
-
-/// Refuses new holds, renews and hands on those it has, and lets them go to strangers.
+/// Refuses new holds, renews and passes on those it has, and yields them to foreign clients.
 async fn full(kind: Kind) {
     let (server, mut stranger) = with_stranger(kind).await;
     let ttl = 3 * TTL;
@@ -199,7 +77,7 @@ async fn full(kind: Kind) {
     guard.renew().await.unwrap();
     guard.release().await.unwrap();
     first.held().await.release().await.unwrap();
-    // Their turn, which a full server leaves nobody.
+    // The turn of foreign clients, for which a full server has no memory.
     second.held().await.release().await.unwrap();
     ok(&server, &["CONFIG", "SET", "maxmemory", "0"]).await;
     assert!(stranger.takes(Some(60_000)).await);

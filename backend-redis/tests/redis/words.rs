@@ -1,24 +1,18 @@
 //! What is said when the server is not there, does not take us, or stops answering.
 
-use std::time::Duration;
-
 use leasehold_conformance::words::said;
 use leasehold_core::{Effect, Error, ErrorKind, LockManager, Tls};
 use leasehold_redis::RedisConfig;
 use testbed::Certificates;
 use testbed::redis::Settings;
 
-use crate::rig::{BOUND, NAME, TTL, direct, ok, open, server, start, trials};
+use crate::rig::{BOUND, TTL, direct, ok, server, start, trials};
 
-trials![
-    an_opening_that_fails_says_why,
-    a_refusal_is_in_the_servers_words,
-    valkey_refuses_in_words_of_its_own,
-];
+trials![an_opening_that_fails_says_why, valkey_refuses_in_words_of_its_own,];
 
 /// Why a store is not opened, for which nothing can have been carried out.
-async fn refusal(config: RedisConfig, bound: Duration) -> Error {
-    let opening = LockManager::builder(config).ttl(TTL).connect_timeout(bound).build();
+async fn refusal(config: RedisConfig) -> Error {
+    let opening = LockManager::builder(config).ttl(TTL).connect_timeout(BOUND).build();
     let refused = opening.await.unwrap_err();
     assert_eq!(refused.effect(), Effect::NotApplied, "{refused}");
     refused
@@ -33,7 +27,7 @@ async fn valkey_refuses_in_words_of_its_own() {
     for settings in [Settings::new(), Settings::new().program(program)] {
         let server = start(settings).await;
         ok(&server, &["CONFIG", "SET", "requirepass", "secret"]).await;
-        let refused = refusal(direct(&server), BOUND).await;
+        let refused = refusal(direct(&server)).await;
         assert_eq!(*refused.kind(), ErrorKind::Denied);
         let said = format!("{refused:#}");
         let (ours, cause) = said.split_once(": NOAUTH ").expect("it is the server's word");
@@ -46,7 +40,7 @@ async fn valkey_refuses_in_words_of_its_own() {
 /// Without a database of that number, and where TLS fails, which is in the words of its library.
 async fn an_opening_that_fails_says_why() {
     let server = server().await;
-    let (refused, there) = (refusal(direct(&server).database(99), BOUND).await, server.addr().to_string());
+    let (refused, there) = (refusal(direct(&server).database(99)).await, server.addr().to_string());
     assert_eq!(*refused.kind(), ErrorKind::InvalidOption);
     let why = "cannot connect: the server has no database of that number";
     let words = format!("{why} (server: {there}): ERR DB index is out of range");
@@ -56,19 +50,7 @@ async fn an_opening_that_fails_says_why() {
     let encrypted = start(Settings::new().tls(&certificates)).await;
     let there = encrypted.tls_addr().unwrap();
     let tls = Tls::new().ca(std::fs::read(stranger.authority()).unwrap());
-    let refused = refusal(RedisConfig::new("127.0.0.1", there.port()).tls(tls), BOUND).await;
+    let refused = refusal(RedisConfig::new("127.0.0.1", there.port()).tls(tls)).await;
     let why = "invalid peer certificate: its issuer's certificate in `ca` does not match its signature";
     assert_eq!(said(&refused, &there.to_string(), None), format!("cannot connect (server: {there}): {why}"));
-}
-
-/// What the server says of a request is the cause, once.
-async fn a_refusal_is_in_the_servers_words() {
-    let server = server().await;
-    let (locks, addr) = (open(direct(&server)).await, server.addr().to_string());
-    ok(&server, &["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
-    let refused = locks.lock(NAME).unwrap().acquire().await.unwrap_err();
-    let words =
-        "too few replicas are connected (min-replicas-to-write) (server: ADDR, lock: invoice/42): NOREPLICAS";
-    let words = format!("{} Not enough good replicas to write.", words.replace("ADDR", &addr));
-    assert_eq!(said(&refused, &addr, Some(NAME)), words);
 }
