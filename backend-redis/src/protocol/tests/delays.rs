@@ -1,11 +1,8 @@
-//! How long the dead delay the living (G6), and how often those who wait ask: contenders that die or
+//! How long dead contenders delay the others (G6), and how often waiters refresh: contenders that die or
 //! leave at any moment, on a network that does nothing wrong, against the model of the scripts.
 
-use proptest::prelude::*;
-use proptest::test_runner::{Config, TestError, TestRng, TestRunner};
-
 use super::*;
-use crate::scripts::model::{Asker, Fault, Message, Server, UNSWEPT};
+use crate::scripts::model::UNSWEPT;
 
 /// One contender; the last one never ends.
 #[derive(Clone, Debug)]
@@ -17,7 +14,7 @@ struct Life {
     mode: Mode,
 }
 
-/// A ttl, and whoever lives before the one that waits longest.
+/// A ttl, and the contenders before the last one.
 fn scenes() -> impl Strategy<Value = (u64, Vec<Life>)> {
     // Many die together.
     let ends = prop_oneof![4 => Just(5_001_u64), 1 => 3_000_u64..9_000];
@@ -140,7 +137,7 @@ fn play(ttl: u64, lives: &[Life], enters: u64, store: Store) -> Outcome {
     }
 }
 
-/// The contender hears what it was answered `late` ago.
+/// The contender gets the answer of `late` ago.
 fn hear(contender: &mut Contender, answer: &mut Option<(u64, Answer)>, now: u64, late: u64) {
     if let Some((sent_at, answer)) = answer.take_if(|(sent_at, _)| *sent_at + late <= now) {
         let took = Duration::from_millis(now - sent_at);
@@ -150,19 +147,15 @@ fn hear(contender: &mut Contender, answer: &mut Option<(u64, Answer)>, now: u64,
 
 /// Fails if the last one waited for too long.
 fn search(store: Store, cases: u32) -> Result<(), TestError<(u64, Vec<Life>)>> {
-    let config = Config { failure_persistence: None, max_shrink_iters: 0, ..Config::with_cases(cases) };
-    let rng = TestRng::deterministic_rng(config.rng_algorithm);
-    TestRunner::new_with_rng(config, rng).run(&scenes(), |(ttl, lives)| {
-        let Outcome { waited, .. } = play(ttl, &lives, 3_000, store);
+    walk(cases, true, &scenes(), |(ttl, lives)| {
+        let Outcome { waited, .. } = play(*ttl, lives, 3_000, store);
         // To ask, and to be answered.
-        if waited > ttl + 1_000 + 2 * store.late * ttl / 3_000 {
-            return Err(TestCaseError::fail(format!("{waited} ms after the last death, ttl {ttl}")));
-        }
-        Ok(())
+        let bound = ttl + 1_000 + 2 * store.late * ttl / 3_000;
+        if waited > bound { Err(format!("{waited} ms after the last death, ttl {ttl}")) } else { Ok(()) }
     })
 }
 
-/// Whoever dies or leaves while others wait or hold, together or apart.
+/// Contenders die or leave while others wait or hold, at the same time or not.
 #[test]
 fn the_dead_delay_nobody_longer_than_their_leases() {
     search(Store::SOUND, 500).unwrap();
@@ -181,7 +174,7 @@ fn delays_by_the_dead_are_found() {
     }
 }
 
-/// A writer dies in the queue beside a reader that goes on, when nobody is about to ask for anything: the reader behind it
+/// A writer dies in the queue beside a reader that goes on, when no request is due: the reader behind it
 /// shares the lock when the dead entry ends, not when a refresh comes by.
 #[test]
 fn a_dead_writer_delays_readers_no_longer_than_its_lease() {
@@ -193,7 +186,7 @@ fn a_dead_writer_delays_readers_no_longer_than_its_lease() {
     assert!(waited(Fault::OnlySharesEnd) > 15_000 + 1_000);
 }
 
-/// The first contender leaves when the second has just been told to count on it.
+/// The first contender leaves just after the second was answered that it refreshes first.
 #[test]
 fn leaving_entry_tells_the_next_when_to_try() {
     let holder = Life { enters: 0, ends: 5_001, leaves: false, mode: Mode::EXCLUSIVE };
@@ -233,7 +226,7 @@ fn a_message_before_the_answer_that_enters_counts() {
     assert_eq!(contender.step(at(130)), Step::Wait(at(120 + 9_000 - 90)), "asked for later than it was said");
 }
 
-/// More have died than one request drops: whoever lets go goes on until the living one has the lock.
+/// More have died than one request drops: the releaser goes on until the living one has the lock.
 #[test]
 fn release_passes_over_any_number_of_dead_entries() {
     let mut lives = vec![Life { enters: 0, ends: 5_500, leaves: true, mode: Mode::EXCLUSIVE }];

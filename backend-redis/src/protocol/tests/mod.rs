@@ -1,22 +1,23 @@
 //! The contenders against a model of the scripts, with a network that delays, loses, repeats and
 //! reorders, and clients that leave at any time.
 //!
-//! After every step: whoever thinks it holds is the holder at the server (G1, G2, G4), and taken
-//! counters grow (G3). When the faults end: everybody who still wants the lock gets it in turn (G6,
+//! After every step: a client that thinks it holds is the holder at the server (G1, G2, G4), and taken
+//! counters grow (G3). When the faults end: every client that still wants the lock gets it in turn (G6,
 //! G7, G8), and nothing is left at the server: at once if each connection kept its order, and after a
-//! ttl whatever arrived late (G5). Who loses its entry asks again at once, as the core does, while that is
+//! ttl whatever arrived late (G5). A client that loses its entry acquires again at once, as the core does, while that is
 //! still being released. Planted mutants must be caught, or the properties prove nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::backend::Mode;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestError, TestRunner};
+use proptest::test_runner::{Config, TestError, TestRng, TestRunner};
 
 use super::*;
 use crate::scripts::model::{Asker, Fault, Message, Owner, Request, Server, Shared};
 use looks::Looks;
 use mutant::{Mutant, Network};
+use restarts::Runs;
 
 mod delays;
 mod looks;
@@ -30,9 +31,9 @@ mod sharing;
 const TTL: u64 = 900;
 const MARGIN: u64 = 10;
 const CLIENTS: usize = 3;
-/// Nobody of ours.
+/// A foreign client.
 const STRANGER: Owner = 99_999_999;
-/// A counter that nobody was granted.
+/// A counter that was never granted.
 const FORGED: u64 = u64::MAX / 2;
 /// How far apart a client's looks are when nothing goes wrong.
 const ROUND: u64 = TTL / 90;
@@ -58,18 +59,20 @@ struct World {
     owners: Owner,
     /// The largest counter that was taken, and the largest of an exclusive hold.
     taken: (u64, u64),
-    /// When the earliest grace ends of those who have asked a holder.
+    /// The earliest deadline of the revocations of a holder.
     asked: BTreeMap<Owner, u64>,
     network: Network,
     mutant: Mutant,
-    /// Until when a stranger holds.
+    /// Until when a foreign client holds.
     stranger: Option<u64>,
     /// How each client wants it.
     modes: [Mode; CLIENTS],
-    /// In the order in which the server has heard of them.
+    /// In the order of arrival at the server.
     arrived: Vec<(Owner, usize)>,
-    /// Who died, and when.
+    /// The dead owners, and when they died.
     dead: BTreeMap<Owner, u64>,
+    /// Of a server that restarts.
+    runs: Option<Runs>,
 }
 
 fn at(millis: u64) -> Moment {
@@ -96,12 +99,7 @@ impl World {
             held: false,
             looks: Looks::default(),
         };
-        let fault = match mutant {
-            Mutant::ShortHandOn => Fault::ShortHandOn,
-            Mutant::TakesOver => Fault::TakesOver,
-            Mutant::ReleasesAnybodys => Fault::ReleasesAnybodys,
-            _ => Fault::None,
-        };
+        let fault = if let Mutant::Scripts(fault) = mutant { fault } else { Fault::None };
         Self {
             now: 1_000,
             server: Server { fault, shared, ..Server::default() },
@@ -116,11 +114,13 @@ impl World {
             modes: [Mode::EXCLUSIVE; CLIENTS],
             arrived: Vec::new(),
             dead: BTreeMap::new(),
+            runs: None,
         }
     }
 
     fn send(&mut self, client: usize, owner: Owner, request: Request) {
-        self.flying.push(Message::Request { client, owner, request, sent_at: self.now });
+        let over = self.connection(client);
+        self.flying.push(Message::Request { client, owner, request, sent_at: self.now, over });
     }
 
     /// The client does what its contender asks for.
@@ -198,7 +198,9 @@ impl World {
         let modes = self.modes;
         let asker = |client: usize, owner| Asker { mode: modes[client], ..Asker::new(owner, client, TTL) };
         match message {
-            Message::Request { client, owner, request, sent_at } => match request {
+            // The request died with the server to which it was sent.
+            Message::Request { over, .. } if over.run != self.run() => {}
+            Message::Request { client, owner, request, sent_at, over } => match self.told(request, over) {
                 Request::Release => {
                     self.server.release(micros(now), owner, &mut sent);
                     self.leaves_nobody_out(owner)?;
@@ -281,7 +283,7 @@ impl World {
         }
     }
 
-    /// Somebody who may only read and publish makes a message up.
+    /// A user that may only read and publish makes a message up.
     fn forge(&mut self, client: usize, pick: usize) {
         let owner = self.clients[client].owner;
         self.flying.push(match pick.is_multiple_of(3) {
@@ -290,9 +292,12 @@ impl World {
         });
     }
 
-    /// Whoever thinks it holds does, strangers among them.
+    /// A client that thinks it holds does, foreign ones included.
     fn check(&mut self) -> Result<(), String> {
         self.server.expire(micros(self.now));
+        if let Some(runs) = &self.runs {
+            return runs.check(self.now, &self.server, &mut self.clients);
+        }
         self.stranger = self.stranger.filter(|until| self.now <= *until);
         if self.stranger.is_some() && !self.server.is_held_by(STRANGER) {
             return Err(format!("a stranger's lock was taken at {}: {:?}", self.now, self.server));
@@ -322,7 +327,7 @@ impl World {
         }
     }
 
-    /// An administrator asks whoever holds.
+    /// An administrator revokes the lock.
     fn ask(&mut self, grace: u64) {
         self.server.expire(micros(self.now));
         for holder in self.server.holders() {
@@ -343,6 +348,8 @@ impl World {
         };
         match (kind, message) {
             (0, _) => self.now += pick as u64 % (TTL / 2),
+            (6, _) if self.runs.is_some() => self.restart(pick),
+            (7, _) if self.runs.is_some() => self.force(),
             (1 | 2, _) => self.act(client)?,
             (3, _) => self.renew(client),
             (4, _) if pick.is_multiple_of(5) => self.leave(client, pick.is_multiple_of(2)),
@@ -355,7 +362,7 @@ impl World {
                 self.flying.retain(|message| message.client() != client);
             }
             (5, Some(message)) => {
-                // Who was to be told has not been.
+                // The message does not arrive.
                 self.server.handed_on &= !matches!(self.flying.remove(message), Message::Push { .. });
             }
             (6, Some(message)) if matches!(self.flying[message], Message::Push { .. }) => {
@@ -370,7 +377,7 @@ impl World {
         self.check()
     }
 
-    /// Faults end; everybody who wants the lock gets it, in turn, and in the end nothing is left.
+    /// Faults end; every client that wants the lock gets it, in turn, and in the end nothing is left.
     fn settle(&mut self) -> Result<(), String> {
         if self.stranger.is_some() {
             self.stranger(1);
@@ -378,7 +385,7 @@ impl World {
         let mut missing: BTreeSet<_> = (0..CLIENTS).filter(|id| self.clients[*id].wants).collect();
         let began = self.now;
         // Everybody before may take a ttl to be passed over, and a third of one to be noticed.
-        let bound = (CLIENTS as u64 + 1) * 2 * TTL;
+        let bound = (CLIENTS as u64 + 1) * 2 * TTL + restarts::PAUSE;
         while !missing.is_empty() {
             self.round()?;
             for id in missing.clone() {
@@ -390,6 +397,9 @@ impl World {
             if self.now > began + bound {
                 return Err(format!("{missing:?} never got the lock: {self:?}"));
             }
+        }
+        if self.runs.is_some() {
+            return Ok(());
         }
         // The next round of clean-up.
         let died = self.dead.values().max().map_or(0, |died| died + TTL + TTL / 6);
@@ -429,46 +439,108 @@ impl World {
     }
 }
 
-fn run(events: &[(u8, u16)], network: Network, shared: bool, mutant: Mutant) -> Result<(), String> {
-    let shared = shared.then_some(Shared { signals: true, after: 2, ..Shared::STRINGS });
-    play(World::new(network, shared, mutant), events)
+/// What a random schedule is about.
+#[derive(Clone, Copy, Debug)]
+enum Setting {
+    /// Exclusive locks of ours, or that foreign clients take too.
+    Exclusive,
+    /// Locks in all modes, and clients that die.
+    Shared,
+    Restarts,
 }
 
-fn play(mut world: World, events: &[(u8, u16)]) -> Result<(), String> {
-    for (kind, pick) in events {
-        world.event(*kind, usize::from(*pick))?;
+#[derive(Clone, Debug)]
+struct Schedule {
+    network: Network,
+    strangers: bool,
+    modes: Vec<Mode>,
+    restarts: bool,
+    events: Vec<(u8, u16)>,
+}
+
+impl Setting {
+    fn schedules(self) -> impl Strategy<Value = Schedule> {
+        let (kinds, longest) = if let Self::Restarts = self { (0_u8..12, 150) } else { (0..14, 120) };
+        let event = (kinds, any::<u16>()).prop_map(move |(kind, pick)| match self {
+            // Foreign clients have no such locks.
+            Self::Shared if kind == 13 => (14, pick),
+            _ => (kind, pick),
+        });
+        let network = prop_oneof![Just(Network::Ordered), Just(Network::Any)];
+        let modes = match self {
+            Self::Shared => sharing::mode().boxed(),
+            _ => Just(Mode::EXCLUSIVE).boxed(),
+        };
+        let modes = prop::collection::vec(modes, CLIENTS);
+        let events = prop::collection::vec(event, 0..longest);
+        (network, any::<bool>(), modes, events).prop_map(
+            move |(network, strangers, modes, events)| match self {
+                Self::Exclusive => Schedule { network, strangers, modes, restarts: false, events },
+                Self::Shared => Schedule { network, strangers: false, modes, restarts: false, events },
+                Self::Restarts => {
+                    Schedule { network: Network::Any, strangers: false, modes, restarts: true, events }
+                }
+            },
+        )
     }
-    world.settle()
-}
 
-fn schedules() -> impl Strategy<Value = (Network, bool, Vec<(u8, u16)>)> {
-    let network = prop_oneof![Just(Network::Ordered), Just(Network::Any)];
-    (network, any::<bool>(), prop::collection::vec((0_u8..14, any::<u16>()), 0..120))
-}
+    fn search(self, cases: u32, mutant: Mutant) -> Result<(), TestError<Schedule>> {
+        walk(cases, mutant != Mutant::None, &self.schedules(), |schedule| {
+            let shared = Shared { signals: true, after: 2, ..Shared::STRINGS };
+            let mut world = World::new(schedule.network, schedule.strangers.then_some(shared), mutant);
+            world.modes.copy_from_slice(&schedule.modes);
+            world.runs = schedule.restarts.then(Runs::default);
+            for (kind, pick) in &schedule.events {
+                world.event(*kind, usize::from(*pick))?;
+            }
+            world.settle()
+        })
+    }
 
-proptest! {
-    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(5_000) })]
-
-    /// Whatever the network does.
-    #[test]
-    fn random_schedules_keep_the_guarantees((network, shared, events) in schedules()) {
-        if let Err(violation) = run(&events, network, shared, Mutant::None) {
-            return Err(TestCaseError::fail(violation));
+    /// Each of `mutants` breaks a guarantee in some schedule.
+    fn catches(self, mutants: &[Mutant]) {
+        for mutant in mutants {
+            let outcome = self.search(60_000, *mutant);
+            assert!(matches!(outcome, Err(TestError::Fail(..))), "{mutant:?} was not caught");
+            ::model::caught(&format!("redis {self:?}"), mutant, "random schedules");
         }
     }
+}
+
+/// Tries random schedules: the same ones each time, or new ones of which the shortest failing one is shown.
+fn walk<S: Strategy>(
+    cases: u32,
+    is_repeatable: bool,
+    schedules: &S,
+    play: impl Fn(&S::Value) -> Result<(), String>,
+) -> Result<(), TestError<S::Value>> {
+    let config = Config { failure_persistence: None, ..Config::with_cases(cases) };
+    let mut runner = if is_repeatable {
+        let rng = TestRng::deterministic_rng(config.rng_algorithm);
+        TestRunner::new_with_rng(Config { max_shrink_iters: 0, ..config }, rng)
+    } else {
+        TestRunner::new(config)
+    };
+    runner.run(schedules, |schedule| play(&schedule).map_err(TestCaseError::fail))
+}
+
+/// Whatever the network does.
+#[test]
+fn random_schedules_keep_the_guarantees() {
+    Setting::Exclusive.search(5_000, Mutant::None).unwrap();
 }
 
 /// Each rule is needed: without it some schedule breaks a guarantee.
 #[test]
 fn planted_mutants_are_caught() {
-    for mutant in [
+    Setting::Exclusive.catches(&[
         Mutant::CountsFromArrival,
         Mutant::CountsFromAnswer,
         Mutant::CountsUnanswered,
         Mutant::BelievesOldNews,
         Mutant::QueuesAgain,
         Mutant::OwesNothing,
-        Mutant::ShortHandOn,
+        Mutant::Scripts(Fault::ShortHandOn),
         Mutant::ReleasesOnce,
         Mutant::KeepsUnwanted,
         Mutant::RefreshEnters,
@@ -476,16 +548,7 @@ fn planted_mutants_are_caught() {
         Mutant::LooksUpEach,
         Mutant::LooksUpOnce,
         Mutant::BelievesLeaps,
-        Mutant::TakesOver,
-        Mutant::ReleasesAnybodys,
-    ] {
-        let config = Config { failure_persistence: None, max_shrink_iters: 0, ..Config::with_cases(60_000) };
-        let rng = proptest::test_runner::TestRng::deterministic_rng(config.rng_algorithm);
-        let mut runner = TestRunner::new_with_rng(config, rng);
-        let outcome = runner.run(&schedules(), |(network, shared, events)| {
-            run(&events, network, shared, mutant).map_err(TestCaseError::fail)
-        });
-        assert!(matches!(outcome, Err(TestError::Fail(..))), "{mutant:?} was not caught");
-        ::model::caught("redis", mutant, "random schedules");
-    }
+        Mutant::Scripts(Fault::TakesOver),
+        Mutant::Scripts(Fault::ReleasesAnybodys),
+    ]);
 }

@@ -1,5 +1,7 @@
 //! What the contenders can be made to do wrong, and the network may do.
 
+use crate::scripts::model::{Fault, Request};
+
 /// What is done wrong, if anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mutant {
@@ -14,15 +16,13 @@ pub(super) enum Mutant {
     BelievesOldNews,
     /// An entry that is over queues again by itself.
     QueuesAgain,
-    /// Whoever has lost its entry asks again, and what is left of it is nobody's business.
+    /// A client that has lost its entry acquires again, and does not release the lost one.
     OwesNothing,
-    /// A hand-on leaves the next holder a sixth of the ttl, whatever its entry has.
-    ShortHandOn,
     /// A refresh of an entry that is gone enters it again.
     RefreshEnters,
     /// What is left behind is released once, whether that arrives or not.
     ReleasesOnce,
-    /// A grant that nobody wants any more is not given back.
+    /// A grant that is not wanted any more is not released.
     KeepsUnwanted,
     /// What a message says is asked of a holder is not looked up.
     BelievesAsks,
@@ -32,10 +32,17 @@ pub(super) enum Mutant {
     LooksUpOnce,
     /// A message's counter is believed, however large it is.
     BelievesLeaps,
-    /// A lock that a stranger holds is handed on.
-    TakesOver,
-    /// Whoever releases deletes what a stranger holds.
-    ReleasesAnybodys,
+    /// One of the scripts ignores the pause after a restart, or the one that takes a lock by force does.
+    ForgetsPause(Request),
+    ForceForgets,
+    /// After a reconnect the client does not ask which run of the server it has reached.
+    RunUnasked,
+    /// Only a server that knows of no run counts as restarted.
+    RunUnseen,
+    /// The pause is shorter than the leases.
+    ShortPause,
+    NoPause,
+    Scripts(Fault),
 }
 
 /// How messages may travel.

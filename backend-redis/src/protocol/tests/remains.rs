@@ -28,7 +28,7 @@ enum Wrong {
     StopsAfterATtl,
     /// An answer on any connection is taken for one on the request's own.
     BelievesAnyConnection,
-    /// That the server is reached again is not heard.
+    /// The client does not notice that the server is reached again.
     NeverStops,
     /// The first release is the last one.
     ReleasesOnce,
@@ -96,10 +96,7 @@ fn search(wrong: Wrong, cases: u32) -> Result<(), TestError<Scene>> {
             breaks_in,
         },
     );
-    let config = Config { failure_persistence: None, max_shrink_iters: 0, ..Config::with_cases(cases) };
-    let rng = proptest::test_runner::TestRng::deterministic_rng(config.rng_algorithm);
-    TestRunner::new_with_rng(config, rng)
-        .run(&scenes, |scene| play(scene, wrong).map_err(TestCaseError::fail))
+    walk(cases, true, &scenes, |scene| play(*scene, wrong))
 }
 
 /// What a cut network has kept is released soon after it arrives, and the releases stop (redis.remains-2).

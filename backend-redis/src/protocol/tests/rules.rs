@@ -2,6 +2,10 @@
 
 use super::*;
 
+fn waits(seen: u64) -> Answer {
+    Answer::Waits { seen, ask_in: None, behind_stranger: false }
+}
+
 /// A waiter asks when the holder's lease ends, if that is before its next renewal; not otherwise (redis.protocol-5).
 #[test]
 fn a_waiter_asks_when_the_holders_lease_ends() {
@@ -26,18 +30,15 @@ fn a_message_counts_from_the_latest_answered_request() {
     let mut waiter = contender();
     waiter.told(at(0), 5);
     assert_eq!(waiter.step(at(0)), Step::Enter, "granted before anything was answered");
-    waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false });
-    waiter.answered(at(310), at(300), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false });
+    waiter.answered(at(10), at(0), waits(5));
+    waiter.answered(at(310), at(300), waits(5));
     waiter.told(at(400), 5);
     assert!(waiter.is_waiting(), "believed what was answered already");
     waiter.told(at(500), 6);
     let deadline = Deadline::At(at(300 + TTL - MARGIN));
     assert_eq!(waiter.step(at(500)), Step::Take { counter: 6, deadline });
-    assert_eq!(
-        waiter.answered(at(510), at(305), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false }),
-        Verdict::Until(deadline)
-    );
-    waiter.answered(at(520), at(506), Answer::Waits { seen: 6, ask_in: None, behind_stranger: false });
+    assert_eq!(waiter.answered(at(510), at(305), waits(5)), Verdict::Until(deadline));
+    waiter.answered(at(520), at(506), waits(6));
     assert_eq!(waiter.step(at(520)), Step::Over(LostReason::Gone), "waits although it was granted");
 }
 
@@ -45,7 +46,7 @@ fn a_message_counts_from_the_latest_answered_request() {
 #[test]
 fn an_expired_entry_is_over() {
     let mut waiter = contender();
-    waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false });
+    waiter.answered(at(10), at(0), waits(5));
     waiter.told(at(TTL - MARGIN), 6);
     assert_eq!(waiter.step(at(TTL - MARGIN)), Step::Over(LostReason::Expired));
     let late = waiter.answered(at(TTL), at(TTL - 20), Answer::Holds { counter: 6 });
@@ -60,11 +61,7 @@ fn a_grant_that_comes_too_late_is_over() {
         match by_message {
             true => {
                 late.told(at(5), 6);
-                late.answered(
-                    at(TTL),
-                    at(0),
-                    Answer::Waits { seen: 5, ask_in: None, behind_stranger: false },
-                );
+                late.answered(at(TTL), at(0), waits(5));
             }
             false => _ = late.answered(at(TTL), at(0), Answer::Holds { counter: 6 }),
         }
@@ -73,44 +70,42 @@ fn a_grant_that_comes_too_late_is_over() {
     }
 }
 
-/// A holder whose grant the server does not know any more hears it from the next request that it sends;
+/// A holder whose grant the server has forgotten learns that from its next request;
 /// an answer that was on its way when it was granted says nothing (redis.protocol-6).
 #[test]
 fn a_forgotten_grant_is_found_by_the_next_request() {
     let granted = |told_at| {
         let mut waiter = contender();
-        waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false });
+        waiter.answered(at(10), at(0), waits(5));
         waiter.told(at(told_at), 99);
         waiter
     };
-    let waits = Answer::Waits { seen: 5, ask_in: None, behind_stranger: false };
     let kept = Verdict::Until(Deadline::At(at(TTL - MARGIN)));
-    assert_eq!(granted(300).answered(at(310), at(290), waits), kept);
-    assert_eq!(granted(300).answered(at(330), at(320), waits), Verdict::Gone(LostReason::Gone));
+    assert_eq!(granted(300).answered(at(310), at(290), waits(5)), kept);
+    assert_eq!(granted(300).answered(at(330), at(320), waits(5)), Verdict::Gone(LostReason::Gone));
 }
 
-/// A grant that is heard before the answer to the request that has entered counts once that is heard, and from then
+/// A grant that arrives before the answer to the request that has entered counts once that arrives, and from then
 /// (redis.protocol-1).
 #[test]
 fn a_grant_may_come_before_the_answer() {
     let mut entering = contender();
     entering.told(at(2), 6);
     assert_eq!(entering.step(at(3)), Step::Enter);
-    entering.answered(at(5), at(1), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false });
+    entering.answered(at(5), at(1), waits(5));
     let deadline = Deadline::At(at(1 + TTL - MARGIN));
     assert_eq!(entering.step(at(5)), Step::Take { counter: 6, deadline });
 
     // A server that has lost its data since answers the repeated request with a smaller counter.
     let mut repeated = contender();
     repeated.told(at(2), 6);
-    repeated.answered(at(5), at(3), Answer::Waits { seen: 0, ask_in: None, behind_stranger: false });
+    repeated.answered(at(5), at(3), waits(0));
     assert!(repeated.is_waiting(), "believed what the server has forgotten");
 }
 
 /// A counter far above what was answered is asked for, and no more often than any channel makes ask (redis.protocol-10).
 #[test]
 fn a_grant_far_ahead_is_asked_for() {
-    let waits = |seen| Answer::Waits { seen, ask_in: None, behind_stranger: false };
     for early in [false, true] {
         let mut waiter = contender();
         if early {
@@ -127,7 +122,7 @@ fn a_grant_far_ahead_is_asked_for() {
     }
 }
 
-/// What was asked is told with the grant; the earliest end counts, and the lease goes on (redis.protocol-7).
+/// A revocation is known with the grant; the earliest deadline counts, and the lease goes on (redis.protocol-7).
 #[test]
 fn an_ask_is_known_with_the_grant() {
     let millis = Duration::from_millis;

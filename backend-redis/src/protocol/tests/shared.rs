@@ -1,11 +1,10 @@
-//! A lock that strangers take too: how soon ours follow one, and that strangers have their turn while many of ours
-//! contend, against the model of the scripts, with strangers that poll.
+//! A lock that foreign clients take too, against the model of the scripts: how soon ours follow one, and that one that
+//! polls has its turn while many of ours contend.
 
 use super::*;
-use crate::scripts::model::{Asker, Fault, Message, Server, Shared};
 
 impl World {
-    /// A stranger takes the lock if it can, or lets go of it, and says so or not.
+    /// A foreign client takes the lock if it can, or releases it, with a message or without.
     pub(super) fn stranger(&mut self, pick: usize) {
         let lease = pick as u64 % (2 * TTL);
         let lease = (lease > 0).then_some(lease);
@@ -23,11 +22,11 @@ impl World {
     }
 }
 
-/// Contenders of ours which hold for some milliseconds, again and again, beside one stranger that polls.
+/// Contenders of ours that hold for some milliseconds, again and again, beside one foreign client that polls.
 struct Beside {
     ours: usize,
     holds: u64,
-    /// How often the stranger tries.
+    /// How often the foreign client tries.
     polls: u64,
     shared: Shared,
     fault: Fault,
@@ -38,7 +37,7 @@ struct Beside {
 struct Shares {
     ours: u64,
     strangers: u64,
-    /// For how long the stranger has tried in vain at most.
+    /// The longest time for which the foreign client has tried.
     longest: u64,
     /// For how long the lock was free.
     free: u64,
@@ -113,7 +112,7 @@ impl Beside {
     }
 }
 
-/// Eight of ours that leave the lock no gap, and a stranger that polls as most libraries do: it has its turn within
+/// Eight of ours that leave the lock no gap, and a foreign client that polls as most libraries do: it has its turn within
 /// what the options say. Without turns it has none.
 #[test]
 fn polling_client_has_its_turn_beside_many_of_ours() {
@@ -131,7 +130,7 @@ fn polling_client_has_its_turn_beside_many_of_ours() {
     }
 }
 
-/// One of ours that asks again at once leaves a stranger its turns, as many of ours do.
+/// One of ours that acquires again at once leaves a foreign client its turns, as many of ours do.
 #[test]
 fn a_client_that_polls_has_its_turn_beside_one_of_ours() {
     let Shared { every, rest, .. } = Shared::STRINGS;
@@ -160,7 +159,7 @@ fn try_behind_a_foreign_holder_ends_the_count() {
     assert!(matches!(tries(&mut server, 1_005 + every, 4), Answer::Holds { .. }));
 }
 
-/// While nobody comes, the lock rests for an eighth of the time; where hand-overs are counted too and holds are short, for
+/// Without a foreign client, the lock rests for an eighth of the time; where hand-overs are counted too and holds are short, for
 /// three fifths.
 #[test]
 fn turns_that_nobody_takes_cost_what_the_page_says() {
@@ -173,8 +172,8 @@ fn turns_that_nobody_takes_cost_what_the_page_says() {
     }
 }
 
-/// A stranger releases early and says nothing: the first of ours has the lock within a poll, not at the end of the
-/// lease; told by the channel, at once.
+/// A foreign client releases early: the first of ours has the lock within a poll, not at the end of the lease; with a
+/// message, at once.
 #[test]
 fn the_first_of_ours_follows_a_stranger_within_a_poll() {
     let shared = || Some(Shared { signals: true, ..Shared::STRINGS });
@@ -208,7 +207,7 @@ fn the_first_of_ours_follows_a_stranger_within_a_poll() {
     assert_eq!(follows(Fault::NoPoll, false), None);
 }
 
-/// What is said counts only for who is first behind a stranger, and at most so often.
+/// A message counts only for the first waiter behind a foreign client, and at most so often.
 #[test]
 fn only_who_is_first_behind_a_stranger_hears_it() {
     let waits = |behind_stranger| Answer::Waits { seen: 5, ask_in: None, behind_stranger };

@@ -1,14 +1,12 @@
 //! Locks that several hold together, against the model of the scripts: clients with a mode each, which die, too.
 //!
-//! After every script: who waits first does not fit, by the rule (G7). After every step: who thinks it holds does, those who
-//! hold fit together and came before all who wait, and what a client held that died ends with its lease (G1, G4, G6). Taken counters grow past
-//! those that they exclude (G3). And all that is checked of exclusive locks.
+//! After every script: the first waiter does not fit, by the rule (G7). After every step: a client that thinks it holds does,
+//! holders fit together and came before all waiters, and the hold of a dead client ends with its lease (G1, G4, G6). Taken
+//! counters grow past those that they exclude (G3). And all that is checked of exclusive locks.
 
 use leasehold_core::backend::Load;
-use proptest::test_runner::TestRng;
 
 use super::*;
-use crate::scripts::model::Fault;
 
 impl World {
     fn mode_of(&self, owner: Owner) -> Mode {
@@ -50,7 +48,8 @@ impl World {
     /// A script has been run.
     pub(super) fn leaves_nobody_out(&self, by: Owner) -> Result<(), String> {
         let waits = self.server.keeps_out(micros(self.now), |owner| self.mode_of(owner));
-        match waits.filter(|_| self.stranger.is_none() && self.server.shared.is_none()) {
+        let judged = self.stranger.is_none() && self.server.shared.is_none() && self.runs.is_none();
+        match waits.filter(|_| judged) {
             Some(owner) => Err(format!("{owner} fits and waits after a script of {by}: {:?}", self.server)),
             None => Ok(()),
         }
@@ -84,57 +83,27 @@ impl World {
     }
 }
 
-type Schedule = (Network, Vec<Mode>, Vec<(u8, u16)>);
-
-fn schedules() -> impl Strategy<Value = Schedule> {
-    let network = prop_oneof![Just(Network::Ordered), Just(Network::Any)];
+pub(super) fn mode() -> impl Strategy<Value = Mode> {
     let permits = |weight, capacity| Mode::permits(weight, capacity).unwrap();
-    let mode = prop_oneof![
+    prop_oneof![
         3 => Just(Mode::SHARED),
         2 => Just(Mode::EXCLUSIVE),
         1 => Just(permits(1, 2)),
         1 => Just(permits(2, 2)),
         1 => Just(permits(1, 3)),
-    ];
-    // Strangers have no such locks.
-    let event = (0_u8..14, any::<u16>()).prop_map(|(kind, pick)| (if kind == 13 { 14 } else { kind }, pick));
-    (network, prop::collection::vec(mode, CLIENTS), prop::collection::vec(event, 0..120))
+    ]
 }
 
-fn run((network, modes, events): &Schedule, mutant: Mutant, fault: Fault) -> Result<(), String> {
-    let mut world = World::new(*network, None, mutant);
-    world.modes.copy_from_slice(modes);
-    if fault != Fault::None {
-        world.server.fault = fault;
-    }
-    play(world, events)
-}
-
-proptest! {
-    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(5_000) })]
-
-    /// Whatever the network does, and whoever dies.
-    #[test]
-    fn random_schedules_of_all_modes_keep_the_guarantees(schedule in schedules()) {
-        if let Err(violation) = run(&schedule, Mutant::None, Fault::None) {
-            return Err(TestCaseError::fail(violation));
-        }
-    }
-}
-
-fn finds(mutant: Mutant, fault: Fault) -> bool {
-    let config = Config { failure_persistence: None, max_shrink_iters: 0, ..Config::with_cases(60_000) };
-    let rng = TestRng::deterministic_rng(config.rng_algorithm);
-    let mut runner = TestRunner::new_with_rng(config, rng);
-    let outcome =
-        runner.run(&schedules(), |schedule| run(&schedule, mutant, fault).map_err(TestCaseError::fail));
-    matches!(outcome, Err(TestError::Fail(..)))
-}
-
-/// Each rule of the scripts is needed.
+/// Whatever the network does, and whichever client dies.
 #[test]
-fn faults_in_sharing_are_found() {
-    for fault in [
+fn random_schedules_of_all_modes_keep_the_guarantees() {
+    Setting::Shared.search(5_000, Mutant::None).unwrap();
+}
+
+/// Each rule of the scripts is needed, and those of the contenders are, too.
+#[test]
+fn mutants_among_sharers_are_caught() {
+    let faults = [
         Fault::Overtakes,
         Fault::LeavesUnsettled,
         Fault::OneExpiry,
@@ -144,19 +113,8 @@ fn faults_in_sharing_are_found() {
         Fault::ReleasesAll,
         Fault::RenewsAll,
         Fault::RefreshUnsettled,
-    ] {
-        assert!(finds(Mutant::None, fault), "{fault:?} was not found");
-        ::model::caught("redis shared", fault, "random schedules");
-    }
-}
-
-/// And those of the contenders, where locks are shared, too.
-#[test]
-fn mutants_among_sharers_are_caught() {
-    for mutant in
-        [Mutant::CountsFromArrival, Mutant::CountsFromAnswer, Mutant::ShortHandOn, Mutant::RefreshEnters]
-    {
-        assert!(finds(mutant, Fault::None), "{mutant:?} was not caught");
-        ::model::caught("redis shared", mutant, "random schedules");
-    }
+        Fault::ShortHandOn,
+    ];
+    Setting::Shared.catches(&faults.map(Mutant::Scripts));
+    Setting::Shared.catches(&[Mutant::CountsFromArrival, Mutant::CountsFromAnswer, Mutant::RefreshEnters]);
 }

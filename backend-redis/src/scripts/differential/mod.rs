@@ -2,7 +2,7 @@
 //! the same messages, the same keys with the same ends.
 //!
 //! The server's clock stands still and is moved on by the test, so what a lease has left is equal, not
-//! nearly equal. Scripts that are changed by hand must be told apart, or this proves nothing.
+//! nearly equal. Scripts that are changed by hand must differ, or this proves nothing.
 
 mod mutants;
 mod pausing;
@@ -54,7 +54,7 @@ enum Operation {
     Listen(bool),
     /// A key is lost: the lock's, the queue's, the entries', the last grant's, or that of the shares.
     Lose(usize),
-    /// Who comes from now on is told that nothing is granted for so many microseconds.
+    /// From now on nothing is granted for so many microseconds.
     Pause(u64),
 }
 
@@ -94,7 +94,7 @@ fn modes() -> impl Strategy<Value = Mode> {
 
 const OWNERS: u64 = 6;
 const CLIENTS: usize = 3;
-/// Nobody of ours.
+/// A foreign client.
 const STRANGER: u64 = 99;
 const CHANNELS: &str = "p:inbox:";
 /// The last message of an operation.
@@ -122,7 +122,7 @@ fn naming() -> Naming {
     Naming { base: 0, stranger: Naming::NOT_LEASEHOLD }
 }
 
-/// As scripts of a format are told.
+/// The options of a format.
 fn shared(format: &Format) -> Shared {
     let signals = format.channel("").is_some();
     Shared { after: 2, signals, may_wait: !signals, ..Shared::STRINGS }
@@ -345,7 +345,7 @@ fn search(real: &mut Real, cases: u32) -> Result<(), TestError<Vec<Operation>>> 
     })
 }
 
-/// Whatever is asked for in whatever order, also after keys were lost and beside a stranger.
+/// Whatever is asked for in whatever order, also after keys were lost and beside a foreign client.
 #[test]
 fn the_scripts_do_what_the_model_does() {
     search(&mut Real::start(None), tries().cases).unwrap();
@@ -361,7 +361,7 @@ fn a_sweep_that_is_cut_short_is_gone_on_with() {
     }
 }
 
-/// A live entry that says nothing we write is passed over, and whoever is behind it has the lock.
+/// A live entry of another form is passed over, and the next one has the lock.
 #[test]
 fn a_strange_entry_is_passed_over() {
     let mut real = Real::start(None);
@@ -406,7 +406,7 @@ fn a_clock_of_fewer_digits_changes_no_order() {
     assert_eq!(real.state()[0][0], hex(5), "it lives into the next digit");
 }
 
-/// Whatever somebody else has written where the last grant is kept, the next counter is the time.
+/// Whatever a foreign client has written in place of the last grant, the next counter is the time.
 #[test]
 fn a_strange_record_lowers_no_counter() {
     let mut real = Real::start(None);

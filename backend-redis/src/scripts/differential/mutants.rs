@@ -1,4 +1,4 @@
-//! Scripts that are changed by hand, each of which the differential test must tell from the model.
+//! Scripts that are changed by hand. The differential test must find a difference from the model in each.
 
 use proptest::test_runner::TestError;
 
@@ -109,7 +109,7 @@ fn changed_sweeps_are_told_from_the_model() {
     each_is_told_from_the_model(None, 1, &SWEEPING);
 }
 
-/// What could be wrong beside strangers, whatever the format.
+/// Mistakes beside foreign clients, in any format.
 const SHARING: [Mutant; 26] = [
     // Their turn.
     ("if stand_back and stand_back(lock, queue, entries, grants, channels) then", "if false then"),
@@ -129,7 +129,7 @@ const SHARING: [Mutant; 26] = [
     ("        foreign.again(entries, ttl)\n", ""),
     ("keep(entries, lease)\nend", "end"),
     ("    foreign.pass(entries, now, lease)\n", ""),
-    // Who is first asks.
+    // The first waiter polls.
     ("if first and foreign.hold(holder, grants) then", "if foreign.hold(holder, grants) then"),
     ("return left < 0 and POLL or math.min(left, POLL)", "return left"),
     ("answer[4], answer[5] = false, first and 1 or 0", "answer[4], answer[5] = false, 0"),
@@ -162,7 +162,7 @@ const HASHES: [Mutant; 9] = [
     ("return listen.err or tonumber(listen[2]) > 0", "return false"),
 ];
 
-/// Wrong dealings with strangers are found, in strings.
+/// Mistakes beside foreign clients are found, in strings.
 #[test]
 fn changed_scripts_of_strings_are_told_from_the_model() {
     each_is_told_from_the_model(Some(Format::string()), 500, &SHARING);

@@ -20,7 +20,7 @@ const PAUSES: [Mutant; 5] = [
     ("if holder or rest and rest(entries, now) then", "if holder then"),
     // release and revoke of what is held, and of what is free
     ("if stand_back and stand_back(lock, queue, entries, grants, channels) then", "if false then"),
-    // who is asked to let go, whatever is known of its grant
+    // revoke of a holder, with or without its grant
     ("elseif not (foreign and foreign.hold(holder, grants)) then", "elseif false then"),
     // when to ask
     ("left = rest and rest(entries, now) or left", "left = left"),
@@ -65,7 +65,7 @@ fn free_lock_is_not_shared_in_a_pause() {
     assert_eq!(real.state()[0][0], "none");
 }
 
-/// A release while nothing is granted leaves the lock free, and who waits has it after that.
+/// A release while nothing is granted leaves the lock free, and the waiter has it after that.
 #[test]
 fn released_lock_is_granted_after_the_pause() {
     let acquire = |owner| Operation::Acquire { owner, ttl: 2_000, queues: true, mode: Mode::EXCLUSIVE };

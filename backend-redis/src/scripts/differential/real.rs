@@ -12,7 +12,7 @@ use crate::scripts::{self, FOREIGN, OWN, Script};
 /// The last argument of foreign.lua behind the format: as [`super::shared`] has it.
 const TOLD: &str = "100 2 1000 150";
 
-/// A server whose clock stands still, and one that hears everything it says.
+/// A server whose clock stands still, and a subscriber of all its messages.
 pub(super) struct Real {
     pub(super) clock: WallClock,
     pub(super) now: u64,
@@ -27,7 +27,7 @@ pub(super) struct Real {
     pub(super) listener: Connection,
     pub(super) program: &'static Script,
     pub(super) shares: bool,
-    /// Whether the program is changed, and must be told from the model.
+    /// Whether the program is changed, and must differ from the model.
     pub(super) is_mutant: bool,
     /// How many ended entries a call drops at most.
     pub(super) sweep: usize,
@@ -127,7 +127,7 @@ impl Real {
         self.run(&call)
     }
 
-    /// Somebody deletes a key.
+    /// Deletes a key.
     pub(super) fn lose(&mut self, key: usize) {
         let key = self.keys.all()[key].to_owned();
         self.ask(redis::cmd("DEL").arg(key));

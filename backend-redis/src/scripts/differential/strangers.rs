@@ -1,4 +1,4 @@
-//! The scripts on locks that other libraries take too: the same against the model, and what is no lock of theirs.
+//! The scripts on locks that other libraries take too: against the model, and on keys that are no locks.
 
 use leasehold_core::backend::Mode;
 use redis::Value;
@@ -7,7 +7,7 @@ use super::real::Real;
 use super::{Operation, STRANGER, compare, hex, search, shown, tries};
 use crate::config::Format;
 
-/// A stranger takes the lock, if it is free, for so long or without end.
+/// A foreign client takes the lock, if it is free, for so long or without end.
 pub(super) fn take(real: &mut Real, lease: Option<u64>) {
     const TAKE_A_HASH: &str = "
         if redis.call('EXISTS', KEYS[1]) == 0 then
@@ -28,7 +28,7 @@ pub(super) fn take(real: &mut Real, lease: Option<u64>) {
     real.ask(&set);
 }
 
-/// Whether a stranger listens where releases are said.
+/// A foreign client subscribes to the channel of releases, or unsubscribes.
 pub(super) fn listen(real: &mut Real, listens: bool) {
     let Some(channel) = real.format.as_ref().and_then(|format| format.channel(real.keys.all()[0])) else {
         return;
@@ -44,7 +44,7 @@ pub(super) fn listen(real: &mut Real, listens: bool) {
     }
 }
 
-/// Nobody is told what a stranger's lock says: whoever knows it can release.
+/// No answer has the value of a foreign lock: it is enough to release the lock.
 pub(super) fn keeps_silent(real: &Real, answer: &Value) -> Result<(), String> {
     let secret =
         if real.format.is_some() { shown(real.format.as_ref(), STRANGER) } else { "none".to_owned() };
@@ -57,7 +57,7 @@ pub(super) fn keeps_silent(real: &Real, answer: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Whatever is asked for in whatever order, beside strangers of each format.
+/// Whatever is asked for in whatever order, beside foreign clients of each format.
 #[test]
 fn the_scripts_of_formats_do_what_the_model_does() {
     for format in [Format::string(), Format::redisson()] {
@@ -65,7 +65,7 @@ fn the_scripts_of_formats_do_what_the_model_does() {
     }
 }
 
-/// While ours stand back, who leaves tells the next one when to ask; in a schedule too rare to be met at random.
+/// During a rest, an entry that leaves sends the next one a message when to refresh; too rare to be met at random.
 #[test]
 fn leaving_during_a_rest_notifies_the_next() {
     let acquire = |owner| Operation::Acquire { owner, ttl: 2_000, queues: true, mode: Mode::EXCLUSIVE };
@@ -86,7 +86,7 @@ fn leaving_during_a_rest_notifies_the_next() {
     }
 }
 
-/// The error of whoever tries to take the lock.
+/// The error of an acquisition.
 fn refused(real: &mut Real) -> Option<String> {
     real.enter(1, 2_000, true, Mode::EXCLUSIVE).err()
 }
@@ -175,7 +175,7 @@ fn released(mutant: Option<(&str, &str)>) -> Vec<&'static str> {
     }
 }
 
-/// Whoever a release wakes finds the lock free, and once. A server does a script as one, so that an order of the two is
+/// A client that a release wakes finds the lock free, and is woken once. A server does a script as one, so that an order of the two is
 /// not seen otherwise.
 #[test]
 fn a_release_is_said_after_it() {
@@ -186,7 +186,7 @@ fn a_release_is_said_after_it() {
     ::model::caught("redis scripts", (&right, &wrong), "a story");
 }
 
-/// Our hold that somebody has added to is no hold any more, and releasing it leaves the key as it is.
+/// Our hold with a second field is no hold any more, and releasing it leaves the key as it is.
 #[test]
 fn a_hold_that_somebody_has_added_to_is_lost() {
     let mut real = Real::start(Some(Format::redisson()));

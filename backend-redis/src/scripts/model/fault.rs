@@ -4,35 +4,35 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// Who is granted in the queue has a sixth of its ttl, whatever its entry has.
+    /// A waiter that is granted the lock has a sixth of its ttl, whatever its entry has.
     ShortHandOn,
     /// It has a sixth at least, however long that is.
     LongHandOn,
-    /// Only the first in the queue is told when to ask.
+    /// Only the first in the queue is answered when to refresh.
     OnlyTheFirstAsks,
-    /// Everybody is told to ask when the lease ends.
+    /// Every waiter is answered to refresh when the lease ends.
     AllAsk,
     /// An entry that leaves says nothing to the next one.
     LeavesSilently,
-    /// Who has left the lock free before more ended entries does not go on.
+    /// A client that has left the lock free before more ended entries does not go on.
     SweepsOnce,
-    /// Who is first behind a stranger is told to ask as anybody is.
+    /// The first waiter behind a foreign client does not poll.
     NoPoll,
-    /// Strangers are handed nothing on, and wait for ever.
+    /// Foreign clients have no turns.
     NoTurns,
-    /// Who takes a lock again after a release to nobody hands nothing over.
+    /// A grant soon after a release without a waiter is not counted.
     ForgetsTurns,
-    /// A lock that a stranger holds is handed on.
+    /// A lock that a foreign client holds is passed on.
     TakesOver,
-    /// What is released is whoever's it is.
+    /// A release frees the lock of any holder.
     ReleasesAnybodys,
-    /// Whoever comes and fits holds, whoever waits.
+    /// A newcomer that fits holds, although others wait.
     Overtakes,
-    /// Who leaves the queue of a lock that is shared lets nobody in.
+    /// An entry that leaves the queue of a shared lock lets no waiter in.
     LeavesUnsettled,
     /// All shares end with the first one.
     OneExpiry,
-    /// Whoever comes goes by its own capacity.
+    /// Only the newcomer's own capacity counts.
     OwnCapacity,
     /// One is let in at a time.
     OneByOne,
@@ -42,8 +42,8 @@ pub(crate) enum Fault {
     ReleasesAll,
     /// A renewal renews all shares.
     RenewsAll,
-    /// A refresh lets nobody in beside those who share.
+    /// A refresh lets no waiter in beside the sharers.
     RefreshUnsettled,
-    /// Who is not first is told to ask when a share ends, and not when whoever is first does.
+    /// A later waiter is answered to refresh when a share ends, and not when the first waiter's entry does.
     OnlySharesEnd,
 }

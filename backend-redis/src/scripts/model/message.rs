@@ -10,6 +10,13 @@ pub(crate) enum Request {
     Release,
 }
 
+/// To which run of the server it leads, and until when nothing is to be granted over it, if the server pauses.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Connection {
+    pub(crate) run: u64,
+    pub(crate) paused_until: Option<u64>,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Message {
     Request {
@@ -17,6 +24,7 @@ pub(crate) enum Message {
         owner: Owner,
         request: Request,
         sent_at: u64,
+        over: Connection,
     },
     Reply {
         client: usize,
@@ -43,7 +51,7 @@ pub(crate) enum Message {
         owner: Owner,
         ask_in: u64,
     },
-    /// What strangers are told of a free lock, and hear of each other.
+    /// The message of foreign clients about a free lock.
     Signal,
 }
 

@@ -15,14 +15,14 @@ use leasehold_core::backend::Mode;
 use crate::protocol::Answer;
 
 pub(crate) use self::fault::Fault;
-pub(crate) use self::message::{Message, Request};
+pub(crate) use self::message::{Connection, Message, Request};
 pub(crate) use self::pause::Origin;
 pub(crate) use self::sharing::{MANY, Share, Shares};
 pub(crate) use self::strangers::Shared;
 
 pub(crate) type Owner = u64;
 
-/// Who asks, as the scripts are told.
+/// The arguments of a caller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker {
     pub(crate) owner: Owner,
@@ -43,15 +43,15 @@ impl Asker {
 pub(crate) struct Server {
     /// The holder, and until when; without end at [`ENDLESS`]. Where several have it together, [`MANY`].
     pub(crate) lock: Option<(Owner, u64)>,
-    /// Who waits, and with what score.
+    /// The waiters and their scores.
     pub(crate) queue: Vec<(Owner, u64)>,
     pub(crate) queue_until: u64,
     pub(crate) entries: BTreeMap<Owner, Entry>,
-    /// The holder that was asked to let go, and its grace.
+    /// The holder whose lock was revoked, and the grace period.
     pub(crate) revoked: Option<(Owner, u64)>,
     pub(crate) entries_until: u64,
     pub(crate) grant: Option<Granted>,
-    /// The holder was told by a message.
+    /// The holder was granted the lock by a message.
     pub(crate) handed_on: bool,
     pub(crate) fault: Fault,
     /// How many ended entries a request drops at most.
@@ -62,7 +62,7 @@ pub(crate) struct Server {
     pub(crate) shares: Shares,
     /// Other libraries take the lock too.
     pub(crate) shared: Option<Shared>,
-    /// Until when nothing is granted after a restart, in microseconds, if scripts are told.
+    /// Until when nothing is granted after a restart, in microseconds, if that is passed to scripts.
     pub(crate) paused_until: Option<u64>,
 }
 
@@ -83,14 +83,14 @@ pub(crate) struct Granted {
     pub(crate) owner: Owner,
     pub(crate) since: u64,
     pub(crate) client: usize,
-    /// The record says who it is.
+    /// The record names its owner.
     pub(crate) named: bool,
     pub(crate) until: u64,
-    /// It was released to nobody, beside strangers.
+    /// It was released without a waiter, beside foreign clients.
     pub(crate) over: bool,
 }
 
-/// A lock of somebody else may have no end.
+/// A foreign lock may have no end.
 pub(crate) const ENDLESS: u64 = u64::MAX;
 
 const DAY: u64 = 86_400_000;
@@ -150,7 +150,7 @@ impl Server {
         self.owners().any(|its| its == owner)
     }
 
-    /// Whoever holds.
+    /// The holders.
     pub(crate) fn holders(&self) -> Vec<Owner> {
         match self.lock {
             Some((MANY, _)) => self.sharers(),
@@ -158,7 +158,7 @@ impl Server {
         }
     }
 
-    /// Whoever holds or has an entry.
+    /// The holders and the waiters.
     pub(crate) fn owners(&self) -> impl Iterator<Item = Owner> {
         self.holders().into_iter().chain(self.queue.iter().map(|(owner, _)| *owner))
     }
@@ -253,7 +253,7 @@ impl Server {
         }
     }
 
-    /// Somebody who waited has left.
+    /// A waiter has left.
     fn tell_next(&mut self, now: u64, score: u64, pushes: &mut Vec<Message>) {
         let Some((owner, its)) = self.queue.iter().copied().find(|(_, its)| *its > score) else {
             return;
@@ -271,7 +271,7 @@ impl Server {
         }
     }
 
-    /// The lock is free or shared: whoever is first has it while they fit. Whether somebody may still wait behind more
+    /// The lock is free or shared: the first waiters have it while they fit. Whether one may still wait behind more
     /// ended entries.
     fn hand_on(&mut self, now: u64, pushes: &mut Vec<Message>) -> bool {
         loop {
@@ -445,7 +445,7 @@ impl Server {
         self.begin(now);
         self.released.insert(owner);
         if self.is_held_by(owner) || self.lock.is_some() && self.fault == Fault::ReleasesAnybodys {
-            // Who waits has an entry.
+            // A waiter has an entry.
             if self.entries_until == 0 {
                 self.free(pushes);
                 self.keep_turns(now);
@@ -468,7 +468,7 @@ impl Server {
     }
 }
 
-/// Who is to be granted next.
+/// The next entry to be granted.
 enum First {
     Is(Owner),
     Nobody,

@@ -1,17 +1,17 @@
-//! What the scripts do after a restart of the server that may have lost who holds.
+//! The scripts after a restart of the server that may have lost holders.
 
 use super::{Entry, First, Message, Server};
 
-/// What is known of the run of the server that wrote what is there.
+/// The run of the server in which the key was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) run: u64,
-    /// When somebody first came to it, in microseconds.
+    /// When a manager first connected to it, in microseconds.
     pub(crate) since: u64,
 }
 
 impl Origin {
-    /// Somebody comes to that run of the server, where `known` is written; since when it is known.
+    /// A manager connects to that run of the server, where `known` is written; returns since when the run is known.
     pub(crate) fn admit(known: &mut Option<Self>, run: u64, now: u64) -> u64 {
         known.filter(|known| known.run == run && known.since <= now).map_or_else(
             || {
@@ -30,7 +30,7 @@ impl Server {
         (left > 0).then_some(left)
     }
 
-    /// The holder lets go while nothing is granted: who is first hears when that is over.
+    /// The holder releases while nothing is granted: the first waiter gets a message when that is over.
     pub(super) fn free_for_a_while(&mut self, now: u64, left: u64, pushes: &mut Vec<Message>) {
         self.free(pushes);
         self.revoked = None;

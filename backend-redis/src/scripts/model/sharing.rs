@@ -8,7 +8,7 @@ use super::admin::Found;
 use super::{Asker, DAY, Fault, Message, Owner, Server};
 use crate::protocol::Answer;
 
-/// Those who share a lock, as one that is said to hold it.
+/// The holder of a shared lock.
 pub(crate) const MANY: Owner = Owner::MAX;
 
 /// What is kept of them.
@@ -17,7 +17,7 @@ pub(crate) struct Shares {
     /// Until when each holds, in microseconds.
     pub(crate) holders: BTreeMap<Owner, u64>,
     pub(crate) holders_until: u64,
-    /// Of holders, and of those who were.
+    /// Of holders, and of former ones.
     pub(crate) grants: BTreeMap<Owner, Share>,
     /// With which grace.
     pub(crate) asked: BTreeMap<Owner, u64>,
@@ -50,7 +50,7 @@ impl Server {
         self.is_shared() && self.shares.holders.get(&owner).is_some_and(|until| *until > now)
     }
 
-    /// Whether it holds, whatever a script has yet to do about those who do not any more.
+    /// Whether it holds, before a script removes shares that have ended.
     pub(crate) fn holds_at(&self, now: u64, owner: Owner) -> bool {
         self.is_held_by(owner) || self.has_share(now, owner)
     }
@@ -112,7 +112,7 @@ impl Server {
         held + weighs <= u64::from(most.min(mode.capacity()))
     }
 
-    /// Whoever asks has a share from now on, for its ttl.
+    /// The caller has a share from now on, for its ttl.
     pub(super) fn join(&mut self, now: u64, Asker { owner, client, ttl, mode }: Asker, counter: u64) {
         let mut until = now + ttl * 1000;
         let weighs = u64::from(mode.weight());
@@ -153,14 +153,14 @@ impl Server {
         self.forget_empty_keys();
     }
 
-    /// Those end who were lost with the lock.
+    /// Shares end that were lost with the lock.
     fn forget(&mut self) {
         self.sharers().into_iter().for_each(|owner| self.part(owner));
         self.shares.load = None;
         self.end_empty();
     }
 
-    /// The same, before a lock that nobody has goes to whoever is first.
+    /// The same, before a free lock goes to the first waiter.
     pub(super) fn forget_lost(&mut self) {
         if self.lock.is_none() && self.shares.load.is_some() {
             self.forget();
@@ -245,7 +245,7 @@ impl Server {
         self.enqueue(now, asker, queues)
     }
 
-    /// In how many milliseconds a share ends or, for who is not first, whoever is.
+    /// In how many milliseconds a share ends or, for a later waiter, the entry of the first one.
     pub(super) fn share_ends_in(&self, now: u64, first: bool) -> u64 {
         let ends = self.shares.holders.values().copied().min().unwrap_or(now);
         let head = self
@@ -298,7 +298,7 @@ impl Server {
         if self.holds_at(now, owner) { Some(0) } else { self.score(owner) }
     }
 
-    /// By the rule alone: whether the first who waits, live, is one of whom all that hold admit.
+    /// By the rule alone: the first live waiter, if all holders admit it.
     pub(crate) fn keeps_out(&self, now: u64, mode: impl Fn(Owner) -> Mode) -> Option<Owner> {
         let held: Load =
             self.holders().into_iter().filter(|owner| self.holds_at(now, *owner)).map(&mode).collect();

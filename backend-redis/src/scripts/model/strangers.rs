@@ -1,9 +1,9 @@
-//! What the scripts do where other libraries take the lock too.
+//! The scripts on a lock that other libraries take too.
 
 use super::{Asker, ENDLESS, Entry, Fault, First, Message, Server};
 use crate::protocol::Answer;
 
-/// What strangers are owed and do, in milliseconds, and what is noted of it.
+/// The turns of foreign clients, in milliseconds, and the notes about them.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     pub(crate) poll: u64,
@@ -11,7 +11,7 @@ pub(crate) struct Shared {
     pub(crate) every: u64,
     /// For how long.
     pub(crate) rest: u64,
-    /// Strangers are told when the lock is free.
+    /// Foreign clients get a message when the lock is free.
     pub(crate) signals: bool,
     /// Some may wait.
     pub(crate) may_wait: bool,
@@ -36,7 +36,7 @@ impl Shared {
 }
 
 impl Server {
-    /// How soon the first of ours asks, if it is a stranger who holds the lock.
+    /// How often the first of ours polls, if a foreign client holds the lock.
     pub(super) fn poll(&self) -> Option<u64> {
         let (holder, _) = self.lock?;
         let shared = self.shared.as_ref()?;
@@ -63,7 +63,7 @@ impl Server {
         }
     }
 
-    /// The lock, which is free, is that of whoever asks; maybe soon after a release to nobody.
+    /// The caller acquires a free lock, maybe soon after a release without a waiter.
     pub(super) fn taken(&mut self, now: u64, Asker { owner, client, ttl, .. }: Asker) -> Answer {
         if let Some(Shared { turns: Some((turns, _)), .. }) = &mut self.shared {
             *turns += 1;
@@ -83,7 +83,7 @@ impl Server {
         }
     }
 
-    /// The lock is free and nobody of ours waits.
+    /// The lock is free without a waiter of ours.
     pub(super) fn keep_turns(&mut self, now: u64) {
         if let Some(shared) = &mut self.shared {
             shared.rests_until = None;
@@ -105,7 +105,7 @@ impl Server {
         }
     }
 
-    /// Nobody has it now.
+    /// Frees the lock.
     pub(super) fn free(&mut self, pushes: &mut Vec<Message>) {
         self.lock = None;
         if let Some(grant) = self.grant.as_mut().filter(|_| self.shared.is_some()) {
@@ -116,7 +116,7 @@ impl Server {
         }
     }
 
-    /// The holder lets go; whether somebody may still wait behind more ended entries.
+    /// The holder releases; returns whether a waiter may be behind more ended entries.
     pub(super) fn let_go(&mut self, now: u64, pushes: &mut Vec<Message>) -> bool {
         if let Some(left) = self.pause(now) {
             self.free_for_a_while(now, left, pushes);
@@ -141,7 +141,7 @@ impl Server {
         more
     }
 
-    /// Strangers have their turn, if it is time for that.
+    /// Foreign clients have their turn, if it is time for that.
     fn have_their_turn(&mut self, now: u64, pushes: &mut Vec<Message>) -> bool {
         let Some(Shared { after, every, rest, may_wait, turns: Some((turns, since)), .. }) = self.shared
         else {
@@ -168,7 +168,7 @@ impl Server {
         true
     }
 
-    /// A stranger takes the lock for so many milliseconds or without end, if nobody has it; whether it does.
+    /// A foreign client takes the lock for so many milliseconds or without end, if it is free; returns whether it was.
     pub(crate) fn taken_by(&mut self, now: u64, stranger: u64, lease: Option<u64>) -> bool {
         self.expire(now);
         let is_free = self.lock.is_none();
