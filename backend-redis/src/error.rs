@@ -57,12 +57,12 @@ pub(crate) fn another_format(format: &str, key: &str) -> Error {
     Error::not_applied(ErrorKind::Unsupported, message)
 }
 
-/// What was not answered, or not enough, and may have been carried out.
+/// A request without a reply, or without enough confirmations. It may have been carried out.
 pub(crate) fn unanswered(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Unavailable, Effect::Unknown, message)
 }
 
-/// What is asked of a session that was closed.
+/// A request to a session that was closed.
 pub(crate) fn closed() -> Error {
     Error::not_applied(ErrorKind::Closed, "the session with the store was closed")
 }
@@ -88,12 +88,11 @@ pub(crate) fn is_denied(error: &RedisError) -> bool {
     error.code() == Some("NOPERM")
 }
 
-/// Whether one side did not take the other's certificate. What is no TLS comes from whoever stands there in the place
-/// of a server.
+/// Whether one side refused the other's certificate. A peer that speaks no TLS is no server of ours.
 #[cfg(feature = "tls")]
 fn is_refused_by_tls(error: &RedisError) -> bool {
     use rustls::{AlertDescription as Alert, Error as TlsError};
-    // The client shares what the system told it.
+    // The client shares the error of the system.
     type Shared = std::sync::Arc<dyn std::error::Error + Send + Sync>;
     let shared = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Shared>());
     let system = shared.and_then(|shared| shared.downcast_ref::<std::io::Error>()?.get_ref());

@@ -1,4 +1,4 @@
-//! What a server, or whoever can write into it, may say: keys, messages and answers, changed at random.
+//! Keys, messages and replies of a server, changed at random.
 
 use leasehold_core::ErrorKind;
 use proptest::prelude::*;

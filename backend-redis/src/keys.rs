@@ -7,9 +7,9 @@
 //! |---|---|
 //! | `P:{N}`, or a key of other libraries | the lock: the holder's owner id, with the lease as expiry |
 //! | `P:{N}:q` | the queue: owner ids in order of arrival |
-//! | `P:{N}:e` | the queue's entries: who they are, and until when they are live |
-//! | `P:{N}:n` | the last grant: its counter and whom it went to; gone a day after it, or after its last renewal |
-//! | `P:{N}:h` | who shares the lock, where several may |
+//! | `P:{N}:e` | the queue's entries, and until when they are live |
+//! | `P:{N}:n` | the last grant: its counter and its owner; it ends a day after the grant or its last renewal |
+//! | `P:{N}:h` | the holders of a lock that several share |
 //!
 //! Checked by the tests below and the cases of `g10`.
 
@@ -63,7 +63,7 @@ impl Keys {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`] for a prefix that cannot be told from a name.
+    /// [`ErrorKind::InvalidOption`] for a prefix that could be part of a name.
     pub(crate) fn new(prefix: &str, around: Option<(&str, &str)>) -> Result<Self> {
         let wrong = |c: char| c.is_control() || c == '{' || c == '}';
         if prefix.is_empty() || prefix.contains(wrong) {
@@ -133,7 +133,7 @@ impl Keys {
         format!("{}:{{%move}}:format", self.prefix)
     }
 
-    /// The keys of those who take part in it: what they have written, and until when they live.
+    /// The keys of the participants: their entries, and until when they are live.
     pub(crate) fn members(&self) -> [String; 2] {
         ["members", "until"].map(|part| format!("{}:{{%move}}:{part}", self.prefix))
     }

@@ -1,10 +1,9 @@
 //! The Redis store of `leasehold`: fair locks in one Redis server, two requests a cycle.
 //!
 //! A lock is a string key with an expiry, a queue beside it in order of arrival. The script that
-//! releases a lock grants it to the next contender and tells that contender's inbox, so nobody
-//! polls and nobody is woken for nothing. Readers and permits wait in the same queue, and hold beside each other while they
-//! fit. Messages only make it fast: the refresh of a waiting
-//! entry finds a grant that went unheard.
+//! releases a lock grants it to the next contender and sends a message to its inbox. So no contender polls, and none is
+//! woken without a grant. Readers and permits wait in the same queue, and hold together while they fit. Messages only make it
+//! fast: the refresh of a waiting entry finds a grant whose message was lost.
 //!
 //! | file | says |
 //! |---|---|

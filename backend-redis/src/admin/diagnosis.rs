@@ -9,6 +9,7 @@ use leasehold_core::Result;
 use leasehold_core::backend::{Finding, Severity};
 use redis::{Pipeline, Value};
 
+use crate::connection::Namespace;
 use crate::scripts::{micros, number, parts, text};
 use crate::session::Session;
 
@@ -31,7 +32,8 @@ impl Session {
         let users = connected.ask(redis::cmd("ACL").arg("LIST"), give_up_at).await.ok();
         findings.push(about("message key", of_users(self.inboxes.key().is_some(), users.as_ref())));
         // The session is open, so no refusal is news.
-        let other_key = self.link.other_key(&connected, give_up_at).await.ok().flatten();
+        let namespace = Namespace::new(self.keys.clone(), &self.inboxes, true);
+        let other_key = namespace.read_other_key(&connected, give_up_at).await.ok().flatten();
         findings.extend(other_key.map(|said| about("message key", warning(said))));
         findings.extend(self.diagnose_format(&connected, give_up_at).await?);
         // Locks need none of it.
@@ -53,8 +55,8 @@ pub(crate) fn questions() -> Pipeline {
     questions
 }
 
-/// What the answers to the questions say, at `now` of our clock; `deaf` if the inbox may not be heard,
-/// `replicas` as many as confirm each grant, and the `pause` after a restart.
+/// What the answers to the questions say, at `now` of our clock; `deaf` if the user may not subscribe to the
+/// inbox, `replicas` as many as confirm each grant, and the `pause` after a restart.
 pub(crate) fn findings(
     answers: &[Value],
     now: SystemTime,
@@ -151,7 +153,7 @@ fn of_pause(pause: Duration, until: Option<u64>, time: Option<&Value>) -> Said {
     ok(format!("for {pause:?} after a restart of the server nobody is granted what nobody holds: {over}"))
 }
 
-/// Of the users as `ACL LIST` shows them, those who may publish to every channel, and not write every key all the same.
+/// Of the users that `ACL LIST` shows, those that may publish to every channel and may not write every key.
 pub(crate) fn of_users(signed: bool, users: Option<&Value>) -> Said {
     if signed {
         return ok("messages between managers are signed, and others are passed over");
@@ -212,7 +214,7 @@ fn of_policy(answer: Option<&Value>) -> Said {
     }
 }
 
-/// The first value that `CONFIG GET` has told.
+/// The first value in the reply of `CONFIG GET`.
 pub(crate) fn setting(answer: &Value) -> Option<&str> {
     match answer {
         Value::Map(pairs) => pairs.first().and_then(|(_, value)| text(value)),
@@ -313,7 +315,7 @@ mod tests {
         assert!(of_pause(pause, Some(7_001_500), Some(&time)).1.ends_with("for 2 ms more"));
     }
 
-    /// Who may publish to every channel is named, unless messages are signed or that user may write everything.
+    /// A user that may publish to every channel is named, unless messages are signed or it may write everything.
     #[test]
     fn users_that_may_forge_messages_are_named() {
         let user = |text: &str| Value::BulkString(text.as_bytes().to_vec());

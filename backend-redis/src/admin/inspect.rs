@@ -1,4 +1,4 @@
-//! Who holds, and how many wait.
+//! The holders of locks, and the number of waiters.
 
 use std::collections::BTreeSet;
 

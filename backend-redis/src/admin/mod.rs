@@ -1,12 +1,12 @@
-//! What administrators see and ask for; no entry of ours is needed for it.
+//! Requests of administrators. They need no entry.
 //!
 //! | file | says |
 //! |---|---|
-//! | `inspect` | who holds, and how many wait |
-//! | `revoke` | asking a holder to let go, and taking the lock from it |
-//! | `diagnosis` | what an administrator should know of the server |
-//! | `sharing` | the same of locks that other libraries take too, and of one lock |
-//! | `token_base` | what is added to counters |
+//! | `inspect` | the holders, and the number of waiters |
+//! | `revoke` | revoking a lock, with a grace period or by force |
+//! | `diagnosis` | findings about the server |
+//! | `sharing` | findings about locks that other libraries take too, and about one lock |
+//! | `token_base` | the number that is added to counters |
 //! | `preload` | loading the scripts ahead of their use |
 
 pub(crate) mod diagnosis;

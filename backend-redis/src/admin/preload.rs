@@ -1,19 +1,18 @@
 //! Loading the scripts ahead of their use, for users who may only run what is loaded.
 
-use std::io;
-use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Error, Result};
-use redis::AsyncConnectionConfig;
-use tokio::time::timeout;
+use leasehold_core::{Env, Result, Timing};
+use tokio_util::sync::CancellationToken;
 
 use crate::config::RedisConfig;
+use crate::connection::Link;
 use crate::error;
-use crate::scripts::Script;
+use crate::scripts::{Script, text};
 
 impl RedisConfig {
-    /// Loads the scripts of this version into the server, as a user who may `SCRIPT LOAD`; how many.
+    /// Loads the scripts of this version, as a user that may `SCRIPT LOAD`; returns how many.
     ///
     /// Managers whose user has no `+eval` need it: before they are opened, and again whenever the server
     /// has started or its scripts were flushed. Scripts of other versions stay.
@@ -27,30 +26,26 @@ impl RedisConfig {
     /// Some of the scripts may be loaded; loading is repeatable.
     pub async fn load_scripts(&self) -> Result<usize> {
         self.checked()?;
-        let told = |error: Error| error.with_context("server", self.address());
-        let (client, options) =
-            (self.client(BOUND)?, AsyncConnectionConfig::new().set_response_timeout(Some(BOUND)));
-        let connecting = timeout(BOUND, client.connect(options)).await;
-        let connecting =
-            connecting.unwrap_or_else(|_late| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
-        let (mut connection, driver) = connecting.map_err(|error| told(error::of_opening(error)))?;
-        let mut loading = pin!(async {
-            let mut loaded_scripts = 0;
-            for script in Script::all() {
-                let loaded = script.load().query_async(&mut connection).await;
-                let loaded: String = loaded.map_err(|error| told(error::of(error)))?;
-                if !script.is_kept_as(&loaded) {
-                    return Err(told(error::unexpected("to SCRIPT LOAD")));
-                }
-                loaded_scripts += 1;
+        self.load_each().await.map_err(|error| error.with_context("server", self.address()))
+    }
+
+    async fn load_each(&self) -> Result<usize> {
+        let mut timing = Timing::for_ttl(Timing::DEFAULT_TTL);
+        timing.connect_timeout = BOUND;
+        let (env, closed) = (Env::new(timing)?, CancellationToken::new());
+        let _open = closed.clone().drop_guard();
+        let link = Arc::new(Link::new(env.clone(), self.client(BOUND)?, None, None));
+        link.start(closed).await?;
+        let mut loaded_scripts = 0;
+        for script in Script::all() {
+            let give_up_at = env.now() + BOUND;
+            let loaded = link.connected(give_up_at).await?.ask(&script.load(), give_up_at).await?;
+            if !text(&loaded).is_some_and(|hash| script.is_kept_as(hash)) {
+                return Err(error::unexpected("to SCRIPT LOAD"));
             }
-            Ok(loaded_scripts)
-        });
-        tokio::select! {
-            biased;
-            loaded = &mut loading => loaded,
-            () = driver => loading.await,
+            loaded_scripts += 1;
         }
+        Ok(loaded_scripts)
     }
 }
 

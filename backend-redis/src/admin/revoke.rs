@@ -1,4 +1,4 @@
-//! Asking who holds to let go, or taking the lock from them.
+//! Revoking a lock, with a grace period or by force.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::scripts::{self, Revoked};
 use crate::session::Session;
 
 impl Session {
-    /// Asks those who hold `name` to let go, or takes the lock from them; whom it found.
+    /// Revokes the lock; returns the holders that it had.
     pub(crate) async fn revoke(self: &Arc<Self>, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
         self.life.open_or_refuse()?;
         let keys = self.keys.of(name)?;

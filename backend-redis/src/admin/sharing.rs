@@ -1,5 +1,4 @@
-//! What an administrator should know of locks that other libraries take too: what is missing for that, and where one of
-//! them lies.
+//! Findings about locks that other libraries take too: the rights that are missing for that, and the key of one lock.
 
 use leasehold_core::backend::Finding;
 use leasehold_core::clock::Moment;
@@ -10,7 +9,7 @@ use crate::connection::Connected;
 use crate::session::Session;
 
 impl Session {
-    /// What the format is, and whether strangers hear us and we them.
+    /// The format, and whether foreign clients receive our messages and we theirs.
     pub(super) async fn diagnose_format(
         &self,
         connected: &Connected,
@@ -22,7 +21,7 @@ impl Session {
         let (word, key) = (format.word(), &format.key);
         let kept = format!("locks are kept as other libraries do, format={word}, under {key:?}");
         let mut findings = vec![about("format", ok(kept))];
-        // Nobody locks that.
+        // No client locks that name.
         let Some(channel) = format.channel("leasehold doctor") else {
             return Ok(findings);
         };
@@ -62,7 +61,7 @@ impl Session {
         Ok(findings)
     }
 
-    /// Under which key a lock lies, where that is a format's, and who holds it.
+    /// The key of a lock, with its format if it has one, and the holder.
     pub(crate) async fn diagnose_lock(&self, name: &LockName) -> Result<Vec<Finding>> {
         self.life.open_or_refuse()?;
         let keys = self.keys.of(name)?;

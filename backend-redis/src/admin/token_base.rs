@@ -1,7 +1,7 @@
-//! What the namespace adds to its counters, and raising that.
+//! The number that the namespace adds to its counters, and how it is raised.
 //!
-//! Other sessions are seen by the inboxes that they listen to, which costs them nothing. One that is just
-//! coming back, or may not listen, is not seen, and lives: so that there are none is never said.
+//! Other sessions are counted by the inboxes to which they are subscribed. A session that is reconnecting, or may not
+//! subscribe, is live and not counted. So the result is never "none".
 
 use std::num::NonZero;
 
@@ -30,7 +30,7 @@ impl Session {
         Ok(TokenBase::new(base, floor, sessions))
     }
 
-    /// How many others listen; `None` if nobody is seen.
+    /// How many other sessions are subscribed; `None` without any.
     async fn others(&self, connected: &Connected, give_up_at: Moment) -> Result<Option<usize>> {
         let mut listening = redis::cmd("PUBSUB");
         listening.arg("CHANNELS").arg(self.keys.inboxes());
@@ -39,7 +39,8 @@ impl Session {
             Err(error) if *error.kind() == ErrorKind::Denied => return Ok(None),
             answer => return answer.and(Err(error::unexpected("to PUBSUB CHANNELS"))),
         };
-        let inboxes = channels.iter().filter_map(|name| scripts::text(name)?.strip_prefix(&self.channels));
+        let prefix = self.keys.channels();
+        let inboxes = channels.iter().filter_map(|name| scripts::text(name)?.strip_prefix(&prefix));
         let others =
             inboxes.filter(|id| *id != self.inbox && keys::is_inbox_of_one_that_adds(id, self.database));
         Ok(NonZero::new(others.count()).map(NonZero::get))

@@ -1,4 +1,4 @@
-//! What a lock is under its key, where other libraries take it too.
+//! The format of a lock under its key, if other libraries take it too.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use leasehold_core::{Error, Result, StoreUrl};
 
 use crate::scripts::millis;
 
-/// What other libraries keep a lock in, so that they exclude us and we exclude them, and where.
+/// The format and the key of a lock that other libraries take too: they exclude us, and we exclude them.
 ///
-/// Strangers take no part in the queue and have no tokens, so a store with a format is neither `FIFO` nor `FENCED`.
+/// Foreign clients take no part in the queue and have no tokens, so a store with a format is neither `FIFO` nor `FENCED`.
 ///
 /// ```
 /// use leasehold_redis::{Format, RedisConfig};
@@ -31,30 +31,24 @@ enum Kind {
     Redisson,
 }
 
-/// The defaults of a kind, in milliseconds.
-struct Pace {
-    poll: u64,
-    yield_every: u64,
-    yield_for: u64,
-}
-
 impl Format {
-    /// A string, taken by `SET key value NX PX ttl` and released by whoever knows its value: redis-py, redsync,
+    /// A string, acquired by `SET key value NX PX ttl` and released by a client that knows its value: redis-py, redsync,
     /// redislock, node-redlock, rslock and others, on one server. `format=string`.
     pub fn string() -> Self {
-        // Who polls, does so every 100 ms.
-        Self::new(Kind::String, Pace { poll: 100, yield_every: 1_000, yield_for: 150 })
+        // The usual pause between polls is 100 ms.
+        Self::new(Kind::String, [100, 1_000, 150])
     }
 
     /// A hash, as Redisson's `RLock` keeps it; its clients are woken by a message, and wake us by theirs.
     /// `format=redisson`.
     pub fn redisson() -> Self {
-        // Some send no message. Who waits is woken by ours, and nobody stands back where nobody waits: so turns are short.
-        Self::new(Kind::Redisson, Pace { poll: 1_000, yield_every: 150, yield_for: 100 })
+        // Some clients send no message. Our messages wake their waiters, and we yield only if they wait: so turns are short.
+        Self::new(Kind::Redisson, [1_000, 150, 100])
     }
 
-    fn new(kind: Kind, Pace { poll, yield_every, yield_for }: Pace) -> Self {
-        let [poll, yield_every, yield_for] = [poll, yield_every, yield_for].map(Duration::from_millis);
+    /// With `poll`, `yield_every` and `yield_for` in milliseconds.
+    fn new(kind: Kind, times: [u64; 3]) -> Self {
+        let [poll, yield_every, yield_for] = times.map(Duration::from_millis);
         Self { kind, key: NAME.to_owned(), poll, yield_after: NOT_COUNTED, yield_every, yield_for }
     }
 
@@ -65,7 +59,7 @@ impl Format {
         self
     }
 
-    /// How often the first of ours asks while a stranger holds the lock, give or take a quarter. Default 100 ms,
+    /// How often our first waiter polls while a foreign client holds the lock, give or take a quarter. Default 100 ms,
     /// with Redisson, which sends messages, 1 s.
     #[must_use]
     pub fn poll(mut self, every: Duration) -> Self {
@@ -73,23 +67,23 @@ impl Format {
         self
     }
 
-    /// After how many hand-overs in a row from one of ours to the next strangers have a turn, if it is not time for that
-    /// before. Not counted unless it is said: what is held for a moment would rest more than it is held.
+    /// After how many hand-overs in a row among our waiters foreign clients have a turn, if `yield_every` is not over before.
+    /// Default no limit: a lock that is held for a moment would rest more than it is held.
     #[must_use]
     pub fn yield_after(mut self, hand_overs: u32) -> Self {
         self.yield_after = hand_overs;
         self
     }
 
-    /// How long the lock goes from one of ours to the next before strangers have a turn. Default 1 s, with Redisson 150 ms:
-    /// its clients say that they wait, and nobody has a turn where none does.
+    /// For how long the lock passes among our waiters before foreign clients have a turn. Default 1 s, with Redisson 150 ms:
+    /// its clients show that they wait, and without one there is no turn.
     #[must_use]
     pub fn yield_every(mut self, span: Duration) -> Self {
         self.yield_every = span;
         self
     }
 
-    /// For how long ours leave the lock to strangers then: longer than their polls are apart. Default 150 ms, with
+    /// For how long our waiters leave the lock to foreign clients then: longer than the pause between their polls. Default 150 ms, with
     /// Redisson 100 ms; they have no turns at 0.
     #[must_use]
     pub fn yield_for(mut self, span: Duration) -> Self {
@@ -142,7 +136,7 @@ impl Format {
         Ok(())
     }
 
-    /// What stands before the name in a lock's key, and behind it.
+    /// The texts before and behind the name in a lock's key.
     pub(crate) fn around(&self) -> (&str, &str) {
         self.key.split_once(NAME).unwrap_or((&self.key, ""))
     }
@@ -156,7 +150,7 @@ impl Format {
         format!("{} {poll} {yield_after} {every} {}", self.word(), millis(*yield_for))
     }
 
-    /// Where strangers say that a lock was released, if they do.
+    /// The channel on which foreign clients publish releases, if they do.
     pub(crate) fn channel(&self, lock: &str) -> Option<String> {
         match self.kind {
             Kind::String => None,
@@ -260,7 +254,7 @@ mod tests {
         }
     }
 
-    /// What is told to scripts is within a quarter of the poll, and at least a millisecond.
+    /// The poll that is passed to scripts is within a quarter of the option, and at least a millisecond.
     #[test]
     fn polls_are_a_quarter_apart() {
         let format = Format::string();

@@ -31,7 +31,8 @@ pub struct RedisConfig {
     /// How locks are shared with other libraries, if they are.
     pub(crate) format: Option<Format>,
     pub(crate) wait_replicas: u32,
-    pause_after_restart: Duration,
+    /// For how long nothing is granted after a restart, if it is not granted at once.
+    pub(crate) pause: Option<Duration>,
     message_key: Option<Password>,
 }
 
@@ -80,7 +81,7 @@ impl RedisConfig {
             prefix: Self::DEFAULT_PREFIX.to_owned(),
             format: None,
             wait_replicas: 0,
-            pause_after_restart: Duration::ZERO,
+            pause: None,
             message_key: None,
         }
     }
@@ -128,27 +129,27 @@ impl RedisConfig {
     /// connection. Default 0.
     ///
     /// It makes the loss of a lock at a fail-over less likely and does not exclude it: replication
-    /// stays asynchronous, and whoever promotes a replica does not know which has the lock.
+    /// stays asynchronous, and a promotion does not know which replica has the lock.
     #[must_use]
     pub fn wait_replicas(mut self, replicas: u32) -> Self {
         self.wait_replicas = replicas;
         self
     }
 
-    /// For how long nobody is granted a lock that nobody holds, from when the first manager came to a server that has
-    /// restarted, or that nobody has come to before. Default zero: at once.
+    /// For how long free locks are not granted after a server restart. The pause begins when the first manager connects to
+    /// a server that has restarted or is new. Default zero: no pause.
     ///
-    /// At least the longest ttl in use, of locks and managers; at most a day. Then a restart that loses locks lets nobody
-    /// hold one that another still holds. Everybody of the prefix needs the same; not with
+    /// At least the longest ttl in use, of locks and managers; at most a day. Then no lock is granted that another client
+    /// still holds, although the restart has lost it. All managers of the prefix need the same; not with
     /// a [`format`](Self::format), as other libraries do not pause.
     #[must_use]
     pub fn pause_after_restart(mut self, pause: Duration) -> Self {
-        self.pause_after_restart = pause;
+        self.pause = (!pause.is_zero()).then_some(pause);
         self
     }
 
     /// Signs the messages between managers with a secret of 16 characters or more, and ignores those that are not signed.
-    /// Default none: a user of the server who may read and publish, and not write, can make two hold then.
+    /// Default none: then a user of the server that may read and publish, and not write, can make two clients hold a lock.
     ///
     /// All managers of the prefix need the same. The server sees it as an argument of scripts (`MONITOR`, `SLOWLOG`).
     #[must_use]
@@ -176,7 +177,7 @@ impl RedisConfig {
         };
         config.format = Format::take_from(url)?;
         config.wait_replicas = url.take_parsed("wait_replicas", "a number of replicas")?.unwrap_or_default();
-        config.pause_after_restart = url.take_duration("pause_after_restart")?.unwrap_or_default();
+        config = config.pause_after_restart(url.take_duration("pause_after_restart")?.unwrap_or_default());
         config.checked()?;
         Ok(config)
     }
@@ -204,7 +205,7 @@ impl RedisConfig {
         Ok(config)
     }
 
-    /// Every server that a URL names, with what it says of all of them.
+    /// Every server that a URL names, each with the options of the URL.
     pub(crate) fn all_of(url: &mut StoreUrl) -> Result<Vec<Self>> {
         let servers = url.endpoints(Self::DEFAULT_PORT)?;
         let any = Self::new("", 0).database(database_of(url)?).reached_by(url)?;
@@ -212,7 +213,7 @@ impl RedisConfig {
         Ok(servers.iter().map(|server| Self { address: at(server), ..any.clone() }).collect())
     }
 
-    /// As whom, how protected, and under which prefix a URL says.
+    /// Reads TLS, user, password, prefix and message key from a URL.
     fn reached_by(mut self, url: &mut StoreUrl) -> Result<Self> {
         if url.scheme().starts_with("rediss") {
             self.tls = Some(Tls::take_from(url)?.unwrap_or_default());
@@ -248,7 +249,7 @@ impl RedisConfig {
         if let Some(format) = &self.format {
             format.checked()?;
         }
-        if let Some(pause) = self.pause() {
+        if let Some(pause) = self.pause {
             if self.format.is_some() {
                 return Err(Error::invalid_option(format!(
                     "pause_after_restart={pause:?} with a format: the other libraries do not pause"
@@ -267,21 +268,12 @@ impl RedisConfig {
         Keys::new(&self.prefix, self.format.as_ref().map(Format::around))
     }
 
-    /// What signs messages, if they are signed.
+    /// The message key, if there is one.
     pub(crate) fn signed_with(&self) -> Option<&str> {
         Some(&self.message_key.as_ref()?.0)
     }
 
-    /// For how long nothing is granted after a restart, if that is not at once.
-    pub(crate) fn pause(&self) -> Option<Duration> {
-        Some(self.pause_after_restart).filter(|pause| !pause.is_zero())
-    }
-
-    /// What connects; nothing is sent yet.
-    ///
-    /// # Errors
-    ///
-    /// As [`Client::new`].
+    /// The client for one server. It sends nothing before it connects.
     pub(crate) fn client(&self, op_timeout: Duration) -> Result<Client> {
         let mut settings = RedisConnectionInfo::default()
             .set_protocol(ProtocolVersion::RESP3)
@@ -329,7 +321,7 @@ fn database_of(url: &StoreUrl) -> Result<u32> {
     })
 }
 
-/// Of a message key, in characters: nobody tries them all.
+/// Of a message key, in characters: too many to try all.
 const SHORTEST_KEY: usize = 16;
 
 /// No lease is longer.

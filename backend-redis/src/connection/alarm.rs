@@ -1,8 +1,8 @@
-//! One timer for many who wait, none of whom waits for long.
+//! One timer for many waiters. Timers of the runtime cost more, and few of these fire.
 //!
 //! # Invariants
-//! - **redis.alarm-1** Who waits looks again when its moment is reached: it listens before it says when that is, and the
-//!   timer never fires later than the earliest of what all have said since it fired last.
+//! - **redis.alarm-1** A waiter checks again when its moment is reached: it subscribes before it registers the moment, and
+//!   the timer never fires later than the earliest moment that was registered since it fired last.
 //!
 //! Checked by the tests of `flights`, and those of its users on real servers.
 
@@ -18,7 +18,7 @@ pub(crate) struct Alarm {
     pub(super) env: Env,
     /// When the timer fires, on `Env`'s clock.
     fires_at: AtomicU64,
-    /// It is to fire earlier, or somebody has ended what it is for.
+    /// It is to fire earlier, or its purpose has ended.
     earlier: Notify,
     fired: Notify,
 }
@@ -31,7 +31,7 @@ impl Alarm {
         Self { env, fires_at: AtomicU64::new(NEVER), earlier: Notify::new(), fired: Notify::new() }
     }
 
-    /// Fires, or hears that it has to be earlier; somebody has to call it again and again.
+    /// Fires, or returns if it has to fire earlier; a task calls it in a loop.
     pub(crate) async fn watch(&self) {
         let fires_at = self.fires_at.load(Ordering::SeqCst);
         tokio::select! {
@@ -67,7 +67,7 @@ impl Alarm {
         }
     }
 
-    /// Everybody looks now, whoever watches included.
+    /// Wakes all waiters and the caller of [`Alarm::watch`] now.
     pub(super) fn all_look(&self) {
         self.earlier.notify_one();
         self.fired.notify_waiters();

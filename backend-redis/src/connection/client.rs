@@ -81,8 +81,8 @@ impl Client {
         Ok(Box::new(stream))
     }
 
-    /// A connection that is given up is reset, and one whose data nobody confirms is given up by the system: a
-    /// request that is overdue is not to be delivered when a cut ends, by nobody who still waits for it.
+    /// A connection that is given up is reset, and the system gives up one whose data is not confirmed. So a request that
+    /// is overdue is not delivered when a cut ends.
     fn tune(&self, stream: &TcpStream) -> io::Result<()> {
         let socket = SockRef::from(stream);
         socket.set_tcp_nodelay(true)?;
@@ -114,7 +114,7 @@ mod encrypted {
 
     use super::Stream;
 
-    /// Whom to trust and who we are.
+    /// The authorities to trust, and our certificate.
     pub(super) fn configured(tls: &Tls) -> Result<Arc<ClientConfig>> {
         let mut roots = RootCertStore::empty();
         match tls.authorities() {

@@ -4,7 +4,6 @@
 //! for that connection until they do. So what is to be confirmed is run on a connection of its own, and what
 //! comes while replicas are waited for goes out together, with one `WAIT` behind it.
 
-use std::fmt;
 use std::sync::Arc;
 
 use leasehold_core::clock::Moment;
@@ -25,7 +24,7 @@ pub(crate) struct Confirming {
     questions: mpsc::UnboundedSender<Question>,
 }
 
-/// What a script is to do, and who waits for its answer and when it was sent.
+/// The call of a script, and the caller that waits for its reply and the time of sending.
 #[derive(Debug)]
 struct Question {
     script: &'static Script,
@@ -94,7 +93,7 @@ impl Bursts {
         let (sent_at, answers, reached) = match sent {
             Ok(sent) => sent,
             Err(error) => {
-                burst.into_iter().for_each(|question| question.tell(Err(error.clone())));
+                burst.into_iter().for_each(|question| question.reply(Err(error.clone())));
                 return Vec::new();
             }
         };
@@ -105,8 +104,8 @@ impl Bursts {
                     question.call = question.script.with_text(&question.call);
                     left.push(question);
                 }
-                Err(error) => question.tell(Err(error::of(error))),
-                Ok(answer) => question.tell(enough(&reached, self.replicas).map(|()| (sent_at, answer))),
+                Err(error) => question.reply(Err(error::of(error))),
+                Ok(answer) => question.reply(enough(&reached, self.replicas).map(|()| (sent_at, answer))),
             }
         }
         left
@@ -120,7 +119,7 @@ impl Bursts {
     ) -> Result<(Moment, Vec<Value>, Result<i64>)> {
         let connected = self.link.connected(give_up_at).await?;
         let sent_at = self.env.now();
-        // The server gives up before we do, so that its answer is heard.
+        // The server gives up before we do, so that its reply arrives.
         let bound = give_up_at.since(sent_at) * 3 / 4;
         let mut all = redis::pipe();
         for question in burst {
@@ -141,8 +140,8 @@ impl Bursts {
 }
 
 impl Question {
-    fn tell(self, answer: Result<(Moment, Value)>) {
-        // Whoever asked may have given up; then the answer is dropped.
+    fn reply(self, answer: Result<(Moment, Value)>) {
+        // The caller may have given up; then the reply is dropped.
         let _ = self.answer.send(answer);
     }
 }
@@ -152,7 +151,7 @@ fn enough(reached: &Result<i64>, wanted: u32) -> Result<()> {
     match reached {
         Ok(reached) if *reached < i64::from(wanted) => {
             let message = format!("{reached} replicas confirmed in time, {wanted} are wanted");
-            Err(error::unanswered(message).with_source(TooFewReplicas))
+            Err(error::unanswered(message).with_source(TOO_FEW))
         }
         Ok(_) => Ok(()),
         // Only the waiting was refused.
@@ -161,19 +160,10 @@ fn enough(reached: &Result<i64>, wanted: u32) -> Result<()> {
 }
 
 /// Why a request that the server has carried out does not count.
-#[derive(Debug)]
-struct TooFewReplicas;
-
-impl std::error::Error for TooFewReplicas {}
-
-impl fmt::Display for TooFewReplicas {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("too few replicas answer")
-    }
-}
+const TOO_FEW: &str = "too few replicas answer";
 
 pub(crate) fn too_few_replicas(error: &Error) -> bool {
-    std::error::Error::source(error).is_some_and(|source| source.is::<TooFewReplicas>())
+    std::error::Error::source(error).is_some_and(|source| source.to_string() == TOO_FEW)
 }
 
 /// How many requests go out together at most: one for each hundred entries that are renewed, one for each

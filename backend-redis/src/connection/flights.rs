@@ -1,8 +1,8 @@
 //! Requests of one connection that wait for their answers: one timer for all of them, and one end.
 //!
 //! # Invariants
-//! - **redis.flights-1** Who waits looks again when its bound is reached (redis.alarm-1), or when the connection is given
-//!   up: it listens before it looks whether either is so.
+//! - **redis.flights-1** A waiter checks again when its bound is reached (redis.alarm-1), or when the connection is given
+//!   up: it subscribes before it checks for either.
 //!
 //! Checked by the tests below.
 
@@ -19,6 +19,9 @@ use crate::error;
 #[derive(Debug)]
 pub(super) struct Flights {
     given_up: AtomicBool,
+    /// Whether messages are passed on: a grant is counted with the base that was read over the connection. For those that are
+    /// dropped before, there is `LinkEvent::UpAgain`.
+    pub(super) admitted: AtomicBool,
     /// A bound is reached, or the connection is given up.
     alarm: Alarm,
     /// How many answers were read.
@@ -26,8 +29,9 @@ pub(super) struct Flights {
 }
 
 impl Flights {
-    pub(super) fn new(env: Env) -> Self {
-        Self { given_up: AtomicBool::new(false), alarm: Alarm::new(env), answers: AtomicU64::new(0) }
+    pub(super) fn new(env: Env, admitted: bool) -> Self {
+        let (given_up, admitted) = (AtomicBool::new(false), AtomicBool::new(admitted));
+        Self { given_up, admitted, alarm: Alarm::new(env), answers: AtomicU64::new(0) }
     }
 
     /// The connection is not used any more, and brings no answers.
@@ -97,7 +101,7 @@ mod tests {
     fn flights() -> (Arc<Flights>, ManualClock) {
         let clock = ManualClock::new();
         let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap().with_clock(Arc::new(clock.clone()));
-        let flights = Arc::new(Flights::new(env));
+        let flights = Arc::new(Flights::new(env, true));
         let watching = Arc::clone(&flights);
         flights.alarm.env.spawn(async move { watching.watch().await });
         (flights, clock)
@@ -135,7 +139,7 @@ mod tests {
         assert!(flights.is_given_up());
     }
 
-    /// Who was answered meanwhile shows that the connection is alive: others wait on, each for its own time.
+    /// A reply shows that the connection is alive: the other requests wait on, each for its own time.
     #[tokio::test]
     async fn a_connection_that_answers_is_kept() {
         let (flights, clock) = flights();

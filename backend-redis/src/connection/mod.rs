@@ -1,7 +1,7 @@
 //! A connection to the server that is made again whenever it breaks.
 //!
-//! One task per link connects, and connects again with growing pauses; what arrives unasked is told where it
-//! arrives, by whoever reads.
+//! One task per link connects, and connects again with growing pauses. Pushed messages are handled in the task that reads
+//! the connection.
 //! Requests go through whatever connection is up; one that breaks, or that is silent for a whole
 //! request, takes what was in flight with it, and nothing is repeated here. It is reset, not closed in
 //! order: what it has not delivered by then, it never does, unless the network keeps it.
@@ -23,10 +23,9 @@ use std::fmt;
 use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::TryFutureExt;
 use leasehold_core::backend::Backoff;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Env, Error, ErrorKind, Result};
@@ -50,7 +49,7 @@ pub(crate) use self::pause::Pause;
 pub(crate) struct Link {
     env: Env,
     client: Client,
-    /// What is to be heard, if anything is.
+    /// The channel to subscribe to, if there is one.
     inbox: Option<Inbox>,
     /// What each connection is asked, if a server that has restarted grants nothing at first.
     pause: Option<Pause>,
@@ -61,16 +60,16 @@ pub(crate) struct Link {
     token_base: AtomicU64,
 }
 
-/// The channel of a link that hears, and who is told.
+/// The channel of a link, and the receiver of its messages.
 #[derive(Clone, Debug)]
 pub(crate) struct Inbox {
     pub(crate) channel: String,
     pub(crate) hears: Arc<dyn Hears>,
-    /// The namespace of whoever hears, if each connection must be admitted to it.
+    /// The namespace of the session, if each connection must be admitted to it.
     pub(crate) keys: Option<Namespace>,
 }
 
-/// Who is told what a link hears, where it arrives.
+/// Receives the events of a link, in the task that reads it.
 pub(crate) trait Hears: fmt::Debug + Send + Sync {
     fn hear(&self, event: LinkEvent);
 }
@@ -84,14 +83,12 @@ struct Connection {
     /// Unlike that of any other connection of the link.
     id: u64,
     up_at: Moment,
-    /// It may not hear its inbox.
+    /// The user may not subscribe to the inbox.
     is_deaf: bool,
-    /// Until when nothing is granted, by the server's clock, if it may have forgotten who holds.
+    /// Until when nothing is granted, by the server's clock, if the server may have forgotten holders.
     paused_until: Option<u64>,
     connection: MultiplexedConnection,
     flights: Arc<Flights>,
-    /// Whether its messages are passed on: those that grant are counted with the base that was read over it.
-    admitted: Arc<AtomicBool>,
     /// With it the task ends that reads and writes, as it does with the connection.
     closed: CancellationToken,
     _whole: DropGuard,
@@ -100,20 +97,20 @@ struct Connection {
 /// What a link tells the session.
 #[derive(Debug)]
 pub(crate) enum LinkEvent {
-    /// It is up again: what was said meanwhile went unheard.
+    /// It is up again: messages were missed meanwhile.
     UpAgain,
-    /// It is up, for the first time or again, and may not hear its inbox.
+    /// It is up, for the first time or again, and the user may not subscribe to the inbox.
     Deaf,
     /// It is up again, and others sign their messages with another key, or the session's own are not signed as theirs.
     OtherKey(String),
     /// A message in the inbox.
     Message(Vec<u8>),
-    /// A message in that channel, which is strangers'.
+    /// A message in a channel of foreign clients.
     Stranger(String),
 }
 
 impl LinkEvent {
-    /// What administrators are told of [`LinkEvent::Deaf`].
+    /// The warning about [`LinkEvent::Deaf`].
     pub(crate) const UNHEARD: &str =
         "the user may not hear its channel: contenders learn of their turn within a third of the ttl";
 }
@@ -125,12 +122,7 @@ impl Link {
         Self { env, client, inbox, pause, up, connections: AtomicU64::new(0), token_base: AtomicU64::new(0) }
     }
 
-    /// Connects, and stays connected in a task until `closed`. Whether it may not hear its inbox is told of later
-    /// connections.
-    ///
-    /// # Errors
-    ///
-    /// When the first attempt fails.
+    /// Connects, and stays connected in a task until `closed`. [`LinkEvent::Deaf`] comes for later connections only.
     pub(crate) async fn start(self: &Arc<Self>, closed: CancellationToken) -> Result<()> {
         let first = self.connect(self.env.timing().connect_timeout, error::of_opening).await?;
         _ = self.up.send_replace(Ok(first.clone()));
@@ -149,7 +141,7 @@ impl Link {
         Ok(())
     }
 
-    /// Whether the connection that is up may not hear its inbox.
+    /// Whether the connection that is up may not subscribe to its inbox.
     pub(crate) fn is_deaf(&self) -> bool {
         self.up().is_some_and(|up| up.0.is_deaf)
     }
@@ -213,13 +205,13 @@ impl Link {
         }
     }
 
-    /// Whoever was away was not counted, and the namespace may have been barred since.
+    /// A move did not count a session that was disconnected, and may have barred the namespace since.
     async fn connect_again(&self) -> Result<Connected> {
         let bound = self.env.timing().op_timeout;
         let connected = self.connect(bound, error::of_connecting).await?;
         let watched = async {
             connected.0.flights.watch().await;
-            // Whoever asks hears of it.
+            // The requests of `admit` fail with it.
             pending().await
         };
         tokio::select! {
@@ -236,10 +228,6 @@ impl Link {
 
     /// Whether the namespace admits the session over `connected`, if it must; and the base, which may have been raised while
     /// the session was away. What is wrong with its message key, if something is.
-    ///
-    /// # Errors
-    ///
-    /// As [`Namespace::admit`].
     pub(crate) async fn admit(&self, connected: &Connected, give_up_at: Moment) -> Result<Option<String>> {
         let mut other_key = None;
         if let Some(namespace) = self.inbox.as_ref().and_then(|inbox| inbox.keys.as_ref()) {
@@ -248,24 +236,8 @@ impl Link {
             self.token_base.fetch_max(base, Ordering::Relaxed);
             other_key = other;
         }
-        connected.0.admitted.store(true, Ordering::Relaxed);
+        connected.0.flights.admitted.store(true, Ordering::Relaxed);
         Ok(other_key)
-    }
-
-    /// What is wrong with the message key of the session, if something is. It only reads.
-    ///
-    /// # Errors
-    ///
-    /// As [`Namespace::read_other_key`].
-    pub(crate) async fn other_key(
-        &self,
-        connected: &Connected,
-        give_up_at: Moment,
-    ) -> Result<Option<String>> {
-        match self.inbox.as_ref().and_then(|inbox| inbox.keys.as_ref()) {
-            Some(namespace) => namespace.read_other_key(connected, give_up_at).await,
-            None => Ok(None),
-        }
     }
 
     /// What is added to counters.
@@ -285,17 +257,12 @@ impl Link {
     }
 
     async fn connect_unbounded(&self, failed: fn(RedisError) -> Error) -> Result<Connected> {
-        let flights = Arc::new(Flights::new(self.env.clone()));
         let must_be_admitted = self.inbox.as_ref().is_some_and(|inbox| inbox.keys.is_some());
-        let admitted = Arc::new(AtomicBool::new(!must_be_admitted));
+        let flights = Arc::new(Flights::new(self.env.clone(), !must_be_admitted));
         let options = AsyncConnectionConfig::new()
             .set_response_timeout(None)
             .set_pipeline_buffer_size(BUFFERED)
-            .set_push_sender(Ear {
-                inbox: self.inbox.clone(),
-                flights: Arc::clone(&flights),
-                admitted: Arc::clone(&admitted),
-            });
+            .set_push_sender(PushReceiver { inbox: self.inbox.clone(), flights: Arc::clone(&flights) });
         let (mut connection, driver) = self.client.connect(options).await.map_err(failed)?;
         let (up_at, closed) = (self.env.now(), CancellationToken::new());
         let whole = closed.clone().drop_guard();
@@ -321,25 +288,22 @@ impl Link {
             paused_until,
             connection,
             flights,
-            admitted,
             closed,
             _whole: whole,
         })))
     }
 }
 
-/// What arrives unasked on one connection is told where it arrives; it goes with the connection.
-struct Ear {
+/// Passes on the messages of one connection, in the task that reads it.
+struct PushReceiver {
     inbox: Option<Inbox>,
     flights: Arc<Flights>,
-    /// What is dropped before, [`LinkEvent::UpAgain`] makes up for.
-    admitted: Arc<AtomicBool>,
 }
 
-impl AsyncPushSender for Ear {
+impl AsyncPushSender for PushReceiver {
     fn send(&self, PushInfo { kind, data }: PushInfo) -> std::result::Result<(), SendError> {
         let mut data = data.into_iter();
-        if !self.admitted.load(Ordering::Relaxed) {
+        if !self.flights.admitted.load(Ordering::Relaxed) {
             return Ok(());
         }
         if let (
@@ -359,7 +323,7 @@ impl AsyncPushSender for Ear {
     }
 }
 
-impl Drop for Ear {
+impl Drop for PushReceiver {
     fn drop(&mut self) {
         self.flights.give_up();
     }
@@ -380,19 +344,11 @@ impl Connected {
     }
 
     /// Sends one command and waits for its answer until `give_up_at`.
-    ///
-    /// # Errors
-    ///
-    /// As the server's table, or unknown when it did not answer.
     pub(crate) async fn ask(&self, command: &Cmd, give_up_at: Moment) -> Result<Value> {
         self.ask_raw(command, give_up_at).await?.map_err(error::of)
     }
 
     /// Runs a script by its hash, or by its text if the server has not got it.
-    ///
-    /// # Errors
-    ///
-    /// As [`Connected::ask`].
     pub(crate) async fn run(&self, script: &Script, call: &Cmd, give_up_at: Moment) -> Result<Value> {
         let call = self.told(call);
         match self.ask_raw(&call, give_up_at).await? {
@@ -404,7 +360,7 @@ impl Connected {
         }
     }
 
-    /// The call of a script, with what all are told that go over this connection.
+    /// The call of a script, with the last argument of this connection.
     fn told<'c>(&self, call: &'c Cmd) -> Cow<'c, Cmd> {
         match self.0.paused_until {
             None => Cow::Borrowed(call),
@@ -422,65 +378,57 @@ impl Connected {
     }
 
     async fn ask_raw(&self, command: &Cmd, give_up_at: Moment) -> Result<Result<Value, RedisError>> {
-        let Connection { connection, flights, .. } = &*self.0;
-        let mut connection = connection.clone();
-        let answer =
-            pin!(async { Ok(connection.send_packed_command(command).await.and_then(Value::extract_error)) });
-        let answer = flights.bounded(give_up_at, answer).await?;
-        if let Err(error) = &answer
-            && error::wants_another_server(error)
-        {
-            flights.give_up();
+        let answer = self.bounded(give_up_at, |mut connection| async move {
+            Ok(connection.send_packed_command(command).await.and_then(Value::extract_error))
+        });
+        let answer = answer.await?;
+        if answer.as_ref().is_err_and(error::wants_another_server) {
+            self.0.flights.give_up();
         }
         Ok(answer)
     }
 
-    /// Hears a channel from now on; whether that is allowed.
-    ///
-    /// # Errors
-    ///
-    /// As [`Connected::ask`].
-    pub(crate) async fn hear(&self, channel: &str, give_up_at: Moment) -> Result<bool> {
+    /// As [`Flights::bounded`].
+    async fn bounded<T, F: Future<Output = Result<T>>>(
+        &self,
+        give_up_at: Moment,
+        request: impl FnOnce(MultiplexedConnection) -> F,
+    ) -> Result<T> {
         let Connection { connection, flights, .. } = &*self.0;
-        let mut connection = connection.clone();
-        let heard = pin!(async {
+        flights.bounded(give_up_at, pin!(request(connection.clone()))).await
+    }
+
+    /// Subscribes to a channel; returns whether that is allowed.
+    pub(crate) async fn hear(&self, channel: &str, give_up_at: Moment) -> Result<bool> {
+        let heard = self.bounded(give_up_at, |mut connection| async move {
             match connection.subscribe(channel).await {
                 Err(denied) if error::is_denied(&denied) => Ok(false),
                 heard => heard.map(|()| true).map_err(error::of),
             }
         });
-        flights.bounded(give_up_at, heard).await
+        heard.await
     }
 
-    /// Hears a channel no more.
-    ///
-    /// # Errors
-    ///
-    /// As [`Connected::ask`].
+    /// Unsubscribes from a channel.
     pub(crate) async fn hear_no_more(&self, channel: &str, give_up_at: Moment) -> Result<()> {
-        let Connection { connection, flights, .. } = &*self.0;
-        let mut connection = connection.clone();
-        let left = pin!(async { connection.unsubscribe(channel).await.map_err(error::of) });
-        flights.bounded(give_up_at, left).await
+        let left = self.bounded(give_up_at, |mut connection| async move {
+            connection.unsubscribe(channel).await.map_err(error::of)
+        });
+        left.await
     }
 
     /// Sends commands together; the answers in order, errors of the server among them.
-    ///
-    /// # Errors
-    ///
-    /// Unknown when the server did not answer.
     pub(crate) async fn ask_all(&self, commands: &Pipeline, give_up_at: Moment) -> Result<Vec<Value>> {
-        let Connection { connection, flights, .. } = &*self.0;
-        let mut connection = connection.clone();
-        let answers = async { connection.send_packed_commands(commands, 0, commands.len()).await };
-        let answers = pin!(answers.map_err(error::of));
-        let answers = flights.bounded(give_up_at, answers).await?;
+        let answers = self.bounded(give_up_at, |mut connection| async move {
+            connection.send_packed_commands(commands, 0, commands.len()).await.map_err(error::of)
+        });
+        let answers = answers.await?;
         let elsewhere = |answer: &Value| {
             let Value::ServerError(error) = answer else { return false };
             error::wants_another_server(&error.clone().into())
         };
         if answers.iter().any(elsewhere) {
-            flights.give_up();
+            self.0.flights.give_up();
         }
         Ok(answers)
     }

@@ -59,7 +59,7 @@ impl Namespace {
     /// # Errors
     ///
     /// `Unsupported` for a namespace of another format.
-    pub(super) async fn read_other_key(
+    pub(crate) async fn read_other_key(
         &self,
         connected: &Connected,
         give_up_at: Moment,

@@ -1,7 +1,7 @@
-//! Until when a server that has restarted may have forgotten who holds what.
+//! Until when a server that has restarted may have forgotten holders.
 //!
-//! A connection leads to one run of the server as long as it lasts, so it is asked once for each, before anything else is;
-//! all scripts that go over it are told the answer.
+//! A connection leads to one run of the server as long as it lasts. So the request is sent once for each connection, before
+//! all others; its reply is an argument of every script that goes over the connection.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::error;
 use crate::keys::Keys;
 use crate::scripts::{self, ADMIT, millis};
 
-/// What a link that pauses asks each of its connections.
+/// The request that a link with a pause sends over each of its connections.
 #[derive(Debug)]
 pub(crate) struct Pause {
     key: String,
@@ -29,7 +29,7 @@ impl Pause {
     ///
     /// # Errors
     ///
-    /// As `failed` says; `Denied` without a right; `InvalidOption` where everybody else has another pause.
+    /// As `failed` says; `Denied` without a right; `InvalidOption` if the other managers have another pause.
     pub(super) async fn ask(
         &self,
         connection: &mut MultiplexedConnection,

@@ -2,34 +2,33 @@
 //! do next comes out.
 //!
 //! A contender enters the queue, or has the lock at once; it is granted by an answer, or by a message
-//! in the inbox, whichever is heard first. An entry is a lease: its owner's refreshes keep it, and with
-//! the end of one the acquisition is over, however it ended. Whoever still wants the lock asks anew.
-//! `remains` says for how long it is seen to that nothing of it stays. Whether it holds alone or beside others is the scripts'
-//! business: a grant is a grant, and a lease its own.
+//! in the inbox, whichever arrives first. An entry is a lease: its owner's refreshes keep it, and with
+//! the end of one the acquisition is over, however it ended. A caller that still wants the lock begins another one.
+//! `remains` decides for how long its leftovers are released. Only the scripts know whether it holds alone or shares: here a
+//! grant is a grant, with a lease of its own.
 //!
 //! # Invariants
 //! - **redis.protocol-1** A deadline counts from the sending of a request that was answered; never from a
 //!   message's arrival or from a refresh without answer (G1, G2). The server keeps a lock that it hands on for at least as long as the entry would have lived.
 //! - **redis.protocol-2** A message that grants counter c counts only if c is above every counter that
-//!   was answered to a waiting entry: what was answered later knows better (G1).
+//!   was answered to a waiting entry: a later answer knows better (G1).
 //! - **redis.protocol-3** An owner id that is gone or past its deadline is over: nothing that arrives then
 //!   revives it, and it never queues again (G4).
 //! - **redis.protocol-4** Whatever an entry had is released until the server confirms, when it is over
-//!   (G5, G8), also when whoever has lost it asks again meanwhile.
+//!   (G5, G8), also when its owner acquires again meanwhile.
 //! - **redis.protocol-5** A waiting entry asks by itself only if its turn may come before its next
 //!   renewal without a message: when the holder's lease is over, and so is the entry before it, which
-//!   asks otherwise. So one entry asks at a time, and the dead are passed over in time (G6, G7). What was
-//!   heard of that is put off only by an answer to a later request.
-//! - **redis.protocol-6** Who was granted and hears, asked after that, that it waits, does not hold: the
-//!   server has forgotten the grant, or never gave it (G2).
-//! - **redis.protocol-7** What was asked of an owner id is kept until that is over, the earliest end of
-//!   all that were answered, and never known to a later hold. A lease that is asked for goes on.
-//! - **redis.protocol-8** What strangers say on a channel of theirs is believed by nobody: it makes whoever is first
-//!   behind one of them ask at once. All who wait are told when to ask without it, so a stranger that says
-//!   nothing is followed within a poll (G6).
+//!   asks otherwise. So one entry asks at a time, and the dead are passed over in time (G6, G7). Only an
+//!   answer to a later request moves that moment.
+//! - **redis.protocol-6** An entry that was granted does not hold if a request that was sent after that is answered with
+//!   "waits": the server has forgotten the grant, or never gave it (G2).
+//! - **redis.protocol-7** The revocation of an owner id is kept until that is over, with the earliest deadline of all that
+//!   were answered, and never applies to a later hold. The lease of a revoked lock goes on.
+//! - **redis.protocol-8** A message of a foreign client is only a hint: the first waiter behind it refreshes at once. Every
+//!   waiter knows when to refresh without a message, so a foreign client that sends none is followed within a poll (G6).
 //! - **redis.protocol-9** Where a server that has restarted is to grant nothing at first: each connection leads to one run of
-//!   it, and is asked before anything else until when that run may have forgotten who holds; every script that goes over it
-//!   is told, and grants nothing before. No lease is longer than that pause (G1, G2).
+//!   it. The first request asks until when that run may have forgotten holders; every script that goes over the connection
+//!   gets that moment, and grants nothing before. No lease is longer than that pause (G1, G2).
 //! - **redis.protocol-10** No message ends a hold, and none grants a counter far above what the server has answered: both are
 //!   looked up at the server first, as a message may be made up (G1, G3). Revocations of one hold are looked up at a pace,
 //!   however many messages tell of them, and each message by a request that is sent after it.
@@ -52,11 +51,12 @@ pub(crate) struct Contender {
     margin: Duration,
     phase: Phase,
     ask: Ask,
-    /// When the grace of whoever wants the lock is over.
+    /// The deadline of the revocation.
     asked: Option<Moment>,
-    /// When what messages tell of a revocation is to be looked up, and when that was done last.
-    look_at: Option<Moment>,
-    looked_at: Option<Moment>,
+    /// A revocation message is not checked at the server yet.
+    check_is_due: bool,
+    /// When the last such check was sent.
+    checked_at: Option<Moment>,
 }
 
 /// When an entry that waits asks whether its turn has come.
@@ -71,7 +71,7 @@ struct Ask {
 enum Phase {
     /// No request was answered.
     Entering {
-        /// The largest counter that a message has granted meanwhile, and when it was heard.
+        /// The largest counter that a message has granted meanwhile, and when that arrived.
         told: Option<(u64, Moment)>,
     },
     /// In the queue.
@@ -80,10 +80,10 @@ enum Phase {
         sent_at: Moment,
         /// The largest counter that was answered.
         seen: u64,
-        /// As of that request, nobody of ours is before it, and who holds is none of ours.
+        /// As of that request, no entry of ours is before it, and a foreign client holds.
         behind_stranger: bool,
     },
-    /// The lock is ours, as was heard then.
+    /// The lock is ours, as an answer or a message said at `heard_at`.
     Holding { counter: u64, heard_at: Moment, deadline: Deadline },
     /// Nothing may come of this owner id any more.
     Over(LostReason),
@@ -95,16 +95,16 @@ pub(crate) enum Answer {
     /// It holds the lock, extended by the full ttl.
     Holds { counter: u64 },
     /// It waits, refreshed by the full ttl; when its turn may come without a message, if ever, and whether it is the
-    /// first one behind a stranger.
+    /// first one behind a foreign client.
     Waits { seen: u64, ask_in: Option<Duration>, behind_stranger: bool },
-    /// It holds the lock, in the same way, and was asked to let go within the grace.
+    /// It holds the lock, in the same way, and the lock was revoked with that grace period.
     Revoked { counter: u64, grace: Duration },
     /// There is no such entry.
     Gone,
 }
 
 impl Answer {
-    /// As it is to be heard if it was written up to `ago` before: rather too early is asked than too late.
+    /// The answer as of now if it was written up to `ago` before: the next refresh is rather too early than too late.
     pub(crate) fn written_before(mut self, ago: Duration) -> Self {
         if let Self::Waits { ask_in: Some(ask_in), .. } = &mut self {
             *ask_in = ask_in.saturating_sub(ago);
@@ -127,9 +127,9 @@ pub(crate) enum Step {
     Enter,
     /// Send a refresh of this entry alone.
     Refresh,
-    /// Nothing, until something is heard or that moment.
+    /// Nothing, until a message or that moment.
     Wait(Moment),
-    /// Give the lock to whoever wants it.
+    /// Give the lock to the caller.
     Take { counter: u64, deadline: Deadline },
     /// Nothing any more: it is over, and whatever it had is to be released.
     Over(LostReason),
@@ -139,7 +139,7 @@ impl Contender {
     /// An entry that no request was sent for, with leases of `ttl` that count as over `margin` early.
     pub(crate) fn new(ttl: Duration, margin: Duration) -> Self {
         let phase = Phase::Entering { told: None };
-        Self { ttl, margin, phase, ask: Ask::default(), asked: None, look_at: None, looked_at: None }
+        Self { ttl, margin, phase, ask: Ask::default(), asked: None, check_is_due: false, checked_at: None }
     }
 
     /// What to do at `now`.
@@ -183,7 +183,7 @@ impl Contender {
             (Answer::Waits { seen, ask_in, behind_stranger }, &mut Phase::Entering { told }) => {
                 self.phase = Phase::Waiting { sent_at, seen, behind_stranger };
                 self.ask(now, sent_at, ask_in);
-                // redis.protocol-2: what was heard before that request was sent is older than its answer.
+                // redis.protocol-2: a message from before that request is older than its answer.
                 if let Some((counter, heard_at)) = told
                     && heard_at > sent_at
                 {
@@ -242,39 +242,35 @@ impl Contender {
         self.ask = Ask { at, known_at: Some(now) };
     }
 
-    /// The strangers' channel says something, or is heard from now on: who is first behind one of them asks
-    /// (redis.protocol-8).
+    /// A message came in the foreign clients' channel, or the subscription begins: the first waiter behind one of them
+    /// refreshes (redis.protocol-8).
     pub(crate) fn spoken(&mut self, now: Moment) {
         if let Phase::Waiting { sent_at, behind_stranger: true, .. } = self.phase {
             self.ask = Ask { at: Some(now.max(sent_at + APART)), known_at: Some(now) };
         }
     }
 
-    /// A message says that somebody wants the lock, or has taken it by force; when that is to be looked up by a refresh
-    /// (redis.protocol-10).
+    /// A message says that the lock was revoked; returns when a refresh has to check that, unless one is due already (redis.protocol-10).
     pub(crate) fn told_revoked(&mut self, now: Moment) -> Option<Moment> {
-        if matches!(self.phase, Phase::Over(_)) {
+        if self.check_is_due || matches!(self.phase, Phase::Over(_)) {
             return None;
         }
-        let next = self.looked_at.map(|last| last + LOOKS_APART.min(self.ttl / 24));
-        Some(*self.look_at.get_or_insert_with(|| next.map_or(now, |next| next.max(now))))
+        self.check_is_due = true;
+        Some(self.checked_at.map_or(now, |last| now.max(last + CHECKS_APART.min(self.ttl / 24))))
     }
 
-    /// Whether a revocation is looked up now, by a request that is sent after this.
-    pub(crate) fn looks_up(&mut self, now: Moment) -> bool {
-        let is_due = self.look_at.is_some_and(|at| at <= now);
-        if is_due {
-            (self.look_at, self.looked_at) = (None, Some(now));
-        }
-        is_due
+    /// A request that is sent after this checks the revocation; returns the counter of the hold, if it holds.
+    pub(crate) fn checks_revocation(&mut self, now: Moment) -> Option<u64> {
+        (self.check_is_due, self.checked_at) = (false, Some(now));
+        self.held_as()
     }
 
-    /// Somebody wants the lock, and leaves it to this entry for `grace` from now.
+    /// The lock was revoked, with `grace` from now.
     fn asked(&mut self, now: Moment, grace: Duration) {
         self.asked = self.asked.into_iter().chain([now + grace]).min();
     }
 
-    /// Under which counter the lock is held, and for how long it may be, if somebody wants it.
+    /// The counter of the hold and the rest of the grace period, if the lock was revoked.
     pub(crate) fn wanted(&self, now: Moment) -> Option<(u64, Duration)> {
         Some((self.held_as()?, self.asked?.since(now)))
     }
@@ -291,7 +287,7 @@ impl Contender {
         matches!(self.phase, Phase::Waiting { .. })
     }
 
-    /// Whether the entry is the first one of ours while a stranger holds the lock, as far as it knows.
+    /// Whether the entry is the first one of ours while a foreign client holds the lock, as far as it knows.
     pub(crate) fn is_behind_stranger(&self) -> bool {
         matches!(self.phase, Phase::Waiting { behind_stranger: true, .. })
     }
@@ -350,11 +346,11 @@ const EXPIRY: Duration = Duration::from_millis(1);
 /// so a grant after a longer hold costs one request more.
 const LEAP: u64 = 60_000_000;
 
-/// Between two look-ups of what messages tell of one hold, at most: somebody who really wants it is heard this much later, if
-/// another message was made up before.
-const LOOKS_APART: Duration = Duration::from_millis(250);
+/// The longest pause between two checks of one hold after revocation messages: by that much a made-up message can delay a
+/// true one.
+const CHECKS_APART: Duration = Duration::from_millis(250);
 
-/// Whoever says much is not asked after more often.
+/// The shortest pause between refreshes after messages, however many come.
 const APART: Duration = Duration::from_millis(10);
 
 #[cfg(test)]

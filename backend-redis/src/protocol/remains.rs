@@ -1,5 +1,4 @@
-//! What one owner id may have at the server when nobody wants it any more: for how long that is released, as a
-//! pure state machine.
+//! For how long the entries of an owner id that is not wanted any more are released, as a pure state machine.
 //!
 //! # Invariants
 //! - **redis.remains-1** It is released until the server has answered, or for one ttl: whatever had arrived
@@ -73,11 +72,11 @@ impl Unanswered {
     }
 }
 
-/// What is left of one owner id.
+/// The leftovers of one owner id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Remains {
     ttl: Duration,
-    /// When the leases of whatever had arrived are over.
+    /// When the leases of requests that had arrived are over.
     over_at: Moment,
     is_settled: bool,
     unanswered: Unanswered,
@@ -86,7 +85,7 @@ pub(crate) struct Remains {
 /// What to do after a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Release again at once: the lock is free, and whoever waits is behind more ended entries.
+    /// Release again at once: the lock is free, and waiters are behind more ended entries.
     GoOn,
     /// Release again after a pause: there was no answer.
     Retry,
@@ -102,8 +101,8 @@ impl Remains {
         Self { ttl, over_at: now + ttl, is_settled: false, unanswered }
     }
 
-    /// A release was answered on `connection`; `is_unswept` if whoever waits is behind more ended entries than
-    /// it dropped.
+    /// A release was answered on `connection`; `is_unswept` if waiters are behind more ended entries than it
+    /// dropped.
     pub(crate) fn answered(
         &mut self,
         now: Moment,

@@ -1,4 +1,4 @@
-//! Who holds, as the server keeps it, and how that is shown.
+//! The holders that the server keeps, and how they are shown.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -11,20 +11,20 @@ use redis::Value;
 pub(crate) struct Naming {
     /// What is added to every counter.
     pub(crate) base: u64,
-    /// Whoever is none of ours.
+    /// The label of a holder that is none of ours.
     pub(crate) stranger: &'static str,
 }
 
 impl Naming {
-    /// Who holds a lock that other libraries take too. Never by the lock's value, which is all it takes to release it.
+    /// The holder of a lock that other libraries take too. Its value is never shown: it is enough to release the lock.
     pub(crate) const NOT_LEASEHOLD: &str = "(not leasehold)";
-    /// Who holds a lock under a key of ours.
+    /// A foreign holder of a lock under a key of ours.
     pub(crate) const ANOTHER: &str = "another client";
-    /// Who has a lock that nobody is granted for a while.
+    /// Of a free lock that is not granted for a while.
     pub(super) const NOBODY: &str = "(nobody: the server has restarted)";
 }
 
-/// What the server keeps for `inspect` of whoever holds or waits: the label, and metadata if any.
+/// The text that the server keeps of a holder or a waiter for `inspect`: the label, and metadata if any.
 pub(crate) fn info(label: &str, metadata: Option<&str>) -> String {
     match metadata {
         None => format!("{} {label}", label.len()),
@@ -78,7 +78,7 @@ pub(crate) fn mode(mode: Mode) -> String {
     format!("{} {}", mode.weight(), mode.capacity())
 }
 
-/// One who shares the lock, by its record of that: "WEIGHT CAPACITY", and that of its grant.
+/// A holder that shares the lock, by the record of its share: "WEIGHT CAPACITY", and that of its grant.
 pub(super) fn sharer(value: &Value, naming: Naming) -> Holder {
     let read = || {
         let Value::BulkString(bytes) = value else { return None };
@@ -96,7 +96,7 @@ pub(super) fn sharer(value: &Value, naming: Naming) -> Holder {
     holder
 }
 
-/// Those who share the lock, in order of arrival.
+/// The holders that share the lock, in order of arrival.
 pub(super) fn sharers(holders: impl Iterator<Item = Holder>) -> Vec<Holder> {
     let mut holders: Vec<_> = holders.collect();
     holders.sort_by_key(|holder| holder.token);
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    /// Info that nobody of us wrote is a stranger's.
+    /// Info of another form is a foreign client's.
     #[test]
     fn strange_info_is_read_too() {
         for strange in ["", "5", "5 é", "1 é", "-1 a", "é", "5é", "99999999999999999999 a"] {

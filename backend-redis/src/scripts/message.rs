@@ -1,5 +1,5 @@
-//! What scripts publish to an inbox. Nothing of it is trusted: what is not understood is passed over, and what is not signed
-//! where there is a message key.
+//! The messages that scripts publish to an inbox. None is trusted: one of another form is ignored, and with a message key
+//! one without its signature.
 //!
 //! A signature stands behind the number, so that a client without the key understands the rest.
 
@@ -11,8 +11,8 @@ use leasehold_core::OwnerId;
 
 use super::Script;
 
-/// What scripts are told of inboxes: how their channels begin and, behind a line feed, the message key if there is one. Not
-/// shown.
+/// The argument of scripts about inboxes: the prefix of their channels and, behind a line feed, the message key if there is
+/// one. Not shown.
 pub(crate) struct Inboxes(String);
 
 impl Inboxes {
@@ -28,7 +28,7 @@ impl Inboxes {
         Some(self.0.split_once('\n')?.1)
     }
 
-    /// By which others know whether they have the same key; it says no more of that than a signature does.
+    /// The mark by which other managers compare their key; it reveals no more of the key than a signature does.
     pub(crate) fn mark(&self) -> Option<String> {
         let (channels, key) = self.0.split_once('\n')?;
         Some(signed(key, channels))
@@ -54,16 +54,16 @@ pub(crate) struct Message {
 pub(crate) enum News {
     /// That entry has the lock.
     Granted { counter: u64 },
-    /// That holder is to let go, or has lost the lock by force.
+    /// The lock of that holder was revoked.
     Revoked,
-    /// A server of a quorum votes again for whom that owner waits with.
+    /// A server of a quorum can vote again, for an entry of that owner.
     Freed,
     /// The turn of that entry may come then without another message.
     Due { ask_in: Duration },
 }
 
 impl Message {
-    /// Reads what a script published; `None` for anything else, and for what `key` has not signed, if that is given.
+    /// Reads a message of a script; `None` for another text, and with a `key` for one that it has not signed.
     pub(crate) fn parse(payload: &[u8], key: Option<&str>) -> Option<Self> {
         let mut words = std::str::from_utf8(payload).ok()?.splitn(4, ' ');
         let [news, id, number, lock] = [words.next()?, words.next()?, words.next()?, words.next()?];

@@ -1,4 +1,4 @@
-//! One acquisition: drives the contender of one request, and gives up what it has.
+//! One acquisition: drives the contender of one request, and releases what it leaves.
 //!
 //! # Invariants
 //! - **redis.acquisition-1** One that ends without its grant, dropped, failed or lost, releases its owner id in
@@ -27,7 +27,7 @@ struct Acquisition<'s> {
     entry: Arc<Entry>,
     keys: NameKeys,
     mode: Mode,
-    /// What `inspect` shows of us.
+    /// Our text for `inspect`.
     info: String,
     /// Whether the core knows the lease.
     announced: bool,
@@ -82,7 +82,7 @@ impl Session {
         }
     }
 
-    /// Takes the lock if nobody has it or is before us. Dropping the future leaves nothing.
+    /// Takes the lock if it is free and no entry is before ours. Dropping the future leaves nothing.
     pub(crate) async fn try_acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Attempt> {
         let mut acquisition = Acquisition::new(self, request)?;
         let entered = self.life.closing.run_until_cancelled(acquisition.enter_at_once()).await;
@@ -141,12 +141,12 @@ impl<'s> Acquisition<'s> {
         Ok(())
     }
 
-    /// Takes the lock; whom the server names, if it does not grant.
+    /// Takes the lock; returns the holder that the server names, if it does not grant.
     async fn enter_at_once(&mut self) -> Result<Option<Holder>> {
         let give_up_at = self.session.give_up_at();
         loop {
             let Reply { answer, holder } = self.enter(false, give_up_at).await?;
-            // What is in the way may have ended, and be more than one call drops.
+            // More entries before ours may have ended than one call drops.
             let again = matches!(answer, Answer::Waits { ask_in: Some(Duration::ZERO), .. });
             if !again {
                 return Ok(holder);
@@ -183,7 +183,7 @@ impl<'s> Acquisition<'s> {
             self.entry.unanswered.lock().answered();
         }
         let reply = scripts::reply(&answer?, session.naming())?;
-        // Who does not queue does not wait.
+        // A try does not wait.
         if queues || !matches!(reply.answer, Answer::Waits { .. }) {
             self.entry.contender.lock().answered(session.env.now(), sent_at, reply.answer);
             session.listen(&self.entry);
@@ -191,7 +191,7 @@ impl<'s> Acquisition<'s> {
         Ok(reply)
     }
 
-    /// Something new about the entry, or that moment.
+    /// Waits for news of the entry, or that moment.
     async fn hear(&self, until: Moment) {
         tokio::select! {
             biased;

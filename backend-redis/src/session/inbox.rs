@@ -1,9 +1,9 @@
-//! What the server tells a session without being asked.
+//! The messages that a session receives.
 //!
-//! What goes unheard is found by the next refresh. Whoever may publish can make a message up, unless there is a message key: one
-//! that grants to a waiting entry is believed, within the bounds of the engine, and every other is looked up or does nothing.
+//! The next refresh finds what a lost message would have said. A user that may publish can make a message up, unless there
+//! is a message key: a grant to a waiting entry counts, within the bounds of the engine; every other message is checked at
+//! the server or does nothing.
 
-use std::future::pending;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -11,7 +11,8 @@ use std::time::Duration;
 use super::{Entry, Session};
 use crate::connection::{Hears, LinkEvent};
 use crate::scripts::{self, Message, News};
-use leasehold_core::backend::{LeaseId, Renewal, StoreEvent};
+use leasehold_core::backend::{Renewal, StoreEvent};
+use leasehold_core::clock::Moment;
 
 impl Hears for OnceLock<Weak<Session>> {
     fn hear(&self, event: LinkEvent) {
@@ -22,7 +23,7 @@ impl Hears for OnceLock<Weak<Session>> {
 }
 
 impl Session {
-    /// Takes in what the link tells, where it arrives.
+    /// Handles an event of the link, in the task that reads it.
     pub(super) fn hear(self: &Arc<Self>, event: LinkEvent) {
         if self.life.closed.is_cancelled() {
             return;
@@ -60,7 +61,7 @@ impl Session {
             }
             return;
         };
-        // Somebody who keeps locks under other keys has the same prefix.
+        // Another manager keeps locks under other keys with the same prefix.
         if *lock != *self.keys_of(&entry).all()[0] {
             return;
         }
@@ -74,66 +75,33 @@ impl Session {
             // Of a quorum.
             News::Freed => {}
             News::Revoked => {
-                if let Some(look_at) = entry.contender.lock().told_revoked(now) {
-                    self.revoked.lock().insert(entry.lease, look_at);
-                    self.told_revoked.notify_one();
+                let check_at = entry.contender.lock().told_revoked(now);
+                if let Some(check_at) = check_at {
+                    self.life.spawn(Arc::clone(self).check_revocation(Arc::clone(&entry), check_at));
                 }
             }
         }
         entry.heard.notify_one();
     }
 
-    /// Asks the server about the revocations that messages told of (redis.protocol-10), one request at a time however many
-    /// come. What is not answered, the next renewal finds.
-    pub(super) async fn look_up_revocations(self: Arc<Self>) {
-        loop {
-            let next = self.revoked.lock().values().min().copied();
-            let due = async {
-                match next {
-                    Some(next) => self.env.sleep_until(next).await,
-                    None => pending().await,
-                }
-            };
-            tokio::select! {
-                () = self.told_revoked.notified() => {}
-                () = due => {}
-            }
-            let leases = self.due_to_be_looked_up();
-            if leases.is_empty() {
-                continue;
-            }
-            let held = self.life.entries_of(&leases).into_iter().map(|entry| {
-                let entry = entry?;
-                let counter = entry.contender.lock().held_as()?;
-                Some((entry.name.clone(), scripts::counter(counter, *entry.base.get()?).ok()?))
-            });
-            let held: Vec<_> = held.collect();
-            for (held, renewal) in held.into_iter().zip(self.renew(&leases).await) {
-                // Taken by force.
-                if let (Some((name, counter)), Renewal::Gone(_)) = (held, renewal) {
-                    self.events.tell(StoreEvent::RevocationRequested {
-                        name,
-                        counter,
-                        within: Duration::ZERO,
-                    });
-                }
-            }
+    /// Checks a revocation message at the server (redis.protocol-10). Without a reply, the next renewal finds the revocation.
+    async fn check_revocation(self: Arc<Self>, entry: Arc<Entry>, check_at: Moment) {
+        self.env.sleep_until(check_at).await;
+        let held = entry.contender.lock().checks_revocation(self.env.now());
+        let renewal = self.renew(&[entry.lease]).await.pop();
+        // Taken by force.
+        if let (Some(counter), Some(Renewal::Gone(_)), Some(base)) = (held, renewal, entry.base.get())
+            && let Ok(counter) = scripts::counter(counter, *base)
+        {
+            let name = entry.name.clone();
+            self.events.tell(StoreEvent::RevocationRequested { name, counter, within: Duration::ZERO });
         }
     }
 
-    fn due_to_be_looked_up(&self) -> Vec<LeaseId> {
-        let now = self.env.now();
-        let told: Vec<_> =
-            self.revoked.lock().extract_if(|_, look_at| *look_at <= now).map(|(lease, _)| lease).collect();
-        let entries = self.life.entries_of(&told).into_iter();
-        let due = entries.flatten().filter(|entry| entry.contender.lock().looks_up(now));
-        due.map(|entry| entry.lease).collect()
-    }
-
-    /// Tells the core if somebody wants what `entry` holds.
+    /// Reports to the core if the lock of `entry` was revoked.
     pub(super) fn tell_asked(&self, entry: &Entry) {
         let wanted = entry.contender.lock().wanted(self.env.now());
-        // Before it is taken, nobody has to let go.
+        // A grant that the caller has not got yet is not revoked.
         let (Some((counter, within)), Some(base)) = (wanted, entry.base.get()) else {
             return;
         };

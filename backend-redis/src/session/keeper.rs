@@ -1,4 +1,4 @@
-//! Keeping entries alive: the core's renewals of what holds and waits, and what waits after a reconnect.
+//! Keeping entries alive: the core's renewals of holders and waiters, and the refresh of waiters after a reconnect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl Session {
         }
     }
 
-    /// Refreshes a batch in one request; what each answer means.
+    /// Refreshes a batch in one request; returns what each answer means.
     pub(super) async fn refresh(
         self: &Arc<Self>,
         entries: &[Arc<Entry>],
@@ -63,7 +63,7 @@ impl Session {
         // It may be as old as its request where it comes with the replicas' answer.
         let age = if self.confirming.is_some() { now.since(sent_at) } else { Duration::ZERO };
         let apply = |(entry, Reply { answer, holder }): (&Arc<Entry>, Reply)| {
-            // One that came past the queue, unheard of until now.
+            // A foreign holder that came past the queue, and is new here.
             if let Some(holder) = holder.filter(|holder| holder.foreign) {
                 self.events.tell(StoreEvent::Queued { name: entry.name.clone(), holder });
             }
@@ -72,7 +72,7 @@ impl Session {
             self.listen(entry);
             match (answer, verdict) {
                 (Answer::Revoked { .. }, _) => self.tell_asked(entry),
-                // It waits for a grant that it had and lost; nobody wants that turn any more.
+                // It waits for a grant that it had and lost: that turn is not wanted any more.
                 (Answer::Waits { .. }, Verdict::Gone(LostReason::Gone)) => self.leave(entry),
                 _ => {}
             }
@@ -81,7 +81,7 @@ impl Session {
         Ok(entries.iter().zip(replies).map(apply).collect())
     }
 
-    /// Refreshes what waits after every reconnect.
+    /// Refreshes the waiters after every reconnect.
     pub(super) async fn catch_up(self: Arc<Self>) {
         loop {
             self.missed.notified().await;
@@ -89,7 +89,7 @@ impl Session {
         }
     }
 
-    /// What waits may have been granted unheard, and its next refresh may be far away: asks until each is
+    /// A waiter may have been granted by a lost message, and its next refresh may be far away: refreshes until each is
     /// answered, or over.
     async fn refresh_all_waiting(self: &Arc<Self>) {
         let mut pauses = Backoff::of_requests(&self.env);

@@ -1,4 +1,4 @@
-//! Giving back what a session has at the server: grants, and what acquisitions leave behind.
+//! Releasing what a session has at the server: grants, and the leftovers of acquisitions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl Session {
             entry.unanswered.lock().overtaken(*connection);
         }
         let (released, _) = released.map_err(|error| match entry {
-            // It goes on in the background then, and may be first there.
+            // The release in the background may arrive first.
             Some(entry) if entry.may_arrive() => error.with_effect(Effect::Unknown),
             _ => error,
         })?;
@@ -44,43 +44,39 @@ impl Session {
         if released.held { Ok(()) } else { Err(Error::lost(LostReason::Gone)) }
     }
 
-    /// Hands a free lock on in the background, past however many ended entries.
+    /// Passes a free lock on in the background, past any number of ended entries.
     pub(crate) fn sweep(self: &Arc<Self>, keys: NameKeys) {
-        // An owner that nobody has ever been.
+        // A new owner id, which has no entry.
         self.give_back(keys, self.env.owner_id());
     }
 
-    /// Releases in the background what no request of ours is on its way to.
+    /// Releases in the background, without a request of ours in flight.
     pub(super) fn give_back(self: &Arc<Self>, keys: NameKeys, owner: OwnerId) {
-        self.let_go(keys, owner, self.env.timing().ttl, Unanswered::default(), || ());
+        self.release_in_background(keys, owner, self.env.timing().ttl, Unanswered::default(), false);
     }
 
-    /// Releases in the background what `entry` leaves.
+    /// Releases the leftovers of `entry` in the background.
     pub(super) fn leave(self: &Arc<Self>, entry: &Entry) {
-        let owner = entry.owner;
-        let is_first = self.left.lock().insert(owner);
+        let is_first = self.left.lock().insert(entry.owner);
         let unanswered = entry.unanswered.lock().clone();
-        let session = Arc::clone(self);
-        self.let_go(self.keys_of(entry), owner, entry.ttl, unanswered, move || {
-            if is_first {
-                session.left.lock().remove(&owner);
-            }
-        });
+        self.release_in_background(self.keys_of(entry), entry.owner, entry.ttl, unanswered, is_first);
     }
 
-    /// Releases until nothing may arrive any more. What the server tells of meanwhile is released at once.
-    fn let_go(
+    /// Releases until no request may arrive any more. A grant to an owner that is in `left` meanwhile is released at once.
+    fn release_in_background(
         self: &Arc<Self>,
         keys: NameKeys,
         owner: OwnerId,
         ttl: Duration,
         unanswered: Unanswered,
-        and_then: impl FnOnce() + Send + 'static,
+        is_in_left: bool,
     ) {
         let (session, remains) = (Arc::clone(self), Remains::new(self.env.now(), ttl, unanswered));
         self.life.spawn(self.life.leaving.track_future(async move {
             session.settle(&keys, owner, remains).await;
-            and_then();
+            if is_in_left {
+                session.left.lock().remove(&owner);
+            }
         }));
     }
 
@@ -99,7 +95,7 @@ impl Session {
             match next {
                 Next::GoOn => {}
                 Next::Retry => pauses.pause(&self.env).await,
-                // Whoever closes does not wait for what may still arrive.
+                // Closing does not wait for requests that may still arrive.
                 Next::Look
                     if self.life.closing.run_until_cancelled(pauses.pause(&self.env)).await.is_some() => {}
                 Next::Look | Next::Stop => return,
@@ -107,7 +103,7 @@ impl Session {
         }
     }
 
-    /// Ends what `owner` has of a name; and the connection that has brought the answer.
+    /// Releases what `owner` has of a name; returns the connection of the reply, too.
     async fn release_owner(&self, keys: &NameKeys, owner: OwnerId) -> Result<(Released, u64)> {
         let mut call = self.program.operation("release", &keys.all());
         call.arg(self.inboxes.told()).arg(owner.to_hex());

@@ -1,6 +1,6 @@
 //! The ledger of the namespace, by which its locks can be moved to another store or from one.
 //!
-//! The server does one thing after the other, so whoever looks sees all that was written before. Versions are never
+//! The server does one thing after the other, so a read sees all earlier writes. Versions are never
 //! below its clock, as counters are, so they grow also when the record is lost.
 
 use std::time::Duration;
@@ -17,7 +17,6 @@ use crate::connection::record;
 use crate::error;
 use crate::scripts::{MEMBERS, RECORD, Script, millis, number, parts, text};
 
-/// As whoever has opened the session asks.
 #[async_trait]
 impl Ledger for Opened<Session> {
     async fn read(&self) -> Result<Option<Entry>> {
@@ -60,7 +59,7 @@ impl Ledger for Opened<Session> {
 }
 
 impl Session {
-    /// Who takes part.
+    /// The participants of the move.
     pub(crate) async fn members(&self) -> Result<Vec<Member>> {
         self.life.open_or_refuse()?;
         let mut look = self.of_members("look");
@@ -70,7 +69,7 @@ impl Session {
             readable(usize::try_from(count).unwrap_or(usize::MAX))?;
         }
         let member = |entry: &Value| match parts(entry) {
-            // Others are not of ours.
+            // Entries of another form are not ours.
             [id, Value::BulkString(value)] => {
                 Some(Member { id: OwnerId::from_hex(text(id)?)?, value: value.clone() })
             }

@@ -1,4 +1,4 @@
-//! What every session has, with one server and with several: its entries by their leases, and its end.
+//! The common part of a session with one server and one with several: its entries by their leases, and its end.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -19,7 +19,7 @@ pub(crate) struct Life<E> {
     env: Env,
     entries: Mutex<HashMap<LeaseId, Arc<E>>>,
     lease_ids: RandomState,
-    /// Nothing new is begun; so it is, too, once nothing is sent.
+    /// Nothing new is begun. Cancelled with `closed`, too.
     pub(crate) closing: CancellationToken,
     /// Nothing is sent any more.
     pub(crate) closed: CancellationToken,
@@ -41,19 +41,15 @@ impl<E: Send + Sync> Life<E> {
         if self.closing.is_cancelled() { Err(error::closed()) } else { Ok(()) }
     }
 
-    /// As unlikely to be that of another owner id as a random number is to be another one.
+    /// Two owner ids share one as unlikely as two random numbers are equal.
     pub(crate) fn lease_of(&self, owner: OwnerId) -> LeaseId {
         LeaseId::new(self.lease_ids.hash_one(owner))
     }
 
     /// From here on the entry is known.
-    ///
-    /// # Errors
-    ///
-    /// As [`Life::open_or_refuse`].
     pub(crate) fn enter(&self, lease: LeaseId, entry: &Arc<E>) -> Result<()> {
         let mut entries = self.entries.lock();
-        // Whoever closes finds the entry here, or has closed before.
+        // `close` finds the entry here, or has closed before.
         self.open_or_refuse()?;
         entries.insert(lease, Arc::clone(entry));
         Ok(())
@@ -72,7 +68,7 @@ impl<E: Send + Sync> Life<E> {
         self.entries.lock().values().cloned().collect()
     }
 
-    /// What was known of the owner, and is not any more.
+    /// Forgets the entry of an owner; returns it.
     pub(crate) fn forget(&self, owner: OwnerId) -> Option<Arc<E>> {
         self.entries.lock().remove(&self.lease_of(owner))
     }
@@ -85,7 +81,7 @@ impl<E: Send + Sync> Life<E> {
         });
     }
 
-    /// Ends the session: each entry as `end` does, and what is being released by `give_up_at`.
+    /// Ends the session: calls `end` for each entry, and waits for releases until `give_up_at`.
     ///
     /// # Errors
     ///
@@ -107,7 +103,7 @@ impl<E: Send + Sync> Life<E> {
     }
 }
 
-/// A session as whoever has opened it has it: with the last of these it is closed, and leases end what is left.
+/// The owner's handle of a session: with the last one the session ends, and leases end what is left.
 #[derive(Debug)]
 pub(crate) struct Opened<S> {
     pub(crate) session: Arc<S>,

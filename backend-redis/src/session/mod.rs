@@ -8,16 +8,16 @@
 //! |---|---|
 //! | `acquisition` | drives one contender |
 //! | `keeper` | keeps entries alive, holding or waiting |
-//! | `inbox` | what the server tells without being asked |
-//! | `strangers` | where those who share a lock by its format are heard |
-//! | `leaving` | gives back what is not wanted any more |
-//! | `ledger` | what is written about a move to another store |
-//! | `life` | what every session has: its entries, and its end |
+//! | `inbox` | the messages that the session receives |
+//! | `strangers` | the channels on which foreign clients publish releases |
+//! | `leaving` | releases what is not wanted any more |
+//! | `ledger` | the record of a move to another store, and its participants |
+//! | `life` | the common part of sessions: entries, and the end |
 //!
 //! # Invariants
 //! - **redis.session-1** An entry is known by its owner id from before its first request until its release was answered,
-//!   so every message about it finds it; a grant to an id that is being released is released at once. What a message says of
-//!   any other id is nothing: it may be made up.
+//!   so every message about it finds it; a grant to an id that is being released is released at once. A message about any
+//!   other id is ignored: it may be made up.
 //! - **redis.session-2** Times are read before a request is handed to the connection.
 
 mod acquisition;
@@ -28,7 +28,7 @@ mod ledger;
 mod life;
 mod strangers;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -61,7 +61,6 @@ pub(crate) struct Session {
     /// For how long a server that has restarted grants nothing, if it does not grant at once.
     pub(crate) pause: Option<Duration>,
     strangers: Channels,
-    pub(crate) channels: String,
     pub(crate) inboxes: Inboxes,
     /// The id of our inbox.
     pub(crate) inbox: String,
@@ -74,16 +73,13 @@ pub(crate) struct Session {
     events: Events,
     /// Owner ids that are being released in the background.
     left: Mutex<HashSet<OwnerId>>,
-    /// Whom a message has told of a revocation that was not looked up yet, and when that is to be.
-    revoked: Mutex<HashMap<LeaseId, Moment>>,
-    told_revoked: Notify,
-    /// It was told that it may not hear its inbox.
+    /// The warning about a user that may not subscribe was sent.
     deaf: AtomicBool,
     /// Messages went unheard.
     missed: Notify,
 }
 
-/// What we have at the server for one owner id.
+/// The entry of one owner id at the server.
 #[derive(Debug)]
 pub(crate) struct Entry {
     name: LockName,
@@ -91,9 +87,9 @@ pub(crate) struct Entry {
     lease: LeaseId,
     ttl: Duration,
     contender: Mutex<Contender>,
-    /// What was added to the counter of its grant; a session that was away may add more to the next one's.
+    /// The base that was added to the counter of its grant; after a reconnect the next grant may get a larger one.
     base: OnceLock<u64>,
-    /// Something was heard about it.
+    /// There is news of it.
     heard: Notify,
     /// Requests to enter it that may still arrive.
     unanswered: Mutex<Unanswered>,
@@ -107,13 +103,13 @@ impl Session {
     /// As connecting, and as [`stage::admit`]; [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) for a namespace whose `token_base`
     /// is no number, and as [`outlives`].
     pub(crate) async fn open(config: &RedisConfig, env: Env, events: Events) -> Result<Opened<Self>> {
-        let pause = config.pause();
+        let pause = config.pause;
         outlives(pause, env.timing().ttl)?;
         let asked = |keys: &Keys| pause.map(|span| Pause::new(keys, span));
         let (keys, client) = (config.keys()?, config.client(env.timing().op_timeout)?);
         let inbox = keys::inbox(env.owner_id(), config.database, !env.adds_token_base());
         let channels = keys.channels();
-        // Before there is a session, nothing is said to it.
+        // Before there is a session, events are dropped.
         let hears = Arc::new(OnceLock::<Weak<Self>>::new());
         let told = Arc::clone(&hears);
         let inboxes = Inboxes::new(&channels, config.signed_with());
@@ -122,7 +118,7 @@ impl Session {
         let format = config.format.clone();
         let link = Arc::new(Link::new(env.clone(), client.clone(), Some(heard), asked(&keys)));
         let closed = CancellationToken::new();
-        // Whoever gives up opening ends what was begun.
+        // A caller that cancels `open` ends what was begun.
         let open = closed.clone().drop_guard();
         link.start(closed.clone()).await?;
         let confirming = match config.wait_replicas {
@@ -145,21 +141,18 @@ impl Session {
             pause,
             strangers: Channels::default(),
             inboxes,
-            channels,
             inbox,
             link,
             confirming,
             database: config.database,
             events,
             left: Mutex::default(),
-            revoked: Mutex::default(),
-            told_revoked: Notify::new(),
             deaf: AtomicBool::new(false),
             missed: Notify::new(),
         });
         // It is new.
         let _ = hears.set(Arc::downgrade(&session));
-        // The link may be another one already, of which nobody was told.
+        // The connection may be another one already, and its events came before the session.
         if session.link.is_deaf() {
             session.hear(LinkEvent::Deaf);
         }
@@ -167,7 +160,6 @@ impl Session {
             session.hear(LinkEvent::OtherKey(said));
         }
         session.life.spawn(Arc::clone(&session).catch_up());
-        session.life.spawn(Arc::clone(&session).look_up_revocations());
         if session.format.is_some() {
             session.life.spawn(Arc::clone(&session).tune());
         }
@@ -179,7 +171,7 @@ impl Session {
     /// Not `SURVIVES_FAILOVER`: replication is asynchronous. Tokens survive a restart because they are
     /// never below the server's clock.
     ///
-    /// Strangers who share a lock by its format overtake our contenders, and their grants have no tokens.
+    /// Foreign clients overtake our contenders, and their grants have no tokens.
     pub(crate) fn guarantees(&self) -> Guarantees {
         let mut guarantees = Guarantees::LEASED
             | Guarantees::CROSS_PROCESS
@@ -215,10 +207,6 @@ impl Session {
     }
 
     /// Runs a script that is no part of an acquisition.
-    ///
-    /// # Errors
-    ///
-    /// As the server's table.
     pub(crate) async fn run(&self, script: &Script, call: &Cmd) -> Result<Value> {
         let give_up_at = self.give_up_at();
         self.link.connected(give_up_at).await?.run(script, call, give_up_at).await
@@ -258,10 +246,6 @@ impl Session {
     }
 
     /// Ends the session: what it holds or waits for is released first, within the bound of a request.
-    ///
-    /// # Errors
-    ///
-    /// Unknown when the server did not confirm all of that.
     pub(crate) async fn close(self: &Arc<Self>) -> Result<()> {
         let end = |entry: Arc<Entry>| {
             entry.contender.lock().end(LostReason::Shutdown);
@@ -272,11 +256,7 @@ impl Session {
     }
 }
 
-/// Whether what is held for `ttl` before a restart is over when the pause after it is.
-///
-/// # Errors
-///
-/// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption).
+/// Refuses a `ttl` with which a hold from before a restart could outlive the pause after it.
 fn outlives(pause: Option<Duration>, ttl: Duration) -> Result<()> {
     match pause.filter(|pause| *pause < ttl) {
         None => Ok(()),

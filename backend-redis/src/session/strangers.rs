@@ -1,13 +1,13 @@
-//! Where strangers who share a lock by its format say that they have released it.
+//! The channels on which foreign clients publish that they have released a lock.
 //!
-//! Only who is first behind one of them listens, from when it hears that until it holds, or is over. Whatever is said
-//! makes it ask; if nothing is, it asks all the same, later.
+//! Only the first waiter behind a foreign client is subscribed, from the answer that says so until it holds, or is over. Any
+//! message makes it refresh; without one it refreshes later.
 //!
 //! # Invariants
-//! - **redis.strangers-1** Whoever begins to listen asks once more after that: the lock may have been released before
+//! - **redis.strangers-1** A waiter refreshes once more after it has subscribed: the lock may have been released before
 //!   (G6).
-//! - **redis.strangers-2** One task listens, and stops to: who is to be heard is looked up for each, so what overtakes
-//!   what does not matter, nor on which connection.
+//! - **redis.strangers-2** One task subscribes and unsubscribes: it reads before each request which channels are wanted, so
+//!   neither the order of changes nor the connection matters.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,32 +20,26 @@ use tokio::sync::Notify;
 
 use super::{Entry, Session};
 
-/// The channels of strangers.
+/// The channels of foreign clients.
 #[derive(Debug, Default)]
 pub(super) struct Channels {
-    /// Who is told what is said.
+    /// The entry that gets the messages of each channel.
     wanted: Mutex<HashMap<String, Arc<Entry>>>,
-    /// Who is told has changed, or the connection may have.
+    /// `wanted` has changed, or the connection may have.
     changed: Notify,
-    /// It was said that some may not be heard.
+    /// The warning about a channel that is denied was sent.
     is_denied: AtomicBool,
 }
 
-/// What to do next.
-enum Tune {
-    To(String, Arc<Entry>),
-    Away(String),
-}
-
 impl Session {
-    /// Listens for `entry` as long as it is first behind a stranger.
+    /// Subscribes for `entry` as long as it is the first waiter behind a foreign client.
     pub(super) fn listen(&self, entry: &Arc<Entry>) {
         let channel = self.format.as_ref().and_then(|format| format.channel(self.keys_of(entry).all()[0]));
         let Some(channel) = channel else {
             return;
         };
         let mut wanted = self.strangers.wanted.lock();
-        // Looked up while nobody else changes who is heard: what ends it meanwhile comes here after it.
+        // Read under the mutex: a change that ends it meanwhile comes here after this.
         if entry.contender.lock().is_behind_stranger() {
             wanted.insert(channel, Arc::clone(entry));
         } else if wanted.get(&channel).is_some_and(|heard| heard.owner == entry.owner) {
@@ -57,7 +51,7 @@ impl Session {
         self.strangers.changed.notify_one();
     }
 
-    /// Somebody has said something.
+    /// A message of a foreign client came.
     pub(super) fn hear_stranger(&self, channel: &str) {
         let entry = self.strangers.wanted.lock().get(channel).cloned();
         if let Some(entry) = entry {
@@ -66,9 +60,9 @@ impl Session {
         }
     }
 
-    /// Listens to the channels that are to be heard.
+    /// Subscribes to the channels that are wanted.
     pub(super) async fn tune(self: Arc<Self>) {
-        // By the connection on which each is heard, and for whom.
+        // The connection and the owner for which each is subscribed.
         let mut heard = HashMap::new();
         loop {
             self.strangers.changed.notified().await;
@@ -77,19 +71,19 @@ impl Session {
     }
 
     async fn tune_all(&self, heard: &mut HashMap<String, (u64, OwnerId)>) {
-        // Whoever asks again while there is none tries again.
+        // The refresh after a reconnect comes here again.
         while let Some(up) = self.link.up() {
-            // A connection that was lost hears nothing.
+            // A connection that was lost has no subscriptions.
             heard.retain(|_, (connection, _)| *connection == up.id());
             let next = self.next_to_tune(heard);
             let give_up_at = self.give_up_at();
             let done = match next {
                 None => return,
-                Some(Tune::Away(channel)) => {
+                Some((channel, None)) => {
                     heard.remove(&channel);
                     up.hear_no_more(&channel, give_up_at).await
                 }
-                Some(Tune::To(channel, entry)) => {
+                Some((channel, Some(entry))) => {
                     let may = up.hear(&channel, give_up_at).await;
                     may.map(|may| {
                         if may {
@@ -110,14 +104,16 @@ impl Session {
         }
     }
 
-    fn next_to_tune(&self, heard: &HashMap<String, (u64, OwnerId)>) -> Option<Tune> {
+    /// A channel to subscribe to for an entry, or else to leave.
+    fn next_to_tune(&self, heard: &HashMap<String, (u64, OwnerId)>) -> Option<(String, Option<Arc<Entry>>)> {
         let wanted = self.strangers.wanted.lock();
         let is_heard = |channel, owner| heard.get(channel).is_some_and(|(_, heard)| *heard == owner);
         let missing = wanted.iter().find(|(channel, entry)| !is_heard(*channel, entry.owner));
         if let Some((channel, entry)) = missing {
-            return Some(Tune::To(channel.clone(), Arc::clone(entry)));
+            return Some((channel.clone(), Some(Arc::clone(entry))));
         }
-        heard.keys().find(|channel| !wanted.contains_key(*channel)).cloned().map(Tune::Away)
+        let unwanted = heard.keys().find(|channel| !wanted.contains_key(*channel));
+        unwanted.map(|channel| (channel.clone(), None))
     }
 
     fn say_denied(&self, channel: &str) {
