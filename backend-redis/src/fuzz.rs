@@ -46,7 +46,7 @@ proptest! {
     /// Whatever scripts answer is an answer, or a breach of the protocol.
     #[test]
     fn answers_are_read_or_refused(value in answer(), count in 0_usize..4, base: u64) {
-        let naming = Naming { base, stranger: "" };
+        let naming = Naming { base, foreign: "" };
         let refused = [
             scripts::reply(&value, naming).err(),
             scripts::replies(&value, count, naming).err(),

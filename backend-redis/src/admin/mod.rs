@@ -5,13 +5,13 @@
 //! | `inspect` | the holders, and the number of waiters |
 //! | `revoke` | revoking a lock, with a grace period or by force |
 //! | `diagnosis` | findings about the server |
-//! | `sharing` | findings about locks that other libraries take too, and about one lock |
+//! | `foreign` | findings about locks that other libraries take too, and about one lock |
 //! | `token_base` | the number that is added to counters |
 //! | `preload` | loading the scripts ahead of their use |
 
 pub(crate) mod diagnosis;
+mod foreign;
 pub(crate) mod inspect;
 mod preload;
 mod revoke;
-mod sharing;
 mod token_base;

@@ -1,7 +1,7 @@
 //! Requests of one connection that wait for their answers: one timer for all of them, and one end.
 //!
 //! # Invariants
-//! - **redis.flights-1** A waiter checks again when its bound is reached (redis.alarm-1), or when the connection is given
+//! - **redis.flights-1** A waiter checks again when its bound is reached (redis.timer-1), or when the connection is given
 //!   up: it subscribes before it checks for either.
 //!
 //! Checked by the tests below.
@@ -9,7 +9,7 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::alarm::Alarm;
+use super::timer::Timer;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Env, Result};
 
@@ -23,7 +23,7 @@ pub(super) struct Flights {
     /// dropped before, there is `LinkEvent::UpAgain`.
     pub(super) admitted: AtomicBool,
     /// A bound is reached, or the connection is given up.
-    alarm: Alarm,
+    timer: Timer,
     /// How many answers were read.
     answers: AtomicU64,
 }
@@ -31,13 +31,13 @@ pub(super) struct Flights {
 impl Flights {
     pub(super) fn new(env: Env, admitted: bool) -> Self {
         let (given_up, admitted) = (AtomicBool::new(false), AtomicBool::new(admitted));
-        Self { given_up, admitted, alarm: Alarm::new(env), answers: AtomicU64::new(0) }
+        Self { given_up, admitted, timer: Timer::new(env), answers: AtomicU64::new(0) }
     }
 
     /// The connection is not used any more, and brings no answers.
     pub(super) fn give_up(&self) {
         self.given_up.store(true, Ordering::SeqCst);
-        self.alarm.all_look();
+        self.timer.all_look();
     }
 
     pub(super) fn is_given_up(&self) -> bool {
@@ -47,7 +47,7 @@ impl Flights {
     /// Wakes those whose bounds are reached, until the connection is given up.
     pub(super) async fn watch(&self) {
         while !self.is_given_up() {
-            self.alarm.watch().await;
+            self.timer.watch().await;
         }
     }
 
@@ -60,11 +60,11 @@ impl Flights {
     ) -> Result<T> {
         let answered = self.answers.load(Ordering::Relaxed);
         loop {
-            let fired = self.alarm.fired();
+            let fired = self.timer.fired();
             if self.is_given_up() {
                 return Err(error::unanswered("the connection was lost before the answer"));
             }
-            self.alarm.look_again_at(give_up_at);
+            self.timer.look_again_at(give_up_at);
             tokio::select! {
                 biased;
                 answer = &mut answer => {
@@ -73,7 +73,7 @@ impl Flights {
                 }
                 () = fired => {}
             }
-            if give_up_at <= self.alarm.env.now() && !self.is_given_up() {
+            if give_up_at <= self.timer.env.now() && !self.is_given_up() {
                 if self.answers.load(Ordering::Relaxed) == answered {
                     self.give_up();
                 }
@@ -103,12 +103,12 @@ mod tests {
         let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap().with_clock(Arc::new(clock.clone()));
         let flights = Arc::new(Flights::new(env, true));
         let watching = Arc::clone(&flights);
-        flights.alarm.env.spawn(async move { watching.watch().await });
+        flights.timer.env.spawn(async move { watching.watch().await });
         (flights, clock)
     }
 
     fn begin(flights: &Arc<Flights>, seconds: u64) -> tokio::task::JoinHandle<String> {
-        let (flights, at) = (Arc::clone(flights), flights.alarm.env.now() + Duration::from_secs(seconds));
+        let (flights, at) = (Arc::clone(flights), flights.timer.env.now() + Duration::from_secs(seconds));
         #[expect(clippy::disallowed_methods, reason = "a test's own")]
         tokio::spawn(async move { flights.bounded::<()>(at, pin!(pending())).await.unwrap_err().to_string() })
     }
@@ -163,6 +163,6 @@ mod tests {
     }
 
     fn clock_in(flights: &Flights, seconds: u64) -> Moment {
-        flights.alarm.env.now() + Duration::from_secs(seconds)
+        flights.timer.env.now() + Duration::from_secs(seconds)
     }
 }

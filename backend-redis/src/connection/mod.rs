@@ -10,13 +10,13 @@
 //! can belong to other requests. Its task that reads and writes is: callers who do that themselves spare a wake-up,
 //! and pay as much for passing the duty on.
 
-mod alarm;
 mod client;
 mod confirming;
 mod flights;
 mod meter;
 mod namespace;
 mod pause;
+mod timer;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -38,11 +38,11 @@ use self::flights::Flights;
 use crate::error;
 use crate::scripts::Script;
 
-pub(crate) use self::alarm::Alarm;
 pub(crate) use self::client::Client;
 pub(crate) use self::confirming::{Confirming, too_few_replicas};
 pub(crate) use self::namespace::{Namespace, as_token_base, record, token_base};
 pub(crate) use self::pause::Pause;
+pub(crate) use self::timer::Timer;
 
 /// One link; it is up or down.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ pub(crate) enum LinkEvent {
     /// A message in the inbox.
     Message(Vec<u8>),
     /// A message in a channel of foreign clients.
-    Stranger(String),
+    Foreign(String),
 }
 
 impl LinkEvent {
@@ -316,7 +316,7 @@ impl AsyncPushSender for PushReceiver {
             if channel == own.as_bytes() {
                 hears.hear(LinkEvent::Message(payload));
             } else if let Ok(channel) = String::from_utf8(channel) {
-                hears.hear(LinkEvent::Stranger(channel));
+                hears.hear(LinkEvent::Foreign(channel));
             }
         }
         Ok(())

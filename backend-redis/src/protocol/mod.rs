@@ -4,7 +4,7 @@
 //! A contender enters the queue, or has the lock at once; it is granted by an answer, or by a message
 //! in the inbox, whichever arrives first. An entry is a lease: its owner's refreshes keep it, and with
 //! the end of one the acquisition is over, however it ended. A caller that still wants the lock begins another one.
-//! `remains` decides for how long its leftovers are released. Only the scripts know whether it holds alone or shares: here a
+//! `orphans` decides for how long its leftovers are released. Only the scripts know whether it holds alone or shares: here a
 //! grant is a grant, with a lease of its own.
 //!
 //! # Invariants
@@ -35,21 +35,22 @@
 //!
 //! Not promised: that messages arrive. Checked by `protocol/tests`, against a model of the scripts.
 
-mod remains;
+mod orphans;
 
 use std::time::Duration;
 
 use leasehold_core::LostReason;
 use leasehold_core::clock::{Deadline, Moment};
 
-pub(crate) use self::remains::{Next, Remains, Unanswered, Up};
+use self::ContenderPhase::{Entering, Holding, Over, Waiting};
+pub(crate) use self::orphans::{Next, Orphans, Unanswered, Up};
 
 /// One entry of a name, from its first request to its end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Contender {
     ttl: Duration,
     margin: Duration,
-    phase: Phase,
+    phase: ContenderPhase,
     ask: Ask,
     /// The deadline of the revocation.
     asked: Option<Moment>,
@@ -68,7 +69,7 @@ struct Ask {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Phase {
+enum ContenderPhase {
     /// No request was answered.
     Entering {
         /// The largest counter that a message has granted meanwhile, and when that arrived.
@@ -81,7 +82,7 @@ enum Phase {
         /// The largest counter that was answered.
         seen: u64,
         /// As of that request, no entry of ours is before it, and a foreign client holds.
-        behind_stranger: bool,
+        behind_foreign: bool,
     },
     /// The lock is ours, as an answer or a message said at `heard_at`.
     Holding { counter: u64, heard_at: Moment, deadline: Deadline },
@@ -91,19 +92,19 @@ enum Phase {
 
 /// What the server says of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Answer {
+pub(crate) enum ScriptReply {
     /// It holds the lock, extended by the full ttl.
     Holds { counter: u64 },
     /// It waits, refreshed by the full ttl; when its turn may come without a message, if ever, and whether it is the
     /// first one behind a foreign client.
-    Waits { seen: u64, ask_in: Option<Duration>, behind_stranger: bool },
+    Waits { seen: u64, ask_in: Option<Duration>, behind_foreign: bool },
     /// It holds the lock, in the same way, and the lock was revoked with that grace period.
     Revoked { counter: u64, grace: Duration },
     /// There is no such entry.
     Gone,
 }
 
-impl Answer {
+impl ScriptReply {
     /// The answer as of now if it was written up to `ago` before: the next refresh is rather too early than too late.
     pub(crate) fn written_before(mut self, ago: Duration) -> Self {
         if let Self::Waits { ask_in: Some(ask_in), .. } = &mut self {
@@ -138,7 +139,7 @@ pub(crate) enum Step {
 impl Contender {
     /// An entry that no request was sent for, with leases of `ttl` that count as over `margin` early.
     pub(crate) fn new(ttl: Duration, margin: Duration) -> Self {
-        let phase = Phase::Entering { told: None };
+        let phase = Entering { told: None };
         Self { ttl, margin, phase, ask: Ask::default(), asked: None, check_is_due: false, checked_at: None }
     }
 
@@ -146,42 +147,42 @@ impl Contender {
     pub(crate) fn step(&mut self, now: Moment) -> Step {
         self.expire(now);
         match self.phase {
-            Phase::Entering { .. } => Step::Enter,
-            Phase::Waiting { .. } if self.ask.at.is_some_and(|at| at <= now) => Step::Refresh,
-            Phase::Waiting { sent_at, .. } => {
+            Entering { .. } => Step::Enter,
+            Waiting { .. } if self.ask.at.is_some_and(|at| at <= now) => Step::Refresh,
+            Waiting { sent_at, .. } => {
                 let over_at = sent_at + self.ttl.saturating_sub(self.margin);
                 Step::Wait(self.ask.at.map_or(over_at, |at| at.min(over_at)))
             }
-            Phase::Holding { counter, deadline, .. } => Step::Take { counter, deadline },
-            Phase::Over(reason) => Step::Over(reason),
+            Holding { counter, deadline, .. } => Step::Take { counter, deadline },
+            Over(reason) => Step::Over(reason),
         }
     }
 
     /// The request sent at `sent_at` was answered; what that means for the lease.
-    pub(crate) fn answered(&mut self, now: Moment, sent_at: Moment, answer: Answer) -> Verdict {
+    pub(crate) fn answered(&mut self, now: Moment, sent_at: Moment, answer: ScriptReply) -> Verdict {
         self.expire(now);
-        if let Answer::Revoked { grace, .. } = answer {
+        if let ScriptReply::Revoked { grace, .. } = answer {
             self.asked(now, grace);
         }
         let deadline = self.deadline(sent_at);
         match (answer, &mut self.phase) {
             // redis.protocol-3: an answer to a request that was long on its way revives nothing.
-            (_, Phase::Over(_)) => {}
-            (Answer::Gone, phase) => *phase = Phase::Over(LostReason::Gone),
-            (Answer::Holds { .. } | Answer::Revoked { .. }, Phase::Holding { deadline: until, .. }) => {
+            (_, Over(_)) => {}
+            (ScriptReply::Gone, phase) => *phase = Over(LostReason::Gone),
+            (ScriptReply::Holds { .. } | ScriptReply::Revoked { .. }, Holding { deadline: until, .. }) => {
                 *until = deadline.max(*until)
             }
-            (Answer::Holds { counter } | Answer::Revoked { counter, .. }, phase) => {
-                *phase = Phase::Holding { counter, heard_at: now, deadline }
+            (ScriptReply::Holds { counter } | ScriptReply::Revoked { counter, .. }, phase) => {
+                *phase = Holding { counter, heard_at: now, deadline }
             }
-            (Answer::Waits { seen, .. }, Phase::Holding { counter, heard_at, .. })
+            (ScriptReply::Waits { seen, .. }, Holding { counter, heard_at, .. })
                 if seen < *counter && sent_at <= *heard_at =>
             {
                 // It may have been answered before the grant. redis.protocol-6: what was asked later was not.
             }
-            (Answer::Waits { .. }, phase @ Phase::Holding { .. }) => *phase = Phase::Over(LostReason::Gone),
-            (Answer::Waits { seen, ask_in, behind_stranger }, &mut Phase::Entering { told }) => {
-                self.phase = Phase::Waiting { sent_at, seen, behind_stranger };
+            (ScriptReply::Waits { .. }, phase @ Holding { .. }) => *phase = Over(LostReason::Gone),
+            (ScriptReply::Waits { seen, ask_in, behind_foreign }, &mut Entering { told }) => {
+                self.phase = Waiting { sent_at, seen, behind_foreign };
                 self.ask(now, sent_at, ask_in);
                 // redis.protocol-2: a message from before that request is older than its answer.
                 if let Some((counter, heard_at)) = told
@@ -191,12 +192,11 @@ impl Contender {
                 }
             }
             (
-                Answer::Waits { seen, ask_in, behind_stranger },
-                &mut Phase::Waiting { sent_at: last, seen: before, behind_stranger: was },
+                ScriptReply::Waits { seen, ask_in, behind_foreign },
+                &mut Waiting { sent_at: last, seen: before, behind_foreign: was },
             ) => {
-                let behind_stranger = if last <= sent_at { behind_stranger } else { was };
-                self.phase =
-                    Phase::Waiting { sent_at: sent_at.max(last), seen: seen.max(before), behind_stranger };
+                let behind_foreign = if last <= sent_at { behind_foreign } else { was };
+                self.phase = Waiting { sent_at: sent_at.max(last), seen: seen.max(before), behind_foreign };
                 self.ask(now, sent_at, ask_in);
             }
         }
@@ -216,20 +216,20 @@ impl Contender {
         self.expire(now);
         match &mut self.phase {
             // Not before the server has said what it is to be compared with.
-            Phase::Entering { told } => *told = Some((counter, now)).max(*told),
+            Entering { told } => *told = Some((counter, now)).max(*told),
             // redis.protocol-2
-            Phase::Waiting { seen, .. } if counter <= *seen => {}
+            Waiting { seen, .. } if counter <= *seen => {}
             // redis.protocol-10
-            Phase::Waiting { sent_at, seen, .. } if counter - *seen > LEAP => {
+            Waiting { sent_at, seen, .. } if counter - *seen > LEAP => {
                 let at = now.max(*sent_at + APART);
                 self.ask = Ask { at: Some(at), known_at: Some(now) };
             }
             // redis.protocol-1
-            Phase::Waiting { sent_at, .. } => {
+            Waiting { sent_at, .. } => {
                 let sent_at = *sent_at;
-                self.phase = Phase::Holding { counter, heard_at: now, deadline: self.deadline(sent_at) };
+                self.phase = Holding { counter, heard_at: now, deadline: self.deadline(sent_at) };
             }
-            Phase::Holding { .. } | Phase::Over(_) => {}
+            Holding { .. } | Over(_) => {}
         }
         self.expire(now);
     }
@@ -245,14 +245,14 @@ impl Contender {
     /// A message came in the foreign clients' channel, or the subscription begins: the first waiter behind one of them
     /// refreshes (redis.protocol-8).
     pub(crate) fn spoken(&mut self, now: Moment) {
-        if let Phase::Waiting { sent_at, behind_stranger: true, .. } = self.phase {
+        if let Waiting { sent_at, behind_foreign: true, .. } = self.phase {
             self.ask = Ask { at: Some(now.max(sent_at + APART)), known_at: Some(now) };
         }
     }
 
     /// A message says that the lock was revoked; returns when a refresh has to check that, unless one is due already (redis.protocol-10).
     pub(crate) fn told_revoked(&mut self, now: Moment) -> Option<Moment> {
-        if self.check_is_due || matches!(self.phase, Phase::Over(_)) {
+        if self.check_is_due || matches!(self.phase, Over(_)) {
             return None;
         }
         self.check_is_due = true;
@@ -277,46 +277,46 @@ impl Contender {
 
     /// Ends the entry, if it has not ended.
     pub(crate) fn end(&mut self, reason: LostReason) {
-        if !matches!(self.phase, Phase::Over(_)) {
-            self.phase = Phase::Over(reason);
+        if !matches!(self.phase, Over(_)) {
+            self.phase = Over(reason);
         }
     }
 
     /// Whether the entry waits in the queue.
     pub(crate) fn is_waiting(&self) -> bool {
-        matches!(self.phase, Phase::Waiting { .. })
+        matches!(self.phase, Waiting { .. })
     }
 
     /// Whether the entry is the first one of ours while a foreign client holds the lock, as far as it knows.
-    pub(crate) fn is_behind_stranger(&self) -> bool {
-        matches!(self.phase, Phase::Waiting { behind_stranger: true, .. })
+    pub(crate) fn is_behind_foreign(&self) -> bool {
+        matches!(self.phase, Waiting { behind_foreign: true, .. })
     }
 
     /// Until when the entry keeps its place, if it waits.
     pub(crate) fn waits_until(&self) -> Option<Deadline> {
-        let Phase::Waiting { sent_at, .. } = self.phase else { return None };
+        let Waiting { sent_at, .. } = self.phase else { return None };
         Some(self.deadline(sent_at))
     }
 
     /// The counter under which the lock is held.
     pub(crate) fn held_as(&self) -> Option<u64> {
-        let Phase::Holding { counter, .. } = self.phase else { return None };
+        let Holding { counter, .. } = self.phase else { return None };
         Some(counter)
     }
 
     fn verdict(&self) -> Verdict {
         match self.phase {
             // Nothing is answered before it was sent.
-            Phase::Entering { .. } => Verdict::Gone(LostReason::Gone),
-            Phase::Waiting { sent_at, .. } => Verdict::Until(self.deadline(sent_at)),
-            Phase::Holding { deadline, .. } => Verdict::Until(deadline),
-            Phase::Over(reason) => Verdict::Gone(reason),
+            Entering { .. } => Verdict::Gone(LostReason::Gone),
+            Waiting { sent_at, .. } => Verdict::Until(self.deadline(sent_at)),
+            Holding { deadline, .. } => Verdict::Until(deadline),
+            Over(reason) => Verdict::Gone(reason),
         }
     }
 
     fn expire(&mut self, now: Moment) {
         if matches!(self.verdict(), Verdict::Until(deadline) if deadline.has_passed(now)) {
-            self.phase = Phase::Over(LostReason::Expired);
+            self.phase = Over(LostReason::Expired);
         }
     }
 

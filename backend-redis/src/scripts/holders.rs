@@ -12,7 +12,7 @@ pub(crate) struct Naming {
     /// What is added to every counter.
     pub(crate) base: u64,
     /// The label of a holder that is none of ours.
-    pub(crate) stranger: &'static str,
+    pub(crate) foreign: &'static str,
 }
 
 impl Naming {
@@ -34,14 +34,14 @@ pub(crate) fn info(label: &str, metadata: Option<&str>) -> String {
 
 /// The record of a grant, "COUNTER ID SINCE INBOX INFO".
 #[derive(Debug)]
-pub(super) struct Record<'v> {
+pub(super) struct GrantRecord<'v> {
     pub(super) counter: u64,
     pub(super) owner: &'v [u8],
     since: u64,
     info: &'v [u8],
 }
 
-impl<'v> Record<'v> {
+impl<'v> GrantRecord<'v> {
     pub(super) fn read(value: &'v Value) -> Option<Self> {
         let Value::BulkString(bytes) = value else { return None };
         Self::of(bytes)
@@ -66,10 +66,10 @@ impl<'v> Record<'v> {
 }
 
 /// The holder as the server names it, by the record of its grant if it has one of ours.
-pub(super) fn holder(record: Option<Record<'_>>, naming: Naming) -> Holder {
+pub(super) fn holder(record: Option<GrantRecord<'_>>, naming: Naming) -> Holder {
     record.and_then(|record| record.holder(naming.base)).unwrap_or_else(|| {
-        let unnamed = Holder::new(naming.stranger);
-        if naming.stranger == Naming::NOBODY { unnamed } else { unnamed.of_foreign_client() }
+        let unnamed = Holder::new(naming.foreign);
+        if naming.foreign == Naming::NOBODY { unnamed } else { unnamed.of_foreign_client() }
     })
 }
 
@@ -88,7 +88,7 @@ pub(super) fn sharer(value: &Value, naming: Naming) -> Holder {
             (1, u32::MAX) => Mode::SHARED,
             (weight, capacity) => Mode::permits(weight, capacity).ok()?,
         };
-        Some((mode, Record::of(words.next()?)))
+        Some((mode, GrantRecord::of(words.next()?)))
     };
     let (mode, record) = read().unwrap_or_default();
     let mut holder = holder(record, naming);
@@ -114,7 +114,7 @@ pub(crate) fn told_info(info: &str) -> Option<(&str, Option<&str>)> {
 mod tests {
     use super::*;
 
-    const OURS: Naming = Naming { base: 0, stranger: Naming::ANOTHER };
+    const OURS: Naming = Naming { base: 0, foreign: Naming::ANOTHER };
 
     fn bulk(text: &str) -> Value {
         Value::BulkString(text.as_bytes().to_vec())
@@ -132,7 +132,7 @@ mod tests {
             ("+", None),
         ] {
             let record = bulk(&format!("9 id 1000000 inbox {}", info(label, metadata)));
-            let holder = holder(Record::read(&record), OURS);
+            let holder = holder(GrantRecord::read(&record), OURS);
             assert_eq!((holder.label.as_str(), holder.metadata.as_deref()), (label, metadata));
             assert!(!holder.foreign);
             assert_eq!(holder.token, FencingToken::new(9, 0));
@@ -145,7 +145,7 @@ mod tests {
     fn strange_info_is_read_too() {
         for strange in ["", "5", "5 é", "1 é", "-1 a", "é", "5é", "99999999999999999999 a"] {
             let record = bulk(&format!("9 id 1 inbox {strange}"));
-            let holder = holder(Record::read(&record), OURS);
+            let holder = holder(GrantRecord::read(&record), OURS);
             assert!(holder.foreign && holder.label == "another client", "{strange:?}");
         }
     }

@@ -31,10 +31,10 @@ use redis::{Cmd, Value};
 
 use crate::error;
 use crate::keys::NameKeys;
-use crate::protocol::Answer;
+use crate::protocol::ScriptReply;
 
+use self::holders::{GrantRecord, holder, sharer, sharers};
 pub(crate) use self::holders::{Naming, info, mode, told_info};
-use self::holders::{Record, holder, sharer, sharers};
 pub(crate) use self::message::{Inboxes, Message, News};
 pub use self::script::exclusive_scripts;
 pub(crate) use self::script::{ADMIT, FOREIGN, MEMBERS, OWN, RAISE, RECORD, Script};
@@ -42,7 +42,7 @@ pub(crate) use self::script::{ADMIT, FOREIGN, MEMBERS, OWN, RAISE, RECORD, Scrip
 /// The answer to an entry, and the holder for which it waits.
 #[derive(Debug)]
 pub(crate) struct Reply {
-    pub(crate) answer: Answer,
+    pub(crate) answer: ScriptReply,
     /// `None` unless it waits.
     pub(crate) holder: Option<Holder>,
 }
@@ -56,17 +56,17 @@ pub(crate) fn reply(value: &Value, naming: Naming) -> Result<Reply> {
     let wrong = || error::unexpected("for an entry");
     let counter = |value| number(value).ok_or_else(wrong);
     let answer = match parts(value) {
-        [] => Answer::Holds { counter: counter(value)? },
+        [] => ScriptReply::Holds { counter: counter(value)? },
         [Value::Int(0), Value::Int(ask_in), record, holding @ ..] => {
             return Ok(waits(*ask_in, record, holding, naming));
         }
-        [Value::Int(1), granted, ..] => Answer::Holds { counter: counter(granted)? },
+        [Value::Int(1), granted, ..] => ScriptReply::Holds { counter: counter(granted)? },
         [Value::Int(2), granted, asked] => {
             // A foreign client may have written anything there; that costs no other lock its renewal.
             let grace = number(asked).map_or(Revoke::MAX_GRACE, Duration::from_millis).min(Revoke::MAX_GRACE);
-            Answer::Revoked { counter: counter(granted)?, grace }
+            ScriptReply::Revoked { counter: counter(granted)?, grace }
         }
-        [Value::Int(3), ..] => Answer::Gone,
+        [Value::Int(3), ..] => ScriptReply::Gone,
         _ => return Err(wrong()),
     };
     Ok(Reply { answer, holder: None })
@@ -74,17 +74,18 @@ pub(crate) fn reply(value: &Value, naming: Naming) -> Result<Reply> {
 
 /// Reads the answer to a waiter: the record of the last grant, and the holder.
 fn waits(ask_in: i64, record: &Value, holding: &[Value], naming: Naming) -> Reply {
-    let record = Record::read(record);
-    let answer = Answer::Waits {
+    let record = GrantRecord::read(record);
+    let answer = ScriptReply::Waits {
         seen: record.as_ref().map_or(0, |record| record.counter),
         ask_in: u64::try_from(ask_in).ok().map(Duration::from_millis),
-        behind_stranger: matches!(holding, [_, Value::Int(1)]),
+        behind_foreign: matches!(holding, [_, Value::Int(1)]),
     };
     // The last grant may have been another's.
-    let is_its = |record: &Record<'_>| matches!(holding, [Value::BulkString(id), ..] if id == record.owner);
+    let is_its =
+        |record: &GrantRecord<'_>| matches!(holding, [Value::BulkString(id), ..] if id == record.owner);
     let mut holder = match holding {
         [_, share @ Value::BulkString(_)] => sharer(share, naming),
-        [_, Value::Int(2)] => holder(record.filter(is_its), Naming { stranger: Naming::NOBODY, ..naming }),
+        [_, Value::Int(2)] => holder(record.filter(is_its), Naming { foreign: Naming::NOBODY, ..naming }),
         _ => holder(record.filter(is_its), naming),
     };
     // Free, behind more ended entries than one call drops.
@@ -141,7 +142,7 @@ pub(crate) fn revoked(value: &Value, naming: Naming) -> Result<Revoked> {
     match parts(value) {
         [Value::Int(0)] => Ok(Revoked::default()),
         [Value::Int(1), Value::Int(ttl), Value::Int(more), record @ ..] => {
-            let mut holder = holder(record.first().and_then(Record::read), naming);
+            let mut holder = holder(record.first().and_then(GrantRecord::read), naming);
             holder.ttl = left(*ttl);
             Ok(Revoked { holders: vec![holder], unswept: *more == 1 })
         }
@@ -177,7 +178,7 @@ pub(crate) fn inspected(value: &Value, names: usize, naming: Naming) -> Result<V
         let holders = match *held {
             0 => Vec::new(),
             1 => {
-                let mut holder = holder(records.first().and_then(Record::read), naming);
+                let mut holder = holder(records.first().and_then(GrantRecord::read), naming);
                 if let Some(Value::Int(left)) = records.first() {
                     holder.ttl = Some(u64::try_from(*left).map_or(Duration::MAX, Duration::from_millis));
                 }
@@ -264,7 +265,7 @@ mod tests {
     use super::*;
     use leasehold_core::backend::Mode;
 
-    const OURS: Naming = Naming { base: 0, stranger: Naming::ANOTHER };
+    const OURS: Naming = Naming { base: 0, foreign: Naming::ANOTHER };
 
     fn bulk(text: &str) -> Value {
         Value::BulkString(text.as_bytes().to_vec())
@@ -283,7 +284,7 @@ mod tests {
             assert_eq!(holder.foreign, holder.label != "me" && holding != Value::Nil);
             (answer, holder.label)
         };
-        let waiting = |ask_in| Answer::Waits { seen: 7, ask_in, behind_stranger: false };
+        let waiting = |ask_in| ScriptReply::Waits { seen: 7, ask_in, behind_foreign: false };
         let (me, another) = (|| "me".to_owned(), || "another client".to_owned());
         assert_eq!(answered(30, ours, bulk("id")), (waiting(ask_in), me()));
         assert_eq!(answered(-1, ours, bulk("id")), (waiting(None), me()));
@@ -297,9 +298,9 @@ mod tests {
         assert_eq!((answer, holder.label.as_str(), holder.foreign), (waiting(ask_in), Naming::NOBODY, false));
         assert_eq!(
             answered(30, "", bulk("id")),
-            (Answer::Waits { seen: 0, ask_in, behind_stranger: false }, another())
+            (ScriptReply::Waits { seen: 0, ask_in, behind_foreign: false }, another())
         );
-        let holds = Answer::Holds { counter: 1_795_219_022_957_972 };
+        let holds = ScriptReply::Holds { counter: 1_795_219_022_957_972 };
         assert_eq!(reply(&Value::Int(1_795_219_022_957_972), OURS).unwrap().answer, holds);
         let shared = Value::Array(vec![
             Value::Int(0),

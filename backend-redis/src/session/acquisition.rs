@@ -14,28 +14,28 @@ use leasehold_core::{Effect, Error, ErrorKind, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{Entry, Session, outlives};
+use super::{Kept, Session, outlives};
 use crate::connection::too_few_replicas;
 use crate::error;
 use crate::keys::NameKeys;
-use crate::protocol::{Answer, Contender, Step};
+use crate::protocol::{Contender, ScriptReply, Step};
 use crate::scripts::{self, Reply, millis};
 
 /// An entry of ours, until its grant is taken.
 struct Acquisition<'s> {
     session: &'s Arc<Session>,
-    entry: Arc<Entry>,
+    entry: Arc<Kept>,
     keys: NameKeys,
     mode: Mode,
     /// Our text for `inspect`.
     info: String,
     /// Whether the core knows the lease.
     announced: bool,
-    state: State,
+    state: AcquisitionState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum AcquisitionState {
     /// The server has nothing of ours.
     Clean,
     /// The server may have something of ours.
@@ -96,7 +96,7 @@ impl Session {
             // Held, or granted so late that nothing is left of it.
             _ => {
                 if holder.is_some() {
-                    acquisition.state = State::Clean;
+                    acquisition.state = AcquisitionState::Clean;
                 }
                 Ok(Attempt::Held { holder })
             }
@@ -111,7 +111,7 @@ impl<'s> Acquisition<'s> {
         let (keys, lease) = (session.keys.of(&request.name)?, session.life.lease_of(request.owner));
         // The server counts whole milliseconds.
         let ttl = Duration::from_millis(millis(request.ttl));
-        let entry = Arc::new(Entry {
+        let entry = Arc::new(Kept {
             name: request.name.clone(),
             owner: request.owner,
             lease,
@@ -123,7 +123,15 @@ impl<'s> Acquisition<'s> {
         });
         session.life.enter(lease, &entry)?;
         let info = scripts::info(&request.label, request.metadata.as_deref());
-        Ok(Self { session, entry, keys, mode: request.mode, info, announced: false, state: State::Clean })
+        Ok(Self {
+            session,
+            entry,
+            keys,
+            mode: request.mode,
+            info,
+            announced: false,
+            state: AcquisitionState::Clean,
+        })
     }
 
     fn step(&self) -> Step {
@@ -134,7 +142,7 @@ impl<'s> Acquisition<'s> {
     async fn enter_queue(&mut self, give_up_at: Moment) -> Result<()> {
         let session = self.session;
         let Reply { answer, holder } = self.enter(true, give_up_at).await?;
-        if let (Answer::Waits { .. }, Some(holder)) = (answer, holder) {
+        if let (ScriptReply::Waits { .. }, Some(holder)) = (answer, holder) {
             self.announce();
             session.events.tell(StoreEvent::Queued { name: self.entry.name.clone(), holder });
         }
@@ -147,7 +155,7 @@ impl<'s> Acquisition<'s> {
         loop {
             let Reply { answer, holder } = self.enter(false, give_up_at).await?;
             // More entries before ours may have ended than one call drops.
-            let again = matches!(answer, Answer::Waits { ask_in: Some(Duration::ZERO), .. });
+            let again = matches!(answer, ScriptReply::Waits { ask_in: Some(Duration::ZERO), .. });
             if !again {
                 return Ok(holder);
             }
@@ -161,7 +169,7 @@ impl<'s> Acquisition<'s> {
     /// Sends the request to enter.
     async fn enter(&mut self, queues: bool, give_up_at: Moment) -> Result<Reply> {
         let session = self.session;
-        let Entry { owner, ttl, .. } = &*self.entry;
+        let Kept { owner, ttl, .. } = &*self.entry;
         let operation = if self.mode == Mode::EXCLUSIVE { "acquire" } else { "share" };
         let mut call = session.program.operation(operation, &self.keys.all());
         call.arg(session.inboxes.told()).arg(owner.to_hex()).arg(millis(*ttl)).arg(u8::from(queues));
@@ -172,7 +180,7 @@ impl<'s> Acquisition<'s> {
         let call = session.told(call);
         let connected = session.link.connected(give_up_at).await?;
         let sent_at = session.env.now();
-        let before = std::mem::replace(&mut self.state, State::Sent);
+        let before = std::mem::replace(&mut self.state, AcquisitionState::Sent);
         self.entry.unanswered.lock().sent(connected.id());
         let answer = connected.run(session.program, &call, give_up_at).await;
         let refused = answer.as_ref().is_err_and(|error| error.effect() == Effect::NotApplied);
@@ -184,7 +192,7 @@ impl<'s> Acquisition<'s> {
         }
         let reply = scripts::reply(&answer?, session.naming())?;
         // A try does not wait.
-        if queues || !matches!(reply.answer, Answer::Waits { .. }) {
+        if queues || !matches!(reply.answer, ScriptReply::Waits { .. }) {
             self.entry.contender.lock().answered(session.env.now(), sent_at, reply.answer);
             session.listen(&self.entry);
         }
@@ -232,9 +240,9 @@ impl<'s> Acquisition<'s> {
     fn take(mut self, counter: u64, deadline: Deadline) -> Result<Grant> {
         let counter =
             scripts::counter(counter, *self.entry.base.get_or_init(|| self.session.link.token_base()))?;
-        self.state = State::Taken;
+        self.state = AcquisitionState::Taken;
         self.session.tell_asked(&self.entry);
-        let Entry { name, owner, .. } = &*self.entry;
+        let Kept { name, owner, .. } = &*self.entry;
         Ok(Grant::new(name.clone(), *owner, self.entry.lease(deadline), counter))
     }
 
@@ -247,7 +255,7 @@ impl<'s> Acquisition<'s> {
 
     /// An attempt that was certainly not applied says nothing of those before it.
     fn after_all_attempts(&self, error: Error) -> Error {
-        if self.state == State::Sent { error.with_effect(Effect::Unknown) } else { error }
+        if self.state == AcquisitionState::Sent { error.with_effect(Effect::Unknown) } else { error }
     }
 }
 
@@ -255,11 +263,11 @@ impl Drop for Acquisition<'_> {
     /// redis.acquisition-1
     fn drop(&mut self) {
         let Self { session, entry, .. } = self;
-        if self.state == State::Taken {
+        if self.state == AcquisitionState::Taken {
             return;
         }
         entry.contender.lock().end(LostReason::Released);
-        if self.state == State::Sent {
+        if self.state == AcquisitionState::Sent {
             session.leave(entry);
         }
         session.forget(entry.owner);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use super::{Entry, Session};
+use super::{Kept, Session};
 use crate::connection::{Hears, LinkEvent};
 use crate::scripts::{self, Message, News};
 use leasehold_core::backend::{Renewal, StoreEvent};
@@ -35,7 +35,7 @@ impl Session {
                 }
             }
             LinkEvent::OtherKey(said) => self.events.tell(StoreEvent::Warning(said.into())),
-            LinkEvent::Stranger(channel) => self.hear_stranger(&channel),
+            LinkEvent::Foreign(channel) => self.hear_foreign(&channel),
             LinkEvent::Deaf => {
                 if !self.deaf.swap(true, Ordering::Relaxed) {
                     self.events.tell(StoreEvent::Warning(LinkEvent::UNHEARD.into()));
@@ -85,7 +85,7 @@ impl Session {
     }
 
     /// Checks a revocation message at the server (redis.protocol-10). Without a reply, the next renewal finds the revocation.
-    async fn check_revocation(self: Arc<Self>, entry: Arc<Entry>, check_at: Moment) {
+    async fn check_revocation(self: Arc<Self>, entry: Arc<Kept>, check_at: Moment) {
         self.env.sleep_until(check_at).await;
         let held = entry.contender.lock().checks_revocation(self.env.now());
         let renewal = self.renew(&[entry.lease]).await.pop();
@@ -99,7 +99,7 @@ impl Session {
     }
 
     /// Reports to the core if the lock of `entry` was revoked.
-    pub(super) fn tell_asked(&self, entry: &Entry) {
+    pub(super) fn tell_asked(&self, entry: &Kept) {
         let wanted = entry.contender.lock().wanted(self.env.now());
         // A grant that the caller has not got yet is not revoked.
         let (Some((counter, within)), Some(base)) = (wanted, entry.base.get()) else {

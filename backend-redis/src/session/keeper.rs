@@ -8,9 +8,9 @@ use leasehold_core::backend::{Backoff, LeaseId, Renewal, StoreEvent};
 use leasehold_core::clock::Moment;
 use leasehold_core::{ErrorKind, LostReason, Result};
 
-use super::{Entry, Session};
+use super::{Kept, Session};
 use crate::keys::NameKeys;
-use crate::protocol::{Answer, Verdict};
+use crate::protocol::{ScriptReply, Verdict};
 use crate::scripts::{self, Reply, millis};
 
 impl Session {
@@ -32,7 +32,7 @@ impl Session {
         renewals
     }
 
-    async fn renew_batch(self: &Arc<Self>, entries: &[Arc<Entry>], give_up_at: Moment) -> Vec<Renewal> {
+    async fn renew_batch(self: &Arc<Self>, entries: &[Arc<Kept>], give_up_at: Moment) -> Vec<Renewal> {
         match self.refresh(entries, give_up_at).await {
             Ok(verdicts) => verdicts.into_iter().map(renewal).collect(),
             // One name whose keys are something else is not to cost the others their leases.
@@ -47,7 +47,7 @@ impl Session {
     /// Refreshes a batch in one request; returns what each answer means.
     pub(super) async fn refresh(
         self: &Arc<Self>,
-        entries: &[Arc<Entry>],
+        entries: &[Arc<Kept>],
         give_up_at: Moment,
     ) -> Result<Vec<Verdict>> {
         let keys: Vec<_> = entries.iter().map(|entry| self.keys_of(entry)).collect();
@@ -62,7 +62,7 @@ impl Session {
         let now = self.env.now();
         // It may be as old as its request where it comes with the replicas' answer.
         let age = if self.confirming.is_some() { now.since(sent_at) } else { Duration::ZERO };
-        let apply = |(entry, Reply { answer, holder }): (&Arc<Entry>, Reply)| {
+        let apply = |(entry, Reply { answer, holder }): (&Arc<Kept>, Reply)| {
             // A foreign holder that came past the queue, and is new here.
             if let Some(holder) = holder.filter(|holder| holder.foreign) {
                 self.events.tell(StoreEvent::Queued { name: entry.name.clone(), holder });
@@ -71,9 +71,9 @@ impl Session {
             entry.heard.notify_one();
             self.listen(entry);
             match (answer, verdict) {
-                (Answer::Revoked { .. }, _) => self.tell_asked(entry),
+                (ScriptReply::Revoked { .. }, _) => self.tell_asked(entry),
                 // It waits for a grant that it had and lost: that turn is not wanted any more.
-                (Answer::Waits { .. }, Verdict::Gone(LostReason::Gone)) => self.leave(entry),
+                (ScriptReply::Waits { .. }, Verdict::Gone(LostReason::Gone)) => self.leave(entry),
                 _ => {}
             }
             verdict
@@ -114,7 +114,7 @@ impl Session {
     }
 
     /// Tells the core until when a waiting entry lives: it gives up leases whose deadlines pass.
-    pub(super) fn announce(&self, entry: &Entry) {
+    pub(super) fn announce(&self, entry: &Kept) {
         let until = entry.contender.lock().waits_until();
         if let Some(deadline) = until {
             self.events.tell(StoreEvent::LeaseOpened(entry.lease(deadline)));

@@ -9,8 +9,8 @@
 //! | `acquisition` | drives one contender |
 //! | `keeper` | keeps entries alive, holding or waiting |
 //! | `inbox` | the messages that the session receives |
-//! | `strangers` | the channels on which foreign clients publish releases |
-//! | `leaving` | releases what is not wanted any more |
+//! | `foreign` | the channels on which foreign clients publish releases |
+//! | `pending_releases` | releases what is not wanted any more |
 //! | `ledger` | the record of a move to another store, and its participants |
 //! | `life` | the common part of sessions: entries, and the end |
 //!
@@ -21,12 +21,12 @@
 //! - **redis.session-2** Times are read before a request is handed to the connection.
 
 mod acquisition;
+mod foreign;
 mod inbox;
 mod keeper;
-mod leaving;
 mod ledger;
 mod life;
-mod strangers;
+mod pending_releases;
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
@@ -41,7 +41,7 @@ use redis::{Cmd, Value};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use self::strangers::Channels;
+use self::foreign::Channels;
 use crate::config::{Format, RedisConfig};
 use crate::connection::{Confirming, Inbox, Link, LinkEvent, Namespace, Pause};
 use crate::keys::{self, Keys, NameKeys};
@@ -60,7 +60,7 @@ pub(crate) struct Session {
     pub(crate) program: &'static Script,
     /// For how long a server that has restarted grants nothing, if it does not grant at once.
     pub(crate) pause: Option<Duration>,
-    strangers: Channels,
+    foreign: Channels,
     pub(crate) inboxes: Inboxes,
     /// The id of our inbox.
     pub(crate) inbox: String,
@@ -69,7 +69,7 @@ pub(crate) struct Session {
     pub(crate) confirming: Option<Confirming>,
     /// The number of the database.
     pub(crate) database: u32,
-    pub(crate) life: Life<Entry>,
+    pub(crate) life: Life<Kept>,
     events: Events,
     /// Owner ids that are being released in the background.
     left: Mutex<HashSet<OwnerId>>,
@@ -81,7 +81,7 @@ pub(crate) struct Session {
 
 /// The entry of one owner id at the server.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct Kept {
     name: LockName,
     owner: OwnerId,
     lease: LeaseId,
@@ -139,7 +139,7 @@ impl Session {
             program: if format.is_some() { &FOREIGN } else { &OWN },
             format,
             pause,
-            strangers: Channels::default(),
+            foreign: Channels::default(),
             inboxes,
             inbox,
             link,
@@ -186,8 +186,8 @@ impl Session {
 
     /// How holders are shown.
     pub(crate) fn naming(&self) -> Naming {
-        let stranger = if self.format.is_some() { Naming::NOT_LEASEHOLD } else { Naming::ANOTHER };
-        Naming { base: self.link.token_base(), stranger }
+        let foreign = if self.format.is_some() { Naming::NOT_LEASEHOLD } else { Naming::ANOTHER };
+        Naming { base: self.link.token_base(), foreign }
     }
 
     /// `call` of an operation with its last argument, which the connection adds if restarts pause grants.
@@ -235,7 +235,7 @@ impl Session {
 
     /// The keys of an entry, which are made whenever a request is: they are longer than all else that is kept of one
     /// that is held.
-    fn keys_of(&self, entry: &Entry) -> NameKeys {
+    fn keys_of(&self, entry: &Kept) -> NameKeys {
         self.keys.of(&entry.name).expect("checked before there was an entry")
     }
 
@@ -247,7 +247,7 @@ impl Session {
 
     /// Ends the session: what it holds or waits for is released first, within the bound of a request.
     pub(crate) async fn close(self: &Arc<Self>) -> Result<()> {
-        let end = |entry: Arc<Entry>| {
+        let end = |entry: Arc<Kept>| {
             entry.contender.lock().end(LostReason::Shutdown);
             entry.heard.notify_one();
             self.leave(&entry);
@@ -267,7 +267,7 @@ fn outlives(pause: Option<Duration>, ttl: Duration) -> Result<()> {
     }
 }
 
-impl Entry {
+impl Kept {
     /// Whether a request to enter it may still arrive.
     fn may_arrive(&self) -> bool {
         !self.unanswered.lock().is_empty()

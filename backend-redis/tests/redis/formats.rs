@@ -11,32 +11,32 @@ use testbed::redis::{Reply, Server};
 use testbed::{Direction, Mode};
 
 use crate::counts::Requests;
+use crate::foreign::{CHANNEL, Kind, with_foreign};
 use crate::lost::request;
 use crate::rig::{
     KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, now, ok, open, open_for, proxy,
     server, store, trials, via,
 };
-use crate::strangers::{CHANNEL, Kind, with_stranger};
 
 trials![
     a_message_of_redisson_wakes_the_first_of_ours,
     another_entry_that_ends_takes_no_channel_away,
     a_release_before_anybody_listens_is_found_at_once,
-    strangers_of_strings_are_never_shown_by_their_value = || shows(Kind::String),
-    strangers_of_hashes_are_never_shown_by_their_value = || shows(Kind::Redisson),
+    foreign_clients_of_strings_are_never_shown_by_their_value = || shows(Kind::String),
+    foreign_clients_of_hashes_are_never_shown_by_their_value = || shows(Kind::Redisson),
     names_of_our_own_keys_are_refused,
     a_message_about_another_key_grants_nothing,
     unsupported_option_of_a_format_is_refused,
-    a_silent_wait_behind_a_stranger_is_a_poll,
+    a_silent_wait_behind_a_foreign_client_is_a_poll,
 ];
 
 /// No poll comes within minutes: only the message can wake the waiter, also after a reconnect. The holder unsubscribes.
 async fn a_message_of_redisson_wakes_the_first_of_ours() {
-    let (server, mut stranger) = with_stranger(Kind::Redisson).await;
+    let (server, mut foreign) = with_foreign(Kind::Redisson).await;
     let config = || direct(&server).format(Format::redisson().poll(Duration::from_secs(10)));
     let (a, b) = (open_for(config(), LONG).await, open_for(config(), LONG).await);
     for reconnects in [false, true] {
-        assert!(stranger.takes(Some(600_000)).await);
+        assert!(foreign.takes(Some(600_000)).await);
         let first = Waiter::queued(&a, 0, &b).await;
         let second = Waiter::queued(&b, 1, &b).await;
         eventually("the first listens", async || listeners(&server).await == Some(1)).await;
@@ -47,7 +47,7 @@ async fn a_message_of_redisson_wakes_the_first_of_ours() {
         // It asks once more then.
         a.inspect(NAME).await.unwrap();
         let began = now();
-        assert!(stranger.releases().await);
+        assert!(foreign.releases().await);
         let guard = first.held().await;
         assert!(now().since(began) < Duration::from_secs(7), "it was polling that found it");
         eventually("nobody listens", async || listeners(&server).await == Some(0)).await;
@@ -62,19 +62,19 @@ async fn listeners(server: &Server) -> Option<i64> {
 
 /// An entry that ends leaves the channel to the entry of the same session that listens.
 async fn another_entry_that_ends_takes_no_channel_away() {
-    let (server, mut stranger) = with_stranger(Kind::Redisson).await;
+    let (server, mut foreign) = with_foreign(Kind::Redisson).await;
     let config = direct(&server).format(Format::redisson().poll(Duration::from_secs(10)));
     let backend = config.open(crate::ledger::env(LONG)).await.unwrap();
     let name: LockName = NAME.parse().unwrap();
     let of = |id| AcquireRequest::new(name.clone(), OwnerId::from_random([id; 16]), LONG);
-    assert!(stranger.takes(Some(600_000)).await);
+    assert!(foreign.takes(Some(600_000)).await);
     let (waits, tries) = (of(1), of(2));
     let releases = async {
         eventually("it listens", async || listeners(&server).await == Some(1)).await;
         // It asks once more then.
         backend.inspect(&name).await.unwrap();
         assert!(matches!(backend.try_acquire(&tries).await.unwrap(), Attempt::Held { .. }));
-        assert!(stranger.releases().await);
+        assert!(foreign.releases().await);
         now()
     };
     let (granted, began) = tokio::join!(backend.acquire(&waits), releases);
@@ -83,9 +83,9 @@ async fn another_entry_that_ends_takes_no_channel_away() {
 }
 
 /// It is released while our answer is in flight: the waiter that subscribes then has missed the message, and refreshes
-/// (redis.strangers-1). A poll is further away.
+/// (redis.foreign-1). A poll is further away.
 async fn a_release_before_anybody_listens_is_found_at_once() {
-    let (server, mut stranger) = with_stranger(Kind::Redisson).await;
+    let (server, mut foreign) = with_foreign(Kind::Redisson).await;
     let proxy = proxy(&server);
     let format = || Format::redisson().poll(Duration::from_secs(10));
     let (a, b) = (
@@ -93,11 +93,11 @@ async fn a_release_before_anybody_listens_is_found_at_once() {
         open_for(direct(&server).format(format()), LONG).await,
     );
     direct(&server).load_scripts().await.unwrap();
-    assert!(stranger.takes(Some(600_000)).await);
+    assert!(foreign.takes(Some(600_000)).await);
     proxy.set(Direction::ServerToClient, Mode::Hold).await;
     let waiting = Waiter::start(&a);
     eventually("it is in the queue", async || b.inspect(NAME).await.unwrap().contenders == 1).await;
-    assert!(stranger.releases().await);
+    assert!(foreign.releases().await);
     proxy.set(Direction::ServerToClient, Mode::Pass).await;
     let began = now();
     let guard = waiting.held().await;
@@ -107,15 +107,15 @@ async fn a_release_before_anybody_listens_is_found_at_once() {
 
 /// In all that names a holder.
 async fn shows(kind: Kind) {
-    const STRANGER: &str = "(not leasehold)";
-    let (server, mut stranger) = with_stranger(kind).await;
+    const FOREIGN_OWNER: &str = "(not leasehold)";
+    let (server, mut foreign) = with_foreign(kind).await;
     let backend = store(kind.config(&server)).await;
     let mut events = backend.events();
     let locks = open(kind.config(&server)).await;
     // So that the name is one of ours.
     hold(&locks).await.release().await.unwrap();
-    assert!(stranger.takes(Some(60_000)).await);
-    let is_theirs = |holder: &Holder| holder.label == STRANGER && holder.foreign;
+    assert!(foreign.takes(Some(60_000)).await);
+    let is_theirs = |holder: &Holder| holder.label == FOREIGN_OWNER && holder.foreign;
     assert!(is_theirs(locks.inspect(NAME).await.unwrap().holder().unwrap()));
     let listed = locks.list("").await.unwrap();
     assert!(is_theirs(listed[0].holder().unwrap()));
@@ -145,7 +145,7 @@ async fn shows(kind: Kind) {
     command(&server, &["PERSIST", NAME]).await;
     let said = format!("{:?}", locks.diagnose_lock(NAME).await.unwrap());
     assert!(said.contains("never expires"), "{said}");
-    assert!(stranger.releases().await);
+    assert!(foreign.releases().await);
 }
 
 async fn names_of_our_own_keys_are_refused() {
@@ -169,14 +169,14 @@ async fn names_of_our_own_keys_are_refused() {
 /// A manager without the format, by mistake under the same prefix, hands a lock of its own to the waiter that it finds in
 /// the queue they share: that one does not hold the foreign client's lock, and waits on.
 async fn a_message_about_another_key_grants_nothing() {
-    let (server, mut stranger) = with_stranger(Kind::String).await;
+    let (server, mut foreign) = with_foreign(Kind::String).await;
     let (a, b) = (
         open_for(Kind::String.config(&server), LONG).await,
         open_for(Kind::String.config(&server), LONG).await,
     );
     let mistaken = open(direct(&server)).await;
     let guard = hold(&mistaken).await;
-    assert!(stranger.takes(Some(600_000)).await);
+    assert!(foreign.takes(Some(600_000)).await);
     let waiting = Waiter::queued(&a, 0, &b).await;
     guard.release().await.unwrap();
     eventually("it is in the queue again", async || {
@@ -184,7 +184,7 @@ async fn a_message_about_another_key_grants_nothing() {
         exists(&server, KEY).await && b.inspect(NAME).await.unwrap().contenders == 1
     })
     .await;
-    assert!(stranger.releases().await);
+    assert!(foreign.releases().await);
     waiting.held().await.release().await.unwrap();
 }
 
@@ -202,13 +202,13 @@ async fn unsupported_option_of_a_format_is_refused() {
 }
 
 /// Two of ours wait behind a foreign client: one of them polls.
-async fn a_silent_wait_behind_a_stranger_is_a_poll() {
+async fn a_silent_wait_behind_a_foreign_client_is_a_poll() {
     const POLL: Duration = Duration::from_millis(400);
-    let (server, mut stranger) = with_stranger(Kind::String).await;
+    let (server, mut foreign) = with_foreign(Kind::String).await;
     direct(&server).load_scripts().await.unwrap();
     let config = || direct(&server).format(Format::string().poll(POLL));
     let (a, b) = (open_for(config(), LONG).await, open_for(config(), LONG).await);
-    assert!(stranger.takes(None).await);
+    assert!(foreign.takes(None).await);
     let first = Waiter::queued(&a, 0, &b).await;
     let second = Waiter::queued(&b, 1, &b).await;
     ok(&server, &["CONFIG", "RESETSTAT"]).await;
@@ -218,5 +218,5 @@ async fn a_silent_wait_behind_a_stranger_is_a_poll() {
     let polls = took.as_millis() / (POLL * 3 / 4).as_millis() + 1;
     assert!(u128::from(asked) <= polls, "{asked} in {took:?}");
     drop((first, second));
-    assert!(stranger.releases().await);
+    assert!(foreign.releases().await);
 }

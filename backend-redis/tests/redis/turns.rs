@@ -7,10 +7,10 @@ use leasehold_core::{Effect, ErrorKind};
 
 use crate::access::{documented_rights, everything, loaded, refusals, user};
 use crate::counts::Requests;
+use crate::foreign::{CHANNEL, ForeignClient, Kind, with_foreign};
 use crate::rig::{
     LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, server, store, trials,
 };
-use crate::strangers::{CHANNEL, Kind, Stranger, with_stranger};
 
 trials![
     where_nobody_listens_ours_hand_on_as_ever,
@@ -57,7 +57,7 @@ async fn a_release_of_a_name_with_braces_is_said() {
 
 /// Refuses new holds, renews and passes on those it has, and yields them to foreign clients.
 async fn full(kind: Kind) {
-    let (server, mut stranger) = with_stranger(kind).await;
+    let (server, mut foreign) = with_foreign(kind).await;
     let ttl = 3 * TTL;
     let config = || direct(&server).format(kind.format().yield_after(1));
     let (a, b, c) =
@@ -80,8 +80,8 @@ async fn full(kind: Kind) {
     // The turn of foreign clients, for which a full server has no memory.
     second.held().await.release().await.unwrap();
     ok(&server, &["CONFIG", "SET", "maxmemory", "0"]).await;
-    assert!(stranger.takes(Some(60_000)).await);
-    assert!(stranger.releases().await);
+    assert!(foreign.takes(Some(60_000)).await);
+    assert!(foreign.releases().await);
 }
 
 /// Whatever a foreign client has put there, no script reads more of it than can be ours: Lua's memory would show it.
@@ -121,11 +121,11 @@ async fn rights(kind: Kind) {
     let given = [documented_rights(), named(kind), vec!["~invoice/*", "~warm"]].concat();
     let config = user(&server, &given).await.format(kind.format().yield_after(1));
     everything(|| config.clone()).await.unwrap();
-    let mut stranger = Stranger::of(kind, &server).await;
-    assert!(stranger.takes(Some(60_000)).await);
+    let mut foreign = ForeignClient::of(kind, &server).await;
+    assert!(foreign.takes(Some(60_000)).await);
     let (a, b) = (open_for(config.clone(), LONG).await, open_for(config.clone(), LONG).await);
     let waiting = Waiter::queued(&a, 0, &b).await;
-    assert!(stranger.releases().await);
+    assert!(foreign.releases().await);
     waiting.held().await.release().await.unwrap();
     command(&server, &["LPUSH", NAME, "x"]).await;
     let refused = a.lock(NAME).unwrap().try_acquire().await.unwrap_err();
@@ -140,14 +140,14 @@ async fn rights(kind: Kind) {
 
 /// It is said once, by an event and by the diagnosis.
 async fn without_the_right_to_listen_a_poll_finds_it() {
-    let (server, mut stranger) = with_stranger(Kind::Redisson).await;
+    let (server, mut foreign) = with_foreign(Kind::Redisson).await;
     let user = ["ACL", "SETUSER", "app", "on", ">secret", "~*", "resetchannels", "&leasehold:*", "+@all"];
     ok(&server, &user).await;
     let config = || Kind::Redisson.config(&server).credentials("app", "secret");
     let (a, b) = (open_for(config(), LONG).await, open_for(config(), LONG).await);
     let backend = store(config()).await;
     let mut events = backend.events();
-    assert!(stranger.takes(Some(600_000)).await);
+    assert!(foreign.takes(Some(600_000)).await);
     let (waits, acquired) = (crate::lost::request(9), Waiter::queued(&a, 0, &b).await);
     drop(acquired);
     eventually("it has left", async || b.inspect(NAME).await.unwrap().contenders == 0).await;
@@ -163,10 +163,10 @@ async fn without_the_right_to_listen_a_poll_finds_it() {
         said = told => assert!(said.contains(CHANNEL), "{said}"),
     }
     eventually("it has left, too", async || b.inspect(NAME).await.unwrap().contenders == 0).await;
-    let (severity, said) = crate::diagnosis::of(&a, "strangers").await;
+    let (severity, said) = crate::diagnosis::of(&a, "foreign clients").await;
     assert!(severity == Severity::Warning && said.contains("redisson_lock__channel:"), "{said}");
     let waiting = Waiter::queued(&a, 0, &b).await;
-    assert!(stranger.releases().await);
+    assert!(foreign.releases().await);
     waiting.held().await.release().await.unwrap();
 }
 
@@ -177,7 +177,7 @@ async fn the_diagnosis_names_each_right_that_is_missing() {
         let user = ["ACL", "SETUSER", "app", "reset", "on", ">secret", "~*", "&*", "+@all", taken];
         ok(&server, &user).await;
         let locks = open(Kind::Redisson.config(&server).credentials("app", "secret")).await;
-        let (severity, said) = crate::diagnosis::of(&locks, "strangers").await;
+        let (severity, said) = crate::diagnosis::of(&locks, "foreign clients").await;
         assert!(severity == Severity::Warning && said.contains(named), "{taken}: {said}");
         assert_eq!(said.matches("grant").count(), 1, "{taken}: {said}");
     }

@@ -46,10 +46,10 @@ async fn an_opening_that_fails_says_why() {
     let words = format!("{why} (server: {there}): ERR DB index is out of range");
     assert_eq!(said(&refused, &there, None), words);
 
-    let (certificates, stranger) = (Certificates::new("a").unwrap(), Certificates::new("b").unwrap());
+    let (certificates, foreign) = (Certificates::new("a").unwrap(), Certificates::new("b").unwrap());
     let encrypted = start(Settings::new().tls(&certificates)).await;
     let there = encrypted.tls_addr().unwrap();
-    let tls = Tls::new().ca(std::fs::read(stranger.authority()).unwrap());
+    let tls = Tls::new().ca(std::fs::read(foreign.authority()).unwrap());
     let refused = refusal(RedisConfig::new("127.0.0.1", there.port()).tls(tls)).await;
     let why = "invalid peer certificate: its issuer's certificate in `ca` does not match its signature";
     assert_eq!(said(&refused, &there.to_string(), None), format!("cannot connect (server: {there}): {why}"));

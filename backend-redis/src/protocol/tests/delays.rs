@@ -72,7 +72,7 @@ fn play(ttl: u64, lives: &[Life], enters: u64, store: Store) -> Outcome {
     let mut contenders: Vec<_> = lives.iter().map(|_| new()).collect();
     let mut refreshed_at = vec![0; lives.len()];
     // The answer that is on its way, and when its request was sent.
-    let mut answers: Vec<Option<(u64, Answer)>> = vec![None; lives.len()];
+    let mut answers: Vec<Option<(u64, ScriptReply)>> = vec![None; lives.len()];
     let (mut asked, mut now, mut waits_since) = (0, 1_000, 0);
     let began = now;
     loop {
@@ -138,7 +138,7 @@ fn play(ttl: u64, lives: &[Life], enters: u64, store: Store) -> Outcome {
 }
 
 /// The contender gets the answer of `late` ago.
-fn hear(contender: &mut Contender, answer: &mut Option<(u64, Answer)>, now: u64, late: u64) {
+fn hear(contender: &mut Contender, answer: &mut Option<(u64, ScriptReply)>, now: u64, late: u64) {
     if let Some((sent_at, answer)) = answer.take_if(|(sent_at, _)| *sent_at + late <= now) {
         let took = Duration::from_millis(now - sent_at);
         contender.answered(at(now), at(sent_at), answer.written_before(took));
@@ -220,9 +220,9 @@ fn a_late_answer_does_not_put_off_what_is_due() {
 fn a_message_before_the_answer_that_enters_counts() {
     let mut contender = Contender::new(Duration::from_millis(9_000), Duration::from_millis(90));
     contender.due(at(10), Duration::from_millis(100));
-    contender.answered(at(20), at(0), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false });
+    contender.answered(at(20), at(0), ScriptReply::Waits { seen: 5, ask_in: None, behind_foreign: false });
     assert_eq!(contender.step(at(20)), Step::Wait(at(111)));
-    contender.answered(at(130), at(120), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false });
+    contender.answered(at(130), at(120), ScriptReply::Waits { seen: 5, ask_in: None, behind_foreign: false });
     assert_eq!(contender.step(at(130)), Step::Wait(at(120 + 9_000 - 90)), "asked for later than it was said");
 }
 

@@ -20,19 +20,19 @@ use mutant::{Mutant, Network};
 use restarts::Runs;
 
 mod delays;
+mod foreign;
 mod looks;
 mod mutant;
-mod remains;
+mod orphans;
 mod restarts;
 mod rules;
-mod shared;
 mod sharing;
 
 const TTL: u64 = 900;
 const MARGIN: u64 = 10;
 const CLIENTS: usize = 3;
 /// A foreign client.
-const STRANGER: Owner = 99_999_999;
+const FOREIGN_OWNER: Owner = 99_999_999;
 /// A counter that was never granted.
 const FORGED: u64 = u64::MAX / 2;
 /// How far apart a client's looks are when nothing goes wrong.
@@ -64,7 +64,7 @@ struct World {
     network: Network,
     mutant: Mutant,
     /// Until when a foreign client holds.
-    stranger: Option<u64>,
+    foreign: Option<u64>,
     /// How each client wants it.
     modes: [Mode; CLIENTS],
     /// In the order of arrival at the server.
@@ -110,7 +110,7 @@ impl World {
             asked: BTreeMap::new(),
             network,
             mutant,
-            stranger: None,
+            foreign: None,
             modes: [Mode::EXCLUSIVE; CLIENTS],
             arrived: Vec::new(),
             dead: BTreeMap::new(),
@@ -185,7 +185,7 @@ impl World {
         };
         if client.contender.is_waiting() || client.contender.held_as().is_some() {
             if self.mutant == Mutant::CountsUnanswered && client.contender.is_waiting() {
-                let answer = Answer::Waits { seen: 0, ask_in: None, behind_stranger: false };
+                let answer = ScriptReply::Waits { seen: 0, ask_in: None, behind_foreign: false };
                 client.contender.answered(at(self.now), at(self.now), answer);
             }
             self.send(id, owner, Request::Refresh);
@@ -216,7 +216,7 @@ impl World {
                 Request::Refresh => {
                     let had = self.server.has(owner);
                     let mut answer = self.server.refresh(micros(now), asker(client, owner), &mut sent);
-                    if answer == Answer::Gone && self.mutant == Mutant::RefreshEnters {
+                    if answer == ScriptReply::Gone && self.mutant == Mutant::RefreshEnters {
                         answer = self.server.acquire(micros(now), asker(client, owner), true, &mut sent);
                     }
                     if !had && self.server.has(owner) && self.server.released.contains(&owner) {
@@ -267,16 +267,16 @@ impl World {
         }
         match self.mutant {
             Mutant::CountsFromArrival => {
-                client.contender.answered(now, now, Answer::Holds { counter });
+                client.contender.answered(now, now, ScriptReply::Holds { counter });
             }
             Mutant::BelievesOldNews if counter != FORGED => {
-                if let Phase::Waiting { sent_at, .. } = client.contender.phase {
-                    client.contender.answered(now, sent_at, Answer::Holds { counter });
+                if let Waiting { sent_at, .. } = client.contender.phase {
+                    client.contender.answered(now, sent_at, ScriptReply::Holds { counter });
                 }
             }
             Mutant::BelievesLeaps if counter == FORGED => {
-                if let Phase::Waiting { sent_at, .. } = client.contender.phase {
-                    client.contender.answered(now, sent_at, Answer::Holds { counter });
+                if let Waiting { sent_at, .. } = client.contender.phase {
+                    client.contender.answered(now, sent_at, ScriptReply::Holds { counter });
                 }
             }
             _ => client.contender.told(now, counter),
@@ -298,9 +298,9 @@ impl World {
         if let Some(runs) = &self.runs {
             return runs.check(self.now, &self.server, &mut self.clients);
         }
-        self.stranger = self.stranger.filter(|until| self.now <= *until);
-        if self.stranger.is_some() && !self.server.is_held_by(STRANGER) {
-            return Err(format!("a stranger's lock was taken at {}: {:?}", self.now, self.server));
+        self.foreign = self.foreign.filter(|until| self.now <= *until);
+        if self.foreign.is_some() && !self.server.is_held_by(FOREIGN_OWNER) {
+            return Err(format!("a foreign client's lock was taken at {}: {:?}", self.now, self.server));
         }
         for client in &mut self.clients {
             let holds = matches!(client.contender.step(at(self.now)), Step::Take { .. }) && client.wants;
@@ -319,7 +319,7 @@ impl World {
         let is_known = |owner: &Owner| {
             self.clients.iter().any(|client| client.owner == *owner || client.leaving.contains(owner))
         };
-        match self.server.owners().find(|owner| !is_known(owner) && *owner != STRANGER) {
+        match self.server.owners().find(|owner| !is_known(owner) && *owner != FOREIGN_OWNER) {
             Some(stray) if self.network == Network::Ordered && !self.dead.contains_key(&stray) => {
                 Err(format!("nobody releases {stray}: {:?}", self.server))
             }
@@ -356,7 +356,7 @@ impl World {
             (4, _) if self.clients[client].held => self.leave(client, true),
             (12, _) if pick.is_multiple_of(4) => self.ask(pick as u64 % (2 * TTL)),
             (12, _) if pick % 4 == 1 => self.forge(client, pick),
-            (13, _) => self.stranger(pick),
+            (13, _) => self.foreign(pick),
             (14, _) => self.die(client),
             (5, Some(_)) if self.network == Network::Ordered => {
                 self.flying.retain(|message| message.client() != client);
@@ -379,8 +379,8 @@ impl World {
 
     /// Faults end; every client that wants the lock gets it, in turn, and in the end nothing is left.
     fn settle(&mut self) -> Result<(), String> {
-        if self.stranger.is_some() {
-            self.stranger(1);
+        if self.foreign.is_some() {
+            self.foreign(1);
         }
         let mut missing: BTreeSet<_> = (0..CLIENTS).filter(|id| self.clients[*id].wants).collect();
         let began = self.now;
@@ -452,7 +452,7 @@ enum Setting {
 #[derive(Clone, Debug)]
 struct Schedule {
     network: Network,
-    strangers: bool,
+    foreign: bool,
     modes: Vec<Mode>,
     restarts: bool,
     events: Vec<(u8, u16)>,
@@ -474,11 +474,11 @@ impl Setting {
         let modes = prop::collection::vec(modes, CLIENTS);
         let events = prop::collection::vec(event, 0..longest);
         (network, any::<bool>(), modes, events).prop_map(
-            move |(network, strangers, modes, events)| match self {
-                Self::Exclusive => Schedule { network, strangers, modes, restarts: false, events },
-                Self::Shared => Schedule { network, strangers: false, modes, restarts: false, events },
+            move |(network, foreign, modes, events)| match self {
+                Self::Exclusive => Schedule { network, foreign, modes, restarts: false, events },
+                Self::Shared => Schedule { network, foreign: false, modes, restarts: false, events },
                 Self::Restarts => {
-                    Schedule { network: Network::Any, strangers: false, modes, restarts: true, events }
+                    Schedule { network: Network::Any, foreign: false, modes, restarts: true, events }
                 }
             },
         )
@@ -487,7 +487,7 @@ impl Setting {
     fn search(self, cases: u32, mutant: Mutant) -> Result<(), TestError<Schedule>> {
         walk(cases, mutant != Mutant::None, &self.schedules(), |schedule| {
             let shared = Shared { signals: true, after: 2, ..Shared::STRINGS };
-            let mut world = World::new(schedule.network, schedule.strangers.then_some(shared), mutant);
+            let mut world = World::new(schedule.network, schedule.foreign.then_some(shared), mutant);
             world.modes.copy_from_slice(&schedule.modes);
             world.runs = schedule.restarts.then(Runs::default);
             for (kind, pick) in &schedule.events {

@@ -2,16 +2,19 @@
 
 use super::*;
 
-fn waits(seen: u64) -> Answer {
-    Answer::Waits { seen, ask_in: None, behind_stranger: false }
+fn waits(seen: u64) -> ScriptReply {
+    ScriptReply::Waits { seen, ask_in: None, behind_foreign: false }
 }
 
 /// A waiter asks when the holder's lease ends, if that is before its next renewal; not otherwise (redis.protocol-5).
 #[test]
 fn a_waiter_asks_when_the_holders_lease_ends() {
     let mut waiter = contender();
-    let waits =
-        |left| Answer::Waits { seen: 5, ask_in: Some(Duration::from_millis(left)), behind_stranger: false };
+    let waits = |left| ScriptReply::Waits {
+        seen: 5,
+        ask_in: Some(Duration::from_millis(left)),
+        behind_foreign: false,
+    };
     waiter.answered(at(10), at(0), waits(TTL));
     assert_eq!(waiter.step(at(10)), Step::Wait(at(TTL - MARGIN)));
     waiter.answered(at(310), at(300), waits(100));
@@ -19,7 +22,7 @@ fn a_waiter_asks_when_the_holders_lease_ends() {
     assert_eq!(waiter.step(at(411)), Step::Refresh);
     waiter.unanswered(at(500));
     assert_eq!(waiter.step(at(500)), Step::Wait(at(537) + Duration::from_micros(500)));
-    waiter.answered(at(520), at(515), Answer::Holds { counter: 6 });
+    waiter.answered(at(520), at(515), ScriptReply::Holds { counter: 6 });
     let deadline = Deadline::At(at(515 + TTL - MARGIN));
     assert_eq!(waiter.step(at(520)), Step::Take { counter: 6, deadline });
 }
@@ -49,7 +52,7 @@ fn an_expired_entry_is_over() {
     waiter.answered(at(10), at(0), waits(5));
     waiter.told(at(TTL - MARGIN), 6);
     assert_eq!(waiter.step(at(TTL - MARGIN)), Step::Over(LostReason::Expired));
-    let late = waiter.answered(at(TTL), at(TTL - 20), Answer::Holds { counter: 6 });
+    let late = waiter.answered(at(TTL), at(TTL - 20), ScriptReply::Holds { counter: 6 });
     assert_eq!(late, Verdict::Gone(LostReason::Expired));
 }
 
@@ -63,7 +66,7 @@ fn a_grant_that_comes_too_late_is_over() {
                 late.told(at(5), 6);
                 late.answered(at(TTL), at(0), waits(5));
             }
-            false => _ = late.answered(at(TTL), at(0), Answer::Holds { counter: 6 }),
+            false => _ = late.answered(at(TTL), at(0), ScriptReply::Holds { counter: 6 }),
         }
         assert_eq!(late.step(at(TTL)), Step::Over(LostReason::Expired), "by message: {by_message}");
         assert_eq!(late.held_as(), None);
@@ -129,9 +132,9 @@ fn an_ask_is_known_with_the_grant() {
     let mut holder = contender();
     holder.asked(at(5), millis(700));
     assert_eq!(holder.wanted(at(5)), None);
-    holder.answered(at(10), at(0), Answer::Holds { counter: 6 });
+    holder.answered(at(10), at(0), ScriptReply::Holds { counter: 6 });
     assert_eq!(holder.wanted(at(105)), Some((6, millis(600))));
-    let again = Answer::Revoked { counter: 6, grace: millis(700) };
+    let again = ScriptReply::Revoked { counter: 6, grace: millis(700) };
     assert_eq!(
         holder.answered(at(310), at(300), again),
         Verdict::Until(Deadline::At(at(300 + TTL - MARGIN)))

@@ -48,7 +48,7 @@ impl World {
     /// A script has been run.
     pub(super) fn leaves_nobody_out(&self, by: Owner) -> Result<(), String> {
         let waits = self.server.keeps_out(micros(self.now), |owner| self.mode_of(owner));
-        let judged = self.stranger.is_none() && self.server.shared.is_none() && self.runs.is_none();
+        let judged = self.foreign.is_none() && self.server.shared.is_none() && self.runs.is_none();
         match waits.filter(|_| judged) {
             Some(owner) => Err(format!("{owner} fits and waits after a script of {by}: {:?}", self.server)),
             None => Ok(()),

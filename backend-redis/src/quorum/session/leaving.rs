@@ -17,7 +17,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::errand::UnderWay;
 use super::{Asking, Entry, Session};
 use crate::error;
-use crate::protocol::{Next, Remains, Unanswered, Up};
+use crate::protocol::{Next, Orphans, Unanswered, Up};
 use crate::quorum::protocol::{Outcome, Releasing, Ticket};
 use crate::quorum::scripts::{self, Ballot};
 
@@ -119,7 +119,7 @@ impl Session {
         let unanswered = left.asking.as_ref().map(|asking| asking.seats[server].unanswered.lock().clone());
         let unanswered: Unanswered = unanswered.unwrap_or_default();
         let mut now = self.env.now();
-        let mut remains = Remains::new(now, left.ttl, unanswered);
+        let mut remains = Orphans::new(now, left.ttl, unanswered);
         let mut pauses = Backoff::of_requests(&self.env);
         let mut is_told = false;
         loop {

@@ -41,7 +41,7 @@ use super::config::QuorumConfig;
 use super::keys::QuorumKeys;
 use super::protocol::{Contender, Horizon, Size, Standing, Terms, Ticket, who_differs};
 use super::scripts::{Ballot, disagrees, proposed};
-use crate::connection::{Alarm, LinkEvent};
+use crate::connection::{LinkEvent, Timer};
 use crate::protocol::Unanswered;
 use crate::scripts::{Inboxes, Message, News};
 use crate::session::{Life, Opened};
@@ -66,7 +66,7 @@ pub(crate) struct Session {
     horizon: Mutex<Horizon>,
     events: Events,
     /// For those who wait for answers.
-    alarm: Alarm,
+    alarm: Timer,
     /// A server may not know what it has forgotten.
     blank: Notify,
     /// What messages say was revoked, until that is looked up.
@@ -141,7 +141,7 @@ impl Session {
             members,
             agreed,
             terms: agreed.to_string(),
-            alarm: Alarm::new(env.clone()),
+            alarm: Timer::new(env.clone()),
             life: Life::new(env.clone(), closed),
             env,
             horizon: Mutex::default(),
@@ -284,7 +284,7 @@ impl Session {
                 self.members[server].pauses_until(None);
                 self.blank.notify_one();
             }
-            LinkEvent::Stranger(_) | LinkEvent::OtherKey(_) => {}
+            LinkEvent::Foreign(_) | LinkEvent::OtherKey(_) => {}
         }
     }
 

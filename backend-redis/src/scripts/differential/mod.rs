@@ -4,11 +4,11 @@
 //! The server's clock stands still and is moved on by the test, so what a lease has left is equal, not
 //! nearly equal. Scripts that are changed by hand must differ, or this proves nothing.
 
+mod foreign;
 mod mutants;
 mod pausing;
 mod real;
 mod sharing;
-mod strangers;
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use testbed::fuzz::tries;
 use self::real::Real;
 use super::model::{Asker, ENDLESS, MANY, Message, Server, Share, Shared, Shares};
 use crate::config::Format;
-use crate::protocol::Answer;
+use crate::protocol::ScriptReply;
 use crate::scripts::{self, Naming, Revoked, Shown};
 
 /// What is done to both.
@@ -95,7 +95,7 @@ fn modes() -> impl Strategy<Value = Mode> {
 const OWNERS: u64 = 6;
 const CLIENTS: usize = 3;
 /// A foreign client.
-const STRANGER: u64 = 99;
+const FOREIGN_OWNER: u64 = 99;
 const CHANNELS: &str = "p:inbox:";
 /// The last message of an operation.
 const END: &str = "end";
@@ -111,7 +111,7 @@ fn client(owner: u64) -> usize {
 /// As a lock shows that it is held.
 fn shown(format: Option<&Format>, owner: u64) -> String {
     match format.is_some_and(|format| format.channel("").is_some()) {
-        true if owner == STRANGER => "uuid:7 1".to_owned(),
+        true if owner == FOREIGN_OWNER => "uuid:7 1".to_owned(),
         true => format!("00000000-0000-0000-0000-{owner:012x}:1 1"),
         false if owner == MANY => "*".to_owned(),
         false => hex(owner),
@@ -119,7 +119,7 @@ fn shown(format: Option<&Format>, owner: u64) -> String {
 }
 
 fn naming() -> Naming {
-    Naming { base: 0, stranger: Naming::NOT_LEASEHOLD }
+    Naming { base: 0, foreign: Naming::NOT_LEASEHOLD }
 }
 
 /// The options of a format.
@@ -204,14 +204,14 @@ fn step(
 ) -> Result<(String, String), String> {
     let keys = real.keys.clone();
     let now = real.now;
-    let answers = |value: &Value, entries| -> Result<Vec<Answer>, String> {
+    let answers = |value: &Value, entries| -> Result<Vec<ScriptReply>, String> {
         let replies = scripts::replies(value, entries, naming()).map_err(|error| error.to_string())?;
         Ok(replies.into_iter().map(|reply| reply.answer).collect())
     };
     Ok(match operation {
         Operation::Acquire { owner, ttl, queues, mode } => {
             let answer = real.enter(*owner, *ttl, *queues, *mode)?;
-            strangers::keeps_silent(real, &answer)?;
+            foreign::keeps_silent(real, &answer)?;
             let asker = Asker { mode: *mode, ..Asker::new(*owner, client(*owner), *ttl) };
             let expected = model.acquire(now, asker, *queues, said);
             (format!("{:?}", answers(&Value::Array(vec![answer]), 1)?), format!("{:?}", [expected]))
@@ -223,7 +223,7 @@ fn step(
                 call.arg(hex(*owner)).arg(*ttl);
             }
             let answer = real.run(&call)?;
-            strangers::keeps_silent(real, &answer)?;
+            foreign::keeps_silent(real, &answer)?;
             let askers: Vec<_> = owners.iter().map(|owner| Asker::new(*owner, 0, *ttl)).collect();
             let expected = model.refresh_all(now, &askers, said);
             (format!("{:?}", answers(&answer, owners.len())?), format!("{expected:?}"))
@@ -260,20 +260,20 @@ fn step(
             Default::default()
         }
         Operation::Foreign(lease) => {
-            strangers::take(real, *lease);
-            model.taken_by(now, STRANGER, *lease);
+            foreign::take(real, *lease);
+            model.taken_by(now, FOREIGN_OWNER, *lease);
             Default::default()
         }
         Operation::ForeignRelease => {
             model.expire(now);
-            if model.lock.is_some_and(|(holder, _)| holder == STRANGER) {
+            if model.lock.is_some_and(|(holder, _)| holder == FOREIGN_OWNER) {
                 real.ask(redis::cmd("DEL").arg(keys.all()[0]));
                 model.lock = None;
             }
             Default::default()
         }
         Operation::Listen(listens) => {
-            strangers::listen(real, *listens);
+            foreign::listen(real, *listens);
             if let Some(shared) = model.shared.as_mut().filter(|shared| shared.signals) {
                 shared.may_wait = *listens;
             }
@@ -302,7 +302,7 @@ fn compare(real: &mut Real, operations: &[Operation]) -> Result<(), String> {
     real.ask(&redis::cmd("FLUSHALL"));
     // A difference may have left some.
     real.heard();
-    strangers::listen(real, false);
+    foreign::listen(real, false);
     let shared = real.format.as_ref().map(shared);
     real.paused_until = real.paused_until.map(|_| 0);
     let paused_until = real.paused_until;

@@ -1,7 +1,7 @@
 //! What travels between the contenders and the model of the scripts.
 
 use super::Owner;
-use crate::protocol::Answer;
+use crate::protocol::ScriptReply;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
@@ -29,7 +29,7 @@ pub(crate) enum Message {
     Reply {
         client: usize,
         owner: Owner,
-        answer: Answer,
+        answer: ScriptReply,
         sent_at: u64,
     },
     Released {

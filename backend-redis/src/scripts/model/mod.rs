@@ -2,23 +2,23 @@
 
 mod admin;
 mod fault;
+mod foreign;
 mod message;
 mod pause;
 mod sharing;
-mod strangers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use leasehold_core::backend::Mode;
 
-use crate::protocol::Answer;
+use crate::protocol::ScriptReply;
 
 pub(crate) use self::fault::Fault;
+pub(crate) use self::foreign::Shared;
 pub(crate) use self::message::{Connection, Message, Request};
 pub(crate) use self::pause::Origin;
 pub(crate) use self::sharing::{MANY, Share, Shares};
-pub(crate) use self::strangers::Shared;
 
 pub(crate) type Owner = u64;
 
@@ -123,7 +123,7 @@ impl Server {
     pub(crate) fn forget_entries(&mut self) {
         self.entries.clear();
         (self.revoked, self.entries_until) = Default::default();
-        self.forget_strangers();
+        self.forget_foreign();
         self.forget_shares();
     }
 
@@ -133,7 +133,7 @@ impl Server {
             self.queue_until = 0;
         }
         let is_empty = self.entries.is_empty() && self.revoked.is_none();
-        if is_empty && !self.notes_strangers() && !self.notes_shares() {
+        if is_empty && !self.notes_foreign() && !self.notes_shares() {
             self.entries_until = 0;
         }
     }
@@ -316,19 +316,19 @@ impl Server {
     }
 
     /// The lock is extended for its holder.
-    fn holds(&mut self, now: u64, Asker { owner, client, ttl, .. }: Asker, named: bool) -> Answer {
+    fn holds(&mut self, now: u64, Asker { owner, client, ttl, .. }: Asker, named: bool) -> ScriptReply {
         self.lock = Some((owner, now / 1000 + ttl));
         let counter =
             if self.was_granted_to(owner) { self.counter() } else { self.count(now, owner, client, named) };
-        Answer::Holds { counter }
+        ScriptReply::Holds { counter }
     }
 
-    fn waits(&mut self, now: u64, owner: Owner) -> Answer {
+    fn waits(&mut self, now: u64, owner: Owner) -> ScriptReply {
         let score = self.score(owner).expect("it waits");
         let before = self.before(now, score);
         let ask_in = self.due_after(now, before).map(Duration::from_millis);
-        let behind_stranger = before.is_none() && self.poll().is_some();
-        Answer::Waits { seen: self.counter(), ask_in, behind_stranger }
+        let behind_foreign = before.is_none() && self.poll().is_some();
+        ScriptReply::Waits { seen: self.counter(), ask_in, behind_foreign }
     }
 
     pub(crate) fn acquire(
@@ -337,7 +337,7 @@ impl Server {
         asker: Asker,
         queues: bool,
         pushes: &mut Vec<Message>,
-    ) -> Answer {
+    ) -> ScriptReply {
         self.begin(now);
         let Asker { owner, mode, .. } = asker;
         if mode != Mode::EXCLUSIVE {
@@ -370,25 +370,25 @@ impl Server {
         self.enqueue(now, asker, queues)
     }
 
-    fn enqueue(&mut self, now: u64, Asker { owner, client, ttl, mode }: Asker, queues: bool) -> Answer {
+    fn enqueue(&mut self, now: u64, Asker { owner, client, ttl, mode }: Asker, queues: bool) -> ScriptReply {
         if !queues {
-            self.strangers_had_a_turn();
+            self.foreign_had_a_turn();
             let ask_in = (self.left == 0).then_some(Duration::ZERO);
-            return Answer::Waits { seen: self.counter(), ask_in, behind_stranger: false };
+            return ScriptReply::Waits { seen: self.counter(), ask_in, behind_foreign: false };
         }
         if self.score(owner).is_none() {
             let score = self.queue.last().map_or(now, |(_, last)| now.max(last + 1));
             self.queue.push((owner, score));
         }
         self.entries.insert(owner, Entry { ttl, client, live_until: now + ttl * 1000, mode });
-        self.strangers_had_a_turn();
+        self.foreign_had_a_turn();
         self.keep(now, ttl);
         let answer = self.waits(now, owner);
         self.before(now, now.saturating_sub(ttl * 1000));
         answer
     }
 
-    pub(crate) fn refresh(&mut self, now: u64, asker: Asker, pushes: &mut Vec<Message>) -> Answer {
+    pub(crate) fn refresh(&mut self, now: u64, asker: Asker, pushes: &mut Vec<Message>) -> ScriptReply {
         self.refresh_all(now, &[asker], pushes).remove(0)
     }
 
@@ -398,12 +398,12 @@ impl Server {
         now: u64,
         askers: &[Asker],
         pushes: &mut Vec<Message>,
-    ) -> Vec<Answer> {
+    ) -> Vec<ScriptReply> {
         self.begin(now);
         askers.iter().map(|asker| self.refresh_one(now, *asker, pushes)).collect()
     }
 
-    fn refresh_one(&mut self, now: u64, asker: Asker, pushes: &mut Vec<Message>) -> Answer {
+    fn refresh_one(&mut self, now: u64, asker: Asker, pushes: &mut Vec<Message>) -> ScriptReply {
         let Asker { owner, ttl, .. } = asker;
         if self.fault == Fault::TakesOver && self.poll().is_some() {
             self.hand_on(now, pushes);
@@ -412,27 +412,28 @@ impl Server {
         }
         if self.is_held_by(owner) {
             let was_granted = self.was_granted_to(owner);
-            let Answer::Holds { counter } = self.holds(now, asker, false) else { unreachable!() };
+            let ScriptReply::Holds { counter } = self.holds(now, asker, false) else { unreachable!() };
             if was_granted {
                 self.outlive(now, counter, ttl);
             }
             if let Some((_, grace)) = self.revoked.filter(|(asked, _)| *asked == owner) {
                 self.entries_until = self.entries_until.max(now / 1000 + ttl);
-                return Answer::Revoked { counter, grace: Duration::from_millis(grace) };
+                return ScriptReply::Revoked { counter, grace: Duration::from_millis(grace) };
             }
-            return Answer::Holds { counter };
+            return ScriptReply::Holds { counter };
         }
         if let Some(counter) = self.renew(now, asker) {
             self.outlive(now, counter, ttl);
             let grace = self.shares.asked.get(&owner).map(|grace| Duration::from_millis(*grace));
-            return grace.map_or(Answer::Holds { counter }, |grace| Answer::Revoked { counter, grace });
+            return grace
+                .map_or(ScriptReply::Holds { counter }, |grace| ScriptReply::Revoked { counter, grace });
         }
         if self.score(owner).is_none() {
-            return Answer::Gone;
+            return ScriptReply::Gone;
         }
         if self.live_until(owner) <= now {
             self.drop_entry(owner);
-            return Answer::Gone;
+            return ScriptReply::Gone;
         }
         self.entries.get_mut(&owner).unwrap().live_until = now + ttl * 1000;
         self.keep(now, ttl);

@@ -6,7 +6,7 @@ use leasehold_core::backend::{Load, Mode};
 
 use super::admin::Found;
 use super::{Asker, DAY, Fault, Message, Owner, Server};
-use crate::protocol::Answer;
+use crate::protocol::ScriptReply;
 
 /// The holder of a shared lock.
 pub(crate) const MANY: Owner = Owner::MAX;
@@ -229,18 +229,18 @@ impl Server {
         asker: Asker,
         queues: bool,
         pushes: &mut Vec<Message>,
-    ) -> Answer {
+    ) -> ScriptReply {
         let Asker { owner, client, mode, .. } = asker;
         self.settle(now, pushes);
         if let Some(counter) = self.renew(now, asker) {
-            return Answer::Holds { counter };
+            return ScriptReply::Holds { counter };
         }
         let may_be_granted = self.pause(now).is_none();
         let is_next = self.queue.is_empty() || self.fault == Fault::Overtakes;
         if may_be_granted && is_next && self.fits(now, mode) {
             let counter = self.count(now, owner, client, true);
             self.join(now, asker, counter);
-            return Answer::Holds { counter };
+            return ScriptReply::Holds { counter };
         }
         self.enqueue(now, asker, queues)
     }

@@ -5,19 +5,19 @@ use super::*;
 
 impl World {
     /// A foreign client takes the lock if it can, or releases it, with a message or without.
-    pub(super) fn stranger(&mut self, pick: usize) {
+    pub(super) fn foreign(&mut self, pick: usize) {
         let lease = pick as u64 % (2 * TTL);
         let lease = (lease > 0).then_some(lease);
         if self.server.shared.is_none() {
             // It is ours alone.
-        } else if self.stranger.take().is_some() {
+        } else if self.foreign.take().is_some() {
             self.server.expire(micros(self.now));
-            if self.server.is_held_by(STRANGER) {
+            if self.server.is_held_by(FOREIGN_OWNER) {
                 self.server.lock = None;
             }
             self.flying.extend(pick.is_multiple_of(2).then_some(Message::Signal));
-        } else if self.server.taken_by(micros(self.now), STRANGER, lease) {
-            self.stranger = Some(lease.map_or(u64::MAX, |lease| self.now + lease));
+        } else if self.server.taken_by(micros(self.now), FOREIGN_OWNER, lease) {
+            self.foreign = Some(lease.map_or(u64::MAX, |lease| self.now + lease));
         }
     }
 }
@@ -36,7 +36,7 @@ struct Beside {
 #[derive(Debug)]
 struct Shares {
     ours: u64,
-    strangers: u64,
+    foreign: u64,
     /// The longest time for which the foreign client has tried.
     longest: u64,
     /// For how long the lock was free.
@@ -51,7 +51,7 @@ impl Beside {
         let mut server = Server { fault: self.fault, shared, ..Server::default() };
         let mut clients: Vec<_> = (0..self.ours).map(|id| (id as Owner + 1, contender(), None)).collect();
         let mut owners = self.ours as Owner;
-        let mut shares = Shares { ours: 0, strangers: 0, longest: 0, free: 0 };
+        let mut shares = Shares { ours: 0, foreign: 0, longest: 0, free: 0 };
         let (mut tries_since, mut holds_until, mut renewed) = (1_000, None, vec![1_000; self.ours]);
         for now in 1_000..1_000 + WHILE {
             let mut said = Vec::new();
@@ -61,9 +61,9 @@ impl Beside {
             }
             shares.longest = shares.longest.max(if holds_until.is_none() { now - tries_since } else { 0 });
             let tries = holds_until.is_none() && now > tries_since && (now - tries_since) % self.polls == 0;
-            if tries && server.taken_by(micros(now), STRANGER, Some(self.holds + TTL)) {
+            if tries && server.taken_by(micros(now), FOREIGN_OWNER, Some(self.holds + TTL)) {
                 holds_until = Some(now + self.holds);
-                shares.strangers += 1;
+                shares.foreign += 1;
             }
             for (id, (owner, contender, held_since)) in clients.iter_mut().enumerate() {
                 let asker = Asker::new(*owner, id, TTL);
@@ -149,14 +149,14 @@ fn try_behind_a_foreign_holder_ends_the_count() {
     let tries = |server: &mut Server, now, owner| {
         server.acquire(micros(now), Asker::new(owner, 0, 2 * every), false, &mut Vec::new())
     };
-    assert!(matches!(tries(&mut server, 1_000, 1), Answer::Holds { .. }));
+    assert!(matches!(tries(&mut server, 1_000, 1), ScriptReply::Holds { .. }));
     server.release(micros(1_001), 1, &mut said);
-    assert!(server.taken_by(micros(1_002), STRANGER, None));
-    assert!(matches!(tries(&mut server, 1_003, 2), Answer::Waits { .. }));
+    assert!(server.taken_by(micros(1_002), FOREIGN_OWNER, None));
+    assert!(matches!(tries(&mut server, 1_003, 2), ScriptReply::Waits { .. }));
     server.lock = None;
-    assert!(matches!(tries(&mut server, 1_004, 3), Answer::Holds { .. }));
+    assert!(matches!(tries(&mut server, 1_004, 3), ScriptReply::Holds { .. }));
     server.release(micros(1_004 + every), 3, &mut said);
-    assert!(matches!(tries(&mut server, 1_005 + every, 4), Answer::Holds { .. }));
+    assert!(matches!(tries(&mut server, 1_005 + every, 4), ScriptReply::Holds { .. }));
 }
 
 /// Without a foreign client, the lock rests for an eighth of the time; where hand-overs are counted too and holds are short, for
@@ -175,11 +175,11 @@ fn turns_that_nobody_takes_cost_what_the_page_says() {
 /// A foreign client releases early: the first of ours has the lock within a poll, not at the end of the lease; with a
 /// message, at once.
 #[test]
-fn the_first_of_ours_follows_a_stranger_within_a_poll() {
+fn the_first_of_ours_follows_a_foreign_client_within_a_poll() {
     let shared = || Some(Shared { signals: true, ..Shared::STRINGS });
     let follows = |fault, speaks| {
         let mut server = Server { fault, shared: shared(), ..Server::default() };
-        assert!(server.taken_by(micros(1_000), STRANGER, None));
+        assert!(server.taken_by(micros(1_000), FOREIGN_OWNER, None));
         let (mut waiter, mut said) = (contender(), Vec::new());
         let asker = Asker::new(1, 0, TTL);
         let answer = server.acquire(micros(1_000), asker, true, &mut said);
@@ -209,8 +209,8 @@ fn the_first_of_ours_follows_a_stranger_within_a_poll() {
 
 /// A message counts only for the first waiter behind a foreign client, and at most so often.
 #[test]
-fn only_who_is_first_behind_a_stranger_hears_it() {
-    let waits = |behind_stranger| Answer::Waits { seen: 5, ask_in: None, behind_stranger };
+fn only_who_is_first_behind_a_foreign_client_hears_it() {
+    let waits = |behind_foreign| ScriptReply::Waits { seen: 5, ask_in: None, behind_foreign };
     let mut waiter = contender();
     waiter.spoken(at(0));
     assert_eq!(waiter.step(at(0)), Step::Enter);

@@ -4,7 +4,7 @@ use leasehold_core::backend::Mode;
 use redis::Value;
 
 use super::real::Real;
-use super::{Operation, STRANGER, compare, hex, search, shown, tries};
+use super::{FOREIGN_OWNER, Operation, compare, hex, search, shown, tries};
 use crate::config::Format;
 
 /// A foreign client takes the lock, if it is free, for so long or without end.
@@ -15,12 +15,12 @@ pub(super) fn take(real: &mut Real, lease: Option<u64>) {
             if ARGV[1] ~= '' then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end
         end";
     let lock = real.keys.all()[0].to_owned();
-    let is_hash = shown(real.format.as_ref(), STRANGER) != hex(STRANGER);
+    let is_hash = shown(real.format.as_ref(), FOREIGN_OWNER) != hex(FOREIGN_OWNER);
     let mut set = redis::cmd(if is_hash { "EVAL" } else { "SET" });
     if is_hash {
         set.arg(TAKE_A_HASH).arg(1).arg(lock).arg(lease.map_or_else(String::new, |lease| lease.to_string()));
     } else {
-        set.arg(lock).arg(hex(STRANGER)).arg("NX");
+        set.arg(lock).arg(hex(FOREIGN_OWNER)).arg("NX");
         if let Some(lease) = lease {
             set.arg("PX").arg(lease);
         }
@@ -47,12 +47,12 @@ pub(super) fn listen(real: &mut Real, listens: bool) {
 /// No answer has the value of a foreign lock: it is enough to release the lock.
 pub(super) fn keeps_silent(real: &Real, answer: &Value) -> Result<(), String> {
     let secret =
-        if real.format.is_some() { shown(real.format.as_ref(), STRANGER) } else { "none".to_owned() };
+        if real.format.is_some() { shown(real.format.as_ref(), FOREIGN_OWNER) } else { "none".to_owned() };
     let secret = secret.strip_suffix(" 1").unwrap_or(&secret);
     let tells = |value: &Value| matches!(value, Value::BulkString(text) if text.ends_with(secret.as_bytes()));
     let parts = crate::scripts::parts(answer);
     if parts.iter().any(|part| tells(part) || crate::scripts::parts(part).iter().any(tells)) {
-        return Err(format!("a stranger's value is told: {answer:?}"));
+        return Err(format!("a foreign client's value is told: {answer:?}"));
     }
     Ok(())
 }
@@ -147,7 +147,7 @@ fn a_clock_that_is_set_back_makes_no_rest_longer() {
         for owner in 1..=3 {
             assert_eq!(real.release(owner), Ok(Some(1)));
         }
-        assert_eq!(real.state()[0][0], "none", "strangers have their turn");
+        assert_eq!(real.state()[0][0], "none", "foreign clients have their turn");
         real.now -= back;
         real.pass(0);
         real.acquire(6);

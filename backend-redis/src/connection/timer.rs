@@ -1,7 +1,7 @@
 //! One timer for many waiters. Timers of the runtime cost more, and few of these fire.
 //!
 //! # Invariants
-//! - **redis.alarm-1** A waiter checks again when its moment is reached: it subscribes before it registers the moment, and
+//! - **redis.timer-1** A waiter checks again when its moment is reached: it subscribes before it registers the moment, and
 //!   the timer never fires later than the earliest moment that was registered since it fired last.
 //!
 //! Checked by the tests of `flights`, and those of its users on real servers.
@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 #[derive(Debug)]
-pub(crate) struct Alarm {
+pub(crate) struct Timer {
     pub(super) env: Env,
     /// When the timer fires, on `Env`'s clock.
     fires_at: AtomicU64,
@@ -26,7 +26,7 @@ pub(crate) struct Alarm {
 /// Without a timer.
 const NEVER: u64 = u64::MAX;
 
-impl Alarm {
+impl Timer {
     pub(crate) fn new(env: Env) -> Self {
         Self { env, fires_at: AtomicU64::new(NEVER), earlier: Notify::new(), fired: Notify::new() }
     }
@@ -67,7 +67,7 @@ impl Alarm {
         }
     }
 
-    /// Wakes all waiters and the caller of [`Alarm::watch`] now.
+    /// Wakes all waiters and the caller of [`Timer::watch`] now.
     pub(super) fn all_look(&self) {
         self.earlier.notify_one();
         self.fired.notify_waiters();

@@ -42,7 +42,7 @@ fn play(scene: Scene, wrong: Wrong) -> Result<(), String> {
     let arrives_at = if broke { reached_at + arrives_in } else { reached_at };
     let mut unanswered = Unanswered::default();
     unanswered.sent(0);
-    let mut remains = Remains::new(at(leaves_at), Duration::from_millis(TTL), unanswered);
+    let mut orphans = Orphans::new(at(leaves_at), Duration::from_millis(TTL), unanswered);
     let (mut now, mut pause, mut entry_until) = (leaves_at, PAUSE / 8, None);
     let ended_at = loop {
         let up = (reached_at <= now).then(|| match (broke, reached_at + breaks_in <= now) {
@@ -58,9 +58,9 @@ fn play(scene: Scene, wrong: Wrong) -> Result<(), String> {
             Some(up) => {
                 entry_until = entry_until.map(|until| now.min(until));
                 let through = if wrong == Wrong::BelievesAnyConnection { 0 } else { up.id };
-                remains.answered(at(now), heard, through, false)
+                orphans.answered(at(now), heard, through, false)
             }
-            None => remains.unanswered(at(now), None),
+            None => orphans.unanswered(at(now), None),
         };
         let stops = match wrong {
             Wrong::StopsAfterATtl => leaves_at + TTL <= now,
@@ -73,7 +73,7 @@ fn play(scene: Scene, wrong: Wrong) -> Result<(), String> {
         pause = if next == Next::GoOn { 0 } else { (pause * 2).min(PAUSE) };
         now += pause;
         if now > leaves_at.max(reached_at) + TTL + 2 * PAUSE {
-            return Err(format!("it still releases at {now}: {remains:?}"));
+            return Err(format!("it still releases at {now}: {orphans:?}"));
         }
     };
     // What comes later than a ttl after the server was reached again is left to its lease.
@@ -99,7 +99,7 @@ fn search(wrong: Wrong, cases: u32) -> Result<(), TestError<Scene>> {
     walk(cases, true, &scenes, |scene| play(*scene, wrong))
 }
 
-/// What a cut network has kept is released soon after it arrives, and the releases stop (redis.remains-2).
+/// What a cut network has kept is released soon after it arrives, and the releases stop (redis.orphans-2).
 #[test]
 fn grant_delayed_by_the_network_is_released() {
     search(Wrong::Nothing, 20_000).unwrap();
@@ -115,16 +115,16 @@ fn remains_that_are_left_are_found() {
     }
 }
 
-/// A release without an answer is repeated for a ttl, and no longer (redis.remains-1).
+/// A release without an answer is repeated for a ttl, and no longer (redis.orphans-1).
 #[test]
 fn without_an_answer_leases_end_it() {
-    let mut remains = Remains::new(at(1_000), Duration::from_millis(TTL), Unanswered::default());
-    assert_eq!(remains.unanswered(at(1_000 + TTL - 1), None), Next::Retry);
-    assert_eq!(remains.unanswered(at(1_000 + TTL), None), Next::Stop);
+    let mut orphans = Orphans::new(at(1_000), Duration::from_millis(TTL), Unanswered::default());
+    assert_eq!(orphans.unanswered(at(1_000 + TTL - 1), None), Next::Retry);
+    assert_eq!(orphans.unanswered(at(1_000 + TTL), None), Next::Stop);
 }
 
 /// What was sent may arrive until something later was answered on its own connection, whatever is up by then
-/// (redis.remains-2).
+/// (redis.orphans-2).
 #[test]
 fn an_open_connection_proves_nothing() {
     let mut unanswered = Unanswered::default();
@@ -136,23 +136,23 @@ fn an_open_connection_proves_nothing() {
 }
 
 /// A release that is refused on the request's own connection, over and over, ends with the lease
-/// (redis.remains-1).
+/// (redis.orphans-1).
 #[test]
 fn a_refused_release_is_not_repeated_for_ever() {
     let mut unanswered = Unanswered::default();
     unanswered.sent(0);
-    let mut remains = Remains::new(at(1_000), Duration::from_millis(TTL), unanswered);
+    let mut orphans = Orphans::new(at(1_000), Duration::from_millis(TTL), unanswered);
     let up = Some(Up { id: 0, at: at(0) });
-    assert_eq!(remains.unanswered(at(1_000 + TTL - 1), up), Next::Retry);
-    assert_eq!(remains.unanswered(at(1_000 + TTL), up), Next::Stop);
+    assert_eq!(orphans.unanswered(at(1_000 + TTL - 1), up), Next::Retry);
+    assert_eq!(orphans.unanswered(at(1_000 + TTL), up), Next::Stop);
 }
 
 /// A lock that is free behind ended entries is handed on at once, until a ttl has passed.
 #[test]
 fn ended_entries_are_gone_through_at_once() {
-    let mut remains = Remains::new(at(1_000), Duration::from_millis(TTL), Unanswered::default());
+    let mut orphans = Orphans::new(at(1_000), Duration::from_millis(TTL), Unanswered::default());
     let up = Some(Up { id: 0, at: at(0) });
-    assert_eq!(remains.answered(at(1_000 + TTL - 1), up, 0, true), Next::GoOn);
-    assert_eq!(remains.answered(at(1_000 + TTL - 1), up, 0, false), Next::Stop);
-    assert_eq!(remains.answered(at(1_000 + TTL), up, 0, true), Next::Stop);
+    assert_eq!(orphans.answered(at(1_000 + TTL - 1), up, 0, true), Next::GoOn);
+    assert_eq!(orphans.answered(at(1_000 + TTL - 1), up, 0, false), Next::Stop);
+    assert_eq!(orphans.answered(at(1_000 + TTL), up, 0, true), Next::Stop);
 }

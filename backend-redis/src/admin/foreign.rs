@@ -57,7 +57,7 @@ impl Session {
         if said.is_empty() {
             said.push(ok("other libraries hear of our releases, and we of theirs"));
         }
-        findings.extend(said.into_iter().map(|said| about("strangers", said)));
+        findings.extend(said.into_iter().map(|said| about("foreign clients", said)));
         Ok(findings)
     }
 

@@ -4,9 +4,9 @@
 //! message makes it refresh; without one it refreshes later.
 //!
 //! # Invariants
-//! - **redis.strangers-1** A waiter refreshes once more after it has subscribed: the lock may have been released before
+//! - **redis.foreign-1** A waiter refreshes once more after it has subscribed: the lock may have been released before
 //!   (G6).
-//! - **redis.strangers-2** One task subscribes and unsubscribes: it reads before each request which channels are wanted, so
+//! - **redis.foreign-2** One task subscribes and unsubscribes: it reads before each request which channels are wanted, so
 //!   neither the order of changes nor the connection matters.
 
 use std::collections::HashMap;
@@ -18,13 +18,13 @@ use leasehold_core::backend::StoreEvent;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{Entry, Session};
+use super::{Kept, Session};
 
 /// The channels of foreign clients.
 #[derive(Debug, Default)]
 pub(super) struct Channels {
     /// The entry that gets the messages of each channel.
-    wanted: Mutex<HashMap<String, Arc<Entry>>>,
+    wanted: Mutex<HashMap<String, Arc<Kept>>>,
     /// `wanted` has changed, or the connection may have.
     changed: Notify,
     /// The warning about a channel that is denied was sent.
@@ -33,14 +33,14 @@ pub(super) struct Channels {
 
 impl Session {
     /// Subscribes for `entry` as long as it is the first waiter behind a foreign client.
-    pub(super) fn listen(&self, entry: &Arc<Entry>) {
+    pub(super) fn listen(&self, entry: &Arc<Kept>) {
         let channel = self.format.as_ref().and_then(|format| format.channel(self.keys_of(entry).all()[0]));
         let Some(channel) = channel else {
             return;
         };
-        let mut wanted = self.strangers.wanted.lock();
+        let mut wanted = self.foreign.wanted.lock();
         // Read under the mutex: a change that ends it meanwhile comes here after this.
-        if entry.contender.lock().is_behind_stranger() {
+        if entry.contender.lock().is_behind_foreign() {
             wanted.insert(channel, Arc::clone(entry));
         } else if wanted.get(&channel).is_some_and(|heard| heard.owner == entry.owner) {
             wanted.remove(&channel);
@@ -48,12 +48,12 @@ impl Session {
             return;
         }
         drop(wanted);
-        self.strangers.changed.notify_one();
+        self.foreign.changed.notify_one();
     }
 
     /// A message of a foreign client came.
-    pub(super) fn hear_stranger(&self, channel: &str) {
-        let entry = self.strangers.wanted.lock().get(channel).cloned();
+    pub(super) fn hear_foreign(&self, channel: &str) {
+        let entry = self.foreign.wanted.lock().get(channel).cloned();
         if let Some(entry) = entry {
             entry.contender.lock().spoken(self.env.now());
             entry.heard.notify_one();
@@ -65,7 +65,7 @@ impl Session {
         // The connection and the owner for which each is subscribed.
         let mut heard = HashMap::new();
         loop {
-            self.strangers.changed.notified().await;
+            self.foreign.changed.notified().await;
             self.tune_all(&mut heard).await;
         }
     }
@@ -87,7 +87,7 @@ impl Session {
                     let may = up.hear(&channel, give_up_at).await;
                     may.map(|may| {
                         if may {
-                            // redis.strangers-1
+                            // redis.foreign-1
                             entry.contender.lock().spoken(self.env.now());
                             entry.heard.notify_one();
                         } else {
@@ -105,8 +105,8 @@ impl Session {
     }
 
     /// A channel to subscribe to for an entry, or else to leave.
-    fn next_to_tune(&self, heard: &HashMap<String, (u64, OwnerId)>) -> Option<(String, Option<Arc<Entry>>)> {
-        let wanted = self.strangers.wanted.lock();
+    fn next_to_tune(&self, heard: &HashMap<String, (u64, OwnerId)>) -> Option<(String, Option<Arc<Kept>>)> {
+        let wanted = self.foreign.wanted.lock();
         let is_heard = |channel, owner| heard.get(channel).is_some_and(|(_, heard)| *heard == owner);
         let missing = wanted.iter().find(|(channel, entry)| !is_heard(*channel, entry.owner));
         if let Some((channel, entry)) = missing {
@@ -117,7 +117,7 @@ impl Session {
     }
 
     fn say_denied(&self, channel: &str) {
-        if !self.strangers.is_denied.swap(true, Ordering::Relaxed) {
+        if !self.foreign.is_denied.swap(true, Ordering::Relaxed) {
             let message = format!(
                 "the user may not hear the channel {channel:?}, where other libraries say that they have released a \
                  lock: that is found by asking every `poll`"

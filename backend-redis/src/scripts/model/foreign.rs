@@ -1,7 +1,7 @@
 //! The scripts on a lock that other libraries take too.
 
 use super::{Asker, ENDLESS, Entry, Fault, First, Message, Server};
-use crate::protocol::Answer;
+use crate::protocol::ScriptReply;
 
 /// The turns of foreign clients, in milliseconds, and the notes about them.
 #[derive(Clone, Debug)]
@@ -64,17 +64,17 @@ impl Server {
     }
 
     /// The caller acquires a free lock, maybe soon after a release without a waiter.
-    pub(super) fn taken(&mut self, now: u64, Asker { owner, client, ttl, .. }: Asker) -> Answer {
+    pub(super) fn taken(&mut self, now: u64, Asker { owner, client, ttl, .. }: Asker) -> ScriptReply {
         if let Some(Shared { turns: Some((turns, _)), .. }) = &mut self.shared {
             *turns += 1;
             self.entries_until = self.entries_until.max(now / 1000 + ttl);
         }
         (self.lock, self.handed_on) = (Some((owner, now / 1000 + ttl)), false);
-        Answer::Holds { counter: self.count(now, owner, client, true) }
+        ScriptReply::Holds { counter: self.count(now, owner, client, true) }
     }
 
     /// If one of them holds.
-    pub(super) fn strangers_had_a_turn(&mut self) {
+    pub(super) fn foreign_had_a_turn(&mut self) {
         if self.poll().is_some()
             && let Some(shared) = &mut self.shared
         {
@@ -95,11 +95,11 @@ impl Server {
         }
     }
 
-    pub(super) fn notes_strangers(&self) -> bool {
+    pub(super) fn notes_foreign(&self) -> bool {
         self.shared.as_ref().is_some_and(|shared| shared.turns.is_some() || shared.rests_until.is_some())
     }
 
-    pub(crate) fn forget_strangers(&mut self) {
+    pub(crate) fn forget_foreign(&mut self) {
         if let Some(shared) = &mut self.shared {
             (shared.turns, shared.rests_until) = (None, None);
         }
@@ -132,7 +132,7 @@ impl Server {
             self.free(pushes);
             self.revoked = None;
             if more {
-                self.forget_strangers();
+                self.forget_foreign();
             } else {
                 self.keep_turns(now);
             }
@@ -169,11 +169,11 @@ impl Server {
     }
 
     /// A foreign client takes the lock for so many milliseconds or without end, if it is free; returns whether it was.
-    pub(crate) fn taken_by(&mut self, now: u64, stranger: u64, lease: Option<u64>) -> bool {
+    pub(crate) fn taken_by(&mut self, now: u64, foreign: u64, lease: Option<u64>) -> bool {
         self.expire(now);
         let is_free = self.lock.is_none();
         if is_free {
-            self.lock = Some((stranger, lease.map_or(ENDLESS, |lease| now / 1000 + lease)));
+            self.lock = Some((foreign, lease.map_or(ENDLESS, |lease| now / 1000 + lease)));
         }
         is_free
     }

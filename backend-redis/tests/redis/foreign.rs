@@ -32,12 +32,12 @@ pub(crate) const CHANNEL: &str = "redisson_lock__channel:{invoice/42}";
 const VALUE: &str = "not one of ours";
 const FIELD: &str = "0f0e0d0c-0b0a-0908-0706-050403020100:47";
 
-pub(crate) struct Stranger {
+pub(crate) struct ForeignClient {
     pub(crate) kind: Kind,
     client: Client,
 }
 
-impl Stranger {
+impl ForeignClient {
     pub(crate) async fn of(kind: Kind, server: &Server) -> Self {
         Self { kind, client: server.client().await.unwrap() }
     }
@@ -85,8 +85,8 @@ impl Stranger {
 }
 
 /// A server, and a foreign client on it.
-pub(crate) async fn with_stranger(kind: Kind) -> (Server, Stranger) {
+pub(crate) async fn with_foreign(kind: Kind) -> (Server, ForeignClient) {
     let server = server().await;
-    let stranger = Stranger::of(kind, &server).await;
-    (server, stranger)
+    let foreign = ForeignClient::of(kind, &server).await;
+    (server, foreign)
 }

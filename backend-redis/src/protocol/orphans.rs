@@ -1,14 +1,14 @@
 //! For how long the entries of an owner id that is not wanted any more are released, as a pure state machine.
 //!
 //! # Invariants
-//! - **redis.remains-1** It is released until the server has answered, or for one ttl: whatever had arrived
+//! - **redis.orphans-1** It is released until the server has answered, or for one ttl: whatever had arrived
 //!   before has ended by then (G5).
-//! - **redis.remains-2** A request without an answer may arrive later, for as long as the network was cut. So it
+//! - **redis.orphans-2** A request without an answer may arrive later, for as long as the network was cut. So it
 //!   is looked for until a ttl after the server was reached by a newer connection; a release that is answered
 //!   on the request's own connection, or is sent there for a ttl, has come after it (G5, G8). That this one is
 //!   still up proves nothing before.
 //!
-//! Checked by `protocol/tests/remains.rs`.
+//! Checked by `protocol/tests/orphans.rs`.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ impl Unanswered {
 
 /// The leftovers of one owner id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Remains {
+pub(crate) struct Orphans {
     ttl: Duration,
     /// When the leases of requests that had arrived are over.
     over_at: Moment,
@@ -95,7 +95,7 @@ pub(crate) enum Next {
     Stop,
 }
 
-impl Remains {
+impl Orphans {
     /// What is released from `now` on, with leases of `ttl`.
     pub(crate) fn new(now: Moment, ttl: Duration, unanswered: Unanswered) -> Self {
         Self { ttl, over_at: now + ttl, is_settled: false, unanswered }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use leasehold_core::backend::{Backoff, Grant};
 use leasehold_core::{Effect, Error, LostReason, OwnerId, Result};
 
-use super::{Entry, Session};
+use super::{Kept, Session};
 use crate::error;
 use crate::keys::NameKeys;
-use crate::protocol::{Next, Remains, Unanswered, Up};
+use crate::protocol::{Next, Orphans, Unanswered, Up};
 use crate::scripts::{self, Released};
 
 impl Session {
@@ -56,7 +56,7 @@ impl Session {
     }
 
     /// Releases the leftovers of `entry` in the background.
-    pub(super) fn leave(self: &Arc<Self>, entry: &Entry) {
+    pub(super) fn leave(self: &Arc<Self>, entry: &Kept) {
         let is_first = self.left.lock().insert(entry.owner);
         let unanswered = entry.unanswered.lock().clone();
         self.release_in_background(self.keys_of(entry), entry.owner, entry.ttl, unanswered, is_first);
@@ -71,23 +71,23 @@ impl Session {
         unanswered: Unanswered,
         is_in_left: bool,
     ) {
-        let (session, remains) = (Arc::clone(self), Remains::new(self.env.now(), ttl, unanswered));
+        let (session, orphans) = (Arc::clone(self), Orphans::new(self.env.now(), ttl, unanswered));
         self.life.spawn(self.life.leaving.track_future(async move {
-            session.settle(&keys, owner, remains).await;
+            session.settle(&keys, owner, orphans).await;
             if is_in_left {
                 session.left.lock().remove(&owner);
             }
         }));
     }
 
-    async fn settle(&self, keys: &NameKeys, owner: OwnerId, mut remains: Remains) {
+    async fn settle(&self, keys: &NameKeys, owner: OwnerId, mut orphans: Orphans) {
         let mut pauses = Backoff::of_requests(&self.env);
         loop {
             let released = self.release_owner(keys, owner).await;
             let (now, up) = (self.env.now(), self.link.up().map(|up| Up { id: up.id(), at: up.up_at() }));
             let next = match &released {
-                Ok((released, connection)) => remains.answered(now, up, *connection, released.unswept),
-                Err(_) => remains.unanswered(now, up),
+                Ok((released, connection)) => orphans.answered(now, up, *connection, released.unswept),
+                Err(_) => orphans.unanswered(now, up),
             };
             if let (Next::Look | Next::Stop, Err(error)) = (next, released) {
                 tracing::debug!(error = ?format!("{error:#}"), "an entry was not released; its lease has ended");
@@ -118,7 +118,7 @@ impl Session {
 /// A grant is being released.
 struct Releasing<'s> {
     session: &'s Arc<Session>,
-    entry: Option<Arc<Entry>>,
+    entry: Option<Arc<Kept>>,
 }
 
 impl Drop for Releasing<'_> {
