@@ -216,10 +216,8 @@ fn of_policy(answer: Option<&Value>) -> Said {
 
 /// The first value in the reply of `CONFIG GET`.
 pub(crate) fn setting(answer: &Value) -> Option<&str> {
-    match answer {
-        Value::Map(pairs) => pairs.first().and_then(|(_, value)| text(value)),
-        answer => parts(answer).get(1).and_then(text),
-    }
+    let Value::Map(pairs) = answer else { return None };
+    text(&pairs.first()?.1)
 }
 
 fn of_clock(answer: Option<&Value>, now: SystemTime) -> Said {

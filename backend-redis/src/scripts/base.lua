@@ -70,7 +70,7 @@ local holder, held
 -- holder_of(lock, ask, grants, me)  the holder, false if the lock is free; `ask` is redis.call or redis.pcall
 -- look                              that `ask` for operations that only read
 -- take(lock, owner, lease)          makes `owner` the holder of a free lock
--- give(lock, owner, lease)          makes `owner` the holder, whoever is
+-- give(lock, owner, lease)          makes `owner` the holder, also of a held lock
 -- free(lock)                        deletes the lock
 -- rest(entries, now)                for how many milliseconds no waiter is granted a free lock, or false; nil if it always is
 -- stand_back(...)                   frees a lock that is released if no waiter is granted it, or returns false; nil as `rest`
@@ -79,7 +79,7 @@ local holder, held
 local channels, ttl, queues, inbox, info = ARGV[2], ARGV[4], ARGV[5] == '1', ARGV[6], ARGV[7]
 
 -- How many ended entries a call may still drop before a grant, of all its names, so that no call blocks the server for long.
--- If there are more, the next caller goes on: a contender that asks, or a releaser that is told to call again.
+-- If there are more, the next caller goes on: a contender that asks, or a releaser, whose reply says so.
 local sweep = 500
 
 -- Our texts are shorter, in bytes. Text of another client is cut there.
@@ -376,7 +376,7 @@ local function let_go(lock, queue, entries, grants, channels)
   return more
 end
 
--- An entry of `score` has left. The entry behind it is told when to ask, if its next renewal comes later.
+-- An entry of `score` has left. The entry behind it gets a message when to refresh, if its renewal comes later.
 local function tell_next(lock, queue, entries, grants, channels, holder, score)
   local owner, its = unpack(redis.call(
     'ZRANGE', queue, '(' .. score, '+inf', 'BYSCORE', 'LIMIT', '0', '1', 'WITHSCORES'))

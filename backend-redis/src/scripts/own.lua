@@ -72,7 +72,7 @@ if pause_until ~= '0' then
     return left > 0 and left
   end
 
-  -- The first waiter is told to ask when the pause is over.
+  -- The first waiter gets a message when the pause ends.
   function stand_back(lock, queue, entries, _, channels)
     local left = rest(entries)
     if not left then

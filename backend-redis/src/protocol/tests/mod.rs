@@ -449,14 +449,8 @@ enum Setting {
     Restarts,
 }
 
-#[derive(Clone, Debug)]
-struct Schedule {
-    network: Network,
-    foreign: bool,
-    modes: Vec<Mode>,
-    restarts: bool,
-    events: Vec<(u8, u16)>,
-}
+/// The network, whether foreign clients take the lock too, how each client wants it, and the events.
+type Schedule = (Network, bool, Vec<Mode>, Vec<(u8, u16)>);
 
 impl Setting {
     fn schedules(self) -> impl Strategy<Value = Schedule> {
@@ -466,31 +460,27 @@ impl Setting {
             Self::Shared if kind == 13 => (14, pick),
             _ => (kind, pick),
         });
-        let network = prop_oneof![Just(Network::Ordered), Just(Network::Any)];
-        let modes = match self {
+        let network = match self {
+            Self::Restarts => Just(Network::Any).boxed(),
+            _ => prop_oneof![Just(Network::Ordered), Just(Network::Any)].boxed(),
+        };
+        let foreign = any::<bool>().prop_map(move |foreign| foreign && matches!(self, Self::Exclusive));
+        let mode = match self {
             Self::Shared => sharing::mode().boxed(),
             _ => Just(Mode::EXCLUSIVE).boxed(),
         };
-        let modes = prop::collection::vec(modes, CLIENTS);
-        let events = prop::collection::vec(event, 0..longest);
-        (network, any::<bool>(), modes, events).prop_map(
-            move |(network, foreign, modes, events)| match self {
-                Self::Exclusive => Schedule { network, foreign, modes, restarts: false, events },
-                Self::Shared => Schedule { network, foreign: false, modes, restarts: false, events },
-                Self::Restarts => {
-                    Schedule { network: Network::Any, foreign: false, modes, restarts: true, events }
-                }
-            },
-        )
+        let modes = prop::collection::vec(mode, CLIENTS);
+        (network, foreign, modes, prop::collection::vec(event, 0..longest))
     }
 
     fn search(self, cases: u32, mutant: Mutant) -> Result<(), TestError<Schedule>> {
-        walk(cases, mutant != Mutant::None, &self.schedules(), |schedule| {
-            let shared = Shared { signals: true, after: 2, ..Shared::STRINGS };
-            let mut world = World::new(schedule.network, schedule.foreign.then_some(shared), mutant);
-            world.modes.copy_from_slice(&schedule.modes);
-            world.runs = schedule.restarts.then(Runs::default);
-            for (kind, pick) in &schedule.events {
+        let is_repeatable = mutant != Mutant::None;
+        walk(cases, is_repeatable, &self.schedules(), |(network, foreign, modes, events)| {
+            let shared = foreign.then_some(Shared { signals: true, after: 2, ..Shared::STRINGS });
+            let mut world = World::new(*network, shared, mutant);
+            world.modes.copy_from_slice(modes);
+            world.runs = matches!(self, Self::Restarts).then(Runs::default);
+            for (kind, pick) in events {
                 world.event(*kind, usize::from(*pick))?;
             }
             world.settle()
