@@ -1,9 +1,7 @@
-//! Many sessions that are lost together, on a server that gets little of the processor.
+//! Many sessions that are lost at the same time, on a server that gets little of the processor.
 //!
-//! A soak loses 1 000.
+//! At depth `soak` 1 000 are lost.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
@@ -11,61 +9,59 @@ use leasehold_core::{LockManager, Timing};
 use libtest_mimic::Trial;
 use testbed::{Depth, pass, trial_within};
 
-use crate::rig::{BOUND, Beside, Rig, now};
+use crate::rig::{BOUND, Beside, PREFIX, Rig, eventually, hold};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "starved::sessions_come_back_to_a_starved_server";
     vec![trial_within(10 * BOUND, name, sessions_come_back_to_a_starved_server)]
 }
 
-/// A session that cannot be opened is not tried again and again: each is opened in the end, and holds.
+/// Of each ten sessions one holds and nine wait, for a lock of their own, so the turns are short. All sessions are lost, and
+/// every wait goes on in the next one. An opening that fails is paced, so most leases that are granted are used.
 async fn sessions_come_back_to_a_starved_server() {
-    let sessions = Depth::of_run().pick(20, 40, 1_000);
+    let names = Depth::of_run().pick(2, 4, 100);
     let mut rig = Rig::start().await;
-    let mut all = Vec::new();
-    while all.len() < sessions {
-        let opening = (0..40).map(|_| LockManager::builder(rig.config()).connect_wait(BOUND).build());
-        all.extend(try_join_all(opening).await.unwrap());
+    let (mut holders, mut waiting) = (Vec::new(), Vec::new());
+    for name in 0..names {
+        let opening = (0..10).map(|_| LockManager::builder(rig.config()).connect_wait(BOUND).build());
+        let mut sessions = try_join_all(opening).await.unwrap();
+        let holder = sessions.remove(0);
+        holders.push((hold(&holder, &format!("n{name}")).await, holder));
+        waiting.extend(sessions.into_iter().map(|locks| acquires_once(locks, format!("n{name}"))));
     }
-    let holds: Vec<_> = all.iter().map(|_| Arc::new(AtomicBool::new(false))).collect();
-    let _contest: Vec<_> = all.into_iter().zip(&holds).map(|(locks, holds)| contends(locks, holds)).collect();
-    let hold_all = || holds.iter().all(|holds| holds.load(Ordering::Relaxed));
-    while !hold_all() {
-        pass(BETWEEN).await;
-    }
+    let entries = async || rig.store.keys(&format!("{PREFIX}/n")).await.len();
+    eventually("all are queued", async || entries().await == holders.len() + waiting.len()).await;
     let before = rig.etcd.requests().await.unwrap();
 
     rig.etcd.stop(0).await.unwrap();
     pass(Timing::DEFAULT_TTL + Duration::from_secs(1)).await;
-    holds.iter().for_each(|holds| holds.store(false, Ordering::Relaxed));
-    let began = now();
-    // It runs for a twenty-fifth of the time.
-    while !hold_all() {
+    holders.iter().for_each(|(guard, _)| assert!(guard.ensure_held().is_err()));
+    let mut windows = 0;
+    while !waiting.iter().all(Beside::is_finished) && windows < MOST {
+        windows += 1;
         rig.etcd.cont(0).unwrap();
-        pass(BETWEEN / 25).await;
+        pass(WINDOW / 25).await;
         rig.etcd.stop(0).await.unwrap();
-        pass(BETWEEN * 24 / 25).await;
+        pass(WINDOW * 24 / 25).await;
     }
-    let took = now().since(began);
+    let back = waiting.iter().filter(|waiting| waiting.is_finished()).count();
     rig.etcd.cont(0).unwrap();
-    println!("{sessions} came back in {took:?}: {}", rig.etcd.requests().await.unwrap() - &before);
+    let made = rig.etcd.requests().await.unwrap() - &before;
+    println!("{back} of {} came back in {windows} windows of {WINDOW:?}: {made}", waiting.len());
+    // At depth `soak` it is 1.3 for each session; without a pause 2.6, and one session in seven comes back.
+    assert!(made.of("LeaseGrant") <= 2 * waiting.len() as u64, "{made}");
+    assert_eq!(back, waiting.len(), "{made}");
 }
 
-/// Takes the lock again and again; whether it has been held is said by `holds`.
-fn contends(locks: LockManager, holds: &Arc<AtomicBool>) -> Beside<()> {
-    let holds = Arc::clone(holds);
+fn acquires_once(locks: LockManager, name: String) -> Beside<()> {
     Beside::start(async move {
-        loop {
-            // Nobody gets a lock from a server that does not answer.
-            match locks.lock("n").unwrap().acquire().await {
-                Ok(guard) => {
-                    holds.store(true, Ordering::Relaxed);
-                    let _ = guard.release().await;
-                }
-                Err(_) => pass(BETWEEN).await,
-            }
-        }
+        let guard = locks.lock(name).unwrap().acquire().await.unwrap();
+        // A server that does not answer ends the lock with its lease.
+        let _ = guard.release().await;
     })
 }
 
-const BETWEEN: Duration = Duration::from_millis(100);
+/// The server runs for a twenty-fifth of it.
+const WINDOW: Duration = Duration::from_millis(100);
+/// In so many windows all are back.
+const MOST: usize = 1_800;
