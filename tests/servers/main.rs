@@ -6,6 +6,7 @@
 //! | the network is cut, broken, or slow | `cut` |
 //! | a request is carried out, and its answer is not heard | `reply_lost` |
 //! | the server goes away and comes back | `restart` |
+//! | of three servers some die or stop | `cluster` |
 //! | entries are removed by hand | `entries` |
 //! | any of that to one who shares a lock with others | `sharing` |
 //! | a holder is to release its lock while it is cut off | `revocation` |
@@ -13,17 +14,18 @@
 //! | somebody may not | `refused` |
 //! | what errors say of all that | `errors` |
 //! | the server speaks TLS | `secured` |
-//! | nothing breaks, and it is counted | `counts`, `trying` |
+//! | nothing breaks, and it is counted | `requests`, `trying` |
 
 #![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
 
-mod counts;
+mod cluster;
 mod cut;
 mod entries;
 mod errors;
 mod later;
 mod refused;
 mod reply_lost;
+mod requests;
 mod restart;
 mod revocation;
 mod rig;
@@ -36,7 +38,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Trial};
+use testbed::Server;
 
+use crate::cluster::Cluster;
 use crate::rig::Shared;
 use crate::store::{Sessions, Store};
 
@@ -89,10 +93,11 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
             silent_server_is_named;
         later:
             queued_waiter_stays_and_newcomer_is_refused;
-        counts:
+        requests:
+            renewal
             a_hand_off_costs_the_same_with_many_waiters
-            an_uncontended_cycle_is_a_few_requests
-            a_try_is_a_few_requests
+            idle_wait
+            cycle
             a_watch_is_one_look_for_all_streams;
         refused:
             a_wrong_password_is_denied
@@ -116,6 +121,23 @@ fn sessions<S: Sessions>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
         cut::dead_servers_are_passed_over
         secured::untrusted_server_is_passed_over
         entries::ended_session_loses_holds_and_requeues_waiters
+    }
+}
+
+/// Every scenario on three servers of a store.
+fn cluster<C: Cluster>() -> Vec<Trial> {
+    macro_rules! scenarios {
+        ($($name:ident)*) => {
+            vec![$(testbed::trial(
+                format!("{}::{}", C::Store::NAME, concat!("cluster::", stringify!($name))),
+                cluster::$name::<C>,
+            )),*]
+        };
+    }
+    scenarios! {
+        rolling_restart_loses_nothing
+        stopped_leader_never_grants_twice
+        lost_quorum_ends_hold
     }
 }
 
@@ -144,6 +166,8 @@ fn main() -> ExitCode {
         of::<testbed::redis::Server>(&redis),
         sessions(&zk),
         sessions(&etcd),
+        cluster::<testbed::zookeeper::Ensemble>(),
+        cluster::<testbed::etcd::Etcd>(),
         trying(&etcd),
         trying(&redis),
         trying(&zk),

@@ -64,6 +64,12 @@ pub(crate) trait Store: Server {
     /// The requests of a cycle, from a lock that is free to one that is free again.
     const CYCLE: u64;
 
+    /// In a third of the ttl, for 10 000 locks.
+    const RENEWAL: u128 = 1;
+
+    /// The most requests of a waiter in a third of its ttl, while its queue does not move.
+    const IDLE: u128 = 3;
+
     /// The requests of a try for a lock that is free, and for one that is held.
     const TRIES: [u64; 2];
 
@@ -90,6 +96,11 @@ pub(crate) trait Store: Server {
 
     /// What clients have asked so far, without what keeps sessions; asking that counts as nothing.
     async fn requests(&self) -> u64;
+
+    /// With what keeps sessions.
+    async fn renewals(&self) -> u64 {
+        self.requests().await
+    }
 }
 
 /// A store of several servers, where entries end with the session of their client.
@@ -151,6 +162,8 @@ impl Store for testbed::redis::Server {
     const TRYING: [u64; 2] = [1, 2];
     const REVOCATION: u64 = 1;
     const HAND_OFF: u64 = 1;
+    const RENEWAL: u128 = 100;
+    const IDLE: u128 = 1;
 
     async fn requests(&self) -> u64 {
         // What scripts call is not asked for by clients.
@@ -222,6 +235,10 @@ impl Store for testbed::etcd::Etcd {
     async fn requests(&self) -> u64 {
         let requests = Self::requests(self).await.unwrap();
         requests.total() - requests.of("LeaseKeepAlive")
+    }
+
+    async fn renewals(&self) -> u64 {
+        Self::requests(self).await.unwrap().total()
     }
 }
 

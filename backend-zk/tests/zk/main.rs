@@ -60,14 +60,8 @@ fn main() -> ExitCode {
     }
     // The longest first.
     trials! {
-        requests:
-            ten_thousand_locks_are_kept_by_one_request;
         quorum:
-            a_leader_that_dies_takes_nobodys_lock
-            server_change_keeps_hold_and_place
             a_follower_that_is_cut_off_tells_its_clients_in_time
-            a_lost_quorum_ends_the_hold_and_a_healed_one_goes_on
-            a_stopped_leader_grants_nothing_twice
             fail_over_is_promised_by_those_who_can;
         cuts:
             kazoo_is_not_told

@@ -1,8 +1,7 @@
-//! Three servers, of which some die, stop or are cut off.
+//! Three servers, of which one is cut off from the others; what stops or kills them is in `tests/servers` of the workspace.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use leasehold_core::{ErrorKind, Guarantees, LockManager};
 use testbed::zookeeper::{Ensemble, Setup};
@@ -10,56 +9,6 @@ use testbed::{Direction, Mode, Proxy};
 use zookeeper_client::{Acl, AuthId, Client, Permission};
 
 use crate::rig::{Beside, Rig, Space, TTL, ensemble, eventually, hold_aside, milliseconds, now, proxy};
-
-/// An election ends neither hold nor wait of a session that is long enough for it.
-pub(crate) async fn a_leader_that_dies_takes_nobodys_lock(rig: Arc<Rig>) {
-    let mut ensemble = ensemble().await;
-    let space = rig.space_on(ensemble.endpoints());
-    let (one, other) = (patient(&space).await, patient(&space).await);
-    let guard = one.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = hold_aside(&other, "a");
-    let outside = space.outside().await;
-    let nodes = outside.has(&space.directory("a"), 2).await;
-
-    let leader = ensemble.leader().await.unwrap();
-    ensemble[leader].kill().await.unwrap();
-    ensemble.leader().await.unwrap();
-    let renewed = async || guard.renew().await.is_ok();
-    eventually("the session is served again", renewed).await;
-    guard.ensure_held().unwrap();
-    assert_eq!(outside.children(&space.directory("a")).await, nodes);
-    let token = guard.token();
-    guard.release().await.unwrap();
-    let next = waiting.end("it holds").await;
-    assert!(next.token() > token);
-    next.release().await.unwrap();
-}
-
-/// Sessions move from a server that dies to another one, with what they hold and where they wait.
-pub(crate) async fn server_change_keeps_hold_and_place(rig: Arc<Rig>) {
-    let mut ensemble = ensemble().await;
-    let space = rig.space_on(ensemble.endpoints());
-    let (one, other) = (patient(&space).await, patient(&space).await);
-    let guard = one.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = hold_aside(&other, "a");
-    space.outside().await.has(&space.directory("a"), 2).await;
-    let leader = ensemble.leader().await.unwrap();
-    for session in space.sessions(&ensemble[leader]).await {
-        let left = serves(&ensemble, session).await.expect("the session is connected");
-        ensemble[left].kill().await.unwrap();
-        eventually("the session has moved", async || {
-            serves(&ensemble, session).await.is_some_and(|server| server != left)
-        })
-        .await;
-        ensemble[left].restart().unwrap();
-        ensemble[left].ready().await.unwrap();
-    }
-    guard.ensure_held().unwrap();
-    assert!(!waiting.is_finished());
-    let token = guard.token();
-    guard.release().await.unwrap();
-    assert!(waiting.end("it holds").await.token() > token);
-}
 
 /// A follower without a leader serves its clients for a while, stale: their guards are lost before
 /// anybody else holds, and nobody gets a lock from it.
@@ -95,64 +44,6 @@ pub(crate) async fn a_follower_that_is_cut_off_tells_its_clients_in_time(rig: Ar
     assert!(again.token() > token);
 }
 
-/// Without a quorum nothing is held for longer than promised, and nothing is granted; with it again
-/// the tokens go on where they were.
-pub(crate) async fn a_lost_quorum_ends_the_hold_and_a_healed_one_goes_on(rig: Arc<Rig>) {
-    let mut ensemble = ensemble().await;
-    let space = rig.space_on(ensemble.endpoints());
-    let locks = space.manager().await;
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    for server in [0, 1] {
-        ensemble[server].kill().await.unwrap();
-    }
-    let began = now();
-    guard.lost().await;
-    assert!(now().since(began) < 2 * TTL, "held without a quorum for {:?}", now().since(began));
-    let refused = locks.lock("b").unwrap().try_acquire().await.expect_err("there is no quorum");
-    assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused:?}");
-    for server in [0, 1] {
-        ensemble[server].restart().unwrap();
-    }
-    ensemble.leader().await.unwrap();
-    let again = open_again(&locks).await;
-    assert!(again.token() > guard.token());
-    guard.release().await.expect_err("it was lost");
-}
-
-/// A leader that stands still is replaced; its clients move, or lose their locks in time.
-pub(crate) async fn a_stopped_leader_grants_nothing_twice(rig: Arc<Rig>) {
-    let ensemble = ensemble().await;
-    let leader = ensemble.leader().await.unwrap();
-    let follower = (leader + 1) % 3;
-    let space = rig.space_on([ensemble[follower].addr()]);
-    let (locks, rival) = (space.by(ensemble[leader].addr()).manager().await, space.manager().await);
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = hold_aside(&rival, "a");
-    space.outside().await.has(&space.directory("a"), 2).await;
-
-    ensemble[leader].process().stop().await.unwrap();
-    let began = now();
-    let next = waiting.end("it holds").await;
-    let granted = milliseconds(began);
-    guard.ensure_held().expect_err("two holders");
-    println!("stopped leader, session of {TTL:?}: the next holds after {granted} ms");
-    ensemble[leader].process().cont().unwrap();
-    let token = next.token();
-    next.release().await.unwrap();
-    assert!(open_again(&locks).await.token() > token);
-}
-
-/// The server that a session is connected to.
-async fn serves(ensemble: &Ensemble, session: i64) -> Option<usize> {
-    for server in 0..ensemble.size() {
-        let connections = ensemble[server].connections().await.unwrap_or_default();
-        if connections.iter().any(|connection| connection.session == session) {
-            return Some(server);
-        }
-    }
-    None
-}
-
 /// Takes the lock once the way to the servers is open again.
 async fn open_again(locks: &LockManager) -> leasehold_core::LockGuard {
     let lock = locks.lock("a").unwrap();
@@ -163,10 +54,6 @@ async fn open_again(locks: &LockManager) -> leasehold_core::LockGuard {
     })
     .await;
     taken.unwrap()
-}
-
-async fn patient(space: &Space) -> LockManager {
-    space.manager_with(|builder| builder.ttl(Duration::from_secs(30))).await
 }
 
 /// That a lock outlives the loss of a server is promised where the ensemble says that it can.

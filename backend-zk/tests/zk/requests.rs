@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{LockGuard, LockManager};
+use leasehold_core::LockManager;
 use parking_lot::Mutex;
 use testbed::zookeeper::{Head, Op, Server, Setup};
 use testbed::{Direction, Mode};
@@ -115,36 +115,6 @@ pub(crate) async fn a_waiter_asks_the_leader_once_in_a_session(rig: Arc<Rig>) {
     guard.release().await.unwrap();
 }
 
-/// However many locks are held: one connection, one request per third of the session.
-pub(crate) async fn ten_thousand_locks_are_kept_by_one_request(rig: Arc<Rig>) {
-    const LOCKS: usize = 10_000;
-    // So long that a renewal is not late on a busy machine: a late one costs one request more.
-    const TTL: Duration = Duration::from_secs(30);
-    let server = server(Setup::new()).await;
-    let space = rig.space_on([server.addr()]);
-    let locks = space.manager_with(|builder| builder.ttl(TTL)).await;
-    let guards = hold_many(&locks, LOCKS).await;
-    let session = space.session(&server).await;
-    // With the first renewal each hold that lasts gets a watch, once.
-    let watches = async || server.counters().await.unwrap().get("watch_count");
-    eventually("every hold is watched", async || watches().await >= LOCKS as u64).await;
-
-    let before = requests_of(&server, session).await;
-    tokio::time::sleep(TTL / 3).await; // what happens in this time is what is measured
-    let renewals = requests_of(&server, session).await - before;
-    println!("{renewals} requests in a third of the session for {LOCKS} locks");
-    // As long as a third is, the beginning of one renewal is in it, or of two.
-    assert!((1..=2).contains(&renewals), "{renewals} requests in a third of the session");
-    for guard in &guards {
-        guard.ensure_held().unwrap();
-    }
-    let connections = server.connections().await.unwrap();
-    assert_eq!(connections.iter().filter(|connection| connection.session == session).count(), 1);
-    assert_eq!(connections.len(), 1, "{connections:?}");
-    drop(guards);
-    locks.shutdown().await.unwrap();
-}
-
 /// Behind twenty thousand others, whose names no client of Java's takes at once, the last one hears of its predecessor alone, and makes as many requests as
 /// behind two.
 pub(crate) async fn twenty_thousand_waiters_cost_the_last_no_more_than_two(rig: Arc<Rig>) {
@@ -248,21 +218,6 @@ async fn cycle(locks: &LockManager, times: u64) {
 
 async fn cycle_of(locks: &LockManager, name: &str) {
     locks.lock(name).unwrap().acquire().await.unwrap().release().await.unwrap();
-}
-
-async fn hold_many(locks: &LockManager, count: usize) -> Vec<LockGuard> {
-    let mut guards = Vec::with_capacity(count);
-    let mut index = 0;
-    while index < count {
-        let mut batch = JoinSet::new();
-        for _ in 0..500.min(count - index) {
-            let lock = locks.lock(format!("many/{index}")).unwrap();
-            batch.spawn(async move { lock.acquire().await.unwrap() });
-            index += 1;
-        }
-        guards.extend(batch.join_all().await);
-    }
-    guards
 }
 
 /// Contenders of somebody else's, who wait for nothing.

@@ -6,37 +6,75 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use leasehold::clock::{BootClock, Clock};
-use leasehold::connect;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use leasehold::clock::{BootClock, Clock, Moment};
+use leasehold::{LockGuard, connect};
 use testbed::{Beside, Depth, eventually, pass};
 
 use crate::rig::{LONG, NAME, Scene, hold, queued, quiet, warm};
 use crate::store::Store;
 
-/// As many requests as are named, cycle after cycle.
-pub(crate) async fn an_uncontended_cycle_is_a_few_requests<S: Store>(scene: Scene<S>) {
+/// As many requests as are named: cycle after cycle, and for a try of a lock that is free, and of one that is held.
+pub(crate) async fn cycle<S: Store>(scene: Scene<S>) {
     const CYCLES: u64 = 100;
-    let server = S::start().await.unwrap();
-    let locks = warm(scene.on(&server, LONG).await).await;
-    let before = quiet(&server).await;
-    for _ in 0..CYCLES {
-        hold(&locks).await.release().await.unwrap();
-    }
-    assert_eq!(quiet(&server).await - before, S::CYCLE * CYCLES);
-}
-
-/// For a lock that is free, and for one that is held.
-pub(crate) async fn a_try_is_a_few_requests<S: Store>(scene: Scene<S>) {
     let server = S::start().await.unwrap();
     let (one, other) = (warm(scene.on(&server, LONG).await).await, warm(scene.on(&server, LONG).await).await);
     let before = quiet(&server).await;
+    for _ in 0..CYCLES {
+        hold(&other).await.release().await.unwrap();
+    }
+    let cycled = quiet(&server).await;
+    assert_eq!(cycled - before, S::CYCLE * CYCLES);
     let guard = one.lock(NAME).unwrap().try_acquire().await.unwrap().expect("it is free");
     let free = quiet(&server).await;
     assert!(other.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
     let held = quiet(&server).await;
-    assert_eq!([free - before, held - free], S::TRIES);
+    assert_eq!([free - cycled, held - free], S::TRIES);
     guard.release().await.unwrap();
+}
+
+/// In a third of the ttl a manager renews what it holds by one request, or one for so many locks.
+pub(crate) async fn renewal<S: Store>(scene: Scene<S>) {
+    const LOCKS: usize = 10_000;
+    const TTL: Duration = Duration::from_secs(15);
+    let server = S::start().await.unwrap();
+    let locks = scene.on(&server, TTL).await;
+    let began = now();
+    let acquiring = stream::iter(0..LOCKS).map(async |index| locks.lock(format!("{index}"))?.acquire().await);
+    let guards: Vec<_> = acquiring.buffer_unordered(256).try_collect().await.unwrap();
+    let spread = now().since(began);
+    let renewed = async || {
+        let known: Vec<_> = guards.iter().map(|guard| now() + guard.remaining()).collect();
+        let is_renewed = |(guard, known): (&LockGuard, &Moment)| now() + guard.remaining() > *known + TTL / 6;
+        eventually("each is renewed", async || guards.iter().zip(&known).all(is_renewed)).await;
+    };
+    // With the first renewal, or with the second, each hold may get a watch, once.
+    renewed().await;
+    renewed().await;
+    quiet(&server).await;
+    let (began, before) = (now(), server.renewals().await);
+    renewed().await;
+    let (made, took) = (server.renewals().await - before, now().since(began));
+    // Renewals that are due within a twelfth of the ttl go out together: the last request of a group may not be full.
+    let groups = 1 + spread.as_millis() / (TTL / 12).as_millis();
+    let most = (S::RENEWAL + groups) * (1 + took.as_millis() / (TTL / 3).as_millis());
+    assert!(u128::from(made) <= most, "{made} requests in {took:?}, acquired in {spread:?}");
+    guards.iter().for_each(|guard| guard.ensure_held().unwrap());
+}
+
+/// A waiter asks a few times in a third of its ttl, and nobody polls.
+pub(crate) async fn idle_wait<S: Store>(scene: Scene<S>) {
+    let server = S::start().await.unwrap();
+    let (holder, waiter) = (scene.on(&server, LONG).await, scene.on(&server, S::TTL).await);
+    let guard = hold(&warm(holder.clone()).await).await;
+    let waiting = queued(&waiter, 0, &holder).await;
+    let (began, before) = (now(), server.renewals().await);
+    pass(3 * S::TTL).await;
+    let (made, took) = (server.renewals().await - before, now().since(began));
+    let thirds = 1 + took.as_millis() / (S::TTL / 3).as_millis();
+    assert!(u128::from(made) <= S::IDLE * thirds, "{made} requests in {took:?}");
+    guard.release().await.unwrap();
+    waiting.end("it holds").await.release().await.unwrap();
 }
 
 /// One release, with many waiters behind it as with few.
@@ -96,17 +134,21 @@ pub(crate) async fn a_watch_is_one_look_for_all_streams<S: Store>(scene: Scene<S
     };
     are_told(readers).await;
     for remaining in [readers, readers - 1] {
-        let (start, before) = (BootClock::new().now(), server.requests().await);
+        let (start, before) = (now(), server.requests().await);
         if remaining < guards.len() {
             guards.pop().unwrap().release().await.unwrap();
         }
         pass(BETWEEN * 7 / 2).await;
         are_told(remaining).await;
         let requests = server.requests().await - before;
-        let looks = BootClock::new().now().since(start).as_millis() / BETWEEN.as_millis() + 1;
+        let looks = now().since(start).as_millis() / BETWEEN.as_millis() + 1;
         println!("{}: {requests} requests of {managers} managers in {looks} looks", S::NAME);
         // And the release, and what each holder asks of its own entry once.
         let most = looks as u64 * managers as u64 + 2 * (readers - remaining) as u64 + readers as u64;
         assert!(requests <= most, "{requests} requests in {looks} looks of {managers} managers");
     }
+}
+
+fn now() -> Moment {
+    BootClock::new().now()
 }

@@ -1,0 +1,201 @@
+//! Three servers that agree: one of them stops, dies or comes back, or two of them die.
+
+use std::sync::Arc;
+
+use leasehold::{ErrorKind, LockGuard, LockManager, connect};
+use testbed::etcd::{Etcd, Setup};
+use testbed::zookeeper::Ensemble;
+use testbed::{BOUND, Beside, Server, eventually, within};
+
+use crate::rig::{NAME, hold, options, queued, steady};
+
+/// Three members of a store.
+pub(crate) trait Cluster: Sized + Send + 'static {
+    /// Whose URLs it has.
+    type Store: Server;
+
+    async fn start() -> Self;
+
+    fn hosts(&self) -> Vec<String>;
+
+    async fn leader(&self) -> usize;
+
+    async fn kill(&mut self, member: usize);
+
+    /// Starts one that was killed, on its data, and waits until it serves.
+    async fn restart(&mut self, member: usize);
+
+    async fn stop(&mut self, member: usize);
+
+    fn cont(&mut self, member: usize);
+}
+
+impl Cluster for Etcd {
+    type Store = Self;
+
+    async fn start() -> Self {
+        Setup::new().members(MEMBERS).start().await.unwrap()
+    }
+
+    fn hosts(&self) -> Vec<String> {
+        self.endpoints()
+    }
+
+    async fn leader(&self) -> usize {
+        self.leader().await.unwrap()
+    }
+
+    async fn kill(&mut self, member: usize) {
+        self.kill(member).await.unwrap();
+    }
+
+    async fn restart(&mut self, member: usize) {
+        self.restart(member).await.unwrap();
+    }
+
+    async fn stop(&mut self, member: usize) {
+        self.stop(member).await.unwrap();
+    }
+
+    fn cont(&mut self, member: usize) {
+        self.cont(member).unwrap();
+    }
+}
+
+impl Cluster for Ensemble {
+    type Store = testbed::zookeeper::Server;
+
+    async fn start() -> Self {
+        testbed::zookeeper::Setup::new().start_ensemble(MEMBERS).await.unwrap()
+    }
+
+    fn hosts(&self) -> Vec<String> {
+        self.endpoints()
+    }
+
+    async fn leader(&self) -> usize {
+        self.leader().await.unwrap()
+    }
+
+    async fn kill(&mut self, member: usize) {
+        self[member].kill().await.unwrap();
+    }
+
+    async fn restart(&mut self, member: usize) {
+        self[member].restart().unwrap();
+        self[member].ready().await.unwrap();
+    }
+
+    async fn stop(&mut self, member: usize) {
+        self[member].stop().await.unwrap();
+    }
+
+    fn cont(&mut self, member: usize) {
+        self[member].cont().unwrap();
+    }
+}
+
+/// A process that knows these members.
+async fn open<C: Cluster>(hosts: &[String], options: &str) -> LockManager {
+    connect(&C::Store::url(hosts.join(","), "cluster", options)).await.unwrap()
+}
+
+/// Acquires the lock once enough members answer again.
+async fn hold_again(locks: &LockManager) -> LockGuard {
+    let mut held = None;
+    eventually("the lock is granted again", async || {
+        held = locks.lock(NAME).unwrap().acquire().await.ok();
+        held.is_some()
+    })
+    .await;
+    held.unwrap()
+}
+
+/// Every member in turn, the leader among them, does not answer, is killed, and is started again. Sessions move with their
+/// holds and places, and the members that are left pass another lock on.
+pub(crate) async fn rolling_restart_loses_nothing<C: Cluster>() {
+    let mut cluster = C::start().await;
+    let hosts = cluster.hosts();
+    let open = async || open::<C>(&hosts, &options(8 * C::Store::TTL)).await;
+    let (holder, waiter, last) = (open().await, open().await, open().await);
+    let guard = hold(&holder).await;
+    let (next, last) = (queued(&waiter, 0, &holder).await, queued(&last, 1, &holder).await);
+    let mut passed = holder.lock("passed").unwrap().acquire().await.unwrap();
+
+    for (member, locks) in [&waiter, &holder, &waiter].into_iter().enumerate() {
+        cluster.stop(member).await;
+        eventually("a renewal", async || guard.renew().await.is_ok()).await;
+        cluster.kill(member).await;
+        eventually("a renewal", async || passed.renew().await.is_ok()).await;
+        eventually("an answer", async || locks.inspect("passed").await.is_ok()).await;
+        let (lock, token) = (locks.lock("passed").unwrap(), passed.token());
+        let waiting = Beside::start(async move { lock.acquire().await.unwrap() });
+        passed.release().await.unwrap();
+        passed = waiting.end("the other manager holds").await;
+        assert!(passed.token() > token);
+        cluster.restart(member).await;
+    }
+    passed.release().await.unwrap();
+    assert!(!next.is_finished() && !last.is_finished(), "two hold");
+    let mut guard = guard;
+    for next in [next, last] {
+        let token = guard.token();
+        guard.release().await.unwrap();
+        guard = next.end("the next in line holds").await;
+        assert!(guard.token() > token);
+    }
+    guard.release().await.unwrap();
+}
+
+/// A leader that is stopped is replaced, and its client loses the lock before another client holds it. Both work again when
+/// the former leader goes on.
+pub(crate) async fn stopped_leader_never_grants_twice<C: Cluster>() {
+    let mut cluster = C::start().await;
+    let (hosts, leader) = (cluster.hosts(), cluster.leader().await);
+    let short = options(C::Store::TTL);
+    let (victim, rival) = (open::<C>(&hosts[leader..=leader], &short).await, open::<C>(&hosts, &short).await);
+    let guard = Arc::new(hold(&victim).await);
+    let (lock, watched) = (rival.lock(NAME).unwrap(), Arc::clone(&guard));
+    let waiting = Beside::start(async move {
+        let next = lock.acquire().await.unwrap();
+        (next, watched.ensure_held().is_ok())
+    });
+    eventually("it queues", async || rival.inspect(NAME).await.unwrap().contenders == 1).await;
+
+    cluster.stop(leader).await;
+    let (next, still_held) = waiting.end("the rival holds").await;
+    assert!(!still_held, "two hold");
+    assert!(next.token() > guard.token());
+    let token = next.token();
+    next.release().await.unwrap();
+    cluster.cont(leader);
+    assert!(hold_again(&victim).await.token() > token);
+}
+
+/// Without a majority nothing is held for longer than promised, and nothing is granted; with one again the waiter holds.
+pub(crate) async fn lost_quorum_ends_hold<C: Cluster>() {
+    let mut cluster = C::start().await;
+    let open = async || open::<C>(&cluster.hosts(), &options(steady::<C::Store>())).await;
+    let (holder, waiter) = (open().await, open().await);
+    let guard = hold(&holder).await;
+    let waiting = queued(&waiter, 0, &holder).await;
+    let leader = cluster.leader().await;
+    let killed = [leader, (leader + 1) % MEMBERS];
+    for member in killed {
+        cluster.kill(member).await;
+    }
+    within(guard.remaining() + steady::<C::Store>() / 3, "it is lost", guard.lost()).await;
+    let refused = holder.lock("another").unwrap().try_acquire().await.expect_err("there is no majority");
+    assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused:?}");
+    assert!(!waiting.is_finished(), "granted without a majority");
+    for member in killed {
+        cluster.restart(member).await;
+    }
+    let next = waiting.end_within(2 * BOUND, "the waiter holds").await;
+    assert!(guard.ensure_held().is_err() && next.token() > guard.token());
+    let token = next.token();
+    next.release().await.unwrap();
+    assert!(hold_again(&holder).await.token() > token);
+}
+
+const MEMBERS: usize = 3;
