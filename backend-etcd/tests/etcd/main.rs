@@ -20,7 +20,6 @@ mod server;
 mod sharing;
 mod starved;
 mod tokens;
-mod words;
 
 use std::process::ExitCode;
 
@@ -42,7 +41,6 @@ fn main() -> ExitCode {
         sharing::trials(),
         starved::trials(),
         tokens::trials(),
-        words::trials(),
     ]
     .into_iter()
     .flatten()

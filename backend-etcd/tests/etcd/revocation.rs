@@ -11,12 +11,7 @@ use crate::rig::{
     without_renewals,
 };
 
-trials![
-    revocation_before_the_grant_arrives_with_it,
-    a_message_about_nobody_goes,
-    a_forced_end_leaves_no_message,
-    requests_of_a_revocation,
-];
+trials![revocation_before_the_grant_arrives_with_it, a_message_about_nobody_goes, requests_of_a_revocation,];
 
 /// Longer than what is waited for within it.
 const GRACE: Duration = EARLY.saturating_mul(2);
@@ -92,22 +87,6 @@ async fn a_message_about_nobody_goes() {
     within(BOUND, "it is asked", next.revocation_requested()).await.expect("it holds");
     next.release().await.unwrap();
     assert_eq!(rig.store.keys(&inbox(&waits)).await, []);
-}
-
-/// The holder is told by a message that outlasts its entry: its session takes it out.
-async fn a_forced_end_leaves_no_message() {
-    let rig = Rig::start().await;
-    let (holder, admin) = (rig.manager().await, rig.manager().await);
-    let (guard, bystander) = (hold(&holder, "n").await, hold(&holder, "m").await);
-    let session = format!("{PREFIX}/%session/{:x}/", rig.store.queue("n").await[0].lease);
-    let diary = rig.store.diary(&session).await;
-    assert_eq!(admin.revoke("n", Revoke::Force).await.unwrap(), Revocation::Released);
-    assert_eq!(within(BOUND, "it is lost", guard.lost()).await, LostReason::Revoked);
-    let gone = until(
-        async || matches!(diary.entries().as_slice(), [put, deleted] if !put.is_deletion && deleted.is_deletion),
-    );
-    within(BOUND, "the message goes", gone).await;
-    bystander.ensure_held().unwrap();
 }
 
 /// A contender of "n" that nobody keeps and nobody answers for.

@@ -15,9 +15,10 @@ use crate::rig::{
 
 trials![
     changes_of_others_disturb_nobody,
-    a_release_without_the_right_ends_and_frees_the_lock,
-    a_release_by_a_user_who_is_gone_ends_and_frees_the_lock,
-    a_release_with_an_old_password_ends_and_frees_the_lock,
+    release_without_right_frees = || denied_release_ends_session_and_frees("user revoke-role alice locks"),
+    release_by_a_deleted_user_frees = || denied_release_ends_session_and_frees("user delete alice"),
+    release_with_an_old_password_frees =
+        || denied_release_ends_session_and_frees("user passwd alice --interactive=false"),
     a_waiter_without_the_right_is_told,
     abandoned_acquisition_without_the_right_frees_the_lock,
     a_watch_without_the_right_is_given_up,
@@ -89,21 +90,9 @@ async fn changes_of_others_disturb_nobody() {
     .await;
 }
 
-async fn a_release_without_the_right_ends_and_frees_the_lock() {
-    a_denied_release("user revoke-role alice locks").await;
-}
-
-async fn a_release_by_a_user_who_is_gone_ends_and_frees_the_lock() {
-    a_denied_release("user delete alice").await;
-}
-
-async fn a_release_with_an_old_password_ends_and_frees_the_lock() {
-    a_denied_release("user passwd alice --interactive=false").await;
-}
-
 /// The release is refused, and says so; the session ends, with what else it holds, and so the lock
 /// is free for those who may have it.
-async fn a_denied_release(change: &str) {
+async fn denied_release_ends_session_and_frees(change: &'static str) {
     everywhere(LONG, async |etcd| {
         let (one, other) = (open(user(&etcd, "alice")).await, open(user(&etcd, "bob")).await);
         let (guard, bystander) = (hold(&one, "n").await, hold(&one, "m").await);

@@ -11,13 +11,11 @@ use testbed::{Mode, Process};
 use crate::rig::{BOUND, Beside, PREFIX, Rig, TTL, behind, hold, open, open_with_ttl, trials, within};
 
 trials![
-    keys_say_how_their_bearers_hold,
     etcdctl_and_sharers_wait_for_each_other,
     a_cut_and_a_compaction_cost_nobody_who_shares_their_turn,
     share_needs_the_right_on_shared_keys,
     readers_are_admitted_beside_any_number,
     many_permits_are_counted_or_read,
-    a_reader_finds_room_among_permits,
     all_who_share_are_asked_from_afar,
 ];
 
@@ -48,38 +46,6 @@ fn aside(manager: &LockManager, mode: Kind) -> Beside<LockGuard> {
 
 async fn tries(manager: &LockManager, mode: Kind) -> Option<LockGuard> {
     within(BOUND, "an answer", lock(manager, mode).try_acquire()).await.unwrap()
-}
-
-/// The names of the keys are the format that other versions read. A session's further entries lie beside the first,
-/// and their keys are used again.
-async fn keys_say_how_their_bearers_hold() {
-    let rig = Rig::start().await;
-    let manager = rig.manager().await;
-    let below = async || {
-        let keys = rig.store.queue("n").await;
-        let lease = keys.first().map_or(String::new(), |key| format!("{:x}", key.lease));
-        let name = |key: &str| key.strip_prefix(&format!("{PREFIX}/n/")).unwrap().replace(&lease, "LEASE");
-        keys.iter().map(|key| name(&key.key)).collect::<Vec<_>>()
-    };
-    for (mode, names) in [
-        (Kind::SHARED, ["%shared/LEASE", "%shared/LEASE.1", "%shared/LEASE.2"]),
-        (some(2, 8), ["%2of8/LEASE", "%2of8/LEASE.1", "%2of8/LEASE.2"]),
-    ] {
-        let [first, second, third] =
-            [take(&manager, mode).await, take(&manager, mode).await, take(&manager, mode).await];
-        assert_eq!(below().await, names);
-        second.release().await.unwrap();
-        first.release().await.unwrap();
-        assert_eq!(below().await, names[2..]);
-        let again = take(&manager, mode).await;
-        assert_eq!(below().await, [names[2], names[0]]);
-        assert!(again.token() > third.token());
-        again.release().await.unwrap();
-        third.release().await.unwrap();
-    }
-    let writer = take(&manager, some(1, 1)).await;
-    assert_eq!(below().await, ["LEASE"]);
-    writer.release().await.unwrap();
 }
 
 /// Another client's lock waits for every older key below the name, and is waited for as a writer.
@@ -245,25 +211,6 @@ async fn many_permits_are_counted_or_read() {
         guard.release().await.unwrap();
     }
     assert_eq!(rig.store.queue("n").await, []);
-}
-
-/// One that tries, too: it is let in if there is a permit left, and leaves nothing if not.
-async fn a_reader_finds_room_among_permits() {
-    let rig = Rig::start().await;
-    let [one, other] = [rig.patient().await, rig.patient().await];
-    let permit = take(&one, some(1, 2)).await;
-    let asked = async || rig.etcd.requests().await.unwrap().of("Txn");
-    let before = asked().await;
-    let reader = tries(&other, Kind::SHARED).await.expect("one of two is left");
-    assert_eq!(asked().await - before, 2, "what is there is read, first");
-    let before = asked().await;
-    assert!(tries(&other, Kind::SHARED).await.is_none(), "none of two is left");
-    assert_eq!(asked().await - before, 1, "what is refused is not put");
-    assert!(tries(&one, some(1, 2)).await.is_none(), "a reader counts as one");
-    permit.release().await.unwrap();
-    let writer = tries(&one, Kind::EXCLUSIVE).await;
-    assert!(writer.is_none(), "a writer beside a reader");
-    reader.release().await.unwrap();
 }
 
 /// All who share are asked within the bound of a request, however many they are, and however far the servers: beside

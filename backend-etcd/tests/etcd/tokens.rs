@@ -1,19 +1,20 @@
-//! What the namespace adds to its counters, raised.
+//! What a namespace keeps beside its locks: what it adds to counters, its format, and the record of a move.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backend::ledger::Written;
 use leasehold_core::backend::{LockBackend, StoreConfig};
-use leasehold_core::{Env, ErrorKind, Timing};
+use leasehold_core::{Effect, Env, ErrorKind, LockManager, Timing};
 use testbed::Mode;
 
-use crate::rig::{Beside, PREFIX, Rig, TTL, behind, eventually, hold, open_with_ttl, trials};
+use crate::rig::{BOUND, Beside, PREFIX, Rig, TTL, behind, eventually, hold, open_with_ttl, trials, within};
 
 trials!(
     uncounted_session_grants_larger_tokens,
     participant_of_a_move_is_no_lock_and_no_session,
     malformed_number_is_refused_and_kept,
+    another_format_is_refused_by_name,
 );
 
 /// The store, without the manager that computes what is raised to.
@@ -95,4 +96,31 @@ async fn malformed_number_is_refused_and_kept() {
         }
         assert_eq!(value(&rig).await, no_number);
     }
+}
+
+/// A session opens no namespace of another format, neither the first nor the next one.
+async fn another_format_is_refused_by_name() {
+    let rig = Rig::start().await;
+    let (manager, mut client) = (rig.manager().await, rig.store.client.kv_client());
+    let format = format!("{PREFIX}/%format");
+    client.put(format.as_str(), "1", None).await.unwrap();
+    let other = rig.manager().await;
+    let guard = hold(&other, "n").await;
+    client.put(format.as_str(), "2", None).await.unwrap();
+    let opening = LockManager::builder(rig.config()).ttl(TTL).connect_timeout(BOUND).build();
+    let first = within(BOUND, "an answer", opening).await.unwrap_err();
+    rig.store.revoke(rig.store.queue("n").await[0].lease).await;
+    guard.lost().await;
+    let next = within(BOUND, "an answer", other.lock("n").unwrap().acquire()).await.unwrap_err();
+    for refused in [first, next] {
+        assert_eq!(
+            (refused.kind(), refused.effect()),
+            (&ErrorKind::Unsupported, Effect::NotApplied),
+            "{refused}"
+        );
+        let words = "the namespace has format \"2\", and this version understands format 1";
+        assert!(refused.to_string().contains(words), "{refused}");
+    }
+    // A session that was there goes on.
+    hold(&manager, "n").await.release().await.unwrap();
 }

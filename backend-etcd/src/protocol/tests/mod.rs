@@ -88,24 +88,6 @@ fn leaving(create: Revision, mode: Mode) -> Contender {
     Contender { entry: Entry::Stray(create), leaving, ..Contender::new(Patience::Waits, mode, OWN) }
 }
 
-/// A free lock is one request.
-#[test]
-fn a_free_lock_is_held_at_once() {
-    assert_eq!(step(&waits()), Step::Ask { enter: Enter::Always });
-    assert_eq!(step(&queued(&[], None)), Step::End(End::Granted(10)));
-}
-
-/// With a watch that stood before, waiting takes no request, and neither does the turn.
-#[test]
-fn a_standing_watch_is_enough() {
-    let (contender, mut told) = (queued(&[(b'b', 5), (b'a', 3)], Some(1)), told(None, 1, 9));
-    for (key, then) in [(b'b', Step::Wait), (b'z', Step::Wait), (b'a', Step::End(End::Granted(10)))] {
-        assert_eq!(hears(&contender, &told).clone(), Step::Wait);
-        tell(&mut told, key, 11);
-        assert_eq!(hears(&contender, &told), then);
-    }
-}
-
 /// Who looks again after an answer that has shown something later has no reason to pause: the next one before us may
 /// have left by then. One that shows nothing later came from a server that lags behind.
 #[test]
@@ -151,25 +133,6 @@ fn a_late_watch_costs_a_read() {
     assert_eq!(hears(&contender, &told(None, 1, 13)), Step::End(End::Granted(10)));
 }
 
-/// What another watch tells may be older than what the one before it told: one read.
-#[test]
-fn a_watch_after_another_costs_a_read() {
-    let contender = queued(&[(b'a', 3)], Some(1));
-    assert_eq!(hears(&contender, &told(None, 1, 9)), Step::Wait);
-    assert_eq!(hears(&contender, &told(None, 2, 9)), LOOK);
-}
-
-/// What the answer showed already was about an earlier bearer of the key, and later entries are none of our
-/// business.
-#[test]
-fn only_later_deletions_of_older_entries_count() {
-    let (contender, mut told) = (queued(&[(b'a', 3)], Some(1)), told(None, 1, 9));
-    for (key, at) in [(b'a', 10), (b'z', 11), (b'm', 10)] {
-        tell(&mut told, key, at);
-        assert_eq!(hears(&contender, &told), Step::Wait);
-    }
-}
-
 /// All deletions of one revision are taken in before anything is decided.
 #[test]
 fn our_own_deletion_in_the_same_revision_counts() {
@@ -177,24 +140,6 @@ fn our_own_deletion_in_the_same_revision_counts() {
     tell(&mut told, b'a', 11);
     tell(&mut told, b'm', 11);
     assert_eq!(hears(&contender, &told), Step::End(End::Lost(LostReason::Gone)));
-}
-
-/// Behind many only one of them is listened to; its end makes us look, and never holds.
-#[test]
-fn the_end_of_a_witness_is_a_reason_to_look() {
-    let mut contender = far_behind(b'p', 7);
-    assert_eq!(step(&contender), Step::Open(Target::Key([b'p'].into(), None)));
-    let mut stood = told(Some(b'p'), 1, 9);
-    assert_eq!(hears(&contender, &stood), Step::Wait);
-    tell(&mut stood, b'p', 10);
-    assert_eq!(hears(&contender, &stood), Step::Wait, "it was another bearer's");
-    tell(&mut stood, b'p', 11);
-    assert_eq!(hears(&contender, &stood), LOOK);
-    assert_eq!(hears(&contender, &told(Some(b'p'), 2, 12)), LOOK, "it began too late");
-    looked(&mut contender, Some(seen(13, &[], None)));
-    assert_eq!(step(&contender), Step::End(End::Granted(10)));
-    looked(&mut contender, None);
-    assert_eq!(step(&contender), Step::End(End::Lost(LostReason::Gone)));
 }
 
 /// While a request is under way nobody knows what it will show: what is told meanwhile is kept, of every key.
@@ -228,26 +173,6 @@ fn a_watch_on_the_past_covers_the_answer() {
     assert_eq!(step(&contender), LOOK, "our own end may have been missed");
 }
 
-/// A watch that is opened anew may never stand: what is known to be gone is read without it.
-#[test]
-fn a_doubt_is_read_whatever_stands() {
-    let mut opening = Told::default();
-    opening.open(None, 2);
-    opening.open(Some(&[b'p'].into()), 3);
-    for mut contender in [queued(&[(b'p', 7)], Some(1)), far_behind(b'p', 7)] {
-        assert_eq!(hears(&contender, &opening), Step::Wait);
-        contender.doubt();
-        assert_eq!(hears(&contender, &opening), LOOK);
-        looked(&mut contender, Some(seen(9, &[], None)));
-        assert_eq!(hears(&contender, &opening), LOOK, "an answer older than the latest");
-        looked(&mut contender, Some(seen(13, &[(b'p', 7)], None)));
-        assert_eq!(hears(&contender, &opening), Step::Wait);
-        contender.doubt();
-        looked(&mut contender, Some(seen(14, &[], None)));
-        assert_eq!(hears(&contender, &opening), Step::End(End::Granted(10)));
-    }
-}
-
 /// Any number may come from a server.
 #[test]
 fn there_is_nothing_after_the_last_revision() {
@@ -267,127 +192,12 @@ fn a_witness_is_one_that_is_left() {
     assert_eq!(witness(&told), [rival(b'a', 3, Mode::EXCLUSIVE)]);
 }
 
-/// What may still arrive is made harmless before it is asked again.
-#[test]
-fn a_lost_answer_moves_the_epoch() {
-    let mut contender = waits();
-    contender.failed(Some(5));
-    contender.in_epoch(5);
-    assert_eq!(step(&contender), Step::Settle);
-    // Whoever has moved it.
-    contender.in_epoch(6);
-    assert_eq!(step(&contender), Step::Ask { enter: Enter::Always });
-    asked(&mut contender, seen(12, &[], None), Some((10, true)));
-    assert_eq!(step(&contender), Step::End(End::Granted(10)));
-
-    for settled in [false, true] {
-        let mut abandoned = waits();
-        abandoned.failed(Some(5));
-        if settled {
-            abandoned.in_epoch(6);
-        }
-        abandoned.abandon();
-        abandoned.found(None);
-        if !settled {
-            assert_eq!(step(&abandoned), Step::Settle);
-            abandoned.in_epoch(6);
-            assert_eq!(step(&abandoned), Step::Find);
-            abandoned.found(Some(7));
-            assert_eq!(step(&abandoned), Step::Delete(7));
-            abandoned.deleted();
-        }
-        assert_eq!(step(&abandoned), Step::End(End::Left));
-    }
-}
-
-/// A copy that may still apply can come after the look: what that found decides nothing.
-#[test]
-fn reading_before_the_epoch_moved_decides_nothing() {
-    let mut abandoned = waits();
-    abandoned.failed(Some(5));
-    abandoned.abandon();
-    abandoned.found(Some(7));
-    // By an acquisition of another name, while the entry is being deleted.
-    abandoned.in_epoch(6);
-    assert_eq!(step(&abandoned), Step::Find);
-    abandoned.found(None);
-    assert_eq!(step(&abandoned), Step::End(End::Left));
-}
-
-/// What was refused for want of room may be there: it is looked for, without waiting for any copy.
-#[test]
-fn a_refusal_may_have_been_carried_out() {
-    let mut contender = waits();
-    contender.failed(None);
-    assert_eq!(step(&contender), Step::Ask { enter: Enter::Always }, "what is there is ours");
-    contender.abandon();
-    assert_eq!(step(&contender), Step::Find);
-    contender.found(Some(7));
-    assert_eq!(step(&contender), Step::Delete(7));
-
-    let mut doubtful = waits();
-    doubtful.failed(Some(5));
-    doubtful.failed(None);
-    assert_eq!(step(&doubtful), Step::Settle, "an earlier copy is still out there");
-}
-
-/// A server without room lets no copy in, and lets go of what is there: a lock that is not wanted is free
-/// before the epoch can be moved, and the clean-up goes on until it is.
-#[test]
-fn a_full_server_lets_go_before_the_epoch_moves() {
-    let mut abandoned = waits();
-    abandoned.failed(Some(5));
-    abandoned.failed(None);
-    assert_eq!(step(&abandoned), Step::Settle, "what is wanted stays");
-    abandoned.abandon();
-    for there in [Some(7), None] {
-        abandoned.failed(None);
-        assert_eq!(step(&abandoned), Step::Find);
-        abandoned.found(there);
-        if let Some(create) = there {
-            assert_eq!(step(&abandoned), Step::Delete(create));
-            abandoned.abandon();
-            abandoned.deleted();
-        }
-        assert_eq!(step(&abandoned), Step::Settle, "a copy is still out there");
-    }
-    abandoned.in_epoch(6);
-    assert_eq!(step(&abandoned), Step::Find);
-    abandoned.found(None);
-    assert_eq!(step(&abandoned), Step::End(End::Left));
-}
-
 /// What was not asked, or certainly was not done, needs no clean-up.
 #[test]
 fn a_request_that_was_not_applied_leaves_nothing() {
     let mut contender = waits();
     contender.abandon();
     assert_eq!(step(&contender), Step::End(End::Left));
-}
-
-/// An entry of an earlier acquisition is not adopted (etcd.protocol-2).
-#[test]
-fn another_acquisitions_entry_is_replaced() {
-    let mut contender = waits();
-    asked(&mut contender, seen(12, &[], None), Some((4, false)));
-    assert_eq!(step(&contender), Step::Delete(4));
-    contender.deleted();
-    assert_eq!(step(&contender), Step::Ask { enter: Enter::Always });
-}
-
-/// A try does not stay in the queue.
-#[test]
-fn a_refused_try_leaves_nothing() {
-    let refused = |mine| answer(seen(12, &[(b'a', 3)], None), mine);
-    let mut contender = Contender::new(Patience::Tries, Mode::EXCLUSIVE, OWN);
-    contender.asked(refused(None), &Told::default());
-    assert_eq!(step(&contender), Step::End(End::Refused));
-
-    let mut contender = Contender::new(Patience::Tries, Mode::EXCLUSIVE, OWN);
-    contender.asked(refused(Some((10, true))), &Told::default());
-    assert_eq!(step(&contender), Step::Delete(10));
-    contender.deleted();
-    assert_eq!(step(&contender), Step::End(End::Refused));
 }
 
 /// Past the deadline nothing is held, asked for or cleaned up: the lease ends it.

@@ -24,21 +24,6 @@ fn watched(contender: &Contender) -> Vec<u8> {
     contender.place().unwrap().watched().iter().map(|rival| rival.key[0]).collect()
 }
 
-/// Whoever shares waits for nobody who does, and one who keeps everybody out is enough to be listened to.
-#[test]
-fn a_reader_waits_for_the_nearest_writer() {
-    let (held, waits) = (Step::End(End::Granted(100)), Patience::Waits);
-    let (read, write) = (Mode::SHARED, Mode::EXCLUSIVE);
-    for beyond in [Beyond::Nobody, Beyond::Alike(50)] {
-        assert_eq!(step(&behind(waits, read, &[(b'b', read), (b'a', read)], beyond)), held);
-    }
-    let reader = behind(waits, read, &[(b'c', read), (b'b', write), (b'a', write)], Beyond::Unknown);
-    assert_eq!(watched(&reader), b"b");
-    let permits = [(b'c', read), (b'b', some(1, 2)), (b'a', write)];
-    assert_eq!(watched(&behind(waits, read, &permits, Beyond::Unknown)), b"a");
-    assert_eq!(watched(&behind(waits, read, &permits[..2], Beyond::Unknown)), b"cb");
-}
-
 /// Of permits as many are watched as keep us out though all but one of the others end; those first whose watches stand.
 #[test]
 fn a_permit_waits_for_more_than_it_takes() {
