@@ -6,17 +6,7 @@ use testbed::fuzz::{changed, tries};
 use super::*;
 
 fn record(counter: u64) -> Stamped<Record> {
-    let value = Record {
-        name: LockName::new("invoice/42").unwrap(),
-        counter,
-        session: SessionId(7),
-        owner: OwnerId::from_random([0xab; 16]),
-        ttl: Duration::from_secs(15),
-        since: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000)),
-        label: "host/1".to_owned(),
-        metadata: Some("why".to_owned()),
-    };
-    Stamped { seq: counter, value }
+    Stamped { seq: counter, value: tests::record(counter) }
 }
 
 /// Two grants and how each ended, as they are written one after the other.

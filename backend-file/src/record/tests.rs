@@ -1,8 +1,6 @@
-use proptest::prelude::*;
-
 use super::*;
 
-fn record(counter: u64) -> Record {
+pub(super) fn record(counter: u64) -> Record {
     Record {
         name: LockName::new("invoice/42").unwrap(),
         counter,
@@ -136,20 +134,5 @@ fn a_torn_write_leaves_the_value_before() {
             counter == if cut == bytes.len() { 8 } else { 7 } || torn[..bytes.len()] == bytes,
             "cut at {cut}"
         );
-    }
-}
-
-proptest! {
-    /// Any bytes at all, and ours with any of them changed, are read without panicking (file.record-1).
-    #[test]
-    fn no_bytes_panic(noise in prop::collection::vec(any::<u8>(), 0..9000), at in 0_usize..300, byte: u8) {
-        let _ = newest::<Record>(&noise);
-        let _ = Ending::newest(&noise);
-        let mut bytes = image(&[Stamped { seq: 0, value: record(1) }]);
-        bytes[at] = byte;
-        match newest::<Record>(&bytes) {
-            Ok(stamped) => prop_assert_eq!(stamped.value, record(1)),
-            Err(_) => prop_assert!(true),
-        }
     }
 }

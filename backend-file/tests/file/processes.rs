@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -59,20 +59,6 @@ impl Drop for Other {
 async fn manager() -> Manager {
     let directory = env::var_os(DIRECTORY).expect("started by another test");
     Manager::open(&leasehold_file::FileConfig::new(directory)).await.unwrap()
-}
-
-/// Until whoever started us goes, or kills us.
-fn stay() {
-    let _ = std::io::stdin().read(&mut [0]);
-}
-
-#[tokio::test]
-#[ignore = "a part for another process"]
-async fn holder() {
-    let a = manager().await;
-    a.grant("a").await;
-    println!("holding");
-    stay();
 }
 
 #[tokio::test]
@@ -154,34 +140,6 @@ async fn revoker() {
     set_mode(&requests, 0o700);
     b.grant("b").await;
     println!("asked");
-}
-
-/// The kernel frees the locks of a process that is killed; nobody shows it as holder any more, and
-/// counters go on.
-#[tokio::test]
-async fn a_killed_process_frees_its_locks() {
-    let rig = Rig::new();
-    let a = rig.open().await;
-    let mut other = Other::start("processes::holder", &rig.path());
-    other.says("holding");
-    let holder = a.refusal("a").await.unwrap();
-    assert_eq!(a.backend.list("").await.unwrap().len(), 1);
-    drop(other);
-    assert_eq!(a.backend.inspect(&name("a")).await.unwrap().holders.pop(), None);
-    assert!(a.grant("a").await.counter > holder.token.unwrap().counter());
-}
-
-/// A program that is started while a lock is held does not inherit it.
-#[tokio::test]
-async fn a_started_program_does_not_inherit_locks() {
-    let rig = Rig::new();
-    let (a, b) = (rig.open().await, rig.open().await);
-    a.grant("a").await;
-    let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-    drop(a);
-    b.cycle("a").await;
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 /// The limit of open files is an error that says what to do; releasing needs none. Meanwhile revocations are

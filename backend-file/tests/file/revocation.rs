@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::{Attempt, Holder, Renewal, Revocation, Revoke, StoreEvent};
-use leasehold_core::clock::Deadline;
-use leasehold_core::{Effect, LockManager, LostReason};
+use leasehold_core::backend::{Attempt, Holder, Revocation, Revoke, StoreEvent};
+use leasehold_core::{LockManager, LostReason};
 use parking_lot::Mutex;
 use testbed::{Beside, eventually, until, within};
 use tokio::task::JoinSet;
@@ -29,47 +28,6 @@ impl Manager {
     async fn revoke(&self, lock: &str, how: Revoke) -> Option<Holder> {
         self.backend.revoke(&name(lock), how).await.unwrap().pop()
     }
-}
-
-/// The holder hears once how long it may go on, and holds until it releases; other holds are not asked for.
-#[tokio::test]
-async fn a_holder_that_is_asked_goes_on_until_it_releases() {
-    let rig = Rig::new();
-    let (mut a, b) = (rig.open().await, rig.open().await);
-    let (held, other) = (a.grant("a").await, a.grant("b").await);
-    let found = b.revoke("a", in_secs(30)).await.unwrap();
-    assert_eq!((found.token.unwrap().counter(), found.ttl), (held.counter, Some(a.env.timing().ttl)));
-    assert_eq!(a.event().await, asked("a", held.counter, Duration::from_secs(30)));
-    assert_eq!(rig.traces("revoke"), 0);
-    let renewed = a.backend.renew(&[held.lease.id]).await.remove(0);
-    assert!(matches!(renewed, Renewal::Until(Deadline::Never)), "{renewed:?}");
-    assert!(b.refusal("a").await.is_some());
-    // Told of the one before, it would be told so first.
-    b.revoke("b", Revoke::AT_ONCE).await.unwrap();
-    assert_eq!(a.event().await, asked("b", other.counter, Duration::ZERO));
-    a.release(&held).await;
-    a.release(&other).await;
-    for how in [Revoke::AT_ONCE, in_secs(30), Revoke::Force] {
-        assert_eq!(b.revoke("a", how).await, None);
-        assert_eq!(b.revoke("new", how).await, None);
-    }
-    assert_eq!((rig.traces("revoke"), rig.traces("new")), (0, 0));
-}
-
-/// Of several asks that were not heard yet the shortest grace counts; a later one is told again.
-#[tokio::test]
-async fn the_shortest_grace_counts() {
-    let rig = Rig::new();
-    let (mut a, b) = (rig.open().await, rig.open().await);
-    let held = a.grant("a").await;
-    for secs in [30, 10, 20] {
-        b.revoke("a", in_secs(secs)).await.unwrap();
-    }
-    assert_eq!(a.event().await, asked("a", held.counter, Duration::from_secs(10)));
-    b.revoke("a", Revoke::AT_ONCE).await.unwrap();
-    b.revoke("a", in_secs(10)).await.unwrap();
-    assert_eq!(a.event().await, asked("a", held.counter, Duration::ZERO));
-    assert_eq!(rig.traces("revoke"), 0);
 }
 
 /// A request to a hold that ended goes, also when nothing is held any more, and no later hold hears it.
@@ -164,29 +122,6 @@ async fn force_does_not_wait_for_a_grace() {
         assert_eq!(a.backend.release(&held).await.unwrap_err().lost_reason(), Some(LostReason::Gone));
         b.release(&taken).await;
     }
-}
-
-/// By force the next one holds at once, with a larger counter; the waits for the lock that was taken away
-/// are lost, the former holder hears of it, and its release changes nothing.
-#[tokio::test]
-async fn force_takes_the_lock_at_once() {
-    let rig = Rig::new();
-    let (mut a, b, mut c) = (rig.open().await, rig.open().await, rig.open().await);
-    b.cycle("a").await;
-    let held = a.grant("a").await;
-    let waiter = c.waiter("a").await;
-    assert_eq!(b.revoke("a", Revoke::Force).await.unwrap().label, "here");
-    let lost = waiter.end("the wait").await.unwrap_err();
-    assert_eq!((lost.lost_reason(), lost.effect()), (Some(LostReason::Gone), Effect::NotApplied));
-    let taken = c.grant("a").await;
-    assert!(taken.counter > held.counter);
-
-    assert_eq!(a.event().await, revoked("a", held.counter));
-    assert_eq!(a.backend.release(&held).await.unwrap_err().lost_reason(), Some(LostReason::Gone));
-    assert!(b.refusal("a").await.is_some());
-    c.release(&taken).await;
-    assert!(b.cycle("a").await > taken.counter);
-    assert_eq!((rig.traces("revoke"), rig.traces("out")), (0, 0));
 }
 
 /// Somebody may have the lock and no record of it: a wait that nobody polls any more was given the file.
