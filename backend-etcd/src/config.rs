@@ -112,10 +112,8 @@ impl EtcdConfig {
             return Err(Error::invalid_option("`domain` needs TLS: use the scheme etcds://"));
         }
         if self.prefix.chars().any(char::is_control) {
-            return Err(Error::invalid_option(format!(
-                "`prefix` {:?} is invalid: it contains a control character",
-                self.prefix
-            )));
+            let why = format!("`prefix` {:?} is invalid: it contains a control character", self.prefix);
+            return Err(Error::invalid_option(why));
         }
         Ok(self)
     }
@@ -129,10 +127,8 @@ impl EtcdConfig {
     /// Every endpoint as the client wants it.
     pub(crate) fn endpoint_urls(&self) -> Result<Vec<String>> {
         if self.endpoints.is_empty() {
-            return Err(Error::invalid_option(
-                "cannot use etcd without an endpoint: expected \
-                 etcd://host:2379,host:2379/prefix",
-            ));
+            let why = "cannot use etcd without an endpoint: expected etcd://host:2379,host:2379/prefix";
+            return Err(Error::invalid_option(why));
         }
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         Ok(self.hosts()?.into_iter().map(|host| format!("{scheme}://{host}")).collect())

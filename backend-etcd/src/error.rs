@@ -191,6 +191,9 @@ const NO_ANSWER: &str = "no answer from etcd";
 const CANNOT_CONNECT: &str = "cannot connect";
 const WHO_WE_ARE: &str = "etcd asks this client to authenticate again";
 const LEASE_IS_OVER: &str = "the lease has ended";
+const LEARNER: &str = "the member is a learner and serves no locks: remove it from the endpoints";
+const NO_RIGHT: &str = "the user lacks a right on the namespace: grant readwrite on its prefix";
+const NO_ROOM: &str = "etcd is at its space limit: compact and defragment it, then disarm the alarm";
 const SESSION_LOST: ErrorKind = ErrorKind::Lost { reason: LostReason::SessionLost };
 
 /// What etcd says, and whether another connection may do better.
@@ -200,34 +203,14 @@ static WORDS: [(&str, ErrorKind, Effect, &str, bool); 13] = [
     ("invalid auth token", Unavailable, NotApplied, WHO_WE_ARE, true),
     ("auth store is old", Unavailable, NotApplied, WHO_WE_ARE, true),
     (AUTHENTICATION_IS_OFF, Unavailable, NotApplied, WHO_WE_ARE, true),
-    (
-        "not supported for learner",
-        Unavailable,
-        NotApplied,
-        "the member is a learner and serves no locks: remove it from the endpoints",
-        true,
-    ),
+    ("not supported for learner", Unavailable, NotApplied, LEARNER, true),
     // A wrong password is an invalid argument to etcd, and so is none.
     ("authentication failed", Denied, NotApplied, "etcd refused the user or the password", false),
     (WHO, Denied, NotApplied, "etcd requires a user and a password: put them into the URL", false),
-    (
-        "permission denied",
-        Denied,
-        NotApplied,
-        "the user lacks a right on the namespace: grant readwrite on \
-         its prefix",
-        false,
-    ),
+    ("permission denied", Denied, NotApplied, NO_RIGHT, false),
     // Checked before a request is proposed and once more when it is applied; the second check refuses
     // what it has carried out.
-    (
-        NO_SPACE,
-        Unavailable,
-        Unknown,
-        "etcd is at its space limit: compact and defragment it, then disarm \
-         the alarm",
-        false,
-    ),
+    (NO_SPACE, Unavailable, Unknown, NO_ROOM, false),
     ("too many requests", Unavailable, NotApplied, "etcd is overloaded", false),
     ("no leader", Unavailable, Unknown, "the cluster has no leader", true),
     // The member knows the new one already.

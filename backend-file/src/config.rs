@@ -79,22 +79,14 @@ impl FileConfig {
     /// option in the wrong form.
     pub fn from_url(url: &mut StoreUrl) -> Result<Self> {
         if !url.hosts().is_empty() || url.user().is_some() || url.password().is_some() {
-            return Err(Error::invalid_option(
-                "the file URL names a host or a user: expected an absolute directory such as \
-                 file:///var/lib/locks",
-            ));
+            return Err(Error::invalid_option(format!("the file URL names a host or a user: {EXPECTED}")));
         }
         if url.take("prefix")?.is_some() {
-            return Err(Error::invalid_option(
-                "unknown option `prefix` for file://: the path of the URL is \
-                 the namespace",
-            ));
+            let why = "unknown option `prefix` for file://: the path of the URL is the namespace";
+            return Err(Error::invalid_option(why));
         }
         if url.path().trim_matches('/').is_empty() {
-            return Err(Error::invalid_option(
-                "the file URL names no directory: expected an absolute \
-                 directory such as file:///var/lib/locks",
-            ));
+            return Err(Error::invalid_option(format!("the file URL names no directory: {EXPECTED}")));
         }
         let mut config = Self::new(url.path());
         if let Some(keep) = url.take_parsed("keep", "a number of files")? {
@@ -114,23 +106,21 @@ impl FileConfig {
 
     /// The directory, whatever the process's own becomes.
     pub(crate) fn absolute_path(&self) -> Result<PathBuf> {
-        if self.mode & 0o600 != 0o600 || self.mode & !0o666 != 0 {
-            return Err(Error::invalid_option(format!(
-                "`mode` {:#o} is invalid: expected read and write for the owner, and no execute bit",
-                self.mode
-            )));
+        let mode = self.mode;
+        let invalid =
+            |expected| Error::invalid_option(format!("`mode` {mode:#o} is invalid: expected {expected}"));
+        if mode & 0o600 != 0o600 || mode & !0o666 != 0 {
+            return Err(invalid("read and write for the owner, and no execute bit"));
         }
-        if [self.mode >> 3, self.mode].into_iter().any(|class| !matches!(class & 0o6, 0 | 0o6)) {
-            return Err(Error::invalid_option(format!(
-                "`mode` {:#o} is invalid: expected both read and write, or neither, for the group and for \
-                 others",
-                self.mode
-            )));
+        if [mode >> 3, mode].into_iter().any(|class| !matches!(class & 0o6, 0 | 0o6)) {
+            return Err(invalid("both read and write, or neither, for the group and for others"));
         }
         std::path::absolute(&self.directory)
             .map_err(|_| Error::invalid_option("the directory's path is empty"))
     }
 }
+
+const EXPECTED: &str = "expected an absolute directory such as file:///var/lib/locks";
 
 /// A number in base 8, with or without leading zeros.
 struct Octal(u32);

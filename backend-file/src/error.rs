@@ -24,19 +24,20 @@ pub(crate) fn of_system(error: io::Error, doing: &'static str, path: &Path) -> E
 
 /// A file whose bytes are not a value of ours.
 pub(crate) fn of_bytes(unreadable: Unreadable, path: &Path) -> Error {
-    let message = match unreadable {
-        Unreadable::Damaged => "the lock file is damaged, so the lock's counter is lost: read docs/file.md \
-             before you remove it"
-            .to_owned(),
+    let message: Cow<'_, str> = match unreadable {
+        Unreadable::Damaged => DAMAGED.into(),
         Unreadable::Foreign => {
-            "the file is not a lock file: move it away, or lock in another directory".to_owned()
+            "the file is not a lock file: move it away, or lock in another directory".into()
         }
         Unreadable::Newer { version } => {
-            format!("the file has format version {version}, which this version cannot read: upgrade")
+            format!("the file has format version {version}, which this version cannot read: upgrade").into()
         }
     };
     refused(message, path)
 }
+
+const DAMAGED: &str =
+    "the lock file is damaged, so the lock's counter is lost: read docs/file.md before you remove it";
 
 /// What stands in the directory must never stand there.
 pub(crate) fn refused(message: impl Into<String>, path: &Path) -> Error {
@@ -52,11 +53,7 @@ pub(crate) fn closed() -> Error {
 fn meaning(error: &io::Error) -> (ErrorKind, Option<Cow<'static, str>>) {
     use ErrorKind::{Denied, Protocol, Unavailable, Unsupported};
     let (kind, advice) = match Errno::from_io_error(error) {
-        Some(Errno::ACCESS | Errno::PERM) => (
-            Denied,
-            "permission denied; every user of the directory must be able to read and write all of \
-                 it",
-        ),
+        Some(Errno::ACCESS | Errno::PERM) => (Denied, DENIED),
         Some(Errno::ROFS) => (Denied, "the file system is read-only"),
         Some(Errno::MFILE | Errno::NFILE) => return (Unavailable, Some(open_files().into())),
         Some(Errno::NOSPC | Errno::DQUOT) => (Unavailable, "the disk or the quota is full"),
@@ -74,6 +71,9 @@ fn meaning(error: &io::Error) -> (ErrorKind, Option<Cow<'static, str>>) {
     };
     (kind, Some(advice.into()))
 }
+
+const DENIED: &str =
+    "permission denied; every user of the directory must be able to read and write all of it";
 
 fn open_files() -> String {
     let limit = getrlimit(Resource::Nofile).current;

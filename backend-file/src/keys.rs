@@ -12,13 +12,11 @@
 //! - **file.keys-2** A key is a plain file name: not empty, no `/`, no leading dot, at most 104 bytes, which
 //!   leaves room for what is appended where names end at 143 bytes.
 
-use std::fmt;
-
 use leasehold_core::LockName;
 use sha2::{Digest, Sha256};
 
 /// The part of a file name that stands for one lock.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key(Box<str>);
 
 impl Key {
@@ -59,12 +57,6 @@ impl Key {
     /// Whether a name that begins with `prefix` may have this key; a hashed key does not tell.
     pub(crate) fn may_begin_with(&self, prefix: &str) -> bool {
         self.0.contains(HASHED) || self.0.starts_with(&escaped(prefix))
-    }
-}
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
     }
 }
 

@@ -6,7 +6,7 @@ use etcd_client::{AlarmAction, AlarmType, Compare, CompareOp, GetOptions, Txn, T
 use futures_util::future::join_all;
 use leasehold_core::backend::Finding;
 use leasehold_core::backend::Severity::{self, Broken, Warning};
-use leasehold_core::{Effect, Error, ErrorKind, Result};
+use leasehold_core::{Effect, ErrorKind, Result};
 
 use crate::connection::Endpoints;
 use crate::error;
@@ -20,7 +20,7 @@ pub(crate) struct Cluster {
     voters: usize,
 }
 
-/// Asks the member in use. What it does not answer is not known.
+/// Asks the member in use. What it does not answer stays unknown.
 pub(crate) async fn look_at_the_cluster(endpoints: &Arc<Endpoints>) -> Cluster {
     let status = endpoints.ask(|client| async move { client.maintenance_client().status().await });
     let members = endpoints.ask(|client| async move { client.cluster_client().member_list().await });
@@ -45,17 +45,17 @@ impl Cluster {
 /// Everything worth knowing about the cluster, this client's rights on it, and its members.
 pub(crate) async fn diagnose(sessions: &Sessions) -> Result<Vec<Finding>> {
     let endpoints = &sessions.endpoints;
-    let urls = endpoints.urls.iter().enumerate();
-    let seen = urls.map(|(index, url)| sessions.env.bounded(endpoint(endpoints, index, url)));
-    let seen = join_all(seen).await;
+    let looks = (0..endpoints.urls.len()).map(async |index| {
+        let seen = sessions.env.bounded(endpoint(endpoints, index)).await;
+        seen.map_err(|error| {
+            let error = endpoints.at(index, error.with_effect(Effect::NotApplied));
+            vec![Finding::new(Warning, "endpoint", format!("{error:#}"))]
+        })
+    });
+    let seen = join_all(looks).await;
     let answering = seen.iter().filter(|seen| seen.is_ok()).count();
-    let unseen = |index, error: Error| {
-        let error = endpoints.at(index, error.with_effect(Effect::NotApplied));
-        vec![Finding::new(Warning, "endpoint", format!("{error:#}"))]
-    };
-    let seen = seen.into_iter().enumerate();
-    let seen = seen.flat_map(|(index, seen)| seen.unwrap_or_else(|error| unseen(index, error)));
-    let mut findings: Vec<_> = seen.collect();
+    let mut findings: Vec<_> =
+        seen.into_iter().flat_map(|seen| seen.unwrap_or_else(|unseen| unseen)).collect();
     let (cluster, alarms, rights) =
         tokio::join!(look_at_the_cluster(endpoints), alarms(endpoints), rights(sessions));
     let found = |subject| move |(severity, detail)| Finding::new(severity, subject, detail);
@@ -66,11 +66,10 @@ pub(crate) async fn diagnose(sessions: &Sessions) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// How bad something is, and what it is.
 type Found = (Severity, String);
 
-async fn endpoint(endpoints: &Arc<Endpoints>, index: usize, url: &str) -> Result<Vec<Finding>> {
-    let client = endpoints.connect(index).await?;
+async fn endpoint(endpoints: &Arc<Endpoints>, index: usize) -> Result<Vec<Finding>> {
+    let (url, client) = (&endpoints.urls[index], endpoints.connect(index).await?);
     let status = client.maintenance_client().status().await.map_err(error::of_client)?;
     let version = status.version();
     let mut findings = vec![Finding::new(Severity::Ok, "version", format!("{url} runs etcd {version}"))];
@@ -111,12 +110,7 @@ async fn alarms(endpoints: &Arc<Endpoints>) -> Vec<Found> {
     };
     let tell = |alarm: &etcd_client::AlarmMember| {
         let (severity, what, advice) = match alarm.alarm() {
-            AlarmType::Nospace => (
-                Broken,
-                "NOSPACE",
-                ": no lock can be acquired; compact and defragment \
-                 etcd, then disarm the alarm",
-            ),
+            AlarmType::Nospace => (Broken, "NOSPACE", NO_ROOM),
             AlarmType::Corrupt => (Broken, "CORRUPT", ": its data is corrupt; replace the member"),
             AlarmType::None => (Warning, "an alarm", ""),
         };
@@ -129,8 +123,7 @@ async fn alarms(endpoints: &Arc<Endpoints>) -> Vec<Found> {
     }
 }
 
-/// Asks for everything that a lock needs in a transaction whose condition never holds: rights are checked
-/// all the same.
+/// Names all that a lock needs in a transaction whose condition never holds: the server checks the rights all the same.
 async fn rights(sessions: &Sessions) -> Result<Found> {
     let (probe, everything) = (sessions.keys.probe(), sessions.keys.names(""));
     let all = GetOptions::new().with_prefix().with_count_only();
@@ -140,14 +133,9 @@ async fn rights(sessions: &Sessions) -> Result<Found> {
     match sessions.endpoints.txn(txn).await {
         Ok(_) => Ok((Severity::Ok, "this user can read and write the namespace".to_owned())),
         Err(error) if *error.kind() == ErrorKind::Denied => {
-            let prefix = String::from_utf8_lossy(&everything);
-            Ok((
-                Broken,
-                format!(
-                    "this user cannot read and write the namespace: grant readwrite on the \
-                 prefix {prefix:?}"
-                ),
-            ))
+            let (prefix, why) =
+                (String::from_utf8_lossy(&everything), "this user cannot read and write the namespace");
+            Ok((Broken, format!("{why}: grant readwrite on the prefix {prefix:?}")))
         }
         Err(error) if error::tells(&error, error::NO_SPACE) => {
             Ok((Warning, "cannot check the rights: the server is at its space limit".to_owned()))
@@ -156,28 +144,20 @@ async fn rights(sessions: &Sessions) -> Result<Found> {
     }
 }
 
-/// Leases are nobody's: whoever reaches the servers may renew or list them, on most versions.
+/// On most versions every client that reaches the servers may renew and list leases.
 fn leases(endpoints: &Endpoints) -> Found {
     let (severity, how) = match endpoints.is_encrypted() {
-        true => (
-            Severity::Ok,
-            "connections are encrypted; require client certificates so that only trusted \
-             clients connect",
-        ),
-        false => (
-            Warning,
-            "connections are not encrypted; use TLS with client certificates, or a closed \
-             network",
-        ),
+        true => (Severity::Ok, "encrypted; require client certificates so that only trusted clients connect"),
+        false => (Warning, "not encrypted; use TLS with client certificates, or a closed network"),
     };
     let detail = format!(
-        "{how}: etcd's roles protect keys but not leases, so any client that can connect can keep a dead \
+        "connections are {how}: etcd's roles protect keys but not leases, so any client that can connect can keep a dead \
          holder's lock alive"
     );
     (severity, detail)
 }
 
-/// A sentence for each bug of that version which breaks what a lock rests on.
+/// A sentence for each bug of that version that breaks locks.
 fn known_bugs(version: &str) -> impl Iterator<Item = String> {
     let parsed = parse(version);
     let is_in = move |(.., fixed): &&Bug| {
@@ -187,6 +167,9 @@ fn known_bugs(version: &str) -> impl Iterator<Item = String> {
     let known = BUGS.iter().filter(is_in);
     known.map(move |(bug, what, _)| format!("etcd {version} has the bug {bug}: {what}; upgrade"))
 }
+
+/// What to do about an alarm of that kind.
+const NO_ROOM: &str = ": no lock can be acquired; compact and defragment etcd, then disarm the alarm";
 
 /// Minor version and patch of an etcd 3.
 fn parse(version: &str) -> Option<(u32, u32)> {

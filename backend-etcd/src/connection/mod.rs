@@ -152,11 +152,8 @@ impl Endpoints {
             if let Some(link) = self.link.last().filter(|link| link.generation == generation) {
                 link.left.cancel();
             }
-            tracing::debug!(
-                server = self.urls[generation % self.urls.len()],
-                "switching to the next \
-                 endpoint"
-            );
+            let server = &self.urls[generation % self.urls.len()];
+            tracing::debug!(server, "switching to the next endpoint");
         }
         *turn
     }

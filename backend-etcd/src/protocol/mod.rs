@@ -40,7 +40,7 @@ use std::collections::HashSet;
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{LostReason, Mode};
 
-pub(crate) use book::{Book, Hold};
+pub(crate) use book::Book;
 pub(crate) use place::{Beyond, LONG, Place, Seen, Target};
 pub(crate) use revocation::RevokeRequests;
 pub(crate) use slot::{AFTER_SHARED, SHARED, Slot, mode_of};

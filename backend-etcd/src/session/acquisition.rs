@@ -169,8 +169,8 @@ impl Acquisition {
             if (is_too_late || !error::may_pass(&error)) && !left.is_cancelled() {
                 return Err(error);
             }
-            tracing::debug!(lock = %self.request.name, error = ?format!("{error:#}"), "retrying after an \
-                 unconfirmed request");
+            let (lock, error) = (&self.request.name, format!("{error:#}"));
+            tracing::debug!(%lock, ?error, "retrying after an unconfirmed request");
             session.ended.run_until_cancelled(pauses.pause(env)).await;
         }
     }

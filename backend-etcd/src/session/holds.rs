@@ -8,7 +8,7 @@ use leasehold_core::{Error, ErrorKind, FencingToken, LockName, LostReason, Owner
 
 use super::Session;
 use crate::keys::Range;
-use crate::protocol::{Hold, Revision};
+use crate::protocol::Revision;
 
 impl Session {
     pub(super) fn forget(&self, name: &LockName, create: Revision) {
@@ -24,7 +24,7 @@ impl Session {
         let now = self.env().now();
         // A short hold needs no watch, and makes none.
         let hold = self.book.lock().grant(name, create, now, now + self.ttl / 10);
-        let Hold { deadline, within } = hold.ok_or_else(|| Error::lost(LostReason::Gone))?;
+        let (deadline, within) = hold.ok_or_else(|| Error::lost(LostReason::Gone))?;
         if let Some(within) = within {
             self.sessions.events.tell(StoreEvent::RevocationRequested {
                 name: name.clone(),
@@ -40,11 +40,8 @@ impl Session {
     pub(super) fn counter(&self, create: Revision) -> Result<u64> {
         let counter = u64::try_from(create).ok().and_then(|create| create.checked_add(self.token_base));
         counter.filter(|counter| *counter <= FencingToken::MAX_COUNTER).ok_or_else(|| {
-            let base = self.token_base;
-            let why = format!(
-                "cannot make a token of revision {create} and token_base {base}: the sum \
-                 exceeds the largest token"
-            );
+            let sum = format!("revision {create} and token_base {}", self.token_base);
+            let why = format!("cannot make a token of {sum}: the sum exceeds the largest token");
             Error::not_applied(ErrorKind::Protocol, why)
         })
     }

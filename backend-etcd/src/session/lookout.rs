@@ -112,8 +112,8 @@ impl Session {
                     // One of them may not be read: which?
                     Err(denied) if *denied.kind() == ErrorKind::Denied => at_once = 1,
                     Err(error) => {
-                        tracing::debug!(error = ?format!("{error:#}"), "cannot read the keys of this \
-                             session");
+                        let error = format!("{error:#}");
+                        tracing::debug!(?error, "cannot read the keys of this session");
                         pauses.pause(self.env()).await;
                     }
                 }

@@ -45,10 +45,8 @@ impl Directory {
     /// Who else has the directory in hand, if somebody has.
     pub(crate) fn hands(&self) -> Result<Option<Finding>> {
         let broken = |objection| {
-            let detail = format!(
-                "{objection}: such a user can replace the lock files and so break \
-                 exclusion"
-            );
+            let detail =
+                format!("{objection}: such a user can replace the lock files and so break exclusion");
             Finding::new(Severity::Broken, "path", detail)
         };
         Ok(self.objection()?.map(broken))

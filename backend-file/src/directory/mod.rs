@@ -168,10 +168,7 @@ impl Directory {
         }
         let other = &seen.record().name;
         Err(error::refused(
-            format!(
-                "the file belongs to the lock {other:?}: if it was copied here, remove \
-             it"
-            ),
+            format!("the file belongs to the lock {other:?}: if it was copied here, remove it"),
             &path,
         ))
     }
@@ -311,8 +308,8 @@ impl Parts {
     fn enter(folder: &Folder, mode: u32) -> Result<Self> {
         let own = folder.enter(OWN, mode)?;
         let part = |name| own.enter(name, mode).map(Arc::new);
-        let (sessions, waiting, revoke) = (part(SESSIONS)?, part(WAITING)?, part(REVOKE)?);
-        let (new, out) = (part(NEW)?, part(OUT)?);
+        let (sessions, waiting, revoke) = (part("sessions")?, part("waiting")?, part("revoke")?);
+        let (new, out) = (part("new")?, part("out")?);
         Ok(Self { sessions, waiting, revoke, new, out, own })
     }
 
@@ -384,9 +381,4 @@ fn image(file: &File, path: &Path) -> Result<Vec<u8>> {
 }
 
 const OWN: &str = ".leasehold";
-const SESSIONS: &str = "sessions";
-const WAITING: &str = "waiting";
-const REVOKE: &str = "revoke";
-const NEW: &str = "new";
-const OUT: &str = "out";
 const READS: u32 = 16;

@@ -107,11 +107,8 @@ impl Directory {
                 return Ok(());
             }
         }
-        Err(error::refused(
-            "cannot write a revocation request: its file keeps \
-             disappearing",
-            self.parts.revoke.path(),
-        ))
+        let why = "cannot write a revocation request: its file keeps disappearing";
+        Err(error::refused(why, self.parts.revoke.path()))
     }
 
     /// Adds to a request that is there; whether it was heard at least, and is there still.

@@ -68,11 +68,8 @@ impl Directory {
                 return Ok(presence);
             }
         }
-        Err(error::refused(
-            "cannot create a session file: every new file in the directory \
-             disappears",
-            self.parts.sessions.path(),
-        ))
+        let why = "cannot create a session file: every new file in the directory disappears";
+        Err(error::refused(why, self.parts.sessions.path()))
     }
 
     /// Locks the file of a new session.

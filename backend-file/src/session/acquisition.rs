@@ -17,14 +17,6 @@ use crate::protocol;
 use crate::record::{Ending, Record};
 use crate::waiter;
 
-/// What an attempt to take a lock came to.
-#[derive(Debug)]
-pub(super) enum Attempted {
-    Granted(Grant),
-    /// Somebody has the file locked.
-    Busy(Opened),
-}
-
 impl Session {
     pub(crate) async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
         let key = Key::of(&request.name);
@@ -32,8 +24,8 @@ impl Session {
         let give_up_at = env.now() + self.patience();
         loop {
             let file = match self.attempt(request, &key).await? {
-                Attempted::Granted(grant) => return Ok(Attempt::Granted(grant)),
-                Attempted::Busy(file) => file,
+                Ok(grant) => return Ok(Attempt::Granted(grant)),
+                Err(file) => file,
             };
             match self.directory.live_in(file.file(), &request.name)? {
                 Some(record) => return Ok(Attempt::Held { holder: Some(self.holder(record)) }),
@@ -51,44 +43,41 @@ impl Session {
     pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
         let key = Key::of(&request.name);
         match self.attempt(request, &key).await? {
-            Attempted::Granted(grant) => Ok(grant),
-            Attempted::Busy(file) => self.wait(request, &key, file).await,
+            Ok(grant) => Ok(grant),
+            Err(file) => self.wait(request, &key, file).await,
         }
     }
 
-    /// Takes the lock unless somebody has its file locked.
+    /// Acquires the lock; the open file, if another has it locked.
     ///
     /// # Cancel safety
     ///
     /// Nothing but the gate of the floor is locked while it waits, for the floor at most.
-    pub(super) async fn attempt(&self, request: &AcquireRequest, key: &Key) -> Result<Attempted> {
+    pub(super) async fn attempt(&self, request: &AcquireRequest, key: &Key) -> Result<Result<Grant, Opened>> {
         for _ in 0..TRIES {
             self.open_or_refuse()?;
             let Some(file) = self.directory.open_lock(key)? else {
                 match self.make(request, key).await? {
-                    Some(grant) => return Ok(Attempted::Granted(grant)),
+                    Some(grant) => return Ok(Ok(grant)),
                     None => continue,
                 }
             };
             match Locked::try_lock(file, &self.directory.lock_path(key))? {
                 Ok(locked) => {
                     if let Some(grant) = self.take(request, key, locked)? {
-                        return Ok(Attempted::Granted(grant));
+                        return Ok(Ok(grant));
                     }
                 }
                 Err(file) => {
                     if self.directory.is_at(key, file.inode())? {
-                        return Ok(Attempted::Busy(file));
+                        return Ok(Err(file));
                     }
                 }
             }
             self.directory.require_in_place()?;
         }
-        Err(error::refused(
-            "cannot lock the file: it was replaced at every \
-             attempt",
-            &self.directory.lock_path(key),
-        ))
+        let why = "cannot lock the file: it was replaced at every attempt";
+        Err(error::refused(why, &self.directory.lock_path(key)))
     }
 
     /// Waits until `file` can be locked, and takes the lock; `Lost` when another file has taken its place,

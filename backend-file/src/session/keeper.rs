@@ -104,13 +104,8 @@ impl Session {
             }
         }
         if let (Some(error), false) = (blind, was_blind) {
-            self.events.tell(StoreEvent::Warning(
-                format!(
-                    "cannot read revocation requests: \
-                 {error:#}"
-                )
-                .into(),
-            ));
+            let warning = format!("cannot read revocation requests: {error:#}");
+            self.events.tell(StoreEvent::Warning(warning.into()));
         }
         events.into_iter().for_each(|event| self.events.tell(event));
     }

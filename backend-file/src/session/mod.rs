@@ -200,13 +200,9 @@ impl Session {
 
     /// The counter after `last`.
     fn after(&self, last: u64) -> Result<u64> {
-        protocol::after(last, self.directory.token_base).ok_or_else(|| {
-            error::refused(
-                "the directory has granted its largest token: no further grant is \
-                 possible",
-                self.directory.path(),
-            )
-        })
+        let spent = "the directory has granted its largest token: no further grant is possible";
+        let refused = || error::refused(spent, self.directory.path());
+        protocol::after(last, self.directory.token_base).ok_or_else(refused)
     }
 
     /// A counter of a file as it is told, with the directory's base.

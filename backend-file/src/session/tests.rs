@@ -2,7 +2,6 @@ use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
 use leasehold_core::{LockName, Timing};
 
-use super::acquisition::Attempted;
 use super::*;
 use crate::directory::Request;
 
@@ -22,7 +21,7 @@ async fn a_request_waits_for_its_grant() {
     let name = LockName::new("a").unwrap();
     let (key, ttl) = (Key::of(&name), session.env.timing().ttl);
     let request = AcquireRequest::new(name.clone(), session.env.owner_id(), ttl);
-    let Some(Ok(Attempted::Granted(grant))) = session.attempt(&request, &key).now_or_never() else {
+    let Some(Ok(Ok(grant))) = session.attempt(&request, &key).now_or_never() else {
         panic!("the lock is free")
     };
     let recorded = std::mem::take(&mut session.state.lock().holds);

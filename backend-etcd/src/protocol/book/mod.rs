@@ -54,14 +54,6 @@ enum Phase {
     Deleted,
 }
 
-/// A hold that begins.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Hold {
-    pub(crate) deadline: Deadline,
-    /// How long it may go on, if it is wanted already.
-    pub(crate) within: Option<Duration>,
-}
-
 impl Book {
     pub(crate) fn new(deadline: Deadline, epoch: Revision) -> Self {
         Self {
@@ -166,14 +158,15 @@ impl Book {
         entry.watch_at.is_none().then_some(entry.slot)
     }
 
-    /// The entry has its turn: its hold begins, unless it, or the session, is over meanwhile.
+    /// The entry has its turn: its hold begins, unless it, or the session, is over meanwhile. Until when the session can be
+    /// trusted, and how long the hold may go on, if it is to be released already.
     pub(crate) fn grant(
         &mut self,
         name: &LockName,
         create: Revision,
         now: Moment,
         watch_at: Moment,
-    ) -> Option<Hold> {
+    ) -> Option<(Deadline, Option<Duration>)> {
         let deadline = self.deadline();
         if deadline.has_passed(now) {
             return None;
@@ -182,7 +175,7 @@ impl Book {
         let entry = self.entry(name, create).filter(|entry| entry.phase == Phase::Queued)?;
         entry.phase = Phase::Held;
         entry.watch_at = entry.watch_at.map(|_| watch_at);
-        Some(Hold { deadline, within })
+        Some((deadline, within))
     }
 
     /// A hold is let go of; where its entry is, if it may be there still.
