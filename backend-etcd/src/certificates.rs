@@ -1,5 +1,4 @@
-//! Whom to trust and who we are, as the client takes it. A build without TLS refuses a configuration that asks
-//! for it.
+//! The TLS options of the client crate. A build without TLS refuses a configuration with TLS.
 
 use leasehold_core::{Result, Tls};
 use tonic::transport::Endpoint;
@@ -11,7 +10,7 @@ use {
     tonic::transport::{Certificate, ClientTlsConfig, Identity},
 };
 
-/// Makes an endpoint the same one over TLS.
+/// Turns an endpoint into the same one over TLS.
 pub(crate) type OverTls = Box<dyn Fn(Endpoint) -> Result<Endpoint, tonic::transport::Error>>;
 
 /// `domain` is the name in the servers' certificates, if it is not the host's.
@@ -43,7 +42,7 @@ pub(crate) fn over_tls(_: &Tls, _: Option<&str>) -> Result<OverTls> {
     Err(Tls::missing())
 }
 
-/// The client takes a file without a certificate for one that trusts nobody.
+/// The client crate reads a file without a certificate as one that trusts no server.
 #[cfg(feature = "tls")]
 fn holds_certificates(option: &str, pem: &[u8]) -> Result<()> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();

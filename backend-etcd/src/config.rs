@@ -30,8 +30,8 @@ pub struct EtcdConfig {
 }
 
 impl EtcdConfig {
-    /// The shortest ttl: etcd counts leases in whole seconds. A cluster may grant more than it is
-    /// asked for, by default two seconds at least; what it grants is what counts.
+    /// The shortest ttl: etcd counts leases in whole seconds. A cluster may grant a longer lease than requested, by default
+    /// two seconds at least; the granted ttl counts.
     pub const MIN_TTL: Duration = Duration::from_secs(1);
     /// The default of [`EtcdConfig::prefix`].
     pub const DEFAULT_PREFIX: &str = "leasehold";
@@ -39,7 +39,7 @@ impl EtcdConfig {
     pub const DEFAULT_PORT: u16 = 2379;
 
     /// Locks in the cluster that `endpoints` belong to, each `HOST` or `HOST:PORT`. Name all members:
-    /// a dead one is passed over.
+    /// one that is unavailable is skipped.
     pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
@@ -60,8 +60,8 @@ impl EtcdConfig {
         self
     }
 
-    /// Who we are, where the cluster has authentication switched on. The token is renewed when it
-    /// has expired, or is older than a change of users or roles.
+    /// The user, for a cluster with authentication. The token is renewed when it has expired, or is older than a change of
+    /// users or roles.
     #[must_use]
     pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.credentials = Some(Credentials::new(user, password));
@@ -104,7 +104,7 @@ impl EtcdConfig {
         config.checked()
     }
 
-    /// Refuses what cannot work.
+    /// Refuses a configuration that cannot work, before any request is sent.
     pub(crate) fn checked(self) -> Result<Self> {
         self.endpoint_urls()?;
         self.over_tls()?;
@@ -124,7 +124,7 @@ impl EtcdConfig {
         self.endpoints.iter().map(host).collect()
     }
 
-    /// Every endpoint as the client wants it.
+    /// Every endpoint as the client crate takes it.
     pub(crate) fn endpoint_urls(&self) -> Result<Vec<String>> {
         if self.endpoints.is_empty() {
             let why = "cannot use etcd without an endpoint: expected etcd://host:2379,host:2379/prefix";
@@ -134,7 +134,6 @@ impl EtcdConfig {
         Ok(self.hosts()?.into_iter().map(|host| format!("{scheme}://{host}")).collect())
     }
 
-    /// What makes endpoints speak TLS, if they are to.
     pub(crate) fn over_tls(&self) -> Result<Option<OverTls>> {
         self.tls.as_ref().map(|tls| over_tls(tls, self.domain.as_deref())).transpose()
     }
@@ -169,7 +168,7 @@ mod tests {
         assert_eq!(config.endpoint_urls().unwrap(), ["https://h:2379"]);
     }
 
-    /// What cannot work is refused before anybody is contacted.
+    /// A URL that cannot work is refused before a connection is made.
     #[test]
     fn urls_that_cannot_work_are_refused() {
         for url in [
@@ -193,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Certificates are read before anybody is contacted: a file of something else trusts nobody.
+    /// Certificates are read before a connection is made.
     #[test]
     fn certificates_that_cannot_be_read_are_refused() {
         let of = |tls| EtcdConfig::new(["h"]).tls(tls).checked().map(drop).unwrap_err();

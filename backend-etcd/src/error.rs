@@ -1,11 +1,10 @@
 //! What the client's and the server's errors mean: a kind, whether the store may have acted, and a sentence.
 //!
-//! The sentence is ours. Its cause is what the server said, or what the system did to the connection: the
-//! layers between are left out, which name each other and what they are made of.
+//! The cause is the server's text, or the system's error of the connection, without the layers of libraries in between.
 //!
-//! One mapping for every request. A refusal that the server gives before it proposes anything to
-//! its peers is `NotApplied`, and so is a connection that was never made; a cut, a timeout or a change
-//! of leader may have been applied, and so may what was refused for want of room.
+//! There is one mapping for all requests. A refusal before the server proposes the request to its peers is `NotApplied`,
+//! and so is a connection that was never made. After a cut, a timeout or a change of leader the request may have been
+//! applied, and so may one that was refused for lack of space.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -16,28 +15,27 @@ use tonic::{Code, Status};
 use Effect::{NotApplied, Unknown};
 use ErrorKind::{Denied, InvalidOption, Protocol, Unavailable, Unsupported};
 
-/// What an error means: a kind, what the store may have done, a sentence, its cause, and whether another member,
-/// or another connection, may do better.
+/// Kind, effect, sentence and cause of an error, and whether another connection may do better.
 type Meaning = (ErrorKind, Effect, &'static str, String, bool);
 
-/// What an error of the client means.
+/// The meaning of an error of the client crate.
 pub(crate) fn of_client(error: etcd_client::Error) -> Error {
     let (kind, effect, sentence, cause, _) = meaning(&error);
     Error::new(kind, effect, sentence).with_source(cause)
 }
 
-/// A connection that was not made: what kept us from it.
+/// The error of a connection that was not made.
 pub(crate) fn of_connecting(error: &(dyn StdError + 'static)) -> Error {
     Error::not_applied(Unavailable, CANNOT_CONNECT).with_source(cause(error))
 }
 
-/// Connected while authentication was off.
+/// The error of a request without a user, on a connection from when authentication was disabled.
 pub(crate) fn nameless(error: etcd_client::Error) -> Error {
     Error::not_applied(Unavailable, WHO_WE_ARE).with_source(meaning(&error).3)
 }
 
-/// An error of a connection that was made over TLS and has answered nothing yet. A server that does not take
-/// our certificate says so only after the handshake, and closing it may be all that is seen of that.
+/// An error of a connection that was made over TLS and has answered nothing yet. A server reports only after the handshake
+/// that it refuses our certificate, and the client may see no more of it than a closed connection.
 pub(crate) fn of_first_request(error: etcd_client::Error) -> Error {
     let is_about_the_member = is_about_the_member(&error);
     let meant = of_client(error);
@@ -53,34 +51,34 @@ pub(crate) fn is_about_the_member(error: &etcd_client::Error) -> bool {
     meaning(error).4
 }
 
-/// Whether the server says these words.
+/// Whether the server's text contains these words.
 pub(crate) fn says(error: &etcd_client::Error, words: &str) -> bool {
     matches!(error, etcd_client::Error::GRpcStatus(status) if status.message().contains(words))
 }
 
-/// Whether a server has answered, if only to refuse.
+/// Whether a server has answered, also with a refusal.
 pub(crate) fn is_answer(error: &etcd_client::Error) -> bool {
     matches!(error, etcd_client::Error::GRpcStatus(status) if status.message().starts_with(FROM_ETCD))
 }
 
-/// Whether one side did not take the other's certificate, in the words of the TLS library. On a connection
-/// that has answered before, the same words tell of a damaged record.
+/// Whether one side refused the other's certificate, by the text of the TLS library. On a connection that has answered
+/// before, the same text means a damaged record.
 pub(crate) fn is_refused_by_tls(error: &Error) -> bool {
     tells(error, "invalid peer certificate") || tells(error, "received fatal alert")
 }
 
 /// Whether the same request may succeed a little later.
 pub(crate) fn may_pass(error: &Error) -> bool {
-    // A full server stays full until somebody makes room.
+    // A full server stays full until an administrator makes room.
     *error.kind() == Unavailable && !tells(error, NO_SPACE)
 }
 
-/// Whether an error or its cause has these words: what decides is in those of the server, behind ours.
+/// Whether the text of an error or of its cause contains these words.
 pub(crate) fn tells(error: &Error, words: &str) -> bool {
     format!("{error:#}").contains(words)
 }
 
-/// What all the layers above it tell of: the system's word, or that of the TLS library.
+/// The innermost cause: the system's error, or that of the TLS library.
 pub(crate) fn cause(error: &(dyn StdError + 'static)) -> String {
     chain(error).last().map(|last| Tls::in_words(&last.to_string())).unwrap_or_default()
 }
@@ -146,7 +144,7 @@ fn of_status(status: &Status) -> Meaning {
     let (kind, effect, is_about_the_member) = match (status.code(), from_etcd) {
         (Code::InvalidArgument, true) => (Protocol, NotApplied, false),
         (Code::Ok | Code::InvalidArgument | Code::OutOfRange, _) => (Protocol, Unknown, false),
-        // Whatever stands between may say the same, of itself: it is no word on the rights of this user.
+        // A proxy may answer the same for itself, which says nothing of the rights of this user.
         (Code::PermissionDenied | Code::Unauthenticated, true) => (Denied, NotApplied, false),
         (Code::PermissionDenied | Code::Unauthenticated, false) => (Unavailable, Unknown, true),
         (Code::ResourceExhausted, true) => (Unavailable, NotApplied, false),
@@ -158,32 +156,31 @@ fn of_status(status: &Status) -> Meaning {
         (Code::Cancelled | Code::DeadlineExceeded | Code::Internal | Code::DataLoss, _) => {
             (Unavailable, Unknown, true)
         }
-        // Whatever else there is, and what gRPC does not know yet.
+        // All other codes, and those that gRPC may add.
         _ => (Unavailable, Unknown, false),
     };
     let (sentence, cause) = match status.source() {
         Some(why) => (NO_ANSWER, cause(why)),
         None if from_etcd => ("etcd refused the request", own_words(text)),
-        // Of a proxy, or of the client.
+        // From a proxy, or from the client crate.
         None => ("no usable answer from etcd", own_words(text)),
     };
     (kind, effect, sentence, cause, is_about_the_member)
 }
 
-/// Without what all words of etcd begin with.
+/// The server's text without the prefix that all of them have.
 fn own_words(text: &str) -> String {
     text.trim_start_matches(FROM_ETCD).trim().to_owned()
 }
 
-/// How whatever the servers themselves say begins.
+/// The prefix of all texts of the servers.
 const FROM_ETCD: &str = "etcdserver:";
 
 pub(crate) const NO_SPACE: &str = "database space exceeded";
 pub(crate) const AUTHENTICATION_IS_OFF: &str = "authentication is not enabled";
 pub(crate) const WHO: &str = "user name is empty";
-/// An answer was longer than what the client takes.
+/// A reply is longer than the client crate accepts.
 pub(crate) const TOO_LONG: &str = "message length too large";
-/// A revision was asked for that the store has forgotten.
 pub(crate) const COMPACTED: &str = "required revision has been compacted";
 const NO_LEASE: &str = "lease not found";
 
@@ -196,20 +193,20 @@ const NO_RIGHT: &str = "the user lacks a right on the namespace: grant readwrite
 const NO_ROOM: &str = "etcd is at its space limit: compact and defragment it, then disarm the alarm";
 const SESSION_LOST: ErrorKind = ErrorKind::Lost { reason: LostReason::SessionLost };
 
-/// What etcd says, and whether another connection may do better.
+/// Texts of etcd, their meaning, and whether another connection may do better.
 static WORDS: [(&str, ErrorKind, Effect, &str, bool); 13] = [
-    // The token ran out, users or roles were changed, or authentication switched off, after the connection
-    // said who we are; another one finds out how to. A user without rights is told so in other words.
+    // The token expired, users or roles were changed, or authentication was disabled, after the connection was
+    // authenticated; another connection does it anew. The error of a user without rights has another text.
     ("invalid auth token", Unavailable, NotApplied, WHO_WE_ARE, true),
     ("auth store is old", Unavailable, NotApplied, WHO_WE_ARE, true),
     (AUTHENTICATION_IS_OFF, Unavailable, NotApplied, WHO_WE_ARE, true),
     ("not supported for learner", Unavailable, NotApplied, LEARNER, true),
-    // A wrong password is an invalid argument to etcd, and so is none.
+    // etcd calls a wrong password, and none, an invalid argument.
     ("authentication failed", Denied, NotApplied, "etcd refused the user or the password", false),
     (WHO, Denied, NotApplied, "etcd requires a user and a password: put them into the URL", false),
     ("permission denied", Denied, NotApplied, NO_RIGHT, false),
-    // Checked before a request is proposed and once more when it is applied; the second check refuses
-    // what it has carried out.
+    // Checked before a request is proposed and again when it is applied; the second check refuses a request that it
+    // has applied.
     (NO_SPACE, Unavailable, Unknown, NO_ROOM, false),
     ("too many requests", Unavailable, NotApplied, "etcd is overloaded", false),
     ("no leader", Unavailable, Unknown, "the cluster has no leader", true),
@@ -219,13 +216,12 @@ static WORDS: [(&str, ErrorKind, Effect, &str, bool); 13] = [
     (NO_LEASE, SESSION_LOST, NotApplied, LEASE_IS_OVER, false),
 ];
 
-/// In the client's words for a connection that was not made nothing was sent on it.
+/// Nothing was sent on a connection that was never made, which the text of the client crate shows.
 fn unless_connected(error: &(dyn StdError + 'static)) -> Effect {
     let is_about_connecting = |text: String| text.contains("tcp connect error") || text.contains("dns error");
     if chain(error).any(|error| is_about_connecting(error.to_string())) { NotApplied } else { Unknown }
 }
 
-/// An error, what caused it, what caused that.
 fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     std::iter::successors(Some(error), |error: &&(dyn StdError + 'static)| (*error).source())
 }
@@ -280,7 +276,7 @@ mod tests {
         }
     }
 
-    /// Old rights and learners are left for another connection; what is said of the request itself is not.
+    /// Expired rights and learners need another connection; a refusal of the request itself does not.
     #[test]
     fn another_connection_may_do_better() {
         let is_left = |code: Code, text: &str| {
@@ -294,7 +290,7 @@ mod tests {
         assert!(is_left(Code::Unavailable, "etcdserver: no leader"));
         assert!(!is_left(Code::Unavailable, "etcdserver: leader changed"));
         assert!(!is_left(Code::PermissionDenied, "etcdserver: permission denied"));
-        // A proxy's word, not etcd's.
+        // From a proxy, not from etcd.
         assert!(is_left(
             Code::PermissionDenied,
             "grpc-status header missing, mapped from HTTP status code 403"
@@ -306,7 +302,6 @@ mod tests {
         assert!(is_left(Code::FailedPrecondition, "etcdserver: authentication is not enabled"));
     }
 
-    /// A full server is not asked again and again.
     #[test]
     fn a_full_server_is_known() {
         let of = |text: &str| of_client(Status::new(Code::ResourceExhausted, text).into());
@@ -328,7 +323,7 @@ mod tests {
         }
     }
 
-    /// On a connection that may have carried something, the words of TLS are those of a cut.
+    /// On a connection that may have carried a request, an error of TLS is a cut.
     #[test]
     fn a_tls_alert_is_no_refusal_of_etcd() {
         let alert = std::io::Error::other("received fatal alert: BadRecordMac");
@@ -343,7 +338,7 @@ mod tests {
         assert!(is_refused_by_tls(&error));
     }
 
-    /// Whatever a server says has a sentence of ours, and is its cause without what all its words begin with.
+    /// Each text of a server has a sentence of ours, and is its cause without the prefix.
     #[test]
     fn error_of_the_server_is_the_cause() {
         let words = |code: Code, text: &str| {
@@ -379,7 +374,6 @@ mod tests {
         }
     }
 
-    /// The client's own errors are told apart, and keep their words.
     #[test]
     fn the_clients_errors_have_a_meaning() {
         let gone = etcd_client::Error::LeaseKeepAliveError("lease not found".to_owned());

@@ -1,4 +1,4 @@
-//! What whoever can write into the cluster may leave there: keys, records and messages, changed at random.
+//! Keys, records and messages that another client may have written, changed at random.
 
 use leasehold_core::backend::Revoke;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use crate::keys::{self, Keyspace, Record};
 proptest! {
     #![proptest_config(tries())]
 
-    /// A key that is taken for a contender's lies in the queue of the lock that it is taken for.
+    /// A key that is read as a contender's lies in the queue of that lock.
     #[test]
     fn keys_lead_to_names_that_lead_back(key in changed(corpus("etcd"))) {
         let keyspace = Keyspace::new("leasehold");
@@ -21,7 +21,6 @@ proptest! {
         }
     }
 
-    /// A record that can be read is written so that the same is read again.
     #[test]
     fn records_that_are_read_are_ours(value in changed(corpus("etcd"))) {
         if let Some(record) = Record::from_bytes(&value) {

@@ -1,20 +1,20 @@
-//! Names of keys, and what stands in them; pure.
+//! Names of keys, and their values; pure.
 //!
 //! | key | holds |
 //! |---|---|
 //! | `PREFIX/enc(NAME)/LEASE`, `…/%shared/LEASE` | one contender of a lock, in the order of its creation: [`Slot`] |
 //! | `PREFIX/%session/LEASE` | a session; its revision is the session's epoch |
-//! | `PREFIX/%session/LEASE/REVISION` | that session is asked to give up the entry created at REVISION, after so many milliseconds |
+//! | `PREFIX/%session/LEASE/REVISION` | the request that the session releases the entry created at REVISION, with a grace in milliseconds |
 //! | `PREFIX/%token_base` | what is added to every counter |
 //! | `PREFIX/%format` | how the rest is laid out, if not as here |
 //! | `PREFIX/%move` | how far a move to another store is |
-//! | `PREFIX/%members/OWNER` | one who takes part in it |
+//! | `PREFIX/%members/OWNER` | a participant of the move |
 //!
 //! Numbers are lower-case hexadecimal, as other clients of etcd write lease ids.
 //!
 //! # Invariants
-//! - **etcd.keys-1** `enc` is injective and leaves no `/`, so what lies under one name lies under no other
-//!   (G10), and no name meets a `%` that is not followed by two digits.
+//! - **etcd.keys-1** `enc` is injective and leaves no `/`, so no key belongs to two names (G10). In an encoded name each `%`
+//!   is followed by two digits.
 
 use std::time::Duration;
 
@@ -32,29 +32,28 @@ pub(crate) struct Keyspace {
 /// The keys of one lock, as one session sees them.
 #[derive(Clone, Debug)]
 pub(crate) struct LockKeys {
-    /// What those of all contenders begin with.
+    /// The prefix of all contenders' keys.
     pub(crate) queue: Vec<u8>,
     /// The session's own entry.
     pub(crate) own: Vec<u8>,
-    /// Which of its entries that is.
     pub(crate) slot: Slot,
 }
 
 impl LockKeys {
-    /// Where those are who do not share, as bounds of keys.
+    /// The two ranges of the entries that do not share.
     pub(crate) fn who_do_not_share(&self) -> [(Vec<u8>, Vec<u8>); 2] {
         let at = |place: &str| [&self.queue, place.as_bytes()].concat();
         [(self.queue.clone(), at(SHARED)), (at(AFTER_SHARED), end_of(&self.queue))]
     }
 
-    /// What the keys of those begin with who hold as we would, if they have one of their own.
+    /// The prefix of the entries with the mode of ours, if that mode has one.
     pub(crate) fn who_are_alike(&self) -> &[u8] {
         let last = self.own.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
         self.own.get(..last).unwrap_or_default()
     }
 }
 
-/// What is watched: one key, or those from it to before another.
+/// The range of a watch: one key, or those from it to before another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Range {
     pub(crate) key: Box<[u8]>,
@@ -62,16 +61,16 @@ pub(crate) struct Range {
     pub(crate) of: Of,
 }
 
-/// What is told of it, and for how long.
+/// Which changes of a range are reported, and until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Of {
-    /// Deletions in a queue, as long as somebody comes.
+    /// Deletions in a queue, as long as it is used.
     Queue,
-    /// So it is with one contender's, in the queue whose keys begin with so many bytes of this one.
+    /// The same of one contender, whose queue's prefix is the first so many bytes of the key.
     Rival(usize),
-    /// Deletions of an entry of ours, until it is let go of.
+    /// Deletions of an entry of ours, until it is released.
     Entry,
-    /// Every change, until the end.
+    /// Every change, until the session ends.
     Session,
 }
 
@@ -85,7 +84,7 @@ impl Range {
         Self { key, end: None, of: Of::Rival(queue.len()) }
     }
 
-    /// The queue that it is in, and which contender of that it is, if it is one.
+    /// The queue of the range, and the contender's key if it is one contender's.
     pub(crate) fn place(&self) -> Option<(&[u8], Option<&Key>)> {
         match self.of {
             Of::Queue => Some((&self.key, None)),
@@ -119,29 +118,29 @@ impl Keyspace {
         format!("{}{}/", self.root, escape(name.as_str(), SLASH)).into_bytes()
     }
 
-    /// Where the keys of names that begin with `prefix` begin.
+    /// The prefix of the keys of all names that begin with `prefix`.
     pub(crate) fn names(&self, prefix: &str) -> Vec<u8> {
         format!("{}{}", self.root, escape(prefix, SLASH)).into_bytes()
     }
 
-    /// The lock in whose queue a key stands; `None` for a key that is no contender's.
+    /// The lock of a contender's key; `None` for any other key.
     pub(crate) fn name_of(&self, key: &[u8]) -> Option<LockName> {
         let (name, _contender) = self.split(key)?;
         LockName::new(unescape(name, SLASH)?).ok()
     }
 
-    /// The lock, and the slot of the session with that lease; `None` for what is no entry of it.
+    /// The lock and slot of an entry of the session with that lease; `None` for any other key.
     pub(crate) fn entry_of(&self, key: &[u8], lease: i64) -> Option<(LockName, Slot)> {
         let slot = Slot::of(self.split(key)?.1, lease)?;
         Some((self.name_of(key)?, slot))
     }
 
-    /// How the bearer of a contender's key holds.
+    /// The mode of a contender's key.
     pub(crate) fn mode_of(&self, key: &[u8]) -> Mode {
         self.split(key).map_or(Mode::EXCLUSIVE, |(_name, contender)| mode_of(contender.as_bytes()))
     }
 
-    /// The name as it is written, and what comes after it.
+    /// The encoded name, and the rest after it.
     fn split<'a>(&self, key: &'a [u8]) -> Option<(&'a str, &'a str)> {
         std::str::from_utf8(key).ok()?.strip_prefix(&self.root)?.split_once('/')
     }
@@ -150,10 +149,10 @@ impl Keyspace {
         format!("{}%session/{lease:x}", self.root).into_bytes()
     }
 
-    /// What the key of a session says that takes part in a move.
+    /// The value of the key of a session that takes part in a move.
     pub(crate) const MOVES: &str = "moves";
 
-    /// Where the keys of sessions begin and end, their inboxes among them.
+    /// The range of the keys of all sessions and their inboxes.
     pub(crate) fn sessions(&self) -> (Vec<u8>, Vec<u8>) {
         let bound = |after| format!("{}%session{after}", self.root).into_bytes();
         (bound('/'), bound('0'))
@@ -194,7 +193,7 @@ impl Keyspace {
         format!("{}%move", self.root).into_bytes()
     }
 
-    /// What the key of every member begins with.
+    /// The prefix of the keys of participants.
     pub(crate) fn members(&self) -> Vec<u8> {
         format!("{}%members/", self.root).into_bytes()
     }
@@ -209,7 +208,7 @@ impl Keyspace {
     }
 }
 
-/// What a contender's key holds. Other clients leave theirs empty.
+/// The value of a contender's key. Foreign clients leave theirs empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) owner: OwnerId,
@@ -231,8 +230,8 @@ impl Record {
         lines.join("\n").into_bytes()
     }
 
-    /// Reads what [`Record::to_bytes`] wrote, here or in a later version, whose further lines say nothing to
-    /// us; `None` for anything else.
+    /// Reads what [`Record::to_bytes`] wrote, here or in a later version, whose further lines are ignored; `None` for
+    /// anything else.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut lines = std::str::from_utf8(bytes).ok()?.split('\n');
         if lines.next()? != FORMAT {
@@ -249,7 +248,7 @@ impl Record {
     }
 }
 
-/// Whom a key names as holder: its record's label, or of another client the key itself.
+/// The holder of an entry, with the label of its record; of a foreign client with its key.
 pub(crate) fn holder(key: &[u8], value: &[u8], counter: u64) -> Holder {
     let Some(record) = Record::from_bytes(value) else {
         let holder = Holder::new(format!("etcd key {}", String::from_utf8_lossy(key)));
@@ -261,18 +260,18 @@ pub(crate) fn holder(key: &[u8], value: &[u8], counter: u64) -> Holder {
     holder
 }
 
-/// What a message in an inbox says.
+/// The value of a message in an inbox.
 pub(crate) fn message(grace: Duration) -> String {
     grace.as_millis().to_string()
 }
 
-/// How long whoever is asked may go on. What is no number asks, too: at once.
+/// The grace of a message. A value that is no number means none.
 pub(crate) fn grace_of(message: &[u8]) -> Duration {
     let millis = std::str::from_utf8(message).ok().and_then(|text| text.parse().ok());
     Duration::from_millis(millis.unwrap_or(0)).min(Revoke::MAX_GRACE)
 }
 
-/// Refuses a namespace that is laid out in another way. One that says nothing of it has the first format.
+/// Refuses a namespace of another format. Without a key for it a namespace has the first format.
 ///
 /// # Errors
 ///
@@ -286,14 +285,14 @@ pub(crate) fn understood(stored: Option<&[u8]>) -> Result<()> {
     Err(Error::not_applied(ErrorKind::Unsupported, refused))
 }
 
-/// What is added to every counter, as it is stored.
+/// Reads the token base.
 pub(crate) fn base(stored: Option<&[u8]>) -> Result<u64> {
     let text = String::from_utf8_lossy(stored.unwrap_or(b"0"));
     let refused = || Error::invalid_option(format!("invalid token_base {text:?}: expected a number"));
     text.trim().parse().map_err(|_| refused())
 }
 
-/// The first key that does not begin with `prefix`; for an empty one, what etcd reads as no end.
+/// The first key after all that begin with `prefix`; for an empty one, the value that etcd reads as no end.
 pub(crate) fn end_of(prefix: &[u8]) -> Vec<u8> {
     let Some(last) = prefix.iter().rposition(|byte| *byte < u8::MAX) else {
         return vec![0];
@@ -301,7 +300,7 @@ pub(crate) fn end_of(prefix: &[u8]) -> Vec<u8> {
     [&prefix[..last], &[prefix[last] + 1]].concat()
 }
 
-/// A character, and how it is written where it has a meaning.
+/// A special character, and how it is written in a text.
 type Escape = (&'static str, &'static str);
 
 const SLASH: Escape = ("/", "%2F");
@@ -311,13 +310,13 @@ fn escape(text: &str, (special, written): Escape) -> String {
     text.replace('%', "%25").replace(special, written)
 }
 
-/// Undoes that; `None` for what it does not write.
+/// Reverts [`escape`]; `None` for a text that it does not write.
 fn unescape(text: &str, (special, written): Escape) -> Option<String> {
     let plain = text.replace(written, special).replace("%25", "%");
     (escape(&plain, (special, written)) == text).then_some(plain)
 }
 
-/// The first line of every record: what it is, and in which version.
+/// The first line of every record, with its version.
 const FORMAT: &str = "leasehold 1";
 
 #[cfg(test)]
@@ -337,7 +336,6 @@ mod tests {
         assert_eq!(keys.own, b"leasehold/nightly/1a");
     }
 
-    /// Those who do not share lie on both sides of those who do.
     #[test]
     fn ranges_tell_who_shares() {
         let keys = Keyspace::new("p");
@@ -354,7 +352,7 @@ mod tests {
         assert_eq!(own(Mode::permits(1, 20).unwrap(), 3).who_are_alike(), b"p/n/%1of20/");
     }
 
-    /// A key that a server says is in a queue, and is not, is in none.
+    /// A key that a server reports for the wrong queue is in none.
     #[test]
     fn rivals_are_in_the_queue() {
         let place = |key: &[u8]| Range::rival(b"p/n/", key.into()).place().map(|(queue, _)| queue.to_vec());
@@ -362,7 +360,6 @@ mod tests {
         assert_eq!(place(b"p/n"), None);
     }
 
-    /// A session's range holds its key and its inbox, and not those of a session whose id begins alike.
     #[test]
     fn sessions_do_not_meet() {
         let keys = Keyspace::new("p");
@@ -376,7 +373,6 @@ mod tests {
         assert_eq!(keys.asked_for(0x1a, &keys.session(0x1a)), None);
     }
 
-    /// Of what lies between the first session and the last, sessions' keys are told from messages to them.
     #[test]
     fn sessions_are_told_from_their_inboxes() {
         let keys = Keyspace::new("p");
@@ -391,7 +387,6 @@ mod tests {
         assert!(keys.token_base() >= to);
     }
 
-    /// What is not a contender's key is nobody's name.
     #[test]
     fn other_keys_are_nobodys() {
         let keys = Keyspace::new("p");
@@ -417,7 +412,7 @@ mod tests {
         for value in ["", "leasehold 1", "leasehold 2\nx", "leasehold 1\nnohex\n1\nl"] {
             assert_eq!(Record::from_bytes(value.as_bytes()), None, "{value:?}");
         }
-        // An escape is read where it is one that we write.
+        // Only escapes that we write are read.
         let owner = OwnerId::from_random([7; 16]).to_hex();
         for (label, is_ours) in
             [("a%25b", true), ("a%0Ab", true), ("a%2Fb", false), ("a%zz", false), ("a%", false)]
@@ -430,7 +425,6 @@ mod tests {
         assert!(!holder(b"p/a/1a", format!("leasehold 1\n{owner}\n3000\na").as_bytes(), 7).foreign);
     }
 
-    /// A later version may say more, after the metadata.
     #[test]
     fn further_lines_are_passed_over() {
         let owner = OwnerId::from_random([7; 16]);
@@ -445,7 +439,6 @@ mod tests {
         assert_eq!(Record::from_bytes(&bytes), Some(record));
     }
 
-    /// A grace comes back, at most the longest; what is no number asks at once.
     #[test]
     fn messages_carry_a_grace() {
         for grace in [Duration::ZERO, Duration::from_millis(1), Revoke::MAX_GRACE] {
@@ -490,7 +483,6 @@ mod tests {
             prop_assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record));
         }
 
-        /// No bytes make the reader panic.
         #[test]
         fn any_bytes_are_read(bytes: Vec<u8>) {
             let _ = Record::from_bytes(&bytes);

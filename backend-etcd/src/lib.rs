@@ -1,25 +1,24 @@
 //! The etcd store of `leasehold`: locks in an etcd cluster.
 //!
-//! A lock is a queue of keys in the order of their creation; the oldest holds, and those after it that may hold
-//! beside it. A session is one lease, to which every key is attached. A process that waits has watches that stand
-//! before it asks, so a release reaches the next one in the time of a message: two requests per cycle, and one or
-//! two more behind many others. The keys are those of other clients' lock recipe, so a plain name is one lock with
-//! theirs.
+//! A lock is a queue of keys in the order of their creation. The oldest holds, and so do those after it that may hold at
+//! the same time. A session is one lease, to which every key is attached. A waiter has its watches before it sends its
+//! request, so a release reaches the next one in the time of a message: two requests per cycle, and one or two more behind
+//! many others. The keys are those of other clients' lock recipe, so a plain name is one lock with theirs.
 //!
 //! | file | says |
 //! |---|---|
 //! | `config` | which cluster, and its URL |
 //! | `backend` | the contract |
-//! | `session` | what one manager holds, and how it gets it |
-//! | `protocol` | how an entry becomes a hold, and how it is taken back; pure |
-//! | `keys` | names of keys, and what stands in them; pure |
+//! | `session` | what one manager holds, and how it acquires it |
+//! | `protocol` | how an entry becomes a hold, and how it is removed; pure |
+//! | `keys` | names of keys, and their values; pure |
 //! | `error` | what errors mean |
 //! | `connection` | the way to the cluster |
 //! | `watch` | one stream for all watches |
-//! | `admin` | what administrators see and ask for |
+//! | `admin` | what administrators see and request |
 //!
-//! Not promised: that a server never ends a lease early; then fencing still holds, and the guard is told
-//! within milliseconds. The whole story is in `docs/etcd.md`.
+//! Not promised: that a server never ends a lease early. Fencing still holds then, and the guard is notified within
+//! milliseconds; see `docs/etcd.md`.
 
 mod admin;
 mod backend;

@@ -1,4 +1,4 @@
-//! Who holds, and how many wait.
+//! The holders of a lock, and the number of its waiters.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ impl Sessions {
         LockState::new(name, holders.iter().map(|kv| self.holder(kv)), waiting)
     }
 
-    /// Those who hold, in order of arrival, and how many entries there are.
+    /// The entries that hold, in order of arrival, and the number of all entries.
     pub(super) async fn holders(&self, name: &LockName) -> Result<(Vec<KeyValue>, usize)> {
         let queue = self.keys.queue(name);
         let first = match self.endpoints.get(queue.clone(), oldest().with_limit(AT_FIRST)).await {
@@ -41,7 +41,6 @@ impl Sessions {
         Ok((self.who_hold(read), entries))
     }
 
-    /// Which of all entries of a queue hold.
     fn who_hold(&self, mut entries: Vec<KeyValue>) -> Vec<KeyValue> {
         entries.sort_unstable_by_key(KeyValue::create_revision);
         let mut older = Load::NONE;
@@ -71,13 +70,13 @@ impl Sessions {
 
     /// Reads the keys that begin with `prefix`, all at the same moment, in pages.
     pub(crate) async fn read_all(&self, prefix: &[u8]) -> Result<Vec<KeyValue>> {
-        // An empty key is none to etcd.
+        // etcd takes no empty key.
         let begin = if prefix.is_empty() { &[0] } else { prefix };
         let (mut read, mut from, mut at, mut page) = (Vec::<KeyValue>::new(), begin.to_vec(), 0, PAGE);
         loop {
             let options = GetOptions::new().with_range(end_of(prefix)).with_limit(page).with_revision(at);
             let mut answer = match self.endpoints.get(from.clone(), options).await {
-                // The moment of the first page is forgotten: what is shown is of a later one.
+                // The revision of the first page is compacted: all is read again, at a later one.
                 Err(error) if at > 0 && error::tells(&error, error::COMPACTED) => {
                     read.clear();
                     (from, at) = (begin.to_vec(), 0);
@@ -108,7 +107,6 @@ impl Sessions {
     }
 }
 
-/// How many keys are read at once.
 const PAGE: i64 = 1_000;
-/// So many entries are read by the first request: all of them, most of the time.
+/// The first request reads so many entries, which is all of them most of the time.
 const AT_FIRST: i64 = 32;

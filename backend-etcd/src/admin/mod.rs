@@ -1,9 +1,9 @@
-//! What administrators see and ask for; no entry of ours is needed for it.
+//! What administrators see and request; it needs no entry in a queue.
 //!
 //! | file | says |
 //! |---|---|
-//! | `inspect` | who holds, and how many wait |
-//! | `revoke` | asking a holder to let go, and taking its entry away |
+//! | `inspect` | the holders of a lock, and the number of its waiters |
+//! | `revoke` | requesting a release, and deleting a holder's entry |
 //! | `diagnosis` | versions and their bugs, members, alarms, rights |
 //! | `token_base` | what is added to counters |
 

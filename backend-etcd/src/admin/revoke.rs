@@ -1,4 +1,4 @@
-//! Asking a holder to let go, and taking its entry away.
+//! Requesting that a holder releases, and deleting its entry.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::keys::{Record, grace_of, message};
 use crate::session::{Sessions, gets, put_on_lease};
 
 impl Sessions {
-    /// Asks every holder to let go, or deletes their entries; whom it found. One that cannot be asked keeps no
-    /// other from being asked.
+    /// Sends every holder the request to release, or deletes their entries; returns the holders. A request that cannot be
+    /// sent stops no other.
     ///
     /// # Cancel safety
     ///
-    /// What was asked stays asked.
+    /// What was sent stays sent.
     pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
         let (held, _) = self.holders(name).await?;
         let revoke = async |held: &KeyValue| match how {
@@ -29,7 +29,7 @@ impl Sessions {
         Ok(held.iter().map(|held| self.holder(held)).collect())
     }
 
-    /// Deletes the holder's entry, and says so to the holder.
+    /// Deletes the holder's entry, and notifies the holder.
     async fn take_away(&self, name: &LockName, held: &KeyValue) -> Result<()> {
         let same = Compare::create_revision(held.key(), CompareOp::Equal, held.create_revision());
         let delete = TxnOp::delete(held.key(), None);
@@ -41,10 +41,10 @@ impl Sessions {
         Ok(())
     }
 
-    /// Leaves a message in the holder's inbox, on the holder's lease: it ends with the session. One that is
-    /// there stays if it asks for no longer.
+    /// Puts a message into the holder's inbox, on the holder's lease: it ends with the session. A message that is there
+    /// stays if its grace is no longer.
     async fn ask_to_let_go(&self, held: &KeyValue, grace: Duration) -> Result<()> {
-        // Others do not hear what they are asked.
+        // Foreign clients read no messages.
         if held.lease() == 0 || Record::from_bytes(held.value()).is_none() {
             return Ok(());
         }
@@ -72,5 +72,5 @@ impl Sessions {
     }
 }
 
-/// How many holders are asked in one flight.
+/// So many requests are sent at the same time.
 const AT_ONCE: usize = 64;

@@ -20,7 +20,7 @@ impl Sessions {
         let own = self.own_lease();
         let adding = sessions.kvs().iter().filter(|kv| kv.value() != Keyspace::MOVES.as_bytes());
         let leases = adding.filter_map(|kv| self.keys.lease_of(kv.key()));
-        // Whatever is granted later has a later revision.
+        // Every later grant has a later revision.
         let floor = revision(&answer)?.unsigned_abs();
         let others = leases.filter(|lease| Some(*lease) != own).count();
         let base = base(stored.kvs().first().map(KeyValue::value))?;
@@ -42,7 +42,7 @@ impl Sessions {
             if self.endpoints.txn(Txn::new().when([same]).and_then([put])).await?.succeeded() {
                 return Ok(());
             }
-            // RACE: somebody else has written it, or an earlier attempt of ours whose answer was lost.
+            // RACE: another client has written it, or an earlier attempt of ours whose reply was lost.
         }
     }
 }

@@ -1,7 +1,7 @@
 //! How a connection to one endpoint is made, and why it is not.
 //!
-//! The connection is made here, not by the client: that one tries in the background and tells nobody
-//! why it fails. Certificates are read before anything is connected to.
+//! The connection is made here and not by the client crate, which connects in the background and reports no cause of a
+//! failure. Certificates are read before a connection is made.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ async fn authenticated(
     if let Some(Credentials { user, password }) = credentials {
         let named = nobody.clone().with_user(user, password).with_auto_token_refresh(true);
         match Client::from_channel(channel.clone(), Some(named)).await {
-            // Switched off at the cluster, perhaps for a while: as etcd's own clients go on, so do we.
+            // Authentication is disabled, perhaps for a while. etcd's own clients go on in this case, too.
             Err(error) if error::says(&error, error::AUTHENTICATION_IS_OFF) => {}
             answer => return answer,
         }
@@ -66,6 +66,6 @@ async fn authenticated(
     Client::from_channel(channel, Some(nobody)).await
 }
 
-/// How often a busy connection is tried, and how long an answer may take: less often than servers
-/// allow would let a dead connection go unnoticed, more often is refused by them.
+/// How often a busy connection is checked, and how long the reply may take. Servers refuse more frequent checks; less
+/// frequent ones would notice a dead connection late.
 const HTTP_KEEPALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3));

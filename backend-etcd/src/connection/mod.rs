@@ -1,16 +1,15 @@
 //! The way to the cluster: one connection at a time, to a member that answers.
 //!
-//! The client crate spreads its requests over all endpoints, dead ones too. So there is a client
-//! for one endpoint; when it fails or stays silent, the next request goes to the next endpoint on a
-//! connection of its own. Everything sent here may be sent again.
+//! The client crate spreads its requests over all endpoints, also those that are unavailable. So there is one client for
+//! one endpoint. If that fails or does not answer, the next request goes to the next endpoint, on a connection of its
+//! own. Every request that is sent here may be sent again.
 //!
 //! # Invariants
 //! - **etcd.connection-1** Every attempt has a bound, connecting included.
 //! - **etcd.connection-2** A failure moves on from the connection it was seen on, and from no later one.
-//! - **etcd.connection-3** A request that is slow moves nobody on while the connection answers others.
-//! - **etcd.connection-4** That all endpoints refuse us by TLS is final until one of them has answered for
-//!   the first time. After that it is an outage like any other: only etcd itself says that this user may
-//!   not.
+//! - **etcd.connection-3** A slow request does not replace a connection that answers other requests.
+//! - **etcd.connection-4** A refusal by TLS of all endpoints is final until one of them has answered for the first time.
+//!   After that it is an outage like any other: only etcd itself refuses a user.
 
 mod connector;
 #[cfg(test)]
@@ -37,43 +36,40 @@ pub(crate) struct Endpoints {
     pub(crate) urls: Vec<String>,
     endpoints: Vec<Endpoint>,
     credentials: Option<Credentials>,
-    /// Of one attempt: a third of a request's, where there are other endpoints to turn to.
+    /// The bound of one attempt: a third of a request's, if there are other endpoints.
     pub(crate) bound: Duration,
     link: Reopen<Link>,
     turn: Mutex<Turn>,
-    /// For so many requests at a time: more would only wait at the server, and look like its silence.
+    /// Permits for requests: more at a time would wait at the server, which would seem not to answer.
     room: Semaphore,
 }
 
-/// Whose turn it is.
 #[derive(Clone, Copy)]
 struct Turn {
-    /// Counts the connections, and says which of the endpoints they go to.
+    /// Counts the connections, and selects their endpoint.
     generation: usize,
-    /// How many endpoints in a row would not have us, since one has answered.
+    /// How many endpoints in a row have refused us since one has answered.
     denials: usize,
-    /// One has ever answered.
+    /// An endpoint has answered at least once.
     is_known: bool,
 }
 
-/// A connection, and which one it is.
 #[derive(Clone)]
 pub(crate) struct Link {
     /// Shared: the client crate copies the channels of all its services with it.
     pub(crate) client: Arc<Client>,
     pub(crate) generation: usize,
-    /// It is not in use any more.
+    /// Cancelled once the connection is not in use any more.
     pub(crate) left: CancellationToken,
-    /// How many requests it has answered.
     answered: Arc<AtomicU64>,
 }
 
-/// What a request without an answer says.
+/// What the lack of a reply to a request means.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Silence {
-    /// It is left for it. So it is with what keeps the session, which goes past all others.
+    /// The connection is replaced: renewals of the session, which wait behind no other request.
     IsOfTheMember,
-    /// Unless nothing else was answered meanwhile.
+    /// The connection is replaced if it has answered no other request meanwhile.
     MayBeOfTheRequest,
 }
 
@@ -82,7 +78,7 @@ impl Endpoints {
         let urls = config.endpoint_urls()?;
         let request = env.timing().op_timeout;
         let bound = if urls.len() > 1 { request / 3 } else { request };
-        // Not everybody on the first one.
+        // Not every client begins with the first one.
         let mut bits = [0; 1];
         env.random(&mut bits);
         let generation = usize::from(bits[0]) % urls.len();
@@ -98,13 +94,13 @@ impl Endpoints {
         })
     }
 
-    /// An error of the endpoint of that number, which says so.
+    /// Adds the endpoint of that number to an error.
     pub(crate) fn at(&self, index: usize, error: Error) -> Error {
         let url = &self.urls[index % self.urls.len()];
         error.with_context("server", url.split_once("://").map_or(url.as_str(), |(_, host)| host))
     }
 
-    /// Why nothing was answered for so long: why there is no connection, if there is none.
+    /// The cause of a timeout: the failure of the last connection attempt, if there is one.
     pub(crate) fn why_not(&self, bound: Duration) -> Error {
         self.link.refused().unwrap_or_else(|| error::silent(bound)).with_effect(Effect::NotApplied)
     }
@@ -118,7 +114,7 @@ impl Endpoints {
         let endpoints = Arc::clone(self);
         let made =
             self.link.get(|link| !link.left.is_cancelled(), || async move { endpoints.next_link().await });
-        // Nothing but the connection was asked for.
+        // No request was sent but for the connection.
         made.await.map_err(|error| error.with_effect(Effect::NotApplied))
     }
 
@@ -132,19 +128,19 @@ impl Endpoints {
     /// A connection to one endpoint, besides the one in use.
     pub(crate) async fn connect(&self, index: usize) -> Result<Arc<Client>> {
         let endpoint = &self.endpoints[index % self.endpoints.len()];
-        // Boxed: what it waits in is large.
+        // Boxed: the future is large.
         let connecting = Box::pin(connector::connect(endpoint, self.credentials.as_ref()));
         let made = self.env.within(self.bound, connecting).await;
         let made = made.unwrap_or_else(|| Err(error::silent(self.bound)));
         made.map(Arc::new).map_err(|error| self.at(index, error.with_effect(Effect::NotApplied)))
     }
 
-    /// A connection is of no use: the next request goes to the next endpoint.
+    /// A connection failed: the next request goes to the next endpoint.
     pub(crate) fn failed(&self, generation: usize) {
         self.move_on(generation, |_| 0);
     }
 
-    /// Whose turn it is then, with so many `denials` for those there were before.
+    /// Replaces that connection, if it is in use still. `denials` counts on from the number so far.
     fn move_on(&self, generation: usize, denials: impl FnOnce(usize) -> usize) -> Turn {
         let mut turn = self.turn.lock();
         if turn.generation == generation {
@@ -158,8 +154,7 @@ impl Endpoints {
         *turn
     }
 
-    /// An endpoint would not have us, or was not to be reached: the error, which is `Denied` when all have
-    /// been asked.
+    /// An endpoint refused the connection, or is not reachable: the error, which is `Denied` once all have refused.
     fn refused(&self, generation: usize, error: Error) -> Error {
         let by_tls = error::is_refused_by_tls(&error);
         if !by_tls && *error.kind() != ErrorKind::Denied {
@@ -213,7 +208,7 @@ impl Endpoints {
         // Boxed: the client's futures are large, and most of those around them only wait.
         let acted = Box::pin(act(Arc::clone(&link.client)));
         let Some(answer) = self.env.within(over.since(sent_at), acted).await else {
-            // A connection that took long to be made has had no time to answer.
+            // After a slow connect the member had no time to answer.
             let had_time = self.env.now().since(sent_at) >= self.bound / 2;
             let answers_others = link.answered.load(Ordering::Relaxed) != before;
             if had_time && (silence == Silence::IsOfTheMember || !answers_others) {
@@ -227,9 +222,9 @@ impl Endpoints {
         answer.map_err(|error| self.at(link.generation, self.failure(&link, error)))
     }
 
-    /// What an error on `link` means, and whether the connection is left for it.
+    /// The meaning of an error on `link`; replaces the connection if another one may do better.
     fn failure(&self, link: &Link, error: etcd_client::Error) -> Error {
-        // Connected while authentication was off: another connection says who we are.
+        // Connected while authentication was disabled: another connection authenticates.
         if error::says(&error, error::WHO) && self.credentials.is_some() {
             self.failed(link.generation);
             return error::nameless(error);
@@ -261,7 +256,7 @@ impl Endpoints {
             match self.env.within(give_up_at.since(self.env.now()), attempt).await {
                 None => return Err(last.unwrap_or_else(|| error::silent(bound))),
                 Some(Err(error)) if error::may_pass(&error) && self.env.now() < give_up_at => {
-                    // What any attempt may have done, the request may have done.
+                    // The request may have been applied if any attempt may.
                     let unknown = last.is_some_and(|last| last.effect() == Effect::Unknown);
                     last = Some(if unknown { error.with_effect(Effect::Unknown) } else { error });
                     pauses.pause(&self.env).await;
@@ -290,11 +285,11 @@ impl Endpoints {
     }
 }
 
-/// Pauses between tries. None is long: a cluster that has a new leader is used again soon.
+/// Pauses between attempts, all short: a cluster with a new leader is used again soon.
 pub(crate) fn backoff(env: &Env) -> Backoff {
     let bound = env.timing().op_timeout;
     Backoff::new(bound / 32, bound / 4)
 }
 
-/// How many requests are under way at once; renewals and streams come on top.
+/// So many requests are in flight at the same time, without renewals and streams.
 const AT_ONCE: usize = 128;

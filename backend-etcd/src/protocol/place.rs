@@ -1,17 +1,16 @@
 //! An entry in a queue, and the rule by which it becomes a hold.
 //!
-//! *c* is the revision at which the entry was created, *h* that of the latest answer that showed it, *K* the older
-//! entries that are known from there: all of them, or a *witness*, some that alone keep ours out. Older entries only
-//! get fewer, so whoever is admitted beside any set that contains them holds, if its own entry was there when the
-//! last of the others went.
+//! *c* is the create revision of the entry, *h* that of the latest reply that showed it, *K* the older entries that are
+//! known from there: all of them, or a *blocking set*, some that alone block ours. Older entries only get fewer. So an
+//! entry that is admitted by any set that contains them holds, if it existed when the last of the others was deleted.
 //!
-//! With all of them, the one watch on the queue takes keys off *K*. It tells our own end in the same order, so no
-//! read is needed, if it stood when the answer was given. One that was opened later covers nothing until the next
-//! answer, whatever revision it names. With a witness each of its keys has a watch of its own. Those have no order
-//! among each other and may tell of our own end last: they never let us hold, but make us look. A key names one
-//! bearer after another; at *h* it was that in *K*, so what is deleted after *h* first is that one.
+//! With all of them, the one watch on the queue removes keys from *K*. It reports the deletion of our own entry in the same
+//! order, so no read is needed if the watch stood when the reply was given. One that was opened later covers nothing until
+//! the next reply, whatever revision it names. With a blocking set each of its keys has a watch of its own. These have no
+//! common order and may report the end of our own entry last: they never grant, but cause a read. One entry after another
+//! may have the same key; at *h* it was the one in *K*, so the first deletion after *h* is of that one.
 //!
-//! Who is admitted is said by [`Load`]; keys tell the modes. What keeps ours out is told by [`witness`].
+//! [`Load`] says which modes are admitted, the keys show the modes, and [`witness`] chooses the blocking set.
 
 use leasehold_core::backend::Load;
 use leasehold_core::{LostReason, Mode};
@@ -20,24 +19,24 @@ use super::told::{Key, Told, Watch, WatchId};
 use super::witness::{Rival, admits, fewest, witness};
 use super::{End, Revision, Step};
 
-/// What an answer showed of a queue.
+/// A queue as a reply showed it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Seen {
     pub(crate) revision: Revision,
     /// Entries older than ours, the youngest first.
     pub(crate) older: Vec<Rival>,
     pub(crate) beyond: Beyond,
-    /// So many are older that the next of them will not be called soon.
+    /// So many are older that the turn is far away.
     pub(crate) is_far: bool,
-    /// The watch on the queue that stood when the answer was asked for.
+    /// The watch on the queue that stood when the request was sent.
     pub(crate) watch: Option<WatchId>,
 }
 
-/// Who is older than ours and was not shown.
+/// The older entries that were not shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Beyond {
     Nobody,
-    /// So many who hold as we would.
+    /// So many of our mode.
     Alike(usize),
     Unknown,
 }
@@ -53,14 +52,13 @@ impl Seen {
         shown.chain(std::iter::repeat_n(mode, alike)).collect::<Load>().admits(mode)
     }
 
-    /// Whether an entry that came now would hold; `None` if what is shown does not say.
+    /// Whether a new entry would hold; `None` if the reply does not show that.
     pub(super) fn has_room(&self, mode: Mode) -> Option<bool> {
         let is_unknown = self.beyond == Beyond::Unknown && admits(mode, &self.older);
         (!is_unknown).then(|| self.admits(mode))
     }
 }
 
-/// What is to be watched.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
     /// All contenders.
@@ -74,38 +72,37 @@ pub(crate) enum Target {
 pub(crate) struct Place {
     mode: Mode,
     create: Revision,
-    /// Of the latest answer, with *K* as those who are older.
+    /// The latest reply, with *K* as the older entries.
     seen: Seen,
     knows: Knows,
     is_deleted: bool,
-    /// What should have been told was not: the queue is read, whatever stands.
+    /// A watch has missed a deletion: the queue is read, whatever stands.
     is_in_doubt: bool,
 }
 
-/// What there is to go by.
+/// What is known of the older entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Knows {
-    /// The answer admits us.
+    /// The reply admits our entry.
     Turn,
-    /// All that are older.
+    /// All of them.
     All,
-    /// A witness.
+    /// A blocking set.
     Witness,
-    /// Not enough: all are to be read.
+    /// Too little: all must be read.
     Little,
 }
 
 impl Place {
-    /// An answer showed the entry while, and perhaps since, it was put.
     pub(crate) fn new(mode: Mode, create: Revision, seen: Seen, told: &Told) -> Self {
         let knows = Knows::Little;
         let mut place = Self { mode, create, seen, knows, is_deleted: false, is_in_doubt: false };
-        // Whoever comes behind few opens the watch on all of them, if it does not stand.
+        // Behind few entries the watch on the queue is opened, if it does not stand.
         place.take_in(true, told);
         place
     }
 
-    /// Keeps what there is to go by.
+    /// Keeps what the latest reply shows.
     fn take_in(&mut self, may_watch_all: bool, told: &Told) {
         let seen = &mut self.seen;
         if seen.admits(self.mode) {
@@ -123,17 +120,16 @@ impl Place {
         self.create
     }
 
-    /// The revision of the latest answer.
     pub(super) fn known_at(&self) -> Revision {
         self.seen.revision
     }
 
-    /// Whether what is waited for is told by the watch on all.
+    /// Whether the watch on the queue reports all that is waited for.
     pub(crate) fn hears_all(&self) -> bool {
         self.knows != Knows::Witness
     }
 
-    /// Whether the latest answer lets us hold; `None` if it did not show enough to say so.
+    /// Whether the latest reply grants; `None` if it does not show enough.
     pub(super) fn holds_at_once(&self) -> Option<bool> {
         match self.knows {
             Knows::Turn => Some(true),
@@ -142,7 +138,6 @@ impl Place {
         }
     }
 
-    /// What to do, after what was `told`.
     pub(super) fn next(&self, own: &[u8], told: &Told) -> Step {
         let has_ended = |watch: &Watch| watch.has_deleted(own, self.seen.revision);
         if self.is_deleted || told.queue.as_ref().is_some_and(has_ended) {
@@ -159,7 +154,7 @@ impl Place {
         }
     }
 
-    /// Reads the queue: all of it, if some of it does not do.
+    /// Reads the queue: all of it, if a part is not enough.
     pub(super) fn look(&self) -> Step {
         let all = self.knows == Knows::Little || self.seen.older.len() > LONG;
         Step::Look { create: self.create, all }
@@ -183,18 +178,18 @@ impl Place {
             is_late |= watch.since.is_some_and(|since| since > self.seen.revision);
             is_opening |= watch.since.is_none();
         }
-        // Those that open late are read together.
+        // One read serves all watches that opened late.
         if admits(self.mode, &self.left(told)) || is_late && !is_opening { self.look() } else { Step::Wait }
     }
 
-    /// Whether what that watch tells goes on from the answer that we know all from.
+    /// Whether the watch reports everything since the reply that showed all entries.
     fn is_covered(&self, watch: &Watch) -> bool {
         self.knows == Knows::All
             && self.seen.watch == Some(watch.id)
             && watch.since.is_some_and(|since| since <= self.seen.revision)
     }
 
-    /// *K* without what was told of by the watch on the queue, if that says enough, or by those on its keys.
+    /// *K* without the deletions that the watch on the queue has reported, if it covers *K*, or those on its keys.
     pub(crate) fn left(&self, told: &Told) -> Vec<Rival> {
         let on_all = told.queue.as_ref().filter(|watch| self.is_covered(watch));
         let is_left = |Rival { key, .. }: &&Rival| {
@@ -204,40 +199,38 @@ impl Place {
         self.seen.older.iter().filter(is_left).cloned().collect()
     }
 
-    /// Some that keep ours out, as far as we know; none if we know too little.
+    /// As few as block ours, as far as we know; none if we know too little.
     pub(crate) fn witness(&self, told: &Told) -> Vec<Rival> {
         fewest(self.mode, self.left(told))
     }
 
-    /// Those whose ends the watch on the queue has to tell.
+    /// The entries whose deletions the watch on the queue must report.
     pub(super) fn awaited(&self) -> &[Rival] {
         if self.knows == Knows::All { &self.seen.older } else { &[] }
     }
 
-    /// Those that are watched one by one.
     pub(crate) fn watched(&self) -> &[Rival] {
         if self.knows == Knows::Witness { &self.seen.older } else { &[] }
     }
 
-    /// The watches have not told what they should have.
     pub(super) fn doubt(&mut self) {
         self.is_in_doubt = true;
     }
 
-    /// The queue was read up to our entry; `None` if that was not there.
+    /// The queue was read up to our entry; `None` if that does not exist.
     pub(crate) fn looked(&mut self, seen: Option<Seen>, told: &Told) {
         match seen {
             None => self.is_deleted = true,
-            // An answer from before the latest one decides nothing.
+            // A reply that is older than the latest one decides nothing.
             Some(seen) if seen.revision < self.seen.revision => {}
             Some(seen) => {
                 (self.seen, self.is_in_doubt) = (seen, false);
-                // Only what the watch stood for is known from here on.
+                // Without a watch that stood, all entries are not known for long.
                 self.take_in(self.seen.watch.is_some(), told);
             }
         }
     }
 }
 
-/// Of so many older entries at most are all known, if the watch on the queue stands and a witness does.
+/// Up to so many older entries are all known, if the watch on the queue stands and a blocking set is enough.
 pub(crate) const LONG: usize = 32;

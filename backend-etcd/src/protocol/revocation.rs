@@ -1,11 +1,11 @@
-//! Which entries a session is asked to give up, and until when; pure.
+//! The requests that a session releases entries, with their deadlines; pure.
 //!
-//! A message may come before its entry is known to be there, and after the entry is gone.
+//! A message may arrive before its entry is known to exist, and after the entry is deleted.
 //!
 //! # Invariants
-//! - **etcd.revocation-1** Of all that was heard about an entry the earliest end counts, from the moment of
-//!   hearing: told again, and held only later, it is the same.
-//! - **etcd.revocation-2** What is not about any entry of ours, present or to come, does not stay.
+//! - **etcd.revocation-1** Of all requests for an entry the earliest deadline counts, from the moment when it was
+//!   received: it stays the same if the request is received again, or the entry held only later.
+//! - **etcd.revocation-2** A request that is about no entry of ours, present or to come, does not stay.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ struct RevokeRequest {
 }
 
 impl RevokeRequests {
-    /// The entry created at `create` is wanted after `grace`; whether that is news.
+    /// Notes a request for the entry created at `create`; whether it shortens the deadline.
     pub(crate) fn heard(&mut self, create: Revision, grace: Duration, now: Moment) -> bool {
         let (until, before) = (now + grace, self.0.get(&create));
         let is_news = before.is_none_or(|before| until < before.until);
@@ -35,7 +35,7 @@ impl RevokeRequests {
         is_news
     }
 
-    /// How long an entry may go on, if it is wanted.
+    /// The grace that is left for an entry, if its release was requested.
     pub(crate) fn within(&self, create: Revision, now: Moment) -> Option<Duration> {
         self.0.get(&create).map(|request| request.until.since(now))
     }
@@ -44,13 +44,13 @@ impl RevokeRequests {
         self.0.remove(&create);
     }
 
-    /// The inbox was read, at `read_at` or later: what had come before and is not there any more is not asked.
+    /// The inbox was read, at `read_at` or later: requests from before that are not there any more are withdrawn.
     pub(crate) fn keep(&mut self, read_at: Moment, is_there: impl Fn(Revision) -> bool) {
         self.0.retain(|create, request| is_there(*create) || read_at <= request.heard_at);
     }
 
-    /// Which are about entries that are gone for good: not of those we know, and heard before the oldest of
-    /// the acquisitions began whose entry may be there without being known.
+    /// The requests for entries that will not be seen any more: not known, and received before the oldest acquisition
+    /// began whose entry may exist without being known.
     pub(crate) fn gone(
         &self,
         is_known: impl Fn(Revision) -> bool,
@@ -76,7 +76,6 @@ mod tests {
         Duration::from_secs(secs)
     }
 
-    /// Held later, an entry may go on for what is left, down to nothing; others may go on.
     #[test]
     fn a_grace_counts_from_hearing() {
         let mut asked = RevokeRequests::default();
@@ -87,7 +86,7 @@ mod tests {
         assert_eq!(asked.within(8, at(100)), None);
     }
 
-    /// Neither a longer grace nor the same message heard again gives more time.
+    /// Neither a longer grace nor the same message again gives more time.
     #[test]
     fn the_earliest_end_counts() {
         let mut asked = RevokeRequests::default();
@@ -104,7 +103,6 @@ mod tests {
         }
     }
 
-    /// A message that is taken back, or gone with its entry, is no more; a later one begins anew.
     #[test]
     fn missing_entry_is_forgotten() {
         let mut asked = RevokeRequests::default();
@@ -123,8 +121,7 @@ mod tests {
         assert_eq!(asked.within(7, at(100)), Some(span(60)));
     }
 
-    /// What nobody can be asked for goes; what an acquisition that began before may still turn out to be
-    /// stays for it (etcd.revocation-2).
+    /// etcd.revocation-2
     #[test]
     fn messages_to_nobody_are_found() {
         let mut asked = RevokeRequests::default();
@@ -136,7 +133,7 @@ mod tests {
         {
             assert_eq!(asked.gone(known, oldest_unknown), gone, "{oldest_unknown:?}");
         }
-        // Heard again, it is not as if it had come after them.
+        // Received again, it keeps its first time.
         asked.heard(7, span(10), at(105));
         assert_eq!(asked.gone(known, Some(at(101))), [7]);
     }

@@ -1,36 +1,34 @@
-//! Where in a queue a session's entry lies, and what a key tells of how its bearer holds; pure.
+//! The key of a session's entry in a queue, which shows the entry's mode; pure.
 //!
-//! | key, below `PREFIX/enc(NAME)/` | its bearer holds |
+//! | key, below `PREFIX/enc(NAME)/` | its entry holds |
 //! |---|---|
 //! | `LEASE` | exclusively |
 //! | `%shared/LEASE` | with others who share |
 //! | `%2of8/LEASE` | two of eight permits |
 //! | the same with `.1`, `.2` and so on | in the same way, beside another entry of its session |
-//! | anything else | exclusively: it is another client's |
+//! | anything else | exclusively: it is a foreign client's |
 //!
-//! The mode is in the key because a deletion tells no more than that.
+//! The mode is in the key because the report of a deletion has nothing but the key.
 //!
 //! # Invariants
-//! - **etcd.slot-1** Whoever is read as one who shares lies between `%shared/` and `%shared0`, and nobody else does:
-//!   ranges and keys tell the same.
+//! - **etcd.slot-1** The keys between `%shared/` and `%shared0` are those that are read as shared: ranges and keys agree.
 
 use leasehold_core::Mode;
 
-/// Which of a session's entries in a queue it is.
+/// One of a session's entries in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Slot {
     pub(crate) mode: Mode,
-    /// A session may have several at a time that share, or that are permits.
+    /// A session may have several shared entries or permits at the same time.
     pub(crate) number: u32,
 }
 
 impl Slot {
-    /// The only one of an exclusive entry, the first of others.
     pub(crate) fn first(mode: Mode) -> Self {
         Self { mode, number: 0 }
     }
 
-    /// How the key goes on after the name, for a session with that lease.
+    /// The rest of the key after the name, for a session with that lease.
     pub(crate) fn path(self, lease: i64) -> String {
         let folder = folder_of(self.mode);
         match self.number {
@@ -39,11 +37,11 @@ impl Slot {
         }
     }
 
-    /// Reads what [`path`](Self::path) has written for that lease; `None` for anybody else's.
+    /// Reads what [`path`](Self::path) has written for that lease; `None` for any other key.
     pub(crate) fn of(contender: &str, lease: i64) -> Option<Self> {
         let last = contender.rsplit_once('/').map_or(contender, |(_folder, last)| last);
         let (whose, number) = last.split_once('.').unwrap_or((last, "0"));
-        // Most of what is told is about others.
+        // Most keys are of other sessions.
         if u64::from_str_radix(whose, 16) != Ok(lease.cast_unsigned()) {
             return None;
         }
@@ -52,7 +50,7 @@ impl Slot {
     }
 }
 
-/// How the bearer of a key holds that goes on like this after the name.
+/// The mode of a key with this rest after the name.
 pub(crate) fn mode_of(contender: &[u8]) -> Mode {
     let said = contender.strip_prefix(b"%").and_then(|said| said.split(|byte| *byte == b'/').next());
     let Some(said) = said.and_then(|said| std::str::from_utf8(said).ok()) else {
@@ -66,7 +64,6 @@ pub(crate) fn mode_of(contender: &[u8]) -> Mode {
     mode.filter(|mode| contender.starts_with(folder_of(*mode).as_bytes())).unwrap_or_default()
 }
 
-/// What the keys of a mode begin with.
 fn folder_of(mode: Mode) -> String {
     match mode {
         Mode::EXCLUSIVE => String::new(),
@@ -75,7 +72,7 @@ fn folder_of(mode: Mode) -> String {
     }
 }
 
-/// What the keys of those who share begin with, and what comes right after all of them: `0` follows `/`.
+/// The prefix of shared keys, and the first key after all of them: `0` follows `/`.
 pub(crate) const SHARED: &str = "%shared/";
 pub(crate) const AFTER_SHARED: &str = "%shared0";
 
@@ -88,7 +85,6 @@ mod tests {
         Mode::permits(weight, capacity).unwrap()
     }
 
-    /// The keys as they are: other clients know the first.
     #[test]
     fn keys_say_how_their_bearers_hold() {
         for (mode, number, path) in [
@@ -110,7 +106,7 @@ mod tests {
         }
     }
 
-    /// What does not parse is exclusive, and nobody's slot.
+    /// A key that does not parse is exclusive, and no slot.
     #[test]
     fn unknown_mode_is_exclusive() {
         for foreign in [

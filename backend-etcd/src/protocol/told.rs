@@ -1,14 +1,13 @@
-//! What the watches on one queue have told; pure.
+//! The watches on one queue, and what they have reported; pure.
 //!
-//! There is one on all contenders while few of them are before us, and some on single keys of others: sessions
-//! come again in the same order, so whoever was before us will often be. Both outlast the entries they were opened
-//! for.
+//! There is one on all contenders while few of them are before us, and some on single keys of others. Sessions come again
+//! in the same order, so both kinds outlast the entries they were opened for.
 //!
 //! # Invariants
-//! - **etcd.told-1** What a watch has told is forgotten when it is cut: the next one has an id of its own.
+//! - **etcd.told-1** The reports of a watch are forgotten when it is cut: the next one has another id.
 //! - **etcd.told-2** No watch on a key that is in use is closed to make room.
-//! - **etcd.told-3** While no request is under way, only the deletions of awaited keys are kept: as many as entries are
-//!   waited for, however many come and go. A request that is under way may show any key, so all are kept until its answer.
+//! - **etcd.told-3** While no request is in flight, only the deletions of awaited keys are kept: as many as entries are
+//!   waited for, however many come and go. A request in flight may show any key, so all are kept until its reply.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -16,43 +15,39 @@ use super::{Revision, Rival};
 
 pub(crate) type Key = Box<[u8]>;
 
-/// Watches have different ones, also those on the same.
+/// Each watch has its own, also a later one on the same range.
 pub(crate) type WatchId = i64;
 
-/// A change of a key.
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) revision: Revision,
     pub(crate) key: Key,
-    /// What was put; nothing for a deletion.
+    /// `None` for a deletion.
     pub(crate) value: Option<Box<[u8]>>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
-    /// The watch on all contenders.
     pub(crate) queue: Option<Watch>,
-    /// Those on single ones.
     pub(crate) keys: HashMap<Key, Watch>,
     /// The keys whose deletions are kept; `None` keeps all.
     awaited: Option<HashSet<Key>>,
-    /// There is no right to watch; nothing more is told.
+    /// The right to watch is missing; nothing more is reported.
     pub(crate) is_refused: bool,
-    /// The keys that are watched, those used last at the end.
+    /// The watched keys, those used last at the end.
     used: VecDeque<Key>,
-    /// Deletions that the watch on all has told in a row while nobody listened.
+    /// Deletions that the watch on the queue has reported in a row while no acquisition listened.
     unheard: usize,
 }
 
-/// A watch, and what it has told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Watch {
     pub(crate) id: WatchId,
-    /// It tells whatever is deleted after that revision; `None` until it stands.
+    /// It reports every deletion after that revision; `None` until it stands.
     pub(crate) since: Option<Revision>,
     /// The last deletion of each key.
     deleted: HashMap<Key, Revision>,
-    /// The last deletion that was told, kept or not.
+    /// The last deletion that was reported, kept or not.
     last: Revision,
 }
 
@@ -61,19 +56,18 @@ impl Watch {
         self.deleted.get(key).is_some_and(|at| *at > after)
     }
 
-    /// Whether it stood `at` that revision, and has told of no end of its key since.
+    /// Whether it stood `at` that revision, and has reported no deletion of its key since.
     pub(super) fn stands(&self, key: &[u8], at: Revision) -> bool {
         self.since.is_some_and(|since| since <= at) && !self.has_deleted(key, at)
     }
 }
 
 impl Told {
-    /// The watch on `key`, or on all; `None` if there is none.
+    /// The watch on `key`, or on the queue.
     fn of(&mut self, key: Option<&Key>) -> Option<&mut Watch> {
         key.map_or(self.queue.as_mut(), |key| self.keys.get_mut(key))
     }
 
-    /// A watch is being opened, for the first time or again.
     pub(crate) fn open(&mut self, key: Option<&Key>, id: WatchId) {
         let watch = Watch { id, since: None, deleted: HashMap::new(), last: 0 };
         let Some(key) = key else {
@@ -93,8 +87,8 @@ impl Told {
         self.used.retain(|used| used != key);
     }
 
-    /// A request is about to be sent: its answer shows what was told until now, and nothing of that is kept. The watch
-    /// on all, if it stands.
+    /// A request is about to be sent: its reply shows all that was reported until now, and nothing of that is kept. The
+    /// watch on the queue, if it stands.
     pub(crate) fn listen(&mut self) -> Option<WatchId> {
         (self.unheard, self.awaited) = (0, None);
         let watch = self.queue.as_mut()?;
@@ -103,7 +97,7 @@ impl Told {
         Some(watch.id)
     }
 
-    /// The answer is there: only the deletions of these keys are kept from now on.
+    /// The reply has arrived: only the deletions of these keys are kept from now on.
     pub(crate) fn wait_for(&mut self, keys: HashSet<Key>) {
         if let Some(watch) = &mut self.queue {
             watch.deleted.retain(|key, _| keys.contains(key));
@@ -117,20 +111,18 @@ impl Told {
         !stands || self.awaited.is_some()
     }
 
-    /// All watches are cut; what is awaited stays.
     pub(crate) fn cut(&mut self) {
         *self = Self { awaited: self.awaited.take(), ..Self::default() };
     }
 
-    /// A watch stands since that revision.
     pub(crate) fn stands(&mut self, key: Option<&Key>, since: Revision) {
         if let Some(watch) = self.of(key) {
             watch.since = Some(since);
         }
     }
 
-    /// A watch tells; whether it is that on all, and has told of so many deletions in a row while nobody listened that
-    /// it is not worth keeping.
+    /// A watch reports changes. Whether it is the one on the queue, and has reported so many deletions in a row while no
+    /// acquisition listened that it is not worth keeping.
     pub(crate) fn tell(&mut self, key: Option<&Key>, changes: &[Change], is_heard: bool) -> bool {
         for change in changes.iter().filter(|change| change.value.is_none()) {
             let is_kept =
@@ -147,7 +139,7 @@ impl Told {
         key.is_none() && self.unheard >= IDLE_DELETIONS
     }
 
-    /// Those keys are in use; which others are to be closed to make room.
+    /// Those keys are in use; the others whose watches are to be closed to make room.
     pub(crate) fn use_keys(&mut self, keys: &[Rival]) -> Vec<Key> {
         self.used.retain(|used| keys.iter().all(|rival| rival.key != *used));
         self.used.extend(keys.iter().map(|rival| rival.key.clone()));
@@ -156,11 +148,11 @@ impl Told {
     }
 }
 
-/// How many keys of others a session watches in one queue. Each is a message to us when its bearer releases; with
-/// fewer, the turns of many sessions make us open watches that we had.
+/// How many keys of others a session watches in one queue. Each costs a message when its entry is deleted; with fewer, the
+/// turns of many sessions would open watches again.
 const KEYS_WATCHED: usize = 16;
-/// How many deletions in a row a watch tells nobody before it is closed. Of 100 sessions that come seldom, 18 to
-/// 31 hear each release with this, and a cycle takes 2.4 to 2.7 requests; with 128 it is 57 to 71, and 2.2 to 2.3.
+/// After so many deletions in a row without a listener a watch is closed. Of 100 sessions that come seldom, 18 to 31 are
+/// notified of each release with this, and a cycle takes 2.4 to 2.7 requests; with 128 it is 57 to 71, and 2.2 to 2.3.
 const IDLE_DELETIONS: usize = 32;
 
 #[cfg(test)]
@@ -198,7 +190,6 @@ mod tests {
         assert_eq!(told.use_keys(&many[1..2]), [22, 23, 24].map(key), "room for sixteen again");
     }
 
-    /// Whoever begins to listen hears of what comes after what the watch has told by then.
     #[test]
     fn unread_request_stays_behind_later_ones() {
         let mut told = Told::default();
@@ -232,7 +223,6 @@ mod tests {
         assert_eq!((watch.since, watch.has_deleted(b"b", 200_004)), (Some(200_004), true));
     }
 
-    /// A queue that is only watched out of habit is not watched for ever.
     #[test]
     fn a_watch_that_tells_nobody_is_closed_in_the_end() {
         let mut told = Told::default();
@@ -243,7 +233,7 @@ mod tests {
         }
     }
 
-    /// Those on single keys tell once in a turn, and stay for the next, whatever has become of that on all.
+    /// A watch on a key reports once in a turn, and stays for the next.
     #[test]
     fn a_watch_on_a_key_outlasts_that_on_all() {
         let mut told = Told::default();

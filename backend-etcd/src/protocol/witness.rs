@@ -1,9 +1,8 @@
-//! Who keeps an entry out; pure.
+//! The entries that block ours; pure.
 //!
-//! A *witness* is a set of older entries that alone keep ours out: while all of it lives, nothing else needs to be
-//! heard of. One entry may be enough: the predecessor of an exclusive one, the nearest writer before a reader.
-//! Of permits it takes several, and it is worth to watch up to twice as many: then one that ends does not make
-//! us look.
+//! A *blocking set* is a set of older entries that alone block ours: while all of them exist, no other deletion matters.
+//! One entry may be enough: the predecessor of an exclusive one, the nearest writer before a reader. Of permits it takes
+//! several, and up to twice as many are watched: then the end of one causes no read.
 
 use leasehold_core::Mode;
 use leasehold_core::backend::Load;
@@ -15,18 +14,16 @@ use super::told::{Key, Told};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rival {
     pub(crate) key: Key,
-    /// The revision that created it.
     pub(crate) create: Revision,
     pub(crate) mode: Mode,
 }
 
-/// Whether an entry holds beside these.
 pub(super) fn admits(mode: Mode, older: &[Rival]) -> bool {
     older.iter().map(|rival| rival.mode).collect::<Load>().admits(mode)
 }
 
-/// Some of these, youngest first, that keep an entry out together, to be watched one by one: whose watches stood `at` that
-/// revision, if they do, and else the nearest. `None` if that takes too many, or they do not.
+/// Some of these, youngest first, that block an entry together, to be watched one by one: those whose watches stood `at`
+/// that revision, if they block it, and else the nearest. `None` if that takes too many, or they do not block it.
 pub(super) fn witness(mode: Mode, older: &[Rival], told: &Told, at: Revision) -> Option<Vec<Rival>> {
     if let Some(rival) = barrier(mode, older) {
         return Some(vec![rival.clone()]);
@@ -40,7 +37,7 @@ pub(super) fn witness(mode: Mode, older: &[Rival], told: &Told, at: Revision) ->
     }
 }
 
-/// As few of these as keep an entry out together; all of them, if they do not.
+/// As few of these as block an entry together; all of them, if they do not.
 pub(super) fn fewest(mode: Mode, mut older: Vec<Rival>) -> Vec<Rival> {
     if let Some(rival) = barrier(mode, &older) {
         return vec![rival.clone()];
@@ -49,12 +46,12 @@ pub(super) fn fewest(mode: Mode, mut older: Vec<Rival>) -> Vec<Rival> {
     older
 }
 
-/// The nearest that keeps an entry out alone. Nobody between the two holds before that one has gone.
+/// The nearest that blocks an entry alone. No entry between the two holds before that one is deleted.
 fn barrier(mode: Mode, older: &[Rival]) -> Option<&Rival> {
     older.iter().find(|rival| rival.mode.bars(mode))
 }
 
-/// How many of the nearest keep an entry out together.
+/// How many of the nearest block an entry together.
 fn least(mode: Mode, older: &[Rival]) -> Option<usize> {
     let mut load = Load::NONE;
     let refused = older.iter().position(|rival| {
@@ -64,6 +61,6 @@ fn least(mode: Mode, older: &[Rival]) -> Option<usize> {
     refused.map(|last| last + 1)
 }
 
-/// So many at most are waited for one by one. Behind more the whole queue is listened to: a session would hear of
-/// most releases anyway.
+/// So many at most are watched one by one. Behind more the whole queue is watched: most releases would be reported
+/// anyway.
 const MOST: usize = 8;

@@ -1,7 +1,6 @@
-//! Drives one acquisition: carries out what [`Contender`] asks for, and tells it what came of it.
+//! Drives one acquisition: carries out the steps of [`Contender`], and reports their outcome to it.
 //!
-//! Requests are never given up midway: an acquisition that is dropped goes on in the background as its
-//! own clean-up, from where it stands.
+//! Requests are never cancelled midway: an acquisition that is dropped goes on in the background as its own clean-up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +18,11 @@ use crate::error;
 use crate::keys::{LockKeys, Range, Record};
 use crate::protocol::{Contender, End, Patience, Place, Repeats, Revision, Step, Target, Told};
 
-/// Takes the lock, or queues for it.
+/// Acquires the lock, or queues for it.
 ///
 /// # Cancel safety
 ///
-/// Dropped, it goes on as clean-up until nothing of it is left.
+/// Dropped, it goes on as its own clean-up until nothing of it is left.
 pub(crate) async fn acquire(
     sessions: &Arc<Sessions>,
     request: &AcquireRequest,
@@ -44,8 +43,8 @@ async fn acquire_until(
         let session = sessions.session().await?;
         let mut acquisition = Acquisition::new(&session, &request, patience).await;
         let ended = acquisition.drive(&left).await.and_then(|end| match end {
-            // Nothing is awaited between the last look at `left` and here: a grant that nobody wants is
-            // given back by the drive.
+            // Nothing is awaited between the last check of `left` and here: a grant that is not wanted is
+            // released by the drive.
             End::Granted(create) => session.grant(&request.name, create, request.owner).map(Attempt::Granted),
             End::Refused => Ok(Attempt::Held { holder: acquisition.holder.take() }),
             End::Left => Err(Error::not_applied(ErrorKind::Closed, "the acquisition was cancelled")),
@@ -56,14 +55,14 @@ async fn acquire_until(
         };
         acquisition.clean_up();
         sessions.refuse_if_closed()?;
-        // Nobody else tries again.
+        // The core does not repeat a try.
         if patience == Patience::Waits || error.lost_reason().is_none() || left.is_cancelled() {
             return Err(error);
         }
     }
 }
 
-/// One entry on its way into a queue, and out of it. Nobody else deals with its name meanwhile.
+/// One entry on its way into a queue, and out of it. Its name is reserved meanwhile (etcd.book-2).
 struct Acquisition {
     session: Arc<Session>,
     request: AcquireRequest,
@@ -71,13 +70,12 @@ struct Acquisition {
     keys: LockKeys,
     value: Vec<u8>,
     contender: Contender,
-    /// What the watches on the queue tell, if there are any.
+    /// The reports of the watches on the queue, if there are any.
     told: Option<watch::Receiver<Told>>,
-    /// How many are before us, as far as we know.
     older: usize,
-    /// When to read for whom we wait, if the queue does not move.
+    /// When to read which entry blocks ours, if the queue does not move.
     look_at: Moment,
-    /// When to read whether all is as we think, whatever is told.
+    /// When to read it in any case.
     look_by: Moment,
     heard: Option<Revision>,
     holder: Option<Holder>,
@@ -98,8 +96,7 @@ impl Acquisition {
             patience,
             value: Record::new(request, session.ttl).to_bytes(),
             contender: Contender::new(patience, slot.mode, &keys.own),
-            // A lock that was waited for lately is watched already; it must be listened to before
-            // it is asked for.
+            // A lock that was waited for lately is watched already. Listening must begin before the request.
             told: session.watches.listen(&keys.queue),
             older: 0,
             look_at: now + first_look(session.ttl),
@@ -111,12 +108,11 @@ impl Acquisition {
         }
     }
 
-    /// Goes on until the end. An error is one of a request for an entry that does not wait, or not yet; the
-    /// clean-up is then due.
+    /// Goes on until the end. After an error, of a try or of a request that is not queued, the clean-up is due.
     async fn drive(&mut self, left: &CancellationToken) -> Result<End> {
         let session = Arc::clone(&self.session);
         let env = session.env();
-        // Early enough to say why before nobody listens any more.
+        // Early enough to report the cause before the caller's bound.
         let give_up_at = env.now() + env.timing().op_timeout * 3 / 4;
         let mut pauses = backoff(env);
         let (mut is_fresh, mut repeats) = (false, Repeats::default());
@@ -138,7 +134,6 @@ impl Acquisition {
             };
             let failed = match step {
                 Step::End(End::Granted(_)) if !is_fresh && session.is_nearly_over() => {
-                    // If it fails, the deadline is what it is.
                     session.renew().await;
                     is_fresh = true;
                     Ok(())
@@ -152,7 +147,7 @@ impl Acquisition {
                     if repeats.is_in_vain(&step, &self.contender) {
                         pauses.pause(env).await;
                     }
-                    // Past the session's end, whatever becomes of it ends with the lease.
+                    // After the session's end an entry ends with the lease.
                     session.ended.run_until_cancelled(self.send(step)).await.unwrap_or(Ok(()))
                 }
             };
@@ -175,11 +170,10 @@ impl Acquisition {
         }
     }
 
-    /// Goes on in the background until nothing is left.
     fn clean_up(mut self) {
         let (env, left) = (self.session.env().clone(), CancellationToken::new());
         left.cancel();
-        // It ends without error when it is abandoned.
+        // A cancelled drive ends without error.
         env.spawn(async move { drop(self.drive(&left).await) });
     }
 
@@ -202,7 +196,7 @@ impl Acquisition {
                     let (AcquireRequest { name, owner, .. }, now) = (&self.request, session.env().now());
                     session.book.lock().enter(name, self.keys.slot, place.create(), *owner, now);
                     if !place.hears_all() {
-                        // So many are told too much.
+                        // Behind so many the watch on the queue would report too much.
                         session.watches.close(&Range::all(&self.keys.queue));
                     }
                 }
@@ -234,7 +228,7 @@ impl Acquisition {
         Ok(())
     }
 
-    /// Passes an answer on, after what the watches have told.
+    /// Passes a reply on, together with the reports of the watches.
     fn hear(&mut self, answer: impl FnOnce(&mut Contender, &Told)) {
         let none = Told::default();
         let told = self.told.as_ref().map(watch::Receiver::borrow);
@@ -254,7 +248,7 @@ impl Acquisition {
         }
     }
 
-    /// Waits for something to happen; an error says that waiting is of no use.
+    /// Waits for a report, or the next check. An error ends the wait.
     async fn wait(&mut self, left: &CancellationToken) -> Result<()> {
         let session = Arc::clone(&self.session);
         let (Some(told), Some(place)) = (&mut self.told, self.contender.place()) else {
@@ -264,14 +258,14 @@ impl Acquisition {
         if std::mem::replace(&mut self.older, ahead) != ahead && self.look_at < self.look_by {
             self.look_at = (session.env().now() + first_look(session.ttl)).min(self.look_by);
         }
-        // Behind many nobody asks soon for whom it waits.
+        // Behind many the first check comes late.
         let look_at = if place.hears_all() { self.look_at } else { self.look_by };
         tokio::select! {
             biased;
             () = left.cancelled() => {}
             () = session.ended.cancelled() => {}
             changed = told.changed() => if changed.is_err() {
-                // The watches are served no longer: the session ends.
+                // The watches end with the session.
                 session.ended.cancelled().await;
             },
             () = session.env().sleep_until(look_at) => self.check().await?,
@@ -279,7 +273,7 @@ impl Acquisition {
         Ok(())
     }
 
-    /// Reads for whom we wait, and whether that and we are there. If not, what should have told us has not.
+    /// Reads whether our entry and those that block it exist. If not, a watch has missed a deletion.
     async fn check(&mut self) -> Result<()> {
         let session = Arc::clone(&self.session);
         let (Some(told), Some(place)) = (&self.told, self.contender.place()) else {
@@ -291,7 +285,7 @@ impl Acquisition {
         let own = (&*self.keys.own, create);
         let (stand, oldest) = session.check(&self.keys.queue, own, &witness, for_whom).await?;
         if !stand || witness.is_empty() {
-            // What should have told is opened anew. The others may be as good as they were.
+            // These watches are opened anew; the others may be complete.
             let (watches, queue) = (&session.watches, &self.keys.queue);
             if hears_all {
                 watches.close(&Range::all(queue));
@@ -313,13 +307,13 @@ impl Acquisition {
     }
 }
 
-/// How soon a queue that does not move is read for the first time.
+/// After this time a queue that does not move is read for the first time.
 fn first_look(ttl: Duration) -> Duration {
     (ttl / 10).clamp(Duration::from_millis(100), Duration::from_millis(250))
 }
 
-/// How long until the queue is read again, whatever the watch tells: half a ttl, and up to a quarter
-/// more, so that those who came together do not ask together.
+/// After this time the queue is read again in any case: half a ttl, and up to a quarter more or less, so that waiters that
+/// came at the same time do not ask at the same time.
 fn next_look(env: &Env, ttl: Duration) -> Duration {
     ttl / 4 + env.jittered(ttl / 2)
 }

@@ -1,4 +1,4 @@
-//! What a session holds: how a hold begins, how it is let go of, and what befalls it meanwhile.
+//! The holds of a session: grant, release, loss and revocation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +18,11 @@ impl Session {
         }
     }
 
-    /// The grant of an entry that has its turn, unless it, or the session, is over meanwhile.
+    /// The grant of an entry that has its turn, unless the entry or the session is over.
     pub(super) fn grant(&self, name: &LockName, create: Revision, owner: OwnerId) -> Result<Grant> {
         let counter = self.counter(create)?;
         let now = self.env().now();
-        // A short hold needs no watch, and makes none.
+        // A short hold needs no watch.
         let hold = self.book.lock().grant(name, create, now, now + self.ttl / 10);
         let (deadline, within) = hold.ok_or_else(|| Error::lost(LostReason::Gone))?;
         if let Some(within) = within {
@@ -46,7 +46,7 @@ impl Session {
         })
     }
 
-    /// Lets go of a hold, fenced by its create revision.
+    /// Releases a hold, fenced by its create revision.
     pub(crate) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
         let create = grant.counter.checked_sub(self.token_base).and_then(|create| create.try_into().ok());
         let create = create.ok_or_else(|| Error::lost(LostReason::Gone))?;
@@ -59,7 +59,7 @@ impl Session {
         if deleted { Ok(()) } else { Err(Error::lost(LostReason::Gone)) }
     }
 
-    /// The entry under `key` is gone, if it was created before `revision`.
+    /// The entry under `key` was deleted, if it was created before `revision`.
     pub(super) fn entry_deleted(&self, key: &[u8], revision: Revision) {
         let Some((name, slot)) = self.sessions.keys.entry_of(key, self.lease) else {
             return;
@@ -70,7 +70,6 @@ impl Session {
         }
     }
 
-    /// A message is in the inbox.
     pub(super) fn asked_to_let_go(&self, create: Revision, within: Duration) {
         let wanted = self.book.lock().wanted(create, within, self.env().now());
         if let Some(name) = wanted

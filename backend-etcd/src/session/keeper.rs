@@ -1,4 +1,4 @@
-//! Renewals: each a stream of one message, so that what one was answered says nothing of another.
+//! Renewals: each a stream of one message, so that the reply belongs to this renewal.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Session {
         Renewal::Gone(LostReason::SessionLost)
     }
 
-    /// Whether a hold would be born dying. The core's renewals make this rare.
+    /// Whether a new hold would end soon. The core's renewals make this rare.
     pub(super) fn is_nearly_over(&self) -> bool {
         self.deadline().remaining(self.env().now()) < self.ttl / 6
     }

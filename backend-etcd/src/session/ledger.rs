@@ -1,8 +1,7 @@
-//! The ledger of a namespace: the record of a move to another store, and who takes part in it.
+//! The ledger of a namespace: the record of a move to another store, and its participants.
 //!
-//! The record is a key, and its version the revision that wrote it; an entry is a key on its session's
-//! lease, and is kept as that is. Reads are linearizable, and whatever writes is sent once: so no copy of it
-//! contradicts what was answered.
+//! The record is a key, and its version the revision that wrote it. A participant's entry is a key on its session's lease.
+//! Reads are linearizable, and every write is sent once, so no copy of it contradicts the reply.
 
 use async_trait::async_trait;
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp};
@@ -25,7 +24,7 @@ impl Ledger for Open {
 
     async fn write(&self, expected: Option<u64>, value: &[u8]) -> Result<Written> {
         fits(value)?;
-        // A key that is not there has revision 0, and none that is.
+        // A key that does not exist has revision 0, and no other has.
         let there = |version| i64::try_from(version).ok().filter(|version| *version > 0);
         let Some(expected) = expected.map_or(Some(0), there) else {
             return Ok(Written::Conflict);

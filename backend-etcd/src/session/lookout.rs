@@ -1,4 +1,4 @@
-//! How a session hears of what befalls it and its entries: by its watches, and by reading after a gap.
+//! How a session notices what happens to it and to its entries: by its watches, and by reading after a gap.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ impl Session {
     pub(super) fn on_event(self: &Arc<Self>, range: &Range, event: WatchEvent<'_>) {
         match (event, range.of) {
             (WatchEvent::Changes(changes), _) => self.on_changes(changes),
-            // What is before it is read. Nobody reads any more when the session is over.
+            // Earlier changes are read. The reader ends with the session.
             (WatchEvent::Stands(since), Of::Entry | Of::Session) => {
                 let _ = self.unread.send((range.key.clone(), since));
             }
@@ -27,7 +27,7 @@ impl Session {
         }
     }
 
-    /// Deletions of our entries, of the session's key, and what is asked of us.
+    /// Deletions of our entries and of the session's key, and requests to release.
     fn on_changes(self: &Arc<Self>, changes: &[Change]) {
         for change in changes {
             if change.key.as_ref() == self.key {
@@ -45,8 +45,8 @@ impl Session {
         }
     }
 
-    /// There was no right to watch a key of ours, or to read it. Without its watch a session cannot tell that
-    /// it is over. As for an entry, the right may come back: it is tried again, once in the length of a lease.
+    /// The right to watch or read a key of ours is missing. Without its own watch a session cannot notice its end, so it
+    /// ends. The watch of an entry is tried again after a ttl, as the right may come back.
     fn may_not_see(self: &Arc<Self>, key: &[u8]) {
         match self.sessions.keys.entry_of(key, self.lease) {
             Some((name, slot)) => self.book.lock().not_watched(&name, slot, self.env().now() + self.ttl),
@@ -54,7 +54,7 @@ impl Session {
         }
     }
 
-    /// Gives a watch of its own to every key that has been held for a while: somebody may delete it.
+    /// Gives a watch of its own to every key that has been held for a while: an administrator may delete it.
     pub(super) fn watch_what_is_held(&self) {
         let entries = self.book.lock().begin_watches(self.env().now());
         for (name, slot) in entries {
@@ -65,13 +65,13 @@ impl Session {
     fn watch_entry(&self, name: &LockName, slot: Slot) {
         let range = Range::entry(&self.keys(name, slot).own);
         self.watches.open(range.clone(), None);
-        // RACE: it was released before its watch was there to be let go of.
+        // RACE: it was released before its watch was open.
         if !self.book.lock().is_watched(name, slot) {
             self.watches.close(&range);
         }
     }
 
-    /// Takes messages about entries that are gone out of the inbox: whoever asks may be late.
+    /// Deletes messages about entries that do not exist any more: a request may come late.
     pub(super) fn tidy_the_inbox(self: &Arc<Self>) {
         let mut gone = self.book.lock().wanted_in_vain();
         gone.truncate(KEYS_AT_ONCE);
@@ -96,7 +96,6 @@ impl Session {
         while inbox.recv_many(&mut unread, KEYS_AT_ONCE).await > 0 {
             while !unread.is_empty() {
                 unread.extend(std::iter::from_fn(|| inbox.try_recv().ok()));
-                // The session's before those of entries.
                 unread.sort_by_key(|(key, _)| **key != *self.key);
                 let some = at_once.min(unread.len());
                 match self.read_own(&unread[..some]).await {
@@ -109,7 +108,7 @@ impl Session {
                         self.watches.close(&Range::entry(&key));
                         self.may_not_see(&key);
                     }
-                    // One of them may not be read: which?
+                    // One of them must not be read; they are read one by one.
                     Err(denied) if *denied.kind() == ErrorKind::Denied => at_once = 1,
                     Err(error) => {
                         let error = format!("{error:#}");
@@ -128,14 +127,14 @@ impl Session {
             && let Deadline::At(deadline) = self.deadline()
         {
             if self.ended.run_until_cancelled(self.env().sleep_until(deadline)).await.is_none() {
-                // RACE: one that began just now was not seen by whoever closes.
+                // RACE: `close` did not see a session that began just now.
                 self.lose(LostReason::Shutdown);
             }
         }
     }
 }
 
-/// How many keys are dealt with in one transaction; servers allow 128 by default.
+/// So many keys are in one transaction; servers allow 128 by default.
 const KEYS_AT_ONCE: usize = 100;
 
 #[cfg(test)]
@@ -176,7 +175,7 @@ mod tests {
         })
     }
 
-    /// A hold that ends between the choice of what is watched and its watch leaves no watch.
+    /// A hold that ends before its watch is open leaves no watch.
     #[tokio::test]
     async fn watch_of_a_released_hold_is_closed() {
         for is_released in [false, true] {

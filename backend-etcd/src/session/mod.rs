@@ -1,25 +1,23 @@
-//! One session with the cluster: a lease, what hangs on it, and how its end is noticed.
+//! One session with the cluster: a lease, the keys on it, and how its end is noticed.
 //!
-//! A session has one lease and one watch stream. Its key is attached to the
-//! lease and watched, so that a lease that ends early is noticed within milliseconds, whatever the
-//! renewals say. It is over at its deadline, when its key is deleted, when the cluster is another
-//! one, or when it is closed; all at once, and once.
+//! A session has one lease and one watch stream. Its key is on the lease and watched, so that a lease that ends early is
+//! noticed within milliseconds, also before a renewal. A session ends once: at its deadline, when its key is deleted, when
+//! the cluster is another one, or when it is closed.
 //!
 //! | file | says |
 //! |---|---|
 //! | `sessions` | which session is the current one |
 //! | `opening` | how one begins |
 //! | `keeper` | renewals |
-//! | `acquisition` | carries out what the engine asks for |
-//! | `holds` | how a hold begins, and how it is let go of |
-//! | `lookout` | how it hears of what befalls it |
+//! | `acquisition` | carries out the steps of the engine |
+//! | `holds` | grant, release, loss and revocation of holds |
+//! | `lookout` | what it notices by its watches |
 //! | `requests` | the transactions on the wire |
-//! | `ledger` | the record of a move to another store, and who takes part |
+//! | `ledger` | the record of a move to another store, and its participants |
 //!
 //! # Invariants
-//! - **etcd.session-1** A session that may not delete an entry of its own, or look for what it may have
-//!   put, ends: nothing else takes the entry out of its queue, and a release must not wait for a right that
-//!   may never come back.
+//! - **etcd.session-1** A session without the right to delete its own entry, or to look for one that it may have put, ends:
+//!   nothing else removes the entry from its queue, and a release must not wait for a right that may never come back.
 
 mod acquisition;
 mod holds;
@@ -59,9 +57,9 @@ pub(crate) struct Session {
     created: Revision,
     token_base: u64,
     book: Mutex<Book>,
-    /// A name is not busy any more.
+    /// A name was freed.
     freed: Notify,
-    /// Keys of ours whose watch began at that revision: what was before has to be read.
+    /// Keys of ours whose watch began at that revision: earlier changes must be read.
     unread: mpsc::UnboundedSender<(Key, Revision)>,
     ended: CancellationToken,
     watches: Arc<Watches>,
@@ -84,7 +82,6 @@ impl Session {
         self.sessions.keys.lock(name, slot, self.lease)
     }
 
-    /// Until when the session can be trusted; a session that is over, never.
     fn deadline(&self) -> Deadline {
         self.book.lock().deadline()
     }
@@ -96,7 +93,7 @@ impl Session {
         until
     }
 
-    /// Whether it can be trusted now; one whose deadline has passed ends here.
+    /// Whether it can be trusted now; ends it if its deadline has passed.
     fn lives(self: &Arc<Self>) -> bool {
         let is_over = self.deadline().has_passed(self.env().now());
         if is_over {
@@ -105,7 +102,7 @@ impl Session {
         !is_over
     }
 
-    /// The session is over: its guards are told, once, and its lease is ended at the store.
+    /// Ends the session: notifies its guards, once, and ends its lease at the store.
     pub(crate) fn lose(self: &Arc<Self>, reason: LostReason) {
         if !self.book.lock().end() {
             return;
@@ -119,27 +116,27 @@ impl Session {
         self.ended.cancel();
     }
 
-    /// The right to delete, to look or to watch is gone: so is the session, and whoever releases hears why.
+    /// Ends the session because a right is missing; later releases return that error.
     fn deny(self: &Arc<Self>, denied: &Error) {
         self.book.lock().deny(Error::not_applied(ErrorKind::Denied, denied.to_string()));
         self.lose(LostReason::SessionLost);
     }
 
-    /// Ends the lease of a session that is lost, which frees what hangs on it earlier than its expiry.
+    /// Ends the lease of a session that is lost, which frees its locks before the lease expires.
     async fn end_at_the_store(&self) {
         let give_up_at = self.env().now() + self.ttl;
-        // Many may be lost together, and those that are opened need the server more.
+        // Many sessions may be lost at the same time, and new sessions need the server more.
         let mut pauses = Backoff::of_waits(self.env());
         while self.env().now() < give_up_at && !self.sessions.closing.is_cancelled() {
             match self.sessions.end_lease(self.lease).await {
-                // Who may not has to wait for its expiry.
+                // Without the right it expires.
                 Err(error) if *error.kind() != ErrorKind::Denied => pauses.pause(self.env()).await,
                 _ => return,
             }
         }
     }
 
-    /// Waits until nobody else deals with `name`; where an entry may be put until it is freed.
+    /// Waits until `name` is free and reserves it; the slot of its entry.
     async fn take(&self, name: &LockName, mode: Mode) -> Slot {
         loop {
             let freed = self.freed.notified();
@@ -162,5 +159,5 @@ fn deadline(env: &Env, sent_at: Moment, ttl: Duration) -> Deadline {
     Deadline::of_lease(sent_at, ttl, env.timing().margin(ttl).max(HEARTBEAT))
 }
 
-/// A server counts time in heartbeats of this length, unless it is told otherwise.
+/// A server counts time in heartbeats of this length, unless it is configured otherwise.
 const HEARTBEAT: Duration = Duration::from_millis(100);

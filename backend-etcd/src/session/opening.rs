@@ -1,7 +1,7 @@
-//! How a session begins: a lease, the session's key, and the watch on that, after which the key is read: so its
-//! deletion cannot be missed.
+//! How a session begins: a lease, the session's key, and the watch on it. Then the key is read, so its deletion cannot be
+//! missed.
 //!
-//! A lease whose answer was lost has nothing on it, and expires.
+//! A lease whose reply was lost has no keys, and expires.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::watch::{OnEvent, Watches};
 
 impl Session {
     pub(super) async fn open(sessions: &Arc<Sessions>) -> Result<Arc<Self>> {
-        // The first request is one that needs rights: without them nothing is begun.
+        // The first request needs rights: without them no lease is granted.
         let stored = sessions.endpoints.get(sessions.keys.token_base(), GetOptions::new()).await?;
         token_base(sessions, &stored)?;
         let (env, seconds) = (&sessions.env, sessions.env.timing().ttl.as_millis().div_ceil(1_000));
@@ -43,7 +43,7 @@ impl Session {
             Err(error) => {
                 ended.cancel();
                 let ending = Arc::clone(sessions);
-                // If this fails too, it expires.
+                // If this fails, too, it expires.
                 sessions.env.spawn(async move { drop(ending.end_lease(lease).await) });
                 return Err(error);
             }
@@ -102,13 +102,13 @@ async fn begin(
     sessions.env.spawn(ended.clone().run_until_cancelled_owned(reading).map(drop));
     session.watches.open(Range::session(&session.key, sessions.keys.session_end(lease)), None);
     sessions.env.bounded(session.watches.begun()).await?;
-    // Nobody may be there any more who would take it, and end it.
+    // After a close there is no caller that would end the session.
     sessions.refuse_if_closed()?;
     Ok(session)
 }
 
-/// Puts the session's key; an earlier attempt may have put it. Whether it may stay is said by the namespace's
-/// format and record, and what it adds to its counters by the base, as of the moment from which the session counts.
+/// Puts the session's key, which an earlier attempt may have put. The same transaction reads the namespace's format and
+/// record, which admit the session, and the token base.
 async fn put(sessions: &Arc<Sessions>, key: &[u8], lease: i64) -> Result<(KeyValue, u64)> {
     let put = put_on_lease(lease, key, sessions.says());
     let names = &sessions.keys;

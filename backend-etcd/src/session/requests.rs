@@ -18,12 +18,12 @@ use crate::error;
 use crate::keys::{LockKeys, grace_of};
 use crate::protocol::{Answer, Beyond, Enter, Key, LONG, Patience, Revision, Rival, Seen, WatchId, mode_of};
 
-/// Who is the oldest in a queue: when it came, and what it says of itself.
+/// The oldest entry of a queue: its create revision, and its holder.
 pub(super) type Oldest = Option<(Revision, Holder)>;
 
 impl Session {
-    /// Puts the entry unless one is there, of ours or of those beside which it is not to `enter`. Shows what is older,
-    /// while the watch of that number stands on the queue.
+    /// Puts the entry, unless one of ours exists or one that it must not `enter` behind. Shows the older entries; that
+    /// `watch` stands on the queue.
     pub(super) async fn ask(
         self: &Arc<Self>,
         patience: Patience,
@@ -54,7 +54,7 @@ impl Session {
         if !is_always && keys.slot.mode != Mode::EXCLUSIVE {
             reads.extend(before.clone());
         }
-        // Of a request that enters and does not wait, the oldest is who is in its way.
+        // The oldest entry blocks a try that is put.
         let for_whom = (patience == Patience::Tries && is_always).then(|| of_queue(oldest()));
         let has_oldest = for_whom.is_some();
         let enters: Vec<_> = [put].into_iter().chain(before).chain(for_whom).collect();
@@ -63,7 +63,7 @@ impl Session {
         let mut answer = self.txn(if is_always { txn } else { txn.or_else(reads.clone()) }).await?;
         let is_put = answer.succeeded();
         if !is_put && is_always {
-            // Only what an earlier request has left is in the way: it is not worth sending the reads each time.
+            // Rare: only an entry of an earlier request is in the way. So the reads are a request of their own.
             answer = self.txn(Txn::new().and_then(reads)).await?;
         }
         let (revision, mut parts) = (revision(&answer)?, reads_of(&answer)?);
@@ -87,7 +87,7 @@ impl Session {
         let seen = if mine.is_none() && !before.is_empty() {
             seen(keys, (revision, create), watch, before)?
         } else {
-            // The oldest ones: any of them is one to wait for.
+            // The oldest entries: any of them blocks ours.
             let all = queue.kvs().iter().any(|kv| kv.create_revision() == create);
             let beyond = if all { Beyond::Nobody } else { Beyond::Unknown };
             Seen { revision, older: older(queue, keys, create)?, beyond, is_far: queue.count() > FAR, watch }
@@ -95,8 +95,8 @@ impl Session {
         Ok((Answer { mine, seen, in_epoch }, self.oldest(queue)))
     }
 
-    /// Reads the queue up to the entry created at `create`: what is older, if that is there. Without the watch of that
-    /// number on the queue less is enough, unless `all` is wanted.
+    /// Reads the entries that are older than the one created at `create`, if that exists. Without a `watch` on the queue
+    /// fewer are enough, unless `all` are wanted.
     pub(super) async fn look(
         self: &Arc<Self>,
         keys: &LockKeys,
@@ -122,8 +122,7 @@ impl Session {
         Ok(is_there.then_some(Seen { is_far: false, ..seen }))
     }
 
-    /// Whether our entry and some others are those created at these revisions still; and, if somebody wants to know,
-    /// the oldest of the queue.
+    /// Whether our entry and some others still exist; and, if wanted, the oldest of the queue.
     pub(super) async fn check(
         self: &Arc<Self>,
         queue: &[u8],
@@ -132,13 +131,12 @@ impl Session {
         for_whom: bool,
     ) -> Result<(bool, Oldest)> {
         let oldest = for_whom.then(|| TxnOp::get(queue, Some(oldest())));
-        // A transaction has only so many parts.
+        // A transaction has a limited number of parts.
         let is_listed = others.len() > SHORT;
         let list = is_listed.then(|| TxnOp::get(queue, Some(nearest(None))));
         let singly = if is_listed { &[] } else { others };
         let reads = singly.iter().map(|rival| read_key(&rival.key)).chain([read_key(own.0)]);
         let (_, answers) = self.read(reads.chain(list).chain(oldest)).await?;
-        // Wherever one is read, it is there.
         let there = answers.iter().flat_map(GetResponse::kvs).map(|kv| (kv.key(), kv.create_revision()));
         let there: HashSet<_> = there.collect();
         let mut expected = others.iter().map(|rival| (&*rival.key, rival.create)).chain([own]);
@@ -150,11 +148,11 @@ impl Session {
         queue.kvs().first().map(|kv| (kv.create_revision(), self.sessions.holder(kv)))
     }
 
-    /// Deletes an entry if it was created at `create`; whether it did. One that we have no right to
-    /// delete would block the queue for as long as the session lasts: it ends with the session (etcd.session-1).
+    /// Deletes an entry if it was created at `create`; whether it existed. Without the right the session ends
+    /// (etcd.session-1).
     pub(super) async fn delete(self: &Arc<Self>, key: &[u8], create: Revision) -> Result<bool> {
         let same = Compare::create_revision(key, CompareOp::Equal, create);
-        // Nobody else takes the message back.
+        // A message would outlast its entry.
         let is_asked_for = self.book.lock().asked.within(create, self.env().now()).is_some();
         let message = is_asked_for.then(|| self.deletion_of_message(create));
         let ops = [TxnOp::delete(key, None)].into_iter().chain(message).collect::<Vec<_>>();
@@ -167,7 +165,7 @@ impl Session {
         }
     }
 
-    /// Deletes messages in our inbox; the watch tells of it.
+    /// Deletes messages in our inbox; the watch reports it.
     pub(super) async fn delete_messages(self: &Arc<Self>, about: &[Revision]) -> Result<()> {
         let deletions: Vec<_> = about.iter().map(|create| self.deletion_of_message(*create)).collect();
         self.txn(Txn::new().and_then(deletions)).await.map(drop)
@@ -177,7 +175,7 @@ impl Session {
         TxnOp::delete(self.sessions.keys.inbox(self.lease, create), None)
     }
 
-    /// Moves the epoch on. If another has moved it meanwhile, it is known where to.
+    /// Moves the epoch on, or reads where another acquisition has moved it.
     pub(super) async fn move_epoch(self: &Arc<Self>) -> Result<()> {
         let at_epoch = Compare::mod_revision(self.key.clone(), CompareOp::Equal, self.book.lock().epoch());
         let (moved, read) =
@@ -197,8 +195,8 @@ impl Session {
         Ok(created(&found))
     }
 
-    /// Reads keys of ours, each at or after a revision, and deals with those that are gone; with the
-    /// session's key its inbox.
+    /// Reads keys of ours, each at or after a revision, and handles those that are deleted; with the session's key its
+    /// inbox.
     pub(super) async fn read_own(self: &Arc<Self>, keys: &[(Key, Revision)]) -> Result<()> {
         let is_session = |key: &[u8]| key == self.key;
         let inbox = GetOptions::new().with_range(self.sessions.keys.session_end(self.lease));
@@ -222,12 +220,11 @@ impl Session {
         Ok(())
     }
 
-    /// The session's key and its inbox were read, by a request sent then.
     fn on_session(self: &Arc<Self>, sent_at: Moment, found: &[KeyValue]) {
         let message =
             |kv: &KeyValue| Some((self.sessions.keys.asked_for(self.lease, kv.key())?, grace_of(kv.value())));
         let messages: HashMap<_, _> = found.iter().filter_map(message).collect();
-        // Of those that were taken back meanwhile we are not told.
+        // Messages that were withdrawn during the gap are not reported.
         self.book.lock().asked.keep(sent_at, |create| messages.contains_key(&create));
         for (create, grace) in messages {
             self.asked_to_let_go(create, grace);
@@ -237,7 +234,7 @@ impl Session {
         }
     }
 
-    /// Reads at one moment: its revision, and what there was.
+    /// Reads at one revision, which it returns.
     async fn read(
         self: &Arc<Self>,
         reads: impl Iterator<Item = TxnOp>,
@@ -278,7 +275,7 @@ fn nearest(limit: Option<usize>) -> GetOptions {
     all.with_limit(limit.map_or(0, |limit| limit as i64))
 }
 
-/// When an entry is not put.
+/// The conditions under which an entry is put.
 fn unless(keys: &LockKeys, enter: Enter) -> Vec<Compare> {
     let absent = |key: &[u8]| Compare::create_revision(key, CompareOp::Equal, 0);
     let beside = match enter {
@@ -292,12 +289,12 @@ fn unless(keys: &LockKeys, enter: Enter) -> Vec<Compare> {
     [vec![absent(&keys.own)], beside].concat()
 }
 
-/// What else is read of those before an entry, created at that revision at the latest: where none of them is in its way
-/// it holds behind any number, and that number need not be shown.
+/// Further reads of the entries before one, created at that revision at the latest. If none of them blocks it, it holds
+/// behind any number of others, which need not be shown.
 fn more_before(keys: &LockKeys, last: Option<Revision>) -> Vec<TxnOp> {
     match keys.slot.mode {
         Mode::SHARED => who_do_not_share(keys, last).into(),
-        // Of fewer permits as many as are shown leave none; and a count goes up to now.
+        // Of fewer permits the shown entries leave none. A count cannot be of an earlier revision.
         mode if mode.capacity() as usize > SHORT && last.is_none() => {
             let alike = GetOptions::new().with_prefix().with_count_only();
             vec![TxnOp::get(keys.who_are_alike(), Some(alike))]
@@ -306,7 +303,7 @@ fn more_before(keys: &LockKeys, last: Option<Revision>) -> Vec<TxnOp> {
     }
 }
 
-/// The nearest who do not share: of two ranges.
+/// The nearest entries that do not share, of two ranges.
 fn who_do_not_share(keys: &LockKeys, last: Option<Revision>) -> [TxnOp; 2] {
     keys.who_do_not_share().map(|(from, to)| {
         let nearest = nearest(Some(1)).with_range(to);
@@ -315,7 +312,7 @@ fn who_do_not_share(keys: &LockKeys, last: Option<Revision>) -> [TxnOp; 2] {
     })
 }
 
-/// What the reads of a queue show to the entry created at `create`, or to one that is not there, as if it came last.
+/// The queue as the reads show it to the entry created at `create`, or to a new one.
 fn seen(
     keys: &LockKeys,
     (revision, create): (Revision, Revision),
@@ -333,7 +330,7 @@ fn seen(
             Some(nearest) if !older.contains(&nearest) => older.push(nearest),
             Some(_) => {}
         },
-        // Somebody between may have left out those that are in the way.
+        // A proxy may have dropped the reads of blocking entries.
         (Beyond::Unknown, Mode::SHARED, _) => return Err(error::malformed("parts are missing")),
         (Beyond::Unknown, mode, [alike, ..]) if mode != Mode::EXCLUSIVE && alike.count() == queue.count() => {
             let ours = usize::from(create < Revision::MAX);
@@ -351,7 +348,7 @@ fn nearest_of(ranges: &[GetResponse], keys: &LockKeys, create: Revision) -> Resu
     Ok(ranges.into_iter().flatten().max_by_key(|rival| rival.create))
 }
 
-/// Whether so many may hold together that who keeps one out is known only from all.
+/// Whether so many may hold at the same time that only all entries show what blocks one.
 fn is_crowd(mode: Mode) -> bool {
     mode != Mode::SHARED && mode.capacity() as usize > CROWD
 }
@@ -390,7 +387,7 @@ pub(crate) fn gets<const N: usize>(answer: &TxnResponse) -> Result<[GetResponse;
 }
 
 fn reads_of(answer: &TxnResponse) -> Result<Vec<GetResponse>> {
-    // The client panics on a part that it does not know.
+    // The client crate panics on an unknown part.
     let parts = std::panic::catch_unwind(|| answer.op_responses());
     let parts = parts.map_err(|_panic| error::malformed("a part is unknown"))?;
     let read = |part| match part {
@@ -400,11 +397,11 @@ fn reads_of(answer: &TxnResponse) -> Result<Vec<GetResponse>> {
     Ok(parts.into_iter().filter_map(read).collect())
 }
 
-/// Behind so many a watch on the queue is opened. Between this and [`LONG`] it is used if it stands.
+/// Behind so many a watch on the queue is opened. Between this and [`LONG`] one that stands is used.
 const SHORT: usize = 16;
-/// With so many in a queue a turn is further away than the tenth of a second by which a watch on the past is late.
+/// In longer queues a turn is further away than the tenth of a second by which a watch on the past is late.
 const FAR: i64 = 64;
-/// Of more permits than these the whole queue is shown to whoever listens to it.
+/// Of more permits than these the whole queue is read.
 const CROWD: usize = 8;
-/// So many are not counted: they are read one by one.
+/// So many are not counted, but read.
 const MANY: usize = 100_000;

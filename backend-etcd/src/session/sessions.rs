@@ -13,7 +13,7 @@ use crate::connection::Endpoints;
 use crate::error;
 use crate::keys::Keyspace;
 
-/// What one manager has to do with a cluster.
+/// The sessions of one manager, one after the other.
 pub(crate) struct Sessions {
     pub(crate) env: Env,
     pub(crate) endpoints: Arc<Endpoints>,
@@ -38,7 +38,7 @@ impl Sessions {
     /// Opens the first session, unless the server is full.
     pub(crate) async fn begin(self: &Arc<Self>) -> Result<()> {
         match self.session().await {
-            // It can still be looked at; whoever wants a lock is told why there is none.
+            // Inspecting works; an acquire returns this error.
             Err(error) if error::tells(&error, error::NO_SPACE) => {
                 self.events.tell(StoreEvent::Warning(format!("no lock can be acquired: {error:#}").into()));
                 Ok(())
@@ -56,9 +56,9 @@ impl Sessions {
         self.refuse_if_closed()?;
         let sessions = Arc::clone(self);
         let opened = self.current.get(Session::lives, || async move { Session::open(&sessions).await }).await;
-        // No lock is asked for before there is a session.
+        // No lock was requested yet.
         let session = opened.map_err(|error| error.with_effect(Effect::NotApplied))?;
-        // RACE: `close` sees the session in its place, or its closing is seen here.
+        // RACE: `close` sees this session, or its closing is seen here.
         if let Err(closed) = self.refuse_if_closed() {
             // If it cannot be revoked, it expires.
             let _ = self.close().await;
@@ -72,7 +72,7 @@ impl Sessions {
         if self.env.adds_token_base() { "" } else { Keyspace::MOVES }
     }
 
-    /// The lease of the current session, be it over or not.
+    /// The lease of the current session, also if it is over.
     pub(crate) fn own_lease(&self) -> Option<i64> {
         self.current.last().map(|session| session.lease)
     }
@@ -88,11 +88,10 @@ impl Sessions {
         create.unsigned_abs().saturating_add(self.current.last().map_or(0, |session| session.token_base))
     }
 
-    /// Ends a lease at the store, with what hangs on it.
+    /// Ends a lease at the store, with its keys.
     pub(super) async fn end_lease(&self, lease: i64) -> Result<()> {
         let ended = self.endpoints.ask(|client| async move { client.lease_client().revoke(lease).await });
         match ended.await {
-            // It is over already.
             Err(error) if error.lost_reason().is_some() => Ok(()),
             other => other.map(drop),
         }
@@ -115,7 +114,7 @@ impl Sessions {
     }
 }
 
-/// Sessions that somebody has a use for.
+/// Sessions that are in use; ends them when dropped.
 pub(crate) struct Open(pub(crate) Arc<Sessions>);
 
 impl Open {
@@ -125,8 +124,7 @@ impl Open {
 }
 
 impl Drop for Open {
-    /// Ends the tasks; the core has closed what it needs no more. It is as with a process that dies: the lease
-    /// ends the rest at the store.
+    /// As with a process that dies, the lease expires at the store.
     fn drop(&mut self) {
         self.0.closing.cancel();
         if let Some(session) = self.0.current.take() {

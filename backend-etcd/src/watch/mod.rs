@@ -1,17 +1,17 @@
 //! One stream for all watches of a session.
 //!
-//! Watches on a queue serve whoever deals with its name, one after the other, and stay for a while after the last
-//! of them: a watch that stands tells of a deletion at once, one that is opened after it may be a tenth of
-//! a second late. What they tell is kept in [`Told`]. When the stream ends, every watch that is wanted is
-//! opened again from *now*, under another id: whoever waits reads once to learn what was missed.
+//! Watches on a queue serve one acquisition of its name after the other, and stay for a while after the last of them: a
+//! watch that stands reports a deletion at once, one that is opened after it may be a tenth of a second late. [`Told`] keeps
+//! the reports. When the stream ends, every watch that is needed is opened again from *now*, under another id, and each
+//! waiter reads once what was missed.
 //!
 //! The table of watches is here, the task that serves them in [`stream`].
 //!
 //! # Invariants
-//! - **etcd.watch-1** What is told of a watch is complete and in order from where it is said to begin, until it
-//!   is opened again.
-//! - **etcd.watch-2** A watch is not trusted to tell of its own end: renewals find a dead connection out,
-//!   and every move to another replaces the stream; a place in a queue is read now and then all the same.
+//! - **etcd.watch-1** The reports of a watch are complete and in order from the revision at which it stands, until it is
+//!   opened again.
+//! - **etcd.watch-2** A watch is not trusted to report its own end: renewals notice a dead connection, and every change of
+//!   the connection replaces the stream. A place in a queue is read from time to time all the same.
 
 mod stream;
 
@@ -30,15 +30,15 @@ use crate::connection::Endpoints;
 use crate::keys::Range;
 use crate::protocol::{Change, Key, Revision, Rival, Told, WatchId};
 
-/// What a session is told of a watch.
+/// A report of a watch to its session.
 pub(crate) enum WatchEvent<'a> {
     Stands(Revision),
     Changes(&'a [Change]),
-    /// There is no right to it; nothing more is told.
+    /// The right is missing; nothing more is reported.
     Refused,
 }
 
-/// Hears what is told, in a queue after those who wait; no watch may be touched from there.
+/// Receives reports, after the waiters of a queue; must not open or close a watch.
 pub(crate) type OnEvent = Box<dyn Fn(&Range, WatchEvent<'_>) + Send + Sync>;
 
 pub(crate) struct Watches {
@@ -61,9 +61,9 @@ struct Table {
 
 #[derive(Clone, Debug)]
 struct Watch {
-    /// Its key may be one of very many that are held.
+    /// Shared, as there may be very many.
     range: Arc<Range>,
-    /// It was asked for from that revision on.
+    /// The revision from which it was requested.
     from: Option<Revision>,
 }
 
@@ -100,7 +100,7 @@ impl Watches {
         self.begun.wait().await.clone()
     }
 
-    /// Listens to what is told of a queue, if it is watched.
+    /// Listens to the reports about a queue, if it is watched.
     pub(crate) fn listen(&self, queue: &[u8]) -> Option<watch::Receiver<Told>> {
         let mut table = self.table.lock();
         let queue = table.queues.get_mut(queue)?;
@@ -126,7 +126,7 @@ impl Watches {
         let mut table = self.table.lock();
         if !table.ids.contains_key(&range) {
             let id = table.insert(Arc::new(range), from, self.env.now());
-            // Nobody serves orders any more when the session is over, and nobody waits then.
+            // Without a session there are neither orders nor waiters.
             let _ = self.orders.send(Order::Open(id));
         }
     }
@@ -141,7 +141,7 @@ impl Watches {
         }
     }
 
-    /// Those contenders are who is waited for: their watches stay, and others go if there are too many.
+    /// Those contenders are waited for: their watches stay, and others are closed if there are too many.
     pub(crate) fn use_keys(&self, queue: &[u8], keys: &[Rival]) {
         let mut table = self.table.lock();
         let surplus = table.tell(&Range::all(queue), |told, _| told.use_keys(keys));
@@ -159,7 +159,7 @@ impl Watches {
         self.table.lock().watches.get(&id).cloned()
     }
 
-    /// Closes what is on queues in which nobody has been for a while.
+    /// Closes the watches on queues that were not used for a while.
     fn sweep(&self, idle: Duration) {
         let (mut table, now) = (self.table.lock(), self.env.now());
         for queue in table.queues.values_mut().filter(|queue| queue.told.receiver_count() > 0) {
@@ -194,7 +194,7 @@ impl Table {
         self.watches.remove(&id).map(|_| id)
     }
 
-    /// Whoever waits in the queue of `range` is told; `None` for what is in no queue.
+    /// Notifies the waiters in the queue of `range`; `None` for a range in no queue.
     fn tell<T>(&self, range: &Range, what: impl FnOnce(&mut Told, Option<&Key>) -> T) -> Option<T> {
         let (queue, key) = range.place()?;
         let mut result = None;
@@ -202,7 +202,6 @@ impl Table {
         result
     }
 
-    /// The queue of `range`; `None` for what is in no queue.
     fn queue_of(&self, range: &Range) -> Option<&Queue> {
         self.queues.get(range.place()?.0)
     }
@@ -211,7 +210,7 @@ impl Table {
         self.queue_of(range).is_some_and(|queue| queue.told.receiver_count() > 0)
     }
 
-    /// The stream has ended: what is wanted goes on under new ids, from now on.
+    /// The stream has ended: the watches that are needed go on under new ids, from now on.
     fn renew_all(&mut self, now: Moment) -> Vec<WatchId> {
         self.ids.clear();
         self.queues.retain(|_, queue| queue.told.receiver_count() > 0);

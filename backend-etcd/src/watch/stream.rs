@@ -1,4 +1,4 @@
-//! The task behind the watches: opens streams, reads them, and passes on what they tell.
+//! The task behind the watches: opens streams, reads them, and passes their reports on.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use crate::error;
 use crate::keys::Of;
 use crate::protocol::{Change, WatchId};
 
-/// Why a stream is not read any longer.
+/// Why a stream has ended.
 enum Ended {
     Broken,
-    /// The server refuses a watch: the token of the stream may have run out, or the right is gone.
+    /// The server refuses a watch: the token of the stream may have expired, or the right is missing.
     Refused(WatchId),
-    /// The first answer is about a watch of another number: this is no server of etcd, but something
-    /// between, such as `etcd grpc-proxy`, which keeps leases by itself, too.
+    /// The first reply is about a watch of another id: this is not etcd, but a proxy such as `etcd grpc-proxy`, which
+    /// renews leases by itself, too.
     Foreign,
 }
 
 impl Watches {
-    /// Serves whatever is wanted, on one stream after the other.
+    /// Serves the watches, on one stream after the other.
     pub(super) async fn run(self: Arc<Self>, mut orders: mpsc::UnboundedReceiver<Order>) {
         let mut pauses = backoff(&self.env);
         loop {
-            // What is wanted is opened below; the orders say no more than that.
+            // All watches are opened below, those of the orders among them.
             while orders.try_recv().is_ok() {}
             let ids = self.table.lock().renew_all(self.env.now());
             if ids.is_empty() {
@@ -41,7 +41,7 @@ impl Watches {
             }
             let begun_at = self.env.now();
             let served = self.serve(ids, &mut orders).await;
-            // Whoever cuts every stream at once is not asked for ever more of them, nor is one that serves none.
+            // A server that ends every stream at once, or opens none, is asked less and less.
             if served.is_ok() && self.env.now().since(begun_at) > self.env.timing().op_timeout {
                 pauses.reset();
             }
@@ -57,14 +57,13 @@ impl Watches {
         }
     }
 
-    /// Reads what may not be watched. A plain request makes the client fetch a new token when the old one
-    /// has run out; opening a stream does not. If that is refused as well, the watch is given up: asked
-    /// for again, it would end every stream.
+    /// Reads the keys of a refused watch. A plain request makes the client crate fetch a new token when the old one has
+    /// expired; opening a stream does not. If the read is refused, too, the watch is removed: it would end every stream.
     async fn look_into(&self, id: WatchId) {
         let Some(Watch { range, .. }) = self.watch(id) else {
             return;
         };
-        // All of it: there may be a right to a part.
+        // The whole range: a user may have the right to a part.
         let mut one = GetOptions::new().with_keys_only().with_limit(1);
         if let Some(end) = &range.end {
             one = one.with_range(end.to_vec());
@@ -103,7 +102,7 @@ impl Watches {
             }
             error::of_client(error)
         })?;
-        // Sent while answers are read: a server that cannot answer stops listening.
+        // Sent while replies are read: a server that cannot send stops reading.
         let mut unsent: VecDeque<_> = ids.map(Order::Open).collect();
         let mut sweep_at = self.env.now() + self.env.timing().ttl / 2;
         let (mut is_proven, mut unanswered) = (false, VecDeque::from([first]));
@@ -120,7 +119,7 @@ impl Watches {
                         return Ok(Ended::Foreign);
                     }
                     is_proven = true;
-                    // Asked for in this order, and answered in it.
+                    // Requests are answered in their order.
                     let asked = response.created().then(|| unanswered.pop_front()).flatten();
                     if !self.take_in(&response) {
                         return Ok(Ended::Refused(asked.unwrap_or_else(|| response.watch_id())));
@@ -134,7 +133,7 @@ impl Watches {
                     unsent.pop_front();
                     unanswered.extend(asked);
                 }
-                // Requests or renewals have given up the connection: it may be dead without saying so.
+                // Requests or renewals have replaced the connection: it may be dead without an error.
                 () = link.left.cancelled() => return Ok(Ended::Broken),
                 () = self.env.sleep_until(sweep_at) => {
                     self.sweep(self.env.timing().ttl);
@@ -144,12 +143,12 @@ impl Watches {
         }
     }
 
-    /// Passes a response on; `false` for one that ends a watch that is wanted, and the stream with it.
+    /// Passes a response on; `false` if it ends a watch that is needed, and the stream with it.
     fn take_in(&self, response: &WatchResponse) -> bool {
         let id = response.watch_id();
         if response.canceled() {
             tracing::debug!(reason = response.cancel_reason(), "the server ended a watch");
-            // Newer servers do not say which one they refuse.
+            // Newer servers do not name the refused watch.
             return id >= 0 && self.watch(id).is_none();
         }
         let mut table = self.table.lock();
@@ -165,8 +164,8 @@ impl Watches {
             let _ = self.begun.set(Ok(()));
         }
         let changes: Vec<_> = response.events().iter().filter_map(change).collect();
-        // RACE: those who wait are told first. Whoever books an entry after that has heard of its end, or the book
-        // is told of it later.
+        // RACE: the waiters are notified first. An acquisition that enters its entry into the book after that has seen
+        // its deletion, or the book is notified later.
         let is_heard = table.is_heard(range);
         let is_idle = table.tell(range, |told, key| told.tell(key, &changes, is_heard));
         (self.on_event)(range, WatchEvent::Changes(&changes));
@@ -176,7 +175,7 @@ impl Watches {
         true
     }
 
-    /// Sends an order; whose answer is to come.
+    /// Sends an order; the watch whose reply is expected.
     async fn send(
         &self,
         sender: &mut WatchRequestSender,
@@ -196,8 +195,8 @@ impl Watches {
 }
 
 fn options(id: WatchId, Watch { range, from }: &Watch) -> WatchOptions {
-    // Without a first revision, if it is not slow on purpose: one that is not in the future is served by a loop of
-    // the server, ten times a second.
+    // Without a first revision, unless it may be slow: a server serves a watch on the past by a loop, ten times a
+    // second.
     let mut options = WatchOptions::new().with_watch_id(id).with_start_revision(from.unwrap_or(0));
     if let Some(end) = &range.end {
         options = options.with_range(end.to_vec());
@@ -205,8 +204,8 @@ fn options(id: WatchId, Watch { range, from }: &Watch) -> WatchOptions {
     if range.of == Of::Session { options } else { options.with_filters([WatchFilterType::NoPut]) }
 }
 
-/// Reads a change. Its type is not asked for: the client panics on one that it does not know; a
-/// deletion is told with a key that has no version.
+/// Reads a change. The client crate panics on an unknown type, so the type is not used: the key of a deletion has no
+/// version.
 fn change(event: &etcd_client::Event) -> Option<Change> {
     let kv = event.kv()?;
     let value = (kv.version() != 0).then(|| kv.value().into());

@@ -1,12 +1,12 @@
-//! What a session has in the store, and until when; pure.
+//! The entries and holds of a session, and its deadline; pure.
 //!
-//! An entry is in the book from the answer that showed it until it is confirmed gone.
+//! An entry is in the book from the reply that showed it until its deletion is confirmed.
 //!
 //! # Invariants
-//! - **etcd.book-1** No deletion of an entry that is told after the answer that created it goes unnoticed (G2);
-//!   one that was made before that entry is about an earlier one under the same key.
-//! - **etcd.book-2** Per name at most one acquisition or clean-up is under way: the others wait for its end. It has a
-//!   slot that no hold has.
+//! - **etcd.book-1** No deletion of an entry that is reported after the reply that created it goes unnoticed (G2); an older
+//!   deletion is about an earlier entry under the same key.
+//! - **etcd.book-2** Per name at most one acquisition or clean-up is in progress: the others wait for its end. No hold has
+//!   its slot.
 //! - **etcd.book-3** A session that is over stays over; no grant names its lease (B3).
 //!
 //! The property tests of the engine run it, too.
@@ -25,23 +25,22 @@ pub(crate) struct Book {
     deadline: Deadline,
     epoch: Revision,
     is_over: bool,
-    /// Why the entries of a session that is over could not be deleted.
+    /// The refusal to delete the entries of a session that is over.
     denied: Option<Error>,
-    /// More than one only of those that a session may hold together.
+    /// More than one only of entries that may hold at the same time.
     entries: HashMap<LockName, SmallVec<[Entry; 1]>>,
-    /// Names that somebody deals with: since when, and in which slot.
+    /// Names with an acquisition or clean-up: since when, and in which slot.
     busy: HashMap<LockName, (Moment, Slot)>,
     pub(crate) asked: RevokeRequests,
 }
 
-/// An entry of ours in the store.
 #[derive(Debug)]
 struct Entry {
     slot: Slot,
     create: Revision,
     owner: OwnerId,
     phase: Phase,
-    /// When its key, if it is held still, gets a watch of its own; `None` if it has one.
+    /// When its key gets a watch of its own, if it is still held; `None` if it has one.
     watch_at: Option<Moment>,
 }
 
@@ -50,7 +49,7 @@ enum Phase {
     Queued,
     Held,
     Releasing,
-    /// Its end was told before it was held, or while it was.
+    /// Its deletion was reported before it was held, or while it was.
     Deleted,
 }
 
@@ -67,7 +66,6 @@ impl Book {
         }
     }
 
-    /// Until when the session can be trusted; one that is over, never.
     pub(crate) fn deadline(&self) -> Deadline {
         if self.is_over { Deadline::At(Moment::from_nanos(0)) } else { self.deadline }
     }
@@ -89,18 +87,17 @@ impl Book {
         self.epoch = self.epoch.max(revision);
     }
 
-    /// The session is over; whether that is news.
+    /// Ends the session; whether it was not over before.
     pub(crate) fn end(&mut self) -> bool {
         self.entries.clear();
         !std::mem::replace(&mut self.is_over, true)
     }
 
-    /// The right to its entries is gone.
     pub(crate) fn deny(&mut self, why: Error) {
         self.denied.get_or_insert(why);
     }
 
-    /// Where an entry for the name may be put, if nobody else deals with the name; from now on somebody does.
+    /// Reserves the name, and returns the slot of its entry; `None` if the name is reserved.
     pub(crate) fn take(&mut self, name: &LockName, mode: Mode, now: Moment) -> Option<Slot> {
         if self.busy.contains_key(name) {
             return None;
@@ -110,8 +107,8 @@ impl Book {
         Some(slot)
     }
 
-    /// The lowest that no entry has. One that nobody may hold together with another has one slot: what is there
-    /// was forgotten, and goes first.
+    /// The lowest that no entry has. A mode that excludes itself has one slot: an entry there was forgotten, and is deleted
+    /// first.
     fn free_slot(&self, name: &LockName, mode: Mode) -> Slot {
         let first = Slot::first(mode);
         if mode.bars(mode) {
@@ -129,7 +126,6 @@ impl Book {
         self.busy.remove(name);
     }
 
-    /// An answer showed the entry.
     pub(crate) fn enter(
         &mut self,
         name: &LockName,
@@ -147,7 +143,7 @@ impl Book {
         entries.push(Entry { slot, create, owner, phase: Phase::Queued, watch_at });
     }
 
-    /// The entry is confirmed gone; where it was, if its key had a watch.
+    /// The deletion is confirmed; the entry's slot, if its key had a watch.
     pub(crate) fn forget(&mut self, name: &LockName, create: Revision) -> Option<Slot> {
         let entries = self.entries.get_mut(name)?;
         let there = entries.iter().position(|entry| entry.create == create)?;
@@ -158,8 +154,8 @@ impl Book {
         entry.watch_at.is_none().then_some(entry.slot)
     }
 
-    /// The entry has its turn: its hold begins, unless it, or the session, is over meanwhile. Until when the session can be
-    /// trusted, and how long the hold may go on, if it is to be released already.
+    /// Begins the hold of an entry that has its turn, unless the entry or the session is over: the session's deadline, and
+    /// the grace that is left if a release was requested already.
     pub(crate) fn grant(
         &mut self,
         name: &LockName,
@@ -178,7 +174,7 @@ impl Book {
         Some((deadline, within))
     }
 
-    /// A hold is let go of; where its entry is, if it may be there still.
+    /// Begins the release of a hold; the slot of its entry, if that may still exist.
     pub(crate) fn release(
         &mut self,
         name: &LockName,
@@ -196,7 +192,7 @@ impl Book {
         Ok((entry.phase == Phase::Releasing).then_some(entry.slot))
     }
 
-    /// The entry in that slot is gone, if it was created before `revision`; the hold that is lost by it.
+    /// The entry in that slot was deleted, if it was created before `revision`; the hold that is lost.
     pub(crate) fn deleted(&mut self, name: &LockName, slot: Slot, revision: Revision) -> Option<Revision> {
         let entry = self.at(name, slot).filter(|entry| revision > entry.create)?;
         let was = entry.phase;
@@ -204,7 +200,7 @@ impl Book {
         (was == Phase::Held).then_some(entry.create)
     }
 
-    /// The keys that, held for a while, get a watch of their own now: somebody may delete them.
+    /// The keys that have been held for a while and get a watch of their own now: an administrator may delete them.
     pub(crate) fn begin_watches(&mut self, now: Moment) -> Vec<(LockName, Slot)> {
         let is_due = |entry: &Entry| entry.phase == Phase::Held && entry.watch_at.is_some_and(|at| at <= now);
         let mut due = Vec::new();
@@ -217,7 +213,6 @@ impl Book {
         due
     }
 
-    /// It could not be watched; tried again then.
     pub(crate) fn not_watched(&mut self, name: &LockName, slot: Slot, again_at: Moment) {
         if let Some(entry) = self.at(name, slot) {
             entry.watch_at = Some(again_at);
@@ -228,8 +223,7 @@ impl Book {
         self.of(name).iter().any(|entry| entry.slot == slot && entry.watch_at.is_none())
     }
 
-    /// Somebody wants the lock that the entry created at `create` holds, or is about to: which hold is to be
-    /// told.
+    /// A release was requested of the entry created at `create`; the name of the hold that has to be notified.
     pub(crate) fn wanted(&mut self, create: Revision, grace: Duration, now: Moment) -> Option<LockName> {
         if !self.asked.heard(create, grace, now) {
             return None;
@@ -239,7 +233,7 @@ impl Book {
         all.find(|(_, entries)| entries.iter().any(is_it)).map(|(name, _)| name.clone())
     }
 
-    /// Entries that are gone and that we are asked for all the same.
+    /// The requests that are about entries that do not exist any more.
     pub(crate) fn wanted_in_vain(&self) -> Vec<Revision> {
         let unknown = self.busy.iter().filter(|(name, (_, slot))| !self.is_live(name, *slot));
         let is_known = |create| self.entries.values().flatten().any(|entry| entry.create == create);
