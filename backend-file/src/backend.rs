@@ -1,8 +1,7 @@
 //! The contract on top of a session.
 //!
-//! No task runs in the background: what the session hears, it hears while the core polls
-//! [`events`](LockBackend::events), and a directory is looked at there only while something is held, and
-//! once more.
+//! No task runs in the background: the session reads its directory while the core polls
+//! [`events`](LockBackend::events), only while something is held, and once more.
 //! Requests work in place, so a release is complete at its first poll, without a runtime.
 
 use std::sync::Arc;

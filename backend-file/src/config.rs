@@ -24,7 +24,7 @@ impl FileConfig {
     /// The default of [`FileConfig::mode`].
     pub const DEFAULT_MODE: u32 = 0o600;
 
-    /// Locks in `directory`, which is made if it does not exist.
+    /// Locks in `directory`, which is created if it does not exist.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
@@ -35,8 +35,8 @@ impl FileConfig {
         }
     }
 
-    /// About how many lock files that nobody holds may lie about before they are removed: when the
-    /// directory is opened, and each time this manager has made that many. Default 4096.
+    /// About how many lock files that are not held may exist before they are removed: when the directory is opened, and each
+    /// time this manager has created that many. Default 4096.
     ///
     /// More keeps the next grant of an old name cheap; fewer keeps the directory small.
     #[must_use]
@@ -45,26 +45,26 @@ impl FileConfig {
         self
     }
 
-    /// The permissions of files that are made; directories let in whoever may read. Default `0o600`:
-    /// the locks of one user. The umask applies. Every user of a directory needs to read and write, and
-    /// who can only read can still keep every lock; so there is no mode with one and without the other.
+    /// The permissions of new files; users who may read files may list directories. Default `0o600`: the locks of one user.
+    /// The umask applies. Every user of a directory needs to read and write, and one who can only read can still keep every
+    /// lock; so there is no mode with one and without the other.
     #[must_use]
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Accepts a network file system. Whether its locks exclude other hosts, or anybody, is then
-    /// up to its server and mount options. Default no.
+    /// Accepts a network file system. Its server and mount options then decide whether its locks exclude other hosts or
+    /// processes. Default no.
     #[must_use]
     pub fn allow_network_fs(mut self, allow: bool) -> Self {
         self.allow_network_fs = allow;
         self
     }
 
-    /// Accepts a directory that others have in hand: it, or a step of the path to it, belongs to another
-    /// user than this one and root, or may be written by more than [`mode`](Self::mode) lets write.
-    /// Whoever that is can end exclusion, and choose where our files are. Default no.
+    /// Accepts a directory that other users can replace: it, or a step of the path to it, belongs to another user than this
+    /// one and root, or more users may write to it than [`mode`](Self::mode) allows. Such a user can break exclusion, and
+    /// choose where our files are. Default no.
     #[must_use]
     pub fn allow_untrusted_path(mut self, allow: bool) -> Self {
         self.allow_untrusted_path = allow;
@@ -104,7 +104,7 @@ impl FileConfig {
         Ok(config)
     }
 
-    /// The directory, whatever the process's own becomes.
+    /// The absolute path of the directory, which stays the same if the process changes its own.
     pub(crate) fn absolute_path(&self) -> Result<PathBuf> {
         let mode = self.mode;
         let invalid =
@@ -154,7 +154,6 @@ mod tests {
         );
     }
 
-    /// What a URL must not say is an error that shows how it is said.
     #[test]
     fn urls_that_name_no_directory_are_refused() {
         for url in [
@@ -174,8 +173,6 @@ mod tests {
         }
     }
 
-    /// A mode that locks ourselves out, that makes programs of lock files, or that lets somebody read
-    /// who may not write, is refused.
     #[test]
     fn modes_that_cannot_work_are_refused() {
         for mode in [0o400, 0o060, 0o700, 0o1600, 0o640, 0o644, 0o604, 0o664, 0o620, 0o662] {

@@ -8,16 +8,15 @@
 //! |---|---|
 //! | `config` | which directory, and its URL |
 //! | `backend` | the contract |
-//! | `session` | what one manager holds, how it gets that, and what it hears |
+//! | `session` | what one manager holds, how it acquires it, and what it notices |
 //! | `protocol` | what is written in which order; pure |
 //! | `keys`, `record` | names of files, and bytes in them; pure |
 //! | `error` | what system errors mean |
 //! | `directory` | the files on the disk |
 //! | `waiter` | waiting in the kernel |
-//! | `admin` | what administrators see and ask for |
+//! | `admin` | what administrators see and request |
 //!
-//! Not promised: order among waiters, and exclusion of other hosts. The whole story is in
-//! `docs/file.md`.
+//! Not promised: order among waiters, and exclusion of other hosts; see `docs/file.md`.
 
 mod admin;
 mod backend;

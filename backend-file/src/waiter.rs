@@ -1,17 +1,14 @@
 //! Waits in the kernel for locked files: one plain thread per contended file of this process, and for a while after
 //! that for the next one.
 //!
-//! A thread blocks in the system's lock call, which cannot be interrupted. So it is nobody's: it
-//! gives the lock to whoever of this process wants it when it comes, of any manager, and straight
-//! back if nobody does. Whoever wants the same file meanwhile joins the thread that waits already. The
-//! runtime's pool for blocking calls is not used, because a runtime waits for that when it ends.
+//! A thread blocks in the system's lock call, which cannot be interrupted. So it belongs to no manager: it passes the lock
+//! to the first waiter of this process, and unlocks the file if there is none. Later waiters for the same file share the
+//! thread. The runtime's pool for blocking calls is not used, because a runtime waits for that when it ends.
 //!
 //! # Invariants
 //! - **file.waiter-1** A file has a line here exactly while a thread waits for it.
-//! - **file.waiter-2** A locked file is with whoever was promised it, or unlocked: on its way it unlocks when
-//!   dropped (G8).
-//! - **file.waiter-3** No thread is waited for, neither by closing, nor by dropping, nor at the end of the
-//!   process.
+//! - **file.waiter-2** A locked file is passed to a waiter, or unlocked: on its way it unlocks when dropped (G8).
+//! - **file.waiter-3** Nothing waits for a thread, neither closing, nor dropping, nor the end of the process.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -33,14 +30,14 @@ pub(crate) struct Place {
     turn: oneshot::Receiver<io::Result<Locked>>,
 }
 
-/// Everybody of this process who waits for one file, in order of arrival.
+/// The waiters of this process for one file, in order of arrival.
 type Line = VecDeque<Wanter>;
 
 #[derive(Debug)]
 struct Wanter {
     id: u64,
     turn: oneshot::Sender<io::Result<Locked>>,
-    /// What the thread waits with next; the first of a line has given his away.
+    /// The file that the thread waits with next; the first waiter's is in use.
     file: Option<Opened>,
 }
 
@@ -64,7 +61,6 @@ pub(crate) fn join(file: Opened) -> io::Result<Place> {
 }
 
 impl Place {
-    /// Whose lock is waited for.
     pub(crate) fn inode(&self) -> Inode {
         self.inode
     }
@@ -92,19 +88,18 @@ impl Drop for Place {
     }
 }
 
-/// A thread that has nothing to wait for, and where it hears of something.
+/// A thread that has nothing to wait for, and its channel.
 struct Idle {
     id: u64,
     told: mpsc::Sender<Wait>,
 }
 
-/// What a thread has to do.
 struct Wait {
     inode: Inode,
     file: Opened,
 }
 
-/// Has a thread wait: one that has nothing else to do, or a new one.
+/// Passes a wait to an idle thread, or to a new one.
 fn start(wait: Wait) -> io::Result<()> {
     let idle = IDLE.lock().pop();
     let Some(idle) = idle else {
@@ -115,11 +110,10 @@ fn start(wait: Wait) -> io::Result<()> {
             .spawn(life)
             .map(drop);
     };
-    // It listens until it is told, now that it is not among the idle ones any more.
+    // Removed from the idle threads, it listens until it gets a wait.
     idle.told.send(wait).map_err(|_gone| io::Error::from(io::ErrorKind::BrokenPipe))
 }
 
-/// The thread's life.
 fn live(mut next: Wait) {
     loop {
         next.until_nobody_wants_it();
@@ -130,7 +124,7 @@ fn live(mut next: Wait) {
     }
 }
 
-/// What there is to wait for next; nothing, after a while.
+/// The next wait; `None` after a while without one.
 fn hear() -> Option<Wait> {
     let (told, hears) = mpsc::channel();
     let id = JOINED.fetch_add(1, Ordering::Relaxed);
@@ -142,7 +136,7 @@ fn hear() -> Option<Wait> {
     let place = idle.iter().position(|idle| idle.id == id);
     let listens_no_more = place.map(|place| idle.remove(place));
     drop(idle);
-    // RACE: whoever has taken it from there since tells it.
+    // RACE: the sender that has removed it since sends a wait.
     if listens_no_more.is_some() { None } else { hears.recv().ok() }
 }
 
@@ -155,10 +149,9 @@ impl Wait {
     }
 }
 
-/// Gives the result of a wait to the first who still wants it; the file to wait with next, if
-/// somebody is left.
+/// Passes the result of a wait to the first waiter that still wants it; the file to wait with next, if others wait.
 fn hand_over(inode: Inode, mut locked: io::Result<Locked>) -> Option<Opened> {
-    // Nothing is sent or dropped under the mutex: it may wake somebody who leaves a line himself.
+    // Nothing is sent or dropped under the mutex: it may wake a task that leaves a line itself.
     while let Some(wanter) = change(inode, VecDeque::pop_front) {
         match wanter.turn.send(locked) {
             Ok(()) => return change(inode, |line| line.front_mut()?.file.take()),
@@ -168,7 +161,7 @@ fn hand_over(inode: Inode, mut locked: io::Result<Locked>) -> Option<Opened> {
     None
 }
 
-/// Asks the line what comes next; with nothing to come, the line ends (file.waiter-1).
+/// The next value of a line; without one the line ends (file.waiter-1).
 fn change<R>(inode: Inode, next: impl FnOnce(&mut Line) -> Option<R>) -> Option<R> {
     let mut lines = LINES.lock();
     let next = next(lines.get_mut(&inode)?);
@@ -190,14 +183,13 @@ fn lock(file: Opened) -> io::Result<Locked> {
 
 /// Threads with nothing to do; the one that has been so for the shortest time is the last.
 static IDLE: Mutex<Vec<Idle>> = Mutex::new(Vec::new());
-/// Who has ever joined a line of this process, or listened for something to do.
+/// Numbers the waiters and the idle threads of this process.
 static JOINED: AtomicU64 = AtomicU64::new(0);
 static LINES: Mutex<BTreeMap<Inode, Line>> = Mutex::new(BTreeMap::new());
 
-/// How long a thread has nothing to do until it ends. To start one takes longer than to wake one.
+/// After so long an idle thread ends. To start one takes longer than to wake one.
 const KEPT: Duration = Duration::from_secs(1);
 
-/// The call needs next to nothing of it.
 const STACK: usize = 128 * 1024;
 
 #[cfg(test)]
@@ -211,7 +203,7 @@ mod tests {
     use crate::directory::Directory;
     use crate::keys::Key;
 
-    /// Who is served leaves its place later, when others may wait for the same file in a new line.
+    /// A served waiter leaves its place later, when others may wait for the same file in a new line.
     #[tokio::test]
     async fn a_place_that_is_left_late_evicts_nobody() {
         let scratch = tempfile::tempdir().unwrap();

@@ -9,7 +9,7 @@ use crate::directory::{Directory, FileSystem, Scope};
 use crate::record::Floor;
 
 impl Directory {
-    /// Everything worth knowing. Looks at every lock file, and locks nothing that others wait for.
+    /// Checks the directory and every lock file, and locks nothing that others wait for.
     ///
     /// # Cancel safety
     ///
@@ -42,7 +42,7 @@ impl Directory {
         Finding::new(Severity::Broken, "directory", detail)
     }
 
-    /// Who else has the directory in hand, if somebody has.
+    /// Other users that can change the directory, if there are any.
     pub(crate) fn hands(&self) -> Result<Option<Finding>> {
         let broken = |objection| {
             let detail =
@@ -65,7 +65,7 @@ impl Directory {
         Ok(Finding::new(Severity::Warning, "bookkeeping", detail))
     }
 
-    /// With it, the bits of mode that any lock file has.
+    /// The finding, and the mode bits that any lock file has.
     async fn files(&self) -> Result<(Finding, u32)> {
         let (mut held, mut idle, mut others) = (0, 0, Vec::new());
         let mut mode = 0;
@@ -88,7 +88,7 @@ impl Directory {
 }
 
 impl FileSystem {
-    /// What it means for the guarantees, unless all is well.
+    /// What it takes from the guarantees, if it does.
     pub(crate) fn warning(&self) -> Option<Finding> {
         let detail = match self.scope {
             Scope::Local => return None,
@@ -118,9 +118,8 @@ fn of_floor(floor: Option<Floor>) -> Finding {
     Finding::new(Severity::Ok, "floor", detail)
 }
 
-/// By the modes of the directory and of the files in it.
 fn of_permissions(mode: u32, files: u32) -> Finding {
-    // A file is opened by who may read it and pass its directory.
+    // A user opens a file with the right to read it and to pass its directory.
     let read = files & mode << 2 & 0o044;
     let detail = match (mode & 0o022, read) {
         (0, 0) => {
@@ -136,7 +135,6 @@ fn of_permissions(mode: u32, files: u32) -> Finding {
 mod tests {
     use super::*;
 
-    /// Whatever takes a guarantee away is said.
     #[test]
     fn weaker_places_are_warned_about() {
         assert!(FileSystem::of_scope(Scope::Local).warning().is_none());
@@ -148,8 +146,7 @@ mod tests {
         }
     }
 
-    /// Whoever may write can break locks, and whoever may read a file can keep its lock, if its directory
-    /// lets him pass.
+    /// A user who may write can break locks. One who may read a file and pass its directory can keep its lock.
     #[test]
     fn permissions_of_others_are_warned_about() {
         for (directory, files, word) in [

@@ -1,4 +1,4 @@
-//! Who holds, and how many wait.
+//! The holder of a lock, and the number of its waiters.
 
 use std::collections::BTreeMap;
 

@@ -1,12 +1,12 @@
-//! What administrators see and ask for; nothing need be held for it.
+//! What administrators see and request; it needs no hold.
 //!
 //! | file | says |
 //! |---|---|
-//! | `inspect` | who holds, and how many wait |
-//! | `revoke` | asking a holder to let go, and taking the lock from it |
+//! | `inspect` | the holder of a lock, and the number of its waiters |
+//! | `revoke` | requesting a release, and removing a lock from its holder |
 //! | `diagnosis` | what an administrator should know of a directory |
 //! | `token_base` | what is added to counters |
-//! | `sweep` | removing what nobody uses |
+//! | `sweep` | removing unused files |
 
 mod diagnosis;
 mod inspect;

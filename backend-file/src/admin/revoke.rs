@@ -1,10 +1,9 @@
-//! Taking a lock from its holder: by asking it, or by force.
+//! Revoking a lock: by a request to its holder, or by force.
 //!
-//! A request is a file that names the grant and its session, and says how long the hold may go on. A
-//! session looks for its own while it holds something, takes them and tells the core, which ends the hold
-//! in time and releases it. Force needs no answer: the lock file is taken away, so whoever comes next locks
-//! another inode, while the former holder still has the old one; until it has found the request, only its
-//! smaller token keeps it from harm.
+//! A request is a file with the grant, its session, and the grace. A session looks for its requests while it holds
+//! something, takes them and notifies the core, which ends the hold in time and releases it. Force needs no answer: the
+//! lock file is moved away, so the next holder locks another inode, while the former holder still has the old one. Until
+//! that has found the request, only its smaller token protects the resource.
 
 use std::time::Duration;
 
@@ -17,11 +16,11 @@ use crate::session::Session;
 use crate::session::acquisition::PAUSE;
 
 impl Session {
-    /// Asks the holder to let go, or takes the lock away; whom it found.
+    /// Sends the holder the request to release, or removes the lock from it; returns the holder.
     ///
     /// # Cancel safety
     ///
-    /// The holder may have been asked already, or the lock taken.
+    /// The request may have been sent already, or the lock removed.
     pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
         let key = Key::of(name);
         match how {
@@ -44,8 +43,7 @@ impl Session {
         let mut floor = self.directory.floor(&self.env, Access::Raise).await?;
         let holder = match self.directory.live(name)? {
             Some(held) => {
-                // Left behind, for the holder to find, which also looks for its file: so one that nobody can ask
-                // is taken all the same.
+                // The holder also looks for its file, so the lock is removed without the request, too.
                 let request = Request::to_holder(key.clone(), &held);
                 if let Err(error) = self.directory.ask(&self.env, &request, Duration::ZERO) {
                     let warning =
@@ -61,8 +59,8 @@ impl Session {
         Ok(Some(holder))
     }
 
-    /// Whether the lock has a holder, or its file is locked by somebody who neither records a grant nor
-    /// gives it back: one who was given it in the kernel and is not polled any more, or another program.
+    /// Whether the lock has a holder, or its file stays locked without a record: by an acquisition that got it from the
+    /// kernel and is not polled any more, or by another program.
     async fn stays_taken(&self, name: &LockName, key: &Key) -> Result<bool> {
         let give_up_at = self.env.now() + self.patience();
         loop {

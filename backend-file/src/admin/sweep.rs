@@ -1,4 +1,4 @@
-//! Removing what nobody uses, by hand.
+//! Removing unused files, by hand.
 
 use leasehold_core::{Env, Result, Timing};
 
@@ -6,8 +6,8 @@ use crate::config::FileConfig;
 use crate::directory::Directory;
 
 impl FileConfig {
-    /// Removes every lock file that nobody holds, and what processes that died have left; how many
-    /// lock files. Safe at any time, also while others lock: the counters are kept.
+    /// Removes every lock file that is not held, and the files of processes that died; returns the number of lock files.
+    /// Safe at any time, also while others lock: the counters are kept.
     ///
     /// # Errors
     ///
@@ -15,10 +15,10 @@ impl FileConfig {
     ///
     /// # Cancel safety
     ///
-    /// What is removed is removed in order; call it again for the rest.
+    /// Call it again for the rest.
     pub async fn sweep(&self) -> Result<usize> {
-        // The rest is calls in place: who sweeps in a loop would keep its thread, and with it a task that
-        // was just woken there, for ever.
+        // The rest is calls in place: a loop of sweeps would keep its thread for ever, and with it a task that was just
+        // woken there.
         tokio::task::yield_now().await;
         let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL))?;
         Directory::open(self, &env)?.sweep(&env, || true).await

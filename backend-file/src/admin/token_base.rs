@@ -8,7 +8,7 @@ use crate::record::Floor;
 use crate::session::Session;
 
 impl Session {
-    /// The base as later sessions read it; nothing is locked or made for that. A counter of a file may be any number, so the floor is 0.
+    /// The base as later sessions read it, without a lock. A file's counter may be any number, so the floor is 0.
     pub(crate) async fn read_base(&self) -> Result<TokenBase> {
         let base = self.directory.look_at_floor()?.unwrap_or_default().token_base;
         let sessions = self.directory.sessions_beside(self.id)?;

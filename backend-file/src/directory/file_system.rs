@@ -1,4 +1,4 @@
-//! What kind of file system a directory is on, as far as locks and restarts care.
+//! The kind of file system of a directory, as far as locks and restarts depend on it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,21 +10,20 @@ use leasehold_core::{Error, ErrorKind, Result};
 use crate::config::FileConfig;
 use crate::error;
 
-/// A kind of file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileSystem {
     pub(crate) scope: Scope,
     name: Cow<'static, str>,
 }
 
-/// Where what is written ends up, and whom a lock excludes.
+/// Where data is stored, and which processes a lock excludes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// A disk of this host.
     Local,
     /// The host's memory: gone after a reboot.
     Memory,
-    /// Another host: its locks are what the server and the mount options make of them.
+    /// Another host: its locks depend on the server and the mount options.
     Network,
     /// A program of this host; it may be a network file system.
     Program,
@@ -42,7 +41,7 @@ impl FileSystem {
         Ok(Self::numbered(number))
     }
 
-    /// Elsewhere it is not known how to tell.
+    /// Other systems have other numbers.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn of(_: &File, _: &Path) -> Result<Self> {
         Ok(Self { scope: Scope::Local, name: "unknown".into() })
@@ -65,7 +64,6 @@ impl FileSystem {
         Self { scope, name: "some".into() }
     }
 
-    /// By the number that `statfs` gives.
     fn numbered(number: u32) -> Self {
         match KNOWN.iter().find(|(known, ..)| *known == number) {
             Some((_, scope, name)) => Self { scope: *scope, name: (*name).into() },
@@ -111,7 +109,6 @@ const KNOWN: [(u32, Scope, &str); 23] = [
 mod tests {
     use super::*;
 
-    /// Network file systems are known by their number, and a number we do not know is shown.
     #[test]
     fn file_systems_are_known_by_number() {
         assert_eq!(FileSystem::numbered(0x6969).scope, Scope::Network);
@@ -121,7 +118,6 @@ mod tests {
         assert_eq!(FileSystem::numbered(0x1234).scope, Scope::Local);
     }
 
-    /// Only network file systems need leave.
     #[test]
     fn network_file_systems_need_leave() {
         let network = FileSystem::of_scope(Scope::Network);

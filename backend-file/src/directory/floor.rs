@@ -1,18 +1,17 @@
-//! The counter above which new lock files begin, and how a lock file is taken from its holder.
+//! The counter above which new lock files begin, and how a lock file is removed from its holder.
 //!
-//! Whoever makes a lock file reads the floor under its shared lock and keeps that until the file is
-//! visible; whoever raises it, or takes a lock file away by force, has the exclusive lock. Both are
-//! short: nobody waits for anything while having it.
+//! A process that creates a lock file reads the floor under its shared lock, and keeps that lock until the file is visible.
+//! One that raises the floor, or removes a lock file by force, has the exclusive lock. Both are short: no process waits for
+//! anything while it has the lock.
 //!
-//! Neither side starves the other: whoever wants the floor first locks the *gate* in the same way, and
-//! keeps that until he has the floor. So who is to raise it lets nobody in before him, and who waits
-//! for the end of a raise is not overtaken by the next one. The gate is an aid and excludes nobody from
-//! anything: one that cannot be opened, made or locked is passed by at once. After half of one's patience
-//! everybody passes it by and leaves it, since a process may be stopped there.
+//! Neither side starves the other: each first locks the *gate* in the same way, and keeps it until it has the floor. So no
+//! process gets the floor before one that waits to raise it, and a raise does not overtake one that waits for the end of
+//! the raise before. The gate only orders, and excludes no process: one that cannot be opened, created or locked is skipped
+//! at once. After half of its patience every process skips the gate and unlocks it, since a process may be stopped there.
 //!
-//! Taking away is three steps, so that a counter survives the death of whoever does it (file.directory-3): the
-//! file is set aside, its counter goes into the floor, it is removed. A file set aside is found by
-//! whoever makes a new one of that name, and the rest is done first.
+//! Removing by force is three steps, so that a counter survives a crash in between (file.directory-3): the file is set
+//! aside, its counter goes into the floor, it is removed. A process that creates a new file of that name finds the one that
+//! was set aside, and does the remaining steps first.
 
 use std::path::Path;
 use std::time::Duration;
@@ -27,7 +26,6 @@ use crate::keys::Key;
 use crate::protocol;
 use crate::record::{Floor, Stamped, newest};
 
-/// What the floor is locked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// To stay above it.
@@ -36,19 +34,17 @@ pub(crate) enum Access {
     Raise,
 }
 
-/// The floor, locked.
 #[derive(Debug)]
 pub(crate) struct FloorLock {
     file: Locked,
     newest: Stamped<Floor>,
 }
 
-/// What stands before the floor.
 #[derive(Debug)]
 enum Gate {
     /// Others have it locked.
     Shut,
-    /// Locked by us, or passed by.
+    /// Locked by us, or skipped.
     Open { _locked: Option<Locked> },
 }
 
@@ -68,7 +64,7 @@ impl FloorLock {
 }
 
 impl Directory {
-    /// Makes the floor of a new directory, or looks at it.
+    /// Creates the floor of a new directory, or reads it.
     pub(super) fn first_floor(&self, env: &Env) -> Result<Floor> {
         let own = &self.parts.own;
         for _ in 0..TRIES {
@@ -131,7 +127,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Takes the lock file of `key` from whoever holds it: the next one locks another inode.
+    /// Removes the lock file of `key` from its holder: the next one locks another inode.
     pub(crate) fn take_away(&self, key: &Key, floor: &mut FloorLock) -> Result<()> {
         self.finish_taking_away(key, floor)?;
         match self.folder.rename(&key.lock_file(), &self.parts.out, key.as_str()) {
@@ -141,13 +137,13 @@ impl Directory {
         }
     }
 
-    /// Whether the lock file of `key` was set aside by somebody who did not finish.
+    /// Whether the lock file of `key` was set aside, and the remaining steps are missing.
     pub(super) fn is_set_aside(&self, key: &Key) -> Result<bool> {
         Ok(self.parts.out.inode_of(key.as_str())?.is_some())
     }
 
-    /// Does what is left to do once a lock file is set aside. Nobody gets a grant on it any more
-    /// (file.directory-1), so its counter is the last.
+    /// Does the remaining steps for a lock file that was set aside. There is no later grant on it (file.directory-1), so its
+    /// counter is the last.
     pub(super) fn finish_taking_away(&self, key: &Key, floor: &mut FloorLock) -> Result<()> {
         let out = &self.parts.out;
         let Some(opened) = out.read(key.as_str())? else {
@@ -170,7 +166,7 @@ impl Directory {
         match try_lock() {
             Ok(Some(locked)) => Gate::Open { _locked: Some(locked) },
             Ok(None) => Gate::Shut,
-            // Another's file, a full disk: whatever it is, those who lock the floor are told of it there.
+            // A foreign file, a full disk: the error comes again when the floor is locked.
             Err(_) => Gate::Open { _locked: None },
         }
     }
@@ -186,7 +182,7 @@ impl Directory {
     /// A directory with lock files and no floor has lost the counters of those that were removed.
     fn refuse_without_floor(&self) -> Result<()> {
         for key in self.keys()? {
-            // RACE: whoever made the lock file has made the floor before.
+            // RACE: the floor was created before the lock file.
             if self.newest(&key)?.is_some() && self.parts.own.inode_of(FLOOR)?.is_none() {
                 let message = "the directory has lock files but no floor: the floor was removed, so the \
                      counters of deleted lock files are lost; see docs/file.md";

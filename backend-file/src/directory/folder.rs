@@ -1,7 +1,7 @@
-//! A directory held open. What is in it is named below that handle, so nobody who moves directories
-//! or puts links about leads us to files of others (file.directory-4).
+//! An open directory. Its files are named below that handle, so moved directories and links do not lead to foreign files
+//! (file.directory-4).
 //!
-//! Not promised: that its path still leads here, which [`Directory`](super::Directory) asks.
+//! Not promised: that its path still leads here, which [`Directory`](super::Directory) checks.
 
 use std::fs::File;
 use std::io;
@@ -30,7 +30,7 @@ impl Folder {
         Ok(Self { handle: handle.into(), path })
     }
 
-    /// The directory `name` in this one, made if there is none; never a link's target.
+    /// The directory `name` in this one, created if there is none; never a link's target.
     pub(super) fn enter(&self, name: impl AsRef<Path>, file_mode: u32) -> Result<Self> {
         let name = name.as_ref();
         let path = self.path.join(name);
@@ -59,7 +59,7 @@ impl Folder {
         &self.path
     }
 
-    /// The path of a file in it, to be told.
+    /// The path of a file in it, for messages.
     pub(super) fn at(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -104,26 +104,24 @@ impl Folder {
             .map_err(|e| error::of_system(e.into(), "remove the file", &self.at(name)))
     }
 
-    /// The same directory by a handle that names what is in it and can do nothing else: a sync fails.
+    /// The same directory by a handle with which a sync fails.
     #[cfg(test)]
     pub(super) fn unsyncable(&self) -> Self {
         let handle = rustix::fs::open(&self.path, OFlags::PATH | DIRECTORY, Mode::empty()).unwrap();
         Self { handle: handle.into(), path: self.path.clone() }
     }
 
-    /// Which directory it is.
     pub(super) fn inode(&self) -> Result<Inode> {
         let node = Node::of(&self.handle);
         node.map(|node| node.inode).map_err(|e| error::of_system(e, "inspect the directory", &self.path))
     }
 
-    /// What stands as `name`, be it a link.
+    /// The file, directory or link `name`.
     pub(super) fn look(&self, name: &str) -> Result<Option<Node>> {
         let found = Node::within(&self.handle, name, || self.at(name));
         found_at(found, || self.at(name))
     }
 
-    /// Which file `name` is, be it a link.
     pub(super) fn inode_of(&self, name: &str) -> Result<Option<Inode>> {
         Ok(self.look(name)?.map(|node| node.inode))
     }
@@ -143,7 +141,6 @@ impl Folder {
         read().map_err(|e| error::of_system(e.into(), "list the directory", &self.path))
     }
 
-    /// Waits until its names are on the disk.
     pub(super) fn sync(&self) -> Result<()> {
         self.handle.sync_all().map_err(|e| error::of_system(e, "sync the directory to disk", &self.path))
     }
@@ -162,7 +159,7 @@ impl Folder {
     }
 }
 
-/// Which file stands at `path`, be it a link.
+/// The inode at `path`, also of a link.
 pub(super) fn inode_at(path: &Path) -> Result<Option<Inode>> {
     Ok(found_at(Node::at(path), || path.to_owned())?.map(|node| node.inode))
 }
@@ -175,7 +172,7 @@ fn found_at(found: io::Result<Node>, path: impl FnOnce() -> PathBuf) -> Result<O
     }
 }
 
-/// The mode of a directory: who may read a file may list its directory.
+/// The mode of a directory: users who may read a file may list its directory.
 fn mode_for(file_mode: u32) -> u32 {
     file_mode | (file_mode & 0o444) >> 2
 }

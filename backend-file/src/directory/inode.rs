@@ -1,8 +1,7 @@
-//! Which file it is, asked without consequences.
+//! The identity of a file, without its times.
 //!
-//! Since Linux 6.13, once somebody has asked for a file's times, the next write to it stores a new,
-//! finer one (multigrain timestamps), and the sync after that costs up to half as much again. So they
-//! are not asked for, where the system lets one choose.
+//! Since Linux 6.13, after a process has read a file's times, the next write stores a new, finer one (multigrain
+//! timestamps), and the next sync costs up to half as much again. So the times are not read, if the system allows that.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -12,14 +11,12 @@ use std::path::{Path, PathBuf};
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, CWD};
 
-/// Which file a path names, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Inode {
     device: u64,
     number: u64,
 }
 
-/// An inode, what kind of file it is, and who may do what with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) inode: Inode,
@@ -32,12 +29,12 @@ impl Node {
         Self::ask(file, Path::new(""), ITSELF, || file.metadata())
     }
 
-    /// What stands at `path`, be it a link.
+    /// The file, directory or link at `path`.
     pub(super) fn at(path: &Path) -> io::Result<Self> {
         Self::ask(CWD, path, AtFlags::SYMLINK_NOFOLLOW, || fs::symlink_metadata(path))
     }
 
-    /// What stands as `name` in a directory, be it a link.
+    /// The file, directory or link `name` in a directory.
     pub(super) fn within(directory: &File, name: &str, path: impl FnOnce() -> PathBuf) -> io::Result<Self> {
         let otherwise = || fs::symlink_metadata(path());
         Self::ask(directory, Path::new(name), AtFlags::SYMLINK_NOFOLLOW, otherwise)
@@ -48,7 +45,7 @@ impl Node {
         Self::ask(CWD, path, AtFlags::empty(), || fs::metadata(path))
     }
 
-    /// By this question, or `otherwise` on a system that does not know it.
+    /// By `statx`, or `otherwise` on a system without it.
     #[cfg(target_os = "linux")]
     fn ask(
         directory: impl AsFd,
@@ -87,7 +84,7 @@ impl From<&Metadata> for Node {
     }
 }
 
-/// What is open, and not what is in it.
+/// The open file itself.
 #[cfg(target_os = "linux")]
 const ITSELF: AtFlags = AtFlags::EMPTY_PATH;
 #[cfg(not(target_os = "linux"))]
@@ -97,7 +94,6 @@ const ITSELF: AtFlags = AtFlags::empty();
 mod tests {
     use super::*;
 
-    /// Both ways of asking tell the same, of a file, a directory and a link.
     #[test]
     fn a_file_is_the_same_however_it_is_asked_for() {
         let scratch = tempfile::tempdir().unwrap();

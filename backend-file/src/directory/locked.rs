@@ -9,7 +9,7 @@ use leasehold_core::Result;
 use super::inode::{Inode, Node};
 use crate::error;
 
-/// An open file and which one it is, which is asked once: it stays that.
+/// An open file, and its inode, which never changes.
 #[derive(Debug)]
 pub(crate) struct Opened {
     file: File,
@@ -24,7 +24,7 @@ pub(crate) struct Locked {
 }
 
 impl Opened {
-    /// With it, whether it is a regular file.
+    /// The file, and whether it is a regular one.
     pub(super) fn new(file: File, path: &Path) -> Result<(Self, bool)> {
         let Node { inode, is_file, .. } =
             Node::of(&file).map_err(|e| error::of_system(e, "inspect the file", path))?;
@@ -39,20 +39,18 @@ impl Opened {
         self.inode
     }
 
-    /// Locks it as one of several may; `None` when somebody has it locked for himself. A look that
-    /// disturbs no other.
+    /// Takes a shared lock, which disturbs no other reader; `None` if the file has an exclusive lock.
     pub(super) fn try_share(self, path: &Path) -> Result<Option<Locked>> {
         answer(self.file.try_lock_shared(), path).map(|got| got.then(|| Locked::got(self)))
     }
 }
 
 impl Locked {
-    /// A file whose lock we have got.
     pub(crate) fn got(opened: Opened) -> Self {
         Self { opened, locked: true }
     }
 
-    /// Locks a file; gives it back when somebody else has it locked.
+    /// Locks a file; returns it if another has it locked.
     pub(crate) fn try_lock(opened: Opened, path: &Path) -> Result<Result<Self, Opened>> {
         let got = answer(opened.file().try_lock(), path)?;
         Ok(if got { Ok(Self::got(opened)) } else { Err(opened) })
@@ -78,7 +76,6 @@ impl Drop for Locked {
     }
 }
 
-/// Whether the lock was got.
 fn answer(tried: Result<(), TryLockError>, path: &Path) -> Result<bool> {
     match tried {
         Ok(()) => Ok(true),

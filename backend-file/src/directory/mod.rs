@@ -1,5 +1,4 @@
-//! A directory of locks on the disk: which files there are and how each is opened, born, read and
-//! taken away.
+//! A directory of locks on the disk: its files, and how each is created, opened, read and removed.
 //!
 //! ```text
 //! invoice%2f42.lock    one per name: locked by its holder, with the record of its newest grant
@@ -9,18 +8,18 @@
 //! .leasehold/revoke    a file per request to a holder
 //! .leasehold/new       files before they are visible
 //! .leasehold/out       lock files taken from their holders by force
-//! .leasehold/gate      locked by who waits for the floor
+//! .leasehold/gate      locked by processes that wait for the floor
 //! ```
 //!
 //! # Invariants
-//! - **file.directory-1** The lock is on the inode. Whoever has locked a file checks that its path still names that
-//!   inode before it counts, and again after the record is durable (G1).
-//! - **file.directory-2** A lock file is complete and locked before it is visible, and its counter begins above a
-//!   floor that nobody can raise in between (G3).
-//! - **file.directory-3** A lock file leaves its path only while the floor's lock is held, and goes for good only
-//!   once its counter is in the floor, durably (G3).
-//! - **file.directory-4** Nothing that is not ours is changed or removed: every file is named below the handle of a
-//!   directory of ours, never through a link, and what is removed has a name of our form.
+//! - **file.directory-1** The lock is on the inode. After a file is locked its path must still name that inode, and again
+//!   after the record is durable (G1).
+//! - **file.directory-2** A lock file is complete and locked before it is visible, and its counter begins above a floor that
+//!   is not raised in between (G3).
+//! - **file.directory-3** A lock file leaves its path only while the floor's lock is held, and is deleted only once its
+//!   counter is in the floor, durably (G3).
+//! - **file.directory-4** No foreign file is changed or removed: every file is named below the handle of a directory of ours,
+//!   never through a link, and a removed file has a name of our form.
 //! - **file.directory-5** Nothing is granted in a directory that its path does not lead to any more (G1).
 
 mod file_system;
@@ -83,7 +82,7 @@ struct Parts {
 }
 
 impl Directory {
-    /// Opens a directory, which may have to be made.
+    /// Opens a directory, and creates it if there is none.
     pub(crate) fn open(config: &FileConfig, env: &Env) -> Result<Self> {
         let path = config.absolute_path()?;
         let mode = config.mode;
@@ -106,7 +105,7 @@ impl Directory {
         self.folder.path()
     }
 
-    /// What speaks against trusting the directory.
+    /// Why the directory cannot be trusted.
     pub(crate) fn objection(&self) -> Result<Option<String>> {
         self.trust.objection(&self.folder, self.parts.all())
     }
@@ -118,7 +117,7 @@ impl Directory {
         })
     }
 
-    /// Refuses to go on in a directory that others do not find any more (file.directory-5).
+    /// Refuses a directory that other processes do not find any more (file.directory-5).
     pub(crate) fn require_in_place(&self) -> Result<()> {
         if self.is_in_place() {
             return Ok(());
@@ -130,12 +129,11 @@ impl Directory {
         self.folder.at(&key.lock_file())
     }
 
-    /// The lock file of `key`, to lock it.
     pub(crate) fn open_lock(&self, key: &Key) -> Result<Option<Opened>> {
         self.folder.write(&key.lock_file())
     }
 
-    /// Whether somebody has the lock file of `key` locked, be there a record or not.
+    /// Whether the lock file of `key` is locked, with or without a record.
     pub(crate) fn is_locked(&self, key: &Key) -> Result<bool> {
         match self.folder.read(&key.lock_file())? {
             Some(opened) => Ok(opened.try_share(&self.lock_path(key))?.is_none()),
@@ -143,8 +141,7 @@ impl Directory {
         }
     }
 
-    /// The grant of `name` that is in effect. Read without the lock, and no lock of `name` is tried,
-    /// so nobody who tries to get it is disturbed.
+    /// The grant of `name` that is in effect, read without its lock, so that no try is disturbed.
     pub(crate) fn live(&self, name: &LockName) -> Result<Option<Record>> {
         match self.folder.read(&Key::of(name).lock_file())? {
             Some(opened) => self.live_in(opened.file(), name),
@@ -159,7 +156,6 @@ impl Directory {
         Ok(lives.then_some(seen.newest.value))
     }
 
-    /// What an open lock file says.
     pub(crate) fn see(&self, file: &File, name: &LockName) -> Result<Seen> {
         let path = self.lock_path(&Key::of(name));
         let seen = see(file, &path)?;
@@ -178,12 +174,12 @@ impl Directory {
         Ok(inode_at(&self.lock_path(key))? == Some(inode))
     }
 
-    /// Makes the lock file of a name that has none, held from the beginning (file.directory-2); `record` makes its
-    /// record from the floor's counter. `None` when somebody was faster.
+    /// Creates the lock file of a name that has none, held from the beginning (file.directory-2); `record` makes its
+    /// record from the floor's counter. `None` if another process was faster.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is made before the last wait.
+    /// Nothing is created before the last wait.
     pub(crate) async fn create(
         &self,
         env: &Env,
@@ -195,7 +191,7 @@ impl Directory {
             self.finish_taking_away(key, &mut floor)?;
         }
         let floor = self.floor(env, Access::Read).await?;
-        // RACE: looked at again, under the floor's lock: nobody takes a file away from here on.
+        // RACE: checked again, under the floor's lock: no file is removed by force from here on.
         if self.is_set_aside(key)? {
             return Ok(None);
         }
@@ -213,7 +209,6 @@ impl Directory {
         Ok(Some((locked, counter)))
     }
 
-    /// Carries out `steps` on a file of ours.
     pub(crate) fn carry_out(&self, file: &File, steps: &[Step], path: &Path) -> Result<()> {
         steps
             .iter()
@@ -221,14 +216,12 @@ impl Directory {
             .map_err(|e| error::of_system(e, "write the file", path))
     }
 
-    /// The bits of the directory's mode.
     pub(crate) fn permissions(&self) -> Result<u32> {
         let node = Node::of(self.folder.handle());
         let node = node.map_err(|e| error::of_system(e, "inspect the directory", self.path()))?;
         Ok(node.mode & 0o7777)
     }
 
-    /// The bits of the mode of a lock file, if there is one.
     pub(crate) fn permissions_of(&self, key: &Key) -> Result<u32> {
         let file = self.folder.look(&key.lock_file())?.filter(|node| node.is_file);
         Ok(file.map_or(0, |node| node.mode))
@@ -240,8 +233,7 @@ impl Directory {
         Ok(files.iter().filter_map(|file| Key::of_lock_file(file)).collect())
     }
 
-    /// The newest grant of a lock file, and whether it is in effect; `None` for what is gone, or not
-    /// ours (file.directory-4).
+    /// The newest grant of a lock file, and whether it is in effect; `None` for a deleted or foreign file (file.directory-4).
     pub(crate) fn newest(&self, key: &Key) -> Result<Option<(Record, bool)>> {
         let path = self.lock_path(key);
         let opened = self.folder.read(&key.lock_file());
@@ -257,8 +249,8 @@ impl Directory {
         Ok(Some((seen.newest.value, lives)))
     }
 
-    /// Makes a file complete and locked, then visible as `name` in `folder`; `None` when there is one
-    /// already, or it has to be tried again.
+    /// Creates a file complete and locked, then visible as `name` in `folder`; `None` if there is one already, or it has to
+    /// be tried again.
     fn bear<T: Value>(&self, env: &Env, value: T, folder: &Folder, name: &str) -> Result<Option<Locked>> {
         let steps = protocol::birth(value).ok_or_else(too_long)?;
         let fill = |new: &File, path: &Path| self.carry_out(new, &steps, path);
@@ -266,16 +258,15 @@ impl Directory {
             return Ok(None);
         };
         if let Err(error) = folder.sync() {
-            // Nothing was granted on it, and nobody else can have it locked.
+            // Nothing was granted on it, and no other process can have it locked.
             folder.remove(name)?;
             return Err(error);
         }
         Ok(Some(locked))
     }
 
-    /// Makes a file, locked so that no sweep takes it for what somebody has left behind, and makes it visible
-    /// as `name` in `folder` once `fill` has written it; `None` when there is one already, or it has to be
-    /// tried again.
+    /// Creates a file, locked so that no sweep removes it, and makes it visible as `name` in `folder` once `fill` has written
+    /// it; `None` if there is one already, or it has to be tried again.
     fn bring(
         &self,
         env: &Env,
@@ -292,9 +283,9 @@ impl Directory {
         fill(locked.file(), &new.path())?;
         match new.link(folder, name) {
             Ok(()) => Ok(Some(locked)),
-            // RACE: a sweep may take away what it finds there before we have locked it.
+            // RACE: a sweep may remove it before we have locked it.
             Err(Errno::EXIST | Errno::NOENT) => Ok(None),
-            // That is how a file system without hard links says so; the file is our own.
+            // The error of a file system without hard links; the file is our own.
             Err(Errno::PERM) => {
                 Err(error::of_system(Errno::NOTSUP.into(), "link the new file", &folder.at(name)))
             }
@@ -304,7 +295,6 @@ impl Directory {
 }
 
 impl Parts {
-    /// Opens them, or makes them first.
     fn enter(folder: &Folder, mode: u32) -> Result<Self> {
         let own = folder.enter(OWN, mode)?;
         let part = |name| own.enter(name, mode).map(Arc::new);
@@ -318,7 +308,7 @@ impl Parts {
     }
 }
 
-/// Whether locks may be kept in a directory against which something speaks.
+/// Refuses a directory that cannot be trusted, unless the configuration allows it.
 fn admit(config: &FileConfig, path: &Path, objection: Option<String>) -> Result<()> {
     let Some(objection) = objection.filter(|_| !config.allow_untrusted_path) else {
         return Ok(());
@@ -330,12 +320,12 @@ fn admit(config: &FileConfig, path: &Path, objection: Option<String>) -> Result<
     Err(Error::not_applied(ErrorKind::Denied, message).with_context("path", path.display()))
 }
 
-/// What a lock file says, whatever its name.
+/// The contents of a lock file of any name.
 fn see(file: &File, path: &Path) -> Result<Seen> {
     read(file, path, Seen::read)
 }
 
-/// Reads a file as `meaning` does. Without its lock, a write may be seen half done, so then again.
+/// Reads a file. Without its lock a write may be seen half done; then it is read again.
 fn read<T>(file: &File, path: &Path, meaning: impl Fn(&[u8]) -> Result<T, Unreadable>) -> Result<T> {
     let mut again = 0..READS;
     loop {
@@ -346,7 +336,6 @@ fn read<T>(file: &File, path: &Path, meaning: impl Fn(&[u8]) -> Result<T, Unread
     }
 }
 
-/// One step on a file.
 pub(crate) fn carry_out(file: &File, step: &Step) -> io::Result<()> {
     match step {
         Step::Write { at, bytes } => file.write_all_at(bytes, *at),
@@ -369,7 +358,7 @@ fn image(file: &File, path: &Path) -> Result<Vec<u8>> {
     let mut image = Vec::with_capacity(FILE);
     while image.len() < FILE {
         let from = image.len() as u64;
-        // Into room that nobody has filled with anything before.
+        // Into memory that was not initialised.
         match pread(file, spare_capacity(&mut image), from) {
             Ok(0) => break,
             Ok(_) | Err(Errno::INTR) => {}

@@ -1,17 +1,15 @@
-//! Requests to holders: a file each, whose name says which grant is wanted, and by its lines until when.
+//! Requests that holders release: a file each, with the grant in its name and the grace in its lines.
 //!
-//! A line is `grace MS`, one per ask that was the shortest when it was made: the holder may go on for that
-//! long from when it hears. What has no such line wants the grant at once.
+//! A line is `grace MS`, one for each request that was shorter than those before: the holder may go on for that long from
+//! when it reads the request. A file without such a line means no grace.
 //!
 //! # Invariants
-//! - **file.requests-1** *No ask is lost.* Whoever takes a request removes its name before reading it; whoever adds to
-//!   one looks for its name afterwards, and asks anew if that is gone.
-//! - **file.requests-2** *No ask is lengthened.* A request is complete before it is visible, and nothing is added to one
-//!   that wants the grant as early or earlier; one that cannot be added to is replaced by one that wants it at
-//!   once only.
-//! - **file.requests-3** *None is left over.* Whoever asks looks afterwards whether the grant goes on, and takes the
-//!   request back if not; a session removes those to grants of its own that have ended; a sweep those to
-//!   sessions that have.
+//! - **file.requests-1** *No request is lost.* The holder removes the file's name before it reads the file. A process that
+//!   adds a line checks the name afterwards, and writes a new file if that is gone.
+//! - **file.requests-2** *No grace is lengthened.* A file is complete before it is visible, and no line is added to one with
+//!   the same or a shorter grace. One that cannot be added to is replaced only by one without a grace.
+//! - **file.requests-3** *None is left over.* The sender checks afterwards whether the grant is in effect, and withdraws the
+//!   request if not. A session removes those for its own grants that have ended; a sweep those for sessions that have.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -27,7 +25,7 @@ use crate::error;
 use crate::keys::Key;
 use crate::record::{Record, SessionId};
 
-/// Somebody asks a session to give up one of its grants.
+/// The request that a session releases one of its grants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) key: Key,
@@ -36,7 +34,6 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Asks whoever holds by `record`.
     pub(crate) fn to_holder(key: Key, record: &Record) -> Self {
         Self { key, counter: record.counter, session: record.session }
     }
@@ -54,17 +51,16 @@ impl Request {
 }
 
 impl Directory {
-    /// Asks for a grant, which may go on for `grace`, unless it has ended.
+    /// Requests the release of a grant within `grace`, unless the grant has ended.
     pub(crate) fn ask(&self, env: &Env, request: &Request, grace: Duration) -> Result<()> {
         self.post(env, request, grace)?;
-        // RACE: it may have ended before, and its session may look for nothing any more (file.requests-3).
+        // RACE: it may have ended before, and its session may not read requests any more (file.requests-3).
         if !self.goes_on(request)? {
             self.withdraw(request);
         }
         Ok(())
     }
 
-    /// Whether the grant that is asked for is in effect.
     pub(crate) fn goes_on(&self, request: &Request) -> Result<bool> {
         let newest = self.newest(&request.key)?;
         Ok(newest.is_some_and(|(record, lives)| {
@@ -79,27 +75,25 @@ impl Directory {
         Ok(requests.filter(|request| request.session == session).collect())
     }
 
-    /// Takes a request: how long the grant may go on. `None` when it is not there.
+    /// Takes a request: its grace; `None` if there is none.
     pub(crate) fn take(&self, request: &Request) -> Result<Option<Duration>> {
         let opened = match self.parts.revoke.read(&request.file_name()) {
             Ok(None) => return Ok(None),
             Ok(Some(opened)) => Some(opened),
-            // Its name says enough.
+            // Its name is enough.
             Err(error) if matches!(error.kind(), ErrorKind::Protocol | ErrorKind::Denied) => None,
             Err(error) => return Err(error),
         };
-        // INVARIANT(file.requests-1): before it is read, and nothing that was not there.
+        // INVARIANT(file.requests-1): removed before it is read.
         self.withdraw(request);
         Ok(Some(opened.map_or(Duration::ZERO, |opened| wanted_within(&text(&opened)))))
     }
 
-    /// Removes a request, if it is there.
     pub(crate) fn withdraw(&self, request: &Request) {
-        // One that cannot be removed is left to a sweep.
+        // A sweep removes it otherwise.
         let _ = self.parts.revoke.remove(&request.file_name());
     }
 
-    /// Puts a request where its session finds it.
     pub(crate) fn post(&self, env: &Env, request: &Request, grace: Duration) -> Result<()> {
         let name = request.file_name();
         for _ in 0..TRIES {
@@ -111,14 +105,14 @@ impl Directory {
         Err(error::refused(why, self.parts.revoke.path()))
     }
 
-    /// Adds to a request that is there; whether it was heard at least, and is there still.
+    /// Adds to a request that exists; whether it still does, or the holder has it.
     fn add(&self, name: &str, grace: Duration) -> Result<bool> {
         let opened = match self.parts.revoke.append(name) {
             Ok(Some(opened)) => opened,
             Ok(None) => return Ok(false),
-            // No regular file, so it wants the grant at once, whoever its holder is.
+            // Not a regular file, which means no grace.
             Err(error) if *error.kind() == ErrorKind::Protocol => return Ok(true),
-            // The holder may read a grace in it, to which we cannot add; nothing wants it earlier than this.
+            // The holder may read a grace in it, to which we cannot add; none is shorter than ours.
             Err(error) if *error.kind() == ErrorKind::Denied && grace.is_zero() => {
                 self.parts.revoke.remove(name)?;
                 return Ok(false);
@@ -131,7 +125,7 @@ impl Directory {
         Ok(self.parts.revoke.inode_of(name)? == Some(opened.inode()))
     }
 
-    /// Makes a request; whether there was none, and it had not to be tried again.
+    /// Creates a request; `false` if there is one, or it has to be tried again.
     fn put(&self, env: &Env, name: &str, grace: Duration) -> Result<bool> {
         let fill = |new: &File, _: &Path| self.write_line(new, name, grace);
         Ok(self.bring(env, &self.parts.revoke, name, fill)?.is_some())
@@ -143,7 +137,7 @@ impl Directory {
     }
 }
 
-/// What stands in a request; nothing, if it cannot be read.
+/// The text of a request; empty if it cannot be read.
 fn text(opened: &Opened) -> String {
     let mut text = Vec::new();
     let read = opened.file().take(LONGEST).read_to_end(&mut text);
@@ -154,15 +148,15 @@ fn line(grace: Duration) -> String {
     format!("grace {}\n", grace.as_millis())
 }
 
-/// How long the grant may go on that is asked for by `text`.
+/// The grace of a request.
 fn wanted_within(text: &str) -> Duration {
-    // A line without its end is still being written.
+    // A line without its end is not complete.
     let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
     let graces = lines.filter_map(|line| line.strip_prefix("grace ")?.parse().ok());
     graces.min().map_or(Duration::ZERO, |millis| Duration::from_millis(millis).min(Revoke::MAX_GRACE))
 }
 
-/// Beyond any request of ours: each of its lines is shorter in time than the one before.
+/// Longer than any request of ours: each line has a shorter grace than the one before.
 const LONGEST: u64 = 64 * 1024;
 
 #[cfg(test)]
@@ -189,8 +183,7 @@ mod tests {
         Request { key: Key::of(&LockName::new("a").unwrap()), counter: 10, session: SessionId(0xbb) }
     }
 
-    /// The shortest of the whole lines counts; whatever says nothing of a grace wants it at once, and
-    /// nothing is longer than a grace can be.
+    /// The shortest grace of the whole lines counts; without one there is none, and none is longer than the maximum.
     #[test]
     fn a_request_says_how_long_the_grant_may_go_on() {
         assert_eq!(request().file_name(), "a.a.00000000000000bb");
@@ -214,7 +207,6 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands there, in any order and cut anywhere.
         #[test]
         fn any_text_is_read(text in any::<String>(), graces in prop::collection::vec(0_u64..86_400_000, 1..5)) {
             prop_assert!(wanted_within(&text) <= Revoke::MAX_GRACE);
@@ -223,7 +215,7 @@ mod tests {
         }
     }
 
-    /// What was asked for at once stays so, and a second ask shortens the first or changes nothing (file.requests-2).
+    /// A second request shortens the grace of the first or changes nothing (file.requests-2).
     #[tokio::test]
     async fn no_ask_is_lengthened() {
         let (scratch, env) = (tempfile::tempdir().unwrap(), env());
@@ -244,7 +236,7 @@ mod tests {
         assert_eq!(directory.parts.new.entries().unwrap(), Vec::<String>::new());
     }
 
-    /// Nobody would take a request to a grant that has ended (file.requests-3).
+    /// file.requests-3
     #[tokio::test]
     async fn request_to_an_ended_grant_is_withdrawn() {
         let (scratch, env) = (tempfile::tempdir().unwrap(), env());
@@ -253,8 +245,8 @@ mod tests {
         assert_eq!(directory.parts.revoke.entries().unwrap(), Vec::<String>::new());
     }
 
-    /// Three ask at the same time, while the holder takes what it finds and others sweep: the shortest
-    /// grace is heard, and nothing shorter (file.requests-1, file.requests-2).
+    /// Three send requests at the same time, while the holder takes them: it gets the shortest grace, and none that is shorter
+    /// (file.requests-1, file.requests-2).
     #[tokio::test]
     async fn no_ask_is_lost_to_one_that_takes() {
         let (scratch, env) = (tempfile::tempdir().unwrap(), env());
@@ -279,8 +271,8 @@ mod tests {
         }
     }
 
-    /// An ask that is added while the request is taken: either it is read, or its asker sees that the name
-    /// is gone (file.requests-1). The two meet at every distance.
+    /// A line is added while the request is taken: either it is read, or its sender sees that the name is gone
+    /// (file.requests-1). The two meet at every distance.
     #[tokio::test]
     async fn no_ask_is_added_to_one_that_was_read() {
         const ROUNDS: u32 = 2000;

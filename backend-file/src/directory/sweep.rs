@@ -1,8 +1,7 @@
-//! Removes lock files that nobody uses, and what the dead left behind.
+//! Removes unused lock files, and the files of sessions that have ended.
 //!
-//! The counters of all of them go into the floor first, in one write; then each is locked, looked at
-//! again and removed, which takes microseconds, so that whoever tries for one meanwhile hardly
-//! notices (file.directory-3).
+//! The counters of all of them go into the floor first, in one write; then each is locked, checked again and removed, which
+//! takes microseconds, so that it hardly delays an acquire (file.directory-3).
 
 use leasehold_core::{Env, ErrorKind, Result};
 use tokio::task::coop::consume_budget;
@@ -11,17 +10,17 @@ use super::{Access, Directory, Locked, Opened, see};
 use crate::keys::Key;
 
 impl Directory {
-    /// Removes every idle lock file, as long as `go_on` says so; how many.
+    /// Removes every idle lock file while `go_on` returns true; returns their number.
     ///
     /// # Cancel safety
     ///
-    /// What is removed is removed in order.
+    /// Stops between two files.
     pub(crate) async fn sweep(&self, env: &Env, go_on: impl Fn() -> bool + Send + Sync) -> Result<usize> {
         self.sweep_traces()?;
         for key in self.parts.out.entries()?.iter().filter_map(|file| Key::parse(file)) {
             let mut floor = self.floor(env, Access::Raise).await?;
             match self.finish_taking_away(&key, &mut floor) {
-                // Not ours, or not readable; whoever makes a file of that name is told (file.directory-4).
+                // Foreign, or not readable; an acquire of that name returns the error (file.directory-4).
                 Err(error) if *error.kind() == ErrorKind::Protocol => {}
                 finished => finished?,
             }
@@ -40,7 +39,7 @@ impl Directory {
         }
         let mut floor = self.floor(env, Access::Raise).await?;
         self.fold(&mut floor, highest)?;
-        // What it says later may not be on the disk yet.
+        // A later value may not be on the disk yet.
         let folded = floor.counter();
         drop(floor);
         let mut removed = 0;
@@ -57,9 +56,8 @@ impl Directory {
         Ok(removed)
     }
 
-    /// Removes the lock file that is `opened`, unless it is in use, another is in its place,
-    /// or its counter is above `folded`. Whoever calls has the floor's lock, so nobody takes the file
-    /// away by force meanwhile.
+    /// Removes the lock file that is `opened`, unless it is in use, another is in its place, or its counter is above
+    /// `folded`. The caller has the floor's lock, so the file is not removed by force meanwhile.
     pub(super) fn remove_idle(&self, key: &Key, opened: Opened, folded: u64) -> Result<bool> {
         let path = self.lock_path(key);
         let Ok(locked) = Locked::try_lock(opened, &path)? else {

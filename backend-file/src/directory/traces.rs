@@ -1,7 +1,6 @@
-//! Files that say something by being there: that a manager lives, that somebody waits. Nothing that anything
-//! depends on is written into them, so nothing of them can be torn.
+//! Files that mean something by their existence: that a manager lives, or waits. They have no contents that could be torn.
 //!
-//! Not promised: that they survive a power loss; nobody they speak of does.
+//! Not promised: that they survive a power loss, which ends all processes, too.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,13 +25,12 @@ pub(crate) struct Trace {
 #[derive(Debug)]
 pub(crate) struct Presence {
     pub(crate) id: SessionId,
-    // Dropped in this order: what is gone is not alive.
+    // Dropped in this order: a session without a file is not alive.
     _file: Trace,
     _locked: Locked,
 }
 
 impl Trace {
-    /// Where it is, to be told.
     pub(super) fn path(&self) -> PathBuf {
         self.folder.at(&self.name)
     }
@@ -45,20 +43,19 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        // It may be gone already; one that cannot be removed is left to a sweep.
+        // It may be gone already; a sweep removes it otherwise.
         let _ = self.folder.remove(&self.name);
     }
 }
 
 impl Directory {
-    /// Makes an empty file that goes when the trace is dropped, and gives it open; `None` when there
-    /// is one.
+    /// Creates an empty file that is removed with the trace, and opens it; `None` if there is one.
     pub(super) fn leave(&self, folder: &Arc<Folder>, name: String) -> Result<Option<(Trace, Opened)>> {
         let made = folder.make(&name, self.mode)?;
         Ok(made.map(|file| (Trace { folder: Arc::clone(folder), name }, file)))
     }
 
-    /// Begins a session: from here on its id means somebody who lives.
+    /// Begins a session: from here on its id is alive.
     pub(crate) fn begin_session(&self, env: &Env) -> Result<Presence> {
         for _ in 0..TRIES {
             let id = random_id(env);
@@ -74,8 +71,8 @@ impl Directory {
 
     /// Locks the file of a new session.
     pub(super) fn settle(&self, id: SessionId, trace: Trace, file: Opened) -> Result<Option<Presence>> {
-        // RACE: whoever looks for sessions that ended may have this one locked for a moment, or
-        // have removed it, before it was locked by us. Nobody knows its id yet.
+        // RACE: a sweep may have this one locked for a moment, or have removed it, before it was locked by us. No other
+        // process knows its id yet.
         let Ok(locked) = Locked::try_lock(file, &trace.path())? else {
             return Ok(None);
         };
@@ -83,18 +80,18 @@ impl Directory {
         Ok(stays.then_some(Presence { id, _file: trace, _locked: locked }))
     }
 
-    /// Whether the session goes on; one whose process died does not. Only the session itself ever
-    /// locks its file for itself, so that looking disturbs nobody.
+    /// Whether the session lives; one whose process died does not. Only the session itself locks its file exclusively, so
+    /// checking disturbs no other.
     pub(crate) fn is_alive(&self, session: SessionId) -> Result<bool> {
         let sessions = &self.parts.sessions;
-        // What is no regular file is nobody's, whatever its name.
+        // A file of another kind is not a session's.
         match regular(sessions.read(&session.to_hex()))? {
             Some(opened) => Ok(opened.try_share(&sessions.at(&session.to_hex()))?.is_none()),
             None => Ok(false),
         }
     }
 
-    /// How many sessions live beside `own`.
+    /// How many sessions live, without `own`.
     pub(crate) fn sessions_beside(&self, own: SessionId) -> Result<usize> {
         let mut others = 0;
         for file in self.parts.sessions.entries()? {
@@ -105,17 +102,17 @@ impl Directory {
         Ok(others)
     }
 
-    /// Shows everybody that `session` waits for `key`.
+    /// Shows other processes that `session` waits for `key`.
     pub(crate) fn show_waiting(&self, key: &Key, session: SessionId) -> Result<Trace> {
         let name = format!("{}.{}", key.as_str(), session.to_hex());
         match self.leave(&self.parts.waiting, name.clone())? {
             Some((trace, _)) => Ok(trace),
-            // One of ours that could not be removed.
+            // An earlier one of ours that could not be removed.
             None => Ok(Trace { folder: Arc::clone(&self.parts.waiting), name }),
         }
     }
 
-    /// The key of every living contender, once per contender.
+    /// The key of every living waiter, once per waiter.
     pub(crate) fn waiting(&self) -> Result<Vec<Key>> {
         let mut keys = Vec::new();
         for file in self.parts.waiting.entries()? {
@@ -128,11 +125,10 @@ impl Directory {
         Ok(keys)
     }
 
-    /// Removes the traces of sessions that have ended. What is removed is a regular file with a name
-    /// of our form (file.directory-4).
+    /// Removes the traces of sessions that have ended: only regular files with a name of our form (file.directory-4).
     pub(super) fn sweep_traces(&self) -> Result<()> {
-        // RACE: each file is kept locked until it is gone. So whoever made it and locks it later finds
-        // that it is, and one that was locked stays.
+        // RACE: each file is kept locked until it is removed. So its creator, which locks it later, finds that it is gone,
+        // and one that was locked before stays.
         for part in [&self.parts.sessions, &self.parts.new] {
             for name in part.entries()?.into_iter().filter(|name| is_id(name)) {
                 let idle = regular(part.read(&name))?.map(|opened| opened.try_share(&part.at(&name)));
@@ -157,7 +153,7 @@ impl Directory {
         Ok(())
     }
 
-    /// What stands in our own directories and cannot be ours, by where it is.
+    /// The paths of foreign files in our own directories.
     pub(crate) fn strangers(&self) -> Result<Vec<PathBuf>> {
         let mut strangers = Vec::new();
         let mut look = |part: &Folder, is_ours: fn(&str) -> bool| -> Result<()> {
@@ -177,7 +173,7 @@ impl Directory {
     }
 }
 
-/// `None` for what is no regular file.
+/// `None` for a file of another kind.
 fn regular(opened: Result<Option<Opened>>) -> Result<Option<Opened>> {
     match opened {
         Err(error) if *error.kind() == ErrorKind::Protocol => Ok(None),
@@ -185,7 +181,7 @@ fn regular(opened: Result<Option<Opened>>) -> Result<Option<Opened>> {
     }
 }
 
-/// The name of a session's file, and of one that is being made.
+/// Whether it is the name of a session's file, or of a new one.
 fn is_id(name: &str) -> bool {
     SessionId::from_hex(name).is_some()
 }
@@ -201,5 +197,5 @@ pub(super) fn random_id(env: &Env) -> SessionId {
     SessionId(u64::from_be_bytes(bits))
 }
 
-/// How often a random name may be taken, or a new file disturbed, before something is wrong.
+/// If a random name is taken so often, or a new file disturbed, something is wrong.
 pub(super) const TRIES: u32 = 64;

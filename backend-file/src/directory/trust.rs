@@ -1,19 +1,16 @@
-//! Whether others may have a hand in the directory: who owns it and what leads to it, and who may
-//! change those. Whoever may can put another directory in its place, and so end exclusion, or have
-//! our files elsewhere.
+//! Whether other users can change the directory or the path to it. Such a user can replace the directory, and so break
+//! exclusion, or choose where our files are.
 //!
 //! # Invariants
-//! - **file.trust-1** Every step of the path, links on the way included, belongs to us or to root, and nobody
-//!   else may write to it. In a directory with the sticky bit (`/tmp`) everybody may write: what others
-//!   own there is not ours.
-//! - **file.trust-2** To the lock directory and those in it, and to nothing else, they may write whom
-//!   [`FileConfig::mode`](crate::FileConfig::mode) lets write to files. What these made there is as good
-//!   as ours, unless everybody could have made it.
-//! - **file.trust-3** What is judged is what is used: one walk finds every step, and what was opened is where that
-//!   walk ended.
+//! - **file.trust-1** Every step of the path, links included, belongs to this user or to root, and no other user may write to
+//!   it. All may write to a directory with the sticky bit (`/tmp`): a step there that others own is refused.
+//! - **file.trust-2** The users whom [`FileConfig::mode`](crate::FileConfig::mode) lets write to files may write to the lock
+//!   directory and those in it, and to no other step. Their files there are trusted, unless all users could create them.
+//! - **file.trust-3** The path that is checked is the one that is used: one walk finds every step, and ends at the directory
+//!   that was opened.
 //!
-//! Not promised: anything about access control lists beyond the mode that the system makes of them, but
-//! that a group is nobody else's.
+//! Not promised: anything about access control lists beyond the mode that the system makes of them, except that a group has
+//! no other members.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -30,21 +27,21 @@ use super::folder::Folder;
 use super::inode::{Inode, Node};
 use crate::error;
 
-/// Whom to trust.
+/// The users to trust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Trust {
     user: u32,
-    /// The bits of others to write, as files have them.
+    /// The write bits of group and others in the mode of files.
     shared: u32,
 }
 
-/// Who has what in hand.
+/// The owner and the mode of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Step {
     owner: u32,
     group: u32,
     mode: u32,
-    /// More than a group may be behind the group's bits. Asked only where that matters.
+    /// An access control list may stand behind the group's bits. Read only if it matters.
     listed: bool,
     kind: Kind,
 }
@@ -58,13 +55,13 @@ enum Kind {
     Link,
 }
 
-/// The way to a path, as far as it is there.
+/// The steps to a path, as far as they exist.
 pub(super) struct Way {
     /// Every step, with the directory it is in.
     steps: Vec<(Place, Step)>,
     /// The directories from the root to where it ends, no link among them.
     end: Vec<Place>,
-    /// What is not there yet, from the end on.
+    /// The names that do not exist yet, from the end on.
     missing: VecDeque<OsString>,
 }
 
@@ -76,12 +73,12 @@ struct Place {
 }
 
 impl Trust {
-    /// Trusts this process's user, root, and whom the mode of files lets write.
+    /// Trusts this process's user, root, and users whom the mode of files lets write.
     pub(super) fn of_process(file_mode: u32) -> Self {
         Self { user: geteuid().as_raw(), shared: file_mode & OTHERS_WRITE }
     }
 
-    /// What is wrong with a way to a lock directory, which need not be there yet.
+    /// Why the path to a lock directory cannot be trusted; it need not exist yet.
     pub(super) fn objection_to(self, way: &Way) -> Option<String> {
         let root = way.end.first().and_then(|root| self.judge(&root.at, root.step, None));
         let own = way.end.last().filter(|_| way.missing.is_empty()).map(|end| &end.at);
@@ -93,7 +90,7 @@ impl Trust {
         })
     }
 
-    /// What is wrong with a lock directory, with the way to it, or with the directories in it.
+    /// Why a lock directory, the path to it, or a directory in it cannot be trusted.
     pub(super) fn objection<'a>(
         self,
         folder: &Folder,
@@ -103,7 +100,7 @@ impl Trust {
         if let Some(objection) = self.objection_to(&way) {
             return Ok(Some(objection));
         }
-        // INVARIANT(file.trust-3): what was opened may have been led to by what is not there any more.
+        // INVARIANT(file.trust-3): a link that does not exist any more may have led to the open directory.
         let inode = folder.inode()?;
         let end = way.end.last().filter(|end| way.missing.is_empty() && end.inode == inode);
         let Some(whole) = end.map(|end| Step { kind: Kind::Own, ..end.step }) else {
@@ -117,7 +114,7 @@ impl Trust {
         Ok(None)
     }
 
-    /// What is wrong with one step, which is in the directory `above` (file.trust-1, file.trust-2).
+    /// Why one step, in the directory `above`, cannot be trusted (file.trust-1, file.trust-2).
     fn judge(self, at: &Path, step: Step, above: Option<Step>) -> Option<String> {
         let at = at.display();
         let made_by_trusted = step.kind == Kind::Own
@@ -137,12 +134,12 @@ impl Trust {
         Some(format!("{at} is writable by {who} (mode {:04o})", step.mode & 0o7777))
     }
 
-    /// The bits that let those write who are to.
+    /// The write bits of users who may write.
     fn sharers(self, step: Step) -> u32 {
         if step.kind == Kind::Own { step.mode & self.shared } else { 0 }
     }
 
-    /// The bits that let others write than those who are to.
+    /// The write bits of other users.
     fn strangers(self, step: Step) -> u32 {
         let private = if step.has_private_group() && !step.listed { GROUP_WRITES } else { 0 };
         step.mode & OTHERS_WRITE & !self.sharers(step) & !private
@@ -167,7 +164,7 @@ impl Step {
         Ok(Self { kind: Kind::Own, ..step })
     }
 
-    /// Where every user has a group of his own number, it is nobody else's.
+    /// Whether the group is the owner's own: systems that give every user a group use the same number.
     fn has_private_group(self) -> bool {
         self.group == self.owner
     }
@@ -182,7 +179,7 @@ impl Place {
 }
 
 impl Way {
-    /// Goes step by step, as the system does.
+    /// Walks step by step, as the system does.
     pub(super) fn to(path: &Path) -> Result<Self> {
         let failed = |e, at: &Path| error::of_system(e, "inspect the path to the lock directory", at);
         let root = Place::look(PathBuf::from("/")).map_err(|e| failed(e, Path::new("/")))?;
@@ -222,8 +219,7 @@ impl Way {
         Ok(way)
     }
 
-    /// Makes what is missing, durably, below where it ends: a link that comes meanwhile is not followed
-    /// (file.trust-3).
+    /// Creates the missing directories, durably; a link that appears meanwhile is not followed (file.trust-3).
     pub(super) fn make(&self, file_mode: u32) -> Result<()> {
         let Some(end) = self.end.last().filter(|_| !self.missing.is_empty()) else {
             return Ok(());
@@ -233,16 +229,16 @@ impl Way {
     }
 }
 
-/// What is wrong with the way to a file or directory, if others than this process's user and root have a hand in it.
+/// Why the path to a file or directory cannot be trusted, if other users than this process's and root can change it.
 ///
 /// # Errors
 ///
-/// What the system says of a step that cannot be looked at.
+/// The system's error for a step that cannot be inspected.
 pub fn untrusted_path(path: &Path) -> Result<Option<String>> {
     Ok(Trust::of_process(0).objection_to(&Way::to(path)?))
 }
 
-/// Access control lists, by which more may be allowed than the mode says of a group.
+/// Access control lists, which may allow more than the group's bits show.
 #[cfg(target_os = "linux")]
 mod list {
     use std::fs::File;
@@ -270,7 +266,7 @@ mod list {
     const NAME: &str = "system.posix_acl_access";
 }
 
-/// Elsewhere they are not looked at.
+/// Other systems have no such lists in this form.
 #[cfg(not(target_os = "linux"))]
 mod list {
     pub(super) fn at(_: &std::path::Path) -> Result<bool, rustix::io::Errno> {
@@ -315,7 +311,7 @@ mod tests {
         trust.judge(Path::new("/a"), step, Some(above)).is_none()
     }
 
-    /// file.trust-1: who owns a step, and who may write to it.
+    /// file.trust-1
     #[test]
     fn a_step_is_ours_and_nobody_else_writes_to_it() {
         let above = step(ROOT, ROOT, 0o755, Kind::Way);
@@ -335,12 +331,12 @@ mod tests {
         }
         assert!(trusts(0o600, step(ROOT, ROOT, 0o1777, Kind::Way), above));
         assert!(!trusts(0o600, step(ROOT, ROOT, 0o1777, Kind::Own), above));
-        // Nobody writes to a link, whatever its mode is; what counts is whose it is.
+        // A link cannot be written to, whatever its mode; its owner counts.
         assert!(trusts(0o600, step(US, US, 0o777, Kind::Link), tmp));
         assert!(!trusts(0o600, step(OTHER, OTHER, 0o777, Kind::Link), tmp));
     }
 
-    /// file.trust-2: where `mode` lets others write, what they make is as good as ours.
+    /// file.trust-2
     #[test]
     fn file_of_a_permitted_writer_is_trusted() {
         let shared = step(ROOT, 50, 0o2770, Kind::Own);
@@ -351,7 +347,7 @@ mod tests {
         assert!(!trusts(0o660, step(OTHER, 50, 0o777, Kind::Own), shared));
         assert!(trusts(0o666, step(US, 50, 0o777, Kind::Own), tmp));
         assert!(!trusts(0o666, step(OTHER, 50, 0o777, Kind::Own), tmp));
-        // Not what they cannot have made, and nothing of theirs on the way.
+        // Not a step that they cannot have created, and none of theirs on the way.
         let closed = step(ROOT, 50, 0o755, Kind::Own);
         for file_mode in [0o660, 0o666] {
             assert!(!trusts(file_mode, step(OTHER, 50, 0o770, Kind::Own), closed));
@@ -401,7 +397,7 @@ mod tests {
         assert!(Step::own(&folder).unwrap().listed);
     }
 
-    /// file.trust-3: what appears after the way was looked at is no part of it.
+    /// file.trust-3: a step that appears after the walk is not part of it.
     #[test]
     fn a_link_that_comes_after_the_look_is_not_followed() {
         let (scratch, others) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -416,7 +412,7 @@ mod tests {
         assert!(path.is_dir());
     }
 
-    /// file.trust-3: a link that comes and goes does not lead to a directory that is judged without it.
+    /// file.trust-3: a link that exists for a moment does not lead to a directory that is checked without it.
     #[test]
     fn a_link_that_comes_and_goes_is_never_passed_over() {
         use std::os::unix::fs::{PermissionsExt, lchown};
@@ -451,7 +447,7 @@ mod tests {
         assert_eq!(accepted, 0);
     }
 
-    /// What was opened is what the path leads to by a way that was looked at.
+    /// The open directory is the one at the end of the walk.
     #[test]
     fn directory_opened_by_another_path_is_not_trusted() {
         let scratch = tempfile::tempdir().unwrap();
@@ -466,7 +462,7 @@ mod tests {
         assert!(trust.objection(&folder, []).unwrap().is_some());
     }
 
-    /// The way is the system's: links, links in links, and what goes up.
+    /// The walk is the system's: links, links in links, and `..`.
     #[test]
     fn the_way_goes_through_links() {
         let scratch = tempfile::tempdir().unwrap();

@@ -1,17 +1,15 @@
-//! What is written to the files, in which order, and what that means for whoever reads them. Pure:
-//! bytes go in, steps come out.
+//! The order of writes to the files, and what a reader concludes from them. Pure: bytes go in, steps come out.
 //!
-//! A value is on the disk before it counts: a grant is returned, and a lock file removed, only after
-//! the last step. Whoever finds a value that its writer may not have made durable makes it so before
-//! the other slot is touched, so at most one of the two slots is ever at stake. A note shares its page
-//! with a slot of which it changes no byte: what a failing host does to the page leaves that slot.
+//! A value is on the disk before it counts: a grant is returned, and a lock file removed, only after the last step. A
+//! process that finds a value that may not be durable makes it so before the other slot is written, so at most one of the
+//! two slots is ever at risk. A note shares its page with a slot of which it changes no byte: a failure of the host while
+//! the page is written leaves that slot.
 //!
 //! # Invariants
 //! - **file.protocol-1** After a crash between any two steps, or at any byte within one, of the process or of the
 //!   host, the counter that is read is at least every counter that was granted (G3).
-//! - **file.protocol-2** A hold that ended in order is seen as over by everybody; one whose process died is told
-//!   by its session.
-//! - **file.protocol-3** When holds end in order, what is written from one sync to the next is in one page.
+//! - **file.protocol-2** The note shows every reader that a hold was released; the session shows that its process died.
+//! - **file.protocol-3** If each hold is released, the writes from one sync to the next are in one page.
 //!
 //! Checked by the tests below, which cut every sequence at every byte, and a page at its sectors.
 
@@ -19,7 +17,6 @@ use leasehold_core::FencingToken;
 
 use crate::record::{Ending, FILE, Floor, Record, Stamped, Unreadable, Value, newest, slot, slot_at};
 
-/// One thing to do to a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Write {
@@ -30,7 +27,7 @@ pub(crate) enum Step {
     Sync,
 }
 
-/// What a lock file says.
+/// The contents of a lock file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) newest: Stamped<Record>,
@@ -51,13 +48,13 @@ impl Seen {
         self.newest.seq + 1
     }
 
-    /// The largest counter that is used up. A note may name one above the record's, whose record was
-    /// not granted and is lost: used again, that note would end the new hold, too.
+    /// The largest used counter. A note may name one above the record's, whose record is lost and was not granted: used
+    /// again, that note would end the new hold, too.
     pub(crate) fn counter(&self) -> u64 {
         self.ending.map_or(0, |ending| ending.counter).max(self.record().counter)
     }
 
-    /// Whether the hold has ended in order; if not, its session says whether it lives (file.protocol-2).
+    /// Whether the hold was released; if not, its session shows whether it lives (file.protocol-2).
     pub(crate) fn is_over(&self) -> bool {
         // A reader without the lock may see a note that is newer than the record.
         self.ending.is_some_and(|ending| ending.counter >= self.record().counter)
@@ -96,7 +93,7 @@ pub(crate) fn end(ending: Ending) -> Step {
 /// Raises each number of the floor to that of `least` at least, durably; the steps, and what the floor
 /// is after them.
 pub(crate) fn raise(seen: &Stamped<Floor>, least: Floor) -> Option<(Vec<Step>, Stamped<Floor>)> {
-    // Whoever wrote it may have died before it was on the disk.
+    // Its writer may have died before it was on the disk.
     let mut steps = write(seen)?;
     let Floor { counter, token_base } = seen.value;
     let value = Floor { counter: counter.max(least.counter), token_base: token_base.max(least.token_base) };
@@ -114,9 +111,9 @@ pub(crate) fn after(last: u64, token_base: u64) -> Option<u64> {
     (next.checked_add(token_base)? <= FencingToken::MAX_COUNTER).then_some(next)
 }
 
-/// Puts a value in its slot and on the disk. For one that is there already but may not be on the disk,
-/// these are the same bytes in the same place, so no byte of it is at stake if it is; a sync alone
-/// would not do, for after one that failed the system may have dropped what was written.
+/// Writes a value to its slot, and to the disk. For one that is there already but may not be on the disk, these are the same
+/// bytes in the same place, so none of them is at risk. A sync alone is not enough: after a failed sync the system may have
+/// dropped the bytes.
 fn write<T: Value>(stamped: &Stamped<T>) -> Option<Vec<Step>> {
     Some(vec![Step::Write { at: slot_at(stamped.seq), bytes: slot(stamped)? }, Step::Sync])
 }

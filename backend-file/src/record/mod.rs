@@ -1,4 +1,4 @@
-//! What stands in a lock file and in the floor file, as bytes. Pure.
+//! The bytes of a lock file and of the floor. Pure.
 //!
 //! A file has two pages, each with a slot and, for a lock, a note of how the hold in the *other*
 //! page's slot ended. A new value goes into the slot that does not hold the newest one, so a write
@@ -11,9 +11,9 @@
 //! | 4056, 8152 | a note: counter and sequence number of the record, whether that is durable, checksum |
 //!
 //! # Invariants
-//! - **file.record-1** Reading gives the newest value whose checksum is right, or says why there is none; it
-//!   never panics, whatever the bytes.
-//! - **file.record-2** Bytes that are not ours, and those of a newer format, are told apart from torn ones.
+//! - **file.record-1** Reading returns the newest value whose checksum is right, or the reason why there is none; no bytes
+//!   make it panic.
+//! - **file.record-2** Foreign bytes, bytes of a newer format and torn ones have different errors.
 
 use std::cmp::Reverse;
 use std::time::{Duration, SystemTime};
@@ -28,7 +28,6 @@ pub(crate) struct Stamped<T> {
     pub(crate) value: T,
 }
 
-/// What can stand in a slot.
 pub(crate) trait Value: Sized {
     const MAGIC: [u8; 16];
 
@@ -50,7 +49,7 @@ pub(crate) struct Record {
     pub(crate) metadata: Option<String>,
 }
 
-/// What is kept for a whole directory.
+/// The value of a whole directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Floor {
     /// At least the counter of every lock file that was ever removed.
@@ -59,11 +58,11 @@ pub(crate) struct Floor {
     pub(crate) token_base: u64,
 }
 
-/// How a hold of a lock file ended. It names the hold, since it may stand there longer than the record.
+/// The note that a hold was released. It names the hold, since it may outlast the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ending {
     pub(crate) counter: u64,
-    /// The number of the record's write, which says where the note goes.
+    /// The number of the record's write, which determines where the note goes.
     pub(crate) seq: u64,
     /// Whether the record is known to be on the disk.
     pub(crate) durable: bool,
@@ -115,7 +114,7 @@ pub(crate) fn newest<T: Value>(image: &[u8]) -> Result<Stamped<T>, Unreadable> {
     let mut slots: Vec<_> = slots.filter(|slot| slot.starts_with(&T::MAGIC)).collect();
     let unreadable = if slots.is_empty() { Unreadable::Foreign } else { Unreadable::Damaged };
     let headers = slots.iter().filter_map(|slot| Header::read::<T>(slot));
-    // What a newer program wrote counts before what we would understand.
+    // A value of a newer format counts before one that we can read.
     if let Some(version) = headers.map(|header| header.version).find(|version| *version > VERSION) {
         return Err(Unreadable::Newer { version });
     }
@@ -147,7 +146,6 @@ impl Ending {
         notes.into_iter().find(|(ending, note)| ending.to_bytes() == **note).map(|(ending, _)| ending)
     }
 
-    /// What a note says, if it is whole.
     fn said(note: &[u8]) -> Option<(Self, &[u8])> {
         let mut bytes = Bytes(note);
         Some((Self { counter: bytes.u64()?, seq: bytes.u64()?, durable: bytes.take(1)? == [1] }, note))
@@ -211,7 +209,7 @@ impl Value for Floor {
     }
 }
 
-/// What is left to read of a value.
+/// The unread rest of a value.
 pub(crate) struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -241,7 +239,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// What stands before a value, whole or not.
+/// The bytes before a value, whole or not.
 struct Header<'a> {
     version: u16,
     length: u16,

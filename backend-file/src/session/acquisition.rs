@@ -1,7 +1,7 @@
-//! How one lock is got: its file is made, or locked, or waited for, and the grant recorded in it.
+//! How one lock is acquired: its file is created, locked or waited for, and the grant recorded in it.
 //!
-//! Whoever finds another file in the place of the one that it has opened begins again, unless it has waited:
-//! then its wait is lost, and the core asks again.
+//! If another file has taken the place of the one that was opened, the acquisition begins again. After a wait the place in
+//! the line is lost then, and the core asks again.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -30,8 +30,8 @@ impl Session {
             match self.directory.live_in(file.file(), &request.name)? {
                 Some(record) => return Ok(Attempt::Held { holder: Some(self.holder(record)) }),
                 None if give_up_at <= env.now() => return Ok(Attempt::Held { holder: None }),
-                // Somebody gives back a lock that nobody of his process wants any more, or is about
-                // to record his grant.
+                // Another process returns a lock that none of its waiters wants any more, or is about to
+                // record its grant.
                 None => {
                     drop(file);
                     env.sleep(PAUSE).await;
@@ -80,15 +80,12 @@ impl Session {
         Err(error::refused(why, &self.directory.lock_path(key)))
     }
 
-    /// Waits until `file` can be locked, and takes the lock; `Lost` when another file has taken its place,
-    /// by force, by hand or by a sweep.
-    ///
-    /// A short wait is shown to nobody, and asks for nobody: that would cost as much as the whole of it.
+    /// Waits until `file` can be locked, and acquires the lock; `Lost` if another file has taken its place, by force, by
+    /// hand or by a sweep. A short wait is not shown to others, and reads no holder: that would cost as much as the wait.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it leaves the line and nothing of it stays; a thread that waits in the kernel gives
-    /// the lock back.
+    /// Dropped, it leaves the line; a thread that waits in the kernel unlocks the file.
     async fn wait(&self, request: &AcquireRequest, key: &Key, file: Opened) -> Result<Grant> {
         let failed = |e| error::of_system(e, "wait for the lock", &self.directory.lock_path(key));
         let mut place = waiter::join(file).map_err(failed)?;
@@ -103,7 +100,7 @@ impl Session {
                 },
                 () = self.env.sleep(look_in) => {}
             }
-            // The lock of a file that is gone may never come, and is worth nothing.
+            // A deleted file may never be unlocked, and its lock means nothing.
             if !self.directory.is_at(key, place.inode())? {
                 break None;
             }
@@ -116,12 +113,10 @@ impl Session {
         granted.ok_or_else(|| Error::lost(LostReason::Gone))
     }
 
-    /// How long a locked file without a living holder is tried again.
     pub(crate) fn patience(&self) -> Duration {
         PATIENCE.min(self.env.timing().op_timeout / 4)
     }
 
-    /// Makes the lock file of a name that has none.
     async fn make(&self, request: &AcquireRequest, key: &Key) -> Result<Option<Grant>> {
         let record = |floor| Ok(self.record(request, self.after(floor)?));
         let Some((locked, counter)) = self.directory.create(&self.env, key, record).await? else {
@@ -137,7 +132,7 @@ impl Session {
 
     /// Records a grant in a file that we have locked; `None` when another has taken its place (file.directory-1).
     fn take(&self, request: &AcquireRequest, key: &Key, locked: Locked) -> Result<Option<Grant>> {
-        // RACE: the file may have been swept or taken away between opening and locking it.
+        // RACE: the file may have been removed between opening and locking it.
         if !self.directory.is_at(key, locked.inode())? {
             return Ok(None);
         }
@@ -148,7 +143,7 @@ impl Session {
         let mut held = HeldFile { locked, ending: Some(ending), counter };
         self.directory.carry_out(held.locked.file(), &steps, &self.directory.lock_path(key))?;
         held.ending = Some(Ending { durable: true, ..ending });
-        // INVARIANT(file.session-2): taking a file away by force needs no lock of it.
+        // INVARIANT(file.session-2): a file is removed by force without its lock.
         if !self.directory.is_at(key, held.locked.inode())? {
             return Ok(None);
         }
@@ -168,7 +163,7 @@ impl Session {
         }
     }
 
-    /// Says whom an acquisition waits for, when that has changed.
+    /// Reports the holder that an acquisition waits for, if it has changed.
     fn hear(&self, request: &AcquireRequest, heard: &mut Option<u64>) -> Result<()> {
         if let Some(record) = self.directory.live(&request.name)?
             && heard.replace(record.counter) != Some(record.counter)
@@ -180,10 +175,10 @@ impl Session {
     }
 }
 
-/// How often a file may be replaced under us before something is wrong.
+/// If a file is replaced so often, something is wrong.
 const TRIES: u32 = 1000;
-/// Of a wait that is not shown.
+/// A shorter wait is not shown to others.
 const SHORT: Duration = Duration::from_millis(2);
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Between two looks at a locked file without a living holder.
+/// Between two checks of a locked file without a living holder.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);

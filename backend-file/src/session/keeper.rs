@@ -1,7 +1,7 @@
-//! Looks after what is held: whether somebody asks for it, and whether its files are still in their place.
+//! Checks the holds of a session: whether their release is requested, and whether their files are still in their place.
 //!
-//! It looks while the core listens, so that no task is needed, and only while something is held and once
-//! more: for requests to what was held meanwhile.
+//! It checks while the core listens, so that no task is needed, and only while something is held. Once more after that,
+//! for requests to a hold that has ended meanwhile.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use super::{Hold, Session};
 use crate::directory::Request;
 
-/// What the core listens to. It does not keep the session, whose end is the end of the stream.
+/// The stream that the core listens to. It does not keep the session, whose end is the end of the stream.
 pub(crate) struct Listener {
     told: BoxStream<'static, StoreEvent>,
     session: Weak<Session>,
@@ -23,12 +23,12 @@ pub(crate) struct Listener {
     bell: Arc<Notify>,
     every: Duration,
     look_at: Moment,
-    /// Something is held, or has been since the last look: requests to it are to be removed.
+    /// Something is held, or was since the last check, so there may be requests to it.
     is_due: bool,
 }
 
 impl Listener {
-    /// What is `told` by `session`, whose requests are looked for meanwhile.
+    /// The events of `session`, whose requests are read meanwhile.
     pub(crate) fn stream(
         session: &Arc<Session>,
         told: BoxStream<'static, StoreEvent>,
@@ -50,7 +50,7 @@ impl Listener {
             self.is_due |= self.session.upgrade().is_some_and(|session| session.holds_anything());
             tokio::select! {
                 biased;
-                // First, as there may always be something to tell.
+                // First, as there may always be an event.
                 () = self.env.sleep_until(self.look_at), if self.is_due => {
                     (self.look_at, self.is_due) = (self.env.now() + self.every, false);
                     if let Some(session) = self.session.upgrade() {
@@ -69,7 +69,7 @@ impl Session {
         !self.state.lock().holds.is_empty()
     }
 
-    /// Looks for requests to this session, and whether its files are still where they were.
+    /// Reads the requests to this session, and checks whether its files are still in their place.
     pub(crate) fn check_requests(&self) {
         let (mut requests, mut blind) = match self.directory.requests(self.id) {
             Ok(requests) => (requests, None),
@@ -89,7 +89,6 @@ impl Session {
             events.extend(match (within, hold.told) {
                 (Some(within), false) => Some(StoreEvent::RevocationRequested { name, counter, within }),
                 (None, false) => None,
-                // By whoever has asked for it.
                 (Some(_), true) => Some(StoreEvent::GrantLost { name, counter, reason: LostReason::Revoked }),
                 (None, true) => Some(StoreEvent::GrantLost { name, counter, reason: LostReason::Gone }),
             });
@@ -97,7 +96,7 @@ impl Session {
         requests.retain(|request| !state.holds.values().any(|hold| hold.is_asked_by(request)));
         let was_blind = std::mem::replace(&mut state.blind, blind.is_some());
         drop(state);
-        // RACE: a grant that goes on and is not held here is about to be; its request waits for that.
+        // RACE: a grant that lives and is not held yet is about to be; its request waits for that.
         for request in requests {
             if self.directory.goes_on(&request).is_ok_and(|goes_on| !goes_on) {
                 self.directory.withdraw(&request);

@@ -1,14 +1,14 @@
-//! One manager's dealings with a directory: what it holds, how it gets that, and what it hears.
+//! One manager's session with a directory: what it holds, how it acquires it, and what it notices.
 //!
-//! Every call to the system is made in place: each is short, waiting for a holder apart, which is
-//! [`waiter`](crate::waiter)'s. The longest is the sync of a grant's record.
+//! Every call to the system is made in place: each is short, but for the wait for a holder, which is in
+//! [`waiter`](crate::waiter). The longest is the sync of a grant's record.
 //!
 //! # Invariants
 //! - **file.session-1** What is held is in `holds`, as a locked file, from before the grant is returned until it
 //!   is released, closed or dropped; then it is unlocked (G4, G8).
-//! - **file.session-2** A grant is returned only if the path named the locked inode after the record was on the
-//!   disk, so whoever takes a lock file away sees the last counter granted on it (G3).
-//! - **file.session-3** Nothing is locked across a wait, the gate of the floor apart.
+//! - **file.session-2** A grant is returned only if the path named the locked inode after the record was on the disk. So a
+//!   process that removes a lock file by force sees the last counter that was granted on it (G3).
+//! - **file.session-3** Nothing is locked across a wait, except the gate of the floor.
 
 pub(crate) mod acquisition;
 pub(crate) mod keeper;
@@ -62,13 +62,12 @@ struct State {
     blind: bool,
 }
 
-/// A grant of ours.
 #[derive(Debug)]
 struct Hold {
     grant: Grant,
     key: Key,
     file: HeldFile,
-    /// The core has heard that it is lost.
+    /// The core was notified that it is lost.
     told: bool,
 }
 
@@ -106,7 +105,7 @@ impl Session {
         if self.closing.is_cancelled() { Err(error::closed()) } else { Ok(()) }
     }
 
-    /// Ends a hold: the kernel has let go when this returns.
+    /// Ends a hold: the kernel has unlocked the file when this returns.
     pub(crate) fn release(&self, grant: &Grant) -> Result<()> {
         let mut state = self.state.lock();
         // Not the lease's deadline, which is the core's to judge.
@@ -119,7 +118,7 @@ impl Session {
         let Some(mut hold) = hold else {
             return Err(Error::lost(LostReason::Gone));
         };
-        // Was it taken away, or the directory? Then the hold was lost, whatever happens to it now.
+        // If the file or the directory was removed, the hold was lost, also if the release succeeds.
         let replaced = !self.has_its_path(&hold);
         let path = self.directory.lock_path(&hold.key);
         let ended = hold.file.end();
@@ -132,7 +131,7 @@ impl Session {
         self.state.lock().holds.get(&lease).is_some_and(|hold| self.has_its_path(hold))
     }
 
-    /// Ends everything. Nobody is waited for.
+    /// Ends all holds, without waiting.
     pub(crate) fn close(&self) {
         self.closing.cancel();
         let mut state = self.state.lock();
@@ -140,7 +139,7 @@ impl Session {
         drop(state);
         drop(holds);
         drop(presence);
-        // Nobody answers them any more.
+        // They will not be answered.
         for request in self.directory.requests(self.id).unwrap_or_default() {
             self.directory.withdraw(&request);
         }
@@ -150,7 +149,6 @@ impl Session {
         self.env.timing().op_timeout / 4
     }
 
-    /// The holder as everybody sees it.
     pub(crate) fn holder(&self, record: Record) -> Holder {
         let mut holder = Holder::new(record.label).with_counter(self.told(record.counter));
         holder.since = record.since;
@@ -159,7 +157,7 @@ impl Session {
         holder
     }
 
-    /// Whether the path still names the file that is held. A look that fails takes nothing away.
+    /// Whether the path still names the file that is held; also if it cannot be read.
     fn has_its_path(&self, hold: &Hold) -> bool {
         self.directory.is_at(&hold.key, hold.file.locked.inode()).unwrap_or(true)
     }
@@ -170,7 +168,7 @@ impl Session {
         let grant = Grant::new(request.name.clone(), request.owner, lease, self.told(file.counter));
         let hold = Box::new(Hold { grant: grant.clone(), key: key.clone(), file, told: false });
         let mut state = self.state.lock();
-        // RACE: under the mutex, so that nothing is held once everything was let go.
+        // RACE: under the mutex, so that nothing is held after a close.
         if state.presence.is_none() {
             drop(state);
             drop(hold);
@@ -205,7 +203,7 @@ impl Session {
         protocol::after(last, self.directory.token_base).ok_or_else(refused)
     }
 
-    /// A counter of a file as it is told, with the directory's base.
+    /// The counter of a grant: that of the file with the directory's base.
     fn told(&self, counter: u64) -> u64 {
         counter.saturating_add(self.directory.token_base)
     }
