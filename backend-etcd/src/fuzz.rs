@@ -4,7 +4,7 @@ use leasehold_core::backend::Revoke;
 use proptest::prelude::*;
 use testbed::fuzz::{changed, corpus, tries};
 
-use crate::keys::{self, Keyspace, Record};
+use crate::keys::{self, HolderNote, Keyspace};
 
 proptest! {
     #![proptest_config(tries())]
@@ -23,8 +23,8 @@ proptest! {
 
     #[test]
     fn records_that_are_read_are_ours(value in changed(corpus("etcd"))) {
-        if let Some(record) = Record::from_bytes(&value) {
-            prop_assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record));
+        if let Some(record) = HolderNote::from_bytes(&value) {
+            prop_assert_eq!(HolderNote::from_bytes(&record.to_bytes()), Some(record));
         }
         let _ = keys::holder(&value, &value, 7);
         let _ = keys::base(Some(&value));

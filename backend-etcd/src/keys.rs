@@ -210,14 +210,14 @@ impl Keyspace {
 
 /// The value of a contender's key. Foreign clients leave theirs empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct HolderNote {
     pub(crate) owner: OwnerId,
     pub(crate) ttl: Duration,
     pub(crate) label: String,
     pub(crate) metadata: Option<String>,
 }
 
-impl Record {
+impl HolderNote {
     pub(crate) fn new(request: &AcquireRequest, ttl: Duration) -> Self {
         let metadata = request.metadata.as_deref().map(str::to_owned);
         Self { owner: request.owner, ttl, label: request.label.as_ref().to_owned(), metadata }
@@ -230,7 +230,7 @@ impl Record {
         lines.join("\n").into_bytes()
     }
 
-    /// Reads what [`Record::to_bytes`] wrote, here or in a later version, whose further lines are ignored; `None` for
+    /// Reads what [`HolderNote::to_bytes`] wrote, here or in a later version, whose further lines are ignored; `None` for
     /// anything else.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut lines = std::str::from_utf8(bytes).ok()?.split('\n');
@@ -250,7 +250,7 @@ impl Record {
 
 /// The holder of an entry, with the label of its record; of a foreign client with its key.
 pub(crate) fn holder(key: &[u8], value: &[u8], counter: u64) -> Holder {
-    let Some(record) = Record::from_bytes(value) else {
+    let Some(record) = HolderNote::from_bytes(value) else {
         let holder = Holder::new(format!("etcd key {}", String::from_utf8_lossy(key)));
         return holder.with_counter(counter).of_foreign_client();
     };
@@ -410,14 +410,14 @@ mod tests {
     #[test]
     fn foreign_values_are_no_records() {
         for value in ["", "leasehold 1", "leasehold 2\nx", "leasehold 1\nnohex\n1\nl"] {
-            assert_eq!(Record::from_bytes(value.as_bytes()), None, "{value:?}");
+            assert_eq!(HolderNote::from_bytes(value.as_bytes()), None, "{value:?}");
         }
         // Only escapes that we write are read.
         let owner = OwnerId::from_random([7; 16]).to_hex();
         for (label, is_ours) in
             [("a%25b", true), ("a%0Ab", true), ("a%2Fb", false), ("a%zz", false), ("a%", false)]
         {
-            let record = Record::from_bytes(format!("leasehold 1\n{owner}\n3000\n{label}").as_bytes());
+            let record = HolderNote::from_bytes(format!("leasehold 1\n{owner}\n3000\n{label}").as_bytes());
             assert_eq!(record.is_some(), is_ours, "{label}");
         }
         let theirs = holder(b"p/a/1a", b"", 7);
@@ -428,7 +428,7 @@ mod tests {
     #[test]
     fn further_lines_are_passed_over() {
         let owner = OwnerId::from_random([7; 16]);
-        let record = Record {
+        let record = HolderNote {
             owner,
             ttl: Duration::from_secs(3),
             label: "l".to_owned(),
@@ -436,7 +436,7 @@ mod tests {
         };
         let mut bytes = record.to_bytes();
         bytes.extend_from_slice(b"\n1700000000000\nmore");
-        assert_eq!(Record::from_bytes(&bytes), Some(record));
+        assert_eq!(HolderNote::from_bytes(&bytes), Some(record));
     }
 
     #[test]
@@ -479,13 +479,13 @@ mod tests {
         #[test]
         fn records_come_back(label in "\\PC*|.{0,9}\n.{0,9}%", metadata in proptest::option::of(".*|\n")) {
             let owner = OwnerId::from_random([7; 16]);
-            let record = Record { owner, ttl: Duration::from_millis(1500), label, metadata };
-            prop_assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record));
+            let record = HolderNote { owner, ttl: Duration::from_millis(1500), label, metadata };
+            prop_assert_eq!(HolderNote::from_bytes(&record.to_bytes()), Some(record));
         }
 
         #[test]
         fn any_bytes_are_read(bytes: Vec<u8>) {
-            let _ = Record::from_bytes(&bytes);
+            let _ = HolderNote::from_bytes(&bytes);
             let _ = Keyspace::new("").name_of(&bytes);
         }
     }

@@ -24,7 +24,7 @@ use crate::directory::{Inode, Locked, Opened};
 
 /// A place in the line for a file; leaves it when dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct WaitSlot {
     inode: Inode,
     id: u64,
     turn: oneshot::Receiver<io::Result<Locked>>,
@@ -46,7 +46,7 @@ struct Wanter {
 /// # Errors
 ///
 /// When no thread can be started.
-pub(crate) fn join(file: Opened) -> io::Result<Place> {
+pub(crate) fn join(file: Opened) -> io::Result<WaitSlot> {
     let inode = file.inode();
     let (sender, turn) = oneshot::channel();
     let mut lines = LINES.lock();
@@ -57,10 +57,10 @@ pub(crate) fn join(file: Opened) -> io::Result<Place> {
     }
     let id = JOINED.fetch_add(1, Ordering::Relaxed);
     lines.entry(inode).or_default().push_back(Wanter { id, turn: sender, file: spare });
-    Ok(Place { inode, id, turn })
+    Ok(WaitSlot { inode, id, turn })
 }
 
-impl Place {
+impl WaitSlot {
     pub(crate) fn inode(&self) -> Inode {
         self.inode
     }
@@ -75,7 +75,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for WaitSlot {
     fn drop(&mut self) {
         let mut lines = LINES.lock();
         let left = lines.get_mut(&self.inode).and_then(|line| {

@@ -7,7 +7,7 @@ use futures_util::stream::{self, StreamExt};
 use leasehold_core::backend::{Holder, Revoke};
 use leasehold_core::{LockName, Result};
 
-use crate::keys::{Record, grace_of, message};
+use crate::keys::{HolderNote, grace_of, message};
 use crate::session::{Sessions, gets, put_on_lease};
 
 impl Sessions {
@@ -45,7 +45,7 @@ impl Sessions {
     /// stays if its grace is no longer.
     async fn ask_to_let_go(&self, held: &KeyValue, grace: Duration) -> Result<()> {
         // Foreign clients read no messages.
-        if held.lease() == 0 || Record::from_bytes(held.value()).is_none() {
+        if held.lease() == 0 || HolderNote::from_bytes(held.value()).is_none() {
             return Ok(());
         }
         let inbox = self.keys.inbox(held.lease(), held.create_revision());

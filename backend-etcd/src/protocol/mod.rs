@@ -1,7 +1,7 @@
 //! One acquisition of one name by one session, as a pure state machine.
 //!
 //! The driver asks [`Contender::next`] for the next step, does it, and reports the outcome. One request is in flight at a
-//! time. [`place`] holds the rule by which a queued entry becomes a hold, [`witness`] which entries block it, [`told`]
+//! time. [`place`] holds the rule by which a queued entry becomes a hold, [`blocking_set`] which entries block it, [`told`]
 //! what the watches have reported, [`slot`] how keys show the mode, [`book`] the entries and holds of a session,
 //! [`revocation`] the requests to release them.
 //!
@@ -24,6 +24,7 @@
 //!
 //! Checked by the property tests in `tests`, on a model of the store.
 
+mod blocking_set;
 mod book;
 mod place;
 mod revocation;
@@ -31,19 +32,18 @@ mod slot;
 #[cfg(test)]
 mod tests;
 mod told;
-mod witness;
 
 use std::collections::HashSet;
 
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{LostReason, Mode};
 
+pub(crate) use blocking_set::Rival;
 pub(crate) use book::Book;
-pub(crate) use place::{Beyond, LONG, Place, Seen, Target};
+pub(crate) use place::{Beyond, LONG, QueuePosition, QueueSnapshot, Target};
 pub(crate) use revocation::RevokeRequests;
 pub(crate) use slot::{AFTER_SHARED, SHARED, Slot, mode_of};
 pub(crate) use told::{Change, Key, Told, WatchId};
-pub(crate) use witness::Rival;
 
 /// A revision of the store: it counts the transactions that wrote.
 pub(crate) type Revision = i64;
@@ -104,12 +104,12 @@ pub(crate) enum End {
 
 /// The reply to the acquiring transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Answer {
+pub(crate) struct EntryReply {
     /// The entry under our key: its create revision, and whether it has this acquisition's owner. There is none if the
     /// epoch has moved, or if others are before one that does not queue.
     pub(crate) mine: Option<(Revision, bool)>,
     /// The entries that are older than ours; without one of ours, some that block it.
-    pub(crate) seen: Seen,
+    pub(crate) seen: QueueSnapshot,
     /// Whether the request's epoch was that of the session.
     pub(crate) in_epoch: bool,
 }
@@ -124,7 +124,7 @@ pub(crate) struct Contender {
     attempts: u32,
     /// Our key.
     own: Key,
-    entry: Entry,
+    entry: EntryState,
     /// A copy of a request may be on its way, bound to that epoch; there is no place in the queue then.
     copy: Option<Revision>,
     /// The lock is not wanted any more; the end once nothing is left.
@@ -141,7 +141,7 @@ pub(crate) struct Repeats {
 impl Repeats {
     /// Whether `step` repeats the last one, and the contender knows nothing newer.
     pub(crate) fn is_in_vain(&mut self, step: &Step, contender: &Contender) -> bool {
-        let next = Some((step.clone(), contender.place().map(Place::known_at)));
+        let next = Some((step.clone(), contender.place().map(QueuePosition::known_at)));
         std::mem::replace(&mut self.last, next.clone()) == next
     }
 
@@ -152,12 +152,12 @@ impl Repeats {
 
 /// The entry under our key, as far as we know.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Entry {
+enum EntryState {
     Absent,
     Unknown,
     /// One to be deleted, created at that revision: another acquisition's, or not wanted any more.
     Stray(Revision),
-    Queued(Place),
+    Queued(QueuePosition),
 }
 
 impl Contender {
@@ -167,51 +167,51 @@ impl Contender {
             (Patience::Tries, Mode::SHARED) => Enter::AmongReaders,
             (Patience::Tries, _) => Enter::NoneAfter { revision: 0, all: false },
         };
-        let (own, entry) = (own.into(), Entry::Absent);
+        let (own, entry) = (own.into(), EntryState::Absent);
         Self { patience, mode, enters, attempts: 0, own, entry, copy: None, leaving: None }
     }
 
     /// The next step at `now`, with the session trusted until `deadline`.
     pub(crate) fn next(&self, now: Moment, deadline: Deadline, told: &Told) -> Step {
         match (&self.entry, self.leaving) {
-            (Entry::Absent, Some(end)) if self.copy.is_none() => Step::End(end),
+            (EntryState::Absent, Some(end)) if self.copy.is_none() => Step::End(end),
             _ if deadline.has_passed(now) => Step::End(End::Lost(LostReason::SessionLost)),
-            (Entry::Stray(create), _) => Step::Delete(*create),
-            (Entry::Queued(place), _) => match place.next(&self.own, told) {
+            (EntryState::Stray(create), _) => Step::Delete(*create),
+            (EntryState::Queued(place), _) => match place.next(&self.own, told) {
                 // A try does not wait for a watch.
                 Step::Open(_) | Step::Wait if self.patience == Patience::Tries => place.look(),
                 step => step,
             },
             // The entry is deleted first: a full server moves no epoch for a while.
-            (Entry::Unknown, Some(_)) => Step::Find,
-            (Entry::Absent | Entry::Unknown, _) if self.copy.is_some() => Step::Settle,
-            (Entry::Absent | Entry::Unknown, _) => Step::Ask { enter: self.enters },
+            (EntryState::Unknown, Some(_)) => Step::Find,
+            (EntryState::Absent | EntryState::Unknown, _) if self.copy.is_some() => Step::Settle,
+            (EntryState::Absent | EntryState::Unknown, _) => Step::Ask { enter: self.enters },
         }
     }
 
     /// The place in the queue, while there may be one that counts.
-    pub(crate) fn place(&self) -> Option<&Place> {
+    pub(crate) fn place(&self) -> Option<&QueuePosition> {
         match &self.entry {
-            Entry::Queued(place) => Some(place),
+            EntryState::Queued(place) => Some(place),
             _ => None,
         }
     }
 
     /// The keys whose deletions the watch on the queue must report, as of the last reply.
     pub(crate) fn awaited(&self) -> HashSet<Key> {
-        let older = self.place().map_or(&[][..], Place::awaited);
+        let older = self.place().map_or(&[][..], QueuePosition::awaited);
         older.iter().map(|rival| rival.key.clone()).chain([self.own.clone()]).collect()
     }
 
     /// The acquiring transaction was answered.
-    pub(crate) fn asked(&mut self, answer: Answer, told: &Told) {
-        let Answer { mine, seen, in_epoch } = answer;
+    pub(crate) fn asked(&mut self, answer: EntryReply, told: &Told) {
+        let EntryReply { mine, seen, in_epoch } = answer;
         let is_kept_out = mine.is_none() && in_epoch && self.enters != Enter::Always;
         let (has_room, revision) = (seen.has_room(self.mode), seen.revision);
         self.entry = match mine {
-            Some((create, true)) => Entry::Queued(Place::new(self.mode, create, seen, told)),
-            Some((create, false)) => Entry::Stray(create),
-            None => Entry::Absent,
+            Some((create, true)) => EntryState::Queued(QueuePosition::new(self.mode, create, seen, told)),
+            Some((create, false)) => EntryState::Stray(create),
+            None => EntryState::Absent,
         };
         if is_kept_out {
             self.kept_out(has_room, revision);
@@ -236,7 +236,7 @@ impl Contender {
 
     /// A try that is behind others does not wait.
     fn leave_if_behind(&mut self) {
-        let is_behind = self.place().and_then(Place::holds_at_once) == Some(false);
+        let is_behind = self.place().and_then(QueuePosition::holds_at_once) == Some(false);
         if self.patience == Patience::Tries && is_behind {
             self.leave(End::Refused);
         }
@@ -246,31 +246,31 @@ impl Contender {
     /// is in that epoch. Also for an epoch that could not be moved: a copy may have been applied meanwhile, and its entry
     /// can be deleted already.
     pub(crate) fn failed(&mut self, copy: Option<Revision>) {
-        self.entry = Entry::Unknown;
+        self.entry = EntryState::Unknown;
         self.copy = self.copy.max(copy);
     }
 
     /// The stray entry does not exist any more.
     pub(crate) fn deleted(&mut self) {
-        self.entry = Entry::Absent;
+        self.entry = EntryState::Absent;
     }
 
     /// The session was seen in that epoch: no copy that is bound to an earlier one can apply any more. It may have applied
     /// until then, also after an entry was looked for.
     pub(crate) fn in_epoch(&mut self, epoch: Revision) {
         if self.copy.is_some_and(|bound| bound < epoch) {
-            (self.copy, self.entry) = (None, Entry::Unknown);
+            (self.copy, self.entry) = (None, EntryState::Unknown);
         }
     }
 
     /// The entry was looked for: its create revision, if it exists.
     pub(crate) fn found(&mut self, create: Option<Revision>) {
-        self.entry = create.map_or(Entry::Absent, Entry::Stray);
+        self.entry = create.map_or(EntryState::Absent, EntryState::Stray);
     }
 
     /// The queue was read up to our entry; `None` if that does not exist.
-    pub(crate) fn looked(&mut self, seen: Option<Seen>, told: &Told) {
-        if let Entry::Queued(place) = &mut self.entry {
+    pub(crate) fn looked(&mut self, seen: Option<QueueSnapshot>, told: &Told) {
+        if let EntryState::Queued(place) = &mut self.entry {
             place.looked(seen, told);
         }
         self.leave_if_behind();
@@ -278,7 +278,7 @@ impl Contender {
 
     /// Our entry or one that blocks it is gone, and no watch has reported it.
     pub(crate) fn doubt(&mut self) {
-        if let Entry::Queued(place) = &mut self.entry {
+        if let EntryState::Queued(place) = &mut self.entry {
             place.doubt();
         }
     }
@@ -290,8 +290,8 @@ impl Contender {
 
     fn leave(&mut self, end: End) {
         self.leaving = Some(end);
-        if let Entry::Queued(place) = &self.entry {
-            self.entry = Entry::Stray(place.create());
+        if let EntryState::Queued(place) = &self.entry {
+            self.entry = EntryState::Stray(place.create());
         }
     }
 }

@@ -10,18 +10,18 @@
 //! common order and may report the end of our own entry last: they never grant, but cause a read. One entry after another
 //! may have the same key; at *h* it was the one in *K*, so the first deletion after *h* is of that one.
 //!
-//! [`Load`] says which modes are admitted, the keys show the modes, and [`witness`] chooses the blocking set.
+//! [`Load`] says which modes are admitted, the keys show the modes, and [`blocking_set`] chooses the blocking set.
 
 use leasehold_core::backend::Load;
 use leasehold_core::{LostReason, Mode};
 
+use super::blocking_set::{Rival, admits, blocking_set, fewest};
 use super::told::{Key, Told, Watch, WatchId};
-use super::witness::{Rival, admits, fewest, witness};
 use super::{End, Revision, Step};
 
 /// A queue as a reply showed it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Seen {
+pub(crate) struct QueueSnapshot {
     pub(crate) revision: Revision,
     /// Entries older than ours, the youngest first.
     pub(crate) older: Vec<Rival>,
@@ -41,7 +41,7 @@ pub(crate) enum Beyond {
     Unknown,
 }
 
-impl Seen {
+impl QueueSnapshot {
     fn admits(&self, mode: Mode) -> bool {
         let alike = match self.beyond {
             Beyond::Nobody => 0,
@@ -69,11 +69,11 @@ pub(crate) enum Target {
 
 /// An entry of ours in a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct QueuePosition {
     mode: Mode,
     create: Revision,
     /// The latest reply, with *K* as the older entries.
-    seen: Seen,
+    seen: QueueSnapshot,
     knows: Knows,
     is_deleted: bool,
     /// A watch has missed a deletion: the queue is read, whatever stands.
@@ -88,13 +88,13 @@ enum Knows {
     /// All of them.
     All,
     /// A blocking set.
-    Witness,
+    BlockingSet,
     /// Too little: all must be read.
     Little,
 }
 
-impl Place {
-    pub(crate) fn new(mode: Mode, create: Revision, seen: Seen, told: &Told) -> Self {
+impl QueuePosition {
+    pub(crate) fn new(mode: Mode, create: Revision, seen: QueueSnapshot, told: &Told) -> Self {
         let knows = Knows::Little;
         let mut place = Self { mode, create, seen, knows, is_deleted: false, is_in_doubt: false };
         // Behind few entries the watch on the queue is opened, if it does not stand.
@@ -110,9 +110,9 @@ impl Place {
         } else if may_watch_all && seen.beyond == Beyond::Nobody {
             self.knows = Knows::All;
         } else {
-            let witness = witness(self.mode, &seen.older, told, seen.revision);
-            self.knows = if witness.is_some() { Knows::Witness } else { Knows::Little };
-            seen.older = witness.unwrap_or_default();
+            let blocking_set = blocking_set(self.mode, &seen.older, told, seen.revision);
+            self.knows = if blocking_set.is_some() { Knows::BlockingSet } else { Knows::Little };
+            seen.older = blocking_set.unwrap_or_default();
         }
     }
 
@@ -126,7 +126,7 @@ impl Place {
 
     /// Whether the watch on the queue reports all that is waited for.
     pub(crate) fn hears_all(&self) -> bool {
-        self.knows != Knows::Witness
+        self.knows != Knows::BlockingSet
     }
 
     /// Whether the latest reply grants; `None` if it does not show enough.
@@ -150,7 +150,7 @@ impl Place {
             Knows::Turn => Step::End(End::Granted(self.create)),
             Knows::All if admits(self.mode, &self.left(told)) => Step::End(End::Granted(self.create)),
             Knows::All | Knows::Little => self.by_the_queue(told),
-            Knows::Witness => self.by_its_witness(told),
+            Knows::BlockingSet => self.by_its_witness(told),
         }
     }
 
@@ -193,14 +193,14 @@ impl Place {
     pub(crate) fn left(&self, told: &Told) -> Vec<Rival> {
         let on_all = told.queue.as_ref().filter(|watch| self.is_covered(watch));
         let is_left = |Rival { key, .. }: &&Rival| {
-            let watch = if self.knows == Knows::Witness { told.keys.get(key) } else { on_all };
+            let watch = if self.knows == Knows::BlockingSet { told.keys.get(key) } else { on_all };
             watch.is_none_or(|watch| !watch.has_deleted(key, self.seen.revision))
         };
         self.seen.older.iter().filter(is_left).cloned().collect()
     }
 
     /// As few as block ours, as far as we know; none if we know too little.
-    pub(crate) fn witness(&self, told: &Told) -> Vec<Rival> {
+    pub(crate) fn blocking_set(&self, told: &Told) -> Vec<Rival> {
         fewest(self.mode, self.left(told))
     }
 
@@ -210,7 +210,7 @@ impl Place {
     }
 
     pub(crate) fn watched(&self) -> &[Rival] {
-        if self.knows == Knows::Witness { &self.seen.older } else { &[] }
+        if self.knows == Knows::BlockingSet { &self.seen.older } else { &[] }
     }
 
     pub(super) fn doubt(&mut self) {
@@ -218,7 +218,7 @@ impl Place {
     }
 
     /// The queue was read up to our entry; `None` if that does not exist.
-    pub(crate) fn looked(&mut self, seen: Option<Seen>, told: &Told) {
+    pub(crate) fn looked(&mut self, seen: Option<QueueSnapshot>, told: &Told) {
         match seen {
             None => self.is_deleted = true,
             // A reply that is older than the latest one decides nothing.

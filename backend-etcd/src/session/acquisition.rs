@@ -15,8 +15,8 @@ use super::Session;
 use super::sessions::Sessions;
 use crate::connection::backoff;
 use crate::error;
-use crate::keys::{LockKeys, Range, Record};
-use crate::protocol::{Contender, End, Patience, Place, Repeats, Revision, Step, Target, Told};
+use crate::keys::{HolderNote, LockKeys, Range};
+use crate::protocol::{Contender, End, Patience, QueuePosition, Repeats, Revision, Step, Target, Told};
 
 /// Acquires the lock, or queues for it.
 ///
@@ -94,7 +94,7 @@ impl Acquisition {
         Self {
             request: request.clone(),
             patience,
-            value: Record::new(request, session.ttl).to_bytes(),
+            value: HolderNote::new(request, session.ttl).to_bytes(),
             contender: Contender::new(patience, slot.mode, &keys.own),
             // A lock that was waited for lately is watched already. Listening must begin before the request.
             told: session.watches.listen(&keys.queue),
@@ -221,7 +221,7 @@ impl Acquisition {
             Step::Open(target) => self.open(target),
             Step::Wait | Step::End(_) => {}
         }
-        let watched = self.contender.place().map_or(&[][..], Place::watched);
+        let watched = self.contender.place().map_or(&[][..], QueuePosition::watched);
         if !watched.is_empty() {
             session.watches.use_keys(&self.keys.queue, watched);
         }
@@ -280,11 +280,11 @@ impl Acquisition {
             return Ok(());
         };
         let (create, hears_all) = (place.create(), place.hears_all());
-        let witness = place.witness(&told.borrow());
+        let blocking_set = place.blocking_set(&told.borrow());
         let for_whom = hears_all || self.heard.is_none();
         let own = (&*self.keys.own, create);
-        let (stand, oldest) = session.check(&self.keys.queue, own, &witness, for_whom).await?;
-        if !stand || witness.is_empty() {
+        let (stand, oldest) = session.check(&self.keys.queue, own, &blocking_set, for_whom).await?;
+        if !stand || blocking_set.is_empty() {
             // These watches are opened anew; the others may be complete.
             let (watches, queue) = (&session.watches, &self.keys.queue);
             if hears_all {

@@ -11,7 +11,7 @@
 //! | `keeper` | renewals |
 //! | `acquisition` | carries out the steps of the engine |
 //! | `holds` | grant, release, loss and revocation of holds |
-//! | `lookout` | what it notices by its watches |
+//! | `watcher` | what it notices by its watches |
 //! | `requests` | the transactions on the wire |
 //! | `ledger` | the record of a move to another store, and its participants |
 //!
@@ -23,10 +23,10 @@ mod acquisition;
 mod holds;
 mod keeper;
 mod ledger;
-mod lookout;
 mod opening;
 mod requests;
 mod sessions;
+mod watcher;
 
 use std::sync::Arc;
 use std::time::Duration;

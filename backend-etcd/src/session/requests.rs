@@ -16,7 +16,9 @@ use super::Session;
 use crate::connection::Silence;
 use crate::error;
 use crate::keys::{LockKeys, grace_of};
-use crate::protocol::{Answer, Beyond, Enter, Key, LONG, Patience, Revision, Rival, Seen, WatchId, mode_of};
+use crate::protocol::{
+    Beyond, Enter, EntryReply, Key, LONG, Patience, QueueSnapshot, Revision, Rival, WatchId, mode_of,
+};
 
 /// The oldest entry of a queue: its create revision, and its holder.
 pub(super) type Oldest = Option<(Revision, Holder)>;
@@ -32,7 +34,7 @@ impl Session {
         value: &[u8],
         epoch: Revision,
         watch: Option<WatchId>,
-    ) -> Result<(Answer, Oldest)> {
+    ) -> Result<(EntryReply, Oldest)> {
         let in_epoch = Compare::mod_revision(self.key.clone(), CompareOp::Equal, epoch);
         let put = put_on_lease(self.lease, keys.own.clone(), value);
         let shown = match (watch, keys.slot.mode) {
@@ -71,7 +73,7 @@ impl Session {
             let whom = if has_oldest { parts.pop() } else { None };
             let oldest = whom.and_then(|queue| self.oldest(&queue));
             let seen = seen(keys, (revision, revision), watch, &parts)?;
-            return Ok((Answer { mine: Some((revision, true)), seen, in_epoch: true }, oldest));
+            return Ok((EntryReply { mine: Some((revision, true)), seen, in_epoch: true }, oldest));
         }
         let [own, queue, session, before @ ..] = &*parts else {
             return Err(error::malformed("parts are missing"));
@@ -90,9 +92,15 @@ impl Session {
             // The oldest entries: any of them blocks ours.
             let all = queue.kvs().iter().any(|kv| kv.create_revision() == create);
             let beyond = if all { Beyond::Nobody } else { Beyond::Unknown };
-            Seen { revision, older: older(queue, keys, create)?, beyond, is_far: queue.count() > FAR, watch }
+            QueueSnapshot {
+                revision,
+                older: older(queue, keys, create)?,
+                beyond,
+                is_far: queue.count() > FAR,
+                watch,
+            }
         };
-        Ok((Answer { mine, seen, in_epoch }, self.oldest(queue)))
+        Ok((EntryReply { mine, seen, in_epoch }, self.oldest(queue)))
     }
 
     /// Reads the entries that are older than the one created at `create`, if that exists. Without a `watch` on the queue
@@ -103,7 +111,7 @@ impl Session {
         create: Revision,
         watch: Option<WatchId>,
         all: bool,
-    ) -> Result<Option<Seen>> {
+    ) -> Result<Option<QueueSnapshot>> {
         let shown = match (watch, keys.slot.mode) {
             _ if all => None,
             (Some(_), _) => Some(LONG),
@@ -119,7 +127,7 @@ impl Session {
         };
         let is_there = created(own) == Some(create);
         let seen = seen(keys, (revision, create), watch, before)?;
-        Ok(is_there.then_some(Seen { is_far: false, ..seen }))
+        Ok(is_there.then_some(QueueSnapshot { is_far: false, ..seen }))
     }
 
     /// Whether our entry and some others still exist; and, if wanted, the oldest of the queue.
@@ -318,7 +326,7 @@ fn seen(
     (revision, create): (Revision, Revision),
     watch: Option<WatchId>,
     parts: &[GetResponse],
-) -> Result<Seen> {
+) -> Result<QueueSnapshot> {
     let [queue, more @ ..] = parts else {
         return Err(error::malformed("parts are missing"));
     };
@@ -339,7 +347,7 @@ fn seen(
         }
         _ => {}
     }
-    Ok(Seen { revision, older, beyond, is_far: queue.count() > FAR, watch })
+    Ok(QueueSnapshot { revision, older, beyond, is_far: queue.count() > FAR, watch })
 }
 
 /// The youngest in any of these ranges that is older than an entry.

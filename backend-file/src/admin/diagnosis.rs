@@ -53,13 +53,13 @@ impl Directory {
     }
 
     fn bookkeeping(&self) -> Result<Finding> {
-        let strangers = self.strangers()?;
-        let Some(first) = strangers.first() else {
+        let foreign_files = self.foreign_files()?;
+        let Some(first) = foreign_files.first() else {
             return Ok(Finding::new(Severity::Ok, "bookkeeping", "only files of this library"));
         };
         let detail = format!(
             "{} foreign files in the subdirectory .leasehold, such as {:?}: they are ignored",
-            strangers.len(),
+            foreign_files.len(),
             first
         );
         Ok(Finding::new(Severity::Warning, "bookkeeping", detail))

@@ -48,7 +48,7 @@ use crate::config::FileConfig;
 use crate::error;
 use crate::keys::Key;
 use crate::protocol::{self, Seen, Step};
-use crate::record::{Ending, FILE, Record, Unreadable, Value};
+use crate::record::{Ending, FILE, FileRecord, Unreadable, Value};
 pub(crate) use file_system::{FileSystem, Scope};
 pub(crate) use floor::Access;
 use folder::{Folder, inode_at};
@@ -142,7 +142,7 @@ impl Directory {
     }
 
     /// The grant of `name` that is in effect, read without its lock, so that no try is disturbed.
-    pub(crate) fn live(&self, name: &LockName) -> Result<Option<Record>> {
+    pub(crate) fn live(&self, name: &LockName) -> Result<Option<FileRecord>> {
         match self.folder.read(&Key::of(name).lock_file())? {
             Some(opened) => self.live_in(opened.file(), name),
             None => Ok(None),
@@ -150,7 +150,7 @@ impl Directory {
     }
 
     /// The grant in effect in an open lock file.
-    pub(crate) fn live_in(&self, file: &File, name: &LockName) -> Result<Option<Record>> {
+    pub(crate) fn live_in(&self, file: &File, name: &LockName) -> Result<Option<FileRecord>> {
         let seen = self.see(file, name)?;
         let lives = !seen.is_over() && self.is_alive(seen.record().session)?;
         Ok(lives.then_some(seen.newest.value))
@@ -184,7 +184,7 @@ impl Directory {
         &self,
         env: &Env,
         key: &Key,
-        record: impl FnOnce(u64) -> Result<Record> + Send,
+        record: impl FnOnce(u64) -> Result<FileRecord> + Send,
     ) -> Result<Option<(Locked, u64)>> {
         if self.is_set_aside(key)? {
             let mut floor = self.floor(env, Access::Raise).await?;
@@ -234,7 +234,7 @@ impl Directory {
     }
 
     /// The newest grant of a lock file, and whether it is in effect; `None` for a deleted or foreign file (file.directory-4).
-    pub(crate) fn newest(&self, key: &Key) -> Result<Option<(Record, bool)>> {
+    pub(crate) fn newest(&self, key: &Key) -> Result<Option<(FileRecord, bool)>> {
         let path = self.lock_path(key);
         let opened = self.folder.read(&key.lock_file());
         let seen = opened.and_then(|opened| opened.map(|it| see(it.file(), &path)).transpose());

@@ -23,7 +23,7 @@ use super::traces::TRIES;
 use super::{Directory, Opened};
 use crate::error;
 use crate::keys::Key;
-use crate::record::{Record, SessionId};
+use crate::record::{FileRecord, SessionId};
 
 /// The request that a session releases one of its grants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn to_holder(key: Key, record: &Record) -> Self {
+    pub(crate) fn to_holder(key: Key, record: &FileRecord) -> Self {
         Self { key, counter: record.counter, session: record.session }
     }
 

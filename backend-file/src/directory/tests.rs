@@ -81,7 +81,7 @@ async fn sweeping_and_making_may_be_cut_short() {
     let record = |floor| {
         let seen = directory.newest(&Key::of(&name()))?;
         let (record, _) = seen.unwrap();
-        Ok(Record { name: LockName::new("b").unwrap(), counter: floor + 1, ..record })
+        Ok(FileRecord { name: LockName::new("b").unwrap(), counter: floor + 1, ..record })
     };
     let made = directory.create(&env(), &key, record).await.unwrap();
     assert_eq!(made.map(|(_, counter)| counter), Some(4));
@@ -96,7 +96,7 @@ async fn a_file_set_aside_meanwhile_is_seen() {
     let (_scratch, config) = used().await;
     let (directory, env, key) = (Directory::open(&config, &env()).unwrap(), env(), Key::of(&name()));
     let (record, _) = directory.newest(&key).unwrap().unwrap();
-    let record = |floor| Ok(Record { counter: floor + 1, ..record.clone() });
+    let record = |floor| Ok(FileRecord { counter: floor + 1, ..record.clone() });
     let floor = directory.floor(&env, Access::Raise).await.unwrap();
     let made = {
         let mut making = std::pin::pin!(directory.create(&env, &key, record));
@@ -119,7 +119,7 @@ async fn a_name_that_cannot_be_secured_is_taken_back() {
     let (record, _) = directory.newest(&Key::of(&name())).unwrap().unwrap();
     let key = Key::of(&LockName::new("b").unwrap());
     directory.folder = directory.folder.unsyncable();
-    let record = |floor| Ok(Record { name: LockName::new("b").unwrap(), counter: floor + 1, ..record });
+    let record = |floor| Ok(FileRecord { name: LockName::new("b").unwrap(), counter: floor + 1, ..record });
     let error = directory.create(&env(), &key, record).await.unwrap_err();
     assert!(error.to_string().contains("sync the directory"), "{error}");
     assert!(!directory.lock_path(&key).exists());
@@ -137,7 +137,7 @@ async fn a_name_made_in_a_directory_that_goes_is_not_granted() {
     let away = scratch.path().with_extension("away");
     let record = |floor| {
         fs::rename(scratch.path(), &away).unwrap();
-        Ok(Record { name: other, counter: floor + 1, ..record })
+        Ok(FileRecord { name: other, counter: floor + 1, ..record })
     };
     let made = directory.create(&env(), &key, record).await;
     let seen = see(directory.open_lock(&key).unwrap().unwrap().file(), Path::new("b"));

@@ -154,12 +154,12 @@ impl Directory {
     }
 
     /// The paths of foreign files in our own directories.
-    pub(crate) fn strangers(&self) -> Result<Vec<PathBuf>> {
-        let mut strangers = Vec::new();
+    pub(crate) fn foreign_files(&self) -> Result<Vec<PathBuf>> {
+        let mut foreign_files = Vec::new();
         let mut look = |part: &Folder, is_ours: fn(&str) -> bool| -> Result<()> {
             for name in part.entries()? {
                 if !is_ours(&name) || part.look(&name)?.is_some_and(|found| !found.is_file) {
-                    strangers.push(part.at(&name));
+                    foreign_files.push(part.at(&name));
                 }
             }
             Ok(())
@@ -169,7 +169,7 @@ impl Directory {
         look(&self.parts.revoke, |name| Request::parse(name).is_some())?;
         look(&self.parts.new, is_id)?;
         look(&self.parts.out, |name| Key::parse(name).is_some())?;
-        Ok(strangers)
+        Ok(foreign_files)
     }
 }
 

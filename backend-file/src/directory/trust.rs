@@ -58,15 +58,15 @@ enum Kind {
 /// The steps to a path, as far as they exist.
 pub(super) struct Way {
     /// Every step, with the directory it is in.
-    steps: Vec<(Place, Step)>,
+    steps: Vec<(PathPart, Step)>,
     /// The directories from the root to where it ends, no link among them.
-    end: Vec<Place>,
+    end: Vec<PathPart>,
     /// The names that do not exist yet, from the end on.
     missing: VecDeque<OsString>,
 }
 
 #[derive(Clone)]
-struct Place {
+struct PathPart {
     at: PathBuf,
     step: Step,
     inode: Inode,
@@ -118,15 +118,15 @@ impl Trust {
     fn judge(self, at: &Path, step: Step, above: Option<Step>) -> Option<String> {
         let at = at.display();
         let made_by_trusted = step.kind == Kind::Own
-            && above.is_some_and(|above| self.sharers(above) != 0 && self.strangers(above) == 0);
+            && above.is_some_and(|above| self.sharers(above) != 0 && self.others(above) == 0);
         if step.owner != self.user && step.owner != ROOT && !made_by_trusted {
             return Some(format!("{at} belongs to user {}", step.owner));
         }
-        let strangers = if step.kind == Kind::Link { 0 } else { self.strangers(step) };
-        if strangers == 0 || step.kind == Kind::Way && step.mode & STICKY != 0 {
+        let others = if step.kind == Kind::Link { 0 } else { self.others(step) };
+        if others == 0 || step.kind == Kind::Way && step.mode & STICKY != 0 {
             return None;
         }
-        let who = match strangers & EVERYBODY_WRITES {
+        let who = match others & EVERYBODY_WRITES {
             0 if step.listed => "users in its access control list".to_owned(),
             0 => format!("group {}", step.group),
             _ => "everybody".to_owned(),
@@ -140,7 +140,7 @@ impl Trust {
     }
 
     /// The write bits of other users.
-    fn strangers(self, step: Step) -> u32 {
+    fn others(self, step: Step) -> u32 {
         let private = if step.has_private_group() && !step.listed { GROUP_WRITES } else { 0 };
         step.mode & OTHERS_WRITE & !self.sharers(step) & !private
     }
@@ -170,7 +170,7 @@ impl Step {
     }
 }
 
-impl Place {
+impl PathPart {
     fn look(at: PathBuf) -> io::Result<Self> {
         let found = fs::symlink_metadata(&at)?;
         let step = Step::of(&found, || list::at(&at))?;
@@ -182,7 +182,7 @@ impl Way {
     /// Walks step by step, as the system does.
     pub(super) fn to(path: &Path) -> Result<Self> {
         let failed = |e, at: &Path| error::of_system(e, "inspect the path to the lock directory", at);
-        let root = Place::look(PathBuf::from("/")).map_err(|e| failed(e, Path::new("/")))?;
+        let root = PathPart::look(PathBuf::from("/")).map_err(|e| failed(e, Path::new("/")))?;
         let mut way = Self { steps: Vec::new(), end: vec![root], missing: VecDeque::new() };
         let mut left = names(path);
         let mut links = 0;
@@ -192,7 +192,7 @@ impl Way {
                 continue;
             }
             let at = above.at.join(&name);
-            let place = match Place::look(at.clone()) {
+            let place = match PathPart::look(at.clone()) {
                 Ok(place) => place,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
                     left.push_front(name);

@@ -15,7 +15,7 @@
 
 use leasehold_core::FencingToken;
 
-use crate::record::{Ending, FILE, Floor, Record, Stamped, Unreadable, Value, newest, slot, slot_at};
+use crate::record::{Ending, FILE, FileRecord, Floor, Stamped, Unreadable, Value, newest, slot, slot_at};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -30,7 +30,7 @@ pub(crate) enum Step {
 /// The contents of a lock file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    pub(crate) newest: Stamped<Record>,
+    pub(crate) newest: Stamped<FileRecord>,
     pub(crate) ending: Option<Ending>,
 }
 
@@ -39,7 +39,7 @@ impl Seen {
         Ok(Self { newest: newest(image)?, ending: Ending::newest(image) })
     }
 
-    pub(crate) fn record(&self) -> &Record {
+    pub(crate) fn record(&self) -> &FileRecord {
         &self.newest.value
     }
 
@@ -75,7 +75,7 @@ pub(crate) fn birth<T: Value>(value: T) -> Option<Vec<Step>> {
 }
 
 /// Records the next grant of an existing lock file; `None` when the record is too long.
-pub(crate) fn grant(seen: &Seen, next: Record) -> Option<Vec<Step>> {
+pub(crate) fn grant(seen: &Seen, next: FileRecord) -> Option<Vec<Step>> {
     debug_assert!(next.counter > seen.counter(), "P1, P2");
     let mut steps = Vec::new();
     if !seen.is_durable() {

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::record::SessionId;
 
-fn record(counter: u64) -> Record {
-    Record {
+fn record(counter: u64) -> FileRecord {
+    FileRecord {
         name: LockName::new("a").unwrap(),
         counter,
         session: SessionId(counter),
@@ -21,9 +21,9 @@ fn record(counter: u64) -> Record {
 }
 
 /// A record that fills its slot, and is another in every sector of the page than those before it.
-fn long(counter: u64) -> Record {
+fn long(counter: u64) -> FileRecord {
     let letter = char::from(b'a' + u8::try_from(counter % 26).unwrap());
-    Record { metadata: Some(letter.to_string().repeat(3900)), ..record(counter) }
+    FileRecord { metadata: Some(letter.to_string().repeat(3900)), ..record(counter) }
 }
 
 /// The end of what a file says.

@@ -5,7 +5,7 @@ use testbed::fuzz::{changed, tries};
 
 use super::*;
 
-fn record(counter: u64) -> Stamped<Record> {
+fn record(counter: u64) -> Stamped<FileRecord> {
     Stamped { seq: counter, value: tests::record(counter) }
 }
 
@@ -34,7 +34,7 @@ proptest! {
     /// What is read of a changed file is what was once written there, or nothing.
     #[test]
     fn a_changed_file_says_what_was_written_or_nothing(image in changed(vec![whole(), floor(), Vec::new()])) {
-        if let Ok(read) = newest::<Record>(&image) {
+        if let Ok(read) = newest::<FileRecord>(&image) {
             prop_assert!([record(1), record(2)].contains(&read), "{read:?}");
         }
         if let Ok(read) = newest::<Floor>(&image) {

@@ -37,7 +37,7 @@ pub(crate) trait Value: Sized {
 
 /// The newest grant of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct FileRecord {
     pub(crate) name: LockName,
     /// Counts grants; the namespace's `token_base` is not in it.
     pub(crate) counter: u64,
@@ -163,7 +163,7 @@ impl SessionId {
     }
 }
 
-impl Value for Record {
+impl Value for FileRecord {
     const MAGIC: [u8; 16] = *b"leasehold lock\n\0";
 
     fn encode(&self, bytes: &mut Vec<u8>) {

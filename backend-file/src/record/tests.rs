@@ -1,7 +1,7 @@
 use super::*;
 
-pub(super) fn record(counter: u64) -> Record {
-    Record {
+pub(super) fn record(counter: u64) -> FileRecord {
+    FileRecord {
         name: LockName::new("invoice/42").unwrap(),
         counter,
         session: SessionId(7),
@@ -13,7 +13,7 @@ pub(super) fn record(counter: u64) -> Record {
     }
 }
 
-fn image(values: &[Stamped<Record>]) -> Vec<u8> {
+fn image(values: &[Stamped<FileRecord>]) -> Vec<u8> {
     let mut image = vec![0; FILE];
     for stamped in values {
         let at = usize::try_from(slot_at(stamped.seq)).unwrap();
@@ -48,7 +48,7 @@ fn the_format_is_fixed() {
 /// Whatever was written is read, with and without the optional parts.
 #[test]
 fn records_round_trip() {
-    let bare = Record { since: None, metadata: None, label: String::new(), ..record(9) };
+    let bare = FileRecord { since: None, metadata: None, label: String::new(), ..record(9) };
     for value in [record(1), bare] {
         let stamped = Stamped { seq: 4, value };
         assert_eq!(newest(&image(std::slice::from_ref(&stamped))), Ok(stamped));
@@ -68,7 +68,7 @@ fn records_round_trip() {
 #[test]
 fn a_note_stands_beside_the_slot() {
     let fits = |metadata: &usize| {
-        let value = Record { metadata: Some("x".repeat(*metadata)), ..record(9) };
+        let value = FileRecord { metadata: Some("x".repeat(*metadata)), ..record(9) };
         slot(&Stamped { seq: 9, value })
     };
     let longest = (0..PAGE).rev().find_map(|metadata| fits(&metadata)).unwrap();
@@ -77,7 +77,7 @@ fn a_note_stands_beside_the_slot() {
     let ending = Ending { counter: 8, seq: 8, durable: true };
     write(&mut image, ending);
     image[PAGE..PAGE + SLOT].copy_from_slice(&longest);
-    assert_eq!(newest::<Record>(&image).map(|stamped| stamped.seq), Ok(9));
+    assert_eq!(newest::<FileRecord>(&image).map(|stamped| stamped.seq), Ok(9));
     assert_eq!(Ending::newest(&image), Some(ending));
     for at in FILE - ENDING..FILE {
         let mut torn = image.clone();
@@ -95,10 +95,10 @@ fn a_note_stands_beside_the_slot() {
 #[test]
 fn a_record_that_does_not_fit_is_refused() {
     let name = LockName::new("x".repeat(LockName::MAX_BYTES)).unwrap();
-    let longest = Record { name, label: "x".repeat(256), metadata: Some("x".repeat(1024)), ..record(1) };
+    let longest = FileRecord { name, label: "x".repeat(256), metadata: Some("x".repeat(1024)), ..record(1) };
     assert!(slot(&Stamped { seq: 0, value: longest }).is_some());
     for length in [4096, 70_000] {
-        let value = Record { metadata: Some("x".repeat(length)), ..record(1) };
+        let value = FileRecord { metadata: Some("x".repeat(length)), ..record(1) };
         assert_eq!(slot(&Stamped { seq: 0, value }), None);
     }
 }
@@ -108,27 +108,27 @@ fn a_record_that_does_not_fit_is_refused() {
 fn unreadable_value_gives_its_cause() {
     let mut newer = image(&[Stamped { seq: 0, value: record(1) }, Stamped { seq: 1, value: record(2) }]);
     newer[16] = 2;
-    assert_eq!(newest::<Record>(&newer), Err(Unreadable::Newer { version: 2 }));
+    assert_eq!(newest::<FileRecord>(&newer), Err(Unreadable::Newer { version: 2 }));
     let mut damaged = image(&[Stamped { seq: 0, value: record(1) }]);
     damaged[80] ^= 1;
-    assert_eq!(newest::<Record>(&damaged), Err(Unreadable::Damaged));
+    assert_eq!(newest::<FileRecord>(&damaged), Err(Unreadable::Damaged));
     for foreign in [&b""[..], b"x", b"leasehold", &[0; 9000]] {
-        assert_eq!(newest::<Record>(foreign), Err(Unreadable::Foreign));
+        assert_eq!(newest::<FileRecord>(foreign), Err(Unreadable::Foreign));
     }
     let floor = slot(&Stamped { seq: 0, value: Floor::default() }).unwrap();
-    assert_eq!(newest::<Record>(&floor), Err(Unreadable::Foreign));
+    assert_eq!(newest::<FileRecord>(&floor), Err(Unreadable::Foreign));
 }
 
 /// A write cut short at any byte leaves the value before it, or is whole (file.record-1).
 #[test]
 fn a_torn_write_leaves_the_value_before() {
     let before = [Stamped { seq: 6, value: record(6) }, Stamped { seq: 7, value: record(7) }];
-    let next = Stamped { seq: 8, value: Record { label: "another".to_owned(), ..record(8) } };
+    let next = Stamped { seq: 8, value: FileRecord { label: "another".to_owned(), ..record(8) } };
     let bytes = slot(&next).unwrap();
     for cut in 0..=bytes.len() {
         let mut torn = image(&before);
         torn[..cut].copy_from_slice(&bytes[..cut]);
-        let counter = newest::<Record>(&torn).unwrap().value.counter;
+        let counter = newest::<FileRecord>(&torn).unwrap().value.counter;
         // The last bytes may be what stood there before.
         assert!(
             counter == if cut == bytes.len() { 8 } else { 7 } || torn[..bytes.len()] == bytes,

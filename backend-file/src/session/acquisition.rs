@@ -9,12 +9,12 @@ use std::time::Duration;
 use leasehold_core::backend::{AcquireRequest, Attempt, Grant, StoreEvent};
 use leasehold_core::{Error, LostReason, Result};
 
-use super::{HeldFile, Session};
+use super::{LockedFile, Session};
 use crate::directory::{Locked, Opened, too_long};
 use crate::error;
 use crate::keys::Key;
 use crate::protocol;
-use crate::record::{Ending, Record};
+use crate::record::{Ending, FileRecord};
 use crate::waiter;
 
 impl Session {
@@ -123,7 +123,7 @@ impl Session {
             return Ok(None);
         };
         let ending = Some(Ending { counter, seq: protocol::FIRST, durable: true });
-        let grant = self.grant(request, key, HeldFile { locked, ending, counter })?;
+        let grant = self.grant(request, key, LockedFile { locked, ending, counter })?;
         if self.made.fetch_add(1, Ordering::Relaxed) >= self.keep {
             self.sweep_in_background();
         }
@@ -140,7 +140,7 @@ impl Session {
         let counter = self.after(seen.counter())?;
         let steps = protocol::grant(&seen, self.record(request, counter)).ok_or_else(too_long)?;
         let ending = Ending { counter, seq: seen.next_seq(), durable: false };
-        let mut held = HeldFile { locked, ending: Some(ending), counter };
+        let mut held = LockedFile { locked, ending: Some(ending), counter };
         self.directory.carry_out(held.locked.file(), &steps, &self.directory.lock_path(key))?;
         held.ending = Some(Ending { durable: true, ..ending });
         // INVARIANT(file.session-2): a file is removed by force without its lock.
@@ -150,8 +150,8 @@ impl Session {
         self.grant(request, key, held).map(Some)
     }
 
-    fn record(&self, request: &AcquireRequest, counter: u64) -> Record {
-        Record {
+    fn record(&self, request: &AcquireRequest, counter: u64) -> FileRecord {
+        FileRecord {
             name: request.name.clone(),
             counter,
             session: self.id,

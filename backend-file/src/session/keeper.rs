@@ -12,7 +12,7 @@ use leasehold_core::clock::Moment;
 use leasehold_core::{Env, LostReason};
 use tokio::sync::Notify;
 
-use super::{Hold, Session};
+use super::{HeldFile, Session};
 use crate::directory::Request;
 
 /// The stream that the core listens to. It does not keep the session, whose end is the end of the stream.
@@ -110,7 +110,7 @@ impl Session {
     }
 }
 
-impl Hold {
+impl HeldFile {
     fn is_asked_by(&self, request: &Request) -> bool {
         self.key == request.key && self.file.counter == request.counter
     }

@@ -33,14 +33,14 @@ use crate::directory::{Directory, Locked, Presence, note};
 use crate::error;
 use crate::keys::Key;
 use crate::protocol;
-use crate::record::{Ending, Record, SessionId};
+use crate::record::{Ending, FileRecord, SessionId};
 
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) env: Env,
     pub(crate) directory: Arc<Directory>,
     pub(crate) id: SessionId,
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
     pub(crate) closing: CancellationToken,
     pub(crate) events: Events,
     /// Rings when something is held.
@@ -52,10 +52,10 @@ pub(crate) struct Session {
 }
 
 #[derive(Debug)]
-struct State {
+struct SessionState {
     // Dropped in this order: a hold is over before its session.
     /// Boxed, since a map has room for more than it holds.
-    holds: BTreeMap<LeaseId, Box<Hold>>,
+    holds: BTreeMap<LeaseId, Box<HeldFile>>,
     /// `None` once closed.
     presence: Option<Presence>,
     /// The last look for requests failed.
@@ -63,17 +63,17 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Hold {
+struct HeldFile {
     grant: Grant,
     key: Key,
-    file: HeldFile,
+    file: LockedFile,
     /// The core was notified that it is lost.
     told: bool,
 }
 
 /// A locked file with a record of ours, whose end is noted in it.
 #[derive(Debug)]
-struct HeldFile {
+struct LockedFile {
     locked: Locked,
     ending: Option<Ending>,
     counter: u64,
@@ -86,7 +86,11 @@ impl Session {
         let session = Self {
             directory,
             id: presence.id,
-            state: Mutex::new(State { holds: BTreeMap::new(), presence: Some(presence), blind: false }),
+            state: Mutex::new(SessionState {
+                holds: BTreeMap::new(),
+                presence: Some(presence),
+                blind: false,
+            }),
             closing: CancellationToken::new(),
             events,
             bell: Arc::new(Notify::new()),
@@ -149,7 +153,7 @@ impl Session {
         self.env.timing().op_timeout / 4
     }
 
-    pub(crate) fn holder(&self, record: Record) -> Holder {
+    pub(crate) fn holder(&self, record: FileRecord) -> Holder {
         let mut holder = Holder::new(record.label).with_counter(self.told(record.counter));
         holder.since = record.since;
         holder.metadata = record.metadata;
@@ -158,15 +162,15 @@ impl Session {
     }
 
     /// Whether the path still names the file that is held; also if it cannot be read.
-    fn has_its_path(&self, hold: &Hold) -> bool {
+    fn has_its_path(&self, hold: &HeldFile) -> bool {
         self.directory.is_at(&hold.key, hold.file.locked.inode()).unwrap_or(true)
     }
 
-    fn grant(&self, request: &AcquireRequest, key: &Key, file: HeldFile) -> Result<Grant> {
+    fn grant(&self, request: &AcquireRequest, key: &Key, file: LockedFile) -> Result<Grant> {
         let id = LeaseId::new(self.leases.fetch_add(1, Ordering::Relaxed) + 1);
         let lease = Lease::new(id, LeaseScope::Entry, request.ttl, Deadline::Never);
         let grant = Grant::new(request.name.clone(), request.owner, lease, self.told(file.counter));
-        let hold = Box::new(Hold { grant: grant.clone(), key: key.clone(), file, told: false });
+        let hold = Box::new(HeldFile { grant: grant.clone(), key: key.clone(), file, told: false });
         let mut state = self.state.lock();
         // RACE: under the mutex, so that nothing is held after a close.
         if state.presence.is_none() {
@@ -215,7 +219,7 @@ impl Drop for Session {
     }
 }
 
-impl HeldFile {
+impl LockedFile {
     fn end(&mut self) -> io::Result<()> {
         if let Some(ending) = self.ending.take() {
             note(self.locked.file(), ending);
@@ -224,7 +228,7 @@ impl HeldFile {
     }
 }
 
-impl Drop for HeldFile {
+impl Drop for LockedFile {
     fn drop(&mut self) {
         // Closing the file unlocks what this could not.
         let _ = self.end();

@@ -28,24 +28,24 @@ pub(crate) struct Book {
     /// The refusal to delete the entries of a session that is over.
     denied: Option<Error>,
     /// More than one only of entries that may hold at the same time.
-    entries: HashMap<LockName, SmallVec<[Entry; 1]>>,
+    entries: HashMap<LockName, SmallVec<[BookEntry; 1]>>,
     /// Names with an acquisition or clean-up: since when, and in which slot.
     busy: HashMap<LockName, (Moment, Slot)>,
     pub(crate) asked: RevokeRequests,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct BookEntry {
     slot: Slot,
     create: Revision,
     owner: OwnerId,
-    phase: Phase,
+    phase: EntryPhase,
     /// When its key gets a watch of its own, if it is still held; `None` if it has one.
     watch_at: Option<Moment>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum EntryPhase {
     Queued,
     Held,
     Releasing,
@@ -119,7 +119,7 @@ impl Book {
     }
 
     fn is_live(&self, name: &LockName, slot: Slot) -> bool {
-        self.of(name).iter().any(|entry| entry.slot == slot && entry.phase != Phase::Deleted)
+        self.of(name).iter().any(|entry| entry.slot == slot && entry.phase != EntryPhase::Deleted)
     }
 
     pub(crate) fn free(&mut self, name: &LockName) {
@@ -140,7 +140,7 @@ impl Book {
         let entries = self.entries.entry(name.clone()).or_default();
         let there = entries.iter().position(|entry| entry.slot == slot);
         let watch_at = there.map_or(Some(now), |there| entries.swap_remove(there).watch_at);
-        entries.push(Entry { slot, create, owner, phase: Phase::Queued, watch_at });
+        entries.push(BookEntry { slot, create, owner, phase: EntryPhase::Queued, watch_at });
     }
 
     /// The deletion is confirmed; the entry's slot, if its key had a watch.
@@ -168,8 +168,8 @@ impl Book {
             return None;
         }
         let within = self.asked.within(create, now);
-        let entry = self.entry(name, create).filter(|entry| entry.phase == Phase::Queued)?;
-        entry.phase = Phase::Held;
+        let entry = self.entry(name, create).filter(|entry| entry.phase == EntryPhase::Queued)?;
+        entry.phase = EntryPhase::Held;
         entry.watch_at = entry.watch_at.map(|_| watch_at);
         Some((deadline, within))
     }
@@ -186,23 +186,24 @@ impl Book {
         }
         let entry = self.entry(name, create).filter(|entry| entry.owner == owner);
         let entry = entry.ok_or_else(|| Error::lost(LostReason::Gone))?;
-        if entry.phase == Phase::Held {
-            entry.phase = Phase::Releasing;
+        if entry.phase == EntryPhase::Held {
+            entry.phase = EntryPhase::Releasing;
         }
-        Ok((entry.phase == Phase::Releasing).then_some(entry.slot))
+        Ok((entry.phase == EntryPhase::Releasing).then_some(entry.slot))
     }
 
     /// The entry in that slot was deleted, if it was created before `revision`; the hold that is lost.
     pub(crate) fn deleted(&mut self, name: &LockName, slot: Slot, revision: Revision) -> Option<Revision> {
         let entry = self.at(name, slot).filter(|entry| revision > entry.create)?;
         let was = entry.phase;
-        entry.phase = if was == Phase::Releasing { was } else { Phase::Deleted };
-        (was == Phase::Held).then_some(entry.create)
+        entry.phase = if was == EntryPhase::Releasing { was } else { EntryPhase::Deleted };
+        (was == EntryPhase::Held).then_some(entry.create)
     }
 
     /// The keys that have been held for a while and get a watch of their own now: an administrator may delete them.
     pub(crate) fn begin_watches(&mut self, now: Moment) -> Vec<(LockName, Slot)> {
-        let is_due = |entry: &Entry| entry.phase == Phase::Held && entry.watch_at.is_some_and(|at| at <= now);
+        let is_due =
+            |entry: &BookEntry| entry.phase == EntryPhase::Held && entry.watch_at.is_some_and(|at| at <= now);
         let mut due = Vec::new();
         for (name, entries) in &mut self.entries {
             for entry in entries.iter_mut().filter(|entry| is_due(entry)) {
@@ -228,7 +229,7 @@ impl Book {
         if !self.asked.heard(create, grace, now) {
             return None;
         }
-        let is_it = |entry: &Entry| entry.phase == Phase::Held && entry.create == create;
+        let is_it = |entry: &BookEntry| entry.phase == EntryPhase::Held && entry.create == create;
         let mut all = self.entries.iter();
         all.find(|(_, entries)| entries.iter().any(is_it)).map(|(name, _)| name.clone())
     }
@@ -240,15 +241,15 @@ impl Book {
         self.asked.gone(is_known, unknown.map(|(_, (since, _))| *since).min())
     }
 
-    fn of(&self, name: &LockName) -> &[Entry] {
+    fn of(&self, name: &LockName) -> &[BookEntry] {
         self.entries.get(name).map_or(&[], SmallVec::as_slice)
     }
 
-    fn entry(&mut self, name: &LockName, create: Revision) -> Option<&mut Entry> {
+    fn entry(&mut self, name: &LockName, create: Revision) -> Option<&mut BookEntry> {
         self.entries.get_mut(name)?.iter_mut().find(|entry| entry.create == create)
     }
 
-    fn at(&mut self, name: &LockName, slot: Slot) -> Option<&mut Entry> {
+    fn at(&mut self, name: &LockName, slot: Slot) -> Option<&mut BookEntry> {
         self.entries.get_mut(name)?.iter_mut().find(|entry| entry.slot == slot)
     }
 }

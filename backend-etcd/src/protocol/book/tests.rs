@@ -23,7 +23,7 @@ fn busy_since(since: Moment) -> Book {
 
 const ONLY: Slot = Slot { mode: Mode::EXCLUSIVE, number: 0 };
 
-fn enter(book: &mut Book, create: Revision, phase: Phase) {
+fn enter(book: &mut Book, create: Revision, phase: EntryPhase) {
     book.enter(&name(), ONLY, create, owner(), at(0));
     book.entry(&name(), create).unwrap().phase = phase;
 }
@@ -31,9 +31,12 @@ fn enter(book: &mut Book, create: Revision, phase: Phase) {
 /// etcd.book-1
 #[test]
 fn a_deletion_counts_for_what_was_there_before_it() {
-    for (phase, lost) in
-        [(Phase::Queued, None), (Phase::Held, Some(7)), (Phase::Releasing, None), (Phase::Deleted, None)]
-    {
+    for (phase, lost) in [
+        (EntryPhase::Queued, None),
+        (EntryPhase::Held, Some(7)),
+        (EntryPhase::Releasing, None),
+        (EntryPhase::Deleted, None),
+    ] {
         let mut book = busy_since(at(1));
         assert_eq!(book.deleted(&name(), ONLY, 9), None, "it is not there");
         enter(&mut book, 7, phase);
@@ -60,13 +63,13 @@ fn one_at_a_time_deals_with_a_name() {
 #[test]
 fn a_session_that_is_over_grants_nothing_and_stays_over() {
     let mut late = Book::new(Deadline::At(at(5)), 1);
-    enter(&mut late, 7, Phase::Queued);
+    enter(&mut late, 7, EntryPhase::Queued);
     assert_eq!(late.grant(&name(), 7, at(5), at(6)), None);
     late.extend(Deadline::At(at(9)), at(5));
     assert_eq!(late.deadline(), Deadline::At(at(5)), "a late renewal revives nothing");
 
     let mut book = Book::new(Deadline::At(at(5)), 1);
-    enter(&mut book, 7, Phase::Queued);
+    enter(&mut book, 7, EntryPhase::Queued);
     assert!(book.end() && !book.end());
     enter_nothing(&mut book);
     book.extend(Deadline::At(at(9)), at(1));
@@ -83,7 +86,7 @@ fn enter_nothing(book: &mut Book) {
 #[test]
 fn a_release_is_of_a_hold_of_that_owner() {
     let mut book = busy_since(at(1));
-    enter(&mut book, 7, Phase::Held);
+    enter(&mut book, 7, EntryPhase::Held);
     assert!(book.release(&name(), 6, owner()).is_err());
     assert!(book.release(&name(), 7, OwnerId::from_random([8; 16])).is_err());
     assert_eq!(book.release(&name(), 7, owner()).unwrap(), Some(ONLY));
@@ -99,11 +102,11 @@ fn a_release_is_of_a_hold_of_that_owner() {
 #[test]
 fn a_watch_is_that_of_its_entry() {
     let mut book = busy_since(at(1));
-    enter(&mut book, 7, Phase::Held);
+    enter(&mut book, 7, EntryPhase::Held);
     assert_eq!(book.begin_watches(at(2)), [(name(), ONLY)]);
     assert!(book.is_watched(&name(), ONLY) && book.begin_watches(at(2)).is_empty());
     assert_eq!(book.forget(&name(), 7), Some(ONLY), "it has one");
-    enter(&mut book, 8, Phase::Held);
+    enter(&mut book, 8, EntryPhase::Held);
     assert!(!book.is_watched(&name(), ONLY));
     assert_eq!(book.begin_watches(at(2)), [(name(), ONLY)]);
 }
@@ -111,20 +114,20 @@ fn a_watch_is_that_of_its_entry() {
 /// Only a hold is told; one that begins later finds what was asked of its entry.
 #[test]
 fn holds_are_told_what_they_are_asked() {
-    for phase in [None, Some(Phase::Queued), Some(Phase::Releasing), Some(Phase::Deleted)] {
+    for phase in [None, Some(EntryPhase::Queued), Some(EntryPhase::Releasing), Some(EntryPhase::Deleted)] {
         let mut book = busy_since(at(1));
         if let Some(phase) = phase {
             enter(&mut book, 7, phase);
         }
         assert_eq!(book.wanted(7, GRACE, at(2)), None, "{phase:?}");
         assert_eq!(book.asked.within(7, at(2)), Some(GRACE), "{phase:?}");
-        if phase == Some(Phase::Queued) {
+        if phase == Some(EntryPhase::Queued) {
             let (_, within) = book.grant(&name(), 7, at(3), at(4)).unwrap();
             assert_eq!(within, Some(GRACE - (at(3).since(at(2)))));
         }
     }
     let mut book = busy_since(at(1));
-    enter(&mut book, 7, Phase::Held);
+    enter(&mut book, 7, EntryPhase::Held);
     assert_eq!(book.wanted(6, GRACE, at(2)), None, "it is about an earlier entry");
     assert_eq!(book.wanted(7, GRACE, at(2)), Some(name()));
     assert_eq!(book.wanted(7, GRACE, at(3)), None, "it is told already");
@@ -137,13 +140,13 @@ fn messages_in_vain_are_told_from_early_ones() {
     let mut book = busy_since(at(1));
     book.wanted(7, GRACE, at(2));
     assert_eq!(book.wanted_in_vain(), [0; 0], "an acquisition is under way");
-    for phase in [Phase::Queued, Phase::Held, Phase::Releasing] {
+    for phase in [EntryPhase::Queued, EntryPhase::Held, EntryPhase::Releasing] {
         enter(&mut book, 7, phase);
         assert_eq!(book.wanted_in_vain(), [0; 0], "{phase:?}");
     }
-    enter(&mut book, 9, Phase::Queued);
+    enter(&mut book, 9, EntryPhase::Queued);
     assert_eq!(book.wanted_in_vain(), [7], "the name's entry is another one");
-    enter(&mut book, 9, Phase::Deleted);
+    enter(&mut book, 9, EntryPhase::Deleted);
     assert_eq!(book.wanted_in_vain(), [0; 0], "another may be on its way since then");
     book.free(&name());
     book.take(&name(), Mode::EXCLUSIVE, at(3));

@@ -33,17 +33,17 @@ fn hears(contender: &Contender, told: &Told) -> Step {
 }
 
 /// What an answer at a revision showed, with the watch of a number on the queue.
-fn seen(revision: Revision, older: &[(u8, Revision)], watch: Option<WatchId>) -> Seen {
+fn seen(revision: Revision, older: &[(u8, Revision)], watch: Option<WatchId>) -> QueueSnapshot {
     let older = older.iter().map(|(key, create)| rival(*key, *create, Mode::EXCLUSIVE)).collect();
-    Seen { revision, older, beyond: Beyond::Nobody, is_far: false, watch }
+    QueueSnapshot { revision, older, beyond: Beyond::Nobody, is_far: false, watch }
 }
 
 fn rival(key: u8, create: Revision, mode: Mode) -> Rival {
     Rival { key: [key].into(), create, mode }
 }
 
-fn answer(seen: Seen, mine: Option<(Revision, bool)>) -> Answer {
-    Answer { mine, seen, in_epoch: true }
+fn answer(seen: QueueSnapshot, mine: Option<(Revision, bool)>) -> EntryReply {
+    EntryReply { mine, seen, in_epoch: true }
 }
 
 /// Created at 10.
@@ -53,18 +53,18 @@ fn queued(older: &[(u8, Revision)], watch: Option<WatchId>) -> Contender {
     contender
 }
 
-fn asked(contender: &mut Contender, seen: Seen, mine: Option<(Revision, bool)>) {
+fn asked(contender: &mut Contender, seen: QueueSnapshot, mine: Option<(Revision, bool)>) {
     contender.asked(answer(seen, mine), &Told::default());
 }
 
-fn looked(contender: &mut Contender, seen: Option<Seen>) {
+fn looked(contender: &mut Contender, seen: Option<QueueSnapshot>) {
     contender.looked(seen, &Told::default());
 }
 
 /// Behind the nearest of more than are watched together.
 fn far_behind(key: u8, create: Revision) -> Contender {
     let mut contender = waits();
-    let nearest = Seen { beyond: Beyond::Unknown, ..seen(10, &[(key, create), (b'a', 1)], None) };
+    let nearest = QueueSnapshot { beyond: Beyond::Unknown, ..seen(10, &[(key, create), (b'a', 1)], None) };
     asked(&mut contender, nearest, Some((10, true)));
     contender
 }
@@ -85,7 +85,7 @@ fn tell(told: &mut Told, key: u8, at: Revision) {
 /// A hold that is given back.
 fn leaving(create: Revision, mode: Mode) -> Contender {
     let leaving = Some(End::Left);
-    Contender { entry: Entry::Stray(create), leaving, ..Contender::new(Patience::Waits, mode, OWN) }
+    Contender { entry: EntryState::Stray(create), leaving, ..Contender::new(Patience::Waits, mode, OWN) }
 }
 
 /// Who looks again after an answer that has shown something later has no reason to pause: the next one before us may
@@ -98,7 +98,8 @@ fn only_an_answer_that_shows_nothing_later_is_asked_for_in_vain() {
         tell(&mut told, key, at);
         told
     };
-    let nearest = |key, revision| Some(Seen { beyond: Beyond::Unknown, ..seen(revision, &[(key, 4)], None) });
+    let nearest =
+        |key, revision| Some(QueueSnapshot { beyond: Beyond::Unknown, ..seen(revision, &[(key, 4)], None) });
     let look = LOOK;
     assert_eq!(hears(&contender, &gone(b'b', 11)), look);
     assert!(!repeats.is_in_vain(&look, &contender));
@@ -165,7 +166,7 @@ fn deletion_told_during_a_request_is_kept() {
 #[test]
 fn a_watch_on_the_past_covers_the_answer() {
     let mut contender = waits();
-    let far = Seen { beyond: Beyond::Unknown, is_far: true, ..seen(10, &[(b'p', 7)], None) };
+    let far = QueueSnapshot { beyond: Beyond::Unknown, is_far: true, ..seen(10, &[(b'p', 7)], None) };
     asked(&mut contender, far, Some((10, true)));
     assert_eq!(step(&contender), Step::Open(Target::Key([b'p'].into(), Some(11))));
     assert_eq!(hears(&contender, &told(Some(b'p'), 1, 10)), Step::Wait);
@@ -176,7 +177,8 @@ fn a_watch_on_the_past_covers_the_answer() {
 /// Any number may come from a server.
 #[test]
 fn there_is_nothing_after_the_last_revision() {
-    let far = Seen { beyond: Beyond::Unknown, is_far: true, ..seen(Revision::MAX, &[(b'p', 7)], None) };
+    let far =
+        QueueSnapshot { beyond: Beyond::Unknown, is_far: true, ..seen(Revision::MAX, &[(b'p', 7)], None) };
     let mut contender = waits();
     asked(&mut contender, far, Some((10, true)));
     assert_eq!(step(&contender), Step::Open(Target::Key([b'p'].into(), Some(Revision::MAX))));
@@ -186,10 +188,10 @@ fn there_is_nothing_after_the_last_revision() {
 #[test]
 fn a_witness_is_one_that_is_left() {
     let (contender, mut told) = (queued(&[(b'b', 5), (b'a', 3)], Some(1)), told(None, 1, 9));
-    let witness = |told: &Told| contender.place().unwrap().witness(told);
-    assert_eq!(witness(&told), [rival(b'b', 5, Mode::EXCLUSIVE)]);
+    let blocking_set = |told: &Told| contender.place().unwrap().blocking_set(told);
+    assert_eq!(blocking_set(&told), [rival(b'b', 5, Mode::EXCLUSIVE)]);
     tell(&mut told, b'b', 11);
-    assert_eq!(witness(&told), [rival(b'a', 3, Mode::EXCLUSIVE)]);
+    assert_eq!(blocking_set(&told), [rival(b'a', 3, Mode::EXCLUSIVE)]);
 }
 
 /// What was not asked, or certainly was not done, needs no clean-up.

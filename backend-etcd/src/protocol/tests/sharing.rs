@@ -13,7 +13,7 @@ fn behind(patience: Patience, mode: Mode, older: &[(u8, Mode)], beyond: Beyond) 
     let mut contender = Contender::new(patience, mode, OWN);
     asked(
         &mut contender,
-        Seen { revision: 100, older, beyond, is_far: false, watch: None },
+        QueueSnapshot { revision: 100, older, beyond, is_far: false, watch: None },
         Some((100, true)),
     );
     contender
@@ -39,7 +39,7 @@ fn a_permit_waits_for_more_than_it_takes() {
     let mut again = waits(&older);
     let all = permit.place().unwrap().watched().to_vec();
     let more = b"hijklmnop".iter().map(|key| rival(*key, 9, some(1, 4)));
-    let seen = Seen {
+    let seen = QueueSnapshot {
         revision: 101,
         older: all.into_iter().chain(more).collect(),
         beyond: Beyond::Unknown,
@@ -67,7 +67,7 @@ fn a_crowd_is_read_as_a_whole() {
     let all = Step::Look { create: 100, all: true };
     assert_eq!(hears(&permit, &told), all);
     let older = crowd.iter().map(|(key, mode)| rival(*key, 9, *mode)).collect();
-    let seen = Seen { revision: 101, older, beyond: Beyond::Nobody, is_far: false, watch: Some(1) };
+    let seen = QueueSnapshot { revision: 101, older, beyond: Beyond::Nobody, is_far: false, watch: Some(1) };
     permit.looked(Some(seen), &told);
     for (at, key) in (102..).zip(0..11) {
         assert_eq!(hears(&permit, &told), Step::Wait);
@@ -92,7 +92,7 @@ fn a_try_for_permits_ends() {
         assert_eq!(step(&unsure), Step::Look { create: 100, all: true });
         let mut older: Vec<_> = crowd.iter().map(|(key, mode)| rival(*key, 9, *mode)).collect();
         older[15].mode = some(weight, 51);
-        let seen = Seen { revision: 101, older, beyond: Beyond::Nobody, is_far: false, watch: None };
+        let seen = QueueSnapshot { revision: 101, older, beyond: Beyond::Nobody, is_far: false, watch: None };
         looked(&mut unsure, Some(seen));
         assert_eq!(step(&unsure), then);
     }
@@ -122,7 +122,10 @@ fn try_enters_only_where_it_has_room() {
             let mut contender = Contender::new(Patience::Tries, mode, OWN);
             assert_eq!(step(&contender), first);
             contender.asked(
-                answer(Seen { older: vec![rival(b'a', 3, older)], beyond, ..seen(12, &[], None) }, None),
+                answer(
+                    QueueSnapshot { older: vec![rival(b'a', 3, older)], beyond, ..seen(12, &[], None) },
+                    None,
+                ),
                 &Told::default(),
             );
             let then = if mode == Mode::EXCLUSIVE { &refused } else { then };
@@ -131,9 +134,13 @@ fn try_enters_only_where_it_has_room() {
     }
     let mut outrun = Contender::new(Patience::Tries, one, OWN);
     for revision in [20, 21, 22] {
-        asked(&mut outrun, Seen { older: vec![rival(b'a', 3, one)], ..seen(revision, &[], None) }, None);
+        asked(
+            &mut outrun,
+            QueueSnapshot { older: vec![rival(b'a', 3, one)], ..seen(revision, &[], None) },
+            None,
+        );
         assert_eq!(step(&outrun), none_after(revision, false));
     }
-    asked(&mut outrun, Seen { older: vec![rival(b'a', 3, one)], ..seen(23, &[], None) }, None);
+    asked(&mut outrun, QueueSnapshot { older: vec![rival(b'a', 3, one)], ..seen(23, &[], None) }, None);
     assert_eq!(step(&outrun), always);
 }

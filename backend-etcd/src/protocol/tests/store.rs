@@ -38,14 +38,14 @@ pub(super) enum What {
 #[derive(Debug)]
 pub(super) enum Reply {
     /// Whether all was asked for.
-    Asked(Answer, bool),
+    Asked(EntryReply, bool),
     /// The entry of one who waits was not put; what is there is read next. The watch that stood when it was asked for.
     Barred(Option<WatchId>),
     Deleted(Revision),
     Moved,
     Found(Option<Revision>),
     /// `None` if our entry was not there; whether all was asked for.
-    Looked(Option<Seen>, bool),
+    Looked(Option<QueueSnapshot>, bool),
     Checked(bool),
     NoSession,
 }
@@ -128,7 +128,7 @@ impl Store {
                     self.sessions[id].entry = Some(Entry { create: self.revision, by: acquisition, mode });
                     self.bars_others |= enter != Enter::Always && !self.admits(id);
                     let mine = Some((self.revision, true));
-                    let answer = Answer { mine, seen: self.before(self.revision), in_epoch };
+                    let answer = EntryReply { mine, seen: self.before(self.revision), in_epoch };
                     return Reply::Asked(answer, all);
                 }
                 match enter {
@@ -171,14 +171,14 @@ impl Store {
         }
     }
 
-    fn shown(&self, id: usize, acquisition: u32, in_epoch: bool) -> Answer {
+    fn shown(&self, id: usize, acquisition: u32, in_epoch: bool) -> EntryReply {
         let (entry, adopts) = (self.sessions[id].entry, self.is_mistaken_for_mine);
         let mine = entry.map(|entry| (entry.create, adopts || entry.by == acquisition));
-        Answer { mine, seen: self.before(entry.map_or(Revision::MAX, |entry| entry.create)), in_epoch }
+        EntryReply { mine, seen: self.before(entry.map_or(Revision::MAX, |entry| entry.create)), in_epoch }
     }
 
     /// All entries that are older than one.
-    fn before(&self, create: Revision) -> Seen {
+    fn before(&self, create: Revision) -> QueueSnapshot {
         let older = self.entries().into_iter().rev().filter(|(_, entry)| entry.create < create);
         let rival = |(id, entry): (usize, Entry)| Rival {
             key: key(id, entry.mode),
@@ -186,7 +186,7 @@ impl Store {
             mode: entry.mode,
         };
         let (revision, older) = (self.revision, older.map(rival).collect());
-        Seen { revision, older, beyond: Beyond::Nobody, is_far: false, watch: None }
+        QueueSnapshot { revision, older, beyond: Beyond::Nobody, is_far: false, watch: None }
     }
 }
 

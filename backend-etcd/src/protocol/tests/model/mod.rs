@@ -313,7 +313,9 @@ impl World {
                 let watch = self.covering(who);
                 let mut reply = self.store.apply(&request);
                 match &mut reply {
-                    Reply::Asked(Answer { seen, .. }, _) | Reply::Looked(Some(seen), _) => seen.watch = watch,
+                    Reply::Asked(EntryReply { seen, .. }, _) | Reply::Looked(Some(seen), _) => {
+                        seen.watch = watch
+                    }
                     Reply::Barred(stood) => *stood = watch,
                     _ => {}
                 }
@@ -345,7 +347,7 @@ impl World {
     fn end(&mut self, who: usize, end: End) -> Result<(), String> {
         let process = &mut self.processes[who];
         let contender = process.contender.take();
-        let entry = contender.and_then(|contender| contender.place().map(Place::create));
+        let entry = contender.and_then(|contender| contender.place().map(QueuePosition::create));
         if let End::Granted(create) = end {
             let hold = process.book.grant(&name(), create, NOW, NOW);
             if hold.is_none() && self.mutant != Some(Mutant::GrantsWithoutTheBook) {
@@ -381,11 +383,11 @@ impl World {
             let Process { session, acquisition, epoch, .. } = self.processes[who];
             let epoch = (self.mutant != Some(Mutant::IgnoresTheEpoch)).then_some(epoch);
             reply = self.store.apply(&Request { session, what: What::Show { acquisition, epoch } });
-            if let Reply::Asked(Answer { seen, .. }, _) = &mut reply {
+            if let Reply::Asked(EntryReply { seen, .. }, _) = &mut reply {
                 seen.watch = watch;
             }
         }
-        if let Reply::Asked(Answer { seen, .. }, false) | Reply::Looked(Some(seen), false) = &mut reply {
+        if let Reply::Asked(EntryReply { seen, .. }, false) | Reply::Looked(Some(seen), false) = &mut reply {
             *seen = self.shown(who, seen.clone(), choice);
         }
         if let Reply::Looked(Some(seen), true) = &mut reply

@@ -19,7 +19,7 @@ impl World {
     }
 
     /// How much of a queue an answer shows is free; it says that it shows all only if it does.
-    pub(super) fn shown(&self, who: usize, mut seen: Seen, choice: u16) -> Seen {
+    pub(super) fn shown(&self, who: usize, mut seen: QueueSnapshot, choice: u16) -> QueueSnapshot {
         let mode = self.processes[who].mode;
         let shows = 1 + usize::from(choice / 16 % 3);
         let all = std::mem::take(&mut seen.older);
@@ -42,7 +42,7 @@ impl World {
     }
 
     /// What a driver makes of that which gets it wrong.
-    fn mistaken(&self, who: usize, mut seen: Seen, all: &[Rival]) -> Seen {
+    fn mistaken(&self, who: usize, mut seen: QueueSnapshot, all: &[Rival]) -> QueueSnapshot {
         let mode = self.processes[who].mode;
         let is_permit = !matches!(mode, Mode::EXCLUSIVE | Mode::SHARED);
         match self.mutant {
@@ -180,7 +180,8 @@ impl World {
     /// A watch is closed: on the queue, as nobody would open one now, or on a key that is not in use.
     pub(super) fn give_up_a_watch(&mut self, who: usize, luck: u16) {
         let process = &mut self.processes[who];
-        let used = process.contender.as_ref().and_then(Contender::place).map_or(&[][..], Place::watched);
+        let used =
+            process.contender.as_ref().and_then(Contender::place).map_or(&[][..], QueuePosition::watched);
         if process.watches.is_empty() {
             return;
         }
@@ -193,7 +194,7 @@ impl World {
         }
     }
 
-    /// Whoever waits reads its own entry and its witness; if one of them is gone, what should have told is opened anew.
+    /// Whoever waits reads its own entry and its blocking_set; if one of them is gone, what should have told is opened anew.
     pub(super) fn check_place(&mut self, who: usize) {
         let process = &self.processes[who];
         let Some(place) = process.contender.as_ref().and_then(Contender::place) else {
@@ -204,12 +205,12 @@ impl World {
             return;
         }
         let (session, create, hears_all) = (process.session, place.create(), place.hears_all());
-        let (mut witness, watched) = (place.witness(&process.told), place.watched().to_vec());
-        let knows_little = witness.is_empty();
+        let (mut blocking_set, watched) = (place.blocking_set(&process.told), place.watched().to_vec());
+        let knows_little = blocking_set.is_empty();
         match self.mutant {
-            Some(Mutant::ChecksItselfOnly) => witness.clear(),
+            Some(Mutant::ChecksItselfOnly) => blocking_set.clear(),
             Some(Mutant::ChecksByName) => {
-                for rival in &mut witness {
+                for rival in &mut blocking_set {
                     let entries = self.store.entries();
                     let there = entries.iter().find(|(id, entry)| key(*id, entry.mode) == rival.key);
                     rival.create = there.map_or(rival.create, |(_, entry)| entry.create);
@@ -217,7 +218,7 @@ impl World {
             }
             _ => {}
         }
-        let reply = self.store.apply(&Request { session, what: What::Check(create, witness) });
+        let reply = self.store.apply(&Request { session, what: What::Check(create, blocking_set) });
         if matches!(reply, Reply::Checked(false)) || knows_little {
             let process = &mut self.processes[who];
             if hears_all {

@@ -24,7 +24,7 @@ pub(super) fn admits(mode: Mode, older: &[Rival]) -> bool {
 
 /// Some of these, youngest first, that block an entry together, to be watched one by one: those whose watches stood `at`
 /// that revision, if they block it, and else the nearest. `None` if that takes too many, or they do not block it.
-pub(super) fn witness(mode: Mode, older: &[Rival], told: &Told, at: Revision) -> Option<Vec<Rival>> {
+pub(super) fn blocking_set(mode: Mode, older: &[Rival], told: &Told, at: Revision) -> Option<Vec<Rival>> {
     if let Some(rival) = barrier(mode, older) {
         return Some(vec![rival.clone()]);
     }
