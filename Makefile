@@ -61,7 +61,7 @@ fix:
 	UPDATE_DOCS=1 $(CARGO) test -p comparison documents
 
 bench: tools
-	$(CARGO) bench -p leasehold-core -p leasehold-file
+	$(CARGO) bench -p leasehold-core
 
 # What each choice of features costs to build, measured here and written into docs/building.md.
 building: tools
