@@ -482,11 +482,5 @@ mod tests {
             let record = HolderNote { owner, ttl: Duration::from_millis(1500), label, metadata };
             prop_assert_eq!(HolderNote::from_bytes(&record.to_bytes()), Some(record));
         }
-
-        #[test]
-        fn any_bytes_are_read(bytes: Vec<u8>) {
-            let _ = HolderNote::from_bytes(&bytes);
-            let _ = Keyspace::new("").name_of(&bytes);
-        }
     }
 }

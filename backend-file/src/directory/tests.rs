@@ -6,7 +6,7 @@ use leasehold_core::backend::{AcquireRequest, Attempt, StoreConfig};
 use tempfile::TempDir;
 
 use super::*;
-use crate::record::{Floor, SessionId, Stamped, slot};
+use crate::record::SessionId;
 
 fn env() -> Env {
     Env::new(Timing::for_ttl(std::time::Duration::from_secs(3))).unwrap()
@@ -331,32 +331,4 @@ async fn a_file_in_the_place_of_another_is_not_removed() {
     assert!(!directory.remove_idle(&key, idle, 3).unwrap());
     let idle = directory.open_lock(&key).unwrap().unwrap();
     assert!(directory.remove_idle(&key, idle, 4).unwrap());
-}
-
-/// While the floor is locked to be raised, nothing is made, for the bound of a request at most.
-#[tokio::test]
-async fn a_stuck_floor_is_an_error_in_time() {
-    let scratch = tempfile::tempdir().unwrap();
-    let config = FileConfig::new(scratch.path());
-    let directory = Directory::open(&config, &env()).unwrap();
-    let floor = directory.floor(&env(), Access::Raise).await.unwrap();
-    let env = env();
-    let backend = config.open(env.clone()).await.unwrap();
-    let request = AcquireRequest::new(name(), env.owner_id(), env.timing().ttl);
-    let error = env.bounded(backend.try_acquire(&request)).await.unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::Unavailable);
-    assert!(error.to_string().contains("floor"), "{error}");
-    drop(floor);
-    assert_eq!(cycles(&config, 1).await, 1);
-}
-
-/// The directory's base is added to what is told, and kept by every raise.
-#[tokio::test]
-async fn the_token_base_is_added_to_every_counter() {
-    let (scratch, config) = used().await;
-    let based = Stamped { seq: 2, value: Floor { counter: 0, token_base: 1000 } };
-    fs::write(scratch.path().join(OWN).join("floor"), slot(&based).unwrap()).unwrap();
-    assert_eq!(cycles(&config, 1).await, 1004);
-    config.sweep().await.unwrap();
-    assert_eq!(cycles(&config, 1).await, 1005);
 }

@@ -205,17 +205,6 @@ async fn a_directory_in_the_hands_of_others_is_refused() {
     assert_eq!(fs::read_dir(others.path()).unwrap().count(), 0);
 }
 
-/// A directory of one's own in one that everybody writes to, such as `/tmp`, is in nobody else's hands.
-#[tokio::test]
-async fn a_directory_of_ones_own_is_used_where_everybody_may_write() {
-    let rig = Rig::new();
-    set_mode(rig.path().parent().unwrap(), 0o1777);
-    let a = rig.open().await;
-    assert_eq!(finding(&a, "path").await.severity, Severity::Ok);
-    let shared = Manager::open(&FileConfig::new(rig.path().with_extension("all")).mode(0o666)).await.unwrap();
-    assert_eq!(finding(&shared, "path").await.severity, Severity::Ok);
-}
-
 /// Those whom `mode` lets write may have made the directories.
 #[tokio::test]
 async fn users_of_one_mode_trust_each_other() {
