@@ -28,7 +28,13 @@ impl StoreConfig for FileConfig {
     }
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
-        Ok(Arc::new(FileBackend::open(self, env)?))
+        let (tell, events) = Events::new();
+        let session = Arc::new(Session::open(self, env, tell)?);
+        let directory = &session.directory;
+        for finding in [directory.file_system.warning(), directory.hands()?].into_iter().flatten() {
+            session.events.tell(StoreEvent::Warning(finding.detail.into()));
+        }
+        Ok(Arc::new(FileBackend { session, events }))
     }
 }
 
@@ -36,18 +42,6 @@ impl StoreConfig for FileConfig {
 pub(crate) struct FileBackend {
     session: Arc<Session>,
     events: Inbox,
-}
-
-impl FileBackend {
-    pub(crate) fn open(config: &FileConfig, env: Env) -> Result<Self> {
-        let (tell, events) = Events::new();
-        let session = Arc::new(Session::open(config, env, tell)?);
-        let directory = &session.directory;
-        for finding in [directory.file_system.warning(), directory.hands()?].into_iter().flatten() {
-            session.events.tell(StoreEvent::Warning(finding.detail.into()));
-        }
-        Ok(Self { session, events })
-    }
 }
 
 #[async_trait]

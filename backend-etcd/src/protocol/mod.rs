@@ -250,11 +250,6 @@ impl Contender {
         self.copy = self.copy.max(copy);
     }
 
-    /// The stray entry does not exist any more.
-    pub(crate) fn deleted(&mut self) {
-        self.entry = EntryState::Absent;
-    }
-
     /// The session was seen in that epoch: no copy that is bound to an earlier one can apply any more. It may have applied
     /// until then, also after an entry was looked for.
     pub(crate) fn in_epoch(&mut self, epoch: Revision) {
@@ -263,7 +258,7 @@ impl Contender {
         }
     }
 
-    /// The entry was looked for: its create revision, if it exists.
+    /// The entry was looked for, or deleted: its create revision, if it exists.
     pub(crate) fn found(&mut self, create: Option<Revision>) {
         self.entry = create.map_or(EntryState::Absent, EntryState::Stray);
     }

@@ -204,7 +204,7 @@ impl Acquisition {
             Step::Delete(create) => {
                 session.delete(&self.keys.own, create).await?;
                 session.forget(&self.request.name, create);
-                self.contender.deleted();
+                self.contender.found(None);
             }
             Step::Settle => {
                 session.move_epoch().await.inspect_err(|_error| self.contender.failed(None))?;

@@ -410,7 +410,7 @@ impl World {
                 process.told.wait_for(contender.awaited());
             }
             Reply::Deleted(create) => {
-                contender.deleted();
+                contender.found(None);
                 process.book.forget(&name(), create);
             }
             Reply::Moved | Reply::Barred(_) | Reply::Checked(_) => {}
@@ -451,7 +451,7 @@ impl World {
                 contender.failed(Some(0));
                 contender.in_epoch(1);
             }
-            (Some(Mutant::DeletesUnconfirmed), What::Delete(_)) => contender.deleted(),
+            (Some(Mutant::DeletesUnconfirmed), What::Delete(_)) => contender.found(None),
             (_, What::Ask { epoch, .. }) => {
                 contender.failed(Some(epoch.unwrap_or_default()));
             }
