@@ -1,4 +1,4 @@
-//! What locks cost their server, by its own count.
+//! The requests that locks cost their server, by its own count.
 //!
 //! At depth `soak` a lock is watched in twenty managers by a thousand streams.
 
@@ -94,7 +94,7 @@ pub(crate) async fn a_hand_off_costs_the_same_with_many_waiters<S: Store>(scene:
         guard = next.await;
     }
     let made = quiet(&server).await - before;
-    // Somebody may look around on its own account.
+    // A client may check its place on its own account.
     let expected = S::HAND_OFF * WAITERS as u64 + WAITERS.saturating_sub(S::FEW) as u64 + 3;
     assert!(made <= expected, "{made} requests for {WAITERS} hand-offs");
     guard.release().await.unwrap();

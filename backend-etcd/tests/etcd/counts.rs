@@ -1,4 +1,4 @@
-//! What the store is asked, by the server's own counters.
+//! Requests of the store, by the server's own counters.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -121,7 +121,7 @@ fn lock(manager: &LockManager, mode: Mode) -> Lock {
     manager.lock("n").unwrap().options(options)
 }
 
-/// How often somebody came behind another than in its turn before.
+/// How often a contender had another predecessor than in its turn before.
 fn changes(earlier: &[usize], turns: &[usize]) -> u64 {
     let mut ahead = HashMap::new();
     let all: Vec<_> = earlier.iter().chain(turns).copied().collect();
@@ -129,7 +129,7 @@ fn changes(earlier: &[usize], turns: &[usize]) -> u64 {
     pairs.skip(earlier.len().saturating_sub(1)).filter(|differs| *differs).count() as u64
 }
 
-/// Every contender goes through so many cycles as fast as it can; whose turn it was, in the queue's order.
+/// Every contender goes through so many cycles as fast as it can; returns the turns in the queue's order.
 async fn contend(contenders: &[Lock], cycles: usize) -> Vec<usize> {
     let turns: Arc<Mutex<Vec<_>>> = Arc::default();
     let start = Arc::new(Barrier::new(contenders.len()));
@@ -156,5 +156,5 @@ async fn contend(contenders: &[Lock], cycles: usize) -> Vec<usize> {
     turns.into_iter().map(|(_, who)| who).collect()
 }
 
-/// Of those who contend: no test takes so long.
+/// Longer than any test.
 const LEASE: Duration = Duration::from_secs(600);

@@ -23,12 +23,11 @@ async fn etcdctl_holds(process: &mut Process) -> String {
     process.next_line(BOUND).await.unwrap()
 }
 
-/// It lets go as one that is interrupted does.
+/// It releases when it is interrupted.
 async fn etcdctl_releases(mut process: Process) {
     process.terminate(BOUND).await.unwrap();
 }
 
-/// It holds, we wait; another of it waits behind us, and holds after us.
 async fn etcdctl_excludes_us_in_order_of_arrival() {
     let rig = Rig::start().await;
     let manager = rig.manager().await;
@@ -53,7 +52,6 @@ async fn etcdctl_excludes_us_in_order_of_arrival() {
     etcdctl_releases(second).await;
 }
 
-/// We hold, it waits; another of ours waits behind it, and holds after it.
 async fn we_exclude_etcdctl_in_order_of_arrival() {
     let rig = Rig::start().await;
     let (one, other) = (rig.manager().await, rig.manager().await);
@@ -73,8 +71,8 @@ async fn we_exclude_etcdctl_in_order_of_arrival() {
     assert!(last.token() > token);
 }
 
-/// Ours keep to their name. etcdctl takes every key below `NAME/` for a contender, so there a
-/// holder of `a/b` blocks `a`: names with a slash are not shared with it.
+/// etcdctl reads every key below `NAME/` as a contender, so its holder of `a/b` blocks `a`: names with a slash are not
+/// shared with it.
 async fn holding_below_a_name_does_not_block_it() {
     let rig = Rig::start().await;
     let manager = rig.manager().await;
@@ -95,7 +93,7 @@ async fn holding_below_a_name_does_not_block_it() {
     etcdctl_holds(&mut theirs).await;
 }
 
-/// It has no owner to ask, but a key to name and to take away.
+/// It answers no request to release, but its key can be shown and deleted.
 async fn a_foreign_holder_is_shown_and_can_be_forced_out() {
     let rig = Rig::start().await;
     let manager = rig.manager().await;

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 #[derive(Debug)]
 pub(crate) struct Server {
     server: Etcd,
-    /// Where the server's process is looked after.
+    /// The runtime of the server's process.
     _runtime: Runtime,
 }
 

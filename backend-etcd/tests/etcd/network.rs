@@ -1,4 +1,5 @@
-//! Openings that are cancelled, and endpoints that serve no locks; what every store does when the network fails is in `tests/servers` of the workspace.
+//! Openings that are cancelled, and endpoints that serve no locks; the failures of the network that all stores share are in
+//! `tests/servers` of the workspace.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Others change what is ours: leases revoked, keys deleted, holders that are asked to leave.
+//! Keys of ours that an administrator deletes or writes, and keys of foreign clients.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ trials![
 /// Renewed once in a third of it.
 const PATIENT: Duration = TTL.saturating_mul(10);
 
-/// Behind so many that its watch is on the past, nothing tells it of its own end: it reads that, and goes by it.
+/// Behind so many its watch is on the past, and no watch reports the end of its own entry: it reads that.
 async fn a_waiter_far_behind_whose_key_was_deleted_queues_again() {
     const OTHERS: usize = 70;
     let rig = Rig::start().await;
@@ -35,7 +35,7 @@ async fn a_waiter_far_behind_whose_key_was_deleted_queues_again() {
     drop(waiting);
 }
 
-/// Once a lock has been held for a while its key is watched, and nothing needs a renewal any more.
+/// Once a lock has been held for a while its key is watched, so the deletion is noticed without a renewal.
 async fn a_deleted_key_that_is_watched_is_noticed_at_once() {
     let rig = Rig::start().await;
     let manager = open_with_ttl(rig.config(), PATIENT).await.unwrap();
@@ -49,8 +49,8 @@ async fn a_deleted_key_that_is_watched_is_noticed_at_once() {
     assert_eq!(within(PATIENT / 4, "it is lost", guard.lost()).await, LostReason::Gone);
 }
 
-/// What is there under our own key, and says the same of itself but for the owner, is deleted, and no grant
-/// (etcd.protocol-2): its token was given before.
+/// An entry under our own key that differs in the owner only is deleted, and is no grant (etcd.protocol-2): its token was
+/// used before.
 async fn an_entry_of_an_earlier_acquisition_is_not_adopted() {
     let rig = Rig::start().await;
     let manager = rig.manager().await;
@@ -69,12 +69,11 @@ async fn an_entry_of_an_earlier_acquisition_is_not_adopted() {
     assert!(left.created < ours.created, "{} is held as {}", left.created, guard.token());
 }
 
-/// More than one answer holds, by clients that write long values.
+/// Foreign clients write values that do not fit in one reply.
 async fn long_values_of_others_are_listed() {
     const NAMES: usize = 6;
     let rig = Rig::start().await;
-    // Six megabytes that a client reads which nobody has optimised, beside all other tests: the answer is what is looked
-    // at, and a third of the lease is the bound of a request.
+    // Six megabytes are slow beside all other tests, and a third of the lease is the bound of a request.
     let manager = open_with_ttl(rig.config(), 2 * BOUND).await.unwrap();
     for index in 0..NAMES {
         let key = format!("{PREFIX}/long{index}/1");

@@ -1,4 +1,4 @@
-//! Requests whose answers never come, that come twice, or too late.
+//! Requests that arrive late, and replies that are lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -66,8 +66,8 @@ async fn a_lost_answer_leaves_a_session_in_the_move() {
     assert_eq!(plain.backend.token_base().await.unwrap().sessions, Some(0));
 }
 
-/// One that comes among permits of another capacity reads all of them. Where that is never answered it ends like any
-/// request, and no entry stays.
+/// Among permits of another capacity a try reads all of them. Without a reply it ends like any request, and no entry
+/// stays.
 async fn a_try_that_cannot_read_who_is_before_it_ends() {
     const MANY: usize = 20;
     let rig = Rig::start().await;
@@ -81,7 +81,7 @@ async fn a_try_that_cannot_read_who_is_before_it_ends() {
     request.mode = Kind::permits(1, 41).unwrap();
     let has = |frame: &[u8], part: &str| frame.windows(part.len()).any(|bytes| bytes == part.as_bytes());
     let queue = format!("{PREFIX}/n/");
-    // What is asked first goes on, and so do renewals.
+    // The first request passes, and so do renewals.
     let asked = AtomicBool::new(false);
     let reads = Mode::drop_frames(move |frame| has(frame, &queue) && asked.swap(true, Ordering::Relaxed));
     proxy.set(Direction::ClientToServer, reads).await;
@@ -93,7 +93,7 @@ async fn a_try_that_cannot_read_who_is_before_it_ends() {
     eventually("no entry stays", async || rig.store.queue("n").await.len() == MANY).await;
 }
 
-/// The length of a frame of HTTP/2, and of what a client says before the first.
+/// The length of a frame of HTTP/2, and of a client's preface.
 fn h2_frame(bytes: &[u8]) -> Option<usize> {
     let head = bytes.get(..9)?;
     let length = if head.starts_with(b"PRI") {
@@ -104,8 +104,8 @@ fn h2_frame(bytes: &[u8]) -> Option<usize> {
     (length <= bytes.len()).then_some(length)
 }
 
-/// A release that is stuck on its way, on a connection that was left for another; it was repeated
-/// there, and the name is held again by the same key when the first copy arrives.
+/// A release is held up on a connection that was replaced by another, where it was repeated. The first copy arrives when
+/// the name is held again by the same key.
 async fn a_delayed_release_spares_a_newer_lock() {
     let rig = Rig::start().await;
     let proxies = [rig.proxy(0), rig.proxy(0)];
@@ -115,7 +115,7 @@ async fn a_delayed_release_spares_a_newer_lock() {
         the_one_used(&proxies, async || drop(session.backend.inspect(&name("n")).await.unwrap())).await;
     let older = session.grant("n").await;
     proxies[used].set(Direction::ClientToServer, Mode::Hold).await;
-    // Repeated, as the core repeats what was not answered.
+    // Repeated, as the core repeats an unconfirmed release.
     eventually("the release", async || session.backend.release(&older).await.is_ok()).await;
     assert!(proxies[used].traffic(Direction::ClientToServer).held > 0, "nothing was on its way");
     let newer = session.grant("n").await;
@@ -127,7 +127,7 @@ async fn a_delayed_release_spares_a_newer_lock() {
     session.backend.release(&newer).await.unwrap();
 }
 
-/// Over which of two ways `act` goes.
+/// Which of two proxies `act` uses.
 async fn the_one_used(proxies: &[Proxy; 2], act: impl AsyncFn()) -> usize {
     let sent = |proxy: &Proxy| proxy.traffic(Direction::ClientToServer).forwarded;
     let before = [sent(&proxies[0]), sent(&proxies[1])];
@@ -150,8 +150,8 @@ fn name(name: &str) -> LockName {
     LockName::new(name).unwrap()
 }
 
-/// A request that is stuck on its way while its acquisition is abandoned, on a connection that has
-/// been left for another: when it arrives it is carried out, and creates nothing.
+/// A request is held up on a connection that was replaced by another, and its acquisition is cancelled. When the request
+/// arrives, it creates nothing.
 async fn a_delayed_acquisition_creates_nothing() {
     let rig = Rig::start().await;
     let is_sent = Arc::new(AtomicBool::new(false));
@@ -175,15 +175,15 @@ async fn a_delayed_acquisition_creates_nothing() {
     inner[used].set(Direction::ClientToServer, Mode::Hold).await;
     let acquiring = hold_aside(&manager, "n");
     eventually("it is sent", async || is_sent.load(Ordering::SeqCst)).await;
-    // That the client takes it back, or closes the connection, never arrives.
+    // The client's cancellation, or the end of the connection, never arrives.
     outer[used].set_both(Mode::Blackhole).await;
     drop(acquiring);
-    // Over the other connection, after whatever clean-up there is to do.
+    // Over the other connection, after the clean-up.
     let again = hold(&manager, "n").await;
     again.release().await.unwrap();
     let diary = rig.store.diary(&format!("{PREFIX}/n/")).await;
     carries_out(&rig, &inner[used]).await;
-    // What it had created would be told before this.
+    // A creation would be reported before this.
     let key = format!("{PREFIX}/n/last");
     rig.store.client.kv_client().put(key.as_str(), "", None).await.unwrap();
     rig.store.delete(&key).await;
@@ -192,12 +192,12 @@ async fn a_delayed_acquisition_creates_nothing() {
     assert!(created.iter().all(|entry| entry.key == key), "{created:?}");
 }
 
-/// The answers to many acquisitions are lost together: one move of the epoch serves all who see it.
+/// The replies to many acquisitions are lost at the same time: one move of the epoch serves all of them.
 async fn many_lost_answers_cost_a_few_requests_each() {
     const NAMES: usize = 40;
     let rig = Rig::start().await;
     let prefix = format!("{PREFIX}/many");
-    // What the session asks about itself meanwhile is not counted.
+    // Requests about the session itself are not counted.
     let made = Arc::new(AtomicUsize::new(0));
     let (counted, about) = (Arc::clone(&made), prefix.clone());
     let counting = Mode::drop_frames(move |frame| {
@@ -219,7 +219,7 @@ async fn many_lost_answers_cost_a_few_requests_each() {
     }
     let made = made.load(Ordering::SeqCst);
     println!("{made} requests for {NAMES} lost answers");
-    // Each is asked for, moves the epoch or sees that it has moved, and is asked for again.
+    // Each is requested, moves the epoch or sees that it has moved, and is requested again.
     assert!((2 * NAMES..=4 * NAMES).contains(&made), "{made}");
     for guard in guards {
         guard.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! Holders that are asked to let go: messages that come early or late or get lost, and what they cost.
+//! Requests to release: messages that come early or late, and the number of requests.
 
 use std::time::Duration;
 
@@ -13,7 +13,6 @@ use crate::rig::{
 
 trials![revocation_before_the_grant_arrives_with_it, a_message_about_nobody_goes, requests_of_a_revocation,];
 
-/// Longer than what is waited for within it.
 const GRACE: Duration = EARLY.saturating_mul(2);
 
 fn inbox(entry: &Key) -> String {
@@ -31,7 +30,7 @@ fn revoke_aside(admin: &LockManager, name: &'static str, grace: Duration) -> Bes
     Beside::start(async move { admin.revoke(name, Revoke::Ask { grace }).await.unwrap() })
 }
 
-/// The grace counts from hearing, before the hold began; without one the grant is lost at once.
+/// The grace counts from when the request was received, before the hold began; without one the grant is lost at once.
 async fn revocation_before_the_grant_arrives_with_it() {
     let rig = Rig::start().await;
     let (holder, waiter) = (rig.manager().await, rig.manager().await);
@@ -53,7 +52,7 @@ async fn revocation_before_the_grant_arrives_with_it() {
     let (guard, next, inbox) = asked_of_a_waiter(&GRACE.as_millis().to_string()).await;
     let asked_at = now();
 
-    tokio::time::sleep(TTL).await; // What of the grace is over when it holds.
+    tokio::time::sleep(TTL).await; // This part of the grace is over when it holds.
     guard.release().await.unwrap();
     let next = next.end("it is granted").await;
     let until = within(BOUND, "it is asked", next.revocation_requested()).await.expect("it holds");
@@ -64,8 +63,8 @@ async fn revocation_before_the_grant_arrives_with_it() {
     assert_eq!(rig.store.keys(&inbox).await, []);
 }
 
-/// A message that crosses a release is about an entry that is gone: its session takes it out. What is
-/// about one that waits stays there for it.
+/// A message that crosses a release is about a deleted entry: its session deletes it. One about an entry that waits
+/// stays.
 async fn a_message_about_nobody_goes() {
     let rig = Rig::start().await;
     let (one, other) = (rig.manager().await, rig.manager().await);
@@ -89,7 +88,7 @@ async fn a_message_about_nobody_goes() {
     assert_eq!(rig.store.keys(&inbox(&waits)).await, []);
 }
 
-/// A contender of "n" that nobody keeps and nobody answers for.
+/// A contender of "n" without a process.
 async fn holds_deaf(rig: &Rig) {
     let lease = rig.store.client.lease_client().grant(300, None).await.unwrap().id();
     let on_lease = PutOptions::new().with_lease(lease);
@@ -97,8 +96,8 @@ async fn holds_deaf(rig: &Rig) {
     rig.store.client.kv_client().put(format!("{PREFIX}/n/{lease:x}"), record, Some(on_lease)).await.unwrap();
 }
 
-/// Asking is a read and a write, whatever the grace, and letting go afterwards costs no more than without;
-/// force is a read and two writes.
+/// A request is a read and a write, whatever the grace, and the release after it costs no more than without; force is a
+/// read and two writes.
 async fn requests_of_a_revocation() {
     let rig = Rig::start().await;
     let (holder, admin) = (rig.patient().await, rig.patient().await);
@@ -110,7 +109,7 @@ async fn requests_of_a_revocation() {
     guard.release().await.unwrap();
     assert_eq!(revoked.end("it has let go").await, Revocation::Released);
     let made = rig.etcd.requests().await.unwrap() - &before;
-    // What else there is looks whether it is held still.
+    // The other requests read whether it is still held.
     assert_eq!((made.of("Txn"), without_renewals(&made)), (2, made.of("Range") + 2), "{made}");
 
     holds_deaf(&rig).await;

@@ -1,5 +1,4 @@
-//! What every test here works with: servers of its own, managers on them, and a client of its own
-//! that sees and changes what lies in the store.
+//! The setup of the tests: servers, managers on them, and a client that reads and changes the store.
 
 use std::time::Duration;
 
@@ -12,7 +11,6 @@ use testbed::etcd::{Etcd, Requests, Setup};
 pub(crate) use testbed::{BOUND, Beside, eventually, trials, until, within};
 use tokio::sync::watch;
 
-/// Servers, and a way to see what they store.
 pub(crate) struct Rig {
     pub(crate) etcd: Etcd,
     pub(crate) store: Store,
@@ -34,13 +32,12 @@ impl Rig {
         EtcdConfig::new(self.etcd.endpoints()).prefix(PREFIX)
     }
 
-    /// A process.
     pub(crate) async fn manager(&self) -> LockManager {
         open(self.config()).await
     }
 
-    /// A process that asks nothing of its own accord while requests are counted: keys that are held when a lease is
-    /// renewed are looked at once, and this one is renewed after ten seconds.
+    /// A process without requests of its own accord while requests are counted: held keys are read once at a renewal, and
+    /// this one is renewed after ten seconds.
     pub(crate) async fn patient(&self) -> LockManager {
         open_with_ttl(self.config(), 10 * TTL).await.unwrap()
     }
@@ -50,7 +47,7 @@ impl Rig {
         open(behind(proxy)).await
     }
 
-    /// Ends when the servers are asked nothing but renewals any more.
+    /// Waits until the servers get no requests but renewals.
     pub(crate) async fn quiet(&self) {
         let settled = async || {
             let before = self.etcd.requests().await.unwrap();
@@ -65,7 +62,7 @@ impl Rig {
     }
 }
 
-/// Without those that keep sessions: they come with time, not with use.
+/// Without renewals, whose number depends on time.
 pub(crate) fn without_renewals(requests: &Requests) -> u64 {
     requests.total() - requests.of("LeaseKeepAlive")
 }
@@ -94,7 +91,6 @@ pub(crate) fn hold_aside(manager: &LockManager, name: &str) -> Beside<LockGuard>
     Beside::start(async move { lock.acquire().await.unwrap() })
 }
 
-/// A key of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) key: String,
@@ -103,7 +99,7 @@ pub(crate) struct Key {
     pub(crate) lease: i64,
 }
 
-/// The store itself, beside everything under test.
+/// A client of the store that is not under test.
 pub(crate) struct Store {
     pub(crate) client: Client,
 }
@@ -154,7 +150,7 @@ impl Store {
         self.client.lease_client().leases().await.unwrap().leases().len()
     }
 
-    /// Writes down what happens below `prefix` from here on.
+    /// Records the changes below `prefix` from here on.
     pub(crate) async fn diary(&self, prefix: &str) -> Diary {
         let options = WatchOptions::new().with_prefix();
         let mut stream = self.client.watch_client().watch(prefix, Some(options)).await.unwrap();
@@ -180,7 +176,7 @@ impl Store {
     }
 }
 
-/// What happened to the keys below a prefix, as told by the store.
+/// The changes of the keys below a prefix, as the store reports them.
 pub(crate) struct Diary {
     entries: watch::Sender<Vec<Entry>>,
     _task: Beside<()>,
@@ -198,7 +194,7 @@ impl Diary {
         self.entries.borrow().clone()
     }
 
-    /// The deletion of a key, as soon as the store has told of it.
+    /// Waits for the deletion of a key.
     pub(crate) async fn deletion(&self, key: &str) -> Entry {
         let mut watcher = self.entries.subscribe();
         let found = |entries: &Vec<Entry>| {
@@ -219,6 +215,5 @@ pub(crate) const PREFIX: &str = "locks";
 /// Long enough that a busy machine renews in time, short enough to wait for its end.
 pub(crate) const TTL: Duration = Duration::from_secs(3);
 
-/// Enough for everything that takes no lease's end, on a busy machine, and long before the end of a lease
-/// of ten [`TTL`]s.
+/// Enough for everything but the end of a lease, on a busy machine, and long before the end of a lease of ten [`TTL`]s.
 pub(crate) const EARLY: Duration = Duration::from_secs(15);

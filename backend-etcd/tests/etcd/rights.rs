@@ -50,7 +50,7 @@ async fn everywhere(token_ttl: u32, test: impl AsyncFn(Etcd)) {
     }
 }
 
-/// Long enough that no token runs out.
+/// Long enough that no token expires.
 const LONG: u32 = 300;
 
 async fn ctl(etcd: &Etcd, command: &str) {
@@ -61,14 +61,13 @@ fn user(etcd: &Etcd, name: &str) -> EtcdConfig {
     EtcdConfig::new(etcd.endpoints()).prefix(PREFIX).credentials(name, "secret")
 }
 
-/// Waits until so many wait for a name.
 async fn waiting(etcd: &Etcd, name: &str, waiters: usize) {
     let keys = async || etcd.keys(&format!("{PREFIX}/{name}/")).await.unwrap().len();
     eventually("they queue", async || keys().await == waiters + 1).await;
 }
 
-/// Another user, another role, a right elsewhere: whoever holds, waits and releases notices nothing,
-/// with streams that are as old as the token, too.
+/// Another user, another role, a right elsewhere: holders and waiters notice nothing, also with streams that are as old as
+/// the token.
 async fn changes_of_others_disturb_nobody() {
     everywhere(LONG, async |etcd| {
         let (one, other) = (open(user(&etcd, "alice")).await, open(user(&etcd, "bob")).await);
@@ -90,8 +89,7 @@ async fn changes_of_others_disturb_nobody() {
     .await;
 }
 
-/// The release is refused, and says so; the session ends, with what else it holds, and so the lock
-/// is free for those who may have it.
+/// The release is refused, and returns the error; the session ends, with its other holds, and so the lock is free.
 async fn denied_release_ends_session_and_frees(change: &'static str) {
     everywhere(LONG, async |etcd| {
         let (one, other) = (open(user(&etcd, "alice")).await, open(user(&etcd, "bob")).await);
@@ -122,8 +120,8 @@ async fn change_rights(etcd: &Etcd, change: &str) {
     assert!(asking.wait(BOUND).await.unwrap().success());
 }
 
-/// Who waits and may do so no longer hears it while the lock stays held, and leaves nothing behind: the
-/// session ends for that, with what else it holds.
+/// A waiter without the right gets the error while the lock stays held, and leaves nothing behind: the session ends for
+/// that, with its other holds.
 async fn a_waiter_without_the_right_is_told() {
     everywhere(LONG, async |etcd| {
         let (holder, waiter) = (open(user(&etcd, "bob")).await, open(user(&etcd, "alice")).await);
@@ -145,15 +143,15 @@ async fn a_waiter_without_the_right_is_told() {
     .await;
 }
 
-/// What alice keeps without her first role.
+/// The right that alice keeps without her first role.
 async fn only_sessions(etcd: &Etcd) {
     ctl(etcd, "role add rest").await;
     ctl(etcd, "role grant-permission rest --prefix=true readwrite locks/%session/").await;
     ctl(etcd, "user grant-role alice rest").await;
 }
 
-/// An acquisition was given up, its answer was lost, and the right to look for what it put is gone: the
-/// session ends, and what was put goes with the lease.
+/// An acquisition was cancelled, its reply was lost, and the right to look for its entry is missing: the session ends, and
+/// the entry with its lease.
 async fn abandoned_acquisition_without_the_right_frees_the_lock() {
     everywhere(LONG, async |etcd| {
         only_sessions(&etcd).await;
@@ -177,9 +175,8 @@ async fn abandoned_acquisition_without_the_right_frees_the_lock() {
     .await;
 }
 
-/// The key of a hold is to be watched, and the right to it is gone: the watch is given up, and no stream
-/// is opened for it again and again. It is tried anew after a while: when the right is back, a deletion is
-/// noticed.
+/// The right to watch the key of a hold is missing: the watch is removed, and opened again only after a while. When the
+/// right is back, a deletion is noticed.
 async fn a_watch_without_the_right_is_given_up() {
     everywhere(LONG, async |etcd| {
         only_sessions(&etcd).await;
@@ -210,7 +207,7 @@ async fn a_watch_without_the_right_is_given_up() {
     .await;
 }
 
-/// A session may read its key, but not what is asked of it: without its watch it cannot go on.
+/// A session may read its key, but not its inbox: without its watch it ends.
 async fn a_session_that_may_not_watch_itself_is_over() {
     everywhere(LONG, async |etcd| {
         let manager = open(user(&etcd, "alice")).await;
@@ -220,16 +217,16 @@ async fn a_session_that_may_not_watch_itself_is_over() {
         ctl(&etcd, "user grant-role alice rest").await;
         let guard = hold(&manager, "n").await;
         ctl(&etcd, "user revoke-role alice locks").await;
-        // The hold is to be watched only later, which ends the stream.
-        // Newer servers do not let it renew the lease either.
+        // The hold is watched only later, which ends the stream.
+        // Newer servers refuse the renewal, too.
         let reason = within(BOUND, "it is over", guard.lost()).await;
         assert!(matches!(reason, LostReason::SessionLost | LostReason::Expired), "{reason}");
     })
     .await;
 }
 
-/// Without authentication nobody is asked for a name; switched on again, a token is too old, and a
-/// connection that was made meanwhile has none.
+/// After authentication was disabled and enabled again, a token is too old, and a connection that was made meanwhile has
+/// none.
 async fn switching_authentication_off_and_on_disturbs_nobody() {
     everywhere(LONG, async |etcd| {
         let (one, other) = (open(user(&etcd, "alice")).await, open(user(&etcd, "bob")).await);
@@ -258,7 +255,7 @@ async fn switching_authentication_off_and_on_disturbs_nobody() {
     .await;
 }
 
-/// A token that nobody used for longer than it lives: the next request gets another one by itself.
+/// A token that was not used for longer than it lives: the next request gets another one by itself.
 async fn a_token_that_ran_out_is_renewed() {
     const TOKEN_TTL: u32 = 1;
     everywhere(TOKEN_TTL, async |etcd| {
@@ -274,7 +271,7 @@ async fn a_token_that_ran_out_is_renewed() {
         guard.release().await.unwrap();
         next.end_within(EARLY, "the other holds").await.release().await.unwrap();
         tokio::time::sleep(3 * Duration::from_secs(TOKEN_TTL.into())).await; // The same without a hold.
-        // On a name that nobody has watched: the streams are as old as the token.
+        // On a new name: the streams are as old as the token.
         let guard = hold(&one, "fresh").await;
         let next = hold_aside(&other, "fresh");
         eventually("it queues", async || one.inspect("fresh").await.unwrap().contenders == 1).await;

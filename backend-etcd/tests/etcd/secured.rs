@@ -34,7 +34,7 @@ fn config(etcd: &Etcd) -> EtcdConfig {
     EtcdConfig::new(etcd.endpoints()).prefix(PREFIX)
 }
 
-/// Opens, or says why not within the bound of connecting.
+/// Opens a session, or returns the error within the bound of connecting.
 async fn attempt(config: EtcdConfig) -> Result<LockManager> {
     let opening = LockManager::builder(config).ttl(TTL).connect_timeout(Duration::from_secs(2)).build();
     within(BOUND, "an answer", opening).await
@@ -47,7 +47,7 @@ async fn refused(config: EtcdConfig, why: &str) -> leasehold_core::Error {
     }
 }
 
-/// A cycle and a hand-off, streams and all.
+/// A cycle and a hand-off.
 async fn works(one: &LockManager, other: &LockManager) {
     let name = "w";
     let guard = hold(one, name).await;
@@ -57,7 +57,6 @@ async fn works(one: &LockManager, other: &LockManager) {
     next.end("the other holds").await.release().await.unwrap();
 }
 
-/// The option says under which name, instead of the host's.
 async fn a_certificate_may_be_expected_under_another_name() {
     let certificates = Arc::new(Certificates::new("client").unwrap());
     let etcd = Setup::new().tls(Arc::clone(&certificates)).start().await.unwrap();
@@ -68,8 +67,7 @@ async fn a_certificate_may_be_expected_under_another_name() {
     assert!(format!("{error:#}").contains("not valid for name"), "{error:#}");
 }
 
-/// Two servers, of which the second takes no client certificate but its own authority's, and the options
-/// for both.
+/// Two servers, of which the second refuses our client certificate, and the options for both.
 async fn ours_and_a_strange_one() -> (Etcd, Etcd, Tls) {
     let ours = Arc::new(Certificates::new("client").unwrap());
     let theirs = Arc::new(Certificates::new("client").unwrap());
@@ -80,9 +78,8 @@ async fn ours_and_a_strange_one() -> (Etcd, Etcd, Tls) {
     (etcd, strange, Tls::new().ca(authorities).client_certificate(read(certificate), read(key)))
 }
 
-/// An endpoint does not take our certificate, which it says after the connection was made: the other one is asked when the
-/// session is opened, and when its connection goes. What is held stays held, and
-/// is released by way of the others.
+/// An endpoint refuses our certificate, after the connection was made. The other one is used when the session is opened, and
+/// when its connection ends. Holds stay, and are released.
 async fn an_endpoint_that_refuses_our_certificate_ends_no_session() {
     let (etcd, strange, tls) = ours_and_a_strange_one().await;
     let proxy = Proxy::start(etcd.addr(0)).unwrap();
@@ -135,7 +132,7 @@ async fn leftovers_of_a_damaged_record_are_removed() {
     }
 }
 
-/// Read and write below the prefix is all it takes, and nothing outside of it is reached for.
+/// Read and write below the prefix suffice, and no key outside of it is used.
 async fn a_limited_role_is_enough() {
     let mut etcd = Etcd::start().await.unwrap();
     etcd.enable_auth("alice", "secret", "locks/").await.unwrap();

@@ -19,8 +19,7 @@ trials![
     a_proxy_of_etcd_is_refused_by_name,
 ];
 
-/// A server that is about to be full carries out requests that it answers with NOSPACE. None of them
-/// stays in anybody's queue.
+/// A server that is about to be full applies requests that it answers with NOSPACE. None of their entries stays.
 async fn entry_refused_by_a_full_server_is_removed() {
     const TASKS: usize = 192;
     for program in [None, current()] {
@@ -36,12 +35,12 @@ async fn entry_refused_by_a_full_server_is_removed() {
     }
 }
 
-/// Fills a server; how many of the locks it refused it had put all the same. All of them go.
+/// Fills a server; returns how many refused entries it had put. All of them are removed.
 async fn refused_and_put(tasks: usize, program: Option<&PathBuf>) -> usize {
     // It counts what is written with every write, so that it is full while requests are under way.
     let setup = Setup::new().quota(4 << 20).arg("--backend-batch-limit=1");
     let rig = Rig::on(program.into_iter().fold(setup, |setup, program| setup.program(program))).await;
-    // So long that nothing goes with a lease.
+    // So long that no entry ends with a lease.
     let manager = open_with_ttl(rig.config(), 20 * TTL).await.unwrap();
     let diary = rig.store.diary(&format!("{PREFIX}/full")).await;
     // Each takes one lock after the other until it is refused.
@@ -78,7 +77,6 @@ async fn a_version_with_known_bugs_is_named() {
     assert!(findings.iter().any(is_named), "{findings:?}");
 }
 
-/// What a session says of its own before it ends.
 async fn first_warning(rig: &Rig) -> Option<String> {
     let env = Env::new(Timing::for_ttl(TTL)).unwrap();
     let backend = rig.config().open(env).await.unwrap();
@@ -96,8 +94,8 @@ async fn first_warning(rig: &Rig) -> Option<String> {
     warned
 }
 
-/// `etcd grpc-proxy` numbers watches itself and answers renewals early: said when opening, with what to do
-/// instead, and nothing is left behind.
+/// `etcd grpc-proxy` numbers watches itself and answers renewals early: opening returns an error that names it, and nothing
+/// is left behind.
 async fn a_proxy_of_etcd_is_refused_by_name() {
     let rig = Rig::start().await;
     let (port, scratch) = (Port::reserve().unwrap(), Scratch::new("grpc-proxy").unwrap());

@@ -1,4 +1,4 @@
-//! Locks that several hold: how they lie in the store, who else waits for them, and what may befall them.
+//! Locks that several hold: foreign clients, rights, requests and failures.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn tries(manager: &LockManager, mode: Kind) -> Option<LockGuard> {
     within(BOUND, "an answer", lock(manager, mode).try_acquire()).await.unwrap()
 }
 
-/// Another client's lock waits for every older key below the name, and is waited for as a writer.
+/// A foreign client waits for every older key below the name, and counts as a writer.
 async fn etcdctl_and_sharers_wait_for_each_other() {
     let rig = Rig::start().await;
     let [one, other, last] = [rig.manager().await, rig.manager().await, rig.manager().await];
@@ -73,8 +73,7 @@ async fn is_silent(process: &mut Process) -> bool {
     process.next_line(Duration::from_millis(300)).await.is_err()
 }
 
-/// Whoever waits behind a writer, in every way of holding, is cut off when that lets go, and what it would have
-/// been told of is compacted away.
+/// A waiter behind a writer, in every mode, is cut off during the release, and the missed changes are compacted.
 async fn a_cut_and_a_compaction_cost_nobody_who_shares_their_turn() {
     for mode in kinds() {
         let rig = Rig::start().await;
@@ -107,8 +106,8 @@ async fn a_cut_and_a_compaction_cost_nobody_who_shares_their_turn() {
     }
 }
 
-/// With the right to the prefix there is nothing new to ask for. Whoever has it for exclusive keys only, as one might
-/// who knew the names of keys, is denied the others, and keeps what it has.
+/// The right to the prefix is enough. A user with the right to exclusive keys only is denied the others, and keeps its
+/// holds.
 async fn share_needs_the_right_on_shared_keys() {
     let mut rig = Rig::start().await;
     rig.etcd.enable_auth("alice", "secret", "locks/").await.unwrap();
@@ -144,7 +143,7 @@ async fn share_needs_the_right_on_shared_keys() {
     other.release().await.unwrap();
 }
 
-/// Of any number of readers none is in a reader's way: one request says so, and another waits for all of them.
+/// A reader is admitted beside any number of readers by one request, and a writer waits for all of them.
 async fn readers_are_admitted_beside_any_number() {
     let rig = Rig::start().await;
     let (many, one, writer) = (rig.patient().await, rig.patient().await, rig.patient().await);
@@ -175,8 +174,7 @@ async fn readers_are_admitted_beside_any_number() {
     reading.end("the reader holds").await.release().await.unwrap();
 }
 
-/// Among many permits: those of one kind are counted, by the request that asks; where there are others, too, and where
-/// all are taken, they are read.
+/// Many permits of one kind are counted by the request itself; if there are others, too, or none is left, they are read.
 async fn many_permits_are_counted_or_read() {
     const CAPACITY: u32 = 40;
     let rig = Rig::start().await;
@@ -213,8 +211,7 @@ async fn many_permits_are_counted_or_read() {
     assert_eq!(rig.store.queue("n").await, []);
 }
 
-/// All who share are asked within the bound of a request, however many they are, and however far the servers: beside
-/// each other.
+/// All sharers get the request to release within the bound of a request, at the same time, also over a slow network.
 async fn all_who_share_are_asked_from_afar() {
     const READERS: usize = 150;
     let rig = Rig::start().await;
@@ -224,7 +221,7 @@ async fn all_who_share_are_asked_from_afar() {
     for _ in 0..READERS {
         guards.push(take(&one, Kind::SHARED).await);
     }
-    // One after the other they would need three times the bound.
+    // One after the other the messages would need three times the bound.
     way.set_both(Mode::delay(Duration::from_millis(20))).await;
     let ask = Revoke::Ask { grace: BOUND };
     let revoking = Beside::start(async move { far.revoke("n", ask).await.unwrap() });

@@ -56,9 +56,8 @@ async fn uncounted_session_grants_larger_tokens() {
     assert!(token.counter() > BASE, "{token}");
 }
 
-/// The record and the entries of members lie beside the locks and are not listed as locks. An entry ends with its session. A
-/// session that dropped its connection for the ledger keeps the ledger. A request to a session is not counted as a session,
-/// nor is a session of another namespace.
+/// The record and the entries of participants are not listed as locks. An entry ends with its session. A request to a
+/// session is not counted as a session, nor is a session of another namespace.
 async fn participant_of_a_move_is_no_lock_and_no_session() {
     let rig = Rig::start().await;
     let env = Env::new(Timing::for_ttl(TTL)).unwrap();
@@ -80,7 +79,7 @@ async fn participant_of_a_move_is_no_lock_and_no_session() {
     assert_eq!(ledger.members().await.unwrap(), []);
 }
 
-/// A plain number without a lease; what somebody else has written there is not written over.
+/// A plain number without a lease; a foreign value is not overwritten.
 async fn malformed_number_is_refused_and_kept() {
     let rig = Rig::start().await;
     let store = store(&rig).await;
