@@ -214,7 +214,7 @@ async fn nobody_is_starved_of_the_floor() {
     }
 }
 
-/// Ends before those who wait for the floor lose their patience with the gate.
+/// Ends before a waiter for the floor skips the gate.
 async fn overtakes_not(env: &Env, later: impl Future<Output = Result<floor::FloorLock>>) {
     tokio::select! {
         biased;
@@ -223,7 +223,7 @@ async fn overtakes_not(env: &Env, later: impl Future<Output = Result<floor::Floo
     }
 }
 
-/// The gate excludes nobody: whoever finds it locked by a process that does not go on passes it by.
+/// The gate excludes no process: one that is locked by a stopped process is skipped.
 #[tokio::test]
 async fn a_stuck_gate_is_passed_by() {
     let (_scratch, config) = used().await;
@@ -237,7 +237,7 @@ async fn a_stuck_gate_is_passed_by() {
     }
 }
 
-/// The gate is an aid: where something that cannot be locked stands in its place, nobody waits for it.
+/// A gate that cannot be locked is skipped at once.
 #[tokio::test]
 async fn a_gate_that_cannot_be_locked_is_passed_by_at_once() {
     type Stand = fn(&Path) -> io::Result<()>;
@@ -256,7 +256,6 @@ async fn a_gate_that_cannot_be_locked_is_passed_by_at_once() {
     }
 }
 
-/// Whoever looks makes no gate, and waits for nobody.
 #[tokio::test]
 async fn a_diagnosis_neither_makes_nor_waits_for_anything() {
     let (_scratch, config) = used().await;

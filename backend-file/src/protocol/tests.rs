@@ -26,12 +26,11 @@ fn long(counter: u64) -> FileRecord {
     FileRecord { metadata: Some(letter.to_string().repeat(3900)), ..record(counter) }
 }
 
-/// The end of what a file says.
 fn ended(seen: &Seen, durable: bool) -> Step {
     end(Ending { counter: seen.record().counter, seq: seen.newest.seq, durable })
 }
 
-/// A file as the system keeps it: what is on the disk, and what was written since.
+/// A file as the system keeps it: the disk, and the writes since the last sync.
 #[derive(Clone, Default)]
 struct File {
     disk: Vec<u8>,

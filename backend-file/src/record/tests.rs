@@ -103,7 +103,7 @@ fn a_record_that_does_not_fit_is_refused() {
     }
 }
 
-/// A file of a newer format, a foreign one and a damaged one are told apart (file.record-2).
+/// file.record-2
 #[test]
 fn unreadable_value_gives_its_cause() {
     let mut newer = image(&[Stamped { seq: 0, value: record(1) }, Stamped { seq: 1, value: record(2) }]);

@@ -1,4 +1,4 @@
-//! What is on the disk: what lasts, what may be removed, and what is left alone.
+//! The files on the disk: which last, which may be removed, and which are left alone.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,7 +26,7 @@ async fn files_are_private_by_default() {
     assert_eq!(mode(".leasehold/floor"), 0o600);
 }
 
-/// A sweep takes what nobody uses, and nothing else.
+/// A sweep removes unused files, and no others.
 #[tokio::test]
 async fn a_sweep_leaves_what_is_in_use() {
     let rig = Rig::new();

@@ -78,7 +78,7 @@ async fn links_to_directories_of_others_are_not_followed() {
     }
 }
 
-/// What is ours stays open: a link that takes its place later leads nobody elsewhere.
+/// Our directories stay open: a link that takes their place later is not followed.
 #[tokio::test]
 async fn links_that_come_later_are_not_followed() {
     let (rig, others) = (Rig::new(), tempfile::tempdir().unwrap());
@@ -130,7 +130,7 @@ async fn a_request_is_not_written_or_read_through_a_link() {
     assert_eq!(rig.traces("revoke"), 1, "a directory is not removed");
 }
 
-/// A pipe, a directory or a link that is named like a session is nobody who lives, and hides no lock.
+/// A pipe, a directory or a link with the name of a session is not alive, and hides no lock.
 #[tokio::test]
 async fn file_named_like_a_session_is_not_alive() {
     let rig = Rig::new();
@@ -205,7 +205,7 @@ async fn a_directory_in_the_hands_of_others_is_refused() {
     assert_eq!(fs::read_dir(others.path()).unwrap().count(), 0);
 }
 
-/// Those whom `mode` lets write may have made the directories.
+/// Users whom `mode` lets write may have created the directories.
 #[tokio::test]
 async fn users_of_one_mode_trust_each_other() {
     if !rustix::process::geteuid().is_root() {
@@ -246,7 +246,6 @@ async fn finding(manager: &Manager, subject: &str) -> Finding {
     findings.into_iter().find(|finding| finding.subject == subject).unwrap()
 }
 
-/// To a user who is nobody's.
 fn give(path: &Path) {
     chown(path, Some(65534), None).unwrap();
 }

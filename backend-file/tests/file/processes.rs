@@ -94,12 +94,9 @@ async fn limited() {
     let freed = held.len();
     a.release(&held.pop().unwrap()).await;
     b.backend.revoke(&name("job/0"), Revoke::AT_ONCE).await.unwrap();
-    // Warned of once, and heard again.
-    let asked = StoreEvent::RevocationRequested {
-        name: name("job/0"),
-        counter: held[0].counter,
-        within: Duration::ZERO,
-    };
+    // One warning, and requests are read again.
+    let asked =
+        StoreEvent::RevocationRequested { name: name("job/0"), counter: held[0].counter, within: Duration::ZERO };
     assert_eq!(a.event().await, asked);
     for grant in &held {
         a.release(grant).await;
@@ -129,7 +126,7 @@ async fn revoker() {
         StoreEvent::RevocationRequested { name: name("a"), counter: held.counter, within: Duration::ZERO };
     assert_eq!(a.event().await, asked);
 
-    // Taken by force, a lock is taken whether or not its holder can be asked: that looks for its file, too.
+    // By force a lock is removed also without a request to its holder, which checks its file, too.
     a.grant("b").await;
     b.backend.revoke(&name("b"), in_secs(30)).await.unwrap();
     for request in fs::read_dir(&requests).unwrap() {
@@ -142,8 +139,8 @@ async fn revoker() {
     println!("asked");
 }
 
-/// The limit of open files is an error that says what to do; releasing needs none. Meanwhile revocations are
-/// not heard, which is said.
+/// The limit of open files is an error with advice; a release needs none. Meanwhile requests are not read, which is a
+/// warning.
 #[tokio::test]
 async fn the_limit_of_open_files_is_an_error() {
     let rig = Rig::new();
@@ -165,7 +162,7 @@ async fn an_ask_that_cannot_be_added_is_not_lost() {
     other.says("asked");
 }
 
-/// A gate that another user made, and that ours may not open, keeps nobody from a new name.
+/// A gate of another user that ours may not open blocks no new name.
 #[tokio::test]
 async fn the_gate_of_another_user_keeps_nobody_from_a_new_name() {
     let rig = Rig::new();

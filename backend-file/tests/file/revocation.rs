@@ -30,7 +30,7 @@ impl Manager {
     }
 }
 
-/// A request to a hold that ended goes, also when nothing is held any more, and no later hold hears it.
+/// A request to a hold that has ended is removed, also when nothing is held any more, and no later hold gets it.
 #[tokio::test]
 async fn a_request_to_a_hold_that_ended_is_removed() {
     let rig = Rig::new();
@@ -80,7 +80,7 @@ async fn a_holder_that_does_not_listen_keeps_its_lock() {
     }
 }
 
-/// A session that always has something to tell hears requests all the same.
+/// A session with a constant flow of events reads requests all the same.
 #[tokio::test]
 async fn a_holder_that_hears_much_is_told_in_time() {
     let rig = Rig::new();
@@ -91,7 +91,7 @@ async fn a_holder_that_hears_much_is_told_in_time() {
     let (backend, request) = (Arc::clone(&a.backend), a.request("b"));
     let told_at_last = async {
         loop {
-            // Each wait tells whom it waits for.
+            // Each wait reports its holder.
             let told = tokio::select! {
                 granted = backend.acquire(&request) => panic!("{granted:?}"),
                 told = a.event() => told,
@@ -105,7 +105,7 @@ async fn a_holder_that_hears_much_is_told_in_time() {
     within(b.env.timing().ttl, "it is told", told_at_last).await;
 }
 
-/// Forced after it was asked, the holder loses the lock for good.
+/// Force after a request ends the hold for good.
 #[tokio::test]
 async fn force_does_not_wait_for_a_grace() {
     let rig = Rig::new();
@@ -149,12 +149,12 @@ async fn force_takes_a_lock_that_was_given_to_nobody() {
     assert_eq!(waiting.await.unwrap_err().lost_reason(), Some(LostReason::Gone));
     assert!(b.cycle("a").await > first.counter);
     assert_eq!((rig.traces("revoke"), rig.traces("out")), (0, 0));
-    // A file that is there, and nobody has, is not held.
+    // A file that exists and is not locked is not held.
     a.cycle("free").await;
     assert_eq!(a.revoke("free", Revoke::Force).await, None);
 }
 
-/// Through the core: who waits for a lock that is taken away waits on, and has it next.
+/// Through the core: a waiter of a lock that is removed by force waits on, and holds next.
 #[tokio::test]
 async fn a_waiter_outlives_the_file_it_waits_for() {
     let rig = Rig::new();

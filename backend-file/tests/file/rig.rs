@@ -52,7 +52,7 @@ impl Rig {
 
 impl Manager {
     pub(crate) async fn open(config: &FileConfig) -> Result<Self> {
-        // Short, so that what is looked at again from time to time is looked at often.
+        // Short, so that periodic checks are frequent.
         Self::open_for(config, Duration::from_millis(400)).await
     }
 
@@ -114,7 +114,7 @@ impl Manager {
         while !matches!(self.event().await, StoreEvent::Queued { .. }) {}
     }
 
-    /// What the session hears next.
+    /// The next event of the session.
     pub(crate) async fn event(&mut self) -> StoreEvent {
         within(BOUND, "an event", self.events.next()).await.expect("the session goes on")
     }
