@@ -10,6 +10,7 @@ use crate::rig::{Done, Rig, exit_code, line, rest};
 testbed::trials![
     locks_move_and_come_back_while_they_are_used,
     blocker_is_reported,
+    store_that_refuses_the_password_is_not_dead,
     locks_that_move_are_revoked_and_their_stores_looked_at,
     foreign_clients_keep_the_last_step_from_being_taken,
 ];
@@ -160,9 +161,15 @@ async fn blocker_is_reported() {
     let twice = Rig::on(<Redis as Server>::url(stores.redis.addr(), "cli", &own));
     let refused = twice.done(["migrate", "status"]).await;
     assert!(refused.code == 64 && refused.err.contains("prefix of its own"), "{refused:?}");
+    // The same by another name of the host is found in the store: the process that found it has left no entry.
+    let alias =
+        Rig::on(<Redis as Server>::url(stores.redis.addr(), "cli", &own.replace("127.0.0.1", "localhost")));
+    let refused = alias.done(["ls"]).await;
+    assert!(refused.code == 64 && refused.err.contains("the same store and prefix"), "{refused:?}");
     let not_begun = rig.done(["migrate", "advance", "--wait", "1s"]).await;
     assert!(not_begun.code == 75 && not_begun.err.contains("deploy"), "{not_begun:?}");
     assert_eq!(rig.done(["ls"]).await.code, 0, "the first process begins the move");
+    assert_eq!(status(&rig).await["members"], Value::Array(Vec::new()), "every process has left");
     walk(&rig, &["advance"]).await;
     let refused = rig.done(["migrate", "advance", "--wait", "2s"]).await;
     assert!(refused.code == 75 && refused.err.contains("1 session of the old store"), "{refused:?}");
@@ -181,6 +188,27 @@ async fn blocker_is_reported() {
     stores.redis.kill().await.unwrap();
     let alone = rig.done(["migrate", "status", "--json"]).await.json();
     assert_eq!((&alone["phase"], alone["old"]["error"].is_string()), (&Value::from("new"), true), "{alone}");
+}
+
+/// A new store that refuses the password is shown beside the old one's record, and is not taken for dead.
+async fn store_that_refuses_the_password_is_not_dead() {
+    let stores = Stores::start().await;
+    let old = <Etcd as Server>::url(stores.etcd.addr(0), "back", &format!("ttl={TTL}"));
+    let new = <Redis as Server>::url(stores.redis.addr(), "back", "");
+    let new = new.trim_end_matches(['?', '&']).replace('&', "%26");
+    let rig = Rig::on(format!("{old}&migrate_to={new}"));
+    assert_eq!(rig.done(["ls"]).await.code, 0, "the first process begins the move");
+    let before = status(&rig).await;
+    let wrong = Rig::on(format!("{old}&migrate_to={}", new.replace("redis://", "redis://nobody:wrong%40")));
+    let shown = wrong.done(["migrate", "status"]).await;
+    assert!(shown.code == 0 && shown.out.contains("phase: old"), "{shown:?}");
+    assert!(shown.out.contains("blocked by: the new store cannot be asked"), "{shown:?}");
+    for words in [&["advance"][..], &["repair", "--yes"]] {
+        let refused = wrong.done(["migrate"].iter().chain(words).copied().chain(["--wait", "1s"])).await;
+        assert!(refused.code != 0 && refused.err.contains("WRONGPASS"), "{words:?}: {refused:?}");
+    }
+    assert_eq!(status(&rig).await, before, "nothing was written");
+    assert_eq!(wrong.done(["run", "a", "--", "true"]).await.code, 0, "it does no harm in `old`");
 }
 
 /// Whoever asks for a lock, or takes it away, does so wherever it is held; and `doctor` looks at both stores.

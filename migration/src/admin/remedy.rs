@@ -80,7 +80,7 @@ impl Admin {
     /// # Errors
     ///
     /// [`ErrorKind::Timeout`] while a process takes part; [`ErrorKind::Misuse`] in another phase, or without a move;
-    /// the store's.
+    /// [`ErrorKind::Protocol`] in `new` if the store that is left has lost its record; the store's.
     ///
     /// # Cancel safety
     ///
@@ -94,7 +94,7 @@ impl Admin {
                 return Err(super::again(error));
             }
         }
-        let mut clean = Clean::new(&look.records(), &self.names(), old)?;
+        let mut clean = Clean::new(&look.records(), &self.names(), look.error(Side::Old).is_none(), old)?;
         loop {
             match clean.task() {
                 clean::Task::Nobody(side) => {

@@ -226,9 +226,9 @@ impl Walk<'_> {
                 }
                 Task::Write { side, expected, stand } => {
                     let Some(before) = read.live(side) else { return Ok(Ended::Again) };
-                    // The third write of a beginning may be missing (records-4).
+                    // A beginning may have been left before its last writes (records-4).
                     let live = [Side::Old, Side::New].into_iter().filter_map(|side| read.live(side));
-                    let restored = live.map(|read| read.record.restored).max().unwrap_or_default();
+                    let restored = live.map(|read| read.record.restored).fold(1, u64::max);
                     let record =
                         Record { stand, restored, since: self.admin.since(), ..before.record.clone() };
                     match self.admin.stores[side].write(Some(in_store(expected)), &record).await? {

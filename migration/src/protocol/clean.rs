@@ -3,7 +3,9 @@
 //! # Invariants
 //! - **clean-1** Nobody takes part: looked for before a record is ended and after it. Whoever signed before that is seen
 //!   then, and whoever comes later finds no move.
-//! - **clean-2** A record is ended, never removed: whoever writes there next goes on with larger versions, and a move that was
+//! - **clean-2** In `new` a move ends while the old store's record bars plain sessions, or that store cannot be reached. (Without
+//!   processes nothing would write the record again.)
+//! - **clean-3** A record is ended, never removed: whoever writes there next goes on with larger versions, and a move that was
 //!   finished is not begun again.
 
 use std::collections::VecDeque;
@@ -41,16 +43,27 @@ pub(crate) struct Clean {
 }
 
 impl Clean {
-    /// `old` says that the store that is left admits plain sessions again.
+    /// `old` says that the store that is left admits plain sessions again; `is_old_read` that it can be reached.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Misuse`] in another phase than `new` and `old`, and without a move; as [`Pair::of_one_move`].
-    pub(crate) fn new(reads: &Pair<Option<Read>>, names: &Pair<String>, old: bool) -> Result<Self> {
+    /// [`ErrorKind::Misuse`] in another phase than `new` and `old`, and without a move; [`ErrorKind::Protocol`] in `new` if the
+    /// old store has lost the record that bars plain sessions; as [`Pair::of_one_move`].
+    pub(crate) fn new(
+        reads: &Pair<Option<Read>>,
+        names: &Pair<String>,
+        is_old_read: bool,
+        old: bool,
+    ) -> Result<Self> {
         let live = reads.live(Side::Old).map(|read| read.record.id);
         let is_over = |new: &Record| new.end == Some(End::Moved) && live.is_none_or(|id| id == new.id);
         let over = reads.new.as_ref().is_some_and(|read| is_over(&read.record));
         let (end, sides): (_, &[Side]) = match (reads.place().map(Place::phase), old) {
+            (Some(Phase::New), _) if is_old_read && reads.kept(Side::Old).is_none() => {
+                let message = "the old store has lost the record that bars its plain URL, and no process writes it after \
+                               the end: run `leasehold migrate repair --yes` first";
+                return Err(Error::not_applied(ErrorKind::Protocol, message));
+            }
             (Some(Phase::New), false) => (End::Moved, &[Side::New]),
             (Some(Phase::New), true) => (End::Moved, &[Side::New, Side::Old]),
             (Some(Phase::Old), _) => (End::Left, &[Side::New, Side::Old]),

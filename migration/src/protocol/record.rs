@@ -158,7 +158,15 @@ impl Record {
     /// that was written. So both know the numbers that are given.
     pub(crate) fn after(self, new: Option<&Self>) -> Self {
         let is_known = new.is_none_or(|new| new.stand.window.offset == self.stand.window.offset);
-        if is_known { self } else { Self { side: Side::New, restored: 0, ..self } }
+        if is_known { self } else { Self { side: Side::New, ..self } }
+    }
+
+    /// Whether a process that reads it knows what to do without the other store's.
+    pub(crate) fn is_enough(&self) -> bool {
+        match self.side {
+            Side::Old => self.stand.phase <= Phase::Shadow && self.restored > 0,
+            Side::New => self.stand.phase >= Phase::Drain,
+        }
     }
 
     /// What to write when a foreign client was found to hold `name` at that time, if anything.

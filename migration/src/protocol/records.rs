@@ -6,8 +6,9 @@
 //!   is of a move between the two namespaces that it names.
 //! - **records-2** A record whose move is over bars nobody. The same move does not begin once more if it was finished.
 //! - **records-3** A record that is lost (`kept`) is written again from the one that decides, and from no other; both count that.
-//! - **records-4** A move begins with three writes: the new store's record, the old store's, which counts as written again, and
-//!   the same count in the new store. So a new store's record that counts one knows of one in the old store.
+//! - **records-4** A move begins with four writes: the new store's record, the old store's, and then in both, in this order, that
+//!   the record counts. Only then a process follows them, with or without the new store (`is_enough`). So where the new store's
+//!   record does not count, no process was granted anything by the old store's.
 
 use leasehold_core::backend::ledger::Entry;
 use leasehold_core::backend::stage::{Phase, Side};
@@ -171,10 +172,15 @@ impl Pair<Option<Read>> {
             (None, Some(new)) if Class::of(new.record.stand.phase) == Class::Old => {
                 Opening::Begin(Side::Old, Some(new.record.id))
             }
-            (Some(Read { record: old, .. }), Some(Read { record: new, .. }))
-                if new.restored < old.restored =>
-            {
-                Opening::Write(Record { restored: old.restored, ..new.clone() })
+            (Some(Read { record: old, .. }), Some(Read { record: new, .. })) => {
+                let counted = old.restored.max(1);
+                if new.restored < counted {
+                    Opening::Write(Record { restored: counted, ..new.clone() })
+                } else if old.restored == 0 {
+                    Opening::Write(Record { restored: new.restored, ..old.clone() })
+                } else {
+                    Opening::Follow
+                }
             }
             _ => Opening::Follow,
         })
@@ -224,7 +230,7 @@ impl Pair<Option<Read>> {
         let phase = |side| self.live(side).map(|read| read.record.stand.phase);
         match (phase(Side::Old), phase(Side::New)) {
             (None, Some(Phase::Shadow | Phase::Both)) => Some(Side::Old),
-            // One that was begun only has nothing to lose (records-4).
+            // One that does not count has nothing to lose (records-4).
             (None, Some(Phase::Old)) => {
                 let was_there = self.live(Side::New).is_some_and(|read| read.record.restored > 0);
                 (was_there && self.half_ended(Side::Old).is_none()).then_some(Side::Old)
@@ -403,14 +409,16 @@ mod tests {
             (None, None, Opening::Begin(N, None)),
             (None, read(1, N, Old), Opening::Begin(O, Some(1))),
             (back(read(7, N, New)), read(1, N, Old), Opening::Begin(O, Some(1))),
+            (read(1, O, Old), read(1, N, Old), write(again(read(1, N, Old)))),
+            (read(1, O, Old), again(read(1, N, Old)), write(again(read(1, O, Old)))),
             (back(read(7, N, New)), ended(read(8, O, Old), Left), Opening::Begin(N, None)),
             (back(read(7, N, New)), back(read(7, O, Old)), Opening::Begin(N, None)),
             (None, elsewhere(Moved), Opening::Begin(N, None)),
             (ended(read(7, O, Old), Left), ended(read(7, N, New), Left), Opening::Begin(N, None)),
-            (read(1, O, Both), read(1, N, Old), Opening::Follow),
+            (again(read(1, O, Both)), again(read(1, N, Old)), Opening::Follow),
             (read(1, O, Shadow), None, Opening::Follow),
             (again(read(1, O, Old)), read(1, N, Old), write(again(read(1, N, Old)))),
-            (between(read(1, O, Both), "a", "b"), read(1, N, Old), Opening::Follow),
+            (between(again(read(1, O, Both)), "a", "b"), again(read(1, N, Old)), Opening::Follow),
             (None, read(1, N, Drain), Opening::Follow),
             (read(1, O, Old), ended(read(1, N, New), Left), write(read(1, N, Old))),
             (ended(read(1, O, Old), Left), read(1, N, Old), write(read(1, O, Old))),

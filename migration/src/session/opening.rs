@@ -137,18 +137,14 @@ impl Session {
         let mut reads = Pair { old: None, new: None };
         reads[side.other()] = other.cloned();
         reads.of_one_move(&self.names())?;
-        let phase = reads.live(side.other()).map(|read| read.record.stand.phase);
-        let knows_enough = phase.is_some_and(|phase| match side {
-            Side::New => phase <= Phase::Shadow,
-            Side::Old => phase >= Phase::Drain,
-        });
+        let known = reads.live(side.other()).map(|read| &read.record).filter(|record| record.is_enough());
         let may_come_back = match error.kind() {
             ErrorKind::Unavailable => true,
             // In `drain` a foreign client may hold there, and an old store that is not open would count as unreachable.
-            ErrorKind::Denied => (side, phase) != (Side::Old, Some(Phase::Drain)),
+            ErrorKind::Denied => known.is_some_and(|record| record.stand.phase != Phase::Drain),
             _ => false,
         };
-        if !may_come_back || !knows_enough {
+        if !may_come_back || known.is_none() {
             return Err(error);
         }
         let warning = format!("the store that is {} takes part later: {error:#}", place(side));
@@ -186,8 +182,6 @@ impl Session {
 
     /// The first record of a move.
     async fn first(&self, side: Side, id: u64) -> Result<Record> {
-        // The old store's says that it was there (records-4).
-        let restored = u64::from(side == Side::Old);
         let store = self.env.bounded(self.open(Side::Old)?.backend.token_base()).await?;
         let window = Window::first(store).map_err(|Exhausted| {
             let message = "there are no tokens left for a move to another store";
@@ -196,7 +190,7 @@ impl Session {
         let stand = Stand { phase: Phase::Old, epoch: 0, window };
         let since = self.env.wall_time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let since = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-        Ok(Record { id, side, stand, between: self.names(), since, restored, end: None, met: None })
+        Ok(Record { id, side, stand, between: self.names(), since, restored: 0, end: None, met: None })
     }
 
     /// Replaces what was read, if that is still there; whether it did.

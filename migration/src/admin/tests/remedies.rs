@@ -112,6 +112,12 @@ async fn a_move_ends_and_another_begins() {
     assert!(refused.to_string().contains("one (pid 7)"), "{refused}");
     drop(process);
     rig.env().sleep(TTL * 2).await;
+    rig.stores.old.inner.store().forget(&*rig.clock);
+    for old in [false, true] {
+        let open = admin.clean(old).await.unwrap_err();
+        assert!(open.to_string().contains("migrate repair --yes"), "nothing bars the old store: {open}");
+    }
+    admin.repair(Duration::ZERO).await.unwrap();
     admin.clean(false).await.unwrap();
     admin.clean(false).await.expect("it is done already");
     let open = async |side: Side| rig.open(side, rig.env()).await;

@@ -21,7 +21,9 @@ use tokio::time::{sleep, timeout};
 use super::late::{POLL, Rig, TTL, name, request};
 use super::{clock, env, stands, store, write};
 use crate::protocol::Pair;
+use crate::protocol::record::Stand;
 use crate::protocol::records::in_store;
+use crate::protocol::tokens::{WIDTH, Window};
 use crate::session::{SIDES, Session};
 
 /// A release whose caller leaves goes on at once, whatever became of its request; who asks again hears what it came to, and a
@@ -258,6 +260,25 @@ async fn the_next_of_a_name_hears_of_another_phase() {
     let grant = timeout(2 * POLL, waiting).await.expect("it is not waited for any more").unwrap();
     rig.session.release(&grant).await.unwrap();
     assert!(rig.stores.new.store().is_empty());
+}
+
+/// A waiter follows a rollback of two steps that it sees as one: it needs the old store's lock alone.
+#[tokio::test(start_paused = true)]
+async fn waiter_follows_two_steps_back() {
+    let rig = Rig::in_phase(Phase::Drain).await;
+    let stranger = rig.stranger(Side::New).await;
+    stranger.acquire(&request()).await.unwrap();
+    let mut waiting = Box::pin(rig.take());
+    assert!(timeout(POLL / 10, &mut waiting).await.is_err());
+    let window = Window { offset: 2 * WIDTH, low: 2 * WIDTH, high: 3 * WIDTH };
+    write(&rig.stores, Side::New, stands(Phase::Both).1);
+    write(&rig.stores, Side::Old, Stand { phase: Phase::Shadow, epoch: 2, window });
+    let grant = timeout(2 * POLL, waiting).await.expect("the old store's lock is enough").unwrap();
+    assert!(window.low < grant.counter);
+    sleep(POLL / 10).await;
+    assert_eq!(stranger.inspect(&name()).await.unwrap().contenders, 0, "it left that queue");
+    rig.session.release(&grant).await.unwrap();
+    assert!(rig.stores.old.store().is_empty());
 }
 
 /// After a pause of the process beyond its leases, who asks in `drain` goes on without a store that cannot be reached, although

@@ -70,6 +70,10 @@ enum Mutant {
     Uncounted,
     /// Nor does it see that nothing bars such.
     Unbarred,
+    /// A process goes on without the new store although the move's beginning was left halfway.
+    Hasty,
+    /// An end does not look whether the old store's record bars plain sessions.
+    Unkept,
     /// The new store's first record keeps a base of the old store that was raised since.
     KeepsFirst,
 }
@@ -108,6 +112,8 @@ struct Left {
     foreign: u8,
     ticks: u8,
     plain: u8,
+    /// No plain session is granted anything.
+    barred: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -210,10 +216,11 @@ impl World {
         Self { mutant, ..self }
     }
 
-    /// A move that has begun but for its last write, in the new store.
+    /// A move that has begun but for its last two writes.
     fn begun(left: Left) -> Self {
         let mut world = Self::at(Phase::Old, 0, left);
-        world.places[MOVE.new].record.as_mut().unwrap().record.restored = 0;
+        let records = world.places.iter_mut().filter_map(|place| place.record.as_mut());
+        records.for_each(|read| read.record.restored = 0);
         world
     }
 
@@ -321,6 +328,7 @@ const TWO: &str = "two guards";
 const BACKWARDS: &str = "a token that does not grow";
 const UNBELIEVED: &str = "a record that was written again is not believed";
 const NOISY: &str = "the last step while a foreign client was just met, or is there";
+const OPEN: &str = "an end after which nothing bars the old store";
 const OURS: &str = "one of ours is met";
 
 /// More states than any of the worlds has.
@@ -336,16 +344,19 @@ fn worlds() -> Vec<(&'static str, World, Caught)> {
     let some = Left { starts: 2, grants: 2, repairs: 1, ..Left::default() };
     let lost = Left { losses: 1, ..some };
     let died = Left { deaths: 1, ..some };
+    let away = Left { losses: 1, returns: 1, repairs: 0, barred: true, ..died };
     let frozen = Left { freezes: 1, ..lost };
     let ended = Left { starts: 2, grants: 2, cleans: 2, ..Left::default() };
     let begun = Left { starts: 2, grants: 2, steps: 3, ..Left::default() };
     let visited = Left { starts: 1, steps: 1, foreign: 2, ticks: 2, ..Left::default() };
     let slipped = Left { losses: 1, plain: 1, starts: 1, grants: 1, steps: 1, ..Left::default() };
     let rewound = Left { losses: 0, rewinds: 1, ..slipped };
+    let emptied = Left { losses: 1, plain: 1, starts: 1, cleans: 1, ..Left::default() };
     let ours = Left { starts: 2, grants: 1, freezes: 1, ..Left::default() };
     vec![
         ("data lost in old", World::at(Old, 0, lost), vec![]),
         ("a beginning left halfway", World::half_begun(died), vec![(KeepsFirst, BACKWARDS)]),
+        ("a new store that is away at the beginning", World::half_begun(away), vec![(Hasty, BACKWARDS)]),
         (
             "a plain session after a loss",
             World::at(Drain, 0, slipped),
@@ -387,6 +398,12 @@ fn worlds() -> Vec<(&'static str, World, Caught)> {
         ("no foreign clients", World::at(Drain, 0, ours), vec![(ByLabel, OURS)]),
         ("an end in new", World::at(New, 0, ended), vec![(Unfinished, BACKWARDS)]),
         ("an end in old", World::at(Old, 0, ended), vec![]),
+        ("an end after a loss", World::at(New, 0, emptied), vec![(Unkept, OPEN)]),
+        (
+            "an end after a loss of the last writes",
+            World::at(New, 0, Left { losses: 0, rewinds: 1, ..emptied }),
+            vec![(Unkept, OPEN)],
+        ),
     ]
 }
 

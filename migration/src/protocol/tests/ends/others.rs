@@ -73,7 +73,7 @@ impl World {
             if place.lock == Some(PLAIN) {
                 may("sees the plain session end", &|next| next.places[at].lock = None);
             }
-            if self.left.grants > 0 && admits && counts {
+            if self.left.grants > 0 && !self.left.barred && admits && counts {
                 may("grants a plain session", &|next| {
                     next.left.grants -= 1;
                     next.places[at].count += 1;
@@ -119,7 +119,8 @@ impl World {
                 });
             }
             for old in [false, true].into_iter().filter(|_| self.left.cleans > 0 && up) {
-                let Ok(clean) = Clean::new(&reads, &names(url), old) else { continue };
+                let is_looked_at = self.mutant != Mutant::Unkept;
+                let Ok(clean) = Clean::new(&reads, &names(url), is_looked_at, old) else { continue };
                 may(format!("clean {old}"), &|next| {
                     next.left.cleans -= 1;
                     next.admin = Some(Work::Clean(clean.clone()));
@@ -305,6 +306,10 @@ impl World {
                         if next.places[at].record.as_ref().map(|read| read.version)
                             == Some(in_store(expected))
                         {
+                            let is_barred = next.reads(url).kept(Side::Old).is_some();
+                            if record.end == Some(End::Moved) && record.side == Side::New && !is_barred {
+                                next.broken = Some(OPEN);
+                            }
                             clean.written(in_store(next.write(at, &record)));
                         } else {
                             next.admin = None;

@@ -17,12 +17,11 @@ impl World {
             }
             if let Some(dead) = dead {
                 // The other one's record says enough, or the process does not start.
-                let phase = self.reads(*url).live(dead.other()).map(|read| read.record.stand.phase);
-                let enough = phase.is_some_and(|phase| match dead {
-                    Side::Old => phase >= Phase::Drain,
-                    Side::New => phase <= Phase::Shadow,
-                });
-                if enough {
+                let reads = self.reads(*url);
+                let is_enough = |read: &Read| {
+                    read.record.is_enough() || self.mutant == Mutant::Hasty && dead == Side::New
+                };
+                if reads.live(dead.other()).is_some_and(is_enough) {
                     may("starts without a store".to_owned(), &|next| next.starts(i));
                 }
                 return;
@@ -36,10 +35,9 @@ impl World {
                 Ok(Opening::Begin(side, id)) => may(format!("begins {side:?}"), &|next| {
                     let window = Window::first(base(&next.places[url.old])).unwrap();
                     let stand = Stand { phase: Phase::Old, epoch: 0, window };
-                    let (id, between, restored) =
-                        (id.unwrap_or(9), names(*url), u64::from(side == Side::Old));
+                    let (id, between) = (id.unwrap_or(9), names(*url));
                     let record =
-                        Record { id, side, stand, between, since: 0, restored, end: None, met: None };
+                        Record { id, side, stand, between, since: 0, restored: 0, end: None, met: None };
                     let there = reads.live(Side::New).filter(|_| self.mutant != Mutant::KeepsFirst);
                     let record = record.after(there.map(|read| &read.record));
                     next.write(url[record.side], &record);
