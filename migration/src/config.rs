@@ -1,13 +1,13 @@
 //! Which two stores.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_core::backend::ledger::Ledger;
 use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{LockBackend, StoreConfig};
-use leasehold_core::{Env, Result};
+use leasehold_core::{Env, Error, ErrorKind, Result};
 
 use crate::backend::Moving;
 use crate::protocol::{Pair, record};
@@ -15,7 +15,7 @@ use crate::session::Session;
 
 /// Two stores, between which the locks of a namespace are moved while they are in use. How far the move is stands
 /// in the stores: a process follows it while it runs.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Migration {
     stores: Pair<Arc<dyn StoreConfig>>,
     poll: Duration,
@@ -43,11 +43,35 @@ impl Migration {
 
 /// What the two namespaces are called, in records and for people.
 pub(crate) fn names<'a>(config: impl Fn(Side) -> &'a dyn StoreConfig) -> Pair<String> {
-    let name = |side: Side| {
+    Pair::each(|side| {
         let name = config(side).namespace();
         record::name(&name.unwrap_or_else(|| format!("the {} store", side.word())))
-    };
-    Pair { old: name(Side::Old), new: name(Side::New) }
+    })
+}
+
+/// Another id of a move.
+pub(crate) fn draw_id(env: &Env) -> u64 {
+    let mut bits = [0; 8];
+    env.random(&mut bits);
+    u64::from_be_bytes(bits)
+}
+
+/// An open session with one of the two stores.
+#[derive(Clone)]
+pub(crate) struct Open {
+    pub(crate) backend: Arc<dyn LockBackend>,
+    pub(crate) ledger: Arc<dyn Ledger>,
+}
+
+impl Open {
+    pub(crate) async fn of(config: &dyn StoreConfig, env: Env) -> Result<Self> {
+        let backend = config.open(env).await?;
+        let ledger = backend.ledger().ok_or_else(|| {
+            let message = "this store keeps no ledger: its locks cannot be moved";
+            Error::not_applied(ErrorKind::Unsupported, message)
+        })?;
+        Ok(Self { backend, ledger })
+    }
 }
 
 #[async_trait]
@@ -57,8 +81,7 @@ impl StoreConfig for Migration {
     }
 
     fn server(&self) -> Option<String> {
-        let server = |store: &Arc<dyn StoreConfig>| store.server();
-        match (server(&self.stores.old), server(&self.stores.new)) {
+        match (self.stores.old.server(), self.stores.new.server()) {
             (Some(old), Some(new)) => Some(format!("{old} -> {new}")),
             (old, new) => old.or(new),
         }
@@ -67,16 +90,5 @@ impl StoreConfig for Migration {
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         let session = Session::open_both(self.stores(), self.poll, env).await?;
         Ok(Arc::new(Moving::new(session)))
-    }
-}
-
-impl fmt::Debug for Migration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { stores, poll } = self;
-        f.debug_struct("Migration")
-            .field("old", &stores.old)
-            .field("new", &stores.new)
-            .field("poll", poll)
-            .finish()
     }
 }

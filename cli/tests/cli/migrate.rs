@@ -165,7 +165,7 @@ async fn blocker_is_reported() {
     let alias =
         Rig::on(<Redis as Server>::url(stores.redis.addr(), "cli", &own.replace("127.0.0.1", "localhost")));
     let refused = alias.done(["ls"]).await;
-    assert!(refused.code == 64 && refused.err.contains("the same store and prefix"), "{refused:?}");
+    assert!(refused.code == 64 && refused.err.contains("prefix of its own"), "{refused:?}");
     let not_begun = rig.done(["migrate", "advance", "--wait", "1s"]).await;
     assert!(not_begun.code == 75 && not_begun.err.contains("deploy"), "{not_begun:?}");
     assert_eq!(rig.done(["ls"]).await.code, 0, "the first process begins the move");
@@ -234,7 +234,7 @@ async fn locks_that_move_are_revoked_and_their_stores_looked_at() {
             );
         }
         let looked = rig.done(["doctor", "--json"]).await;
-        for told in ["in the store that is left", "in the store that is moved to", &format!("phase {phase}")]
+        for told in ["in the old store", "in the new store", &format!("phase {phase}")]
         {
             assert!(looked.out.contains(told), "{phase}: {told}: {}", looked.out);
         }

@@ -334,7 +334,7 @@ pub enum LeaseScope {
 }
 
 /// The result of [`LockBackend::renew`] for one lease.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "a renewal succeeded, failed for good, or is unknown")]
 pub enum Renewal {
     /// Renewed; until [`Deadline::Never`] on a store without leases.

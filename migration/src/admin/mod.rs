@@ -21,7 +21,7 @@ mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures_util::future::join;
 use leasehold_core::backend::StoreConfig;
@@ -33,9 +33,10 @@ pub use status::{MemberStatus, Progress, RecordStatus, Status, StoreStatus};
 use self::store::{Census, Store};
 use crate::Migration;
 use crate::config::names;
-use crate::protocol::Pair;
 use crate::protocol::member::{Kind, Member};
+use crate::protocol::record::millis;
 use crate::protocol::records::{Place, Read};
+use crate::protocol::{Pair, SIDES};
 
 /// Who administers a move between two stores. It takes no locks, and any number may be at work.
 #[derive(Debug)]
@@ -110,8 +111,7 @@ struct Look {
 impl Look {
     /// The records that could be read.
     fn records(&self) -> Pair<Option<Read>> {
-        let read = |side: Side| self.reads[side].as_ref().ok().cloned().flatten();
-        Pair { old: read(Side::Old), new: read(Side::New) }
+        Pair::each(|side| self.reads[side].as_ref().ok().cloned().flatten())
     }
 
     fn error(&self, side: Side) -> Option<&Error> {
@@ -137,7 +137,7 @@ impl Migration {
     ///
     /// A session that was opened already ends with its lease.
     pub async fn admin(&self, env: Env) -> Result<Admin> {
-        let admin = Admin::between(self.stores().clone(), env);
+        let admin = Admin::between(self.stores(), env);
         let (old, new) = join(admin.stores.old.begin(), admin.stores.new.begin()).await;
         for opened in [old, new] {
             let later = |error: &Error| matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Denied);
@@ -153,9 +153,8 @@ impl Migration {
 
 impl Admin {
     /// One who administers the move between these two, and has contacted nobody.
-    pub(crate) fn between(configs: Pair<Arc<dyn StoreConfig>>, env: Env) -> Self {
-        let Pair { old, new } = configs;
-        let stores = Pair { old: Store::new(Side::Old, old, &env), new: Store::new(Side::New, new, &env) };
+    pub(crate) fn between(configs: &Pair<Arc<dyn StoreConfig>>, env: Env) -> Self {
+        let stores = Pair::each(|side| Store::new(side, Arc::clone(&configs[side]), &env));
         Self { env, stores }
     }
 
@@ -168,14 +167,18 @@ impl Admin {
     pub async fn status(&self) -> Result<Status> {
         let look = self.look().await;
         if let (Some(error), Some(_)) = (look.error(Side::Old), look.error(Side::New)) {
-            return Err(again(error));
+            return Err(error.clone());
         }
         look.records().of_one_move(&self.names())?;
-        let (old, new) = (self.seen(&look, Side::Old).await, self.seen(&look, Side::New).await);
-        let unread = [&old, &new].map(|seen| seen.as_ref()?.as_ref().err().map(|error| format!("{error:#}")));
-        let census = Pair { old: old.and_then(Result::ok), new: new.and_then(Result::ok) };
-        let (next, mut blockers) = self.outlook(&look, &census).await;
-        blockers.extend(unread.into_iter().flatten());
+        let (mut census, mut unread) = (Pair::default(), Vec::new());
+        for side in SIDES.into_iter().filter(|side| look.error(*side).is_none()) {
+            match self.stores[side].census().await {
+                Ok(found) => census[side] = Some(found),
+                Err(error) => unread.push(format!("{error:#}")),
+            }
+        }
+        let (next, mut blockers) = self.outlook(&look, &census);
+        blockers.extend(unread);
         Ok(Status {
             phase: look.place().map(Place::phase),
             old: self.store_status(&look, &census, Side::Old),
@@ -203,13 +206,6 @@ impl Admin {
         Look { reads: Pair { old, new } }
     }
 
-    async fn seen(&self, look: &Look, side: Side) -> Option<Result<Census>> {
-        if look.error(side).is_some() {
-            return None;
-        }
-        Some(self.stores[side].census().await)
-    }
-
     fn store_status(&self, look: &Look, census: &Pair<Option<Census>>, side: Side) -> StoreStatus {
         let read = look.reads[side].as_ref().map(Option::as_ref);
         StoreStatus::of(self.stores[side].at(), read, census[side].as_ref())
@@ -221,9 +217,9 @@ impl Admin {
     }
 
     /// The next step in words, and what stands in its way.
-    async fn outlook(&self, look: &Look, census: &Pair<Option<Census>>) -> (String, Vec<String>) {
+    fn outlook(&self, look: &Look, census: &Pair<Option<Census>>) -> (String, Vec<String>) {
         let records = look.records();
-        let down = [Side::Old, Side::New].into_iter().filter_map(|side| {
+        let down = SIDES.into_iter().filter_map(|side| {
             look.error(side).map(|error| format!("the {} store cannot be asked: {error:#}", side.word()))
         });
         let mut way: Vec<_> = down.collect();
@@ -300,10 +296,8 @@ impl Admin {
         }
         let last = record.last_met();
         let since = last.map_or(record.since, |met| met.at);
-        let ago = match now.checked_sub(since) {
-            Some(ago) => format!("{:?} ago", Duration::from_secs(ago / 1_000)),
-            None => "at a time that is not yet, by a clock that is ahead".to_owned(),
-        };
+        // By a clock that is ahead it has not come yet.
+        let ago = format!("{:?} ago", Duration::from_secs(now.saturating_sub(since) / 1_000));
         let what = last.map_or_else(
             || format!("`drain` has begun {ago}"),
             |met| format!("a foreign client held `{}` in the old store {ago}", met.name),
@@ -313,29 +307,25 @@ impl Admin {
 
     /// Now, for records.
     fn since(&self) -> u64 {
-        let now = self.env.wall_time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+        millis(self.env.wall_time())
     }
 }
 
 /// A line for each process that takes part, whichever lists it is in.
 fn members(look: &Look, census: &Pair<Option<Census>>) -> Vec<MemberStatus> {
     let records = look.records();
-    let version = |side| records.live(side).map(|read| read.seen().version);
+    let versions = Pair::each(|side| records.live(side).map(|read| read.seen().version));
     let listed = |side: Side| census[side].iter().flat_map(|census| &census.members);
-    // There may be many that nobody of us has written.
-    let by_id =
-        |side: Side| -> BTreeMap<_, _> { listed(side).map(|(id, member)| (id, member.as_ref())).collect() };
-    let known = Pair { old: by_id(Side::Old), new: by_id(Side::New) };
+    // Anyone who may write to the store can make many.
+    let known = Pair::each(|side| -> BTreeMap<_, _> {
+        listed(side).map(|(id, member)| (id, member.as_ref())).collect()
+    });
     let find = |side: Side, id| -> Option<&Member> { known[side].get(id).copied().flatten() };
     let only_new = listed(Side::New).filter(|(id, _)| !known.old.contains_key(id));
     let everybody = listed(Side::Old).chain(only_new);
     let processes =
         everybody.filter(|(_, member)| member.as_ref().is_none_or(|one| one.kind == Kind::Process));
-    let of = |id| {
-        MemberStatus::of(find(Side::Old, id), find(Side::New, id), [version(Side::Old), version(Side::New)])
-    };
-    processes.map(|(id, _)| of(id)).collect()
+    processes.map(|(id, _)| MemberStatus::of(Pair::each(|side| find(side, id)), versions)).collect()
 }
 
 const NOT_BEGUN: &str = "deploy the URL with `migrate_to`: the first process that opens it begins the move";
@@ -343,9 +333,4 @@ const NOT_BEGUN: &str = "deploy the URL with `migrate_to`: the first process tha
 /// It is not done, and may be later.
 fn not_yet(message: String, waited: Duration) -> Error {
     Error::not_applied(ErrorKind::Timeout { waited, holder: None }, message)
-}
-
-/// The same error once more.
-fn again(error: &Error) -> Error {
-    Error::new(error.kind().clone(), error.effect(), format!("{error:#}"))
 }

@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use leasehold_core::backend::ledger::Written;
 use leasehold_core::backend::stage::Side;
-use leasehold_core::{Effect, Error, ErrorKind, Result};
+use leasehold_core::{Error, ErrorKind, Result};
 
 use super::walk::may_pass;
 use super::{Admin, Status, not_yet, status};
-use crate::protocol::Pair;
+use crate::config::draw_id;
 use crate::protocol::clean::{self, Clean};
 use crate::protocol::member::Kind;
 use crate::protocol::record::Record;
 use crate::protocol::records::in_store;
 use crate::protocol::repair::{Known, Repair, Task};
-use crate::protocol::tokens::Exhausted;
+use crate::protocol::{Pair, SIDES};
 
 impl Admin {
     /// Writes both records anew, after a store has lost its data: the phase that the newest of them says, in an epoch
@@ -37,13 +37,13 @@ impl Admin {
     ///
     /// What is left halfway is repaired by the next call.
     pub async fn repair(&self, wait: Duration) -> Result<Status> {
-        let mut repair = Repair::new(self.names(), self.since(), self.draw_id());
+        let mut repair = Repair::new(self.names(), self.since(), draw_id(&self.env));
         let mut dead = Pair { old: false, new: false };
         loop {
             match repair.task() {
                 Task::Look => {
                     let known = self.known(wait).await?;
-                    dead = Pair { old: known.old == Known::Dead, new: known.new == Known::Dead };
+                    dead = Pair::each(|side| known[side] == Known::Dead);
                     repair.looked(&known)?;
                 }
                 Task::Alone => {
@@ -57,7 +57,7 @@ impl Admin {
                 }
                 Task::Measure(side) => {
                     let base = self.stores[side].token_base().await?;
-                    repair.measured(base).map_err(|Exhausted| no_tokens())?;
+                    repair.measured(base)?;
                 }
                 Task::Raise { side, base } => {
                     self.stores[side].raise_token_base(base).await?;
@@ -91,7 +91,7 @@ impl Admin {
         for side in [Side::New, Side::Old] {
             let needed = old || side == Side::New || look.place().is_none();
             if let Some(error) = look.error(side).filter(|_| needed) {
-                return Err(super::again(error));
+                return Err(error.clone());
             }
         }
         let mut clean = Clean::new(&look.records(), &self.names(), look.error(Side::Old).is_none(), old)?;
@@ -111,12 +111,6 @@ impl Admin {
         }
     }
 
-    fn draw_id(&self) -> u64 {
-        let mut bits = [0; 8];
-        self.env.random(&mut bits);
-        u64::from_be_bytes(bits)
-    }
-
     /// What both records say, once each store has answered or was waited for.
     async fn known(&self, wait: Duration) -> Result<Pair<Known>> {
         let until = self.env.now() + wait;
@@ -127,16 +121,15 @@ impl Admin {
             let ends =
                 |error: &&&Error| !may_pass(error) || (is_over && *error.kind() != ErrorKind::Unavailable);
             if let Some(error) = errors.iter().flatten().find(ends) {
-                return Err(super::again(error));
+                return Err(Error::clone(error));
             }
             if is_over || errors.iter().all(Option::is_none) {
                 if let [Some(error), Some(_)] = errors {
-                    return Err(super::again(error));
+                    return Err(error.clone());
                 }
-                let known = |side: Side| {
+                return Ok(Pair::each(|side| {
                     look.reads[side].as_ref().map_or(Known::Dead, |read| Known::Read(read.clone()))
-                };
-                return Ok(Pair { old: known(Side::Old), new: known(Side::New) });
+                }));
             }
             self.pause().await;
         }
@@ -154,7 +147,7 @@ impl Admin {
 
     /// Nobody takes part, and no session lives, in a store that is not dead.
     async fn alone(&self, dead: Pair<bool>) -> Result<()> {
-        for side in [Side::Old, Side::New].into_iter().filter(|side| !dead[*side]) {
+        for side in SIDES.into_iter().filter(|side| !dead[*side]) {
             self.nobody_moves(side).await?;
             let strangers = self.stores[side].census().await?.strangers.unwrap_or(0);
             if strangers > 0 {
@@ -181,9 +174,4 @@ impl Admin {
         let message = format!("in the {} store's list there is still {}", side.word(), processes.join(", "));
         Err(not_yet(message, Duration::ZERO))
     }
-}
-
-fn no_tokens() -> Error {
-    let message = "there are no tokens left for another epoch";
-    Error::new(ErrorKind::Unsupported, Effect::NotApplied, message)
 }

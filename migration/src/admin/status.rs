@@ -4,10 +4,11 @@ use std::fmt;
 
 use leasehold_core::Error;
 use leasehold_core::backend::stage::{Phase, Side};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::store::Census;
-use crate::protocol::member::{Kind, Member};
+use crate::protocol::Pair;
+use crate::protocol::member::{Kind, Member, word};
 use crate::protocol::records::Read;
 use crate::protocol::tokens::Window;
 
@@ -17,7 +18,7 @@ use crate::protocol::tokens::Window;
 pub struct Status {
     /// In which phase everybody is, or goes to as they see it; `None` before the move, and where a record that
     /// decides cannot be read.
-    #[serde(serialize_with = "word")]
+    #[serde(serialize_with = "word::serialize")]
     pub phase: Option<Phase>,
     /// The store that is left.
     pub old: StoreStatus,
@@ -52,7 +53,7 @@ pub struct RecordStatus {
     /// The store's number of the write.
     pub version: u64,
     /// What it says.
-    #[serde(serialize_with = "word")]
+    #[serde(serialize_with = "word::serialize")]
     pub phase: Option<Phase>,
     /// The move is over.
     pub over: bool,
@@ -79,7 +80,7 @@ pub struct MemberStatus {
     /// The version of this library there.
     pub version: String,
     /// In which phase it is; `None` while it grants nothing.
-    #[serde(serialize_with = "word")]
+    #[serde(serialize_with = "word::serialize")]
     pub view: Option<Phase>,
     /// Whether it acts by the newest record of the store that is left.
     pub acts_by_old: bool,
@@ -98,7 +99,7 @@ pub struct MemberStatus {
 #[non_exhaustive]
 pub struct Progress {
     /// The phase that the step leads to.
-    #[serde(serialize_with = "word")]
+    #[serde(serialize_with = "word::serialize")]
     pub to: Option<Phase>,
     /// What stands in its way, in words.
     pub blockers: Vec<String>,
@@ -111,10 +112,6 @@ impl fmt::Display for Progress {
         }
         f.write_str(&self.blockers.join("; "))
     }
-}
-
-fn word<S: Serializer>(phase: &Option<Phase>, to: S) -> Result<S::Ok, S::Error> {
-    phase.map(Phase::word).serialize(to)
 }
 
 impl StoreStatus {
@@ -139,21 +136,20 @@ impl StoreStatus {
 
 impl MemberStatus {
     /// What a member says in each list that it stands in, `versions` being those in force.
-    pub(super) fn of(at_old: Option<&Member>, at_new: Option<&Member>, versions: [Option<u64>; 2]) -> Self {
+    pub(super) fn of(members: Pair<Option<&Member>>, versions: Pair<Option<u64>>) -> Self {
         let nothing = Member::default();
-        let latest = at_old.or(at_new).unwrap_or(&nothing);
-        let [old, new] = versions;
-        let acts = |member: Option<&Member>, side: Side, version: Option<u64>| {
-            let acknowledged = member.and_then(|member| member.acknowledges[side]);
-            version.is_some() && acknowledged >= version
+        let latest = members.old.or(members.new).unwrap_or(&nothing);
+        let acts = |side: Side| {
+            let acknowledged = members[side].and_then(|member| member.acknowledges[side]);
+            versions[side].is_some() && acknowledged >= versions[side]
         };
         Self {
             label: latest.label.clone(),
             pid: latest.pid,
             version: latest.version.clone(),
             view: latest.view,
-            acts_by_old: acts(at_old, Side::Old, old),
-            acts_by_new: acts(at_new, Side::New, new),
+            acts_by_old: acts(Side::Old),
+            acts_by_new: acts(Side::New),
             holds: [latest.holds.old, latest.holds.new, latest.holds.both],
             strangers: latest.strangers.as_ref().map(|met| (met.met, met.name.clone())),
             trouble: latest.trouble.clone(),

@@ -7,18 +7,18 @@
 //!   administrators too, and nobody waits for it.
 //! - **store-3** What keeps the session alive ends with whoever asked for it.
 
-use std::collections::BTreeMap;
-use std::pin::pin;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Either, abortable, select};
 use leasehold_core::backend::ledger::{Ledger, Written};
 use leasehold_core::backend::stage::Side;
-use leasehold_core::backend::{LeaseScope, LockBackend, StoreConfig, StoreEvent, TokenBase};
+use leasehold_core::backend::{LeaseScope, StoreConfig, StoreEvent, TokenBase};
 use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, OwnerId, Result};
 use tokio::sync::Mutex;
 
+use crate::config::Open;
 use crate::protocol::member::{Kind, Member};
 use crate::protocol::record::Record;
 use crate::protocol::records::Read;
@@ -35,8 +35,7 @@ pub(super) struct Store {
 }
 
 struct Session {
-    backend: Arc<dyn LockBackend>,
-    ledger: Arc<dyn Ledger>,
+    open: Open,
     keeper: AbortHandle,
 }
 
@@ -81,23 +80,23 @@ impl Store {
     /// The record, if there is one, of a move that is over too.
     pub(super) async fn read(&self) -> Result<Option<Read>> {
         let session = self.session().await?;
-        self.sign(&*session.ledger).await?;
-        let entry = self.asked(session.ledger.read()).await?;
+        self.sign(&*session.open.ledger).await?;
+        let entry = self.asked(session.open.ledger.read()).await?;
         entry.as_ref().map(Read::of).transpose().map_err(|error| self.placed(error))
     }
 
     /// Replaces the record at that version.
     pub(super) async fn write(&self, expected: Option<u64>, record: &Record) -> Result<Written> {
         let session = self.session().await?;
-        self.asked(session.ledger.write(expected, &record.encode())).await
+        self.asked(session.open.ledger.write(expected, &record.encode())).await
     }
 
     /// Who is there.
     pub(super) async fn census(&self) -> Result<Census> {
         let session = self.session().await?;
-        self.sign(&*session.ledger).await?;
-        let members = self.asked(session.ledger.members()).await?;
-        let strangers = self.asked(session.backend.token_base()).await?.sessions;
+        self.sign(&*session.open.ledger).await?;
+        let members = self.asked(session.open.ledger.members()).await?;
+        let strangers = self.asked(session.open.backend.token_base()).await?.sessions;
         let others = members.into_iter().filter(|member| member.id != self.id);
         let members = others.map(|found| (found.id, Member::decode(&found.value).ok())).collect();
         Ok(Census { members, strangers })
@@ -107,7 +106,7 @@ impl Store {
     pub(super) async fn held_by_foreign_client(&self) -> Result<Option<LockName>> {
         let session = self.session().await?;
         // Each of its requests is bounded by the store, and there may be many.
-        let states = session.backend.list("").await.map_err(|error| self.placed(error))?;
+        let states = session.open.backend.list("").await.map_err(|error| self.placed(error))?;
         let held = states.into_iter().find(|state| state.holders.iter().any(|holder| holder.foreign));
         Ok(held.map(|state| state.name))
     }
@@ -115,25 +114,25 @@ impl Store {
     /// Writes into the record that a foreign client holds `name` in the other store.
     pub(super) async fn note(&self, name: &LockName) -> Result<()> {
         let session = self.session().await?;
-        self.asked(note(&*session.ledger, &self.env, name)).await
+        self.asked(note(&*session.open.ledger, &self.env, name)).await
     }
 
     pub(super) async fn token_base(&self) -> Result<TokenBase> {
         let session = self.session().await?;
-        self.asked(session.backend.token_base()).await
+        self.asked(session.open.backend.token_base()).await
     }
 
     pub(super) async fn raise_token_base(&self, at_least: u64) -> Result<()> {
         let session = self.session().await?;
-        self.asked(session.backend.raise_token_base(at_least)).await
+        self.asked(session.open.backend.raise_token_base(at_least)).await
     }
 
     /// Ends the session, if there is one.
     pub(super) async fn close(&self) -> Result<()> {
         let Some(session) = self.session.lock().await.take() else { return Ok(()) };
         session.keeper.abort();
-        let unsigned = self.asked(session.ledger.unsign(self.id)).await;
-        let closed = self.asked(session.backend.close()).await;
+        let unsigned = self.asked(session.open.ledger.unsign(self.id)).await;
+        let closed = self.asked(session.open.backend.close()).await;
         unsigned.and(closed)
     }
 
@@ -153,25 +152,18 @@ impl Store {
 
     async fn open(&self) -> Result<Session> {
         let bound = self.env.timing().connect_timeout;
-        let opening = pin!(self.config.open(self.env.clone()));
-        let backend = match select(opening, self.env.sleep(bound)).await {
-            // Nothing was asked for.
-            Either::Left((opened, _)) => opened.map_err(|error| error.with_effect(Effect::NotApplied))?,
-            Either::Right(_) => {
-                let message = format!("the store was not open within {bound:?}");
-                return Err(Error::not_applied(ErrorKind::Unavailable, message));
-            }
-        };
-        let Some(ledger) = backend.ledger() else {
-            let message = "this store keeps no ledger: its locks cannot be moved";
-            return Err(Error::not_applied(ErrorKind::Unsupported, message));
-        };
-        let keep = keep(self.env.clone(), Arc::clone(&backend), Arc::clone(&ledger), self.id);
-        let (task, keeper) = abortable(keep);
+        let opened = self.env.within(bound, Open::of(&*self.config, self.env.clone())).await;
+        let open = opened.unwrap_or_else(|| {
+            let message = format!("the store was not open within {bound:?}");
+            Err(Error::not_applied(ErrorKind::Unavailable, message))
+        });
+        // Nothing was asked for.
+        let open = open.map_err(|error| error.with_effect(Effect::NotApplied))?;
+        let (task, keeper) = abortable(keep(self.env.clone(), open.clone(), self.id));
         self.env.spawn(async {
             let _aborted = task.await;
         });
-        Ok(Session { backend, ledger, keeper })
+        Ok(Session { open, keeper })
     }
 
     async fn sign(&self, ledger: &dyn Ledger) -> Result<()> {
@@ -200,19 +192,19 @@ fn entry() -> Vec<u8> {
 }
 
 /// Renews what the session announces, and the entry. What fails is asked again; what is lost, the store replaces.
-async fn keep(env: Env, backend: Arc<dyn LockBackend>, ledger: Arc<dyn Ledger>, id: OwnerId) {
-    let mut leases = BTreeMap::new();
+async fn keep(env: Env, Open { backend, ledger }: Open, id: OwnerId) {
+    let mut leases = BTreeSet::new();
     let mut events = backend.events();
     loop {
         match select(events.next(), env.sleep(env.timing().ttl / 3)).await {
             Either::Left((Some(StoreEvent::LeaseOpened(lease)), _)) if lease.scope == LeaseScope::Session => {
-                leases.insert(lease.id, ());
+                leases.insert(lease.id);
             }
-            Either::Left((Some(StoreEvent::LeaseLost { lease, .. }), _)) => drop(leases.remove(&lease)),
+            Either::Left((Some(StoreEvent::LeaseLost { lease, .. }), _)) => _ = leases.remove(&lease),
             Either::Left((Some(_), _)) => {}
             Either::Left((None, _)) => return,
             Either::Right(_) => {
-                let due: Vec<_> = leases.keys().copied().collect();
+                let due: Vec<_> = leases.iter().copied().collect();
                 let renewals = async { Ok(backend.renew(&due).await) };
                 let _asked_again = env.bounded(renewals).await;
                 let _signed_again = env.bounded(ledger.sign(id, &entry())).await;

@@ -7,11 +7,15 @@ use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Error, ErrorKind, Result};
 
-use super::{Admin, Census, Look, NOT_BEGUN, Progress, Status, Steps, again, not_yet, status};
-use crate::protocol::Pair;
+use super::{Admin, Census, Look, NOT_BEGUN, Progress, Status, Steps, not_yet, status};
 use crate::protocol::record::Record;
 use crate::protocol::records::{Place, Read, in_store};
+use crate::protocol::tokens::Exhausted;
 use crate::protocol::transition::{Stuck, Task, Transition, Way};
+use crate::protocol::{Pair, SIDES};
+
+/// Where progress is reported.
+type Report<'a> = &'a mut (dyn FnMut(&Progress) + Send);
 
 /// How a step ended.
 enum Ended {
@@ -20,8 +24,8 @@ enum Ended {
     Again,
 }
 
-/// How often a walk is set back by somebody else before it ends.
-const MOST_SET_BACK: u32 = 3;
+/// How many steps a walk takes: four times the whole way, so that of two walks in opposite directions one ends.
+const MOST_STEPS: u32 = 16;
 
 impl Admin {
     /// Goes on toward the store moved to. `told` hears what is waited for.
@@ -55,15 +59,10 @@ impl Admin {
         self.walk(Way::Back, options, told).await
     }
 
-    async fn walk(
-        &self,
-        way: Way,
-        options: &Steps,
-        told: &mut (dyn FnMut(&Progress) + Send),
-    ) -> Result<Status> {
+    async fn walk(&self, way: Way, options: &Steps, told: Report<'_>) -> Result<Status> {
         let until = self.env.now() + options.wait;
         let mut goal = options.to;
-        let mut walk = Walk { admin: self, way, options, until, to: None, passed: None, set_back: 0, told };
+        let mut walk = Walk { admin: self, way, options, until, to: None, taken: 0, told };
         // An answer that was lost is asked for once, however little is waited.
         let mut lost_answer = false;
         loop {
@@ -97,11 +96,9 @@ struct Walk<'a> {
     until: Moment,
     /// Where the step at hand leads.
     to: Option<Phase>,
-    /// From where it has taken the last step.
-    passed: Option<u8>,
-    /// How often it was found there again, or behind it: another one goes the other way.
-    set_back: u32,
-    told: &'a mut (dyn FnMut(&Progress) + Send),
+    /// How many steps it has taken.
+    taken: u32,
+    told: Report<'a>,
 }
 
 impl Walk<'_> {
@@ -122,26 +119,15 @@ impl Walk<'_> {
             return Ok(true);
         }
         self.to = Some(next);
-        self.has_come_on(place)?;
+        if self.taken >= MOST_STEPS {
+            let message = "another administrator goes the other way".to_owned();
+            return Err(not_yet(message, self.options.wait));
+        }
         match self.step().await? {
-            Ended::Done => self.passed = Some(place.rank()),
+            Ended::Done => self.taken += 1,
             Ended::Again => self.admin.pause().await,
         }
         Ok(false)
-    }
-
-    /// Two who go opposite ways would go on for ever. Who was slow, and is set back by one who has been there and back, goes on.
-    fn has_come_on(&mut self, place: Place) -> Result<()> {
-        let is_back = |passed: u8| match self.way {
-            Way::Forth => place.rank() <= passed,
-            Way::Back => passed <= place.rank(),
-        };
-        self.set_back += u32::from(self.passed.take().is_some_and(is_back));
-        if self.set_back > MOST_SET_BACK {
-            let message = "somebody else administers this move, and goes the other way".to_owned();
-            return Err(not_yet(message, self.options.wait));
-        }
-        Ok(())
     }
 
     fn place(&self, look: &Look) -> Result<Place> {
@@ -153,46 +139,37 @@ impl Walk<'_> {
             (Some(place), None) => Ok(place),
             (None, None) => {
                 let down = look.error(Side::Old).or_else(|| look.error(Side::New));
-                Err(down.map_or_else(|| not_yet(NOT_BEGUN.to_owned(), Duration::ZERO), again))
+                Err(down.cloned().unwrap_or_else(|| not_yet(NOT_BEGUN.to_owned(), Duration::ZERO)))
             }
         }
     }
 
-    /// Whether no foreign client has been met for long enough, and the old store knows of none that nobody has met.
-    async fn quiet(&mut self, read: &Pair<Option<Read>>, down: Option<Error>) -> Result<Ended> {
-        if down.is_none()
-            && let Some(said) = self.plain_sessions(read).await?
-        {
-            self.wait_for(vec![said]).await?;
-            return Ok(Ended::Again);
+    /// Whether a foreign client may still use the old store, in words: one was met, or that store knows of one that no process met.
+    async fn unquiet(&mut self, read: &Pair<Option<Read>>, down: Option<Error>) -> Result<Option<String>> {
+        let plain = if down.is_none() { self.plain_sessions(read).await? } else { None };
+        if let Some(said) = plain.or_else(|| self.admin.noise(read, self.options.quiet_for)) {
+            return Ok(Some(said));
         }
-        if let Some(noise) = self.admin.noise(read, self.options.quiet_for) {
-            self.wait_for(vec![noise]).await?;
-            return Ok(Ended::Again);
-        }
-        if let Some(error) = down {
-            if *error.kind() != ErrorKind::Unavailable {
-                return Err(error);
+        match down {
+            Some(error) if *error.kind() == ErrorKind::Unavailable => {
+                let said =
+                    format!("the old store cannot be asked for sessions and foreign clients: {error:#}");
+                if self.admin.env.now() < self.until {
+                    return Ok(Some(said));
+                }
+                // One that is down does not keep the move from its end for ever.
+                (self.told)(&Progress { to: self.to, blockers: vec![said] });
+                Ok(None)
             }
-            let said =
-                vec![format!("the old store cannot be asked for sessions and foreign clients: {error:#}")];
-            // One that is down does not keep the move from its end for ever.
-            if self.admin.env.now() >= self.until {
-                (self.told)(&Progress { to: self.to, blockers: said });
-                return Ok(Ended::Done);
+            Some(error) => Err(error),
+            None if self.options.quiet_for.is_zero() => Ok(None),
+            None => {
+                let Pair { old, new } = &self.admin.stores;
+                let Some(name) = old.held_by_foreign_client().await? else { return Ok(None) };
+                new.note(&name).await?;
+                Ok(Some(format!("a foreign client held `{name}` in the old store, just now")))
             }
-            self.wait_for(said).await?;
-            return Ok(Ended::Again);
         }
-        if self.options.quiet_for.is_zero() {
-            return Ok(Ended::Done);
-        }
-        let Pair { old, new } = &self.admin.stores;
-        let Some(name) = old.held_by_foreign_client().await? else { return Ok(Ended::Done) };
-        new.note(&name).await?;
-        self.wait_for(vec![format!("a foreign client held `{}` in the old store, just now", name.as_str())])
-            .await?;
-        Ok(Ended::Again)
     }
 
     async fn step(&mut self) -> Result<Ended> {
@@ -216,9 +193,12 @@ impl Walk<'_> {
                     Ended::Done => step.done(),
                     Ended::Again => return Ok(Ended::Again),
                 },
-                Task::Quiet => match self.quiet(&read, down.old.take()).await? {
-                    Ended::Done => step.done(),
-                    Ended::Again => return Ok(Ended::Again),
+                Task::Quiet => match self.unquiet(&read, down.old.take()).await? {
+                    None => step.done(),
+                    Some(said) => {
+                        self.wait_for(vec![said]).await?;
+                        return Ok(Ended::Again);
+                    }
                 },
                 Task::Raise { side, base } => {
                     self.admin.stores[side].raise_token_base(base).await?;
@@ -227,7 +207,7 @@ impl Walk<'_> {
                 Task::Write { side, expected, stand } => {
                     let Some(before) = read.live(side) else { return Ok(Ended::Again) };
                     // A beginning may have been left before its last writes (records-4).
-                    let live = [Side::Old, Side::New].into_iter().filter_map(|side| read.live(side));
+                    let live = SIDES.into_iter().filter_map(|side| read.live(side));
                     let restored = live.map(|read| read.record.restored).fold(1, u64::max);
                     let record =
                         Record { stand, restored, since: self.admin.since(), ..before.record.clone() };
@@ -243,10 +223,7 @@ impl Walk<'_> {
                 Task::Stuck(Stuck::Unread(side)) => {
                     return Err(down[side].take().unwrap_or_else(|| read.loss(side)));
                 }
-                Task::Stuck(Stuck::Exhausted) => {
-                    let message = "there are no tokens left for another change of the store that counts";
-                    return Err(Error::not_applied(ErrorKind::Unsupported, message));
-                }
+                Task::Stuck(Stuck::Exhausted) => return Err(Exhausted.into()),
             }
         }
     }

@@ -15,7 +15,7 @@ use leasehold_core::{Error, ErrorKind, Result};
 
 use super::Pair;
 use super::record::{End, Record};
-use super::records::{Place, Read};
+use super::records::{Place, Read, misuse};
 
 /// What to do; answered by the method of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -37,7 +37,7 @@ pub(crate) enum Task {
 pub(crate) struct Clean {
     tasks: VecDeque<Task>,
     /// The records as they were.
-    before: Pair<Option<Record>>,
+    before: Pair<Option<Read>>,
     /// The one that was ended, and is looked at last.
     ended: Option<(Side, u64)>,
 }
@@ -71,13 +71,12 @@ impl Clean {
             (None, true) if over => (End::Moved, &[Side::Old]),
             (None, false) if over => (End::Moved, &[]),
             (Some(phase), _) => {
-                let message =
-                    format!("the move is in phase `{phase}`: it can end in `new`, or go back to `old`");
-                return Err(Error::not_applied(ErrorKind::Misuse, message));
+                return Err(misuse(format!(
+                    "the move is in phase `{phase}`: it can end in `new`, or go back to `old`"
+                )));
             }
             (None, _) => {
-                let message = "there is no move to end: neither store has a record of one";
-                return Err(Error::not_applied(ErrorKind::Misuse, message));
+                return Err(misuse("there is no move to end: neither store has a record of one"));
             }
         };
         if !over {
@@ -89,9 +88,7 @@ impl Clean {
             let ended = Task::Write { expected: *version, record: record.clone().ended(end) };
             [Task::Nobody(side), ended, Task::Nobody(side)]
         });
-        let before = |side| reads.live(side).map(|read| read.record.clone());
-        let before = Pair { old: before(Side::Old), new: before(Side::New) };
-        Ok(Self { tasks: tasks.collect(), before, ended: None })
+        Ok(Self { tasks: tasks.collect(), before: reads.clone(), ended: None })
     }
 
     /// What to do now.
@@ -105,7 +102,7 @@ impl Clean {
         let ended = self.ended.take();
         if !nobody {
             let back = ended.and_then(|(side, expected)| {
-                self.before[side].take().map(|record| Task::Write { expected, record })
+                self.before[side].take().map(|Read { record, .. }| Task::Write { expected, record })
             });
             self.tasks = back.into_iter().chain([Task::InUse]).collect();
         }

@@ -84,10 +84,7 @@ impl Hold {
         }
         let both = self.parts.held(Side::Old) && self.parts.held(Side::New);
         let class = self.view.map_or(Class::Bridge, |view| view.class());
-        both && match side {
-            Side::Old => class != Class::New,
-            Side::New => class != Class::Old,
-        }
+        both && class.has(side)
     }
 
     pub(crate) fn is_over(&self) -> bool {

@@ -101,12 +101,12 @@ pub(super) fn cut(text: &str, most: usize) -> String {
 }
 
 /// Phases as their words.
-mod word {
+pub(crate) mod word {
     use leasehold_core::backend::stage::Phase;
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(phase: &Option<Phase>, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(phase: &Option<Phase>, to: S) -> Result<S::Ok, S::Error> {
         phase.map(Phase::word).serialize(to)
     }
 

@@ -46,11 +46,19 @@ pub(crate) mod tokens;
 pub(crate) mod transition;
 pub(crate) mod view;
 
+pub(crate) const SIDES: [Side; 2] = [Side::Old, Side::New];
+
 /// One for each of the two stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Pair<T> {
     pub(crate) old: T,
     pub(crate) new: T,
+}
+
+impl<T> Pair<T> {
+    pub(crate) fn each(mut of: impl FnMut(Side) -> T) -> Self {
+        Self { old: of(Side::Old), new: of(Side::New) }
+    }
 }
 
 impl<T> Index<Side> for Pair<T> {
@@ -90,6 +98,14 @@ impl Class {
             Phase::Old | Phase::Shadow => Self::Old,
             Phase::Both => Self::Bridge,
             Phase::Drain | Phase::New => Self::New,
+        }
+    }
+
+    /// Whether locks are held at `side`.
+    pub(crate) fn has(self, side: Side) -> bool {
+        match side {
+            Side::Old => self != Self::New,
+            Side::New => self != Self::Old,
         }
     }
 }

@@ -45,10 +45,7 @@ impl Pair<Part> {
 
     /// Whether it holds there and not in the other one.
     pub(crate) fn alone(&self, side: Side) -> bool {
-        match side {
-            Side::Old => self.held(Side::Old) && !self.held(Side::New),
-            Side::New => self.held(Side::New) && !self.held(Side::Old),
-        }
+        self.held(side) && !self.held(side.other())
     }
 
     /// Asks for the lock at `side`, if there is nothing.

@@ -5,6 +5,8 @@
 //! - **record-1** What is not understood is refused: a later format, a member that this version does not know,
 //!   a record of another move. So nobody acts on half a record, or writes half of one back.
 
+use std::time::SystemTime;
+
 use leasehold_core::backend::stage::{Phase, Side, Stage};
 use leasehold_core::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
@@ -12,12 +14,14 @@ use serde::{Deserialize, Serialize};
 use super::Pair;
 use super::tokens::Window;
 
-/// A record, as it is written.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// A record, as it is written: side and phase in its first line.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Record {
     /// The move it belongs to; the same in both stores.
     pub(crate) id: u64,
     /// Which of the two stores it lies in.
+    #[serde(skip, default = "first_side")]
     pub(crate) side: Side,
     /// What it decides.
     pub(crate) stand: Stand,
@@ -30,9 +34,11 @@ pub(crate) struct Record {
     pub(crate) restored: u64,
     /// The move is over: the record bars nobody, versions go on from it, and whoever would begin the same move again is
     /// refused by it. Plain sessions may use the namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) end: Option<End>,
     /// The last foreign client that was met in the store that is left; of no account if it is older than the phase. In the record,
     /// so that it outlasts the process that met it, and so that whoever begins `new` by an older version is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) met: Option<Met>,
 }
 
@@ -56,8 +62,10 @@ pub(crate) enum End {
 }
 
 /// How far the move is, and what may be given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Stand {
+    #[serde(skip, default = "first_phase")]
     pub(crate) phase: Phase,
     /// How often another store began to count.
     pub(crate) epoch: u64,
@@ -90,25 +98,14 @@ impl Stand {
     }
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Json {
-    id: String,
-    epoch: u64,
-    window: Window,
-    between: Pair<String>,
-    since: u64,
-    #[serde(default, skip_serializing_if = "is_zero")]
-    restored: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    end: Option<End>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    met: Option<Met>,
+/// Replaced by what the first line says.
+fn first_side() -> Side {
+    Side::Old
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks it")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
+/// The same.
+fn first_phase() -> Phase {
+    Phase::Old
 }
 
 /// The most bytes of a namespace's name that are written.
@@ -121,12 +118,8 @@ const MET_EVERY: u64 = 1_000;
 impl Record {
     /// The bytes to write.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let Stand { phase, epoch, window } = self.stand;
-        let id = format!("{:016x}", self.id);
-        let Self { between, since, restored, end, met, .. } = self.clone();
-        let json = Json { id, epoch, window, between, since, restored, end, met };
-        let json = serde_json::to_string(&json).expect("strings and numbers are JSON");
-        format!("{}\n{json}", Stage { side: self.side, phase }.line()).into_bytes()
+        let json = serde_json::to_string(self).expect("strings and numbers are JSON");
+        format!("{}\n{json}", Stage { side: self.side, phase: self.stand.phase }.line()).into_bytes()
     }
 
     /// Reads what was written.
@@ -136,22 +129,16 @@ impl Record {
     /// As [`Stage::of_record`]; [`ErrorKind::Protocol`] for anything else that is not understood (record-1).
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let (Stage { side, phase }, rest) = Stage::of_record(bytes)?;
-        let json: Json = serde_json::from_slice(rest).map_err(|error| {
+        let read: Self = serde_json::from_slice(rest).map_err(|error| {
             let message = format!("the record of a move to another store is not understood: {error}");
             Error::not_applied(ErrorKind::Protocol, message)
         })?;
-        let id = u64::from_str_radix(&json.id, 16).map_err(|error| {
-            let message = format!("the id `{}` of a move to another store is no number", json.id);
-            Error::not_applied(ErrorKind::Protocol, message).with_source(error)
-        })?;
-        if json.restored > MOST_RESTORED {
+        if read.restored > MOST_RESTORED {
             let message =
-                format!("a record of a move says that it was written again {} times", json.restored);
+                format!("a record of a move says that it was written again {} times", read.restored);
             return Err(Error::not_applied(ErrorKind::Protocol, message));
         }
-        let stand = Stand { phase, epoch: json.epoch, window: json.window };
-        let Json { between, since, restored, end, met, .. } = json;
-        Ok(Self { id, side, stand, between, since, restored, end, met })
+        Ok(Self { side, stand: read.stand.with(phase), ..read })
     }
 
     /// What to write where this one begins the move in the old store: before it the new store's, if the base was raised since
@@ -205,6 +192,12 @@ impl Record {
     }
 }
 
+/// A time, as records have it.
+pub(crate) fn millis(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// The name of a namespace, as records have it.
 pub(crate) fn name(of: &str) -> String {
     super::member::cut(of, NAME)
@@ -230,7 +223,8 @@ mod tests {
         assert_eq!(
             written,
             "1 old both\n".to_owned()
-                + r#"{"id":"0000000000000abc","epoch":1,"window":{"offset":7,"low":9,"high":140737488355328},"between":{"old":"h0/a","new":"h1/b"},"since":5}"#
+                + r#"{"id":2748,"stand":{"epoch":1,"window":{"offset":7,"low":9,"high":140737488355328}},"#
+                + r#""between":{"old":"h0/a","new":"h1/b"},"since":5,"restored":0}"#
         );
         let ended = Record { side: Side::New, restored: 2, ..record() }.ended(End::Moved);
         let written = String::from_utf8(ended.encode()).unwrap();
@@ -252,8 +246,9 @@ mod tests {
             (r#""epoch":1"#, r#""epoch":1,"pause":true"#, ErrorKind::Protocol),
             (r#""low":9,"#, "", ErrorKind::Protocol),
             (r#""low":9"#, r#""low":9,"width":1"#, ErrorKind::Protocol),
-            ("0000000000000abc", "0000000000000abz", ErrorKind::Protocol),
-            (r#""since":5"#, r#""since":5,"restored":1025"#, ErrorKind::Protocol),
+            ("2748", "-1", ErrorKind::Protocol),
+            (r#""id""#, r#""side":"new","id""#, ErrorKind::Protocol),
+            (r#""restored":0"#, r#""restored":1025"#, ErrorKind::Protocol),
             (r#""since":5"#, r#""since":5,"end":"late""#, ErrorKind::Protocol),
             ("both", "late", ErrorKind::Protocol),
         ] {

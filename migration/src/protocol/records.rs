@@ -15,7 +15,7 @@ use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::{Error, ErrorKind, Result};
 
 use super::record::{End, MOST_RESTORED, Record, Seen};
-use super::{Class, Pair};
+use super::{Class, Pair, SIDES};
 
 /// A record and the version it has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -112,12 +112,9 @@ impl Pair<Option<Read>> {
     pub(crate) fn of_one_move(&self, names: &Pair<String>) -> Result<()> {
         let live = |side| self.live(side).map(|read| &read.record);
         if names.old == names.new || live(Side::Old).is_some() && live(Side::Old) == live(Side::New) {
-            return Err(Error::invalid_option(format!(
-                "the store of `migrate_to` ({}) is the namespace that is left: give the new one a prefix of its own",
-                names.new
-            )));
+            return Err(one_namespace(&names.new));
         }
-        for side in [Side::Old, Side::New] {
+        for side in SIDES {
             let Some(record) = live(side).filter(|record| record.side != side) else { continue };
             let (here, other) = (&names[side], &record.between[side]);
             return Err(misuse(match record.side {
@@ -160,8 +157,7 @@ impl Pair<Option<Read>> {
     /// As [`of_one_move`](Self::of_one_move); [`ErrorKind::Protocol`] when the store that decides has lost its record.
     pub(crate) fn opening(&self, names: &Pair<String>) -> Result<Opening> {
         self.of_one_move(names)?;
-        let halves = [Side::Old, Side::New].map(|side| self.half_ended(side));
-        if let Some(half) = halves.into_iter().flatten().next() {
+        if let Some(half) = SIDES.into_iter().find_map(|side| self.half_ended(side)) {
             return Ok(Opening::Write(half.clone().begun_again()));
         }
         if let Some(side) = self.lost().filter(|side| self.decides(*side)) {
@@ -189,10 +185,7 @@ impl Pair<Option<Read>> {
     /// Whether locks are granted by what the record at `side` says, or said before it was lost.
     fn decides(&self, side: Side) -> bool {
         let other = self.live(side.other()).map(|read| Class::of(read.record.stand.phase));
-        other.is_none_or(|class| match side {
-            Side::Old => class != Class::New,
-            Side::New => class != Class::Old,
-        })
+        other.is_none_or(|class| class.has(side))
     }
 
     /// That the record at `side` was lost.
@@ -204,7 +197,7 @@ impl Pair<Option<Read>> {
     /// that what is lost next is written again with a larger number (records-3). For two that were read.
     pub(crate) fn restored(&self) -> Option<[Record; 2]> {
         let is_missing = |side: &Side| self.kept(*side).is_none() && self.half_ended(*side).is_none();
-        let missing = [Side::Old, Side::New].into_iter().find(is_missing)?;
+        let missing = SIDES.into_iter().find(is_missing)?;
         let is_copied = |read: &&Read| !self.decides(missing) && read.record.restored < MOST_RESTORED;
         let known = &self.live(missing.other()).filter(is_copied)?.record;
         let known = Record { restored: known.restored + 1, ..known.clone() };
@@ -275,9 +268,8 @@ impl Place {
 
     /// How far along it is; half steps lie between.
     pub(crate) fn rank(self) -> u8 {
-        let rank = |phase| Phase::ALL.into_iter().zip([0, 2, 4, 6, 8]).find(|(each, _)| *each == phase);
         match self {
-            Self::At(phase) => rank(phase).map_or(8, |(_, rank)| rank),
+            Self::At(phase) => 2 * phase as u8,
             Self::Barred => 5,
         }
     }
@@ -301,6 +293,12 @@ pub(crate) fn lost_its_data(side: Side, decides: bool) -> Error {
     Error::not_applied(ErrorKind::Protocol, format!("{lost}: {then}"))
 }
 
+pub(crate) fn one_namespace(new: &str) -> Error {
+    Error::invalid_option(format!(
+        "the store of `migrate_to` ({new}) is the namespace that is left: give the new one a prefix of its own"
+    ))
+}
+
 /// `old` and `new` are what the records say, or the one that is there.
 fn another(old: &Record, new: &Record, names: &Pair<String>) -> Error {
     misuse(format!(
@@ -317,8 +315,8 @@ fn over(record: &Record) -> Error {
     ))
 }
 
-fn misuse(message: String) -> Error {
-    Error::not_applied(ErrorKind::Misuse, message)
+pub(crate) fn misuse(message: impl Into<String>) -> Error {
+    Error::not_applied(ErrorKind::Misuse, message.into())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::{Error, ErrorKind, Result};
 
 use super::record::{MOST_RESTORED, Record, Stand};
-use super::records::{Place, Read};
+use super::records::{Place, Read, misuse};
 use super::tokens::Exhausted;
 use super::{Class, Pair};
 
@@ -108,11 +108,10 @@ impl Repair {
     ///
     /// [`ErrorKind::Misuse`] without a move, and as [`Pair::of_one_move`]; [`ErrorKind::Unavailable`] if both are dead.
     pub(crate) fn looked(&mut self, known: &Pair<Known>) -> Result<()> {
-        let read = |side: Side| match &known[side] {
+        let reads = Pair::each(|side| match &known[side] {
             Known::Read(read) => read.clone(),
             Known::Dead => None,
-        };
-        let reads = Pair { old: read(Side::Old), new: read(Side::New) };
+        });
         reads.of_one_move(&self.names)?;
         let is_dead = |side: Side| known[side] == Known::Dead;
         if !is_dead(Side::Old)
@@ -131,8 +130,7 @@ impl Repair {
         let live = |side| reads.live(side).map(|read| &read.record);
         let (old, new) = (live(Side::Old), live(Side::New));
         let Some(record) = old.or(new) else {
-            let message = "there is no move to repair: neither store has a record";
-            return Err(Error::not_applied(ErrorKind::Misuse, message));
+            return Err(misuse("there is no move to repair: neither store has a record"));
         };
         let phase = if is_dead(Side::Old) {
             record.stand.phase.max(Phase::Drain)
@@ -155,17 +153,17 @@ impl Repair {
                 "the records of this move were written again too often: move to a namespace of another name";
             return Err(Error::not_applied(ErrorKind::Unsupported, message));
         }
-        let expected = |side: Side| {
+        let expected = Pair::each(|side| {
             let version = reads[side].as_ref().map(|read| read.version);
             (!is_dead(side)).then_some(version)
-        };
+        });
         Ok(Plan {
             phase,
             counts: if Class::of(phase) == Class::Old { Side::Old } else { Side::New },
             newest: newest.unwrap_or(record.stand),
             skips: old.is_none() && Class::of(record.stand.phase) != Class::New,
             record: Record { id, restored, since: self.since, ..record.clone() },
-            expected: Pair { old: expected(Side::Old), new: expected(Side::New) },
+            expected,
         })
     }
 

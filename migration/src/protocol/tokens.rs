@@ -13,8 +13,8 @@
 //!
 //! That a grant is inside its window rests on the store's `floor`; only whether it is granted rests on that.
 
-use leasehold_core::FencingToken;
 use leasehold_core::backend::TokenBase;
+use leasehold_core::{Error, ErrorKind, FencingToken};
 use serde::{Deserialize, Serialize};
 
 /// How many numbers a window leaves above its store's floor: 814 days in microseconds.
@@ -35,6 +35,15 @@ pub(crate) struct Window {
 /// There are no numbers left for another epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exhausted;
+
+impl From<Exhausted> for Error {
+    fn from(Exhausted: Exhausted) -> Self {
+        Self::not_applied(
+            ErrorKind::Unsupported,
+            "the namespace has no tokens left for another epoch of the move",
+        )
+    }
+}
 
 impl Window {
     /// The first one, of that store's namespace.

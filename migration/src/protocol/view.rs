@@ -55,12 +55,6 @@ enum Footing {
     Read { seen: Seen, acknowledged: Option<u64> },
 }
 
-/// How many holds rest on one store alone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Alone {
-    pub(crate) holds: Pair<usize>,
-}
-
 /// An older record than one that was seen: the store has lost its data (view-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DataLost;
@@ -135,9 +129,9 @@ impl Knowledge {
         }
     }
 
-    /// Acknowledges what is known of `side` if no hold contradicts it (view-3); whether that is news, which the
-    /// entry is to say from now on.
-    pub(crate) fn acknowledge(&mut self, side: Side, alone: Alone) -> bool {
+    /// Acknowledges what is known of `side`, unless a hold that rests on that store alone contradicts it (view-3); whether that
+    /// is news, which the entry is to say from now on.
+    pub(crate) fn acknowledge(&mut self, side: Side, is_alone: bool) -> bool {
         if self.view().is_none() {
             return false;
         }
@@ -149,7 +143,7 @@ impl Knowledge {
             Side::Old => phase == Class::Old,
             Side::New => phase == Class::New,
         };
-        let news = (at_once || alone.holds[side] == 0) && *acknowledged != Some(seen.version);
+        let news = (at_once || !is_alone) && *acknowledged != Some(seen.version);
         if news {
             *acknowledged = Some(seen.version);
         }
@@ -210,7 +204,7 @@ mod tests {
         assert_eq!(knowledge.view(), None);
         knowledge.learn(Side::Old, seen(1, Phase::Old)).unwrap();
         assert!(knowledge.view().is_some());
-        assert!(knowledge.acknowledge(Side::Old, Alone::default()));
+        assert!(knowledge.acknowledge(Side::Old, false));
         knowledge.signed(Side::Old);
         assert_eq!(knowledge.acknowledged(Side::Old), Some(1), "signing again extends");
         knowledge.lapsed(Side::Old);
@@ -235,7 +229,7 @@ mod tests {
     #[test]
     fn a_record_that_is_doubted_is_unknown() {
         let mut knowledge = knowing(Some(Phase::Old), None);
-        assert!(knowledge.acknowledge(Side::Old, Alone::default()));
+        assert!(knowledge.acknowledge(Side::Old, false));
         knowledge.doubted(Side::Old);
         assert_eq!((knowledge.view(), knowledge.acknowledged(Side::Old)), (None, None));
         assert!(knowledge.is_signed(Side::Old));
@@ -249,7 +243,6 @@ mod tests {
     /// A version is acknowledged once, and not while a hold rests on the store that it closes (view-3).
     #[test]
     fn a_hold_that_contradicts_puts_off_the_acknowledgement() {
-        let alone = Alone { holds: Pair { old: 1, new: 1 } };
         for (side, phases) in
             [(Side::Old, [true, true, false, false, false]), (Side::New, [false, false, false, true, true])]
         {
@@ -258,9 +251,9 @@ mod tests {
                     Side::Old => knowing(Some(phase), Some(Phase::Both)),
                     Side::New => knowing(Some(Phase::Both), Some(phase)),
                 };
-                assert_eq!(knowledge.acknowledge(side, alone), at_once, "{side:?} {phase}");
-                assert_eq!(knowledge.acknowledge(side, Alone::default()), !at_once);
-                assert!(!knowledge.acknowledge(side, Alone::default()), "only once");
+                assert_eq!(knowledge.acknowledge(side, true), at_once, "{side:?} {phase}");
+                assert_eq!(knowledge.acknowledge(side, false), !at_once);
+                assert!(!knowledge.acknowledge(side, false), "only once");
                 assert_eq!(knowledge.acknowledged(side), Some(1));
             }
         }

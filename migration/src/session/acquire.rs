@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use leasehold_core::backend::stage::{Phase, Side};
+use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{AcquireRequest, Attempt, Backoff, Grant, Holder, Lease, LeaseId, LeaseScope};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Error, ErrorKind, LockName, LostReason, Result};
@@ -25,7 +25,7 @@ use super::claim::{Claim, Stage};
 use super::watched::Wake;
 use super::{SIDES, Session, closed};
 use crate::protocol::Pair;
-use crate::protocol::contender::{End, Step};
+use crate::protocol::contender::{Contender, End, Step};
 use crate::protocol::hold::Hold;
 use crate::protocol::parts::{Act, Part};
 
@@ -101,16 +101,10 @@ impl Session {
         request: &AcquireRequest,
         how: How,
     ) -> Result<Attempt> {
-        let mut backoff = Backoff::of_requests(&self.env);
-        loop {
-            self.until_free_to_ask(side, &request.name, how).await?;
-            let mut request = request.clone();
-            request.owner = self.env.owner_id();
-            match self.ask_now(side, &request, how.waits).await {
-                Err(error) if how.asks_again(side, false, &error) => backoff.pause(&self.env).await,
-                answer => return answer,
-            }
-        }
+        self.until_free_to_ask(side, &request.name, how).await?;
+        let mut request = request.clone();
+        request.owner = self.env.owner_id();
+        self.ask_now(side, &request, how.waits).await
     }
 
     /// Ends when nothing of `name` is at the store any more (session-1); one that shuns the store that is left does not wait
@@ -118,11 +112,10 @@ impl Session {
     async fn until_free_to_ask(self: &Arc<Self>, side: Side, name: &LockName, how: How) -> Result<()> {
         loop {
             let (owed, drains, shunned) = self.with(|book, now| {
-                let drains = book.view().is_some_and(|view| view.phase == Phase::Drain);
-                (book.owed(name, side), drains, how.shuns && side == Side::Old && book.shuns_old(now))
+                (book.owed(name, side), book.drains(), how.shuns && side == Side::Old && book.shuns_old(now))
             });
             if shunned {
-                let message = "the store that is left could not be reached a moment ago";
+                let message = "the old store could not be reached a moment ago";
                 return Err(Error::not_applied(ErrorKind::Unavailable, message));
             }
             let Some(debt) = owed else { return Ok(()) };
@@ -145,13 +138,6 @@ impl Session {
     }
 }
 
-impl How {
-    /// Whether a place that was lost is asked for anew from here (attempt-2).
-    fn asks_again(self, side: Side, drains: bool, error: &Error) -> bool {
-        self.waits && (side == Side::New || drains) && error.lost_reason().is_some()
-    }
-}
-
 /// One acquisition under way.
 struct Acquisition<'a> {
     session: &'a Arc<Session>,
@@ -159,7 +145,7 @@ struct Acquisition<'a> {
     id: LeaseId,
     wake: Arc<Wake>,
     waits: bool,
-    asks: Pair<Option<Asking<'a>>>,
+    asks: Pair<Option<BoxFuture<'a, Result<Attempt>>>>,
     read: Option<BoxFuture<'a, Result<()>>>,
     busy: Option<Holder>,
     has_asked: bool,
@@ -167,14 +153,6 @@ struct Acquisition<'a> {
     backoff: Backoff,
     /// It was granted, or somebody else has the name.
     over: bool,
-}
-
-/// A question that is put to a store.
-enum Asking<'a> {
-    /// Just that.
-    Store(BoxFuture<'a, Result<Grant>>),
-    /// And what goes with it.
-    Session(BoxFuture<'a, Result<Attempt>>),
 }
 
 /// What to do: first to ask, then the rest.
@@ -255,7 +233,7 @@ impl Acquisition<'_> {
                 });
                 self.knowing(|_| ())
             }
-            Woken::Answered(side, Err(error)) if self.how().asks_again(side, self.drains(), &error) => {
+            Woken::Answered(side, Err(error)) if self.asks_again(side, &error) => {
                 self.asks[side] = Some(self.asking_again(side));
                 self.knowing(|_| ())
             }
@@ -278,45 +256,33 @@ impl Acquisition<'_> {
 }
 
 impl<'a> Acquisition<'a> {
-    fn drains(&self) -> bool {
-        self.session.with(|book, _| book.view().is_some_and(|view| view.phase == Phase::Drain))
+    /// Whether a place that was lost is asked for anew from here (attempt-2).
+    fn asks_again(&self, side: Side, error: &Error) -> bool {
+        let is_kept = side == Side::New || self.session.with(|book, _| book.drains());
+        self.waits && is_kept && error.lost_reason().is_some()
+    }
+
+    fn asking(&mut self, side: Side, at_once: bool) -> BoxFuture<'a, Result<Attempt>> {
+        let (session, request, how) = (self.session, self.request, self.how());
+        // Who asks for the first time is whom the request names (attempt-3).
+        if at_once && !std::mem::replace(&mut self.has_asked, true) {
+            return Box::pin(session.ask_now(side, request, how.waits));
+        }
+        Box::pin(session.ask(side, request, how))
+    }
+
+    /// The same after a place was lost.
+    fn asking_again(&mut self, side: Side) -> BoxFuture<'a, Result<Attempt>> {
+        let (session, request, how) = (self.session, self.request, self.how());
+        let pause = self.backoff.next(&session.env);
+        Box::pin(async move {
+            session.env.sleep(pause).await;
+            session.ask(side, request, how).await
+        })
     }
 
     fn how(&self) -> How {
         How { waits: self.waits, shuns: true }
-    }
-
-    fn asking(&mut self, side: Side, at_once: bool) -> Asking<'a> {
-        let (session, request, how) = (self.session, self.request, self.how());
-        // Who asks for the first time is whom the request names (attempt-3).
-        if !at_once || std::mem::replace(&mut self.has_asked, true) {
-            return Asking::Session(Box::pin(session.ask(side, request, how)));
-        }
-        match session.opened(side) {
-            Ok(open) if how.waits => Asking::Store(open.backend.acquire(request)),
-            _ => Asking::Session(Box::pin(session.ask_now(side, request, how.waits))),
-        }
-    }
-
-    /// The same after a place was lost.
-    fn asking_again(&mut self, side: Side) -> Asking<'a> {
-        let (session, request, how) = (self.session, self.request, self.how());
-        let pause = self.backoff.next(&session.env);
-        Asking::Session(Box::pin(async move {
-            session.env.sleep(pause).await;
-            session.ask(side, request, how).await
-        }))
-    }
-}
-
-impl Future for Asking<'_> {
-    type Output = Result<Attempt>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Attempt>> {
-        match &mut *self {
-            Self::Store(asked) => asked.as_mut().poll(cx).map_ok(Attempt::Granted),
-            Self::Session(asked) => asked.as_mut().poll(cx),
-        }
     }
 }
 
@@ -346,7 +312,7 @@ impl Book {
         &mut self,
         request: &AcquireRequest,
         id: LeaseId,
-        act: impl FnOnce(&mut crate::protocol::contender::Contender) -> R,
+        act: impl FnOnce(&mut Contender) -> R,
     ) -> Option<R> {
         let claim = self.claim(&request.name).filter(|claim| claim.id == id)?;
         match &mut claim.stage {

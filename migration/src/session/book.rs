@@ -4,24 +4,23 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use leasehold_core::backend::stage::Side;
+use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{
     AcquireRequest, Events, Grant, Holder, Lease, LeaseId, LeaseScope, StoreEvent,
 };
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Error, ErrorKind, LockName, LostReason};
 
-use super::SIDES;
 use super::claim::{Claim, Slot, Stage};
 use super::debts::Debt;
 use super::leases::Leases;
 use super::members::Signature;
 use super::upgrade::Upgrade;
-use super::watched::Wake;
+use super::watched::{Wake, Watched};
 use crate::protocol::member::Strangers;
 use crate::protocol::parts::{Act, Part};
-use crate::protocol::view::{Alone, Knowledge, View};
-use crate::protocol::{Class, Pair};
+use crate::protocol::view::{Knowledge, View};
+use crate::protocol::{Class, Pair, SIDES};
 
 pub(super) struct Book {
     knowledge: Knowledge,
@@ -45,8 +44,8 @@ pub(super) struct Book {
     pub(super) strangers: Option<Strangers>,
     /// Until when no further meeting is written down.
     pub(super) noted_until: Option<Moment>,
-    /// How many meetings are being written down.
-    pub(super) noting: usize,
+    /// How many meetings are being written.
+    pub(super) noting: Arc<Watched<usize>>,
     /// The last name whose holder in the store that is left was looked at.
     pub(super) looked_at: Option<LockName>,
     pub(super) events: Events,
@@ -78,7 +77,7 @@ impl Todo {
 }
 
 impl Book {
-    pub(super) fn new(events: Events) -> Self {
+    pub(super) fn new(events: Events, noting: Arc<Watched<usize>>) -> Self {
         Self {
             knowledge: Knowledge::default(),
             has_learned: false,
@@ -93,7 +92,7 @@ impl Book {
             shunned_until: None,
             strangers: None,
             noted_until: None,
-            noting: 0,
+            noting,
             looked_at: None,
             events,
             closed: false,
@@ -103,6 +102,10 @@ impl Book {
 
     pub(super) fn view(&self) -> Option<View> {
         self.view
+    }
+
+    pub(super) fn drains(&self) -> bool {
+        self.view.is_some_and(|view| view.phase == Phase::Drain)
     }
 
     /// Why there is no view.
@@ -182,10 +185,7 @@ impl Book {
                 self.todo.push(Todo::Wake(wake));
                 None
             }
-            Stage::Holding { hold, .. } => {
-                let (_, act) = hold.unbacked(side);
-                act
-            }
+            Stage::Holding { hold, .. } => hold.unbacked(side).1,
         };
         self.act(name, act);
         self.advance(name);
@@ -200,10 +200,8 @@ impl Book {
                 continue;
             }
             // Asked at every look while one rests there: so no more of them are looked at than it takes.
-            let rests = |side| usize::from(self.slots.values().any(|slot| slot.rests_on(side)));
-            let mut alone = Alone::default();
-            alone.holds[side] = rests(side);
-            if self.knowledge.acknowledge(side, alone) {
+            let is_alone = self.slots.values().any(|slot| slot.rests_on(side));
+            if self.knowledge.acknowledge(side, is_alone) {
                 self.resign(side);
             } else {
                 self.owes_acknowledgement = true;
@@ -283,13 +281,6 @@ impl Book {
         }
     }
 
-    fn owe_debt(&mut self, name: &LockName, debt: Arc<Debt>) {
-        if let Some(slot) = self.slots.get_mut(name) {
-            slot.debts[debt.side] = Some(Arc::clone(&debt));
-            self.todo.push(Todo::Settle(debt));
-        }
-    }
-
     /// What the claim on `name` had at `side` is over at the store. An entry is released all the same, as by the core.
     pub(super) fn part_over(&mut self, name: &LockName, side: Side) {
         let Some(claim) = self.claim(name) else { return };
@@ -306,8 +297,10 @@ impl Book {
             Stage::Holding { hold, .. } => hold.failed(side),
         }
         self.leases.absorb(side, &lease, &self.events);
-        if lease.scope == LeaseScope::Entry {
-            self.owe_debt(name, Debt::of_grant(id, side, false, grant, self.leases.now));
+        if let Some(slot) = self.slots.get_mut(name).filter(|_| lease.scope == LeaseScope::Entry) {
+            let debt = Debt::of_grant(id, side, false, grant, self.leases.now);
+            slot.debts[side] = Some(Arc::clone(&debt));
+            self.todo.push(Todo::Settle(debt));
         }
         self.advance(name);
     }
@@ -330,6 +323,12 @@ impl Book {
             part.is_some_and(|part| part.lease.id == lease)
         };
         self.slots.iter().filter(|(_, slot)| hangs(slot)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Nothing more is asked of a session of `side`: its end alone ends what is in it.
+    pub(super) fn give_up(&mut self, side: Side, lease: LeaseId) {
+        self.lease_over(side, lease, LostReason::SessionLost);
+        self.todo.push(Todo::GiveUp(side, lease));
     }
 
     /// A store's lease is over.
@@ -421,7 +420,7 @@ impl Book {
 
     /// A debt is settled.
     pub(super) fn settled(&mut self, debt: &Arc<Debt>) {
-        let (name, side) = (debt.name(), debt.side);
+        let (name, side) = (&debt.name, debt.side);
         let Some(slot) = self.slots.get_mut(name) else { return };
         if !slot.debts[side].as_ref().is_some_and(|owed| Arc::ptr_eq(owed, debt)) {
             return;
@@ -490,6 +489,6 @@ impl Book {
 
     /// Until when the process's entries are shown.
     pub(super) fn backed(&self) -> Pair<Deadline> {
-        Pair { old: self.backed_until(Side::Old), new: self.backed_until(Side::New) }
+        Pair::each(|side| self.backed_until(side))
     }
 }

@@ -125,8 +125,7 @@ impl Slot {
 
     /// What the claim `id` has left to be released.
     pub(super) fn owed_by(&self, id: LeaseId) -> Pair<Option<Arc<Debt>>> {
-        let debt = |side: Side| self.debts[side].as_ref().filter(|debt| debt.claim == id).map(Arc::clone);
-        Pair { old: debt(Side::Old), new: debt(Side::New) }
+        Pair::each(|side| self.debts[side].as_ref().filter(|debt| debt.claim == id).map(Arc::clone))
     }
 
     /// What is asked at `side` for a hold is not wanted any more.
@@ -172,11 +171,10 @@ impl Claim {
 
     /// Until when each part can be trusted, if the process's entries are shown until `backed` (session-3).
     pub(super) fn trusted(&self, leases: &Leases, backed: Pair<Deadline>) -> Pair<Option<Deadline>> {
-        let until = |side: Side| {
+        Pair::each(|side| {
             let part = self.parts[side].as_ref()?;
             Some(leases.deadline(side, &part.lease).min(backed[side]))
-        };
-        Pair { old: until(Side::Old), new: until(Side::New) }
+        })
     }
 
     /// Until when a hold can be trusted whose parts can be until then. What is granted and not counted on yet holds it back

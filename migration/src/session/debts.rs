@@ -22,16 +22,11 @@ pub(super) struct Debt {
     pub(super) side: Side,
     /// Whether it was a part that a hold needed: its release is over with this.
     needed: bool,
-    what: What,
+    pub(super) name: LockName,
+    /// What was granted; without one it is a request that is about to be dropped.
+    grant: Option<Grant>,
     since: Moment,
     progress: Watched<Progress>,
-}
-
-enum What {
-    /// What was granted.
-    Grant(Grant),
-    /// A request of that name, which somebody is about to drop.
-    Request(LockName),
 }
 
 #[derive(Default)]
@@ -63,28 +58,14 @@ impl Debt {
         grant: Grant,
         since: Moment,
     ) -> Arc<Self> {
-        let (what, progress) = (What::Grant(grant), Watched::default());
-        Arc::new(Self { claim, side, needed, what, since, progress })
+        let (name, grant, progress) = (grant.name.clone(), Some(grant), Watched::default());
+        Arc::new(Self { claim, side, needed, name, grant, since, progress })
     }
 
     /// A request.
     pub(super) fn of_request(claim: LeaseId, side: Side, name: LockName, since: Moment) -> Arc<Self> {
-        let (what, progress) = (What::Request(name), Watched::default());
-        Arc::new(Self { claim, side, needed: false, what, since, progress })
-    }
-
-    pub(super) fn name(&self) -> &LockName {
-        match &self.what {
-            What::Grant(grant) => &grant.name,
-            What::Request(name) => name,
-        }
-    }
-
-    fn grant(&self) -> Option<&Grant> {
-        match &self.what {
-            What::Grant(grant) => Some(grant),
-            What::Request(_) => None,
-        }
+        let progress = Watched::default();
+        Arc::new(Self { claim, side, needed: false, name, grant: None, since, progress })
     }
 
     /// Ends when nothing more is done about it, whatever it came to.
@@ -195,7 +176,7 @@ impl Session {
 
     /// Asks the store once, for whoever asks for that and bounds it; a task goes on from there.
     async fn settle_here(self: &Arc<Self>, debt: Arc<Debt>) -> Result<()> {
-        let Some(grant) = debt.grant() else { return Ok(()) };
+        let Some(grant) = &debt.grant else { return Ok(()) };
         let mut begun = Begun { session: self, debt: &debt, answered: false, over: false };
         let answer = self.ask_to_release(&debt, grant).await;
         begun.answered = true;
@@ -211,7 +192,7 @@ impl Session {
 
     /// Releases what was granted until that is over.
     pub(super) async fn settle_debt(self: Arc<Self>, debt: Arc<Debt>) {
-        if let Some(grant) = debt.grant() {
+        if let Some(grant) = &debt.grant {
             self.settle_grant(&debt, grant).await;
         }
     }
@@ -247,10 +228,7 @@ impl Session {
         if let Err(error) = &over {
             tracing::debug!(error = ?format!("{error:#}"), lock = %grant.name, "not released in one store");
             if grant.lease.scope == LeaseScope::Session && error.lost_reason().is_none() {
-                self.with(|book, _| {
-                    book.lease_over(debt.side, grant.lease.id, LostReason::SessionLost);
-                    book.todo.push(Todo::GiveUp(debt.side, grant.lease.id));
-                });
+                self.with(|book, _| book.give_up(debt.side, grant.lease.id));
             }
         }
         self.settle(debt, over);
@@ -259,7 +237,7 @@ impl Session {
     /// Nothing more is done about it.
     pub(super) fn settle(self: &Arc<Self>, debt: &Arc<Debt>, over: Result<()>) {
         // First the slot: whoever hears that it is over may ask again.
-        self.at_any_time(|book| book.settled(debt));
+        self.with(|book, _| book.settled(debt));
         debt.ended(over);
     }
 }

@@ -114,25 +114,7 @@ impl Leases {
     }
 }
 
-/// What a store said of one lease.
-#[derive(Clone)]
-enum Answer {
-    Until(Deadline),
-    Gone(LostReason),
-    Unknown(Error),
-}
-
-impl From<Answer> for Renewal {
-    fn from(answer: Answer) -> Self {
-        match answer {
-            Answer::Until(deadline) => Self::Until(deadline),
-            Answer::Gone(reason) => Self::Gone(reason),
-            Answer::Unknown(error) => Self::Unknown(error),
-        }
-    }
-}
-
-type Answers = Pair<BTreeMap<LeaseId, Answer>>;
+type Answers = Pair<BTreeMap<LeaseId, Renewal>>;
 
 impl Book {
     /// Which of the stores' leases these are. A session's own is renewed by itself.
@@ -158,9 +140,9 @@ impl Book {
         for side in SIDES {
             for (lease, answer) in &answers[side] {
                 match answer {
-                    Answer::Until(until) => self.leases.extend(side, *lease, *until),
-                    Answer::Gone(reason) => self.lease_over(side, *lease, *reason),
-                    Answer::Unknown(_) => {}
+                    Renewal::Until(until) => self.leases.extend(side, *lease, *until),
+                    Renewal::Gone(reason) => self.lease_over(side, *lease, *reason),
+                    Renewal::Unknown(_) => {}
                 }
             }
         }
@@ -173,8 +155,8 @@ impl Book {
         passed: Option<(Side, LeaseId)>,
         answers: &Answers,
         now: Moment,
-    ) -> Answer {
-        let gone = Answer::Gone(LostReason::Gone);
+    ) -> Renewal {
+        let gone = Renewal::Gone(LostReason::Gone);
         if let Some((side, inner)) = passed {
             return answers[side].get(&inner).cloned().unwrap_or(gone);
         }
@@ -185,8 +167,8 @@ impl Book {
             let needed = matches!(&claim.stage, Stage::Holding { hold, .. } if hold.needs(side));
             let Some(part) = &mut claim.parts[side] else { continue };
             match answers[side].get(&part.lease.id) {
-                Some(Answer::Until(until)) => part.lease.deadline = part.lease.deadline.max(*until),
-                Some(Answer::Unknown(error)) if needed => unknown = Some(error.clone()),
+                Some(Renewal::Until(until)) => part.lease.deadline = part.lease.deadline.max(*until),
+                Some(Renewal::Unknown(error)) if needed => unknown = Some(error.clone()),
                 _ => {}
             }
         }
@@ -204,10 +186,10 @@ impl Book {
         }
         let answer = match unknown {
             _ if hold.is_over() => gone,
-            Some(error) => Answer::Unknown(error),
+            Some(error) => Renewal::Unknown(error),
             None => {
                 *told = (*told).max(until);
-                Answer::Until(until)
+                Renewal::Until(until)
             }
         };
         self.advance(&name);
@@ -231,47 +213,33 @@ impl Session {
         self.with(|book, now| {
             book.renewed(&answers);
             let answer =
-                |(lease, passed): (&LeaseId, &Option<_>)| book.answer(*lease, *passed, &answers, now).into();
+                |(lease, passed): (&LeaseId, &Option<_>)| book.answer(*lease, *passed, &answers, now);
             leases.iter().zip(&passed).map(answer).collect()
         })
     }
 
     /// One that does not answer leaves time for what the other has answered.
-    async fn renew_at(&self, side: Side, leases: Vec<LeaseId>) -> BTreeMap<LeaseId, Answer> {
+    async fn renew_at(&self, side: Side, leases: Vec<LeaseId>) -> BTreeMap<LeaseId, Renewal> {
         if leases.is_empty() {
             return BTreeMap::new();
         }
         let bound = self.env.timing().op_timeout / 4 * 3;
-        let renewed = async {
-            let open = self.open(side)?;
-            tokio::select! {
-                biased;
-                answers = open.backend.renew(&leases) => Ok(answers),
-                () = async { self.env.sleep(bound).await } => Err(super::silent(side, bound)),
+        let renewed = match self.open(side) {
+            Ok(open) => self.env.within(bound, open.backend.renew(&leases)).await,
+            Err(error) => {
+                return leases.iter().map(|lease| (*lease, Renewal::Unknown(error.clone()))).collect();
             }
         };
-        let answer = |renewal| match renewal {
-            Renewal::Until(deadline) => Answer::Until(deadline),
-            Renewal::Gone(reason) => Answer::Gone(reason),
-            Renewal::Unknown(error) => Answer::Unknown(error),
-        };
-        match renewed.await {
-            Ok(answers) => leases.iter().copied().zip(answers.into_iter().map(answer)).collect(),
-            Err(error) => leases.iter().map(|lease| (*lease, Answer::Unknown(error.clone()))).collect(),
-        }
+        let silent = || leases.iter().map(|_| Renewal::Unknown(super::silent(side, bound))).collect();
+        leases.iter().copied().zip(renewed.unwrap_or_else(silent)).collect()
     }
 
     /// The core has given up a session of one of the stores.
     pub(crate) fn end_session(self: &Arc<Self>, lease: LeaseId) {
-        let given_up = self.with(|book, _| {
-            let (side, inner) = book.leases.passed(lease)?;
-            book.lease_over(side, inner, LostReason::SessionLost);
-            Some((side, inner))
+        self.with(|book, _| {
+            if let Some((side, inner)) = book.leases.passed(lease) {
+                book.give_up(side, inner);
+            }
         });
-        if let Some((side, inner)) = given_up
-            && let Ok(open) = self.open(side)
-        {
-            open.backend.end_session(inner);
-        }
     }
 }

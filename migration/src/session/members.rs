@@ -11,10 +11,10 @@ use leasehold_core::{Error, ErrorKind, Result};
 
 use super::book::Book;
 use super::claim::{Claim, Stage};
-use super::{SIDES, Session, place};
+use super::{SIDES, Session};
 use crate::protocol::member::{Holds, Member};
 use crate::protocol::record::Record;
-use crate::protocol::records::{Read, lost_its_data};
+use crate::protocol::records::{Read, lost_its_data, misuse};
 use crate::protocol::view::{DataLost, View};
 use crate::protocol::{Class, Pair};
 
@@ -29,6 +29,7 @@ impl Session {
     /// Looks again and again, until the session is closed.
     pub(super) async fn keep_looking(self: Arc<Self>, side: Side) {
         loop {
+            self.looks.change(|looks| looks[side].begun += 1);
             let looked = tokio::select! {
                 biased;
                 () = self.closing.cancelled() => return,
@@ -39,14 +40,12 @@ impl Session {
                 book.let_go_of_what_is_given_up(now);
                 book.sweep();
             });
-            self.looked.change(|looked| looked[side] += 1);
+            self.looks.change(|looks| looks[side].ended = looks[side].begun);
             if side == Side::Old {
                 // Not for longer than one request: the entry is signed from here, too.
-                let looks = async {
-                    self.look_for_foreign_clients().await;
-                    Ok(())
-                };
-                self.closing.run_until_cancelled(self.env.bounded(looks)).await;
+                let bound = self.env.timing().op_timeout;
+                let looks = self.env.within(bound, self.look_for_foreign_clients());
+                self.closing.run_until_cancelled(looks).await;
             }
             let pause = self.env.jittered(self.poll.min(self.signs_every() / 2));
             tokio::select! {
@@ -63,35 +62,22 @@ impl Session {
         if self.with(|book, _| book.view().is_some()) {
             return Ok(());
         }
-        let mut last = self.looked.read(|looked| *looked);
         // The look that is under way may have begun before this.
-        let enough = Pair { old: last.old + 2, new: last.new + 2 };
+        let enough = self.looks.read(|looks| Pair::each(|side| looks[side].begun + 1));
         for side in SIDES {
             self.stores[side].poke.notify_one();
         }
-        let seen = async {
-            loop {
-                tokio::select! {
-                    biased;
-                    () = self.closing.cancelled() => {}
-                    () = self.looked.until(|looked| (*looked != last).then_some(())) => {}
-                }
-                self.refuse_closed()?;
-                let now = self.looked.read(|looked| *looked);
-                if self.with(|book, _| book.view().is_some()) {
-                    return Ok(());
-                }
-                let due: Vec<_> = SIDES.into_iter().filter(|side| now[*side] < enough[*side]).collect();
-                if due.is_empty() {
-                    return Err(self.book.lock().why_blind());
-                }
-                for side in due.into_iter().filter(|side| last[*side] < now[*side]) {
-                    self.stores[side].poke.notify_one();
-                }
-                last = now;
-            }
+        let seen = self.looks.until(|looks| {
+            let all = SIDES.iter().all(|side| looks[*side].ended >= enough[*side]);
+            let is_over = all || self.closing.is_cancelled() || self.book.lock().view().is_some();
+            is_over.then_some(())
+        });
+        let bounded = async {
+            seen.await;
+            self.refuse_closed()?;
+            self.with(|book, _| if book.view().is_some() { Ok(()) } else { Err(book.why_blind()) })
         };
-        let bounded = self.env.bounded(seen).await;
+        let bounded = self.env.bounded(bounded).await;
         bounded.map_err(|error| error.with_effect(leasehold_core::Effect::NotApplied))
     }
 
@@ -103,7 +89,12 @@ impl Session {
 
     async fn look(self: &Arc<Self>, side: Side) -> Result<()> {
         if self.stores[side].open.get().is_none() {
-            self.open_within(side, self.env.timing().connect_timeout).await?;
+            let bound = self.env.timing().connect_timeout;
+            let opened = self.env.within(bound, self.open_at(side)).await;
+            opened.unwrap_or_else(|| {
+                let message = format!("the {} store was not open within {bound:?}", side.word());
+                Err(Error::not_applied(ErrorKind::Unavailable, message))
+            })?;
         }
         let every = self.signs_every();
         if self.with(|book, now| book.must_sign(side, now, every)) {
@@ -161,13 +152,12 @@ pub(super) struct Signature {
 
 impl Book {
     pub(super) fn member(&self) -> Member {
-        let knows = |side: Side| self.knowledge().acknowledged(side);
         let trouble = SIDES.into_iter().find_map(|side| self.trouble[side].as_ref());
         Member {
             label: self.label.to_string(),
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            acknowledges: Pair { old: knows(Side::Old), new: knows(Side::New) },
+            acknowledges: Pair::each(|side| self.knowledge().acknowledged(side)),
             view: self.view().map(|view| view.phase),
             holds: self.holds(),
             strangers: self.strangers.clone(),
@@ -228,7 +218,7 @@ impl Book {
     fn looked(&mut self, side: Side, trouble: Option<Error>, now: Moment) {
         let shunned = self.shuns_old(now);
         if let Some(error) = trouble.as_ref().filter(|_| self.trouble[side].is_none()) {
-            tracing::warn!(error = ?format!("{error:#}"), "the store that is {} cannot be followed", place(side));
+            tracing::warn!(error = ?format!("{error:#}"), "the {} store cannot be followed", side.word());
         }
         self.trouble[side] = trouble;
         if !shunned && self.shuns_old(now) {
@@ -246,10 +236,7 @@ impl Book {
     }
 
     fn understood(&mut self, side: Side, look: Look, record: Option<Entry>) -> Result<()> {
-        let decides = self.view().is_none_or(|view| match side {
-            Side::Old => view.class() != Class::New,
-            Side::New => view.class() != Class::Old,
-        });
+        let decides = self.view().is_none_or(|view| view.class().has(side));
         let lost = || lost_its_data(side, decides);
         let Some(entry) = record else { return Err(lost()) };
         let read = Read::of(&entry)?;
@@ -270,26 +257,15 @@ impl Book {
     /// Whether the record is one of this move.
     pub(super) fn check(&mut self, side: Side, record: &Record) -> Result<()> {
         if record.end.is_some() {
-            let message = "the move is over (`migrate clean`): open the store that the locks are in, without `migrate_to`";
-            return Err(Error::not_applied(ErrorKind::Misuse, message));
+            return Err(misuse(
+                "the move is over (`migrate clean`): open the store that the locks are in, without `migrate_to`",
+            ));
         }
-        if record.side != side {
-            let message = format!(
-                "the store that is {} has the record of a move in which it is {}: another move must be finished and \
-                 cleaned up first (`leasehold migrate clean`)",
-                place(side),
-                place(record.side)
-            );
-            return Err(Error::not_applied(ErrorKind::Misuse, message));
-        }
-        if *self.id.get_or_insert(record.id) != record.id {
-            let message = format!(
-                "the two stores have records of different moves, {:016x} and {:016x}: one of them takes part in a move \
-                 from or to another store",
-                self.id.unwrap_or_default(),
-                record.id
-            );
-            return Err(Error::not_applied(ErrorKind::Misuse, message));
+        if record.side != side || *self.id.get_or_insert(record.id) != record.id {
+            return Err(misuse(format!(
+                "the {} store has the record of another move: finish that first, and end it with `leasehold migrate clean`",
+                side.word()
+            )));
         }
         Ok(())
     }

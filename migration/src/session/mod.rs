@@ -41,16 +41,16 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use leasehold_core::backend::ledger::Ledger;
 use leasehold_core::backend::stage::Side;
-use leasehold_core::backend::{Events, Inbox, LockBackend, StoreConfig};
+use leasehold_core::backend::{Events, Inbox, StoreConfig};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Env, Error, ErrorKind, Guarantees, OwnerId, Result};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::protocol::Pair;
+use crate::config::Open;
+use crate::protocol::{Pair, SIDES};
 use book::{Book, Todo};
 use watched::Watched;
 
@@ -62,13 +62,19 @@ pub(crate) struct Session {
     poll: Duration,
     stores: Pair<Store>,
     book: Mutex<Book>,
-    /// How many looks at each store have ended.
-    looked: Watched<Pair<u64>>,
-    /// How many meetings with foreign clients have been written down.
-    noted: Watched<u64>,
+    looks: Watched<Pair<Looks>>,
+    /// How many meetings with foreign clients are being written.
+    noting: Arc<Watched<usize>>,
     promises: OnceLock<Guarantees>,
     pub(crate) inbox: Inbox,
     closing: CancellationToken,
+}
+
+/// How many looks at a store have begun, and have ended.
+#[derive(Clone, Copy, Default)]
+struct Looks {
+    begun: u64,
+    ended: u64,
 }
 
 /// One of the two.
@@ -79,29 +85,22 @@ struct Store {
     poke: Notify,
 }
 
-#[derive(Clone)]
-struct Open {
-    backend: Arc<dyn LockBackend>,
-    ledger: Arc<dyn Ledger>,
-}
-
-const SIDES: [Side; 2] = [Side::Old, Side::New];
-
 impl Session {
     fn new(configs: &Pair<Arc<dyn StoreConfig>>, poll: Duration, env: Env) -> Arc<Self> {
         let (events, inbox) = Events::new();
-        let store = |config: &Arc<dyn StoreConfig>| Store {
-            config: Arc::clone(config),
+        let stores = Pair::each(|side| Store {
+            config: Arc::clone(&configs[side]),
             open: OnceLock::new(),
             poke: Notify::new(),
-        };
+        });
+        let noting = Arc::default();
         Arc::new(Self {
             id: env.owner_id(),
             poll,
-            stores: Pair { old: store(&configs.old), new: store(&configs.new) },
-            book: Mutex::new(Book::new(events)),
-            looked: Watched::default(),
-            noted: Watched::default(),
+            stores,
+            book: Mutex::new(Book::new(events, Arc::clone(&noting))),
+            looks: Watched::default(),
+            noting,
             promises: OnceLock::new(),
             inbox,
             closing: CancellationToken::new(),
@@ -117,13 +116,6 @@ impl Session {
         let result = act(&mut book, now);
         self.do_what_follows(book);
         result
-    }
-
-    /// The same where it does not matter how late it is.
-    fn at_any_time(self: &Arc<Self>, act: impl FnOnce(&mut Book)) {
-        let mut book = self.book.lock();
-        act(&mut book);
-        self.do_what_follows(book);
     }
 
     fn do_what_follows(self: &Arc<Self>, mut book: MutexGuard<'_, Book>) {
@@ -158,7 +150,7 @@ impl Session {
     /// Also when it is closed, which the store refuses by itself.
     fn opened(&self, side: Side) -> Result<&Open> {
         self.stores[side].open.get().ok_or_else(|| {
-            let message = format!("the store that is {} is not open", place(side));
+            let message = format!("the {} store is not open", side.word());
             Error::not_applied(ErrorKind::Unavailable, message)
         })
     }
@@ -194,6 +186,7 @@ impl Session {
             book.closed = true;
             book.wake_all();
         });
+        self.looks.change(|_| ());
     }
 
     /// Leaves both lists, then ends both sessions and all that they hold.
@@ -216,20 +209,12 @@ impl Session {
 }
 
 fn silent(side: Side, bound: Duration) -> Error {
-    let message = format!("the store that is {} did not answer within {bound:?}", place(side));
+    let message = format!("the {} store did not answer within {bound:?}", side.word());
     Error::new(ErrorKind::Unavailable, Effect::Unknown, message)
 }
 
 fn closed() -> Error {
     Error::not_applied(ErrorKind::Closed, "the session with both stores was closed")
-}
-
-/// What a store is called.
-fn place(side: Side) -> &'static str {
-    match side {
-        Side::Old => "left",
-        Side::New => "moved to",
-    }
 }
 
 impl fmt::Debug for Session {

@@ -7,58 +7,50 @@ use leasehold_core::backend::{Finding, Holder, LockState, Revoke, Severity};
 use leasehold_core::{ErrorKind, LockName, Result};
 use std::sync::Arc;
 
-use super::{SIDES, Session, place};
+use super::{SIDES, Session};
 use crate::protocol::Class;
 use crate::protocol::records::losses;
 use leasehold_core::backend::stage::Phase;
 
-/// A store to ask.
-#[derive(Clone, Copy)]
-struct Asked {
-    side: Side,
-    /// Whether nothing is known without it.
-    needed: bool,
-}
-
 impl Session {
-    /// Where locks are by now; whose holder counts comes first.
-    async fn asked(self: &Arc<Self>) -> Result<Vec<Asked>> {
+    /// The stores to ask, the one whose holder counts first, and whether nothing is known without it.
+    async fn asked(self: &Arc<Self>) -> Result<Vec<(Side, bool)>> {
         self.refuse_closed()?;
         self.view_or_why().await?;
         let (phase, shuns_old) =
             self.with(|book, now| (book.view().map(|view| view.phase), book.shuns_old(now)));
-        let (old, new) = (Asked { side: Side::Old, needed: true }, Asked { side: Side::New, needed: true });
+        let (old, new) = ((Side::Old, true), (Side::New, true));
         Ok(match phase {
             Some(Phase::Old | Phase::Shadow) => vec![old],
             Some(Phase::Both) | None => vec![new, old],
-            Some(Phase::Drain) if !shuns_old => vec![new, Asked { needed: false, ..old }],
+            Some(Phase::Drain) if !shuns_old => vec![new, (Side::Old, false)],
             Some(Phase::Drain | Phase::New) => vec![new],
         })
     }
 
     pub(crate) async fn inspect(self: &Arc<Self>, name: &LockName) -> Result<LockState> {
         let mut whole = LockState::new(name.clone(), [], 0);
-        for asked in self.asked().await? {
-            let state = match self.open(asked.side)?.backend.inspect(name).await {
-                Err(_) if !asked.needed => continue,
+        for (side, is_needed) in self.asked().await? {
+            let state = match self.open(side)?.backend.inspect(name).await {
+                Err(_) if !is_needed => continue,
                 state => state?,
             };
-            self.add(&mut whole, asked.side, state);
+            self.add(&mut whole, side, state);
         }
         Ok(whole)
     }
 
     pub(crate) async fn list(self: &Arc<Self>, prefix: &str) -> Result<Vec<LockState>> {
         let mut all = BTreeMap::new();
-        for asked in self.asked().await? {
-            let states = match self.open(asked.side)?.backend.list(prefix).await {
-                Err(_) if !asked.needed => continue,
+        for (side, is_needed) in self.asked().await? {
+            let states = match self.open(side)?.backend.list(prefix).await {
+                Err(_) if !is_needed => continue,
                 states => states?,
             };
             for state in states {
                 let name = state.name.clone();
                 let whole = all.entry(name.clone()).or_insert_with(|| LockState::new(name, [], 0));
-                self.add(whole, asked.side, state);
+                self.add(whole, side, state);
             }
         }
         Ok(all.into_values().collect())
@@ -73,17 +65,17 @@ impl Session {
 
     pub(crate) async fn revoke(self: &Arc<Self>, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
         let mut found = Vec::new();
-        for asked in self.asked().await? {
+        for (side, is_needed) in self.asked().await? {
             // Forced, it is taken away wherever it is.
             if !found.is_empty() && how != Revoke::Force {
                 break;
             }
-            let holders = match self.open(asked.side)?.backend.revoke(name, how).await {
-                Err(_) if !asked.needed => continue,
+            let holders = match self.open(side)?.backend.revoke(name, how).await {
+                Err(_) if !is_needed => continue,
                 holders => holders?,
             };
             if found.is_empty() {
-                found = self.known_to_all(asked.side, name, holders);
+                found = self.known_to_all(side, name, holders);
             }
         }
         Ok(found)
@@ -111,7 +103,7 @@ impl Session {
         }
         for side in SIDES {
             if let Some(error) = &trouble[side] {
-                let detail = format!("the store that is {}: {error:#}", place(side));
+                let detail = format!("the {} store: {error:#}", side.word());
                 findings.push(Finding::new(Severity::Warning, "move", detail));
             }
             // Whoever waited for one that is away would hear nothing of the other.
@@ -140,6 +132,6 @@ impl Session {
 }
 
 fn placed(side: Side, mut finding: Finding) -> Finding {
-    finding.detail = format!("in the store that is {}: {}", place(side), finding.detail);
+    finding.detail = format!("in the {} store: {}", side.word(), finding.detail);
     finding
 }

@@ -4,22 +4,21 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use leasehold_core::backend::ledger::Written;
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{StoreConfig, StoreEvent};
-use leasehold_core::{Env, Error, ErrorKind, Result};
-use tokio::sync::oneshot;
+use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
 use tokio_util::sync::CancellationToken;
 
-use super::{Open, SIDES, Session, place};
-use crate::config::names;
-use crate::protocol::Pair;
-use crate::protocol::record::{Record, Stand};
-use crate::protocol::records::{Opening, Read};
-use crate::protocol::tokens::{Exhausted, Window};
+use super::Session;
+use crate::config::{Open, draw_id, names};
+use crate::protocol::record::{Record, Stand, millis};
+use crate::protocol::records::{Opening, Read, one_namespace};
+use crate::protocol::tokens::Window;
+use crate::protocol::{Pair, SIDES};
 
 impl Session {
     /// A session of the move between these two stores, as soon as it is known how far that is.
@@ -38,22 +37,13 @@ impl Session {
         let unless_done = session.closing.clone().drop_guard();
         let began = session.begin().await;
         if let Err(error) = began {
-            session.leave().await;
+            // A process that exits on the error would leave its entries otherwise.
+            let _closed = session.env.within(poll, session.close()).await;
             return Err(error);
         }
         let _goes_on: CancellationToken = unless_done.disarm();
         session.promises.get_or_init(|| session.both_promise());
         Ok(session)
-    }
-
-    /// Ends the session, and waits at most one poll for that: a process that exits on the error leaves its entries otherwise.
-    async fn leave(self: &Arc<Self>) {
-        let (session, (left, has_left)) = (Arc::clone(self), oneshot::channel::<()>());
-        self.env.spawn(async move {
-            drop(session.close().await);
-            drop(left);
-        });
-        let _ = select(has_left, pin!(self.env.sleep(self.poll))).await;
     }
 
     async fn begin(self: &Arc<Self>) -> Result<()> {
@@ -79,11 +69,8 @@ impl Session {
                 let is_new = |read: &Read| read.record.end.is_none() && read.record.stand.phase == Phase::New;
                 let is_over = matches!(&new, Ok(Some(read)) if is_new(read));
                 let bound = if is_over { self.poll } else { self.env.timing().connect_timeout };
-                let old = match select(old, self.env.sleep(bound)).await {
-                    Either::Left((old, _)) => old,
-                    Either::Right(_) => Err(super::silent(Side::Old, bound)),
-                };
-                (old, new)
+                let old = self.env.within(bound, old).await;
+                (old.unwrap_or_else(|| Err(super::silent(Side::Old, bound))), new)
             }
         }
     }
@@ -95,38 +82,20 @@ impl Session {
             self.open_at(side).await?;
             self.found(side).await
         };
-        tokio::select! {
-            biased;
-            found = sight => found,
-            () = async { self.env.sleep(bound).await } => Err(super::silent(side, bound)),
-        }
-    }
-
-    pub(super) async fn open_within(self: &Arc<Self>, side: Side, bound: Duration) -> Result<()> {
-        tokio::select! {
-            biased;
-            opened = self.open_at(side) => opened,
-            () = async { self.env.sleep(bound).await } => {
-                let message = format!("the store that is {} was not open within {bound:?}", place(side));
-                Err(Error::not_applied(ErrorKind::Unavailable, message))
-            }
-        }
+        self.env.within(bound, sight).await.unwrap_or_else(|| Err(super::silent(side, bound)))
     }
 
     /// Opens one of them, and hears what it tells.
-    async fn open_at(self: &Arc<Self>, side: Side) -> Result<()> {
+    pub(super) async fn open_at(self: &Arc<Self>, side: Side) -> Result<()> {
         let store = &self.stores[side];
         let placed = |error: Error| match store.config.server() {
             Some(server) => error.with_context("server", server),
             None => error,
         };
-        let backend = store.config.open(self.env.clone().without_token_base()).await.map_err(placed)?;
-        let Some(ledger) = backend.ledger() else {
-            let message = format!("locks cannot be moved from or to the store that is {}", place(side));
-            return Err(Error::not_applied(ErrorKind::Unsupported, message));
-        };
-        let listens = Arc::clone(&backend);
-        if store.open.set(Open { backend, ledger }).is_ok() {
+        let env = self.env.clone().without_token_base();
+        let open = Open::of(&*store.config, env).await.map_err(placed)?;
+        let listens = Arc::clone(&open.backend);
+        if store.open.set(open).is_ok() {
             self.env.spawn(Arc::clone(self).listen(side, listens));
         }
         Ok(())
@@ -147,7 +116,7 @@ impl Session {
         if !may_come_back || known.is_none() {
             return Err(error);
         }
-        let warning = format!("the store that is {} takes part later: {error:#}", place(side));
+        let warning = format!("the {} store takes part later: {error:#}", side.word());
         self.with(|book, _| book.events.tell(StoreEvent::Warning(warning.into())));
         Ok(())
     }
@@ -171,7 +140,7 @@ impl Session {
                 Opening::Write(record) => record,
                 Opening::Begin(side, id) => {
                     self.ensure_apart().await?;
-                    let first = self.first(side, id.unwrap_or_else(|| self.draw_id())).await?;
+                    let first = self.first(side, id.unwrap_or_else(|| draw_id(&self.env))).await?;
                     first.after(reads.live(Side::New).map(|read| &read.record))
                 }
             };
@@ -183,13 +152,8 @@ impl Session {
     /// The first record of a move.
     async fn first(&self, side: Side, id: u64) -> Result<Record> {
         let store = self.env.bounded(self.open(Side::Old)?.backend.token_base()).await?;
-        let window = Window::first(store).map_err(|Exhausted| {
-            let message = "there are no tokens left for a move to another store";
-            Error::not_applied(ErrorKind::Unsupported, message)
-        })?;
-        let stand = Stand { phase: Phase::Old, epoch: 0, window };
-        let since = self.env.wall_time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let since = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        let stand = Stand { phase: Phase::Old, epoch: 0, window: Window::first(store)? };
+        let since = millis(self.env.wall_time());
         Ok(Record { id, side, stand, between: self.names(), since, restored: 0, end: None, met: None })
     }
 
@@ -198,13 +162,10 @@ impl Session {
         let expected = read.map(|read| read.version);
         let ledger = &self.open(record.side)?.ledger;
         match self.env.bounded(ledger.write(expected, &record.encode())).await {
-            Ok(Written::Done(_)) => Ok(true),
-            Ok(Written::Conflict) => Ok(false),
-            // Whether it was written is seen when it is read.
-            Err(error) if error.effect() == leasehold_core::Effect::Unknown => {
-                let found = self.found(record.side).await?;
-                let is_written = found.as_ref().is_some_and(|found| found.record == *record);
-                if found.as_ref() == read { Err(error) } else { Ok(is_written) }
+            Ok(written) => Ok(matches!(written, Written::Done(_))),
+            // Whether it was written is seen when it is read again.
+            Err(error) if error.effect() == Effect::Unknown => {
+                if self.found(record.side).await?.as_ref() == read { Err(error) } else { Ok(false) }
             }
             Err(error) => Err(error),
         }
@@ -230,24 +191,11 @@ impl Session {
         self.env.bounded(self.open(Side::New)?.ledger.sign(self.id, &value)).await?;
         let members = self.env.bounded(self.open(Side::Old)?.ledger.members()).await?;
         let one = members.iter().any(|member| member.id == self.id);
-        if one { Err(one_store()) } else { Ok(()) }
+        if one { Err(one_namespace(&self.names().new)) } else { Ok(()) }
     }
 
     /// What the two namespaces are called.
     fn names(&self) -> Pair<String> {
         names(|side| &*self.stores[side].config)
     }
-
-    fn draw_id(&self) -> u64 {
-        let mut bits = [0; 8];
-        self.env.random(&mut bits);
-        u64::from_be_bytes(bits)
-    }
-}
-
-fn one_store() -> Error {
-    Error::invalid_option(
-        "`migrate_to` names the namespace that is left itself: the same store and prefix; give the store moved to a prefix of \
-         its own",
-    )
 }

@@ -4,9 +4,8 @@
 //! A client is foreign by what its entry in the store is ([`Holder::foreign`]), not by its label. That it was met is written
 //! into the record of the store moved to, which decides then, at most once a second: it outlasts the process.
 
-use std::ops::Bound;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use leasehold_core::backend::ledger::{Ledger, Written};
 use leasehold_core::backend::stage::{Phase, Side};
@@ -19,7 +18,7 @@ use super::book::{Book, Todo};
 use super::claim::{Claim, Stage};
 use crate::protocol::member::Strangers;
 use crate::protocol::parts::Part;
-use crate::protocol::record::Record;
+use crate::protocol::record::{Record, millis};
 
 impl Session {
     /// Writes down that a foreign client holds `name` in the store that is left.
@@ -29,19 +28,14 @@ impl Session {
             tracing::warn!(error = ?format!("{error:#}"), lock = ?name, "foreign client not written to the record");
             self.with(|book, _| book.noted_until = None);
         }
-        self.at_any_time(|book| book.noting -= 1);
-        self.noted.change(|noted| *noted += 1);
+        self.noting.change(|noting| *noting -= 1);
     }
 
     /// Ends when no meeting is being written down: the process may end after that.
-    pub(super) async fn until_noted(self: &Arc<Self>) {
-        let noted = self.noted.until(|_| (self.book.lock().noting == 0).then_some(()));
-        // It was said why a meeting is not written.
-        let bounded = async {
-            noted.await;
-            Ok(())
-        };
-        let _late = self.env.bounded(bounded).await;
+    pub(super) async fn until_noted(&self) {
+        let noted = self.noting.until(|noting| (*noting == 0).then_some(()));
+        // The reason why a meeting is not written is logged.
+        let _late = self.env.within(self.env.timing().op_timeout, noted).await;
     }
 
     /// Checks who holds what this process waits for in the store that is left. A foreign client may have come before that was
@@ -51,15 +45,18 @@ impl Session {
         for name in names {
             let Ok(open) = self.open(Side::Old) else { return };
             let Ok(state) = self.env.bounded(open.backend.inspect(&name)).await else { return };
-            self.with(|book, _| state.holders.iter().for_each(|holder| book.meet(Side::Old, &name, holder)));
+            self.with(|book, _| {
+                for holder in &state.holders {
+                    book.meet(Side::Old, &name, holder);
+                }
+            });
         }
     }
 }
 
 /// Writes into the record in `ledger`, the one of the store moved to, that a foreign client holds `name`.
 pub(crate) async fn note(ledger: &dyn Ledger, env: &Env, name: &LockName) -> Result<()> {
-    let at = env.wall_time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let at = u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
+    let at = millis(env.wall_time());
     // RACE: another process, or a step, may write meanwhile.
     loop {
         let Some(entry) = ledger.read().await? else { return Ok(()) };
@@ -77,22 +74,11 @@ const NOTED: Duration = Duration::from_secs(1);
 const LOOKED_AT: usize = 20;
 
 impl Book {
-    /// `holder` holds `name` at `side`, which is written down if that is due.
-    pub(super) fn meet(&mut self, side: Side, name: &LockName, holder: &Holder) {
-        if self.met(side, name, holder) {
-            self.noting += 1;
-            self.todo.push(Todo::Note(name.clone()));
-        }
-    }
-
-    /// Whether that is to be written down.
-    pub(super) fn met(&mut self, side: Side, name: &LockName, holder: &Holder) -> bool {
-        let (now, drains) = (self.leases.now, self.view().is_some_and(|view| view.phase == Phase::Drain));
-        if !holder.foreign
-            || side != Side::Old
-            || !drains
-            || self.noted_until.is_some_and(|until| now < until)
-        {
+    /// `holder` holds `name` at `side`, which is written down if that is due; whether it is.
+    pub(super) fn meet(&mut self, side: Side, name: &LockName, holder: &Holder) -> bool {
+        let now = self.leases.now;
+        let is_due = self.noted_until.is_none_or(|until| until <= now);
+        if !holder.foreign || side != Side::Old || !self.drains() || !is_due {
             return false;
         }
         self.noted_until = Some(now + NOTED);
@@ -100,28 +86,26 @@ impl Book {
         self.strangers = Some(Strangers { met, name: name.to_string() });
         self.resign(Side::Old);
         self.resign(Side::New);
+        self.noting.change(|noting| *noting += 1);
+        self.todo.push(Todo::Note(name.clone()));
         true
     }
 
     /// Some of the names that are waited for in the store that is left, while it is drained; all of them by and by.
     fn names_to_look_at(&mut self, now: Moment) -> Vec<LockName> {
-        if self.view().is_none_or(|view| view.phase != Phase::Drain) || self.shuns_old(now) {
+        if !self.drains() || self.shuns_old(now) {
             return Vec::new();
         }
-        let after = self.looked_at.take();
-        let rest = after.clone().map_or(Bound::Unbounded, Bound::Excluded);
-        let again = after.map(|last| (Bound::Unbounded, Bound::Included(last)));
-        let slots = self
-            .slots
-            .range((rest, Bound::Unbounded))
-            .chain(again.into_iter().flat_map(|again| self.slots.range(again)));
-        let waits = slots.filter(|(_, slot)| match &slot.claim {
+        let waits = self.slots.iter().filter(|(_, slot)| match &slot.claim {
             Some(Claim { stage: Stage::Asking { contender, .. }, .. }) => {
                 contender.parts()[Side::Old] == Part::Asked
             }
             _ => false,
         });
-        let names: Vec<_> = waits.map(|(name, _)| name.clone()).take(LOOKED_AT).collect();
+        let mut names: Vec<_> = waits.map(|(name, _)| name.clone()).collect();
+        let next = names.partition_point(|name| Some(name) <= self.looked_at.as_ref());
+        names.rotate_left(next);
+        names.truncate(LOOKED_AT);
         self.looked_at = names.last().cloned();
         names
     }

@@ -23,15 +23,14 @@ use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, OwnerId, Result, T
 use tokio::sync::Notify;
 
 use super::{Admin, Progress, Steps};
-use crate::protocol::Pair;
 use crate::protocol::member::{Holds, Member};
 use crate::protocol::record::{Record, Stand};
 use crate::protocol::records::Read;
 use crate::protocol::tokens::Window;
-use crate::protocol::view::{Alone, Knowledge};
+use crate::protocol::view::Knowledge;
+use crate::protocol::{Pair, SIDES};
 
 const TTL: Duration = Duration::from_millis(600);
-const SIDES: [Side; 2] = [Side::Old, Side::New];
 
 /// The two stores, and what is done to them.
 struct Rig {
@@ -76,7 +75,7 @@ impl Rig {
 
     fn admin_over(&self, stores: &Pair<Wired>) -> Admin {
         let config = |side: Side| Arc::new(stores[side].clone()) as Arc<dyn StoreConfig>;
-        Admin::between(Pair { old: config(Side::Old), new: config(Side::New) }, self.env())
+        Admin::between(&Pair::each(config), self.env())
     }
 
     /// A session, whatever is done to the administrators' own; it ends when it is dropped.
@@ -196,7 +195,7 @@ impl Process {
             let id = env.owner_id();
             let mut knowledge = Knowledge::default();
             loop {
-                let alone = Alone { holds: Pair { old: told.alone.load(Ordering::Relaxed), new: 0 } };
+                let alone = told.alone.load(Ordering::Relaxed);
                 for (side, ledger, _) in &sessions {
                     if *side == Side::New && told.lacks_new.load(Ordering::Relaxed) {
                         continue;
@@ -212,7 +211,7 @@ impl Process {
                     }
                 }
                 for (side, ledger, _) in &sessions {
-                    if knowledge.acknowledge(*side, alone) {
+                    if knowledge.acknowledge(*side, *side == Side::Old && alone > 0) {
                         let value = entry(&label, &knowledge, alone).encode();
                         ledger.sign(id, &value).await.unwrap();
                     }
@@ -228,7 +227,7 @@ impl Process {
     }
 }
 
-fn entry(label: &str, knowledge: &Knowledge, alone: Alone) -> Member {
+fn entry(label: &str, knowledge: &Knowledge, alone: usize) -> Member {
     let acknowledges =
         Pair { old: knowledge.acknowledged(Side::Old), new: knowledge.acknowledged(Side::New) };
     Member {
@@ -236,7 +235,7 @@ fn entry(label: &str, knowledge: &Knowledge, alone: Alone) -> Member {
         pid: 7,
         acknowledges,
         view: knowledge.view().map(|view| view.phase),
-        holds: Holds { old: alone.holds.old, ..Holds::default() },
+        holds: Holds { old: alone, ..Holds::default() },
         ..Member::default()
     }
 }

@@ -337,7 +337,7 @@ async fn a_diagnosis_goes_on_without_a_store() {
     timeout(Duration::from_millis(1), rig.session.inspect(&name())).await.expect("at once").unwrap();
     let findings = timeout(TTL, rig.session.diagnose()).await.expect("bounded").unwrap();
     let of = |word: &str| findings.iter().any(|finding| finding.detail.contains(word));
-    assert!(of("the store that is moved to") && of("the store that is left: "), "{findings:?}");
+    assert!(of("in the new store") && of("the old store: "), "{findings:?}");
     assert!(!of("has lost its data"), "{findings:?}");
     rig.lines.old.heal();
     rig.stores.old.store().forget(&TokioClock::new());
@@ -373,7 +373,7 @@ async fn a_holder_who_is_met_often_is_written_down_once() {
     let ours = Holder::new("somebody");
     let foreign = ours.clone().of_foreign_client();
     let met = |side, holder: &Holder| {
-        rig.session.with(|book, _| (0..10).filter(|_| book.met(side, &name(), holder)).count())
+        rig.session.with(|book, _| (0..10).filter(|_| book.meet(side, &name(), holder)).count())
     };
     assert_eq!((met(Side::Old, &ours), met(Side::New, &foreign)), (0, 0));
     assert_eq!(met(Side::Old, &foreign), 1);

@@ -440,5 +440,5 @@ async fn refused_try_waits_for_the_note() {
     let holder = Holder::new("cron").of_foreign_client();
     rig.session.with(|book, _| book.meet(Side::Old, &name(), &holder));
     rig.session.acquire(&request(), false).await.unwrap();
-    assert_eq!(rig.session.with(|book, _| book.noting), 0);
+    assert_eq!(rig.session.noting.read(|noting| *noting), 0);
 }

@@ -20,10 +20,9 @@ use super::super::records::{Opening, Place, Read, in_store};
 use super::super::repair::{self, Known, Repair};
 use super::super::tokens::{WIDTH, Window};
 use super::super::transition::{self, Transition, Way};
-use super::super::view::{Alone, Knowledge};
-use super::super::{Class, Pair};
+use super::super::view::Knowledge;
+use super::super::{Class, Pair, SIDES};
 
-const SIDES: [Side; 2] = [Side::Old, Side::New];
 /// Which namespaces a URL names.
 const MOVE: Pair<usize> = Pair { old: 0, new: 1 };
 const MISTYPED: Pair<usize> = Pair { old: 0, new: 2 };

@@ -122,7 +122,6 @@ impl World {
         let read = self.places[url[side]].record.clone();
         let guard = self.processes[i].guard;
         let rests = |side: Side| guard.is_some_and(|guard| guard.rests_on[url[side]]);
-        let alone = |side: Side| usize::from(rests(side) && !rests(side.other()));
         let Some(mut knowledge) = self.processes[i].knowledge else { return };
         knowledge.signed(side);
         let ours = read
@@ -137,7 +136,7 @@ impl World {
                 knowledge.doubted(side);
             }
         }
-        knowledge.acknowledge(side, Alone { holds: Pair { old: alone(Side::Old), new: alone(Side::New) } });
+        knowledge.acknowledge(side, rests(side) && !rests(side.other()));
         self.places[url[side]].members[i] = Some(knowledge.acknowledged(side).unwrap_or(0));
         self.processes[i].knowledge = Some(knowledge);
         let decides = knowledge.view().is_some_and(|view| view.class() == Class::New);

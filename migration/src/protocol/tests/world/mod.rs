@@ -15,7 +15,7 @@ use super::super::parts::Part;
 use super::super::record::{Seen, Stand};
 use super::super::tokens::Window;
 use super::super::transition::{Task, Transition, Way};
-use super::super::view::{Alone, Knowledge};
+use super::super::view::Knowledge;
 use super::super::{Class, Pair};
 use super::mutants::Mutant;
 
@@ -208,7 +208,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
                 self.processes[i].knowledge.learn(side, self.stores[side].record).expect("it is the first");
             }
             for side in SIDES {
-                self.processes[i].knowledge.acknowledge(side, Alone::default());
+                self.processes[i].knowledge.acknowledge(side, false);
                 self.stores[side].members[i] = Some(1);
             }
         }

@@ -31,11 +31,8 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
             }
             let mut knowledge = process.knowledge;
             let alone = match &process.work {
-                Work::Holding(hold) if !self.is(Mutant::AckEarly) => {
-                    let alone = |side| usize::from(hold.alone(side));
-                    Alone { holds: Pair { old: alone(Side::Old), new: alone(Side::New) } }
-                }
-                _ => Alone::default(),
+                Work::Holding(hold) => hold.alone(side) && !self.is(Mutant::AckEarly),
+                _ => false,
             };
             if store.members[i].is_some() && knowledge.acknowledge(side, alone) {
                 let version = knowledge.acknowledged(side).expect("it is");
