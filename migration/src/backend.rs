@@ -91,7 +91,7 @@ impl LockBackend for Moving {
 }
 
 impl Drop for Moving {
-    /// Without it nobody asks for anything any more.
+    /// Without it nothing is asked any more.
     fn drop(&mut self) {
         self.session.stop();
     }

@@ -5,12 +5,12 @@
 //! | `store` | one of the two stores, asked without taking locks |
 //! | `walk` | steps: the I/O around the pure `Transition` |
 //! | `remedy` | what is done when data was lost, and at the end |
-//! | `status` | what is told |
+//! | `status` | what is reported |
 //!
 //! # Invariants
 //! - **admin-1** Nothing is written but what `Transition` says, at the version that it read; the remedies apart, which
-//!   are for when nobody else is there.
-//! - **admin-2** Whatever was begun may be left anywhere: the same call goes on with it, whoever makes it.
+//!   are for when no process takes part.
+//! - **admin-2** A call that was left anywhere is completed by the next one, from any administrator.
 
 mod remedy;
 mod status;
@@ -38,7 +38,7 @@ use crate::protocol::record::millis;
 use crate::protocol::records::{Place, Read};
 use crate::protocol::{Pair, SIDES};
 
-/// Who administers a move between two stores. It takes no locks, and any number may be at work.
+/// Administers a move between two stores. It takes no locks, and several may be at work at the same time.
 #[derive(Debug)]
 pub struct Admin {
     env: Env,
@@ -83,7 +83,7 @@ impl Steps {
         self
     }
 
-    /// How long `drain` must have lasted without a foreign client in the store that is left before `new` begins. With
+    /// How long `drain` must have lasted without a foreign client in the old store before `new` begins. With
     /// [`Duration::ZERO`] no foreign client is looked for. The record of that store is read and its plain sessions are counted all
     /// the same. If it cannot be reached for as long as [`wait`](Self::wait), `new` begins without that.
     #[must_use]
@@ -92,9 +92,9 @@ impl Steps {
         self
     }
 
-    /// So many sessions that take no part are no obstacle: whoever says so vouches for them. Their tokens, and in
-    /// the store moved to their exclusion, rest on that. The number holds for each store and each step anew. From `drain` to `new`
-    /// it is sessions of the store that is left: nothing excludes them from then on.
+    /// This many sessions that take no part do not block a step: the caller vouches for them. Their tokens, and in
+    /// the new store their exclusion, rest on that. The number holds for each store and each step anew. From `drain` to `new`
+    /// it is sessions of the old store: nothing excludes them from then on.
     #[must_use]
     pub fn strangers(mut self, allowed: usize) -> Self {
         self.strangers = allowed;
@@ -126,8 +126,8 @@ impl Look {
 }
 
 impl Migration {
-    /// Who administers this move. Opens both stores; one that is unavailable, or refuses the administrator, is opened when it is
-    /// asked next. `env` is that of its sessions; its ttl is the one after which a repair takes locks for over.
+    /// Returns an administrator of this move. Opens both stores; one that is unavailable, or refuses the administrator, is
+    /// opened when it is asked next. `env` is that of its sessions; its ttl is the one after which a repair takes locks for over.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl Migration {
 }
 
 impl Admin {
-    /// One who administers the move between these two, and has contacted nobody.
+    /// An administrator of the move between these two that has sent no request yet.
     pub(crate) fn between(configs: &Pair<Arc<dyn StoreConfig>>, env: Env) -> Self {
         let stores = Pair::each(|side| Store::new(side, Arc::clone(&configs[side]), &env));
         Self { env, stores }
@@ -193,7 +193,7 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// The first store's that could not be told.
+    /// That of the first store that did not confirm.
     pub async fn close(self) -> Result<()> {
         let (old, new) = (self.stores.old.close().await, self.stores.new.close().await);
         old.and(new)
@@ -285,7 +285,7 @@ impl Admin {
 
     /// Whether foreign clients may still use the old store, in words.
     fn noise(&self, records: &Pair<Option<Read>>, quiet_for: Duration) -> Option<String> {
-        // Whose clock is behind that of who wrote the record must be able to go on, too.
+        // An administrator whose clock is behind that of the record must be able to go on, too.
         if quiet_for.is_zero() {
             return None;
         }

@@ -23,9 +23,9 @@ use crate::protocol::{Pair, SIDES};
 impl Admin {
     /// Writes both records anew, after a store has lost its data: the phase that the newest of them says, in an epoch
     /// of larger tokens than any before. A store that cannot be reached for as long as `wait` is taken for dead, and the locks
-    /// are the other one's alone: `drain` without the store that is left, `shadow` without the one moved to. Waits for one ttl,
+    /// are the other one's alone: `drain` without the old store, `shadow` without the new one. Waits for one ttl,
     /// that of the URL, so that whatever was held is over. Where the store decides that has not lost its record, the other
-    /// one's is written again and nothing else, beside whoever works.
+    /// one's is written again and nothing else, while processes work.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl Admin {
         }
     }
 
-    /// Ends the move in the stores' records, when nobody takes part any more: in `new` that of the store moved to,
+    /// Ends the move in the stores' records, when no process takes part any more: in `new` that of the new store,
     /// whose locks can be moved again then; the other one's goes on refusing forgotten URLs unless `old` says that it
     /// is to be used for other locks from now on. In `old` both, so that the locks can be moved elsewhere. The same move does
     /// not begin once more after `new`.
@@ -80,7 +80,7 @@ impl Admin {
     /// # Errors
     ///
     /// [`ErrorKind::Timeout`] while a process takes part; [`ErrorKind::Misuse`] in another phase, or without a move;
-    /// [`ErrorKind::Protocol`] in `new` if the store that is left has lost its record; the store's.
+    /// [`ErrorKind::Protocol`] in `new` if the old store has lost its record; the store's.
     ///
     /// # Cancel safety
     ///
@@ -145,7 +145,7 @@ impl Admin {
         }
     }
 
-    /// Nobody takes part, and no session lives, in a store that is not dead.
+    /// No process takes part, and no session lives, in a store that is not dead.
     async fn alone(&self, dead: Pair<bool>) -> Result<()> {
         for side in SIDES.into_iter().filter(|side| !dead[*side]) {
             self.nobody_moves(side).await?;

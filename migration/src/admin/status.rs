@@ -1,4 +1,4 @@
-//! What is told: how far a move is, who takes part, the next step and what stands in its way.
+//! The report: how far a move is, its participants, the next step and what blocks it.
 
 use std::fmt;
 
@@ -20,11 +20,11 @@ pub struct Status {
     /// decides cannot be read.
     #[serde(serialize_with = "word::serialize")]
     pub phase: Option<Phase>,
-    /// The store that is left.
+    /// The old store.
     pub old: StoreStatus,
-    /// The store moved to.
+    /// The new store.
     pub new: StoreStatus,
-    /// Who takes part, administrators left out.
+    /// The participants without the administrators.
     pub members: Vec<MemberStatus>,
     /// What comes next, in words.
     pub next: String,
@@ -69,7 +69,7 @@ pub struct RecordStatus {
     pub since: u64,
 }
 
-/// One who takes part.
+/// A participant.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct MemberStatus {
@@ -82,13 +82,13 @@ pub struct MemberStatus {
     /// In which phase it is; `None` while it grants nothing.
     #[serde(serialize_with = "word::serialize")]
     pub view: Option<Phase>,
-    /// Whether it acts by the newest record of the store that is left.
+    /// Whether it acts by the newest record of the old store.
     pub acts_by_old: bool,
-    /// Whether it acts by the newest record of the store moved to.
+    /// Whether it acts by the newest record of the new store.
     pub acts_by_new: bool,
-    /// Locks that it holds in the store that is left alone, in the one moved to alone, and in both.
+    /// Locks that it holds in the old store alone, in the new one alone, and in both.
     pub holds: [usize; 3],
-    /// How often it met a holder in the store that is left who takes no part, and what that was last.
+    /// How often it met a foreign client in the old store, and the lock that the last one held.
     pub strangers: Option<(u64, String)>,
     /// What keeps it from something.
     pub trouble: Option<String>,
@@ -157,7 +157,7 @@ impl MemberStatus {
     }
 }
 
-/// What stands in the way of a step that needs the members at `side` to act by `version`, and nobody else there
+/// What blocks a step that needs the members at `side` to act by `version`, and no other session there
 /// beyond `allowed` sessions (transition-2).
 pub(super) fn blockers(census: &Census, side: Side, version: u64, allowed: usize) -> Vec<String> {
     let store = format!("the {} store", side.word());

@@ -1,11 +1,11 @@
-//! One of the two stores, as who administers a move asks it: a session that takes no locks, and an entry in the list.
+//! One of the two stores, as an administrator uses it: a session that takes no locks, and an entry in the list.
 //!
 //! # Invariants
 //! - **store-1** *Write, then look*: the entry is signed before anything is read, so what is seen is no older than
 //!   that, whatever store it is (ledger-2).
 //! - **store-2** Its entry says that it is an administrator's. So it counts as the session it has, for other
-//!   administrators too, and nobody waits for it.
-//! - **store-3** What keeps the session alive ends with whoever asked for it.
+//!   administrators too, and no step waits for it.
+//! - **store-3** The task that keeps the session alive ends with the session.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ struct Session {
     keeper: AbortHandle,
 }
 
-/// Who is there.
+/// The participants, and the sessions that take no part.
 #[derive(Clone, Debug)]
 pub(super) struct Census {
     /// Everybody else in the list; `None` is an entry that is not understood.
@@ -91,7 +91,7 @@ impl Store {
         self.asked(session.open.ledger.write(expected, &record.encode())).await
     }
 
-    /// Who is there.
+    /// The participants, and the sessions that take no part.
     pub(super) async fn census(&self) -> Result<Census> {
         let session = self.session().await?;
         self.sign(&*session.open.ledger).await?;

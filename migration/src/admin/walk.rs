@@ -20,7 +20,7 @@ type Report<'a> = &'a mut (dyn FnMut(&Progress) + Send);
 /// How a step ended.
 enum Ended {
     Done,
-    /// Somebody else has written: it is to be looked at anew.
+    /// Another writer was first: the records are read again.
     Again,
 }
 
@@ -28,7 +28,7 @@ enum Ended {
 const MOST_STEPS: u32 = 16;
 
 impl Admin {
-    /// Goes on toward the store moved to. `told` hears what is waited for.
+    /// Goes on toward the new store. `told` is called with what the walk waits for.
     ///
     /// # Errors
     ///
@@ -37,12 +37,12 @@ impl Admin {
     ///
     /// # Cancel safety
     ///
-    /// A step that is left is gone on with by the next call, whoever makes it.
+    /// A step that is left is completed by the next call, from any administrator.
     pub async fn advance(&self, options: &Steps, told: &mut (dyn FnMut(&Progress) + Send)) -> Result<Status> {
         self.walk(Way::Forth, options, told).await
     }
 
-    /// Goes back toward the store that is left.
+    /// Goes back toward the old store.
     ///
     /// # Errors
     ///
@@ -237,7 +237,7 @@ impl Walk<'_> {
         Ok(status::strangers(&census, Side::Old, self.options.strangers))
     }
 
-    /// Waits until every member at `side` acts by `version`, and nobody else is there.
+    /// Waits until every member at `side` acts by `version`, and no other session is there.
     async fn conform(&mut self, side: Side, version: u64, read: &Pair<Option<Read>>) -> Result<Ended> {
         let begins_both = read.live(Side::Old).is_some_and(|read| read.record.stand.phase == Phase::Shadow);
         loop {

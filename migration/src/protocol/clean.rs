@@ -1,11 +1,11 @@
 //! The end of a move in the stores' records.
 //!
 //! # Invariants
-//! - **clean-1** Nobody takes part: looked for before a record is ended and after it. Whoever signed before that is seen
-//!   then, and whoever comes later finds no move.
+//! - **clean-1** No process takes part: checked before a record is ended and after it. A process that signed before that is seen
+//!   then, and a later one finds no move.
 //! - **clean-2** In `new` a move ends while the old store's record bars plain sessions, or that store cannot be reached. (Without
 //!   processes nothing would write the record again.)
-//! - **clean-3** A record is ended, never removed: whoever writes there next goes on with larger versions, and a move that was
+//! - **clean-3** A record is ended, never removed: the next writer goes on with larger versions, and a move that was
 //!   finished is not begun again.
 
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ use super::records::{Place, Read, misuse};
 /// What to do; answered by the method of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Task {
-    /// See whether nobody takes part there.
+    /// Check that no process takes part there.
     Nobody(Side),
     /// Replace the record at this version.
     Write {
@@ -28,7 +28,7 @@ pub(crate) enum Task {
         record: Record,
     },
     Done,
-    /// Somebody takes part, and the move goes on.
+    /// A process takes part, and the move goes on.
     InUse,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Clean {
 }
 
 impl Clean {
-    /// `old` says that the store that is left admits plain sessions again; `is_old_read` that it can be reached.
+    /// `old` says that the old store admits plain sessions again; `is_old_read` that it can be reached.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl Clean {
         self.tasks.front().cloned().unwrap_or(Task::Done)
     }
 
-    /// Whether nobody takes part. If somebody does, the record says again what it said.
+    /// Whether no process takes part. If one does, the record says again what it said.
     pub(crate) fn nobody(&mut self, nobody: bool) {
         self.tasks.pop_front();
         let ended = self.ended.take();

@@ -2,14 +2,14 @@
 //!
 //! | phase | asks |
 //! |---|---|
-//! | `old` | the store that is left |
+//! | `old` | the old store |
 //! | `shadow` | the same, then looks at the record there |
 //! | `both` | the same, then looks at the record and asks the other store meanwhile |
-//! | `drain` | the store that is left while it can be reached, then the other one |
-//! | `new` | the store moved to |
+//! | `drain` | the old store while it can be reached, then the other one |
+//! | `new` | the new store |
 //!
 //! # Invariants
-//! - **contender-1** *Old, then new*: the store that is left is waited for first, in every phase and direction. Whoever has
+//! - **contender-1** *Old, then new*: the old store is waited for first, in every phase and direction. A contender that has
 //!   the lock of the new one without the old one's, and must have that too, gives the new one's back first.
 //! - **contender-2** *Read after grant*: in `shadow` and `both` a grant rests on a read of the old store's record that
 //!   was sent after the old store had granted. So epochs never go back along the order of its grants.
@@ -61,7 +61,7 @@ pub(crate) enum Step {
 /// Why an acquisition ended without the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum End {
-    /// Somebody else has it, in that store.
+    /// Another owner has it, in that store.
     Busy(Side),
     /// That store refused, or could not be reached.
     Failed(Side),
@@ -90,7 +90,7 @@ impl Contender {
         }
     }
 
-    /// A store that was asked once has it for somebody else.
+    /// A store that was asked once has it for another owner.
     pub(crate) fn busy(&mut self, side: Side) {
         if self.parts[side] == Part::Asked {
             self.parts.gone(side);

@@ -5,7 +5,7 @@
 //! - **hold-1** A hold that rests on one store goes on resting on it until it has the other's lock too; meanwhile the
 //!   process does not acknowledge the phase that needs that.
 //! - **hold-2** A hold of both stores needs both until the view says which one decides.
-//! - **hold-3** A hold that is over gives back whatever it still has, however it ended and whoever was told.
+//! - **hold-3** A hold that is over releases everything that it still has, however it ended.
 
 use leasehold_core::backend::stage::{Phase, Side};
 

@@ -1,5 +1,5 @@
 //! What a member says of itself in the lists of both stores: JSON, of at most
-//! [`MAX_VALUE`](leasehold_core::backend::ledger::MAX_VALUE) bytes. One who takes part has the same id in both.
+//! [`MAX_VALUE`](leasehold_core::backend::ledger::MAX_VALUE) bytes. A participant has the same id in both.
 //!
 //! # Invariants
 //! - **member-1** An entry says what was true when it was written, and it may be a poll old. Nothing rests on that but
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Pair;
 
-/// One who takes part.
+/// A participant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Member {
@@ -29,7 +29,7 @@ pub(crate) struct Member {
     #[serde(with = "word")]
     pub(crate) view: Option<Phase>,
     pub(crate) holds: Holds,
-    /// Foreign clients that it met in the store that is left, while that was waited for; for people.
+    /// Foreign clients that it met in the old store, while that was waited for; for people.
     pub(crate) strangers: Option<Strangers>,
     /// What keeps it from something, such as a store that refuses its password.
     pub(crate) trouble: Option<String>,
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     /// It takes locks.
     #[default]
     Process,
-    /// It administers the move: it has sessions like everybody, takes no locks, and stands in nobody's way.
+    /// It administers the move: it has sessions like a process, takes no locks, and blocks no step.
     Admin,
 }
 
@@ -50,14 +50,14 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Holds {
-    /// In the store that is left alone.
+    /// In the old store alone.
     pub(crate) old: usize,
-    /// In the one moved to alone.
+    /// In the new one alone.
     pub(crate) new: usize,
     pub(crate) both: usize,
 }
 
-/// Strangers that were met.
+/// Foreign clients that were met.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Strangers {
     /// How often.

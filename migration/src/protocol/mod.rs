@@ -3,25 +3,25 @@
 //! | part | says |
 //! |---|---|
 //! | `record` | what the record of a move says |
-//! | `records` | what the two of them say together, and who begins |
+//! | `records` | what the two of them say together, and how a move begins |
 //! | `tokens` | which numbers an epoch may give |
 //! | `view` | what a process knows, which phase it is in by that, and what it acknowledges |
 //! | `contender` | one acquisition |
 //! | `hold` | one hold, from its grant until nothing is left of it |
 //! | `member` | what a member says of itself in both stores |
-//! | `transition` | one step of a move, by whoever administers it |
+//! | `transition` | one step of a move, by an administrator |
 //! | `repair` | both records anew, after a store has lost its data |
 //! | `clean` | the end of a move |
 //!
-//! In phases `old` and `shadow` a lock is held in the store that is left, in `drain` and `new` in the one moved
-//! to, in `both` in both. Safety is one sentence: **nobody of the first two phases is there together with
-//! anybody of the last two.** All others share a store.
+//! In phases `old` and `shadow` a lock is held in the old store, in `drain` and `new` in the one moved
+//! to, in `both` in both. Safety is one sentence: **no process of the first two phases is there at the same time as
+//! one of the last two.** All others share a store.
 //!
 //! # Invariants
 //! - **migration-1** At most one guard of a name is valid (G1).
 //! - **migration-2** Tokens grow in the order of grants, over all phases (G3).
 //! - **migration-3** No guard rests on the one store alone while another rests on the other alone.
-//! - **migration-4** Nothing is held in a store for which nobody of the process will let go (G5).
+//! - **migration-4** Nothing is held in a store that no task of the process will release (G5).
 //! - **migration-5** Waits are never in a circle: whatever has begun can come to rest.
 //!
 //! Checked by `protocol/tests`: these parts against a model of two stores, of processes that die and are cut off, and of
@@ -84,11 +84,11 @@ impl<T> IndexMut<Side> for Pair<T> {
 /// Which stores a lock is held in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Class {
-    /// In the one that is left.
+    /// In the old one.
     Old,
     /// In both.
     Bridge,
-    /// In the one moved to.
+    /// In the new one.
     New,
 }
 

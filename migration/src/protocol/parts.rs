@@ -72,7 +72,7 @@ impl Pair<Part> {
         }
     }
 
-    /// Gives back everything, the store moved to first: that is the order against waiting.
+    /// Gives back everything, the new store first: that is the order against waiting.
     pub(crate) fn leave_all(&mut self) -> Option<Act> {
         self.leave(Side::New).or_else(|| self.leave(Side::Old))
     }
@@ -82,7 +82,7 @@ impl Pair<Part> {
         [self.old, self.new].iter().all(|part| matches!(part, Part::Free | Part::Shunned))
     }
 
-    /// The store has granted it. A grant that nobody has asked for changes nothing.
+    /// The store has granted it. A grant that was not asked for changes nothing.
     pub(crate) fn granted(&mut self, side: Side, raw: u64) {
         if self[side] == Part::Asked {
             self[side] = Part::Held(raw);

@@ -3,7 +3,7 @@
 //!
 //! # Invariants
 //! - **record-1** What is not understood is refused: a later format, a member that this version does not know,
-//!   a record of another move. So nobody acts on half a record, or writes half of one back.
+//!   a record of another move. So no process acts on half a record, or writes half of one back.
 
 use std::time::SystemTime;
 
@@ -25,24 +25,24 @@ pub(crate) struct Record {
     pub(crate) side: Side,
     /// What it decides.
     pub(crate) stand: Stand,
-    /// The two namespaces, as the URL of who began names them.
+    /// The two namespaces, as the URL that began the move names them.
     pub(crate) between: Pair<String>,
     /// When it was written, on the writer's wall clock, in milliseconds of the Unix epoch; for people, and for how long
-    /// it is waited for strangers.
+    /// `drain` has lasted without a foreign client.
     pub(crate) since: u64,
     /// How often a record of this move was written again that a store had lost.
     pub(crate) restored: u64,
-    /// The move is over: the record bars nobody, versions go on from it, and whoever would begin the same move again is
+    /// The move is over: the record bars no session, versions go on from it, and a process that would begin the same move again is
     /// refused by it. Plain sessions may use the namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) end: Option<End>,
-    /// The last foreign client that was met in the store that is left; of no account if it is older than the phase. In the record,
-    /// so that it outlasts the process that met it, and so that whoever begins `new` by an older version is refused.
+    /// The last foreign client that was met in the old store; of no account if it is older than the phase. In the record,
+    /// so that it outlasts the process that met it, and so that a step to `new` by an older version is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) met: Option<Met>,
 }
 
-/// A lock that a foreign client held in the store that is left when it was wanted.
+/// A lock that a foreign client held in the old store when it was wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Met {
@@ -158,7 +158,7 @@ impl Record {
 
     /// What to write when a foreign client was found to hold `name` at that time, if anything.
     pub(crate) fn having_met(&self, name: &str, at: u64) -> Option<Self> {
-        // It counts as one of this phase, also by a clock that is behind that of who wrote the phase.
+        // It counts as one of this phase, also by a clock that is behind that of the phase's writer.
         let at = at.max(self.since.saturating_add(1));
         let due = self.met.as_ref().is_none_or(|last| last.at.saturating_add(MET_EVERY) <= at);
         let met = Some(Met { name: name.to_owned(), at });
@@ -259,7 +259,7 @@ mod tests {
         }
     }
 
-    /// The newest meeting stays, at most one a second is written, and only while the store that is left is drained.
+    /// The newest meeting stays, at most one a second is written, and only while the old store is drained.
     #[test]
     fn the_last_meeting_is_kept() {
         let other_phase = record();

@@ -2,9 +2,9 @@
 //! missing.
 //!
 //! # Invariants
-//! - **records-1** Records of two moves are never taken for one: nobody acts on them, and nobody writes either. One record alone
+//! - **records-1** Records of two moves are never taken for one: no process acts on them, and none writes either. One record alone
 //!   is of a move between the two namespaces that it names.
-//! - **records-2** A record whose move is over bars nobody. The same move does not begin once more if it was finished.
+//! - **records-2** A record whose move is over bars no session. The same move does not begin once more if it was finished.
 //! - **records-3** A record that is lost (`kept`) is written again from the one that decides, and from no other; both count that.
 //! - **records-4** A move begins with four writes: the new store's record, the old store's, and then in both, in this order, that
 //!   the record counts. Only then a process follows them, with or without the new store (`is_enough`). So where the new store's
@@ -24,11 +24,11 @@ pub(crate) struct Read {
     pub(crate) record: Record,
 }
 
-/// Where a move is; half steps between phases are places, too, so that whoever goes on with one knows.
+/// Where a move is; half steps between phases are places, too, so that the next call completes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     At(Phase),
-    /// The store that is left is barred, and the other one is not open: everybody is in `both`.
+    /// The old store is barred, and the other one is not open: everybody is in `both`.
     Barred,
 }
 

@@ -1,7 +1,7 @@
 //! What is done when a store has lost its data or is dead for good: both records anew.
 //!
 //! # Invariants
-//! - **repair-1** But for a copy (records-3), nobody takes part: looked for before and after everything that was held is over.
+//! - **repair-1** But for a copy (records-3), no process takes part: checked before and after everything that was held is over.
 //! - **repair-2** The next numbers lie above all that any epoch gave: also above one that began in a record that is gone.
 //! - **repair-3** Whichever record closes a store is written before the other one opens it.
 
@@ -29,7 +29,7 @@ pub(crate) enum Known {
 pub(crate) enum Task {
     /// Read both records.
     Look,
-    /// See that nobody takes part, and that no session lives, in the stores that are not dead.
+    /// Check that no process takes part, and that no session lives, in the stores that are not dead.
     Alone,
     /// Wait until whatever was held is over.
     Outlast,
@@ -167,7 +167,7 @@ impl Repair {
         })
     }
 
-    /// Nobody takes part.
+    /// No process takes part.
     pub(crate) fn alone(&mut self) {
         if let State::Alone(plan) = &self.state {
             self.state = if self.outlasted { State::Measure(plan.clone()) } else { State::Outlast };

@@ -3,7 +3,7 @@
 //!
 //! In an epoch one store counts. A grant's counter is that store's own number plus the window's offset, and a
 //! number outside the window is never given. Where a phase may last for ever, numbers may come to lie above it: then its end
-//! says what has been given by all likelihood, for when nobody can be asked any more.
+//! says what has been given by all likelihood, for when no store can be asked any more.
 //!
 //! # Invariants
 //! - **tokens-1** Every number of a window is larger than every one of the windows before it, whatever the

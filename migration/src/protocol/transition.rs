@@ -1,4 +1,4 @@
-//! One step of a move, by whoever administers it: what to read, what to wait for, what to write.
+//! One step of a move, by an administrator: what to read, what to wait for, what to write.
 //!
 //! | step | what is done, in this order |
 //! |---|---|
@@ -19,7 +19,7 @@
 //! - **transition-1** Both records are read before anything else, and every write expects the version that was read:
 //!   whatever the step rests on still holds when it is written, or nothing is. (A phase would not do: it may have come
 //!   back.)
-//! - **transition-2** Members conform to *the version* that was read, and nobody without an entry has a session: counted after
+//! - **transition-2** Members conform to *the version* that was read, and no session is without an entry: counted after
 //!   that version was written, which no plain session has opened since. Each store is counted before locks are taken there
 //!   beside the other one's: so neither has sessions then from before there was a record.
 //! - **transition-3** A meeting with a foreign client is a version of the new store's record: one that comes after the look at
@@ -50,8 +50,8 @@ pub(crate) enum Task {
     Measure(Side),
     /// Wait until every member acknowledges this version at least, and no session is open that is none of theirs.
     Conform { side: Side, version: u64 },
-    /// Wait until no foreign client was met for long enough, by the record of the store moved to at the version that was read, and
-    /// see that none holds a lock in the store that is left, and that its record bars plain sessions, of which none is open.
+    /// Wait until no foreign client was met for long enough, by the record of the new store at the version that was read, and
+    /// see that none holds a lock in the old store, and that its record bars plain sessions, of which none is open.
     Quiet,
     /// Make the base at least this.
     Raise { side: Side, base: u64 },
@@ -246,14 +246,14 @@ fn bar_and_open(old: Seen, new: Seen) -> Vec<Task> {
     tasks
 }
 
-/// The bar is written although it may be there: whoever has read the closed record of the new store before a rollback
+/// The bar is written although it may be there: an administrator that has read the closed record of the new store before a rollback
 /// would open it after that.
 fn open_at_last(old: Seen, new: Seen) -> Vec<Task> {
     let stand = old.stand.newest(new.stand).with(Phase::Drain);
     vec![write(Side::Old, old, stand), write(Side::New, new, stand), Task::Done(Phase::Drain)]
 }
 
-/// The new store's record is replaced although it may be closed: that stops whoever is about to open it.
+/// The new store's record is replaced although it may be closed: that stops an administrator that is about to open it.
 fn close(old: Seen, new: Seen) -> Vec<Task> {
     let stand = old.stand.newest(new.stand).with(Phase::Both);
     vec![

@@ -1,13 +1,13 @@
-//! What a process knows of the two records, which phase it is in by that, and what it tells the others.
+//! What a process knows of the two records, which phase it is in by that, and what it acknowledges.
 //!
-//! The record in the store that is left decides until it says `drain`: from then on it bars that store, and the
+//! The record in the old store decides until it says `drain`: from then on it bars that store, and the
 //! other record decides. A process has an entry in the list of members of each store, which says up to which
 //! version it acts by that store's record.
 //!
 //! # Invariants
 //! - **view-1** *Sign, then read*: a record counts as unknown until it was read after the process's entry was signed,
-//!   and again once that has lapsed. So whoever writes a record and then looks at the members sees everybody
-//!   who may still act by an earlier one.
+//!   and again once that has lapsed. So an administrator that writes a record and then reads the members sees every process
+//!   that may still act by an earlier one.
 //! - **view-2** A version older than one that was seen is never believed: the store has lost its data.
 //! - **view-3** *A version* is acknowledged, never a phase, and only when no hold contradicts it; acquisitions under
 //!   way look at the view when they end.

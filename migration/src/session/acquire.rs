@@ -1,10 +1,10 @@
 //! Asks for a lock until it is granted: does what the [`Contender`] says.
 //!
 //! # Invariants
-//! - **attempt-1** Who is dropped, or ends with an error, leaves nothing behind: what is asked is dropped with it, and what was
-//!   granted is released by a task (B2).
+//! - **attempt-1** An acquisition that is dropped, or ends with an error, leaves nothing behind: its requests are dropped with
+//!   it, and what was granted is released by a task (B2).
 //! - **attempt-2** A place in a store's queue that is lost there ends the acquisition, and the core asks again; but for one in
-//!   the queue of the store moved to, which is asked again from here, as the other store's lock is held meanwhile, and in
+//!   the queue of the new store, which is asked again from here, as the other store's lock is held meanwhile, and in
 //!   `drain` for one in the other queue, too.
 //! - **attempt-3** Every request to a store has an owner id of its own.
 
@@ -34,15 +34,15 @@ use crate::protocol::parts::{Act, Part};
 pub(super) struct How {
     /// For as long as it takes.
     pub(super) waits: bool,
-    /// The store that is left is not asked while it cannot be reached, if it is only drained.
+    /// The old store is not asked while it cannot be reached, if it is only drained.
     pub(super) shuns: bool,
 }
 
-/// How long a store that is left is not asked again after it could not be reached, while it is only drained.
+/// How long an old store is not asked again after it could not be reached, while it is only drained.
 const SHUNNED: Duration = Duration::from_secs(5);
 
 impl Session {
-    /// Takes the lock, or, if that is wanted, waits for it; whoever waits is not told that it is held.
+    /// Tries to acquire the lock, or waits for it. An acquisition that waits never returns `Held`.
     pub(crate) async fn acquire(self: &Arc<Self>, request: &AcquireRequest, waits: bool) -> Result<Attempt> {
         let begun = self.with(|book, now| {
             (!book.closed).then(|| {
@@ -72,7 +72,7 @@ impl Session {
                 }
                 Then::Over(End::Busy(_)) => {
                     let holder = acquisition.busy.take();
-                    // RACE: the store may have told of the same holder before it answered, and the process may end with the answer.
+                    // RACE: the store may have reported the same holder before it answered, and the process may end then.
                     self.until_noted().await;
                     return Ok(Attempt::Held { holder });
                 }
@@ -94,7 +94,7 @@ impl Session {
         }
     }
 
-    /// Asks a store once it may be asked, as somebody else every time.
+    /// Asks a store once it may be asked, with a new owner id every time.
     pub(super) async fn ask(
         self: &Arc<Self>,
         side: Side,
@@ -107,7 +107,7 @@ impl Session {
         self.ask_now(side, &request, how.waits).await
     }
 
-    /// Ends when nothing of `name` is at the store any more (session-1); one that shuns the store that is left does not wait
+    /// Ends when nothing of `name` is at the store any more (session-1); one that shuns the old store does not wait
     /// for it while that cannot be reached.
     async fn until_free_to_ask(self: &Arc<Self>, side: Side, name: &LockName, how: How) -> Result<()> {
         loop {
@@ -151,7 +151,7 @@ struct Acquisition<'a> {
     has_asked: bool,
     /// Between places that were lost.
     backoff: Backoff,
-    /// It was granted, or somebody else has the name.
+    /// It was granted, or another owner has the name.
     over: bool,
 }
 
@@ -264,7 +264,7 @@ impl<'a> Acquisition<'a> {
 
     fn asking(&mut self, side: Side, at_once: bool) -> BoxFuture<'a, Result<Attempt>> {
         let (session, request, how) = (self.session, self.request, self.how());
-        // Who asks for the first time is whom the request names (attempt-3).
+        // The first request has the owner id of the acquisition (attempt-3).
         if at_once && !std::mem::replace(&mut self.has_asked, true) {
             return Box::pin(session.ask_now(side, request, how.waits));
         }

@@ -39,14 +39,14 @@ pub(super) struct Book {
     pub(super) leases: Leases,
     /// The manager's, as its requests say it.
     pub(super) label: Arc<str>,
-    /// Until when the store that is left is not waited for (phase `drain`).
+    /// Until when the old store is not waited for (phase `drain`).
     pub(super) shunned_until: Option<Moment>,
     pub(super) strangers: Option<Strangers>,
     /// Until when no further meeting is written down.
     pub(super) noted_until: Option<Moment>,
     /// How many meetings are being written.
     pub(super) noting: Arc<Watched<usize>>,
-    /// The last name whose holder in the store that is left was looked at.
+    /// The last name whose holder in the old store was looked at.
     pub(super) looked_at: Option<LockName>,
     pub(super) events: Events,
     /// Nothing begins any more.
@@ -63,7 +63,7 @@ pub(super) enum Todo {
     Settle(Arc<Debt>),
     /// Ask for what a hold needs.
     Upgrade(Upgrade),
-    /// Write down that a foreign client holds it in the store that is left.
+    /// Write down that a foreign client holds it in the old store.
     Note(LockName),
     /// A session whose end alone ends what is in it.
     GiveUp(Side, LeaseId),
@@ -209,7 +209,7 @@ impl Book {
         }
     }
 
-    /// Every claim hears of another view.
+    /// Every claim gets the new view.
     fn follow_view(&mut self) {
         let view = self.view;
         for name in self.names() {
@@ -249,7 +249,7 @@ impl Book {
     pub(super) fn advance(&mut self, name: &LockName) {
         loop {
             let Some(Claim { stage: Stage::Holding { hold, .. }, .. }) = self.claim(name) else { return };
-            // What is left of one that is over goes when the core, which is told first, lets go of it.
+            // What is left of one that is over goes when the core, which is notified first, releases it.
             if hold.is_over() {
                 self.tell_over(name);
                 return;
@@ -305,7 +305,7 @@ impl Book {
         self.advance(name);
     }
 
-    /// The core hears that a hold is over, once.
+    /// Reports to the core that a hold is over, once.
     fn tell_over(&mut self, name: &LockName) {
         let Some(claim) = self.claim(name) else { return };
         if let Stage::Holding { told_over, .. } = &mut claim.stage
@@ -316,7 +316,7 @@ impl Book {
         }
     }
 
-    /// Who has what lease: the claims with a part that hangs on it.
+    /// The names of the claims with a part that hangs on that lease.
     pub(super) fn hanging_on(&self, side: Side, lease: LeaseId) -> Vec<LockName> {
         let hangs = |slot: &Slot| {
             let part = slot.claim.as_ref().and_then(|claim| claim.parts[side].as_ref());
@@ -346,7 +346,7 @@ impl Book {
         }
     }
 
-    /// The same holder of `name` with the token that it has for everybody, if that can be told: exactly for a hold of this
+    /// The same holder of `name` with the token that every process knows, if there is one: exactly for a hold of this
     /// process, and by the number of the store that decides for others.
     pub(super) fn known_to_all(&self, side: Side, name: &LockName, mut holder: Holder) -> Holder {
         let counts = |view: View| (view.class() == Class::Old) == (side == Side::Old);
@@ -365,7 +365,7 @@ impl Book {
         self.slots.get_mut(name)?.claim.as_mut()
     }
 
-    /// Whoever asks looks again.
+    /// Wakes the acquisition, which looks again.
     pub(super) fn wake_all(&mut self) {
         let claims = self.slots.values().filter_map(|slot| slot.claim.as_ref());
         self.todo.extend(claims.map(|claim| Todo::Wake(Arc::clone(&claim.wake))));
@@ -385,7 +385,7 @@ impl Book {
         }
         let slot = self.slots.entry(request.name.clone()).or_default();
         if slot.claim.is_some() {
-            // Nobody has let go of it, and it is over.
+            // It is over, and was not released.
             let left = slot.let_go(&request.name, &mut self.leases, &self.events);
             self.todo.extend(Todo::settle(left));
         }
@@ -402,7 +402,7 @@ impl Book {
         }
     }
 
-    /// What was not renewed until its deadline is given up by the core, which releases it only if it was told of the loss.
+    /// What was not renewed until its deadline is given up by the core, which releases it only if the loss was reported.
     pub(super) fn let_go_of_what_is_given_up(&mut self, now: Moment) {
         for (name, slot) in &mut self.slots {
             let stage = slot.claim.as_ref().map(|claim| &claim.stage);
@@ -413,7 +413,7 @@ impl Book {
         }
     }
 
-    /// Slots that nobody needs go. Not at once: a name is often wanted again.
+    /// Slots that are not needed go. Not at once: a name is often wanted again.
     pub(super) fn sweep(&mut self) {
         self.slots.retain(|_, slot| !slot.is_empty());
     }
@@ -459,7 +459,7 @@ impl Book {
         }
     }
 
-    /// Counts on what was granted for the hold of `name`, once it lasts as long as the guard believes in it.
+    /// Counts on what was granted for the hold of `name`, once it lasts as long as the guard trusts it.
     pub(super) fn admit(&mut self, name: &LockName) {
         let trusted = self.trusted(name);
         let Some(Claim { stage: Stage::Holding { hold, told, .. }, parts, .. }) = self.claim(name) else {

@@ -24,7 +24,7 @@ pub(super) struct Slot {
     pub(super) claim: Option<Claim>,
     /// What is being released, at each store.
     pub(super) debts: Pair<Option<Arc<Debt>>>,
-    /// Whoever asks looks again.
+    /// Wakes the acquisition, which looks again.
     wake: Arc<Wake>,
 }
 
@@ -38,18 +38,18 @@ pub(super) struct Claim {
     pub(super) stage: Stage,
     /// What the stores have granted.
     pub(super) parts: Pair<Option<Grant>>,
-    /// What was told of grants that are no parts of a hold yet.
+    /// Events about grants that are no parts of a hold yet.
     pub(super) early: Pair<Early>,
-    /// Somebody asks, who is to look again.
+    /// Wakes the acquisition, which looks again.
     pub(super) wake: Arc<Wake>,
 }
 
-/// What a store has told of a grant with that number of its own.
+/// Events about a grant with that number of the store.
 #[derive(Default)]
 pub(super) struct Early {
     /// It is over.
     pub(super) lost: Option<u64>,
-    /// Somebody asks for it, until then.
+    /// A revocation was requested, until then.
     pub(super) asked: Option<(u64, Moment)>,
 }
 
@@ -135,7 +135,7 @@ impl Slot {
             let debt = Debt::of_request(*id, side, name.clone(), now);
             // One that waits behind an earlier debt has asked nothing of the store yet.
             self.debts[side].get_or_insert_with(|| Arc::clone(&debt));
-            // Whoever does not hear it has ended with the session.
+            // A task that is gone has ended with the session.
             let _over = ask.send(debt);
         }
     }

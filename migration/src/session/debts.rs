@@ -1,4 +1,4 @@
-//! What is not wanted any more is released until the store confirms it or its lease is over (hold-3, B2): by whoever asks
+//! What is not wanted any more is released until the store confirms it or its lease is over (hold-3, B2): by the caller that asks
 //! for that, and by a task from when it leaves.
 
 use std::ops::ControlFlow;
@@ -50,7 +50,7 @@ struct Owed {
 }
 
 impl Debt {
-    /// A grant, whose lease nobody renews any more.
+    /// A grant, whose lease is not renewed any more.
     pub(super) fn of_grant(
         claim: LeaseId,
         side: Side,
@@ -174,7 +174,7 @@ impl Session {
         }
     }
 
-    /// Asks the store once, for whoever asks for that and bounds it; a task goes on from there.
+    /// Asks the store once, for a caller that bounds it; a task goes on from there.
     async fn settle_here(self: &Arc<Self>, debt: Arc<Debt>) -> Result<()> {
         let Some(grant) = &debt.grant else { return Ok(()) };
         let mut begun = Begun { session: self, debt: &debt, answered: false, over: false };
@@ -236,7 +236,7 @@ impl Session {
 
     /// Nothing more is done about it.
     pub(super) fn settle(self: &Arc<Self>, debt: &Arc<Debt>, over: Result<()>) {
-        // First the slot: whoever hears that it is over may ask again.
+        // First the slot: a task that learns that it is over may ask again.
         self.with(|book, _| book.settled(debt));
         debt.ended(over);
     }

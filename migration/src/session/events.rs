@@ -1,4 +1,4 @@
-//! What the stores tell, in the words of the whole.
+//! The events of the stores, as events of the whole.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::claim::{Claim, Stage};
 use super::{SIDES, Session};
 
 impl Session {
-    /// Passes on what the store tells, while both of us are open.
+    /// Passes on the events of the store, while both are open.
     pub(super) async fn listen(self: Arc<Self>, side: Side, backend: Arc<dyn LockBackend>) {
         let mut events = backend.events();
         drop(backend);
@@ -81,7 +81,7 @@ impl Book {
         self.advance(name);
     }
 
-    /// Who asks for a part of a hold asks for the hold.
+    /// A revocation request for a part of a hold is one for the hold.
     pub(super) fn pass_on_asked(&mut self, name: &LockName) {
         let now = self.leases.now;
         let Some(claim) = self.claim(name) else { return };
@@ -104,7 +104,7 @@ impl Book {
         parts[side].as_ref().is_some_and(is_it).then_some(*counter)
     }
 
-    /// Somebody has ended one grant. A part that is revoked ends the whole.
+    /// One grant was ended from outside. A part that is revoked ends the whole.
     fn grant_lost(&mut self, side: Side, name: &LockName, raw: u64, reason: LostReason) {
         let held_as = self.counter_of(side, name, raw);
         let was_needed = self

@@ -22,7 +22,7 @@ pub(super) struct Leases {
     passed: BTreeMap<LeaseId, (Side, Lease)>,
     /// The core's id, by the store's.
     known: Pair<BTreeMap<LeaseId, LeaseId>>,
-    /// Those of which was told that they are over, and until when what was sent before may name them, as in the core.
+    /// Those that were reported to be over, and until when an earlier reply may name them, as in the core.
     over: Pair<BTreeMap<LeaseId, Moment>>,
     /// When the book was last looked at.
     pub(super) now: Moment,
@@ -47,7 +47,7 @@ impl Leases {
         LeaseId::new(self.last)
     }
 
-    /// A store has announced a lease, perhaps again and with a later deadline, or the core is to renew one although nobody has.
+    /// A store has announced a lease, perhaps again and with a later deadline, or the core is to renew one that was not announced.
     pub(super) fn announce(&mut self, side: Side, lease: Lease, events: &Events) {
         let outer = match self.known[side].get(&lease.id) {
             Some(outer) => *outer,

@@ -10,8 +10,8 @@
 //! | `upgrade` | asks for what a hold needs in the next phase |
 //! | `debts` | releases what is not wanted any more, until that is confirmed |
 //! | `leases` | the ids of both stores' leases as one; renewals |
-//! | `events` | what the stores tell |
-//! | `strangers` | foreign clients that hold a lock in the store that is drained |
+//! | `events` | the events of the stores |
+//! | `strangers` | foreign clients that hold a lock in the old store while that is drained |
 //! | `onlook` | what others ask about a lock |
 //! | `watched` | what tasks wait for |
 //!

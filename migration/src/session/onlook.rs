@@ -106,7 +106,7 @@ impl Session {
                 let detail = format!("the {} store: {error:#}", side.word());
                 findings.push(Finding::new(Severity::Warning, "move", detail));
             }
-            // Whoever waited for one that is away would hear nothing of the other.
+            // Waiting for one that is away would leave no time for the other.
             let away = trouble[side].as_ref().is_some_and(|error| *error.kind() == ErrorKind::Unavailable);
             let Some(open) = self.stores[side].open.get().filter(|_| !away) else { continue };
             findings.extend(open.backend.diagnose().await?.into_iter().map(|finding| placed(side, finding)));

@@ -60,7 +60,7 @@ impl Session {
         self.view_or_why().await
     }
 
-    /// A first look at both. In `new` the store that is left is waited for no longer than a poll: it decides nothing.
+    /// A first look at both. In `new` the old store is waited for no longer than a poll: it decides nothing.
     async fn both_sights(self: &Arc<Self>) -> (Result<Option<Read>>, Result<Option<Read>>) {
         let (old, new) = (pin!(self.sight(Side::Old)), pin!(self.sight(Side::New)));
         match select(old, new).await {
@@ -85,7 +85,7 @@ impl Session {
         self.env.within(bound, sight).await.unwrap_or_else(|| Err(super::silent(side, bound)))
     }
 
-    /// Opens one of them, and hears what it tells.
+    /// Opens one of them, and listens to its events.
     pub(super) async fn open_at(self: &Arc<Self>, side: Side) -> Result<()> {
         let store = &self.stores[side];
         let placed = |error: Error| match store.config.server() {
@@ -171,7 +171,7 @@ impl Session {
         }
     }
 
-    /// Writes the record of the store that is left again, where the other one decides.
+    /// Writes the record of the old store again, where the other one decides.
     pub(super) async fn restore_old(&self) -> Result<()> {
         // In this order: a step back may write the old store's after the new one's.
         let (new, old) = (self.found(Side::New).await?, self.found(Side::Old).await?);
@@ -185,7 +185,7 @@ impl Session {
         Ok(())
     }
 
-    /// Two names of one and the same namespace are no move: who signs in one would be in the other's list.
+    /// Two names of the same namespace are no move: a process that signs in one is in the other's list.
     async fn ensure_apart(self: &Arc<Self>) -> Result<()> {
         let value = self.with(|book, _| book.member()).encode();
         self.env.bounded(self.open(Side::New)?.ledger.sign(self.id, &value)).await?;

@@ -1,8 +1,8 @@
-//! Foreign clients that hold a lock in the store that is left: what an administrator wants to know before that store is not
+//! Foreign clients that hold a lock in the old store: what an administrator wants to know before that store is not
 //! waited for any more.
 //!
 //! A client is foreign by what its entry in the store is ([`Holder::foreign`]), not by its label. That it was met is written
-//! into the record of the store moved to, which decides then, at most once a second: it outlasts the process.
+//! into the record of the new store, which decides then, at most once a second: it outlasts the process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::protocol::parts::Part;
 use crate::protocol::record::{Record, millis};
 
 impl Session {
-    /// Writes down that a foreign client holds `name` in the store that is left.
+    /// Writes down that a foreign client holds `name` in the old store.
     pub(super) async fn note(self: Arc<Self>, name: LockName) {
         let noted = async { note(&*self.open(Side::New)?.ledger, &self.env, &name).await };
         if let Err(error) = self.env.bounded(noted).await {
@@ -38,8 +38,8 @@ impl Session {
         let _late = self.env.within(self.env.timing().op_timeout, noted).await;
     }
 
-    /// Checks who holds what this process waits for in the store that is left. A foreign client may have come before that was
-    /// drained, or past those who wait.
+    /// Checks the holders, in the old store, of the locks that this process waits for. A foreign client may have come before
+    /// that was drained, or past the queue.
     pub(super) async fn look_for_foreign_clients(self: &Arc<Self>) {
         let names = self.with(Book::names_to_look_at);
         for name in names {
@@ -54,7 +54,7 @@ impl Session {
     }
 }
 
-/// Writes into the record in `ledger`, the one of the store moved to, that a foreign client holds `name`.
+/// Writes into the record in `ledger`, the one of the new store, that a foreign client holds `name`.
 pub(crate) async fn note(ledger: &dyn Ledger, env: &Env, name: &LockName) -> Result<()> {
     let at = millis(env.wall_time());
     // RACE: another process, or a step, may write meanwhile.
@@ -91,7 +91,7 @@ impl Book {
         true
     }
 
-    /// Some of the names that are waited for in the store that is left, while it is drained; all of them by and by.
+    /// Some of the names that are waited for in the old store, while it is drained; all of them by and by.
     fn names_to_look_at(&mut self, now: Moment) -> Vec<LockName> {
         if !self.drains() || self.shuns_old(now) {
             return Vec::new();
@@ -110,7 +110,7 @@ impl Book {
         names
     }
 
-    /// Whether the store that is left is not waited for now: the last look at it has failed, or whoever asked it.
+    /// Whether the old store is not waited for now: the last look at it has failed, or a request.
     pub(super) fn shuns_old(&self, now: Moment) -> bool {
         let drains = self.view().is_some_and(|view| view.phase >= Phase::Drain);
         let is_away = |error: &Error| *error.kind() == ErrorKind::Unavailable;

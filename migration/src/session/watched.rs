@@ -7,7 +7,7 @@ use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Wakes those who wait in the order in which they came, so that a seed decides what follows; tokio's own watch channel
+/// Wakes the waiting tasks in the order in which they came, so that a seed decides what follows; tokio's own watch channel
 /// wakes them in a random one.
 #[derive(Debug, Default)]
 pub(super) struct Watched<T> {
@@ -38,7 +38,7 @@ impl<T> Watched<T> {
     }
 }
 
-/// Tells one task to look again; what is told while it does not wait ends its next wait.
+/// Wakes one task to look again; a wake while it does not wait ends its next wait.
 #[derive(Debug, Default)]
 pub(super) struct Wake {
     told: AtomicBool,

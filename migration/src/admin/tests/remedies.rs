@@ -49,7 +49,7 @@ async fn lost_data_is_repaired() {
     }
 }
 
-/// What the store that is left decides needs the other one's record only to go on: that is written again while everybody
+/// What the old store decides needs the other one's record only to go on: that is written again while everybody
 /// works.
 #[tokio::test(start_paused = true)]
 async fn a_copy_is_written_again_while_locks_are_taken() {

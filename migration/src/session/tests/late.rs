@@ -263,7 +263,7 @@ async fn a_release_asked_again_waits_for_what_the_hold_needed() {
     again.expect("at once").unwrap();
 }
 
-/// In `drain` who asks only once is granted the lock too while the store that is left is silent.
+/// In `drain` who asks only once is granted the lock too while the old store is silent.
 #[tokio::test(start_paused = true)]
 async fn a_try_goes_on_without_the_store_that_is_left() {
     let rig = Rig::in_phase(Phase::Drain).await;
@@ -305,7 +305,7 @@ async fn entries_of_a_waiting_hold_are_renewed_with_it() {
     rig.session.release(&grant).await.unwrap();
 }
 
-/// What a hold has in the store that is left becomes needed again in a rollback; it is not given back to whoever waits for it
+/// What a hold has in the old store becomes needed again in a rollback; it is not given back to whoever waits for it
 /// there, though the entry there is older than what the guard believes.
 #[tokio::test(start_paused = true)]
 async fn entry_that_is_needed_again_is_kept() {

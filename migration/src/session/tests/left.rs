@@ -189,7 +189,7 @@ async fn a_part_that_waits_for_the_other_is_announced() {
     assert!(announced);
 }
 
-/// What is granted in the store moved to, and not needed by the time of the take, is given back with that: not when the process
+/// What is granted in the new store, and not needed by the time of the take, is given back with that: not when the process
 /// signs again, or the hold is renewed.
 #[tokio::test(start_paused = true)]
 async fn unneeded_entry_is_released_with_the_take() {

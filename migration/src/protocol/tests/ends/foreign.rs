@@ -1,4 +1,4 @@
-//! Foreign clients there: who comes to the store that is left, and whom processes meet.
+//! Foreign clients there: who comes to the old store, and whom processes meet.
 
 use super::*;
 

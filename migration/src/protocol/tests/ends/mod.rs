@@ -59,13 +59,13 @@ enum Mutant {
     NotesLate,
     /// One that stays is met when it is first found.
     MeetsOnce,
-    /// The last step does not ask the store that is left.
+    /// The last step does not ask the old store.
     NoList,
     /// The last step replaces whatever record it finds.
     Overwrites,
     /// Who has no entry is foreign.
     ByLabel,
-    /// The last step does not count the sessions of the store that is left.
+    /// The last step does not count the sessions of the old store.
     Uncounted,
     /// Nor does it see that nothing bars such.
     Unbarred,

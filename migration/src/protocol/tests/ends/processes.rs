@@ -86,7 +86,7 @@ impl World {
             };
             let counts = url[*rests.last().unwrap()];
             let is_free = |side: &Side| self.places[url[*side]].lock.is_none();
-            // While it can be reached, the store that is left is asked in `drain`, too.
+            // While it can be reached, the old store is asked in `drain`, too.
             let asks_old = view.phase == Phase::Drain && !self.places[url.old].dead;
             let free = rests.iter().all(|side| is_free(side) && !self.places[url[*side]].dead)
                 && (!asks_old || is_free(&Side::Old));
