@@ -57,7 +57,7 @@ pub(crate) fn draw_id(env: &Env) -> u64 {
 }
 
 /// An open session with one of the two stores.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Open {
     pub(crate) backend: Arc<dyn LockBackend>,
     pub(crate) ledger: Arc<dyn Ledger>,

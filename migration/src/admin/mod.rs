@@ -179,10 +179,14 @@ impl Admin {
         }
         let (next, mut blockers) = self.outlook(&look, &census);
         blockers.extend(unread);
+        let of = |side: Side| {
+            let read = look.reads[side].as_ref().map(Option::as_ref);
+            StoreStatus::of(self.stores[side].at(), read, census[side].as_ref())
+        };
         Ok(Status {
             phase: look.place().map(Place::phase),
-            old: self.store_status(&look, &census, Side::Old),
-            new: self.store_status(&look, &census, Side::New),
+            old: of(Side::Old),
+            new: of(Side::New),
             members: members(&look, &census),
             next,
             blockers,
@@ -204,11 +208,6 @@ impl Admin {
         let new = self.stores.new.read().await;
         let old = self.stores.old.read().await;
         Look { reads: Pair { old, new } }
-    }
-
-    fn store_status(&self, look: &Look, census: &Pair<Option<Census>>, side: Side) -> StoreStatus {
-        let read = look.reads[side].as_ref().map(Option::as_ref);
-        StoreStatus::of(self.stores[side].at(), read, census[side].as_ref())
     }
 
     /// What the two namespaces are called.
@@ -290,7 +289,8 @@ impl Admin {
             return None;
         }
         let record = &records.live(Side::New)?.record;
-        let (now, wanted) = (self.since(), u64::try_from(quiet_for.as_millis()).unwrap_or(u64::MAX));
+        let (now, wanted) =
+            (millis(self.env.wall_time()), u64::try_from(quiet_for.as_millis()).unwrap_or(u64::MAX));
         if record.unquiet(now, wanted) == 0 {
             return None;
         }
@@ -303,11 +303,6 @@ impl Admin {
             |met| format!("a foreign client held `{}` in the old store {ago}", met.name),
         );
         Some(format!("{what}, and {quiet_for:?} without one are asked for (`--quiet-for`)"))
-    }
-
-    /// Now, for records.
-    fn since(&self) -> u64 {
-        millis(self.env.wall_time())
     }
 }
 

@@ -15,7 +15,7 @@ use super::{Admin, Status, not_yet, status};
 use crate::config::draw_id;
 use crate::protocol::clean::{self, Clean};
 use crate::protocol::member::Kind;
-use crate::protocol::record::Record;
+use crate::protocol::record::{Record, millis};
 use crate::protocol::records::in_store;
 use crate::protocol::repair::{Known, Repair, Task};
 use crate::protocol::{Pair, SIDES};
@@ -37,7 +37,7 @@ impl Admin {
     ///
     /// What is left halfway is repaired by the next call.
     pub async fn repair(&self, wait: Duration) -> Result<Status> {
-        let mut repair = Repair::new(self.names(), self.since(), draw_id(&self.env));
+        let mut repair = Repair::new(self.names(), millis(self.env.wall_time()), draw_id(&self.env));
         let mut dead = Pair { old: false, new: false };
         loop {
             match repair.task() {
@@ -149,12 +149,9 @@ impl Admin {
     async fn alone(&self, dead: Pair<bool>) -> Result<()> {
         for side in SIDES.into_iter().filter(|side| !dead[*side]) {
             self.nobody_moves(side).await?;
-            let strangers = self.stores[side].census().await?.strangers.unwrap_or(0);
-            if strangers > 0 {
-                let sessions = if strangers == 1 { "session" } else { "sessions" };
-                let of = format!("of the {} store live", side.word());
-                let message = format!("{strangers} other {sessions} {of}: stop what has them");
-                return Err(not_yet(message, Duration::ZERO));
+            let census = self.stores[side].census().await?;
+            if let Some(said) = status::strangers(&census, side, 0) {
+                return Err(not_yet(said, Duration::ZERO));
             }
         }
         Ok(())

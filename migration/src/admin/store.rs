@@ -24,6 +24,7 @@ use crate::protocol::record::Record;
 use crate::protocol::records::Read;
 use crate::session::strangers::note;
 
+#[derive(Debug)]
 pub(super) struct Store {
     side: Side,
     config: Arc<dyn StoreConfig>,
@@ -34,6 +35,7 @@ pub(super) struct Store {
     failed: Mutex<Option<Error>>,
 }
 
+#[derive(Debug)]
 struct Session {
     open: Open,
     keeper: AbortHandle,
@@ -176,12 +178,6 @@ impl Store {
 
     fn placed(&self, error: Error) -> Error {
         error.with_context("store", self.side.word()).with_context("server", self.at())
-    }
-}
-
-impl std::fmt::Debug for Store {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Store").field(&self.side).field(&self.at()).finish()
     }
 }
 

@@ -8,7 +8,7 @@ use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Error, ErrorKind, Result};
 
 use super::{Admin, Census, Look, NOT_BEGUN, Progress, Status, Steps, not_yet, status};
-use crate::protocol::record::Record;
+use crate::protocol::record::{Record, millis};
 use crate::protocol::records::{Place, Read, in_store};
 use crate::protocol::tokens::Exhausted;
 use crate::protocol::transition::{Stuck, Task, Transition, Way};
@@ -146,7 +146,15 @@ impl Walk<'_> {
 
     /// Whether a foreign client may still use the old store, in words: one was met, or that store knows of one that no process met.
     async fn unquiet(&mut self, read: &Pair<Option<Read>>, down: Option<Error>) -> Result<Option<String>> {
-        let plain = if down.is_none() { self.plain_sessions(read).await? } else { None };
+        let mut plain = None;
+        if down.is_none() {
+            // A session with the old store's plain URL opens where the record that bars it was lost.
+            if read.kept(Side::Old).is_none() {
+                return Ok(Some(read.loss(Side::Old).to_string()));
+            }
+            let census = self.admin.stores.old.census().await?;
+            plain = status::strangers(&census, Side::Old, self.options.strangers);
+        }
         if let Some(said) = plain.or_else(|| self.admin.noise(read, self.options.quiet_for)) {
             return Ok(Some(said));
         }
@@ -209,8 +217,12 @@ impl Walk<'_> {
                     // A beginning may have been left before its last writes (records-4).
                     let live = SIDES.into_iter().filter_map(|side| read.live(side));
                     let restored = live.map(|read| read.record.restored).fold(1, u64::max);
-                    let record =
-                        Record { stand, restored, since: self.admin.since(), ..before.record.clone() };
+                    let record = Record {
+                        stand,
+                        restored,
+                        since: millis(self.admin.env.wall_time()),
+                        ..before.record.clone()
+                    };
                     match self.admin.stores[side].write(Some(in_store(expected)), &record).await? {
                         Written::Done(version) => {
                             let written = read[side].insert(Read { version, record });
@@ -226,15 +238,6 @@ impl Walk<'_> {
                 Task::Stuck(Stuck::Exhausted) => return Err(Exhausted.into()),
             }
         }
-    }
-
-    /// Why a session with the old store's plain URL may be open: one opens where the record that bars it was lost.
-    async fn plain_sessions(&mut self, read: &Pair<Option<Read>>) -> Result<Option<String>> {
-        if read.kept(Side::Old).is_none() {
-            return Ok(Some(read.loss(Side::Old).to_string()));
-        }
-        let census = self.admin.stores.old.census().await?;
-        Ok(status::strangers(&census, Side::Old, self.options.strangers))
     }
 
     /// Waits until every member at `side` acts by `version`, and no other session is there.

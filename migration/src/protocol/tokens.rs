@@ -38,10 +38,7 @@ pub(crate) struct Exhausted;
 
 impl From<Exhausted> for Error {
     fn from(Exhausted: Exhausted) -> Self {
-        Self::not_applied(
-            ErrorKind::Unsupported,
-            "the namespace has no tokens left for another epoch of the move",
-        )
+        Self::not_applied(ErrorKind::Unsupported, "no tokens are left for another epoch of the move")
     }
 }
 

@@ -29,15 +29,6 @@ use crate::protocol::contender::{Contender, End, Step};
 use crate::protocol::hold::Hold;
 use crate::protocol::parts::{Act, Part};
 
-/// How a store is asked.
-#[derive(Clone, Copy)]
-pub(super) struct How {
-    /// For as long as it takes.
-    pub(super) waits: bool,
-    /// The old store is not asked while it cannot be reached, if it is only drained.
-    pub(super) shuns: bool,
-}
-
 /// How long an old store is not asked again after it could not be reached, while it is only drained.
 const SHUNNED: Duration = Duration::from_secs(5);
 
@@ -94,25 +85,27 @@ impl Session {
         }
     }
 
-    /// Asks a store once it may be asked, with a new owner id every time.
+    /// Asks a store once it may be asked, with a new owner id every time. One that `shuns` does not ask the old store while it is
+    /// drained and cannot be reached.
     pub(super) async fn ask(
         self: &Arc<Self>,
         side: Side,
         request: &AcquireRequest,
-        how: How,
+        waits: bool,
+        shuns: bool,
     ) -> Result<Attempt> {
-        self.until_free_to_ask(side, &request.name, how).await?;
+        self.until_free_to_ask(side, &request.name, shuns).await?;
         let mut request = request.clone();
         request.owner = self.env.owner_id();
-        self.ask_now(side, &request, how.waits).await
+        self.ask_now(side, &request, waits).await
     }
 
     /// Ends when nothing of `name` is at the store any more (session-1); one that shuns the old store does not wait
     /// for it while that cannot be reached.
-    async fn until_free_to_ask(self: &Arc<Self>, side: Side, name: &LockName, how: How) -> Result<()> {
+    async fn until_free_to_ask(self: &Arc<Self>, side: Side, name: &LockName, shuns: bool) -> Result<()> {
         loop {
             let (owed, drains, shunned) = self.with(|book, now| {
-                (book.owed(name, side), book.drains(), how.shuns && side == Side::Old && book.shuns_old(now))
+                (book.owed(name, side), book.drains(), shuns && side == Side::Old && book.shuns_old(now))
             });
             if shunned {
                 let message = "the old store could not be reached a moment ago";
@@ -130,7 +123,7 @@ impl Session {
     }
 
     async fn ask_now(&self, side: Side, request: &AcquireRequest, waits: bool) -> Result<Attempt> {
-        let backend = &self.opened(side)?.backend;
+        let backend = &self.open(side)?.backend;
         if waits {
             return backend.acquire(request).await.map(Attempt::Granted);
         }
@@ -263,26 +256,22 @@ impl<'a> Acquisition<'a> {
     }
 
     fn asking(&mut self, side: Side, at_once: bool) -> BoxFuture<'a, Result<Attempt>> {
-        let (session, request, how) = (self.session, self.request, self.how());
+        let (session, request, waits) = (self.session, self.request, self.waits);
         // The first request has the owner id of the acquisition (attempt-3).
         if at_once && !std::mem::replace(&mut self.has_asked, true) {
-            return Box::pin(session.ask_now(side, request, how.waits));
+            return Box::pin(session.ask_now(side, request, waits));
         }
-        Box::pin(session.ask(side, request, how))
+        Box::pin(session.ask(side, request, waits, true))
     }
 
     /// The same after a place was lost.
     fn asking_again(&mut self, side: Side) -> BoxFuture<'a, Result<Attempt>> {
-        let (session, request, how) = (self.session, self.request, self.how());
+        let (session, request, waits) = (self.session, self.request, self.waits);
         let pause = self.backoff.next(&session.env);
         Box::pin(async move {
             session.env.sleep(pause).await;
-            session.ask(side, request, how).await
+            session.ask(side, request, waits, true).await
         })
-    }
-
-    fn how(&self) -> How {
-        How { waits: self.waits, shuns: true }
     }
 }
 

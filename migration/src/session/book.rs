@@ -418,6 +418,11 @@ impl Book {
         self.slots.retain(|_, slot| !slot.is_empty());
     }
 
+    /// What of `name` is being released at `side`.
+    pub(super) fn owed(&self, name: &LockName, side: Side) -> Option<Arc<Debt>> {
+        self.slots.get(name)?.debts[side].clone()
+    }
+
     /// A debt is settled.
     pub(super) fn settled(&mut self, debt: &Arc<Debt>) {
         let (name, side) = (&debt.name, debt.side);

@@ -11,7 +11,7 @@ use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, Result};
 
 use super::Session;
-use super::book::{Book, Todo};
+use super::book::Todo;
 use super::watched::Watched;
 use crate::protocol::Pair;
 
@@ -118,13 +118,6 @@ impl Debt {
 
     fn ended(&self, over: Result<()>) {
         self.progress.change(|progress| progress.over = Some(over));
-    }
-}
-
-impl Book {
-    /// What of `name` is being released at `side`.
-    pub(super) fn owed(&self, name: &LockName, side: Side) -> Option<Arc<Debt>> {
-        self.slots.get(name)?.debts[side].clone()
     }
 }
 
@@ -265,9 +258,6 @@ impl Drop for Begun<'_> {
 /// Whether asking again is of no use, as in the core.
 fn ends_release(kind: &ErrorKind, in_session: bool) -> bool {
     use ErrorKind::{Closed, Denied, InvalidName, InvalidOption, Misuse, Unsupported};
-    match kind {
-        Closed => true,
-        Denied | InvalidName | InvalidOption | Misuse | Unsupported => in_session,
-        _ => false,
-    }
+    let is_refused = matches!(kind, Denied | InvalidName | InvalidOption | Misuse | Unsupported);
+    *kind == Closed || in_session && is_refused
 }

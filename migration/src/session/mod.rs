@@ -144,11 +144,6 @@ impl Session {
 
     fn open(&self, side: Side) -> Result<&Open> {
         self.refuse_closed()?;
-        self.opened(side)
-    }
-
-    /// Also when it is closed, which the store refuses by itself.
-    fn opened(&self, side: Side) -> Result<&Open> {
         self.stores[side].open.get().ok_or_else(|| {
             let message = format!("the {} store is not open", side.word());
             Error::not_applied(ErrorKind::Unavailable, message)

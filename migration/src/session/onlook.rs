@@ -1,16 +1,15 @@
 //! What others ask about a lock: of the stores that it is in.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use leasehold_core::backend::stage::Side;
+use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{Finding, Holder, LockState, Revoke, Severity};
 use leasehold_core::{ErrorKind, LockName, Result};
-use std::sync::Arc;
 
 use super::{SIDES, Session};
 use crate::protocol::Class;
 use crate::protocol::records::losses;
-use leasehold_core::backend::stage::Phase;
 
 impl Session {
     /// The stores to ask, the one whose holder counts first, and whether nothing is known without it.

@@ -103,8 +103,7 @@ impl Session {
 
     /// The other one's record says what there is to know, or this one is needed.
     fn go_on_without(self: &Arc<Self>, side: Side, error: Error, other: Option<&Read>) -> Result<()> {
-        let mut reads = Pair { old: None, new: None };
-        reads[side.other()] = other.cloned();
+        let reads = Pair::each(|at| other.filter(|_| at != side).cloned());
         reads.of_one_move(&self.names())?;
         let known = reads.live(side.other()).map(|read| &read.record).filter(|record| record.is_enough());
         let may_come_back = match error.kind() {

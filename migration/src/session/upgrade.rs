@@ -8,7 +8,6 @@ use leasehold_core::backend::{AcquireRequest, Attempt, Backoff, Grant, LeaseId};
 use tokio::sync::oneshot;
 
 use super::Session;
-use super::acquire::How;
 use super::book::Book;
 use super::claim::Stage;
 use super::debts::Debt;
@@ -46,7 +45,7 @@ impl Session {
     async fn ask_again(self: &Arc<Self>, side: Side, request: &AcquireRequest) -> Grant {
         let mut backoff = Backoff::of_requests(&self.env);
         loop {
-            match self.ask(side, request, How { waits: true, shuns: false }).await {
+            match self.ask(side, request, true, false).await {
                 Ok(Attempt::Granted(grant)) => return grant,
                 Ok(Attempt::Held { .. }) => {}
                 Err(error) => tracing::debug!(

@@ -476,4 +476,5 @@ async fn a_wait_ends_with_its_session() {
     rig.session.stop();
     let ended = waiting.now_or_never().expect("at once").unwrap_err();
     assert_eq!(*ended.kind(), ErrorKind::Closed);
+    assert_eq!(*rig.take().await.unwrap_err().kind(), ErrorKind::Closed, "and none begins");
 }

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::FutureExt;
 use leasehold_conformance::layer::{Below, Layer, shared};
 use leasehold_conformance::network::{Fault, Operation};
 use leasehold_core::backend::stage::{Phase, Side};
@@ -149,15 +148,6 @@ async fn a_view_ends_with_the_entry_that_it_rests_on() {
     });
 }
 
-/// Nothing begins once the session is closed, even if its stores are open.
-#[tokio::test(start_paused = true)]
-async fn nothing_begins_in_a_closed_session() {
-    let rig = Rig::in_phase(Phase::Old).await;
-    rig.session.stop();
-    assert_eq!(*rig.take().await.unwrap_err().kind(), ErrorKind::Closed);
-    assert!(rig.stores.old.store().is_empty());
-}
-
 /// Of a hold that is over, and that nobody lets go of, nothing is left in the way of whoever asks next.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_is_over_is_let_go_by_who_asks_next() {
@@ -208,58 +198,6 @@ async fn unneeded_entry_is_released_with_the_take() {
     assert!(!rig.stores.old.store().is_empty());
     rig.session.release(&grant).await.unwrap();
     assert!(rig.stores.old.store().is_empty());
-}
-
-/// In every phase a release that is dropped, wherever it waits, goes on in every store that it has to do with (B2).
-#[tokio::test(start_paused = true)]
-async fn a_release_that_is_dropped_at_any_await_goes_on() {
-    let moment = Duration::from_millis(1);
-    for phase in [Phase::Old, Phase::Shadow, Phase::Both, Phase::Drain, Phase::New] {
-        for polls in 1.. {
-            let rig = Rig::in_phase(phase).await;
-            let grant = rig.take().await.unwrap();
-            rig.lines.old.always(Operation::Release, Fault::DelayReply(moment));
-            rig.lines.new.always(Operation::Release, Fault::DelayReply(2 * moment));
-            let mut release = Box::pin(rig.session.release(&grant));
-            let mut ended = false;
-            for _ in 0..polls {
-                ended = (&mut release).now_or_never().is_some();
-                if ended {
-                    break;
-                }
-                sleep(moment / 2).await;
-            }
-            drop(release);
-            let next = timeout(POLL / 2, rig.take()).await;
-            let next = next.unwrap_or_else(|_| panic!("{phase}, {polls}: it is not let go")).unwrap();
-            assert!(grant.counter < next.counter, "{phase}, {polls}");
-            rig.session.release(&next).await.unwrap();
-            sleep(POLL / 2).await;
-            assert!(SIDES.iter().all(|side| rig.stores[*side].store().is_empty()), "{phase}, {polls}");
-            assert!(rig.session.with(|book, _| book.slots.values().all(|slot| slot.is_empty())));
-            if ended {
-                assert!(polls > 1, "{phase}: it has waited");
-                break;
-            }
-        }
-    }
-}
-
-/// Who asks for a name after somebody has left it is told what changes, as the first one was.
-#[tokio::test(start_paused = true)]
-async fn the_next_of_a_name_hears_of_another_phase() {
-    let rig = Rig::in_phase(Phase::Drain).await;
-    let stranger = rig.stranger(Side::Old).await;
-    stranger.acquire(&request()).await.unwrap();
-    for _ in 0..2 {
-        assert!(timeout(POLL / 10, rig.take()).await.is_err(), "the store that is left is waited for");
-    }
-    let mut waiting = Box::pin(rig.take());
-    assert!(timeout(POLL / 10, &mut waiting).await.is_err());
-    write(&rig.stores, Side::New, stands(Phase::New).1);
-    let grant = timeout(2 * POLL, waiting).await.expect("it is not waited for any more").unwrap();
-    rig.session.release(&grant).await.unwrap();
-    assert!(rig.stores.new.store().is_empty());
 }
 
 /// A waiter follows a rollback of two steps that it sees as one: it needs the old store's lock alone.

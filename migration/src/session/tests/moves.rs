@@ -6,12 +6,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::OptionFuture;
 use leasehold_conformance::Network;
-use leasehold_conformance::network::{Fault, Operation};
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{AcquireRequest, Attempt, Grant, LockBackend, StoreConfig};
 use leasehold_core::clock::{Clock as _, TokioClock};
 use leasehold_core::memory::MemoryConfig;
-use leasehold_core::{ErrorKind, LockGuard, LockManager, LockName, LostReason, Timing};
+use leasehold_core::{ErrorKind, LockGuard, LockManager, LockName, Timing};
 use tokio::time::{sleep, timeout};
 
 use super::{Cron, clock, env, stands, store, write};
@@ -176,23 +175,6 @@ async fn a_process_starts_without_the_store_that_does_not_decide() {
     }
 }
 
-/// A process that cannot begin the move has left both lists when it says so.
-#[tokio::test(start_paused = true)]
-async fn failed_opening_leaves_no_entry() {
-    for broken in [Side::Old, Side::New] {
-        let (rig, line) = (Rig { stores: Pair { old: store(), new: store() } }, Network::new(Duration::ZERO));
-        line.always(Operation::WriteRecord, Fault::LoseRequest);
-        let way = |side: Side| {
-            let direct = Box::new(rig.stores[side].clone());
-            if side == broken { line.wrap()(direct) } else { direct }
-        };
-        manager(Migration::new(way(Side::Old), way(Side::New))).await.unwrap_err();
-        for side in [Side::Old, Side::New] {
-            assert_eq!(rig.members(side).await, [], "{broken:?} cannot be written");
-        }
-    }
-}
-
 /// What an entry in both lists says, and that it goes.
 #[tokio::test(start_paused = true)]
 async fn a_member_says_what_it_holds_and_leaves_at_the_end() {
@@ -281,32 +263,6 @@ impl Rig {
 /// How long nobody may have been met before the last step.
 const QUIET: Duration = Duration::from_secs(600);
 
-/// A short process meets a foreign client in the old store, once: the last step is refused for as long as it should be, when all
-/// processes have ended, too. Our own are never met, whether they live on or not.
-#[tokio::test(start_paused = true)]
-async fn a_meeting_outlasts_the_process_that_met() {
-    let rig = Rig::in_phase(Phase::Drain);
-    sleep(2 * QUIET).await;
-    let (process, other) = (rig.process().await, rig.process().await);
-    let guard = other.hold().await;
-    assert!(process.locks.lock("a").unwrap().try_acquire().await.unwrap().is_none());
-    guard.release().await.unwrap();
-    other.locks.shutdown().await.unwrap();
-    sleep(SOON).await;
-    assert_eq!(rig.met().await, None, "it was ours");
-
-    let (old, grant) = cron(&rig).await;
-    assert!(process.locks.lock("a").unwrap().try_acquire().await.unwrap().is_none(), "two hold");
-    // At once: the process may end with the answer.
-    assert!(rig.met().await.is_some());
-    process.locks.shutdown().await.unwrap();
-    old.release(&grant).await.unwrap();
-    sleep(QUIET - SOON).await;
-    assert!(rig.refuses_new().await);
-    sleep(2 * SOON).await;
-    assert!(!rig.refuses_new().await);
-}
-
 /// One that holds since before the old store is drained, while one of ours waits, is met again and again as long as it holds.
 #[tokio::test(start_paused = true)]
 async fn a_foreign_client_that_stays_is_met_again() {
@@ -372,33 +328,4 @@ async fn the_last_step_finds_a_foreign_client_itself() {
     old.release(&grant).await.unwrap();
     sleep(2 * QUIET).await;
     assert!(!rig.refuses_new().await);
-}
-
-/// Where both URLs name one namespace there is no move, and no record that bars those who use it.
-#[tokio::test(start_paused = true)]
-async fn a_namespace_is_not_moved_to_itself() {
-    let one = store();
-    let refused = manager(Migration::new(one.clone(), one.clone())).await.unwrap_err();
-    assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused}");
-    assert!(!refused.to_string().contains("  "), "{refused}");
-    let session = one.open(env()).await.unwrap();
-    assert_eq!(session.ledger().unwrap().read().await.unwrap(), None);
-    // The same once there is a record.
-    manager(Migration::new(one.clone(), store())).await.unwrap();
-    let refused = manager(Migration::new(one.clone(), one)).await.unwrap_err();
-    assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused}");
-}
-
-/// A hold is trusted no longer than the process's entry is shown, whatever its own lease says (session-3).
-#[tokio::test(start_paused = true)]
-async fn a_hold_ends_with_the_entry_of_its_process() {
-    for (phase, side) in [(Phase::Shadow, Side::Old), (Phase::Both, Side::New), (Phase::New, Side::New)] {
-        let rig = Rig::in_phase(phase);
-        let process = rig.process().await;
-        let guard = process.hold().await;
-        process.lines[side].always(Operation::Sign, Fault::LoseRequest);
-        let reason = timeout(TTL, guard.lost()).await.expect("within a ttl");
-        assert_eq!(reason, LostReason::Expired);
-        assert_eq!(rig.members(side).await.len(), 1, "{phase}: it is shown until then");
-    }
 }
