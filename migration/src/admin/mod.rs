@@ -33,9 +33,9 @@ pub use status::{MemberStatus, Progress, RecordStatus, Status, StoreStatus};
 use self::store::{Census, Store};
 use crate::Migration;
 use crate::config::names;
-use crate::protocol::member::{Kind, Member};
+use crate::protocol::member::{Kind, MemberEntry};
 use crate::protocol::record::millis;
-use crate::protocol::records::{Place, Read};
+use crate::protocol::records::{Read, RecordLocation};
 use crate::protocol::{Pair, SIDES};
 
 /// Administers a move between two stores. It takes no locks, and several may be at work at the same time.
@@ -120,7 +120,7 @@ impl Look {
 
     /// Where the move is. A store that is down hides nothing that its record would change: in whatever phase the new
     /// store's record decides, the old one's says `drain`.
-    fn place(&self) -> Option<Place> {
+    fn place(&self) -> Option<RecordLocation> {
         self.records().place()
     }
 }
@@ -184,7 +184,7 @@ impl Admin {
             StoreStatus::of(self.stores[side].at(), read, census[side].as_ref())
         };
         Ok(Status {
-            phase: look.place().map(Place::phase),
+            phase: look.place().map(RecordLocation::phase),
             old: of(Side::Old),
             new: of(Side::New),
             members: members(&look, &census),
@@ -239,19 +239,23 @@ impl Admin {
             found.map_or_else(Vec::new, |(version, census)| status::blockers(census, side, version, 0))
         };
         let next = match place {
-            Place::At(Phase::Old) => "`migrate advance` to `shadow`: grants look at the record".to_owned(),
-            Place::At(Phase::Shadow) => {
+            RecordLocation::At(Phase::Old) => {
+                "`migrate advance` to `shadow`: grants look at the record".to_owned()
+            }
+            RecordLocation::At(Phase::Shadow) => {
                 way.extend(needs(Side::Old));
                 way.extend(needs(Side::New));
                 way.extend(self.absent_from_new(census.old.as_ref(), census.new.as_ref()));
                 "`migrate advance` to `both`: locks are taken in both stores".to_owned()
             }
-            Place::At(Phase::Both) => {
+            RecordLocation::At(Phase::Both) => {
                 way.extend(needs(Side::Old));
                 "`migrate advance` to `drain`: the new store decides".to_owned()
             }
-            Place::Barred => "`migrate advance` or `migrate rollback`: a step was left halfway".to_owned(),
-            Place::At(Phase::Drain) => {
+            RecordLocation::Barred => {
+                "`migrate advance` or `migrate rollback`: a step was left halfway".to_owned()
+            }
+            RecordLocation::At(Phase::Drain) => {
                 way.retain(|_| look.error(Side::New).is_some());
                 let is_open = look.error(Side::Old).is_none() && records.kept(Side::Old).is_none();
                 way.extend(is_open.then(|| records.loss(Side::Old).to_string()));
@@ -259,7 +263,7 @@ impl Admin {
                 way.extend(self.noise(&records, Steps::QUIET_FOR));
                 "`migrate advance` to `new`: the old store is not asked any more".to_owned()
             }
-            Place::At(Phase::New) => {
+            RecordLocation::At(Phase::New) => {
                 way.retain(|_| look.error(Side::New).is_some());
                 "the locks have moved: deploy the new store's URL whenever it suits, then `migrate clean`"
                     .to_owned()
@@ -315,7 +319,7 @@ fn members(look: &Look, census: &Pair<Option<Census>>) -> Vec<MemberStatus> {
     let known = Pair::each(|side| -> BTreeMap<_, _> {
         listed(side).map(|(id, member)| (id, member.as_ref())).collect()
     });
-    let find = |side: Side, id| -> Option<&Member> { known[side].get(id).copied().flatten() };
+    let find = |side: Side, id| -> Option<&MemberEntry> { known[side].get(id).copied().flatten() };
     let only_new = listed(Side::New).filter(|(id, _)| !known.old.contains_key(id));
     let everybody = listed(Side::Old).chain(only_new);
     let processes =

@@ -15,7 +15,7 @@ use super::{Admin, Status, not_yet, status};
 use crate::config::draw_id;
 use crate::protocol::clean::{self, Clean};
 use crate::protocol::member::Kind;
-use crate::protocol::record::{Record, millis};
+use crate::protocol::record::{MoveRecord, millis};
 use crate::protocol::records::in_store;
 use crate::protocol::repair::{Known, Repair, Task};
 use crate::protocol::{Pair, SIDES};
@@ -135,7 +135,7 @@ impl Admin {
         }
     }
 
-    async fn replace(&self, expected: Option<u64>, record: &Record) -> Result<u64> {
+    async fn replace(&self, expected: Option<u64>, record: &MoveRecord) -> Result<u64> {
         match self.stores[record.side].write(expected.map(in_store), record).await? {
             Written::Done(version) => Ok(version),
             Written::Conflict => {

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::store::Census;
 use crate::protocol::Pair;
-use crate::protocol::member::{Kind, Member, word};
+use crate::protocol::member::{Kind, MemberEntry, word};
 use crate::protocol::records::Read;
 use crate::protocol::tokens::Window;
 
@@ -136,8 +136,8 @@ impl StoreStatus {
 
 impl MemberStatus {
     /// What a member says in each list that it stands in, `versions` being those in force.
-    pub(super) fn of(members: Pair<Option<&Member>>, versions: Pair<Option<u64>>) -> Self {
-        let nothing = Member::default();
+    pub(super) fn of(members: Pair<Option<&MemberEntry>>, versions: Pair<Option<u64>>) -> Self {
+        let nothing = MemberEntry::default();
         let latest = members.old.or(members.new).unwrap_or(&nothing);
         let acts = |side: Side| {
             let acknowledged = members[side].and_then(|member| member.acknowledges[side]);
@@ -204,7 +204,7 @@ pub(super) fn few(mut said: Vec<String>) -> Vec<String> {
 }
 
 /// A member, for people.
-pub(super) fn called(member: &Member) -> String {
+pub(super) fn called(member: &MemberEntry) -> String {
     let label = if member.label.is_empty() { "a member without a label" } else { &member.label };
     format!("{label} (pid {})", member.pid)
 }

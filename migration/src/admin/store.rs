@@ -19,8 +19,8 @@ use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, OwnerId, Result};
 use tokio::sync::Mutex;
 
 use crate::config::Open;
-use crate::protocol::member::{Kind, Member};
-use crate::protocol::record::Record;
+use crate::protocol::member::{Kind, MemberEntry};
+use crate::protocol::record::MoveRecord;
 use crate::protocol::records::Read;
 use crate::session::strangers::note;
 
@@ -45,7 +45,7 @@ struct Session {
 #[derive(Clone, Debug)]
 pub(super) struct Census {
     /// Everybody else in the list; `None` is an entry that is not understood.
-    pub(super) members: Vec<(OwnerId, Option<Member>)>,
+    pub(super) members: Vec<(OwnerId, Option<MemberEntry>)>,
     /// Sessions that take no part, as far as the store sees sessions.
     pub(super) strangers: Option<usize>,
 }
@@ -88,7 +88,7 @@ impl Store {
     }
 
     /// Replaces the record at that version.
-    pub(super) async fn write(&self, expected: Option<u64>, record: &Record) -> Result<Written> {
+    pub(super) async fn write(&self, expected: Option<u64>, record: &MoveRecord) -> Result<Written> {
         let session = self.session().await?;
         self.asked(session.open.ledger.write(expected, &record.encode())).await
     }
@@ -100,7 +100,7 @@ impl Store {
         let members = self.asked(session.open.ledger.members()).await?;
         let strangers = self.asked(session.open.backend.token_base()).await?.sessions;
         let others = members.into_iter().filter(|member| member.id != self.id);
-        let members = others.map(|found| (found.id, Member::decode(&found.value).ok())).collect();
+        let members = others.map(|found| (found.id, MemberEntry::decode(&found.value).ok())).collect();
         Ok(Census { members, strangers })
     }
 
@@ -184,7 +184,7 @@ impl Store {
 fn entry() -> Vec<u8> {
     let pid = std::process::id();
     let (label, version) = (format!("leasehold migrate/{pid}"), env!("CARGO_PKG_VERSION").to_owned());
-    Member { kind: Kind::Admin, label, pid, version, ..Member::default() }.encode()
+    MemberEntry { kind: Kind::Admin, label, pid, version, ..MemberEntry::default() }.encode()
 }
 
 /// Renews what the session announces, and the entry. What fails is asked again; what is lost, the store replaces.

@@ -8,8 +8,8 @@ use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Error, ErrorKind, Result};
 
 use super::{Admin, Census, Look, NOT_BEGUN, Progress, Status, Steps, not_yet, status};
-use crate::protocol::record::{Record, millis};
-use crate::protocol::records::{Place, Read, in_store};
+use crate::protocol::record::{MoveRecord, millis};
+use crate::protocol::records::{Read, RecordLocation, in_store};
 use crate::protocol::tokens::Exhausted;
 use crate::protocol::transition::{Stuck, Task, Transition, Way};
 use crate::protocol::{Pair, SIDES};
@@ -110,7 +110,7 @@ impl Walk<'_> {
             Way::Forth => place.after(),
             Way::Back => place.before(),
         };
-        let goal = Place::At(*goal.get_or_insert(next)).rank();
+        let goal = RecordLocation::At(*goal.get_or_insert(next)).rank();
         let is_there = match self.way {
             Way::Forth => place.rank() >= goal,
             Way::Back => place.rank() <= goal,
@@ -130,7 +130,7 @@ impl Walk<'_> {
         Ok(false)
     }
 
-    fn place(&self, look: &Look) -> Result<Place> {
+    fn place(&self, look: &Look) -> Result<RecordLocation> {
         let records = look.records();
         records.of_one_move(&self.admin.names())?;
         let lost = records.lost().filter(|side| look.error(*side).is_none());
@@ -217,7 +217,7 @@ impl Walk<'_> {
                     // A beginning may have been left before its last writes (records-4).
                     let live = SIDES.into_iter().filter_map(|side| read.live(side));
                     let restored = live.map(|read| read.record.restored).fold(1, u64::max);
-                    let record = Record {
+                    let record = MoveRecord {
                         stand,
                         restored,
                         since: millis(self.admin.env.wall_time()),

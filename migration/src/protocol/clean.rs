@@ -14,8 +14,8 @@ use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::{Error, ErrorKind, Result};
 
 use super::Pair;
-use super::record::{End, Record};
-use super::records::{Place, Read, misuse};
+use super::record::{End, MoveRecord};
+use super::records::{Read, RecordLocation, misuse};
 
 /// What to do; answered by the method of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,7 +25,7 @@ pub(crate) enum Task {
     /// Replace the record at this version.
     Write {
         expected: u64,
-        record: Record,
+        record: MoveRecord,
     },
     Done,
     /// A process takes part, and the move goes on.
@@ -56,9 +56,9 @@ impl Clean {
         old: bool,
     ) -> Result<Self> {
         let live = reads.live(Side::Old).map(|read| read.record.id);
-        let is_over = |new: &Record| new.end == Some(End::Moved) && live.is_none_or(|id| id == new.id);
+        let is_over = |new: &MoveRecord| new.end == Some(End::Moved) && live.is_none_or(|id| id == new.id);
         let over = reads.new.as_ref().is_some_and(|read| is_over(&read.record));
-        let (end, sides): (_, &[Side]) = match (reads.place().map(Place::phase), old) {
+        let (end, sides): (_, &[Side]) = match (reads.place().map(RecordLocation::phase), old) {
             (Some(Phase::New), _) if is_old_read && reads.kept(Side::Old).is_none() => {
                 let message = "the old store has lost the record that bars its plain URL, and no process writes it after \
                                the end: run `leasehold migrate repair --yes` first";

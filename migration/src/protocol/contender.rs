@@ -50,7 +50,7 @@ pub(crate) enum Step {
     Do(Act),
     /// Read the old store's record; a read that was asked for before is of no use any more.
     Read,
-    /// It is granted, with this counter: it is a [`Hold`](super::hold::Hold) now. Said until that is done.
+    /// It is granted, with this counter: it is a [`PairHold`](super::hold::PairHold) now. Said until that is done.
     Take { counter: u64 },
     /// It is over, and nothing is left of it. Said again and again.
     Over(End),

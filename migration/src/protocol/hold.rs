@@ -16,13 +16,13 @@ use super::{Class, Pair};
 
 /// One hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Hold {
+pub(crate) struct PairHold {
     view: Option<View>,
     parts: Pair<Part>,
     over: bool,
 }
 
-impl Hold {
+impl PairHold {
     /// What an acquisition has taken.
     pub(crate) fn of(contender: &Contender, view: Option<View>) -> Self {
         Self { view, parts: contender.parts(), over: false }

@@ -16,7 +16,7 @@ use super::Pair;
 /// A participant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Member {
+pub(crate) struct MemberEntry {
     pub(crate) kind: Kind,
     /// The manager's label; an administrator's says that it is one.
     pub(crate) label: String,
@@ -70,7 +70,7 @@ pub(crate) struct Strangers {
 const LABEL: usize = 128;
 const TROUBLE: usize = 256;
 
-impl Member {
+impl MemberEntry {
     /// The bytes to sign with.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let fitting = Self {
@@ -126,8 +126,8 @@ mod tests {
 
     use super::*;
 
-    fn member() -> Member {
-        Member {
+    fn member() -> MemberEntry {
+        MemberEntry {
             label: "nightly@host".to_owned(),
             pid: 7,
             version: "0.1.0".to_owned(),
@@ -135,7 +135,7 @@ mod tests {
             view: Some(Phase::Both),
             holds: Holds { old: 1, new: 0, both: 2 },
             strangers: Some(Strangers { met: 3, name: "report".to_owned() }),
-            ..Member::default()
+            ..MemberEntry::default()
         }
     }
 
@@ -148,17 +148,17 @@ mod tests {
                 .to_owned()
                 + r#""view":"both","holds":{"old":1,"new":0,"both":2},"strangers":{"met":3,"name":"report"},"trouble":null}"#
         );
-        assert_eq!(Member::decode(&member().encode()).unwrap(), member());
+        assert_eq!(MemberEntry::decode(&member().encode()).unwrap(), member());
     }
 
     /// A later version may say more, and less: what is missing acknowledges nothing (member-2).
     #[test]
     fn unknown_field_is_skipped() {
-        let later = Member::decode(br#"{"label":"x","pause":{"a":1},"view":null}"#).unwrap();
-        assert_eq!(later, Member { label: "x".to_owned(), ..Member::default() });
+        let later = MemberEntry::decode(br#"{"label":"x","pause":{"a":1},"view":null}"#).unwrap();
+        assert_eq!(later, MemberEntry { label: "x".to_owned(), ..MemberEntry::default() });
         for wrong in [r#"{"view":"late"}"#, r#"{"kind":"ghost"}"#, r#"{"acknowledges":{"old":-1}}"#, "", "1"]
         {
-            let refused = Member::decode(wrong.as_bytes());
+            let refused = MemberEntry::decode(wrong.as_bytes());
             assert_eq!(refused.map_err(|error| error.kind().clone()), Err(ErrorKind::Protocol), "{wrong}");
         }
     }
@@ -167,7 +167,7 @@ mod tests {
         /// No bytes panic.
         #[test]
         fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
-            let _ = Member::decode(&bytes);
+            let _ = MemberEntry::decode(&bytes);
         }
 
         /// Whatever it says, its entry is one that ledgers take.
@@ -179,10 +179,10 @@ mod tests {
             let acknowledges = Pair { old: Some(most), new: Some(most) };
             let (label, trouble) = (label + &filler, Some(trouble + &filler));
             let strangers = Some(strangers);
-            let long = Member { label, trouble, strangers, holds, acknowledges, pid: u32::MAX, ..member() };
+            let long = MemberEntry { label, trouble, strangers, holds, acknowledges, pid: u32::MAX, ..member() };
             let written = long.encode();
             prop_assert!(written.len() <= MAX_VALUE, "{}", written.len());
-            prop_assert!(long.label.starts_with(&Member::decode(&written).unwrap().label));
+            prop_assert!(long.label.starts_with(&MemberEntry::decode(&written).unwrap().label));
         }
     }
 }

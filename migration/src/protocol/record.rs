@@ -17,7 +17,7 @@ use super::tokens::Window;
 /// A record, as it is written: side and phase in its first line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Record {
+pub(crate) struct MoveRecord {
     /// The move it belongs to; the same in both stores.
     pub(crate) id: u64,
     /// Which of the two stores it lies in.
@@ -115,7 +115,7 @@ pub(super) const MOST_RESTORED: u64 = 1 << 10;
 /// How often a meeting is written, in milliseconds.
 const MET_EVERY: u64 = 1_000;
 
-impl Record {
+impl MoveRecord {
     /// The bytes to write.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let json = serde_json::to_string(self).expect("strings and numbers are JSON");
@@ -209,11 +209,11 @@ mod tests {
 
     use super::*;
 
-    fn record() -> Record {
+    fn record() -> MoveRecord {
         let window = Window { offset: 7, low: 9, high: 1 << 47 };
         let stand = Stand { phase: Phase::Both, epoch: 1, window };
         let between = Pair { old: "h0/a".to_owned(), new: "h1/b".to_owned() };
-        Record { id: 0xabc, side: Side::Old, stand, between, since: 5, restored: 0, end: None, met: None }
+        MoveRecord { id: 0xabc, side: Side::Old, stand, between, since: 5, restored: 0, end: None, met: None }
     }
 
     /// The bytes are these, whatever the version: others must read them.
@@ -226,14 +226,14 @@ mod tests {
                 + r#"{"id":2748,"stand":{"epoch":1,"window":{"offset":7,"low":9,"high":140737488355328}},"#
                 + r#""between":{"old":"h0/a","new":"h1/b"},"since":5,"restored":0}"#
         );
-        let ended = Record { side: Side::New, restored: 2, ..record() }.ended(End::Moved);
+        let ended = MoveRecord { side: Side::New, restored: 2, ..record() }.ended(End::Moved);
         let written = String::from_utf8(ended.encode()).unwrap();
         assert!(
             written.starts_with("1 new new\n")
                 && written.ends_with(r#","since":5,"restored":2,"end":"moved"}"#),
             "{written}"
         );
-        assert_eq!(Record::decode(written.as_bytes()).unwrap(), ended);
+        assert_eq!(MoveRecord::decode(written.as_bytes()).unwrap(), ended);
     }
 
     /// What is not understood is refused, and says what it is (record-1).
@@ -254,7 +254,7 @@ mod tests {
         ] {
             let changed = written.replace(from, to);
             assert_ne!(changed, written);
-            let refused = Record::decode(changed.as_bytes()).unwrap_err();
+            let refused = MoveRecord::decode(changed.as_bytes()).unwrap_err();
             assert_eq!(*refused.kind(), kind, "{changed}: {refused}");
         }
     }
@@ -264,7 +264,7 @@ mod tests {
     fn the_last_meeting_is_kept() {
         let other_phase = record();
         assert_eq!(other_phase.having_met("a", 9), None);
-        let drained = Record { stand: record().stand.with(Phase::Drain), since: 10_000, ..record() };
+        let drained = MoveRecord { stand: record().stand.with(Phase::Drain), since: 10_000, ..record() };
         assert_eq!(drained.last_met(), None);
         let first = drained.having_met("a", 20_000).unwrap();
         assert_eq!(first.last_met(), Some(&Met { name: "a".to_owned(), at: 20_000 }));
@@ -273,12 +273,12 @@ mod tests {
         }
         let second = first.having_met("b", 21_000).unwrap();
         assert_eq!(second.last_met(), Some(&Met { name: "b".to_owned(), at: 21_000 }));
-        assert_eq!(Record::decode(&second.encode()).unwrap(), second);
+        assert_eq!(MoveRecord::decode(&second.encode()).unwrap(), second);
         // Of a clock that is behind.
         assert_eq!(second.having_met("c", 10_000), None);
         let behind = drained.having_met("a", 3).unwrap();
         assert!(behind.last_met().is_some(), "of a clock that is behind");
-        let drained_again = Record { since: 30_000, ..second };
+        let drained_again = MoveRecord { since: 30_000, ..second };
         assert_eq!(drained_again.last_met(), None);
     }
 
@@ -286,7 +286,7 @@ mod tests {
         /// No bytes panic.
         #[test]
         fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
-            let _ = Record::decode(&bytes);
+            let _ = MoveRecord::decode(&bytes);
         }
 
         /// What was written is read.
@@ -300,8 +300,8 @@ mod tests {
             let stand = Stand { phase: Phase::ALL[phase], epoch, window };
             let (between, end) = (Pair { old, new }, over.then_some(End::Left));
             let met = met.map(|(name, at)| Met { name, at });
-            let record = Record { id, side: Side::New, stand, between, since, restored, end, met };
-            prop_assert_eq!(Record::decode(&record.encode()).unwrap(), record);
+            let record = MoveRecord { id, side: Side::New, stand, between, since, restored, end, met };
+            prop_assert_eq!(MoveRecord::decode(&record.encode()).unwrap(), record);
         }
     }
 }

@@ -14,19 +14,19 @@ use leasehold_core::backend::ledger::Entry;
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::{Error, ErrorKind, Result};
 
-use super::record::{End, MOST_RESTORED, Record, Seen};
+use super::record::{End, MOST_RESTORED, MoveRecord, Seen};
 use super::{Class, Pair, SIDES};
 
 /// A record and the version it has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Read {
     pub(crate) version: u64,
-    pub(crate) record: Record,
+    pub(crate) record: MoveRecord,
 }
 
 /// Where a move is; half steps between phases are places, too, so that the next call completes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
+pub(crate) enum RecordLocation {
     At(Phase),
     /// The old store is barred, and the other one is not open: everybody is in `both`.
     Barred,
@@ -40,7 +40,7 @@ pub(crate) enum Opening {
     /// It writes the first record of a move at that side; with this id, or a new one.
     Begin(Side, Option<u64>),
     /// It goes on with a move whose beginning, or end, was left halfway.
-    Write(Record),
+    Write(MoveRecord),
 }
 
 /// How many bits a version has.
@@ -61,9 +61,9 @@ impl Read {
     ///
     /// # Errors
     ///
-    /// As [`Record::decode`]; [`ErrorKind::Protocol`] for a version that no store comes to by itself: none could follow.
+    /// As [`MoveRecord::decode`]; [`ErrorKind::Protocol`] for a version that no store comes to by itself: none could follow.
     pub(crate) fn of(entry: &Entry) -> Result<Self> {
-        let record = Record::decode(&entry.value)?;
+        let record = MoveRecord::decode(&entry.value)?;
         if in_store(entry.version) != entry.version {
             let message = format!(
                 "the record of a move to another store has version {}, which no write of this program gives",
@@ -92,12 +92,12 @@ impl Pair<Option<Read>> {
         self.live(side).filter(|read| side == Side::New || self.decides(side) || bars(read))
     }
 
-    fn ended(&self, side: Side, end: End) -> Option<&Record> {
+    fn ended(&self, side: Side, end: End) -> Option<&MoveRecord> {
         self[side].as_ref().map(|read| &read.record).filter(|record| record.end == Some(end))
     }
 
     /// The record at `side` that ended the move of the other one's record, and gave it up.
-    fn half_ended(&self, side: Side) -> Option<&Record> {
+    fn half_ended(&self, side: Side) -> Option<&MoveRecord> {
         let other = self.live(side.other())?.record.id;
         self.ended(side, End::Left).filter(|record| record.id == other)
     }
@@ -171,9 +171,9 @@ impl Pair<Option<Read>> {
             (Some(Read { record: old, .. }), Some(Read { record: new, .. })) => {
                 let counted = old.restored.max(1);
                 if new.restored < counted {
-                    Opening::Write(Record { restored: counted, ..new.clone() })
+                    Opening::Write(MoveRecord { restored: counted, ..new.clone() })
                 } else if old.restored == 0 {
-                    Opening::Write(Record { restored: new.restored, ..old.clone() })
+                    Opening::Write(MoveRecord { restored: new.restored, ..old.clone() })
                 } else {
                     Opening::Follow
                 }
@@ -195,26 +195,26 @@ impl Pair<Option<Read>> {
 
     /// What is written, in that order, when the record of the store that does not decide is not there: both of them, so
     /// that what is lost next is written again with a larger number (records-3). For two that were read.
-    pub(crate) fn restored(&self) -> Option<[Record; 2]> {
+    pub(crate) fn restored(&self) -> Option<[MoveRecord; 2]> {
         let is_missing = |side: &Side| self.kept(*side).is_none() && self.half_ended(*side).is_none();
         let missing = SIDES.into_iter().find(is_missing)?;
         let is_copied = |read: &&Read| !self.decides(missing) && read.record.restored < MOST_RESTORED;
         let known = &self.live(missing.other()).filter(is_copied)?.record;
-        let known = Record { restored: known.restored + 1, ..known.clone() };
+        let known = MoveRecord { restored: known.restored + 1, ..known.clone() };
         let stand = known.stand.with(known.stand.phase.min(Phase::Drain));
-        Some([known.clone(), Record { side: missing, stand, ..known }])
+        Some([known.clone(), MoveRecord { side: missing, stand, ..known }])
     }
 
     /// How far the move is; `None` before it, and where the record that decides is missing.
-    pub(crate) fn place(&self) -> Option<Place> {
+    pub(crate) fn place(&self) -> Option<RecordLocation> {
         let phase = |side| self.live(side).map(|read| read.record.stand.phase);
         let (old, new) = (phase(Side::Old), phase(Side::New));
         if let Some(new) = new.filter(|phase| Class::of(*phase) == Class::New) {
-            return Some(Place::At(new));
+            return Some(RecordLocation::At(new));
         }
         match old? {
-            Phase::Drain | Phase::New => new.map(|_| Place::Barred),
-            old => Some(Place::At(old)),
+            Phase::Drain | Phase::New => new.map(|_| RecordLocation::Barred),
+            old => Some(RecordLocation::At(old)),
         }
     }
 
@@ -237,7 +237,7 @@ impl Pair<Option<Read>> {
     }
 }
 
-impl Place {
+impl RecordLocation {
     /// In which phase everybody is then.
     pub(crate) fn phase(self) -> Phase {
         match self {
@@ -300,7 +300,7 @@ pub(crate) fn one_namespace(new: &str) -> Error {
 }
 
 /// `old` and `new` are what the records say, or the one that is there.
-fn another(old: &Record, new: &Record, names: &Pair<String>) -> Error {
+fn another(old: &MoveRecord, new: &MoveRecord, names: &Pair<String>) -> Error {
     misuse(format!(
         "the locks of {} move to {}, and this URL moves those of {} to {}: give everybody the same `migrate_to`, or end \
          the other move with `migrate clean`",
@@ -308,7 +308,7 @@ fn another(old: &Record, new: &Record, names: &Pair<String>) -> Error {
     ))
 }
 
-fn over(record: &Record) -> Error {
+fn over(record: &MoveRecord) -> Error {
     misuse(format!(
         "the move from {} is over: open the store that the locks are in, {}, without `migrate_to`",
         record.between.old, record.between.new
@@ -328,7 +328,7 @@ mod tests {
     fn read(id: u64, side: Side, phase: Phase) -> Option<Read> {
         let stand = Stand { phase, epoch: 0, window: Window { offset: 0, low: 0, high: 9 } };
         let record =
-            Record { id, side, stand, between: names(), since: 0, restored: 0, end: None, met: None };
+            MoveRecord { id, side, stand, between: names(), since: 0, restored: 0, end: None, met: None };
         Some(Read { version: 3, record })
     }
 
@@ -342,13 +342,13 @@ mod tests {
 
     /// The same as a record that was written again.
     fn again(read: Option<Read>) -> Option<Read> {
-        read.map(|read| Read { record: Record { restored: 1, ..read.record }, ..read })
+        read.map(|read| Read { record: MoveRecord { restored: 1, ..read.record }, ..read })
     }
 
     /// The same as a record between these.
     fn between(read: Option<Read>, old: &str, new: &str) -> Option<Read> {
         let between = Pair { old: old.to_owned(), new: new.to_owned() };
-        read.map(|read| Read { record: Record { between, ..read.record }, ..read })
+        read.map(|read| Read { record: MoveRecord { between, ..read.record }, ..read })
     }
 
     fn opening(old: Option<Read>, new: Option<Read>) -> Result<Opening> {
@@ -443,7 +443,7 @@ mod tests {
             assert_eq!(copied.as_ref().map(|[_, copy]| copy.stand.phase), copy, "{phase}");
             let Some([again, copy]) = copied else { continue };
             assert_eq!((copy.side, again.stand.phase), (known.other(), phase));
-            let lost = Read { version: 900, record: Record { restored: 0, ..copy.clone() } };
+            let lost = Read { version: 900, record: MoveRecord { restored: 0, ..copy.clone() } };
             let found = Read { version: 1, record: copy };
             assert!(found.seen().version > lost.seen().version && in_store(found.seen().version) == 1);
         }
@@ -469,22 +469,22 @@ mod tests {
             Pair { old: old.and_then(read(Side::Old)), new: new.and_then(read(Side::New)) }.place()
         };
         for (old, new, expected, after, before) in [
-            (Old, Old, Place::At(Old), Shadow, Old),
-            (Shadow, Old, Place::At(Shadow), Both, Old),
-            (Shadow, Both, Place::At(Shadow), Both, Old),
-            (Both, Both, Place::At(Both), Drain, Shadow),
-            (Drain, Both, Place::Barred, Drain, Both),
-            (Drain, Drain, Place::At(Drain), New, Both),
-            (Drain, New, Place::At(New), New, Drain),
+            (Old, Old, RecordLocation::At(Old), Shadow, Old),
+            (Shadow, Old, RecordLocation::At(Shadow), Both, Old),
+            (Shadow, Both, RecordLocation::At(Shadow), Both, Old),
+            (Both, Both, RecordLocation::At(Both), Drain, Shadow),
+            (Drain, Both, RecordLocation::Barred, Drain, Both),
+            (Drain, Drain, RecordLocation::At(Drain), New, Both),
+            (Drain, New, RecordLocation::At(New), New, Drain),
         ] {
             assert_eq!(place(Some(old), Some(new)), Some(expected), "{old} {new}");
             assert_eq!((expected.after(), expected.before()), (after, before), "{old} {new}");
-            let rank = |phase| Place::At(phase).rank();
+            let rank = |phase| RecordLocation::At(phase).rank();
             assert!(rank(after) > expected.rank() || after == New, "{old} {new}");
             assert!(rank(before) < expected.rank() || before == Old, "{old} {new}");
         }
-        assert_eq!(place(None, Some(New)), Some(Place::At(New)), "the old store may be gone");
-        assert_eq!(place(Some(Both), None), Some(Place::At(Both)));
+        assert_eq!(place(None, Some(New)), Some(RecordLocation::At(New)), "the old store may be gone");
+        assert_eq!(place(Some(Both), None), Some(RecordLocation::At(Both)));
         assert_eq!([place(Some(Drain), None), place(None, Some(Both)), place(None, None)], [None; 3]);
     }
 

@@ -11,8 +11,8 @@ use leasehold_core::backend::TokenBase;
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::{Error, ErrorKind, Result};
 
-use super::record::{MOST_RESTORED, Record, Stand};
-use super::records::{Place, Read, misuse};
+use super::record::{MOST_RESTORED, MoveRecord, Stand};
+use super::records::{Read, RecordLocation, misuse};
 use super::tokens::Exhausted;
 use super::{Class, Pair};
 
@@ -41,7 +41,7 @@ pub(crate) enum Task {
     /// Replace the record at this version, or write the first one.
     Write {
         expected: Option<u64>,
-        record: Record,
+        record: MoveRecord,
     },
     Done,
 }
@@ -56,11 +56,11 @@ pub(crate) struct Repair {
     fresh: u64,
     /// What was held is over.
     outlasted: bool,
-    state: State,
+    state: RepairState,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum State {
+enum RepairState {
     Look,
     Alone(Plan),
     Outlast,
@@ -78,24 +78,24 @@ struct Plan {
     newest: Stand,
     /// An epoch may have begun that nothing knows of.
     skips: bool,
-    record: Record,
+    record: MoveRecord,
     /// The versions that are replaced; nothing for a dead store.
     expected: Pair<Option<Option<u64>>>,
 }
 
 impl Repair {
     pub(crate) fn new(names: Pair<String>, since: u64, fresh: u64) -> Self {
-        Self { names, since, fresh, outlasted: false, state: State::Look }
+        Self { names, since, fresh, outlasted: false, state: RepairState::Look }
     }
 
     /// What to do now.
     pub(crate) fn task(&self) -> Task {
         match &self.state {
-            State::Look => Task::Look,
-            State::Alone(_) => Task::Alone,
-            State::Outlast => Task::Outlast,
-            State::Measure(plan) => Task::Measure(plan.counts),
-            State::Do(tasks) => tasks.front().cloned().unwrap_or(Task::Done),
+            RepairState::Look => Task::Look,
+            RepairState::Alone(_) => Task::Alone,
+            RepairState::Outlast => Task::Outlast,
+            RepairState::Measure(plan) => Task::Measure(plan.counts),
+            RepairState::Do(tasks) => tasks.front().cloned().unwrap_or(Task::Done),
         }
     }
 
@@ -118,11 +118,11 @@ impl Repair {
             && !is_dead(Side::New)
             && let Some(records) = reads.restored()
         {
-            self.state = State::Do(records.map(|record| write(&reads, record)).into());
+            self.state = RepairState::Do(records.map(|record| write(&reads, record)).into());
             return Ok(());
         }
         let plan = self.plan(&reads, is_dead)?;
-        self.state = State::Alone(plan);
+        self.state = RepairState::Alone(plan);
         Ok(())
     }
 
@@ -138,7 +138,7 @@ impl Repair {
             record.stand.phase.min(Phase::Shadow)
         } else {
             match (reads.place(), old, new) {
-                (Some(place), ..) => Place::phase(place),
+                (Some(place), ..) => RecordLocation::phase(place),
                 // It decided before it lost its data.
                 (None, Some(_), _) => Phase::Drain,
                 (None, None, _) => record.stand.phase,
@@ -162,34 +162,35 @@ impl Repair {
             counts: if Class::of(phase) == Class::Old { Side::Old } else { Side::New },
             newest: newest.unwrap_or(record.stand),
             skips: old.is_none() && Class::of(record.stand.phase) != Class::New,
-            record: Record { id, restored, since: self.since, ..record.clone() },
+            record: MoveRecord { id, restored, since: self.since, ..record.clone() },
             expected,
         })
     }
 
     /// No process takes part.
     pub(crate) fn alone(&mut self) {
-        if let State::Alone(plan) = &self.state {
-            self.state = if self.outlasted { State::Measure(plan.clone()) } else { State::Outlast };
+        if let RepairState::Alone(plan) = &self.state {
+            self.state =
+                if self.outlasted { RepairState::Measure(plan.clone()) } else { RepairState::Outlast };
         }
     }
 
     /// Whatever was held is over.
     pub(crate) fn outlasted(&mut self) {
         self.outlasted = true;
-        self.state = State::Look;
+        self.state = RepairState::Look;
     }
 
     pub(crate) fn measured(&mut self, store: TokenBase) -> std::result::Result<(), Exhausted> {
-        if let State::Measure(plan) = &self.state {
-            self.state = State::Do(plan.tasks(store)?);
+        if let RepairState::Measure(plan) = &self.state {
+            self.state = RepairState::Do(plan.tasks(store)?);
         }
         Ok(())
     }
 
     /// The base was raised, or the record written.
     pub(crate) fn done(&mut self) {
-        if let State::Do(tasks) = &mut self.state {
+        if let RepairState::Do(tasks) = &mut self.state {
             tasks.pop_front();
         }
     }
@@ -210,13 +211,13 @@ impl Plan {
         let writes = order.into_iter().filter_map(|side| {
             let stand = if side == Side::Old { stand.with(phase.min(Phase::Drain)) } else { stand };
             let expected = self.expected[side]?;
-            Some(Task::Write { expected, record: Record { side, stand, ..self.record.clone() } })
+            Some(Task::Write { expected, record: MoveRecord { side, stand, ..self.record.clone() } })
         });
         let raise = Task::Raise { side: counts, base: window.offset };
         Ok((phase != Phase::Both).then_some(raise).into_iter().chain(writes).collect())
     }
 }
 
-fn write(reads: &Pair<Option<Read>>, record: Record) -> Task {
+fn write(reads: &Pair<Option<Read>>, record: MoveRecord) -> Task {
     Task::Write { expected: reads[record.side].as_ref().map(|read| read.version), record }
 }

@@ -76,11 +76,11 @@ pub(crate) enum Stuck {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Transition {
     way: Way,
-    state: State,
+    state: TransitionState,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum State {
+enum TransitionState {
     ReadNew,
     ReadOld {
         new: Option<Seen>,
@@ -98,39 +98,40 @@ enum State {
 
 impl Transition {
     pub(crate) fn new(way: Way) -> Self {
-        Self { way, state: State::ReadNew }
+        Self { way, state: TransitionState::ReadNew }
     }
 
     /// What to do now.
     pub(crate) fn task(&self) -> Task {
         match &self.state {
-            State::ReadNew => Task::Read(Side::New),
-            State::ReadOld { .. } => Task::Read(Side::Old),
-            State::Measure { side, .. } => Task::Measure(*side),
-            State::Do(tasks) => tasks[0],
+            TransitionState::ReadNew => Task::Read(Side::New),
+            TransitionState::ReadOld { .. } => Task::Read(Side::Old),
+            TransitionState::Measure { side, .. } => Task::Measure(*side),
+            TransitionState::Do(tasks) => tasks[0],
         }
     }
 
     /// The record was read; `None` if it is not there or cannot be read.
     pub(crate) fn read(&mut self, seen: Option<Seen>) {
         self.state = match self.state {
-            State::ReadNew => State::ReadOld { new: seen },
-            State::ReadOld { new } => self.after_reading(seen, new),
-            State::Measure { .. } | State::Do(_) => return,
+            TransitionState::ReadNew => TransitionState::ReadOld { new: seen },
+            TransitionState::ReadOld { new } => self.after_reading(seen, new),
+            TransitionState::Measure { .. } | TransitionState::Do(_) => return,
         };
     }
 
     /// The base was read.
     pub(crate) fn measured(&mut self, base: TokenBase) {
-        if let State::Measure { known, old, new, .. } = self.state {
+        if let TransitionState::Measure { known, old, new, .. } = self.state {
             let tasks = measured(self.way, known, old, new, base);
-            self.state = State::Do(tasks.unwrap_or_else(|Exhausted| vec![Task::Stuck(Stuck::Exhausted)]));
+            self.state =
+                TransitionState::Do(tasks.unwrap_or_else(|Exhausted| vec![Task::Stuck(Stuck::Exhausted)]));
         }
     }
 
     /// What was to be waited for has come, or the base has been raised.
     pub(crate) fn done(&mut self) {
-        if let State::Do(tasks) = &mut self.state
+        if let TransitionState::Do(tasks) = &mut self.state
             && matches!(tasks[0], Task::Conform { .. } | Task::Quiet | Task::Raise { .. })
         {
             tasks.remove(0);
@@ -140,10 +141,10 @@ impl Transition {
     /// The record was written, as this version; `None` if another one was in force, and the step begins again. (So it
     /// does when nothing is known of the write.)
     pub(crate) fn written(&mut self, version: Option<u64>) {
-        let State::Do(tasks) = &mut self.state else { return };
+        let TransitionState::Do(tasks) = &mut self.state else { return };
         let Task::Write { side: written, .. } = tasks[0] else { return };
         let Some(written_as) = version else {
-            self.state = State::ReadNew;
+            self.state = TransitionState::ReadNew;
             return;
         };
         tasks.remove(0);
@@ -154,28 +155,33 @@ impl Transition {
         }
     }
 
-    fn after_reading(&self, old: Option<Seen>, new: Option<Seen>) -> State {
+    fn after_reading(&self, old: Option<Seen>, new: Option<Seen>) -> TransitionState {
         use Phase::{Both, Drain, New, Old, Shadow};
         use Way::{Back, Forth};
 
         // Where the new store decides, the old one may be gone for good.
         if let Some(new) = new {
             match (self.way, new.stand.phase) {
-                (Forth, New) => return State::Do(vec![Task::Done(New)]),
+                (Forth, New) => return TransitionState::Do(vec![Task::Done(New)]),
                 (Forth, Drain) => {
                     let write = write(Side::New, new, new.stand.with(New));
-                    return State::Do(vec![Task::Quiet, write, Task::Done(New)]);
+                    return TransitionState::Do(vec![Task::Quiet, write, Task::Done(New)]);
                 }
                 (Back, New) => {
-                    return State::Measure { side: Side::New, known: new.stand, old, new: Some(new) };
+                    return TransitionState::Measure {
+                        side: Side::New,
+                        known: new.stand,
+                        old,
+                        new: Some(new),
+                    };
                 }
                 _ => {}
             }
         }
         let Some(seen) = old else {
-            return State::Do(vec![Task::Stuck(Stuck::Unread(Side::Old))]);
+            return TransitionState::Do(vec![Task::Stuck(Stuck::Unread(Side::Old))]);
         };
-        let measure = |side| State::Measure { side, known: seen.stand, old, new };
+        let measure = |side| TransitionState::Measure { side, known: seen.stand, old, new };
         let tasks = match (self.way, seen.stand.phase, new) {
             (Forth, Old, Some(_)) | (Back, Both, _) => return measure(Side::Old),
             (Forth, Shadow, Some(_)) => return measure(Side::New),
@@ -186,7 +192,7 @@ impl Transition {
             (Back, Old, _) => vec![Task::Done(Old)],
             (_, _, None) => vec![Task::Stuck(Stuck::Unread(Side::New))],
         };
-        State::Do(tasks)
+        TransitionState::Do(tasks)
     }
 }
 

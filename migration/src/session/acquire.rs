@@ -26,7 +26,7 @@ use super::watched::Wake;
 use super::{SIDES, Session, closed};
 use crate::protocol::Pair;
 use crate::protocol::contender::{Contender, End, Step};
-use crate::protocol::hold::Hold;
+use crate::protocol::hold::PairHold;
 use crate::protocol::parts::{Act, Part};
 
 /// How long an old store is not asked again after it could not be reached, while it is only drained.
@@ -389,7 +389,7 @@ impl Book {
             }
         }
         let Stage::Asking { contender, .. } = &claim.stage else { return None };
-        let hold = Hold::of(contender, view);
+        let hold = PairHold::of(contender, view);
         let asks = Pair::default();
         claim.stage = Stage::Holding { hold, counter, told: Deadline::Never, told_over: false, asks };
         let until = claim.trusted_until(claim.trusted(&self.leases, backed), now);

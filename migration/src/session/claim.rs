@@ -15,7 +15,7 @@ use super::leases::Leases;
 use super::watched::Wake;
 use crate::protocol::Pair;
 use crate::protocol::contender::Contender;
-use crate::protocol::hold::Hold;
+use crate::protocol::hold::PairHold;
 use crate::protocol::view::View;
 
 /// All there is of one name (session-1).
@@ -62,7 +62,7 @@ pub(super) enum Stage {
         lost: Pair<bool>,
     },
     Holding {
-        hold: Hold,
+        hold: PairHold,
         /// By which the core knows it.
         counter: u64,
         /// Until when the core trusts it.

@@ -12,8 +12,8 @@ use leasehold_core::{Error, ErrorKind, Result};
 use super::book::Book;
 use super::claim::{Claim, Stage};
 use super::{SIDES, Session};
-use crate::protocol::member::{Holds, Member};
-use crate::protocol::record::Record;
+use crate::protocol::member::{Holds, MemberEntry};
+use crate::protocol::record::MoveRecord;
 use crate::protocol::records::{Read, lost_its_data, misuse};
 use crate::protocol::view::{DataLost, View};
 use crate::protocol::{Class, Pair};
@@ -145,15 +145,15 @@ pub(super) struct Signature {
     pub(super) news: u64,
     pub(super) said: u64,
     /// What was said.
-    pub(super) value: Member,
+    pub(super) value: MemberEntry,
     /// The newest version of the record that was seen.
     pub(super) newest: u64,
 }
 
 impl Book {
-    pub(super) fn member(&self) -> Member {
+    pub(super) fn member(&self) -> MemberEntry {
         let trouble = SIDES.into_iter().find_map(|side| self.trouble[side].as_ref());
-        Member {
+        MemberEntry {
             label: self.label.to_string(),
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -162,7 +162,7 @@ impl Book {
             holds: self.holds(),
             strangers: self.strangers.clone(),
             trouble: trouble.map(|error| format!("{error:#}")),
-            ..Member::default()
+            ..MemberEntry::default()
         }
     }
 
@@ -255,7 +255,7 @@ impl Book {
     }
 
     /// Whether the record is one of this move.
-    pub(super) fn check(&mut self, side: Side, record: &Record) -> Result<()> {
+    pub(super) fn check(&mut self, side: Side, record: &MoveRecord) -> Result<()> {
         if record.end.is_some() {
             return Err(misuse(
                 "the move is over (`migrate clean`): open the store that the locks are in, without `migrate_to`",

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Session;
 use crate::config::{Open, draw_id, names};
-use crate::protocol::record::{Record, Stand, millis};
+use crate::protocol::record::{MoveRecord, Stand, millis};
 use crate::protocol::records::{Opening, Read, one_namespace};
 use crate::protocol::tokens::Window;
 use crate::protocol::{Pair, SIDES};
@@ -149,15 +149,15 @@ impl Session {
     }
 
     /// The first record of a move.
-    async fn first(&self, side: Side, id: u64) -> Result<Record> {
+    async fn first(&self, side: Side, id: u64) -> Result<MoveRecord> {
         let store = self.env.bounded(self.open(Side::Old)?.backend.token_base()).await?;
         let stand = Stand { phase: Phase::Old, epoch: 0, window: Window::first(store)? };
         let since = millis(self.env.wall_time());
-        Ok(Record { id, side, stand, between: self.names(), since, restored: 0, end: None, met: None })
+        Ok(MoveRecord { id, side, stand, between: self.names(), since, restored: 0, end: None, met: None })
     }
 
     /// Replaces what was read, if that is still there; whether it did.
-    async fn write(&self, read: Option<&Read>, record: &Record) -> Result<bool> {
+    async fn write(&self, read: Option<&Read>, record: &MoveRecord) -> Result<bool> {
         let expected = read.map(|read| read.version);
         let ledger = &self.open(record.side)?.ledger;
         match self.env.bounded(ledger.write(expected, &record.encode())).await {

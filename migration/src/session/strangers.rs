@@ -18,7 +18,7 @@ use super::book::{Book, Todo};
 use super::claim::{Claim, Stage};
 use crate::protocol::member::Strangers;
 use crate::protocol::parts::Part;
-use crate::protocol::record::{Record, millis};
+use crate::protocol::record::{MoveRecord, millis};
 
 impl Session {
     /// Writes down that a foreign client holds `name` in the old store.
@@ -60,7 +60,9 @@ pub(crate) async fn note(ledger: &dyn Ledger, env: &Env, name: &LockName) -> Res
     // RACE: another process, or a step, may write meanwhile.
     loop {
         let Some(entry) = ledger.read().await? else { return Ok(()) };
-        let Some(record) = Record::decode(&entry.value)?.having_met(name.as_str(), at) else { return Ok(()) };
+        let Some(record) = MoveRecord::decode(&entry.value)?.having_met(name.as_str(), at) else {
+            return Ok(());
+        };
         if let Written::Done(_) = ledger.write(Some(entry.version), &record.encode()).await? {
             return Ok(());
         }

@@ -122,7 +122,7 @@ async fn a_record_of_a_later_format_is_left_alone() {
 async fn another_move_is_refused() {
     let (one, other) = (Rig::begun().await, Rig::new());
     let stand = Stand { phase: Old, epoch: 0, window: Window { offset: 0, low: 0, high: 9 } };
-    let record = Record {
+    let record = MoveRecord {
         id: 10,
         side: Side::New,
         stand,

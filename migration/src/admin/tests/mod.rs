@@ -23,8 +23,8 @@ use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, OwnerId, Result, T
 use tokio::sync::Notify;
 
 use super::{Admin, Progress, Steps};
-use crate::protocol::member::{Holds, Member};
-use crate::protocol::record::{Record, Stand};
+use crate::protocol::member::{Holds, MemberEntry};
+use crate::protocol::record::{MoveRecord, Stand};
 use crate::protocol::records::Read;
 use crate::protocol::tokens::Window;
 use crate::protocol::view::Knowledge;
@@ -57,8 +57,16 @@ impl Rig {
         let window = Window::first(TokenBase::new(0, 1, None)).unwrap();
         let stand = Stand { phase: Phase::Old, epoch: 0, window };
         for side in [Side::New, Side::Old] {
-            let record =
-                Record { id: 9, side, stand, between: names(), since: 0, restored: 1, end: None, met: None };
+            let record = MoveRecord {
+                id: 9,
+                side,
+                stand,
+                between: names(),
+                since: 0,
+                restored: 1,
+                end: None,
+                met: None,
+            };
             let ledger = self.ledger(side).await;
             let written = ledger.write(expected[side], &record.encode()).await.unwrap();
             assert!(matches!(written, Written::Done(_)));
@@ -100,7 +108,7 @@ impl Rig {
 
     async fn read(&self, side: Side) -> Option<Read> {
         let entry = self.ledger(side).await.read().await.unwrap()?;
-        Some(Read { version: entry.version, record: Record::decode(&entry.value).unwrap() })
+        Some(Read { version: entry.version, record: MoveRecord::decode(&entry.value).unwrap() })
     }
 
     async fn phases(&self) -> [Option<Phase>; 2] {
@@ -205,7 +213,7 @@ impl Process {
                     knowledge.signed(*side);
                     let stopped = told.is_stopped.load(Ordering::Relaxed);
                     if let Some(found) = ledger.read().await.unwrap().filter(|_| !stopped) {
-                        let record = Record::decode(&found.value).unwrap();
+                        let record = MoveRecord::decode(&found.value).unwrap();
                         let read = Read { version: found.version, record };
                         knowledge.learn(*side, read.seen()).expect("no data is lost");
                     }
@@ -227,16 +235,16 @@ impl Process {
     }
 }
 
-fn entry(label: &str, knowledge: &Knowledge, alone: usize) -> Member {
+fn entry(label: &str, knowledge: &Knowledge, alone: usize) -> MemberEntry {
     let acknowledges =
         Pair { old: knowledge.acknowledged(Side::Old), new: knowledge.acknowledged(Side::New) };
-    Member {
+    MemberEntry {
         label: label.to_owned(),
         pid: 7,
         acknowledges,
         view: knowledge.view().map(|view| view.phase),
         holds: Holds { old: alone, ..Holds::default() },
-        ..Member::default()
+        ..MemberEntry::default()
     }
 }
 

@@ -169,7 +169,7 @@ async fn first_step_counts_the_old_record_in_both() {
     let rig = Rig::begun().await;
     for side in SIDES {
         let Read { version, record } = rig.read(side).await.unwrap();
-        let halfway = Record { restored: 0, ..record };
+        let halfway = MoveRecord { restored: 0, ..record };
         rig.ledger(side).await.write(Some(version), &halfway.encode()).await.unwrap();
     }
     rig.admin().advance(&patient(), &mut silent()).await.unwrap();

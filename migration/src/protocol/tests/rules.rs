@@ -5,9 +5,9 @@ use leasehold_core::backend::stage::{Phase, Side};
 
 use super::super::Pair;
 use super::super::contender::{Contender, End, Step};
-use super::super::hold::Hold;
+use super::super::hold::PairHold;
 use super::super::parts::Act::{Ask, Drop, Release};
-use super::super::record::{Record, Seen, Stand};
+use super::super::record::{MoveRecord, Seen, Stand};
 use super::super::records::Read;
 use super::super::repair::{self, Known, Repair};
 use super::super::tokens::{WIDTH, Window};
@@ -168,7 +168,7 @@ fn a_read_counts_if_it_was_asked_after_the_grant() {
 fn a_hold_goes_along() {
     let mut taken = with(Shadow, &[Side::Old]);
     steps(&mut taken);
-    let mut hold = Hold::of(&taken, view(Shadow));
+    let mut hold = PairHold::of(&taken, view(Shadow));
     assert_eq!((hold.step(), hold.alone(Side::Old)), (None, true));
     hold.viewed(view(Both));
     assert_eq!((hold.step(), hold.step()), (Some(Ask(Side::New)), None));
@@ -197,7 +197,7 @@ fn a_hold_goes_along() {
 #[test]
 fn a_hold_ends_with_what_it_needs() {
     let both = |phase| {
-        let mut hold = Hold::of(&with(Both, &[Side::Old, Side::New]), view(phase));
+        let mut hold = PairHold::of(&with(Both, &[Side::Old, Side::New]), view(phase));
         assert!(hold.parts().held(Side::Old) && hold.parts().held(Side::New) && hold.step().is_none());
         hold
     };
@@ -214,7 +214,7 @@ fn a_hold_ends_with_what_it_needs() {
         let given_back = if goes_on { None } else { Some(Release(rest)) };
         assert_eq!((gone.step(), unbacked.step()), (given_back, given_back), "{phase} {lost:?}");
     }
-    let mut unknown = Hold::of(&with(Both, &[Side::Old, Side::New]), None);
+    let mut unknown = PairHold::of(&with(Both, &[Side::Old, Side::New]), None);
     assert!(!unknown.gone(Side::Old), "without a view it needs both");
 }
 
@@ -335,7 +335,7 @@ fn repair_goes_on_from_the_newest_record() {
             let stand = Stand { window, ..stand(Drain) };
             let between = names.clone();
             let record =
-                Record { id: 1, side: at, stand, between, since: 0, restored: 0, end: None, met: None };
+                MoveRecord { id: 1, side: at, stand, between, since: 0, restored: 0, end: None, met: None };
             Known::Read(Some(Read { version: 1, record }))
         };
         let known = Pair { old: read(Side::Old), new: read(Side::New) };

@@ -20,7 +20,7 @@ use leasehold_core::{Env, LockName, Result, Timing};
 
 use crate::config::names;
 use crate::protocol::Pair;
-use crate::protocol::record::{Record, Stand};
+use crate::protocol::record::{MoveRecord, Stand};
 use crate::protocol::tokens::{WIDTH, Window};
 
 thread_local! {
@@ -106,7 +106,7 @@ fn write(stores: &Pair<MemoryConfig>, side: Side, stand: Stand) {
         let session = stores[side].open(env().without_token_base()).await.unwrap();
         let ledger = session.ledger().unwrap();
         let version = ledger.read().await.unwrap().map(|entry| entry.version);
-        let record = Record {
+        let record = MoveRecord {
             id: 7,
             side,
             stand,

@@ -15,8 +15,8 @@ use tokio::time::{sleep, timeout};
 
 use super::{Cron, clock, env, stands, store, write};
 use crate::protocol::Pair;
-use crate::protocol::member::Member;
-use crate::protocol::record::Record;
+use crate::protocol::member::MemberEntry;
+use crate::protocol::record::MoveRecord;
 use crate::protocol::records::in_store;
 use crate::{Admin, Migration, Steps};
 
@@ -67,11 +67,11 @@ impl Rig {
         state.holder().is_some()
     }
 
-    async fn members(&self, side: Side) -> Vec<Member> {
+    async fn members(&self, side: Side) -> Vec<MemberEntry> {
         let onlooker = self.stores[side].open(env().without_token_base()).await.unwrap();
         let members = onlooker.ledger().unwrap().members().await.unwrap();
         onlooker.close().await.unwrap();
-        members.into_iter().map(|member| Member::decode(&member.value).unwrap()).collect()
+        members.into_iter().map(|member| MemberEntry::decode(&member.value).unwrap()).collect()
     }
 }
 
@@ -245,7 +245,7 @@ impl Rig {
     async fn met(&self) -> Option<u64> {
         let onlooker = self.stores.new.open(env().without_token_base()).await.unwrap();
         let entry = onlooker.ledger().unwrap().read().await.unwrap().unwrap();
-        Record::decode(&entry.value).unwrap().last_met().map(|met| met.at)
+        MoveRecord::decode(&entry.value).unwrap().last_met().map(|met| met.at)
     }
 
     async fn refuses_new(&self) -> bool {

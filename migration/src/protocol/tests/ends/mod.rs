@@ -15,8 +15,8 @@ use leasehold_core::backend::stage::{Phase, Side, Stage};
 use model::{Explored, Search, assert_caught, explore};
 
 use super::super::clean::{self, Clean};
-use super::super::record::{End, Record, Stand};
-use super::super::records::{Opening, Place, Read, in_store};
+use super::super::record::{End, MoveRecord, Stand};
+use super::super::records::{Opening, Read, RecordLocation, in_store};
 use super::super::repair::{self, Known, Repair};
 use super::super::tokens::{WIDTH, Window};
 use super::super::transition::{self, Transition, Way};
@@ -185,7 +185,7 @@ impl World {
         let none = base(&world.places[0]);
         let first = Stand { phase: Phase::Old, epoch: 0, window: Window::first(none).unwrap() };
         for side in [Side::New, Side::Old] {
-            let record = Record {
+            let record = MoveRecord {
                 id: 5,
                 side,
                 stand: first,
@@ -251,7 +251,7 @@ impl World {
         Pair { old: read(Side::Old), new: read(Side::New) }
     }
 
-    fn write(&mut self, at: usize, record: &Record) -> u64 {
+    fn write(&mut self, at: usize, record: &MoveRecord) -> u64 {
         let mut record = record.clone();
         let place = &mut self.places[at];
         place.rewound = false;

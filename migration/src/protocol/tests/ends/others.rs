@@ -49,7 +49,7 @@ impl World {
                 });
             }
             let admits = place.record.as_ref().is_none_or(|read| {
-                let Record { side, stand, .. } = read.record;
+                let MoveRecord { side, stand, .. } = read.record;
                 Stage { side, phase: stand.phase }.admits_plain_sessions()
             });
             // What was barred until it was lost is lost with that; and where locks have left, others are.
@@ -62,7 +62,7 @@ impl World {
                 && !place.rewound
                 && place.lock.is_none();
             // Nothing bars it until the record is written again, and nothing ends it then. In `new` nobody asks where it holds.
-            let drains = self.reads(MOVE).place() == Some(Place::At(Phase::Drain));
+            let drains = self.reads(MOVE).place() == Some(RecordLocation::At(Phase::Drain));
             let is_open = place.record.is_none() || place.rewound;
             if self.left.plain > 0 && drains && is_open && place.lock.is_none() {
                 may("admits a plain session, which takes the lock", &|next| {
@@ -229,7 +229,7 @@ impl World {
                         if stand.phase == Phase::New && (was_met || next.was_there) {
                             next.broken = Some(NOISY);
                         }
-                        let version = next.write(url[side], &Record { stand, ..before.record });
+                        let version = next.write(url[side], &MoveRecord { stand, ..before.record });
                         step.written(Some(version));
                     })
                 }

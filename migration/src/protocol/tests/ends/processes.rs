@@ -37,7 +37,7 @@ impl World {
                     let stand = Stand { phase: Phase::Old, epoch: 0, window };
                     let (id, between) = (id.unwrap_or(9), names(*url));
                     let record =
-                        Record { id, side, stand, between, since: 0, restored: 0, end: None, met: None };
+                        MoveRecord { id, side, stand, between, since: 0, restored: 0, end: None, met: None };
                     let there = reads.live(Side::New).filter(|_| self.mutant != Mutant::KeepsFirst);
                     let record = record.after(there.map(|read| &read.record));
                     next.write(url[record.side], &record);

@@ -10,7 +10,7 @@ use leasehold_core::backend::TokenBase;
 use leasehold_core::backend::stage::{Phase, Side, Stage};
 
 use super::super::contender::{Contender, End, Step};
-use super::super::hold::Hold;
+use super::super::hold::PairHold;
 use super::super::parts::Part;
 use super::super::record::{Seen, Stand};
 use super::super::tokens::Window;
@@ -85,7 +85,7 @@ enum Work {
     #[default]
     Idle,
     Asking(Contender),
-    Holding(Hold),
+    Holding(PairHold),
 }
 
 /// A session that takes no part.

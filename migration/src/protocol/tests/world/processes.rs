@@ -71,7 +71,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
                 if let Step::Take { counter } = contender.step() {
                     may(Label::Takes(i, counter), &|next| {
                         let process = &mut next.processes[i];
-                        process.work = Work::Holding(Hold::of(&contender, process.knowledge.view()));
+                        process.work = Work::Holding(PairHold::of(&contender, process.knowledge.view()));
                         process.reading = false;
                         next.given(counter);
                         next.settle(i);
