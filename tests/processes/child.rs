@@ -1,4 +1,4 @@
-//! The program that holds locks, as seen by who has started it.
+//! The program that holds locks, as its parent sees it.
 
 use std::time::Duration;
 

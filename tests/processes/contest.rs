@@ -8,7 +8,7 @@ use crate::rig::Rig;
 /// count is there once, and tokens grow from line to line (G1, G3, G6).
 pub(crate) async fn no_count_is_lost_while_processes_are_killed(rig: Rig) {
     const PROCESSES: usize = 8;
-    // Where leases have to end, those who die hold up everybody: fewer cycles, and fewer deaths, or the
+    // Where leases have to end, processes that die hold up all others: fewer cycles, and fewer deaths, or the
     // deaths would make the contest longer, and the longer contest more deaths.
     let (cycles, pause, deaths) = if rig.leased { (60, 700, 15) } else { (1_000, 200, usize::MAX) };
     let rig = rig.steady();

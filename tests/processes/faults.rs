@@ -55,7 +55,7 @@ pub(crate) async fn a_killed_waiter_disturbs_nobody(rig: Rig) {
     assert!(next.token().await > token);
 }
 
-/// `inspect` and `list` see across processes, and a revocation is heard there.
+/// `inspect` and `list` see across processes, and a revocation arrives there.
 pub(crate) async fn another_process_is_seen_and_revoked(rig: Rig) {
     let mut holder = rig.holder().await;
     let (token, _) = (holder.acquire("a").await, rig.holder().await);

@@ -10,7 +10,7 @@
 //! | `release` | `released` or `error …` |
 //! | `child` | `child PID`, of a child that outlives this program |
 //! | `count JOURNAL WHO CYCLES` | `counted`, after that many cycles under the lock `counter` |
-//! | `read JOURNAL CYCLES` | `read`, after it has shared that lock so often, and nobody counted meanwhile |
+//! | `read JOURNAL CYCLES` | `read`, after it has shared that lock so often, and no process counted meanwhile |
 
 use std::fs::OpenOptions;
 use std::io::{Read, Seek, SeekFrom, Write};

@@ -29,8 +29,8 @@ async fn a_killed_holder_frees_the_lock_in_time(rig: Rig) {
     assert!(after > token, "token {after} after {token}");
 }
 
-/// A holder that is stopped for longer than its lease finds out at its first look, and whoever
-/// holds next has the larger token (G2, G3).
+/// A holder that is stopped for longer than its lease finds out at its first look, and the next
+/// holder has the larger token (G2, G3).
 async fn a_stopped_holder_has_lost_before_another_holds(rig: Rig) {
     let (mut holder, mut next) = (rig.holder().await, rig.holder().await);
     let token = holder.acquire("a").await;

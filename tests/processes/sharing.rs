@@ -68,7 +68,7 @@ async fn a_killed_reader_ends_alone_and_in_time(rig: Rig) {
     assert!(token > last, "token {token} after {last}");
 }
 
-/// Readers behind it wait no longer than for its lease to end (G6), beside one who goes on.
+/// Readers behind it wait no longer than for its lease to end (G6), beside one that goes on.
 async fn a_killed_waiting_writer_lets_readers_in_in_time(rig: Rig) {
     let observer = connect(rig.url()).await.unwrap();
     let (mut reader, mut writer) = (rig.holder().await, rig.holder().await);
@@ -90,8 +90,8 @@ async fn a_killed_waiting_writer_lets_readers_in_in_time(rig: Rig) {
     assert_eq!(shown(&observer).await, (3, 0));
 }
 
-/// One that is stopped for longer than its lease finds out at its first look, and so does nobody who goes on beside
-/// it; whoever writes next has the larger token (G2, G3).
+/// One that is stopped for longer than its lease finds out at its first look, and a reader beside it keeps its share
+/// meanwhile. The next writer has the larger token (G2, G3).
 async fn a_stopped_reader_has_lost_before_a_writer_holds(rig: Rig) {
     let observer = connect(rig.url()).await.unwrap();
     let (mut stopped, mut living, mut writer) = (rig.holder().await, rig.holder().await, rig.holder().await);
@@ -115,7 +115,7 @@ async fn a_stopped_reader_has_lost_before_a_writer_holds(rig: Rig) {
     share(&mut stopped).await;
 }
 
-/// Writers count while others read what they have counted, and both are killed at any point: nobody writes beside a
+/// Writers count while others read what they have counted, and both are killed at any point: no process writes beside a
 /// reader (G1), and everybody has a turn (G6, G7).
 async fn no_count_is_written_beside_a_reader_despite_kills(rig: Rig) {
     const PROCESSES: usize = 3;

@@ -1,4 +1,4 @@
-//! The stores that processes contend on here, and what tells them apart.
+//! The stores that processes contend on here, and how they differ.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use testbed::trial;
 
 use crate::rig::Rig;
 
-/// The ttl of most locks here: short, because the locks of those who die are waited for.
+/// The ttl of most locks here: short, because the locks of dead processes are waited for.
 pub(crate) const TTL: Duration = Duration::from_secs(3);
 
 /// One that is kept, also by a machine that stands still for a while.
 pub(crate) const STEADY: Duration = Duration::from_secs(6);
 
-/// A store, its server running, with a namespace for whoever asks.
+/// A store, its server running, with a namespace for each test.
 #[derive(Clone)]
 pub(crate) struct Store {
     pub(crate) name: &'static str,
@@ -30,7 +30,7 @@ pub(crate) struct Store {
 type Url = dyn Fn(&str, &str) -> String + Send + Sync;
 
 impl Store {
-    /// `url` tells where a namespace is, with options.
+    /// `url` is that of a namespace, with options.
     pub(crate) fn new(
         name: &'static str,
         leased: bool,
@@ -39,7 +39,7 @@ impl Store {
         Self { name, leased, url: Arc::new(url), namespaces: Arc::default() }
     }
 
-    /// Where nobody has been yet.
+    /// That of a new namespace.
     pub(crate) fn fresh_url(&self, ttl: Duration) -> String {
         let namespace = format!("cross-{}", self.namespaces.fetch_add(1, Ordering::Relaxed));
         (self.url)(&namespace, &format!("ttl={}s", ttl.as_secs()))

@@ -1,4 +1,4 @@
-//! Those who go along with a move: a hold, a waiter, a process that stands still.
+//! What goes along with a move: a hold, a waiter, a process that stands still.
 
 use leasehold::LockGuard;
 use leasehold::backend::stage::Phase;
@@ -21,7 +21,7 @@ pub(crate) fn trials(pair: &Pair) -> Vec<Trial> {
     trials![a_hold_and_a_waiter_last_through_every_phase a_process_that_stood_still_has_lost]
 }
 
-/// To the new store: the guard is held all the time, renewed by whoever decides; who waits for it waits, and has it at last,
+/// To the new store: the guard is held all the time, renewed by the store that decides; a waiter waits, and has it at last,
 /// with a larger token. And back, and forth again.
 async fn a_hold_and_a_waiter_last_through_every_phase(space: Space) {
     let (holder, waiter) = (space.manager().await, space.manager().await);
@@ -52,9 +52,9 @@ async fn lasts(admin: &Admin, guard: &LockGuard, to: Phase) {
     guard.ensure_held().unwrap_or_else(|error| panic!("in {to}: {error}"));
 }
 
-/// A process holds in the old store alone and is stopped for longer than its lease, while somebody leads the move to the
+/// A process holds in the old store alone and is stopped for longer than its lease, while an administrator leads the move to the
 /// new one: that waits, as the process may still hold, and then as it may be one that takes no part. It has lost when
-/// it looks, whoever holds meanwhile goes along, and the move goes on.
+/// it looks, the next holder goes along, and the move goes on.
 async fn a_process_that_stood_still_has_lost(space: Space) {
     let scratch = Scratch::new("moving").unwrap();
     let [_, moving, _] = space.urls();

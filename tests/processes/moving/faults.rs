@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | it is slow, or restarted with its data | holds last, locks are granted | the same |
 //! | it falls silent, or this process is cut off from it | holds end in time, none are granted, and later they are | holds last, locks are granted |
-//! | it is restarted without its data | holds end, none are granted until somebody repairs the move | holds last, locks are granted, processes start, and the move goes on |
+//! | it is restarted without its data | holds end, none are granted until the move is repaired | holds last, locks are granted, processes start, and the move goes on |
 
 use std::fmt;
 use std::time::Duration;
@@ -160,7 +160,7 @@ impl<O: Kind, N: Kind> Rig<O, N> {
                 self.restart_empty(side).await;
                 let admin = admin(&self.direct(), self.ttl).await;
                 open(self.direct(), self.ttl).await.shutdown().await.unwrap();
-                // The other one a process writes again. Beside who works.
+                // A process writes the old one again. Repair works beside processes.
                 if side == Side::New {
                     admin.repair(Duration::ZERO).await.unwrap();
                 }
@@ -203,7 +203,7 @@ impl<O: Kind, N: Kind> Rig<O, N> {
             .await;
     }
 
-    /// A store that is needed has forgotten the move: nobody is granted anything before somebody repairs that.
+    /// A store that is needed has forgotten the move: nothing is granted before that is repaired.
     async fn loses_its_record(mut self, side: Side) {
         let guard = hold(&self.far).await;
         let token = guard.token();

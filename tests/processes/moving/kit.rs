@@ -53,7 +53,7 @@ impl Subject for InPhase {
     }
 }
 
-/// A move that is brought to its phase by whoever opens it first.
+/// A move that is brought to its phase by the first session.
 #[derive(Clone, Debug)]
 struct Standing {
     phase: Phase,
@@ -74,7 +74,7 @@ impl StoreConfig for Standing {
 }
 
 async fn stand(migration: &Migration, phase: Phase, env: &Env) -> Result<()> {
-    // Whoever opens it first begins it.
+    // The first session begins it.
     let first = migration.open(env.clone()).await?;
     let admin = migration.admin(env.clone()).await?;
     let steps = Steps::default().to(phase).wait(4 * env.timing().ttl).quiet_for(Duration::ZERO);

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `kit` | the whole conformance kit while locks are in both stores, and while the one that is left is waited for |
 //! | `rolling` | processes replaced one by one, killed, and phases walked to and fro: every count is there once |
-//! | `along` | a hold and a waiter go through every phase; one who stood still has lost |
+//! | `along` | a hold and a waiter go through every phase; a process that stood still has lost |
 //! | `shared` | locks are moved away from under another library that takes them too |
 //! | `operators` | a wrong URL is refused, and what is finished stays so |
 //! | `faults` | what each fault of each store comes to, in each phase |

@@ -87,7 +87,7 @@ impl Pair {
         self.old.granularity.max(self.new.granularity)
     }
 
-    /// A namespace that nobody had.
+    /// A namespace that was not used before.
     pub(crate) fn fresh(&self) -> Space {
         let number = self.spaces.fetch_add(1, Ordering::Relaxed);
         self.space(&format!("{}-{number}", self.name))
@@ -170,7 +170,7 @@ pub(crate) fn env(ttl: Duration, connect_timeout: Duration) -> Env {
     Env::new(timing).unwrap()
 }
 
-/// Goes to a phase, waiting for whoever must be waited for.
+/// Goes to a phase, and waits for all that the steps wait for.
 pub(crate) async fn walk(admin: &Admin, to: Phase) {
     let steps = Steps::default().to(to).wait(BOUND).quiet_for(Duration::ZERO);
     let before = admin.status().await.unwrap().phase;

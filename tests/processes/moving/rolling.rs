@@ -83,7 +83,7 @@ impl Fleet {
         self.hands[index] = self.process(kind).await;
     }
 
-    /// Step by step; somebody dies on each.
+    /// Step by step; a process may die on each.
     async fn walk(&mut self, admin: &Admin, to: Phase) {
         let place = |phase| Phase::ALL.iter().position(|other| *other == phase).unwrap();
         loop {
@@ -113,7 +113,7 @@ impl Fleet {
         assert!(answer.starts_with("error ") && answer.contains("migrate_to"), "{answer}");
     }
 
-    /// Nobody stands in the way of those who live.
+    /// The living processes count on.
     async fn counts_on(&self) {
         let journal = self.scratch.path().join("journal");
         let lines = || std::fs::read_to_string(&journal).unwrap().lines().count();

@@ -27,7 +27,7 @@ async fn at(phase: Phase) -> (Rig, Process) {
     (rig, process)
 }
 
-/// Killed before or after any write, in every direction: whoever comes next goes on in either direction.
+/// Killed before or after any write, in every direction: the next administrator goes on in either direction.
 #[tokio::test(start_paused = true)]
 async fn an_administrator_may_be_killed_at_any_write() {
     let mut cuts = 0;

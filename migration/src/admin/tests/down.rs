@@ -98,7 +98,7 @@ async fn store_that_refuses_is_shown() {
     assert_eq!(env.now().since(began), env.timing().connect_timeout);
 }
 
-/// A record that a later version has written is acted on by nobody, and stays as it is.
+/// A record that a later version has written is not acted on, and stays as it is.
 #[tokio::test(start_paused = true)]
 async fn a_record_of_a_later_format_is_left_alone() {
     for side in SIDES {

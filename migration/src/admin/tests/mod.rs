@@ -150,7 +150,7 @@ fn names() -> Pair<String> {
     Pair { old: "the old store".to_owned(), new: "the new store".to_owned() }
 }
 
-/// No waiting for strangers, and plenty for everything else.
+/// No wait for foreign clients, and a long one for everything else.
 fn patient() -> Steps {
     Steps::one().wait(TTL * 20).quiet_for(Duration::ZERO)
 }
@@ -159,12 +159,12 @@ fn to(phase: Phase) -> Steps {
     patient().to(phase)
 }
 
-/// Where nobody listens.
+/// Ignores progress.
 fn silent() -> impl FnMut(&Progress) + Send {
     |_: &Progress| {}
 }
 
-/// One who follows the records and takes no locks.
+/// A process that follows the records and takes no locks.
 struct Process {
     tasks: AbortHandle,
     /// What it is made to say.
@@ -275,9 +275,9 @@ struct Cut {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// It is not sent, and nobody lives to send it.
+    /// It is not sent: its sender has died.
     NotSent,
-    /// It is carried out, and nobody lives to hear of it.
+    /// It is carried out: its sender has died.
     NotHeard,
     /// It is carried out, and the answer is lost.
     Unknown,
@@ -381,7 +381,7 @@ struct Line {
 }
 
 impl Drop for Line {
-    /// Whoever had it is gone, and the store has seen that.
+    /// Its owner is gone, and the store has seen that.
     fn drop(&mut self) {
         let _closed = self.session.close().now_or_never();
     }

@@ -33,7 +33,7 @@ async fn lost_data_is_repaired() {
                 "{when}: {stuck}"
             );
         }
-        // Entries of who was stopped live for a ttl.
+        // Entries of stopped processes live for a ttl.
         rig.env().sleep(TTL * 2).await;
         let copies = lost == Side::Old && phase >= Drain;
         let status = admin.repair(Duration::ZERO).await.expect(&when);
@@ -148,7 +148,7 @@ async fn newest(rig: &Rig) -> Stand {
     old.unwrap().record.stand.newest(new.unwrap().record.stand)
 }
 
-/// Whoever signs while a record is ended is seen, and the move goes on.
+/// A process that signs while a record is ended is seen, and the move goes on.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_comes_at_the_end_is_seen() {
     let rig = Rig::begun().await;

@@ -43,7 +43,7 @@ async fn each_step_leads_to_the_next_phase() {
     assert!(rig.ledger(Side::Old).await.members().await.unwrap().len() == 2, "it has left no entry");
 }
 
-/// Who does not act by the record yet is named, with what it holds; once it does, the walk goes on.
+/// A process that does not act by the record yet is named, with its holds; once it does, the walk goes on.
 #[tokio::test(start_paused = true)]
 async fn lagging_process_is_named_and_waited_for() {
     let rig = Rig::begun().await;
@@ -178,7 +178,7 @@ async fn first_step_counts_the_old_record_in_both() {
     }
 }
 
-/// Who has not come into the new store's list would be granted nothing in `both`: it is waited for.
+/// A process that is not in the new store's list would be granted nothing in `both`: it is waited for.
 #[tokio::test(start_paused = true)]
 async fn process_cut_off_from_the_new_store_is_waited_for() {
     let rig = Rig::begun().await;
@@ -217,7 +217,7 @@ async fn the_first_of_many_members_are_named() {
     assert!(refused.to_string().contains(said), "{refused}");
 }
 
-/// `new` begins when no stranger was met for long enough, counted from the last one, or from `drain`.
+/// `new` begins when no foreign client was met for long enough, counted from the last one, or from `drain`.
 #[tokio::test(start_paused = true)]
 async fn new_begins_when_it_is_quiet() {
     let rig = Rig::begun().await;

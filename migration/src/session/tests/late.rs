@@ -1,4 +1,4 @@
-//! What comes when nobody reckons with it: before a grant, after a loss, while something else is not over.
+//! Events that come at an unexpected time: before a grant, after a loss, while something else is not over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,7 +52,7 @@ impl Rig {
         Self { stores, lines, session }
     }
 
-    /// Somebody who knows one store alone.
+    /// A session that knows one store alone.
     pub(super) async fn stranger(&self, side: Side) -> Arc<dyn LockBackend> {
         self.stores[side].open(env().without_token_base()).await.unwrap()
     }
@@ -79,7 +79,7 @@ pub(super) fn request() -> AcquireRequest {
     AcquireRequest::new(name(), env().owner_id(), TTL)
 }
 
-/// Somebody waits for a stranger's lock, hears `early`, and is granted the lock then; what it got.
+/// The grant of an acquisition that waits for the lock of another session, and gets the event `early` before it.
 async fn granted_after(rig: &Rig, early: impl FnOnce(LeaseId) -> StoreEvent) -> Grant {
     let stranger = rig.stranger(Side::Old).await;
     let held = stranger.acquire(&request()).await.unwrap();
@@ -95,7 +95,7 @@ async fn granted_after(rig: &Rig, early: impl FnOnce(LeaseId) -> StoreEvent) -> 
     timeout(TTL, waiting).await.expect("it is free").unwrap()
 }
 
-/// A grant that names a lease of which was told that it is over is given back, as the core does (leases-2).
+/// A grant on a lease that was reported to be over is given back, as the core does (leases-2).
 #[tokio::test(start_paused = true)]
 async fn a_grant_on_a_lease_that_is_over_is_no_hold() {
     for phase in [Phase::Old, Phase::Shadow] {
@@ -108,7 +108,7 @@ async fn a_grant_on_a_lease_that_is_over_is_no_hold() {
     }
 }
 
-/// The end of a grant that is told before the grant has arrived counts.
+/// The end of a grant counts that is reported before the grant has arrived.
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_is_over_before_it_arrives_is_no_hold() {
     let rig = Rig::in_phase(Phase::Shadow).await;
@@ -119,7 +119,7 @@ async fn a_grant_that_is_over_before_it_arrives_is_no_hold() {
     assert!(rig.stores.old.store().is_empty());
 }
 
-/// Whoever asks for a grant is heard, although the grant has not arrived, or is not a hold yet; of two who ask, the one who
+/// A revocation request counts, although the grant has not arrived, or is not a hold yet; of two requests, the one that
 /// wants it sooner.
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_is_asked_for_before_it_arrives_is_asked_for() {
@@ -230,7 +230,7 @@ impl Layer for Refuses {
     }
 }
 
-/// A release goes on behind an error, so nobody takes it for one that was not carried out.
+/// A release goes on behind an error, so its effect is unknown.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_goes_on_may_have_been_carried_out() {
     let (old, new) = (store(), store());
@@ -263,7 +263,7 @@ async fn a_release_asked_again_waits_for_what_the_hold_needed() {
     again.expect("at once").unwrap();
 }
 
-/// In `drain` who asks only once is granted the lock too while the old store is silent.
+/// In `drain` a try is granted the lock, too, while the old store is silent.
 #[tokio::test(start_paused = true)]
 async fn a_try_goes_on_without_the_store_that_is_left() {
     let rig = Rig::in_phase(Phase::Drain).await;
@@ -305,7 +305,7 @@ async fn entries_of_a_waiting_hold_are_renewed_with_it() {
     rig.session.release(&grant).await.unwrap();
 }
 
-/// What a hold has in the old store becomes needed again in a rollback; it is not given back to whoever waits for it
+/// What a hold has in the old store becomes needed again in a rollback; it is not given back to a waiter
 /// there, though the entry there is older than what the guard believes.
 #[tokio::test(start_paused = true)]
 async fn entry_that_is_needed_again_is_kept() {
@@ -328,7 +328,7 @@ async fn entry_that_is_needed_again_is_kept() {
     rig.session.release(&grant).await.unwrap();
 }
 
-/// Who diagnoses hears of a store that cannot be reached, and of the other one.
+/// A diagnosis reports a store that cannot be reached, and the other one.
 #[tokio::test(start_paused = true)]
 async fn a_diagnosis_goes_on_without_a_store() {
     let rig = Rig::in_phase(Phase::Drain).await;
@@ -394,7 +394,7 @@ async fn a_store_that_denies_is_not_shunned() {
     }
 }
 
-/// What was not renewed until its deadline is given up by the core, and released by nobody: it may hang on a session that
+/// What was not renewed until its deadline is given up by the core, and not released: it may hang on a session that
 /// lives on.
 #[tokio::test(start_paused = true)]
 async fn unreferenced_name_is_forgotten() {
@@ -426,7 +426,7 @@ async fn a_part_that_is_gone_is_released() {
     assert_eq!(rig.lines.old.injected(), 1, "it was asked for");
 }
 
-/// The hold rests on `session`, and the core was told to trust it until then.
+/// The hold rests on `session`, and the core trusts it until then.
 fn hangs_on(book: &mut Book, session: Lease, trusted_until: Deadline) {
     let Some(Claim { parts, stage: Stage::Holding { told, .. }, .. }) = book.claim(&name()) else {
         panic!("it is held")
@@ -435,7 +435,7 @@ fn hangs_on(book: &mut Book, session: Lease, trusted_until: Deadline) {
 }
 
 /// A session that its store names again, with a later deadline, lasts longer for the core, and so do the holds in it; no
-/// hold is told to last less than it was told before.
+/// hold is reported to last less than before.
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_named_again_extends_its_holds() {
     let rig = Rig::in_phase(Phase::New).await;
@@ -465,7 +465,7 @@ async fn a_session_that_is_named_again_extends_its_holds() {
     assert_eq!(hold, grant.lease.id);
 }
 
-/// Whoever waits hears at once that the session is closed, whatever its stores do.
+/// A wait ends at once when the session is closed, whatever its stores do.
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_with_its_session() {
     let rig = Rig::in_phase(Phase::Old).await;

@@ -1,5 +1,4 @@
-//! What callers leave behind: releases under way, holds that stood against an acknowledgement, a closed session; and who asks
-//! next.
+//! What callers leave behind: releases under way, and holds that stood against an acknowledgement; and the next acquisition.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +24,7 @@ use crate::protocol::records::in_store;
 use crate::protocol::tokens::{WIDTH, Window};
 use crate::session::{SIDES, Session};
 
-/// A release whose caller leaves goes on at once, whatever became of its request; who asks again hears what it came to, and a
+/// A release whose caller leaves goes on at once, whatever became of its request. A second call returns its result, and a
 /// request that arrives late takes nothing from the next holder (B2).
 #[tokio::test(start_paused = true)]
 async fn a_release_that_is_left_goes_on() {
@@ -47,7 +46,7 @@ async fn a_release_that_is_left_goes_on() {
     }
 }
 
-/// While a release that was left is not confirmed, whoever is next asks the store for nothing (session-1).
+/// While a release that was left is not confirmed, the next acquisition sends the store nothing (session-1).
 #[tokio::test(start_paused = true)]
 async fn nobody_asks_beside_a_release_that_was_left() {
     for (phase, side) in [(Phase::Old, Side::Old), (Phase::New, Side::New)] {
@@ -66,7 +65,7 @@ async fn nobody_asks_beside_a_release_that_was_left() {
     }
 }
 
-/// Who asks the stores, and how many places are lost there first.
+/// The owners that ask the stores, and how many places are lost there first.
 #[derive(Debug)]
 struct Asks {
     owners: Arc<Mutex<Vec<OwnerId>>>,
@@ -137,7 +136,7 @@ async fn a_release_acknowledges_what_its_hold_stood_against() {
     assert_eq!(book.entries.old.value.acknowledges.old, known, "it was said");
 }
 
-/// What was shown until now is not shown any more: whoever looks at the book then finds no view that rests on it (view-1).
+/// What was shown until now is not shown any more: the book has no view then that rests on it (view-1).
 #[tokio::test(start_paused = true)]
 async fn a_view_ends_with_the_entry_that_it_rests_on() {
     let rig = Rig::in_phase(Phase::Shadow).await;
@@ -148,7 +147,7 @@ async fn a_view_ends_with_the_entry_that_it_rests_on() {
     });
 }
 
-/// Of a hold that is over, and that nobody lets go of, nothing is left in the way of whoever asks next.
+/// A hold that is over, and was not released, leaves nothing that blocks the next acquisition.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_is_over_is_let_go_by_who_asks_next() {
     let rig = Rig::in_phase(Phase::Both).await;
@@ -219,8 +218,8 @@ async fn waiter_follows_two_steps_back() {
     assert!(rig.stores.old.store().is_empty());
 }
 
-/// After a pause of the process beyond its leases, who asks in `drain` goes on without a store that cannot be reached, although
-/// the process does not know by then that the move drains.
+/// After a pause of the process beyond its leases, an acquisition in `drain` goes on without a store that cannot be reached,
+/// although the process does not know by then that the move drains.
 #[tokio::test(start_paused = true)]
 async fn in_drain_a_pause_ends_no_wait_for_a_store_that_is_silent() {
     let rig = Rig::in_phase(Phase::Drain).await;
@@ -234,8 +233,8 @@ async fn in_drain_a_pause_ends_no_wait_for_a_store_that_is_silent() {
     assert!(SIDES.iter().all(|side| rig.stores[*side].store().is_empty()));
 }
 
-/// Who is dropped while the other store is waited for leaves nothing in the one that has granted; and no lease is kept of a hold
-/// that is released (attempt-1).
+/// An acquisition that is dropped while it waits for the other store leaves nothing in the one that has granted;
+/// and no lease is kept of a hold that is released (attempt-1).
 #[tokio::test(start_paused = true)]
 async fn leaving_caller_keeps_no_part_and_no_lease() {
     let rig = Rig::in_phase(Phase::Both).await;
@@ -369,7 +368,7 @@ async fn drain_goes_on_without_an_unreachable_store_only() {
     }
 }
 
-/// A try that is refused ends when the meeting is written down of which the store has told before it answered.
+/// A try that is refused ends when the meeting is written down that the store had reported before it answered.
 #[tokio::test(start_paused = true)]
 async fn refused_try_waits_for_the_note() {
     let rig = Rig::in_phase(Phase::Drain).await;

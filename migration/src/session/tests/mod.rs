@@ -56,7 +56,7 @@ fn stands(phase: Phase) -> (Stand, Stand) {
     }
 }
 
-/// Whoever is called `cron` is a foreign client, as stores tell of them that know such.
+/// A holder with the label `cron` is a foreign client, as stores report them.
 #[derive(Debug)]
 struct Cron;
 

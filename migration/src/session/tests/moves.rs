@@ -55,7 +55,7 @@ impl Rig {
         Migration::new(way(Side::Old), way(Side::New)).admin(env()).await.unwrap()
     }
 
-    /// The counters of who holds `a` in each store.
+    /// Whether `a` is held in each store.
     async fn holders(&self) -> [bool; 2] {
         [self.holds(Side::Old).await, self.holds(Side::New).await]
     }
@@ -260,7 +260,7 @@ impl Rig {
     }
 }
 
-/// How long nobody may have been met before the last step.
+/// How long no foreign client may have been met before the last step.
 const QUIET: Duration = Duration::from_secs(600);
 
 /// One that holds since before the old store is drained, while one of ours waits, is met again and again as long as it holds.
@@ -318,7 +318,7 @@ async fn foreign_client_behind_many_waits_is_met() {
     assert!(rig.met().await.is_some());
 }
 
-/// The last step asks the old store itself, whoever is there to meet somebody.
+/// The last step asks the old store itself, also when no process is there to meet a foreign client.
 #[tokio::test(start_paused = true)]
 async fn the_last_step_finds_a_foreign_client_itself() {
     let rig = Rig::in_phase(Phase::Drain);

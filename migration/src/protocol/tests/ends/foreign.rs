@@ -1,4 +1,4 @@
-//! Foreign clients there: who comes to the old store, and whom processes meet.
+//! Foreign clients that come to the old store, and that processes meet.
 
 use super::*;
 
@@ -26,7 +26,7 @@ impl World {
             may("time passes", &|next| {
                 next.left.ticks -= 1;
                 next.now += TICK;
-                // Who waits looks again.
+                // A waiting process looks again.
                 for i in (0..2).filter(|i| self.processes[*i].waits && self.drains(*i)) {
                     next.meets(i, next.mutant != Mutant::MeetsOnce);
                 }
@@ -39,7 +39,7 @@ impl World {
         view.is_some_and(|view| view.phase == Phase::Drain)
     }
 
-    /// Whether who holds there is taken for a foreign client.
+    /// Whether the holder there is taken for a foreign client.
     pub(super) fn is_met(&self, at: usize) -> bool {
         self.places[at].lock.is_some_and(|of| {
             of == FOREIGN

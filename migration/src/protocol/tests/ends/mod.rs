@@ -63,7 +63,7 @@ enum Mutant {
     NoList,
     /// The last step replaces whatever record it finds.
     Overwrites,
-    /// Who has no entry is foreign.
+    /// A holder without an entry is foreign.
     ByLabel,
     /// The last step does not count the sessions of the old store.
     Uncounted,
@@ -121,7 +121,7 @@ struct Store {
     base: u64,
     count: u64,
     members: [Option<u64>; 2],
-    /// Who has the lock.
+    /// The holder of the lock.
     lock: Option<usize>,
     dead: bool,
     /// It has lost its last writes, and its record is that of `old`.

@@ -61,7 +61,7 @@ impl World {
                 && !place.dead
                 && !place.rewound
                 && place.lock.is_none();
-            // Nothing bars it until the record is written again, and nothing ends it then. In `new` nobody asks where it holds.
+            // Nothing bars it until the record is written again, and nothing ends it then. In `new` that store is not asked.
             let drains = self.reads(MOVE).place() == Some(RecordLocation::At(Phase::Drain));
             let is_open = place.record.is_none() || place.rewound;
             if self.left.plain > 0 && drains && is_open && place.lock.is_none() {
