@@ -234,8 +234,7 @@ async fn locks_that_move_are_revoked_and_their_stores_looked_at() {
             );
         }
         let looked = rig.done(["doctor", "--json"]).await;
-        for told in ["in the old store", "in the new store", &format!("phase {phase}")]
-        {
+        for told in ["in the old store", "in the new store", &format!("phase {phase}")] {
             assert!(looked.out.contains(told), "{phase}: {told}: {}", looked.out);
         }
     }

@@ -139,8 +139,8 @@ impl Admin {
         match self.stores[record.side].write(expected.map(in_store), record).await? {
             Written::Done(version) => Ok(version),
             Written::Conflict => {
-                let message = "another administrator is at work: nothing was done, try again";
-                Err(not_yet(message.to_owned(), Duration::ZERO))
+                let message = "another administrator is at work: nothing was done, try again".to_owned();
+                Err(not_yet(message, Duration::ZERO))
             }
         }
     }

@@ -120,8 +120,7 @@ impl Walk<'_> {
         }
         self.to = Some(next);
         if self.taken >= MOST_STEPS {
-            let message = "another administrator goes the other way".to_owned();
-            return Err(not_yet(message, self.options.wait));
+            return Err(not_yet("another administrator goes the other way".to_owned(), self.options.wait));
         }
         match self.step().await? {
             Ended::Done => self.taken += 1,

@@ -9,7 +9,7 @@
 //! - **attempt-3** Every request to a store has an owner id of its own.
 
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -19,10 +19,10 @@ use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{AcquireRequest, Attempt, Backoff, Grant, Holder, Lease, LeaseId, LeaseScope};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Error, ErrorKind, LockName, LostReason, Result};
+use tokio::sync::Notify;
 
 use super::book::Book;
 use super::claim::{Claim, Stage};
-use super::watched::Wake;
 use super::{SIDES, Session, closed};
 use crate::protocol::Pair;
 use crate::protocol::contender::{Contender, End, Step};
@@ -76,7 +76,9 @@ impl Session {
                 Then::Blind => Box::pin(self.view_or_why()).await?,
                 Then::Wait(until) => {
                     let mut over = until.map(|until| self.env.sleep_until(until));
-                    let woken = poll_fn(|cx| acquisition.poll_woken(over.as_mut(), cx)).await;
+                    let wake = Arc::clone(&acquisition.wake);
+                    let mut wake = pin!(wake.notified());
+                    let woken = poll_fn(|cx| acquisition.poll_woken(wake.as_mut(), over.as_mut(), cx)).await;
                     next = acquisition.after(woken)?;
                     continue;
                 }
@@ -136,7 +138,7 @@ struct Acquisition<'a> {
     session: &'a Arc<Session>,
     request: &'a AcquireRequest,
     id: LeaseId,
-    wake: Arc<Wake>,
+    wake: Arc<Notify>,
     waits: bool,
     asks: Pair<Option<BoxFuture<'a, Result<Attempt>>>>,
     read: Option<BoxFuture<'a, Result<()>>>,
@@ -183,13 +185,18 @@ impl Acquisition<'_> {
     }
 
     /// Ready when something has changed.
-    fn poll_woken(&mut self, over: Option<&mut (impl Future + Unpin)>, cx: &mut Context<'_>) -> Poll<Woken> {
+    fn poll_woken(
+        &mut self,
+        wake: Pin<&mut impl Future>,
+        over: Option<&mut (impl Future + Unpin)>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Woken> {
         for side in SIDES {
             if let Some(answer) = polled(&mut self.asks[side], cx) {
                 return Poll::Ready(Woken::Answered(side, answer));
             }
         }
-        if self.wake.poll_told(cx).is_ready() {
+        if wake.poll(cx).is_ready() {
             return Poll::Ready(Woken::ToLook);
         }
         if let Some(read) = polled(&mut self.read, cx) {

@@ -10,13 +10,14 @@ use leasehold_core::backend::{
 };
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Error, ErrorKind, LockName, LostReason};
+use tokio::sync::Notify;
 
 use super::claim::{Claim, Slot, Stage};
 use super::debts::Debt;
 use super::leases::Leases;
 use super::members::Signature;
 use super::upgrade::Upgrade;
-use super::watched::{Wake, Watched};
+use super::watched::Watched;
 use crate::protocol::member::Strangers;
 use crate::protocol::parts::{Act, Part};
 use crate::protocol::view::{Knowledge, View};
@@ -56,7 +57,7 @@ pub(super) struct Book {
 
 /// What is to be done once the mutex is free.
 pub(super) enum Todo {
-    Wake(Arc<Wake>),
+    Wake(Arc<Notify>),
     /// Look at that store, and say there what there is to say.
     Poke(Side),
     /// Release it until that is over.
@@ -377,7 +378,7 @@ impl Book {
     }
 
     /// A claim of `request` begins.
-    pub(super) fn begin(&mut self, request: &AcquireRequest) -> (LeaseId, Arc<Wake>) {
+    pub(super) fn begin(&mut self, request: &AcquireRequest) -> (LeaseId, Arc<Notify>) {
         if self.label != request.label {
             self.label = Arc::clone(&request.label);
             self.resign(Side::Old);

@@ -7,12 +7,11 @@ use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{AcquireRequest, Events, Grant, LeaseId};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{LockName, OwnerId};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::SIDES;
 use super::debts::Debt;
 use super::leases::Leases;
-use super::watched::Wake;
 use crate::protocol::Pair;
 use crate::protocol::contender::Contender;
 use crate::protocol::hold::PairHold;
@@ -25,7 +24,7 @@ pub(super) struct Slot {
     /// What is being released, at each store.
     pub(super) debts: Pair<Option<Arc<Debt>>>,
     /// Wakes the acquisition, which looks again.
-    wake: Arc<Wake>,
+    wake: Arc<Notify>,
 }
 
 /// One acquisition, and the hold that it becomes.
@@ -41,7 +40,7 @@ pub(super) struct Claim {
     /// Events about grants that are no parts of a hold yet.
     pub(super) early: Pair<Early>,
     /// Wakes the acquisition, which looks again.
-    pub(super) wake: Arc<Wake>,
+    pub(super) wake: Arc<Notify>,
 }
 
 /// Events about a grant with that number of the store.
@@ -75,7 +74,7 @@ pub(super) enum Stage {
 
 impl Slot {
     /// Is claimed by `request` from now on.
-    pub(super) fn claim(&mut self, id: LeaseId, request: &AcquireRequest, view: Option<View>) -> Arc<Wake> {
+    pub(super) fn claim(&mut self, id: LeaseId, request: &AcquireRequest, view: Option<View>) -> Arc<Notify> {
         let contender = Contender::new(view);
         self.claim = Some(Claim {
             id,

@@ -7,7 +7,7 @@ use leasehold_core::backend::ledger::Entry;
 use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{Lease, LeaseScope};
 use leasehold_core::clock::Moment;
-use leasehold_core::{Error, ErrorKind, Result};
+use leasehold_core::{Effect, Error, ErrorKind, Result};
 
 use super::book::Book;
 use super::claim::{Claim, Stage};
@@ -77,8 +77,7 @@ impl Session {
             self.refuse_closed()?;
             self.with(|book, _| if book.view().is_some() { Ok(()) } else { Err(book.why_blind()) })
         };
-        let bounded = self.env.bounded(bounded).await;
-        bounded.map_err(|error| error.with_effect(leasehold_core::Effect::NotApplied))
+        self.env.bounded(bounded).await.map_err(|error| error.with_effect(Effect::NotApplied))
     }
 
     /// How often an entry is signed that has a lease of its own: so that a hold, which is trusted no longer, need not be renewed

@@ -128,7 +128,7 @@ impl Session {
         drop(book);
         for todo in todo {
             match todo {
-                Todo::Wake(waiting) => waiting.tell(),
+                Todo::Wake(waiting) => waiting.notify_one(),
                 Todo::Poke(side) => self.stores[side].poke.notify_one(),
                 Todo::Settle(debt) => self.env.spawn(Arc::clone(self).settle_debt(debt)),
                 Todo::Upgrade(upgrade) => self.env.spawn(Arc::clone(self).upgrade(upgrade)),

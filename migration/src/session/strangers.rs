@@ -11,7 +11,7 @@ use leasehold_core::backend::ledger::{Ledger, Written};
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{Holder, StoreEvent};
 use leasehold_core::clock::Moment;
-use leasehold_core::{Env, Error, ErrorKind, LockName, Result};
+use leasehold_core::{Env, ErrorKind, LockName, Result};
 
 use super::Session;
 use super::book::{Book, Todo};
@@ -115,8 +115,7 @@ impl Book {
     /// Whether the old store is not waited for now: the last look at it has failed, or a request.
     pub(super) fn shuns_old(&self, now: Moment) -> bool {
         let drains = self.view().is_some_and(|view| view.phase >= Phase::Drain);
-        let is_away = |error: &Error| *error.kind() == ErrorKind::Unavailable;
-        let away = self.trouble.old.as_ref().is_some_and(is_away);
+        let away = self.trouble.old.as_ref().is_some_and(|error| *error.kind() == ErrorKind::Unavailable);
         drains && (away || self.shunned_until.is_some_and(|until| now < until))
     }
 

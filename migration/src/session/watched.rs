@@ -1,9 +1,5 @@
 //! What tasks wait for.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
-
-use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -35,25 +31,5 @@ impl<T> Watched<T> {
             }
             changed.await;
         }
-    }
-}
-
-/// Wakes one task to look again; a wake while it does not wait ends its next wait.
-#[derive(Debug, Default)]
-pub(super) struct Wake {
-    told: AtomicBool,
-    waiting: AtomicWaker,
-}
-
-impl Wake {
-    pub(super) fn tell(&self) {
-        self.told.store(true, Ordering::Release);
-        self.waiting.wake();
-    }
-
-    pub(super) fn poll_told(&self, cx: &mut Context<'_>) -> Poll<()> {
-        // RACE: listen before looking, as above.
-        self.waiting.register(cx.waker());
-        if self.told.swap(false, Ordering::AcqRel) { Poll::Ready(()) } else { Poll::Pending }
     }
 }

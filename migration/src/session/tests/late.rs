@@ -95,28 +95,21 @@ async fn granted_after(rig: &Rig, early: impl FnOnce(LeaseId) -> StoreEvent) -> 
     timeout(TTL, waiting).await.expect("it is free").unwrap()
 }
 
-/// A grant on a lease that was reported to be over is given back, as the core does (leases-2).
+/// A grant is no hold if its end, or that of its lease, was reported before it arrived: it is given back, as by the core
+/// (leases-2).
 #[tokio::test(start_paused = true)]
-async fn a_grant_on_a_lease_that_is_over_is_no_hold() {
-    for phase in [Phase::Old, Phase::Shadow] {
+async fn grant_that_is_over_before_it_arrives_is_no_hold() {
+    let of_lease = |lease| StoreEvent::LeaseLost { lease, reason: LostReason::Gone };
+    let of_grant = |_| StoreEvent::GrantLost { name: name(), counter: 2, reason: LostReason::Revoked };
+    let cases: [(Phase, &dyn Fn(LeaseId) -> StoreEvent); 3] =
+        [(Phase::Old, &of_lease), (Phase::Shadow, &of_lease), (Phase::Shadow, &of_grant)];
+    for (phase, over) in cases {
         let rig = Rig::in_phase(phase).await;
-        let lost = |lease| StoreEvent::LeaseLost { lease, reason: LostReason::Gone };
-        let grant = granted_after(&rig, lost).await;
-        assert_eq!(grant.counter, 3, "2 was on the lease that is over");
+        let grant = granted_after(&rig, over).await;
+        assert_eq!(grant.counter, 3, "2 was over");
         rig.session.release(&grant).await.unwrap();
         assert!(rig.stores.old.store().is_empty());
     }
-}
-
-/// The end of a grant counts that is reported before the grant has arrived.
-#[tokio::test(start_paused = true)]
-async fn a_grant_that_is_over_before_it_arrives_is_no_hold() {
-    let rig = Rig::in_phase(Phase::Shadow).await;
-    let lost = |_| StoreEvent::GrantLost { name: name(), counter: 2, reason: LostReason::Revoked };
-    let grant = granted_after(&rig, lost).await;
-    assert_eq!(grant.counter, 3, "2 was lost");
-    rig.session.release(&grant).await.unwrap();
-    assert!(rig.stores.old.store().is_empty());
 }
 
 /// A revocation request counts, although the grant has not arrived, or is not a hold yet; of two requests, the one that
