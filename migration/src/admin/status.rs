@@ -192,7 +192,6 @@ pub(super) fn strangers(census: &Census, side: Side, allowed: usize) -> Option<S
     Some(format!("{more} of the {store} store {takes} no part in the move (no `migrate_to` in their URL)"))
 }
 
-/// How many members are named.
 const NAMED: usize = 20;
 
 /// The first of what is said of members, and of how many more it could be.
@@ -203,7 +202,6 @@ pub(super) fn few(mut said: Vec<String>) -> Vec<String> {
     said
 }
 
-/// A member, for people.
 pub(super) fn called(member: &MemberEntry) -> String {
     let label = if member.label.is_empty() { "a member without a label" } else { &member.label };
     format!("{label} (pid {})", member.pid)

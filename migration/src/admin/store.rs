@@ -63,7 +63,6 @@ impl Store {
         Self { side, config, env, id, session: Mutex::new(None), failed: Mutex::new(None) }
     }
 
-    /// Opens the session, if there is none yet.
     pub(super) async fn begin(&self) -> Result<()> {
         let begun = self.session().await.map(drop);
         *self.failed.lock().await = begun.as_ref().err().cloned();
@@ -87,7 +86,6 @@ impl Store {
         entry.as_ref().map(Read::of).transpose().map_err(|error| self.placed(error))
     }
 
-    /// Replaces the record at that version.
     pub(super) async fn write(&self, expected: Option<u64>, record: &MoveRecord) -> Result<Written> {
         let session = self.session().await?;
         self.asked(session.open.ledger.write(expected, &record.encode())).await
@@ -129,7 +127,6 @@ impl Store {
         self.asked(session.open.backend.raise_token_base(at_least)).await
     }
 
-    /// Ends the session, if there is one.
     pub(super) async fn close(&self) -> Result<()> {
         let Some(session) = self.session.lock().await.take() else { return Ok(()) };
         session.keeper.abort();

@@ -14,10 +14,8 @@ use crate::protocol::tokens::Exhausted;
 use crate::protocol::transition::{Stuck, Task, Transition, Way};
 use crate::protocol::{Pair, SIDES};
 
-/// Where progress is reported.
 type Report<'a> = &'a mut (dyn FnMut(&Progress) + Send);
 
-/// How a step ended.
 enum Ended {
     Done,
     /// Another writer was first: the records are read again.
@@ -96,7 +94,6 @@ struct Walk<'a> {
     until: Moment,
     /// Where the step at hand leads.
     to: Option<Phase>,
-    /// How many steps it has taken.
     taken: u32,
     told: Report<'a>,
 }

@@ -32,7 +32,6 @@ pub(crate) enum Task {
     InUse,
 }
 
-/// One end, by one administrator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Clean {
     tasks: VecDeque<Task>,
@@ -91,7 +90,6 @@ impl Clean {
         Ok(Self { tasks: tasks.collect(), before: reads.clone(), ended: None })
     }
 
-    /// What to do now.
     pub(crate) fn task(&self) -> Task {
         self.tasks.front().cloned().unwrap_or(Task::Done)
     }
@@ -108,7 +106,6 @@ impl Clean {
         }
     }
 
-    /// The record was written, as this version.
     pub(crate) fn written(&mut self, version: u64) {
         if let Some(Task::Write { record, .. }) = self.tasks.pop_front() {
             self.ended = Some((record.side, version));

@@ -24,7 +24,6 @@ use super::parts::{Act, Part};
 use super::view::View;
 use super::{Class, Pair};
 
-/// One acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Contender {
     view: Option<View>,
@@ -43,7 +42,6 @@ enum Read {
     Done,
 }
 
-/// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     /// Do this.
@@ -67,7 +65,6 @@ pub(crate) enum End {
     Failed(Side),
     /// The store's number is outside the window of its epoch.
     Outside,
-    /// It is not wanted any more.
     Unwanted,
 }
 
@@ -76,13 +73,11 @@ impl Contender {
         Self { view, parts: Pair::default(), read: Read::No, anew: false, end: None }
     }
 
-    /// The process's view has changed.
     pub(crate) fn viewed(&mut self, view: Option<View>) {
         self.anew &= self.view == view;
         self.view = view;
     }
 
-    /// A store has granted what was asked.
     pub(crate) fn granted(&mut self, side: Side, raw: u64) {
         self.parts.granted(side, raw);
         if side == Side::Old {
@@ -130,7 +125,6 @@ impl Contender {
         }
     }
 
-    /// It is not wanted any more.
     pub(crate) fn unwanted(&mut self) {
         self.end = self.end.or(Some(End::Unwanted));
     }

@@ -14,7 +14,6 @@ use super::parts::{Act, Part};
 use super::view::View;
 use super::{Class, Pair};
 
-/// One hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PairHold {
     view: Option<View>,
@@ -28,12 +27,10 @@ impl PairHold {
         Self { view, parts: contender.parts(), over: false }
     }
 
-    /// The process's view has changed.
     pub(crate) fn viewed(&mut self, view: Option<View>) {
         self.view = view;
     }
 
-    /// A store has granted what was asked.
     pub(crate) fn granted(&mut self, side: Side, raw: u64) {
         self.parts.granted(side, raw);
     }
@@ -67,7 +64,6 @@ impl PairHold {
         }
     }
 
-    /// It is let go.
     pub(crate) fn let_go(&mut self) {
         self.over = true;
     }
@@ -91,7 +87,6 @@ impl PairHold {
         self.over
     }
 
-    /// Whether nothing is left of it.
     #[cfg(test)]
     pub(crate) fn is_gone(&self) -> bool {
         self.over && self.parts.are_gone()

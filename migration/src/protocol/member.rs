@@ -60,7 +60,6 @@ pub(crate) struct Holds {
 /// Foreign clients that were met.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Strangers {
-    /// How often.
     pub(crate) met: u64,
     /// The lock that the last one held.
     pub(crate) name: String,

@@ -81,12 +81,10 @@ impl<T> IndexMut<Side> for Pair<T> {
     }
 }
 
-/// Which stores a lock is held in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Class {
     /// In the old one.
     Old,
-    /// In both.
     Bridge,
     /// In the new one.
     New,

@@ -4,17 +4,12 @@ use leasehold_core::backend::stage::Side;
 
 use super::Pair;
 
-/// What there is in one store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Part {
-    /// Nothing.
     #[default]
     Free,
-    /// Asked for.
     Asked,
-    /// Granted, with the store's own number.
     Held(u64),
-    /// Being released.
     Leaving,
     /// Nothing, and it is not asked for: the store could not be reached.
     Shunned,

@@ -27,7 +27,6 @@ pub(crate) enum Known {
 /// What to do; answered by the method of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Task {
-    /// Read both records.
     Look,
     /// Check that no process takes part, and that no session lives, in the stores that are not dead.
     Alone,
@@ -46,7 +45,6 @@ pub(crate) enum Task {
     Done,
 }
 
-/// One repair, by one administrator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Repair {
     names: Pair<String>,
@@ -88,7 +86,6 @@ impl Repair {
         Self { names, since, fresh, outlasted: false, state: RepairState::Look }
     }
 
-    /// What to do now.
     pub(crate) fn task(&self) -> Task {
         match &self.state {
             RepairState::Look => Task::Look,
@@ -167,7 +164,6 @@ impl Repair {
         })
     }
 
-    /// No process takes part.
     pub(crate) fn alone(&mut self) {
         if let RepairState::Alone(plan) = &self.state {
             self.state =
@@ -175,7 +171,6 @@ impl Repair {
         }
     }
 
-    /// Whatever was held is over.
     pub(crate) fn outlasted(&mut self) {
         self.outlasted = true;
         self.state = RepairState::Look;

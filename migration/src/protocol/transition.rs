@@ -32,12 +32,9 @@ use leasehold_core::backend::stage::{Phase, Side};
 use super::record::{Seen, Stand};
 use super::tokens::Exhausted;
 
-/// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Way {
-    /// Toward `new`.
     Forth,
-    /// Toward `old`.
     Back,
 }
 
@@ -63,7 +60,6 @@ pub(crate) enum Task {
     Stuck(Stuck),
 }
 
-/// Why a step cannot be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stuck {
     /// The record is not there, or could not be read.
@@ -72,7 +68,6 @@ pub(crate) enum Stuck {
     Exhausted,
 }
 
-/// One step, by one administrator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Transition {
     way: Way,
@@ -101,7 +96,6 @@ impl Transition {
         Self { way, state: TransitionState::ReadNew }
     }
 
-    /// What to do now.
     pub(crate) fn task(&self) -> Task {
         match &self.state {
             TransitionState::ReadNew => Task::Read(Side::New),
@@ -120,7 +114,6 @@ impl Transition {
         };
     }
 
-    /// The base was read.
     pub(crate) fn measured(&mut self, base: TokenBase) {
         if let TransitionState::Measure { known, old, new, .. } = self.state {
             let tasks = measured(self.way, known, old, new, base);

@@ -31,7 +31,6 @@ impl View {
     }
 }
 
-/// What is known of both stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Knowledge {
     sights: Pair<Sight>,
@@ -40,7 +39,6 @@ pub(crate) struct Knowledge {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Sight {
     footing: Footing,
-    /// The newest version ever seen.
     newest: u64,
 }
 
@@ -100,7 +98,6 @@ impl Knowledge {
         Ok(())
     }
 
-    /// What is known of the record at `side`.
     pub(crate) fn known(&self, side: Side) -> Option<Seen> {
         match self.sights[side].footing {
             Footing::Read { seen, .. } => Some(seen),
@@ -121,7 +118,6 @@ impl Knowledge {
         new.map(|_| View { phase: Phase::Both, seen })
     }
 
-    /// The version that is acknowledged at `side`.
     pub(crate) fn acknowledged(&self, side: Side) -> Option<u64> {
         match self.sights[side].footing {
             Footing::Read { acknowledged, .. } => acknowledged,

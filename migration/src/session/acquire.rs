@@ -133,7 +133,6 @@ impl Session {
     }
 }
 
-/// One acquisition under way.
 struct Acquisition<'a> {
     session: &'a Arc<Session>,
     request: &'a AcquireRequest,
@@ -162,13 +161,11 @@ enum Then {
     Read,
     Granted(Grant),
     Over(End),
-    /// There is no view.
     Blind,
     /// Wait, at most until a part is over.
     Wait(Option<Moment>),
 }
 
-/// What ends a wait.
 enum Woken {
     Answered(Side, Result<Attempt>),
     Read(Result<()>),

@@ -34,7 +34,6 @@ pub(super) struct Book {
     pub(super) entries: Pair<Signature>,
     /// What keeps the process from knowing a store's record.
     pub(super) trouble: Pair<Option<Error>>,
-    /// Which move it is.
     pub(super) id: Option<u64>,
     pub(super) slots: BTreeMap<LockName, Box<Slot>>,
     pub(super) leases: Leases,
@@ -109,7 +108,6 @@ impl Book {
         self.view.is_some_and(|view| view.phase == Phase::Drain)
     }
 
-    /// Why there is no view.
     pub(super) fn why_blind(&self) -> Error {
         let of = |side: Side| self.trouble[side].clone().filter(|_| self.knowledge.known(side).is_none());
         of(Side::Old).or_else(|| of(Side::New)).unwrap_or_else(|| {
@@ -118,7 +116,6 @@ impl Book {
         })
     }
 
-    /// Lets time act.
     pub(super) fn pass_to(&mut self, now: Moment) {
         self.leases.now = now;
         let mut lapsed = false;
@@ -151,7 +148,6 @@ impl Book {
         &self.knowledge
     }
 
-    /// To change it.
     pub(super) fn learning(&mut self) -> &mut Knowledge {
         self.has_learned = true;
         &mut self.knowledge
@@ -332,7 +328,6 @@ impl Book {
         self.todo.push(Todo::GiveUp(side, lease));
     }
 
-    /// A store's lease is over.
     pub(super) fn lease_over(&mut self, side: Side, lease: LeaseId, reason: LostReason) {
         self.leases.lost(side, lease, reason, &self.events);
         if reason == LostReason::Released {
@@ -377,7 +372,6 @@ impl Book {
         claimed.map(|(name, _)| name.clone()).collect()
     }
 
-    /// A claim of `request` begins.
     pub(super) fn begin(&mut self, request: &AcquireRequest) -> (LeaseId, Arc<Notify>) {
         if self.label != request.label {
             self.label = Arc::clone(&request.label);
@@ -424,7 +418,6 @@ impl Book {
         self.slots.get(name)?.debts[side].clone()
     }
 
-    /// A debt is settled.
     pub(super) fn settled(&mut self, debt: &Arc<Debt>) {
         let (name, side) = (&debt.name, debt.side);
         let Some(slot) = self.slots.get_mut(name) else { return };
@@ -479,7 +472,6 @@ impl Book {
         }
     }
 
-    /// The same for every hold.
     pub(super) fn admit_all(&mut self) {
         for name in self.names() {
             self.admit(&name);

@@ -46,7 +46,6 @@ pub(super) struct Claim {
 /// Events about a grant with that number of the store.
 #[derive(Default)]
 pub(super) struct Early {
-    /// It is over.
     pub(super) lost: Option<u64>,
     /// A revocation was requested, until then.
     pub(super) asked: Option<(u64, Moment)>,
@@ -156,7 +155,6 @@ impl Slot {
 }
 
 impl Claim {
-    /// What was asked for.
     pub(super) fn request(&self, name: &LockName, label: &Arc<str>) -> AcquireRequest {
         let mut request = AcquireRequest::new(name.clone(), self.owner, self.ttl_wanted);
         (request.label, request.metadata) = (Arc::clone(label), self.metadata.clone());

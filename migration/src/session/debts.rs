@@ -62,7 +62,6 @@ impl Debt {
         Arc::new(Self { claim, side, needed, name, grant, since, progress })
     }
 
-    /// A request.
     pub(super) fn of_request(claim: LeaseId, side: Side, name: LockName, since: Moment) -> Arc<Self> {
         let progress = Watched::default();
         Arc::new(Self { claim, side, needed: false, name, grant: None, since, progress })
@@ -183,7 +182,6 @@ impl Session {
         }
     }
 
-    /// Releases what was granted until that is over.
     pub(super) async fn settle_debt(self: Arc<Self>, debt: Arc<Debt>) {
         if let Some(grant) = &debt.grant {
             self.settle_grant(&debt, grant).await;
@@ -227,7 +225,6 @@ impl Session {
         self.settle(debt, over);
     }
 
-    /// Nothing more is done about it.
     pub(super) fn settle(self: &Arc<Self>, debt: &Arc<Debt>, over: Result<()>) {
         // First the slot: a task that learns that it is over may ask again.
         self.with(|book, _| book.settled(debt));

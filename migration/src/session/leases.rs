@@ -84,7 +84,6 @@ impl Leases {
         deadline
     }
 
-    /// A lease is over.
     pub(super) fn lost(&mut self, side: Side, lease: LeaseId, reason: LostReason, events: &Events) {
         let Some(outer) = self.known[side].remove(&lease) else { return };
         if let Some((_, Lease { ttl, deadline: Deadline::At(at), .. })) = self.passed.remove(&outer)

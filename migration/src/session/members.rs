@@ -26,7 +26,6 @@ pub(super) struct Look {
 }
 
 impl Session {
-    /// Looks again and again, until the session is closed.
     pub(super) async fn keep_looking(self: Arc<Self>, side: Side) {
         loop {
             self.looks.change(|looks| looks[side].begun += 1);
@@ -143,7 +142,6 @@ pub(super) struct Signature {
     /// How much there has been to say, and has been said.
     pub(super) news: u64,
     pub(super) said: u64,
-    /// What was said.
     pub(super) value: MemberEntry,
     /// The newest version of the record that was seen.
     pub(super) newest: u64,

@@ -54,7 +54,6 @@ use crate::protocol::{Pair, SIDES};
 use book::{Book, Todo};
 use watched::Watched;
 
-/// The process's share in a move.
 pub(crate) struct Session {
     env: Env,
     /// As whom it signs.
@@ -77,11 +76,9 @@ struct Looks {
     ended: u64,
 }
 
-/// One of the two.
 struct Store {
     config: Arc<dyn StoreConfig>,
     open: OnceLock<Open>,
-    /// Look at it now.
     poke: Notify,
 }
 

@@ -148,7 +148,6 @@ impl Session {
         }
     }
 
-    /// The first record of a move.
     async fn first(&self, side: Side, id: u64) -> Result<MoveRecord> {
         let store = self.env.bounded(self.open(Side::Old)?.backend.token_base()).await?;
         let stand = Stand { phase: Phase::Old, epoch: 0, window: Window::first(store)? };
