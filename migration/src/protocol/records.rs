@@ -487,20 +487,4 @@ mod tests {
         assert_eq!(place(Some(Both), None), Some(RecordLocation::At(Both)));
         assert_eq!([place(Some(Drain), None), place(None, Some(Both)), place(None, None)], [None; 3]);
     }
-
-    /// Which record is missing; one whose move is over is as none (records-2).
-    #[test]
-    fn a_record_that_is_missing_is_said() {
-        use Phase::{Both, Drain, New, Old};
-        for (old, new, lost) in [
-            (None, None, None),
-            (None, read(1, Side::New, Old), None),
-            (None, read(1, Side::New, Both), Some(Side::Old)),
-            (None, read(1, Side::New, New), None),
-            (read(1, Side::Old, Both), None, Some(Side::New)),
-            (read(1, Side::Old, Drain), ended(read(1, Side::New, New), End::Moved), None),
-        ] {
-            assert_eq!(Pair { old, new }.lost(), lost);
-        }
-    }
 }

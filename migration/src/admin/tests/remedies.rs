@@ -49,24 +49,6 @@ async fn lost_data_is_repaired() {
     }
 }
 
-/// What the old store decides needs the other one's record only to go on: that is written again while everybody
-/// works.
-#[tokio::test(start_paused = true)]
-async fn a_copy_is_written_again_while_locks_are_taken() {
-    for phase in [Old, Shadow] {
-        let rig = Rig::begun().await;
-        let admin = rig.admin();
-        admin.advance(&to(phase), &mut silent()).await.unwrap();
-        rig.stores.new.inner.store().forget(&*rig.clock);
-        let _process = rig.process("one").await;
-        let stuck = admin.advance(&to(New), &mut silent()).await.unwrap_err();
-        assert_eq!(*stuck.kind(), ErrorKind::Protocol, "{stuck}");
-        let repaired = admin.repair(Duration::ZERO).await.unwrap();
-        assert_eq!((repaired.phase, rig.phases().await), (Some(phase), [Some(phase), Some(phase)]));
-        admin.advance(&to(New), &mut silent()).await.unwrap();
-    }
-}
-
 /// A store that is dead for good is left: the other one has the locks alone.
 #[tokio::test(start_paused = true)]
 async fn a_dead_store_is_left() {

@@ -98,21 +98,6 @@ async fn a_plain_session_is_in_the_way() {
     }
 }
 
-/// Before the new store is left, plain sessions that it admitted must have ended.
-#[tokio::test(start_paused = true)]
-async fn a_plain_session_keeps_the_new_store_from_being_left() {
-    let rig = Rig::begun().await;
-    let admin = rig.admin();
-    admin.advance(&to(New), &mut silent()).await.unwrap();
-    let plain = rig.open(Side::New, rig.env()).await.unwrap();
-    admin.rollback(&to(Drain), &mut silent()).await.unwrap();
-    let refused = admin.rollback(&to(Old), &mut silent()).await.unwrap_err();
-    assert!(matches!(refused.kind(), ErrorKind::Timeout { .. }), "{refused:?}");
-    assert_eq!(rig.phases().await[0], Some(Drain), "the old store is barred until it has ended");
-    plain.close().await.unwrap();
-    admin.rollback(&to(Old), &mut silent()).await.unwrap();
-}
-
 /// Where the old store has lost the record that bars plain sessions, `new` begins when the record is there again, and when those
 /// that opened meanwhile have ended.
 #[tokio::test(start_paused = true)]
@@ -240,19 +225,4 @@ async fn new_begins_when_it_is_quiet() {
     admin.advance(&step().wait(hours(1)), &mut silent()).await.unwrap();
     assert_eq!(rig.phases().await, [Some(Drain), Some(New)]);
     assert!(rig.env().now().as_nanos() < u64::try_from(hours(4).as_nanos()).unwrap());
-}
-
-/// What is shown can be read by programs.
-#[tokio::test(start_paused = true)]
-async fn a_status_is_json() {
-    let rig = Rig::begun().await;
-    let _process = rig.process("one").await;
-    let admin = rig.admin();
-    admin.advance(&to(Both), &mut silent()).await.unwrap();
-    rig.settled().await;
-    let json = serde_json::to_value(admin.status().await.unwrap()).unwrap();
-    assert_eq!(json["phase"], "both");
-    assert_eq!(json["old"]["record"]["phase"], "both");
-    assert_eq!(json["members"][0]["label"], "one");
-    assert_eq!(json["blockers"], serde_json::json!([]));
 }

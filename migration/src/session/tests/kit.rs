@@ -40,32 +40,10 @@ impl Subject for In {
     }
 }
 
-fn the_kit_in(phase: Phase) {
-    let report = check(In { phase, stores: Mutex::default() }).unwrap_or_else(|report| panic!("{report}"));
-    println!("{report}");
-}
-
 #[test]
-fn the_kit_passes_in_old() {
-    the_kit_in(Phase::Old);
-}
-
-#[test]
-fn the_kit_passes_in_shadow() {
-    the_kit_in(Phase::Shadow);
-}
-
-#[test]
-fn the_kit_passes_in_both() {
-    the_kit_in(Phase::Both);
-}
-
-#[test]
-fn the_kit_passes_in_drain() {
-    the_kit_in(Phase::Drain);
-}
-
-#[test]
-fn the_kit_passes_in_new() {
-    the_kit_in(Phase::New);
+fn the_kit_passes_in_every_phase() {
+    for phase in Phase::ALL {
+        let report = check(In { phase, stores: Mutex::default() });
+        println!("{}", report.unwrap_or_else(|report| panic!("in {phase}: {report}")));
+    }
 }

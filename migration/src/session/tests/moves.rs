@@ -10,7 +10,7 @@ use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{AcquireRequest, Attempt, Grant, LockBackend, StoreConfig};
 use leasehold_core::clock::{Clock as _, TokioClock};
 use leasehold_core::memory::MemoryConfig;
-use leasehold_core::{ErrorKind, LockGuard, LockManager, LockName, Timing};
+use leasehold_core::{LockGuard, LockManager, LockName, Timing};
 use tokio::time::{sleep, timeout};
 
 use super::{Cron, clock, env, stands, store, write};
@@ -193,23 +193,6 @@ async fn a_member_says_what_it_holds_and_leaves_at_the_end() {
     for side in [Side::Old, Side::New] {
         assert_eq!(rig.members(side).await, []);
     }
-}
-
-/// A record that went back, or is gone, is not believed: nothing is granted, and what is held goes on (view-2).
-#[tokio::test(start_paused = true)]
-async fn a_store_that_lost_its_data_grants_nothing() {
-    let rig = Rig::in_phase(Phase::Both);
-    let process = rig.process().await;
-    let guard = process.hold().await;
-    rig.stores.old.store().forget(&TokioClock::new());
-    sleep(SOON).await;
-    let refused = process.locks.lock("b").unwrap().acquire().await.unwrap_err();
-    assert_eq!(*refused.kind(), ErrorKind::Protocol, "{refused}");
-    assert!(refused.to_string().contains("migrate repair"), "{refused}");
-    drop(guard);
-    let other = Rig { stores: rig.stores };
-    let opened = manager(Migration::new(other.stores.old.clone(), other.stores.new.clone())).await;
-    assert_eq!(*opened.unwrap_err().kind(), ErrorKind::Protocol);
 }
 
 /// In `drain` a record that the old store went back to bars no plain sessions: a process writes the later one again (records-3).
