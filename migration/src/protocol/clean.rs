@@ -57,6 +57,9 @@ impl Clean {
         let live = reads.live(Side::Old).map(|read| read.record.id);
         let is_over = |new: &MoveRecord| new.end == Some(End::Moved) && live.is_none_or(|id| id == new.id);
         let over = reads.new.as_ref().is_some_and(|read| is_over(&read.record));
+        if !over {
+            reads.of_one_move(names)?;
+        }
         let (end, sides): (_, &[Side]) = match (reads.place().map(RecordLocation::phase), old) {
             (Some(Phase::New), _) if is_old_read && reads.kept(Side::Old).is_none() => {
                 let message = "the old store has lost the record that bars its plain URL, and no process writes it after \
@@ -78,9 +81,6 @@ impl Clean {
                 return Err(misuse("there is no move to end: neither store has a record of one"));
             }
         };
-        if !over {
-            reads.of_one_move(names)?;
-        }
         let live = sides.iter().filter_map(|side| reads.live(*side));
         let tasks = live.flat_map(|Read { version, record }| {
             let side = record.side;
