@@ -1,6 +1,7 @@
-//! One process: a manager behind its own networks, on its own clock, and its tasks.
+//! One process: a manager on its own clock, and its tasks.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_core::backend::{Revoke, StoreConfig};
@@ -12,53 +13,40 @@ use super::bid::{Bid, Listeners};
 use super::worker::{Stage, Worker};
 use crate::dice::Dice;
 use crate::entry_rule::entry_rule;
-use crate::history::{Journal, Recorder, What};
+use crate::history::{Recorder, What};
 use crate::host::HostClock;
-use crate::network::{Network, Rates};
 
 /// A process that lives.
 #[derive(Debug)]
 pub struct Process {
-    pub(super) label: String,
+    /// What it is called.
+    pub label: String,
+    /// Where what it does is written down.
+    pub recorder: Recorder,
     pub(super) manager: LockManager,
-    pub(super) networks: Vec<Network>,
-    pub(super) clock: HostClock,
-    pub(super) recorder: Recorder,
     pub(super) workers: JoinSet<()>,
-    pub(super) listeners: Listeners,
-    rates: Rates,
+    clock: HostClock,
+    listeners: Listeners,
+    stage: Arc<Stage>,
+    /// Its tasks are to come to an end.
+    calm: Arc<AtomicBool>,
     dice: Dice,
 }
 
 /// What a process is made of.
-#[derive(Debug)]
-#[expect(clippy::exhaustive_structs, reason = "tests construct it")]
-pub struct Makings<'a> {
-    /// What it is called.
-    pub label: String,
-    /// Its clock.
-    pub clock: HostClock,
-    /// Its times.
-    pub timing: &'a Timing,
-    /// How bad its networks usually are.
-    pub rates: Rates,
-    /// The networks on its way to its stores.
-    pub networks: Vec<Network>,
-    /// Where what it does is written down.
-    pub journal: &'a Journal,
-    /// What it decides by.
-    pub dice: Dice,
+pub(super) struct Makings<'a> {
+    pub(super) label: String,
+    pub(super) clock: HostClock,
+    pub(super) timing: &'a Timing,
+    pub(super) recorder: Recorder,
+    pub(super) stage: Arc<Stage>,
+    pub(super) dice: Dice,
 }
 
 impl Process {
-    /// Opens the manager on `store`, which is behind the networks; nothing misbehaves yet.
-    ///
-    /// # Errors
-    ///
-    /// The store's.
-    pub async fn open(makings: Makings<'_>, store: Box<dyn StoreConfig>) -> Result<Self> {
-        let Makings { label, clock, timing, rates, networks, journal, mut dice } = makings;
-        let recorder = journal.actor(label.as_str());
+    /// Opens the manager on `store`.
+    pub(super) async fn open(makings: Makings<'_>, store: Box<dyn StoreConfig>) -> Result<Self> {
+        let Makings { label, clock, timing, recorder, stage, mut dice } = makings;
         let mut builder = LockManager::builder(entry_rule(recorder.clone())(store))
             .ttl(timing.ttl)
             .op_timeout(timing.op_timeout)
@@ -72,17 +60,18 @@ impl Process {
             builder = builder.drift_margin(margin);
         }
         let manager = builder.build().await?;
-        let (workers, listeners) = (JoinSet::new(), Listeners::default());
-        Ok(Self { label, manager, networks, clock, recorder, workers, listeners, rates, dice })
+        let (workers, listeners, calm) = (JoinSet::new(), Listeners::default(), Arc::default());
+        Ok(Self { label, recorder, manager, workers, clock, listeners, stage, calm, dice })
     }
 
     /// Sets a task to work.
-    pub fn employ(&mut self, stage: &Arc<Stage>) {
+    pub(super) fn employ(&mut self) {
         let worker = Worker {
             manager: self.manager.clone(),
             recorder: self.recorder.clone(),
             clock: self.clock.clone(),
-            stage: Arc::clone(stage),
+            stage: Arc::clone(&self.stage),
+            calm: Arc::clone(&self.calm),
             listeners: Arc::clone(&self.listeners),
             dice: self.dice.fork(),
         };
@@ -90,7 +79,7 @@ impl Process {
     }
 
     /// Has it ask an administrator's question.
-    pub fn revokes(&mut self, name: &LockName, how: Revoke) {
+    pub(super) fn revokes(&mut self, name: &LockName, how: Revoke) {
         let (manager, name) = (self.manager.clone(), name.clone());
         self.workers.spawn(async move {
             // A network that loses the request loses the wish.
@@ -98,44 +87,20 @@ impl Process {
         });
     }
 
-    /// What it is called.
-    pub fn label(&self) -> &str {
-        &self.label
+    /// From here on its tasks come to their end.
+    pub(super) fn calm_down(&self) {
+        self.calm.store(true, Ordering::Relaxed);
     }
 
-    /// Its locks.
-    pub fn manager(&self) -> &LockManager {
-        &self.manager
-    }
-
-    /// The networks on its way to its stores.
-    pub fn networks(&self) -> &[Network] {
-        &self.networks
-    }
-
-    /// Its clock.
-    pub fn clock(&self) -> &HostClock {
-        &self.clock
-    }
-
-    /// Where what it does is written down.
-    pub fn recorder(&self) -> &Recorder {
-        &self.recorder
-    }
-
-    /// Waits until its tasks have come to their end.
-    ///
-    /// # Panics
-    ///
-    /// When one of them has.
-    pub async fn finished(&mut self) {
+    /// Waits until its tasks have come to their end; passes a panic on.
+    pub(super) async fn finished(&mut self) {
         while let Some(joined) = self.workers.join_next().await {
             joined_well(joined);
         }
     }
 
     /// Has it take every lock once, each within `patience`; says so if it cannot.
-    pub async fn take_everything_once(&self, names: &[LockName], patience: Duration) {
+    pub(super) async fn take_everything_once(&self, names: &[LockName], patience: Duration) {
         for name in names {
             let lock = self.manager.lock(name).expect("the name is valid");
             let mut bid = Bid::ask(&self.recorder, &self.clock, name, Mode::EXCLUSIVE, true);
@@ -157,12 +122,13 @@ impl Process {
         }
     }
 
-    /// Shuts down in order, and waits for its tasks. In bad weather the former fails, and leases end what it had.
-    ///
-    /// # Errors
-    ///
-    /// That of the shutdown.
-    pub async fn retire(mut self) -> Result<()> {
+    /// Shuts down in order, and waits for its tasks; `gently`, before that. In bad weather the former fails, and leases end
+    /// what it had.
+    pub(super) async fn retire(mut self, gently: bool) -> Result<()> {
+        self.calm_down();
+        if gently {
+            self.finished().await;
+        }
         let shut_down = self.manager.shutdown().await;
         self.finished().await;
         shut_down
@@ -172,36 +138,20 @@ impl Process {
         self.recorder.note(What::Stuck { waits_for: waits_for.to_owned() });
     }
 
-    /// The network is as bad as usual, and time runs.
-    pub fn back_to_usual(&mut self) {
-        for network in &self.networks {
-            network.heal();
-            network.seeded(self.dice.bits(), self.rates);
-        }
-        self.resume();
-    }
-
     /// Its timers stand still, as if it was stopped.
-    pub fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.recorder.note(What::Stopped);
         self.clock.stop();
     }
 
-    fn resume(&self) {
+    pub(super) fn resume(&self) {
         self.clock.resume();
         self.recorder.note(What::Resumed);
     }
 
-    /// Nothing misbehaves any more.
-    pub fn heal(&self) {
-        self.networks.iter().for_each(Network::heal);
-        self.resume();
-    }
-
-    /// Dies: no request leaves it from here on, and none of its code runs.
-    pub fn crash(mut self) {
+    /// Dies, behind networks that are cut: none of its code runs from here on.
+    pub(super) fn crash(mut self) {
         self.recorder.crash();
-        self.networks.iter().for_each(Network::cut);
         self.workers.abort_all();
         self.listeners.lock().abort_all();
     }

@@ -4,31 +4,40 @@ use std::time::Duration;
 
 use leasehold_core::{LockName, Timing};
 
-use crate::bugs::{Bug, Mutation};
 use crate::dice::Dice;
 use crate::invariants::Bounds;
 use crate::network::Rates;
 
 /// The cast and the rules of one run.
-pub(super) struct Scenario {
-    pub(super) dice: Dice,
-    pub(super) timing: Timing,
-    pub(super) names: Vec<LockName>,
-    pub(super) processes: u64,
-    pub(super) workers_at_most: u64,
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Scenario {
+    /// Where all choices come from.
+    pub dice: Dice,
+    /// The times of all processes.
+    pub timing: Timing,
+    /// The locks.
+    pub names: Vec<LockName>,
+    /// How many processes there are at first.
+    pub processes: u64,
+    /// How many tasks a process has.
+    pub workers_at_most: u64,
     /// The longest pause of a task between two acquisitions.
-    pub(super) pause: Duration,
-    pub(super) storm: Duration,
-    pub(super) rates: Rates,
+    pub pause: Duration,
+    /// The most acquisitions of one task, which bounds the time that a seed takes.
+    pub turns: u32,
+    /// How long things go wrong.
+    pub storm: Duration,
+    /// How bad networks usually are.
+    pub rates: Rates,
     /// Whether nothing goes wrong, so that nothing excuses anything.
-    pub(super) fair_weather: bool,
-    /// Whether the store may end holds too early (against A2), and administrators use force.
-    pub(super) breaks_a2: bool,
-    pub(super) planted: Option<Mutation>,
+    pub fair_weather: bool,
+    /// How late leases may end.
+    pub granularity: Duration,
 }
 
 impl Scenario {
-    pub(super) fn of_seed(seed: u64, planted: Option<&Bug>) -> Self {
+    pub(super) fn of_seed(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let ttl = Duration::from_millis(*dice.pick(&[600, 1_000, 3_000, 15_000]));
         let mut timing = Timing::for_ttl(ttl);
@@ -43,6 +52,7 @@ impl Scenario {
             processes: dice.between(2, 4),
             workers_at_most: dice.between(1, 4),
             pause: ttl / *dice.pick(&[4, 12, 60]),
+            turns: 40,
             storm: ttl * *dice.pick(&[6, 8, 10, 12, 14]),
             rates: Rates {
                 lose_request: rate,
@@ -53,20 +63,19 @@ impl Scenario {
                 longest_delay: ttl / *dice.pick(&[20, 4, 1]),
             },
             fair_weather,
-            breaks_a2: dice.chance(250),
+            // Some locks ask for a ttl twice as long.
+            granularity: ttl,
             timing,
-            planted: planted.map(|bug| (bug.make)()),
             dice,
         }
     }
 
-    /// The time after which the store has forgotten whoever fell silent.
-    pub(super) fn forgotten_after(&self) -> Duration {
+    /// The time after which the stores have forgotten a process that fell silent.
+    pub fn forgotten_after(&self) -> Duration {
         self.bounds().hand_over
     }
 
     pub(super) fn bounds(&self) -> Bounds {
-        // Some locks ask for a ttl twice as long.
-        Bounds::of(&self.timing, self.timing.ttl)
+        Bounds::of(&self.timing, self.granularity)
     }
 }

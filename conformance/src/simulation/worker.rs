@@ -11,24 +11,31 @@ use leasehold_core::{
 };
 
 use super::bid::{Bid, Listeners};
+use super::scenario::Scenario;
 use crate::dice::Dice;
 use crate::history::Recorder;
 use crate::host::HostClock;
 
+/// Bounds how long a lock may be held.
+pub type Bound = fn(Lock, Duration) -> Lock;
+
 /// What the tasks of all processes share.
 #[derive(Debug)]
-pub struct Stage {
+pub(super) struct Stage {
     /// The resources that the locks protect.
-    resources: Arc<BTreeMap<LockName, FenceGate>>,
+    resources: BTreeMap<LockName, FenceGate>,
     ttl: Duration,
-    /// The longest pause between two acquisitions.
     pause: Duration,
-    /// The most acquisitions of one task.
     turns: u32,
-    /// How a lock is told for how long it may be held.
-    bound: fn(Lock, Duration) -> Lock,
-    /// Whether tasks are to come to an end.
-    calm: AtomicBool,
+    bound: Bound,
+}
+
+impl Stage {
+    pub(super) fn new(scenario: &Scenario, bound: Bound) -> Self {
+        let Scenario { names, timing, pause, turns, .. } = scenario;
+        let resources = names.iter().map(|name| (name.clone(), FenceGate::new())).collect();
+        Self { resources, ttl: timing.ttl, pause: *pause, turns: *turns, bound }
+    }
 }
 
 /// One task.
@@ -37,6 +44,8 @@ pub(super) struct Worker {
     pub(super) recorder: Recorder,
     pub(super) clock: HostClock,
     pub(super) stage: Arc<Stage>,
+    /// Whether it is to come to an end.
+    pub(super) calm: Arc<AtomicBool>,
     pub(super) listeners: Listeners,
     pub(super) dice: Dice,
 }
@@ -54,10 +63,14 @@ impl Worker {
         for _ in 0..self.stage.turns {
             let pause = self.dice.span(self.stage.pause) + Duration::from_millis(1);
             self.clock.sleep(pause).await;
-            if self.stage.is_calm() || self.turn().await.is_break() {
+            if self.is_calm() || self.turn().await.is_break() {
                 return;
             }
         }
+    }
+
+    fn is_calm(&self) -> bool {
+        self.calm.load(Ordering::Relaxed)
     }
 
     /// One acquisition; breaks when the manager is closed.
@@ -192,7 +205,7 @@ impl Worker {
     async fn hold(&mut self, guard: &LockGuard, bid: &Bid) {
         let ttl = self.stage.ttl;
         let longest = match self.dice.below(100) {
-            _ if self.stage.is_calm() => ttl / 20,
+            _ if self.is_calm() => ttl / 20,
             0..10 => ttl * 2,
             10..30 => ttl / 2,
             _ => ttl / 20,
@@ -208,7 +221,7 @@ impl Worker {
                     // Whether it worked shows in the deadline that is seen next.
                     let _ = guard.renew().await;
                 }
-                // Who does not exclude others writes nothing: its token fences none of them off.
+                // A shared holder writes nothing: its token fences no other off.
                 1..4 if guard.mode() == Mode::EXCLUSIVE => {
                     let written = self.stage.resources[guard.name()].admit(guard.token());
                     bid.wrote(guard, written.is_ok());
@@ -216,38 +229,6 @@ impl Worker {
                 _ => {}
             }
         }
-    }
-}
-
-impl Stage {
-    /// Locks of these names, under leases of `ttl`. A task asks at most `turns` times, and pauses for up to
-    /// `pause` before each.
-    pub fn new(names: &[LockName], ttl: Duration, pause: Duration, turns: u32) -> Self {
-        let resources: BTreeMap<_, _> = names.iter().map(|name| (name.clone(), FenceGate::new())).collect();
-        let (resources, bound, calm) = (Arc::new(resources), Lock::max_hold, AtomicBool::new(false));
-        Self { resources, ttl, pause, turns, bound, calm }
-    }
-
-    /// The same, with locks that are told otherwise for how long they may be held.
-    pub(super) fn bounding(self, bound: fn(Lock, Duration) -> Lock) -> Self {
-        Self { bound, ..self }
-    }
-
-    /// The same locks and resources, for tasks that come to their end by themselves.
-    #[must_use]
-    pub fn beside(&self) -> Self {
-        let Self { resources, ttl, pause, turns, bound, .. } = self;
-        let (resources, calm) = (Arc::clone(resources), AtomicBool::new(self.is_calm()));
-        Self { resources, ttl: *ttl, pause: *pause, turns: *turns, bound: *bound, calm }
-    }
-
-    /// From here on tasks come to their end.
-    pub fn calm_down(&self) {
-        self.calm.store(true, Ordering::Relaxed);
-    }
-
-    pub(super) fn is_calm(&self) -> bool {
-        self.calm.load(Ordering::Relaxed)
     }
 }
 

@@ -11,7 +11,7 @@ use leasehold_core::backend::stage::{Side, Stage};
 use leasehold_core::backend::{Lease, LockBackend, StoreConfig};
 use leasehold_core::{Env, OwnerId, Result};
 
-/// A rule that somebody breaks.
+/// A rule that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plant {
     /// Some processes open a store whatever its record says.
@@ -60,7 +60,7 @@ impl Ledger for EarlyLedger {
         if let Some(record) = &record {
             let (_, json) = Stage::of_record(&record.value)?;
             let json: serde_json::Value = serde_json::from_slice(json).expect("records are JSON");
-            // What was written again is known by a larger version.
+            // A record that was written again has a larger version.
             let restored = json["restored"].as_u64().unwrap_or_default();
             self.read.fetch_max((restored << 53) | record.version, Ordering::Relaxed);
         }
