@@ -280,7 +280,7 @@ impl ::model::World for World {
         let mut held = queue.grants().filter(|grant| grant.is_held());
         let wrongs = [
             (asking > 1, "two ask the store (queue-1)"),
-            (asking != usize::from(queue.acquiring.is_some()), "nobody asks the store, or unknown"),
+            (asking != usize::from(queue.acquiring.is_some()), "the request at the store is not known"),
             (queue.acquiring.is_some_and(|mode| !load.admits(mode)), "its own process excludes it (queue-1)"),
             (
                 tokens.iter().collect::<BTreeSet<_>>().len() != tokens.len(),
@@ -327,7 +327,7 @@ fn every_schedule_keeps_the_invariants() {
     }
 }
 
-/// Each call is needed, and each rule of who joins, who goes on with a request, and what is asked for.
+/// Each call is needed, and each rule of joining, of taking over a request, and of what is requested.
 #[test]
 fn mutants_of_the_queue_are_caught() {
     let mixed = [READS, WRITES, READS, READS];

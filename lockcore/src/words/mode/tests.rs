@@ -36,7 +36,7 @@ fn queues(longest: usize) -> Vec<Vec<Mode>> {
     all.split_off(1)
 }
 
-/// mode-1, mode-2 and mode-3, and that who bars another keeps it out, on every queue of up to five.
+/// mode-1, mode-2 and mode-3, and that an entry holds beside none that bars it, on every queue of up to five.
 #[test]
 fn holders_are_a_prefix_that_only_grows() {
     let queues = queues(5);

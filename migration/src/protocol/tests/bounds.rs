@@ -66,7 +66,7 @@ fn two_processes_are_safe_through_a_step_and_a_fault() {
     });
 }
 
-/// The same where stores number whoever queues: who waits through a step has a number from before it.
+/// The same where stores number entries when they queue: a waiter keeps its number through a step.
 #[test]
 fn entry_numbered_when_queued_is_safe() {
     let left = Left { transitions: 2, acquisitions: 2, ..Left::default() };
@@ -145,8 +145,8 @@ fn more_of_everything_is_safe() {
     from_every_phase("two administrators and locks", nearly_clean, |phase, barred| {
         World::<2, 0, 2>::new(phase, barred, left, []).ready()
     });
-    let strangers = Left { openings: 2, faults: 1, ..left };
+    let plain = Left { openings: 2, faults: 1, ..left };
     from_every_phase("plain sessions at both", nearly_clean, |phase, barred| {
-        World::<1, 2, 1>::new(phase, barred, strangers, [Side::Old, Side::New]).ready()
+        World::<1, 2, 1>::new(phase, barred, plain, [Side::Old, Side::New]).ready()
     });
 }

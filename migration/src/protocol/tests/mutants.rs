@@ -15,7 +15,7 @@ pub(super) enum Mutant {
     NoBound,
     /// The look after the grant is answered from what is known.
     NoRead,
-    /// What was read is taken although a newer version is known.
+    /// An old read of the record is used although a newer version is known.
     StaleRead,
     /// What acknowledged any version counts as acknowledging this one.
     AckAny,
@@ -29,11 +29,11 @@ pub(super) enum Mutant {
     BackUnchecked,
     /// The old store is not barred before the new one is opened.
     NoBar,
-    /// What was begun goes on without a new bar.
+    /// A step that was begun goes on without a new bar.
     ResumeUnbumped,
     /// A rollback leaves the new store's record as it is if that is closed.
     ClosedNotReplaced,
-    /// Whoever has the new store's lock alone takes it without looking at the view.
+    /// A client that has the new store's lock alone takes it without looking at the view.
     NoRecheck,
     /// One process waits for the new store first.
     OrderFlip,
@@ -87,7 +87,7 @@ fn mutants_of_processes_and_steps_are_caught() {
         (NoRead, at(Shadow, left(2, 2)), BACKWARDS),
         (StaleRead, at(Shadow, left(2, 1)), APART),
         (NoRecheck, at(Drain, left(2, 1)), APART),
-        (LeftBehind, at(Both, fault(left(0, 1))), "held for nobody"),
+        (LeftBehind, at(Both, fault(left(0, 1))), "a lock without a holder"),
         (SkipShadow, at(Old, left(2, 2)), BACKWARDS),
         (DrainUnchecked, at(Shadow, left(2, 0)), APART),
         (BackUnchecked, at(Drain, left(2, 0)), APART),

@@ -108,7 +108,7 @@ fn only_drain_goes_on_without_the_old_store() {
     }
 }
 
-/// Whoever ends without the lock has given back everything, the new store's first.
+/// A client that ends without the lock has released everything, the new store's lock first.
 #[test]
 fn ended_client_releases_everything() {
     let mut busy = with(Both, &[Side::Old]);
@@ -135,9 +135,9 @@ fn ended_client_releases_everything() {
     assert_eq!(steps(&mut outside), [Step::Over(End::Outside)]);
 }
 
-/// Who has the new store's lock alone gives it back before it waits for the old one's (contender-1).
+/// A client with the new store's lock alone releases it before it waits for the old one's (contender-1).
 #[test]
-fn nobody_holds_the_new_store_and_waits_for_the_old_one() {
+fn new_lock_alone_is_released_before_waiting() {
     for phase in [Shadow, Both] {
         let mut contender = with(Drain, &[]);
         steps(&mut contender);
@@ -173,7 +173,7 @@ fn a_hold_goes_along() {
     hold.viewed(view(Both));
     assert_eq!((hold.step(), hold.step()), (Some(Ask(Side::New)), None));
     hold.failed(Side::New);
-    assert_eq!((hold.step(), hold.step()), (Some(Ask(Side::New)), None), "what was refused is asked again");
+    assert_eq!((hold.step(), hold.step()), (Some(Ask(Side::New)), None), "a refused request is repeated");
     hold.granted(Side::New, 30);
     assert!(!hold.alone(Side::Old) && hold.needs(Side::Old) && hold.needs(Side::New));
     hold.viewed(view(Drain));
@@ -309,7 +309,7 @@ fn a_conflict_begins_the_step_again() {
     assert!(matches!(transition.task(), Task::Write { side: Side::New, expected: 5, .. }));
 }
 
-/// What was bounded anew while the new store was open is what goes on after a rollback that was left halfway.
+/// After a rollback that was left halfway, the record with the newer window goes on.
 #[test]
 fn the_record_that_knows_more_goes_on() {
     let high = stand(Drain).window.high + 5;

@@ -1,4 +1,4 @@
-//! Foreign clients that come to the old store, and that processes meet.
+//! Foreign clients at the store that is left, and processes that meet them.
 
 use super::*;
 
@@ -26,7 +26,7 @@ impl World {
             may("time passes", &|next| {
                 next.left.ticks -= 1;
                 next.now += TICK;
-                // A waiting process looks again.
+                // A waiter looks again.
                 for i in (0..2).filter(|i| self.processes[*i].waits && self.drains(*i)) {
                     next.meets(i, next.mutant != Mutant::MeetsOnce);
                 }

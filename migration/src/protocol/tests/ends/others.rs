@@ -52,7 +52,7 @@ impl World {
                 let MoveRecord { side, stand, .. } = read.record;
                 Stage { side, phase: stand.phase }.admits_plain_sessions()
             });
-            // What was barred until it was lost is lost with that; and where locks have left, others are.
+            // A store that lost its record bars no session; where locks have left, others are.
             let is_other = |read: &Read| {
                 let here = if read.record.side == Side::New { End::Moved } else { End::Left };
                 read.record.end.is_some_and(|end| end != here)
@@ -61,8 +61,8 @@ impl World {
                 && !place.dead
                 && !place.rewound
                 && place.lock.is_none();
-            // Nothing bars it until the record is written again, and nothing ends it then. In `new` that store is not asked.
-            let drains = self.reads(MOVE).place() == Some(RecordLocation::At(Phase::Drain));
+            // Nothing bars it until the record is written again, and nothing ends it then. In `new` no process asks that store.
+            let drains = self.reads(MOVE).place() == Some(Place::At(Phase::Drain));
             let is_open = place.record.is_none() || place.rewound;
             if self.left.plain > 0 && drains && is_open && place.lock.is_none() {
                 may("admits a plain session, which takes the lock", &|next| {
@@ -252,7 +252,7 @@ impl World {
                     });
                 }
                 repair::Task::Alone if self.no_session(url.old) && self.no_session(url.new) => {
-                    go("nobody is there".to_owned(), &|_, work| {
+                    go("no session is there".to_owned(), &|_, work| {
                         let Work::Repair(repair) = work else { return };
                         repair.alone();
                     });
@@ -295,7 +295,7 @@ impl World {
                 repair::Task::Done => {}
             },
             Work::Clean(clean) => match clean.task() {
-                clean::Task::Nobody(side) => go(format!("is anybody at {side:?}"), &|next, work| {
+                clean::Task::Nobody(side) => go(format!("looks for sessions at {side:?}"), &|next, work| {
                     let Work::Clean(clean) = work else { return };
                     clean.nobody(next.nobody(url[side]));
                 }),

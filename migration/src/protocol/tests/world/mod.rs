@@ -30,7 +30,7 @@ pub(super) struct World<const P: usize, const L: usize, const A: usize> {
     processes: [Process; P],
     plain: [Plain; L],
     admins: [Option<Admin>; A],
-    /// Stores number whoever queues, in that order, and not whom they grant.
+    /// Stores number entries when they queue, and not when they are granted.
     numbered: bool,
     /// The largest token that was given.
     token: u64,
@@ -57,9 +57,9 @@ struct Store<const P: usize> {
     lock: Lock,
     count: u64,
     base: u64,
-    /// Who is in the list, and what it acknowledges; 0 is nothing.
+    /// The version that each process in the list acknowledges; 0 is none.
     members: [Option<u64>; P],
-    /// The numbers of those who wait, if they have any.
+    /// The numbers of waiters, if they have any.
     queued: [Option<u64>; P],
 }
 
@@ -230,7 +230,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
         self
     }
 
-    /// The same, with stores that number whoever queues.
+    /// The same, with stores that number entries when they queue.
     pub(super) fn numbered(self) -> Self {
         Self { numbered: true, ..self }
     }
@@ -251,7 +251,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
         world
     }
 
-    /// Whether locks are, or have been, in both stores: what was there before excludes nobody else.
+    /// Whether locks are, or have been, in both stores: a session from before excludes no other.
     fn has_come_to_both(&self) -> bool {
         self.stores.old.record.stand.epoch > 0
     }
@@ -303,7 +303,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
         self.queue(i);
     }
 
-    /// Whoever has begun to wait has its number, and whoever has left none.
+    /// A waiter has a number, and loses it when it leaves.
     fn queue(&mut self, i: usize) {
         for side in SIDES.into_iter().filter(|_| self.numbered) {
             let waits = self.parts(i)[side] == Part::Asked;
@@ -337,7 +337,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
         self.processes.iter().filter(holds).count() + plain.count()
     }
 
-    /// Whether somebody holds in that store alone, or would be granted there alone.
+    /// Whether a client holds in that store alone, or would be granted there alone.
     fn rests_on(&self, side: Side) -> bool {
         let class = match side {
             Side::Old => Class::Old,
@@ -434,7 +434,7 @@ impl<const P: usize, const L: usize, const A: usize> model::World for World<P, L
         };
         let all_owned = owned(Side::Old) && owned(Side::New);
         let apart = self.rests_on(Side::Old) && self.rests_on(Side::New);
-        let broken = self.broken.or_else(|| (!all_owned).then_some("held for nobody"));
+        let broken = self.broken.or_else(|| (!all_owned).then_some("a lock without a holder"));
         broken.or_else(|| apart.then_some("one rests on the old store alone, another on the new one"))
     }
 
