@@ -250,12 +250,7 @@ pub(crate) fn admit(space: &str, looker: &Looker<'_>) -> Cmd {
         clocks.collect::<Vec<_>>().join(" ")
     };
     let mut call = PROGRAM.operation("admit", &[space]);
-    call.arg(run)
-        .arg(u8::from(*has_followed))
-        .arg(terms)
-        .arg(millis(*pause))
-        .arg(episode.to_hex())
-        .arg(FORMAT);
+    call.arg(run).arg(u8::from(*has_followed)).arg(terms).arg(millis(*pause)).arg(episode.to_hex());
     if let Some(met) = met {
         call.arg(&met.episode).arg(clocks(&met.since)).arg(clocks(&met.clocks)).arg(u8::from(met.is_used));
     }

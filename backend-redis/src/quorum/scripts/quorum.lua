@@ -11,9 +11,9 @@
 -- revoke     vote, count, waits, asked   channels, owner, grace or "force"
 -- inspect    vote, count, waits of each
 -- admit      space                       run, 1 if it has followed another server or else 0, terms, the pause of a manager that
---                                        may hold by them or 0, an id for a new episode, the format of the manager; and of a
---                                        manager that has looked at all servers: the episode it found, the clocks it had then,
---                                        the clocks of all, 1 if any server was told anything or else 0
+--                                        may hold by them or 0, an id for a new episode; and of a manager that has looked at
+--                                        all servers: the episode it found, the clocks it had then, the clocks of all, 1 if any
+--                                        server was told anything or else 0
 -- install    space                       episode, floor, terms, the episodes that were blank beside it, the terms and the pause
 --                                        that it had, 1 if it needs an id or else 0
 --
@@ -180,7 +180,7 @@ if operation == 'confirm' then
     return 0
   end
   if (known[4] or FORMAT) ~= FORMAT then
-    return 0
+    known[2] = '0'
   end
   -- A vote that came up with the data extends no hold: there may have been others since.
   if known[1] ~= ARGV[6] or known[2] ~= '1' then
@@ -315,7 +315,7 @@ if operation == 'admit' then
   local space, run, terms, pause = KEYS[1], ARGV[2], ARGV[4], tonumber(ARGV[5])
   local fields = { 'run', 'whole', 'max', 'terms', 'beside', 'since', 'claims', 'used', 'pause', 'id', 'episode', 'format' }
   local known = redis.call('HMGET', space, unpack(fields))
-  if known[12] and known[12] ~= ARGV[7] then
+  if (known[12] or FORMAT) ~= FORMAT then
     return known[12]
   end
   local whole, since, claims, paused = known[2] == '1', known[6] or '', known[7] == '1', tonumber(known[9]) or 0
@@ -323,12 +323,12 @@ if operation == 'admit' then
     whole, claims, since, paused, known[11] = false, whole or claims, '', 0, ARGV[6]
     local begun = { 'run', run, 'whole', '0', 'claims', claims and '1' or '0', 'pause', '0', 'since', '', 'episode', ARGV[6] }
     redis.call('HSET', space, unpack(begun))
-  elseif not whole and known[11] == ARGV[8] then
-    if since == ARGV[9] then
-      since = ARGV[10]
+  elseif not whole and known[11] == ARGV[7] then
+    if since == ARGV[8] then
+      since = ARGV[9]
       redis.call('HSET', space, 'since', since)
     end
-    if not known[8] and ARGV[11] == '1' then
+    if not known[8] and ARGV[10] == '1' then
       known[8] = '1'
       redis.call('HSET', space, 'used', '1')
     end
