@@ -46,7 +46,9 @@ use leasehold_core::{LostReason, OwnerId};
 
 pub(crate) use self::contender::Contender;
 pub(crate) use self::horizon::Horizon;
-pub(crate) use self::recovery::{Clock, Met, Recovered, Standing, met, pause_left, recovered, who_differs};
+pub(crate) use self::recovery::{
+    Blank, Clock, Met, Recovered, Standing, look_again, met, pause_left, recovered, who_differs,
+};
 pub(crate) use self::release::{Outcome, Releasing};
 
 /// How many servers there are, and how many make a quorum.

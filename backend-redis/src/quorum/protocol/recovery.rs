@@ -176,6 +176,29 @@ pub(crate) fn recovered(
     told(agreed.size, server, first, second)
 }
 
+/// The result of two looks for one blank server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blank {
+    /// It votes from now on.
+    Restored,
+    /// It could vote, but the request failed, or another manager has met it meanwhile.
+    Refused,
+    /// For so long; zero if it has paused, and too few others answer.
+    Pauses(Duration),
+}
+
+/// How long to wait before the next two looks; `None` if nothing is left to see to. `may_pass` if a server refuses for now.
+pub(crate) fn look_again(blank: &[Blank], may_pass: bool) -> Option<Duration> {
+    let wait = |blank: &Blank| match blank {
+        Blank::Restored => None,
+        Blank::Refused => Some(Duration::ZERO),
+        Blank::Pauses(left) => Some(*left),
+    };
+    let next = blank.iter().filter_map(wait).chain(may_pass.then_some(Duration::ZERO)).min();
+    // The others have to know soon that the namespace is used.
+    if blank.contains(&Blank::Restored) { next.map(|_| Duration::ZERO) } else { next }
+}
+
 /// Blank in both looks, and in the same episode, it was so at the moment between them.
 fn blank_since<'s>(
     at: usize,

@@ -8,7 +8,9 @@ use leasehold_core::{Error, ErrorKind};
 
 use super::Session;
 use crate::error;
-use crate::quorum::protocol::{Met, Recovered, Standing, met, pause_left, recovered, who_differs};
+use crate::quorum::protocol::{
+    Blank, Met, Recovered, Standing, look_again, met, pause_left, recovered, who_differs,
+};
 use crate::quorum::scripts;
 
 impl Session {
@@ -39,26 +41,20 @@ impl Session {
         }
         let met = met(self.size, self.env.now(), &first);
         let (second, may_still_pass) = self.look(enough, &met).await;
-        let mut again = (may_pass || may_still_pass).then_some(Duration::ZERO);
-        let mut any_told = false;
+        let mut blank = Vec::new();
         for (server, standing) in second.iter().enumerate() {
             let Some(own) = standing.as_ref().filter(|own| !own.whole) else { continue };
-            let told = recovered(self.agreed, server, &first, &second);
-            let is_told = match (&told, &first[server]) {
-                (Some(told), Some(found)) => self.install(server, found, told).await,
-                _ => false,
+            let left = pause_left(self.agreed, own, &second);
+            let outcome = match (recovered(self.agreed, server, &first, &second), &first[server]) {
+                (Some(told), Some(found)) => self.install(server, found, &told).await,
+                _ => Blank::Pauses(left),
             };
-            if !is_told {
-                let left = pause_left(self.agreed, own, &second);
-                // It can be told now: the request failed, or others met it meanwhile.
-                let next = if told.is_some() { Duration::ZERO } else { left };
-                again = again.into_iter().chain([next]).min();
+            if outcome != Blank::Restored {
                 self.tell_of_pause(server, &own.episode, left);
             }
-            any_told |= is_told;
+            blank.push(outcome);
         }
-        // The others are to hear at once that the namespace is used.
-        again.map(|left| if any_told { Duration::ZERO } else { left })
+        look_again(&blank, may_pass || may_still_pass)
     }
 
     /// What each server says of itself, and whether one refuses for now: it is loading its data, or the namespace has another
@@ -92,14 +88,17 @@ impl Session {
         }
     }
 
-    /// Whether it was told; not if it was met by others meanwhile, which the next look shows.
-    async fn install(&self, server: usize, own: &Standing, told: &Recovered) -> bool {
+    /// Lets a server vote, above its floor.
+    async fn install(&self, server: usize, own: &Standing, told: &Recovered) -> Blank {
         let call = scripts::install(&self.space, own, told, &self.terms);
-        let installed = self.run_at(server, &call).await;
-        let told = installed.and_then(|value| scripts::was_there(&value));
-        told.inspect(|told| if *told { self.found_a_voter() }).unwrap_or_else(|error| {
-            tracing::debug!(error = ?format!("{error:#}"), "a server was not told what it may have forgotten");
-            false
-        })
+        match self.run_at(server, &call).await.and_then(|value| scripts::was_there(&value)) {
+            Ok(true) => {
+                self.found_a_voter();
+                return Blank::Restored;
+            }
+            Ok(false) => {}
+            Err(error) => tracing::debug!(error = ?format!("{error:#}"), "a blank server refused its floor"),
+        }
+        Blank::Refused
     }
 }

@@ -8,7 +8,9 @@ use leasehold_core::OwnerId;
 use super::model::{Fault, Server};
 use super::rules::{THREE, at};
 use crate::quorum::agreed::Agreed;
-use crate::quorum::protocol::{Recovered, Size, Standing, met, pause_left, recovered, who_differs};
+use crate::quorum::protocol::{
+    Blank, Recovered, Size, Standing, look_again, met, pause_left, recovered, who_differs,
+};
 use crate::quorum::scripts::Looker;
 
 /// A pause of a second.
@@ -128,6 +130,23 @@ fn a_blank_server_is_told_what_the_others_know() {
     );
     assert_eq!(floor(&first, &second), None, "it came up in between");
     assert_eq!(told([whole(9), whole(7), blank]), None, "it knows");
+}
+
+/// A refused request is repeated soon, not after a whole pause; once one server votes, the others are met again soon.
+#[test]
+fn a_refused_install_is_repeated_soon() {
+    use Blank::{Pauses, Refused, Restored};
+    let (soon, long) = (Duration::ZERO, Duration::from_secs(9));
+    for (blank, may_pass, wait) in [
+        (&[Refused, Pauses(long)][..], false, Some(soon)),
+        (&[Pauses(long), Restored], false, Some(soon)),
+        (&[Pauses(2 * long), Pauses(long)], false, Some(long)),
+        (&[Pauses(long)], true, Some(soon)),
+        (&[Restored, Restored], false, None),
+        (&[Restored], true, Some(soon)),
+    ] {
+        assert_eq!(look_again(blank, may_pass), wait, "{blank:?}, {may_pass}");
+    }
 }
 
 /// A pause that another manager makes longer between two looks, or after them, is not ended by these.
