@@ -1,32 +1,30 @@
-//! A quorum of servers: what holds while some of them are stopped, killed, emptied or out of reach, and what is refused.
+//! A quorum of servers while some of them are stopped, refuse, are slow or cannot be reached.
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold_core::backend::{Revocation, Severity};
-use leasehold_core::{ErrorKind, FencingToken, LockManager, Revoke, Tls};
+use leasehold_core::{ErrorKind, FencingToken, LockGuard, LockManager, Revoke, Tls};
 use leasehold_redis::{QuorumConfig, RedisConfig};
-use testbed::redis::{Server, Settings, WallClock};
+use testbed::redis::{Reply, Server, Settings, WallClock};
 use testbed::{Certificates, Direction, Mode, Proxy};
 
 use crate::access::{documented_rights, refusals, user};
 use crate::rig::{
-    BOUND, KEY, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, pass, proxy, server, start,
-    trials, via,
+    BOUND, KEY, NAME, TTL, Waiter, command, direct, eventually, hold, ok, pass, proxy, server, start, trials,
+    via,
 };
 
 trials![
-    one_that_is_stopped_costs_nothing,
     without_a_quorum_nobody_holds,
     tokens_grow_past_clocks_that_are_apart,
-    a_client_that_is_cut_off_from_one_holds_on,
+    a_server_that_is_silent_or_slow_costs_nothing,
     a_client_that_is_cut_off_from_two_loses_in_time = || is_cut_off(2),
     a_client_that_is_cut_off_from_all_loses_in_time = || is_cut_off(3),
-    one_that_is_slow_costs_nothing,
     many_holds_are_renewed_together,
     a_renewal_counts_from_its_sending,
     servers_that_refuse_are_done_without,
     two_servers_that_forbid_are_the_answer,
-    locks_in_one_server_are_others,
     a_larger_quorum_outlasts_a_stepped_clock,
     the_documented_rights_are_enough,
     the_diagnosis_names_who_is_away,
@@ -35,7 +33,26 @@ trials![
 ];
 
 pub(crate) async fn three() -> Vec<Server> {
-    vec![server().await, server().await, server().await]
+    servers_of(3, Settings::new()).await
+}
+
+pub(crate) async fn servers_of(members: usize, settings: Settings) -> Vec<Server> {
+    join_all((0..members).map(|_| start(settings.clone()))).await
+}
+
+/// Three servers that all vote, and a manager.
+pub(crate) async fn voting() -> (Vec<Server>, LockManager) {
+    let servers = three().await;
+    let locks = begun(quorum(&servers)).await;
+    (servers, locks)
+}
+
+/// Runs a command at each of the servers.
+pub(crate) async fn at_each(servers: &[Server], words: &[&str]) {
+    for server in servers {
+        let reply = command(server, words).await;
+        assert!(!matches!(reply, Reply::Error(_)), "{words:?}: {reply:?}");
+    }
 }
 
 pub(crate) fn quorum(servers: &[Server]) -> QuorumConfig {
@@ -53,7 +70,6 @@ pub(crate) async fn begun(config: QuorumConfig) -> LockManager {
     locks
 }
 
-/// However late a renewal is answered, the lease was there from when it arrived, and no longer.
 async fn a_renewal_counts_from_its_sending() {
     let servers = three().await;
     let (proxies, config) = behind(&servers, 3).await;
@@ -66,7 +82,7 @@ async fn a_renewal_counts_from_its_sending() {
     assert!(left <= TTL - TTL / 8, "{left:?} of {TTL:?}");
 }
 
-/// No server has anything to be told any more.
+/// No server is blank any more.
 pub(crate) async fn all_vote(locks: &LockManager) {
     eventually("all servers vote", async || {
         let findings = locks.diagnose().await.unwrap();
@@ -81,6 +97,19 @@ pub(crate) async fn open_config(config: QuorumConfig) -> LockManager {
     LockManager::builder(config).ttl(TTL).connect_timeout(BOUND).build().await.unwrap()
 }
 
+/// The next hold, which must begin after `guard` is lost.
+pub(crate) async fn next_of(locks: &LockManager, guard: &LockGuard) {
+    loop {
+        let attempt = locks.lock(NAME).unwrap().try_acquire().await;
+        let is_held = guard.ensure_held().is_ok();
+        if let Ok(Some(next)) = attempt {
+            assert!(!is_held, "two hold");
+            assert!(next.token() > guard.token());
+            return;
+        }
+    }
+}
+
 pub(crate) async fn cycle(locks: &LockManager) -> FencingToken {
     let guard = hold(locks).await;
     let token = guard.token();
@@ -88,26 +117,9 @@ pub(crate) async fn cycle(locks: &LockManager) -> FencingToken {
     token
 }
 
-/// One of three is stopped for two ttls: the hold is renewed, others are kept out, and the next one holds at once.
-async fn one_that_is_stopped_costs_nothing() {
-    let servers = three().await;
-    let (a, b) = (begun(quorum(&servers)).await, open_config(quorum(&servers)).await);
-    let guard = hold(&a).await;
-    servers[1].process().stop().await.unwrap();
-    pass(2 * TTL).await;
-    guard.ensure_held().unwrap();
-    assert!(b.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
-    let before = guard.token();
-    guard.release().await.unwrap();
-    assert!(cycle(&b).await > before);
-    servers[1].process().cont().unwrap();
-    assert!(cycle(&a).await > before);
-}
-
-/// Two of three are stopped: the hold is over by its deadline, and nobody is granted it; once they go on, somebody is.
 async fn without_a_quorum_nobody_holds() {
-    let servers = three().await;
-    let (a, b) = (begun(quorum(&servers)).await, open_config(quorum(&servers)).await);
+    let (servers, a) = voting().await;
+    let b = open_config(quorum(&servers)).await;
     let guard = hold(&a).await;
     let before = guard.token();
     for server in &servers[..2] {
@@ -129,7 +141,7 @@ async fn without_a_quorum_nobody_holds() {
     assert!(cycle(&a).await > before);
 }
 
-/// Clocks are 5 s apart in both directions, and whoever is asked first is another one each time.
+/// Clocks are 5 s apart in both directions, and each server is unreachable in turn.
 async fn tokens_grow_past_clocks_that_are_apart() {
     let (ahead, behind) = (WallClock::new().unwrap(), WallClock::new().unwrap());
     ahead.shift_by(5).unwrap();
@@ -158,28 +170,33 @@ pub(crate) async fn behind(servers: &[Server], cut: usize) -> (Vec<Proxy>, Quoru
     (proxies, config.pause_after_restart(TTL))
 }
 
-/// In either direction, or both, one server out of reach is done without.
-async fn a_client_that_is_cut_off_from_one_holds_on() {
-    let servers = three().await;
-    let b = begun(quorum(&servers)).await;
-    for direction in [Direction::ClientToServer, Direction::ServerToClient] {
-        let (proxies, config) = behind(&servers, 1).await;
-        let a = open_config(config).await;
+async fn a_server_that_is_silent_or_slow_costs_nothing() {
+    let (servers, b) = voting().await;
+    let (proxies, config) = behind(&servers, 1).await;
+    let a = open_config(config).await;
+    for (to_server, from_server) in [
+        (Mode::Blackhole, Mode::Blackhole),
+        (Mode::Blackhole, Mode::Pass),
+        (Mode::Pass, Mode::Blackhole),
+        (Mode::delay(TTL / 16), Mode::delay(TTL / 16)),
+    ] {
+        proxies[0].set(Direction::ClientToServer, to_server).await;
+        proxies[0].set(Direction::ServerToClient, from_server).await;
+        let before = cycle(&b).await;
         let guard = hold(&a).await;
-        proxies[0].set(direction, Mode::Blackhole).await;
+        assert!(guard.token() > before);
         pass(2 * TTL).await;
         guard.ensure_held().unwrap();
         assert!(b.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
+        let before = guard.token();
         guard.release().await.unwrap();
-        cycle(&b).await;
-        proxies[0].set(direction, Mode::Pass).await;
+        assert!(cycle(&b).await > before);
+        proxies[0].set_both(Mode::Pass).await;
     }
 }
 
-/// Cut off from so many, the holder knows before another holds.
 async fn is_cut_off(from: usize) {
-    let servers = three().await;
-    let b = begun(quorum(&servers)).await;
+    let (servers, b) = voting().await;
     let (proxies, config) = behind(&servers, from).await;
     let a = open_config(config).await;
     let guard = hold(&a).await;
@@ -191,29 +208,8 @@ async fn is_cut_off(from: usize) {
     assert!(next.token() > guard.token());
 }
 
-/// A server whose answers come late is not waited for, and heard all the same.
-async fn one_that_is_slow_costs_nothing() {
-    let servers = three().await;
-    let b = begun(quorum(&servers)).await;
-    let (proxies, config) = behind(&servers, 1).await;
-    let a = open_config(config).await;
-    proxies[0].set_both(Mode::delay(TTL / 16)).await;
-    let mut last = cycle(&b).await;
-    for _ in 0..5 {
-        let token = cycle(&a).await;
-        assert!(token > last, "{token} after {last}");
-        last = token;
-    }
-    let guard = hold(&a).await;
-    pass(2 * TTL).await;
-    guard.ensure_held().unwrap();
-    assert!(b.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
-}
-
-/// Whatever is held, each server is asked once every third of the ttl.
 async fn many_holds_are_renewed_together() {
-    let servers = three().await;
-    let locks = begun(quorum(&servers)).await;
+    let (servers, locks) = voting().await;
     let mut guards = Vec::new();
     for at in 0..50 {
         guards.push(locks.lock(format!("held/{at}")).unwrap().acquire().await.unwrap());
@@ -229,11 +225,9 @@ async fn many_holds_are_renewed_together() {
     guards.iter().for_each(|guard| guard.ensure_held().unwrap());
 }
 
-/// A server that is full, and one whose user lost its rights, are done without, each alone. What is held is renewed and let go
-/// on full servers, too.
+/// One server is full, or its user loses rights. Holds are renewed and released on full servers, too.
 async fn servers_that_refuse_are_done_without() {
-    let servers = three().await;
-    let locks = begun(quorum(&servers)).await;
+    let (servers, locks) = voting().await;
     ok(&servers[0], &["CONFIG", "SET", "maxmemory", "1"]).await;
     let first = cycle(&locks).await;
     ok(&servers[0], &["CONFIG", "SET", "maxmemory", "0"]).await;
@@ -248,45 +242,23 @@ async fn servers_that_refuse_are_done_without() {
     })
     .await;
     ok(&servers[1], &["ACL", "SETUSER", "default", "-set", "-pexpire"]).await;
-    for server in &servers {
-        ok(server, &["CONFIG", "SET", "maxmemory", "1"]).await;
-    }
+    at_each(&servers, &["CONFIG", "SET", "maxmemory", "1"]).await;
     pass(TTL).await;
     guard.ensure_held().unwrap();
     guard.release().await.unwrap();
-    for server in &servers {
-        ok(server, &["CONFIG", "SET", "maxmemory", "0"]).await;
-    }
+    at_each(&servers, &["CONFIG", "SET", "maxmemory", "0"]).await;
     assert!(cycle(&locks).await > first);
 }
 
-/// What so many refuse that there is no quorum is the answer, and not that they are away.
 async fn two_servers_that_forbid_are_the_answer() {
-    let servers = three().await;
-    let locks = begun(quorum(&servers)).await;
-    for server in &servers[..2] {
-        ok(server, &["ACL", "SETUSER", "default", "-set"]).await;
-    }
+    let (servers, locks) = voting().await;
+    at_each(&servers[..2], &["ACL", "SETUSER", "default", "-set"]).await;
     let refused = locks.lock(NAME).unwrap().acquire().await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused}");
 }
 
-/// A lock of a quorum and one of the same name in one of its servers are two locks; neither takes the other's keys for its own.
-async fn locks_in_one_server_are_others() {
-    let servers = three().await;
-    let (several, one) = (begun(quorum(&servers)).await, open(direct(&servers[0])).await);
-    let (guard, other) = (hold(&several).await, hold(&one).await);
-    other.ensure_held().unwrap();
-    guard.ensure_held().unwrap();
-    assert_eq!(one.list("").await.unwrap().len(), 1);
-    other.release().await.unwrap();
-    assert!(several.inspect(NAME).await.unwrap().holder().is_some());
-}
-
-/// Who cannot be used is named, and what that means for the quorum.
 async fn the_diagnosis_names_who_is_away() {
-    let mut servers = three().await;
-    let locks = begun(quorum(&servers)).await;
+    let (mut servers, locks) = voting().await;
     let severity = async || {
         let findings = locks.diagnose().await.unwrap();
         let quorum = findings.iter().find(|finding| finding.subject == "quorum").unwrap();
@@ -300,13 +272,11 @@ async fn the_diagnosis_names_who_is_away() {
     eventually("two are away", async || severity().await == (Severity::Broken, 2)).await;
 }
 
-/// Of five, of which four have to agree, one whose clock is stepped forward lets nobody in.
+/// Four of five have to agree.
 async fn a_larger_quorum_outlasts_a_stepped_clock() {
     let clock = WallClock::new().unwrap();
     let mut servers = vec![start(Settings::new().clock(&clock)).await];
-    for _ in 0..4 {
-        servers.push(server().await);
-    }
+    servers.extend(servers_of(4, Settings::new()).await);
     let config = || quorum(&servers).quorum(4);
     let (a, b) = (begun(config()).await, open_config(config()).await);
     let guard = hold(&a).await;
@@ -318,10 +288,9 @@ async fn a_larger_quorum_outlasts_a_stepped_clock() {
     assert!(b.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
 }
 
-/// What the page names on top of what one server needs.
+/// In addition to the rights at a single server.
 const RIGHTS: [&str; 6] = ["+hmget", "+zrank", "+zcard", "+pexpireat", "+info", "+eval"];
 
-/// A user with the rights that the page names can do whatever a program or an administrator asks for.
 async fn the_documented_rights_are_enough() {
     let page = include_str!("../../../docs/redis-quorum.md");
     for right in RIGHTS {
@@ -352,7 +321,6 @@ async fn the_documented_rights_are_enough() {
     }
 }
 
-/// A quorum without a pause is warned of, and one that trusts disks which may lose what they were told is broken.
 async fn the_diagnosis_names_what_weakens_it() {
     let said = async |servers: &[Server], config: QuorumConfig, subject: &str| {
         let locks = open_config(config).await;
@@ -373,10 +341,7 @@ async fn the_diagnosis_names_what_weakens_it() {
     let servers = three().await;
     let trusting = quorum(&servers).fsync_always(true);
     assert_eq!(said(&servers, trusting, "disk").await, [Severity::Broken; 3]);
-    let mut kept = Vec::new();
-    for _ in 0..3 {
-        kept.push(start(Settings::new().append_only()).await);
-    }
+    let kept = servers_of(3, Settings::new().append_only()).await;
     assert_eq!(said(&kept, quorum(&kept).fsync_always(true), "disk").await, [Severity::Ok; 3]);
     ok(&kept[1], &["CONFIG", "SET", "no-appendfsync-on-rewrite", "yes"]).await;
     ok(&kept[2], &["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).await;
@@ -385,7 +350,6 @@ async fn the_diagnosis_names_what_weakens_it() {
     assert_eq!(said(&kept, trusting(), "eviction").await, [Severity::Ok, Severity::Ok, Severity::Broken]);
 }
 
-/// Three servers, each with another authority, another certificate for us, and another user.
 async fn each_server_has_a_user_and_certificates_of_its_own() {
     let (mut servers, mut configs) = (Vec::new(), Vec::new());
     for name in ["a", "b", "c"] {

@@ -1,4 +1,4 @@
-//! A session with several servers that is closed while something is under way.
+//! Sessions with several servers that are closed while requests are pending.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +63,7 @@ async fn nowhere(servers: &[Server], key: &str) {
     .await;
 }
 
-/// An acquisition that waits is told that its session is closed, long before it would ask again, and has no place any more.
+/// Long before it would ask again; its queue entries are removed.
 async fn closing_ends_who_waits() {
     let servers = three().await;
     let long = async || store_for(servers.iter().map(direct), LONG).await;
@@ -80,7 +80,6 @@ async fn closing_ends_who_waits() {
     a.release(&grant).await.unwrap();
 }
 
-/// Closing waits for a release that somebody waits for.
 async fn closing_waits_for_a_release_under_way() {
     let servers = three().await;
     let proxies: Vec<_> = servers.iter().map(proxy).collect();
@@ -96,7 +95,6 @@ async fn closing_waits_for_a_release_under_way() {
     released.unwrap();
 }
 
-/// What an acquisition has asked for that nobody polls any more is released before closing ends.
 async fn closing_leaves_nothing_of_a_caller_whom_nobody_polls() {
     let servers = three().await;
     let proxies: Vec<_> = servers.iter().map(proxy).collect();
@@ -115,7 +113,7 @@ async fn closing_leaves_nothing_of_a_caller_whom_nobody_polls() {
     assert_eq!(*asking.await.unwrap_err().kind(), ErrorKind::Closed);
 }
 
-/// A request for a vote that was on its way when its connection broke may arrive after the release: it is looked for.
+/// Its connection broke while the request was pending.
 async fn a_vote_that_arrives_after_its_release_is_ended() {
     let servers = three().await;
     let last = proxy(&servers[2]);

@@ -1,14 +1,15 @@
-//! Servers of a quorum that have forgotten what they did, however long they have been up: nobody is let in beside a holder.
+//! Servers of a quorum that have forgotten votes, however long they have been up.
 
 use leasehold_core::{ErrorKind, LockManager};
 use leasehold_redis::{QuorumConfig, RedisConfig};
 use testbed::redis::{Reply, Server, Settings, WallClock};
 use testbed::{Direction, Mode};
 
-use crate::quorum::{begun, behind, open_config, quorum};
+use crate::pause::restart_empty;
+use crate::quorum::{begun, behind, next_of, open_config, quorum, servers_of};
 use crate::quorum_restarts::{SPACE, has_long_been_up, knows};
 use crate::rig::{
-    BOUND, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, proxy, server, start,
+    BOUND, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, proxy, start,
     trials_on_both, via,
 };
 
@@ -26,19 +27,10 @@ trials_on_both![
     too_few_that_know_are_an_answer = || of_three_and_five(too_few),
     a_clock_ahead_moves_no_other_name = || of_three_and_five(jumps),
     a_pause_begins_when_a_look_is_answered = || of_three_and_five(is_met_slowly),
-    a_server_that_pauses_hears_at_once_of_use,
 ];
 
 async fn of_three_and_five<F: Future<Output = ()>>(test: impl Fn(usize) -> F) {
     tokio::join!(test(3), test(5));
-}
-
-async fn servers_of(members: usize) -> Vec<Server> {
-    let mut servers = Vec::new();
-    for _ in 0..members {
-        servers.push(server().await);
-    }
-    servers
 }
 
 /// How one of the servers that a lock is held by forgets it.
@@ -78,9 +70,7 @@ async fn one_holds_of(members: usize, forgets: Forgets) {
     let trusts_disks = matches!(forgets, Forgets::Trusted | Forgets::Disk);
     let settings = || if trusts_disks { Settings::new().append_only() } else { Settings::new() };
     let mut servers = vec![start(settings().clock(&ahead)).await];
-    for _ in 1..members {
-        servers.push(start(settings().clock(&behind)).await);
-    }
+    servers.extend(servers_of(members - 1, settings().clock(&behind)).await);
     let config = |servers: Vec<RedisConfig>| {
         QuorumConfig::new(servers).pause_after_restart(TTL).fsync_always(trusts_disks)
     };
@@ -118,8 +108,7 @@ async fn one_holds_of(members: usize, forgets: Forgets) {
             ok(other, &["REPLICAOF", "NO", "ONE"]).await;
         }
         (_, None) => {
-            servers[0].kill().await.unwrap();
-            servers[0].start_empty().await.unwrap();
+            restart_empty(&mut servers[0]).await;
         }
     }
     let first = other.as_ref().unwrap_or(&servers[0]);
@@ -130,18 +119,10 @@ async fn one_holds_of(members: usize, forgets: Forgets) {
     if forgets.steps_its_clock() {
         has_long_been_up(first, &ahead).await;
     }
-    let next = loop {
-        let attempt = b.lock(NAME).unwrap().try_acquire().await;
-        let is_held = guard.ensure_held().is_ok();
-        if let Ok(Some(next)) = attempt {
-            assert!(!is_held, "two hold of {members} servers");
-            break next;
-        }
-    };
-    assert!(next.token() > guard.token());
+    next_of(&b, &guard).await;
 }
 
-/// The first does, and the holder's next renewal reaches all.
+/// The first server does, and the holder's next renewal reaches all.
 async fn comes_up_with_data(servers: &mut [Server]) {
     ok(&servers[0], &["SAVE"]).await;
     servers[0].kill().await.unwrap();
@@ -152,23 +133,19 @@ async fn comes_up_with_data(servers: &mut [Server]) {
     eventually("the hold is renewed", async || ends().await != before).await;
 }
 
-/// What was written down of the clocks when a manager met it.
+/// The clocks that were written down when a manager met it.
 async fn since(server: &Server) -> Option<String> {
     command(server, &["HGET", SPACE, "since"]).await.text().filter(|since| !since.is_empty())
 }
 
-/// All servers come up empty: a manager that has met them again is enough for those with other terms to be refused.
+/// One manager has met them again after all came up empty.
 async fn terms_outlast(members: usize) {
     let ahead = WallClock::new().unwrap();
-    let mut servers = Vec::new();
-    for _ in 0..members {
-        servers.push(start(Settings::new().clock(&ahead)).await);
-    }
+    let mut servers = servers_of(members, Settings::new().clock(&ahead)).await;
     has_long_been_up(&servers[0], &ahead).await;
     let locks = begun(quorum(&servers).pause_after_restart(LONG)).await;
     for server in &mut servers {
-        server.kill().await.unwrap();
-        server.start_empty().await.unwrap();
+        restart_empty(server).await;
     }
     for server in &servers {
         let terms = async || command(server, &["HGET", SPACE, "terms"]).await.text();
@@ -180,15 +157,14 @@ async fn terms_outlast(members: usize) {
     drop(locks);
 }
 
-/// A hold outlasts as many restarts of servers that forget as would leave no quorum at once, one after the other.
+/// One after the other, so many servers come up empty that together they would leave no quorum.
 async fn outlasts(members: usize) {
-    let mut servers = servers_of(members).await;
+    let mut servers = servers_of(members, Settings::new()).await;
     let locks = begun(quorum(&servers)).await;
     let guard = hold(&locks).await;
     let vote = format!("{KEY}:vote");
     for server in &mut servers[..=members / 2] {
-        server.kill().await.unwrap();
-        server.start_empty().await.unwrap();
+        restart_empty(server).await;
         eventually("it votes for the hold again", async || {
             guard.ensure_held().is_err() || exists(server, &vote).await
         })
@@ -198,10 +174,10 @@ async fn outlasts(members: usize) {
     guard.release().await.unwrap();
 }
 
-/// One server has forgotten, and of the others so few are left that nobody can tell it what: nobody is said to hold, and who
-/// waits is told which server it is once that has paused.
+/// One server has forgotten, and too few others are left to restore it. The holder is unknown, and once the server has paused a
+/// waiter's error names it.
 async fn too_few(members: usize) {
-    let mut servers = servers_of(members).await;
+    let mut servers = servers_of(members, Settings::new()).await;
     let locks = begun(quorum(&servers)).await;
     for server in &mut servers[members / 2..] {
         server.kill().await.unwrap();
@@ -220,19 +196,18 @@ async fn too_few(members: usize) {
     assert!(why.contains("too few others tell it which") && why.contains(&address), "{why}");
 }
 
-/// The clocks that a pause counts from are read as late as the answers: a server is told what they were at most by then.
+/// The clocks that a pause counts from are taken as late as the answers.
 async fn is_met_slowly(members: usize) {
     let (still, began) = (WallClock::new().unwrap(), 1_900_000_000_000_000);
     still.stand_at(began).unwrap();
-    let mut servers = Vec::new();
-    for _ in 0..members {
-        servers.push(start(Settings::new().clock(&still)).await);
-    }
+    let servers = servers_of(members, Settings::new().clock(&still)).await;
     let (proxies, config) = behind(&servers, members).await;
     for proxy in &proxies {
         proxy.set(Direction::ServerToClient, Mode::delay(TTL / 8)).await;
     }
-    let _locks = open_config(config).await;
+    // A ttl whose bounds are much longer than the delay.
+    let config = config.pause_after_restart(LONG);
+    let _locks = LockManager::builder(config).ttl(LONG).connect_timeout(BOUND).build().await.unwrap();
     eventually("it is met", async || since(&servers[0]).await.is_some()).await;
     let since = since(&servers[0]).await.unwrap();
     let clocks = since.split(' ').map(|clock| clock.split_once('=').unwrap().1.parse::<u64>().unwrap());
@@ -240,36 +215,12 @@ async fn is_met_slowly(members: usize) {
     assert!(clocks.min() >= Some(least), "{since} of {least}");
 }
 
-/// The manager that tells other servers what they may have forgotten looks again at once: the namespace is used from then on,
-/// which a server that pauses for longer has to know.
-async fn a_server_that_pauses_hears_at_once_of_use() {
-    let (clock, long) = (WallClock::new().unwrap(), i64::try_from(LONG.as_secs()).unwrap());
-    let mut servers = Vec::new();
-    for _ in 0..3 {
-        servers.push(start(Settings::new().clock(&clock)).await);
-    }
-    servers[2].kill().await.unwrap();
-    let _locks = open_config(quorum(&servers).pause_after_restart(LONG)).await;
-    let is_met = async |server: &Server| since(server).await.is_some();
-    eventually("two are met", async || is_met(&servers[0]).await && is_met(&servers[1]).await).await;
-    clock.shift_by(long / 2).unwrap();
-    servers[2].start_empty().await.unwrap();
-    eventually("the third is met", async || is_met(&servers[2]).await).await;
-    clock.shift_by(long + 1).unwrap();
-    // One look, and the next one would be half a pause later.
-    command(&servers[0], &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
-    eventually("two are told", async || knows(&servers[0]).await && knows(&servers[1]).await).await;
-    let is_used = async || command(&servers[2], &["HGET", SPACE, "used"]).await.text().is_some();
-    eventually("the third hears of use", is_used).await;
-    assert!(!knows(&servers[2]).await);
-}
-
-/// A clock that is a year ahead for a moment moves the numbers of the names that were voted for then, and no others; also
-/// where its server came up empty then, and was told.
+/// A clock is a year ahead for a moment, in which its server comes up empty. Only names that were voted for then have large
+/// numbers.
 async fn jumps(members: usize) {
     const DAY: i64 = 86_400_000;
     let ahead = WallClock::new().unwrap();
-    let mut servers = servers_of(members - 1).await;
+    let mut servers = servers_of(members - 1, Settings::new()).await;
     servers.push(start(Settings::new().clock(&ahead)).await);
     let locks = begun(quorum(&servers)).await;
     let cycle = async |name: &str| {
@@ -279,8 +230,7 @@ async fn jumps(members: usize) {
         token
     };
     ahead.shift_by(366 * 86_400).unwrap();
-    servers[members - 1].kill().await.unwrap();
-    servers[members - 1].start_empty().await.unwrap();
+    restart_empty(&mut servers[members - 1]).await;
     eventually("it is told", async || knows(&servers[members - 1]).await).await;
     let first = cycle("then").await;
     ahead.shift_by(0).unwrap();

@@ -1,4 +1,4 @@
-//! What a quorum of servers does not take, and says so.
+//! What a quorum of servers refuses.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use leasehold_core::{Error, ErrorKind, LockManager};
 use leasehold_redis::{QuorumConfig, RedisConfig};
 use testbed::redis::{Server, Settings};
 
-use crate::quorum::{begun, cycle, open_config, quorum, three};
+use crate::quorum::{at_each, begun, cycle, open_config, quorum, three, voting};
 use crate::rig::{
-    BOUND, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, pass, server, start, store,
-    trials, warnings,
+    BOUND, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, pass, server, start, store, trials,
+    warnings,
 };
 
 trials![
@@ -29,31 +29,27 @@ async fn refused(config: QuorumConfig) -> Error {
     LockManager::builder(config).ttl(TTL).connect_timeout(BOUND).build().await.unwrap_err()
 }
 
-/// A server that is named twice counts once, whatever it is called.
 async fn one_server_is_not_named_twice() {
     let servers = three().await;
     let port = servers[0].addr().port();
     let config =
         QuorumConfig::new([direct(&servers[0]), RedisConfig::new("localhost", port), direct(&servers[1])]);
-    let refused = LockManager::builder(config).ttl(TTL).connect_timeout(BOUND).build().await.unwrap_err();
+    let refused = refused(config).await;
     assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused}");
     assert!(refused.to_string().contains("named twice"), "{refused}");
 }
 
-/// A replica is no server that fails apart.
 async fn a_replica_is_refused() {
     let mut servers = vec![server().await, server().await];
     servers.push(start(Settings::new().replica_of(servers[0].addr())).await);
-    let refused =
-        LockManager::builder(quorum(&servers)).ttl(TTL).connect_timeout(BOUND).build().await.unwrap_err();
+    let refused = refused(quorum(&servers)).await;
     assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused}");
     assert!(refused.to_string().contains("is a replica"), "{refused}");
 }
 
-/// A lock that could outlive what a server has forgotten is refused before anything is asked; without a pause it is not.
+/// Before any request is sent; without a pause every ttl is allowed.
 async fn a_lock_is_not_longer_than_the_pause() {
-    let servers = three().await;
-    let locks = begun(quorum(&servers)).await;
+    let (servers, locks) = voting().await;
     let asked = async || {
         let mut asked = Vec::new();
         for server in &servers {
@@ -78,11 +74,9 @@ async fn a_lock_is_not_longer_than_the_pause() {
     drop(without.lock(NAME).unwrap().ttl(LONG).acquire().await.unwrap());
 }
 
-/// Whoever has another quorum, pause or trust in disks is refused, by name; once the servers have the new ones, so is whoever
-/// has the old.
+/// With another quorum, pause or trust in disks; and with the old ones, once the servers have new ones.
 async fn differing_manager_is_refused() {
-    let servers = three().await;
-    let before = begun(quorum(&servers)).await;
+    let (servers, before) = voting().await;
     for other in [
         quorum(&servers).quorum(3),
         quorum(&servers).pause_after_restart(LONG),
@@ -93,15 +87,13 @@ async fn differing_manager_is_refused() {
         assert!(refused.to_string().contains("used with 3 servers, quorum=2, pause"), "{refused}");
     }
     let terms = "3 servers, quorum=3, pause_after_restart=2000ms, fsync_always=false";
-    for server in &servers {
-        command(server, &["HSET", "leasehold:{%quorum}", "terms", terms]).await;
-    }
+    at_each(&servers, &["HSET", "leasehold:{%quorum}", "terms", terms]).await;
     let refused = before.lock(NAME).unwrap().try_acquire().await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused}");
     cycle(&open_config(quorum(&servers).quorum(3)).await).await;
 }
 
-/// While no server votes yet, the error says so, and how to go on.
+/// The error says that no server votes yet, and how to go on.
 async fn of_two_first_options_one_is_refused() {
     let pauses = [LONG, 2 * LONG];
     let mut refusals = 0;
@@ -129,10 +121,9 @@ async fn of_two_first_options_one_is_refused() {
     assert_eq!(refusals, 1, "all servers prefer the same options");
 }
 
-/// When a manager opens it, and in a session, also without a new connection, until the format is that of the session again.
+/// At opening, and in an open session, with and without a new connection, until the format is right again.
 async fn another_format_of_the_namespace_is_refused_by_name() {
-    let servers = three().await;
-    let early = begun(quorum(&servers)).await;
+    let (servers, early) = voting().await;
     cycle(&early).await;
     let set = async |server: &Server, format| {
         command(server, &["HSET", "leasehold:{%quorum}", "format", format]).await;
@@ -166,28 +157,21 @@ async fn another_format_of_the_namespace_is_refused_by_name() {
     cycle(&open_config(quorum(&servers)).await).await;
 }
 
-/// A key of another type at every server: the hold that it belongs to ends, and none of the others that are renewed with it.
 async fn a_foreign_key_costs_its_own_hold() {
-    let servers = three().await;
-    let locks = begun(quorum(&servers)).await;
+    let (servers, locks) = voting().await;
     let mut guards = Vec::new();
     for name in ["a", "b", "c", "d"] {
         guards.push(locks.lock(name).unwrap().acquire().await.unwrap());
     }
-    for server in &servers {
-        command(server, &["HSET", "leasehold:{b}:asked", "x", "y"]).await;
-    }
+    at_each(&servers, &["HSET", "leasehold:{b}:asked", "x", "y"]).await;
     pass(2 * TTL).await;
     let held: Vec<_> = guards.iter().map(|guard| guard.ensure_held().is_ok()).collect();
     assert_eq!(held, [true, false, true, true]);
 }
 
-/// Users who may not hear their channels hear of it, and are served all the same.
 async fn client_without_the_channel_right_is_served() {
     let servers = three().await;
-    for server in &servers {
-        ok(server, &["ACL", "SETUSER", "default", "-subscribe"]).await;
-    }
+    at_each(&servers, &["ACL", "SETUSER", "default", "-subscribe"]).await;
     let (a, b) = (begun(quorum(&servers)).await, open_config(quorum(&servers)).await);
     let findings = a.diagnose().await.unwrap();
     let messages = findings.iter().filter(|finding| finding.subject == "messages");
@@ -199,12 +183,9 @@ async fn client_without_the_channel_right_is_served() {
     drop(waiting.held().await);
 }
 
-/// They hear so once for each server, however often it is connected to.
 async fn missing_channel_right_is_reported_once() {
     let servers = three().await;
-    for server in &servers {
-        ok(server, &["ACL", "SETUSER", "default", "-subscribe"]).await;
-    }
+    at_each(&servers, &["ACL", "SETUSER", "default", "-subscribe"]).await;
     let backend = store(quorum(&servers).pause_after_restart(Duration::ZERO)).await;
     let mut events = backend.events();
     let looks = async || servers[0].calls().await.unwrap().get("evalsha").copied();

@@ -1,18 +1,18 @@
-//! What is asked of the servers of a quorum, and what their scripts do for it.
+//! The requests to the servers of a quorum, and the commands of their scripts.
 
 use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
 use testbed::redis::{Reply, Server};
 
-use crate::quorum::{begun, cycle, quorum, three};
+use crate::quorum::{cycle, voting};
 use crate::rig::{command, eventually, now, trials};
 
 trials![a_free_lock_is_asked_for_once, a_fresh_name_is_written_once];
 
 const CYCLES: u64 = 20;
 
-/// How often the server was asked what, when nobody has a vote. What the trial itself asks is not counted.
+/// The server's commands so far, while no vote is given; those of the test itself are not counted.
 async fn calls(server: &Server) -> BTreeMap<String, u64> {
     let calls = async || {
         let mut calls = server.calls().await.unwrap();
@@ -29,7 +29,6 @@ async fn calls(server: &Server) -> BTreeMap<String, u64> {
     at_rest
 }
 
-/// How much more that is than `before`.
 async fn since(server: &Server, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let mut calls = calls(server).await;
     for (command, count) in &mut calls {
@@ -39,11 +38,9 @@ async fn since(server: &Server, before: &BTreeMap<String, u64>) -> BTreeMap<Stri
     calls
 }
 
-/// A free lock whose name is remembered is one request to each server, and so is letting it go: six commands, and no clock.
-/// Once in a second a larger number is noted, by the long path.
+/// Six commands at each server for both requests, and no clock. Once in a second a larger number is noted, by the long path.
 async fn a_free_lock_is_asked_for_once() {
-    let servers = three().await;
-    let locks = begun(quorum(&servers)).await;
+    let (servers, locks) = voting().await;
     // The scripts are there, and the name is remembered.
     cycle(&locks).await;
     let before = join_all(servers.iter().map(calls)).await;
@@ -69,11 +66,9 @@ async fn a_free_lock_is_asked_for_once() {
     }
 }
 
-/// For a name that is not remembered the vote and its number are written once each, after the short path has found no number:
-/// it overwrites one, or writes nothing.
+/// The short path overwrites a number, or writes nothing.
 async fn a_fresh_name_is_written_once() {
-    let servers = three().await;
-    let locks = begun(quorum(&servers)).await;
+    let (servers, locks) = voting().await;
     cycle(&locks).await;
     let before = join_all(servers.iter().map(calls)).await;
     for fresh in 0..CYCLES {

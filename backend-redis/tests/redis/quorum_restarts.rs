@@ -8,10 +8,12 @@ use leasehold_redis::QuorumConfig;
 use testbed::redis::{Server, Settings, WallClock};
 use testbed::{Direction, Mode};
 
-use crate::quorum::{all_vote, begun, behind, cycle, open_config, quorum, three};
+use crate::pause::restart_empty;
+use crate::quorum::{
+    all_vote, begun, behind, cycle, next_of, open_config, quorum, servers_of, three, voting,
+};
 use crate::rig::{
-    BOUND, KEY, LONG, NAME, TTL, Waiter, command, eventually, hold, ok, pass, server, start, store, trials,
-    warnings,
+    BOUND, LONG, NAME, TTL, command, eventually, hold, ok, pass, server, start, store, trials, warnings,
 };
 
 trials![
@@ -24,23 +26,19 @@ trials![
     a_server_that_is_loading_is_told_when_it_has_loaded,
     servers_that_refuse_are_not_looked_at_for_ever,
     a_pause_is_told_once_for_each_run,
-    a_hold_outlasts_a_server_that_forgot_while_another_is_full,
     try_during_a_pause_says_why,
     a_disk_that_is_always_written_is_trusted,
     a_move_of_one_server_concerns_no_quorum,
 ];
 
-/// What a server knows of the namespace.
+/// The server's state in the namespace.
 pub(crate) const SPACE: &str = "leasehold:{%quorum}";
 
-/// Each server in turn comes up empty, and tokens grow all the same.
 async fn tokens_grow_past_servers_that_forget() {
-    let mut servers = three().await;
-    let locks = begun(quorum(&servers)).await;
+    let (mut servers, locks) = voting().await;
     let mut last = cycle(&locks).await;
     for at in [0, 1, 2, 0] {
-        servers[at].kill().await.unwrap();
-        servers[at].start_empty().await.unwrap();
+        restart_empty(&mut servers[at]).await;
         // Another manager, which has heard of no number yet, and this one.
         let fresh = open_config(quorum(&servers)).await;
         for locks in [&fresh, &locks] {
@@ -52,27 +50,16 @@ async fn tokens_grow_past_servers_that_forget() {
     }
 }
 
-/// Two of the three servers of a held lock come up empty, or all: nobody else is granted it before the holder has lost it.
 async fn forgets(forgotten: usize) {
-    let mut servers = three().await;
-    let (a, b) = (begun(quorum(&servers)).await, open_config(quorum(&servers)).await);
+    let (mut servers, a) = voting().await;
+    let b = open_config(quorum(&servers)).await;
     let guard = hold(&a).await;
     for server in &mut servers[..forgotten] {
-        server.kill().await.unwrap();
-        server.start_empty().await.unwrap();
+        restart_empty(server).await;
     }
-    let next = loop {
-        let attempt = b.lock(NAME).unwrap().try_acquire().await;
-        let is_held = guard.ensure_held().is_ok();
-        if let Ok(Some(next)) = attempt {
-            assert!(!is_held, "two hold");
-            break next;
-        }
-    };
-    assert!(next.token() > guard.token());
+    next_of(&b, &guard).await;
 }
 
-/// The pause is what keeps it so: without it, what a server has forgotten is granted again, and nothing else is promised.
 async fn without_the_pause_what_is_forgotten_is_granted_again() {
     let mut servers = three().await;
     let config = |servers: &[Server]| quorum(servers).pause_after_restart(Duration::ZERO);
@@ -81,8 +68,7 @@ async fn without_the_pause_what_is_forgotten_is_granted_again() {
     let (a, b) = (open_for_long(config(&servers)).await, open_config(config(&servers)).await);
     let guard = hold(&a).await;
     for server in &mut servers[..2] {
-        server.kill().await.unwrap();
-        server.start_empty().await.unwrap();
+        restart_empty(server).await;
     }
     let next = hold(&b).await;
     guard.ensure_held().expect("it cannot know yet");
@@ -93,12 +79,8 @@ async fn open_for_long(config: QuorumConfig) -> LockManager {
     LockManager::builder(config).ttl(LONG).connect_timeout(BOUND).build().await.unwrap()
 }
 
-/// All servers are killed, and come up with their data: they vote at once, so the hold goes on, and nobody else is let in.
 async fn a_disk_that_is_always_written_is_trusted() {
-    let mut servers = Vec::new();
-    for _ in 0..3 {
-        servers.push(start(Settings::new().append_only()).await);
-    }
+    let mut servers = servers_of(3, Settings::new().append_only()).await;
     let config = |servers: &[Server]| quorum(servers).fsync_always(true);
     let (a, b) = (begun(config(&servers)).await, open_config(config(&servers)).await);
     let unpaused =
@@ -117,24 +99,21 @@ async fn a_disk_that_is_always_written_is_trusted() {
     assert!(cycle(&b).await > token);
 }
 
-/// What a server needs to be told is asked of all, also of one that is slow: without that nobody knows enough.
 async fn a_slow_server_is_heard_when_another_has_forgotten() {
     let mut servers = three().await;
     let (proxies, config) = behind(&servers, 1).await;
     let locks = begun(config).await;
     proxies[0].set(Direction::ServerToClient, Mode::delay(TTL / 8)).await;
-    servers[1].kill().await.unwrap();
-    servers[1].start_empty().await.unwrap();
+    restart_empty(&mut servers[1]).await;
     cycle(&locks).await;
     eventually("it is told", async || knows(&servers[1]).await).await;
 }
 
-/// Whether somebody has told it what it may have forgotten.
+/// Whether it votes.
 pub(crate) async fn knows(server: &Server) -> bool {
     command(server, &["HGET", SPACE, "whole"]).await.text().as_deref() == Some("1")
 }
 
-/// Nothing is granted by servers that have just come up, and the answer says why.
 async fn try_during_a_pause_says_why() {
     let servers = three().await;
     let locks = open_config(quorum(&servers).pause_after_restart(LONG)).await;
@@ -143,12 +122,10 @@ async fn try_during_a_pause_says_why() {
     assert!(format!("{refused:#}").contains("it came up and may have forgotten votes"), "{refused:#}");
 }
 
-/// A server that came up is told by a manager that wants no vote of it, also if it did not answer at the end of its pause.
+/// By a manager that asks for no vote; the server does not answer at the end of its pause.
 async fn a_server_that_forgot_is_told_after_it_was_silent() {
-    let mut servers = three().await;
-    let locks = begun(quorum(&servers)).await;
-    servers[1].kill().await.unwrap();
-    servers[1].start_empty().await.unwrap();
+    let (mut servers, locks) = voting().await;
+    restart_empty(&mut servers[1]).await;
     eventually("it is met", async || crate::rig::exists(&servers[1], SPACE).await).await;
     servers[1].process().stop().await.unwrap();
     pass(3 * TTL).await;
@@ -157,7 +134,6 @@ async fn a_server_that_forgot_is_told_after_it_was_silent() {
     drop(locks);
 }
 
-/// Also one that was reached while it read its data, and refused to say anything.
 async fn a_server_that_is_loading_is_told_when_it_has_loaded() {
     // So slow that it is still loading when it is connected to again, and in pieces, between which it answers.
     let slow = Settings::new()
@@ -186,7 +162,7 @@ async fn a_server_that_is_loading_is_told_when_it_has_loaded() {
     drop(locks);
 }
 
-/// A server that is full, and so cannot say that it votes, is no reason to look at all of them again and again.
+/// A full server cannot store that it votes.
 async fn servers_that_refuse_are_not_looked_at_for_ever() {
     let full = start(Settings::new().set("maxmemory", &["1"])).await;
     let servers = vec![full, server().await, server().await];
@@ -203,7 +179,6 @@ async fn servers_that_refuse_are_not_looked_at_for_ever() {
     assert_eq!(looked().await, before);
 }
 
-/// By its own clock, which is set forward.
 pub(crate) async fn has_long_been_up(server: &Server, clock: &WallClock) {
     clock.shift_by(2 * i64::try_from(LONG.as_secs()).unwrap()).unwrap();
     eventually("the server sees its clock", async || {
@@ -213,7 +188,7 @@ pub(crate) async fn has_long_been_up(server: &Server, clock: &WallClock) {
     .await;
 }
 
-/// A server's pause is told once, however often all are looked at meanwhile; and once more when it comes up again.
+/// However often all are looked at meanwhile.
 async fn a_pause_is_told_once_for_each_run() {
     let ahead = WallClock::new().unwrap();
     // It has paused, and no room for what it is to be told: so all are looked at again and again.
@@ -242,58 +217,13 @@ async fn a_pause_is_told_once_for_each_run() {
             told[of.unwrap_or_else(|| panic!("{warning}"))] += 1;
         }
         assert_eq!(told, expected);
-        servers[1].kill().await.unwrap();
-        servers[1].start_empty().await.unwrap();
+        restart_empty(&mut servers[1]).await;
     }
 }
 
-/// A hold of two servers, of which one comes up empty while the third is full: it is renewed by the one that is left, until
-/// the third has room and votes for it, although somebody else waits.
-async fn a_hold_outlasts_a_server_that_forgot_while_another_is_full() {
-    // Much longer than a busy machine takes to start a server again; servers that have long been up vote at once.
-    let ttl = 4 * TTL;
-    let ahead = WallClock::new().unwrap();
-    let mut servers = Vec::new();
-    for _ in 0..3 {
-        servers.push(start(Settings::new().clock(&ahead)).await);
-    }
-    for server in &servers {
-        has_long_been_up(server, &ahead).await;
-    }
-    let config = |servers: &[Server]| quorum(servers).pause_after_restart(ttl);
-    begun(config(&servers)).await;
-    let a = LockManager::builder(config(&servers)).ttl(ttl).connect_timeout(BOUND).build().await.unwrap();
-    let b = open_config(config(&servers)).await;
-    ok(&servers[2], &["CONFIG", "SET", "maxmemory", "1"]).await;
-    let guard = hold(&a).await;
-    servers[1].kill().await.unwrap();
-    servers[1].start_empty().await.unwrap();
-    let waiting = Waiter::start(&b);
-    let vote = format!("{KEY}:vote");
-    let ends = async || command(&servers[0], &["PEXPIRETIME", &vote]).await;
-    let first = ends().await;
-    eventually("it is renewed", async || guard.ensure_held().is_err() || ends().await != first).await;
-    ok(&servers[2], &["CONFIG", "SET", "maxmemory", "0"]).await;
-    let voted = async |server| command(server, &["GET", &vote]).await;
-    let ours = voted(&servers[0]).await;
-    let is_renewed = async || voted(&servers[2]).await == ours && guard.remaining() > ttl / 2;
-    eventually("the third votes for it", async || guard.ensure_held().is_err() || is_renewed().await).await;
-    guard.ensure_held().unwrap();
-    let (token, is_waiting) = (guard.token(), waiting.is_waiting());
-    if is_waiting {
-        guard.release().await.unwrap();
-    }
-    match waiting.outcome().await {
-        Ok(next) => assert!(is_waiting && next.token() > token, "two hold"),
-        // While two could not be used, it may have given up.
-        Err(refused) => assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}"),
-    }
-}
-
-/// The record of a move of the store in one server says nothing to a quorum that uses that server, also when it connects again.
+/// Not when it connects again, either.
 async fn a_move_of_one_server_concerns_no_quorum() {
-    let servers = three().await;
-    let locks = begun(quorum(&servers)).await;
+    let (servers, locks) = voting().await;
     for server in &servers[..2] {
         command(server, &["SET", "leasehold:{%move}:record", "1 1 old new"]).await;
         assert!(LockManager::builder(crate::rig::direct(server)).ttl(TTL).build().await.is_err());
