@@ -42,7 +42,7 @@ struct QuorumBackend {
 
 #[async_trait]
 impl LockBackend for QuorumBackend {
-    /// Not `FIFO`: each server votes for whom it hears first.
+    /// Not `FIFO`: each server votes for the first contender that reaches it.
     fn guarantees(&self) -> Guarantees {
         let mut guarantees = Guarantees::FENCED
             | Guarantees::LEASED
@@ -61,7 +61,7 @@ impl LockBackend for QuorumBackend {
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
         match self.session.contend(request, true).await? {
             Attempt::Granted(grant) => Ok(grant),
-            // Who waits is never told so.
+            // Never to a waiter.
             Attempt::Held { .. } => Err(Error::lost(LostReason::Gone)),
         }
     }

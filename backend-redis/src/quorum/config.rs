@@ -1,4 +1,4 @@
-//! Which servers, and how many of them decide.
+//! The servers, and how many of them decide.
 
 use std::time::Duration;
 
@@ -27,32 +27,30 @@ impl QuorumConfig {
         Self { servers: servers.into_iter().collect(), quorum: None, pause: None, fsync_always: false }
     }
 
-    /// How many servers have to agree. Default a majority, which is the least. Everybody needs the same; whoever differs is
-    /// refused.
+    /// How many servers have to agree: at least a majority, which is the default. All managers need the same value; another one
+    /// is refused.
     ///
-    /// With more, fewer may be away, and one that breaks a promise (its clock is stepped, its data are deleted) does
-    /// no harm yet.
+    /// With more, fewer servers may be unavailable, but one whose clock is stepped or whose data are deleted lets no second
+    /// holder in.
     #[must_use]
     pub fn quorum(mut self, servers: usize) -> Self {
         self.quorum = Some(servers);
         self
     }
 
-    /// How long a server does not vote that may have forgotten votes, from when it is met. Default 15 s, or the ttl of a
-    /// manager that has a longer one; no lock may have a longer one than that. Zero turns that off, and with it
-    /// [`SURVIVES_FAILOVER`](leasehold_core::Guarantees::SURVIVES_FAILOVER): what a server has forgotten is granted again.
+    /// How long a server that may have forgotten votes gives none, counted from when a manager first met it. Default 15 s, or
+    /// the manager's ttl if that is longer. No lock may have a longer ttl. Zero turns the pause off, and with it
+    /// [`SURVIVES_FAILOVER`](leasehold_core::Guarantees::SURVIVES_FAILOVER): a lock that a server has forgotten is granted again.
     ///
-    /// Everybody needs the same; whoever differs is refused.
+    /// All managers need the same value; another one is refused.
     #[must_use]
     pub fn pause_after_restart(mut self, pause: Duration) -> Self {
         self.pause = Some(pause);
         self
     }
 
-    /// All servers have `appendfsync always`, so one that came up with its own data has forgotten nothing, and votes at once if
-    /// all others answer. Default no.
-    ///
-    /// Everybody needs the same; whoever differs is refused.
+    /// Asserts that all servers have `appendfsync always`: one that came up with its own data has forgotten nothing, and votes
+    /// at once if all others answer. Default false. All managers need the same value; another one is refused.
     #[must_use]
     pub fn fsync_always(mut self, always: bool) -> Self {
         self.fsync_always = always;
@@ -73,7 +71,7 @@ impl QuorumConfig {
         Ok(config)
     }
 
-    /// Checks what needs no server.
+    /// Checks everything that needs no server.
     pub(crate) fn checked(&self) -> Result<()> {
         let servers = self.servers.len();
         if servers < 3 || servers.is_multiple_of(2) {
@@ -119,20 +117,20 @@ impl QuorumConfig {
         self.servers.first()?.signed_with()
     }
 
-    /// What everybody has to agree on, where managers have locks of `ttl`.
+    /// The options of a manager with locks of `ttl`.
     pub(crate) fn agreed(&self, ttl: Duration) -> Agreed {
-        // So managers with shorter ones, and commands with none, agree without a word.
+        // Managers with shorter ttls, and commands with none, have the same pause without setting it.
         let pause = self.pause.unwrap_or_else(|| ttl.max(Timing::DEFAULT_TTL));
         Agreed { size: self.size(), pause, trusts_disks: self.fsync_always }
     }
 
-    /// The servers as errors name them.
+    /// The servers' addresses, as errors name them.
     pub(crate) fn addresses(&self) -> String {
         self.servers.iter().map(RedisConfig::address).collect::<Vec<_>>().join(",")
     }
 }
 
-/// One server counts once, whatever it is called.
+/// One server counts once, under whatever name.
 pub(crate) fn twice(address: &str) -> Error {
     Error::invalid_option(format!(
         "the server {address} is named twice: a quorum is of servers that fail apart"

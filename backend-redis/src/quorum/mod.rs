@@ -1,17 +1,17 @@
-//! Locks in several independent servers, of which a quorum decides: a second engine, on the same connections.
+//! Locks in several independent servers, of which a quorum decides: a second engine on the same connections.
 //!
-//! | file | says |
+//! | file | has |
 //! |---|---|
 //! | `config` | which servers, and their URL |
-//! | `agreed` | what all who lock with them have to agree on; pure |
+//! | `agreed` | the options that all managers must share; pure |
 //! | `backend` | the contract |
 //! | `session` | one manager's connections and entries |
-//! | `protocol` | how one acquisition goes; pure |
+//! | `protocol` | one acquisition; pure |
 //! | `keys` | names of keys; pure |
-//! | `scripts` | what each server runs, and how it answers |
-//! | `admin` | what administrators see and ask for |
+//! | `scripts` | the program of each server, and its answers |
+//! | `admin` | inspection, revocation, diagnosis |
 //!
-//! The whole story is in `docs/redis-quorum.md`.
+//! `docs/redis-quorum.md` describes the algorithm.
 
 mod admin;
 mod agreed;

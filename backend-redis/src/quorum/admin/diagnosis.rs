@@ -1,4 +1,4 @@
-//! What an administrator should know about the servers of a quorum, as far as they let us ask.
+//! Findings about the servers of a quorum, as far as the user has the rights.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use leasehold_core::backend::Finding;
 use crate::admin::diagnosis::{about, broken, findings, of_users, ok, questions, setting, warning};
 use crate::error;
 use crate::quorum::scripts::disagrees;
-use crate::quorum::session::{Member, Session, UNTOLD};
+use crate::quorum::session::{Member, Session, pauses};
 use crate::scripts;
 
 impl Session {
     pub(crate) async fn diagnose(&self) -> Result<Vec<Finding>> {
         self.life.open_or_refuse()?;
-        // Also those that are slow.
+        // Slow servers are waited for.
         let all = self.size.servers;
         let looks =
             self.ask_all(self.give_up_at(), all, |server, member| self.diagnose_at(server, member)).await;
@@ -74,13 +74,12 @@ impl Session {
         }
         let memory = match member.pause_left(self.env.now()).unwrap_or_default() {
             _ if standing.whole => ok("it knows all the votes it gave"),
-            Duration::ZERO => warning(UNTOLD),
-            left => warning(format!("it came up and may have forgotten votes: it gives none for {left:?}")),
+            left => warning(pauses(left)),
         };
         findings.push(about("memory", memory));
         let users = admitted.connected.ask(redis::cmd("ACL").arg("LIST"), self.give_up_at()).await.ok();
         findings.push(about("message key", of_users(self.inboxes.key().is_some(), users.as_ref())));
-        // One server's disk alone decides nothing here.
+        // The disk of one server decides nothing.
         findings.retain(|finding| finding.subject != "persistence");
         if self.agreed.trusts_disks {
             let told = |at: usize| answers.get(at).and_then(setting);

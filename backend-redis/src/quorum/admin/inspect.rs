@@ -1,4 +1,4 @@
-//! Who holds what, and how many wait for it: what a quorum of servers shows.
+//! Holders and the number of waiters, as a quorum of servers shows them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,23 +7,17 @@ use leasehold_core::{LockName, OwnerId, Result};
 
 use crate::admin::inspect::{SHOWN, names};
 use crate::error;
+use crate::quorum::keys::{BallotKeys, name_of};
 use crate::quorum::protocol::Size;
 use crate::quorum::scripts::{self, Shown};
 use crate::quorum::session::Session;
 
-/// A name as a quorum shows it.
-#[derive(Debug)]
-pub(crate) struct Seen {
-    pub(crate) who: Who,
-    waiting: usize,
-}
-
-/// Who has a quorum's votes, as far as the servers that answered show it.
+/// The owner that has a quorum's votes, as far as the servers that answered show it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     Nobody,
     One(OwnerId, Holder),
-    /// Somebody may: a server that does not answer knows.
+    /// Another server, which does not answer, may make a quorum.
     Unclear,
 }
 
@@ -33,7 +27,7 @@ impl Session {
         self.life.open_or_refuse()?;
         let seen = self.seen(std::slice::from_ref(name)).await?;
         let seen = seen.into_iter().next().ok_or_else(|| error::unexpected("about a name"))?;
-        Ok(seen.state(name.clone()))
+        Ok(state(name.clone(), seen))
     }
 
     /// The names that begin with `prefix` and are held or waited for. Each that is held is known to as many servers as every
@@ -48,7 +42,7 @@ impl Session {
         let mut states = Vec::with_capacity(names.len());
         for names in names.chunks(SHOWN) {
             let seen = self.seen(names).await?;
-            states.extend(names.iter().zip(seen).map(|(name, seen)| seen.state(name.clone())));
+            states.extend(names.iter().zip(seen).map(|(name, seen)| state(name.clone(), seen)));
         }
         states.retain(|state| state.holder().is_some() || state.contenders > 0);
         Ok(states)
@@ -57,11 +51,11 @@ impl Session {
     async fn names_at(&self, server: usize, prefix: &str) -> Result<BTreeSet<LockName>> {
         let admitted = &self.members[server].ready(self, server).await?;
         let ask = |scan| async move { admitted.connected.ask(&scan, self.give_up_at()).await };
-        names(&self.keys.prefixed.pattern(prefix), prefix, |key| self.keys.name_of(key), ask).await
+        names(&self.keys.pattern(prefix), prefix, |key| name_of(&self.keys, key), ask).await
     }
 
-    pub(super) async fn seen(&self, names: &[LockName]) -> Result<Vec<Seen>> {
-        let keys: Vec<_> = names.iter().map(|name| self.keys.of(name)).collect();
+    pub(super) async fn seen(&self, names: &[LockName]) -> Result<Vec<(Who, usize)>> {
+        let keys: Vec<_> = names.iter().map(|name| BallotKeys::of(&self.keys, name)).collect();
         let call = &scripts::inspect(&keys);
         let ask = |server, _: &_| async move {
             let value = self.run_at(server, call).await?;
@@ -73,8 +67,9 @@ impl Session {
     }
 }
 
-/// Whoever has the votes of a quorum; nobody where no votes of servers that did not answer could make one.
-fn seen<'a>(size: Size, shown: impl Iterator<Item = &'a Shown>) -> Seen {
+/// The holder, which has the votes of a quorum, and how many wait. There is none if no votes of servers that did not answer
+/// could make a quorum.
+fn seen<'a>(size: Size, shown: impl Iterator<Item = &'a Shown>) -> (Who, usize) {
     let mut votes: BTreeMap<OwnerId, (usize, &Holder)> = BTreeMap::new();
     let (mut waiting, mut answered) = (0, 0);
     for Shown { voted, holder, waiting: here } in shown {
@@ -94,18 +89,16 @@ fn seen<'a>(size: Size, shown: impl Iterator<Item = &'a Shown>) -> Seen {
         Some((_, (votes, _))) if votes + silent >= size.quorum => Who::Unclear,
         _ => Who::Nobody,
     };
-    Seen { who, waiting }
+    (who, waiting)
 }
 
-impl Seen {
-    fn state(self, name: LockName) -> LockState {
-        let holder = match self.who {
-            Who::Nobody => None,
-            Who::One(_, holder) => Some(holder),
-            Who::Unclear => Some(Holder::new("unknown")),
-        };
-        LockState::new(name, holder, self.waiting)
-    }
+fn state(name: LockName, (who, waiting): (Who, usize)) -> LockState {
+    let holder = match who {
+        Who::Nobody => None,
+        Who::One(_, holder) => Some(holder),
+        Who::Unclear => Some(Holder::new("unknown")),
+    };
+    LockState::new(name, holder, waiting)
 }
 
 #[cfg(test)]
@@ -125,7 +118,7 @@ mod tests {
     fn nobody_is_taken_for_the_holder_by_chance() {
         let free = || Shown { voted: None, holder: None, waiting: 1 };
         let size = Size { servers: 3, quorum: 2 };
-        let label = |shown: &[Shown]| match seen(size, shown.iter()).who {
+        let label = |shown: &[Shown]| match seen(size, shown.iter()).0 {
             Who::Nobody => "nobody".to_owned(),
             Who::One(_, holder) => holder.label,
             Who::Unclear => "unclear".to_owned(),

@@ -1,10 +1,10 @@
-//! What administrators see and ask for; no entry of ours is needed for it.
+//! Administration; it needs no entry of this process.
 //!
-//! | file | says |
+//! | file | has |
 //! |---|---|
-//! | `inspect` | who holds, and how many wait |
-//! | `revoke` | asking a holder to let go, and taking the lock from it |
-//! | `diagnosis` | what an administrator should know of the servers |
+//! | `inspect` | holders, and how many wait |
+//! | `revoke` | revocation, with a grace or by force |
+//! | `diagnosis` | findings about the servers |
 
 mod diagnosis;
 mod inspect;

@@ -1,18 +1,19 @@
-//! Asking a holder to let go, or taking the lock from it.
+//! Revocation of a hold.
 
 use leasehold_core::backend::{Holder, Revoke};
 use leasehold_core::{Error, ErrorKind, LockName, Result};
 
 use super::inspect::Who;
+use crate::quorum::keys::BallotKeys;
 use crate::quorum::scripts;
 use crate::quorum::session::Session;
 
 impl Session {
-    /// Asks the holder of `name` to let go, or takes its votes from it; whom it found.
+    /// Revokes the hold of `name` at every server; returns its holder.
     pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
         self.life.open_or_refuse()?;
         let seen = self.seen(std::slice::from_ref(name)).await?.into_iter().next();
-        let (owner, holder) = match seen.map(|seen| seen.who) {
+        let (owner, holder) = match seen.map(|(who, _)| who) {
             Some(Who::One(owner, holder)) => (owner, holder),
             Some(Who::Unclear) => {
                 let message = "it is not clear who holds it, as a server does not answer";
@@ -20,7 +21,7 @@ impl Session {
             }
             Some(Who::Nobody) | None => return Ok(None),
         };
-        let call = &scripts::revoke(&self.keys.of(name), &self.inboxes, owner, how);
+        let call = &scripts::revoke(&BallotKeys::of(&self.keys, name), &self.inboxes, owner, how);
         let ask = |server, _: &_| async move { scripts::was_there(&self.run_at(server, call).await?) };
         let had = self.quorum_of(self.ask_all(self.give_up_at(), self.size.quorum, ask).await)?;
         Ok(had.contains(&Some(true)).then_some(holder))

@@ -1,4 +1,4 @@
-//! What number to propose, so that servers whose clocks and counters differ agree at once.
+//! The number to propose, so that servers whose clocks and counters differ agree at once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,15 +6,14 @@ use std::time::Duration;
 use leasehold_core::LockName;
 use leasehold_core::clock::Moment;
 
-/// The latest that was heard of the servers' clocks and counters. A wrong one costs a round trip.
+/// The last known clocks and counters of the servers. A wrong one costs a round trip.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Horizon {
     /// Of each server a time, and when it was so.
     clocks: Vec<Option<(Moment, u64)>>,
     /// Of all names whose numbers are near the clocks.
     largest: u64,
-    /// Of those whose numbers are far ahead: one clock that was wrong for a moment is to cost no other name that its number is
-    /// kept for so long.
+    /// Of the names whose numbers are far ahead, so that a clock that was wrong for a moment moves no other name.
     ahead: BTreeMap<LockName, u64>,
 }
 
@@ -24,7 +23,7 @@ impl Horizon {
         if self.clocks.len() <= server {
             self.clocks.resize(server + 1, None);
         }
-        // It was written some time in between.
+        // It was read some time in between.
         self.clocks[server] = Some((now, micros.saturating_add(as_micros(now.since(sent_at)))));
     }
 
@@ -48,7 +47,7 @@ impl Horizon {
         furthest(self.clocks.iter().flatten().map(time))
     }
 
-    /// What no server will have reached when it is asked about `name`, within `lead` from now.
+    /// A number that no server will have reached for `name` within `lead` from now.
     pub(crate) fn proposal(&self, now: Moment, name: &LockName, lead: Duration) -> u64 {
         let time = self.time(now).map_or(0, |time| time.saturating_add(as_micros(lead)));
         let largest = self.ahead.get(name).map_or(self.largest, |ahead| self.largest.max(*ahead));
@@ -67,7 +66,7 @@ fn as_micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// In microseconds: further apart than clocks are that anybody sets.
+/// In microseconds: further apart than clocks that are kept in time.
 const APART: u64 = 60_000_000;
-/// More names than are wanted again soon; one that is forgotten costs a round trip.
+/// More names than are used again soon; one that is forgotten costs a round trip.
 const MOST: usize = 4_096;

@@ -1,34 +1,33 @@
-//! How one acquisition goes at several independent servers, as a pure state machine: answers, messages and the
-//! time go in, what to send next comes out.
+//! One acquisition at several independent servers, as a pure state machine: answers, messages and the time go in, the next
+//! requests come out.
 //!
 //! A contender asks every server for its vote, and holds once a quorum has confirmed one token. A server votes for one
 //! owner at a time, for as long as a lease, and counts each vote: its number is above all it has counted. The token is the
-//! largest number of a quorum's votes, written to each of them while they are ours; any two quorums share
-//! a server, so the next one's votes are above it, whatever clocks do. Where votes split, the younger give theirs back.
-//! `recovery` says when a server that may have forgotten votes again, `release` when a lock is let go, and `horizon`
-//! what number to propose so that servers agree at once.
+//! largest number of a quorum's votes, written to each of them while they are the contender's; any two quorums share
+//! a server, so the next one's votes are above it, whatever clocks do. If votes split, the later contenders return theirs.
+//! `recovery` decides when a server that may have forgotten votes again, `release` when a lock is released, and `horizon`
+//! which number to propose so that servers agree at once.
 //!
 //! # Invariants
 //! - **redis.quorum-1** A hold needs a quorum of servers that have confirmed its token while they had its vote (G1, G3).
 //! - **redis.quorum-2** Its deadline is that of the quorum's last lease: of all confirmed, the q-th to end, counted from
-//!   the sending of what was answered (G2).
-//! - **redis.quorum-3** A server that has lost the vote of a hold is none of its servers any more, whatever it answers
-//!   later to what was sent before: it may have voted for others in between (G1, G3). A request that was long on its way may bring back the
-//!   vote, with a larger number, which renewing compares. Confirming takes one that is no larger than the token: whatever was
-//!   counted in between is smaller still.
-//! - **redis.quorum-4** Votes that were given back are of an earlier round. A server keeps the latest round of an owner, and
-//!   gives back none later than it was told: what arrives late neither ends a vote that was counted nor counts (G1).
-//! - **redis.quorum-5** Of contenders that share the votes, all but the one that came first give theirs back as soon as they
-//!   see an earlier one (G6).
+//!   the sending of the request (G2).
+//! - **redis.quorum-3** A server that has lost the vote of a hold no longer belongs to it, whatever it answers to earlier
+//!   requests: it may have voted for others in between (G1, G3). A late request may bring back the vote with a larger number,
+//!   which renewing compares. Confirming accepts one that is no larger than the token: any vote in between had a smaller one.
+//! - **redis.quorum-4** Votes that were returned are of an earlier round. A server keeps the latest round of an owner, and
+//!   a release names its round: a late request neither ends a vote that was counted nor counts (G1).
+//! - **redis.quorum-5** Of contenders that share the votes, all but the first return theirs as soon as they see an earlier
+//!   one (G6).
 //! - **redis.quorum-6** Servers that are silent for a moment are not waited for.
-//! - **redis.quorum-7** Whoever is elected, or holds, asks servers that have not voted, so that it outlasts the loss of some
-//!   that have. As it holds meanwhile, nobody else has been voted for in between.
-//! - **redis.quorum-8** Until the lock is taken, no vote counts whose number is above the token: a larger one becomes the
+//! - **redis.quorum-7** A contender that is elected or holds asks servers that have not voted, so that it outlasts the loss of
+//!   some that have. As it holds meanwhile, no other was elected in between.
+//! - **redis.quorum-8** Until the lock is acquired, no vote counts whose number is above the token: a larger one becomes the
 //!   token, and is confirmed (G3).
-//! - **redis.quorum-9** A hold that has lost a server goes on until the deadline that it had, while the others may make it a
-//!   quorum again: a server that has forgotten its vote pauses for as long. It is over once they cannot.
+//! - **redis.quorum-9** A hold that has lost a server lasts until the deadline that it had, while the others may make it a
+//!   quorum again: a server that has forgotten its vote pauses for as long. It is lost once they cannot.
 //! - **redis.quorum-10** A server that has lost the vote of a hold is asked again while a quorum of the others confirms the
-//!   token, when it is asked and when it answers: so nobody else was elected in between, and the hold outlasts the next loss.
+//!   token, when it is asked and when it answers: so no other was elected in between, and the hold outlasts the next loss.
 //!
 //! Not promised: an order among contenders; that a ticket is right, which costs a turn and no more. Checked by
 //! `protocol/tests`, against a model of the servers.
@@ -70,17 +69,17 @@ impl Size {
     }
 }
 
-/// What every acquisition of a session has in common.
+/// The parameters of an acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Terms {
     pub(crate) size: Size,
     pub(crate) ttl: Duration,
     pub(crate) margin: Duration,
-    /// After which a server that is silent is not waited for, and how long until votes that split are asked for again.
+    /// How long a silent server is waited for, and the pause before split votes are requested again.
     pub(crate) poll: Duration,
 }
 
-/// Who came when; the smaller goes first. The time only makes it fair.
+/// The order of contenders: the smaller goes first. The time only makes it fair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Ticket {
     /// By the servers' clocks, in microseconds.
@@ -88,14 +87,14 @@ pub(crate) struct Ticket {
     pub(crate) owner: OwnerId,
 }
 
-/// What is to be sent to one server.
+/// A request to one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Errand {
-    /// Vote for us; `again` if there may be a place of ours among those who wait.
+    /// Its vote; `again` if the contender may have a place in the server's queue.
     Vote { round: u64, again: bool },
     /// Write the token, if the vote is still ours.
     Confirm(Confirming),
-    /// Vote for whom you like: nothing up to that round counts.
+    /// Returns votes up to that round.
     GiveBack { round: u64 },
 }
 
@@ -107,10 +106,10 @@ pub(crate) struct Confirming {
     pub(crate) token: u64,
 }
 
-/// What a server says to a request for its vote.
+/// A server's answer to a request for its vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Answer {
-    /// It has voted for us, as its n-th.
+    /// It has voted for the contender, with that number.
     Voted { n: u64 },
     /// It has voted for another; when that may be over without a message.
     Held { by: Ticket, ask_in: Duration },
@@ -118,18 +117,18 @@ pub(crate) enum Answer {
     Abstains { ask_in: Duration },
 }
 
-/// What the caller of an acquisition is to do.
+/// The next step of an acquisition's caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
-    /// Nothing, until something is heard or that moment; then there may be errands.
+    /// Wait for an answer, a message or that moment; then there may be requests.
     Wait(leasehold_core::clock::Moment),
-    /// Give the lock to whoever wants it.
+    /// The lock is acquired.
     Take { token: u64, deadline: Deadline },
     /// Another has the lock, or comes first.
     Busy,
-    /// So many servers do not vote that there is no quorum.
+    /// Too many servers do not vote.
     Unreachable,
-    /// Nothing any more: it is over, and whatever it had is to be released.
+    /// It has ended, and all that it had is to be released.
     Over(LostReason),
 }
 

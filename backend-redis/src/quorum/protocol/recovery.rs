@@ -1,34 +1,32 @@
 //! When a server that may have forgotten votes and numbers may vote again.
 //!
 //! A server is *blank* from when the namespace first meets another reign of it: its process came up, it was promoted, it was
-//! emptied, or another one has its address. Each time is an *episode*: a reign may have several. The server pauses for as long
-//! as the longest lease: by then nobody holds on the strength of what it, or whichever stood in its place, said before. Then
-//! somebody tells it the largest number that the others know. As many others as every quorum has one of know every number that
-//! was confirmed. Where as many are blank as make a quorum, nobody may know: a namespace that nobody has used, or an accident.
-//! Their pauses end one after the other, so the first that is told keeps which episodes were blank beside its own.
+//! emptied, or another server has its address. Each time is an *episode*: a reign may have several. The server pauses for as
+//! long as the longest lease: by then no hold relies on its earlier answers, or on those of a server at the same address. Then
+//! a manager installs its floor: the largest number that the others know. A *blocking set* of others, one of every quorum,
+//! knows every number that was confirmed. If a quorum is blank, possibly no server knows: the namespace is new, or there was an
+//! accident. Their pauses end one after the other, so the first that votes keeps which episodes were blank beside its own.
 //!
 //! # Invariants
 //! - **redis.quorum.recovery-1** A blank server gives no vote before its pause is over, whatever the others know (G1): what they
-//!   knew when they were asked may have grown since, by requests that were on their way.
-//! - **redis.quorum.recovery-2** It is told the largest number that so many others know after that pause, and counts above
+//!   knew when they were asked may have grown since, by pending requests.
+//! - **redis.quorum.recovery-2** Its floor is the largest number that a blocking set knows after that pause, and it counts above
 //!   it (G3).
-//! - **redis.quorum.recovery-3** Only where a quorum was blank at one moment, which two looks in a row show, the clocks of
-//!   the servers stand for the numbers that were forgotten: the furthest of those that are not far from their median.
-//! - **redis.quorum.recovery-4** So it does for the others of that quorum that are blank since: without their votes, what was
-//!   confirmed after that moment is known to as many of the rest as every quorum of the rest has one of (G3).
+//! - **redis.quorum.recovery-3** The clocks of the servers stand for forgotten numbers only if a quorum was blank at one
+//!   moment, which two looks in a row show: the furthest of those that are not far from their median.
+//! - **redis.quorum.recovery-4** So they do for the rest of that quorum while it is blank: without their votes, a number that
+//!   was confirmed after that moment is known to a blocking set among the other servers (G3).
 //! - **redis.quorum.recovery-5** A pause counts from when a manager first met the reign, by the median of the clocks of the
-//!   servers that answered then, so that one clock that is stepped ends none (G1). How long a process has been up says nothing
-//!   of the namespace. It counts only where all servers answer, and none was ever told anything or met beside one that was,
-//!   however late in its pause. A
-//!   clock that is missing or was set back shows no time. Where the median shows none, the clocks are written down anew by a look
-//!   that could have ended the pause.
+//!   servers that answered then, so that one clock that is stepped ends none (G1). A clock that is missing or was set back shows
+//!   no time. If the median shows none, the clocks are written down anew by a look that could have ended the pause. The uptime
+//!   of a process counts only if all servers answer, and none ever had a floor or was met beside one that had.
 //! - **redis.quorum.recovery-6** A server comes up with its own data if its disk is trusted, it was never promoted since it was
 //!   last whole, and all others answer and none of them has its id: then it has forgotten nothing, and does not pause.
 //! - **redis.quorum.recovery-7** A blank server keeps the terms of the first manager that meets it, and pauses for as long as
 //!   any manager that met it may hold, by whatever terms (G1). Until such a manager has met it, the terms of several that open
-//!   the namespace for the first time are put in an order, so that one of these is let in. Those of a server that was ever told
-//!   anything are firm.
-//! - **redis.quorum.recovery-8** What was decided about one episode has no effect in a later one (G1): each has a random id,
+//!   the namespace for the first time are put in an order, so that one of these is let in. The terms of a server that had a
+//!   floor are firm.
+//! - **redis.quorum.recovery-8** A decision about one episode has no effect in a later one (G1): each has a random id,
 //!   which two looks, the clocks that were written down, and the request that ends it have in common.
 
 use std::time::Duration;
@@ -39,39 +37,37 @@ use super::Size;
 use super::horizon::furthest;
 use crate::quorum::agreed::Agreed;
 
-/// What the clock of a reign was.
+/// A reign and its clock.
 pub(crate) type Clock = (String, u64);
 
-/// What a server says of itself.
+/// What a server knows of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Standing {
-    /// Which reign of it: another one after each start of its process, and after each promotion.
+    /// Its reign: another one after each start of its process, and after each promotion.
     pub(crate) run: String,
     /// Since when it is or was blank.
     pub(crate) episode: String,
     /// Whether it knows all that it ever did.
     pub(crate) whole: bool,
-    /// Whether it did in an earlier reign, and has what that wrote.
+    /// Whether it did in an earlier reign, and has the data of that.
     pub(crate) claims: bool,
-    /// Who it is: copies of its data say the same.
+    /// Its id, which copies of its data share.
     pub(crate) id: String,
-    /// Whether it was ever told what it may have forgotten, or met beside a server that was.
+    /// Whether it ever had a floor, or was met beside a server that had.
     pub(crate) is_used: bool,
     /// The largest number it knows of.
     pub(crate) max: u64,
-    /// Its clock, in answer to what was sent then.
+    /// Its clock, in answer to a request that was sent then.
     pub(crate) clock: u64,
     pub(crate) sent_at: Moment,
     /// For how long its process has been up, at least.
     pub(crate) up_for: Duration,
-    /// What the clocks of several reigns were when this one was first met.
+    /// The clocks of several reigns when this one was first met.
     pub(crate) since: Vec<Clock>,
     /// The longest pause of managers that met it and may hold by other terms.
     pub(crate) pause: Duration,
-    /// What was agreed on.
     pub(crate) terms: String,
-    /// The episodes that were blank at one moment, a quorum and itself among them, when its clock had to stand for what they
-    /// had forgotten.
+    /// The episodes that were blank at one moment, its own included, if a clock stood for the numbers of that quorum.
     pub(crate) beside: Vec<String>,
 }
 
@@ -82,21 +78,21 @@ impl Standing {
     }
 }
 
-/// What a second look tells a blank server: from when its pause counts.
+/// From when the pause of a blank server counts, as a second look writes it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Met {
     /// As the first look has found it.
     pub(crate) episode: String,
-    /// What was written down of the clocks before.
+    /// The clocks that were written down before.
     pub(crate) since: Vec<Clock>,
     pub(crate) clocks: Vec<Clock>,
     pub(crate) is_used: bool,
 }
 
-/// What a server is told when it may vote again.
+/// With this a server may vote again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Recovered {
-    /// Above which number it is to count.
+    /// The number above which it counts.
     pub(crate) floor: u64,
     /// As [`Standing::beside`].
     pub(crate) beside: Vec<String>,
@@ -104,8 +100,8 @@ pub(crate) struct Recovered {
     pub(crate) is_copy: bool,
 }
 
-/// redis.quorum.recovery-5: what each server is told when the first look at all of them has ended at `now`. Nothing where too
-/// few answer.
+/// redis.quorum.recovery-5: for each server, after the first look at all of them has ended at `now`; nothing if too few
+/// answer.
 pub(crate) fn met(size: Size, now: Moment, first: &[Option<Standing>]) -> Vec<Option<Met>> {
     let at_most = |standing: &Standing| {
         let since = u64::try_from(now.since(standing.sent_at).as_micros()).unwrap_or(u64::MAX);
@@ -115,8 +111,8 @@ pub(crate) fn met(size: Size, now: Moment, first: &[Option<Standing>]) -> Vec<Op
     let is_used = first.iter().flatten().any(|standing| standing.is_used);
     let met = |(at, own): (usize, &Option<Standing>)| {
         let own = own.as_ref().filter(|_| clocks.len() >= size.quorum)?;
-        // A manager that cannot reach the witnesses must not erase them for one that can.
-        let counts = || own.since.is_empty() || told(size, at, first, first).is_some();
+        // A manager that reaches too few of the clocks must not erase them for one that reaches them.
+        let counts = || own.since.is_empty() || floor_of(size, at, first, first).is_some();
         let begins = shown(own, first).is_none() && counts();
         let clocks = if begins { &clocks } else { &own.since };
         let (episode, since, clocks) = (own.episode.clone(), own.since.clone(), clocks.clone());
@@ -126,13 +122,10 @@ pub(crate) fn met(size: Size, now: Moment, first: &[Option<Standing>]) -> Vec<Op
     first.iter().enumerate().map(met).collect()
 }
 
-/// What the clocks show of the pause of a blank server, in microseconds; `None` if nothing was written down, or too few of
-/// those go on.
+/// How much of its pause the clocks show, in microseconds; `None` if none were written down, or too few of them go on.
 fn shown(own: &Standing, look: &[Option<Standing>]) -> Option<u64> {
-    let gone = |(run, then): &Clock| {
-        let witness = look.iter().flatten().find(|other| other.run == *run)?;
-        witness.clock.checked_sub(*then)
-    };
+    let gone =
+        |(run, then): &Clock| look.iter().flatten().find(|other| other.run == *run)?.clock.checked_sub(*then);
     let mut gone: Vec<_> = own.since.iter().map(gone).collect();
     gone.sort_unstable();
     gone.get(gone.len().saturating_sub(1) / 2).copied().flatten()
@@ -154,8 +147,8 @@ pub(crate) fn who_differs(terms: &str, look: &[Option<Standing>]) -> Option<usiz
     look.iter().position(|standing| standing.as_ref().is_some_and(differs))
 }
 
-/// What `server` is told, from two looks at all servers, one after the other; `None` while it pauses, and while too few
-/// answer. It takes that only if it is as the first look has found it: its pause may have become longer since.
+/// The floor of `server`, from two looks at all servers, one after the other; `None` while it pauses, and while too few
+/// answer. It is installed only if the server is as the first look has found it: its pause may have become longer since.
 pub(crate) fn recovered(
     agreed: Agreed,
     server: usize,
@@ -173,7 +166,7 @@ pub(crate) fn recovered(
     if !pause_left(agreed, own, first).is_zero() {
         return None;
     }
-    told(agreed.size, server, first, second)
+    floor_of(agreed.size, server, first, second)
 }
 
 /// The result of two looks for one blank server.
@@ -217,8 +210,8 @@ fn is_copy(own: &Standing, look: &[Option<Standing>]) -> bool {
     look.iter().flatten().filter(|other| !own.id.is_empty() && other.id == own.id).count() > 1
 }
 
-/// What a blank server is told when it has paused; `None` while too few answer.
-fn told(
+/// The floor of a blank server that has paused; `None` while too few answer.
+fn floor_of(
     size: Size,
     server: usize,
     first: &[Option<Standing>],
@@ -227,17 +220,17 @@ fn told(
     let own = blank_since(server, first, second)?;
     let answered = || second.iter().flatten();
     let (floor, is_copy) = (largest(second)?, is_copy(own, second));
-    let told = |floor, beside| Some(Recovered { floor, beside, is_copy });
+    let recovered = |floor, beside| Some(Recovered { floor, beside, is_copy });
     let whole = answered().filter(|standing| standing.whole).count();
     if whole >= size.blocking() {
-        return told(floor, Vec::new());
+        return recovered(floor, Vec::new());
     }
     let floor = furthest(answered().map(|standing| standing.clock))?.max(floor);
     let blank_since = |at| blank_since(at, first, second);
     let blank: Vec<_> =
         (0..size.servers).filter_map(blank_since).map(|standing| standing.episode.clone()).collect();
     if blank.len() >= size.quorum {
-        return told(floor, blank);
+        return recovered(floor, blank);
     }
     // redis.quorum.recovery-4
     let is_enough = |beside: &&Vec<String>| {
@@ -245,5 +238,5 @@ fn told(
         beside.contains(&own.episode) && whole + since >= size.blocking()
     };
     let beside = answered().map(|standing| &standing.beside).find(is_enough)?;
-    told(floor, beside.clone())
+    recovered(floor, beside.clone())
 }

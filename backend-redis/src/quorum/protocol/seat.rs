@@ -1,25 +1,25 @@
-//! What a contender knows of one server.
+//! A contender's state at one server.
 
 use leasehold_core::clock::Moment;
 
 use super::{Errand, Ticket};
 
-/// What is known of one server.
+/// The state of one server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Seat {
-    /// When it was asked for its vote, while there is no answer, of whatever round.
+    /// When it was asked for its vote, while no answer has arrived, in any round.
     pub(super) asked_at: Option<Moment>,
     pub(super) vote: Option<Vote>,
     pub(super) seen: Seen,
-    /// It may have something of ours.
+    /// It may have a vote or a queue entry of this contender.
     pub(super) may_have: bool,
-    /// It said that it votes again, while it was being asked: its answer may be older.
+    /// A message said that it votes again while a request was pending, whose answer may be older.
     pub(super) freed: bool,
-    /// From when on asking it makes sense.
+    /// When it may be asked again.
     pub(super) due: Moment,
 }
 
-/// A vote for us, of the present round.
+/// A vote for the contender, of the present round.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Vote {
     pub(super) n: u64,
@@ -28,13 +28,12 @@ pub(super) struct Vote {
 }
 
 impl Seat {
-    /// Of a server that was asked for nothing.
     pub(super) fn new() -> Self {
         let due = Moment::from_nanos(0);
         Self { asked_at: None, vote: None, seen: Seen::Nothing, may_have: false, freed: false, due }
     }
 
-    /// It is asked for its vote, by one that waits or does not.
+    /// It is asked for its vote.
     pub(super) fn ask(&mut self, now: Moment, round: u64, waits: bool) -> Errand {
         let again = waits && self.may_have;
         (self.asked_at, self.may_have, self.freed) = (Some(now), true, false);
@@ -42,13 +41,13 @@ impl Seat {
     }
 
     pub(super) fn refused(&mut self, seen: Seen, due: Moment, waits: bool) {
-        // Who waits has a place there.
+        // A waiter has an entry in its queue.
         (self.vote, self.may_have) = (None, waits);
         (self.seen, self.due) = (seen, due);
     }
 }
 
-/// Why a server has not voted for us.
+/// Why a server has not voted for the contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Seen {
     Nothing,
@@ -56,6 +55,6 @@ pub(super) enum Seen {
     Abstains,
     /// It does not answer, or refuses.
     Failed,
-    /// It had, until then, and may have voted for others since.
+    /// It lost the vote then, and may have voted for others since.
     Lost(Moment),
 }

@@ -1,4 +1,5 @@
-//! What each server of a quorum runs, and how it answers. The bytes of an answer are not trusted.
+//! The program of each server of a quorum, and its answers. The bytes of an answer are not trusted: an answer that cannot be read
+//! is a [`Protocol`](leasehold_core::ErrorKind::Protocol) error.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -42,21 +43,20 @@ impl Ballot {
     }
 }
 
-/// Who asks for a vote.
+/// A request for a vote.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker<'a> {
     pub(crate) ballot: Ballot,
     pub(crate) ttl: u64,
     pub(crate) proposal: u64,
-    /// When that is, by the servers' clocks, in microseconds.
+    /// Now, by the servers' clocks, in microseconds.
     pub(crate) since: u64,
     pub(crate) inbox: &'a str,
     pub(crate) info: &'a str,
-    /// What was agreed on.
     pub(crate) terms: &'a str,
 }
 
-/// What is the same for all servers of a request for their votes.
+/// The part of the request that all servers get.
 pub(crate) fn vote(keys: &BallotKeys, space: &str, asker: Asker<'_>) -> Cmd {
     let Asker { ballot, ttl, proposal, since, inbox, info, terms } = asker;
     let mut call = PROGRAM.operation("vote", &[&keys.vote, &keys.count, &keys.waits, space]);
@@ -67,22 +67,21 @@ pub(crate) fn vote(keys: &BallotKeys, space: &str, asker: Asker<'_>) -> Cmd {
     call
 }
 
-/// That request as one server gets it, of which that `run` is known; whether the contender waits, and whether it may have a
-/// place there already.
+/// The request as the server with that `run` gets it; whether the contender waits, and whether it may be in the queue already.
 pub(crate) fn vote_at(call: &Cmd, (waits, has_place): (bool, bool), run: &str) -> Cmd {
     let mut call = call.clone();
     call.arg(u8::from(waits)).arg(u8::from(has_place)).arg(run);
     call
 }
 
-/// What a request for a vote was answered.
+/// The answer to a request for a vote.
 #[derive(Debug)]
 pub(crate) struct Voted {
-    /// The server's time, in microseconds, if it has looked.
+    /// The server's time, in microseconds, if it has read it.
     pub(crate) now: Option<u64>,
-    /// `None` if the server may have forgotten votes, and nobody has said which.
+    /// `None` if the server may have forgotten votes.
     pub(crate) answer: Option<Answer>,
-    /// Whom it has voted for, if that is another.
+    /// The holder, if it has voted for another.
     pub(crate) holder: Option<Holder>,
 }
 
@@ -90,9 +89,8 @@ pub(crate) struct Voted {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Protocol`](leasehold_core::ErrorKind::Protocol), also for a number that no token can have: it would be
-/// proposed to all servers. [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) where something else
-/// was agreed on.
+/// `Protocol` also for a number that no token can have: it would be proposed to all servers.
+/// [`InvalidOption`](leasehold_core::ErrorKind::InvalidOption) if the server has other terms.
 pub(crate) fn voted(value: &Value) -> Result<Voted> {
     let wrong = || error::unexpected("to a request for a vote");
     if let Value::Int(_) = value {
@@ -101,10 +99,6 @@ pub(crate) fn voted(value: &Value) -> Result<Voted> {
     }
     let words = parts(value);
     let at = |at: usize| words.get(at).and_then(counted).ok_or_else(wrong);
-    let millis = |word: &Value| match word {
-        Value::Int(millis) => Ok(Duration::from_millis(u64::try_from(*millis).unwrap_or(0))),
-        _ => Err(wrong()),
-    };
     let (kind, now) = (at(0)?, at(1)?);
     let mut holder = None;
     let answer = match (kind, words.get(2)) {
@@ -112,7 +106,8 @@ pub(crate) fn voted(value: &Value) -> Result<Voted> {
             let ballot = words.get(3).and_then(text).and_then(Ballot::read).ok_or_else(wrong)?;
             let record = words.get(4).and_then(text).and_then(Record::read);
             holder = Some(record.map_or_else(unknown, |record| record.holder()));
-            Some(Answer::Held { by: ballot.ticket, ask_in: millis(ask_in)? })
+            let ask_in = Duration::from_millis(number(ask_in).ok_or_else(wrong)?);
+            Some(Answer::Held { by: ballot.ticket, ask_in })
         }
         (1, Some(_)) => Some(Answer::Voted { n: at(2)? }),
         (2, None) => Some(Answer::Abstains { ask_in: Duration::ZERO }),
@@ -154,11 +149,7 @@ pub(crate) fn confirm(
     call
 }
 
-/// What `confirm`, `release`, `revoke` and `install` answer: whether there was what they are about.
-///
-/// # Errors
-///
-/// As [`voted`].
+/// Reads the answer of `confirm`, `release`, `revoke` and `install`: whether they found their vote or episode.
 pub(crate) fn was_there(value: &Value) -> Result<bool> {
     match value {
         Value::Int(0) => Ok(false),
@@ -167,16 +158,16 @@ pub(crate) fn was_there(value: &Value) -> Result<bool> {
     }
 }
 
-/// One of those that are renewed together.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Kept<'a> {
-    pub(crate) keys: &'a BallotKeys,
+/// One of the votes that are renewed together.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) keys: BallotKeys,
     pub(crate) ballot: Ballot,
     pub(crate) n: u64,
     pub(crate) ttl: u64,
 }
 
-pub(crate) fn renew(kept: &[Kept<'_>], (space, run): (&str, &str)) -> Cmd {
+pub(crate) fn renew(kept: &[Kept], (space, run): (&str, &str)) -> Cmd {
     let keys = kept.iter().flat_map(|Kept { keys, .. }| [&*keys.vote, &keys.count, &keys.asked]);
     let mut call = PROGRAM.operation("renew", &keys.chain([space]).collect::<Vec<_>>());
     for Kept { ballot, n, ttl, .. } in kept {
@@ -186,22 +177,18 @@ pub(crate) fn renew(kept: &[Kept<'_>], (space, run): (&str, &str)) -> Cmd {
     call
 }
 
-/// What became of a vote that was to be renewed.
+/// The answer to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Renewed {
     Gone,
     Kept,
-    /// And its holder was asked to let go within the grace.
+    /// Its holder was asked to release within the grace.
     Asked(Duration),
-    /// It is there, and the server may have forgotten others: it extends none.
+    /// It was not extended, as the server may have forgotten others.
     Pauses,
 }
 
 /// Reads the answers of `renew`, one for each vote.
-///
-/// # Errors
-///
-/// As [`voted`].
 pub(crate) fn renewed(value: &Value, votes: usize) -> Result<Vec<Renewed>> {
     let wrong = || error::unexpected("to a renewal of votes");
     let one = |value: &Value| match parts(value) {
@@ -214,7 +201,7 @@ pub(crate) fn renewed(value: &Value, votes: usize) -> Result<Vec<Renewed>> {
     if parts(value).len() == votes { parts(value).iter().map(one).collect() } else { Err(wrong()) }
 }
 
-/// Ends what the owner of `ballot` has, up to its round; with a ttl it waits on for so long.
+/// Ends the vote and the queue entry of the owner of `ballot`, up to its round; with a ttl it waits on for so long.
 pub(crate) fn release(
     keys: &BallotKeys,
     inboxes: &Inboxes,
@@ -228,15 +215,14 @@ pub(crate) fn release(
     call
 }
 
-/// Whoever looks at a server.
+/// A look at a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Looker<'a> {
-    /// Which reign of the server it is, and whether that has followed another server.
+    /// The reign of the server, and whether that has followed another server.
     pub(crate) run: &'a str,
     pub(crate) has_followed: bool,
-    /// What it has agreed on.
     pub(crate) terms: &'a str,
-    /// For how long it may hold.
+    /// For how long the manager may hold by these terms.
     pub(crate) pause: Duration,
     /// The id of an episode that begins now.
     pub(crate) episode: OwnerId,
@@ -257,11 +243,7 @@ pub(crate) fn admit(space: &str, looker: &Looker<'_>) -> Cmd {
     call
 }
 
-/// Reads the answer of `admit` about `run` in the namespace `space`, to a request that was sent then.
-///
-/// # Errors
-///
-/// As [`voted`]; `Unsupported` for a namespace of another format.
+/// Reads the answer of `admit` about `run` in the namespace `space`. Another format is `Unsupported`.
 pub(crate) fn known(value: &Value, (space, run): (&str, &str), sent_at: Moment) -> Result<Standing> {
     let wrong = || error::unexpected("about a namespace");
     if let Some(format) = text(value) {
@@ -296,7 +278,7 @@ pub(crate) fn known(value: &Value, (space, run): (&str, &str), sent_at: Moment) 
     })
 }
 
-/// Tells `own` what it may have forgotten, unless it was met by others since.
+/// Lets `own` vote, unless another manager has met it since.
 pub(crate) fn install(space: &str, own: &Standing, told: &Recovered, terms: &str) -> Cmd {
     let mut call = PROGRAM.operation("install", &[space]);
     call.arg(&own.episode).arg(told.floor).arg(terms).arg(told.beside.join(" "));
@@ -309,7 +291,7 @@ pub(crate) fn inspect(names: &[BallotKeys]) -> Cmd {
     PROGRAM.operation("inspect", &keys.collect::<Vec<_>>())
 }
 
-/// What one server shows of a name.
+/// One server's state of a name.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     pub(crate) voted: Option<Ballot>,
@@ -318,10 +300,6 @@ pub(crate) struct Shown {
 }
 
 /// Reads the answers of `inspect`, one for each name.
-///
-/// # Errors
-///
-/// As [`voted`].
 pub(crate) fn inspected(value: &Value, names: usize) -> Result<Vec<Shown>> {
     let wrong = || error::unexpected("about a name");
     let one = |value: &Value| {
@@ -394,7 +372,7 @@ mod tests {
         }
     }
 
-    /// A number that no token can have is refused, wherever a server tells one: it would be proposed to all others.
+    /// A number that no token can have is refused in every answer: it would be proposed to all servers.
     #[test]
     fn numbers_beyond_every_token_are_refused() {
         let (now, most) = (Value::Int(7), Value::Int(FencingToken::MAX_COUNTER as i64));
@@ -423,7 +401,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a server answers is read or refused.
+        /// Every answer is read or refused.
         #[test]
         fn strange_answers_are_refused_without_panic(value in values()) {
             let _ = (voted(&value), was_there(&value), renewed(&value, 2), known(&value, ("p", "1"), Moment::from_nanos(0)), inspected(&value, 1));

@@ -1,4 +1,4 @@
-//! One acquisition: drives the contender of one request, and gives up what it has.
+//! One acquisition: runs the contender of one request, and releases what it has.
 //!
 //! # Invariants
 //! - **redis.quorum.acquisition-1** One that ends without its grant, dropped, failed or lost, releases its owner id at every
@@ -7,26 +7,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Holder, StoreEvent};
+use futures_util::StreamExt;
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Holder, Lease, LeaseScope, StoreEvent};
 use leasehold_core::clock::Deadline;
 use leasehold_core::{Effect, Error, FencingToken, LostReason, Result};
 use parking_lot::Mutex;
 
-use super::errand::Errands;
+use super::errand::Requests;
 use super::{Asking, Entry, Session};
 use crate::error;
 use crate::quorum::protocol::{Contender, Step, Ticket};
 use crate::scripts::millis;
 
-/// An entry of ours, until its grant is taken.
+/// An entry, until its grant is returned.
 struct Acquisition<'s> {
     session: &'s Arc<Session>,
     entry: Arc<Entry>,
+    pending: Requests,
     is_taken: bool,
 }
 
 impl Session {
-    /// Takes the lock; who `waits`, waits for it. Dropping the future abandons, and leaves nothing.
+    /// Acquires the lock, or tries to. Dropping the future releases everything.
     pub(crate) async fn contend(self: &Arc<Self>, request: &AcquireRequest, waits: bool) -> Result<Attempt> {
         self.agreed.admits(request.ttl)?;
         Acquisition::new(self, request, waits)?.run().await
@@ -53,22 +55,21 @@ impl<'s> Acquisition<'s> {
             asking: Mutex::default(),
         });
         session.life.enter(lease, &entry)?;
-        Ok(Self { session, entry, is_taken: false })
+        Ok(Self { session, entry, pending: Requests::new(), is_taken: false })
     }
 
     async fn run(mut self) -> Result<Attempt> {
         let (session, entry) = (self.session, Arc::clone(&self.entry));
-        let mut errands = Errands::of(session, &entry);
         let asking = entry.asking(session.size.servers);
         let (mut give_up_at, mut is_queued) = (session.give_up_at(), false);
         loop {
             let now = session.env.now();
-            errands.begin(now);
+            session.begin_errands(&entry, now, &self.pending);
             let (step, is_heard) = {
                 let mut contender = entry.contender.lock();
                 (contender.step(now), contender.has_heard_a_quorum())
             };
-            // Who waits gives up once there was no quorum for as long as a request may take.
+            // A waiter fails once there was no quorum for as long as a request may take.
             if entry.waits && is_heard && step != Step::Unreachable {
                 give_up_at = session.give_up_at();
             }
@@ -76,7 +77,7 @@ impl<'s> Acquisition<'s> {
             let until = match step {
                 Step::Take { token, deadline } => return self.take(token, deadline).map(Attempt::Granted),
                 Step::Busy => return Ok(Attempt::Held { holder: asking.holder() }),
-                // Whoever closes ends all entries first.
+                // Closing ends all entries first.
                 Step::Over(LostReason::Shutdown) => return Err(error::closed()),
                 Step::Over(reason) => return Err(Error::lost(reason)),
                 Step::Unreachable | Step::Wait(_) if is_late => return Err(self.too_few(&asking)),
@@ -87,29 +88,28 @@ impl<'s> Acquisition<'s> {
                 is_queued = true;
                 session.events.tell(StoreEvent::Queued { name: entry.name.clone(), holder });
             }
-            let until = until.min(give_up_at);
+            let (until, is_pending) = (until.min(give_up_at), !self.pending.is_empty());
             tokio::select! {
                 biased;
-                () = errands.one() => {}
+                Some(()) = self.pending.next() => {}
                 () = asking.heard.notified() => {}
-                () = session.alarm.reached(until), if !errands.is_over() => {}
-                () = session.env.sleep_until(until), if errands.is_over() => {}
+                () = session.alarm.reached(until), if is_pending => {}
+                () = session.env.sleep_until(until), if !is_pending => {}
             }
         }
     }
 
-    /// The lock is the caller's.
     fn take(&mut self, token: u64, deadline: Deadline) -> Result<Grant> {
         if token > FencingToken::MAX_COUNTER {
             return Err(error::unexpected("a number beyond the largest token"));
         }
         self.is_taken = true;
-        self.session.tell_asked(&self.entry);
         if !self.session.revoked.lock().is_empty() {
             self.session.told_revoked.notify_one();
         }
-        let Entry { name, ticket, .. } = &*self.entry;
-        Ok(Grant::new(name.clone(), ticket.owner, self.entry.lease(deadline), token))
+        let Entry { name, ticket, lease, ttl, .. } = &*self.entry;
+        let lease = Lease::new(*lease, LeaseScope::Entry, *ttl, deadline);
+        Ok(Grant::new(name.clone(), ticket.owner, lease, token))
     }
 
     fn too_few(&self, asking: &Asking) -> Error {
@@ -122,7 +122,7 @@ impl<'s> Acquisition<'s> {
 }
 
 impl Asking {
-    /// Whom the servers have voted for.
+    /// The holder that the servers name.
     fn holder(&self) -> Option<Holder> {
         let holders = self.seats.iter().filter_map(|seat| seat.holder.lock().as_deref().cloned());
         holders.max_by_key(|holder| holder.token)
@@ -132,11 +132,11 @@ impl Asking {
 impl Drop for Acquisition<'_> {
     /// redis.quorum.acquisition-1
     fn drop(&mut self) {
-        if self.is_taken {
-            return;
+        self.session.go_on(&self.entry, std::mem::take(&mut self.pending));
+        if !self.is_taken {
+            self.entry.contender.lock().end(LostReason::Released);
+            self.session.life.forget(self.entry.ticket.owner);
+            self.session.leave(&self.entry);
         }
-        self.entry.contender.lock().end(LostReason::Released);
-        self.session.life.forget(self.entry.ticket.owner);
-        self.session.leave(&self.entry);
     }
 }

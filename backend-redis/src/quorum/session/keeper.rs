@@ -1,4 +1,4 @@
-//! Keeping holds alive: the core's renewals, at every server that has voted for them.
+//! Renewals of holds, at every server that has voted for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,9 @@ use leasehold_core::clock::Moment;
 use leasehold_core::{ErrorKind, LostReason, Result};
 use tokio::sync::mpsc;
 
-use super::errand::Errands;
+use super::errand::Requests;
 use super::{Entry, Session};
+use crate::quorum::keys::BallotKeys;
 use crate::quorum::scripts::{self, Kept, Renewed};
 use crate::scripts::millis;
 
@@ -17,12 +18,16 @@ use crate::scripts::millis;
 type Vote = (Arc<Entry>, u64);
 
 impl Session {
-    /// Renews holds, until a quorum has renewed each; the other servers are not waited for, and heard all the same.
+    /// Renews holds, until a quorum has renewed each; the answers of other servers are applied in the background.
     pub(crate) async fn renew(self: &Arc<Self>, leases: &[LeaseId]) -> Vec<Renewal> {
         let known = self.life.entries_of(leases);
         let (began, give_up_at) = (self.env.now(), self.give_up_at());
-        // Servers that have not voted yet are asked to.
-        known.iter().flatten().for_each(|entry| Errands::of(self, entry).begin(began));
+        // redis.quorum-7
+        for entry in known.iter().flatten() {
+            let pending = Requests::new();
+            self.begin_errands(entry, began, &pending);
+            self.go_on(entry, pending);
+        }
         let (tell, mut told) = mpsc::unbounded_channel();
         for server in 0..self.size.servers {
             let vote = |entry: &Arc<Entry>| {
@@ -35,7 +40,7 @@ impl Session {
                 self.env.spawn(async move {
                     let renewing = session.renew_at(server, &votes);
                     let renewed = session.life.closed.run_until_cancelled(renewing).await;
-                    // Nobody hears it who has gone.
+                    // The caller may have gone.
                     let _ = tell.send(renewed.and_then(Result::err));
                 });
             }
@@ -68,8 +73,8 @@ impl Session {
         known.iter().map(renewal).collect()
     }
 
-    /// Asks the servers about the revocations that messages told of, one request to each at a time however many come. What they
-    /// answer tells of a grace; what was taken by force is told here. What is not answered, the next renewal finds.
+    /// Asks the servers about revocations that messages announced, with one request to each at a time. The answers report a
+    /// grace, and a hold whose votes are gone is reported here. The next renewal finds what was not answered.
     pub(super) async fn look_up_revocations(self: Arc<Self>) {
         loop {
             self.told_revoked.notified().await;
@@ -107,9 +112,8 @@ impl Session {
     }
 
     async fn renew_at(self: &Arc<Self>, server: usize, votes: &[Vote]) -> Result<()> {
-        let keys: Vec<_> = votes.iter().map(|(entry, _)| self.keys.of(&entry.name)).collect();
-        let kept = votes.iter().zip(&keys).map(|((entry, n), keys)| Kept {
-            keys,
+        let kept = votes.iter().map(|(entry, n)| Kept {
+            keys: BallotKeys::of(&self.keys, &entry.name),
             ballot: entry.ballot(),
             n: *n,
             ttl: millis(entry.ttl),
@@ -118,7 +122,7 @@ impl Session {
         let call = scripts::renew(&kept.collect::<Vec<_>>(), (&self.space, &*admitted.run()?));
         let sent_at = self.env.now();
         let value = match admitted.connected.run(&scripts::PROGRAM, &call, self.give_up_at()).await {
-            // One name whose keys are something else is not to cost the others their leases.
+            // One name with foreign keys must not cost the others their leases.
             Err(error) if *error.kind() == ErrorKind::Protocol && votes.len() > 1 => {
                 let mut failed = Ok(());
                 for vote in votes.chunks(1) {
@@ -135,9 +139,13 @@ impl Session {
                 continue;
             }
             entry.contender.lock().renewed(self.env.now(), server, sent_at, renewed != Renewed::Gone);
-            if let Renewed::Asked(grace) = renewed {
-                entry.contender.lock().asked(self.env.now(), grace);
-                self.tell_asked(entry);
+            let held_as = entry.contender.lock().held_as();
+            if let (Renewed::Asked(within), Some(counter)) = (renewed, held_as) {
+                self.events.tell(StoreEvent::RevocationRequested {
+                    name: entry.name.clone(),
+                    counter,
+                    within,
+                });
             }
         }
         Ok(())

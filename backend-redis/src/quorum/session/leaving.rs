@@ -1,11 +1,11 @@
-//! Giving back what a session has at its servers: holds, and what acquisitions leave behind.
+//! Releases: of holds, and of votes and queue entries that acquisitions leave.
 
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use leasehold_core::backend::{Backoff, Grant};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Error, LockName, LostReason, Result};
@@ -14,16 +14,17 @@ use redis::Cmd;
 use tokio::sync::MutexGuard;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::errand::UnderWay;
+use super::errand::Requests;
 use super::{Asking, Entry, Session};
 use crate::error;
 use crate::protocol::{Next, Orphans, Unanswered, Up};
+use crate::quorum::keys::BallotKeys;
 use crate::quorum::protocol::{Outcome, Releasing, Ticket};
 use crate::quorum::scripts::{self, Ballot};
 
-/// What is let go.
+/// A release at several servers.
 struct Left {
-    /// What is under way, if anything is.
+    /// The owner's requests, if any may be pending.
     asking: Option<Arc<Asking>>,
     ttl: Duration,
     /// The same for all servers.
@@ -31,21 +32,21 @@ struct Left {
     releasing: Mutex<Releasing>,
 }
 
-/// What is being let go, at one server each: by whoever waits for it, and in the background once nobody does.
+/// Pending releases, one for each server: they go on in the background once their caller has gone.
 struct LettingGo {
     session: Arc<Session>,
-    under_way: UnderWay,
-    /// Whoever closes waits for it, whoever polls it.
+    pending: Requests,
+    /// Closing waits for it.
     _awaited: TaskTrackerToken,
 }
 
 impl Session {
-    /// Releases a grant of ours: at every server, in the background until each has confirmed or its lease is over. A quorum is
-    /// waited for.
+    /// Releases a grant at every server, in the background until each has confirmed or its lease has expired. Waits for a
+    /// quorum.
     ///
     /// # Errors
     ///
-    /// `Lost` when the hold was over; unknown when too few servers answer.
+    /// `Lost` if the hold was lost before; unknown if too few servers answer.
     pub(crate) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
         if self.life.closed.is_cancelled() {
             return Err(error::closed());
@@ -60,22 +61,21 @@ impl Session {
             (!is_over).then_some(was_ours)
         });
         let releasing = Mutex::new(Releasing::new(self.size, was_ours));
-        // Whatever one has that is not known any more.
+        // An owner that is no longer known may have any round.
         let whole = Ballot { ticket: Ticket { time: 0, owner: grant.owner }, round: LAST_ROUND };
         let call = self.call_to_let_go(&grant.name, entry.as_ref().map_or(whole, |entry| entry.ballot()));
         let asking = entry.and_then(|entry| entry.asking.lock().clone());
         let left = Arc::new(Left { asking, ttl: grant.lease.ttl, call, releasing });
         let mut letting_go = self.let_go(&left, servers);
-        // One that goes on asking has told what it was answered first.
         let decided = poll_fn(|cx| {
-            _ = Pin::new(&mut letting_go.under_way).poll(cx);
-            let outcome = left.releasing.lock().outcome();
+            while let Poll::Ready(Some(())) = letting_go.pending.poll_next_unpin(cx) {}
+            let outcome = left.releasing.lock().outcome(false);
             if outcome == Outcome::Open { Poll::Pending } else { Poll::Ready(outcome) }
         });
         let outcome = tokio::select! {
             biased;
             outcome = decided => outcome,
-            () = self.alarm.reached(self.give_up_at()) => left.releasing.lock().given_up(),
+            () = self.alarm.reached(self.give_up_at()) => left.releasing.lock().outcome(true),
         };
         match outcome {
             Outcome::Released => Ok(()),
@@ -86,7 +86,7 @@ impl Session {
         }
     }
 
-    /// Releases in the background what `entry` leaves.
+    /// Releases in the background all that `entry` has.
     pub(super) fn leave(self: &Arc<Self>, entry: &Arc<Entry>) {
         let may_be_at = |server: &usize| entry.contender.lock().may_be_at(*server);
         let servers: Vec<_> = (0..self.size.servers).filter(may_be_at).collect();
@@ -99,21 +99,21 @@ impl Session {
         drop(self.let_go(&left, servers));
     }
 
-    /// All that an owner has, up to the latest round.
+    /// The release of all that an owner has, up to that round.
     fn call_to_let_go(&self, name: &LockName, ballot: Ballot) -> Cmd {
-        scripts::release(&self.keys.of(name), &self.inboxes, ballot, &self.inbox, None)
+        scripts::release(&BallotKeys::of(&self.keys, name), &self.inboxes, ballot, &self.inbox, None)
     }
 
     fn let_go(self: &Arc<Self>, left: &Arc<Left>, servers: impl IntoIterator<Item = usize>) -> LettingGo {
-        let mut under_way = UnderWay::default();
+        let pending = Requests::new();
         for server in servers {
             let (session, left) = (Arc::clone(self), Arc::clone(left));
-            under_way.begin(async move { session.settle(server, &left).await });
+            pending.push(Box::pin(async move { session.settle(server, &left).await }));
         }
-        LettingGo { session: Arc::clone(self), under_way, _awaited: self.life.leaving.token() }
+        LettingGo { session: Arc::clone(self), pending, _awaited: self.life.leaving.token() }
     }
 
-    /// Releases at one server until nothing may arrive any more.
+    /// Releases at one server until no earlier request can arrive any more.
     async fn settle(&self, server: usize, left: &Left) {
         let turn = self.turn_at(server, left).await;
         let unanswered = left.asking.as_ref().map(|asking| asking.seats[server].unanswered.lock().clone());
@@ -125,11 +125,8 @@ impl Session {
         loop {
             let released = self.release_at(server, left, now).await;
             if !std::mem::replace(&mut is_told, true) {
-                let mut releasing = left.releasing.lock();
-                match &released {
-                    Ok((had, _)) => releasing.answered(server, *had),
-                    Err(_) => releasing.failed(),
-                };
+                let had = released.as_ref().ok().map(|(had, _)| *had);
+                left.releasing.lock().answered(server, had);
             }
             now = self.env.now();
             let up = self.members[server].link.up().map(|up| Up { id: up.id(), at: up.up_at() });
@@ -139,7 +136,7 @@ impl Session {
             };
             match next {
                 Next::GoOn => {}
-                // Whoever closes waits neither for a server that is away nor for what may still arrive.
+                // Closing waits neither for an unreachable server nor for late requests.
                 Next::Retry | Next::Look
                     if self.life.closing.run_until_cancelled(pauses.pause(&self.env)).await.is_some() => {}
                 Next::Retry | Next::Look | Next::Stop => break,
@@ -149,7 +146,7 @@ impl Session {
         drop(turn);
     }
 
-    /// redis.quorum.session-1. Whoever closes does not wait for a caller whom nobody polls: what it has sent may still arrive.
+    /// redis.quorum.session-1. Closing does not wait for a caller that is not polled, whose requests may still arrive.
     async fn turn_at<'l>(&self, server: usize, left: &'l Left) -> Option<MutexGuard<'l, ()>> {
         let turn = &left.asking.as_ref()?.seats[server].turn;
         match turn.try_lock() {
@@ -168,16 +165,11 @@ impl Session {
 
 impl Drop for LettingGo {
     fn drop(&mut self) {
-        if self.under_way.is_empty() {
+        if self.pending.is_empty() {
             return;
         }
-        let mut under_way = std::mem::take(&mut self.under_way);
-        let life = &self.session.life;
-        life.spawn(life.leaving.track_future(async move {
-            while !under_way.is_empty() {
-                (&mut under_way).await;
-            }
-        }));
+        let (life, pending) = (&self.session.life, std::mem::take(&mut self.pending));
+        life.spawn(life.leaving.track_future(pending.collect()));
     }
 }
 

@@ -1,10 +1,10 @@
-//! One server of a quorum: the way to it, which run of it that is, and what it knows of the namespace.
+//! One server of a quorum: the connection to it, its reign, and what it knows of the namespace.
 //!
 //! # Invariants
-//! - **redis.quorum.member-1** Nothing is asked of a connection before it is known which run of the server it leads to, and
-//!   that no other connection leads to the same: one server counts once, whatever it is called.
+//! - **redis.quorum.member-1** A connection is used once the run of its server is known, and no other connection leads to the
+//!   same: one server counts once, under whatever name.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -27,26 +27,26 @@ use crate::quorum::protocol::{Met, Standing};
 use crate::quorum::scripts::{self, Looker};
 use crate::scripts::text;
 
-/// One server.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) address: String,
     pub(crate) link: Arc<Link>,
-    /// What is up, since it is known whom it leads to.
+    /// The connection, once its server is known.
     admitted: Reopen<Admitted>,
-    /// What the first attempt to connect came to.
+    /// The outcome of the last attempt to connect for the first time.
     begun: watch::Sender<Option<Result<()>>>,
-    told_deaf: AtomicBool,
-    /// The episode of whose pause was told.
-    told_pause: Mutex<String>,
-    pauses_until: Mutex<Option<Moment>>,
+    /// That its channel cannot be received was reported.
+    pub(super) reported_deaf: AtomicBool,
+    /// The episode whose pause was reported last.
+    pub(super) reported_pause: Mutex<String>,
+    pub(super) pauses_until: Mutex<Option<Moment>>,
 }
 
 /// A connection that leads to a known run.
 #[derive(Clone, Debug)]
 pub(crate) struct Admitted {
     pub(crate) connected: Connected,
-    /// Looked up anew at each look: a promotion may break no connection. Or why nothing is asked for on this connection.
+    /// Read at each look, as a promotion may break no connection; or why the connection is not used.
     run: Arc<Mutex<Result<Arc<str>>>>,
 }
 
@@ -56,21 +56,20 @@ impl Admitted {
     }
 }
 
-/// What a server says of its process.
+/// A server's process.
 struct Process {
-    /// Of the process alone: one server counts once.
     id: String,
-    /// Which reign that is: another one after each promotion, too.
+    /// Its reign: another one after each promotion, too.
     run: Arc<str>,
     up_for: Duration,
-    /// It has followed another server, whose data may be all it has.
+    /// It was a replica, and may have only its primary's data.
     has_followed: bool,
 }
 
-/// The runs that connections lead to, by server.
+/// The process ids of the servers.
 pub(crate) type Runs = Arc<Mutex<Vec<Option<Arc<str>>>>>;
 
-/// Who is told what a server says unasked.
+/// Passes the events of a server's connection to the session.
 #[derive(Debug)]
 pub(crate) struct Ear {
     pub(crate) session: Arc<OnceLock<Weak<Session>>>,
@@ -86,11 +85,7 @@ impl Hears for Ear {
 }
 
 impl Member {
-    /// One that is being connected to, in a task, until `closed`.
-    ///
-    /// # Errors
-    ///
-    /// A configuration that cannot work.
+    /// Connects in a task, until `closed`.
     pub(crate) fn start(
         env: &Env,
         config: &RedisConfig,
@@ -125,11 +120,11 @@ impl Member {
         });
         let admitted = Reopen::new(env.clone());
         let address = config.address();
-        let (told_deaf, told_pause, pauses_until) = Default::default();
-        Ok(Self { address, link, admitted, begun, told_deaf, told_pause, pauses_until })
+        let (reported_deaf, reported_pause, pauses_until) = Default::default();
+        Ok(Self { address, link, admitted, begun, reported_deaf, reported_pause, pauses_until })
     }
 
-    /// What the first attempt to connect comes to.
+    /// Waits for the first attempt to connect.
     pub(crate) async fn begun(&self) -> Result<()> {
         let mut begun = self.begun.subscribe();
         match begun.wait_for(Option::is_some).await.map(|begun| begun.clone()) {
@@ -138,11 +133,11 @@ impl Member {
         }
     }
 
-    /// What is up, and which run it leads to; nothing is waited for but the answer to that question.
+    /// The connection, if it is up; the first call for it reads which run it leads to.
     ///
     /// # Errors
     ///
-    /// Not applied: why there is no connection; `InvalidOption` for a server that is another one of these, or a replica.
+    /// Not applied: why there is no connection; `InvalidOption` for a server that is named twice, or a replica.
     pub(crate) async fn ready(&self, session: &Session, server: usize) -> Result<Admitted> {
         let Some(up) = self.link.up() else {
             return Err(match &*self.begun.borrow() {
@@ -157,16 +152,12 @@ impl Member {
         let (env, runs, connected) = (session.env.clone(), Arc::clone(&session.runs), up.clone());
         let address = self.address.clone();
         let open = move || async move { admit(&env, connected, &runs, server, &address).await };
-        // Rare, and large.
+        // Rare; the future is large.
         let admitted = Box::pin(self.admitted.get(serves, open)).await;
         admitted.map_err(|error| error.with_context("server", &self.address))
     }
 
-    /// What it knows of the namespace, told what a first look has found.
-    ///
-    /// # Errors
-    ///
-    /// As [`Member::ready`], and the server's table.
+    /// Reads what it knows of the namespace; `met` is the result of a first look.
     pub(crate) async fn look(&self, session: &Session, server: usize, met: Option<&Met>) -> Result<Standing> {
         let admitted = self.ready(session, server).await?;
         let process = process(&session.env, &admitted.connected, &self.address).await?;
@@ -206,25 +197,6 @@ impl Member {
     pub(crate) fn pause_left(&self, now: Moment) -> Option<Duration> {
         self.pauses_until.lock().map(|until| until.since(now))
     }
-
-    pub(super) fn pauses_until(&self, until: Option<Moment>) {
-        *self.pauses_until.lock() = until;
-    }
-
-    /// Whether it is the first time that it pauses in this episode.
-    pub(crate) fn pauses_anew(&self, episode: &str) -> bool {
-        let mut told = self.told_pause.lock();
-        let is_new = *told != episode;
-        if is_new {
-            episode.clone_into(&mut told);
-        }
-        is_new
-    }
-
-    /// Whether it is the first time that it may not hear its channel.
-    pub(crate) fn became_deaf(&self) -> bool {
-        !self.told_deaf.swap(true, Ordering::Relaxed)
-    }
 }
 
 /// redis.quorum.member-1
@@ -246,7 +218,7 @@ async fn admit(
     Ok(Admitted { connected, run: Arc::new(Mutex::new(Ok(run))) })
 }
 
-/// What leads a quorum astray is refused.
+/// Reads a server's process; a replica and a member of a cluster are refused.
 async fn process(env: &Env, connected: &Connected, address: &str) -> Result<Process> {
     let mut info = redis::cmd("INFO");
     info.arg("server").arg("replication");
@@ -266,14 +238,14 @@ async fn process(env: &Env, connected: &Connected, address: &str) -> Result<Proc
 impl Process {
     fn read(fields: &str) -> Option<Self> {
         let (id, up_for) = (field(fields, "run_id")?, field(fields, "uptime_in_seconds")?);
-        // Not known, where a service hides it.
+        // Some services hide it.
         let reign = field(fields, "master_replid").unwrap_or_default();
         let half = |id: &str| id.get(..20).unwrap_or(id).to_owned();
         let followed = field(fields, "master_replid2").unwrap_or_default();
         Some(Self {
             id: id.to_owned(),
             run: (half(id) + &half(reign)).into(),
-            // It counts whole seconds, of a clock that it reads now and then.
+            // It is in whole seconds, by a clock that the server reads from time to time.
             up_for: Duration::from_secs(up_for.parse::<u64>().unwrap_or(0).saturating_sub(2)),
             has_followed: !followed.bytes().all(|digit| digit == b'0'),
         })
@@ -285,7 +257,7 @@ fn field<'f>(fields: &'f str, name: &str) -> Option<&'f str> {
 }
 
 impl Session {
-    /// Asks every server at once, until all have answered, or `enough` of them and nobody else for a moment.
+    /// Asks every server at once, until all have answered, or `enough` of them and no other for a moment.
     pub(crate) async fn ask_all<'s, T, F>(
         &'s self,
         mut give_up_at: Moment,
@@ -318,11 +290,7 @@ impl Session {
         }
     }
 
-    /// What a quorum has answered.
-    ///
-    /// # Errors
-    ///
-    /// Why too few have.
+    /// The answers of a quorum, or why there are too few.
     pub(crate) fn quorum_of<T>(&self, answers: Vec<Option<Result<T>>>) -> Result<Vec<Option<T>>> {
         let failed: Vec<_> = answers.iter().map(|answer| answer.as_ref()?.as_ref().err().cloned()).collect();
         let answers: Vec<_> = answers.into_iter().map(|answer| answer?.ok()).collect();
@@ -333,7 +301,7 @@ impl Session {
         }
     }
 
-    /// Why there is no quorum, by what each server has said last. What a quorum cannot do without is what ends it.
+    /// Why there is no quorum, by the last error of each server. An error of so many that no quorum is left is the answer.
     pub(crate) fn too_few(&self, failed: &[Option<Error>]) -> Error {
         let firm = |error: &&Error| *error.kind() != ErrorKind::Unavailable;
         let refused = failed.iter().flatten().filter(firm);
@@ -356,11 +324,7 @@ impl Session {
         }
     }
 
-    /// What a script has answered at one server.
-    ///
-    /// # Errors
-    ///
-    /// As [`Member::ready`], and the server's table.
+    /// Runs a script at one server.
     pub(crate) async fn run_at(&self, server: usize, call: &redis::Cmd) -> Result<Value> {
         let admitted = self.members[server].ready(self, server).await?;
         admitted.connected.run(&scripts::PROGRAM, call, self.give_up_at()).await

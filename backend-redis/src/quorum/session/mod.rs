@@ -1,20 +1,20 @@
 //! One manager's session with several servers: a connection to each, and its entries.
 //!
-//! Carries out what the contenders of `protocol` ask for. Requests are sent to all servers at once, and driven by whoever waits
-//! for them, until a quorum has answered; what a straggler answers after that is heard in the background.
+//! Sends the requests of the contenders of `protocol` to all servers at once. The caller polls them until a quorum has answered;
+//! later answers are received in the background.
 //!
-//! | file | says |
+//! | file | has |
 //! |---|---|
-//! | `member` | one server, and asking all of them |
-//! | `acquisition` | drives one contender |
-//! | `errand` | sends what it wants, and hears the answers |
-//! | `keeper` | keeps holds alive |
-//! | `leaving` | gives back what is not wanted any more |
-//! | `recovery` | tells servers that came up what they may have forgotten |
+//! | `member` | one server, and requests to all of them |
+//! | `acquisition` | runs one contender |
+//! | `errand` | sends its requests, and passes it the answers |
+//! | `keeper` | renews holds |
+//! | `leaving` | releases votes and queue entries |
+//! | `recovery` | lets blank servers vote again |
 //!
 //! # Invariants
-//! - **redis.quorum.session-1** What concerns one owner at one server is sent in turn, each after the answer before it: so
-//!   a release is never overtaken by a request for a vote (G5, G8).
+//! - **redis.quorum.session-1** Requests about one owner at one server are sent one by one, each after the answer to the last:
+//!   so no request for a vote overtakes a release (G5, G8).
 
 mod acquisition;
 mod errand;
@@ -28,8 +28,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use leasehold_core::backend::{Events, Holder, Lease, LeaseId, LeaseScope, StoreEvent};
-use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::backend::{Events, Holder, LeaseId, StoreEvent};
+use leasehold_core::clock::Moment;
 use leasehold_core::{Env, Error, ErrorKind, LockName, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -38,45 +38,45 @@ use tokio_util::sync::CancellationToken;
 use self::member::{Ear, Runs};
 use super::agreed::Agreed;
 use super::config::QuorumConfig;
-use super::keys::QuorumKeys;
 use super::protocol::{Contender, Horizon, Size, Standing, Terms, Ticket, who_differs};
 use super::scripts::{Ballot, disagrees, proposed};
-use crate::connection::{LinkEvent, Timer};
+use crate::connection::{Timer, LinkEvent};
+use crate::keys::Keys;
 use crate::protocol::Unanswered;
 use crate::scripts::{Inboxes, Message, News};
 use crate::session::{Life, Opened};
 
-pub(crate) use self::errand::UNTOLD;
+pub(crate) use self::errand::pauses;
 pub(crate) use self::member::Member;
 
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) env: Env,
     pub(crate) size: Size,
-    pub(crate) keys: QuorumKeys,
+    pub(crate) keys: Keys,
     space: String,
     pub(crate) inboxes: Inboxes,
     inbox: String,
     pub(crate) members: Vec<Member>,
     runs: Runs,
     pub(crate) agreed: Agreed,
-    /// The same as servers keep it.
+    /// The same as text, as servers keep it.
     pub(crate) terms: String,
     pub(crate) life: Life<Entry>,
     horizon: Mutex<Horizon>,
     events: Events,
-    /// For those who wait for answers.
+    /// Of callers that wait for answers.
     alarm: Timer,
-    /// A server may not know what it has forgotten.
+    /// A server may be blank.
     blank: Notify,
-    /// What messages say was revoked, until that is looked up.
+    /// Leases whose revocation a message announced, until the servers are asked about them.
     revoked: Mutex<BTreeSet<LeaseId>>,
     told_revoked: Notify,
-    /// A server votes by our terms, or did, so locks may be held by them.
+    /// A server votes, or did, by the terms of this manager, so locks may be held by them.
     found_a_voter: AtomicBool,
 }
 
-/// What we have at the servers for one owner id.
+/// The votes and queue entries of one owner.
 #[derive(Debug)]
 pub(crate) struct Entry {
     name: LockName,
@@ -84,23 +84,23 @@ pub(crate) struct Entry {
     lease: LeaseId,
     ttl: Duration,
     waits: bool,
-    /// What `inspect` shows of us.
+    /// Shown by `inspect`.
     label: Arc<str>,
     metadata: Option<Arc<str>>,
     contender: Mutex<Contender>,
-    /// Nothing, of most that are held.
+    /// None for most holds.
     asking: Mutex<Option<Arc<Asking>>>,
 }
 
-/// What is under way between one owner and the servers.
+/// The requests of one owner.
 #[derive(Debug)]
 struct Asking {
-    /// Something was heard about it.
+    /// A message about it was received.
     heard: Notify,
     seats: Box<[Seat]>,
 }
 
-/// What is under way between one owner and one server.
+/// The requests of one owner to one server.
 #[derive(Debug, Default)]
 struct Seat {
     /// redis.quorum.session-1
@@ -108,7 +108,7 @@ struct Seat {
     /// Requests for its vote that may still arrive.
     unanswered: Mutex<Unanswered>,
     failed: Mutex<Option<Error>>,
-    /// Whom it has voted for instead.
+    /// The holder that it has voted for instead.
     holder: Mutex<Option<Box<Holder>>>,
 }
 
@@ -117,13 +117,13 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// When there is no quorum of them, or one of them does not belong to it.
+    /// If there is no quorum of them, or one of them does not belong to it.
     pub(crate) async fn open(config: &QuorumConfig, env: Env, events: Events) -> Result<Opened<Self>> {
-        let (keys, agreed) = (QuorumKeys::new(config.prefix())?, config.agreed(env.timing().ttl));
+        let (keys, agreed) = (Keys::new(config.prefix(), None)?, config.agreed(env.timing().ttl));
         agreed.admits(env.timing().ttl)?;
-        let (channels, inbox) = (keys.prefixed.channels(), env.owner_id().to_hex());
+        let (channels, inbox) = (keys.channels(), env.owner_id().to_hex());
         let closed = CancellationToken::new();
-        // Whoever gives up opening ends what was begun.
+        // Dropping this future ends all connections.
         let open = closed.clone().drop_guard();
         let heard = Arc::new(OnceLock::new());
         let start = |(server, config)| {
@@ -133,7 +133,7 @@ impl Session {
         let members = config.servers.iter().enumerate().map(start).collect::<Result<Vec<_>>>()?;
         let session = Arc::new(Self {
             size: agreed.size,
-            space: keys.prefixed.space(),
+            space: keys.space(),
             keys,
             inboxes: Inboxes::new(&channels, config.signed_with()),
             inbox,
@@ -151,7 +151,6 @@ impl Session {
             told_revoked: Notify::new(),
             found_a_voter: AtomicBool::new(false),
         });
-        // It is new.
         let _ = heard.set(Arc::downgrade(&session));
         let watching = Arc::clone(&session);
         session.life.spawn(async move {
@@ -160,7 +159,7 @@ impl Session {
             }
         });
         session.meet().await?;
-        // What they said before there was a session went unheard.
+        // Events before there was a session were dropped.
         for (server, member) in session.members.iter().enumerate() {
             if member.link.is_deaf() {
                 session.hear(server, LinkEvent::Deaf);
@@ -171,7 +170,7 @@ impl Session {
         Ok(Opened { session, _open: open })
     }
 
-    /// Waits for a quorum of servers, and for what those that came up are told.
+    /// Waits for a quorum of servers, and lets those vote that can.
     async fn meet(&self) -> Result<()> {
         let give_up_at = self.env.now() + self.env.timing().connect_timeout * 9 / 10;
         let meet = |enough| {
@@ -208,18 +207,16 @@ impl Session {
         Ok(())
     }
 
-    /// Whether anything of ours may be held.
+    /// Whether a lock may be held by the terms of this manager.
     fn may_hold(&self) -> bool {
         self.found_a_voter.load(Ordering::Relaxed)
     }
 
     fn found_a_voter(&self) {
-        if !self.may_hold() {
-            self.found_a_voter.store(true, Ordering::Relaxed);
-        }
+        self.found_a_voter.store(true, Ordering::Relaxed);
     }
 
-    /// A server gives no votes: how much of its pause is left, if that is known. Once that is over, somebody is to look.
+    /// How much is left of the pause of a server that gives no votes, if that is known. After it, all are looked at.
     fn pause_left_at(&self, server: usize) -> Option<Duration> {
         let left = self.members[server].pause_left(self.env.now());
         if left.is_none_or(|left| left.is_zero()) {
@@ -228,17 +225,17 @@ impl Session {
         left
     }
 
-    /// When a request that begins now is given up: before the core drops it.
+    /// When a request that begins now times out: before the core drops it.
     pub(crate) fn give_up_at(&self) -> Moment {
         self.give_up_after(self.env.now())
     }
 
-    /// The same of one that began then.
+    /// When a request times out.
     fn give_up_after(&self, began: Moment) -> Moment {
         began + self.env.timing().op_timeout * 9 / 10
     }
 
-    /// How long a server that is silent is waited for where the others are enough.
+    /// How long a silent server is waited for if the others are enough.
     pub(crate) fn patience(&self) -> Duration {
         PATIENCE.min(self.env.timing().op_timeout / 4)
     }
@@ -249,12 +246,12 @@ impl Session {
         Terms { size: self.size, ttl, margin, poll }
     }
 
-    /// A server has told its time, in answer to what was sent then.
+    /// A server has answered with its time.
     fn heard_time(&self, server: usize, sent_at: Moment, micros: u64) {
         self.horizon.lock().heard_time(server, self.env.now(), sent_at, micros);
     }
 
-    /// Takes in what a server tells unasked.
+    /// Applies a message or an event of a server's connection.
     fn hear(&self, server: usize, event: LinkEvent) {
         match event {
             LinkEvent::Message(payload) => {
@@ -265,7 +262,7 @@ impl Session {
                         entry.contender.lock().freed(self.env.now(), server);
                         entry.wake();
                     }
-                    // It may be made up.
+                    // The message may be forged.
                     (Some(News::Revoked), Some(entry)) => {
                         self.revoked.lock().insert(entry.lease);
                         self.told_revoked.notify_one();
@@ -275,32 +272,24 @@ impl Session {
             }
             LinkEvent::Deaf => {
                 self.blank.notify_one();
-                if self.members[server].became_deaf() {
+                if !self.members[server].reported_deaf.swap(true, Ordering::Relaxed) {
                     self.events.tell(StoreEvent::Warning(LinkEvent::UNHEARD.into()));
                 }
             }
-            // It may have come up, and what was known of its pause is that of an earlier episode.
+            // It may have come up, with another pause.
             LinkEvent::UpAgain => {
-                self.members[server].pauses_until(None);
+                *self.members[server].pauses_until.lock() = None;
                 self.blank.notify_one();
             }
             LinkEvent::Foreign(_) | LinkEvent::OtherKey(_) => {}
         }
     }
 
-    /// Tells the core if somebody wants what `entry` holds.
-    fn tell_asked(&self, entry: &Entry) {
-        let wanted = entry.contender.lock().wanted(self.env.now());
-        if let Some((counter, within)) = wanted {
-            self.events.tell(StoreEvent::RevocationRequested { name: entry.name.clone(), counter, within });
-        }
-    }
-
-    /// Ends the session: what it holds or waits for is released first, within the bound of a request.
+    /// Ends the session, after releasing all that it holds or waits for, within the bound of a request.
     ///
     /// # Errors
     ///
-    /// Unknown when the servers that can be reached did not confirm all of that.
+    /// Unknown if the servers that can be reached did not confirm all of that.
     pub(crate) async fn close(self: &Arc<Self>) -> Result<()> {
         let end = |entry: Arc<Entry>| {
             entry.contender.lock().end(LostReason::Shutdown);
@@ -312,7 +301,6 @@ impl Session {
 }
 
 impl Entry {
-    /// What is under way, from now on at the latest.
     fn asking(&self, servers: usize) -> Arc<Asking> {
         let new = || {
             let seats = (0..servers).map(|_| Seat::default()).collect();
@@ -321,7 +309,7 @@ impl Entry {
         Arc::clone(self.asking.lock().get_or_insert_with(new))
     }
 
-    /// Keeps nothing of what is over.
+    /// Drops the state of requests if none is pending.
     fn rest(&self) {
         let is_over = |asking: &mut Arc<Asking>| {
             let may_arrive = |seat: &Seat| !seat.unanswered.lock().is_empty();
@@ -330,22 +318,17 @@ impl Entry {
         drop(self.asking.lock().take_if(is_over));
     }
 
-    /// Whoever waits for it is to look.
+    /// Wakes its caller.
     fn wake(&self) {
         if let Some(asking) = &*self.asking.lock() {
             asking.heard.notify_one();
         }
     }
 
-    /// The latest round.
     fn ballot(&self) -> Ballot {
         Ballot { ticket: self.ticket, round: self.contender.lock().round() }
     }
-
-    fn lease(&self, deadline: Deadline) -> Lease {
-        Lease::new(self.lease, LeaseScope::Entry, self.ttl, deadline)
-    }
 }
 
-/// Much longer than an answer takes, and much shorter than anybody notices.
+/// Much longer than an answer takes, and much shorter than a user notices.
 const PATIENCE: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! Tells servers that came up what they may have forgotten.
+//! Lets blank servers vote again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::backend::{Backoff, StoreEvent};
 use leasehold_core::{Error, ErrorKind};
 
-use super::Session;
+use super::{Session, pauses};
 use crate::error;
 use crate::quorum::protocol::{
     Blank, Met, Recovered, Standing, look_again, met, pause_left, recovered, who_differs,
@@ -14,12 +14,12 @@ use crate::quorum::protocol::{
 use crate::quorum::scripts;
 
 impl Session {
-    /// Sees to it whenever a server is blank.
+    /// Looks at all servers whenever one may be blank.
     pub(super) async fn recover_blank(self: Arc<Self>) {
         loop {
             self.blank.notified().await;
             let mut pauses = Backoff::of_requests(&self.env);
-            // All are waited for: without a slow one nobody may know enough.
+            // All are waited for: a slow one may be needed.
             while let Some(pause) = self.recover(self.size.servers).await {
                 let between = pauses.next(&self.env);
                 self.env.sleep(between).await;
@@ -32,8 +32,8 @@ impl Session {
         }
     }
 
-    /// Looks twice at all servers, and tells those that are blank, and have paused, what can be known; `enough` answers are
-    /// waited for. When to look again, if any is blank still, or refuses for now.
+    /// Looks twice at all servers, and lets those vote that have paused. `enough` answers are waited for. Returns how long to
+    /// wait before the next looks, if a server is still blank, or refuses for now.
     pub(super) async fn recover(&self, enough: usize) -> Option<Duration> {
         let (first, may_pass) = self.look(enough, &[]).await;
         if !first.iter().flatten().any(|standing| !standing.whole) {
@@ -50,18 +50,18 @@ impl Session {
                 _ => Blank::Pauses(left),
             };
             if outcome != Blank::Restored {
-                self.tell_of_pause(server, &own.episode, left);
+                self.report_pause(server, &own.episode, left);
             }
             blank.push(outcome);
         }
         look_again(&blank, may_pass || may_still_pass)
     }
 
-    /// What each server says of itself, and whether one refuses for now: it is loading its data, or the namespace has another
-    /// format, which an administrator can set right. A server that cannot be reached is looked at once it can be; what else a
-    /// server refuses is no matter of time, nor that it has other terms.
+    /// What each server knows of itself, and whether one refuses for now: it is loading its data, or the namespace has another
+    /// format, which an administrator can change. A server that cannot be reached is looked at again once it can be. Other
+    /// refusals, and other terms, do not pass.
     async fn look(&self, enough: usize, met: &[Option<Met>]) -> (Vec<Option<Standing>>, bool) {
-        // Until both requests of a look are given up: that ends a connection that is silent, and the next one says so.
+        // Until both requests of a look have timed out: that ends a silent connection, and the next one causes another look.
         let give_up_at = self.env.now() + 2 * self.env.timing().op_timeout;
         let met = |server: usize| met.get(server)?.as_ref();
         let looks =
@@ -75,15 +75,14 @@ impl Session {
         (looks, any_may_pass)
     }
 
-    /// Once for each episode of the server.
-    fn tell_of_pause(&self, server: usize, episode: &str, left: Duration) {
+    /// Reports the pause once for each episode of the server.
+    fn report_pause(&self, server: usize, episode: &str, left: Duration) {
         let member = &self.members[server];
-        member.pauses_until(Some(self.env.now() + left));
-        if !left.is_zero() && member.pauses_anew(episode) {
-            let address = &member.address;
-            let warning = format!(
-                "the server {address} came up and may have forgotten votes: it gives none for {left:?}"
-            );
+        *member.pauses_until.lock() = Some(self.env.now() + left);
+        let mut reported = member.reported_pause.lock();
+        if !left.is_zero() && *reported != episode {
+            episode.clone_into(&mut reported);
+            let warning = format!("the server {}: {}", member.address, pauses(left));
             self.events.tell(StoreEvent::Warning(warning.into()));
         }
     }

@@ -20,31 +20,28 @@ pub(crate) struct Contender {
     round: u64,
     phase: Phase,
     seats: Vec<Seat>,
-    /// Servers were asked, and it is not clear yet what comes of it.
+    /// Servers were asked, and may still make a quorum.
     is_asking: bool,
     poll_at: Option<Moment>,
-    /// When the grace of whoever wants the lock is over.
-    asked: Option<Moment>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
+    /// No quorum has voted for us.
     Contending,
     /// A quorum has voted for us.
-    Elected {
-        token: u64,
-    },
+    Elected { token: u64 },
     /// The lock was taken.
     Holding {
         token: u64,
         /// redis.quorum-9: the deadline that it has had so far.
         until: Deadline,
     },
+    /// Nothing counts any more.
     Over(LostReason),
 }
 
 impl Contender {
-    /// One that has sent nothing.
     pub(crate) fn new(terms: Terms, ticket: Ticket, waits: bool) -> Self {
         Self {
             terms,
@@ -55,11 +52,10 @@ impl Contender {
             seats: vec![Seat::new(); terms.size.servers],
             is_asking: false,
             poll_at: None,
-            asked: None,
         }
     }
 
-    /// What is to be sent at `now`; each is answered once.
+    /// The requests to send at `now`; each is answered once.
     pub(crate) fn errands(&mut self, now: Moment) -> Vec<(usize, Errand)> {
         self.expire(now);
         let mut errands = Vec::new();
@@ -101,7 +97,7 @@ impl Contender {
             if self.comes_later() {
                 self.give_back(now, errands);
             }
-            // Votes that split are given back by somebody; a holder lets go, or its lease ends.
+            // Others return split votes; a holder releases its votes, or its lease ends.
             self.poll_at = (!is_held).then(|| now + self.terms.poll);
         }
         if !self.is_asking && self.is_due(now) {
@@ -146,7 +142,7 @@ impl Contender {
         }
     }
 
-    /// What the caller is to do at `now`, after the errands.
+    /// The caller's next step at `now`, after the requests.
     pub(crate) fn step(&mut self, now: Moment) -> Step {
         self.expire(now);
         match self.phase {
@@ -160,9 +156,11 @@ impl Contender {
             },
             Phase::Contending if self.is_asking => Step::Wait(self.next(now)),
             Phase::Contending if !self.waits && self.is_held() => Step::Busy,
-            Phase::Contending if self.is_unreachable(now) => Step::Unreachable,
+            Phase::Contending if self.is_unreachable(now, self.terms.poll) => Step::Unreachable,
             // Of those that are still to answer, so many may fail that there is no quorum.
-            Phase::Contending if !self.waits && self.comes_later() && !self.may_be_unreachable() => {
+            Phase::Contending
+                if !self.waits && self.comes_later() && !self.is_unreachable(now, Duration::ZERO) =>
+            {
                 Step::Busy
             }
             Phase::Contending => Step::Wait(self.next(now)),
@@ -187,7 +185,7 @@ impl Contender {
         let is_lost = lost_at.is_some_and(|at| sent_at <= at || !is_safe);
         // redis.quorum-3, redis.quorum-4
         if round != present || is_lost || matches!(self.phase, Phase::Over(_)) {
-            // Whoever gives no vote gives none in any round.
+            // A pause concerns every round.
             if matches!((answer, seat.seen), (Answer::Abstains { .. }, Seen::Nothing)) {
                 seat.seen = Seen::Abstains;
             }
@@ -204,14 +202,14 @@ impl Contender {
             _ if matches!(self.phase, Phase::Holding { token, .. } if counts(token)) => {
                 self.lose(now, server);
             }
-            // What frees the lock may go unheard.
+            // The message may have overtaken this answer.
             Answer::Held { .. } if is_freed => {
                 seat.refused(Seen::Nothing, now, self.waits);
                 self.ask_soon(now);
             }
             Answer::Held { by, ask_in } => {
                 let most = match self.phase {
-                    // Whoever waits gives it back soon.
+                    // A waiter that has it returns it soon.
                     Phase::Holding { .. } if is_short => self.terms.poll,
                     _ => self.terms.ttl / 3,
                 };
@@ -299,13 +297,13 @@ impl Contender {
         if !matches!(self.phase, Phase::Contending | Phase::Elected { .. }) || seat.vote.is_some() {
             return;
         }
-        // RACE: the answer that is on its way may have been written before.
+        // RACE: the pending answer may have been written before.
         seat.freed = seat.asked_at.is_some();
         (seat.seen, seat.due) = (Seen::Nothing, now);
         self.ask_soon(now);
     }
 
-    /// Others may be about to say so, too; where a quorum votes for one owner, who has let go is none of its servers.
+    /// Others may send such messages soon; where a quorum votes for one owner, a single free server changes nothing.
     fn ask_soon(&mut self, now: Moment) {
         if !self.is_held() {
             let soon = now + self.terms.poll;
@@ -313,17 +311,7 @@ impl Contender {
         }
     }
 
-    /// Somebody wants the lock, and leaves it to us for `grace` from now; it may be heard before the grant.
-    pub(crate) fn asked(&mut self, now: Moment, grace: Duration) {
-        self.asked = self.asked.into_iter().chain([now + grace]).min();
-    }
-
-    /// Under which token the lock is held, and for how long it may be, if somebody wants it.
-    pub(crate) fn wanted(&self, now: Moment) -> Option<(u64, Duration)> {
-        Some((self.held_as()?, self.asked?.since(now)))
-    }
-
-    /// Under which token the lock is held.
+    /// The token of the hold.
     pub(crate) fn held_as(&self) -> Option<u64> {
         if let Phase::Holding { token, .. } = self.phase { Some(token) } else { None }
     }
@@ -335,7 +323,7 @@ impl Contender {
         }
     }
 
-    /// Why it is over, if it is at `now`.
+    /// Why it has ended, if it has at `now`.
     pub(crate) fn over(&mut self, now: Moment) -> Option<LostReason> {
         self.expire(now);
         let Phase::Over(reason) = self.phase else { return None };
@@ -375,7 +363,7 @@ impl Contender {
         }
     }
 
-    /// Whether a server may have something of ours, a place among those who wait included.
+    /// Whether a server may have a vote or a queue entry of this contender.
     pub(crate) fn may_be_at(&self, server: usize) -> bool {
         self.seats[server].may_have
     }
@@ -385,13 +373,13 @@ impl Contender {
         self.waits && self.phase == Phase::Contending
     }
 
-    /// Whether a quorum has answered, be it that they have voted for another or pause.
+    /// Whether a quorum has answered, with any vote or a pause.
     pub(crate) fn has_heard_a_quorum(&self) -> bool {
         let heard = |seat: &&Seat| seat.vote.is_some() || matches!(seat.seen, Seen::Held(_) | Seen::Abstains);
         self.seats.iter().filter(heard).count() >= self.terms.size.quorum
     }
 
-    /// Whether servers that have voted for the token, and still do, make a quorum.
+    /// Whether a quorum still votes for the token.
     fn is_confirmed(&self, now: Moment) -> bool {
         let Terms { ttl, margin, size, .. } = self.terms;
         let Phase::Holding { token, .. } = self.phase else { return false };

@@ -1,4 +1,6 @@
-//! What a contender may hope for, and when it is to look again.
+//! Which votes a contender may still get, and when it acts again.
+
+use std::time::Duration;
 
 use leasehold_core::clock::Moment;
 
@@ -18,7 +20,7 @@ impl Contender {
         self.seats.iter().filter(hopes).count()
     }
 
-    /// Whether somebody else has a quorum.
+    /// Whether another contender has a quorum.
     pub(super) fn is_held(&self) -> bool {
         let others = || {
             self.seats.iter().filter_map(|seat| match seat.seen {
@@ -34,24 +36,15 @@ impl Contender {
         self.is_held() || self.seats.iter().any(|seat| seat.vote.is_none() && earlier(seat))
     }
 
-    pub(super) fn is_unreachable(&self, now: Moment) -> bool {
-        self.is_short_without(|seat| seat.asked_at.is_some_and(|at| at + self.terms.poll <= now))
-    }
-
-    /// The same if none answers of those that have not yet.
-    pub(super) fn may_be_unreachable(&self) -> bool {
-        self.is_short_without(|seat| seat.asked_at.is_some())
-    }
-
-    /// Whether those that do not vote leave no quorum, with those that are silent.
-    pub(super) fn is_short_without(&self, silent: impl Fn(&Seat) -> bool) -> bool {
+    /// Whether the servers that do not vote leave no quorum, with those that have not answered for `silent`.
+    pub(super) fn is_unreachable(&self, now: Moment, silent: Duration) -> bool {
         let failed = |seat: &&Seat| {
             seat.vote.is_none()
                 && match seat.seen {
                     Seen::Failed => true,
-                    // Who waits, waits for the end of a pause, too.
+                    // A waiter waits for the end of a pause, too.
                     Seen::Abstains => !self.waits,
-                    _ => silent(seat),
+                    _ => seat.asked_at.is_some_and(|at| at + silent <= now),
                 }
         };
         self.seats.iter().filter(failed).count() >= self.terms.size.blocking()
@@ -73,7 +66,7 @@ impl Contender {
         self.due_at().into_iter().chain(self.poll_at).any(|at| at <= now)
     }
 
-    /// When there may be something to do if nothing is heard.
+    /// When there may be something to do without an answer or a message.
     pub(super) fn next(&self, now: Moment) -> Moment {
         let Terms { poll, ttl, margin, .. } = self.terms;
         let seats = || self.seats.iter();

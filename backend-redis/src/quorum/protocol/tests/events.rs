@@ -1,11 +1,12 @@
 //! What may happen in a world, and what may be broken in it.
 
-use super::world::World;
+use super::world::{Message, What, World, name};
 
 /// What is broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Mutant {
-    None,
+    Original,
+    /// A confirmation is answered, and writes nothing.
     NoConfirm,
     NoPause,
     /// A server that came up pauses for the leases that the others know of when they are first asked.
@@ -17,10 +18,13 @@ pub(super) enum Mutant {
     MinorityCounts,
     FloorNotCopied,
     DeadlineOfTheFastest,
+    /// A renewal votes again where the vote is gone.
     RenewsWhatIsGone,
+    /// Giving back an earlier round ends a later one's vote.
     GivesBackLaterRounds,
     /// What others know is enough, and the clock stands for nothing.
     FloorWithoutTheClock,
+    /// A number is noted only for its name.
     NotesNothing,
     /// A pause counts from the start of the process.
     PausesByUptime,
@@ -30,8 +34,11 @@ pub(super) enum Mutant {
     TrustsCopies,
     /// A blank server does not pause for a hold by other terms.
     PausesByOnesOwnTerms,
+    /// A restored vote is renewed and confirmed while the server pauses.
     ExtendsWhilePausing,
+    /// A process has one episode, however often it is emptied.
     RunIsEpisode,
+    /// That a server has followed another one is not kept.
     ForgetsDistrust,
     /// A disk is trusted although its original may be away.
     TrustsWhileOneIsAway,
@@ -39,6 +46,7 @@ pub(super) enum Mutant {
     PausesByClocksThatAreLeft,
     /// A server that was met beside others that are used may be one of a new namespace.
     ForgetsThatItWasMet,
+    /// The terms of a server that voted once are only proposed when it comes up again.
     ProposesFirmTerms,
     /// A server learns that others are used only together with the clocks.
     TellsUseWithClocks,
@@ -48,12 +56,13 @@ pub(super) enum Mutant {
     CountsBackwards,
     /// A manager asks by the reign that it knew before it has connected again.
     KeepsRun,
-    /// A server votes by any terms.
     VotesByAnyTerms,
+    /// The terms of whoever opened first stay, in each server.
+    FirstTermsStay,
 }
 
 /// What may happen in a world.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Setting {
     pub(super) servers: usize,
     pub(super) clients: usize,
@@ -112,6 +121,30 @@ pub(super) enum Event {
     Recover(usize),
     /// Only a quorum of them answers, from one of them on.
     RecoverWith(usize, usize),
+
+    // In schedules by hand.
+    /// The client acquires with these servers; everything between it and the others is lost.
+    Takes(usize, &'static [usize]),
+    /// Everything to and from these servers arrives.
+    Arrive(&'static [usize]),
+    /// The same without releases.
+    ArriveUnreleased(&'static [usize]),
+    /// Everything between a client, or [`LOOKER`](super::world::LOOKER), and a server arrives.
+    ArriveOf(usize, usize),
+    /// Everything to and from the server is lost.
+    Miss(usize),
+    /// The client knows of that number, of another name.
+    Hears(usize, u64),
+    /// Its clock is so many milliseconds ahead.
+    Ahead(usize, u64),
+    /// That manager looks from now on, and the last client is its.
+    Manages(usize),
+    /// All disks are trusted.
+    TrustDisks,
+    /// The test fails unless the client holds.
+    Holds(usize),
+    /// It is wrong if the server is blank.
+    Votes(usize),
 }
 
 impl World {
@@ -149,10 +182,10 @@ impl World {
                 events.extend((0..self.size.servers).map(|first| Event::RecoverWith(looker, first)));
                 events.extend(faults.then_some(Event::Look(looker, false)));
             }
-            if faults && (blank < self.blank || self.blank > 0 && self.is_blank(at)) {
+            if faults && (blank < self.setting.blank || self.setting.blank > 0 && self.is_blank(at)) {
                 events.extend([Event::Restart(at, false), Event::Restart(at, true), Event::Save(at)]);
                 // Where all may be, nobody can tell that from a new namespace.
-                if 2 * self.blank < self.size.servers {
+                if 2 * self.setting.blank < self.size.servers {
                     events.extend([Event::Replace(at), Event::Empty(at)]);
                     let of = (at + 1) % self.size.servers;
                     events.extend([Event::Promote(at, of)].into_iter().filter(|_| !self.is_blank(of)));
@@ -166,5 +199,50 @@ impl World {
             }
         }
         events
+    }
+
+    pub(super) fn goes(&mut self, events: &[Event]) {
+        events.iter().for_each(|event| self.apply(*event));
+    }
+
+    /// That happens to each message that is `wanted`, and to those that are sent meanwhile.
+    fn each(&mut self, happens: fn(usize) -> Event, wanted: impl Fn(&Message) -> bool) {
+        while let Some(at) = self.network.iter().position(&wanted) {
+            self.apply(happens(at));
+        }
+    }
+
+    /// An event that only schedules by hand have.
+    pub(super) fn goes_by_hand(&mut self, event: Event) {
+        match event {
+            Event::Takes(at, servers) => {
+                self.goes(&[Event::Start(at), Event::Arrive(servers)]);
+                let others = (0..self.size.servers).filter(|server| !servers.contains(server));
+                others.for_each(|server| self.apply(Event::Miss(server)));
+            }
+            Event::Arrive(servers) => {
+                self.each(Event::Deliver, |message| servers.contains(&message.server));
+            }
+            Event::ArriveUnreleased(servers) => self.each(Event::Deliver, |message| {
+                servers.contains(&message.server) && !matches!(message.what, What::Release { .. })
+            }),
+            Event::ArriveOf(client, server) => {
+                self.each(Event::Deliver, |message| message.client == client && message.server == server)
+            }
+            Event::Miss(server) => self.each(Event::Lose, |message| message.server == server),
+            Event::Hears(at, n) => {
+                let now = self.moment();
+                self.horizons[at].heard_number(now, &name(), n);
+            }
+            Event::Ahead(at, millis) => self.ahead[at] = millis,
+            Event::Manages(manager) => self.manager = manager,
+            Event::TrustDisks => self.setting.trusts = true,
+            Event::Holds(at) => {
+                let is_held = self.clients[at].as_ref().is_some_and(|client| client.holds.is_some());
+                assert!(is_held, "client {at} does not hold: {self:#?}");
+            }
+            Event::Votes(at) if self.is_blank(at) => self.wrong = Some(format!("server {at} is blank")),
+            _ => {}
+        }
     }
 }

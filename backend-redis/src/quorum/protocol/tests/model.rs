@@ -6,117 +6,99 @@ use std::time::Duration;
 
 use leasehold_core::clock::Moment;
 
-use crate::quorum::protocol::{Answer, Clock, Recovered, Standing, Ticket};
+use super::events::Mutant;
+use crate::quorum::protocol::{Answer, Recovered, Standing, Ticket};
 use crate::quorum::scripts::{Ballot, Looker, Renewed};
-use crate::scripts::{Script, millis};
+use crate::scripts::Script;
 
 /// One name and its namespace. The clock is in microseconds, the ends of keys in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(in crate::quorum) struct Server {
+pub(super) struct Server {
     /// Which run of the process.
-    pub(in crate::quorum) run: u64,
-    pub(in crate::quorum) vote: Option<(Ballot, u64)>,
-    pub(in crate::quorum) count: Option<Count>,
+    pub(super) run: u64,
+    pub(super) vote: Option<(Ballot, u64)>,
+    pub(super) count: Option<Count>,
     /// In the order of their tickets.
-    pub(in crate::quorum) waits: BTreeSet<Ticket>,
-    pub(in crate::quorum) waits_until: u64,
-    pub(in crate::quorum) space: Option<Space>,
+    pub(super) waits: BTreeSet<Ticket>,
+    pub(super) waits_until: u64,
+    pub(super) space: Option<Space>,
     /// How far numbers are noted ahead, in microseconds.
-    pub(in crate::quorum) ahead: u64,
-    pub(in crate::quorum) fault: Fault,
+    pub(super) ahead: u64,
+    pub(super) mutant: Mutant,
 }
 
 /// A request for a vote.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::quorum) struct Asked {
-    pub(in crate::quorum) ballot: Ballot,
-    pub(in crate::quorum) ttl: u64,
-    pub(in crate::quorum) proposal: u64,
-    pub(in crate::quorum) since: u64,
-    pub(in crate::quorum) waits: bool,
+pub(super) struct Asked {
+    pub(super) ballot: Ballot,
+    pub(super) ttl: u64,
+    pub(super) proposal: u64,
+    pub(super) since: u64,
+    pub(super) waits: bool,
     /// It may have a place among those who wait.
-    pub(in crate::quorum) again: bool,
-    pub(in crate::quorum) terms: &'static str,
+    pub(super) again: bool,
+    pub(super) terms: &'static str,
 }
 
 /// The last vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::quorum) struct Count {
-    pub(in crate::quorum) n: u64,
-    pub(in crate::quorum) ballot: Ballot,
-    pub(in crate::quorum) since: u64,
-    pub(in crate::quorum) until: u64,
+pub(super) struct Count {
+    pub(super) n: u64,
+    pub(super) ballot: Ballot,
+    pub(super) since: u64,
+    pub(super) until: u64,
 }
 
 /// What a server keeps of the namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(in crate::quorum) struct Space {
-    pub(in crate::quorum) run: u64,
-    pub(in crate::quorum) episode: String,
-    pub(in crate::quorum) whole: bool,
-    pub(in crate::quorum) floor: u64,
-    /// No number is above it.
-    pub(in crate::quorum) max: u64,
-    /// The episodes that were blank beside its own.
-    pub(in crate::quorum) beside: Vec<String>,
-    /// What the clocks were when it was first met.
-    pub(in crate::quorum) since: Vec<Clock>,
-    /// It was whole in an earlier run.
-    pub(in crate::quorum) claims: bool,
-    pub(in crate::quorum) pause: u64,
-    pub(in crate::quorum) terms: String,
-    pub(in crate::quorum) id: String,
-    /// It was told something once, or met beside one that was.
-    pub(in crate::quorum) is_used: bool,
-    pub(in crate::quorum) has_another_format: bool,
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Space {
+    pub(super) run: u64,
+    pub(super) floor: u64,
+    pub(super) has_another_format: bool,
+    pub(super) own: Standing,
+}
+
+/// That of a server which knows nothing.
+pub(super) fn unknown() -> Standing {
+    Standing {
+        run: String::new(),
+        episode: String::new(),
+        whole: false,
+        claims: false,
+        id: String::new(),
+        is_used: false,
+        max: 0,
+        clock: 0,
+        sent_at: Moment::from_nanos(0),
+        up_for: Duration::ZERO,
+        since: Vec::new(),
+        pause: Duration::ZERO,
+        terms: String::new(),
+        beside: Vec::new(),
+    }
 }
 
 impl Space {
     /// Whether that `run` knows all votes that it gave, and may give others.
     fn serves(&self, run: u64) -> bool {
-        self.whole && self.run == run && !self.has_another_format
+        self.own.whole && self.run == run && !self.has_another_format
     }
 }
 
-/// What the scripts do wrong, if anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::quorum) enum Fault {
-    None,
-    /// A confirmation is answered, and writes nothing.
-    ConfirmsNothing,
-    /// A renewal votes again where the vote is gone.
-    RenewsWhatIsGone,
-    /// Giving back an earlier round ends a later one's vote.
-    GivesBackLaterRounds,
-    /// A number is noted by nobody but the name that it is of.
-    NotesNothing,
-    /// What came up with the data is renewed and confirmed while the server pauses.
-    ExtendsWhilePausing,
-    /// A process has one episode, however often it is emptied.
-    RunIsEpisode,
-    /// That a server has followed another one is not kept.
-    ForgetsDistrust,
-    /// The terms of whoever opened first stay, in each server.
-    FirstTermsStay,
-    VotesByAnyTerms,
-    /// The terms of a server that was told something are only proposed once it came up again.
-    ProposesFirmTerms,
-}
-
-pub(in crate::quorum) const DAY: u64 = 86_400_000;
+pub(super) const DAY: u64 = 86_400_000;
 
 /// What a request for a vote is answered; `None` by a server that does not know yet what it may have forgotten.
-pub(in crate::quorum) type Voted = Option<Answer>;
+pub(super) type Voted = Option<Answer>;
 
 impl Server {
     /// One that knows nothing, and notes numbers so far `ahead`.
-    pub(in crate::quorum) fn new(run: u64, ahead: u64, fault: Fault) -> Self {
+    pub(super) fn new(run: u64, ahead: u64, mutant: Mutant) -> Self {
         let (vote, count, waits, waits_until, space) = (None, None, BTreeSet::new(), 0, None);
-        Self { run, vote, count, waits, waits_until, space, ahead, fault }
+        Self { run, vote, count, waits, waits_until, space, ahead, mutant }
     }
 
     /// Removes the keys that have ended. One that ends now is still there.
-    pub(in crate::quorum) fn expire(&mut self, now: u64) {
+    pub(super) fn expire(&mut self, now: u64) {
         let now = now / 1000;
         self.vote = self.vote.filter(|(_, until)| now <= *until);
         self.count = self.count.filter(|count| now <= count.until);
@@ -129,8 +111,8 @@ impl Server {
     }
 
     fn knows(&mut self, n: u64) {
-        if let Some(space) = self.space.as_mut().filter(|_| self.fault != Fault::NotesNothing) {
-            space.max = space.max.max(n);
+        if let Some(space) = self.space.as_mut().filter(|_| self.mutant != Mutant::NotesNothing) {
+            space.own.max = space.own.max.max(n);
         }
     }
 
@@ -140,19 +122,19 @@ impl Server {
     }
 
     /// What a vote by others than the server's terms is refused with.
-    pub(in crate::quorum) fn says_of_terms(&self, terms: &str) -> String {
+    pub(super) fn says_of_terms(&self, terms: &str) -> String {
         let known = self.space.as_ref().filter(|space| space.serves(self.run));
-        let differs = known.is_some_and(|space| space.terms != terms);
+        let differs = known.is_some_and(|space| space.own.terms != terms);
         if differs { "other terms" } else { "a vote" }.to_owned()
     }
 
-    pub(in crate::quorum) fn vote(&mut self, now: u64, asked: Asked) -> Voted {
+    pub(super) fn vote(&mut self, now: u64, asked: Asked) -> Voted {
         let Asked { ballot, ttl, proposal, since, waits, again, terms } = asked;
         self.expire(now);
-        let is_agreed = |space: &&Space| space.terms == terms || self.fault == Fault::VotesByAnyTerms;
+        let is_agreed = |space: &&Space| space.own.terms == terms || self.mutant == Mutant::VotesByAnyTerms;
         let known = self.space.as_ref().filter(|space| space.serves(self.run));
         let known = known.filter(is_agreed);
-        let (floor, max) = known.map(|space| (space.floor, space.max))?;
+        let (floor, max) = known.map(|space| (space.floor, space.own.max))?;
         if let Some((by, until)) = self.vote {
             if by.ticket.owner != ballot.ticket.owner {
                 let rank = if waits { self.wait(now, ballot.ticket, ttl, until) } else { 0 };
@@ -199,7 +181,7 @@ impl Server {
         }
     }
 
-    pub(in crate::quorum) fn confirm(
+    pub(super) fn confirm(
         &mut self,
         now: u64,
         ballot: Ballot,
@@ -207,7 +189,7 @@ impl Server {
         (number, token): (u64, u64),
     ) -> bool {
         self.expire(now);
-        if self.fault == Fault::ConfirmsNothing {
+        if self.mutant == Mutant::NoConfirm {
             return true;
         }
         // It may have been asked for that before.
@@ -229,12 +211,12 @@ impl Server {
     /// Whether it knows all that it did, so that nobody else was voted for.
     fn extends(&self) -> bool {
         let serves = |space: &Space| space.serves(self.run);
-        self.fault == Fault::ExtendsWhilePausing || self.space.as_ref().is_some_and(serves)
+        self.mutant == Mutant::ExtendsWhilePausing || self.space.as_ref().is_some_and(serves)
     }
 
-    pub(in crate::quorum) fn renew(&mut self, now: u64, ballot: Ballot, ttl: u64, number: u64) -> Renewed {
+    pub(super) fn renew(&mut self, now: u64, ballot: Ballot, ttl: u64, number: u64) -> Renewed {
         self.expire(now);
-        if self.fault == Fault::RenewsWhatIsGone && self.vote.is_none() {
+        if self.mutant == Mutant::RenewsWhatIsGone && self.vote.is_none() {
             let terms = "0";
             let asked = Asked { ballot, ttl, proposal: 0, since: now, waits: false, again: false, terms };
             return match self.vote(now, asked) {
@@ -242,7 +224,7 @@ impl Server {
                 _ => Renewed::Gone,
             };
         }
-        let again = self.fault == Fault::RenewsWhatIsGone && self.vote.is_some_and(|(by, _)| by == ballot);
+        let again = self.mutant == Mutant::RenewsWhatIsGone && self.vote.is_some_and(|(by, _)| by == ballot);
         if !again && self.since(ballot, number..=number).is_none() {
             return Renewed::Gone;
         }
@@ -258,7 +240,7 @@ impl Server {
 
     /// Ends what `ticket`'s owner has, up to a round, and stays among those who wait if it `waits`; whether it had the vote, and who is told
     /// that the server votes again.
-    pub(in crate::quorum) fn release(
+    pub(super) fn release(
         &mut self,
         now: u64,
         ballot: Ballot,
@@ -267,7 +249,7 @@ impl Server {
         hears: impl Fn(Ticket) -> bool,
     ) -> (bool, Option<Ticket>) {
         self.expire(now);
-        let later = self.fault == Fault::GivesBackLaterRounds;
+        let later = self.mutant == Mutant::GivesBackLaterRounds;
         let had = self.vote.is_some_and(|(by, _)| {
             by.ticket.owner == ballot.ticket.owner && (later || by.round <= ballot.round)
         });
@@ -297,75 +279,58 @@ impl Server {
     }
 
     /// What the server knows of itself, in its run.
-    pub(in crate::quorum) fn admit(&mut self, now: u64, looker: &Looker<'_>) -> Standing {
+    pub(super) fn admit(&mut self, now: u64, looker: &Looker<'_>) -> Standing {
         self.expire(now);
-        let space = self.space.get_or_insert_default();
-        if space.run != self.run || !space.whole && space.episode.is_empty() {
-            (space.claims, space.whole) = (space.whole || space.claims, false);
-            (space.run, space.pause, space.since) = (self.run, 0, Vec::new());
-            let of_run = self.fault == Fault::RunIsEpisode;
-            space.episode = if of_run { self.run.to_string() } else { looker.episode.to_hex() };
-        } else if let (false, Some(met)) = (space.whole, looker.met)
-            && met.episode == space.episode
+        let begun = Space { run: 0, floor: 0, has_another_format: false, own: unknown() };
+        let space = self.space.get_or_insert(begun);
+        let own = &mut space.own;
+        if space.run != self.run || !own.whole && own.episode.is_empty() {
+            (own.claims, own.whole, space.run) = (own.whole || own.claims, false, self.run);
+            (own.run, own.pause, own.since) = (self.run.to_string(), Duration::ZERO, Vec::new());
+            let of_run = self.mutant == Mutant::RunIsEpisode;
+            own.episode = if of_run { self.run.to_string() } else { looker.episode.to_hex() };
+        } else if let (false, Some(met)) = (own.whole, looker.met)
+            && met.episode == own.episode
         {
-            if met.since == space.since {
-                space.since.clone_from(&met.clocks);
+            if met.since == own.since {
+                own.since.clone_from(&met.clocks);
             }
-            space.is_used |= met.is_used;
+            own.is_used |= met.is_used;
         }
-        space.claims &= !looker.has_followed || self.fault == Fault::ForgetsDistrust;
-        if !space.whole {
-            let is_firm = !space.id.is_empty() && self.fault != Fault::ProposesFirmTerms;
-            let is_first = !is_firm && Script::hash_of(looker.terms) < Script::hash_of(&space.terms);
-            let is_better = space.pause == 0 && (!looker.pause.is_zero() || is_first);
-            if space.terms.is_empty() || is_better && self.fault != Fault::FirstTermsStay {
-                looker.terms.clone_into(&mut space.terms);
+        own.claims &= !looker.has_followed || self.mutant == Mutant::ForgetsDistrust;
+        if !own.whole {
+            let is_firm = !own.id.is_empty() && self.mutant != Mutant::ProposesFirmTerms;
+            let is_first = !is_firm && Script::hash_of(looker.terms) < Script::hash_of(&own.terms);
+            let is_better = own.pause.is_zero() && (!looker.pause.is_zero() || is_first);
+            if own.terms.is_empty() || is_better && self.mutant != Mutant::FirstTermsStay {
+                looker.terms.clone_into(&mut own.terms);
             }
-            space.pause = space.pause.max(millis(looker.pause));
+            own.pause = own.pause.max(looker.pause);
         }
         self.standing(now)
     }
 
-    pub(in crate::quorum) fn standing(&self, now: u64) -> Standing {
-        let space = self.space.clone().unwrap_or_default();
-        Standing {
-            run: space.run.to_string(),
-            episode: space.episode,
-            whole: space.whole,
-            claims: space.claims,
-            id: space.id,
-            is_used: space.is_used,
-            max: space.max,
-            clock: now,
-            sent_at: Moment::from_nanos(0),
-            up_for: Duration::ZERO,
-            since: space.since,
-            pause: Duration::from_millis(space.pause),
-            terms: space.terms,
-            beside: space.beside,
-        }
+    pub(super) fn standing(&self, now: u64) -> Standing {
+        let own = self.space.as_ref().map(|space| space.own.clone());
+        Standing { clock: now, ..own.unwrap_or_else(unknown) }
     }
 
     /// What a blank server may have forgotten; nothing if it is not blank, or not as it was seen.
-    pub(in crate::quorum) fn install(&mut self, own: &Standing, told: &Recovered, terms: &str) -> bool {
-        match &mut self.space {
-            Some(space)
-                if space.episode == own.episode
-                    && !space.episode.is_empty()
-                    && !space.whole
-                    && space.terms == own.terms
-                    && space.pause == millis(own.pause) =>
-            {
-                (space.whole, space.is_used, space.claims, space.floor) = (true, true, false, told.floor);
-                space.max = space.max.max(told.floor);
-                space.beside.clone_from(&told.beside);
-                terms.clone_into(&mut space.terms);
-                if told.is_copy || space.id.is_empty() {
-                    space.id.clone_from(&space.episode);
-                }
-                true
-            }
-            _ => false,
+    pub(super) fn install(&mut self, found: &Standing, told: &Recovered, terms: &str) -> bool {
+        let is_as_found = |own: &Standing| {
+            let found_alike =
+                (&own.episode, &own.terms, own.pause) == (&found.episode, &found.terms, found.pause);
+            found_alike && !own.episode.is_empty() && !own.whole
+        };
+        let Some(space) = self.space.as_mut().filter(|space| is_as_found(&space.own)) else { return false };
+        let own = &mut space.own;
+        (own.whole, own.is_used, own.claims, space.floor) = (true, true, false, told.floor);
+        own.max = own.max.max(told.floor);
+        own.beside.clone_from(&told.beside);
+        terms.clone_into(&mut own.terms);
+        if told.is_copy || own.id.is_empty() {
+            own.id.clone_from(&own.episode);
         }
+        true
     }
 }

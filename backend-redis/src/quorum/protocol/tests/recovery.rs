@@ -41,7 +41,7 @@ impl World {
             self.leave_out_who_differs(looker, 0);
             self.met[looker] = met(self.size, self.moment(), &self.recoveries[looker]);
             self.begin_anew(looker);
-            if self.mutant == Mutant::TellsUseWithClocks {
+            if self.setting.mutant == Mutant::TellsUseWithClocks {
                 let tells = |met: &Met| met.since != met.clocks;
                 self.met[looker].iter_mut().for_each(|met| *met = met.take().filter(tells));
             }
@@ -56,9 +56,9 @@ impl World {
         let (first, second) = seen.split_at(servers);
         let size = Size { quorum: self.size.quorum.max(Size::majority(servers)), ..self.size };
         let pause = Duration::from_millis(self.pause(blank, manager));
-        let agreed = Agreed { size, pause, trusts_disks: self.trusts_disks };
+        let agreed = Agreed { size, pause, trusts_disks: self.setting.trusts };
         if let Some(mut told) = recovered(agreed, blank, first, second) {
-            if self.mutant == Mutant::FloorNotCopied {
+            if self.setting.mutant == Mutant::FloorNotCopied {
                 told.floor = 0;
             }
             let (terms, _) = MANAGERS[manager];
@@ -68,7 +68,7 @@ impl World {
 
     /// The manager of a looker.
     fn manager_at(&self, looker: usize) -> usize {
-        if self.is_mixed { looker / self.size.servers } else { self.manager }
+        if self.setting.is_mixed { looker / self.size.servers } else { self.manager }
     }
 
     pub(super) fn has_stale_run(&self, looker: usize, server: usize) -> bool {
@@ -92,7 +92,7 @@ impl World {
         match asks {
             Asks::Admit { manager, has_followed, episode, met } => {
                 let (terms, pause) = MANAGERS[*manager];
-                let is_new = !self.may_hold[*manager] || self.mutant == Mutant::PausesByOnesOwnTerms;
+                let is_new = !self.may_hold[*manager] || self.setting.mutant == Mutant::PausesByOnesOwnTerms;
                 let pause = if is_new { Duration::ZERO } else { Duration::from_millis(pause) };
                 let run = self.servers[at].run.to_string();
                 let (has_followed, episode, met) = (*has_followed, *episode, met.as_ref());
@@ -100,7 +100,8 @@ impl World {
                 let up_for = Duration::from_millis(self.now - self.up_since[at]);
                 let mut standing = self.servers[at].admit(now, &looker);
                 self.may_hold[*manager] |= standing.whole && standing.terms == terms;
-                standing.is_used &= self.mutant != Mutant::ForgetsThatItWasMet || !standing.id.is_empty();
+                standing.is_used &=
+                    self.setting.mutant != Mutant::ForgetsThatItWasMet || !standing.id.is_empty();
                 Some(Standing { up_for, sent_at: self.moment(), ..standing })
             }
             Asks::Install { own, told, terms } => {
@@ -114,7 +115,7 @@ impl World {
 
     /// Clocks are written down anew wherever one of those that were is missing.
     fn begin_anew(&mut self, looker: usize) {
-        if self.mutant != Mutant::BeginsPausesAnew {
+        if self.setting.mutant != Mutant::BeginsPausesAnew {
             return;
         }
         let mut look = self.recoveries[looker].clone();
@@ -139,7 +140,7 @@ impl World {
     /// What is broken in how two looks are read.
     fn mistake(&self, blank: usize, seen: &mut [Option<Standing>]) {
         let (first, second) = seen.split_at_mut(self.size.servers);
-        match self.mutant {
+        match self.setting.mutant {
             Mutant::NoPause | Mutant::PausesByTheOthers => {
                 let own = first[blank].iter_mut().chain(&mut second[blank]);
                 own.for_each(|own| own.pause = Duration::ZERO);
@@ -197,7 +198,7 @@ impl World {
 
     /// How long a server pauses that comes up, in milliseconds.
     fn pause(&mut self, server: usize, manager: usize) -> u64 {
-        match self.mutant {
+        match self.setting.mutant {
             Mutant::NoPause => 0,
             Mutant::PausesByTheOthers => {
                 let ends = |at: usize| Some(self.servers[at].vote?.1.saturating_sub(self.ahead[at]));

@@ -11,7 +11,7 @@ use crate::quorum::protocol::{
 
 pub(super) const THREE: Size = Size { servers: 3, quorum: 2 };
 
-/// A request to a server that may have a place of ours.
+/// A request to a server that may have a queue entry of the contender.
 const AGAIN: Errand = Errand::Vote { round: 1, again: true };
 
 pub(super) fn at(millis: u64) -> Moment {
@@ -47,21 +47,29 @@ fn answered(waits: bool, answers: &[Answer]) -> Contender {
     contender
 }
 
+/// Elected with the number 5, and holding.
+fn holding(answers: &[Answer]) -> Contender {
+    let mut contender = answered(true, answers);
+    contender.errands(at(1));
+    assert!(matches!(contender.step(at(1)), Step::Take { token: 5, .. }), "{contender:?}");
+    contender
+}
+
+const VOTED: Answer = Answer::Voted { n: 5 };
+const PAUSES: Answer = Answer::Abstains { ask_in: Duration::from_millis(100) };
+
 /// Two of three that agree are enough; the deadline counts from sending, and the third is not waited for.
 #[test]
 fn a_quorum_that_agrees_elects() {
-    let mut contender = answered(true, &[Answer::Voted { n: 5 }, Answer::Voted { n: 5 }]);
+    let mut contender = answered(true, &[VOTED, VOTED]);
     assert!(contender.errands(at(1)).is_empty());
     let Step::Take { token: 5, deadline } = contender.step(at(1)) else { panic!("{contender:?}") };
     assert_eq!(deadline, leasehold_core::clock::Deadline::At(at(880)));
 }
 
-/// A hold that one server has not voted for asks it, and outlasts the loss of another.
 #[test]
 fn a_hold_recruits_servers() {
-    let mut contender = answered(true, &[Answer::Voted { n: 5 }, Answer::Voted { n: 5 }, held(9)]);
-    contender.errands(at(1));
-    assert!(matches!(contender.step(at(1)), Step::Take { token: 5, .. }));
+    let mut contender = holding(&[VOTED, VOTED, held(9)]);
     assert!(contender.errands(at(300)).is_empty());
     assert_eq!(contender.errands(at(301)), [(2, AGAIN)]);
     contender.renewed(at(301), 0, at(301), true);
@@ -80,14 +88,11 @@ fn a_hold_recruits_servers() {
     assert!(contender.over(at(910)).is_some());
 }
 
-/// A hold that has lost one of its servers goes on while others may make it a quorum again, until its deadline: somebody who
-/// waits has a vote for a moment only, and it is asked for again soon.
+/// It lasts until its deadline. A waiter keeps a vote for a moment only, so the vote is requested again soon.
 #[test]
 fn a_hold_outlasts_the_loss_of_a_server_while_others_may_vote() {
-    let mut contender = answered(true, &[Answer::Voted { n: 5 }, Answer::Voted { n: 5 }]);
+    let mut contender = holding(&[VOTED, VOTED]);
     contender.failed(at(1), 2);
-    contender.errands(at(1));
-    assert!(matches!(contender.step(at(1)), Step::Take { token: 5, .. }));
     assert_eq!(contender.errands(at(300)), [(2, AGAIN)]);
     contender.renewed(at(301), 1, at(300), false);
     contender.renewed(at(301), 0, at(300), true);
@@ -106,8 +111,7 @@ fn a_hold_outlasts_the_loss_of_a_server_while_others_may_vote() {
     assert!(contender.over(at(410)).is_some(), "no others are left: {contender:?}");
 }
 
-/// A hold that has lost the vote of a server gets it again while the others are a quorum, and so outlasts the loss of one after
-/// the other. What was asked before, or is answered when the others are none any more, does not count.
+/// A vote does not count if it was requested before the loss, or arrives when the others are no quorum any more.
 #[test]
 fn a_lost_server_votes_again_beside_a_quorum() {
     let renew = |contender: &mut Contender, millis: u64, kept: [bool; 3]| {
@@ -115,9 +119,7 @@ fn a_lost_server_votes_again_beside_a_quorum() {
             contender.renewed(at(millis), server, at(millis), kept);
         }
     };
-    let mut contender = answered(true, &[Answer::Voted { n: 5 }; 3]);
-    contender.errands(at(1));
-    assert!(matches!(contender.step(at(1)), Step::Take { token: 5, .. }));
+    let mut contender = holding(&[VOTED; 3]);
     renew(&mut contender, 300, [true, false, true]);
     contender.answered(at(301), 1, (1, at(299)), Answer::Voted { n: 6 });
     assert_eq!(contender.number_at(1), None, "it was asked before");
@@ -140,10 +142,10 @@ fn a_lost_server_votes_again_beside_a_quorum() {
     assert!(contender.over(at(1_300)).is_none(), "{contender:?}");
 }
 
-/// Two that do not agree are told the larger number, and that is waited for, without asking all the time.
+/// The caller waits for the confirmation without asking all the time.
 #[test]
 fn a_token_is_confirmed_where_it_is_not() {
-    let mut contender = answered(true, &[Answer::Voted { n: 5 }, Answer::Voted { n: 7 }]);
+    let mut contender = answered(true, &[VOTED, Answer::Voted { n: 7 }]);
     let confirming = Confirming { round: 1, n: 5, token: 7 };
     assert_eq!(contender.errands(at(1)), [(0, Errand::Confirm(confirming))]);
     let Step::Wait(until) = contender.step(at(1)) else { panic!("{contender:?}") };
@@ -152,10 +154,10 @@ fn a_token_is_confirmed_where_it_is_not() {
     assert!(matches!(contender.step(at(2)), Step::Take { token: 7, .. }));
 }
 
-/// A vote that was asked for again is the same vote: it is confirmed once, and a later one is another.
+/// An answer to a repeated request is the same vote; a larger number is another one.
 #[test]
-fn a_vote_that_is_told_again_is_confirmed_once() {
-    let mut contender = answered(true, &[Answer::Voted { n: 5 }]);
+fn a_repeated_vote_is_confirmed_once() {
+    let mut contender = answered(true, &[VOTED]);
     (1..3).for_each(|server| contender.failed(at(1), server));
     contender.errands(at(1));
     // A third of the ttl later it is asked for again, with the others.
@@ -163,7 +165,7 @@ fn a_vote_that_is_told_again_is_confirmed_once() {
     contender.answered(at(302), 1, (1, at(301)), Answer::Voted { n: 7 });
     let confirming = Confirming { round: 1, n: 5, token: 7 };
     assert_eq!(contender.errands(at(302)), [(0, Errand::Confirm(confirming))]);
-    contender.answered(at(303), 0, (1, at(301)), Answer::Voted { n: 5 });
+    contender.answered(at(303), 0, (1, at(301)), VOTED);
     assert_eq!(contender.errands(at(303)), [], "{contender:?}");
     contender.confirmed(at(304), 0, (confirming, at(302)), Some(true));
     assert!(matches!(contender.step(at(304)), Step::Take { token: 7, .. }));
@@ -176,17 +178,15 @@ fn a_vote_that_is_told_again_is_confirmed_once() {
     assert!(contender.over(at(307)).is_some(), "{contender:?}");
 }
 
-/// A server that has voted for a hold and refuses it later is none of its servers any more, as it would be when it is renewed;
-/// that is not asked again, and shortens nothing.
+/// That server is not asked again, and the deadline stays.
 #[test]
 fn a_server_that_refuses_a_hold_has_lost_it() {
-    let pauses = Answer::Abstains { ask_in: Duration::from_millis(100) };
-    for refusal in [held(9), pauses] {
-        let mut contender = answered(true, &[Answer::Voted { n: 5 }]);
+    for refusal in [held(9), PAUSES] {
+        let mut contender = answered(true, &[VOTED]);
         (1..3).for_each(|server| contender.failed(at(1), server));
         contender.errands(at(1));
         assert_eq!(contender.errands(at(301)).len(), 3);
-        contender.answered(at(302), 1, (1, at(301)), Answer::Voted { n: 5 });
+        contender.answered(at(302), 1, (1, at(301)), VOTED);
         contender.errands(at(302));
         assert!(matches!(contender.step(at(302)), Step::Take { token: 5, .. }));
         contender.renewed(at(303), 0, at(303), true);
@@ -198,13 +198,12 @@ fn a_server_that_refuses_a_hold_has_lost_it() {
     }
 }
 
-/// What a server told before it refused is used up by that: a holder asks it again when it may vote, and not all the time.
 #[test]
 fn a_holder_asks_a_server_that_refuses_once() {
     let mut contender = contender(true);
     contender.errands(at(0));
     contender.freed(at(1), 2);
-    (0..2).for_each(|server| contender.answered(at(1), server, (1, at(0)), Answer::Voted { n: 5 }));
+    (0..2).for_each(|server| contender.answered(at(1), server, (1, at(0)), VOTED));
     contender.errands(at(1));
     assert!(matches!(contender.step(at(1)), Step::Take { token: 5, .. }));
     let mut errands = 0;
@@ -215,10 +214,9 @@ fn a_holder_asks_a_server_that_refuses_once() {
     assert_eq!(errands, 1);
 }
 
-/// Whoever is elected asks others, too, when one of its servers does not answer any more.
 #[test]
 fn an_election_outlasts_the_loss_of_a_server() {
-    let mut contender = answered(true, &[Answer::Voted { n: 5 }, Answer::Voted { n: 7 }, held(9)]);
+    let mut contender = answered(true, &[VOTED, Answer::Voted { n: 7 }, held(9)]);
     let confirming = |n, token| Errand::Confirm(Confirming { round: 1, n, token });
     assert_eq!(contender.errands(at(1)), [(0, confirming(5, 7))]);
     contender.freed(at(2), 2);
@@ -229,10 +227,9 @@ fn an_election_outlasts_the_loss_of_a_server() {
     assert!(matches!(contender.step(at(4)), Step::Take { token: 8, .. }));
 }
 
-/// Who waits has no place at a server that it asks for the first time, and may have one from then on, whatever is heard of
-/// that request. Who only tries has none ever.
+/// A waiter may be in a server's queue from its first request on, however that ends. A try never is.
 #[test]
-fn a_place_is_looked_for_where_one_may_be() {
+fn a_queue_entry_is_looked_for_if_one_may_exist() {
     for waits in [true, false] {
         let mut contender = contender(waits);
         let first = Errand::Vote { round: 1, again: false };
@@ -246,20 +243,17 @@ fn a_place_is_looked_for_where_one_may_be() {
     }
 }
 
-/// What is answered after the deadline, as to a process that was stopped, brings nothing back.
+/// Late answers, as to a process that was stopped, bring nothing back.
 #[test]
 fn a_hold_that_is_over_stays_so() {
     for (server, n) in [(0, 5), (2, 9)] {
-        let mut contender = answered(true, &[Answer::Voted { n: 5 }, Answer::Voted { n: 5 }]);
-        contender.errands(at(1));
-        assert!(matches!(contender.step(at(1)), Step::Take { token: 5, .. }));
+        let mut contender = holding(&[VOTED, VOTED]);
         (0..2).for_each(|server| contender.renewed(at(901), server, at(300), true));
         contender.answered(at(901), server, (1, at(300)), Answer::Voted { n });
         assert!(contender.over(at(901)).is_some());
     }
 }
 
-/// A request that nobody wanted to send any more says nothing of its server.
 #[test]
 fn unsent_request_is_no_failure() {
     let mut contender = answered(true, &[held(9)]);
@@ -269,11 +263,10 @@ fn unsent_request_is_no_failure() {
     assert_ne!(contender.step(at(1)), Step::Unreachable);
 }
 
-/// A contender that sees an earlier one gives back what it has, and the earlier keeps it.
 #[test]
-fn the_later_gives_its_votes_back() {
+fn the_later_contender_returns_its_votes() {
     for (other, gives_back) in [(9, true), (11, false)] {
-        let mut contender = answered(true, &[Answer::Voted { n: 5 }, held(other)]);
+        let mut contender = answered(true, &[VOTED, held(other)]);
         contender.failed(at(1), 2);
         let errands = contender.errands(at(1));
         assert_eq!(errands.contains(&(0, Errand::GiveBack { round: 1 })), gives_back, "{errands:?}");
@@ -281,7 +274,6 @@ fn the_later_gives_its_votes_back() {
     }
 }
 
-/// A message may overtake the answer that was written before it: the server is asked again soon.
 #[test]
 fn a_message_that_overtakes_an_answer_is_not_lost() {
     let mut contender = contender(true);
@@ -293,7 +285,7 @@ fn a_message_that_overtakes_an_answer_is_not_lost() {
     assert_eq!(contender.errands(at(1)).len(), 3, "{contender:?}");
 }
 
-/// A lock that a quorum holds is not asked for until its lease may be over, or a quorum of its servers say so.
+/// No server is asked until the lease may have expired, or a quorum of the servers is free.
 #[test]
 fn a_held_lock_is_waited_for() {
     let mut contender = answered(true, &[held(9), held(9), held(9)]);
@@ -307,7 +299,6 @@ fn a_held_lock_is_waited_for() {
     assert_eq!(answered(false, &[held(9), held(9), held(9)]).errands(at(1)), []);
 }
 
-/// Who only tries is told that it is held, or that too few vote.
 #[test]
 fn a_try_ends() {
     let mut busy = answered(false, &[held(9), held(9)]);
@@ -317,43 +308,21 @@ fn a_try_ends() {
     (1..3).for_each(|server| cut_off.failed(at(1), server));
     cut_off.errands(at(1));
     assert_eq!(cut_off.step(at(1)), Step::Unreachable);
-    let mut alone = answered(false, &[Answer::Voted { n: 5 }]);
+    let mut alone = answered(false, &[VOTED]);
     (1..3).for_each(|server| alone.failed(at(1), server));
     alone.errands(at(1));
     assert_eq!(alone.step(at(1)), Step::Unreachable);
-}
-
-/// Who only tries, and sees an earlier one at a single server, hears that too few vote whichever of the others says so first;
-/// and that it is held where one of them can be used.
-#[test]
-fn a_try_is_told_the_same_in_any_order() {
-    let pauses = Answer::Abstains { ask_in: Duration::from_millis(100) };
-    let mut early = answered(false, &[held(9), pauses]);
-    early.errands(at(1));
-    assert!(matches!(early.step(at(1)), Step::Wait(_)), "the third may not answer: {early:?}");
-    let mut silent = early.clone();
+    let mut silent = answered(false, &[held(9), PAUSES]);
+    silent.errands(at(1));
+    assert!(matches!(silent.step(at(1)), Step::Wait(_)), "the third may answer: {silent:?}");
     silent.errands(at(100));
-    assert_eq!(silent.step(at(100)), Step::Unreachable, "{silent:?}");
-    let mut failed = early.clone();
-    failed.failed(at(2), 2);
-    failed.errands(at(2));
-    assert_eq!(failed.step(at(2)), Step::Unreachable, "{failed:?}");
-    for answer in [Answer::Voted { n: 5 }, held(11)] {
-        let mut heard = early.clone();
-        heard.answered(at(2), 2, (1, at(0)), answer);
-        heard.errands(at(2));
-        assert_eq!(heard.step(at(2)), Step::Busy, "{heard:?}");
-    }
-    let mut two = answered(false, &[held(9), held(8)]);
-    two.errands(at(1));
-    assert_eq!(two.step(at(1)), Step::Busy, "two can be used: {two:?}");
+    assert_eq!(silent.step(at(100)), Step::Unreachable);
 }
 
-/// Whatever three servers answer, or fail to: who only tries hears the same in every order of that.
+/// A try that sees an earlier contender at a single server is busy if one of the others can be used.
 #[test]
-fn a_try_is_told_the_same_in_every_order() {
-    let abstains = Answer::Abstains { ask_in: Duration::from_millis(100) };
-    let all = [None, Some(abstains), Some(held(9)), Some(held(11)), Some(Answer::Voted { n: 5 })];
+fn a_try_ends_the_same_in_every_order() {
+    let all = [None, Some(PAUSES), Some(held(9)), Some(held(11)), Some(VOTED)];
     let told = |answers: [Option<Answer>; 3], order: [usize; 3]| {
         let mut contender = answered(false, &[]);
         for server in order {
@@ -376,22 +345,24 @@ fn a_try_is_told_the_same_in_every_order() {
             assert_eq!(told(answers, order), first, "{answers:?} in the order {order:?}");
         }
     }
+    let earlier = |others: [Option<Answer>; 2]| told([Some(held(9)), others[0], others[1]], [0, 1, 2]);
+    assert_eq!(earlier([Some(PAUSES), None]), Some(Step::Unreachable));
+    for usable in [VOTED, held(11)] {
+        assert_eq!(earlier([Some(PAUSES), Some(usable)]), Some(Step::Busy), "{usable:?}");
+    }
+    assert_eq!(earlier([Some(held(8)), None]), Some(Step::Busy));
 }
 
-/// A release ends with a quorum; that the hold was over is said when too few of its servers had it.
+/// The hold was lost if too few of its servers had its vote.
 #[test]
 fn a_release_ends_with_a_quorum() {
     let outcome = |was_ours: Option<Vec<bool>>, answers: &[Option<bool>]| {
         let mut releasing = Releasing::new(THREE, was_ours);
-        let mut last = Outcome::Open;
-        for (server, answer) in answers.iter().enumerate() {
-            assert_eq!(last, Outcome::Open);
-            last = match answer {
-                Some(had) => releasing.answered(server, *had),
-                None => releasing.failed(),
-            };
+        for (server, had) in answers.iter().enumerate() {
+            assert_eq!(releasing.outcome(false), Outcome::Open);
+            releasing.answered(server, *had);
         }
-        (last, releasing.given_up())
+        (releasing.outcome(false), releasing.outcome(true))
     };
     let (all, two) = (Some(vec![true; 3]), Some(vec![true, true, false]));
     // It has lost a server, and goes on until its deadline.
@@ -416,10 +387,9 @@ fn a_release_ends_with_a_quorum() {
     assert_eq!(outcome(all, &[yes]).1, Outcome::Unconfirmed);
 }
 
-/// A proposal is above the time of the server that is furthest ahead, and above every number that was heard; but one that is
-/// far from the others, or from the clocks, moves no name but its own.
+/// A clock that is far from the others moves no name, and a number that is far from the clocks only its own.
 #[test]
-fn a_proposal_is_above_what_was_heard() {
+fn a_proposal_is_above_all_known_numbers() {
     let (mut horizon, lead) = (Horizon::default(), Duration::from_millis(20));
     let [name, other] = ["a", "b"].map(|name| name.parse().unwrap());
     assert_eq!((horizon.time(at(5)), horizon.proposal(at(5), &name, lead)), (None, 1));

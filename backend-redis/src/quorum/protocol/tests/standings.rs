@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use leasehold_core::OwnerId;
 
-use super::model::{Fault, Server};
+use super::events::Mutant;
+use super::model::{Server, unknown};
 use super::rules::{THREE, at};
 use crate::quorum::agreed::Agreed;
 use crate::quorum::protocol::{
@@ -21,25 +22,8 @@ fn agreed(size: Size) -> Agreed {
 /// One that was met by itself, and has so many milliseconds of its pause left.
 fn standing(whole: bool, run: &str, max: u64, left: u64) -> Standing {
     let (episode, id, terms) = (run.to_owned(), run.to_owned(), "as agreed".to_owned());
-    let (claims, is_used, clock, since) = (false, true, (1_000 - left) * 1_000, vec![(run.to_owned(), 0)]);
-    let (sent_at, up_for, pause, beside, run) =
-        (at(0), Duration::ZERO, Duration::ZERO, Vec::new(), run.to_owned());
-    Standing {
-        run,
-        episode,
-        whole,
-        claims,
-        id,
-        is_used,
-        max,
-        clock,
-        sent_at,
-        up_for,
-        since,
-        pause,
-        terms,
-        beside,
-    }
+    let (is_used, clock, since) = (true, (1_000 - left) * 1_000, vec![(run.to_owned(), 0)]);
+    Standing { run: run.to_owned(), episode, whole, id, is_used, max, clock, since, terms, ..unknown() }
 }
 
 /// A pause counts by the median of the clocks that were read when it began, of which those that are missing or were set back show
@@ -153,7 +137,7 @@ fn a_refused_install_is_repeated_soon() {
 #[test]
 fn a_pause_that_became_longer_goes_on() {
     for longer_after in [1, 2] {
-        let mut server = Server::new(1, 0, Fault::None);
+        let mut server = Server::new(1, 0, Mutant::Original);
         let mut look = |pause| {
             let (run, episode) = ("1", OwnerId::from_random([1; 16]));
             let pause = Duration::from_secs(pause);
@@ -268,7 +252,7 @@ fn may_go_wrong(servers: &[Server], openings: &[Opening; 2], seen: &mut Seen) ->
 /// Of two who open a new namespace at the same time, by other terms, one is let in, and servers vote by those terms only.
 #[test]
 fn one_of_two_first_openings_is_let_in() {
-    for (fault, is_wrong) in [(Fault::None, false), (Fault::FirstTermsStay, true)] {
+    for (fault, is_wrong) in [(Mutant::Original, false), (Mutant::FirstTermsStay, true)] {
         let servers = [1, 2, 3].map(|run| Server::new(run, 0, fault));
         let goes_wrong = |order| {
             let looks = [vec![None; 3], vec![None; 3]];
@@ -279,5 +263,5 @@ fn one_of_two_first_openings_is_let_in() {
         let found = [[0, 1, 2], [1, 2, 0], [2, 1, 0]].into_iter().any(goes_wrong);
         assert_eq!(found, is_wrong, "{fault:?}");
     }
-    ::model::caught("quorum", Fault::FirstTermsStay, "every schedule");
+    ::model::caught("quorum", Mutant::FirstTermsStay, "every schedule");
 }

@@ -1,490 +1,204 @@
-//! What must not happen, one story each: as the protocol is, nothing is wrong; with what the story is about broken, it is.
+//! Schedules by hand, each about one rule: as the protocol is nothing is wrong, and without the rule something is.
 
-use super::events::{Event, Mutant, Setting};
+use super::events::Event::{self, *};
+use super::events::Mutant::{self, *};
 use super::setting;
-use super::world::{TTL, World};
+use super::world::{LOOKER, TTL, World};
 
-/// Servers 0 to 2, of which the first is ahead of the others.
-pub(super) fn world(mutant: Mutant, ahead: u64) -> World {
-    World::new(Setting { apart: ahead, ..setting(mutant) }, |at| if at == 0 { ahead } else { 0 })
-}
-
-pub(super) fn shows(mutant: Mutant, ahead: u64, story: fn(&mut World)) {
-    for (mutant, is_wrong) in [(Mutant::None, false), (mutant, true)] {
-        let mut world = world(mutant, ahead);
-        story(&mut world);
-        assert_eq!(world.wrong.is_some(), is_wrong, "{mutant:?}: {:?}", world.wrong);
-    }
-    ::model::caught("quorum", mutant, "a story");
-}
-
-/// The client takes the lock with `servers`, and the others hear nothing.
-pub(super) fn takes(world: &mut World, client: usize, servers: &[usize]) {
-    world.apply(Event::Start(client));
-    world.deliver_at(servers, true);
-    for server in (0..3).filter(|server| !servers.contains(server)) {
-        world.lose_at(server);
-    }
-}
-
-/// A token is above those of servers whose clocks are ahead, as it is written where those clocks are not.
-#[test]
-fn a_token_is_written_before_it_counts() {
-    shows(Mutant::NoConfirm, 500, |world| {
-        takes(world, 1, &[0, 1]);
-        assert!(world.holds(1));
-        world.apply(Event::Leave(1));
-        world.deliver_at(&[0, 1, 2], true);
-        takes(world, 0, &[1, 2]);
-        assert!(world.holds(0));
-    });
-}
-
-/// Less than a majority decides nothing.
-#[test]
-fn a_minority_elects_nobody() {
-    shows(Mutant::MinorityCounts, 0, |world| {
-        takes(world, 1, &[0]);
-        takes(world, 2, &[1]);
-    });
-}
-
-/// A server that came up empty gives no vote while a lease that it may have forgotten lives.
-#[test]
-fn a_server_that_forgot_pauses() {
-    shows(Mutant::NoPause, 0, |world| {
-        takes(world, 1, &[0, 1]);
-        assert!(world.holds(1));
-        world.apply(Event::Restart(1, false));
-        world.recover(1);
-        takes(world, 2, &[1, 2]);
-    });
-}
-
-/// However long its process has been up: as a spare one, a promoted replica of another server, or one that was emptied.
-#[test]
-fn a_pause_counts_from_when_a_server_is_met() {
-    let forgets: [fn(&mut World); 3] = [
-        |world| world.apply(Event::Replace(1)),
-        |world| world.apply(Event::Promote(1, 2)),
-        |world| world.apply(Event::Empty(1)),
-    ];
-    for forgets in forgets {
-        for (mutant, is_wrong) in [(Mutant::None, false), (Mutant::PausesByUptime, true)] {
-            let mut world = world(mutant, 0);
-            takes(&mut world, 1, &[0, 1]);
-            assert!(world.holds(1));
-            forgets(&mut world);
-            for _ in 0..2 {
-                world.recover(1);
-                takes(&mut world, 2, &[1, 2]);
-            }
-            assert_eq!(world.wrong.is_some(), is_wrong, "{mutant:?}: {:?}", world.wrong);
-            if mutant == Mutant::None {
-                world.apply(Event::Pass(TTL + 1));
-                world.recover(1);
-                assert!(!world.is_blank(1));
-            }
+/// Plays `schedule` in a world of three servers, and with each of `mutants`.
+fn shows(what: &str, mutants: &[Mutant], schedule: impl Fn(&mut World)) {
+    for mutant in [&[Original], mutants].concat() {
+        let mut world = World::new(setting(mutant), vec![0; 3]);
+        schedule(&mut world);
+        assert_eq!(world.wrong.is_some(), mutant != Original, "{what}, {mutant:?}: {:?}", world.wrong);
+        if mutant != Original {
+            ::model::caught("quorum", mutant, what);
         }
     }
 }
 
-/// Nor does its clock say so alone, which may be set right just after its start.
+const ALL: &[usize] = &[0, 1, 2];
+
 #[test]
-fn a_stepped_clock_ends_no_pause() {
-    for mutant in [Mutant::PausesByOneClock, Mutant::PausesByUptime] {
-        shows(mutant, 0, |world| {
-            takes(world, 1, &[0, 1]);
-            world.apply(Event::Restart(1, false));
-            world.recover(1);
-            world.apply(Event::Step(1));
-            world.recover(1);
-            takes(world, 2, &[1, 2]);
+fn a_server_that_may_have_forgotten_pauses() {
+    shows("it comes up empty", &[NoPause], |world| {
+        world.goes(&[Takes(1, &[0, 1]), Holds(1), Restart(1, false), Recover(1), Takes(2, &[1, 2])]);
+    });
+    shows("two come up empty, one after the other", &[PausesByTheOthers], |world| {
+        world.goes(&[Takes(1, &[0, 1]), Restart(0, false), Recover(0), Restart(1, false), Recover(1)]);
+        world.goes(&[Takes(2, &[1, 2])]);
+    });
+    for forgets in [Replace(1), Promote(1, 2), Empty(1)] {
+        shows("it has long been up: it pauses from when it is met", &[PausesByUptime], |world| {
+            world.goes(&[Takes(1, &[0, 1]), Holds(1), forgets, Recover(1), Takes(2, &[1, 2]), Recover(1)]);
+            world.goes(&[Takes(2, &[1, 2]), Pass(TTL + 1), Recover(1), Votes(1)]);
         });
     }
-}
-
-/// A server that comes up with what it has written has forgotten nothing, where that is trusted; one that has another's data
-/// has.
-#[test]
-fn a_copy_of_another_server_is_not_trusted() {
-    shows(Mutant::TrustsCopies, 0, |world| {
-        world.trusts_disks = true;
-        takes(world, 1, &[0, 1]);
-        world.apply(Event::Save(0));
-        world.apply(Event::Restart(0, true));
-        world.recover(0);
-        assert!(!world.is_blank(0));
-        world.goes(&[Event::Promote(1, 2), Event::Restart(1, true), Event::Recover(1)]);
-        takes(world, 2, &[1, 2]);
+    shows("its clock is set right just after its start", &[PausesByOneClock, PausesByUptime], |world| {
+        world.goes(&[Takes(1, &[0, 1]), Restart(1, false), Recover(1), Step(1), Recover(1)]);
+        world.goes(&[Takes(2, &[1, 2])]);
+    });
+    shows("most of its clocks are gone", &[PausesByClocksThatAreLeft, CountsBackwards], |world| {
+        world.goes(&[Ahead(2, 3 * TTL), Takes(1, &[0, 1]), Restart(1, false), Recover(1)]);
+        world.goes(&[Restart(0, true), SetBack(2), Step(1), Recover(1), Takes(2, &[1, 2])]);
+        world.goes(&[Pass(TTL + 1), Recover(1), Votes(1)]);
+    });
+    shows("a look that reaches too few clocks begins no pause", &[BeginsPausesAnew], |world| {
+        world.goes(&[Restart(1, false), RecoverWith(1, 0), Pass(TTL / 2), RecoverWith(1, 1)]);
+        world.goes(&[Pass(TTL / 2 + 1), Recover(1), Votes(1)]);
+    });
+    shows("its restored vote extends no hold", &[ExtendsWhilePausing], |world| {
+        world.goes(&[Takes(1, &[0, 1]), Save(1), Restart(1, true), Recover(1), Pass(TTL - 4), Renew(1)]);
+        world.goes(&[Arrive(&[0, 1]), Step(1), Pass(5), Recover(1), Miss(2), Takes(2, &[1, 2])]);
     });
 }
 
-/// Distrust of data is kept with them: of a replica that was promoted, and restarted before its pause has ended. And a disk is
-/// trusted only while all others answer, as one of them may be its original.
-#[test]
-fn a_disk_is_trusted_by_all_or_none() {
-    shows(Mutant::ForgetsDistrust, 0, |world| {
-        world.trusts_disks = true;
-        takes(world, 1, &[0, 1]);
-        world.goes(&[Event::Promote(1, 1), Event::Recover(1), Event::Restart(1, true), Event::Recover(1)]);
-        takes(world, 2, &[1, 2]);
-    });
-    shows(Mutant::TrustsWhileOneIsAway, 0, |world| {
-        world.trusts_disks = true;
-        takes(world, 1, &[0, 1]);
-        world.goes(&[Event::Promote(1, 2), Event::Restart(1, true)]);
-        world.recover_without(2, 1);
-        takes(world, 2, &[1, 2]);
-    });
-}
-
-/// A vote that came up with the data extends no hold while the server pauses: its clock may be set forward then.
-#[test]
-fn a_server_that_pauses_extends_no_hold() {
-    shows(Mutant::ExtendsWhilePausing, 0, |world| {
-        takes(world, 1, &[0, 1]);
-        world.goes(&[Event::Save(1), Event::Restart(1, true), Event::Recover(1)]);
-        world.goes(&[Event::Pass(TTL - 4), Event::Renew(1)]);
-        world.deliver_at(&[0, 1], true);
-        world.goes(&[Event::Step(1), Event::Pass(5), Event::Recover(1)]);
-        world.lose_at(2);
-        takes(world, 2, &[1, 2]);
-    });
-}
-
-/// What was decided about a server does not count once it was emptied again: the request that ends its pause, the first of two
-/// looks, and what the clocks were.
+/// The request that ends its pause, the first of two looks, and the clocks count for one episode.
 #[test]
 fn an_emptied_server_begins_anew() {
-    let look = |world: &mut World, times| (0..times).for_each(|_| world.apply(Event::Look(1, true)));
     // How many of its six requests one looker has sent at the beginning, when the pause is over, and when the server was emptied
-    // again, after the other looker had ended the pause and somebody has held.
-    for steps in [[0, 6, 0], [0, 3, 3], [3, 0, 3]] {
-        for (mutant, is_wrong) in [(Mutant::None, false), (Mutant::RunIsEpisode, true)] {
-            let mut world = world(mutant, 0);
-            world.apply(Event::Empty(1));
-            look(&mut world, steps[0]);
-            world.apply(Event::Recover(4));
-            world.apply(Event::Pass(TTL + 1));
-            look(&mut world, steps[1]);
-            world.apply(Event::Recover(4));
-            world.apply(Event::Start(1));
-            [0, 1, 0].into_iter().for_each(|server| world.deliver_of(1, server));
-            assert!(world.holds(1));
-            world.apply(Event::Empty(1));
-            (0..3).for_each(|_| world.apply(Event::Look(4, true)));
-            look(&mut world, steps[2]);
-            world.deliver_of(usize::MAX, 1);
-            world.apply(Event::Recover(4));
-            world.lose_at(2);
-            takes(&mut world, 2, &[1, 2]);
-            assert_eq!(world.wrong.is_some(), is_wrong, "{steps:?}, {mutant:?}: {:?}", world.wrong);
-        }
-    }
-    ::model::caught("quorum", Mutant::RunIsEpisode, "a story");
-}
-
-/// Where witnesses of a pause have restarted or were set back, the clocks that are left do not end it; it begins anew.
-#[test]
-fn a_pause_needs_most_of_its_clocks() {
-    for mutant in [Mutant::PausesByClocksThatAreLeft, Mutant::CountsBackwards] {
-        shows(mutant, 0, |world| {
-            world.ahead[2] = 3 * TTL;
-            takes(world, 1, &[0, 1]);
-            world.goes(&[Event::Restart(1, false), Event::Recover(1), Event::Restart(0, true)]);
-            world.goes(&[Event::SetBack(2), Event::Step(1), Event::Recover(1)]);
-            takes(world, 2, &[1, 2]);
-            world.goes(&[Event::Pass(TTL + 1), Event::Recover(1)]);
-            assert!(!world.is_blank(1));
+    // again, after the other looker had ended the pause and a client has held.
+    for [before, over, after] in [[0, 6, 0], [0, 3, 3], [3, 0, 3]] {
+        shows("a server is emptied again", &[RunIsEpisode], |world| {
+            let look = |world: &mut World, looker, times| world.goes(&vec![Look(looker, true); times]);
+            world.goes(&[Empty(1)]);
+            look(world, 1, before);
+            world.goes(&[Recover(4), Pass(TTL + 1)]);
+            look(world, 1, over);
+            world.goes(&[Recover(4), Start(1), ArriveOf(1, 0), ArriveOf(1, 1), ArriveOf(1, 0), Holds(1)]);
+            world.goes(&[Empty(1)]);
+            look(world, 4, 3);
+            look(world, 1, after);
+            world.goes(&[ArriveOf(LOOKER, 1), Recover(4), Miss(2), Takes(2, &[1, 2])]);
         });
     }
 }
 
-/// A manager that reaches too few witnesses takes the pause from none that reaches them, or two such managers keep it up.
 #[test]
-fn a_pause_is_begun_anew_by_a_look_that_could_end_it() {
-    for mutant in [Mutant::None, Mutant::BeginsPausesAnew] {
-        let mut world = world(mutant, 0);
-        world.goes(&[Event::Restart(1, false), Event::RecoverWith(1, 0), Event::Pass(TTL / 2)]);
-        world.goes(&[Event::RecoverWith(1, 1), Event::Pass(TTL / 2 + 1), Event::Recover(1)]);
-        assert_eq!(world.is_blank(1), mutant != Mutant::None, "{mutant:?}");
-    }
-    ::model::caught("quorum", Mutant::BeginsPausesAnew, "a story");
-}
-
-/// Whoever has agreed on a shorter pause, and meets servers that have forgotten before those who may hold by a longer one, lets
-/// nobody in before their locks are over.
-#[test]
-fn a_pause_is_as_long_as_any_hold() {
-    shows(Mutant::PausesByOnesOwnTerms, 0, |world| {
-        takes(world, 1, &[0, 1, 2]);
-        assert!(world.holds(1));
-        (0..3).for_each(|server| world.apply(Event::Restart(server, false)));
-        for manager in [1, 0, 1] {
-            world.manager = manager;
-            (0..3).for_each(|server| world.recover(server));
-        }
-        world.apply(Event::Pass(TTL / 4 + 1));
-        (0..3).for_each(|server| world.recover(server));
-        takes(world, 2, &[0, 1, 2]);
+fn a_disk_is_trusted_by_all_or_none() {
+    shows("the data are a copy of another server's", &[TrustsCopies], |world| {
+        world.goes(&[TrustDisks, Takes(1, &[0, 1]), Save(0), Restart(0, true), Recover(0), Votes(0)]);
+        world.goes(&[Promote(1, 2), Restart(1, true), Recover(1), Takes(2, &[1, 2])]);
+    });
+    shows("a promoted replica restarts before its pause has ended", &[ForgetsDistrust], |world| {
+        world.goes(&[TrustDisks, Takes(1, &[0, 1]), Promote(1, 1), Recover(1), Restart(1, true)]);
+        world.goes(&[Recover(1), Takes(2, &[1, 2])]);
+    });
+    shows("the original may be a server that does not answer", &[TrustsWhileOneIsAway], |world| {
+        world.goes(&[TrustDisks, Takes(1, &[0, 1]), Promote(1, 2), Restart(1, true), RecoverWith(1, 3)]);
+        world.goes(&[Takes(2, &[1, 2])]);
     });
 }
 
-/// What a server has answered before it came up empty does not count any more when it votes again: not beside a request that
-/// was long on its way.
 #[test]
-fn a_vote_of_before_a_restart_does_not_count() {
-    shows(Mutant::PausesByTheOthers, 500, |world| {
-        takes(world, 1, &[0, 1]);
-        world.apply(Event::Leave(1));
-        world.deliver_at(&[0, 1, 2], true);
-        world.apply(Event::Pass(TTL + 1));
-        world.apply(Event::Start(1));
-        world.deliver_at(&[1], true);
-        world.lose_at(0);
-        world.apply(Event::Restart(1, false));
-        world.recover(1);
-        world.apply(Event::Start(2));
-        world.deliver_at(&[0, 1], true);
-        world.deliver_at(&[2], true);
-        world.deliver_at(&[0, 1, 2], true);
+fn a_server_that_forgot_counts_above_the_others() {
+    shows("it gets the floor of the others", &[FloorNotCopied, NotesNothing], |world| {
+        world.goes(&[Ahead(0, 500), Takes(1, &[0, 1]), Leave(1), Arrive(&[0, 1]), Miss(2)]);
+        world.goes(&[Restart(1, false), Recover(1), Pass(TTL + 1), Recover(1), Takes(0, &[1, 2])]);
+        world.goes(&[Holds(0)]);
     });
-}
-
-/// Nor beside a number that was confirmed after the restart.
-#[test]
-fn a_vote_of_before_a_restart_is_no_use_to_a_late_confirmation() {
-    shows(Mutant::PausesByTheOthers, 0, |world| {
-        world.apply(Event::Start(1));
-        world.deliver_at(&[0], true);
-        (1..3).for_each(|server| world.lose_at(server));
-        world.apply(Event::Pass(7));
-        world.deliver_at(&[1], true);
-        world.lose_at(2);
-        world.apply(Event::Restart(1, false));
-        world.recover(1);
-        world.deliver_at(&[0], true);
-        assert!(world.holds(1));
-        world.apply(Event::Pass(18));
-        world.recover(1);
-        world.lose_at(2);
-        takes(world, 2, &[1, 2]);
+    shows("a number was confirmed until its pause was over", &[AsksBeforeThePauseEnds], |world| {
+        world.goes(&[Hears(1, 9_000_000), Start(1), Arrive(&[1]), Miss(2), Restart(1, false)]);
+        world.goes(&[Recover(1), Pass(TTL - 3), Miss(2)]);
+        world.goes(&[Look(1, true); 4]);
+        world.goes(&[Arrive(&[0]), Holds(1), Leave(1), Arrive(ALL), Pass(4), Look(1, true)]);
+        world.goes(&[Look(1, true), ArriveOf(LOOKER, 1), Recover(1), Takes(0, &[1, 2]), Holds(0)]);
     });
-}
-
-/// Nor beside a lease that was renewed after the restart.
-#[test]
-fn a_pause_covers_what_is_renewed_after_it_began() {
-    shows(Mutant::PausesByTheOthers, 0, |world| {
-        takes(world, 1, &[0, 1]);
-        world.apply(Event::Pass(8));
-        world.apply(Event::Renew(1));
-        world.deliver_at(&[1], true);
-        world.lose_at(2);
-        world.apply(Event::Restart(1, false));
-        world.recover(1);
-        world.deliver_at(&[0], true);
-        world.apply(Event::Pass(17));
-        world.recover(1);
-        world.lose_at(2);
-        takes(world, 2, &[1, 2]);
-    });
-}
-
-/// Where one after the other forgets, none of them votes for what both have forgotten.
-#[test]
-fn two_servers_forget_one_after_the_other() {
-    shows(Mutant::PausesByTheOthers, 0, |world| {
-        takes(world, 1, &[0, 1]);
-        for server in [0, 1] {
-            world.apply(Event::Restart(server, false));
-            world.recover(server);
-        }
-        takes(world, 2, &[1, 2]);
-    });
-}
-
-/// What the others know is asked when the pause is over: a number may have been confirmed until then.
-#[test]
-fn the_floor_is_that_of_the_pauses_end() {
-    shows(Mutant::AsksBeforeThePauseEnds, 0, |world| {
-        world.has_heard(1, 9_000_000);
-        world.apply(Event::Start(1));
-        world.deliver_at(&[1], true);
-        world.lose_at(2);
-        world.apply(Event::Restart(1, false));
-        world.recover(1);
-        world.apply(Event::Pass(TTL - 3));
-        world.lose_at(2);
-        (0..4).for_each(|_| world.apply(Event::Look(1, true)));
-        world.deliver_at(&[0], true);
-        assert!(world.holds(1));
-        world.apply(Event::Leave(1));
-        world.deliver_at(&[0, 1, 2], true);
-        world.apply(Event::Pass(4));
-        (0..2).for_each(|_| world.apply(Event::Look(1, true)));
-        world.deliver_of(usize::MAX, 1);
-        world.recover(1);
-        takes(world, 0, &[1, 2]);
-        assert!(world.holds(0));
-    });
-}
-
-/// A server that came up empty counts above what the others know, which have noted every number.
-#[test]
-fn a_server_that_forgot_is_told_the_floor() {
-    for mutant in [Mutant::FloorNotCopied, Mutant::NotesNothing] {
-        shows(mutant, 500, |world| {
-            takes(world, 1, &[0, 1]);
-            world.apply(Event::Leave(1));
-            world.deliver_at(&[0, 1], true);
-            world.lose_at(2);
-            world.apply(Event::Restart(1, false));
-            world.recover(1);
-            world.apply(Event::Pass(TTL + 1));
-            world.recover(1);
-            takes(world, 0, &[1, 2]);
-            assert!(world.holds(0));
-        });
-    }
-}
-
-/// Of two servers that come up empty both are told, each at the end of its own pause, also if the third is away then.
-#[test]
-fn two_servers_whose_pauses_end_apart_are_told() {
-    let mut world = world(Mutant::None, 0);
-    for server in [1, 2] {
-        world.goes(&[Event::Restart(server, false), Event::Recover(server), Event::Pass(TTL / 2)]);
-    }
-    world.goes(&[Event::Recover(1), Event::Recover(2)]);
-    assert_eq!([1, 2].map(|server| world.is_blank(server)), [false, true]);
-    world.apply(Event::Pass(TTL / 2));
-    world.recover_without(0, 2);
-    assert!(!world.is_blank(2));
-    takes(&mut world, 1, &[1, 2]);
-    assert!(world.holds(1));
-    assert_eq!(world.wrong, None);
-}
-
-/// One that came up later is not: it may have voted for what nobody else knows who is there.
-#[test]
-fn later_server_learns_from_one_that_knows() {
-    shows(Mutant::TellsWhoWasNotBlank, 500, |world| {
-        (1..3).for_each(|server| world.apply(Event::Restart(server, false)));
-        (1..3).for_each(|server| world.recover_without(0, server));
-        world.apply(Event::Pass(TTL + 1));
-        (1..3).for_each(|server| world.recover_without(0, server));
-        takes(world, 1, &[0, 2]);
-        assert!(world.holds(1));
-        world.apply(Event::Leave(1));
-        world.deliver_at(&[0, 1, 2], true);
-        world.apply(Event::Restart(2, false));
-        world.recover_without(0, 2);
-        world.apply(Event::Pass(TTL + 1));
-        world.recover_without(0, 2);
-        takes(world, 0, &[1, 2]);
-    });
-}
-
-/// Two servers that come up with what they knew long ago count above their clocks, also for a name that they remember.
-#[test]
-fn a_floor_is_above_the_clock() {
-    shows(Mutant::FloorWithoutTheClock, 0, |world| {
-        takes(world, 1, &[0, 1, 2]);
-        (1..3).for_each(|server| world.apply(Event::Save(server)));
+    shows("two come up with old data: the clock counts", &[FloorWithoutTheClock], |world| {
+        world.goes(&[Takes(1, ALL), Save(1), Save(2)]);
         for _ in 0..2 {
-            world.apply(Event::Leave(1));
-            world.deliver_at(&[0, 1, 2], true);
-            world.apply(Event::Pass(5));
-            takes(world, 1, &[1, 2]);
-            assert!(world.holds(1));
+            world.goes(&[Leave(1), Arrive(ALL), Pass(5), Takes(1, &[1, 2]), Holds(1)]);
         }
-        (1..3).for_each(|server| world.apply(Event::Restart(server, true)));
-        (1..3).for_each(|server| world.recover(server));
-        world.apply(Event::Pass(TTL + 1));
-        (1..3).for_each(|server| world.recover(server));
-        world.lose_at(0);
-        takes(world, 0, &[1, 2]);
-        assert!(world.holds(0));
+        world.goes(&[Restart(1, true), Restart(2, true), Recover(1), Recover(2), Pass(TTL + 1)]);
+        world.goes(&[Recover(1), Recover(2), Miss(0), Takes(0, &[1, 2]), Holds(0)]);
+    });
+    shows("two pauses end apart, the second one while a server is away", &[], |world| {
+        world.goes(&[Restart(1, false), Recover(1), Pass(TTL / 2), Restart(2, false), Recover(2)]);
+        world.goes(&[Pass(TTL / 2), Recover(1), Recover(2), Votes(1)]);
+        assert!(world.is_blank(2));
+        world.goes(&[Pass(TTL / 2), RecoverWith(2, 1), Votes(2), Takes(1, &[1, 2]), Holds(1)]);
+    });
+    shows("one that comes up later was not blank beside them", &[TellsWhoWasNotBlank], |world| {
+        let recover =
+            [RecoverWith(1, 1), RecoverWith(2, 1), Pass(TTL + 1), RecoverWith(1, 1), RecoverWith(2, 1)];
+        world.goes(&[Ahead(0, 500), Restart(1, false), Restart(2, false)]);
+        world.goes(&recover);
+        world.goes(&[Takes(1, &[0, 2]), Holds(1), Leave(1), Arrive(ALL), Restart(2, false)]);
+        world.goes(&[RecoverWith(2, 1), Pass(TTL + 1), RecoverWith(2, 1), Takes(0, &[1, 2])]);
     });
 }
 
-/// Whoever was elected with one number, and finds a larger one that counts, takes the lock with that: the smaller may be older
-/// than another's.
 #[test]
-fn a_larger_number_that_counts_is_the_token() {
-    let mut world = world(Mutant::None, 500);
-    world.has_heard(2, 9_000_000);
-    world.apply(Event::Start(1));
-    world.deliver_of(1, 1);
-    world.deliver_of(1, 0);
-    world.apply(Event::ForceAt(1, 1));
-    world.apply(Event::Start(2));
-    (1..3).for_each(|server| world.deliver_of(2, server));
-    assert!(world.holds(2));
-    world.apply(Event::Leave(2));
-    (1..3).for_each(|server| world.deliver_of(2, server));
-    // The vote that it was asked for late, and after that the one that was lost.
-    world.deliver_of(1, 2);
-    world.deliver_of(1, 1);
-    assert_eq!(world.wrong, None);
-    world.deliver_of(1, 0);
-    assert!(world.holds(1));
-    assert_eq!(world.wrong, None);
-}
-
-/// A hold that one server has renewed ends with the leases of the others.
-#[test]
-fn a_hold_ends_with_its_quorum() {
-    shows(Mutant::DeadlineOfTheFastest, 0, |world| {
-        takes(world, 1, &[0, 1, 2]);
-        assert!(world.holds(1));
-        world.apply(Event::Pass(TTL / 2));
-        world.apply(Event::Renew(1));
-        world.deliver_at(&[0], true);
-        (1..3).for_each(|server| world.lose_at(server));
-        world.apply(Event::Pass(TTL / 2 + 1));
-        takes(world, 2, &[1, 2]);
-        assert!(world.holds(2));
+fn terms_outlast_the_data_of_their_servers() {
+    const RESTART_ALL: [Event; 3] = [Restart(0, true), Restart(1, true), Restart(2, true)];
+    const RECOVER_ALL: [Event; 3] = [Recover(0), Recover(1), Recover(2)];
+    shows("a manager with a shorter pause meets them first", &[PausesByOnesOwnTerms], |world| {
+        world.goes(&[Takes(1, ALL), Holds(1), Restart(0, false), Restart(1, false), Restart(2, false)]);
+        for manager in [1, 0, 1] {
+            world.goes(&[Manages(manager)]);
+            world.goes(&RECOVER_ALL);
+        }
+        world.goes(&[Pass(TTL / 4 + 1)]);
+        world.goes(&RECOVER_ALL);
+        world.goes(&[Takes(2, ALL)]);
+    });
+    shows("those of a server that voted are firm", &[ProposesFirmTerms], |world| {
+        world.goes(&[Takes(1, ALL)]);
+        world.goes(&RESTART_ALL);
+        world.goes(&[Manages(1)]);
+        world.goes(&RECOVER_ALL);
+        world.goes(&[Pass(TTL / 4 + 1)]);
+        world.goes(&RECOVER_ALL);
+        world.goes(&[Takes(2, ALL)]);
+    });
+    shows("a client whose leases may outlast their pause gets no vote", &[VotesByAnyTerms], |world| {
+        world.goes(&[Replace(0), Replace(1), Replace(2), Manages(1)]);
+        world.goes(&RECOVER_ALL);
+        world.goes(&[Pass(TTL / 4 + 1)]);
+        world.goes(&RECOVER_ALL);
+        world.goes(&[Takes(1, &[0, 1]), Restart(1, false), Recover(1), Pass(TTL / 4 + 1), Recover(1)]);
+        world.goes(&[Miss(2), Takes(2, &[1, 2]), Holds(2)]);
+    });
+    shows("a server learns that others are used, whenever it was met", &[TellsUseWithClocks], |world| {
+        let meet = [RecoverWith(0, 0), RecoverWith(1, 0)];
+        world.goes(&[Restart(0, false), Restart(1, false), Restart(2, false)]);
+        world.goes(&meet);
+        world.goes(&[Pass(TTL / 2), Recover(2), Pass(TTL / 2)]);
+        world.goes(&meet);
+        world.goes(&[Takes(1, &[0, 1]), Holds(1), Recover(2), Pass(TTL / 2), Empty(0), Empty(1)]);
+        world.goes(&[Recover(0), Recover(2), Miss(2), Takes(2, &[0, 2])]);
+    });
+    shows("a server that was met is none of a new namespace", &[ForgetsThatItWasMet], |world| {
+        world.goes(&[Takes(1, &[0, 1]), Replace(2), Recover(2), Pass(TTL / 2), Renew(1)]);
+        world.goes(&[Arrive(&[0, 1]), Pass(TTL / 2), Empty(0), Empty(1), Recover(0), Recover(2)]);
+        world.goes(&[Miss(2), Takes(2, &[0, 2])]);
     });
 }
 
-/// A hold whose votes were taken from it is not renewed, also when nobody else has them any more.
 #[test]
-fn an_old_owner_is_not_voted_on_again() {
-    shows(Mutant::RenewsWhatIsGone, 0, |world| {
-        takes(world, 1, &[0, 1, 2]);
-        world.apply(Event::Force(1));
-        takes(world, 2, &[0, 1, 2]);
-        assert!(world.holds(2));
-        world.apply(Event::Leave(2));
-        world.deliver_at(&[0, 1, 2], true);
-        world.apply(Event::Pass(1));
-        world.apply(Event::Renew(1));
-        world.deliver_at(&[0, 1, 2], true);
+fn votes_that_are_gone_do_not_count() {
+    shows("a hold that one server renewed ends with its quorum", &[DeadlineOfTheFastest], |world| {
+        world.goes(&[Takes(1, ALL), Holds(1), Pass(TTL / 2), Renew(1), Arrive(&[0]), Miss(1), Miss(2)]);
+        world.goes(&[Pass(TTL / 2 + 1), Takes(2, &[1, 2]), Holds(2)]);
     });
-}
-
-/// What was given back in an earlier round and arrives late ends no vote of a later one.
-#[test]
-fn a_late_release_ends_no_later_vote() {
-    shows(Mutant::GivesBackLaterRounds, 0, |world| {
-        takes(world, 1, &[0]);
-        takes(world, 2, &[1]);
-        // The later of the two sees the earlier one, and gives back what it has.
-        world.apply(Event::Pass(4));
-        world.deliver_at(&[0], false);
-        world.lose_at(2);
-        world.apply(Event::Leave(1));
-        world.deliver_at(&[0], true);
+    shows("an old owner is not voted for again", &[RenewsWhatIsGone], |world| {
+        world.goes(&[Takes(1, ALL), Force(1), Takes(2, ALL), Holds(2), Leave(2), Arrive(ALL), Pass(1)]);
+        world.goes(&[Renew(1), Arrive(ALL)]);
+    });
+    shows("a late release ends no vote of a later round", &[GivesBackLaterRounds], |world| {
+        // The later of the two sees the earlier one, and gives back its vote.
+        world.goes(&[Takes(1, &[0]), Takes(2, &[1]), Pass(4), ArriveUnreleased(&[0]), Miss(2), Leave(1)]);
+        world.goes(&[Arrive(&[0])]);
         for _ in 0..6 {
-            world.apply(Event::Pass(2));
-            world.deliver_at(&[0, 1], false);
-            world.lose_at(2);
+            world.goes(&[Pass(2), ArriveUnreleased(&[0, 1]), Miss(2)]);
         }
-        assert!(world.holds(2));
-        world.deliver_at(&[1], true);
-        takes(world, 0, &[1, 2]);
+        world.goes(&[Holds(2), Arrive(&[1]), Takes(0, &[1, 2])]);
+    });
+    shows("a larger number that is found late becomes the token", &[], |world| {
+        world.goes(&[Ahead(0, 500), Hears(2, 9_000_000), Start(1), ArriveOf(1, 1), ArriveOf(1, 0)]);
+        world.goes(&[ForceAt(1, 1), Start(2), ArriveOf(2, 1), ArriveOf(2, 2), Holds(2), Leave(2)]);
+        world.goes(&[ArriveOf(2, 1), ArriveOf(2, 2)]);
+        // The vote that it was asked for late, and after that the one that was lost.
+        world.goes(&[ArriveOf(1, 2), ArriveOf(1, 1), ArriveOf(1, 0), Holds(1)]);
     });
 }

@@ -9,7 +9,7 @@ use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{LockName, OwnerId};
 
 use super::events::{Event, Mutant, Setting};
-use super::model::{Asked, Fault, Server};
+use super::model::{Asked, Server};
 use super::recovery::{Asks, MANAGERS};
 use crate::quorum::protocol::{
     Answer, Confirming, Contender, Errand, Horizon, Met, Recovered, Size, Standing, Step, Terms, Ticket,
@@ -24,14 +24,15 @@ const LEAD: u64 = 2;
 /// In microseconds: more than the lead, so that most numbers are below what is noted already, as with servers; and much less
 /// than a lease, or nothing would be learnt about what servers forget.
 const AHEAD: u64 = 5_000;
+/// In the place of a client.
+pub(super) const LOOKER: usize = usize::MAX;
 /// In milliseconds.
 const STEP: u64 = 500;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct World {
     pub(super) size: Size,
-    pub(super) blank: usize,
-    pub(super) mutant: Mutant,
+    pub(super) setting: Setting,
     pub(super) now: u64,
     pub(super) servers: Vec<Server>,
     /// What each has on its disk.
@@ -50,7 +51,6 @@ pub(super) struct World {
     pub(super) met: Vec<Vec<Option<Met>>>,
     /// Who looks.
     pub(super) manager: usize,
-    pub(super) is_mixed: bool,
     /// Which managers have found a server that votes by their terms.
     pub(super) may_hold: [bool; 2],
     /// The reign of each server as a manager knows it, and the number of the connections to it so far.
@@ -58,7 +58,6 @@ pub(super) struct World {
     connections: Vec<u64>,
     /// Whose data may be another's.
     pub(super) has_followed: Vec<bool>,
-    pub(super) trusts_disks: bool,
     pub(super) ids: u64,
     pub(super) network: Vec<Message>,
     owners: u8,
@@ -112,46 +111,32 @@ pub(super) fn name() -> LockName {
 }
 
 impl World {
-    pub(super) fn new(setting: Setting, apart: impl Fn(usize) -> u64) -> Self {
-        let Setting { servers, clients, mutant, spare, trusts, is_fresh, is_mixed, .. } = setting;
+    /// Servers whose clocks are so far `ahead`.
+    pub(super) fn new(setting: Setting, ahead: Vec<u64>) -> Self {
+        let Setting { servers, clients, mutant, spare, is_fresh, .. } = setting;
         let minority = usize::from(mutant == Mutant::MinorityCounts);
         let quorum = Size::majority(servers) + spare - minority;
-        let fault = match mutant {
-            Mutant::NoConfirm => Fault::ConfirmsNothing,
-            Mutant::RenewsWhatIsGone => Fault::RenewsWhatIsGone,
-            Mutant::GivesBackLaterRounds => Fault::GivesBackLaterRounds,
-            Mutant::NotesNothing => Fault::NotesNothing,
-            Mutant::ExtendsWhilePausing => Fault::ExtendsWhilePausing,
-            Mutant::RunIsEpisode => Fault::RunIsEpisode,
-            Mutant::ForgetsDistrust => Fault::ForgetsDistrust,
-            Mutant::ProposesFirmTerms => Fault::ProposesFirmTerms,
-            Mutant::VotesByAnyTerms => Fault::VotesByAnyTerms,
-            _ => Fault::None,
-        };
         // No two servers have a run in common.
-        let begun: Vec<_> = (1..=servers as u64).map(|run| Server::new(run, AHEAD, fault)).collect();
+        let begun: Vec<_> = (1..=servers as u64).map(|run| Server::new(run, AHEAD, mutant)).collect();
         let mut world = Self {
             size: Size { servers, quorum },
-            blank: setting.blank,
-            mutant,
+            setting,
             now: 1_000,
             disks: begun.clone(),
             servers: begun,
             up_since: vec![0; servers],
             stepped: None,
             told_until: vec![None; servers],
-            ahead: (0..servers).map(|at| apart(at).min(setting.apart)).collect(),
+            ahead,
             clients: vec![None; clients],
             horizons: vec![Horizon::default(); clients],
             recoveries: vec![Vec::new(); 2 * servers],
             met: vec![Vec::new(); 2 * servers],
             manager: 0,
-            is_mixed,
             may_hold: [!is_fresh, false],
             runs: [1, 1].map(|first| (first..).take(servers).collect()),
             connections: vec![0; servers],
             has_followed: vec![false; servers],
-            trusts_disks: trusts,
             ids: 0,
             network: Vec::new(),
             owners: 0,
@@ -178,7 +163,7 @@ impl World {
 
     /// The manager of a client.
     fn manager_of(&self, client: usize) -> usize {
-        usize::from((self.is_mixed || self.manager > 0) && client == 2)
+        usize::from((self.setting.is_mixed || self.manager > 0) && client == 2)
     }
 
     fn ttl(&self, client: usize) -> u64 {
@@ -197,7 +182,7 @@ impl World {
 
     pub(super) fn is_blank(&self, server: usize) -> bool {
         let server = &self.servers[server];
-        server.space.as_ref().is_none_or(|space| !space.whole || space.run != server.run)
+        server.space.as_ref().is_none_or(|space| !space.own.whole || space.run != server.run)
     }
 
     pub(super) fn apply(&mut self, event: Event) {
@@ -224,7 +209,7 @@ impl World {
             }
             Event::Save(at) => self.disks[at] = self.servers[at].clone(),
             Event::Restart(at, with_disk) => {
-                let disk = if self.trusts_disks { &self.servers } else { &self.disks };
+                let disk = if self.setting.trusts { &self.servers } else { &self.disks };
                 let of = with_disk.then(|| disk[at].clone());
                 self.comes_up(at, of, false);
                 self.up_since[at] = self.now;
@@ -232,7 +217,7 @@ impl World {
             Event::Replace(at) => self.comes_up(at, None, false),
             Event::Promote(at, of) => self.comes_up(at, Some(self.disks[of].clone()), true),
             Event::Empty(at) => {
-                self.servers[at] = Server::new(self.servers[at].run, AHEAD, self.servers[at].fault);
+                self.servers[at] = Server::new(self.servers[at].run, AHEAD, self.setting.mutant);
             }
             Event::Step(at) => {
                 self.stepped = Some(at);
@@ -251,6 +236,7 @@ impl World {
                 let Size { servers, quorum } = self.size;
                 self.look_at_all(looker, |look| (look + servers - first % servers) % servers < quorum);
             }
+            event => self.goes_by_hand(event),
         }
         for at in 0..self.clients.len() {
             self.drive(at);
@@ -259,13 +245,13 @@ impl World {
 
     /// In another run, with that data or none.
     fn comes_up(&mut self, at: usize, data: Option<Server>, has_followed: bool) {
-        let (run, fault) = (self.servers[at].run + self.size.servers as u64, self.servers[at].fault);
-        self.servers[at] = data.unwrap_or_else(|| Server::new(run, AHEAD, fault));
+        let run = self.servers[at].run + self.size.servers as u64;
+        self.servers[at] = data.unwrap_or_else(|| Server::new(run, AHEAD, self.setting.mutant));
         self.servers[at].run = run;
         self.disks[at] = self.servers[at].clone();
         (self.told_until[at], self.has_followed[at]) = (None, has_followed);
         self.connections[at] += 1;
-        if self.mutant != Mutant::KeepsRun {
+        if self.setting.mutant != Mutant::KeepsRun {
             self.runs.iter_mut().for_each(|runs| runs[at] = run);
         }
         self.network.retain(|message| message.server != at || !matches!(message.what, What::Asks(_)));
@@ -321,13 +307,14 @@ impl World {
     /// What a looker asks, and does not wait for.
     pub(super) fn send_late(&mut self, server: usize, asks: Asks) {
         let ticket = Ticket { time: 0, owner: OwnerId::from_random([0; 16]) };
-        let (client, sent_at, orphan) = (usize::MAX, self.now, true);
+        let (client, sent_at, orphan) = (LOOKER, self.now, true);
         let (there, what) = (Default::default(), What::Asks(asks.into()));
         self.network.push(Message { client, ticket, server, sent_at, there, orphan, what });
     }
 
     fn send(&mut self, client: usize, ticket: Ticket, server: usize, what: What) {
-        let there = (self.connections[server], self.runs[usize::from(self.is_mixed && client == 2)][server]);
+        let there =
+            (self.connections[server], self.runs[usize::from(self.setting.is_mixed && client == 2)][server]);
         self.network.push(Message { client, ticket, server, sent_at: self.now, there, orphan: false, what });
     }
 
@@ -462,7 +449,7 @@ impl World {
     }
 
     fn hear(&mut self, at: usize, ticket: Ticket, server: usize, sent: Moment, now: Moment, what: &What) {
-        let fastest = self.mutant == Mutant::DeadlineOfTheFastest;
+        let fastest = self.setting.mutant == Mutant::DeadlineOfTheFastest;
         let servers = self.size.servers;
         let Some(client) = self.clients[at].as_mut().filter(|client| client.owner == ticket.owner) else {
             return;

@@ -13,62 +13,30 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRng, TestRunner};
 
 use self::real::Real;
-use super::model::{Asked, Fault, Server};
+use super::events::Mutant;
+use super::model::{Asked, Server};
 use crate::quorum::keys::BallotKeys;
 use crate::quorum::protocol::{Answer, Met, Recovered, Standing, Ticket};
 use crate::quorum::scripts::{self, Asker, Ballot, Kept, Looker};
-use crate::scripts::Inboxes;
+use crate::scripts::{Inboxes, millis};
 
 /// What is done to both.
 #[derive(Clone, Debug)]
 enum Operation {
-    Vote {
-        owner: u64,
-        round: u64,
-        ttl: u64,
-        proposal: Proposal,
-        waits: bool,
-        again: bool,
-    },
+    /// Asks for a vote, waiting or not.
+    Vote { owner: u64, round: u64, ttl: u64, proposal: Proposal, waits: bool, again: bool },
     /// With the number that it was given last, more or less.
-    Confirm {
-        owner: u64,
-        round: u64,
-        ttl: u64,
-        off: u64,
-        token: u64,
-    },
-    Renew {
-        owner: u64,
-        round: u64,
-        ttl: u64,
-        off: u64,
-    },
-    Release {
-        owner: u64,
-        round: u64,
-        ttl: u64,
-        waits: bool,
-    },
+    Confirm { owner: u64, round: u64, ttl: u64, off: u64, token: u64 },
+    /// As `Confirm`.
+    Renew { owner: u64, round: u64, ttl: u64, off: u64 },
+    /// Up to a round; the owner may wait on.
+    Release { owner: u64, round: u64, ttl: u64, waits: bool },
     /// Somebody looks at a run, for the second time if it has clocks; what it has seen may be stale.
-    Admit {
-        terms: &'static str,
-        pause: u64,
-        has_followed: bool,
-        clocks: &'static [(&'static str, u64)],
-        stale: u8,
-    },
+    Admit { terms: &'static str, pause: u64, has_followed: bool, clocks: Clocks, stale: u8 },
     /// As it was seen, or was not.
-    Install {
-        floor: u64,
-        beside: &'static [&'static str],
-        is_copy: bool,
-        stale: u8,
-    },
+    Install { floor: u64, beside: &'static [&'static str], is_copy: bool, stale: u8 },
     /// The process comes up again, with its data, and is told what it may have forgotten.
-    ComesUp {
-        floor: u64,
-    },
+    ComesUp { floor: u64 },
     /// The process comes up again, and is met by nobody, or not told anything.
     Restart(bool),
     /// Microseconds.
@@ -80,6 +48,8 @@ enum Operation {
     /// The namespace has another format from now on.
     Format,
 }
+
+type Clocks = &'static [(&'static str, u64)];
 
 #[derive(Clone, Copy, Debug)]
 enum Proposal {
@@ -178,11 +148,12 @@ fn state(model: &mut Server, now: u64) -> Vec<Vec<String>> {
         let owner = (1..5).find(|owner| ticket(*owner) == *waiting).unwrap();
         [format!("{} {}", waiting.owner.to_hex(), inbox(owner)), waiting.time.to_string()]
     });
-    let space = model.space.clone().unwrap_or_default();
-    let [whole, claims, used] = [space.whole, space.claims, space.is_used].map(u64::from);
-    let numbers = [space.run, whole, space.floor, space.max, claims, space.pause, used];
-    let since: Vec<_> = space.since.iter().map(|(run, clock)| format!("{run}={clock}")).collect();
-    let words = [space.beside.join(" "), since.join(" "), space.terms, space.id, space.episode];
+    let own = model.standing(now);
+    let (run, floor) = model.space.as_ref().map_or((0, 0), |space| (space.run, space.floor));
+    let [whole, claims, used] = [own.whole, own.claims, own.is_used].map(u64::from);
+    let numbers = [run, whole, floor, own.max, claims, millis(own.pause), used];
+    let since: Vec<_> = own.since.iter().map(|(run, clock)| format!("{run}={clock}")).collect();
+    let words = [own.beside.join(" "), since.join(" "), own.terms, own.id, own.episode];
     vec![
         vec![vote.0, left(vote.1)],
         vec![count.0, left(count.1)],
@@ -227,7 +198,7 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
         }
         Operation::Renew { owner, round, ttl, off } => {
             let (ballot, n) = (ballot(owner, round), given(model, off));
-            let kept = Kept { keys: &keys, ballot, n, ttl };
+            let kept = Kept { keys, ballot, n, ttl };
             let call = scripts::renew(&[kept], (&space, &model.run.to_string()));
             let value = real.run(&call);
             let expected = model.renew(now, ballot, ttl, n);
@@ -311,21 +282,27 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
                 1 => model.count = None,
                 2 => (model.waits, model.waits_until) = Default::default(),
                 3 => model.space = None,
-                _ => model.space.iter_mut().for_each(|space| space.episode.clear()),
+                _ => model.space.iter_mut().for_each(|space| space.own.episode.clear()),
             }
             Default::default()
         }
     }
 }
 
-fn compare(real: &mut Real, operations: &[Operation]) -> Result<(), TestCaseError> {
+/// An empty server votes from now on; so does its model.
+fn begin(real: &mut Real) -> Server {
     real.ask(&redis::cmd("FLUSHALL"));
-    // Numbers are meant of that time.
+    // Numbers are of that time.
     real.stand_at(BEGIN);
-    let mut model = Server::new(1, AHEAD, Fault::None);
-    for begin in [FIRST_MET, FIRST_TOLD] {
-        step(real, &mut model, &begin);
+    let mut model = Server::new(1, AHEAD, Mutant::Original);
+    for begun in [FIRST_MET, FIRST_TOLD] {
+        step(real, &mut model, &begun);
     }
+    model
+}
+
+fn compare(real: &mut Real, operations: &[Operation]) -> Result<(), TestCaseError> {
+    let mut model = begin(real);
     for (at, operation) in operations.iter().enumerate() {
         let (answered, expected) = step(real, &mut model, operation);
         prop_assert_eq!(answered, expected, "answer {} to {:?}", at, operation);
@@ -434,67 +411,5 @@ fn changed_scripts_are_told_from_their_model() {
         real.changes = vec![mutant];
         assert!(differ(&mut real, 400).is_err(), "{mutant:?} was not told apart");
         ::model::caught("quorum scripts", mutant, "the differential test");
-    }
-}
-
-/// Where the last number is lost, or is that of the same ballot, the short path has taken the vote and leaves the number to the
-/// rest. Chance seldom finds who gets that wrong, nor whose terms stay.
-#[test]
-fn lost_hold_is_counted_again() {
-    let vote = |owner: u64, above: u64| {
-        let (round, ttl, proposal) = (1, 3_000, Proposal::Is(BEGIN + above));
-        Operation::Vote { owner, round, ttl, proposal, waits: false, again: false }
-    };
-    let begin = || vec![FIRST_MET, FIRST_TOLD, vote(1, 400_000)];
-    let number = vec![Operation::Lose(0), Operation::Lose(1), Operation::Pass(900_000), vote(2, 500_000)];
-    let ballot = vec![Operation::Lose(0), vote(1, 77)];
-    let admit = |terms| Operation::Admit { terms, pause: 0, has_followed: false, clocks: &[], stale: 9 };
-    let proposed = vec![Operation::Lose(3), admit(TERMS), admit("others")];
-    let firm = vec![Operation::Restart(false), admit("others")];
-    let episode = vec![Operation::Restart(true), Operation::Lose(4), FIRST_MET];
-    let renew = Operation::Renew { owner: 1, round: 1, ttl: 3_000, off: 1 };
-    let confirm = Operation::Confirm { owner: 1, round: 1, ttl: 3_000, off: 1, token: BEGIN + 5_000_000 };
-    for (then, mutant) in [
-        (number, ("counted and counted < proposed then", "(counted or 0) < proposed then")),
-        (ballot, ("if not last and type(voted)", "if type(voted)")),
-        (proposed, ("and redis.sha1hex(terms) < redis.sha1hex(known[4])", "and false")),
-        (firm, ("and not known[10] and", "and")),
-        (episode, ("or not (whole or known[11]) then", "then")),
-        (vec![Operation::Format, vote(1, 500_000)], ("(known[6] or FORMAT) ~= FORMAT", "false")),
-        (vec![Operation::Format, confirm], ("(known[4] or FORMAT) ~= FORMAT", "false")),
-        (vec![Operation::Format, renew], ("(known[3] or FORMAT) ~= FORMAT", "false")),
-    ] {
-        assert!(scripts::PROGRAM.has(mutant.0), "{mutant:?}");
-        for changes in [vec![], vec![mutant]] {
-            let (mut real, mut model) = (Real::start(), Server::new(1, AHEAD, Fault::None));
-            real.changes = changes.clone();
-            let differs = |operation: &Operation| {
-                let (answered, expected) = step(&mut real, &mut model, operation);
-                answered != expected
-            };
-            assert_eq!(begin().iter().chain(&then).any(differs), !changes.is_empty(), "{mutant:?}");
-        }
-        ::model::caught("quorum scripts", mutant, "a story");
-    }
-}
-
-/// Whoever was told that the lock is free, and leaves instead of asking, leaves that to the next of those who wait.
-#[test]
-fn leaving_entry_passes_on_its_message() {
-    let mut real = Real::start();
-    let mut model = Server::new(1, AHEAD, Fault::None);
-    let vote = |owner| {
-        let (round, ttl, proposal) = (1, 9_000, Proposal::Is(BEGIN + 77));
-        Operation::Vote { owner, round, ttl, proposal, waits: true, again: false }
-    };
-    let leave = |owner| Operation::Release { owner, round: 1, ttl: 9_000, waits: false };
-    let begin = [FIRST_MET, FIRST_TOLD];
-    // The fourth comes before the first.
-    for operation in begin.into_iter().chain([vote(3), vote(4), vote(1)]) {
-        step(&mut real, &mut model, &operation);
-    }
-    for (leaves, told) in [(3, 4), (4, 1)] {
-        let (answered, _) = step(&mut real, &mut model, &leave(leaves));
-        assert!(answered.contains(&ticket(told).owner.to_hex()), "{leaves} has left: {answered}");
     }
 }

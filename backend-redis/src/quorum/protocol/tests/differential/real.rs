@@ -4,7 +4,8 @@ use redis::{Arg, Cmd, Connection, Value};
 use testbed::redis::{Server, Settings, WallClock};
 
 use super::{BEGIN, END};
-use crate::quorum::keys::{BallotKeys, QuorumKeys};
+use crate::keys::Keys;
+use crate::quorum::keys::BallotKeys;
 use crate::quorum::scripts::PROGRAM;
 
 pub(super) struct Real {
@@ -29,8 +30,8 @@ impl Real {
         redis::cmd("SUBSCRIBE").arg(END).arg("p:inbox:0").arg("p:inbox:1").exec(&mut ear).unwrap();
         let answers = (0..2).map(|_| ear.recv_response().unwrap());
         answers.for_each(drop);
-        let keys = QuorumKeys::new("p").unwrap();
-        let (space, keys) = (keys.prefixed.space(), keys.of(&"a b".parse().unwrap()));
+        let keys = Keys::new("p", None).unwrap();
+        let (space, keys) = (keys.space(), BallotKeys::of(&keys, &"a b".parse().unwrap()));
         let mut real =
             Self { clock, now: 0, connection, ear, keys, space, changes: Vec::new(), _server: server };
         real.pass(BEGIN);
