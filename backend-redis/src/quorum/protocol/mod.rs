@@ -5,7 +5,7 @@
 //! owner at a time, for as long as a lease, and counts each vote: its number is above all it has counted. The token is the
 //! largest number of a quorum's votes, written to each of them while they are the contender's; any two quorums share
 //! a server, so the next one's votes are above it, whatever clocks do. If votes split, the later contenders return theirs.
-//! `recovery` decides when a server that may have forgotten votes again, `release` when a lock is released, and `horizon`
+//! `recovery` decides when a server that may have forgotten votes again, `release` when a lock is released, and `proposal_bound`
 //! which number to propose so that servers agree at once.
 //!
 //! # Invariants
@@ -33,10 +33,10 @@
 //! `protocol/tests`, against a model of the servers.
 
 mod contender;
-mod horizon;
+mod member_state;
+mod proposal_bound;
 mod recovery;
 mod release;
-mod seat;
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ use leasehold_core::clock::Deadline;
 use leasehold_core::{LostReason, OwnerId};
 
 pub(crate) use self::contender::Contender;
-pub(crate) use self::horizon::Horizon;
+pub(crate) use self::proposal_bound::ProposalBound;
 pub(crate) use self::recovery::{
     Blank, Clock, Met, Recovered, Standing, look_again, met, pause_left, recovered, who_differs,
 };
@@ -89,13 +89,13 @@ pub(crate) struct Ticket {
 
 /// A request to one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Errand {
+pub(crate) enum VoteRequest {
     /// Its vote; `again` if the contender may have a place in the server's queue.
     Vote { round: u64, again: bool },
     /// Write the token, if the vote is still ours.
     Confirm(Confirming),
     /// Returns votes up to that round.
-    GiveBack { round: u64 },
+    Return { round: u64 },
 }
 
 /// The vote of a round, as the server's n-th, is to become that of a token.
@@ -108,7 +108,7 @@ pub(crate) struct Confirming {
 
 /// A server's answer to a request for its vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Answer {
+pub(crate) enum VoteReply {
     /// It has voted for the contender, with that number.
     Voted { n: u64 },
     /// It has voted for another; when that may be over without a message.

@@ -34,7 +34,7 @@ use std::time::Duration;
 use leasehold_core::clock::Moment;
 
 use super::Size;
-use super::horizon::furthest;
+use super::proposal_bound::furthest;
 use crate::quorum::agreed::Agreed;
 
 /// A reign and its clock.

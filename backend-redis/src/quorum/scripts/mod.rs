@@ -11,7 +11,7 @@ use leasehold_core::{Error, FencingToken, OwnerId, Result, Revoke};
 use redis::{Cmd, RedisWrite, Value};
 
 use super::keys::BallotKeys;
-use super::protocol::{Answer, Clock, Met, Recovered, Standing, Ticket};
+use super::protocol::{Clock, Met, Recovered, Standing, Ticket, VoteReply};
 use crate::error;
 use crate::keys::FORMAT;
 use crate::scripts::{Inboxes, Script, TELL, millis, number, parts, text, told_info};
@@ -80,7 +80,7 @@ pub(crate) struct Voted {
     /// The server's time, in microseconds, if it has read it.
     pub(crate) now: Option<u64>,
     /// `None` if the server may have forgotten votes.
-    pub(crate) answer: Option<Answer>,
+    pub(crate) answer: Option<VoteReply>,
     /// The holder, if it has voted for another.
     pub(crate) holder: Option<Holder>,
 }
@@ -95,7 +95,7 @@ pub(crate) fn voted(value: &Value) -> Result<Voted> {
     let wrong = || error::unexpected("to a request for a vote");
     if let Value::Int(_) = value {
         let n = counted(value).ok_or_else(wrong)?;
-        return Ok(Voted { now: None, answer: Some(Answer::Voted { n }), holder: None });
+        return Ok(Voted { now: None, answer: Some(VoteReply::Voted { n }), holder: None });
     }
     let words = parts(value);
     let at = |at: usize| words.get(at).and_then(counted).ok_or_else(wrong);
@@ -104,13 +104,13 @@ pub(crate) fn voted(value: &Value) -> Result<Voted> {
     let answer = match (kind, words.get(2)) {
         (0, Some(ask_in)) => {
             let ballot = words.get(3).and_then(text).and_then(Ballot::read).ok_or_else(wrong)?;
-            let record = words.get(4).and_then(text).and_then(Record::read);
+            let record = words.get(4).and_then(text).and_then(VoteRecord::read);
             holder = Some(record.map_or_else(unknown, |record| record.holder()));
             let ask_in = Duration::from_millis(number(ask_in).ok_or_else(wrong)?);
-            Some(Answer::Held { by: ballot.ticket, ask_in })
+            Some(VoteReply::Held { by: ballot.ticket, ask_in })
         }
-        (1, Some(_)) => Some(Answer::Voted { n: at(2)? }),
-        (2, None) => Some(Answer::Abstains { ask_in: Duration::ZERO }),
+        (1, Some(_)) => Some(VoteReply::Voted { n: at(2)? }),
+        (2, None) => Some(VoteReply::Abstains { ask_in: Duration::ZERO }),
         (3, None) => None,
         (4, terms) => return Err(disagrees(terms.and_then(text).unwrap_or_default())),
         _ => return Err(wrong()),
@@ -305,7 +305,7 @@ pub(crate) fn inspected(value: &Value, names: usize) -> Result<Vec<Shown>> {
     let one = |value: &Value| {
         let [Value::Int(waiting), voted, record] = parts(value) else { return Err(wrong()) };
         let voted = text(voted).and_then(Ballot::read);
-        let record = text(record).and_then(Record::read);
+        let record = text(record).and_then(VoteRecord::read);
         let holder = voted.is_some().then(|| record.map_or_else(unknown, |record| record.holder()));
         Ok(Shown { voted, holder, waiting: usize::try_from(*waiting).map_err(|_| wrong())? })
     };
@@ -324,13 +324,13 @@ pub(crate) fn revoke(keys: &BallotKeys, inboxes: &Inboxes, owner: OwnerId, how: 
 
 /// The record of a vote, "N BALLOT SINCE INBOX INFO".
 #[derive(Debug)]
-struct Record<'v> {
+struct VoteRecord<'v> {
     n: u64,
     since: u64,
     info: &'v str,
 }
 
-impl<'v> Record<'v> {
+impl<'v> VoteRecord<'v> {
     fn read(text: &'v str) -> Option<Self> {
         let mut words = text.splitn(5, ' ');
         let n = words.next()?.parse().ok()?;

@@ -13,8 +13,8 @@ use leasehold_core::clock::Deadline;
 use leasehold_core::{Effect, Error, FencingToken, LostReason, Result};
 use parking_lot::Mutex;
 
-use super::errand::Requests;
-use super::{Asking, Entry, Session};
+use super::vote_request::Requests;
+use super::{Asking, KeptVotes, Session};
 use crate::error;
 use crate::quorum::protocol::{Contender, Step, Ticket};
 use crate::scripts::millis;
@@ -22,7 +22,7 @@ use crate::scripts::millis;
 /// An entry, until its grant is returned.
 struct Acquisition<'s> {
     session: &'s Arc<Session>,
-    entry: Arc<Entry>,
+    entry: Arc<KeptVotes>,
     pending: Requests,
     is_taken: bool,
 }
@@ -38,12 +38,12 @@ impl Session {
 impl<'s> Acquisition<'s> {
     fn new(session: &'s Arc<Session>, request: &AcquireRequest, waits: bool) -> Result<Self> {
         let now = session.env.now();
-        let time = session.horizon.lock().time(now).unwrap_or(0);
+        let time = session.bound.lock().time(now).unwrap_or(0);
         let (owner, lease) = (request.owner, session.life.lease_of(request.owner));
         // The servers count whole milliseconds.
         let ttl = Duration::from_millis(millis(request.ttl));
         let ticket = Ticket { time, owner };
-        let entry = Arc::new(Entry {
+        let entry = Arc::new(KeptVotes {
             name: request.name.clone(),
             ticket,
             lease,
@@ -64,13 +64,13 @@ impl<'s> Acquisition<'s> {
         let (mut give_up_at, mut is_queued) = (session.give_up_at(), false);
         loop {
             let now = session.env.now();
-            session.begin_errands(&entry, now, &self.pending);
-            let (step, is_heard) = {
+            session.begin_requests(&entry, now, &self.pending);
+            let (step, has_answers) = {
                 let mut contender = entry.contender.lock();
-                (contender.step(now), contender.has_heard_a_quorum())
+                (contender.step(now), contender.has_quorum_of_answers())
             };
             // A waiter fails once there was no quorum for as long as a request may take.
-            if entry.waits && is_heard && step != Step::Unreachable {
+            if entry.waits && has_answers && step != Step::Unreachable {
                 give_up_at = session.give_up_at();
             }
             let is_late = give_up_at <= now;
@@ -84,7 +84,7 @@ impl<'s> Acquisition<'s> {
                 Step::Unreachable => now + session.patience(),
                 Step::Wait(until) => until,
             };
-            if let (true, false, Some(holder)) = (entry.waits && is_heard, is_queued, asking.holder()) {
+            if let (true, false, Some(holder)) = (entry.waits && has_answers, is_queued, asking.holder()) {
                 is_queued = true;
                 session.events.tell(StoreEvent::Queued { name: entry.name.clone(), holder });
             }
@@ -92,7 +92,7 @@ impl<'s> Acquisition<'s> {
             tokio::select! {
                 biased;
                 Some(()) = self.pending.next() => {}
-                () = asking.heard.notified() => {}
+                () = asking.received.notified() => {}
                 () = session.alarm.reached(until), if is_pending => {}
                 () = session.env.sleep_until(until), if !is_pending => {}
             }
@@ -105,15 +105,15 @@ impl<'s> Acquisition<'s> {
         }
         self.is_taken = true;
         if !self.session.revoked.lock().is_empty() {
-            self.session.told_revoked.notify_one();
+            self.session.may_be_revoked.notify_one();
         }
-        let Entry { name, ticket, lease, ttl, .. } = &*self.entry;
+        let KeptVotes { name, ticket, lease, ttl, .. } = &*self.entry;
         let lease = Lease::new(*lease, LeaseScope::Entry, *ttl, deadline);
         Ok(Grant::new(name.clone(), ticket.owner, lease, token))
     }
 
     fn too_few(&self, asking: &Asking) -> Error {
-        let failed: Vec<_> = asking.seats.iter().map(|seat| seat.failed.lock().clone()).collect();
+        let failed: Vec<_> = asking.members.iter().map(|member| member.failed.lock().clone()).collect();
         let error = self.session.too_few(&failed);
         let contender = self.entry.contender.lock();
         let may_be = (0..self.session.size.servers).any(|server| contender.may_be_at(server));
@@ -124,7 +124,7 @@ impl<'s> Acquisition<'s> {
 impl Asking {
     /// The holder that the servers name.
     fn holder(&self) -> Option<Holder> {
-        let holders = self.seats.iter().filter_map(|seat| seat.holder.lock().as_deref().cloned());
+        let holders = self.members.iter().filter_map(|member| member.holder.lock().as_deref().cloned());
         holders.max_by_key(|holder| holder.token)
     }
 }

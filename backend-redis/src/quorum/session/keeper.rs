@@ -8,14 +8,14 @@ use leasehold_core::clock::Moment;
 use leasehold_core::{ErrorKind, LostReason, Result};
 use tokio::sync::mpsc;
 
-use super::errand::Requests;
-use super::{Entry, Session};
+use super::vote_request::Requests;
+use super::{KeptVotes, Session};
 use crate::quorum::keys::BallotKeys;
 use crate::quorum::scripts::{self, Kept, Renewed};
 use crate::scripts::millis;
 
 /// A hold at one server, and the number of its vote there.
-type Vote = (Arc<Entry>, u64);
+type Vote = (Arc<KeptVotes>, u64);
 
 impl Session {
     /// Renews holds, until a quorum has renewed each; the answers of other servers are applied in the background.
@@ -25,12 +25,12 @@ impl Session {
         // redis.quorum-7
         for entry in known.iter().flatten() {
             let pending = Requests::new();
-            self.begin_errands(entry, began, &pending);
+            self.begin_requests(entry, began, &pending);
             self.go_on(entry, pending);
         }
         let (tell, mut told) = mpsc::unbounded_channel();
         for server in 0..self.size.servers {
-            let vote = |entry: &Arc<Entry>| {
+            let vote = |entry: &Arc<KeptVotes>| {
                 let number = entry.contender.lock().number_at(server);
                 Some((Arc::clone(entry), number?))
             };
@@ -60,7 +60,7 @@ impl Session {
                 () = self.env.sleep_until(give_up_at) => break,
             }
         }
-        let renewal = |entry: &Option<Arc<Entry>>| {
+        let renewal = |entry: &Option<Arc<KeptVotes>>| {
             let Some(entry) = entry else { return Renewal::Gone(LostReason::Gone) };
             let over = entry.contender.lock().over(self.env.now());
             let deadline = entry.contender.lock().deadline();
@@ -77,7 +77,7 @@ impl Session {
     /// grace, and a hold whose votes are gone is reported here. The next renewal finds what was not answered.
     pub(super) async fn look_up_revocations(self: Arc<Self>) {
         loop {
-            self.told_revoked.notified().await;
+            self.may_be_revoked.notified().await;
             let leases: Vec<_> = std::mem::take(&mut *self.revoked.lock()).into_iter().collect();
             let (mut held, mut asked) = (Vec::new(), Vec::new());
             for (lease, entry) in leases.iter().zip(self.life.entries_of(&leases)) {
@@ -104,7 +104,7 @@ impl Session {
     }
 
     /// Whether a quorum has renewed it since then, or it is over.
-    fn is_renewed(&self, entry: &Entry, began: Moment) -> bool {
+    fn is_renewed(&self, entry: &KeptVotes, began: Moment) -> bool {
         let mut contender = entry.contender.lock();
         let least = self.env.deadline(began, entry.ttl);
         contender.over(self.env.now()).is_some()

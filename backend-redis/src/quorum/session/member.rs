@@ -71,12 +71,12 @@ pub(crate) type Runs = Arc<Mutex<Vec<Option<Arc<str>>>>>;
 
 /// Passes the events of a server's connection to the session.
 #[derive(Debug)]
-pub(crate) struct Ear {
+pub(crate) struct PushReceiver {
     pub(crate) session: Arc<OnceLock<Weak<Session>>>,
     pub(crate) server: usize,
 }
 
-impl Hears for Ear {
+impl Hears for PushReceiver {
     fn hear(&self, event: LinkEvent) {
         if let Some(session) = self.session.get().and_then(Weak::upgrade) {
             session.hear(self.server, event);
@@ -89,11 +89,11 @@ impl Member {
     pub(crate) fn start(
         env: &Env,
         config: &RedisConfig,
-        (channel, ear): (String, Ear),
+        (channel, receiver): (String, PushReceiver),
         closed: &CancellationToken,
     ) -> Result<Self> {
-        let ear: Arc<dyn Hears> = Arc::new(ear);
-        let inbox = Inbox { channel, hears: Arc::clone(&ear), keys: None };
+        let receiver: Arc<dyn Hears> = Arc::new(receiver);
+        let inbox = Inbox { channel, hears: Arc::clone(&receiver), keys: None };
         let link =
             Arc::new(Link::new(env.clone(), config.client(env.timing().op_timeout)?, Some(inbox), None));
         let begun = watch::Sender::new(None);
@@ -107,7 +107,7 @@ impl Member {
                     let is_up = started.is_ok();
                     told.send_replace(Some(started));
                     if is_up {
-                        return ear.hear(if linking.is_deaf() {
+                        return receiver.hear(if linking.is_deaf() {
                             LinkEvent::Deaf
                         } else {
                             LinkEvent::UpAgain
@@ -186,7 +186,7 @@ impl Member {
         }
         let standing = standing?;
         *admitted.run.lock() = Ok(process.run);
-        session.heard_time(server, sent_at, standing.clock);
+        session.learn_time(server, sent_at, standing.clock);
         if standing.whole && standing.terms == session.terms {
             session.found_a_voter();
         }

@@ -7,9 +7,9 @@
 //! |---|---|
 //! | `member` | one server, and requests to all of them |
 //! | `acquisition` | runs one contender |
-//! | `errand` | sends its requests, and passes it the answers |
+//! | `vote_request` | sends its requests, and passes it the answers |
 //! | `keeper` | renews holds |
-//! | `leaving` | releases votes and queue entries |
+//! | `pending_releases` | releases votes and queue entries |
 //! | `recovery` | lets blank servers vote again |
 //!
 //! # Invariants
@@ -17,11 +17,11 @@
 //!   so no request for a vote overtakes a release (G5, G8).
 
 mod acquisition;
-mod errand;
 mod keeper;
-mod leaving;
 mod member;
+mod pending_releases;
 mod recovery;
+mod vote_request;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,10 +35,10 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use self::member::{Ear, Runs};
+use self::member::{PushReceiver, Runs};
 use super::agreed::Agreed;
 use super::config::QuorumConfig;
-use super::protocol::{Contender, Horizon, Size, Standing, Terms, Ticket, who_differs};
+use super::protocol::{Contender, ProposalBound, Size, Standing, Terms, Ticket, who_differs};
 use super::scripts::{Ballot, disagrees, proposed};
 use crate::connection::{Timer, LinkEvent};
 use crate::keys::Keys;
@@ -46,8 +46,8 @@ use crate::protocol::Unanswered;
 use crate::scripts::{Inboxes, Message, News};
 use crate::session::{Life, Opened};
 
-pub(crate) use self::errand::pauses;
 pub(crate) use self::member::Member;
+pub(crate) use self::vote_request::pauses;
 
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -62,8 +62,8 @@ pub(crate) struct Session {
     pub(crate) agreed: Agreed,
     /// The same as text, as servers keep it.
     pub(crate) terms: String,
-    pub(crate) life: Life<Entry>,
-    horizon: Mutex<Horizon>,
+    pub(crate) life: Life<KeptVotes>,
+    bound: Mutex<ProposalBound>,
     events: Events,
     /// Of callers that wait for answers.
     alarm: Timer,
@@ -71,14 +71,14 @@ pub(crate) struct Session {
     blank: Notify,
     /// Leases whose revocation a message announced, until the servers are asked about them.
     revoked: Mutex<BTreeSet<LeaseId>>,
-    told_revoked: Notify,
+    may_be_revoked: Notify,
     /// A server votes, or did, by the terms of this manager, so locks may be held by them.
     found_a_voter: AtomicBool,
 }
 
 /// The votes and queue entries of one owner.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct KeptVotes {
     name: LockName,
     ticket: Ticket,
     lease: LeaseId,
@@ -96,13 +96,13 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 struct Asking {
     /// A message about it was received.
-    heard: Notify,
-    seats: Box<[Seat]>,
+    received: Notify,
+    members: Box<[MemberRequests]>,
 }
 
 /// The requests of one owner to one server.
 #[derive(Debug, Default)]
-struct Seat {
+struct MemberRequests {
     /// redis.quorum.session-1
     turn: tokio::sync::Mutex<()>,
     /// Requests for its vote that may still arrive.
@@ -127,8 +127,8 @@ impl Session {
         let open = closed.clone().drop_guard();
         let heard = Arc::new(OnceLock::new());
         let start = |(server, config)| {
-            let ear = Ear { session: Arc::clone(&heard), server };
-            Member::start(&env, config, (format!("{channels}{inbox}"), ear), &closed)
+            let receiver = PushReceiver { session: Arc::clone(&heard), server };
+            Member::start(&env, config, (format!("{channels}{inbox}"), receiver), &closed)
         };
         let members = config.servers.iter().enumerate().map(start).collect::<Result<Vec<_>>>()?;
         let session = Arc::new(Self {
@@ -144,11 +144,11 @@ impl Session {
             alarm: Timer::new(env.clone()),
             life: Life::new(env.clone(), closed),
             env,
-            horizon: Mutex::default(),
+            bound: Mutex::default(),
             events,
             blank: Notify::new(),
             revoked: Mutex::default(),
-            told_revoked: Notify::new(),
+            may_be_revoked: Notify::new(),
             found_a_voter: AtomicBool::new(false),
         });
         let _ = heard.set(Arc::downgrade(&session));
@@ -247,8 +247,8 @@ impl Session {
     }
 
     /// A server has answered with its time.
-    fn heard_time(&self, server: usize, sent_at: Moment, micros: u64) {
-        self.horizon.lock().heard_time(server, self.env.now(), sent_at, micros);
+    fn learn_time(&self, server: usize, sent_at: Moment, micros: u64) {
+        self.bound.lock().learn_time(server, self.env.now(), sent_at, micros);
     }
 
     /// Applies a message or an event of a server's connection.
@@ -265,7 +265,7 @@ impl Session {
                     // The message may be forged.
                     (Some(News::Revoked), Some(entry)) => {
                         self.revoked.lock().insert(entry.lease);
-                        self.told_revoked.notify_one();
+                        self.may_be_revoked.notify_one();
                     }
                     _ => {}
                 }
@@ -291,7 +291,7 @@ impl Session {
     ///
     /// Unknown if the servers that can be reached did not confirm all of that.
     pub(crate) async fn close(self: &Arc<Self>) -> Result<()> {
-        let end = |entry: Arc<Entry>| {
+        let end = |entry: Arc<KeptVotes>| {
             entry.contender.lock().end(LostReason::Shutdown);
             entry.wake();
             self.leave(&entry);
@@ -300,11 +300,11 @@ impl Session {
     }
 }
 
-impl Entry {
+impl KeptVotes {
     fn asking(&self, servers: usize) -> Arc<Asking> {
         let new = || {
-            let seats = (0..servers).map(|_| Seat::default()).collect();
-            Arc::new(Asking { heard: Notify::new(), seats })
+            let members = (0..servers).map(|_| MemberRequests::default()).collect();
+            Arc::new(Asking { received: Notify::new(), members })
         };
         Arc::clone(self.asking.lock().get_or_insert_with(new))
     }
@@ -312,8 +312,8 @@ impl Entry {
     /// Drops the state of requests if none is pending.
     fn rest(&self) {
         let is_over = |asking: &mut Arc<Asking>| {
-            let may_arrive = |seat: &Seat| !seat.unanswered.lock().is_empty();
-            Arc::strong_count(asking) == 1 && !asking.seats.iter().any(may_arrive)
+            let may_arrive = |member: &MemberRequests| !member.unanswered.lock().is_empty();
+            Arc::strong_count(asking) == 1 && !asking.members.iter().any(may_arrive)
         };
         drop(self.asking.lock().take_if(is_over));
     }
@@ -321,7 +321,7 @@ impl Entry {
     /// Wakes its caller.
     fn wake(&self) {
         if let Some(asking) = &*self.asking.lock() {
-            asking.heard.notify_one();
+            asking.received.notify_one();
         }
     }
 

@@ -96,7 +96,7 @@ impl Session {
                 return Blank::Restored;
             }
             Ok(false) => {}
-            Err(error) => tracing::debug!(error = ?format!("{error:#}"), "a blank server refused its floor"),
+            Err(error) => tracing::debug!(error = ?format!("{error:#}"), "blank server not restored"),
         }
         Blank::Refused
     }

@@ -232,7 +232,7 @@ impl World {
             Event::Miss(server) => self.each(Event::Lose, |message| message.server == server),
             Event::Hears(at, n) => {
                 let now = self.moment();
-                self.horizons[at].heard_number(now, &name(), n);
+                self.bounds[at].learn_number(now, &name(), n);
             }
             Event::Ahead(at, millis) => self.ahead[at] = millis,
             Event::Manages(manager) => self.manager = manager,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold_core::clock::Moment;
 
 use super::events::Mutant;
-use crate::quorum::protocol::{Answer, Recovered, Standing, Ticket};
+use crate::quorum::protocol::{Recovered, Standing, Ticket, VoteReply};
 use crate::quorum::scripts::{Ballot, Looker, Renewed};
 use crate::scripts::Script;
 
@@ -88,7 +88,7 @@ impl Space {
 pub(super) const DAY: u64 = 86_400_000;
 
 /// What a request for a vote is answered; `None` by a server that does not know yet what it may have forgotten.
-pub(super) type Voted = Option<Answer>;
+pub(super) type Voted = Option<VoteReply>;
 
 impl Server {
     /// One that knows nothing, and notes numbers so far `ahead`.
@@ -139,10 +139,10 @@ impl Server {
             if by.ticket.owner != ballot.ticket.owner {
                 let rank = if waits { self.wait(now, ballot.ticket, ttl, until) } else { 0 };
                 let left = until - now / 1000 + 1 + (rank * 50).min(500);
-                return Some(Answer::Held { by: by.ticket, ask_in: Duration::from_millis(left) });
+                return Some(VoteReply::Held { by: by.ticket, ask_in: Duration::from_millis(left) });
             }
             if by.round > ballot.round {
-                return Some(Answer::Abstains { ask_in: Duration::ZERO });
+                return Some(VoteReply::Abstains { ask_in: Duration::ZERO });
             }
         }
         let is_again = self.vote.is_some_and(|(by, _)| by == ballot);
@@ -164,7 +164,7 @@ impl Server {
         if max < n {
             self.knows(n + self.ahead);
         }
-        Some(Answer::Voted { n })
+        Some(VoteReply::Voted { n })
     }
 
     /// Its place among those who wait.
@@ -220,7 +220,7 @@ impl Server {
             let terms = "0";
             let asked = Asked { ballot, ttl, proposal: 0, since: now, waits: false, again: false, terms };
             return match self.vote(now, asked) {
-                Some(Answer::Voted { .. }) => Renewed::Kept,
+                Some(VoteReply::Voted { .. }) => Renewed::Kept,
                 _ => Renewed::Gone,
             };
         }

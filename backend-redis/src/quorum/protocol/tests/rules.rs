@@ -6,13 +6,14 @@ use leasehold_core::OwnerId;
 use leasehold_core::clock::Moment;
 
 use crate::quorum::protocol::{
-    Answer, Confirming, Contender, Errand, Horizon, Outcome, Releasing, Size, Step, Terms, Ticket,
+    Confirming, Contender, Outcome, ProposalBound, Releasing, Size, Step, Terms, Ticket, VoteReply,
+    VoteRequest,
 };
 
 pub(super) const THREE: Size = Size { servers: 3, quorum: 2 };
 
 /// A request to a server that may have a queue entry of the contender.
-const AGAIN: Errand = Errand::Vote { round: 1, again: true };
+const AGAIN: VoteRequest = VoteRequest::Vote { round: 1, again: true };
 
 pub(super) fn at(millis: u64) -> Moment {
     Moment::from_nanos(millis * 1_000_000)
@@ -33,14 +34,14 @@ fn contender(waits: bool) -> Contender {
     Contender::new(terms, ticket(10), waits)
 }
 
-fn held(by: u64) -> Answer {
-    Answer::Held { by: ticket(by), ask_in: Duration::from_millis(800) }
+fn held(by: u64) -> VoteReply {
+    VoteReply::Held { by: ticket(by), ask_in: Duration::from_millis(800) }
 }
 
 /// Asked at 0, and answered by the first servers.
-fn answered(waits: bool, answers: &[Answer]) -> Contender {
+fn answered(waits: bool, answers: &[VoteReply]) -> Contender {
     let mut contender = contender(waits);
-    assert_eq!(contender.errands(at(0)).len(), 3);
+    assert_eq!(contender.requests(at(0)).len(), 3);
     for (server, answer) in answers.iter().enumerate() {
         contender.answered(at(1), server, (1, at(0)), *answer);
     }
@@ -48,21 +49,21 @@ fn answered(waits: bool, answers: &[Answer]) -> Contender {
 }
 
 /// Elected with the number 5, and holding.
-fn holding(answers: &[Answer]) -> Contender {
+fn holding(answers: &[VoteReply]) -> Contender {
     let mut contender = answered(true, answers);
-    contender.errands(at(1));
+    contender.requests(at(1));
     assert!(matches!(contender.step(at(1)), Step::Take { token: 5, .. }), "{contender:?}");
     contender
 }
 
-const VOTED: Answer = Answer::Voted { n: 5 };
-const PAUSES: Answer = Answer::Abstains { ask_in: Duration::from_millis(100) };
+const VOTED: VoteReply = VoteReply::Voted { n: 5 };
+const PAUSES: VoteReply = VoteReply::Abstains { ask_in: Duration::from_millis(100) };
 
 /// Two of three that agree are enough; the deadline counts from sending, and the third is not waited for.
 #[test]
 fn a_quorum_that_agrees_elects() {
     let mut contender = answered(true, &[VOTED, VOTED]);
-    assert!(contender.errands(at(1)).is_empty());
+    assert!(contender.requests(at(1)).is_empty());
     let Step::Take { token: 5, deadline } = contender.step(at(1)) else { panic!("{contender:?}") };
     assert_eq!(deadline, leasehold_core::clock::Deadline::At(at(880)));
 }
@@ -70,12 +71,12 @@ fn a_quorum_that_agrees_elects() {
 #[test]
 fn a_hold_recruits_servers() {
     let mut contender = holding(&[VOTED, VOTED, held(9)]);
-    assert!(contender.errands(at(300)).is_empty());
-    assert_eq!(contender.errands(at(301)), [(2, AGAIN)]);
+    assert!(contender.requests(at(300)).is_empty());
+    assert_eq!(contender.requests(at(301)), [(2, AGAIN)]);
     contender.renewed(at(301), 0, at(301), true);
-    contender.answered(at(302), 2, (1, at(301)), Answer::Voted { n: 4 });
+    contender.answered(at(302), 2, (1, at(301)), VoteReply::Voted { n: 4 });
     let confirming = Confirming { round: 1, n: 4, token: 5 };
-    assert_eq!(contender.errands(at(302)), [(2, Errand::Confirm(confirming))]);
+    assert_eq!(contender.requests(at(302)), [(2, VoteRequest::Confirm(confirming))]);
     assert_eq!(contender.number_at(2), None, "it is not renewed before it counts");
     assert_eq!(contender.deadline(), Some(leasehold_core::clock::Deadline::At(at(880))));
     contender.confirmed(at(303), 2, (confirming, at(302)), Some(true));
@@ -83,7 +84,7 @@ fn a_hold_recruits_servers() {
     assert_eq!(contender.deadline(), Some(leasehold_core::clock::Deadline::At(at(1181))));
     contender.renewed(at(310), 1, at(310), false);
     assert!(contender.over(at(900)).is_none());
-    assert_eq!(contender.errands(at(900)), [(1, AGAIN)], "while the others are a quorum");
+    assert_eq!(contender.requests(at(900)), [(1, AGAIN)], "while the others are a quorum");
     contender.renewed(at(910), 0, at(910), false);
     assert!(contender.over(at(910)).is_some());
 }
@@ -93,19 +94,19 @@ fn a_hold_recruits_servers() {
 fn a_hold_outlasts_the_loss_of_a_server_while_others_may_vote() {
     let mut contender = holding(&[VOTED, VOTED]);
     contender.failed(at(1), 2);
-    assert_eq!(contender.errands(at(300)), [(2, AGAIN)]);
+    assert_eq!(contender.requests(at(300)), [(2, AGAIN)]);
     contender.renewed(at(301), 1, at(300), false);
     contender.renewed(at(301), 0, at(300), true);
     assert!(contender.over(at(301)).is_none(), "{contender:?}");
     assert_eq!(contender.number_at(1), None);
     contender.answered(at(302), 2, (1, at(300)), held(11));
-    assert_eq!(contender.errands(at(302)), []);
+    assert_eq!(contender.requests(at(302)), []);
     let lasts = |until| Some(leasehold_core::clock::Deadline::At(at(until)));
     assert_eq!(contender.deadline(), lasts(880));
     let mut unserved = contender.clone();
     assert!(unserved.over(at(880)).is_some(), "{unserved:?}");
-    assert_eq!(contender.errands(at(402)), [(2, AGAIN)]);
-    contender.answered(at(403), 2, (1, at(402)), Answer::Voted { n: 6 });
+    assert_eq!(contender.requests(at(402)), [(2, AGAIN)]);
+    contender.answered(at(403), 2, (1, at(402)), VoteReply::Voted { n: 6 });
     assert_eq!(contender.deadline(), lasts(1180));
     contender.renewed(at(410), 0, at(410), false);
     assert!(contender.over(at(410)).is_some(), "no others are left: {contender:?}");
@@ -121,20 +122,20 @@ fn a_lost_server_votes_again_beside_a_quorum() {
     };
     let mut contender = holding(&[VOTED; 3]);
     renew(&mut contender, 300, [true, false, true]);
-    contender.answered(at(301), 1, (1, at(299)), Answer::Voted { n: 6 });
+    contender.answered(at(301), 1, (1, at(299)), VoteReply::Voted { n: 6 });
     assert_eq!(contender.number_at(1), None, "it was asked before");
-    assert_eq!(contender.errands(at(399)), [], "{contender:?}");
-    assert_eq!(contender.errands(at(400)), [(1, AGAIN)]);
-    contender.answered(at(401), 1, (1, at(400)), Answer::Abstains { ask_in: Duration::from_millis(50) });
-    assert_eq!(contender.errands(at(451)), [(1, AGAIN)]);
+    assert_eq!(contender.requests(at(399)), [], "{contender:?}");
+    assert_eq!(contender.requests(at(400)), [(1, AGAIN)]);
+    contender.answered(at(401), 1, (1, at(400)), VoteReply::Abstains { ask_in: Duration::from_millis(50) });
+    assert_eq!(contender.requests(at(451)), [(1, AGAIN)]);
     let mut late = contender.clone();
     late.renewed(at(452), 2, at(452), false);
     assert!(late.over(at(452)).is_some(), "two are lost");
     let mut expired = contender.clone();
     expired.renewed(at(700), 0, at(700), true);
-    expired.answered(at(1_190), 1, (1, at(451)), Answer::Voted { n: 6 });
+    expired.answered(at(1_190), 1, (1, at(451)), VoteReply::Voted { n: 6 });
     assert_eq!(expired.number_at(1), None, "the others were no quorum any more: {expired:?}");
-    contender.answered(at(452), 1, (1, at(451)), Answer::Voted { n: 6 });
+    contender.answered(at(452), 1, (1, at(451)), VoteReply::Voted { n: 6 });
     assert_eq!(contender.number_at(1), Some(6));
     renew(&mut contender, 600, [true, true, false]);
     assert!(contender.over(at(600)).is_none(), "{contender:?}");
@@ -145,9 +146,9 @@ fn a_lost_server_votes_again_beside_a_quorum() {
 /// The caller waits for the confirmation without asking all the time.
 #[test]
 fn a_token_is_confirmed_where_it_is_not() {
-    let mut contender = answered(true, &[VOTED, Answer::Voted { n: 7 }]);
+    let mut contender = answered(true, &[VOTED, VoteReply::Voted { n: 7 }]);
     let confirming = Confirming { round: 1, n: 5, token: 7 };
-    assert_eq!(contender.errands(at(1)), [(0, Errand::Confirm(confirming))]);
+    assert_eq!(contender.requests(at(1)), [(0, VoteRequest::Confirm(confirming))]);
     let Step::Wait(until) = contender.step(at(1)) else { panic!("{contender:?}") };
     assert!(until > at(1), "{until:?}");
     contender.confirmed(at(2), 0, (confirming, at(1)), Some(true));
@@ -159,20 +160,20 @@ fn a_token_is_confirmed_where_it_is_not() {
 fn a_repeated_vote_is_confirmed_once() {
     let mut contender = answered(true, &[VOTED]);
     (1..3).for_each(|server| contender.failed(at(1), server));
-    contender.errands(at(1));
+    contender.requests(at(1));
     // A third of the ttl later it is asked for again, with the others.
-    assert_eq!(contender.errands(at(301)).len(), 3);
-    contender.answered(at(302), 1, (1, at(301)), Answer::Voted { n: 7 });
+    assert_eq!(contender.requests(at(301)).len(), 3);
+    contender.answered(at(302), 1, (1, at(301)), VoteReply::Voted { n: 7 });
     let confirming = Confirming { round: 1, n: 5, token: 7 };
-    assert_eq!(contender.errands(at(302)), [(0, Errand::Confirm(confirming))]);
+    assert_eq!(contender.requests(at(302)), [(0, VoteRequest::Confirm(confirming))]);
     contender.answered(at(303), 0, (1, at(301)), VOTED);
-    assert_eq!(contender.errands(at(303)), [], "{contender:?}");
+    assert_eq!(contender.requests(at(303)), [], "{contender:?}");
     contender.confirmed(at(304), 0, (confirming, at(302)), Some(true));
     assert!(matches!(contender.step(at(304)), Step::Take { token: 7, .. }));
     contender.confirmed(at(305), 0, (confirming, at(302)), Some(false));
     assert!(contender.over(at(305)).is_none(), "{contender:?}");
     // That one was lost in between.
-    contender.answered(at(306), 0, (1, at(305)), Answer::Voted { n: 9 });
+    contender.answered(at(306), 0, (1, at(305)), VoteReply::Voted { n: 9 });
     assert_eq!(contender.number_at(0), None, "{contender:?}");
     contender.renewed(at(307), 1, at(306), false);
     assert!(contender.over(at(307)).is_some(), "{contender:?}");
@@ -184,45 +185,45 @@ fn a_server_that_refuses_a_hold_has_lost_it() {
     for refusal in [held(9), PAUSES] {
         let mut contender = answered(true, &[VOTED]);
         (1..3).for_each(|server| contender.failed(at(1), server));
-        contender.errands(at(1));
-        assert_eq!(contender.errands(at(301)).len(), 3);
+        contender.requests(at(1));
+        assert_eq!(contender.requests(at(301)).len(), 3);
         contender.answered(at(302), 1, (1, at(301)), VOTED);
-        contender.errands(at(302));
+        contender.requests(at(302));
         assert!(matches!(contender.step(at(302)), Step::Take { token: 5, .. }));
         contender.renewed(at(303), 0, at(303), true);
         let deadline = contender.deadline();
         contender.answered(at(304), 0, (1, at(301)), refusal);
         assert_eq!((contender.deadline(), contender.number_at(0)), (deadline, None), "{refusal:?}");
         contender.failed(at(305), 2);
-        assert_eq!(contender.errands(at(800)), [(2, AGAIN)], "{refusal:?}");
+        assert_eq!(contender.requests(at(800)), [(2, AGAIN)], "{refusal:?}");
     }
 }
 
 #[test]
 fn a_holder_asks_a_server_that_refuses_once() {
     let mut contender = contender(true);
-    contender.errands(at(0));
+    contender.requests(at(0));
     contender.freed(at(1), 2);
     (0..2).for_each(|server| contender.answered(at(1), server, (1, at(0)), VOTED));
-    contender.errands(at(1));
+    contender.requests(at(1));
     assert!(matches!(contender.step(at(1)), Step::Take { token: 5, .. }));
-    let mut errands = 0;
+    let mut requests = 0;
     for millis in 2..12 {
         contender.answered(at(millis), 2, (1, at(millis - 1)), held(9));
-        errands += contender.errands(at(millis)).len();
+        requests += contender.requests(at(millis)).len();
     }
-    assert_eq!(errands, 1);
+    assert_eq!(requests, 1);
 }
 
 #[test]
 fn an_election_outlasts_the_loss_of_a_server() {
-    let mut contender = answered(true, &[VOTED, Answer::Voted { n: 7 }, held(9)]);
-    let confirming = |n, token| Errand::Confirm(Confirming { round: 1, n, token });
-    assert_eq!(contender.errands(at(1)), [(0, confirming(5, 7))]);
+    let mut contender = answered(true, &[VOTED, VoteReply::Voted { n: 7 }, held(9)]);
+    let confirming = |n, token| VoteRequest::Confirm(Confirming { round: 1, n, token });
+    assert_eq!(contender.requests(at(1)), [(0, confirming(5, 7))]);
     contender.freed(at(2), 2);
-    assert_eq!(contender.errands(at(2)), [(2, AGAIN)]);
-    contender.answered(at(3), 2, (1, at(2)), Answer::Voted { n: 8 });
-    assert_eq!(contender.errands(at(3)), [(1, confirming(7, 8))]);
+    assert_eq!(contender.requests(at(2)), [(2, AGAIN)]);
+    contender.answered(at(3), 2, (1, at(2)), VoteReply::Voted { n: 8 });
+    assert_eq!(contender.requests(at(3)), [(1, confirming(7, 8))]);
     contender.confirmed(at(4), 1, (Confirming { round: 1, n: 7, token: 8 }, at(3)), Some(true));
     assert!(matches!(contender.step(at(4)), Step::Take { token: 8, .. }));
 }
@@ -232,14 +233,14 @@ fn an_election_outlasts_the_loss_of_a_server() {
 fn a_queue_entry_is_looked_for_if_one_may_exist() {
     for waits in [true, false] {
         let mut contender = contender(waits);
-        let first = Errand::Vote { round: 1, again: false };
-        assert_eq!(contender.errands(at(0)), [(0, first), (1, first), (2, first)]);
+        let first = VoteRequest::Vote { round: 1, again: false };
+        assert_eq!(contender.requests(at(0)), [(0, first), (1, first), (2, first)]);
         contender.answered(at(1), 0, (1, at(0)), held(11));
         contender.failed(at(1), 1);
         contender.answered(at(1), 2, (1, at(0)), held(12));
-        contender.errands(at(1));
-        let next = Errand::Vote { round: 1, again: waits };
-        assert_eq!(contender.errands(at(101)), [(0, next), (1, next), (2, next)]);
+        contender.requests(at(1));
+        let next = VoteRequest::Vote { round: 1, again: waits };
+        assert_eq!(contender.requests(at(101)), [(0, next), (1, next), (2, next)]);
     }
 }
 
@@ -249,7 +250,7 @@ fn a_hold_that_is_over_stays_so() {
     for (server, n) in [(0, 5), (2, 9)] {
         let mut contender = holding(&[VOTED, VOTED]);
         (0..2).for_each(|server| contender.renewed(at(901), server, at(300), true));
-        contender.answered(at(901), server, (1, at(300)), Answer::Voted { n });
+        contender.answered(at(901), server, (1, at(300)), VoteReply::Voted { n });
         assert!(contender.over(at(901)).is_some());
     }
 }
@@ -259,7 +260,7 @@ fn unsent_request_is_no_failure() {
     let mut contender = answered(true, &[held(9)]);
     contender.unsent(1);
     contender.failed(at(1), 2);
-    contender.errands(at(1));
+    contender.requests(at(1));
     assert_ne!(contender.step(at(1)), Step::Unreachable);
 }
 
@@ -268,8 +269,8 @@ fn the_later_contender_returns_its_votes() {
     for (other, gives_back) in [(9, true), (11, false)] {
         let mut contender = answered(true, &[VOTED, held(other)]);
         contender.failed(at(1), 2);
-        let errands = contender.errands(at(1));
-        assert_eq!(errands.contains(&(0, Errand::GiveBack { round: 1 })), gives_back, "{errands:?}");
+        let requests = contender.requests(at(1));
+        assert_eq!(requests.contains(&(0, VoteRequest::Return { round: 1 })), gives_back, "{requests:?}");
         assert_eq!(contender.number_at(0).is_some(), !gives_back);
     }
 }
@@ -277,45 +278,45 @@ fn the_later_contender_returns_its_votes() {
 #[test]
 fn a_message_that_overtakes_an_answer_is_not_lost() {
     let mut contender = contender(true);
-    contender.errands(at(0));
+    contender.requests(at(0));
     for server in 0..3 {
         contender.freed(at(1), server);
         contender.answered(at(1), server, (1, at(0)), held(9));
     }
-    assert_eq!(contender.errands(at(1)).len(), 3, "{contender:?}");
+    assert_eq!(contender.requests(at(1)).len(), 3, "{contender:?}");
 }
 
 /// No server is asked until the lease may have expired, or a quorum of the servers is free.
 #[test]
 fn a_held_lock_is_waited_for() {
     let mut contender = answered(true, &[held(9), held(9), held(9)]);
-    assert!(contender.errands(at(1)).is_empty());
+    assert!(contender.requests(at(1)).is_empty());
     // A third of the ttl: what frees it may go unheard.
     assert_eq!(contender.step(at(1)), Step::Wait(at(301)));
     contender.freed(at(50), 1);
-    assert!(contender.errands(at(50)).is_empty());
+    assert!(contender.requests(at(50)).is_empty());
     contender.freed(at(51), 2);
-    assert_eq!(contender.errands(at(51)).len(), 3);
-    assert_eq!(answered(false, &[held(9), held(9), held(9)]).errands(at(1)), []);
+    assert_eq!(contender.requests(at(51)).len(), 3);
+    assert_eq!(answered(false, &[held(9), held(9), held(9)]).requests(at(1)), []);
 }
 
 #[test]
 fn a_try_ends() {
     let mut busy = answered(false, &[held(9), held(9)]);
-    busy.errands(at(101));
+    busy.requests(at(101));
     assert_eq!(busy.step(at(101)), Step::Busy);
     let mut cut_off = answered(false, &[held(9)]);
     (1..3).for_each(|server| cut_off.failed(at(1), server));
-    cut_off.errands(at(1));
+    cut_off.requests(at(1));
     assert_eq!(cut_off.step(at(1)), Step::Unreachable);
     let mut alone = answered(false, &[VOTED]);
     (1..3).for_each(|server| alone.failed(at(1), server));
-    alone.errands(at(1));
+    alone.requests(at(1));
     assert_eq!(alone.step(at(1)), Step::Unreachable);
     let mut silent = answered(false, &[held(9), PAUSES]);
-    silent.errands(at(1));
+    silent.requests(at(1));
     assert!(matches!(silent.step(at(1)), Step::Wait(_)), "the third may answer: {silent:?}");
-    silent.errands(at(100));
+    silent.requests(at(100));
     assert_eq!(silent.step(at(100)), Step::Unreachable);
 }
 
@@ -323,14 +324,14 @@ fn a_try_ends() {
 #[test]
 fn a_try_ends_the_same_in_every_order() {
     let all = [None, Some(PAUSES), Some(held(9)), Some(held(11)), Some(VOTED)];
-    let told = |answers: [Option<Answer>; 3], order: [usize; 3]| {
+    let told = |answers: [Option<VoteReply>; 3], order: [usize; 3]| {
         let mut contender = answered(false, &[]);
         for server in order {
             match answers[server] {
                 Some(answer) => contender.answered(at(1), server, (1, at(0)), answer),
                 None => contender.failed(at(1), server),
             }
-            contender.errands(at(1));
+            contender.requests(at(1));
             match contender.step(at(1)) {
                 Step::Wait(_) => {}
                 told => return Some(told),
@@ -345,7 +346,7 @@ fn a_try_ends_the_same_in_every_order() {
             assert_eq!(told(answers, order), first, "{answers:?} in the order {order:?}");
         }
     }
-    let earlier = |others: [Option<Answer>; 2]| told([Some(held(9)), others[0], others[1]], [0, 1, 2]);
+    let earlier = |others: [Option<VoteReply>; 2]| told([Some(held(9)), others[0], others[1]], [0, 1, 2]);
     assert_eq!(earlier([Some(PAUSES), None]), Some(Step::Unreachable));
     for usable in [VOTED, held(11)] {
         assert_eq!(earlier([Some(PAUSES), Some(usable)]), Some(Step::Busy), "{usable:?}");
@@ -390,18 +391,18 @@ fn a_release_ends_with_a_quorum() {
 /// A clock that is far from the others moves no name, and a number that is far from the clocks only its own.
 #[test]
 fn a_proposal_is_above_all_known_numbers() {
-    let (mut horizon, lead) = (Horizon::default(), Duration::from_millis(20));
+    let (mut bound, lead) = (ProposalBound::default(), Duration::from_millis(20));
     let [name, other] = ["a", "b"].map(|name| name.parse().unwrap());
-    assert_eq!((horizon.time(at(5)), horizon.proposal(at(5), &name, lead)), (None, 1));
-    horizon.heard_time(0, at(5), at(3), 1_000_000);
-    horizon.heard_time(1, at(5), at(3), 900_000);
-    assert_eq!(horizon.time(at(6)), Some(1_003_000));
-    assert_eq!(horizon.proposal(at(6), &name, lead), 1_023_000);
-    horizon.heard_number(at(6), &other, 7_000_000);
-    assert_eq!(horizon.proposal(at(6), &name, lead), 7_000_001);
+    assert_eq!((bound.time(at(5)), bound.proposal(at(5), &name, lead)), (None, 1));
+    bound.learn_time(0, at(5), at(3), 1_000_000);
+    bound.learn_time(1, at(5), at(3), 900_000);
+    assert_eq!(bound.time(at(6)), Some(1_003_000));
+    assert_eq!(bound.proposal(at(6), &name, lead), 1_023_000);
+    bound.learn_number(at(6), &other, 7_000_000);
+    assert_eq!(bound.proposal(at(6), &name, lead), 7_000_001);
     let year = 31_536_000_000_000;
-    horizon.heard_time(2, at(6), at(6), year);
-    assert_eq!(horizon.time(at(6)), Some(1_003_000));
-    horizon.heard_number(at(6), &other, year);
-    assert_eq!([&name, &other].map(|name| horizon.proposal(at(6), name, lead)), [7_000_001, year + 1]);
+    bound.learn_time(2, at(6), at(6), year);
+    assert_eq!(bound.time(at(6)), Some(1_003_000));
+    bound.learn_number(at(6), &other, year);
+    assert_eq!([&name, &other].map(|name| bound.proposal(at(6), name, lead)), [7_000_001, year + 1]);
 }

@@ -12,7 +12,8 @@ use super::events::{Event, Mutant, Setting};
 use super::model::{Asked, Server};
 use super::recovery::{Asks, MANAGERS};
 use crate::quorum::protocol::{
-    Answer, Confirming, Contender, Errand, Horizon, Met, Recovered, Size, Standing, Step, Terms, Ticket,
+    Confirming, Contender, Met, ProposalBound, Recovered, Size, Standing, Step, Terms, Ticket, VoteReply,
+    VoteRequest,
 };
 use crate::quorum::scripts::{Ballot, Renewed};
 
@@ -44,7 +45,7 @@ pub(super) struct World {
     pub(super) told_until: Vec<Option<u64>>,
     pub(super) ahead: Vec<u64>,
     pub(super) clients: Vec<Option<Client>>,
-    pub(super) horizons: Vec<Horizon>,
+    pub(super) bounds: Vec<ProposalBound>,
     /// Of each looker: of two rows, one for each server.
     pub(super) recoveries: Vec<Vec<Option<Standing>>>,
     /// What the second of two looks tells, when the first has ended.
@@ -98,7 +99,7 @@ pub(super) enum What {
     Confirm(Confirming),
     Renew { round: u64, n: u64 },
     Release { round: u64, waits: bool },
-    Answer { round: u64, answer: Answer },
+    Reply { round: u64, answer: VoteReply },
     Confirmed { confirming: Confirming, kept: bool },
     Renewed(Renewed),
     Freed,
@@ -129,7 +130,7 @@ impl World {
             told_until: vec![None; servers],
             ahead,
             clients: vec![None; clients],
-            horizons: vec![Horizon::default(); clients],
+            bounds: vec![ProposalBound::default(); clients],
             recoveries: vec![Vec::new(); 2 * servers],
             met: vec![Vec::new(); 2 * servers],
             manager: 0,
@@ -262,9 +263,9 @@ impl World {
         let owner = OwnerId::from_random([self.owners; 16]);
         // The first of them begins anew each time, as a process that has heard nothing yet.
         if at == 0 {
-            self.horizons[at] = Horizon::default();
+            self.bounds[at] = ProposalBound::default();
         }
-        let time = self.horizons[at].time(self.moment()).unwrap_or(0);
+        let time = self.bounds[at].time(self.moment()).unwrap_or(0);
         let ticket = Ticket { time, owner };
         let contender = Contender::new(self.terms(at), ticket, true);
         self.clients[at] =
@@ -322,14 +323,14 @@ impl World {
     fn drive(&mut self, at: usize) {
         let now = self.moment();
         let Some(client) = &mut self.clients[at] else { return };
-        let errands = client.contender.errands(now);
+        let requests = client.contender.requests(now);
         let (ticket, step) = (client.ticket, client.contender.step(now));
-        for (server, errand) in errands {
-            let proposal = self.horizons[at].proposal(now, &name(), Duration::from_millis(LEAD));
-            let what = match errand {
-                Errand::Vote { round, again } => What::Vote { round, proposal, again },
-                Errand::Confirm(confirming) => What::Confirm(confirming),
-                Errand::GiveBack { round } => What::Release { round, waits: true },
+        for (server, request) in requests {
+            let proposal = self.bounds[at].proposal(now, &name(), Duration::from_millis(LEAD));
+            let what = match request {
+                VoteRequest::Vote { round, again } => What::Vote { round, proposal, again },
+                VoteRequest::Confirm(confirming) => What::Confirm(confirming),
+                VoteRequest::Return { round } => What::Release { round, waits: true },
             };
             self.send(at, ticket, server, what);
         }
@@ -403,9 +404,9 @@ impl World {
                 let (terms, _) = MANAGERS[manager];
                 let asked = Asked { ballot, ttl, proposal, since: now, waits: true, again, terms };
                 let answer = there.vote(now, asked);
-                self.may_hold[manager] |= matches!(answer, Some(Answer::Voted { .. }));
-                let pause = Answer::Abstains { ask_in: Duration::from_millis(POLL) };
-                Some(What::Answer { round, answer: answer.unwrap_or(pause) })
+                self.may_hold[manager] |= matches!(answer, Some(VoteReply::Voted { .. }));
+                let pause = VoteReply::Abstains { ask_in: Duration::from_millis(POLL) };
+                Some(What::Reply { round, answer: answer.unwrap_or(pause) })
             }
             What::Confirm(confirming) => {
                 let Confirming { round, n, token } = confirming;
@@ -443,7 +444,7 @@ impl World {
             self.network.push(Message { client, ticket, server, sent_at, there, orphan, what });
             // Whatever takes longer is given up, so its answer is not heard.
             if self.now <= sent_at + TTL / 3 {
-                self.horizons[client].heard_time(server, moment, sent, now);
+                self.bounds[client].learn_time(server, moment, sent, now);
             }
         }
     }
@@ -455,7 +456,7 @@ impl World {
             return;
         };
         match *what {
-            What::Answer { round, answer } => client.contender.answered(now, server, (round, sent), answer),
+            What::Reply { round, answer } => client.contender.answered(now, server, (round, sent), answer),
             What::Confirmed { confirming, kept } => {
                 client.contender.confirmed(now, server, (confirming, sent), Some(kept));
             }
@@ -477,7 +478,7 @@ impl World {
         let client = self.clients.get_mut(client).and_then(Option::as_mut);
         let Some(client) = client.filter(|client| client.owner == ticket.owner) else { return };
         match *what {
-            What::Vote { .. } | What::Answer { .. } if !orphan => client.contender.failed(now, server),
+            What::Vote { .. } | What::Reply { .. } if !orphan => client.contender.failed(now, server),
             What::Confirm(confirming) | What::Confirmed { confirming, .. } if !orphan => {
                 client.contender.confirmed(now, server, (confirming, sent), None);
             }

@@ -16,7 +16,7 @@ use self::real::Real;
 use super::events::Mutant;
 use super::model::{Asked, Server};
 use crate::quorum::keys::BallotKeys;
-use crate::quorum::protocol::{Answer, Met, Recovered, Standing, Ticket};
+use crate::quorum::protocol::{Met, Recovered, Standing, Ticket, VoteReply};
 use crate::quorum::scripts::{self, Asker, Ballot, Kept, Looker};
 use crate::scripts::{Inboxes, millis};
 

@@ -12,7 +12,7 @@ pub(super) struct Real {
     clock: WallClock,
     pub(super) now: u64,
     connection: Connection,
-    ear: Connection,
+    receiver: Connection,
     pub(super) keys: BallotKeys,
     pub(super) space: String,
     /// Parts of the program, and what stands there instead.
@@ -26,14 +26,14 @@ impl Real {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let server = runtime.block_on(Settings::new().clock(&clock).start()).unwrap();
         let client = redis::Client::open(format!("redis://{}", server.addr())).unwrap();
-        let (connection, mut ear) = (client.get_connection().unwrap(), client.get_connection().unwrap());
-        redis::cmd("SUBSCRIBE").arg(END).arg("p:inbox:0").arg("p:inbox:1").exec(&mut ear).unwrap();
-        let answers = (0..2).map(|_| ear.recv_response().unwrap());
+        let (connection, mut receiver) = (client.get_connection().unwrap(), client.get_connection().unwrap());
+        redis::cmd("SUBSCRIBE").arg(END).arg("p:inbox:0").arg("p:inbox:1").exec(&mut receiver).unwrap();
+        let answers = (0..2).map(|_| receiver.recv_response().unwrap());
         answers.for_each(drop);
         let keys = Keys::new("p", None).unwrap();
         let (space, keys) = (keys.space(), BallotKeys::of(&keys, &"a b".parse().unwrap()));
         let mut real =
-            Self { clock, now: 0, connection, ear, keys, space, changes: Vec::new(), _server: server };
+            Self { clock, now: 0, connection, receiver, keys, space, changes: Vec::new(), _server: server };
         real.pass(BEGIN);
         real
     }
@@ -72,7 +72,7 @@ impl Real {
         self.ask(redis::cmd("PUBLISH").arg(END).arg(END));
         let mut heard = Vec::new();
         loop {
-            let words: Vec<String> = redis::from_redis_value(self.ear.recv_response().unwrap()).unwrap();
+            let words: Vec<String> = redis::from_redis_value(self.receiver.recv_response().unwrap()).unwrap();
             match &*words[1] {
                 END => return heard,
                 _ => heard.push(words[2].clone()),

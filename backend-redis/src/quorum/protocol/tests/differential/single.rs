@@ -37,7 +37,7 @@ fn numbers_grow_past_a_clock_that_is_set_back() {
         let vote = Operation::Vote { owner, round, ttl, proposal, waits: false, again: false };
         let (answered, _) = step(&mut real, &mut model, &vote);
         let n = model.count.unwrap().n;
-        assert_eq!(answered, format!("{:?}", Some(Answer::Voted { n })));
+        assert_eq!(answered, format!("{:?}", Some(VoteReply::Voted { n })));
         assert!(n > last, "{n} after {last}");
         last = n;
         step(&mut real, &mut model, &Operation::Release { owner, round, ttl, waits: false });

@@ -1,7 +1,7 @@
 //! Sends the vote requests of a contender, and passes their answers to it.
 //!
 //! # Invariants
-//! - **redis.quorum.errand-1** Every request that was sent is awaited to its end: by the caller that waits for the owner, and in
+//! - **redis.quorum.vote_request-1** Every request that was sent is awaited to its end: by the caller that waits for the owner, and in
 //!   the background once it has gone.
 
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use leasehold_core::{Effect, Error, ErrorKind, Result};
 use redis::{Cmd, Value};
 
 use super::member::Admitted;
-use super::{Entry, Seat, Session};
+use super::{KeptVotes, MemberRequests, Session};
 use crate::quorum::keys::BallotKeys;
-use crate::quorum::protocol::{Answer, Confirming, Errand};
+use crate::quorum::protocol::{Confirming, VoteReply, VoteRequest};
 use crate::quorum::scripts::{self, Asker, Ballot, Voted};
 use crate::scripts::{info, millis};
 
@@ -25,8 +25,8 @@ use crate::scripts::{info, millis};
 pub(super) type Requests = FuturesUnordered<BoxFuture<'static, ()>>;
 
 impl Session {
-    /// redis.quorum.errand-1: the caller of `entry` has gone.
-    pub(super) fn go_on(self: &Arc<Self>, entry: &Arc<Entry>, mut pending: Requests) {
+    /// redis.quorum.vote_request-1: the caller of `entry` has gone.
+    pub(super) fn go_on(self: &Arc<Self>, entry: &Arc<KeptVotes>, mut pending: Requests) {
         if pending.is_empty() {
             return entry.rest();
         }
@@ -34,7 +34,7 @@ impl Session {
         self.env.spawn(async move {
             let running = async {
                 while pending.next().await.is_some() {
-                    session.begin_errands(&entry, session.env.now(), &pending);
+                    session.begin_requests(&entry, session.env.now(), &pending);
                 }
             };
             session.life.closed.run_until_cancelled(running).await;
@@ -43,36 +43,36 @@ impl Session {
     }
 
     /// Begins the requests that the contender wants now; they are sent when they are polled.
-    pub(super) fn begin_errands(self: &Arc<Self>, entry: &Arc<Entry>, now: Moment, pending: &Requests) {
-        let errands = entry.contender.lock().errands(now);
+    pub(super) fn begin_requests(self: &Arc<Self>, entry: &Arc<KeptVotes>, now: Moment, pending: &Requests) {
+        let requests = entry.contender.lock().requests(now);
         let mut call = None;
-        for (server, errand) in errands {
+        for (server, request) in requests {
             let (session, entry) = (Arc::clone(self), Arc::clone(entry));
             let asking = entry.asking(self.size.servers);
-            pending.push(match errand {
-                Errand::Vote { round, again } => {
+            pending.push(match request {
+                VoteRequest::Vote { round, again } => {
                     let call =
                         Arc::clone(call.get_or_insert_with(|| self.call_for_votes(&entry, round, now)));
                     Box::pin(async move {
-                        let there = (server, &asking.seats[server]);
+                        let there = (server, &asking.members[server]);
                         session.ask_for_vote(&entry, there, (round, again), &call).await;
                     })
                 }
-                Errand::Confirm(confirming) => Box::pin(async move {
-                    session.confirm(&entry, (server, &asking.seats[server]), confirming).await;
+                VoteRequest::Confirm(confirming) => Box::pin(async move {
+                    session.confirm(&entry, (server, &asking.members[server]), confirming).await;
                 }),
-                Errand::GiveBack { round } => Box::pin(async move {
-                    session.give_back(&entry, (server, &asking.seats[server]), round).await;
+                VoteRequest::Return { round } => Box::pin(async move {
+                    session.return_votes(&entry, (server, &asking.members[server]), round).await;
                 }),
             });
         }
     }
 
     /// The same for all servers, so that they agree on a number.
-    fn call_for_votes(&self, entry: &Entry, round: u64, now: Moment) -> Arc<Cmd> {
+    fn call_for_votes(&self, entry: &KeptVotes, round: u64, now: Moment) -> Arc<Cmd> {
         let (proposal, since) = {
-            let horizon = self.horizon.lock();
-            (horizon.proposal(now, &entry.name, LEAD), horizon.time(now).unwrap_or(0))
+            let bound = self.bound.lock();
+            (bound.proposal(now, &entry.name, LEAD), bound.time(now).unwrap_or(0))
         };
         let asker = Asker {
             ballot: Ballot { ticket: entry.ticket, round },
@@ -88,27 +88,27 @@ impl Session {
 
     async fn ask_for_vote(
         &self,
-        entry: &Entry,
-        (server, seat): (usize, &Seat),
+        entry: &KeptVotes,
+        (server, member): (usize, &MemberRequests),
         ballot: (u64, bool),
         call: &Cmd,
     ) {
         // redis.quorum.session-1
-        let _turn = seat.turn.lock().await;
-        if let Err(error) = self.vote(entry, (server, seat), ballot, call).await {
+        let _turn = member.turn.lock().await;
+        if let Err(error) = self.vote(entry, (server, member), ballot, call).await {
             tracing::debug!(
                 lock = %entry.name, server = %self.members[server].address, error = ?format!("{error:#}"),
-                "a server gave no vote"
+                "server gave no vote"
             );
-            *seat.failed.lock() = Some(error);
+            *member.failed.lock() = Some(error);
             entry.contender.lock().failed(self.env.now(), server);
         }
     }
 
     async fn vote(
         &self,
-        entry: &Entry,
-        (server, seat): (usize, &Seat),
+        entry: &KeptVotes,
+        (server, member): (usize, &MemberRequests),
         (round, again): (u64, bool),
         call: &Cmd,
     ) -> Result<()> {
@@ -123,13 +123,13 @@ impl Session {
             contender.is_waiting()
         };
         let call = scripts::vote_at(call, (waits, again), &admitted.run()?);
-        let answer = self.run_noted(seat, &admitted, sent_at, &call).await?;
+        let answer = self.run_noted(member, &admitted, sent_at, &call).await?;
         let Voted { now, answer, holder } = scripts::voted(&answer)?;
         if let Some(now) = now {
-            self.heard_time(server, sent_at, now);
+            self.learn_time(server, sent_at, now);
         }
-        if let Some(Answer::Voted { n }) = answer {
-            self.horizon.lock().heard_number(self.env.now(), &entry.name, n);
+        if let Some(VoteReply::Voted { n }) = answer {
+            self.bound.lock().learn_number(self.env.now(), &entry.name, n);
             self.found_a_voter();
         }
         let mut failed = None;
@@ -145,11 +145,11 @@ impl Session {
                     return Err(error);
                 }
                 failed = Some(error);
-                Answer::Abstains { ask_in: self.patience().max(left.unwrap_or_default()) }
+                VoteReply::Abstains { ask_in: self.patience().max(left.unwrap_or_default()) }
             }
         };
-        *seat.failed.lock() = failed;
-        *seat.holder.lock() = holder.map(Box::new);
+        *member.failed.lock() = failed;
+        *member.holder.lock() = holder.map(Box::new);
         entry.contender.lock().answered(self.env.now(), server, (round, sent_at), answer);
         Ok(())
     }
@@ -157,12 +157,12 @@ impl Session {
     /// Runs a script that may leave a vote or a queue entry, even if it arrives late.
     async fn run_noted(
         &self,
-        seat: &Seat,
+        member: &MemberRequests,
         admitted: &Admitted,
         sent_at: Moment,
         call: &Cmd,
     ) -> Result<Value> {
-        let unanswered = &seat.unanswered;
+        let unanswered = &member.unanswered;
         unanswered.lock().sent(admitted.connected.id());
         let answer = admitted.connected.run(&scripts::PROGRAM, call, self.give_up_after(sent_at)).await;
         if answer.as_ref().map_or_else(|error| error.effect() == Effect::NotApplied, |_| true) {
@@ -171,8 +171,13 @@ impl Session {
         answer
     }
 
-    async fn confirm(&self, entry: &Entry, (server, seat): (usize, &Seat), confirming: Confirming) {
-        let _turn = seat.turn.lock().await;
+    async fn confirm(
+        &self,
+        entry: &KeptVotes,
+        (server, member): (usize, &MemberRequests),
+        confirming: Confirming,
+    ) {
+        let _turn = member.turn.lock().await;
         let Confirming { round, n, token } = confirming;
         let ballot = Ballot { ticket: entry.ticket, round };
         let keys = BallotKeys::of(&self.keys, &entry.name);
@@ -188,8 +193,8 @@ impl Session {
         entry.contender.lock().confirmed(self.env.now(), server, (confirming, sent_at), kept);
     }
 
-    async fn give_back(&self, entry: &Entry, (server, seat): (usize, &Seat), round: u64) {
-        let _turn = seat.turn.lock().await;
+    async fn return_votes(&self, entry: &KeptVotes, (server, member): (usize, &MemberRequests), round: u64) {
+        let _turn = member.turn.lock().await;
         let ballot = Ballot { ticket: entry.ticket, round };
         // A contender that has left since must not stay in the queue.
         let waits_on = entry.waits && entry.contender.lock().over(self.env.now()).is_none();
@@ -198,10 +203,10 @@ impl Session {
         let call = scripts::release(&keys, &self.inboxes, ballot, &self.inbox, waits_on);
         let given = async {
             let admitted = self.members[server].ready(self, server).await?;
-            self.run_noted(seat, &admitted, self.env.now(), &call).await
+            self.run_noted(member, &admitted, self.env.now(), &call).await
         };
         if let Err(error) = given.await {
-            tracing::debug!(error = ?format!("{error:#}"), "a vote was not given back; its lease ends it");
+            tracing::debug!(error = ?format!("{error:#}"), "vote not returned; its lease ends it");
         }
     }
 }

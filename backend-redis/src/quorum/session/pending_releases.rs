@@ -14,8 +14,8 @@ use redis::Cmd;
 use tokio::sync::MutexGuard;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::errand::Requests;
-use super::{Asking, Entry, Session};
+use super::vote_request::Requests;
+use super::{Asking, KeptVotes, Session};
 use crate::error;
 use crate::protocol::{Next, Orphans, Unanswered, Up};
 use crate::quorum::keys::BallotKeys;
@@ -33,7 +33,7 @@ struct Left {
 }
 
 /// Pending releases, one for each server: they go on in the background once their caller has gone.
-struct LettingGo {
+struct PendingReleases {
     session: Arc<Session>,
     pending: Requests,
     /// Closing waits for it.
@@ -63,12 +63,12 @@ impl Session {
         let releasing = Mutex::new(Releasing::new(self.size, was_ours));
         // An owner that is no longer known may have any round.
         let whole = Ballot { ticket: Ticket { time: 0, owner: grant.owner }, round: LAST_ROUND };
-        let call = self.call_to_let_go(&grant.name, entry.as_ref().map_or(whole, |entry| entry.ballot()));
+        let call = self.release_call(&grant.name, entry.as_ref().map_or(whole, |entry| entry.ballot()));
         let asking = entry.and_then(|entry| entry.asking.lock().clone());
         let left = Arc::new(Left { asking, ttl: grant.lease.ttl, call, releasing });
-        let mut letting_go = self.let_go(&left, servers);
+        let mut releases = self.begin_release(&left, servers);
         let decided = poll_fn(|cx| {
-            while let Poll::Ready(Some(())) = letting_go.pending.poll_next_unpin(cx) {}
+            while let Poll::Ready(Some(())) = releases.pending.poll_next_unpin(cx) {}
             let outcome = left.releasing.lock().outcome(false);
             if outcome == Outcome::Open { Poll::Pending } else { Poll::Ready(outcome) }
         });
@@ -87,36 +87,40 @@ impl Session {
     }
 
     /// Releases in the background all that `entry` has.
-    pub(super) fn leave(self: &Arc<Self>, entry: &Arc<Entry>) {
+    pub(super) fn leave(self: &Arc<Self>, entry: &Arc<KeptVotes>) {
         let may_be_at = |server: &usize| entry.contender.lock().may_be_at(*server);
         let servers: Vec<_> = (0..self.size.servers).filter(may_be_at).collect();
         if servers.is_empty() {
             return;
         }
-        let (ttl, call) = (entry.ttl, self.call_to_let_go(&entry.name, entry.ballot()));
+        let (ttl, call) = (entry.ttl, self.release_call(&entry.name, entry.ballot()));
         let releasing = Mutex::new(Releasing::new(self.size, None));
         let left = Arc::new(Left { asking: entry.asking.lock().clone(), ttl, call, releasing });
-        drop(self.let_go(&left, servers));
+        drop(self.begin_release(&left, servers));
     }
 
     /// The release of all that an owner has, up to that round.
-    fn call_to_let_go(&self, name: &LockName, ballot: Ballot) -> Cmd {
+    fn release_call(&self, name: &LockName, ballot: Ballot) -> Cmd {
         scripts::release(&BallotKeys::of(&self.keys, name), &self.inboxes, ballot, &self.inbox, None)
     }
 
-    fn let_go(self: &Arc<Self>, left: &Arc<Left>, servers: impl IntoIterator<Item = usize>) -> LettingGo {
+    fn begin_release(
+        self: &Arc<Self>,
+        left: &Arc<Left>,
+        servers: impl IntoIterator<Item = usize>,
+    ) -> PendingReleases {
         let pending = Requests::new();
         for server in servers {
             let (session, left) = (Arc::clone(self), Arc::clone(left));
             pending.push(Box::pin(async move { session.settle(server, &left).await }));
         }
-        LettingGo { session: Arc::clone(self), pending, _awaited: self.life.leaving.token() }
+        PendingReleases { session: Arc::clone(self), pending, _awaited: self.life.leaving.token() }
     }
 
     /// Releases at one server until no earlier request can arrive any more.
     async fn settle(&self, server: usize, left: &Left) {
         let turn = self.turn_at(server, left).await;
-        let unanswered = left.asking.as_ref().map(|asking| asking.seats[server].unanswered.lock().clone());
+        let unanswered = left.asking.as_ref().map(|asking| asking.members[server].unanswered.lock().clone());
         let unanswered: Unanswered = unanswered.unwrap_or_default();
         let mut now = self.env.now();
         let mut remains = Orphans::new(now, left.ttl, unanswered);
@@ -148,7 +152,7 @@ impl Session {
 
     /// redis.quorum.session-1. Closing does not wait for a caller that is not polled, whose requests may still arrive.
     async fn turn_at<'l>(&self, server: usize, left: &'l Left) -> Option<MutexGuard<'l, ()>> {
-        let turn = &left.asking.as_ref()?.seats[server].turn;
+        let turn = &left.asking.as_ref()?.members[server].turn;
         match turn.try_lock() {
             Ok(turn) => Some(turn),
             Err(_) => self.life.closing.run_until_cancelled(turn.lock()).await,
@@ -163,7 +167,7 @@ impl Session {
     }
 }
 
-impl Drop for LettingGo {
+impl Drop for PendingReleases {
     fn drop(&mut self) {
         if self.pending.is_empty() {
             return;

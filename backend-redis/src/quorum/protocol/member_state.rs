@@ -2,11 +2,11 @@
 
 use leasehold_core::clock::Moment;
 
-use super::{Errand, Ticket};
+use super::{Ticket, VoteRequest};
 
 /// The state of one server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Seat {
+pub(super) struct MemberState {
     /// When it was asked for its vote, while no answer has arrived, in any round.
     pub(super) asked_at: Option<Moment>,
     pub(super) vote: Option<Vote>,
@@ -27,17 +27,17 @@ pub(super) struct Vote {
     pub(super) is_confirming: bool,
 }
 
-impl Seat {
+impl MemberState {
     pub(super) fn new() -> Self {
         let due = Moment::from_nanos(0);
         Self { asked_at: None, vote: None, seen: Seen::Nothing, may_have: false, freed: false, due }
     }
 
     /// It is asked for its vote.
-    pub(super) fn ask(&mut self, now: Moment, round: u64, waits: bool) -> Errand {
+    pub(super) fn ask(&mut self, now: Moment, round: u64, waits: bool) -> VoteRequest {
         let again = waits && self.may_have;
         (self.asked_at, self.may_have, self.freed) = (Some(now), true, false);
-        Errand::Vote { round, again }
+        VoteRequest::Vote { round, again }
     }
 
     pub(super) fn refused(&mut self, seen: Seen, due: Moment, waits: bool) {

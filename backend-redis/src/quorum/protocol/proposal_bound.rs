@@ -8,7 +8,7 @@ use leasehold_core::clock::Moment;
 
 /// The last known clocks and counters of the servers. A wrong one costs a round trip.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Horizon {
+pub(crate) struct ProposalBound {
     /// Of each server a time, and when it was so.
     clocks: Vec<Option<(Moment, u64)>>,
     /// Of all names whose numbers are near the clocks.
@@ -17,9 +17,9 @@ pub(crate) struct Horizon {
     ahead: BTreeMap<LockName, u64>,
 }
 
-impl Horizon {
+impl ProposalBound {
     /// A server has answered, to what was sent at `sent_at`, with its time in microseconds.
-    pub(crate) fn heard_time(&mut self, server: usize, now: Moment, sent_at: Moment, micros: u64) {
+    pub(crate) fn learn_time(&mut self, server: usize, now: Moment, sent_at: Moment, micros: u64) {
         if self.clocks.len() <= server {
             self.clocks.resize(server + 1, None);
         }
@@ -28,7 +28,7 @@ impl Horizon {
     }
 
     /// A server has counted that far for `name`.
-    pub(crate) fn heard_number(&mut self, now: Moment, name: &LockName, n: u64) {
+    pub(crate) fn learn_number(&mut self, now: Moment, name: &LockName, n: u64) {
         let near = self.time(now).unwrap_or(0).saturating_add(APART);
         if n <= near {
             self.largest = self.largest.max(n);
