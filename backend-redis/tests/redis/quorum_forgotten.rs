@@ -193,7 +193,7 @@ async fn too_few(members: usize) {
     let refused = waiting.outcome().await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
     let why = format!("{refused:#}");
-    assert!(why.contains("too few others tell it which") && why.contains(&address), "{why}");
+    assert!(why.contains("too few other servers know which") && why.contains(&address), "{why}");
 }
 
 /// The clocks that a pause counts from are taken as late as the answers.

@@ -54,7 +54,7 @@ async fn a_free_lock_is_asked_for_once() {
     for (server, before) in servers.iter().zip(&before) {
         let asked = since(server, before).await;
         let of = |command: &str| asked.get(command).copied().unwrap_or(0);
-        // Whoever lets go before a third request was sent does not send it.
+        // A release before the third request was sent cancels that request.
         let (votes, noted) = (of("hmget"), of("hset"));
         assert!(votes >= CYCLES / 2 && noted <= seconds + 2, "{asked:?} in {seconds} s");
         let vote = [("hmget", votes), ("set", 2 * votes), ("hset", noted), ("time", noted)];

@@ -39,7 +39,7 @@ async fn tokens_grow_past_servers_that_forget() {
     let mut last = cycle(&locks).await;
     for at in [0, 1, 2, 0] {
         restart_empty(&mut servers[at]).await;
-        // Another manager, which has heard of no number yet, and this one.
+        // Another manager, which knows no number yet, and this one.
         let fresh = open_config(quorum(&servers)).await;
         for locks in [&fresh, &locks] {
             let token = cycle(locks).await;
@@ -152,7 +152,7 @@ async fn a_server_that_is_loading_is_told_when_it_has_loaded() {
         info.lines().find_map(|line| line.strip_prefix(what).map(str::to_owned))
     };
     let scripts = said("commandstats", "cmdstat_evalsha:").await;
-    assert!(!scripts.as_ref().unwrap().contains("rejected_calls=0"), "nobody was refused: {scripts:?}");
+    assert!(!scripts.as_ref().unwrap().contains("rejected_calls=0"), "no script was refused: {scripts:?}");
     let run = said("server", "run_id:").await.unwrap();
     let space = async |field| command(&servers[0], &["HGET", SPACE, field]).await.text().unwrap_or_default();
     eventually("it is told", async || {
@@ -172,7 +172,7 @@ async fn servers_that_refuse_are_not_looked_at_for_ever() {
         eventually("it is told", async || knows(server).await).await;
     }
     let looked = async || servers[1].calls().await.unwrap().get("evalsha").copied();
-    // What was under way is over.
+    // Pending requests have ended.
     pass(TTL).await;
     let before = looked().await;
     pass(2 * TTL).await;
@@ -191,7 +191,7 @@ pub(crate) async fn has_long_been_up(server: &Server, clock: &WallClock) {
 /// However often all are looked at meanwhile.
 async fn a_pause_is_told_once_for_each_run() {
     let ahead = WallClock::new().unwrap();
-    // It has paused, and no room for what it is to be told: so all are looked at again and again.
+    // It has paused, and no room for its floor: so all are looked at again and again.
     let full = start(Settings::new().clock(&ahead)).await;
     has_long_been_up(&full, &ahead).await;
     let [process, reign] = [("server", "run_id"), ("replication", "master_replid")];

@@ -42,10 +42,10 @@ impl Session {
         };
         said.insert(0, about("quorum", agreeing));
         let forgotten = if self.agreed.survives_restarts() {
-            ok("what a server forgets when it comes up is granted to nobody else")
+            ok("a lock that a server forgets when it comes up is not granted again")
         } else {
             warning(
-                "pause_after_restart=0s: what a server forgets when it comes up is granted again, and two may hold",
+                "pause_after_restart=0s: a lock that a server forgets when it comes up is granted again, and two may hold",
             )
         };
         said.push(about("restarts", forgotten));

@@ -22,7 +22,7 @@ pub(crate) enum Who {
 }
 
 impl Session {
-    /// Who holds `name`, and how many wait for it.
+    /// The holder of `name`, and how many wait for it.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState> {
         self.life.open_or_refuse()?;
         let seen = self.seen(std::slice::from_ref(name)).await?;
@@ -113,7 +113,7 @@ mod tests {
         Shown { voted: Some(ballot), holder: Some(Holder::new(by.to_string())), waiting: 0 }
     }
 
-    /// Who has a quorum is shown; who only may have one, because a server is silent, is not.
+    /// An owner that only may have a quorum, because a server is silent, is not shown.
     #[test]
     fn nobody_is_taken_for_the_holder_by_chance() {
         let free = || Shown { voted: None, holder: None, waiting: 1 };

@@ -18,7 +18,7 @@ pub(crate) struct ProposalBound {
 }
 
 impl ProposalBound {
-    /// A server has answered, to what was sent at `sent_at`, with its time in microseconds.
+    /// A server has answered a request of `sent_at` with its time in microseconds.
     pub(crate) fn learn_time(&mut self, server: usize, now: Moment, sent_at: Moment, micros: u64) {
         if self.clocks.len() <= server {
             self.clocks.resize(server + 1, None);

@@ -13,14 +13,14 @@
 -- admit      space                       run, 1 if it has followed another server or else 0, terms, the pause of a manager that
 --                                        may hold by them or 0, an id for a new episode; and of a manager that has looked at
 --                                        all servers: the episode it found, the clocks it had then, the clocks of all, 1 if any
---                                        server was told anything or else 0
+--                                        server ever had a floor or else 0
 -- install    space                       episode, floor, terms, the episodes that were blank beside it, the terms and the pause
 --                                        that it had, 1 if it needs an id or else 0
 --
 -- operation  replies
 -- vote       N or {1, now, N}: it has voted. {0, now, ASK_IN, ballot, record of that vote}: another ballot has the vote, and
 --            loses it then at the earliest; the record may be missing. {2, now}: the request is of an earlier round. {3, now}:
---            the server may have forgotten votes, and was not told which. {4, now, terms}: it has other terms, or none
+--            the server may have forgotten votes. {4, now, terms}: it has other terms, or none
 -- confirm    1 if the vote was there, or 0. The request may be repeated, so the number is from N to the token
 -- renew      of each: {1} renewed; {2, GRACE} renewed, and revoked; {0} gone; {3} there, and not extended because the server
 --            may have forgotten other votes
@@ -28,7 +28,7 @@
 -- revoke     1 if the owner had the vote, or 0
 -- inspect    of each: {WAITING, ballot or nothing, record of that vote or nothing}
 -- admit      the format of the namespace if it is another one; or {now, 1 if it is whole or else 0, max, 1 if it was whole in
---            an earlier run and has the data of it or else 0, 1 if it was told anything or met a server that was or else 0,
+--            an earlier run and has the data of it or else 0, 1 if it ever had a floor or met a server that had or else 0,
 --            the longest pause, terms, beside, clocks, id, episode}
 -- install    1, or 0 if the server is whole, has forgotten again, or was met by others since
 --
@@ -38,7 +38,7 @@
 -- asked   "BALLOT GRACE" of the holder that was revoked
 -- space   of the namespace: the run of the server that knows it, its last blank episode, whether it is whole, the floor of its
 --         numbers, a number above all of them (max), the terms of all managers, and the episodes that were blank beside its own
---         when it was told what it may have forgotten, where no server knew
+--         if a clock stood for its floor
 --
 -- Times are of this server: tickets and numbers in microseconds, leases and ends in milliseconds. Results of arithmetic become
 -- text by %.0f, because Lua's own form loses digits.
@@ -188,7 +188,7 @@ if operation == 'confirm' then
   end
   redis.call('PEXPIRE', vote, ARGV[3])
   write(count, token, counted .. ' ' .. rest, clock())
-  -- A blank server is told of this number.
+  -- The floor of a blank server must be above this number.
   if (tonumber(known[3]) or 0) < token then
     redis.call('HSET', space, 'max', text(token))
   end
@@ -232,8 +232,8 @@ if operation == 'renew' then
 end
 
 ---
--- Tells the first waiting contender that listens, and drops those before it and itself: a contender that asks again has a
--- place again. Without the right to publish, none is told.
+-- Sends a message to the first waiting contender that listens, and drops those before it and itself: a contender that asks
+-- again is in the queue again. Without the right to publish there is no message.
 local function wake(waits, channels, vote)
   for _ = 1, 100 do
     local first = redis.call('ZRANGE', waits, 0, 0)[1]
@@ -261,7 +261,7 @@ if operation == 'release' then
     redis.call('DEL', vote, asked)
   end
   redis.call('ZREM', waits, member)
-  -- The contender that leaves may be the one that was told of a free vote.
+  -- The contender that leaves may have received the message of a free vote.
   if had or not (voted or ttl) then
     wake(waits, ARGV[3], vote)
   end
@@ -339,8 +339,8 @@ if operation == 'admit' then
     redis.call('HSET', space, 'claims', '0')
   end
   if not whole then
-    -- Until a manager may hold by them, terms are only proposed, and all servers prefer the same. A server that was ever told
-    -- anything has an id: there a manager may hold.
+    -- Until a manager may hold by them, terms are only proposed, and all servers prefer the same. A server that ever had
+    -- a floor has an id: there a manager may hold.
     local is_proposed = known[4] and not known[10] and redis.sha1hex(terms) < redis.sha1hex(known[4])
     local is_better = known[4] and paused == 0 and (pause > 0 or is_proposed)
     if is_better or not known[4] then
@@ -359,7 +359,7 @@ if operation == 'admit' then
   }
 end
 
--- Tells a server what it may have forgotten: from here on it votes.
+-- Gives a blank server its floor: from here on it votes.
 if operation == 'install' then
   local space = KEYS[1]
   local known = redis.call('HMGET', space, 'episode', 'whole', 'max', 'terms', 'pause', 'id')

@@ -74,7 +74,7 @@ impl Session {
     }
 
     /// Asks the servers about revocations that messages announced, with one request to each at a time. The answers report a
-    /// grace, and a hold whose votes are gone is reported here. The next renewal finds what was not answered.
+    /// grace, and a hold whose votes are gone is reported here. The next renewal finds the rest.
     pub(super) async fn look_up_revocations(self: Arc<Self>) {
         loop {
             self.may_be_revoked.notified().await;

@@ -227,12 +227,7 @@ impl Session {
 
     /// When a request that begins now times out: before the core drops it.
     pub(crate) fn give_up_at(&self) -> Moment {
-        self.give_up_after(self.env.now())
-    }
-
-    /// When a request times out.
-    fn give_up_after(&self, began: Moment) -> Moment {
-        began + self.env.timing().op_timeout * 9 / 10
+        self.env.now() + self.env.timing().op_timeout * 9 / 10
     }
 
     /// How long a silent server is waited for if the others are enough.

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use leasehold_core::backend::{Backoff, Grant};
-use leasehold_core::clock::Moment;
 use leasehold_core::{Error, LockName, LostReason, Result};
 use parking_lot::Mutex;
 use redis::Cmd;
@@ -122,17 +121,16 @@ impl Session {
         let turn = self.turn_at(server, left).await;
         let unanswered = left.asking.as_ref().map(|asking| asking.members[server].unanswered.lock().clone());
         let unanswered: Unanswered = unanswered.unwrap_or_default();
-        let mut now = self.env.now();
-        let mut remains = Orphans::new(now, left.ttl, unanswered);
+        let mut remains = Orphans::new(self.env.now(), left.ttl, unanswered);
         let mut pauses = Backoff::of_requests(&self.env);
         let mut is_told = false;
         loop {
-            let released = self.release_at(server, left, now).await;
+            let released = self.release_at(server, left).await;
             if !std::mem::replace(&mut is_told, true) {
                 let had = released.as_ref().ok().map(|(had, _)| *had);
                 left.releasing.lock().answered(server, had);
             }
-            now = self.env.now();
+            let now = self.env.now();
             let up = self.members[server].link.up().map(|up| Up { id: up.id(), at: up.up_at() });
             let next = match &released {
                 Ok((_, connection)) => remains.answered(now, up, *connection, false),
@@ -145,7 +143,6 @@ impl Session {
                     if self.life.closing.run_until_cancelled(pauses.pause(&self.env)).await.is_some() => {}
                 Next::Retry | Next::Look | Next::Stop => break,
             }
-            now = self.env.now();
         }
         drop(turn);
     }
@@ -160,9 +157,9 @@ impl Session {
     }
 
     /// Ends what an owner has at a server: whether it had the vote, and the connection that has brought the answer.
-    async fn release_at(&self, server: usize, left: &Left, now: Moment) -> Result<(bool, u64)> {
+    async fn release_at(&self, server: usize, left: &Left) -> Result<(bool, u64)> {
         let admitted = self.members[server].ready(self, server).await?;
-        let value = admitted.connected.run(&scripts::PROGRAM, &left.call, self.give_up_after(now)).await?;
+        let value = admitted.connected.run(&scripts::PROGRAM, &left.call, self.give_up_at()).await?;
         Ok((scripts::was_there(&value)?, admitted.connected.id()))
     }
 }

@@ -123,7 +123,7 @@ impl Session {
             contender.is_waiting()
         };
         let call = scripts::vote_at(call, (waits, again), &admitted.run()?);
-        let answer = self.run_noted(member, &admitted, sent_at, &call).await?;
+        let answer = self.run_noted(member, &admitted, &call).await?;
         let Voted { now, answer, holder } = scripts::voted(&answer)?;
         if let Some(now) = now {
             self.learn_time(server, sent_at, now);
@@ -155,16 +155,10 @@ impl Session {
     }
 
     /// Runs a script that may leave a vote or a queue entry, even if it arrives late.
-    async fn run_noted(
-        &self,
-        member: &MemberRequests,
-        admitted: &Admitted,
-        sent_at: Moment,
-        call: &Cmd,
-    ) -> Result<Value> {
+    async fn run_noted(&self, member: &MemberRequests, admitted: &Admitted, call: &Cmd) -> Result<Value> {
         let unanswered = &member.unanswered;
         unanswered.lock().sent(admitted.connected.id());
-        let answer = admitted.connected.run(&scripts::PROGRAM, call, self.give_up_after(sent_at)).await;
+        let answer = admitted.connected.run(&scripts::PROGRAM, call, self.give_up_at()).await;
         if answer.as_ref().map_or_else(|error| error.effect() == Effect::NotApplied, |_| true) {
             unanswered.lock().answered();
         }
@@ -203,7 +197,7 @@ impl Session {
         let call = scripts::release(&keys, &self.inboxes, ballot, &self.inbox, waits_on);
         let given = async {
             let admitted = self.members[server].ready(self, server).await?;
-            self.run_noted(member, &admitted, self.env.now(), &call).await
+            self.run_noted(member, &admitted, &call).await
         };
         if let Err(error) = given.await {
             tracing::debug!(error = ?format!("{error:#}"), "vote not returned; its lease ends it");
@@ -214,7 +208,7 @@ impl Session {
 /// Why a server that may have forgotten votes gives none, and that it pauses for so long still.
 pub(crate) fn pauses(left: Duration) -> String {
     if left.is_zero() {
-        "it may have forgotten votes, and too few others tell it which: it gives none until more of them can be reached"
+        "it may have forgotten votes, and too few other servers know which: it gives none until more can be reached"
             .into()
     } else {
         format!("it came up and may have forgotten votes: it gives none for {left:?}")

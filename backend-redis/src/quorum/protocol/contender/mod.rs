@@ -354,7 +354,7 @@ impl Contender {
         self.round
     }
 
-    /// The number of a server's vote, if it counts: what it is renewed by (redis.quorum-3). One that has still to confirm
+    /// The number of a server's vote, if it counts: it is renewed by this (redis.quorum-3). One that has still to confirm
     /// the token does not.
     pub(crate) fn number_at(&self, server: usize) -> Option<u64> {
         let n = self.members[server].vote.as_ref()?.n;

@@ -13,7 +13,7 @@ pub(super) enum Mutant {
     PausesByTheOthers,
     /// The others are asked before the pause of a server is over.
     AsksBeforeThePauseEnds,
-    /// One that was not blank beside who was told by its clock is told as if it were.
+    /// A server that was not blank beside one which a clock restored is restored as if it were.
     TellsWhoWasNotBlank,
     MinorityCounts,
     FloorNotCopied,
@@ -50,14 +50,14 @@ pub(super) enum Mutant {
     ProposesFirmTerms,
     /// A server learns that others are used only together with the clocks.
     TellsUseWithClocks,
-    /// Managers that cannot reach the witnesses of a pause begin it anew.
+    /// Managers that cannot reach the clocks of a pause begin it anew.
     BeginsPausesAnew,
     /// A clock that was set back shows as much time as one that goes on.
     CountsBackwards,
     /// A manager asks by the reign that it knew before it has connected again.
     KeepsRun,
     VotesByAnyTerms,
-    /// The terms of whoever opened first stay, in each server.
+    /// The terms of the first manager stay, in each server.
     FirstTermsStay,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Setting {
     pub(super) spare: usize,
     /// Every write is on the disk, and trusted.
     pub(super) trusts: bool,
-    /// Nobody has used the namespace yet.
+    /// The namespace is unused.
     pub(super) is_fresh: bool,
     /// The last client, and the second looker of each server, belong to a manager with other terms.
     pub(super) is_mixed: bool,
@@ -86,9 +86,9 @@ pub(super) struct Setting {
 pub(super) enum Event {
     Pass(u64),
     Start(usize),
-    /// Lets go, or gives up.
+    /// Releases, or stops waiting.
     Leave(usize),
-    /// Dies with what it has.
+    /// Dies without a release.
     Die(usize),
     Renew(usize),
     /// Its votes are taken from it everywhere.
@@ -96,9 +96,9 @@ pub(super) enum Event {
     /// Its vote is taken from it at one server.
     ForceAt(usize, usize),
     Deliver(usize),
-    /// Lost, and the sender hears so.
+    /// Lost, and the sender learns it.
     Lose(usize),
-    /// The sender hears that it is lost, and it arrives later.
+    /// Taken for lost by the sender, and arrives later.
     Delay(usize),
     Save(usize),
     /// Comes up again, with its disk or without.
@@ -117,7 +117,7 @@ pub(super) enum Event {
     SetBack(usize),
     /// One of two lookers looks at one more server for a blank one, or its look arrives late, if at all.
     Look(usize, bool),
-    /// It looks at all servers for a blank one, twice, and tells that at once.
+    /// It looks at all servers for a blank one, twice, and restores that at once.
     Recover(usize),
     /// Only a quorum of them answers, from one of them on.
     RecoverWith(usize, usize),
@@ -184,7 +184,7 @@ impl World {
             }
             if faults && (blank < self.setting.blank || self.setting.blank > 0 && self.is_blank(at)) {
                 events.extend([Event::Restart(at, false), Event::Restart(at, true), Event::Save(at)]);
-                // Where all may be, nobody can tell that from a new namespace.
+                // If all may be blank, the namespace looks like a new one.
                 if 2 * self.setting.blank < self.size.servers {
                     events.extend([Event::Replace(at), Event::Empty(at)]);
                     let of = (at + 1) % self.size.servers;

@@ -35,7 +35,7 @@ pub(super) struct Asked {
     pub(super) proposal: u64,
     pub(super) since: u64,
     pub(super) waits: bool,
-    /// It may have a place among those who wait.
+    /// It may be in the queue.
     pub(super) again: bool,
     pub(super) terms: &'static str,
 }
@@ -87,7 +87,7 @@ impl Space {
 
 pub(super) const DAY: u64 = 86_400_000;
 
-/// What a request for a vote is answered; `None` by a server that does not know yet what it may have forgotten.
+/// The answer to a request for a vote; `None` by a server that may have forgotten votes.
 pub(super) type Voted = Option<VoteReply>;
 
 impl Server {
@@ -152,7 +152,7 @@ impl Server {
             count => {
                 // The clock stands for what is not remembered.
                 let n = count.map_or(now, |count| count.n + 1).max(proposal).max(floor + 1);
-                // What was proposed ends by its own value, for which no clock is needed.
+                // A proposed number ends by its own value, for which no clock is needed.
                 self.write(n, ballot, since, if n == proposal { n } else { now });
                 n
             }
@@ -167,7 +167,7 @@ impl Server {
         Some(VoteReply::Voted { n })
     }
 
-    /// Its place among those who wait.
+    /// Its place in the queue.
     fn wait(&mut self, now: u64, ticket: Ticket, ttl: u64, until: u64) -> u64 {
         self.waits.insert(ticket);
         self.waits_until = self.waits_until.max(now / 1000 + ttl).max(until + ttl);
@@ -208,7 +208,7 @@ impl Server {
         self.vote.filter(|(by, _)| *by == ballot).map(|_| count.since)
     }
 
-    /// Whether it knows all that it did, so that nobody else was voted for.
+    /// Whether it knows all its votes, so that it gave no other.
     fn extends(&self) -> bool {
         let serves = |space: &Space| space.serves(self.run);
         self.mutant == Mutant::ExtendsWhilePausing || self.space.as_ref().is_some_and(serves)
@@ -238,8 +238,8 @@ impl Server {
         Renewed::Kept
     }
 
-    /// Ends what `ticket`'s owner has, up to a round, and stays among those who wait if it `waits`; whether it had the vote, and who is told
-    /// that the server votes again.
+    /// Ends what the owner has, up to a round; one that `waits` stays in the queue. Returns whether it had the vote, and the waiter
+    /// that receives the message.
     pub(super) fn release(
         &mut self,
         now: u64,
@@ -257,7 +257,7 @@ impl Server {
         if had {
             self.vote = None;
         }
-        // Whoever was told so may be the one who leaves.
+        // The owner that leaves may have received the message.
         let is_free = had || !waits && self.vote.is_none();
         let told = if is_free { self.wake(hears) } else { None };
         if waits {
@@ -266,10 +266,10 @@ impl Server {
         (had, told)
     }
 
-    /// The first of those who wait that is there.
+    /// The first waiter that listens.
     fn wake(&mut self, hears: impl Fn(Ticket) -> bool) -> Option<Ticket> {
         while let Some(first) = self.waits.first().copied() {
-            // Whoever asks again has a place.
+            // One that asks again is in the queue again.
             self.leave(first);
             if hears(first) {
                 return Some(first);

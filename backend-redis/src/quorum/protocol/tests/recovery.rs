@@ -1,4 +1,4 @@
-//! Servers that came up, and two lookers for each who tell them what they may have forgotten.
+//! Blank servers, and two lookers for each, which restore them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::quorum::agreed::Agreed;
 use crate::quorum::protocol::{Met, Recovered, Size, Standing, met, recovered, who_differs};
 use crate::quorum::scripts::Looker;
 
-/// Whoever looks: what it has agreed on, and for how long a lock of it lasts. The second one has not been let in yet.
+/// The managers that look: their terms, and for how long their locks last. The second one has not been let in yet.
 pub(super) const MANAGERS: [(&str, u64); 2] = [("0", TTL), ("1", TTL / 4)];
 
 /// A request of a looker.
@@ -21,7 +21,7 @@ pub(super) enum Asks {
 }
 
 impl World {
-    /// Looks at one more server, twice at each, and sends the blank one what it may know then.
+    /// Looks at one more server, twice at each, and then sends the blank one its floor.
     pub(super) fn look(&mut self, looker: usize, answers: bool) {
         let (looks, servers) = (self.recoveries[looker].len(), self.size.servers);
         let (at, blank) = (looks % servers, looker % servers);

@@ -1,4 +1,4 @@
-//! What a blank server is told, and when, by what all say of themselves.
+//! The floor of a blank server, and when it gets it, by the standings of all.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn standing(whole: bool, run: &str, max: u64, left: u64) -> Standing {
 }
 
 /// A pause counts by the median of the clocks that were read when it began, of which those that are missing or were set back show
-/// no time; by how long all processes have been up only where none of them was ever told anything.
+/// no time; by how long all processes have been up only where none of them ever had a floor.
 #[test]
 fn a_pause_is_counted_by_the_clocks_of_all() {
     let left = |gone: [Option<i64>; 3], is_used: bool| {
@@ -47,7 +47,7 @@ fn a_pause_is_counted_by_the_clocks_of_all() {
     assert_eq!(left([Some(300), Some(-9_000), Some(310)], true), 700);
     assert_eq!(left([Some(9_000), Some(-9_000), None], true), 1_000);
     assert_eq!(left([Some(1), Some(1), Some(1)], false), 300);
-    assert_eq!(left([Some(1), Some(1), None], false), 999, "one that is away may have been told");
+    assert_eq!(left([Some(1), Some(1), None], false), 999, "one that is away may have a floor");
 }
 
 /// What the clocks were is read so late as the look ended, and not of too few.
@@ -67,7 +67,7 @@ fn a_pause_begins_when_the_look_has_ended() {
     assert_eq!(anew, Some(all), "too few of the clocks go on");
     let knows = b().map(|other| Standing { whole: true, ..other });
     let kept = of(&[heard("a", 7_000, &[("a", 1), ("c", 1), ("d", 1)]), None, knows]);
-    assert_eq!(kept, None, "others may reach the witnesses, and this look ends no pause");
+    assert_eq!(kept, None, "others may reach the clocks, and this look ends no pause");
 }
 
 /// Other terms keep a manager out: those of a whole server, and those of a blank one unless a whole one has its own, as one that
@@ -186,7 +186,7 @@ fn a_quorum_that_was_blank_is_told_one_by_one() {
     assert_eq!(told([a, beside("b"), away(), knows("e"), knows("f")]), Some(others), "they know");
 }
 
-/// Somebody who opens a namespace by its terms: two looks at the servers, and what they are told then.
+/// A manager that opens a namespace by its terms: two looks at the servers, and the floors.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Opening {
     terms: &'static str,
@@ -249,7 +249,7 @@ fn may_go_wrong(servers: &[Server], openings: &[Opening; 2], seen: &mut Seen) ->
     terms.len() > 1 || openings.iter().all(|opening| opening.is_refused) || going.any(goes_wrong)
 }
 
-/// Of two who open a new namespace at the same time, by other terms, one is let in, and servers vote by those terms only.
+/// Two managers with different terms open a new namespace at the same time; servers vote by the terms of one only.
 #[test]
 fn one_of_two_first_openings_is_let_in() {
     for (fault, is_wrong) in [(Mutant::Original, false), (Mutant::FirstTermsStay, true)] {

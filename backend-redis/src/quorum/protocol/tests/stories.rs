@@ -186,7 +186,7 @@ fn votes_that_are_gone_do_not_count() {
         world.goes(&[Renew(1), Arrive(ALL)]);
     });
     shows("a late release ends no vote of a later round", &[GivesBackLaterRounds], |world| {
-        // The later of the two sees the earlier one, and gives back its vote.
+        // The later of the two sees the earlier one, and returns its vote.
         world.goes(&[Takes(1, &[0]), Takes(2, &[1]), Pass(4), ArriveUnreleased(&[0]), Miss(2), Leave(1)]);
         world.goes(&[Arrive(&[0])]);
         for _ in 0..6 {

@@ -1,4 +1,4 @@
-//! Servers, contenders and the network between them, moved on one event at a time by whoever chooses.
+//! Servers, contenders and the network between them, moved on one event at a time by a schedule.
 //!
 //! Requests and answers arrive in any order, late, or never; servers come up empty or with what they once had on their disks;
 //! their clocks are apart.
@@ -48,9 +48,9 @@ pub(super) struct World {
     pub(super) bounds: Vec<ProposalBound>,
     /// Of each looker: of two rows, one for each server.
     pub(super) recoveries: Vec<Vec<Option<Standing>>>,
-    /// What the second of two looks tells, when the first has ended.
+    /// What the second of two looks writes, when the first has ended.
     pub(super) met: Vec<Vec<Option<Met>>>,
-    /// Who looks.
+    /// The manager that looks.
     pub(super) manager: usize,
     /// Which managers have found a server that votes by their terms.
     pub(super) may_hold: [bool; 2],
@@ -88,7 +88,7 @@ pub(super) struct Message {
     sent_at: u64,
     /// The connection, and the reign by which the sender asks.
     there: (u64, u64),
-    /// Nobody waits for the answer.
+    /// No sender waits for the answer.
     orphan: bool,
     pub(super) what: What,
 }
@@ -104,6 +104,12 @@ pub(super) enum What {
     Renewed(Renewed),
     Freed,
     Asks(Box<Asks>),
+}
+
+impl Message {
+    fn sent(&self) -> Moment {
+        Moment::from_nanos(self.sent_at * 1_000_000)
+    }
 }
 
 /// Of the lock that all want.
@@ -261,7 +267,7 @@ impl World {
     fn start(&mut self, at: usize) {
         self.owners = self.owners.wrapping_add(1);
         let owner = OwnerId::from_random([self.owners; 16]);
-        // The first of them begins anew each time, as a process that has heard nothing yet.
+        // The first client is a new process each time, which knows no number.
         if at == 0 {
             self.bounds[at] = ProposalBound::default();
         }
@@ -340,7 +346,7 @@ impl World {
             {
                 self.take(at, token);
             }
-            // Whoever is renewed after a later hold has been let in again behind it.
+            // A renewal after a later hold brings back the earlier one.
             Step::Take { token, deadline: Deadline::At(until) }
                 if token < self.last_token
                     && self.last_lease_until() < until
@@ -353,7 +359,7 @@ impl World {
         }
     }
 
-    /// Who has lost some votes by force may find others: then it goes on beside whoever took the lock meanwhile.
+    /// A client that has lost some votes by force may find others, and hold beside the next holder.
     fn is_forced_partly(&self, at: usize) -> bool {
         self.clients[at].as_ref().is_some_and(|client| client.partly)
     }
@@ -385,20 +391,23 @@ impl World {
 
     pub(super) fn deliver(&mut self, at: usize) {
         let message = self.network.remove(at);
-        let Message { client, ticket, server, sent_at, there: (connection, run), orphan, ref what } = message;
-        let is_request =
-            matches!(what, What::Vote { .. } | What::Confirm(_) | What::Renew { .. } | What::Release { .. });
-        if is_request && connection != self.connections[server] {
+        let Message { client, ticket, server, sent_at, there: (connection, run), orphan, .. } = message;
+        match &message.what {
+            What::Asks(asks) => {
+                self.carry_out(server, asks);
+                return;
+            }
+            What::Vote { .. } | What::Confirm(_) | What::Renew { .. } | What::Release { .. } => {}
+            _ => return self.hear(&message),
+        }
+        if connection != self.connections[server] {
             return self.fail(&message);
         }
-        let (what, manager) = (message.what, self.manager_of(client));
-        let (now, moment, ttl) = (self.clock(server), self.moment(), self.ttl(client));
-        let sent = Moment::from_nanos(sent_at * 1_000_000);
+        let (manager, now, ttl) = (self.manager_of(client), self.clock(server), self.ttl(client));
         let there = &mut self.servers[server];
         // The server compares the reign by which it is asked.
-        let own_run = there.run;
-        there.run = if is_request { run } else { own_run };
-        let reply = match what {
+        let own_run = std::mem::replace(&mut there.run, run);
+        let reply = match message.what {
             What::Vote { round, proposal, again } => {
                 let ballot = Ballot { ticket, round };
                 let (terms, _) = MANAGERS[manager];
@@ -419,68 +428,60 @@ impl World {
             What::Release { round, waits } => {
                 let alive =
                     |other: Ticket| self.clients.iter().flatten().any(|client| client.ticket == other);
-                let waits = waits && !orphan;
-                let (_, told) = there.release(now, Ballot { ticket, round }, ttl, waits, alive);
+                let (_, told) = there.release(now, Ballot { ticket, round }, ttl, waits && !orphan, alive);
                 if let Some(told) = told {
                     let client = (0..self.clients.len()).find(|at| self.ticket(*at) == Some(told));
                     self.send(client.unwrap(), told, server, What::Freed);
                 }
                 None
             }
-            What::Asks(asks) => {
-                self.carry_out(server, &asks);
-                None
-            }
-            answer => {
-                self.hear(client, ticket, server, sent, moment, &answer);
-                None
-            }
+            _ => None,
         };
-        if is_request {
-            self.servers[server].run = own_run;
-        }
+        self.servers[server].run = own_run;
         if let Some(what) = reply.filter(|_| !orphan) {
-            let there = (connection, run);
-            self.network.push(Message { client, ticket, server, sent_at, there, orphan, what });
-            // Whatever takes longer is given up, so its answer is not heard.
+            // An answer that takes longer comes after its request has timed out.
             if self.now <= sent_at + TTL / 3 {
-                self.bounds[client].learn_time(server, moment, sent, now);
+                let moment = self.moment();
+                self.bounds[client].learn_time(server, moment, message.sent(), now);
             }
+            self.network.push(Message { what, ..message });
         }
     }
 
-    fn hear(&mut self, at: usize, ticket: Ticket, server: usize, sent: Moment, now: Moment, what: &What) {
-        let fastest = self.setting.mutant == Mutant::DeadlineOfTheFastest;
-        let servers = self.size.servers;
-        let Some(client) = self.clients[at].as_mut().filter(|client| client.owner == ticket.owner) else {
-            return;
-        };
-        match *what {
-            What::Reply { round, answer } => client.contender.answered(now, server, (round, sent), answer),
+    /// The sender of a message, or of the request that it answers.
+    fn client_of(&mut self, message: &Message) -> Option<&mut Client> {
+        let client = self.clients.get_mut(message.client)?.as_mut();
+        client.filter(|client| client.owner == message.ticket.owner)
+    }
+
+    fn hear(&mut self, message: &Message) {
+        let (fastest, servers) = (self.setting.mutant == Mutant::DeadlineOfTheFastest, self.size.servers);
+        let (now, sent, server) = (self.moment(), message.sent(), message.server);
+        let Some(Client { contender, .. }) = self.client_of(message) else { return };
+        match message.what {
+            What::Reply { round, answer } => contender.answered(now, server, (round, sent), answer),
             What::Confirmed { confirming, kept } => {
-                client.contender.confirmed(now, server, (confirming, sent), Some(kept));
+                contender.confirmed(now, server, (confirming, sent), Some(kept));
             }
             What::Renewed(Renewed::Kept) if fastest => {
-                (0..servers).for_each(|server| client.contender.renewed(now, server, sent, true));
+                (0..servers).for_each(|server| contender.renewed(now, server, sent, true));
             }
             What::Renewed(Renewed::Pauses) => {}
-            What::Renewed(renewed) => client.contender.renewed(now, server, sent, renewed != Renewed::Gone),
-            What::Freed => client.contender.freed(now, server),
+            What::Renewed(renewed) => contender.renewed(now, server, sent, renewed != Renewed::Gone),
+            What::Freed => contender.freed(now, server),
             _ => {}
         }
     }
 
-    /// The sender hears that there will be no answer.
+    /// There will be no answer.
     fn fail(&mut self, message: &Message) {
-        let now = self.moment();
-        let Message { client, ticket, server, sent_at, orphan, ref what, .. } = *message;
-        let sent = Moment::from_nanos(sent_at * 1_000_000);
-        let client = self.clients.get_mut(client).and_then(Option::as_mut);
-        let Some(client) = client.filter(|client| client.owner == ticket.owner) else { return };
-        match *what {
-            What::Vote { .. } | What::Reply { .. } if !orphan => client.contender.failed(now, server),
-            What::Confirm(confirming) | What::Confirmed { confirming, .. } if !orphan => {
-                client.contender.confirmed(now, server, (confirming, sent), None);
+        let (now, sent, server) = (self.moment(), message.sent(), message.server);
+        let client = self.client_of(message).filter(|_| !message.orphan);
+        let Some(Client { contender, .. }) = client else { return };
+        match message.what {
+            What::Vote { .. } | What::Reply { .. } => contender.failed(now, server),
+            What::Confirm(confirming) | What::Confirmed { confirming, .. } => {
+                contender.confirmed(now, server, (confirming, sent), None);
             }
             _ => {}
         }

@@ -1,6 +1,6 @@
 //! The scripts against the model of a server: the same operations to both, and after each the same answer, the same
 //! messages, the same keys with the same ends. The server's clock stands still and is moved on by the test. Scripts that are
-//! changed by hand must be told apart, or this proves nothing.
+//! changed by hand must differ, or this proves nothing.
 
 mod real;
 mod single;
@@ -31,19 +31,19 @@ enum Operation {
     Renew { owner: u64, round: u64, ttl: u64, off: u64 },
     /// Up to a round; the owner may wait on.
     Release { owner: u64, round: u64, ttl: u64, waits: bool },
-    /// Somebody looks at a run, for the second time if it has clocks; what it has seen may be stale.
+    /// A look at a run, the second one if it has clocks; the first one may be stale.
     Admit { terms: &'static str, pause: u64, has_followed: bool, clocks: Clocks, stale: u8 },
     /// As it was seen, or was not.
     Install { floor: u64, beside: &'static [&'static str], is_copy: bool, stale: u8 },
-    /// The process comes up again, with its data, and is told what it may have forgotten.
+    /// The process comes up again, with its data, and gets its floor.
     ComesUp { floor: u64 },
-    /// The process comes up again, and is met by nobody, or not told anything.
+    /// The process comes up again, and is only met, or not.
     Restart(bool),
     /// Microseconds.
     Pass(u64),
     /// The clock is set back, by microseconds.
     SetBack(u64),
-    /// The vote, the count, those who wait, what is known of the namespace, or which episode it is.
+    /// The vote, the count, the queue, the namespace, or its episode.
     Lose(usize),
     /// The namespace has another format from now on.
     Format,
@@ -54,7 +54,7 @@ type Clocks = &'static [(&'static str, u64)];
 #[derive(Clone, Copy, Debug)]
 enum Proposal {
     Is(u64),
-    /// As a session has it that has heard of the last number.
+    /// By a session that knows the last number.
     Above(u64),
 }
 
@@ -101,7 +101,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
 const BEGIN: u64 = 1_800_000_000_000_000;
 const TERMS: &str = "as agreed";
 const AHEAD: u64 = 1_000_000;
-/// What a server is told that nobody has used.
+/// The floor of an unused server.
 const FIRST_TOLD: Operation = Operation::Install { floor: 0, beside: &[], is_copy: false, stale: 9 };
 const FIRST_MET: Operation =
     Operation::Admit { terms: TERMS, pause: 0, has_followed: false, clocks: &[], stale: 9 };
@@ -122,7 +122,7 @@ fn inboxes() -> Inboxes {
     Inboxes::new("p:inbox:", None)
 }
 
-/// The inbox of an owner; nobody listens to the last one.
+/// The inbox of an owner; the last one has no listener.
 fn inbox(owner: u64) -> String {
     (owner % 3).to_string()
 }

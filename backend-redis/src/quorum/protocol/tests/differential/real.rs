@@ -1,4 +1,4 @@
-//! A server whose clock stands still, and what its keys are.
+//! A server whose clock stands still, and its keys.
 
 use redis::{Arg, Cmd, Connection, Value};
 use testbed::redis::{Server, Settings, WallClock};
@@ -67,7 +67,7 @@ impl Real {
         self.ask(&eval)
     }
 
-    /// Who was told since the last time.
+    /// The messages since the last time.
     pub(super) fn heard(&mut self) -> Vec<String> {
         self.ask(redis::cmd("PUBLISH").arg(END).arg(END));
         let mut heard = Vec::new();
