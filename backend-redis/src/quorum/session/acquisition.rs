@@ -64,7 +64,7 @@ impl<'s> Acquisition<'s> {
         let (mut give_up_at, mut is_queued) = (session.give_up_at(), false);
         loop {
             let now = session.env.now();
-            session.begin_requests(&entry, now, &self.pending);
+            self.pending.extend(session.requests_of(&entry, now));
             let (step, has_answers) = {
                 let mut contender = entry.contender.lock();
                 (contender.step(now), contender.has_quorum_of_answers())

@@ -8,7 +8,6 @@ use leasehold_core::clock::Moment;
 use leasehold_core::{ErrorKind, LostReason, Result};
 use tokio::sync::mpsc;
 
-use super::vote_request::Requests;
 use super::{KeptVotes, Session};
 use crate::quorum::keys::BallotKeys;
 use crate::quorum::scripts::{self, Kept, Renewed};
@@ -24,9 +23,12 @@ impl Session {
         let (began, give_up_at) = (self.env.now(), self.give_up_at());
         // redis.quorum-7
         for entry in known.iter().flatten() {
-            let pending = Requests::new();
-            self.begin_requests(entry, began, &pending);
-            self.go_on(entry, pending);
+            let requests = self.requests_of(entry, began);
+            if requests.is_empty() {
+                entry.rest();
+            } else {
+                self.go_on(entry, requests.into_iter().collect());
+            }
         }
         let (tell, mut told) = mpsc::unbounded_channel();
         for server in 0..self.size.servers {

@@ -21,8 +21,11 @@ use crate::quorum::protocol::{Confirming, VoteReply, VoteRequest};
 use crate::quorum::scripts::{self, Asker, Ballot, Voted};
 use crate::scripts::{info, millis};
 
+/// A request to one server, which is sent when it is polled.
+type Request = BoxFuture<'static, ()>;
+
 /// Pending requests to a few servers. The caller that polls them sends all before it waits, and none is a task of its own.
-pub(super) type Requests = FuturesUnordered<BoxFuture<'static, ()>>;
+pub(super) type Requests = FuturesUnordered<Request>;
 
 impl Session {
     /// redis.quorum.vote_request-1: the caller of `entry` has gone.
@@ -34,7 +37,7 @@ impl Session {
         self.env.spawn(async move {
             let running = async {
                 while pending.next().await.is_some() {
-                    session.begin_requests(&entry, session.env.now(), &pending);
+                    pending.extend(session.requests_of(&entry, session.env.now()));
                 }
             };
             session.life.closed.run_until_cancelled(running).await;
@@ -42,14 +45,14 @@ impl Session {
         });
     }
 
-    /// Begins the requests that the contender wants now; they are sent when they are polled.
-    pub(super) fn begin_requests(self: &Arc<Self>, entry: &Arc<KeptVotes>, now: Moment, pending: &Requests) {
-        let requests = entry.contender.lock().requests(now);
-        let mut call = None;
-        for (server, request) in requests {
+    /// The requests that the contender wants now.
+    pub(super) fn requests_of(self: &Arc<Self>, entry: &Arc<KeptVotes>, now: Moment) -> Vec<Request> {
+        let wanted = entry.contender.lock().requests(now);
+        let (mut requests, mut call) = (Vec::<Request>::new(), None);
+        for (server, request) in wanted {
             let (session, entry) = (Arc::clone(self), Arc::clone(entry));
             let asking = entry.asking(self.size.servers);
-            pending.push(match request {
+            requests.push(match request {
                 VoteRequest::Vote { round, again } => {
                     let call =
                         Arc::clone(call.get_or_insert_with(|| self.call_for_votes(&entry, round, now)));
@@ -66,6 +69,7 @@ impl Session {
                 }),
             });
         }
+        requests
     }
 
     /// The same for all servers, so that they agree on a number.
