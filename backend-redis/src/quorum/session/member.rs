@@ -4,7 +4,7 @@
 //! - **redis.quorum.member-1** A connection is used once the run of its server is known, and no other connection leads to the
 //!   same: one server counts once, under whatever name.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -168,7 +168,11 @@ impl Member {
             run: &process.run,
             has_followed: process.has_followed,
             terms: &session.terms,
-            pause: if session.may_hold() { session.agreed.pause } else { Duration::ZERO },
+            pause: if session.may_hold.load(Ordering::Relaxed) {
+                session.agreed.pause
+            } else {
+                Duration::ZERO
+            },
             episode: session.env.owner_id(),
             met,
         };
@@ -186,9 +190,9 @@ impl Member {
         }
         let standing = standing?;
         *admitted.run.lock() = Ok(process.run);
-        session.learn_time(server, sent_at, standing.clock);
+        session.bound.lock().learn_time(server, session.env.now(), sent_at, standing.clock);
         if standing.whole && standing.terms == session.terms {
-            session.found_a_voter();
+            session.may_hold.store(true, Ordering::Relaxed);
         }
         Ok(Standing { up_for: process.up_for, ..standing })
     }

@@ -73,7 +73,7 @@ pub(crate) struct Session {
     revoked: Mutex<BTreeSet<LeaseId>>,
     may_be_revoked: Notify,
     /// A server votes, or did, by the terms of this manager, so locks may be held by them.
-    found_a_voter: AtomicBool,
+    may_hold: AtomicBool,
 }
 
 /// The votes and queue entries of one owner.
@@ -149,7 +149,7 @@ impl Session {
             blank: Notify::new(),
             revoked: Mutex::default(),
             may_be_revoked: Notify::new(),
-            found_a_voter: AtomicBool::new(false),
+            may_hold: AtomicBool::new(false),
         });
         let _ = heard.set(Arc::downgrade(&session));
         let watching = Arc::clone(&session);
@@ -207,15 +207,6 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a lock may be held by the terms of this manager.
-    fn may_hold(&self) -> bool {
-        self.found_a_voter.load(Ordering::Relaxed)
-    }
-
-    fn found_a_voter(&self) {
-        self.found_a_voter.store(true, Ordering::Relaxed);
-    }
-
     /// How much is left of the pause of a server that gives no votes, if that is known. After it, all are looked at.
     fn pause_left_at(&self, server: usize) -> Option<Duration> {
         let left = self.members[server].pause_left(self.env.now());
@@ -239,11 +230,6 @@ impl Session {
         let margin = self.env.timing().margin(ttl);
         let poll = self.env.jittered(self.patience());
         Terms { size: self.size, ttl, margin, poll }
-    }
-
-    /// A server has answered with its time.
-    fn learn_time(&self, server: usize, sent_at: Moment, micros: u64) {
-        self.bound.lock().learn_time(server, self.env.now(), sent_at, micros);
     }
 
     /// Applies a message or an event of a server's connection.

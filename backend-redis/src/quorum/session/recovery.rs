@@ -1,6 +1,7 @@
 //! Lets blank servers vote again.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use leasehold_core::backend::{Backoff, StoreEvent};
@@ -92,7 +93,7 @@ impl Session {
         let call = scripts::install(&self.space, own, told, &self.terms);
         match self.run_at(server, &call).await.and_then(|value| scripts::was_there(&value)) {
             Ok(true) => {
-                self.found_a_voter();
+                self.may_hold.store(true, Ordering::Relaxed);
                 return Blank::Restored;
             }
             Ok(false) => {}

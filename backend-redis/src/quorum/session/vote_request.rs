@@ -5,6 +5,7 @@
 //!   the background once it has gone.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -130,11 +131,11 @@ impl Session {
         let answer = self.run_noted(member, &admitted, &call).await?;
         let Voted { now, answer, holder } = scripts::voted(&answer)?;
         if let Some(now) = now {
-            self.learn_time(server, sent_at, now);
+            self.bound.lock().learn_time(server, self.env.now(), sent_at, now);
         }
         if let Some(VoteReply::Voted { n }) = answer {
             self.bound.lock().learn_number(self.env.now(), &entry.name, n);
-            self.found_a_voter();
+            self.may_hold.store(true, Ordering::Relaxed);
         }
         let mut failed = None;
         let answer = match answer {
