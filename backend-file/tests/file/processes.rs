@@ -95,8 +95,11 @@ async fn limited() {
     a.release(&held.pop().unwrap()).await;
     b.backend.revoke(&name("job/0"), Revoke::AT_ONCE).await.unwrap();
     // One warning, and requests are read again.
-    let asked =
-        StoreEvent::RevocationRequested { name: name("job/0"), counter: held[0].counter, within: Duration::ZERO };
+    let asked = StoreEvent::RevocationRequested {
+        name: name("job/0"),
+        counter: held[0].counter,
+        within: Duration::ZERO,
+    };
     assert_eq!(a.event().await, asked);
     for grant in &held {
         a.release(grant).await;

@@ -213,7 +213,11 @@ impl Session {
     pub(crate) fn asked_for(&self, inbox: &[u8]) {
         let mut holds = self.holds.lock();
         for (HeldNode { name, counter, .. }, within) in holds.asked_for(inbox, self.site.env.now()) {
-            self.site.events.tell(StoreEvent::RevocationRequested { name: name.clone(), counter: *counter, within });
+            self.site.events.tell(StoreEvent::RevocationRequested {
+                name: name.clone(),
+                counter: *counter,
+                within,
+            });
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::protocol::member::Kind;
 use crate::protocol::record::{MoveRecord, millis};
 use crate::protocol::records::in_store;
 use crate::protocol::repair::{Known, Repair, Task};
+use crate::protocol::tokens::Exhausted;
 use crate::protocol::{Pair, SIDES};
 
 impl Admin {
@@ -57,7 +58,7 @@ impl Admin {
                 }
                 Task::Measure(side) => {
                     let base = self.stores[side].token_base().await?;
-                    repair.measured(base)?;
+                    repair.measured(base).map_err(Exhausted::error)?;
                 }
                 Task::Raise { side, base } => {
                     self.stores[side].raise_token_base(base).await?;

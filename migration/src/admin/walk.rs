@@ -231,7 +231,7 @@ impl Walk<'_> {
                 Task::Stuck(Stuck::Unread(side)) => {
                     return Err(down[side].take().unwrap_or_else(|| read.loss(side)));
                 }
-                Task::Stuck(Stuck::Exhausted) => return Err(Exhausted.into()),
+                Task::Stuck(Stuck::Exhausted) => return Err(Exhausted.error()),
             }
         }
     }

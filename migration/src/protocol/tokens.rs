@@ -36,9 +36,10 @@ pub(crate) struct Window {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exhausted;
 
-impl From<Exhausted> for Error {
-    fn from(Exhausted: Exhausted) -> Self {
-        Self::not_applied(ErrorKind::Unsupported, "no tokens are left for another epoch of the move")
+// No `From`: a second one for `Error` would take the type of `Ok(())?` from the code of users.
+impl Exhausted {
+    pub(crate) fn error(self) -> Error {
+        Error::not_applied(ErrorKind::Unsupported, "no tokens are left for another epoch of the move")
     }
 }
 

@@ -40,7 +40,7 @@ use super::agreed::Agreed;
 use super::config::QuorumConfig;
 use super::protocol::{Contender, ProposalBound, Size, Standing, Terms, Ticket, who_differs};
 use super::scripts::{Ballot, disagrees, proposed};
-use crate::connection::{Timer, LinkEvent};
+use crate::connection::{LinkEvent, Timer};
 use crate::keys::Keys;
 use crate::protocol::Unanswered;
 use crate::scripts::{Inboxes, Message, News};

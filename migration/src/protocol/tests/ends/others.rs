@@ -62,7 +62,7 @@ impl World {
                 && !place.rewound
                 && place.lock.is_none();
             // Nothing bars it until the record is written again, and nothing ends it then. In `new` no process asks that store.
-            let drains = self.reads(MOVE).place() == Some(Place::At(Phase::Drain));
+            let drains = self.reads(MOVE).place() == Some(RecordLocation::At(Phase::Drain));
             let is_open = place.record.is_none() || place.rewound;
             if self.left.plain > 0 && drains && is_open && place.lock.is_none() {
                 may("admits a plain session, which takes the lock", &|next| {
