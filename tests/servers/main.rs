@@ -171,6 +171,7 @@ fn main() -> ExitCode {
         trying(&etcd),
         trying(&redis),
         trying(&zk),
+        vec![testbed::trial("redis-quorum::trying::exclusive", trying::on_a_quorum)],
     ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
 }

@@ -8,10 +8,11 @@ use std::time::Duration;
 use leasehold::backend::Load;
 use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold::{LockManager, Mode as Kind};
-use testbed::{Beside, Depth, Mode, pass};
+use testbed::redis::Server as Redis;
+use testbed::{Beside, Depth, Mode, Server, pass};
 use tokio::sync::Barrier;
 
-use crate::rig::{LONG, NAME, Scene};
+use crate::rig::{LONG, NAME, Scene, options};
 use crate::store::Store;
 
 /// What somebody did, between these two times by its own account.
@@ -58,7 +59,6 @@ pub(crate) async fn some_permits<S: Store>(scene: Scene<S>) {
 /// Clients try by turns in these modes. None is refused but by a holder, and each try and each grant costs only
 /// so many requests.
 async fn try_in<S: Store>(scene: Scene<S>, kinds: &[Kind]) {
-    let depth = Depth::of_run();
     let server = S::start().await.unwrap();
     let proxy = server.proxy().unwrap();
     proxy.set_both(Mode::delay(ROUND_TRIP / 2)).await;
@@ -66,7 +66,53 @@ async fn try_in<S: Store>(scene: Scene<S>, kinds: &[Kind]) {
     for _ in 0..CLIENTS {
         clients.push(scene.behind(&proxy, LONG).await);
     }
-    let before = server.requests().await;
+    let limits = Limits { trying: S::TRYING, lingers: S::LINGERS && kinds.len() > 1 };
+    try_all(S::NAME, &clients, kinds, limits, async || server.requests().await).await;
+}
+
+/// The same with three Redis servers, each as far away. Votes of tries that meet refuse each other.
+pub(crate) async fn on_a_quorum() {
+    let (mut servers, mut proxies, mut clients) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let server = <Redis as Server>::start().await.unwrap();
+        let proxy = server.proxy().unwrap();
+        proxy.set_both(Mode::delay(ROUND_TRIP / 2)).await;
+        servers.push(server);
+        proxies.push(proxy);
+    }
+    let addrs: Vec<_> = proxies.iter().map(|proxy| proxy.addr().to_string()).collect();
+    let url = format!("redis+quorum://{}?{}&pause_after_restart=0s", addrs.join(","), options(LONG));
+    for _ in 0..CLIENTS {
+        clients.push(leasehold::connect(&url).await.unwrap());
+    }
+    let requests = async || {
+        let mut sum = 0;
+        for server in &servers {
+            sum += server.requests().await;
+        }
+        sum
+    };
+    let limits = Limits { trying: [9, 12], lingers: true };
+    try_all("redis-quorum", &clients, &[Kind::EXCLUSIVE], limits, requests).await;
+}
+
+/// What a store promises of tries.
+struct Limits {
+    /// The requests of a try, and of a grant with its release.
+    trying: [u64; 2],
+    /// A try may be refused by a client that tries for the lock alone.
+    lingers: bool,
+}
+
+async fn try_all(
+    name: &str,
+    clients: &[LockManager],
+    kinds: &[Kind],
+    Limits { trying: limits, lingers }: Limits,
+    requests: impl AsyncFn() -> u64,
+) {
+    let depth = Depth::of_run();
+    let before = requests().await;
     let (story, start) = (Arc::new(Mutex::new(Story::default())), Arc::new(Barrier::new(CLIENTS)));
     let until = now() + depth.pick(SHORT, SHORT, MINUTE);
     let trying = clients.iter().zip(kinds.iter().cycle()).enumerate().map(|(place, (client, kind))| {
@@ -81,12 +127,12 @@ async fn try_in<S: Store>(scene: Scene<S>, kinds: &[Kind]) {
     for client in trying.collect::<Vec<_>>() {
         client.end_within(until.since(now()) + LONG, "the clients stop").await;
     }
-    let requests = server.requests().await - before;
+    let requests = requests().await - before;
     let Story { held, stored, refused } = &*story.lock().unwrap();
     let share = is_held(held);
     println!(
         "{} {kinds:?}: {} refused, {} held, {:.0} % of the time, {requests} requests",
-        S::NAME,
+        name,
         refused.len(),
         held.len(),
         100.0 * share,
@@ -94,11 +140,11 @@ async fn try_in<S: Store>(scene: Scene<S>, kinds: &[Kind]) {
     for span in refused {
         // Readers may be refused by a writer who came second.
         let is_writer = |other: &&Span| !std::ptr::eq(*other, span) && other.kind == Kind::EXCLUSIVE;
-        let also = refused.iter().filter(|other| S::LINGERS && kinds.len() > 1 && is_writer(other));
+        let also = refused.iter().filter(|other| lingers && is_writer(other));
         let others = stored.iter().chain(also).filter(|other| span.meets(other)).map(|other| other.kind);
         assert!(!others.collect::<Load>().admits(span.kind), "{span:?} was refused by nobody who held");
     }
-    let [try_costs, grant_costs] = S::TRYING.map(|count| count as usize);
+    let [try_costs, grant_costs] = limits.map(|count| count as usize);
     // What a client does at first is counted, too.
     let most = CLIENTS + try_costs * refused.len() + grant_costs * held.len();
     assert!(requests as usize <= most, "{requests} requests, at most {most}");
