@@ -73,7 +73,7 @@ impl LockGuard {
         if self.ownership().is_held(self.held.now()) {
             return Ok(());
         }
-        Err(self.held.found_lost())
+        Err(self.held.found_lost(LostReason::Expired))
     }
 
     /// Returns the present state of the guard.

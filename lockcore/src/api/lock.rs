@@ -11,7 +11,7 @@ use tracing::Instrument;
 use crate::api::guard::LockGuard;
 use crate::core::Core;
 use crate::core::acquire::{Acquire, acquire, try_acquire};
-use crate::core::holds::{Hold, LocalLock};
+use crate::core::holds::{Acquired, Hold, LocalLock};
 use crate::core::metrics::{self, Acquisition};
 use crate::core::queue::{HandoffBudget, Wish};
 use crate::words::error::{Error, Result};
@@ -221,10 +221,13 @@ impl Lock {
         let acquisition = Acquisition::begin(&self.local.core.context.env);
         let tried = try_acquire(&wanted).instrument(span).await;
         acquisition.ended(match &tried {
-            Ok(None) => metrics::BUSY,
+            Ok(Acquired::Busy(_)) => metrics::BUSY,
             tried => metrics::outcome(tried),
         });
-        Ok(tried?.map(|held| self.guard(held)))
+        match tried? {
+            Acquired::Held(held) => Ok(Some(self.guard(held))),
+            Acquired::Busy(_) => Ok(None),
+        }
     }
 
     /// Runs `work` under the lock, drops it when the lock is lost, and releases the lock at its end.

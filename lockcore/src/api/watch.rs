@@ -14,7 +14,8 @@
 //!   that is opened after a read has begun.
 //! - **watch-5** A stream that was not polled for a while shows the latest read, not the one that it waited for.
 //!
-//! Checked by the conformance cases `g10::watch_*` and `counts::a_watch_is_one_look_for_all_streams`.
+//! Checked by the conformance cases `g10::watch_*`, and by
+//! `requests::a_watch_is_one_look_for_all_streams` of `tests/servers`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

@@ -25,7 +25,7 @@ use std::time::Duration;
 use crate::backend::{AcquireRequest, Attempt, Backoff, Holder};
 use crate::clock::Moment;
 use crate::core::context::Context;
-use crate::core::holds::{Hold, Join, Leader, LocalLock, Rejected, Turn};
+use crate::core::holds::{Acquired, Hold, Join, Leader, LocalLock, Rejected, Turn};
 use crate::core::queue::{HandoffBudget, Wish};
 use crate::words::error::{Effect, Error, ErrorKind, Result};
 
@@ -54,41 +54,42 @@ pub(crate) async fn acquire(wanted: &Acquire) -> Result<Hold> {
         _ => Some(claim(wanted, is_try).await),
     };
     let holder = match ended {
-        Some(Ok(Some(hold))) => return Ok(hold),
+        Some(Ok(Acquired::Held(hold))) => return Ok(hold),
+        Some(Ok(Acquired::Busy(holder))) => holder,
         Some(Err(error)) if is_try && error.lost_reason().is_some() => None,
         Some(Err(error)) => return Err(error),
-        Some(Ok(None)) | None => known_holder(&wanted.lock),
+        None => known_holder(&wanted.lock),
     };
     Err(timed_out(wanted, started, holder))
 }
 
-/// Acquires the lock if that needs no waiting for a holder; `None` if another holds it, or is ahead.
-pub(crate) async fn try_acquire(wanted: &Acquire) -> Result<Option<Hold>> {
+/// Acquires the lock if that needs no waiting for a holder.
+pub(crate) async fn try_acquire(wanted: &Acquire) -> Result<Acquired> {
     claim(wanted, true).await
 }
 
-async fn claim(wanted: &Acquire, is_try: bool) -> Result<Option<Hold>> {
-    let LocalLock { core, name } = &wanted.lock;
-    let acquired = match wanted.lock.claim(wanted.wish, is_try).await {
-        Turn::Hold(hold) => Ok(Some(hold)),
-        Turn::Busy => Ok(None),
-        Turn::Refused(error) => Err(error),
-        Turn::Join(join) => join.answer().await,
+async fn claim(wanted: &Acquire, is_try: bool) -> Result<Acquired> {
+    let lock = &wanted.lock;
+    let acquired = match lock.claim(wanted.wish, is_try).await {
+        Turn::Hold(hold) => Ok(Acquired::Held(hold)),
+        Turn::Busy => Ok(Acquired::Busy(known_holder(lock))),
         Turn::Lead(leader) => {
             let asked = Box::pin(ask(leader, wanted.clone(), is_try));
-            match name.begin(&core.context, asked, None).await {
+            match lock.name.begin(&lock.core.context, asked, None).await {
                 Ok(answer) => answer,
                 Err(request) if is_try => request.await,
-                Err(request) => Join::new(&wanted.lock, wanted.wish, request).answer().await,
+                Err(request) => Join::new(lock, wanted.wish, request).answer().await,
             }
         }
+        Turn::Join(join) => join.answer().await,
+        Turn::Refused(error) => Err(error),
     };
-    acquired.map_err(|error| core.context.error_about(name.lock_name(), error))
+    acquired.map_err(|error| lock.core.context.error_about(lock.name.lock_name(), error))
 }
 
 /// Asks the store: once for a `try`, else until it grants or refuses for good, whatever becomes of the places that it
 /// gives in its queue.
-async fn ask(mut leader: Leader, wanted: Acquire, is_try: bool) -> Result<Option<Hold>> {
+async fn ask(mut leader: Leader, wanted: Acquire, is_try: bool) -> Result<Acquired> {
     let LocalLock { core, name } = &wanted.lock;
     let (context, env) = (&core.context, &core.context.env);
     let mut pauses = Backoff::of_waits(env);
@@ -96,7 +97,7 @@ async fn ask(mut leader: Leader, wanted: Acquire, is_try: bool) -> Result<Option
         let began = env.now();
         let error = match attempt(context, &wanted, is_try).await {
             Ok(Attempt::Granted(grant)) => match leader.adopt(grant, wanted.wish, wanted.budget) {
-                Ok(hold) => return Ok(Some(hold)),
+                Ok(hold) => return Ok(Acquired::Held(hold)),
                 Err(Rejected { error, again: true, release }) if !is_try => {
                     leader.resume_after(release).await?;
                     error
@@ -108,8 +109,8 @@ async fn ask(mut leader: Leader, wanted: Acquire, is_try: bool) -> Result<Option
                 }
             },
             Ok(Attempt::Held { holder }) => {
-                leader.found_busy(holder);
-                return Ok(None);
+                leader.found_busy();
+                return Ok(Acquired::Busy(holder));
             }
             Err(error) => error,
         };

@@ -61,7 +61,7 @@ pub(crate) struct NameState<W> {
 /// What the store has said of the request in flight, or of the last one.
 #[derive(Default)]
 pub(crate) struct StoreNews {
-    /// The holder that the store has named.
+    /// The holder that the store named when it queued the request.
     pub(crate) holder: Option<Holder>,
     /// The request has, or had, a place in the store's queue.
     pub(crate) queued: bool,
@@ -222,7 +222,7 @@ impl<W> NameState<W> {
     /// An acquisition begins, of which the store has said nothing.
     pub(crate) fn begin(&mut self) {
         if let Some(news) = &mut self.news {
-            (news.holder, news.early) = Default::default();
+            (news.holder, news.early, news.refused) = Default::default();
         }
     }
 

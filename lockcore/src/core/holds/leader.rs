@@ -8,11 +8,11 @@
 
 use std::sync::Arc;
 
+use crate::backend::Grant;
 use crate::backend::panic::Panicked;
-use crate::backend::{Grant, Holder};
 use crate::core::context::Context;
 use crate::core::holds::release::log_unconfirmed;
-use crate::core::holds::{Hold, LocalLock, NameState, PendingRelease, Turn};
+use crate::core::holds::{Acquired, Hold, LocalLock, NameState, PendingRelease, Turn};
 use crate::core::queue::{HandoffBudget, Wish};
 use crate::core::request::Request;
 use crate::words::error::{Error, ErrorKind, Result};
@@ -117,12 +117,9 @@ impl Leader {
         })
     }
 
-    /// Notes that the store answers again, and the holder that it names.
-    pub(crate) fn found_busy(&self, holder: Option<Holder>) {
-        self.lock.name.with(|state| {
-            let news = state.news.get_or_insert_default();
-            (news.holder, news.refused) = (holder, None);
-        });
+    /// Notes that the store answers again: the lock is held.
+    pub(crate) fn found_busy(&self) {
+        self.lock.name.with(|state| state.news.as_mut().map(|news| news.refused = None));
     }
 
     /// The store has refused the request: every waiter gets the same error if it is about the store.
@@ -174,15 +171,15 @@ pub(crate) struct Join {
     lock: LocalLock,
     wish: Wish,
     /// Until it is answered.
-    request: Option<Request<Result<Option<Hold>>>>,
+    request: Option<Request<Result<Acquired>>>,
 }
 
 impl Join {
-    pub(crate) fn new(lock: &LocalLock, wish: Wish, request: Request<Result<Option<Hold>>>) -> Self {
+    pub(crate) fn new(lock: &LocalLock, wish: Wish, request: Request<Result<Acquired>>) -> Self {
         Self { lock: lock.clone(), wish, request: Some(request) }
     }
 
-    pub(crate) async fn answer(mut self) -> Result<Option<Hold>> {
+    pub(crate) async fn answer(mut self) -> Result<Acquired> {
         let answer = self.request.as_mut().expect("it is taken only here and by `drop`").await;
         self.request = None;
         answer

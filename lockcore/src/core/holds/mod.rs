@@ -25,8 +25,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tokio::sync::oneshot;
 
-use crate::backend::LeaseScope;
 use crate::backend::panic::waking;
+use crate::backend::{Holder, LeaseScope};
 use crate::clock::Moment;
 use crate::core::context::Context;
 use crate::core::leases::{Leases, Lost};
@@ -81,6 +81,13 @@ pub(crate) enum Turn {
     Busy,
     /// The store refuses every caller, or the manager is closed.
     Refused(Error),
+}
+
+/// The answer of the store.
+pub(crate) enum Acquired {
+    Held(Hold),
+    /// Held by another, or another is ahead.
+    Busy(Option<Holder>),
 }
 
 impl Core {

@@ -59,8 +59,8 @@ impl Hold {
 
     /// Cleans up behind a loss that a guard has found.
     #[cold]
-    pub(crate) fn found_lost(&self) -> Error {
-        let reason = self.ownership.lost(self.now()).unwrap_or(LostReason::Gone);
+    pub(crate) fn found_lost(&self, unless_known: LostReason) -> Error {
+        let reason = self.ownership.lost(self.now()).unwrap_or(unless_known);
         self.lock.core.end(&self.ownership, reason);
         Error::lost(reason).with_context("lock", self.lock.name.lock_name())
     }
@@ -88,7 +88,7 @@ impl Hold {
         self.timer.record(metrics::HOLD);
         match self.leave() {
             Released::Stays => Ok(()),
-            Released::NotHeld => Err(self.found_lost()),
+            Released::NotHeld => Err(self.found_lost(LostReason::Gone)),
             Released::Store => {
                 let LocalLock { core, name } = &self.lock;
                 let release = Box::pin(PendingRelease::new(&self.lock, &self.ownership).settled());
@@ -128,7 +128,7 @@ impl Hold {
         }
         match released {
             Released::Stays => {}
-            Released::NotHeld => drop(self.found_lost()),
+            Released::NotHeld => drop(self.found_lost(LostReason::Gone)),
             Released::Store => {
                 metrics::count(metrics::RELEASES, &[("to", "store")]);
                 tracing::debug!(lock = %name.lock_name(), %token, "releasing");

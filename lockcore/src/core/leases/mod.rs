@@ -53,7 +53,12 @@ impl Leases {
     /// Puts a grant on its lease. The ownership has ended already if the lease is lost.
     pub(crate) fn register(&self, grant: Grant, mode: Mode, now: Moment) -> Arc<Ownership> {
         metrics::add(metrics::HELD, 1.0);
-        self.change(now, |table| table.register(grant, mode, now))
+        let (ownership, lost) = self.change(now, |table| table.register(grant, mode, now));
+        // Outside of the table: an end calls the recorder of metrics, which is the user's.
+        if let Some(reason) = lost {
+            ownership.end(reason);
+        }
+        ownership
     }
 
     /// Takes an ownership that has ended off its lease, which is renewed on only for others.

@@ -73,22 +73,25 @@ impl LeaseTable {
         }
     }
 
-    /// Begins an ownership on its lease; it has ended already if the lease is lost.
-    pub(crate) fn register(&mut self, grant: Grant, mode: Mode, now: Moment) -> Arc<Ownership> {
+    /// Begins an ownership on its lease; with the reason if that is lost, and the ownership is to be ended.
+    pub(crate) fn register(
+        &mut self,
+        grant: Grant,
+        mode: Mode,
+        now: Moment,
+    ) -> (Arc<Ownership>, Option<LostReason>) {
         let lease = grant.lease;
         let entry = self.named(lease, now);
         if let Some(reason) = entry.state.lost() {
             // The store believes in this deadline; the lease's own is over for us.
             let lease_deadline = Arc::new(LeaseDeadline::new(lease.deadline));
-            let ownership = Ownership::new(grant, mode, lease_deadline, 0);
-            ownership.end(reason);
-            return Arc::new(ownership);
+            return (Arc::new(Ownership::new(grant, mode, lease_deadline, 0)), Some(reason));
         }
         let (lease_deadline, slot) = (Arc::clone(&entry.lease_deadline), entry.ownerships.len());
         let ownership = Arc::new(Ownership::new(grant, mode, lease_deadline, slot));
         entry.ownerships.push(Arc::clone(&ownership));
         self.reschedule(lease.id);
-        ownership
+        (ownership, None)
     }
 
     pub(crate) fn deregister(&mut self, ownership: &Arc<Ownership>) {

@@ -25,7 +25,7 @@ fn granted(lease: Lease) -> Grant {
 
 /// Why a grant is lost from the beginning.
 fn lost(table: &mut LeaseTable, lease: Lease, now: u64) -> Option<LostReason> {
-    table.register(granted(lease), Mode::EXCLUSIVE, at(now)).lost(at(now))
+    table.register(granted(lease), Mode::EXCLUSIVE, at(now)).1
 }
 
 fn empty() -> LeaseTable {
@@ -92,7 +92,7 @@ fn short_holds_do_not_wake_the_task_each_time() {
     let mut table = empty();
     let woken = (0..9).filter(|second| {
         let entry = Lease { scope: LeaseScope::Entry, ..session(9 + second) };
-        let ownership = table.register(granted(entry), Mode::EXCLUSIVE, at(*second));
+        let ownership = table.register(granted(entry), Mode::EXCLUSIVE, at(*second)).0;
         let woken = table.must_wake(at(*second));
         table.deregister(&ownership);
         table.step(at(*second));
@@ -122,7 +122,7 @@ fn a_grant_on_a_lease_at_risk_is_at_risk() {
     let mut table = table();
     table.step(at(3));
     table.step(at(4));
-    let late = table.register(granted(session(9)), Mode::EXCLUSIVE, at(5));
+    let late = table.register(granted(session(9)), Mode::EXCLUSIVE, at(5)).0;
     assert_eq!(late.state(at(5)), GuardState::AtRisk);
 }
 
@@ -131,7 +131,7 @@ fn a_grant_on_a_lease_at_risk_is_at_risk() {
 fn a_renewal_costs_the_same_for_any_number_of_holds() {
     let mut table = table();
     let ownerships: Vec<_> =
-        (0..1_000).map(|_| table.register(granted(session(9)), Mode::EXCLUSIVE, at(0))).collect();
+        (0..1_000).map(|_| table.register(granted(session(9)), Mode::EXCLUSIVE, at(0)).0).collect();
     for (now, deadline) in [(3, 12), (6, 15)] {
         let step = table.step(at(now));
         assert_eq!((step.renew.len(), touched(&step.changes)), (1, 0));
@@ -141,7 +141,7 @@ fn a_renewal_costs_the_same_for_any_number_of_holds() {
         assert!(!ownerships.iter().any(|ownership| ownership.is_held(at(deadline))));
     }
     // A grant with a later deadline extends it for all, and touches no ownership either.
-    let newest = table.register(granted(session(16)), Mode::EXCLUSIVE, at(7));
+    let newest = table.register(granted(session(16)), Mode::EXCLUSIVE, at(7)).0;
     assert!(ownerships.iter().chain([&newest]).all(|ownership| ownership.is_held(at(15))));
     // Each change is reported once.
     assert_eq!(touched(&table.step(at(9)).changes), 0);
@@ -161,7 +161,7 @@ fn touched(changes: &[LeaseChange]) -> usize {
 #[test]
 fn risk_and_safety_may_be_told_in_any_order() {
     let mut table = table();
-    let ownership = table.register(granted(session(9)), Mode::EXCLUSIVE, at(0));
+    let ownership = table.register(granted(session(9)), Mode::EXCLUSIVE, at(0)).0;
     table.step(at(3));
     let risk = table.step(at(4)).changes;
     let renewed = Renewal::Until(Deadline::At(at(12)));
@@ -178,7 +178,7 @@ fn risk_and_safety_may_be_told_in_any_order() {
 #[test]
 fn a_lease_that_is_named_again_stays_at_risk() {
     let mut table = table();
-    let ownership = table.register(granted(session(9)), Mode::EXCLUSIVE, at(0));
+    let ownership = table.register(granted(session(9)), Mode::EXCLUSIVE, at(0)).0;
     table.step(at(3));
     table.step(at(4)).changes[0].ownerships[0].follow();
     table.opened(session(10), at(4));
@@ -191,7 +191,7 @@ fn a_lease_that_is_named_again_stays_at_risk() {
 fn places_of_ended_ownerships_are_freed() {
     let mut table = table();
     let mut ownerships: Vec<_> =
-        (0..10_000).map(|_| table.register(granted(session(9)), Mode::EXCLUSIVE, at(0))).collect();
+        (0..10_000).map(|_| table.register(granted(session(9)), Mode::EXCLUSIVE, at(0)).0).collect();
     let left = ownerships.split_off(9_900);
     ownerships[0].hold_until(at(1));
     table.ends.set(&ownerships[0]);
