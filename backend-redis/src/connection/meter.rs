@@ -3,7 +3,7 @@
 //! The client crate keeps a reply until it is complete, whatever its length. So the stream counts the bytes of each reply, by
 //! the lengths in front of its parts, and fails before a reply becomes too long.
 //!
-//! Checked by the tests below, and by `tests/redis/hostile.rs` with peers that answer without end.
+//! Checked by the tests below, and by `tests/redis/hostile.rs` with peers that announce too much.
 
 use std::io;
 use std::pin::Pin;

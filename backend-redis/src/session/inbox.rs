@@ -84,9 +84,11 @@ impl Session {
         entry.heard.notify_one();
     }
 
-    /// Checks a revocation message at the server (redis.protocol-10). Without a reply, the next renewal finds the revocation.
+    /// Checks a revocation message at the server (redis.protocol-10), one request at a time, however many messages come.
+    /// Without a reply, the next renewal finds the revocation.
     async fn check_revocation(self: Arc<Self>, entry: Arc<Kept>, check_at: Moment) {
         self.env.sleep_until(check_at).await;
+        let _other_checks = self.checking.lock().await;
         let held = entry.contender.lock().checks_revocation(self.env.now());
         let renewal = self.renew(&[entry.lease]).await.pop();
         // Taken by force.

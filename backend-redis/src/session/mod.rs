@@ -71,6 +71,8 @@ pub(crate) struct Session {
     pub(crate) database: u32,
     pub(crate) life: Life<Kept>,
     events: Events,
+    /// One check of a revocation message at a time.
+    checking: tokio::sync::Mutex<()>,
     /// Owner ids that are being released in the background.
     left: Mutex<HashSet<OwnerId>>,
     /// The warning about a user that may not subscribe was sent.
@@ -146,6 +148,7 @@ impl Session {
             confirming,
             database: config.database,
             events,
+            checking: tokio::sync::Mutex::default(),
             left: Mutex::default(),
             deaf: AtomicBool::new(false),
             missed: Notify::new(),

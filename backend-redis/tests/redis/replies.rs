@@ -6,12 +6,14 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use crate::rig::{
-    KEY, NAME, TTL, command, eventually, exists, hold, ok, open, pass, proxy, server, trials, via, warm,
+    KEY, LONG, NAME, TTL, Waiter, command, eventually, exists, hold, ok, open, open_for, pass, proxy, server,
+    trials, via, warm,
 };
 
 trials![
     a_connection_that_is_given_up_takes_its_requests_along,
     grant_delivered_late_by_a_partition_is_released,
+    an_earlier_copy_of_a_request_outlives_no_release,
 ];
 
 /// What a silent connection has not delivered when it is given up, it never delivers: it is reset, not
@@ -54,5 +56,23 @@ async fn grant_delivered_late_by_a_partition_is_released() {
     // Its lease does not end it.
     command(&server, &["PEXPIRE", KEY, "600000"]).await;
     proxy.set(Direction::ClientToServer, Mode::Pass).await;
+    eventually("what came late is released", async || !exists(&server, KEY).await).await;
+}
+
+/// An acquire that was repeated, after its connection had broken, may be carried out once more when its lock is released:
+/// that grant is released, too.
+async fn an_earlier_copy_of_a_request_outlives_no_release() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let a = warm(open_for(via(&proxy), LONG).await).await;
+    proxy.set(Direction::ClientToServer, Mode::Hold).await;
+    let acquiring = Waiter::start(&a);
+    proxy.held(Direction::ClientToServer, 1).await;
+    proxy.reset().await;
+    proxy.set(Direction::ClientToServer, Mode::Pass).await;
+    let guard = acquiring.held().await;
+    let owner = command(&server, &["GET", KEY]).await.text().unwrap().to_owned();
+    guard.release().await.unwrap();
+    ok(&server, &["SET", KEY, &owner, "PX", "600000"]).await;
     eventually("what came late is released", async || !exists(&server, KEY).await).await;
 }

@@ -103,12 +103,18 @@ async fn length(server: &Server) -> i64 {
 }
 
 /// Thousands of ended entries: one script drops some hundreds, and the contender behind them, whose own
-/// refreshes are minutes away, has its turn all the same, because the client that freed the lock goes on.
+/// refreshes are minutes away, has its turn all the same, because the client that freed the lock goes on: its holder, or
+/// the one that revoked it from a dead holder.
 async fn many_ended_delay_nobody_behind_them(force: bool) {
     let server = server().await;
     direct(&server).load_scripts().await.unwrap();
     let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
-    let guard = hold(&a).await;
+    let guard = if force {
+        ok(&server, &["SET", KEY, &"7".repeat(32), "EX", "600"]).await;
+        None
+    } else {
+        Some(hold(&a).await)
+    };
     fill(&server, 3_000, false).await;
     let waiting = Waiter::start(&b);
     eventually("it has come, and two are gone", async || length(&server).await < 3_000).await;
@@ -116,10 +122,9 @@ async fn many_ended_delay_nobody_behind_them(force: bool) {
     b.inspect(NAME).await.unwrap();
     assert!(length(&server).await > 2_900);
     Requests::begin(&server).await;
-    if force {
-        a.revoke(NAME, Revoke::Force).await.unwrap();
-    } else {
-        guard.release().await.unwrap();
+    match guard {
+        Some(guard) => guard.release().await.unwrap(),
+        None => drop(a.revoke(NAME, Revoke::Force).await.unwrap()),
     }
     let guard = waiting.held().await;
     let requests = Requests::since(&server).await;
