@@ -25,6 +25,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use leasehold_core::LockName;
+use leasehold_core::clock::Moment;
 
 use super::Patience;
 use crate::keys::{Listing, Next, Node, Sequence};
@@ -41,8 +42,8 @@ pub(crate) struct Untouched<W> {
 struct Directory<W> {
     /// The number of our last hold in the directory that is watched.
     last: Option<Sequence>,
-    /// The node of that hold is deleted, so its number counts.
-    counts: bool,
+    /// When the node of that hold was deleted, if its number counts.
+    counts: Option<Moment>,
     /// It followed the number of the hold before, so that of the next hold probably will, too.
     in_a_row: bool,
     /// The number that a listing during the hold with this one predicts.
@@ -74,18 +75,22 @@ impl<W> Default for Untouched<W> {
 }
 
 impl<W> Untouched<W> {
-    /// The number by which a new contender of ours holds, if there is one. `told` says whether a watch has reported
-    /// anything.
+    /// The number by which a new contender of ours holds, if there is one. A try counts on a hold that ended at `recent` or
+    /// later: another client probably holds the lock by now, and a listing is one request. `told` says whether a watch has
+    /// reported anything.
     pub(crate) fn enter(
         &mut self,
         name: &LockName,
         patience: Patience,
+        recent: Moment,
         connection: u64,
         told: impl FnOnce(&mut W) -> bool,
     ) -> Option<Next> {
         let known = self.directories.get_mut(name)?;
-        let is_likely = known.in_a_row || patience == Patience::Tries;
-        let counts = std::mem::take(&mut known.counts) && is_likely;
+        let counts = known.counts.take().is_some_and(|left| match patience {
+            Patience::Waits => known.in_a_row,
+            Patience::Tries => recent <= left,
+        });
         let directory = known.watched(connection, told)?;
         let last = known.last.filter(|_| counts)?;
         let listed = known.listed.filter(|(held, next)| *held == last && next.directory == directory);
@@ -163,19 +168,25 @@ impl<W> Untouched<W> {
         known.in_a_row = known.last.and_then(Sequence::next) == Some(number);
         // A smaller number is one of another directory.
         known.is_unreliable &= known.last < Some(number);
-        (known.last, known.counts) = (Some(number), false);
+        (known.last, known.counts) = (Some(number), None);
         let is_watched = known.watched(connection, told).is_some();
         known.in_a_row && !known.is_unreliable && !is_watched
     }
 
-    /// The server has deleted the node of that hold at our request. With the answer to the request for a watch, if there
-    /// was one.
-    pub(crate) fn left(&mut self, name: &LockName, number: Sequence, asked: Option<(u64, Asked<W>)>) {
+    /// The server has deleted the node of that hold at our request, by `now`. With the answer to the request for a watch, if
+    /// there was one.
+    pub(crate) fn left(
+        &mut self,
+        name: &LockName,
+        number: Sequence,
+        asked: Option<(u64, Asked<W>)>,
+        now: Moment,
+    ) {
         let known = self.directories.get_mut(name).filter(|known| known.last == Some(number));
         let Some(known) = known else {
             return;
         };
-        known.counts = true;
+        known.counts = Some(now);
         if let Some((connection, asked)) = asked {
             known.keep(connection, asked);
         }
@@ -212,7 +223,7 @@ impl<W> Default for Directory<W> {
     fn default() -> Self {
         Self {
             last: None,
-            counts: false,
+            counts: None,
             in_a_row: false,
             listed: None,
             is_contended: false,
@@ -242,6 +253,8 @@ mod tests {
         Sequence::new(number)
     }
 
+    const NOW: Moment = Moment::from_nanos(2);
+
     /// The transactions that made two directories.
     const FIRST: i64 = 1;
     const SECOND: i64 = 2;
@@ -250,7 +263,7 @@ mod tests {
     fn released(untouched: &mut Untouched<Told>, held: i32, watch: Option<Told>) -> bool {
         let watches = untouched.leave(&name(), number(held), 0, |told| *told);
         let asked = watch.map(|told| (FIRST, told));
-        untouched.left(&name(), number(held), watches.then_some((0, asked)));
+        untouched.left(&name(), number(held), watches.then_some((0, asked)), NOW);
         watches
     }
 
@@ -264,7 +277,7 @@ mod tests {
     }
 
     fn enters(untouched: &mut Untouched<Told>, patience: Patience) -> Option<Next> {
-        untouched.enter(&name(), patience, 0, |told| *told)
+        untouched.enter(&name(), patience, NOW, 0, |told| *told)
     }
 
     fn entered(untouched: &mut Untouched<Told>) -> Option<Sequence> {
@@ -287,7 +300,10 @@ mod tests {
             assert!(is_in(&mut untouched, FIRST));
             assert!(!released(&mut untouched, held, None), "it is watched");
         }
-        assert_eq!(untouched.enter(&LockName::new("b").unwrap(), Patience::Tries, 0, |told| *told), None);
+        assert_eq!(
+            untouched.enter(&LockName::new("b").unwrap(), Patience::Tries, NOW, 0, |told| *told),
+            None
+        );
     }
 
     /// A try counts on the number after one hold, where the directory is watched; once, and not before the node of that
@@ -298,7 +314,7 @@ mod tests {
         untouched.watch(&name(), 0, Some((FIRST, false)));
         assert!(!untouched.leave(&name(), number(7), 0, |told| *told));
         assert_eq!(enters(&mut untouched, Patience::Tries), None);
-        untouched.left(&name(), number(7), None);
+        untouched.left(&name(), number(7), None, NOW);
         let next = Next { number: number(8), directory: FIRST };
         assert_eq!(enters(&mut untouched, Patience::Tries), Some(next));
         assert_eq!(enters(&mut untouched, Patience::Tries), None);
@@ -309,6 +325,10 @@ mod tests {
         assert!(!untouched.is_the_same(&name(), next, number(7), 0, |told| *told));
         assert!(!untouched.is_predicted(&name()) && !is_in(&mut untouched, FIRST));
         assert!(!untouched.is_to_be_watched(&name(), 0, |told| *told));
+        // Later than shortly after the hold it lists.
+        let mut untouched = in_a_row(Some(false));
+        let later = Moment::from_nanos(3);
+        assert_eq!(untouched.enter(&name(), Patience::Tries, later, 0, |told| *told), None);
         // Without a watch it counts on nothing.
         let mut untouched = Untouched::default();
         released(&mut untouched, 7, None);
@@ -357,7 +377,7 @@ mod tests {
         let mut untouched = in_a_row(Some(false));
         assert!(!untouched.leave(&name(), number(8), 0, |told| *told));
         untouched.watch(&name(), 0, Some((SECOND, false)));
-        untouched.left(&name(), number(8), None);
+        untouched.left(&name(), number(8), None, NOW);
         assert_eq!(entered(&mut untouched), None);
         // Where there is none to be had, none is asked for again.
         assert!(!is_wanted(&mut in_a_row(None), 0));

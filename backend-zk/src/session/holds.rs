@@ -72,15 +72,16 @@ impl Session {
         // Polled in this order, so sent in this order.
         let (watch, deleted) = join(watched, deleted).await;
         if deleted.is_ok() {
-            self.untouched.lock().left(name, number, watch);
+            self.untouched.lock().left(name, number, watch, self.site.env.now());
         }
         deleted
     }
 
     /// The number by which we hold a lock that no other contender has entered since our release.
     pub(super) fn next_number(&self, name: &LockName, patience: Patience) -> Option<Next> {
-        let connection = self.changes();
-        self.untouched.lock().enter(name, patience, connection, |watch| watch.is_broken())
+        let (connection, env) = (self.changes(), &self.site.env);
+        let recent = env.now().saturating_sub(env.timing().op_timeout / 16);
+        self.untouched.lock().enter(name, patience, recent, connection, |watch| watch.is_broken())
     }
 
     /// Lists after a `pause` in a hold, by when tries that came second have left: the number that comes next then is what

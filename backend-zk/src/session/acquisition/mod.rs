@@ -62,7 +62,8 @@ impl Session {
         } else if acquisition.is_asked {
             self.asked_in_curators_word(request.owner);
         }
-        if patience == Patience::Tries && self.untouched.lock().is_contended(&request.name) {
+        let is_listed = patience == Patience::Tries && request.mode == Mode::EXCLUSIVE && granted.is_ok();
+        if is_listed && self.untouched.lock().is_contended(&request.name) {
             self.list_during_hold(request.owner, 4 * acquisition.took);
         }
         granted.map(Attempt::Granted)

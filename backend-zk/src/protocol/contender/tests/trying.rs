@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use leasehold_core::LockName;
+use leasehold_core::clock::Moment;
 
 use super::*;
 use crate::protocol::Untouched;
@@ -64,7 +65,8 @@ fn tried_by(modes: &[Mode], rest: u64, looks: bool) -> (u64, u64, u64) {
         let trier = &mut triers[at];
         let step = match what {
             Happens::Comes => {
-                let next = trier.untouched.enter(&name, Patience::Tries, 0, |()| false);
+                let next =
+                    trier.untouched.enter(&name, Patience::Tries, Moment::from_nanos(0), 0, |()| false);
                 let next = next.filter(|_| looks && trier.mode == Mode::EXCLUSIVE);
                 let (mut contender, mut step) = Contender::new(Patience::Tries, trier.mode, next);
                 if !looks {
@@ -118,7 +120,7 @@ fn tried_by(modes: &[Mode], rest: u64, looks: bool) -> (u64, u64, u64) {
                 if !mine.node.is_shared() {
                     trier.untouched.leave(&name, number, 0, |()| false);
                     // The next try of this client begins after the answer.
-                    trier.untouched.left(&name, number, None);
+                    trier.untouched.left(&name, number, None, Moment::from_nanos(0));
                 }
                 let (contender, step) = Contender::leaving(mine);
                 trier.contender = contender;

@@ -1,5 +1,6 @@
 //! Who lets go and comes again: what its session knows of the directory in between.
 
+use leasehold_core::clock::Moment;
 use leasehold_core::{LockName, Mode};
 
 use super::super::super::*;
@@ -26,6 +27,9 @@ struct DirectoryWatch {
     losses: usize,
 }
 
+/// Every try comes soon after a release: time only makes fewer numbers count.
+const NOW: Moment = Moment::from_nanos(1);
+
 impl Client {
     /// Whether it has let go, given up, or was refused, and nobody has come since.
     fn is_done(&self) -> bool {
@@ -42,7 +46,7 @@ impl World {
         let went = |watch: &mut DirectoryWatch| {
             !deaf && watch.losses == *losses && self.directory.went_between(watch.shown, now)
         };
-        let Next { number, directory } = untouched.enter(&name(), patience, *connection, went)?;
+        let Next { number, directory } = untouched.enter(&name(), patience, NOW, *connection, went)?;
         let one_more = self.mutant == Some(Mutant::TakesTheOneAfter);
         let number = if one_more { number.next() } else { Some(number) };
         number.map(|number| Next { number, directory })
@@ -151,7 +155,7 @@ impl World {
         *watched = made.unwrap_or(*watched);
         let watch = made.map(|made| (made, DirectoryWatch { shown, losses: *losses }));
         if deleted || self.mutant == Some(Mutant::CountsWhatIsGone) {
-            untouched.left(&name(), number, watches.then_some((*connection, watch)));
+            untouched.left(&name(), number, watches.then_some((*connection, watch)), NOW);
         }
     }
 
