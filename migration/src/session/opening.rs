@@ -11,6 +11,7 @@ use leasehold_core::backend::ledger::Written;
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{StoreConfig, StoreEvent};
 use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::Session;
@@ -37,8 +38,13 @@ impl Session {
         let unless_done = session.closing.clone().drop_guard();
         let began = session.begin().await;
         if let Err(error) = began {
-            // A process that exits on the error would leave its entries otherwise.
-            let _closed = session.env.within(poll, session.close()).await;
+            // A process that exits on the error would leave its entries otherwise. The end goes on when the wait is over.
+            let (closing, (closed, is_closed)) = (Arc::clone(&session), oneshot::channel::<()>());
+            session.env.spawn(async move {
+                drop(closing.close().await);
+                drop(closed);
+            });
+            let _closed = session.env.within(poll, is_closed).await;
             return Err(error);
         }
         let _goes_on: CancellationToken = unless_done.disarm();
