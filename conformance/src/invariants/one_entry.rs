@@ -1,7 +1,7 @@
 //! B1, one acquisition per name: a process has at most one alive, and asks only for what fits beside its grants
 //! and unconfirmed releases. With exclusive locks that is one entry in all.
 //!
-//! Applies to histories with the calls of the core (`EntryRuleConfig`). A dead process ends everything.
+//! Applies to histories with the calls of the core (`EntryRule`). A dead process ends everything.
 
 use std::collections::BTreeMap;
 

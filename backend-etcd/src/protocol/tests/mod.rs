@@ -172,6 +172,8 @@ fn a_watch_on_the_past_covers_the_answer() {
     assert_eq!(hears(&contender, &told(Some(b'p'), 1, 10)), Step::Wait);
     contender.doubt();
     assert_eq!(step(&contender), LOOK, "our own end may have been missed");
+    looked(&mut contender, Some(seen(9, &[], None)));
+    assert_eq!(step(&contender), LOOK, "a reply older than the latest");
 }
 
 /// Any number may come from a server.

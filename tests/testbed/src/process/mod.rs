@@ -14,7 +14,7 @@
 //! Not promised: processes that the child starts are not signalled (start servers by `exec`, not
 //! through a shell that waits); if the test process itself is killed, only children that end when
 //! their standard input closes go with it; and bounds are in real time, so not for a paused clock.
-//! Checked by `tests/process.rs`.
+//! Checked by `tests/tools/process.rs`.
 
 mod error;
 mod launch;

@@ -15,7 +15,7 @@
 //!
 //! Not promised: lost packets, which TCP repairs (loss is delay here); a failing handshake, as the
 //! kernel completes it before we know (see [`Proxy::refuse_new`]). A panic in a predicate or framer
-//! ends its connection and is printed, but fails no test. Checked by `tests/proxy/`.
+//! ends its connection and is printed, but fails no test. Checked by `tests/tools/proxy/`.
 
 mod accept;
 mod mode;

@@ -1,5 +1,6 @@
 //! Children obey signals, and never outlive the value that stands for them.
 
+use std::os::unix::process::ExitStatusExt;
 use std::{fs, time::Duration};
 
 use testbed::{Launch, Process, ProcessErrorKind, Scratch};
@@ -42,6 +43,15 @@ async fn stop_and_cont_are_in_force_when_they_return() {
     assert_eq!(silent.kind(), ProcessErrorKind::TimedOut);
     child.cont().unwrap();
     assert_eq!(child.next_line(SOON).await.unwrap(), "heard");
+}
+
+/// A process that ignores the request to end is killed at the bound.
+#[tokio::test]
+async fn terminate_kills_at_its_bound() {
+    let scratch = Scratch::new("terminate").unwrap();
+    let mut child = script(&scratch, "trap '' TERM; echo ready; exec sleep 1000").spawn().unwrap();
+    child.next_line(SOON).await.unwrap();
+    assert_eq!(child.terminate(PAUSE).await.unwrap().signal(), Some(9));
 }
 
 /// testbed.process-2: neither an orphan nor a zombie, running or stopped, in a runtime or after it.
