@@ -222,7 +222,7 @@ impl<W> NameState<W> {
     /// An acquisition begins, of which the store has said nothing.
     pub(crate) fn begin(&mut self) {
         if let Some(news) = &mut self.news {
-            (news.holder, news.early, news.refused) = Default::default();
+            (news.holder, news.early) = Default::default();
         }
     }
 
