@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Holder, Lease, LeaseScope, StoreEvent};
 use leasehold_core::clock::Deadline;
 use leasehold_core::{Effect, Error, FencingToken, LostReason, Result};
@@ -55,7 +54,7 @@ impl<'s> Acquisition<'s> {
             asking: Mutex::default(),
         });
         session.life.enter(lease, &entry)?;
-        Ok(Self { session, entry, pending: Requests::new(), is_taken: false })
+        Ok(Self { session, entry, pending: Requests::default(), is_taken: false })
     }
 
     async fn run(mut self) -> Result<Attempt> {

@@ -8,6 +8,7 @@ use leasehold_core::clock::Moment;
 use leasehold_core::{ErrorKind, LostReason, Result};
 use tokio::sync::mpsc;
 
+use super::vote_request::Requests;
 use super::{KeptVotes, Session};
 use crate::quorum::keys::BallotKeys;
 use crate::quorum::scripts::{self, Kept, Renewed};
@@ -23,12 +24,9 @@ impl Session {
         let (began, give_up_at) = (self.env.now(), self.give_up_at());
         // redis.quorum-7
         for entry in known.iter().flatten() {
-            let requests = self.requests_of(entry, began);
-            if requests.is_empty() {
-                entry.rest();
-            } else {
-                self.go_on(entry, requests.into_iter().collect());
-            }
+            let mut pending = Requests::default();
+            pending.extend(self.requests_of(entry, began));
+            self.go_on(entry, pending);
         }
         let (tell, mut told) = mpsc::unbounded_channel();
         for server in 0..self.size.servers {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use leasehold_core::backend::{Backoff, Grant};
 use leasehold_core::{Error, LockName, LostReason, Result};
 use parking_lot::Mutex;
@@ -13,7 +12,7 @@ use redis::Cmd;
 use tokio::sync::MutexGuard;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::vote_request::Requests;
+use super::vote_request::{Request, Requests};
 use super::{Asking, KeptVotes, Session};
 use crate::error;
 use crate::protocol::{Next, Orphans, Unanswered, Up};
@@ -67,7 +66,7 @@ impl Session {
         let left = Arc::new(Left { asking, ttl: grant.lease.ttl, call, releasing });
         let mut releases = self.begin_release(&left, servers);
         let decided = poll_fn(|cx| {
-            while let Poll::Ready(Some(())) = releases.pending.poll_next_unpin(cx) {}
+            _ = releases.pending.poll_all(cx);
             let outcome = left.releasing.lock().outcome(false);
             if outcome == Outcome::Open { Poll::Pending } else { Poll::Ready(outcome) }
         });
@@ -108,11 +107,11 @@ impl Session {
         left: &Arc<Left>,
         servers: impl IntoIterator<Item = usize>,
     ) -> PendingReleases {
-        let pending = Requests::new();
-        for server in servers {
+        let mut pending = Requests::default();
+        pending.extend(servers.into_iter().map(|server| -> Request {
             let (session, left) = (Arc::clone(self), Arc::clone(left));
-            pending.push(Box::pin(async move { session.settle(server, &left).await }));
-        }
+            Box::pin(async move { session.settle(server, &left).await })
+        }));
         PendingReleases { session: Arc::clone(self), pending, _awaited: self.life.leaving.token() }
     }
 
@@ -169,8 +168,8 @@ impl Drop for PendingReleases {
         if self.pending.is_empty() {
             return;
         }
-        let (life, pending) = (&self.session.life, std::mem::take(&mut self.pending));
-        life.spawn(life.leaving.track_future(pending.collect()));
+        let (life, mut pending) = (&self.session.life, std::mem::take(&mut self.pending));
+        life.spawn(life.leaving.track_future(async move { while pending.next().await.is_some() {} }));
     }
 }
 

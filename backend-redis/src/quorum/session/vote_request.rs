@@ -4,13 +4,13 @@
 //! - **redis.quorum.vote_request-1** Every request that was sent is awaited to its end: by the caller that waits for the owner, and in
 //!   the background once it has gone.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Error, ErrorKind, Result};
 use redis::{Cmd, Value};
@@ -23,10 +23,38 @@ use crate::quorum::scripts::{self, Asker, Ballot, Voted};
 use crate::scripts::{info, millis};
 
 /// A request to one server, which is sent when it is polled.
-type Request = BoxFuture<'static, ()>;
+pub(super) type Request = BoxFuture<'static, ()>;
 
-/// Pending requests to a few servers. The caller that polls them sends all before it waits, and none is a task of its own.
-pub(super) type Requests = FuturesUnordered<Request>;
+/// Pending requests to a few servers. Each poll polls all of them: a caller sends all before it waits, and an answer that has
+/// come delays no request to another server. None is a task of its own.
+#[derive(Default)]
+pub(super) struct Requests(Vec<Request>);
+
+impl Requests {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn extend(&mut self, requests: impl IntoIterator<Item = Request>) {
+        self.0.extend(requests);
+    }
+
+    /// Ready if one of them or several have ended.
+    pub(super) fn poll_all(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let before = self.0.len();
+        self.0.retain_mut(|request| request.as_mut().poll(cx).is_pending());
+        if self.0.len() < before { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Until one of them or several have ended; `None` if there is none.
+    pub(super) async fn next(&mut self) -> Option<()> {
+        if self.is_empty() {
+            return None;
+        }
+        poll_fn(|cx| self.poll_all(cx)).await;
+        Some(())
+    }
+}
 
 impl Session {
     /// redis.quorum.vote_request-1: the caller of `entry` has gone.
