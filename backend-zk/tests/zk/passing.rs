@@ -193,8 +193,8 @@ pub(crate) async fn servers_without_digest_are_served(rig: Arc<Rig>) {
     waiting.end("it holds").await.release().await.unwrap();
 }
 
-/// Where everybody may write, no node says that it passes, and whoever asks for a node that waits is heard, too, as soon as that holds: it goes, and its
-/// bearer comes again as the last.
+/// Where every client may write, no node says that it passes. A request for a waiting node is reported as soon as its client
+/// holds: the node goes, and its client enters again as the last one.
 pub(crate) async fn a_node_that_is_asked_for_while_it_waits_is_let_go(rig: Arc<Rig>) {
     let server = server(Setup::new().property("zookeeper.skipACL", "yes")).await;
     let space = rig.space_on([server.addr()]);

@@ -1,4 +1,4 @@
-//! What goes along with a move: a hold, a waiter, a process that stands still.
+//! What goes along with a move: a hold, a waiter, a stopped process.
 
 use leasehold::LockGuard;
 use leasehold::backend::stage::Phase;

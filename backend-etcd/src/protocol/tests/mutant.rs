@@ -30,7 +30,7 @@ pub(super) enum Mutant {
     CountsOldDeletions,
     /// One older entry is taken for all of them once the watch on the queue stands.
     KeepsTheWitness,
-    /// The end of the blocking_set is enough to hold: whoever is behind the last one asks nobody.
+    /// The end of the blocking set is enough to hold: the last client in the queue reads nothing.
     WitnessGrants,
     /// What the watch on a key tells takes it off what the watch on the queue has to tell of.
     CountsKeyWatches,

@@ -52,7 +52,7 @@ pub(super) fn keeps_silent(real: &Real, answer: &Value) -> Result<(), String> {
     let tells = |value: &Value| matches!(value, Value::BulkString(text) if text.ends_with(secret.as_bytes()));
     let parts = crate::scripts::parts(answer);
     if parts.iter().any(|part| tells(part) || crate::scripts::parts(part).iter().any(tells)) {
-        return Err(format!("a foreign client's value is told: {answer:?}"));
+        return Err(format!("the reply shows a foreign client's value: {answer:?}"));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The scripts against the model of them: the same operations to both, and after each the same answer,
 //! the same messages, the same keys with the same ends.
 //!
-//! The server's clock stands still and is moved on by the test, so what a lease has left is equal, not
+//! The server's clock is stopped, and the test moves it on, so what a lease has left is equal, not
 //! nearly equal. Scripts that are changed by hand must differ, or this proves nothing.
 
 mod foreign;

@@ -12,7 +12,7 @@ use crate::scripts::{self, FOREIGN, OWN, Script};
 /// The last argument of foreign.lua behind the format: as [`super::shared`] has it.
 const TOLD: &str = "100 2 1000 150";
 
-/// A server whose clock stands still, and a subscriber of all its messages.
+/// A server whose clock is stopped, and a subscriber of all its messages.
 pub(super) struct Real {
     pub(super) clock: WallClock,
     pub(super) now: u64,

@@ -194,7 +194,8 @@ impl World {
         }
     }
 
-    /// Whoever waits reads its own entry and its blocking_set; if one of them is gone, what should have told is opened anew.
+    /// A waiting client reads its own entry and its blocking set. If one of them is gone, the watch that did not report it is
+    /// opened again.
     pub(super) fn check_place(&mut self, who: usize) {
         let process = &self.processes[who];
         let Some(place) = process.contender.as_ref().and_then(Contender::place) else {

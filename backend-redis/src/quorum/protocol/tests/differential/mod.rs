@@ -1,5 +1,5 @@
 //! The scripts against the model of a server: the same operations to both, and after each the same answer, the same
-//! messages, the same keys with the same ends. The server's clock stands still and is moved on by the test. Scripts that are
+//! messages, the same keys with the same ends. The server's clock is stopped, and the test moves it on. Scripts that are
 //! changed by hand must differ, or this proves nothing.
 
 mod real;

@@ -1,4 +1,4 @@
-//! A server whose clock stands still, and its keys.
+//! A server whose clock is stopped, and its keys.
 
 use redis::{Arg, Cmd, Connection, Value};
 use testbed::redis::{Server, Settings, WallClock};

@@ -77,7 +77,7 @@ pub(in super::super) enum Mutant {
     WatchOutlivesSession,
     /// A watch on any directory of that name will do.
     AnyDirectory,
-    /// A listing during a hold counts whoever else it shows.
+    /// A listing during a hold counts although it shows other contenders.
     CountsBesideOthers,
     /// Any number counts of the directory that was meant.
     TakesAnyNumber,
