@@ -17,7 +17,7 @@ use crate::error;
 
 /// What waits on one connection.
 #[derive(Debug)]
-pub(super) struct Flights {
+pub(crate) struct Flights {
     given_up: AtomicBool,
     /// Whether messages are passed on: a grant is counted with the base that was read over the connection. For those that are
     /// dropped before, there is `LinkEvent::UpAgain`.
@@ -40,7 +40,7 @@ impl Flights {
         self.timer.all_look();
     }
 
-    pub(super) fn is_given_up(&self) -> bool {
+    pub(crate) fn is_given_up(&self) -> bool {
         self.given_up.load(Ordering::SeqCst)
     }
 

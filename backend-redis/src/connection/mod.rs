@@ -34,12 +34,12 @@ use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, RedisError
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use self::flights::Flights;
 use crate::error;
 use crate::scripts::Script;
 
 pub(crate) use self::client::Client;
 pub(crate) use self::confirming::{Confirming, too_few_replicas};
+pub(crate) use self::flights::Flights;
 pub(crate) use self::namespace::{Namespace, as_token_base, record, token_base};
 pub(crate) use self::pause::Pause;
 pub(crate) use self::timer::Timer;
@@ -104,7 +104,7 @@ pub(crate) enum LinkEvent {
     /// It is up again, and others sign their messages with another key, or the session's own are not signed as theirs.
     OtherKey(String),
     /// A message in the inbox.
-    Message(Vec<u8>),
+    Message(Vec<u8>, Arc<Flights>),
     /// A message in a channel of foreign clients.
     Foreign(String),
 }
@@ -314,7 +314,7 @@ impl AsyncPushSender for PushReceiver {
         ) = (kind, data.next(), data.next(), &self.inbox)
         {
             if channel == own.as_bytes() {
-                hears.hear(LinkEvent::Message(payload));
+                hears.hear(LinkEvent::Message(payload, Arc::clone(&self.flights)));
             } else if let Ok(channel) = String::from_utf8(channel) {
                 hears.hear(LinkEvent::Foreign(channel));
             }

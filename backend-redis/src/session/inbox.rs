@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use super::{Kept, Session};
-use crate::connection::{Hears, LinkEvent};
+use crate::connection::{Flights, Hears, LinkEvent};
 use crate::scripts::{self, Message, News};
 use leasehold_core::backend::{Renewal, StoreEvent};
 use leasehold_core::clock::Moment;
@@ -29,9 +29,9 @@ impl Session {
             return;
         }
         match event {
-            LinkEvent::Message(payload) => {
+            LinkEvent::Message(payload, over) => {
                 if let Some(message) = Message::parse(&payload, self.inboxes.key()) {
-                    self.hear_message(message);
+                    self.hear_message(message, &over);
                 }
             }
             LinkEvent::OtherKey(said) => self.events.tell(StoreEvent::Warning(said.into())),
@@ -49,7 +49,7 @@ impl Session {
         }
     }
 
-    fn hear_message(self: &Arc<Self>, Message { news, owner, lock }: Message) {
+    fn hear_message(self: &Arc<Self>, Message { news, owner, lock }: Message, over: &Flights) {
         let Some(entry) = self.life.entry_of(owner) else {
             // redis.session-1: the grant of an entry that is being released.
             if !self.left.lock().contains(&owner) {
@@ -68,7 +68,12 @@ impl Session {
         let now = self.env.now();
         match news {
             News::Granted { counter } => {
-                entry.contender.lock().told(now, counter);
+                // redis.protocol-9: looked at under the lock, as an answer over the next connection is applied.
+                let mut contender = entry.contender.lock();
+                if !over.is_given_up() {
+                    contender.told(now, counter);
+                }
+                drop(contender);
                 self.listen(&entry);
             }
             News::Due { ask_in } => entry.contender.lock().due(now, ask_in),

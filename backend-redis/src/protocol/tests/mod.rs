@@ -239,7 +239,8 @@ impl World {
             Message::Released { client, owner } => {
                 self.clients[client].leaving.remove(&owner);
             }
-            Message::Push { client, owner, counter } => self.push(client, owner, counter),
+            Message::Push { client, run, .. } if self.is_over(client, run) => {}
+            Message::Push { client, owner, counter, .. } => self.push(client, owner, counter),
             Message::Signal => {
                 for client in &mut self.clients {
                     client.contender.spoken(at(now));
@@ -289,7 +290,7 @@ impl World {
     fn forge(&mut self, client: usize, pick: usize) {
         let owner = self.clients[client].owner;
         self.flying.push(match pick.is_multiple_of(3) {
-            true => Message::Push { client, owner, counter: FORGED },
+            true => Message::Push { client, owner, counter: FORGED, run: self.run() },
             false => Message::Revoked { client, owner, grace: 0 },
         });
     }

@@ -79,10 +79,17 @@ impl World {
         runs.connections[id]
     }
 
+    /// Whether the client has given up the connection to that run, with what may still be unread from it.
+    pub(super) fn is_over(&self, client: usize, run: u64) -> bool {
+        self.mutant != Mutant::HearsEarlierRuns
+            && self.runs.as_ref().is_some_and(|runs| runs.connections[client].run != run)
+    }
+
     /// A request has come over that connection.
     pub(super) fn told(&mut self, request: Request, over: Connection) -> Request {
         let is_told = self.mutant != Mutant::ForgetsPause(request);
         self.server.paused_until = over.paused_until.filter(|_| is_told);
+        self.server.run = over.run;
         request
     }
 
@@ -129,4 +136,37 @@ fn without_a_part_of_the_pause_two_hold() {
         Mutant::RunUnseen,
         Mutant::ShortPause,
     ]);
+}
+
+/// A run has granted the lock to the first client, and then to the second one, and forgets both. The first message is read
+/// when the next run has already answered.
+#[test]
+fn message_of_an_earlier_run_grants_nothing() {
+    let play = |mutant| {
+        let mut world = World::new(Network::Any, None, mutant);
+        world.runs = Some(Runs::default());
+        let asks = |world: &mut World, id, after| {
+            world.connection(id);
+            world.now += after;
+            world.act(id)?;
+            let request = world.flying.pop().expect("it asks");
+            world.deliver(request)?;
+            Ok::<_, String>(std::mem::take(&mut world.flying))
+        };
+        let _lost = asks(&mut world, 0, TTL / 2)?;
+        let granted = asks(&mut world, 1, PAUSE - TTL / 2)?;
+        let late = granted.into_iter().find(|sent| matches!(sent, Message::Push { .. })).expect("a grant");
+        for answer in asks(&mut world, 1, TTL / 2 + 1)? {
+            world.deliver(answer)?;
+        }
+        world.restart(0);
+        for answer in asks(&mut world, 0, 0)? {
+            world.deliver(answer)?;
+        }
+        world.deliver(late)?;
+        world.check()
+    };
+    play(Mutant::None).unwrap();
+    assert!(play(Mutant::HearsEarlierRuns).unwrap_err().contains(" hold at "));
+    ::model::caught("redis restarts", Mutant::HearsEarlierRuns, "a schedule by hand");
 }

@@ -235,7 +235,7 @@ impl Session {
     /// Applies a message or an event of a server's connection.
     fn hear(&self, server: usize, event: LinkEvent) {
         match event {
-            LinkEvent::Message(payload) => {
+            LinkEvent::Message(payload, _) => {
                 let message = Message::parse(&payload, self.inboxes.key());
                 let entry = message.as_ref().and_then(|message| self.life.entry_of(message.owner));
                 match (message.map(|message| message.news), entry) {

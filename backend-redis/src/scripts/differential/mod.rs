@@ -186,7 +186,7 @@ impl Server {
 /// As the scripts write it.
 fn written(message: &Message, lock: &str) -> (String, String) {
     let (client, text) = match *message {
-        Message::Push { client, owner, counter } => (client, format!("granted {} {counter}", hex(owner))),
+        Message::Push { client, owner, counter, .. } => (client, format!("granted {} {counter}", hex(owner))),
         Message::Revoked { client, owner, grace } => (client, format!("revoked {} {grace}", hex(owner))),
         Message::Due { client, owner, ask_in } => (client, format!("due {} {ask_in}", hex(owner))),
         Message::Signal => return (format!("redisson_lock__channel:{{{lock}}}"), "0".to_owned()),

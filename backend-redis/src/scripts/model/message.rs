@@ -40,6 +40,8 @@ pub(crate) enum Message {
         client: usize,
         owner: Owner,
         counter: u64,
+        /// The run of the server that sent it.
+        run: u64,
     },
     Revoked {
         client: usize,

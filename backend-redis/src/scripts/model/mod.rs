@@ -64,6 +64,8 @@ pub(crate) struct Server {
     pub(crate) shared: Option<Shared>,
     /// Until when nothing is granted after a restart, in microseconds, if that is passed to scripts.
     pub(crate) paused_until: Option<u64>,
+    /// Which run of a server that restarts.
+    pub(crate) run: u64,
 }
 
 /// What an entry has.
@@ -297,7 +299,7 @@ impl Server {
                 Mode::EXCLUSIVE => (self.lock, self.handed_on) = (Some((owner, now / 1000 + lease)), true),
                 mode => self.join(now, Asker { owner, client, ttl: lease, mode }, counter),
             }
-            pushes.push(Message::Push { client, owner, counter });
+            pushes.push(Message::Push { client, owner, counter, run: self.run });
             self.passed(now, lease);
             if mode == Mode::EXCLUSIVE || self.fault == Fault::OneByOne {
                 return false;
@@ -495,6 +497,7 @@ impl Default for Server {
             shares: Shares::default(),
             shared: None,
             paused_until: None,
+            run: 0,
         }
     }
 }
