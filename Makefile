@@ -31,7 +31,7 @@ soak: tools
 	LEASEHOLD_DEPTH=soak $(CARGO) test --profile soak -p leasehold --all-features --test servers -- trying --nocapture --test-threads 1
 	CONFORMANCE_REAL_TIME=1 $(CARGO) test --profile soak -p leasehold-conformance --test memory
 	for features in $(STORES) $(STORES:%=%,tls); do \
-		$(CARGO) test -p leasehold --no-default-features --features $$features --test features || exit 1; \
+		$(CARGO) test -p features --features $$features || exit 1; \
 	done
 	$(CARGO) +$(OLDEST) check --workspace --all-targets --all-features --locked
 	$(MAKE) mutants PROFILE=soak
