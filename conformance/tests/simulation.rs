@@ -7,6 +7,6 @@ use std::process::ExitCode;
 use leasehold_conformance::simulation::{OneStore, Runs};
 
 fn main() -> ExitCode {
-    let seeds = testbed::Depth::of_run().seeds(300, 2_000, 100_000);
+    let seeds = testbed::Depth::of_run().seeds(300, 1_000, 100_000);
     Runs { seeds, repeated: 25, to_find: 200, replay: testbed::seed() }.main::<OneStore>()
 }

@@ -17,7 +17,7 @@ use server::Served;
 
 fn main() -> ExitCode {
     // The cases mostly wait.
-    let suite = Suite::new().threads(12);
+    let suite = Suite::new().threads(18);
     #[cfg(feature = "file")]
     let suite = suite.store(Box::new(file::Directories::new()));
     #[cfg(feature = "redis")]

@@ -21,6 +21,6 @@ use leasehold_conformance::simulation::Runs;
 use crate::phases::Move;
 
 fn main() -> ExitCode {
-    let seeds = testbed::Depth::of_run().seeds(15, 60, 20_000);
+    let seeds = testbed::Depth::of_run().seeds(15, 30, 20_000);
     Runs { seeds, repeated: 3, to_find: 40, replay: testbed::seed() }.main::<Move>()
 }
