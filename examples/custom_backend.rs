@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
-use leasehold::backend::ledger::Ledger;
+use leasehold::backend::ledger::MoveLedger;
 use leasehold::backend::{
     AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
     StoreConfig, StoreEvent, TokenBase,
@@ -135,7 +135,7 @@ impl LockBackend for Recorded {
         self.inner.raise_token_base(at_least).await
     }
 
-    fn ledger(&self) -> Option<Arc<dyn Ledger>> {
+    fn ledger(&self) -> Option<Arc<dyn MoveLedger>> {
         self.inner.ledger()
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use futures_util::stream::BoxStream;
-use leasehold_core::backend::ledger::Ledger;
+use leasehold_core::backend::ledger::MoveLedger;
 use leasehold_core::backend::{
     AcquireRequest, Attempt, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState, Renewal,
     Revoke, StoreConfig, StoreEvent, TokenBase,
@@ -137,7 +137,7 @@ impl LockBackend for EtcdBackend {
         self.sessions.unless_closed()?.raise_base(at_least).await
     }
 
-    fn ledger(&self) -> Option<Arc<dyn Ledger>> {
+    fn ledger(&self) -> Option<Arc<dyn MoveLedger>> {
         Some(Arc::<Open>::clone(&self.sessions))
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
-use leasehold_core::backend::ledger::Ledger;
+use leasehold_core::backend::ledger::MoveLedger;
 use leasehold_core::backend::{
     AcquireRequest, Attempt, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState, Renewal,
     Revoke, StoreConfig, StoreEvent, TokenBase,
@@ -97,7 +97,7 @@ impl LockBackend for RedisBackend {
         self.session.raise_base(at_least).await
     }
 
-    fn ledger(&self) -> Option<Arc<dyn Ledger>> {
+    fn ledger(&self) -> Option<Arc<dyn MoveLedger>> {
         let session: Arc<Opened<Session>> = Arc::clone(&self.session);
         Some(session)
     }

@@ -13,9 +13,9 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use futures_util::stream::BoxStream;
-use leasehold_core::backend::ledger::{Entry, Ledger, Member, Written, fits};
+use leasehold_core::backend::ledger::{Entry, MoveLedger, Participant, Written, fits};
 use leasehold_core::backend::{
-    AcquireRequest, Attempt, Carried, Events, Finding, Grant, Holder, Inbox, Lease, LeaseId, LockBackend,
+    AcquireRequest, Attempt, Background, Events, Finding, Grant, Holder, Inbox, Lease, LeaseId, LockBackend,
     LockState, Renewal, Reopen, Revoke, StoreConfig, StoreEvent, TokenBase,
 };
 use leasehold_core::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, OwnerId, Result};
@@ -43,10 +43,10 @@ struct Shared {
 
 impl ZkBackend {
     /// Starts an acquisition, which goes on without its caller.
-    fn start(&self, request: &AcquireRequest, patience: Patience) -> Carried<Result<Attempt>> {
+    fn start(&self, request: &AcquireRequest, patience: Patience) -> Background<Result<Attempt>> {
         let left = CancellationToken::new();
         let acquired = Arc::clone(&self.shared).acquire(request.clone(), patience, left.clone());
-        Carried::new(&self.shared.site.env, left, acquired.boxed())
+        Background::new(&self.shared.site.env, left, acquired.boxed())
     }
 }
 
@@ -157,7 +157,7 @@ impl LockBackend for ZkBackend {
         self.shared.session().await?.raise_base(at_least).await
     }
 
-    fn ledger(&self) -> Option<Arc<dyn Ledger>> {
+    fn ledger(&self) -> Option<Arc<dyn MoveLedger>> {
         Some(Arc::<Shared>::clone(&self.shared))
     }
 
@@ -167,7 +167,7 @@ impl LockBackend for ZkBackend {
 }
 
 #[async_trait]
-impl Ledger for Shared {
+impl MoveLedger for Shared {
     async fn read(&self) -> Result<Option<Entry>> {
         self.site.env.bounded(async { self.session().await?.read_record().await }).await
     }
@@ -187,7 +187,7 @@ impl Ledger for Shared {
         self.site.env.bounded(async { self.session().await?.unsign(member).await }).await
     }
 
-    async fn members(&self) -> Result<Vec<Member>> {
+    async fn members(&self) -> Result<Vec<Participant>> {
         self.site.env.bounded(async { self.session().await?.list_members().await }).await
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
-use leasehold_core::backend::ledger::Ledger;
+use leasehold_core::backend::ledger::MoveLedger;
 use leasehold_core::backend::{
     AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
     StoreConfig, StoreEvent, TokenBase,
@@ -116,7 +116,7 @@ pub trait Layer: fmt::Debug + Send + Sync + 'static {
         below.backend.raise_token_base(at_least).await
     }
 
-    fn ledger(&self, below: &Below) -> Option<Arc<dyn Ledger>> {
+    fn ledger(&self, below: &Below) -> Option<Arc<dyn MoveLedger>> {
         below.backend.ledger()
     }
 
@@ -238,7 +238,7 @@ impl LockBackend for Session {
         self.layer.raise_token_base(&self.below, at_least).await
     }
 
-    fn ledger(&self) -> Option<Arc<dyn Ledger>> {
+    fn ledger(&self) -> Option<Arc<dyn MoveLedger>> {
         self.layer.ledger(&self.below)
     }
 

@@ -210,7 +210,7 @@ mod tests {
     use crate::Pace;
     use crate::layer::{Below, Layer, shared};
     use async_trait::async_trait;
-    use leasehold_core::backend::ledger::Ledger;
+    use leasehold_core::backend::ledger::MoveLedger;
     use leasehold_core::backend::{StoreConfig, TokenBase};
     use leasehold_core::{Error, Result};
 
@@ -232,7 +232,7 @@ mod tests {
             self.0.promises
         }
 
-        fn ledger(&self, below: &Below) -> Option<Arc<dyn Ledger>> {
+        fn ledger(&self, below: &Below) -> Option<Arc<dyn MoveLedger>> {
             below.backend.ledger().filter(|_| self.0.ledger)
         }
 

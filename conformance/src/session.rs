@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
-use leasehold_core::backend::ledger::Ledger;
+use leasehold_core::backend::ledger::MoveLedger;
 use leasehold_core::backend::{
     AcquireRequest, Attempt, Grant, Lease, LeaseId, LeaseScope, LockBackend, Mode, Renewal, StoreEvent,
 };
@@ -83,7 +83,7 @@ impl Session {
     }
 
     /// The ledger of the namespace, which a case asks for only on a store that has one.
-    pub fn ledger(&self) -> Outcome<Arc<dyn Ledger>> {
+    pub fn ledger(&self) -> Outcome<Arc<dyn MoveLedger>> {
         self.backend.ledger().ok_or_else(|| Failure::new("the store has no ledger"))
     }
 

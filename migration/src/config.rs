@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::backend::ledger::Ledger;
+use leasehold_core::backend::ledger::MoveLedger;
 use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{LockBackend, StoreConfig};
 use leasehold_core::{Env, Error, ErrorKind, Result};
@@ -60,7 +60,7 @@ pub(crate) fn draw_id(env: &Env) -> u64 {
 #[derive(Clone, Debug)]
 pub(crate) struct Open {
     pub(crate) backend: Arc<dyn LockBackend>,
-    pub(crate) ledger: Arc<dyn Ledger>,
+    pub(crate) ledger: Arc<dyn MoveLedger>,
 }
 
 impl Open {

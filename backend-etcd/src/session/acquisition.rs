@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::{AcquireRequest, Attempt, Carried, Holder, StoreEvent};
+use leasehold_core::backend::{AcquireRequest, Attempt, Background, Holder, StoreEvent};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
 use tokio::sync::watch;
@@ -30,7 +30,7 @@ pub(crate) async fn acquire(
 ) -> Result<Attempt> {
     let left = CancellationToken::new();
     let work = acquire_until(left.clone(), Arc::clone(sessions), request.clone(), patience);
-    Carried::new(&sessions.env, left, Box::pin(work)).await
+    Background::new(&sessions.env, left, Box::pin(work)).await
 }
 
 async fn acquire_until(

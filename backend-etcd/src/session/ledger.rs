@@ -6,14 +6,14 @@
 use async_trait::async_trait;
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp};
 use leasehold_core::backend::Lease;
-use leasehold_core::backend::ledger::{Entry, Ledger, Member, Written, fits, readable};
+use leasehold_core::backend::ledger::{Entry, MoveLedger, Participant, Written, fits, readable};
 use leasehold_core::{OwnerId, Result};
 
 use super::Open;
 use super::requests::{put_on_lease, revision};
 
 #[async_trait]
-impl Ledger for Open {
+impl MoveLedger for Open {
     async fn read(&self) -> Result<Option<Entry>> {
         let sessions = self.unless_closed()?;
         let answer = sessions.endpoints.get(sessions.keys.record(), GetOptions::new()).await?;
@@ -54,7 +54,7 @@ impl Ledger for Open {
         sessions.session().await?.txn(Txn::new().and_then([delete])).await.map(drop)
     }
 
-    async fn members(&self) -> Result<Vec<Member>> {
+    async fn members(&self) -> Result<Vec<Participant>> {
         let sessions = self.unless_closed()?;
         let members = sessions.keys.members();
         let counting = GetOptions::new().with_prefix().with_count_only();
@@ -63,7 +63,7 @@ impl Ledger for Open {
         let read = sessions.read_all(&members).await?;
         let member = |kv: &KeyValue| {
             let id = kv.key().strip_prefix(members.as_slice()).map(std::str::from_utf8)?;
-            Some(Member { id: OwnerId::from_hex(id.ok()?)?, value: kv.value().to_vec() })
+            Some(Participant { id: OwnerId::from_hex(id.ok()?)?, value: kv.value().to_vec() })
         };
         Ok(read.iter().filter_map(member).collect())
     }

@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::backend::ledger::{Entry, Ledger, MOST_MEMBERS, Member, Written, fits, readable};
+use leasehold_core::backend::ledger::{
+    Entry, MOST_MEMBERS, MoveLedger, Participant, Written, fits, readable,
+};
 use leasehold_core::backend::{Lease, LeaseId, LeaseScope};
 use leasehold_core::clock::Moment;
 use leasehold_core::{OwnerId, Result};
@@ -18,7 +20,7 @@ use crate::error;
 use crate::scripts::{MEMBERS, RECORD, Script, millis, number, parts, text};
 
 #[async_trait]
-impl Ledger for Opened<Session> {
+impl MoveLedger for Opened<Session> {
     async fn read(&self) -> Result<Option<Entry>> {
         self.life.open_or_refuse()?;
         let give_up_at = self.give_up_at();
@@ -53,14 +55,14 @@ impl Ledger for Opened<Session> {
         self.write_down(&MEMBERS, call).await.map(drop)
     }
 
-    async fn members(&self) -> Result<Vec<Member>> {
+    async fn members(&self) -> Result<Vec<Participant>> {
         Session::members(self).await
     }
 }
 
 impl Session {
     /// The participants of the move.
-    pub(crate) async fn members(&self) -> Result<Vec<Member>> {
+    pub(crate) async fn members(&self) -> Result<Vec<Participant>> {
         self.life.open_or_refuse()?;
         let mut look = self.of_members("look");
         look.arg(MOST_MEMBERS + 1);
@@ -71,7 +73,7 @@ impl Session {
         let member = |entry: &Value| match parts(entry) {
             // Entries of another form are not ours.
             [id, Value::BulkString(value)] => {
-                Some(Member { id: OwnerId::from_hex(text(id)?)?, value: value.clone() })
+                Some(Participant { id: OwnerId::from_hex(text(id)?)?, value: value.clone() })
             }
             _ => None,
         };

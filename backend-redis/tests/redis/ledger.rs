@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::ledger::{Ledger, Written};
+use leasehold_core::backend::ledger::{MoveLedger, Written};
 use leasehold_core::backend::{Severity, StoreConfig};
 use leasehold_core::{Effect, Env, ErrorKind, FencingToken, LostReason, OwnerId, Result, Revoke, Timing};
 use leasehold_redis::RedisConfig;
@@ -38,11 +38,11 @@ pub(crate) fn env(ttl: Duration) -> Env {
 }
 
 /// The ledger of a session that moves locks.
-async fn ledger(config: RedisConfig) -> Arc<dyn Ledger> {
+async fn ledger(config: RedisConfig) -> Arc<dyn MoveLedger> {
     ledger_for(config, LONG).await
 }
 
-async fn ledger_for(config: RedisConfig, ttl: Duration) -> Arc<dyn Ledger> {
+async fn ledger_for(config: RedisConfig, ttl: Duration) -> Arc<dyn MoveLedger> {
     config.open(env(ttl).without_token_base()).await.unwrap().ledger().unwrap()
 }
 
@@ -50,7 +50,7 @@ fn member(id: u8) -> OwnerId {
     OwnerId::from_random([id; 16])
 }
 
-async fn written(ledger: &dyn Ledger, expected: Option<u64>, value: &str) -> u64 {
+async fn written(ledger: &dyn MoveLedger, expected: Option<u64>, value: &str) -> u64 {
     match ledger.write(expected, value.as_bytes()).await.unwrap() {
         Written::Done(version) => version,
         Written::Conflict => panic!("{expected:?} is not in force: {:?}", ledger.read().await),
@@ -226,7 +226,7 @@ async fn a_barred_session_renews_nothing_by_its_other_connection() {
 }
 
 /// Everything that a ledger is asked.
-async fn everything(ledger: &dyn Ledger) -> Result<()> {
+async fn everything(ledger: &dyn MoveLedger) -> Result<()> {
     let version = ledger.read().await?.map(|record| record.version);
     ledger.write(version, b"record").await?;
     ledger.sign(member(1), b"value").await?;

@@ -8,7 +8,7 @@
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use leasehold_core::backend::Lease;
-use leasehold_core::backend::ledger::{Entry, Member, Written, readable};
+use leasehold_core::backend::ledger::{Entry, Participant, Written, readable};
 use leasehold_core::{OwnerId, Result};
 use zookeeper_client::{CreateMode, Error as ZkError};
 
@@ -60,7 +60,7 @@ impl Session {
         deleted.if_there().or_not("leave the ledger").map(drop)
     }
 
-    pub(crate) async fn list_members(&self) -> Result<Vec<Member>> {
+    pub(crate) async fn list_members(&self) -> Result<Vec<Participant>> {
         let listing = self.connection.list(&self.site.namespace.members()).await.if_there();
         let listing = listing.or_not("list the members of a move")?.unwrap_or_default();
         let ids: Vec<_> = listing.children().filter_map(OwnerId::from_hex).collect();
@@ -68,14 +68,14 @@ impl Session {
         self.members_of(ids).await.or_not("read the members of a move")
     }
 
-    async fn members_of(&self, ids: Vec<OwnerId>) -> Answered<Vec<Member>> {
+    async fn members_of(&self, ids: Vec<OwnerId>) -> Answered<Vec<Participant>> {
         let members = stream::iter(ids.into_iter().map(|id| self.member(id))).buffered(AT_ONCE);
         members.try_filter_map(|member| std::future::ready(Ok(member))).try_collect().await
     }
 
-    async fn member(&self, id: OwnerId) -> Answered<Option<Member>> {
+    async fn member(&self, id: OwnerId) -> Answered<Option<Participant>> {
         let read = self.connection.read_if_there(&self.site.namespace.member(id)).await?;
-        Ok(read.map(|(value, _)| Member { id, value }))
+        Ok(read.map(|(value, _)| Participant { id, value }))
     }
 }
 

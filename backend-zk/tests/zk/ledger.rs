@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use leasehold_core::backend::StoreConfig;
-use leasehold_core::backend::ledger::{Ledger, Member};
+use leasehold_core::backend::ledger::{MoveLedger, Participant};
 use leasehold_core::{Env, ErrorKind, OwnerId, Timing};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::rig::{Rig, Space, TTL};
 
-async fn ledger(space: &Space) -> Arc<dyn Ledger> {
+async fn ledger(space: &Space) -> Arc<dyn MoveLedger> {
     let env = Env::new(Timing::for_ttl(TTL)).unwrap().without_token_base();
     space.config().open(env).await.unwrap().ledger().expect("a store that has one")
 }
@@ -32,7 +32,7 @@ pub(crate) async fn an_entry_is_of_the_session_that_signed_last(rig: Arc<Rig>) {
     assert!(![0, outside.client.session_id().0].contains(&stat.ephemeral_owner));
     let mut members = ledger.members().await.unwrap();
     members.sort_by_key(|member| member.id.to_hex());
-    let member = |id, value: &[u8]| Member { id, value: value.to_vec() };
+    let member = |id, value: &[u8]| Participant { id, value: value.to_vec() };
     assert_eq!(members, [member(here, b"again"), member(other, b"beside")]);
 }
 

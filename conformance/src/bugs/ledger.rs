@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::backend::ledger::{Entry, Ledger, MAX_VALUE, Member, Written, fits};
+use leasehold_core::backend::ledger::{Entry, MAX_VALUE, MoveLedger, Participant, Written, fits};
 use leasehold_core::backend::{Grant, Lease, LockBackend, StoreConfig};
 use leasehold_core::{Env, OwnerId, Result};
 use parking_lot::Mutex;
@@ -69,7 +69,7 @@ struct Books {
 #[derive(Debug, Default)]
 struct Kept {
     record: Option<Entry>,
-    members: Vec<Member>,
+    members: Vec<Participant>,
     first_values: BTreeMap<OwnerId, Vec<u8>>,
 }
 
@@ -80,7 +80,7 @@ impl Books {
 }
 
 impl Layer for Books {
-    fn ledger(&self, below: &Below) -> Option<Arc<dyn Ledger>> {
+    fn ledger(&self, below: &Below) -> Option<Arc<dyn MoveLedger>> {
         let ledger = below.backend.ledger()?;
         Some(Arc::new(Wrong {
             flaw: self.flaw,
@@ -95,7 +95,7 @@ impl Layer for Books {
 struct Wrong {
     flaw: Flaw,
     kept: Arc<Mutex<Kept>>,
-    ledger: Arc<dyn Ledger>,
+    ledger: Arc<dyn MoveLedger>,
     env: Env,
 }
 
@@ -115,7 +115,7 @@ impl Wrong {
 }
 
 #[async_trait]
-impl Ledger for Wrong {
+impl MoveLedger for Wrong {
     async fn read(&self) -> Result<Option<Entry>> {
         let record = self.ledger.read().await?.map(|record| self.called(record));
         if self.flaw != Flaw::CachesRecord {
@@ -185,7 +185,7 @@ impl Ledger for Wrong {
         self.ledger.unsign(member).await
     }
 
-    async fn members(&self) -> Result<Vec<Member>> {
+    async fn members(&self) -> Result<Vec<Participant>> {
         let members = self.ledger.members().await?;
         if self.flaw != Flaw::CachesMembers {
             return Ok(members);

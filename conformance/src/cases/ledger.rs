@@ -2,7 +2,7 @@
 //!
 //! A reader has written before, which a store may require (ledger-2).
 
-use leasehold_core::backend::ledger::{Entry, MAX_VALUE, Member, Written};
+use leasehold_core::backend::ledger::{Entry, MAX_VALUE, Participant, Written};
 use leasehold_core::backend::stage::{FORMAT, Phase, Side, Stage};
 use leasehold_core::backend::{Lease, LeaseScope};
 use leasehold_core::clock::Deadline;
@@ -310,6 +310,6 @@ fn entry(version: u64, value: &[u8]) -> Entry {
     Entry { version, value: value.to_vec() }
 }
 
-fn member(id: OwnerId, value: &[u8]) -> Member {
-    Member { id, value: value.to_vec() }
+fn member(id: OwnerId, value: &[u8]) -> Participant {
+    Participant { id, value: value.to_vec() }
 }

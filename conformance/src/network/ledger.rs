@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use leasehold_core::backend::ledger::{Entry, Ledger, Member, Written};
+use leasehold_core::backend::ledger::{Entry, MoveLedger, Participant, Written};
 use leasehold_core::backend::{Lease, LockBackend};
 use leasehold_core::{OwnerId, Result};
 
@@ -18,12 +18,12 @@ pub(super) struct FarLedger {
     pub(super) below: Below,
 }
 
-fn of(store: &Arc<dyn LockBackend>) -> Arc<dyn Ledger> {
+fn of(store: &Arc<dyn LockBackend>) -> Arc<dyn MoveLedger> {
     store.ledger().expect("a store that has a ledger keeps it")
 }
 
 #[async_trait]
-impl Ledger for FarLedger {
+impl MoveLedger for FarLedger {
     async fn read(&self) -> Result<Option<Entry>> {
         self.link
             .ask(
@@ -63,7 +63,7 @@ impl Ledger for FarLedger {
             .await
     }
 
-    async fn members(&self) -> Result<Vec<Member>> {
+    async fn members(&self) -> Result<Vec<Participant>> {
         self.link
             .ask(
                 &self.below,

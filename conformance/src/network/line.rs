@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use leasehold_core::backend::ledger::Ledger;
+use leasehold_core::backend::ledger::MoveLedger;
 use leasehold_core::backend::{
     AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockState, Renewal, Revoke, StoreEvent,
 };
@@ -143,7 +143,7 @@ impl Layer for Line {
             .await
     }
 
-    fn ledger(&self, below: &Below) -> Option<Arc<dyn Ledger>> {
+    fn ledger(&self, below: &Below) -> Option<Arc<dyn MoveLedger>> {
         below.backend.ledger()?;
         Some(Arc::new(FarLedger { link: self.link.clone(), below: below.clone() }))
     }

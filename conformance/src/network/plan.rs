@@ -10,7 +10,7 @@ use crate::dice::Dice;
 
 /// What a request asks the store to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "the methods of `LockBackend` and `Ledger` of that name")]
+#[expect(missing_docs, reason = "the methods of `LockBackend` and `MoveLedger` of that name")]
 #[expect(clippy::exhaustive_enums, reason = "the requests of the contract")]
 pub enum Operation {
     TryAcquire,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::backend::ledger::Member;
+use leasehold_core::backend::ledger::Participant;
 use leasehold_core::backend::stage::Stage;
 use leasehold_core::backend::{LockBackend, StoreConfig};
 use leasehold_core::clock::TokioClock;
@@ -37,7 +37,7 @@ pub struct Sight {
     /// The stage of its record, if it has one.
     pub stage: Option<Stage>,
     /// The entries of its ledger.
-    pub members: Vec<Member>,
+    pub members: Vec<Participant>,
     /// How many sessions it has besides.
     pub sessions: usize,
     /// The locks that it knows.

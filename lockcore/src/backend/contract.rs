@@ -33,7 +33,7 @@ use futures_util::stream::BoxStream;
 
 use crate::backend::env::Env;
 use crate::backend::finding::Finding;
-use crate::backend::ledger::Ledger;
+use crate::backend::ledger::MoveLedger;
 use crate::clock::Deadline;
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::guarantees::Guarantees;
@@ -172,7 +172,7 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the ledger of the namespace, which moves of its locks need; `None` if the store supports no
     /// moves.
-    fn ledger(&self) -> Option<Arc<dyn Ledger>> {
+    fn ledger(&self) -> Option<Arc<dyn MoveLedger>> {
         None
     }
 

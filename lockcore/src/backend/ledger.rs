@@ -46,7 +46,7 @@ pub const MOST_MEMBERS: usize = 10_000;
 /// Dropping a future is an answer that was lost: what it asked for may be done now, later, or never. No
 /// request depends on another's end, so each may be made again at once.
 #[async_trait]
-pub trait Ledger: fmt::Debug + Send + Sync + 'static {
+pub trait MoveLedger: fmt::Debug + Send + Sync + 'static {
     /// The record; `None` before the first write of it. What it sees is said by ledger-2
     /// (`ledger::a_read_sees_what_was_written_before`).
     async fn read(&self) -> Result<Option<Entry>>;
@@ -89,7 +89,7 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`ErrorKind::Protocol`] for more than [`MOST_MEMBERS`], by [`readable`]: of entries that are not read nothing is known.
-    async fn members(&self) -> Result<Vec<Member>>;
+    async fn members(&self) -> Result<Vec<Participant>>;
 }
 
 /// A record as it stands.
@@ -115,7 +115,7 @@ pub enum Written {
 /// A participant of a move.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_structs, reason = "stores construct it")]
-pub struct Member {
+pub struct Participant {
     /// The identity of its entry.
     pub id: OwnerId,
     /// What it signed with last.

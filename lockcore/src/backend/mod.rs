@@ -1,7 +1,7 @@
 //! What stores implement, and what they get.
 
+mod background;
 mod backoff;
-mod carried;
 mod contract;
 mod credentials;
 mod endpoint;
@@ -15,8 +15,8 @@ pub mod stage;
 pub(crate) mod tls;
 pub(crate) mod url;
 
+pub use background::Background;
 pub use backoff::Backoff;
-pub use carried::Carried;
 pub use contract::{
     AcquireRequest, Attempt, Grant, Holder, Lease, LeaseId, LeaseScope, Load, LockBackend, LockState, Mode,
     Renewal, Revocation, Revoke, StoreConfig, StoreEvent, TokenBase,

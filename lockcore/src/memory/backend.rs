@@ -11,7 +11,7 @@ use super::engine::{EngineReply, Front, Granted, Now, SessionId};
 use super::ledger::MemoryLedger;
 use super::store::{MemoryStore, StoreState};
 use crate::backend::env::Env;
-use crate::backend::ledger::Ledger;
+use crate::backend::ledger::MoveLedger;
 use crate::backend::stage;
 use crate::backend::{
     AcquireRequest, Attempt, Finding, Grant, Holder, Inbox, Lease, LeaseId, LeaseScope, LockBackend,
@@ -257,7 +257,7 @@ impl LockBackend for MemoryBackend {
         Ok(())
     }
 
-    fn ledger(&self) -> Option<Arc<dyn Ledger>> {
+    fn ledger(&self) -> Option<Arc<dyn MoveLedger>> {
         let (store, env, closed) = (self.store.clone(), self.env.clone(), Arc::clone(&self.closed));
         Some(Arc::new(MemoryLedger { store, env, closed }))
     }

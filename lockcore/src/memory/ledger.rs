@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use super::engine::Now;
 use super::store::{MemoryStore, StoreState};
 use crate::backend::env::Env;
-use crate::backend::ledger::{Entry, Ledger, Member, Written, fits, readable};
+use crate::backend::ledger::{Entry, MoveLedger, Participant, Written, fits, readable};
 use crate::backend::{Lease, LeaseId, LeaseScope};
 use crate::clock::Moment;
 use crate::words::error::{Error, ErrorKind, Result};
@@ -57,8 +57,8 @@ impl Book {
         self.members.retain(|_, signed| signed.expires > now.store);
     }
 
-    fn members(&self) -> Vec<Member> {
-        self.members.iter().map(|(id, signed)| Member { id: *id, value: signed.value.clone() }).collect()
+    fn members(&self) -> Vec<Participant> {
+        self.members.iter().map(|(id, signed)| Participant { id: *id, value: signed.value.clone() }).collect()
     }
 }
 
@@ -87,7 +87,7 @@ impl MemoryLedger {
 }
 
 #[async_trait]
-impl Ledger for MemoryLedger {
+impl MoveLedger for MemoryLedger {
     async fn read(&self) -> Result<Option<Entry>> {
         self.act(|state, _| state.book.record.clone())
     }
@@ -111,7 +111,7 @@ impl Ledger for MemoryLedger {
         self.act(|state, _| drop(state.book.members.remove(&member)))
     }
 
-    async fn members(&self) -> Result<Vec<Member>> {
+    async fn members(&self) -> Result<Vec<Participant>> {
         self.act(|state, _| readable(state.book.members.len()).map(|()| state.book.members()))?
     }
 }

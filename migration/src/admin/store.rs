@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Either, abortable, select};
-use leasehold_core::backend::ledger::{Ledger, Written};
+use leasehold_core::backend::ledger::{MoveLedger, Written};
 use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{LeaseScope, StoreConfig, StoreEvent, TokenBase};
 use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, OwnerId, Result};
@@ -165,7 +165,7 @@ impl Store {
         Ok(Session { open, keeper })
     }
 
-    async fn sign(&self, ledger: &dyn Ledger) -> Result<()> {
+    async fn sign(&self, ledger: &dyn MoveLedger) -> Result<()> {
         self.asked(ledger.sign(self.id, &entry())).await.map(drop)
     }
 

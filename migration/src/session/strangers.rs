@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::ledger::{Ledger, Written};
+use leasehold_core::backend::ledger::{MoveLedger, Written};
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{Holder, StoreEvent};
 use leasehold_core::clock::Moment;
@@ -55,7 +55,7 @@ impl Session {
 }
 
 /// Writes into the record in `ledger`, the one of the new store, that a foreign client holds `name`.
-pub(crate) async fn note(ledger: &dyn Ledger, env: &Env, name: &LockName) -> Result<()> {
+pub(crate) async fn note(ledger: &dyn MoveLedger, env: &Env, name: &LockName) -> Result<()> {
     let at = millis(env.wall_time());
     // RACE: another process, or a step, may write meanwhile.
     loop {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_conformance::layer::{Below, Layer, Wrap, per_session};
-use leasehold_core::backend::ledger::{Entry, Ledger, Member, Written};
+use leasehold_core::backend::ledger::{Entry, MoveLedger, Participant, Written};
 use leasehold_core::backend::stage::{Side, Stage};
 use leasehold_core::backend::{Lease, LockBackend, StoreConfig};
 use leasehold_core::{Env, OwnerId, Result};
@@ -40,7 +40,7 @@ struct Early {
 }
 
 impl Layer for Early {
-    fn ledger(&self, below: &Below) -> Option<Arc<dyn Ledger>> {
+    fn ledger(&self, below: &Below) -> Option<Arc<dyn MoveLedger>> {
         let (side, read) = (self.side, Arc::clone(&self.read));
         Some(Arc::new(EarlyLedger { side, read, below: below.backend.ledger()? }))
     }
@@ -50,11 +50,11 @@ impl Layer for Early {
 struct EarlyLedger {
     side: Side,
     read: Arc<AtomicU64>,
-    below: Arc<dyn Ledger>,
+    below: Arc<dyn MoveLedger>,
 }
 
 #[async_trait]
-impl Ledger for EarlyLedger {
+impl MoveLedger for EarlyLedger {
     async fn read(&self) -> Result<Option<Entry>> {
         let record = self.below.read().await?;
         if let Some(record) = &record {
@@ -82,7 +82,7 @@ impl Ledger for EarlyLedger {
         self.below.unsign(member).await
     }
 
-    async fn members(&self) -> Result<Vec<Member>> {
+    async fn members(&self) -> Result<Vec<Participant>> {
         self.below.members().await
     }
 }

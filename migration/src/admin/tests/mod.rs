@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, abortable};
 use leasehold_conformance::layer::{Below, Layer, above};
-use leasehold_core::backend::ledger::{Entry, Ledger, Member as Listed, Written};
+use leasehold_core::backend::ledger::{Entry, MoveLedger, Participant as Listed, Written};
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{Lease, LockBackend, StoreConfig, TokenBase};
 use leasehold_core::clock::TokioClock;
@@ -133,12 +133,12 @@ impl Rig {
 
 /// A ledger and the session it is of.
 struct Desk {
-    ledger: Arc<dyn Ledger>,
+    ledger: Arc<dyn MoveLedger>,
     _session: Arc<dyn LockBackend>,
 }
 
 impl std::ops::Deref for Desk {
-    type Target = dyn Ledger;
+    type Target = dyn MoveLedger;
 
     fn deref(&self) -> &Self::Target {
         &*self.ledger
@@ -390,11 +390,11 @@ impl Drop for Line {
 #[derive(Debug)]
 struct WiredLedger {
     wire: Wired,
-    inner: Arc<dyn Ledger>,
+    inner: Arc<dyn MoveLedger>,
 }
 
 #[async_trait]
-impl Ledger for WiredLedger {
+impl MoveLedger for WiredLedger {
     async fn read(&self) -> Result<Option<Entry>> {
         self.wire.up()?;
         self.inner.read().await
@@ -431,7 +431,7 @@ impl Layer for Line {
         self.wire.write(below.backend.raise_token_base(at_least)).await
     }
 
-    fn ledger(&self, below: &Below) -> Option<Arc<dyn Ledger>> {
+    fn ledger(&self, below: &Below) -> Option<Arc<dyn MoveLedger>> {
         Some(Arc::new(WiredLedger { wire: self.wire.clone(), inner: below.backend.ledger()? }))
     }
 

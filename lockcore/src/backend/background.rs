@@ -12,20 +12,20 @@ use crate::backend::env::Env;
 
 /// Polled by its caller, and by a task from when the caller leaves: whatever it has begun, it ends.
 #[must_use = "futures do nothing unless polled"]
-pub struct Carried<T: Send + 'static> {
+pub struct Background<T: Send + 'static> {
     env: Env,
     left: CancellationToken,
     future: Option<BoxFuture<'static, T>>,
 }
 
-impl<T: Send + 'static> Carried<T> {
+impl<T: Send + 'static> Background<T> {
     /// `left` notifies `future` when its caller leaves; its output is dropped then.
     pub fn new(env: &Env, left: CancellationToken, future: BoxFuture<'static, T>) -> Self {
         Self { env: env.clone(), left, future: Some(future) }
     }
 }
 
-impl<T: Send + 'static> Future for Carried<T> {
+impl<T: Send + 'static> Future for Background<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
@@ -39,7 +39,7 @@ impl<T: Send + 'static> Future for Carried<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Carried<T> {
+impl<T: Send + 'static> Drop for Background<T> {
     fn drop(&mut self) {
         if let Some(future) = self.future.take() {
             self.left.cancel();
@@ -48,9 +48,9 @@ impl<T: Send + 'static> Drop for Carried<T> {
     }
 }
 
-impl<T: Send + 'static> fmt::Debug for Carried<T> {
+impl<T: Send + 'static> fmt::Debug for Background<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Carried").finish_non_exhaustive()
+        f.debug_struct("Background").finish_non_exhaustive()
     }
 }
 
@@ -73,15 +73,15 @@ mod tests {
                 let _ = ends.await;
                 let _ = told.send(());
             };
-            let mut carried = Carried::new(&env, left.clone(), future.boxed());
+            let mut background = Background::new(&env, left.clone(), future.boxed());
             if ended {
                 end.send(()).unwrap();
-                carried.await;
+                background.await;
             } else {
                 if polled {
-                    assert!((&mut carried).now_or_never().is_none());
+                    assert!((&mut background).now_or_never().is_none());
                 }
-                drop(carried);
+                drop(background);
                 end.send(()).unwrap();
             }
             assert_eq!(left.is_cancelled(), !ended);
