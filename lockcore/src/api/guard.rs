@@ -42,12 +42,12 @@ impl LockGuard {
 
     /// Returns the name of the lock.
     pub fn name(&self) -> &LockName {
-        &self.ownership().grant().name
+        &self.ownership().grant.name
     }
 
     /// Returns how the lock is held.
     pub fn mode(&self) -> Mode {
-        self.ownership().mode()
+        self.ownership().mode
     }
 
     /// Returns the fencing token (G3); give it to the resource.

@@ -82,7 +82,7 @@ impl Lock {
 
     /// Returns the name of the lock.
     pub fn name(&self) -> &LockName {
-        self.local.name.lock_name()
+        &self.local.name.lock_name
     }
 
     /// Waits at most `wait` for the lock. Zero is one attempt.

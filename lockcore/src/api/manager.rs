@@ -97,7 +97,7 @@ impl LockManager {
     fn with_own(&self, name: &LockName, state: Result<LockState>) -> Result<LockState> {
         let mut state = state.map_err(|error| error.with_context("lock", name))?;
         let own = |state: &mut NameState| state.queue.held().map(|(_, token)| token).collect::<Vec<_>>();
-        for own in self.core.names.with_known(name, own).unwrap_or_default() {
+        for own in self.core.names.known(name).map(|known| known.with(own)).unwrap_or_default() {
             // Not there if our hold is over and we do not know yet.
             let is_ours = |shown: FencingToken| shown.counter() == own.counter();
             if let Some(holder) = state.holders.iter_mut().find(|holder| holder.token.is_none_or(is_ours)) {
@@ -111,7 +111,8 @@ impl LockManager {
     pub fn holds(&self, name: impl AsRef<str>) -> bool {
         let now = self.core.context.env.now();
         let held = |state: &mut NameState| state.queue.held().any(|(ownership, _)| ownership.is_held(now));
-        LockName::new(name).is_ok_and(|name| self.core.names.with_known(&name, held) == Some(true))
+        LockName::new(name)
+            .is_ok_and(|name| self.core.names.known(&name).is_some_and(|known| known.with(held)))
     }
 
     /// Returns the names with this prefix that are held or waited for.

@@ -84,7 +84,7 @@ async fn claim(wanted: &Acquire, is_try: bool) -> Result<Acquired> {
         Turn::Join(join) => join.answer().await,
         Turn::Refused(error) => Err(error),
     };
-    acquired.map_err(|error| lock.core.context.error_about(lock.name.lock_name(), error))
+    acquired.map_err(|error| lock.core.context.error_about(&lock.name.lock_name, error))
 }
 
 /// Asks the store: once for a `try`, else until it grants or refuses for good, whatever becomes of the places that it
@@ -126,7 +126,7 @@ async fn ask(mut leader: Leader, wanted: Acquire, is_try: bool) -> Result<Acquir
         if !had_place || !matches!(error.kind(), ErrorKind::Lost { .. } | ErrorKind::Unavailable) {
             return Err(leader.refuse_all(error));
         }
-        tracing::debug!(lock = %name.lock_name(), error = ?format!("{error:#}"), "retrying acquire");
+        tracing::debug!(lock = %name.lock_name, error = ?format!("{error:#}"), "retrying acquire");
         // A wait that lasted long is back soon; not at once, as many may have lost their places at the same time, or
         // found the store down.
         pauses.went_on(env.now().since(began), env);
@@ -148,7 +148,7 @@ async fn attempt(context: &Context, wanted: &Acquire, is_try: bool) -> Result<At
     let Context { env, backend, .. } = context;
     let request = AcquireRequest {
         // Of many copies of a name one is kept.
-        name: wanted.lock.name.lock_name().clone(),
+        name: wanted.lock.name.lock_name.clone(),
         mode: wanted.wish.mode,
         owner: env.owner_id(),
         ttl: wanted.ttl,
@@ -168,7 +168,7 @@ fn known_holder(lock: &LocalLock) -> Option<Holder> {
             return state.news.as_ref()?.holder.clone();
         };
         let mut holder = Holder::new(&*lock.core.context.label);
-        (holder.token, holder.mode) = (Some(token), held.mode());
+        (holder.token, holder.mode) = (Some(token), held.mode);
         Some(holder)
     })
 }
@@ -194,5 +194,5 @@ fn timed_out(wanted: &Acquire, started: Moment, holder: Option<Holder>) -> Error
         Some(refused) => error.with_source(context.placed(refused.with_effect(Effect::NotApplied))),
         None => error,
     };
-    context.error_about(wanted.lock.name.lock_name(), error)
+    context.error_about(&wanted.lock.name.lock_name, error)
 }

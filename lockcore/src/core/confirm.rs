@@ -21,7 +21,7 @@ pub(crate) async fn release_until_confirmed(
     leases: &Leases,
     ownership: &Ownership,
 ) -> Result<()> {
-    let (grant, deadline) = (ownership.grant(), ownership.last_deadline());
+    let (grant, deadline) = (&ownership.grant, ownership.last_deadline());
     let (env, began) = (&context.env, context.env.now());
     let in_session = grant.lease.scope == LeaseScope::Session;
     // A session is renewed for others, so its deadline moves on. Without a lease nothing ends the lock but us;

@@ -129,7 +129,8 @@ impl LeaseState {
             }
             Renewal::Gone(reason) => self.lose(*reason),
             Renewal::Unknown(_) => {
-                self.due = Some(now + self.back_off());
+                // From a 48th to a twelfth of the ttl, so that several tries fit before the deadline.
+                self.due = Some(now + self.lease.ttl / 48 * 2_u32.pow(self.failures.min(2)));
                 self.failures += 1;
                 passed
             }
@@ -166,11 +167,6 @@ impl LeaseState {
         let due = (since + third).min(deadline.saturating_sub(third));
         self.due = Some(due);
         self.phase = LeasePhase::Live { overdue_at: due.max(since) + overdue_after };
-    }
-
-    /// Doubles from a 48th to a twelfth of the ttl, so that several tries fit before the deadline.
-    fn back_off(&self) -> Duration {
-        self.lease.ttl / 48 * 2_u32.pow(self.failures.min(2))
     }
 }
 

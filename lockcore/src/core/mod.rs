@@ -137,7 +137,8 @@ fn on_store_event(core: &Arc<Core>, event: StoreEvent) {
         }
         StoreEvent::Queued { name, holder } => {
             tracing::debug!(lock = %name, holder = holder.label, "waiting at the store");
-            core.names.with_known(&name, |state| {
+            let Some(known) = core.names.known(&name) else { return };
+            known.with(|state| {
                 let queued = state.queue.is_acquiring();
                 let news = state.news.get_or_insert_default();
                 (news.holder, news.refused, news.queued) = (Some(holder), None, queued);
@@ -178,7 +179,7 @@ fn held(core: &Core, name: &LockName, counter: u64, note: impl FnOnce(&mut Early
             }
         }
         let mut held = state.queue.held();
-        held.find(|(held, _)| held.grant().counter == counter).map(|(ownership, _)| Arc::clone(ownership))
+        held.find(|(held, _)| held.grant.counter == counter).map(|(ownership, _)| Arc::clone(ownership))
     })
 }
 

@@ -45,7 +45,7 @@ struct Shard<W> {
 }
 
 pub(crate) struct Name<W> {
-    name: LockName,
+    pub(crate) lock_name: LockName,
     state: Mutex<NameState<W>>,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Early {
 
 impl Counted for Arc<Ownership> {
     fn counter(&self) -> u64 {
-        self.grant().counter
+        self.grant.counter
     }
 }
 
@@ -102,7 +102,7 @@ impl<W> Names<W> {
             shard.forget();
         }
         let state = NameState { queue: NameQueue::new(), news: None, request: None };
-        let new = Arc::new(Name { name: name.clone(), state: Mutex::new(state) });
+        let new = Arc::new(Name { lock_name: name.clone(), state: Mutex::new(state) });
         shard.names.insert(name.clone(), Arc::clone(&new));
         new
     }
@@ -110,15 +110,6 @@ impl<W> Names<W> {
     /// The same, if this process knows the name.
     pub(crate) fn known(&self, name: &LockName) -> Option<Arc<Name<W>>> {
         self.shard(name).lock().names.get(name).map(Arc::clone)
-    }
-
-    /// Calls `act` on the state of a name that this process knows.
-    pub(crate) fn with_known<R>(
-        &self,
-        name: &LockName,
-        act: impl FnOnce(&mut NameState<W>) -> R,
-    ) -> Option<R> {
-        Some(self.known(name)?.with(act))
     }
 
     /// Collects from every name, in order of names.
@@ -171,10 +162,6 @@ impl<W> Shard<W> {
 }
 
 impl<W> Name<W> {
-    pub(crate) fn lock_name(&self) -> &LockName {
-        &self.name
-    }
-
     /// Calls `act` under the name's mutex: nothing is woken, and no guard dropped, in there.
     #[inline]
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut NameState<W>) -> R) -> R {

@@ -78,7 +78,7 @@ impl Leader {
         self.is_over = true;
         match adopted {
             Ok(token) => {
-                tracing::debug!(lock = %name.lock_name(), %token, "acquired");
+                tracing::debug!(lock = %name.lock_name, %token, "acquired");
                 if ownership.asked().is_some() {
                     core.leases.end_at(&ownership, now);
                 }

@@ -126,7 +126,7 @@ impl Core {
 
     fn has_ended(self: &Arc<Self>, ownership: &Arc<Ownership>, reason: LostReason) {
         metrics::lost(reason);
-        let grant = ownership.grant();
+        let grant = &ownership.grant;
         if reason == LostReason::Shutdown {
             tracing::debug!(lock = %grant.name, grant = grant.counter, "ended by shutdown");
         } else {
@@ -252,7 +252,7 @@ struct Waiting<'a> {
 
 impl Waiting<'_> {
     async fn turn(mut self) -> Turn {
-        tracing::debug!(lock = %self.lock.name.lock_name(), "waiting in the local queue");
+        tracing::debug!(lock = %self.lock.name.lock_name, "waiting in the local queue");
         let called = (&mut self.called).await;
         self.is_over = true;
         called.unwrap_or_else(|_| Turn::Refused(Context::closed_error()))

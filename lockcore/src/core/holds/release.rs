@@ -62,13 +62,13 @@ impl Hold {
     pub(crate) fn found_lost(&self, unless_known: LostReason) -> Error {
         let reason = self.ownership.lost(self.now()).unwrap_or(unless_known);
         self.lock.core.end(&self.ownership, reason);
-        Error::lost(reason).with_context("lock", self.lock.name.lock_name())
+        Error::lost(reason).with_context("lock", &self.lock.name.lock_name)
     }
 
     /// Renews besides the watchdog.
     pub(crate) async fn renew_now(&self) -> Result<()> {
         let Context { env, backend, .. } = &self.lock.core.context;
-        let lease = self.ownership.grant().lease.id;
+        let lease = self.ownership.grant.lease.id;
         let (_, sent_at, mut answers) = renew(env, &**backend, vec![lease]).await;
         let answer = answers.pop().expect("a renewal of one lease has one answer");
         let result = match &answer {
@@ -80,7 +80,7 @@ impl Hold {
         if !matches!(answer, Renewal::Unknown(_)) {
             self.lock.core.end_all(self.lock.core.leases.answered(lease, env.now(), sent_at, &answer));
         }
-        result.map_err(|error| self.lock.core.context.error_about(self.lock.name.lock_name(), error))
+        result.map_err(|error| self.lock.core.context.error_about(&self.lock.name.lock_name, error))
     }
 
     pub(crate) async fn release(mut self) -> Result<()> {
@@ -124,14 +124,14 @@ impl Hold {
         if let Some((Claim::Hold(_, token), _)) = next {
             lock.call(next);
             metrics::count(metrics::RELEASES, &[("to", "local")]);
-            tracing::debug!(lock = %name.lock_name(), %token, "passed to the next local waiter");
+            tracing::debug!(lock = %name.lock_name, %token, "passed to the next local waiter");
         }
         match released {
             Released::Stays => {}
             Released::NotHeld => drop(self.found_lost(LostReason::Gone)),
             Released::Store => {
                 metrics::count(metrics::RELEASES, &[("to", "store")]);
-                tracing::debug!(lock = %name.lock_name(), %token, "releasing");
+                tracing::debug!(lock = %name.lock_name, %token, "releasing");
                 ownership.end(LostReason::Released);
                 core.leases.deregister(ownership);
             }
@@ -195,7 +195,7 @@ impl PendingRelease {
 
     /// Releases the grant at the store, and frees the name, however that ended.
     pub(super) async fn settled(mut self) -> Result<()> {
-        let (Core { context, leases, .. }, grant) = (&*self.lock.core, self.ownership.grant());
+        let (Core { context, leases, .. }, grant) = (&*self.lock.core, &self.ownership.grant);
         let released = release_until_confirmed(context, leases, &self.ownership).await;
         let released = released.map_err(|error| context.error_about(&grant.name, error));
         if let Err(error) = &released

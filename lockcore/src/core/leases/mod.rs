@@ -170,7 +170,7 @@ impl LeaseChange {
         }
         for ownership in &ownerships {
             if change == Change::AtRisk {
-                tracing::warn!(lock = %ownership.grant().name, "at risk: a renewal is overdue");
+                tracing::warn!(lock = %ownership.grant.name, "at risk: a renewal is overdue");
             }
             ownership.follow();
         }

@@ -31,8 +31,8 @@ use crate::words::loss::{GuardState, LostReason};
 use crate::words::mode::Mode;
 
 pub(crate) struct Ownership {
-    grant: Grant,
-    mode: Mode,
+    pub(crate) grant: Grant,
+    pub(crate) mode: Mode,
     lease_deadline: Arc<LeaseDeadline>,
     /// Certainly held before this moment, in nanoseconds: what the lease deadline said last, `ENDED` once the
     /// ownership is over. Written with `status` locked; read without.
@@ -82,14 +82,6 @@ impl Ownership {
             lease_deadline,
             slot,
         }
-    }
-
-    pub(crate) fn grant(&self) -> &Grant {
-        &self.grant
-    }
-
-    pub(crate) fn mode(&self) -> Mode {
-        self.mode
     }
 
     pub(crate) fn is_held(&self, now: Moment) -> bool {

@@ -222,7 +222,7 @@ impl<T: Counted, W> NameQueue<T, W> {
     ) -> (Released, Option<Call<T, W>>) {
         let is_asked = self.acquiring.is_some();
         let (mut grants, waiters) = self.parts();
-        let Some(grant) = grants.find(|grant| grant.is_hold_of(counter)) else {
+        let Some(grant) = grants.find(|grant| grant.is_held() && grant.held.counter() == counter) else {
             return (Released::NotHeld, None);
         };
         grant.guards -= 1;
@@ -367,10 +367,6 @@ impl<T: Counted, W> NameQueue<T, W> {
 impl<T: Counted> LocalGrant<T> {
     fn is_held(&self) -> bool {
         self.guards > 0
-    }
-
-    fn is_hold_of(&self, counter: u64) -> bool {
-        self.is_held() && self.held.counter() == counter
     }
 
     fn is_releasing(&self, it: impl Fn(&T) -> bool) -> bool {

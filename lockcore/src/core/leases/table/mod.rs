@@ -96,7 +96,7 @@ impl LeaseTable {
 
     pub(crate) fn deregister(&mut self, ownership: &Arc<Ownership>) {
         self.ends.forget(ownership);
-        let lease = ownership.grant().lease;
+        let lease = ownership.grant.lease;
         let Some(entry) = self.leases.get_mut(&lease.id) else {
             return;
         };
