@@ -47,7 +47,8 @@ impl Listener {
 
     async fn next(&mut self) -> Option<StoreEvent> {
         loop {
-            self.is_due |= self.session.upgrade().is_some_and(|session| session.holds_anything());
+            self.is_due |=
+                self.session.upgrade().is_some_and(|session| !session.state.lock().holds.is_empty());
             tokio::select! {
                 biased;
                 // First, as there may always be an event.
@@ -65,10 +66,6 @@ impl Listener {
 }
 
 impl Session {
-    fn holds_anything(&self) -> bool {
-        !self.state.lock().holds.is_empty()
-    }
-
     /// Reads the requests to this session, and checks whether its files are still in their place.
     pub(crate) fn check_requests(&self) {
         let (mut requests, mut blind) = match self.directory.requests(self.id) {

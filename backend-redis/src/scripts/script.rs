@@ -10,7 +10,7 @@ use super::TELL;
 #[derive(Debug)]
 pub(crate) struct Script {
     text: String,
-    hash: String,
+    pub(crate) hash: String,
 }
 
 /// Locks under our own keys.
@@ -72,11 +72,6 @@ impl Script {
         let mut command = redis::cmd("SCRIPT");
         command.arg("LOAD").arg(&self.text);
         command
-    }
-
-    /// Whether it is what a server has loaded under that hash.
-    pub(crate) fn is_kept_as(&self, hash: &str) -> bool {
-        self.hash == hash
     }
 
     /// Whether `part` is in its text.

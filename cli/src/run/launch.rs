@@ -14,6 +14,8 @@ use rustix::process::Pid;
 use crate::failure::{Exit, Failure};
 use crate::run::group::Group;
 
+pub(crate) use system::hide_this_process;
+
 /// Starts `command` in a group of its own, with `environment` added to ours, and without what is `stale` in that.
 pub(crate) fn launch(
     command: &[OsString],
@@ -31,11 +33,6 @@ pub(crate) fn launch(
     let child = launcher.spawn().map_err(|error| Failure::system("cannot start the command", error))?;
     let leader = Pid::from_raw(child.id().cast_signed()).expect("a child has a number");
     Ok(Group::of(leader))
-}
-
-/// Keeps other processes of the same user, the command among them, from reading our environment and memory.
-pub(crate) fn hide_this_process() {
-    system::hide();
 }
 
 /// Becomes the command if that is what this process was started for; returns only if it cannot.
@@ -91,7 +88,8 @@ mod system {
         let _refused = set_child_subreaper(Some(getpid()));
     }
 
-    pub(super) fn hide() {
+    /// Keeps other processes of the same user, the command among them, from reading our environment and memory.
+    pub(crate) fn hide_this_process() {
         // No system refuses it.
         let _refused = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     }
@@ -112,5 +110,5 @@ mod system {
 
     pub(super) fn adopt_orphans() {}
 
-    pub(super) fn hide() {}
+    pub(crate) fn hide_this_process() {}
 }

@@ -123,7 +123,7 @@ impl MemoryBackend {
     /// Ends what `owner` has of `name`; whether there was something.
     fn let_go(&self, name: &LockName, owner: OwnerId) -> bool {
         self.store.act(&**self.env.clock(), |state, now, pushes| {
-            state.stop_waiting(owner);
+            state.waiting.remove(&owner);
             state.engine.release(now, name, owner, pushes)
         })
     }

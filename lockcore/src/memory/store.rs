@@ -38,7 +38,7 @@ pub(super) struct StoreState {
     /// What sessions add to the engine's counters, from when they are opened.
     token_base: u64,
     sessions_opened: u64,
-    waiting: HashMap<OwnerId, oneshot::Sender<Granted>>,
+    pub(super) waiting: HashMap<OwnerId, oneshot::Sender<Granted>>,
     sessions: BTreeMap<SessionId, Open>,
 }
 
@@ -155,10 +155,6 @@ impl StoreState {
         let (sender, receiver) = oneshot::channel();
         self.waiting.insert(owner, sender);
         receiver
-    }
-
-    pub(super) fn stop_waiting(&mut self, owner: OwnerId) {
-        self.waiting.remove(&owner);
     }
 
     pub(super) fn tell(&self, session: SessionId, event: StoreEvent) {
