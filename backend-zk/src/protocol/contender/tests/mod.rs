@@ -4,7 +4,6 @@
 
 mod model;
 mod mutants;
-mod passing;
 mod returns;
 mod sharing;
 mod trying;

@@ -17,16 +17,6 @@ fn node(number: u8, mode: Mode) -> Node {
     Node::new(OwnerId::from_random([number; 16]), mode, number.into())
 }
 
-/// A contender that waits behind these, by the last listing.
-fn waiting(me: &Node, older: &[&Node], ahead: &Node, passes: bool) -> Contender {
-    let names: Vec<_> = older.iter().map(|older| older.name()).collect();
-    let names: Vec<_> = names.iter().map(String::as_str).collect();
-    let (mut contender, _) = Contender::new(Patience::Waits, Mode::EXCLUSIVE, None);
-    assert_eq!(contender.answered(entered_among(me, &names)), Step::Ask(Ask::Watch(ahead.name())));
-    assert_eq!(contender.answered(Ok(Said::Watched { passes })), Step::Wait);
-    contender
-}
-
 fn held(me: &Node) -> Step {
     Step::End(End::Held(Mine { node: me.clone(), czxid: 9 }))
 }
@@ -42,32 +32,6 @@ fn sharer_joins_other_sharers() {
     let answer = entered_among(&me, &[&reader.name(), &writer.name()]);
     assert_eq!(contender.answered(answer), Step::Ask(Ask::GiveWay(me, reader.name())));
     assert_eq!(contender.answered(Ok(Said::Done)), Step::End(End::Busy(reader.name())));
-}
-
-/// Whoever shares holds by the end of the only one in its way, whoever else who shares is there, and looks if there
-/// was another one.
-#[test]
-fn sharer_waits_for_the_nearest_exclusive() {
-    let (first, writer, between, me) = (node(1, R), node(2, W), node(3, R), node(4, R));
-    let mut contender = waiting(&me, &[&between, &first, &writer], &writer, false);
-    assert_eq!(contender.happens(Happening::Ended), held(&me));
-    let first = node(1, W);
-    for (happening, expected) in [(Happening::Ended, Step::Ask(Ask::List)), (Happening::Changed, held(&me))] {
-        let mut contender = waiting(&me, &[&between, &first, &writer], &writer, true);
-        assert_eq!(contender.happens(happening), expected);
-    }
-}
-
-/// The end of one who shares is no grant, and what is written to its node no pass, whatever its note says.
-#[test]
-fn the_end_of_one_who_shares_is_looked_at() {
-    let (first, second, me) = (node(1, R), node(2, R), node(3, W));
-    for older in [&[&second][..], &[&first, &second]] {
-        let mut contender = waiting(&me, older, &second, true);
-        assert_eq!(contender.happens(Happening::Ended), Step::Ask(Ask::List));
-        let mut contender = waiting(&me, older, &second, true);
-        assert_eq!(contender.happens(Happening::Changed), Step::Ask(Ask::Watch(second.name())));
-    }
 }
 
 /// One release lets in all who share and come next, without a request of theirs, whether it passes the lock on or not;
