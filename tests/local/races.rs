@@ -70,26 +70,6 @@ async fn a_loss_between_a_drop_and_its_release_is_heard() {
     assert!(next.ensure_held().is_err() || other.is_none(), "two held guards: {next:?} {other:?}");
 }
 
-/// It has less than a sixth of its ttl left.
-#[tokio::test]
-async fn a_hold_near_its_end_is_not_handed_on() {
-    let (store, clock) = (FaultyStore::default(), ManualClock::new());
-    let builder = LockManager::builder(store.config()).clock(Arc::new(clock.clone()));
-    let locks = builder.handoff_window(Duration::from_secs(3600)).build().await.unwrap();
-    let lock = locks.lock("a").unwrap();
-    for (share, stays) in [(5, true), (7, false)] {
-        let guard = lock.acquire().await.unwrap();
-        let before = guard.token().counter();
-        let mut next = Box::pin(lock.acquire());
-        assert!(next.as_mut().now_or_never().is_none(), "it waits");
-        clock.suspend(guard.remaining() - Timing::DEFAULT_TTL / share);
-        drop(guard);
-        let next = next.await.unwrap();
-        assert_eq!(next.token().counter() == before, stays, "a {share}th of the ttl left");
-        next.release().await.unwrap();
-    }
-}
-
 /// The store confirms it within that time.
 #[tokio::test(start_paused = true)]
 async fn a_release_is_repeated_for_a_ttl_while_its_session_lives() {
