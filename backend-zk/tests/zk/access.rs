@@ -1,4 +1,4 @@
-//! How to get there.
+//! The ways to a server, and what its diagnosis says.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use testbed::{Direction, Mode};
 
 use crate::rig::{BOUND, Beside, Rig, TTL, proxy, server};
 
-/// Opening goes on until its own bound, however short the session is that is asked for.
+/// The time of an opening is bounded by `connect_timeout`, not by the short ttl.
 pub(crate) async fn a_server_that_comes_late_is_waited_for(rig: Arc<Rig>) {
     const TTL: Duration = Duration::from_secs(1);
     let proxy = proxy(rig.server().await);
@@ -25,7 +25,7 @@ pub(crate) async fn a_server_that_comes_late_is_waited_for(rig: Arc<Rig>) {
     opening.end("an answer").await.unwrap();
 }
 
-/// However slowly a session is opened, it is kept from then on.
+/// A session that took long to open is kept from then on.
 pub(crate) async fn a_slow_opening_is_no_loss_afterwards(rig: Arc<Rig>) {
     let proxy = proxy(rig.server().await);
     let space = rig.space_on([proxy.addr()]);
@@ -41,7 +41,7 @@ pub(crate) async fn a_slow_opening_is_no_loss_afterwards(rig: Arc<Rig>) {
     }
 }
 
-/// Everything that a URL says has its effect.
+/// Each part of a URL has its effect.
 pub(crate) async fn a_url_says_the_same(rig: Arc<Rig>) {
     let space = rig.space().await;
     let url = format!("zk://me:secret@{}{}?prefix=x/y&acl=world:anyone:", space.hosts(), space.chroot);
@@ -65,7 +65,6 @@ pub(crate) async fn a_url_says_the_same(rig: Arc<Rig>) {
     guard.release().await.unwrap();
 }
 
-/// What an administrator is told of this server.
 pub(crate) async fn the_version_and_the_session_are_diagnosed(rig: Arc<Rig>) {
     let space = rig.space().await;
     let locks = space.manager().await;
@@ -83,7 +82,7 @@ pub(crate) async fn the_version_and_the_session_are_diagnosed(rig: Arc<Rig>) {
     );
     assert!(findings.iter().any(|finding| finding.detail.contains("3s")), "{findings:?}");
 
-    // A session that the server bounds differs from what was asked for, and that is said.
+    // The diagnosis reports a session that is shorter than requested.
     let bounded = server(Setup::new().longest_session(Duration::from_secs(4))).await;
     let space = rig.space_on([bounded.addr()]);
     let locks = space.manager_with(|builder| builder.ttl(Duration::from_secs(20))).await;

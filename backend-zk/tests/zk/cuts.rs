@@ -1,5 +1,5 @@
-//! What other libraries do when they are cut off for longer than their session. Ours knows that it has
-//! lost the lock before anybody else holds it: that is shown in `tests/servers` of the workspace.
+//! Other libraries, cut off for longer than their session. Ours reports the loss before another client holds
+//! (`tests/servers`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,7 @@ use testbed::Direction;
 use crate::peer::Peer;
 use crate::rig::{Rig, TTL, cut, hold_aside, milliseconds, now, proxy};
 
-/// kazoo suspends its client and goes on saying that it holds the lock: when the next one holds,
-/// and as long as the cut lasts.
+/// kazoo suspends its client and still reports that it holds the lock, also when the next client holds.
 pub(crate) async fn kazoo_is_not_told(rig: Arc<Rig>) {
     let server = rig.server().await;
     let space = rig.space().await;
@@ -36,7 +35,7 @@ pub(crate) async fn kazoo_is_not_told(rig: Arc<Rig>) {
     assert!(state.starts_with("acquired"), "{state}");
 }
 
-/// Curator says LOST in the end, but not before somebody else holds.
+/// Curator reports LOST, but only after another client holds.
 pub(crate) async fn curator_is_told_late(rig: Arc<Rig>) {
     let server = rig.server().await;
     let space = rig.space().await;

@@ -1,4 +1,4 @@
-//! Sessions and nodes that vanish, watches and replies that never come.
+//! Sessions and nodes that are lost, and replies that never come.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,18 +8,15 @@ use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
 use leasehold_core::backend::LockState;
 use leasehold_core::{ErrorKind, FencingToken, LockManager, LostReason, Result};
-use parking_lot::Mutex;
+use testbed::Mode;
 use testbed::zookeeper::{Op, Setup};
-use testbed::{Direction, Mode};
 use tokio::runtime::Builder;
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::rig::{
-    BOUND, Beside, Rig, Space, TTL, eventually, hold_aside, noting, now, proxy, server, within,
-};
+use crate::rig::{BOUND, Beside, Rig, Space, TTL, eventually, hold_aside, noted, now, proxy, server, within};
 use crate::switch::Switch;
 
-/// The next one holds when the guard's deadline has passed, and not as soon as we know of the loss.
+/// The next client holds at the guard's deadline, not as soon as the loss is known.
 pub(crate) async fn a_session_that_we_end_keeps_its_locks_until_the_deadline(rig: Arc<Rig>) {
     let server = rig.server().await;
     let space = rig.space().await;
@@ -39,7 +36,7 @@ pub(crate) async fn a_session_that_we_end_keeps_its_locks_until_the_deadline(rig
     assert!(next.token() > guard.token());
 }
 
-/// A request whose caller nobody polls keeps no session that is over: the next one holds.
+/// A request whose caller is not polled keeps no ended session: the next client holds.
 pub(crate) async fn a_caller_who_is_not_polled_keeps_no_session(rig: Arc<Rig>) {
     let server = rig.server().await;
     let space = rig.space().await;
@@ -60,7 +57,7 @@ pub(crate) async fn a_caller_who_is_not_polled_keeps_no_session(rig: Arc<Rig>) {
     next.release().await.unwrap();
 }
 
-/// Whoever waits is told what keeps the next session from being opened, if asking again cannot change that.
+/// A waiter gets the error that keeps the next session from opening, if a retry cannot change it.
 pub(crate) async fn a_waiter_hears_what_keeps_its_session_from_opening(rig: Arc<Rig>) {
     let server = rig.server().await;
     let space = rig.space().await;
@@ -85,8 +82,7 @@ pub(crate) async fn a_waiter_hears_what_keeps_its_session_from_opening(rig: Arc<
     assert!(waiter.lock("a").unwrap().acquire().await.unwrap().token() > token);
 }
 
-/// A reconnect that silently leads to another session keeps nothing alive: the guard is lost before
-/// anybody else holds.
+/// A reconnect that silently opens another session keeps no hold: the guard is lost before another client holds.
 pub(crate) async fn a_session_that_was_exchanged_is_a_loss(rig: Arc<Rig>) {
     let server = rig.server().await;
     let space = rig.space().await;
@@ -105,7 +101,7 @@ pub(crate) async fn a_session_that_was_exchanged_is_a_loss(rig: Arc<Rig>) {
     assert!(waiting.end("it holds").await.token() > guard.token());
 }
 
-/// A lock whose holders leave sooner than it takes to look at them can be shown all the same.
+/// A lock whose holders leave before they can be read is shown all the same.
 pub(crate) async fn a_lock_that_changes_hands_all_the_time_is_shown(rig: Arc<Rig>) {
     let space = rig.space().await;
     let proxy = proxy(rig.server().await);
@@ -127,8 +123,7 @@ pub(crate) async fn a_lock_that_changes_hands_all_the_time_is_shown(rig: Arc<Rig
     users.shutdown().await;
 }
 
-/// A watch goes on when the lock's directory was removed, and when its session has ended. A new stream asks for the
-/// leader's state, and no other reading does.
+/// A watch outlives its directory and its session. Only a new stream asks for the leader's state.
 pub(crate) async fn a_watch_outlives_its_directory_and_its_session(rig: Arc<Rig>) {
     let server = server(reaping(100)).await;
     let space = rig.space_on([server.addr()]);
@@ -136,8 +131,7 @@ pub(crate) async fn a_watch_outlives_its_directory_and_its_session(rig: Arc<Rig>
     let onlooker = patient(&space.by(proxy.addr())).await;
     let session = space.session(&server).await;
     let (locks, outside) = (patient(&space).await, space.outside().await);
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    proxy.set(Direction::ClientToServer, noting(&asked)).await;
+    let asked = noted(&proxy).await;
     let shows = async |watch: &mut BoxStream<'static, _>, token: Option<FencingToken>| loop {
         let item: Option<Result<LockState>> = within(BOUND, "the watch goes on", watch.next()).await;
         // The request that a session's end has met is told as an error.
@@ -167,7 +161,7 @@ pub(crate) async fn a_watch_outlives_its_directory_and_its_session(rig: Arc<Rig>
     }
 }
 
-/// The request for what the leader knows.
+/// The request for the leader's state.
 const SYNC: Op = Op::Other(9);
 
 /// A session so long that a busy machine does not end it.
@@ -179,14 +173,14 @@ fn patience() -> Duration {
     BOUND / 2
 }
 
-/// A server that looks for empty containers all `milliseconds`.
+/// A server that removes empty containers every `milliseconds`.
 fn reaping(milliseconds: u32) -> Setup {
     Setup::new()
         .property("znode.container.checkIntervalMs", milliseconds)
         .property("znode.container.maxPerMinute", 1_000_000)
 }
 
-/// A manager's runtime may end under those who wait in another: they hear of it, and nothing panics on the way.
+/// A manager's runtime may end while callers wait in another one: they get an error, and nothing panics.
 pub(crate) async fn a_runtime_that_ends_panics_nobody(rig: Arc<Rig>) {
     static PANICS: AtomicU64 = AtomicU64::new(0);
     let others = std::panic::take_hook();

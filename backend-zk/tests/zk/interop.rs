@@ -1,4 +1,4 @@
-//! One lock with Curator's `InterProcessMutex` and go-zookeeper's `Lock`, and with kazoo's, which has to be told of us.
+//! One lock with Curator's `InterProcessMutex`, go-zookeeper's `Lock`, and kazoo's, which needs a pattern for our names.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use zookeeper_client::{Acls, CreateMode};
 use crate::peer::Peer;
 use crate::rig::{BOUND, Beside, Rig, hold_aside, milliseconds, now};
 
-/// Of the peers: so long that no wake-up can come from a session that ended.
+/// The session timeout of the peers, so long that no wake-up comes from the end of a session.
 const SESSION: Duration = BOUND;
 
-/// Whoever of the two holds, the other does not.
+/// Neither holds while the other does.
 pub(crate) async fn curator_and_we_exclude_each_other(rig: Arc<Rig>) {
     let space = rig.space().await;
     let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
@@ -35,8 +35,7 @@ pub(crate) async fn curator_and_we_exclude_each_other(rig: Arc<Rig>) {
     space.outside().await.has(&path, 0).await;
 }
 
-/// A release is heard by a watch, in either direction; nobody waits for a session to end or looks
-/// now and then.
+/// A watch reports each release, in either direction, without polling and without the end of a session.
 pub(crate) async fn a_release_wakes_curator_and_us_at_once(rig: Arc<Rig>) {
     const ROUNDS: usize = 5;
     let space = rig.space().await;
@@ -69,7 +68,7 @@ pub(crate) async fn a_release_wakes_curator_and_us_at_once(rig: Arc<Rig>) {
     assert!(to_curator.iter().chain(&to_us).all(|taken| *taken < bound), "{to_curator:?} {to_us:?}");
 }
 
-/// A release by whoever does not hold is refused, and the holder holds on.
+/// A release by a client that does not hold is refused, and the holder keeps the lock.
 pub(crate) async fn nobody_releases_what_belongs_to_another(rig: Arc<Rig>) {
     let space = rig.space().await;
     let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
@@ -80,7 +79,7 @@ pub(crate) async fn nobody_releases_what_belongs_to_another(rig: Arc<Rig>) {
     assert!(curator.ask("release").await.starts_with("refused"));
     guard.ensure_held().unwrap();
 
-    // Ours is taken away, so that Curator holds: our release finds nothing of ours.
+    // Our node is deleted, so Curator holds, and our release finds no node.
     curator.order(&format!("acquire {path}")).await;
     let nodes = outside.has(&path, 2).await;
     outside.client.delete(&format!("{path}/{}", nodes[0]), None).await.unwrap();
@@ -91,7 +90,7 @@ pub(crate) async fn nobody_releases_what_belongs_to_another(rig: Arc<Rig>) {
     assert_eq!(curator.ask("release").await, "released");
 }
 
-/// A holder of Curator's that can be asked lets go when we ask; one that cannot holds on.
+/// A revocable holder of Curator releases when we request it; another one holds on.
 pub(crate) async fn curators_holder_is_asked_in_its_own_words(rig: Arc<Rig>) {
     let space = rig.space().await;
     let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
@@ -113,7 +112,7 @@ pub(crate) async fn curators_holder_is_asked_in_its_own_words(rig: Arc<Rig>) {
     assert_eq!(curator.ask("state").await, "acquired CONNECTED");
 }
 
-/// Into the nodes of Curator's other recipes nothing is written: their data is their own.
+/// Nothing is written to the nodes of Curator's other recipes.
 pub(crate) async fn other_recipes_keep_their_data(rig: Arc<Rig>) {
     let space = rig.space().await;
     let (locks, outside) = (space.manager().await, space.outside().await);
@@ -126,7 +125,7 @@ pub(crate) async fn other_recipes_keep_their_data(rig: Arc<Rig>) {
     assert_eq!(data, b"theirs");
 }
 
-/// What kazoo's default names mean: it sees nobody, and we wait for it and say so, once for each lock.
+/// By its default names kazoo sees no other client. We wait for it, and warn once for each lock.
 pub(crate) async fn kazoo_is_waited_for_and_warned_of(rig: Arc<Rig>) {
     let space = rig.space().await;
     let Some(mut kazoo) = Peer::kazoo(&space.hosts(), SESSION).await else { return };
@@ -158,7 +157,7 @@ pub(crate) async fn kazoo_is_waited_for_and_warned_of(rig: Arc<Rig>) {
     assert!(warning.contains("__lock__") && warning.contains("wait"), "{warning}");
 }
 
-/// A reader of its own grant each time.
+/// A share with its own grant each time.
 async fn share(locks: &LockManager) -> LockGuard {
     locks.lock("a").unwrap().shared().handoff_limit(0).acquire().await.unwrap()
 }
@@ -168,8 +167,7 @@ fn share_aside(locks: &LockManager) -> Beside<LockGuard> {
     Beside::start(async move { lock.acquire().await.unwrap() })
 }
 
-/// In one queue: it waits for all who share before it, and those behind it wait for it; its release lets in every
-/// reader up to the next writer, whoever's that is, by their watches.
+/// Curator waits for all shares before it. Its release admits every reader up to the next writer, by their watches.
 pub(crate) async fn curator_and_those_who_share_wait_for_each_other(rig: Arc<Rig>) {
     let space = rig.space().await;
     let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
@@ -182,7 +180,7 @@ pub(crate) async fn curator_and_those_who_share_wait_for_each_other(rig: Arc<Rig
     assert_eq!(curator.ask(&format!("try {path} 200")).await, "busy");
     curator.order(&format!("acquire {path}")).await;
     outside.has(&path, 3).await;
-    // Past one that waits nobody shares, not even who does already.
+    // No reader passes a waiting writer, not even one that holds already.
     assert!(one.lock("a").unwrap().shared().handoff_limit(0).try_acquire().await.unwrap().is_none());
     let behind = [share_aside(&one), share_aside(&third)];
     outside.has(&path, 5).await;
@@ -252,7 +250,7 @@ pub(crate) async fn kazoo_with_the_pattern_and_we_exclude_each_other(rig: Arc<Ri
     outside.has(&path, 0).await;
 }
 
-/// It waits for every older node in the directory, whatever that is called, ours of either kind among them.
+/// go-zookeeper waits for every older node in the directory, ours of either kind included.
 pub(crate) async fn go_zookeeper_and_we_wait_for_each_other(rig: Arc<Rig>) {
     let space = rig.space().await;
     let Some(mut peer) = Peer::go(&space.hosts(), SESSION).await else { return };
@@ -279,7 +277,7 @@ pub(crate) async fn go_zookeeper_and_we_wait_for_each_other(rig: Arc<Rig>) {
         read.release().await.unwrap();
         let written = writing.end("we write").await;
         peer.is_silent().await;
-        // Passed on, which it takes for a change and looks.
+        // go-zookeeper takes the pass for a change and lists.
         written.release().await.unwrap();
         assert_eq!(peer.answer().await, "held");
         assert_eq!(peer.ask("release").await, "released");
@@ -287,8 +285,8 @@ pub(crate) async fn go_zookeeper_and_we_wait_for_each_other(rig: Arc<Rig>) {
     outside.has(&path, 0).await;
 }
 
-/// Holders are shown in their modes and with the time of their nodes, Curator's and those who share before or behind it;
-/// each who shares is asked, and Curator's hold can be ended by force.
+/// Holders are shown with their modes and times, Curator's included. Each sharer gets the request, and Curator's hold
+/// can be ended by force.
 pub(crate) async fn those_who_share_are_shown_beside_curator(rig: Arc<Rig>) {
     let space = rig.space().await;
     let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
@@ -321,8 +319,7 @@ pub(crate) async fn those_who_share_are_shown_beside_curator(rig: Arc<Rig>) {
     reading.end("it reads").await.release().await.unwrap();
 }
 
-/// Nodes of others are writers to us, those of Curator's read-write lock among them, which its mutex does not wait for, and
-/// names that only look like ours; each is waited for, and those who share hold together when it has gone.
+/// Foreign nodes count as writers, also those of Curator's read-write lock and names that only look like ours.
 pub(crate) async fn whatever_is_not_ours_is_waited_for_as_a_writer(rig: Arc<Rig>) {
     const UUID: &str = "51e3f9c4-2c4c-4d0e-9c0e-8f3c1a5b7d21";
     let space = rig.space().await;

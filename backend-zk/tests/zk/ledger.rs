@@ -1,4 +1,4 @@
-//! The record of a move and who takes part in it, as nodes.
+//! The record of a move and its participants, as nodes.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ async fn ledger(space: &Space) -> Arc<dyn MoveLedger> {
     space.config().open(env).await.unwrap().ledger().expect("a store that has one")
 }
 
-/// Whoever signs again in a new session has an entry of that one, also while the server keeps the old one;
-/// what else is among the members is none.
+/// A participant that signs in a new session has an entry of that session, while the server keeps the old one, too.
+/// Other nodes among the members are ignored.
 pub(crate) async fn an_entry_is_of_the_session_that_signed_last(rig: Arc<Rig>) {
     let space = rig.space().await;
     let (ledger, outside) = (ledger(&space).await, space.outside().await);
@@ -60,7 +60,6 @@ pub(crate) async fn another_format_is_refused_by_name(rig: Arc<Rig>) {
     assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused}");
 }
 
-/// Whoever signs twice at once has signed.
 pub(crate) async fn signatures_may_overlap(rig: Arc<Rig>) {
     let space = rig.space().await;
     let ledger = ledger(&space).await;

@@ -1,22 +1,17 @@
-//! The ZooKeeper store on real servers: what it asks of them, what it survives, whom it shares locks
-//! with.
+//! The ZooKeeper store on real servers.
 //!
 //! | part | where |
 //! |---|---|
-//! | requests, as the server counts them | `requests` |
-//! | sessions and nodes that vanish, answers that never come | `faults` |
-//! | what other libraries do when they are cut off | `cuts` |
-//! | three servers, of which some are gone | `quorum` |
-//! | how to get there | `access` |
-//! | who may do what | `rights` |
-//! | TLS | `secured` |
-//! | one lock with Curator, kazoo and go-zookeeper | `interop` |
-//! | directories that have counted far | `numbers` |
-//! | how a lock is passed on, and who is believed to | `passing` |
-//! | who takes a lock again that nobody else wants | `returns` |
-//! | what shared locks cost | `mixes` |
-//! | holders who are asked to let go | `revocation` |
-//! | what is added to tokens | `tokens` |
+//! | requests, by the server's count | `requests`, `mixes` for shared locks |
+//! | lost sessions, nodes and replies | `faults` |
+//! | other libraries during a cut | `cuts` |
+//! | three servers | `quorum` |
+//! | connections, TLS, rights | `access`, `secured`, `rights` |
+//! | Curator, kazoo and go-zookeeper | `interop` |
+//! | directories with large numbers | `numbers` |
+//! | passing a lock on | `passing` |
+//! | acquiring the same lock again | `returns` |
+//! | revocation; the token base; the record of a move | `revocation`, `tokens`, `ledger` |
 
 #![allow(clippy::unwrap_used, reason = "test binary")]
 

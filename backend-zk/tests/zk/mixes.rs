@@ -1,4 +1,4 @@
-//! What it costs to share a lock, in every mix, as the server counts it.
+//! The requests of shared locks, in every mix, by the server's count.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use testbed::zookeeper::{Op, Server, Setup};
 use testbed::{Direction, Mode, Proxy};
 
-use crate::rig::{BOUND, Rig, Space, eventually, noting, proxy, server};
+use crate::rig::{BOUND, Rig, Space, eventually, noted, proxy, server};
 use crate::sharing::{R, W, aside, take, tries};
 
 /// A transaction.
@@ -18,19 +18,19 @@ async fn cycle(locks: &LockManager, mode: Kind) {
     take(locks, mode).await.release().await.unwrap();
 }
 
-/// So long that nothing falls into what is counted but what is asked for.
+/// So long a session that only the counted requests are sent.
 async fn manager(space: &Space) -> LockManager {
     space.manager_with(|builder| builder.ttl(VERY_LONG)).await
 }
 
-/// A tenth of it is longer than a test: nobody watches its own node.
+/// A tenth of it is longer than a test: no client watches its own node.
 const VERY_LONG: Duration = Duration::from_secs(1_800);
 
 fn patient() -> Setup {
     Setup::new().longest_session(VERY_LONG)
 }
 
-/// A manager by a way of its own, and what it asks.
+/// A manager behind a proxy of its own, and its requests.
 struct Watched {
     locks: LockManager,
     _way: Proxy,
@@ -43,12 +43,11 @@ impl Watched {
         let locks = manager(&space.by(way.addr())).await;
         // By then it has read its inbox.
         locks.lock("warm").unwrap().acquire().await.unwrap().release().await.unwrap();
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        way.set(Direction::ClientToServer, noting(&asked)).await;
+        let asked = noted(&way).await;
         Self { locks, _way: way, asked }
     }
 
-    /// What was asked since the last look.
+    /// The requests since the last call.
     fn takes(&self) -> Vec<Op> {
         std::mem::take(&mut *self.asked.lock())
     }
@@ -57,14 +56,14 @@ impl Watched {
         self.asked.lock().iter().filter(|asked| **asked == op).count()
     }
 
-    /// Waits until it watches who is ahead, for so many times.
+    /// Waits until it has watched the node ahead so many times.
     async fn watches(&self, times: usize) {
         eventually("it watches who is ahead", async || self.count(Op::Get) == times).await;
     }
 }
 
-/// Whoever finds nobody in its way makes, looks and deletes, alone or beside others who share; whoever comes alone after
-/// that looks in the same flight, and counts on its number again when it has had two in a row.
+/// A client that waits for no other creates, lists and deletes. An exclusive client after a share lists in the same
+/// flight, and counts on its number again after two exclusive holds in a row.
 pub(crate) async fn sharing_is_three_requests(rig: Arc<Rig>) {
     let server = server(patient()).await;
     let space = rig.space_on([server.addr()]);
@@ -96,8 +95,7 @@ pub(crate) async fn sharing_is_three_requests(rig: Arc<Rig>) {
     beside.release().await.unwrap();
 }
 
-/// Whoever counts on its number sees one who shares the lock and came in between, or was there before; and one who is
-/// about to is seen by it.
+/// A client that counts on its number sees a sharer that came in between or before, and a later sharer sees it.
 pub(crate) async fn sharer_in_between_is_waited_for(rig: Arc<Rig>) {
     let server = server(patient()).await;
     let space = rig.space_on([server.addr()]);
@@ -120,7 +118,7 @@ pub(crate) async fn sharer_in_between_is_waited_for(rig: Arc<Rig>) {
             cycle(&one.locks, R).await;
         }
         one.takes();
-        // At once: whoever only tries would use up a number that is counted on.
+        // At once: a try would use up the predicted number.
         let waiting = aside(&one.locks, W);
         eventually("it watches, or holds", async || one.count(Op::Get) == 1 || waiting.is_finished()).await;
         assert!(!waiting.is_finished(), "it holds beside one who shares");
@@ -129,9 +127,8 @@ pub(crate) async fn sharer_in_between_is_waited_for(rig: Arc<Rig>) {
     }
 }
 
-/// Behind one that writes whoever shares needs no more than anybody: it is told, and holds; whether that one has waited
-/// itself, and so passes the lock on, or not, and when it only gave up its place, too. It looks once more where another one
-/// had been ahead of one that ends otherwise.
+/// A reader behind a writer holds by the notification, whether the writer passes the lock on, deletes its node or leaves
+/// the queue. It lists once more if another client is ahead of a writer that ends otherwise.
 pub(crate) async fn a_reader_behind_a_writer_needs_four_requests(rig: Arc<Rig>) {
     let server = server(patient()).await;
     let space = rig.space_on([server.addr()]);
@@ -184,8 +181,7 @@ pub(crate) async fn a_reader_behind_a_writer_needs_four_requests(rig: Arc<Rig>) 
     beside.release().await.unwrap();
 }
 
-/// Who writes looks when the nearest of those who share goes: once in all if they go in the order in which they came, and
-/// once for each if they go the other way round, and never more often.
+/// A writer lists when the nearest reader leaves: once in all if they leave in their order, and at most once for each.
 pub(crate) async fn a_writer_looks_when_the_nearest_reader_goes(rig: Arc<Rig>) {
     const READERS: usize = 6;
     let server = server(patient()).await;
@@ -221,7 +217,7 @@ pub(crate) async fn a_writer_looks_when_the_nearest_reader_goes(rig: Arc<Rig>) {
     }
 }
 
-/// Whoever finds that the one ahead has gone since it listed passes the lock on, too: others may have listed both.
+/// An entry whose predecessor is gone since its listing passes the lock on, too: others may have listed both.
 pub(crate) async fn entry_passes_on_when_the_one_ahead_is_gone(rig: Arc<Rig>) {
     let server = server(patient()).await;
     let space = rig.space_on([server.addr()]);
@@ -250,8 +246,8 @@ pub(crate) async fn entry_passes_on_when_the_one_ahead_is_gone(rig: Arc<Rig>) {
     }
 }
 
-/// Who tries is let in beside others who share, and not past one who waits to write; nor is who tries to write beside
-/// them. It looks first, makes nothing where it is refused, and reads whom it is refused by once.
+/// A try is admitted beside sharers, and not past a waiting writer. It lists first, creates nothing if it is refused, and
+/// reads its blocker once.
 pub(crate) async fn try_passes_nobody(rig: Arc<Rig>) {
     let server = server(patient()).await;
     let space = rig.space_on([server.addr()]);

@@ -1,4 +1,4 @@
-//! Directories that have numbered very many contenders: a server begins with them.
+//! Directories that have numbered very many contenders.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,8 +19,7 @@ const NEAR_THE_END: i32 = i32::MAX - 7;
 /// The last one of the first half.
 const HALF: i32 = (1 << 30) - 1;
 
-/// A directory that only we use begins to count anew: before its end, and long before that; whoever holds
-/// is alone, and tokens grow.
+/// A directory of ours begins to count anew near its end and long before: one client holds at a time, and tokens grow.
 pub(crate) async fn worn_numbers_begin_anew(_rig: Arc<Rig>) {
     for counter in [NEAR_THE_END, HALF] {
         let (_server, space) = counted(counter).await;
@@ -34,8 +33,7 @@ pub(crate) async fn worn_numbers_begin_anew(_rig: Arc<Rig>) {
     }
 }
 
-/// At the end of the numbers nobody holds, and everybody hears why; what holds up the directory is not
-/// ours, and once it is gone the lock is as it was.
+/// At the end of the numbers no client holds, and each gets the reason. Without the foreign node the lock works again.
 pub(crate) async fn nobody_holds_at_the_end_of_the_numbers(_rig: Arc<Rig>) {
     let (_server, space) = counted(NEAR_THE_END).await;
     let (outside, directory) = (space.outside().await, space.directory("a"));
@@ -54,7 +52,7 @@ pub(crate) async fn nobody_holds_at_the_end_of_the_numbers(_rig: Arc<Rig>) {
         });
     }
     for attempt in attempts.join_all().await {
-        // Whoever tries finds it taken by somebody who has not left yet, or hears it, too.
+        // A try finds the lock held by a client that has not left yet, or gets the error.
         let Err(refused) = attempt else { continue };
         assert_eq!(refused.kind(), &ErrorKind::Protocol, "{refused}");
         assert!(
@@ -71,8 +69,7 @@ pub(crate) async fn nobody_holds_at_the_end_of_the_numbers(_rig: Arc<Rig>) {
     locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
 }
 
-/// From what a server shows of a directory follows the number that the next contender gets, whatever has come and gone
-/// there before, and however far it has counted.
+/// A server's listing predicts the next number, whatever has come and gone there, and however far it has counted.
 pub(crate) async fn directory_tells_its_next_number(rig: Arc<Rig>) {
     let (_server, far) = counted(NEAR_THE_END).await;
     for space in [rig.space().await, far] {
@@ -119,8 +116,8 @@ pub(crate) async fn directory_tells_its_next_number(rig: Arc<Rig>) {
     }
 }
 
-/// Whoever has watched its own node, and leaves it for a directory that could begin anew, is not told of that end
-/// when it waits again.
+/// A contender that watched its own node, and leaves it for a new directory, is not notified of that end when it waits
+/// again.
 pub(crate) async fn reentering_client_waits_by_its_new_node(rig: Arc<Rig>) {
     let space = rig.space().await;
     let way = proxy(rig.server().await);
@@ -151,7 +148,7 @@ pub(crate) async fn reentering_client_waits_by_its_new_node(rig: Arc<Rig>) {
     outside.has(&directory, 0).await;
 }
 
-/// What somebody else made, with rights and data of its own, is never removed: it is served as it is.
+/// A foreign directory, with its own rights and data, is used as it is and never removed.
 pub(crate) async fn a_directory_that_somebody_else_made_is_never_removed(_rig: Arc<Rig>) {
     for data in ["", "otherwise"] {
         // Nor may the server remove it while we look.
@@ -169,14 +166,14 @@ pub(crate) async fn a_directory_that_somebody_else_made_is_never_removed(_rig: A
     }
 }
 
-/// A server on which one lock has a directory of ours that has numbered so many.
+/// A server on which the directory of one lock has counted to `counter`.
 async fn counted(counter: i32) -> (Server, Space) {
     let server = server(Setup::new().counted("/leasehold/a", counter, OURS)).await;
     let space = Space::whole(&server);
     (server, space)
 }
 
-/// Takes turns between sessions, and returns the tokens in the order of the holds.
+/// Acquires by turns in several sessions; returns the tokens in the order of the holds.
 async fn contest(space: &Space, sessions: usize, cycles: usize) -> Vec<FencingToken> {
     let inside = Arc::new(AtomicU32::new(0));
     let tokens = Arc::new(parking_lot::Mutex::new(Vec::new()));

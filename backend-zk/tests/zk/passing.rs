@@ -1,4 +1,4 @@
-//! How a lock is passed on: who writes its node before it goes, and who is believed to have.
+//! Passing a lock on: a holder writes its node before it deletes it, and only its own note counts.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use tokio::task::JoinSet;
 use zookeeper_client::{Acls, CreateMode, Error as ZkError};
 
 use crate::rig::{
-    Outside, Rig, Space, TTL, eventually, hold_aside, milliseconds, noting, now, proxy, server,
+    Outside, Rig, Space, TTL, eventually, hold_aside, milliseconds, noted, noting, now, proxy, server,
 };
 
 /// A transaction.
 const MULTI: Op = Op::Other(14);
-/// A node as we, and Curator, name it.
+/// A node as we and Curator name it.
 const NODE: &str = "_c_51e3f9c4-2c4c-4d0e-9c0e-8f3c1a5b7d21-lock-";
 const PASSES: &[u8] = b"leasehold 1\n1000\na\npasses 51e3f9c42c4c4d0e9c0e8f3c1a5b7d21";
 
-/// So long that nothing falls into what is counted but what is asked for.
+/// So long a session that only the counted requests are sent.
 async fn manager(space: &Space) -> LockManager {
     space.manager_with(|builder| builder.ttl(Duration::from_secs(60))).await
 }
 
-/// The one who found the lock free only deletes; whoever has waited passes on, in one request, and who waits
-/// behind it holds without another.
+/// A client that found the lock free only deletes. One that has waited passes the lock on by one request, and the next
+/// one holds without another.
 pub(crate) async fn waiter_passes_on_by_one_request(rig: Arc<Rig>) {
     let (space, outside) = (rig.space().await, rig.space().await.outside().await);
     let directory = space.directory("a");
@@ -41,8 +41,7 @@ pub(crate) async fn waiter_passes_on_by_one_request(rig: Arc<Rig>) {
     for position in 1..=4 {
         let way = proxy(rig.server().await);
         let locks = manager(&space.by(way.addr())).await;
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        way.set(Direction::ClientToServer, noting(&asked)).await;
+        let asked = noted(&way).await;
         waiting.push(hold_aside(&locks, "a"));
         outside.has(&directory, position).await;
         let waits = position > 1;
@@ -53,7 +52,7 @@ pub(crate) async fn waiter_passes_on_by_one_request(rig: Arc<Rig>) {
     for (position, next) in waiting.into_iter().enumerate() {
         next.end("it holds").await.release().await.unwrap();
         let mut asked = since_it_came(&seen[position]);
-        // Whoever has waited for long watches its own node, too.
+        // A client that waited for long watches its own node, too.
         asked.dedup();
         if position == 0 {
             // It has made the directory, too.
@@ -65,7 +64,7 @@ pub(crate) async fn waiter_passes_on_by_one_request(rig: Arc<Rig>) {
     outside.has(&directory, 0).await;
 }
 
-/// The answer to a pass is lost: it is repeated, finds nothing, and the lock is released.
+/// The reply to a pass is lost: the repeated request finds nothing, and the lock is released.
 pub(crate) async fn a_pass_that_is_not_heard_is_repeated(rig: Arc<Rig>) {
     let space = rig.space().await;
     let way = proxy(rig.server().await);
@@ -91,8 +90,7 @@ pub(crate) async fn a_pass_that_is_not_heard_is_repeated(rig: Arc<Rig>) {
     next.release().await.unwrap();
 }
 
-/// Neither a stranger nor another session of the same user writes the node of a contender, whatever the rights
-/// on all nodes are; everything else is as it was.
+/// Neither a foreign client nor another session of the user can write the node of a contender, whatever its rights.
 pub(crate) async fn nobody_else_writes_a_contenders_node(rig: Arc<Rig>) {
     for user in [None, Some("me")] {
         let space = rig.space().await;
@@ -115,7 +113,7 @@ pub(crate) async fn nobody_else_writes_a_contenders_node(rig: Arc<Rig>) {
     }
 }
 
-/// What is written to a node is a pass only of who says so, and only if it is the first thing that is.
+/// A change of a node is a pass only if its note says so, and only if it is the first change.
 pub(crate) async fn foreign_data_is_no_pass(rig: Arc<Rig>) {
     for (note, writes_before, passes) in
         [(&b"127.0.0.1"[..], 0, false), (PASSES, 1, false), (PASSES, 0, true)]
@@ -128,8 +126,7 @@ pub(crate) async fn foreign_data_is_no_pass(rig: Arc<Rig>) {
         for _ in 0..writes_before {
             outside.client.set_data(&node, note, None).await.unwrap();
         }
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        way.set(Direction::ClientToServer, noting(&asked)).await;
+        let asked = noted(&way).await;
         let waiting = hold_aside(&locks, "a");
         let watches = |asked: &[Op]| asked.iter().filter(|op| **op == Op::Get).count();
         eventually("it watches", async || watches(&asked.lock()) == 1).await;
@@ -143,7 +140,7 @@ pub(crate) async fn foreign_data_is_no_pass(rig: Arc<Rig>) {
     }
 }
 
-/// Servers that make another digest of the same password let nobody write: then a lock is deleted, as ever.
+/// A server that makes another digest of the password refuses the pass: the lock is released by a deletion.
 pub(crate) async fn a_right_that_is_missing_costs_one_request(rig: Arc<Rig>) {
     const PATIENCE: Duration = Duration::from_secs(20);
     let server = server(Setup::new().property(DIGEST, "SHA-256")).await;
@@ -155,8 +152,7 @@ pub(crate) async fn a_right_that_is_missing_costs_one_request(rig: Arc<Rig>) {
     let (first, third) = (manager(&space).await, manager(&space).await);
     let outside = space.outside().await;
     let guard = first.lock("a").unwrap().acquire().await.unwrap();
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    way.set(Direction::ClientToServer, noting(&asked)).await;
+    let asked = noted(&way).await;
     let middle = hold_aside(&second, "a");
     eventually("it watches", async || asked.lock().contains(&Op::Get)).await;
     let waiting = hold_aside(&third, "a");
@@ -169,8 +165,7 @@ pub(crate) async fn a_right_that_is_missing_costs_one_request(rig: Arc<Rig>) {
     waiting.end("it holds").await.release().await.unwrap();
 }
 
-/// Servers that take no such identity get none. Their nodes are as they ever were: nobody passes, and what
-/// Curator's `Revoker` writes asks for the lock. Who waits is none the wiser.
+/// On servers without this identity no client passes a lock on, and Curator's `Revoker` requests a release.
 pub(crate) async fn servers_without_digest_are_served(rig: Arc<Rig>) {
     let (server, space) = (rig.server().await, rig.space().await);
     let way = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -193,8 +188,8 @@ pub(crate) async fn servers_without_digest_are_served(rig: Arc<Rig>) {
     waiting.end("it holds").await.release().await.unwrap();
 }
 
-/// Where every client may write, no node says that it passes. A request for a waiting node is reported as soon as its client
-/// holds: the node goes, and its client enters again as the last one.
+/// Where every client may write, no node says that it passes. A waiting node with a revocation request is deleted when
+/// its client holds, and the client queues again.
 pub(crate) async fn a_node_that_is_asked_for_while_it_waits_is_let_go(rig: Arc<Rig>) {
     let server = server(Setup::new().property("zookeeper.skipACL", "yes")).await;
     let space = rig.space_on([server.addr()]);
@@ -202,8 +197,7 @@ pub(crate) async fn a_node_that_is_asked_for_while_it_waits_is_let_go(rig: Arc<R
     let (first, second) = (manager(&space).await, manager(&space.by(way.addr())).await);
     let outside = space.outside().await;
     let guard = first.lock("a").unwrap().acquire().await.unwrap();
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    way.set(Direction::ClientToServer, noting(&asked)).await;
+    let asked = noted(&way).await;
     let _waiting = hold_aside(&second, "a");
     let directory = space.directory("a");
     let node = outside.has(&directory, 2).await.remove(1);
@@ -217,8 +211,8 @@ pub(crate) async fn a_node_that_is_asked_for_while_it_waits_is_let_go(rig: Arc<R
     eventually("the node goes", async || !is_there().await).await;
 }
 
-/// Whoever's node was written while it looked for the next one ahead has it watched again before that one can end: it
-/// holds with no node that was deleted meanwhile.
+/// A contender whose node was written while it reads the next one ahead watches its own node again before that one can
+/// end: it never holds by a node that was deleted.
 pub(crate) async fn a_node_that_is_written_is_watched_again_at_once(rig: Arc<Rig>) {
     let server = server(Setup::new().property("zookeeper.skipACL", "yes")).await;
     let space = rig.space_on([server.addr()]);
@@ -228,8 +222,7 @@ pub(crate) async fn a_node_that_is_written_is_watched_again_at_once(rig: Arc<Rig
     let (outside, directory) = (space.outside().await, space.directory("a"));
     let guard = first.lock("a").unwrap().acquire().await.unwrap();
     let ahead = enter(&outside, &directory, b"127.0.0.1").await;
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    way.set(Direction::ClientToServer, noting(&asked)).await;
+    let asked = noted(&way).await;
     let waiting = hold_aside(&second, "a");
     let own = format!("{directory}/{}", outside.has(&directory, 3).await.remove(2));
     let watches = || asked.lock().iter().filter(|op| **op == Op::Get).count();
@@ -254,8 +247,8 @@ pub(crate) async fn a_node_that_is_written_is_watched_again_at_once(rig: Arc<Rig
     waiting.end("it holds").await.release().await.unwrap();
 }
 
-/// Somebody removes our node by hand while we ask for the one ahead: that this one is gone is no grant on a
-/// connection that was made since, nor where our node had stood for a while.
+/// Our node is deleted by hand while we read the one ahead. That the one ahead is gone is no grant after a reconnect, nor
+/// for a node that has stood for a while.
 pub(crate) async fn nobody_ahead_is_no_grant_of_a_node_that_may_be_gone(rig: Arc<Rig>) {
     for reconnects in [true, false] {
         let space = rig.space().await;
@@ -295,7 +288,7 @@ pub(crate) async fn nobody_ahead_is_no_grant_of_a_node_that_may_be_gone(rig: Arc
     }
 }
 
-/// Hands on what is asked, but for identities: those end the connection, as with a server that knows none.
+/// Forwards all requests but those for an identity, which end the connection, as on a server without it.
 async fn serve_without_digest(listener: TcpListener, server: SocketAddr) {
     let mut connections = JoinSet::new();
     loop {
@@ -331,7 +324,7 @@ async fn serve_without_digest(listener: TcpListener, server: SocketAddr) {
     }
 }
 
-/// A contender that we did not make, and may write.
+/// A foreign contender, whose node everybody may write.
 async fn enter(outside: &Outside, directory: &str, note: &[u8]) -> String {
     let path = format!("{directory}/{NODE}");
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
@@ -339,5 +332,5 @@ async fn enter(outside: &Outside, directory: &str, note: &[u8]) -> String {
     format!("{path}{sequence}")
 }
 
-/// The property of servers that says how passwords are digested.
+/// The server property that names the digest of passwords.
 const DIGEST: &str = "zookeeper.DigestAuthenticationProvider.digestAlg";

@@ -13,7 +13,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// A client of Curator; `None`, and said so, where it is not installed.
+    /// A client of Curator, or `None` with a message if it is not installed.
     pub(crate) async fn curator(hosts: &str, session: Duration) -> Option<Self> {
         let missing = JARS.iter().find(|jar| !jar_path(jar).exists());
         if let Some(missing) = missing {
@@ -36,7 +36,7 @@ impl Peer {
         Some(Self::start(&arguments).await)
     }
 
-    /// A client of kazoo; `None`, and said so, where it is not installed.
+    /// A client of kazoo, or `None` with a message if it is not installed.
     pub(crate) async fn kazoo(hosts: &str, session: Duration) -> Option<Self> {
         let Some(python) = peers::python() else {
             peers::skip("kazoo", "there is no Python with it; `make tools` installs it");
@@ -47,7 +47,7 @@ impl Peer {
         Some(Self::start(&[&python.display().to_string(), &program, hosts, &session]).await)
     }
 
-    /// A client of go-zookeeper; `None`, and said so, where it is not installed.
+    /// A client of go-zookeeper, or `None` with a message if it is not installed.
     pub(crate) async fn go(hosts: &str, session: Duration) -> Option<Self> {
         let peer = peers::tools().join("go-zookeeper/peer");
         if !peer.exists() {
@@ -58,7 +58,7 @@ impl Peer {
         Some(Self::start(&[&peer.display().to_string(), hosts, &session]).await)
     }
 
-    /// Started so that it dies with the test, whatever it waits for.
+    /// It ends with the test, whatever it waits for.
     async fn start(arguments: &[&str]) -> Self {
         let scratch = Scratch::new("zk-peer").unwrap();
         let launch = Launch::new("setpriv", scratch.path()).args(["--pdeathsig", "KILL", "--"]);
@@ -98,7 +98,7 @@ fn jar_path(jar: &str) -> PathBuf {
     Path::new("/usr/share/java").join(format!("{jar}.jar"))
 }
 
-/// What Curator's recipes are made of.
+/// The JAR files of Curator's recipes.
 const JARS: [&str; 7] = [
     "curator-recipes",
     "curator-framework",

@@ -10,8 +10,8 @@ use zookeeper_client::{Acl, AuthId, Client, Permission};
 
 use crate::rig::{Beside, Rig, Space, TTL, ensemble, eventually, hold_aside, milliseconds, now, proxy};
 
-/// A follower without a leader serves its clients for a while, stale: their guards are lost before
-/// anybody else holds, and nobody gets a lock from it.
+/// A follower without a leader serves stale data for a while: guards are lost before another client holds, and it grants
+/// nothing.
 pub(crate) async fn a_follower_that_is_cut_off_tells_its_clients_in_time(rig: Arc<Rig>) {
     let ensemble = ensemble().await;
     let leader = ensemble.leader().await.unwrap();
@@ -44,7 +44,7 @@ pub(crate) async fn a_follower_that_is_cut_off_tells_its_clients_in_time(rig: Ar
     assert!(again.token() > token);
 }
 
-/// Takes the lock once the way to the servers is open again.
+/// Acquires the lock once the servers can be reached again.
 async fn open_again(locks: &LockManager) -> leasehold_core::LockGuard {
     let lock = locks.lock("a").unwrap();
     let mut taken = None;
@@ -56,7 +56,7 @@ async fn open_again(locks: &LockManager) -> leasehold_core::LockGuard {
     taken.unwrap()
 }
 
-/// That a lock outlives the loss of a server is promised where the ensemble says that it can.
+/// Fail-over is promised where the ensemble reports enough members.
 pub(crate) async fn fail_over_is_promised_by_those_who_can(rig: Arc<Rig>) {
     // The password is "admin".
     let superuser = "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=";
@@ -74,7 +74,7 @@ pub(crate) async fn fail_over_is_promised_by_those_who_can(rig: Arc<Rig>) {
         .set_acl("/zookeeper/config", &[Acl::new(Permission::ALL, AuthId::authed())], None)
         .await
         .unwrap();
-    // Any server may be asked: all of them have heard of it.
+    // Any server knows it.
     for endpoint in ensemble.endpoints() {
         let client = Client::connector().connect(&endpoint).await.unwrap();
         client.sync("/").await.unwrap();
@@ -86,7 +86,7 @@ pub(crate) async fn fail_over_is_promised_by_those_who_can(rig: Arc<Rig>) {
     assert!(!promised_alone && said.contains("not promised"), "{said}");
 }
 
-/// Whether fail-over is promised when the first answer about the members never comes.
+/// Whether fail-over is promised when the first reply about the members is lost.
 async fn promised_after_an_answer_was_lost(rig: &Rig, ensemble: &Ensemble) -> bool {
     let proxies = [proxy(&ensemble[0]), proxy(&ensemble[1])];
     let lost = Arc::new(AtomicBool::new(false));
@@ -101,7 +101,7 @@ async fn promised_after_an_answer_was_lost(rig: &Rig, ensemble: &Ensemble) -> bo
     locks.guarantees().contains(Guarantees::SURVIVES_FAILOVER)
 }
 
-/// Whether fail-over is promised, and what an administrator is told of the members.
+/// Whether fail-over is promised, and what the diagnosis says of the members.
 async fn promised(space: &Space) -> (bool, String) {
     let locks = space.manager().await;
     let findings = locks.diagnose().await.unwrap();

@@ -1,4 +1,4 @@
-//! Requests, as the server counts them.
+//! Requests, by the server's count.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,20 +11,19 @@ use tokio::task::JoinSet;
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::rig::{
-    Beside, Outside, Rig, Space, TTL, eventually, hold_aside, noting, now, proxy, requests_of, server,
+    Beside, Outside, Rig, Space, TTL, eventually, hold_aside, noted, now, proxy, requests_of, server,
 };
 
-/// Create and list leave together, the delete follows; when the lock was ours alone twice in a row, with a
-/// watch on its directory. While no reply gets through, what has been sent is one flight.
+/// Create and list leave together, and the delete follows. After two exclusive holds in a row the directory is watched
+/// in the flight of the delete.
 pub(crate) async fn an_uncontended_cycle_is_two_flights(rig: Arc<Rig>) {
     let server = rig.server().await;
     let space = rig.space().await;
     let proxy = proxy(server);
     let locks = long_session(&space.by(proxy.addr())).await;
     cycle(&locks, 1).await;
-    let seen = Arc::new(Mutex::new(Vec::new()));
     proxy.set(Direction::ServerToClient, Mode::Hold).await;
-    proxy.set(Direction::ClientToServer, noting(&seen)).await;
+    let seen = noted(&proxy).await;
     let lock = locks.lock("a").unwrap();
     let taking = Beside::start(async move { lock.acquire().await });
     proxy.held(Direction::ServerToClient, 2).await;
@@ -40,8 +39,7 @@ pub(crate) async fn an_uncontended_cycle_is_two_flights(rig: Arc<Rig>) {
     releasing.end("it is released").await.unwrap();
 }
 
-/// Eight processes in turn: create, list, the watch on the one ahead, and the release that passes on. A few
-/// find nobody, or somebody who has not had to wait.
+/// Eight processes by turns: create, list, the watch on the node ahead, and the pass.
 pub(crate) async fn eight_sessions_need_four_requests_each(rig: Arc<Rig>) {
     const SESSIONS: usize = 8;
     const CYCLES: usize = 100;
@@ -70,9 +68,8 @@ pub(crate) async fn eight_sessions_need_four_requests_each(rig: Arc<Rig>) {
     assert!(requests * 10 <= cycles * 41, "{requests} requests in {cycles} cycles");
 }
 
-/// Who waits for longer than a session lasts makes sure, once in such a time, that the one ahead is there:
-/// a transaction that only checks. Nothing is listed, and nothing watched anew: the watch that it has tells
-/// it of the release, and not the next question.
+/// A waiter checks the node ahead once in the time of a session, by a transaction that only checks. It lists nothing and
+/// sets no new watch.
 pub(crate) async fn a_waiter_asks_the_leader_once_in_a_session(rig: Arc<Rig>) {
     const CHECKED: Op = Op::Other(14);
     let server = rig.server().await;
@@ -115,7 +112,7 @@ pub(crate) async fn a_waiter_asks_the_leader_once_in_a_session(rig: Arc<Rig>) {
     guard.release().await.unwrap();
 }
 
-/// Behind twenty thousand others, whose names no client of Java's takes at once, the last one hears of its predecessor alone, and makes as many requests as
+/// The last of twenty thousand waiters, more names than Java clients accept in a listing, makes as many requests as
 /// behind two.
 pub(crate) async fn twenty_thousand_waiters_cost_the_last_no_more_than_two(rig: Arc<Rig>) {
     let server = server(Setup::new().longest_session(VERY_LONG)).await;
@@ -157,30 +154,28 @@ pub(crate) async fn twenty_thousand_waiters_cost_the_last_no_more_than_two(rig: 
     assert_eq!(spent[0], 5);
 }
 
-/// Whoever comes back writes twice: a node of its own and its end. That proves the session, too.
+/// After a reconnect a client writes twice: it creates a node and deletes it, which proves the session.
 pub(crate) async fn coming_back_is_two_writes(rig: Arc<Rig>) {
     let server = rig.server().await;
     let space = rig.space().await;
     let proxy = proxy(server);
     let locks = long_session(&space.by(proxy.addr())).await;
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    proxy.set(Direction::ClientToServer, noting(&seen)).await;
+    let seen = noted(&proxy).await;
     proxy.reset().await;
     let asked = || {
         let seen = seen.lock();
         let ours = seen.iter().filter(|op| !matches!(op, Op::Other(_))).skip_while(|op| **op != Op::Create);
         ours.copied().collect::<Vec<_>>()
     };
-    // The inbox is read again by whoever has been proved.
+    // A proved session reads its inbox again.
     eventually("it has looked", async || asked().len() >= 4).await;
     assert_eq!(asked(), [Op::Create, Op::Get, Op::Delete, Op::Get]);
     guard.renew().await.unwrap();
     guard.ensure_held().unwrap();
 }
 
-/// A server that pauses for less than a quarter of the session keeps its connections, however many
-/// servers there are.
+/// A pause of less than a quarter of the session breaks no connection, however many servers there are.
 pub(crate) async fn a_pause_of_the_server_breaks_no_connection(rig: Arc<Rig>) {
     let server = rig.server().await;
     let proxy = proxy(server);
@@ -188,7 +183,7 @@ pub(crate) async fn a_pause_of_the_server_breaks_no_connection(rig: Arc<Rig>) {
     let builder = LockManager::builder(space.config()).ttl(Duration::from_secs(16));
     let locks = builder.connect_timeout(Duration::from_secs(10)).build().await.unwrap();
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    // Whoever leaves does not come back.
+    // No client that disconnects comes back.
     proxy.refuse_new().await.unwrap();
     proxy.set(Direction::ServerToClient, Mode::Hold).await;
     tokio::time::sleep(Duration::from_millis(1_500)).await; // the pause
@@ -202,14 +197,14 @@ async fn long_session(space: &Space) -> LockManager {
     space.manager_with(|builder| builder.ttl(Duration::from_secs(60))).await
 }
 
-/// A tenth of it is longer than the test: nobody watches its own node.
+/// A tenth of it is longer than a test: no client watches its own node.
 async fn very_long_session(space: &Space) -> LockManager {
     space.manager_with(|builder| builder.ttl(VERY_LONG)).await
 }
 
 const VERY_LONG: Duration = Duration::from_secs(1_800);
 
-/// Takes the lock and releases it, again and again, without passing it on in between.
+/// Acquires and releases, without a local hand-off.
 async fn cycle(locks: &LockManager, times: u64) {
     for _ in 0..times {
         cycle_of(locks, "a").await;
@@ -220,7 +215,7 @@ async fn cycle_of(locks: &LockManager, name: &str) {
     locks.lock(name).unwrap().acquire().await.unwrap().release().await.unwrap();
 }
 
-/// Contenders of somebody else's, who wait for nothing.
+/// Foreign contenders that wait for nothing.
 async fn stand_in_line(outside: &Outside, directory: &str, count: usize) -> Vec<String> {
     let path = format!("{directory}/_c_00000000-0000-0000-0000-000000000000-lock-");
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
@@ -239,7 +234,7 @@ async fn total(server: &Server, sessions: &[i64]) -> u64 {
     ours.map(|connection| connection.requests).sum()
 }
 
-/// The session of one manager among several: the one that owns the node of a lock it holds.
+/// The session that owns the node of a lock that `locks` holds.
 async fn session_of(space: &Space, server: &Server, outside: &Outside, locks: &LockManager) -> i64 {
     let guard = locks.lock("which").unwrap().acquire().await.unwrap();
     let directory = space.directory("which");

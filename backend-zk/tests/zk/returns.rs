@@ -1,4 +1,4 @@
-//! Whoever lets go of a lock and takes it again, with nobody in between, does not look who is there.
+//! A client that acquires a lock again, with no other client in between, does not list.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,16 +10,15 @@ use testbed::zookeeper::{Op, Server, Setup};
 use testbed::{Direction, Mode, Proxy};
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
-use crate::rig::{BOUND, Beside, Outside, Rig, Space, eventually, hold_aside, noting, proxy, server};
+use crate::rig::{BOUND, Beside, Outside, Rig, Space, eventually, hold_aside, noted, proxy, server};
 
-/// A lock that is wanted by turns of one after the other is looked at first; nobody's directory is watched.
+/// A lock that several share by turns is listed each time; its directory is not watched.
 pub(crate) async fn sharer_reads_in_the_same_flight(rig: Arc<Rig>) {
     let space = rig.space().await;
     let way = proxy(rig.server().await);
     let (one, other) = (long_session(&space.by(way.addr())).await, long_session(&space).await);
     cycle(&one).await;
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    way.set(Direction::ClientToServer, noting(&seen)).await;
+    let seen = noted(&way).await;
     for _ in 0..4 {
         cycle(&other).await;
         cycle(&one).await;
@@ -27,8 +26,8 @@ pub(crate) async fn sharer_reads_in_the_same_flight(rig: Arc<Rig>) {
     assert_eq!(*seen.lock(), [Op::Create, Op::List, Op::Delete].repeat(4));
 }
 
-/// A contender that came in between is waited for. The first try after a release makes its node, and leaves nothing; the
-/// next one lists, and makes nothing.
+/// A contender in between is waited for. The first try after a release creates its node, and leaves nothing; the next
+/// one lists, and creates nothing.
 pub(crate) async fn later_entry_is_seen(rig: Arc<Rig>) {
     let space = rig.space().await;
     let way = proxy(rig.server().await);
@@ -38,8 +37,7 @@ pub(crate) async fn later_entry_is_seen(rig: Arc<Rig>) {
             cycle(&one).await;
         }
         let guard = other.lock("a").unwrap().acquire().await.unwrap();
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        way.set(Direction::ClientToServer, noting(&seen)).await;
+        let seen = noted(&way).await;
         if tries {
             for requests in [&[Op::Create, Op::List, Op::Delete, Op::Get][..], &[Op::List]] {
                 assert!(one.lock("a").unwrap().try_acquire().await.unwrap().is_none(), "two hold at once");
@@ -57,17 +55,15 @@ pub(crate) async fn later_entry_is_seen(rig: Arc<Rig>) {
     }
 }
 
-/// A try lists, and makes a node if that admits it: with the number that the listing tells it holds, and with another
-/// one it lists again. Once for each connection it watches the directory besides. The first try after a release makes
-/// its node before it lists. A refused try deletes its node and reads the holder in one flight.
+/// A try lists, and creates a node if the listing admits it. With the predicted number it holds, and with another one it
+/// lists again. It watches the directory once for each connection.
 pub(crate) async fn try_is_granted_by_the_listed_number(rig: Arc<Rig>) {
     let space = rig.space().await;
     let way = proxy(rig.server().await);
     let (one, other) = (long_session(&space.by(way.addr())).await, long_session(&space).await);
     let lock = one.lock("a").unwrap();
     cycle(&one).await;
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    way.set(Direction::ClientToServer, noting(&seen)).await;
+    let seen = noted(&way).await;
     cycle(&other).await;
     for expected in [&[Op::List, Op::Get, Op::Create, Op::Delete][..], &[Op::Create, Op::Delete]] {
         lock.try_acquire().await.unwrap().expect("it is free").release().await.unwrap();
@@ -107,10 +103,10 @@ pub(crate) async fn try_is_granted_by_the_listed_number(rig: Arc<Rig>) {
     }
 }
 
-/// A try that got another number than it counted on lists in the middle of its hold. The next try counts on that listing,
-/// and holds by one request although another contender has come and gone since the first one came.
+/// A try that got another number than predicted lists in the middle of its hold. The next try counts on that listing,
+/// although another contender has come and gone.
 pub(crate) async fn try_counts_on_a_listing_of_its_hold(rig: Arc<Rig>) {
-    /// Four times this passes before that listing.
+    /// This passes four times before that listing.
     const LATE: Duration = Duration::from_millis(200);
     let space = rig.space().await;
     let way = proxy(rig.server().await);
@@ -122,8 +118,7 @@ pub(crate) async fn try_counts_on_a_listing_of_its_hold(rig: Arc<Rig>) {
     cycle(&other).await;
     tries().await.release().await.unwrap();
     cycle(&other).await;
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    way.set(Direction::ClientToServer, noting(&seen)).await;
+    let seen = noted(&way).await;
     way.set(Direction::ServerToClient, Mode::delay(LATE)).await;
     let guard = tries().await;
     let (_, number) = outside.client.create(&node, b"", &options).await.unwrap();
@@ -138,15 +133,15 @@ pub(crate) async fn try_counts_on_a_listing_of_its_hold(rig: Arc<Rig>) {
     guard.release().await.unwrap();
 }
 
-/// The server removes a directory, and others number themselves in the next one, up to just below what would have
-/// been our next number: they are waited for, whether we hear of it before we ask, or with the answer.
+/// The server removes a directory, and other clients count up in the next one to just below our next number. They are
+/// waited for, whether the removal is reported before our request or with its reply.
 pub(crate) async fn a_directory_that_counts_anew_is_looked_at(_rig: Arc<Rig>) {
     let server = server(reaping(100)).await;
     let space = Space::whole(&server);
     counts_anew(&space, &server).await;
 }
 
-/// So it is by way of each of three servers, while others come by way of the leader.
+/// The same through each of three servers, while the other clients use the leader.
 pub(crate) async fn every_server_tells_of_a_directory_that_counts_anew(rig: Arc<Rig>) {
     let ensemble = reaping(100).start_ensemble(3).await.unwrap();
     let leader = ensemble.leader().await.unwrap();
@@ -185,7 +180,7 @@ async fn counts_anew(space: &Space, ours: &Server) {
     }
 }
 
-/// Directories go between any two steps of those who come several times in a row: one holds at a time.
+/// Directories are removed between any two steps: one client holds at a time.
 pub(crate) async fn repeated_entry_is_alone(_rig: Arc<Rig>) {
     const TURNS: u32 = 100;
     let server = server(reaping(1)).await;
@@ -218,7 +213,7 @@ pub(crate) async fn repeated_entry_is_alone(_rig: Arc<Rig>) {
     workers.join_all().await;
 }
 
-/// After a reconnect nothing is known of the directory; from the next release on it is again.
+/// A reconnect forgets the directory, and the next release knows it again.
 pub(crate) async fn a_reconnect_is_followed_by_a_look(rig: Arc<Rig>) {
     let space = rig.space().await;
     let way = proxy(rig.server().await);
@@ -226,8 +221,7 @@ pub(crate) async fn a_reconnect_is_followed_by_a_look(rig: Arc<Rig>) {
     for _ in 0..3 {
         cycle(&locks).await;
     }
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    way.set(Direction::ClientToServer, noting(&seen)).await;
+    let seen = noted(&way).await;
     comes_back(&way, &seen).await;
     for _ in 0..2 {
         cycle(&locks).await;
@@ -239,7 +233,7 @@ pub(crate) async fn a_reconnect_is_followed_by_a_look(rig: Arc<Rig>) {
     );
 }
 
-/// Whoever's node somebody else has removed has not seen what became of the directory, and looks.
+/// A contender whose node was deleted by another client does not know the directory, and lists.
 pub(crate) async fn a_node_that_others_removed_is_followed_by_a_look(rig: Arc<Rig>) {
     let space = rig.space().await;
     let way = proxy(rig.server().await);
@@ -252,14 +246,13 @@ pub(crate) async fn a_node_that_others_removed_is_followed_by_a_look(rig: Arc<Ri
     let node = outside.has(&directory, 1).await.remove(0);
     outside.client.delete(&format!("{directory}/{node}"), None).await.unwrap();
     guard.release().await.expect_err("it was not ours any more");
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    way.set(Direction::ClientToServer, noting(&seen)).await;
+    let seen = noted(&way).await;
     cycle(&locks).await;
     assert_eq!(seen.lock()[..2], [Op::Create, Op::List]);
 }
 
-/// The end of a directory whose rights may be changed may not be told: such a one is looked at each time. That it is one
-/// is looked at once.
+/// The end of a directory whose rights may change may not be reported: it is listed each time, and its rights are read
+/// once.
 pub(crate) async fn a_directory_that_is_not_as_we_make_them_is_looked_at(rig: Arc<Rig>) {
     let space = rig.space().await;
     let way = proxy(rig.server().await);
@@ -279,8 +272,7 @@ pub(crate) async fn a_directory_that_is_not_as_we_make_them_is_looked_at(rig: Ar
             let anybody = [Acl::new(Permission::ALL, AuthId::anyone())];
             outside.client.set_acl(&directory, &anybody, None).await.unwrap();
         }
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        way.set(Direction::ClientToServer, noting(&seen)).await;
+        let seen = noted(&way).await;
         for _ in 0..6 {
             locks.lock(name).unwrap().acquire().await.unwrap().release().await.unwrap();
         }
@@ -297,7 +289,7 @@ pub(crate) async fn a_directory_that_is_not_as_we_make_them_is_looked_at(rig: Ar
     }
 }
 
-/// Takes a lock and lets it go until its directory is known; what would be the next number there.
+/// Holds a lock until its directory is known; returns the next number there.
 async fn two_in_a_row(locks: &LockManager, outside: &Outside, directory: &str, name: &str) -> usize {
     // The directory may go in between.
     loop {
@@ -314,7 +306,7 @@ async fn two_in_a_row(locks: &LockManager, outside: &Outside, directory: &str, n
     }
 }
 
-/// So many contenders of somebody else's, in a directory of their own making.
+/// Foreign contenders, in a directory that they have created.
 async fn strangers(outside: &Outside, directory: &str, count: usize) -> Vec<String> {
     let rights = Acls::anyone_all();
     outside.client.create(directory, b"leasehold", &CreateMode::Persistent.with_acls(rights)).await.unwrap();
@@ -328,7 +320,7 @@ async fn strangers(outside: &Outside, directory: &str, count: usize) -> Vec<Stri
     nodes
 }
 
-/// Waits until whoever asks for a lock waits behind `ahead`, and has not got it.
+/// Waits until the caller waits behind `ahead`, without a grant.
 async fn waits_behind(server: &Server, ahead: &str, waiting: &Beside<LockGuard>) {
     eventually("it waits", async || {
         assert!(!waiting.is_finished(), "two hold at once");
@@ -337,7 +329,7 @@ async fn waits_behind(server: &Server, ahead: &str, waiting: &Beside<LockGuard>)
     .await;
 }
 
-/// Cuts the connection, and waits until the next one was looked into.
+/// Cuts the connection, and waits until the next one was checked.
 async fn comes_back(way: &Proxy, seen: &Arc<Mutex<Vec<Op>>>) {
     way.reset().await;
     // A node of its own is made, looked at and deleted, and its inbox is read.
@@ -346,7 +338,7 @@ async fn comes_back(way: &Proxy, seen: &Arc<Mutex<Vec<Op>>>) {
     seen.lock().clear();
 }
 
-/// Servers that look for empty containers all `milliseconds`.
+/// Servers that remove empty containers every `milliseconds`.
 fn reaping(milliseconds: u32) -> Setup {
     Setup::new()
         .property("znode.container.checkIntervalMs", milliseconds)

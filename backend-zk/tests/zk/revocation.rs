@@ -1,4 +1,4 @@
-//! Holders who are asked to let go: what is written, and from when their grace counts.
+//! Revocation: what is written, and from when the grace period counts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,17 +8,16 @@ use leasehold_core::clock::Deadline;
 use leasehold_core::{
     Builder, Env, ErrorKind, GuardState, LockGuard, LockManager, LockName, LostReason, Revoke, Timing,
 };
-use parking_lot::Mutex;
 use testbed::zookeeper::{Op, Setup};
 use testbed::{Direction, Mode};
 use zookeeper_client::{Acls, Stat};
 
 use crate::rig::{
-    BOUND, Beside, Outside, Rig, Space, TTL, eventually, hold_aside, noting, now, proxy, server, within,
+    BOUND, Beside, Outside, Rig, Space, TTL, eventually, hold_aside, noted, now, proxy, server, within,
 };
 use crate::sharing::{R, take};
 
-/// One that outlasts the test: what ends does not end by itself.
+/// Outlasts the test: no hold ends by its grace period.
 pub(crate) const GRACE: Duration = BOUND.saturating_mul(4);
 
 fn ask(grace: Duration) -> Revoke {
@@ -30,7 +29,7 @@ fn inbox_of(space: &Space, node: &Stat) -> String {
     format!("{}/leasehold/%inboxes/{:016x}", space.chroot, node.ephemeral_owner)
 }
 
-/// The nodes of a lock and what is known of them, the oldest first.
+/// The nodes of a lock, the oldest first.
 async fn nodes(space: &Space, outside: &Outside, name: &str, count: usize) -> Vec<(String, Stat)> {
     let directory = space.directory(name);
     let mut nodes = Vec::new();
@@ -42,12 +41,12 @@ async fn nodes(space: &Space, outside: &Outside, name: &str, count: usize) -> Ve
     nodes
 }
 
-/// Until when the guard may go on, when it is asked.
+/// The deadline of a requested revocation, once it is requested.
 async fn asked(guard: &LockGuard) -> Deadline {
     guard.revocation_requested().await.expect("it is held, and asked for")
 }
 
-/// Asks as the command does, in the background.
+/// Requests a revocation in the background, as the command does.
 async fn asks(space: &Space, grace: Duration) -> Beside<Revocation> {
     let admin = space.manager().await;
     Beside::start(async move { admin.revoke("a", ask(grace)).await.unwrap() })
@@ -64,9 +63,7 @@ pub(crate) async fn an_ask_is_six_requests_and_heard_by_one(rig: Arc<Rig>) {
     let (holder, env) = (space.by(way_of_holder.addr()).config().open(env()).await.unwrap(), env());
     let name = LockName::new("a").unwrap();
     let grant = holder.try_acquire(&AcquireRequest::new(name.clone(), env.owner_id(), BOUND)).await.unwrap();
-    let (seen, read) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
-    way.set(Direction::ClientToServer, noting(&seen)).await;
-    way_of_holder.set(Direction::ClientToServer, noting(&read)).await;
+    let (seen, read) = (noted(&way).await, noted(&way_of_holder).await);
     let found = admin.revoke(&name, ask(GRACE)).await.unwrap().pop().expect("it is held");
     assert_eq!(*seen.lock(), [SYNC, Op::List, Op::Get, Op::Get, Op::SetData, Op::SetData]);
     eventually("it is heard", async || !read.lock().is_empty()).await;
@@ -83,20 +80,19 @@ pub(crate) async fn an_ask_is_six_requests_and_heard_by_one(rig: Arc<Rig>) {
     assert_eq!(String::from_utf8(inbox).unwrap(), format!("{czxid} {}", GRACE.as_millis()));
 }
 
-/// All who share are asked, or forced out, at once: sessions beside each other, and all holds of one by one message.
+/// All sharers get the request, or are forced out, in one flight, and the holds of one session by one message.
 pub(crate) async fn all_who_share_are_asked_in_one_flight(rig: Arc<Rig>) {
     const SYNC: Op = Op::Other(9);
     for force in [false, true] {
         let server = server(Setup::new().longest_session(3 * BOUND)).await;
         let space = rig.space_on([server.addr()]);
         let way = proxy(&server);
-        // Nothing else is asked meanwhile, and no answer is late.
+        // No other request is sent meanwhile, and no reply is late.
         let patient = |builder: Builder| builder.ttl(3 * BOUND).op_timeout(BOUND);
         let admin = space.by(way.addr()).manager_with(patient).await;
         let [one, other] = [space.manager_with(patient).await, space.manager_with(patient).await];
         let guards = [take(&one, R).await, take(&other, R).await, take(&one, R).await];
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        way.set(Direction::ClientToServer, noting(&seen)).await;
+        let seen = noted(&way).await;
         way.set(Direction::ServerToClient, Mode::Hold).await;
         let how = if force { Revoke::Force } else { ask(GRACE) };
         let revoking = Beside::start(async move { admin.revoke("a", how).await.unwrap() });
@@ -117,7 +113,7 @@ pub(crate) async fn all_who_share_are_asked_in_one_flight(rig: Arc<Rig>) {
     }
 }
 
-/// Somebody closes the inbox of one: the others are asked, and then it is told.
+/// The inbox of one sharer is closed: the others get the request, and the caller gets the error.
 pub(crate) async fn one_that_cannot_be_asked_keeps_nobody_from_it(rig: Arc<Rig>) {
     let (space, outside) = (rig.space().await, rig.space().await.outside().await);
     outside.client.auth("digest", b"admin:secret").await.unwrap();
@@ -147,7 +143,7 @@ pub(crate) async fn one_that_cannot_be_asked_keeps_nobody_from_it(rig: Arc<Rig>)
     }
 }
 
-/// What the server says of a change gets lost; who asks has left a trace that the next renewal finds.
+/// The notification of a change is lost; the next renewal finds the request.
 pub(crate) async fn a_message_that_is_not_told_of_is_heard_with_the_next_renewal(rig: Arc<Rig>) {
     let space = rig.space().await;
     let way = proxy(rig.server().await);
@@ -171,7 +167,7 @@ pub(crate) async fn a_message_that_is_not_told_of_is_heard_with_the_next_renewal
     }
 }
 
-/// A message for a contender that comes to hold only later is told with the grant, less the time since.
+/// A message for a waiter is reported with its grant, with the grace period that is left.
 pub(crate) async fn waiter_asked_to_release_has_the_grace_left(rig: Arc<Rig>) {
     let space = rig.space().await;
     let (first, second) = (space.manager().await, space.manager().await);

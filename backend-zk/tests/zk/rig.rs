@@ -1,5 +1,4 @@
-//! What the tests share: a server, places on it that belong to one test, and ways to look at them
-//! from outside.
+//! A shared server, a namespace on it for each test, and foreign clients that read it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,12 +16,12 @@ use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 use zookeeper_client::Client;
 
-/// Of most sessions here.
+/// The ttl of most sessions here.
 pub(crate) const TTL: Duration = Duration::from_secs(3);
 
-/// Starts what tests share when the first of them wants it.
+/// Starts what tests share when the first test needs it.
 pub(crate) struct Rig {
-    /// Its one worker starts the shared server, which dies with it.
+    /// Its one worker starts the shared server, which ends with it.
     runtime: Runtime,
     server: OnceCell<Server>,
     spaces: AtomicUsize,
@@ -42,7 +41,7 @@ impl Rig {
         testbed::trial(name, move || test(rig))
     }
 
-    /// The server that tests share which neither break nor count it.
+    /// The server for tests that neither break it nor count its requests.
     pub(crate) async fn server(&self) -> &Server {
         let start = || async {
             let started = self.runtime.spawn(Setup::new().start());
@@ -51,12 +50,12 @@ impl Rig {
         self.server.get_or_init(start).await
     }
 
-    /// A place on the shared server that no other test has.
+    /// A namespace on the shared server for one test.
     pub(crate) async fn space(&self) -> Space {
         self.space_on([self.server().await.addr()])
     }
 
-    /// A place on servers of the test's own.
+    /// A namespace on the test's own servers.
     pub(crate) fn space_on(&self, hosts: impl IntoIterator<Item = impl ToString>) -> Space {
         let number = self.spaces.fetch_add(1, Ordering::Relaxed);
         Space {
@@ -66,17 +65,15 @@ impl Rig {
     }
 }
 
-/// A server of the test's own.
 pub(crate) async fn server(setup: Setup) -> Server {
     setup.start().await.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Three servers of the test's own.
 pub(crate) async fn ensemble() -> Ensemble {
     Setup::new().start_ensemble(3).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A place of one test, on some servers.
+/// The namespace of one test, on some servers.
 #[derive(Clone)]
 pub(crate) struct Space {
     hosts: Vec<String>,
@@ -88,12 +85,12 @@ impl Space {
         ZkConfig::new(&self.hosts).chroot(&self.chroot)
     }
 
-    /// All of a server of the test's own.
+    /// All of a test's own server.
     pub(crate) fn whole(server: &Server) -> Self {
         Self { hosts: vec![server.addr().to_string()], chroot: String::new() }
     }
 
-    /// The same place, by another way.
+    /// The same namespace, through a proxy.
     pub(crate) fn by(&self, way: impl ToString) -> Self {
         Self { hosts: vec![way.to_string()], chroot: self.chroot.clone() }
     }
@@ -102,7 +99,6 @@ impl Space {
         self.hosts.join(",")
     }
 
-    /// A session of its own.
     pub(crate) async fn manager(&self) -> LockManager {
         self.manager_with(|builder| builder).await
     }
@@ -111,23 +107,20 @@ impl Space {
         set(LockManager::builder(self.config()).ttl(TTL)).build().await.unwrap()
     }
 
-    /// The directory of a lock with a simple name.
     pub(crate) fn directory(&self, name: &str) -> String {
         format!("{}/leasehold/{name}", self.chroot)
     }
 
-    /// A client that is none of ours, at the root of the tree.
+    /// A foreign client, at the root of the tree.
     pub(crate) async fn outside(&self) -> Outside {
         let connector = Client::connector().with_session_timeout(BOUND);
         Outside { client: connector.connect(&self.hosts()).await.unwrap() }
     }
 
-    /// The sessions of this place that are known to `server`.
     pub(crate) async fn sessions(&self, server: &Server) -> Vec<i64> {
         server.sessions_below(&format!("{}/", self.chroot)).await.unwrap()
     }
 
-    /// The one session of this place.
     pub(crate) async fn session(&self, server: &Server) -> i64 {
         let sessions = self.sessions(server).await;
         assert_eq!(sessions.len(), 1, "{sessions:x?}");
@@ -135,20 +128,20 @@ impl Space {
     }
 }
 
-/// How many requests a session has made, as the server counts them.
+/// The requests of a session, by the server's count.
 pub(crate) async fn requests_of(server: &Server, session: i64) -> u64 {
     let connections = server.connections().await.unwrap();
     let connection = connections.iter().find(|connection| connection.session == session);
     connection.expect("the session is connected").requests
 }
 
-/// A look at the tree from outside.
+/// A foreign client that reads the tree.
 pub(crate) struct Outside {
     pub(crate) client: Client,
 }
 
 impl Outside {
-    /// The children of a directory, the oldest first; none where there is no directory.
+    /// The children of a directory, the oldest first.
     pub(crate) async fn children(&self, directory: &str) -> Vec<String> {
         let mut children = match self.client.list_children(directory).await {
             Ok(children) => children,
@@ -177,12 +170,19 @@ pub(crate) fn hold_aside(locks: &LockManager, name: &str) -> Beside<LockGuard> {
     Beside::start(async move { lock.acquire().await.unwrap() })
 }
 
-/// A proxy that knows where ZooKeeper's frames end.
+/// A proxy that knows the borders of ZooKeeper's frames.
 pub(crate) fn proxy(server: &Server) -> Proxy {
     Proxy::start_framed(server.addr(), frame).unwrap()
 }
 
-/// Lets everything pass, and notes what is asked.
+/// The requests that pass from here on.
+pub(crate) async fn noted(proxy: &Proxy) -> Arc<Mutex<Vec<Op>>> {
+    let seen = Arc::default();
+    proxy.set(Direction::ClientToServer, noting(&seen)).await;
+    seen
+}
+
+/// Forwards all frames, and notes the requests.
 pub(crate) fn noting(seen: &Arc<Mutex<Vec<Op>>>) -> Mode {
     let seen = Arc::clone(seen);
     Mode::drop_frames(move |frame| {
@@ -195,14 +195,13 @@ pub(crate) fn noting(seen: &Arc<Mutex<Vec<Op>>>) -> Mode {
     })
 }
 
-/// Cuts the network between a client and a server.
 pub(crate) async fn cut(proxy: &Proxy, directions: &[Direction]) {
     for direction in directions {
         proxy.set(*direction, Mode::Blackhole).await;
     }
 }
 
-/// The time of all guards here.
+/// The clock of all guards here.
 pub(crate) fn now() -> Moment {
     BootClock::new().now()
 }

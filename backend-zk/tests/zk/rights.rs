@@ -1,4 +1,4 @@
-//! Who may do what; rights that are missing, and rights that go while something hangs on them.
+//! Rights that are missing, and rights that are taken away during a hold or a wait.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, 
 
 use crate::rig::{Beside, Outside, Rig, Space, TTL, eventually, hold_aside, now, proxy};
 
-/// With credentials nodes are for their creator: nobody else reads, queues or removes.
+/// With credentials nodes are for their creator: no other client reads, queues or removes.
 pub(crate) async fn nodes_belong_to_their_creator(rig: Arc<Rig>) {
     let space = rig.space().await;
     let config = || space.config().credentials("me", "secret");
@@ -34,7 +34,6 @@ pub(crate) async fn nodes_belong_to_their_creator(rig: Arc<Rig>) {
     same.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
 }
 
-/// A user with these rights below the prefix can do everything, and needs none above.
 pub(crate) async fn rights_to_read_write_create_and_delete_suffice(rig: Arc<Rig>) {
     let space = rig.space().await;
     let admin =
@@ -62,7 +61,7 @@ pub(crate) async fn rights_to_read_write_create_and_delete_suffice(rig: Arc<Rig>
     waiting.end("it holds").await.release().await.unwrap();
 }
 
-/// Without the right to delete nothing could be let go: no session is opened, and nothing is left.
+/// Without each of these rights no session opens, and nothing is left.
 pub(crate) async fn without_the_right_to_delete_nothing_is_opened(rig: Arc<Rig>) {
     let server = rig.server().await;
     for rights in ["rwc", "rwd", "rcd", "wcd"] {
@@ -74,8 +73,7 @@ pub(crate) async fn without_the_right_to_delete_nothing_is_opened(rig: Arc<Rig>)
     }
 }
 
-/// A release that the server refuses ends the session: the caller hears why, whatever else it held is
-/// lost and told, and the next one holds.
+/// The caller gets the reason, the other holds of the session are lost, and the next client holds.
 pub(crate) async fn a_release_that_is_refused_ends_the_session(rig: Arc<Rig>) {
     let (space, outside) = stage(&rig).await;
     let (one, other) = (space.manager().await, space.manager().await);
@@ -94,7 +92,7 @@ pub(crate) async fn a_release_that_is_refused_ends_the_session(rig: Arc<Rig>) {
     one.lock("b").unwrap().acquire().await.unwrap().release().await.unwrap();
 }
 
-/// A node that is gone needs no right to be let go, so nothing else is lost for it.
+/// A node that is gone needs no right to be released.
 pub(crate) async fn a_node_that_is_gone_ends_no_session(rig: Arc<Rig>) {
     let (space, outside) = stage(&rig).await;
     let locks = space.manager().await;
@@ -109,8 +107,7 @@ pub(crate) async fn a_node_that_is_gone_ends_no_session(rig: Arc<Rig>) {
     bystander.release().await.unwrap();
 }
 
-/// A lock that could not be let go costs its manager all others once; until that is mended it is denied
-/// before anything is made.
+/// A lock that could not be released ends its session once. It is denied until its rights are back.
 pub(crate) async fn a_lock_that_cannot_be_let_go_is_not_taken_again(rig: Arc<Rig>) {
     let (space, outside) = stage(&rig).await;
     let locks = space.manager().await;
@@ -129,7 +126,7 @@ pub(crate) async fn a_lock_that_cannot_be_let_go_is_not_taken_again(rig: Arc<Rig
     bystander.release().await.unwrap();
 }
 
-/// A place that cannot be given up is not left for others to wait behind.
+/// A waiter that cannot delete its node ends its session, so that the node blocks no other.
 pub(crate) async fn a_place_that_cannot_be_given_up_ends_with_the_session(rig: Arc<Rig>) {
     let (space, outside) = stage(&rig).await;
     let (one, other) = (space.manager().await, space.manager().await);
@@ -149,7 +146,7 @@ pub(crate) async fn a_place_that_cannot_be_given_up_ends_with_the_session(rig: A
     guard.release().await.unwrap();
 }
 
-/// A directory that is closed to its waiters: they are told, and leave nothing.
+/// They get the error, and leave nothing.
 pub(crate) async fn waiters_whose_directory_is_closed_are_denied(rig: Arc<Rig>) {
     for rights in ["d", ""] {
         let (space, outside) = stage(&rig).await;
@@ -161,7 +158,7 @@ pub(crate) async fn waiters_whose_directory_is_closed_are_denied(rig: Arc<Rig>) 
         let third = denied(&managers[2]);
         let nodes = outside.has(&directory, 3).await;
         outside.allow(&directory, rights).await;
-        // Whoever waits for two looks again when the second one goes, and may not.
+        // The third lists again when the second one is gone, and may not.
         outside.client.delete(&format!("{directory}/{}", nodes[1]), None).await.unwrap();
         assert_eq!(third.end("it is told").await, ErrorKind::Denied, "{rights:?}");
         // The second one notices that it is gone, and may not queue again.
@@ -171,8 +168,7 @@ pub(crate) async fn waiters_whose_directory_is_closed_are_denied(rig: Arc<Rig>) 
     }
 }
 
-/// A session whose own node is closed to it cannot be proved: guards are lost in time, and the next
-/// session is as good as any.
+/// A session that may not write its own node cannot prove itself: its guards are lost in time, and the next one works.
 pub(crate) async fn a_session_that_may_not_write_is_lost_in_time(rig: Arc<Rig>) {
     let (space, outside) = stage(&rig).await;
     let server = rig.server().await;
@@ -193,7 +189,7 @@ pub(crate) async fn a_session_that_may_not_write_is_lost_in_time(rig: Arc<Rig>) 
     assert!(!space.sessions(server).await.contains(&holder));
 }
 
-/// The same after a connection that breaks: it cannot be proved to be ours any more.
+/// The same after a reconnect.
 pub(crate) async fn client_back_at_a_closed_entry_loses_in_time(rig: Arc<Rig>) {
     let (space, outside) = stage(&rig).await;
     let proxy = proxy(rig.server().await);
@@ -215,8 +211,7 @@ pub(crate) async fn client_back_at_a_closed_entry_loses_in_time(rig: Arc<Rig>) {
     next.release().await.unwrap();
 }
 
-/// Whoever may not read the node ahead cannot wait for it: it is told, and leaves nothing. Those ahead
-/// are none the worse.
+/// A contender that may not read the node ahead gets an error and leaves nothing. The clients ahead are not affected.
 pub(crate) async fn entry_without_sight_of_the_one_ahead_is_denied(rig: Arc<Rig>) {
     let (space, outside) = stage(&rig).await;
     let open = LockManager::builder(space.config().acl("world:anyone:rwcda").unwrap());
@@ -227,14 +222,14 @@ pub(crate) async fn entry_without_sight_of_the_one_ahead_is_denied(rig: Arc<Rig>
     outside.allow(&format!("{directory}/{}", nodes[0]), "").await;
     assert_eq!(denied(&other).end("it is told").await, ErrorKind::Denied);
     outside.has(&directory, 1).await;
-    // That somebody holds it is seen all the same.
+    // It still sees that the lock is held.
     assert!(other.lock("a").unwrap().try_acquire().await.unwrap().is_none());
     guard.renew().await.unwrap();
     guard.release().await.unwrap();
     other.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
 }
 
-/// Nodes carry no right to change rights: a stranger cannot close them to others.
+/// Nodes give no right to change rights, so no foreign client can close them.
 pub(crate) async fn a_stranger_cannot_change_the_rights(rig: Arc<Rig>) {
     let space = rig.space().await;
     let locks = space.manager().await;
@@ -249,7 +244,7 @@ pub(crate) async fn a_stranger_cannot_change_the_rights(rig: Arc<Rig>) {
     }
     locks.lock("b").unwrap().acquire().await.unwrap().release().await.unwrap();
     guard.release().await.unwrap();
-    // Where earlier ones carry it, an administrator is told.
+    // The diagnosis reports older nodes that give it.
     let told = async |locks: &LockManager| {
         let findings = locks.diagnose().await.unwrap();
         findings.iter().any(|finding| finding.detail.contains("change the rights"))
@@ -259,7 +254,7 @@ pub(crate) async fn a_stranger_cannot_change_the_rights(rig: Arc<Rig>) {
     assert!(told(&earlier.manager().await).await);
 }
 
-/// Every node above the locks, and those of `a` and `b`, made by somebody who may change their rights.
+/// All nodes above the locks `a` and `b`, created by a user who may change their rights.
 async fn stage(rig: &Rig) -> (Space, Outside) {
     let space = rig.space().await;
     let outside = space.outside().await;
@@ -277,14 +272,14 @@ async fn stage(rig: &Rig) -> (Space, Outside) {
     (space, outside)
 }
 
-/// Waits for `a`, and what it is told instead of a guard.
+/// Waits for `a`; returns the error.
 fn denied(locks: &LockManager) -> Beside<ErrorKind> {
     let lock = locks.lock("a").unwrap();
     Beside::start(async move { lock.acquire().await.map(drop).expect_err("it is denied").kind().clone() })
 }
 
 impl Outside {
-    /// Says what anybody may do with a node; we may do everything.
+    /// Sets the rights of all other users on a node.
     async fn allow(&self, path: &str, rights: &str) {
         let mut permission = Permission::NONE;
         for (right, permitted) in [

@@ -11,7 +11,7 @@ use testbed::zookeeper::Setup;
 use crate::rig::{BOUND, Rig, TTL, eventually, hold_aside, server};
 use crate::switch::Switch;
 
-/// Its four-letter words are asked over TLS, too.
+/// The four-letter words are sent over TLS, too.
 pub(crate) async fn a_server_behind_tls_is_diagnosed(rig: Arc<Rig>) {
     let certificates = Certificates::new("client").unwrap();
     let server = server(Setup::new().tls(&certificates)).await;
@@ -22,7 +22,7 @@ pub(crate) async fn a_server_behind_tls_is_diagnosed(rig: Arc<Rig>) {
     assert!(findings.iter().any(|finding| finding.detail.contains(" runs ")), "{findings:?}");
 }
 
-/// While a server's certificate is exchanged, whoever has waited keeps waiting, and who comes is told.
+/// While a server's certificate is exchanged, the waiter stays, and a new caller gets the error.
 pub(crate) async fn a_certificate_that_is_exchanged_throws_nobody_out(rig: Arc<Rig>) {
     let (certificates, stranger) =
         (Certificates::new("client").unwrap(), Certificates::new("client").unwrap());
@@ -40,7 +40,7 @@ pub(crate) async fn a_certificate_that_is_exchanged_throws_nobody_out(rig: Arc<R
     outside.has(&space.directory("a"), 2).await;
 
     switch.turn(bad.tls_addr());
-    // Who comes before the session is known to be over waits like the others.
+    // A caller that comes before the end of the session is known waits like the others.
     eventually("who comes is told", async || {
         let told = locks.lock("b").unwrap().wait(TTL).acquire().await.map(drop).expect_err("no way to it");
         let is_named = format!("{told:#}").contains("invalid peer certificate");
@@ -54,7 +54,7 @@ pub(crate) async fn a_certificate_that_is_exchanged_throws_nobody_out(rig: Arc<R
     waiting.end("it holds").await.release().await.unwrap();
 }
 
-/// The name in our certificate is an identity: nodes can be ours by it, or others' by theirs.
+/// The name in our certificate is an identity, in ACL entries and as the creator.
 pub(crate) async fn a_certificate_is_an_identity(rig: Arc<Rig>) {
     let certificates = Certificates::new("client").unwrap();
     let server = server(Setup::new().tls(&certificates)).await;
@@ -75,7 +75,7 @@ pub(crate) async fn a_certificate_is_an_identity(rig: Arc<Rig>) {
     let intruding = outside.client.delete(&node, None).await;
     assert_eq!(intruding.unwrap_err(), zookeeper_client::Error::NoAuth);
 
-    // The same by the server's own account of who we are.
+    // The same by the server's view of our identity.
     let creator = open("creator").await.unwrap();
     let other = creator.lock("b").unwrap().acquire().await.unwrap();
     let closed = outside.client.list_children(&space.directory("b")).await;

@@ -1,4 +1,4 @@
-//! The lock of a test, taken in some mode.
+//! The lock of a test, in some mode.
 
 use leasehold_core::{Lock, LockGuard, LockManager, LockOptions, Mode as Kind};
 
@@ -7,7 +7,7 @@ use crate::rig::{BOUND, Beside, within};
 pub(crate) const W: Kind = Kind::EXCLUSIVE;
 pub(crate) const R: Kind = Kind::SHARED;
 
-/// The lock of every test, held in some way, by a grant of its own each time.
+/// The lock of every test, with its own grant each time.
 fn lock(locks: &LockManager, mode: Kind) -> Lock {
     let mut options = LockOptions::default();
     options.mode = mode;

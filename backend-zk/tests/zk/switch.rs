@@ -1,4 +1,4 @@
-//! A way to a server that can be led to another one, or make the server forget who comes back.
+//! A proxy that can change its server, or give clients that reconnect a new session.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ pub(crate) struct Switch {
 #[derive(Clone, Copy)]
 struct Way {
     to: SocketAddr,
-    /// Whoever connects is given a new session, as some servers of the same protocol do.
+    /// Each connection gets a new session, as on some servers of the same protocol.
     forgets: bool,
 }
 
@@ -43,18 +43,18 @@ impl Switch {
         self.addr
     }
 
-    /// Breaks all connections; who comes back is led to `to`.
+    /// Breaks all connections, and forwards later ones to `to`.
     pub(crate) fn turn(&self, to: SocketAddr) {
         self.ways.send_modify(|way| way.to = to);
     }
 
-    /// Breaks all connections; who comes back is given a new session instead of its own.
+    /// Breaks all connections; a client that reconnects gets a new session.
     pub(crate) fn forget_sessions(&self) {
         self.ways.send_modify(|way| way.forgets = true);
     }
 }
 
-/// Ends when either side does, or at the next turn.
+/// Ends with either side, or at the next turn.
 async fn serve(mut client: TcpStream, mut turns: watch::Receiver<Way>) {
     let way = *turns.borrow_and_update();
     let carried = async {

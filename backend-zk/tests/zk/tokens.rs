@@ -1,16 +1,15 @@
-//! What the namespace adds to its counters, raised.
+//! Reading and raising the token base.
 
 use std::sync::Arc;
 
 use leasehold_core::backend::{LockBackend, StoreConfig};
 use leasehold_core::{Effect, Env, ErrorKind, Timing};
 use leasehold_zk::ZkConfig;
-use testbed::Direction;
 use testbed::zookeeper::Op;
 
-use crate::rig::{Rig, Space, TTL, noting, proxy};
+use crate::rig::{Rig, Space, TTL, noted, proxy};
 
-/// The store, without the manager that computes what is raised to.
+/// The store without the manager, which computes the new base.
 async fn store(config: ZkConfig) -> Arc<dyn LockBackend> {
     config.open(Env::new(Timing::for_ttl(TTL)).unwrap()).await.unwrap()
 }
@@ -19,12 +18,10 @@ fn node(space: &Space) -> String {
     format!("{}/leasehold/%token_base", space.chroot)
 }
 
-/// Whoever raises the base counts the sessions then; one that is not counted yet has not read it yet either,
-/// also where it makes the directories first.
+/// A session reads the base only after it is counted, also if it creates the directories.
 pub(crate) async fn a_base_is_read_by_a_session_that_is_counted(rig: Arc<Rig>) {
-    let (proxy, seen) = (proxy(rig.server().await), Arc::default());
-    let space = rig.space().await.by(proxy.addr());
-    proxy.set(Direction::ClientToServer, noting(&seen)).await;
+    let proxy = proxy(rig.server().await);
+    let (space, seen) = (rig.space().await.by(proxy.addr()), noted(&proxy).await);
     let _store = store(space.config()).await;
     let seen = seen.lock();
     let made = seen.iter().rposition(|op| *op == Op::Create).expect("its nodes are made");
@@ -32,7 +29,7 @@ pub(crate) async fn a_base_is_read_by_a_session_that_is_counted(rig: Arc<Rig>) {
     assert!(made < read, "{seen:?}");
 }
 
-/// Where the namespace was deleted, a raise fails at once, and not with its session.
+/// Where the namespace was deleted, a raise fails at once, not at the end of its session.
 pub(crate) async fn a_raise_where_the_namespace_is_gone_fails(rig: Arc<Rig>) {
     let space = rig.space().await;
     // So long that its own node is not missed meanwhile.
@@ -57,7 +54,7 @@ pub(crate) async fn a_raise_where_the_namespace_is_gone_fails(rig: Arc<Rig>) {
     assert!(refused.to_string().contains("did not raise the token_base"), "{refused}");
 }
 
-/// A plain number that outlives its session; what somebody else has written there is not written over.
+/// The base is a plain number that outlives its session; a foreign value is not overwritten.
 pub(crate) async fn malformed_number_is_refused_and_kept(rig: Arc<Rig>) {
     let space = rig.space().await;
     let (store, outside) = (store(space.config()).await, space.outside().await);
