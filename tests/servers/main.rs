@@ -44,7 +44,6 @@ use crate::cluster::Cluster;
 use crate::rig::Shared;
 use crate::store::{Sessions, Store};
 
-/// Every scenario on one store.
 fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
     macro_rules! scenarios {
         ($($file:ident: $($name:ident)*;)*) => {
@@ -141,7 +140,6 @@ fn cluster<C: Cluster>() -> Vec<Trial> {
     }
 }
 
-/// Tries in every mode that the store has.
 fn trying<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
     let mut trials = vec![
         shared.trial("trying::exclusive", trying::exclusive::<S>),

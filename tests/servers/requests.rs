@@ -77,7 +77,6 @@ pub(crate) async fn idle_wait<S: Store>(scene: Scene<S>) {
     waiting.end("it holds").await.release().await.unwrap();
 }
 
-/// One release, with many waiters behind it as with few.
 pub(crate) async fn a_hand_off_costs_the_same_with_many_waiters<S: Store>(scene: Scene<S>) {
     const WAITERS: usize = 30;
     let server = S::start().await.unwrap();

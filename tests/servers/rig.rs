@@ -64,7 +64,6 @@ impl<S: Server> Scene<S> {
         &self.namespace
     }
 
-    /// The server that is shared.
     pub(crate) async fn server(&self) -> &S {
         let start = || async { self.shared.runtime.spawn(S::start()).await.unwrap().unwrap() };
         self.shared.server.get_or_init(start).await
@@ -153,7 +152,6 @@ pub(crate) async fn quiet<S: Store>(server: &S) -> u64 {
     last
 }
 
-/// Whether nobody holds the lock or waits for it.
 pub(crate) async fn is_left_alone(locks: &LockManager) -> bool {
     locks.list("").await.is_ok_and(|locks| locks.is_empty())
 }

@@ -22,7 +22,6 @@ fn known(certificates: &Certificates) -> String {
     format!("cert={}&key={}", certificate.display(), key.display())
 }
 
-/// The server by that name.
 fn at<S: Server>(server: &S, host: &str) -> String {
     format!("{host}:{}", server.secured_addr().port())
 }
@@ -56,7 +55,6 @@ pub(crate) async fn the_authority_that_is_named_is_trusted<S: Store>(_scene: Sce
     works(&open::<S>(&one, &options).await, &open::<S>(&other, &options).await).await;
 }
 
-/// A server that wants to see our certificate is shown it.
 pub(crate) async fn our_certificate_is_shown<S: Store>(_scene: Scene<S>) {
     let certificates = made("billing");
     let server = S::start_secured(&certificates, true).await.unwrap();

@@ -52,7 +52,6 @@ async fn compare_becomes_the_comparison_of_its_checkout() {
     assert_eq!(ran.out, lines(&["--json", "--quick"]), "{ran:?}");
 }
 
-/// Elsewhere it says where to get one.
 async fn without_a_checkout_compare_says_where_to_get_one() {
     let elsewhere = Scratch::new("elsewhere").expect("a directory can be made");
     let refused = compare(elsewhere.path(), &["compare", "--quick"]).await;

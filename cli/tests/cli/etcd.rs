@@ -1,34 +1,16 @@
 //! On etcd: every command, a server that falls silent, and what `doctor` finds.
 
-use testbed::etcd::{Etcd, Setup, current};
+use testbed::etcd::{Etcd, Setup};
 
 use crate::leased::{asking, breaks, warns};
 use crate::rig::Rig;
 
-testbed::trials![
-    doctor_finds_a_version_with_known_bugs,
-    doctor_finds_a_full_server,
-    doctor_finds_leases_that_are_open,
-    doctor_finds_missing_rights,
-];
+testbed::trials![doctor_finds_a_full_server, doctor_finds_leases_that_are_open, doctor_finds_missing_rights,];
 
 async fn start(setup: Setup) -> Etcd {
     setup.start().await.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The installed version ends leases early; a current one does not, and passes.
-async fn doctor_finds_a_version_with_known_bugs() {
-    let etcd = start(Setup::new()).await;
-    breaks(&asking(&etcd), "version", &["3.4.23", "15247"]).await;
-    let Some(program) = current() else {
-        return testbed::peers::skip("doctor on etcd 3.6", "it is not there; run: make tools");
-    };
-    let etcd = start(Setup::new().program(program)).await;
-    let diagnosis = asking(&etcd).done(["doctor"]).await;
-    assert_eq!(diagnosis.code, 0, "{diagnosis:?}");
-}
-
-/// A full server takes no lock.
 async fn doctor_finds_a_full_server() {
     let etcd = start(Setup::new().quota(1 << 20)).await;
     let junk = "x".repeat(100_000);

@@ -22,7 +22,6 @@ async fn the_lock_is_held_while_the_group_lives() {
     assert_eq!(rig.done(["run", "--try", "a", "--", "true"]).await.code, 0);
 }
 
-/// A signal reaches everybody in the group.
 async fn signals_reach_grandchildren() {
     let rig = Rig::new();
     let grandchild = "trap - TERM; exec sh -c 'echo $$; exec sleep 1000'";

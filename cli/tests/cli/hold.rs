@@ -37,7 +37,6 @@ async fn a_line_is_written_per_change() {
     assert!(value(&mut second).await["token"].as_u64().unwrap() > token);
 }
 
-/// A signal is as good as the end of input.
 async fn a_signal_releases() {
     let rig = Rig::new();
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
@@ -52,7 +51,6 @@ async fn a_signal_releases() {
     assert_eq!(rig.inspect("a").await["held"], false);
 }
 
-/// A holder that is revoked says so, and ends with the code for it.
 async fn a_loss_is_told_with_its_reason() {
     let rig = Rig::new();
     let (mut holder, held) = rig.held(["a"]).await;
@@ -92,7 +90,6 @@ async fn an_input_at_its_end_is_refused() {
     assert!(refused.err.contains("--ignore-stdin"), "{refused:?}");
 }
 
-/// A lock is held for as long as it may be, and released then.
 async fn a_hold_can_be_bounded() {
     let rig = Rig::new();
     let mut holder = rig.hold(["--max-hold", "0.2", "a"]).await;

@@ -60,7 +60,6 @@ pub(crate) fn asking<S: Server>(server: &S) -> Rig {
     Rig::on(S::url(server.addr(), "cli", "op_timeout=10s&ttl=30s"))
 }
 
-/// Every command does here what it does elsewhere.
 pub(crate) async fn the_commands_work<S: Server>(server: &S) {
     let rig = asking(server);
     let mut first = rig.running(["run", "--owner", "first", "--metadata", "why", "a/b", "--", "cat"]).await;
@@ -184,7 +183,6 @@ async fn promises(rig: &Rig, promise: &str) -> bool {
     promised.unwrap_or_else(|| panic!("{diagnosis}"))["promised"] == true
 }
 
-/// A mode that the store does not promise is refused, and the lock is free after that.
 async fn refuses(rig: &Rig, mode: &[&str], promise: &str) {
     let words = ["run", "--json"].iter().chain(mode).chain(&["s", "--", "true"]);
     let refused = rig.done(words.copied()).await;
@@ -351,14 +349,12 @@ pub(crate) async fn found(rig: &Rig, subject: &str) -> (Vec<String>, String, i32
     (severities, details.join("\n"), diagnosis.code)
 }
 
-/// `doctor` finds something that breaks a guarantee: it says so, and its code does.
 pub(crate) async fn breaks(rig: &Rig, subject: &str, words: &[&str]) {
     let (severities, details, code) = found(rig, subject).await;
     assert_eq!((severities[0].as_str(), code), ("broken", 1), "{details}");
     assert!(words.iter().all(|word| details.contains(word)), "{details}");
 }
 
-/// `doctor` warns.
 pub(crate) async fn warns(rig: &Rig, subject: &str, words: &[&str]) {
     let (severities, details, _) = found(rig, subject).await;
     assert!(severities.iter().any(|severity| severity == "warning"), "{severities:?}: {details}");

@@ -109,7 +109,6 @@ async fn hidden_url_is_not_readable_in_the_parent() {
     }
 }
 
-/// A nested command does not wait for the lock that is held around it; for others it does.
 async fn a_nested_command_does_not_wait_for_itself() {
     let rig = Rig::new();
     let nested = format!(
@@ -143,7 +142,6 @@ async fn of_several_locks_those_of_others_are_waited_for() {
     assert_eq!(exit_code(&mut waiter).await, 0);
 }
 
-/// Looking can answer by the exit code.
 async fn looking_answers_by_the_exit_code_if_asked() {
     let rig = Rig::new();
     assert_eq!(rig.done(["inspect", "a"]).await.code, 0);

@@ -1,22 +1,15 @@
 //! On Redis: every command, a server that falls silent, and what `doctor` finds.
 
-use testbed::redis::{Reply, Server, Settings, WallClock};
+use testbed::redis::{Reply, Server, Settings};
 
-use crate::leased::{self, asking, breaks, warns};
+use crate::leased::{self, asking, breaks};
 use crate::rig::{Rig, finish};
 
 testbed::trials![
     a_risk_that_passes,
-    doctor_finds_an_evicting_policy,
-    doctor_finds_that_nothing_persists,
-    doctor_finds_replicas_that_are_not_waited_for,
-    doctor_finds_a_clock_that_is_off,
     scripts_are_loaded_for_those_who_may_not,
     doctor_names_the_key_of_a_shared_lock,
     a_base_is_raised_on_ones_word,
-    #[cfg(feature = "file")]
-    tokens_are_carried_over,
-    doctor_finds_missing_rights,
     doctor_names_the_pause_after_a_restart,
 ];
 
@@ -24,39 +17,8 @@ async fn start(settings: Settings) -> Server {
     settings.start().await.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The same as on every store with leases.
 async fn a_risk_that_passes() {
     leased::a_risk_that_passes(start(Settings::new()).await).await;
-}
-
-/// Keys that may be evicted are locks that may be lost.
-async fn doctor_finds_an_evicting_policy() {
-    let server = start(Settings::new().append_only().memory(64 << 20, "allkeys-lru")).await;
-    breaks(&asking(&server), "eviction", &["allkeys-lru", "noeviction"]).await;
-    let server = start(Settings::new().append_only().memory(64 << 20, "noeviction")).await;
-    assert_eq!(asking(&server).done(["doctor"]).await.code, 0);
-}
-
-/// A restart forgets what is not on the disk.
-async fn doctor_finds_that_nothing_persists() {
-    let server = start(Settings::new()).await;
-    warns(&asking(&server), "persistence", &["appendonly"]).await;
-}
-
-/// A replica that nobody waits for loses locks in a fail-over; a replica takes none.
-async fn doctor_finds_replicas_that_are_not_waited_for() {
-    let primary = start(Settings::new().append_only()).await;
-    let replica = start(Settings::new().replica_of(primary.addr())).await;
-    replica.follows().await.unwrap();
-    warns(&asking(&primary), "replication", &["wait_replicas", "fail-over"]).await;
-}
-
-/// Locks end early when the server's clock is put right.
-async fn doctor_finds_a_clock_that_is_off() {
-    let clock = WallClock::new().unwrap();
-    let server = start(Settings::new().clock(&clock)).await;
-    clock.shift_by(3_600).unwrap();
-    warns(&asking(&server), "clock", &["apart"]).await;
 }
 
 /// Who may not bring scripts locks once somebody has loaded them, and `doctor` says what is missing before.
@@ -126,40 +88,6 @@ async fn a_base_is_raised_on_ones_word() {
     let (base, floor) = (raised.json()["base"].as_u64().unwrap(), raised.json()["floor"].as_u64().unwrap());
     assert!(base + floor > 1 << 51 && raised.json()["sessions"].is_null(), "{raised:?}");
     assert_eq!(rig.done(["token-base", "get", "--json"]).await.json()["base"], base);
-}
-
-/// As the page says it: with the newest token of one store, another one grants larger ones.
-#[cfg(feature = "file")]
-async fn tokens_are_carried_over() {
-    let server = start(Settings::new()).await;
-    let (old, new) = (asking(&server), Rig::new());
-    let token = async |rig: &Rig| {
-        let told = rig.done(["run", "report", "--", "sh", "-c", "echo \"$LEASEHOLD_TOKEN\""]).await;
-        told.out.trim().parse::<u64>().unwrap_or_else(|error| panic!("{error}: {told:?}"))
-    };
-    let last = token(&old).await;
-    assert!(token(&new).await < last);
-    let raised = new.done(["token-base", "set", "--at-least", &last.to_string()]).await;
-    assert_eq!(raised.code, 0, "{raised:?}");
-    assert!(token(&new).await > last);
-}
-
-/// A user without rights, one with a few, and a wrong password.
-async fn doctor_finds_missing_rights() {
-    let server = start(Settings::new()).await;
-    for (user, rights) in [("nobody", &[][..]), ("reader", &["+@read", "+@connection", "~cli:*"])] {
-        let command = [&["ACL", "SETUSER", user, "on", ">secret"], rights].concat();
-        assert_eq!(server.command(&command).await.unwrap(), Reply::Simple("OK".to_owned()));
-        let rig =
-            Rig::on(format!("redis://{user}:secret@{}/0?prefix=cli&op_timeout=10s&ttl=30s", server.addr()));
-        let denied = rig.done(["run", "a", "--", "true"]).await;
-        assert_eq!(denied.code, 77, "{denied:?}");
-        let diagnosis = rig.done(["doctor", "--json"]).await;
-        assert_eq!(diagnosis.code, 1, "{user}: {diagnosis:?}");
-        assert_eq!(diagnosis.json()["broken"], true, "{user}");
-    }
-    let rig = Rig::on(format!("redis://reader:guessed@{}/0?op_timeout=10s&ttl=30s", server.addr()));
-    breaks(&rig, "access", &[]).await;
 }
 
 /// What a pause after a restart needs is named, and how long it lasts.

@@ -94,7 +94,6 @@ impl Rig {
         done(command).await
     }
 
-    /// Writes a file and says where it is.
     pub(crate) fn write(&self, name: &str, text: &str) -> String {
         let file = self.scratch.path().join(name);
         std::fs::write(&file, text).expect("a file can be written");
@@ -115,12 +114,10 @@ impl Rig {
 }
 
 impl Done {
-    /// Its output, one value.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The error that it wrote as JSON.
     pub(crate) fn error(&self) -> Value {
         let line: Value = serde_json::from_str(&self.err).unwrap_or_else(|error| panic!("{error}: {self:?}"));
         line["error"].clone()
@@ -138,7 +135,6 @@ pub(crate) async fn line(process: &mut Process) -> String {
     process.next_line(BOUND).await.expect("a line")
 }
 
-/// The next line, as JSON.
 pub(crate) async fn value(process: &mut Process) -> Value {
     let line = line(process).await;
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
@@ -182,7 +178,6 @@ pub(crate) async fn until_gone(process: u32) {
     eventually("it ends", async || !is_alive(process)).await;
 }
 
-/// Waits until a process has a group of its own.
 pub(crate) async fn until_leader(process: u32) {
     let leads = async || getpgid(Some(pid(process))) == Ok(pid(process));
     eventually("it leads a group", leads).await;

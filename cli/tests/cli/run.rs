@@ -50,7 +50,6 @@ async fn the_command_finds_name_and_token() {
     }
 }
 
-/// Input and output are the command's.
 async fn input_reaches_the_command() {
     let rig = Rig::new();
     let mut cat = rig.start(["run", "a", "--", "cat"]);
@@ -87,7 +86,6 @@ async fn a_held_lock_makes_others_give_up_in_time() {
     assert_eq!(rig.done(["run", "--try", "a", "--", "true"]).await.code, 0);
 }
 
-/// Somebody who is told to end while waiting ends, and is not waited for.
 async fn a_signal_ends_the_wait() {
     let rig = Rig::new();
     let _holder = rig.running(["run", "a", "--", "cat"]).await;
@@ -115,7 +113,6 @@ async fn signals_are_forwarded() {
     }
 }
 
-/// What was ignored stays ignored, as `nohup` wants it.
 async fn ignored_signals_are_not_forwarded() {
     let rig = Rig::new();
     let script = "trap 'echo TERM; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
@@ -165,7 +162,6 @@ async fn a_command_can_be_bounded() {
     assert_eq!(rig.inspect("a").await["held"], false);
 }
 
-/// Who is told to end gets the time that was given, not more.
 async fn a_command_that_does_not_end_is_killed_if_asked() {
     let rig = Rig::new();
     let deaf = "trap '' TERM; echo in; while :; do sleep 0.01; done";
