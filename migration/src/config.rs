@@ -10,7 +10,8 @@ use leasehold_core::backend::{LockBackend, StoreConfig};
 use leasehold_core::{Env, Error, ErrorKind, Result};
 
 use crate::backend::Moving;
-use crate::protocol::{Pair, record};
+use crate::protocol::Pair;
+use crate::protocol::member::cut;
 use crate::session::Session;
 
 /// Two stores, between which the locks of a namespace are moved while they are in use. How far the move is stands
@@ -44,8 +45,9 @@ impl Migration {
 /// What the two namespaces are called, in records and for people.
 pub(crate) fn names<'a>(config: impl Fn(Side) -> &'a dyn StoreConfig) -> Pair<String> {
     Pair::each(|side| {
+        // It is to fit into a record, however it is escaped.
         let name = config(side).namespace();
-        record::name(&name.unwrap_or_else(|| format!("the {} store", side.word())))
+        cut(&name.unwrap_or_else(|| format!("the {} store", side.word())), 512)
     })
 }
 

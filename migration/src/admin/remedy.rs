@@ -18,7 +18,6 @@ use crate::protocol::member::Kind;
 use crate::protocol::record::{MoveRecord, millis};
 use crate::protocol::records::in_store;
 use crate::protocol::repair::{Known, Repair, Task};
-use crate::protocol::tokens::Exhausted;
 use crate::protocol::{Pair, SIDES};
 
 impl Admin {
@@ -57,8 +56,7 @@ impl Admin {
                     repair.outlasted();
                 }
                 Task::Measure(side) => {
-                    let base = self.stores[side].token_base().await?;
-                    repair.measured(base).map_err(Exhausted::error)?;
+                    repair.measured(self.stores[side].token_base().await?)?;
                 }
                 Task::Raise { side, base } => {
                     self.stores[side].raise_token_base(base).await?;

@@ -10,17 +10,11 @@ use leasehold_core::{Effect, Error, ErrorKind, Result};
 use super::{Admin, Census, Look, NOT_BEGUN, Progress, Status, Steps, not_yet, status};
 use crate::protocol::record::{MoveRecord, millis};
 use crate::protocol::records::{Read, RecordLocation, in_store};
-use crate::protocol::tokens::Exhausted;
+use crate::protocol::tokens::exhausted;
 use crate::protocol::transition::{Stuck, Task, Transition, Way};
 use crate::protocol::{Pair, SIDES};
 
 type Report<'a> = &'a mut (dyn FnMut(&Progress) + Send);
-
-enum Ended {
-    Done,
-    /// Another writer was first: the records are read again.
-    Again,
-}
 
 /// How many steps a walk takes: four times the whole way, so that of two walks in opposite directions one ends.
 const MOST_STEPS: u32 = 16;
@@ -119,9 +113,10 @@ impl Walk<'_> {
         if self.taken >= MOST_STEPS {
             return Err(not_yet("another administrator goes the other way".to_owned(), self.options.wait));
         }
-        match self.step().await? {
-            Ended::Done => self.taken += 1,
-            Ended::Again => self.admin.pause().await,
+        if self.step().await? {
+            self.taken += 1;
+        } else {
+            self.admin.pause().await;
         }
         Ok(false)
     }
@@ -176,7 +171,8 @@ impl Walk<'_> {
         }
     }
 
-    async fn step(&mut self) -> Result<Ended> {
+    /// Whether it was taken. Otherwise another writer was first, and the records are read again.
+    async fn step(&mut self) -> Result<bool> {
         let mut step = Transition::new(self.way);
         let mut read: Pair<Option<Read>> = Pair { old: None, new: None };
         let mut down: Pair<Option<Error>> = Pair { old: None, new: None };
@@ -193,15 +189,17 @@ impl Walk<'_> {
                     step.read(read.kept(side).map(Read::seen));
                 }
                 Task::Measure(side) => step.measured(self.admin.stores[side].token_base().await?),
-                Task::Conform { side, version } => match self.conform(side, version, &read).await? {
-                    Ended::Done => step.done(),
-                    Ended::Again => return Ok(Ended::Again),
-                },
+                Task::Conform { side, version } => {
+                    if !self.conform(side, version, &read).await? {
+                        return Ok(false);
+                    }
+                    step.done();
+                }
                 Task::Quiet => match self.unquiet(&read, down.old.take()).await? {
                     None => step.done(),
                     Some(said) => {
                         self.wait_for(vec![said]).await?;
-                        return Ok(Ended::Again);
+                        return Ok(false);
                     }
                 },
                 Task::Raise { side, base } => {
@@ -209,7 +207,7 @@ impl Walk<'_> {
                     step.done();
                 }
                 Task::Write { side, expected, stand } => {
-                    let Some(before) = read.live(side) else { return Ok(Ended::Again) };
+                    let Some(before) = read.live(side) else { return Ok(false) };
                     // A beginning may have been left before its last writes (records-4).
                     let live = SIDES.into_iter().filter_map(|side| read.live(side));
                     let restored = live.map(|read| read.record.restored).fold(1, u64::max);
@@ -224,20 +222,20 @@ impl Walk<'_> {
                             let written = read[side].insert(Read { version, record });
                             step.written(Some(written.seen().version));
                         }
-                        Written::Conflict => return Ok(Ended::Again),
+                        Written::Conflict => return Ok(false),
                     }
                 }
-                Task::Done(_) => return Ok(Ended::Done),
+                Task::Done(_) => return Ok(true),
                 Task::Stuck(Stuck::Unread(side)) => {
                     return Err(down[side].take().unwrap_or_else(|| read.loss(side)));
                 }
-                Task::Stuck(Stuck::Exhausted) => return Err(Exhausted.error()),
+                Task::Stuck(Stuck::Exhausted) => return Err(exhausted()),
             }
         }
     }
 
-    /// Waits until every member at `side` acts by `version`, and no other session is there.
-    async fn conform(&mut self, side: Side, version: u64, read: &Pair<Option<Read>>) -> Result<Ended> {
+    /// Waits until every member at `side` acts by `version`, and no other session is there; whether that is still in force.
+    async fn conform(&mut self, side: Side, version: u64, read: &Pair<Option<Read>>) -> Result<bool> {
         let begins_both = read.live(Side::Old).is_some_and(|read| read.record.stand.phase == Phase::Shadow);
         loop {
             let stores = &self.admin.stores;
@@ -248,10 +246,10 @@ impl Walk<'_> {
                 way.extend(self.admin.absent_from_new(Some(&old), Some(&census)));
             }
             if way.is_empty() {
-                return Ok(Ended::Done);
+                return Ok(true);
             }
             if stores[side].read().await?.is_none_or(|read| read.seen().version != version) {
-                return Ok(Ended::Again);
+                return Ok(false);
             }
             self.wait_for(way).await?;
         }

@@ -94,7 +94,7 @@ impl MemberEntry {
 }
 
 /// The characters that end within the first `most` bytes.
-pub(super) fn cut(text: &str, most: usize) -> String {
+pub(crate) fn cut(text: &str, most: usize) -> String {
     let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     text[..end.unwrap_or(0)].to_owned()
 }

@@ -108,8 +108,6 @@ fn first_phase() -> Phase {
     Phase::Old
 }
 
-/// The most bytes of a namespace's name that are written.
-const NAME: usize = 512;
 /// The most times that a record is written again.
 pub(super) const MOST_RESTORED: u64 = 1 << 10;
 /// How often a meeting is written, in milliseconds.
@@ -185,22 +183,12 @@ impl MoveRecord {
         };
         Self { stand: self.stand.with(phase), end: Some(end), ..self }
     }
-
-    /// The same as it was in `old`, if it was ended there.
-    pub(crate) fn begun_again(self) -> Self {
-        Self { stand: self.stand.with(Phase::Old), end: None, ..self }
-    }
 }
 
 /// A time, as records have it.
 pub(crate) fn millis(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// The name of a namespace, as records have it.
-pub(crate) fn name(of: &str) -> String {
-    super::member::cut(of, NAME)
 }
 
 #[cfg(test)]

@@ -158,7 +158,8 @@ impl Pair<Option<Read>> {
     pub(crate) fn opening(&self, names: &Pair<String>) -> Result<Opening> {
         self.of_one_move(names)?;
         if let Some(half) = SIDES.into_iter().find_map(|side| self.half_ended(side)) {
-            return Ok(Opening::Write(half.clone().begun_again()));
+            let stand = half.stand.with(Phase::Old);
+            return Ok(Opening::Write(MoveRecord { stand, end: None, ..half.clone() }));
         }
         if let Some(side) = self.lost().filter(|side| self.decides(*side)) {
             return Err(lost_its_data(side, true));

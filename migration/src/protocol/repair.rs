@@ -13,7 +13,6 @@ use leasehold_core::{Error, ErrorKind, Result};
 
 use super::record::{MOST_RESTORED, MoveRecord, Stand};
 use super::records::{Read, RecordLocation, misuse};
-use super::tokens::Exhausted;
 use super::{Class, Pair};
 
 /// What is known of a store's record.
@@ -176,7 +175,7 @@ impl Repair {
         self.state = RepairState::Look;
     }
 
-    pub(crate) fn measured(&mut self, store: TokenBase) -> std::result::Result<(), Exhausted> {
+    pub(crate) fn measured(&mut self, store: TokenBase) -> Result<()> {
         if let RepairState::Measure(plan) = &self.state {
             self.state = RepairState::Do(plan.tasks(store)?);
         }
@@ -192,7 +191,7 @@ impl Repair {
 }
 
 impl Plan {
-    fn tasks(&self, store: TokenBase) -> std::result::Result<VecDeque<Task>, Exhausted> {
+    fn tasks(&self, store: TokenBase) -> Result<VecDeque<Task>> {
         let Self { phase, counts, newest, .. } = *self;
         let mut window = newest.window.bounded(store)?;
         for _ in 0..=u8::from(self.skips) {

@@ -14,7 +14,7 @@
 //! That a grant is inside its window rests on the store's `floor`; only whether it is granted rests on that.
 
 use leasehold_core::backend::TokenBase;
-use leasehold_core::{Error, ErrorKind, FencingToken};
+use leasehold_core::{Error, ErrorKind, FencingToken, Result};
 use serde::{Deserialize, Serialize};
 
 /// How many numbers a window leaves above its store's floor: 814 days in microseconds.
@@ -33,30 +33,24 @@ pub(crate) struct Window {
 }
 
 /// There are no numbers left for another epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Exhausted;
-
-// No `From`: a second one for `Error` would take the type of `Ok(())?` from the code of users.
-impl Exhausted {
-    pub(crate) fn error(self) -> Error {
-        Error::not_applied(ErrorKind::Unsupported, "no tokens are left for another epoch of the move")
-    }
+pub(crate) fn exhausted() -> Error {
+    Error::not_applied(ErrorKind::Unsupported, "no tokens are left for another epoch of the move")
 }
 
 impl Window {
     /// The first one, of that store's namespace.
-    pub(crate) fn first(store: TokenBase) -> Result<Self, Exhausted> {
+    pub(crate) fn first(store: TokenBase) -> Result<Self> {
         Ok(Self { offset: store.base, low: 0, high: end(store.base, store.floor)? })
     }
 
     /// The same with a later end, by what the store that counts says now.
-    pub(crate) fn bounded(self, store: TokenBase) -> Result<Self, Exhausted> {
+    pub(crate) fn bounded(self, store: TokenBase) -> Result<Self> {
         let offset = self.offset.max(store.base);
         Ok(Self { offset, low: self.low, high: end(offset, store.floor)?.max(self.high) })
     }
 
     /// The one that follows, of the store that counts then.
-    pub(crate) fn next(self, store: TokenBase) -> Result<Self, Exhausted> {
+    pub(crate) fn next(self, store: TokenBase) -> Result<Self> {
         let low = self.high;
         let offset = store.base.max(low.saturating_sub(store.floor));
         Ok(Self { offset, low, high: end(offset, store.floor)? })
@@ -74,9 +68,9 @@ impl Window {
     }
 }
 
-fn end(offset: u64, floor: u64) -> Result<u64, Exhausted> {
+fn end(offset: u64, floor: u64) -> Result<u64> {
     let end = offset.checked_add(floor).and_then(|first| first.checked_add(WIDTH));
-    end.filter(|end| *end < FencingToken::MAX_COUNTER).ok_or(Exhausted)
+    end.filter(|end| *end < FencingToken::MAX_COUNTER).ok_or_else(exhausted)
 }
 
 #[cfg(test)]
@@ -128,10 +122,10 @@ mod tests {
     /// A window beyond the last number is none.
     #[test]
     fn no_window_follows_where_there_is_no_room() {
-        assert_eq!(Window::first(store(u64::MAX, 0)), Err(Exhausted));
+        Window::first(store(u64::MAX, 0)).unwrap_err();
         let last = Window { offset: 0, low: 0, high: FencingToken::MAX_COUNTER - 1 };
-        assert_eq!(last.next(store(0, 0)), Err(Exhausted));
-        assert_eq!(last.bounded(store(u64::MAX, u64::MAX)), Err(Exhausted));
+        last.next(store(0, 0)).unwrap_err();
+        last.bounded(store(u64::MAX, u64::MAX)).unwrap_err();
     }
 
     proptest! {

@@ -26,11 +26,11 @@
 //!   them makes the write of `new` a conflict.
 //! - **transition-4** Every step may be left anywhere and begun again by anybody.
 
+use leasehold_core::Result;
 use leasehold_core::backend::TokenBase;
 use leasehold_core::backend::stage::{Phase, Side};
 
 use super::record::{Seen, Stand};
-use super::tokens::Exhausted;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Way {
@@ -118,7 +118,7 @@ impl Transition {
         if let TransitionState::Measure { known, old, new, .. } = self.state {
             let tasks = measured(self.way, known, old, new, base);
             self.state =
-                TransitionState::Do(tasks.unwrap_or_else(|Exhausted| vec![Task::Stuck(Stuck::Exhausted)]));
+                TransitionState::Do(tasks.unwrap_or_else(|_exhausted| vec![Task::Stuck(Stuck::Exhausted)]));
         }
     }
 
@@ -196,13 +196,12 @@ fn measured(
     old: Option<Seen>,
     new: Option<Seen>,
     store: TokenBase,
-) -> Result<Vec<Task>, Exhausted> {
-    let next = |phase| -> Result<Stand, Exhausted> {
+) -> Result<Vec<Task>> {
+    let next = |phase| -> Result<Stand> {
         Ok(Stand { phase, epoch: known.epoch + 1, window: known.window.next(store)? })
     };
-    let bounded = |phase| -> Result<Stand, Exhausted> {
-        Ok(Stand { window: known.window.bounded(store)?, ..known.with(phase) })
-    };
+    let bounded =
+        |phase| -> Result<Stand> { Ok(Stand { window: known.window.bounded(store)?, ..known.with(phase) }) };
     Ok(match (way, known.phase, old, new) {
         (Way::Forth, Phase::Shadow, Some(old), Some(new)) => {
             let stand = next(Phase::Both)?;

@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 
 use super::book::Book;
 use super::claim::{Claim, Stage};
-use super::{SIDES, Session, closed};
+use super::{SIDES, Session};
 use crate::protocol::Pair;
 use crate::protocol::contender::{Contender, End, Step};
 use crate::protocol::hold::PairHold;
@@ -36,12 +36,12 @@ impl Session {
     /// Tries to acquire the lock, or waits for it. An acquisition that waits never returns `Held`.
     pub(crate) async fn acquire(self: &Arc<Self>, request: &AcquireRequest, waits: bool) -> Result<Attempt> {
         let begun = self.with(|book, now| {
-            (!book.closed).then(|| {
-                let (id, wake) = book.begin(request);
-                (id, wake, book.next(request, id, now))
-            })
+            // RACE: one that begins before this is woken by the end of the session.
+            self.refuse_closed()?;
+            let (id, wake) = book.begin(request);
+            Ok((id, wake, book.next(request, id, now)))
         });
-        let (id, wake, next) = begun.ok_or_else(closed)?;
+        let (id, wake, next) = begun?;
         let (asks, read) = (Pair::default(), None);
         let (session, busy, has_asked, over) = (self, None, false, false);
         let backoff = Backoff::of_requests(&self.env);

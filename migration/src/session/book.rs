@@ -49,8 +49,6 @@ pub(super) struct Book {
     /// The last name whose holder in the old store was looked at.
     pub(super) looked_at: Option<LockName>,
     pub(super) events: Events,
-    /// Nothing begins any more.
-    pub(super) closed: bool,
     pub(super) todo: Vec<Todo>,
 }
 
@@ -95,7 +93,6 @@ impl Book {
             noting,
             looked_at: None,
             events,
-            closed: false,
             todo: Vec::new(),
         }
     }
@@ -367,7 +364,7 @@ impl Book {
         self.todo.extend(claims.map(|claim| Todo::Wake(Arc::clone(&claim.wake))));
     }
 
-    fn names(&self) -> Vec<LockName> {
+    pub(super) fn names(&self) -> Vec<LockName> {
         let claimed = self.slots.iter().filter(|(_, slot)| slot.claim.is_some());
         claimed.map(|(name, _)| name.clone()).collect()
     }
@@ -379,11 +376,9 @@ impl Book {
             self.resign(Side::New);
         }
         let slot = self.slots.entry(request.name.clone()).or_default();
-        if slot.claim.is_some() {
-            // It is over, and was not released.
-            let left = slot.let_go(&request.name, &mut self.leases, &self.events);
-            self.todo.extend(Todo::settle(left));
-        }
+        // One that is over may not have been released.
+        let left = slot.let_go(&request.name, &mut self.leases, &self.events);
+        self.todo.extend(Todo::settle(left));
         let id = self.leases.fresh();
         (id, slot.claim(id, request, self.view))
     }
@@ -469,13 +464,6 @@ impl Book {
             if !hold.parts().held(side) && trusted[side].is_some_and(|until| until >= *told) {
                 hold.granted(side, part.counter);
             }
-        }
-    }
-
-    pub(super) fn admit_all(&mut self) {
-        for name in self.names() {
-            self.admit(&name);
-            self.advance(&name);
         }
     }
 

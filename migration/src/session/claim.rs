@@ -121,11 +121,6 @@ impl Slot {
         Some(debt)
     }
 
-    /// What the claim `id` has left to be released.
-    pub(super) fn owed_by(&self, id: LeaseId) -> Pair<Option<Arc<Debt>>> {
-        Pair::each(|side| self.debts[side].as_ref().filter(|debt| debt.claim == id).map(Arc::clone))
-    }
-
     /// What is asked at `side` for a hold is not wanted any more.
     pub(super) fn stop_asking(&mut self, name: &LockName, side: Side, now: Moment) {
         let Some(Claim { id, stage: Stage::Holding { asks, .. }, .. }) = &mut self.claim else { return };

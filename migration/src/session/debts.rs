@@ -131,7 +131,7 @@ impl Session {
             if slot.claimed_as() == Some(id) {
                 left = slot.let_go(&grant.name, &mut book.leases, &book.events);
             }
-            let debts = slot.owed_by(id);
+            let debts = Pair::each(|side| slot.debts[side].clone().filter(|debt| debt.claim == id));
             // Of two, one may not be waited for, and both begin at once.
             let is_only = debts.old.is_some() != debts.new.is_some();
             let mut owed = |debt: Arc<Debt>| {

@@ -223,14 +223,10 @@ impl Session {
             return BTreeMap::new();
         }
         let bound = self.env.timing().op_timeout / 4 * 3;
-        let renewed = match self.open(side) {
-            Ok(open) => self.env.within(bound, open.backend.renew(&leases)).await,
-            Err(error) => {
-                return leases.iter().map(|lease| (*lease, Renewal::Unknown(error.clone()))).collect();
-            }
-        };
-        let silent = || leases.iter().map(|_| Renewal::Unknown(super::silent(side, bound))).collect();
-        leases.iter().copied().zip(renewed.unwrap_or_else(silent)).collect()
+        let asked = async { Ok(self.open(side)?.backend.renew(&leases).await) };
+        let renewed = self.env.within(bound, asked).await.unwrap_or_else(|| Err(super::silent(side, bound)));
+        let unknown = |error: Error| leases.iter().map(|_| Renewal::Unknown(error.clone())).collect();
+        leases.iter().copied().zip(renewed.unwrap_or_else(unknown)).collect()
     }
 
     /// The core has given up a session of one of the stores.

@@ -7,7 +7,7 @@ use leasehold_core::backend::ledger::Entry;
 use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{Lease, LeaseScope};
 use leasehold_core::clock::Moment;
-use leasehold_core::{Effect, Error, ErrorKind, Result};
+use leasehold_core::{Effect, Error, Result};
 
 use super::book::Book;
 use super::claim::{Claim, Stage};
@@ -89,10 +89,7 @@ impl Session {
         if self.stores[side].open.get().is_none() {
             let bound = self.env.timing().connect_timeout;
             let opened = self.env.within(bound, self.open_at(side)).await;
-            opened.unwrap_or_else(|| {
-                let message = format!("the {} store was not open within {bound:?}", side.word());
-                Err(Error::not_applied(ErrorKind::Unavailable, message))
-            })?;
+            opened.unwrap_or_else(|| Err(super::silent(side, bound)))?;
         }
         let every = self.signs_every();
         if self.with(|book, now| book.must_sign(side, now, every)) {
@@ -209,7 +206,10 @@ impl Book {
             signature.times += 1;
             self.learning().signed(side);
         }
-        self.admit_all();
+        for name in self.names() {
+            self.admit(&name);
+            self.advance(&name);
+        }
     }
 
     fn looked(&mut self, side: Side, trouble: Option<Error>, now: Moment) {

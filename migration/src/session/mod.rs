@@ -149,35 +149,29 @@ impl Session {
 
     fn refuse_closed(&self) -> Result<()> {
         if self.closing.is_cancelled() {
-            return Err(closed());
+            return Err(Error::not_applied(ErrorKind::Closed, "the session with both stores was closed"));
         }
         Ok(())
     }
 
+    /// What both promise, and what a lock in two stores can, by when it is asked for first. One that could not be reached yet is taken
+    /// to promise what every store does that locks can be moved to.
     pub(crate) fn guarantees(&self) -> Guarantees {
-        *self.promises.get_or_init(|| self.both_promise())
-    }
-
-    /// What both promise, and what a lock in two stores can. One that could not be reached yet is taken to promise what every
-    /// store does that locks can be moved to.
-    fn both_promise(&self) -> Guarantees {
         let least = Guarantees::FENCED
             | Guarantees::FIFO
             | Guarantees::LEASED
             | Guarantees::CROSS_PROCESS
             | Guarantees::CROSS_HOST;
         let of = |side: Side| self.stores[side].open.get().map_or(least, |open| open.backend.guarantees());
-        (of(Side::Old) & of(Side::New))
-            .difference(Guarantees::RUNTIME_FREE | Guarantees::SHARED | Guarantees::PERMITS)
+        let both = || of(Side::Old) & of(Side::New);
+        let lacks = Guarantees::RUNTIME_FREE | Guarantees::SHARED | Guarantees::PERMITS;
+        *self.promises.get_or_init(|| both().difference(lacks))
     }
 
     /// Ends everything that runs for it.
     pub(crate) fn stop(self: &Arc<Self>) {
         self.closing.cancel();
-        self.with(|book, _| {
-            book.closed = true;
-            book.wake_all();
-        });
+        self.with(|book, _| book.wake_all());
         self.looks.change(|_| ());
     }
 
@@ -203,10 +197,6 @@ impl Session {
 fn silent(side: Side, bound: Duration) -> Error {
     let message = format!("the {} store did not answer within {bound:?}", side.word());
     Error::new(ErrorKind::Unavailable, Effect::Unknown, message)
-}
-
-fn closed() -> Error {
-    Error::not_applied(ErrorKind::Closed, "the session with both stores was closed")
 }
 
 impl fmt::Debug for Session {

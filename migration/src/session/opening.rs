@@ -18,7 +18,7 @@ use super::Session;
 use crate::config::{Open, draw_id, names};
 use crate::protocol::record::{MoveRecord, Stand, millis};
 use crate::protocol::records::{Opening, Read, one_namespace};
-use crate::protocol::tokens::{Exhausted, Window};
+use crate::protocol::tokens::Window;
 use crate::protocol::{Pair, SIDES};
 
 impl Session {
@@ -48,7 +48,6 @@ impl Session {
             return Err(error);
         }
         let _goes_on: CancellationToken = unless_done.disarm();
-        session.promises.get_or_init(|| session.both_promise());
         Ok(session)
     }
 
@@ -156,8 +155,7 @@ impl Session {
 
     async fn first(&self, side: Side, id: u64) -> Result<MoveRecord> {
         let store = self.env.bounded(self.open(Side::Old)?.backend.token_base()).await?;
-        let stand =
-            Stand { phase: Phase::Old, epoch: 0, window: Window::first(store).map_err(Exhausted::error)? };
+        let stand = Stand { phase: Phase::Old, epoch: 0, window: Window::first(store)? };
         let since = millis(self.env.wall_time());
         Ok(MoveRecord { id, side, stand, between: self.names(), since, restored: 0, end: None, met: None })
     }
