@@ -311,12 +311,15 @@ async fn entry_that_is_needed_again_is_kept() {
     rig.lines.old.always(Operation::Sign, Fault::LoseRequest);
     sleep(TTL / 3).await;
     rig.session.renew(&[grant.lease.id]).await;
-    rig.lines.old.heal();
     write(&rig.stores, Side::New, stands(Phase::Both).1);
     sleep(2 * POLL).await;
+    let holds = || rig.session.with(|book, _| book.holds());
+    let there = protocol::member::Holds { new: 1, ..Default::default() };
+    assert_eq!(holds(), there, "the guard believes in more than the entry has");
+    rig.lines.old.heal();
+    sleep(TTL / 3).await;
     assert!((&mut waiting).now_or_never().is_none(), "it was given back");
-    let holds = rig.session.with(|book, _| book.holds());
-    assert_eq!(holds, protocol::member::Holds { both: 1, ..Default::default() });
+    assert_eq!(holds(), protocol::member::Holds { both: 1, ..Default::default() });
     drop(waiting);
     rig.session.release(&grant).await.unwrap();
 }
@@ -357,6 +360,20 @@ async fn unexpected_reply_ends_no_hold() {
     let renewed = rig.session.renew(&[grant.lease.id]).await;
     let [Renewal::Until(until)] = renewed[..] else { panic!("{renewed:?}") };
     assert!(TTL / 2 < until.remaining(rig.session.env.now()), "{until:?}");
+}
+
+/// A renewal is not confirmed once the entry that the hold rests on is overdue (session-3).
+#[tokio::test(start_paused = true)]
+async fn renewal_beside_an_overdue_entry_is_unknown() {
+    let rig = Rig::in_phase(Phase::Old).await;
+    let grant = rig.take().await.unwrap();
+    rig.lines.old.always(Operation::Sign, Fault::LoseRequest);
+    for (pause, is_confirmed) in [(TTL / 2, true), (TTL / 4, false)] {
+        sleep(pause).await;
+        let renewed = rig.session.renew(&[grant.lease.id]).await;
+        let [Renewal::Until(_) | Renewal::Unknown(_)] = renewed[..] else { panic!("{renewed:?}") };
+        assert_eq!(matches!(renewed[0], Renewal::Until(_)), is_confirmed, "{renewed:?}");
+    }
 }
 
 /// A foreign client that many wait for is written down once a second; one of ours, or at the other store, never.
