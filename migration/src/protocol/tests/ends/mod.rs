@@ -152,7 +152,8 @@ struct Guard {
 enum Work {
     Step(Transition),
     Repair(Repair),
-    Clean(Clean),
+    /// The last says that the old namespace is to be free.
+    Clean(Clean, bool),
 }
 
 fn names(url: Pair<usize>) -> Pair<String> {
