@@ -12,13 +12,14 @@ use leasehold_core::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::Pair;
-use super::tokens::Window;
+use super::tokens::{Window, digits};
 
 /// A record, as it is written: side and phase in its first line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MoveRecord {
-    /// The move it belongs to; the same in both stores.
+    /// The move it belongs to; the same in both stores once it counts.
+    #[serde(with = "digits")]
     pub(crate) id: u64,
     /// Which of the two stores it lies in.
     #[serde(skip, default = "first_side")]
@@ -211,7 +212,7 @@ mod tests {
         assert_eq!(
             written,
             "1 old both\n".to_owned()
-                + r#"{"id":2748,"stand":{"epoch":1,"window":{"offset":7,"low":9,"high":140737488355328}},"#
+                + r#"{"id":"2748","stand":{"epoch":1,"window":{"offset":"7","low":"9","high":"140737488355328"}},"#
                 + r#""between":{"old":"h0/a","new":"h1/b"},"since":5,"restored":0}"#
         );
         let ended = MoveRecord { side: Side::New, restored: 2, ..record() }.ended(End::Moved);
@@ -232,8 +233,9 @@ mod tests {
             ("1 old", "2 old", ErrorKind::Unsupported),
             (r#""epoch":1"#, r#""epoch":-1"#, ErrorKind::Protocol),
             (r#""epoch":1"#, r#""epoch":1,"pause":true"#, ErrorKind::Protocol),
-            (r#""low":9,"#, "", ErrorKind::Protocol),
-            (r#""low":9"#, r#""low":9,"width":1"#, ErrorKind::Protocol),
+            (r#""low":"9","#, "", ErrorKind::Protocol),
+            (r#""low":"9""#, r#""low":"9","width":1"#, ErrorKind::Protocol),
+            (r#""2748""#, "2748", ErrorKind::Protocol),
             ("2748", "-1", ErrorKind::Protocol),
             (r#""id""#, r#""side":"new","id""#, ErrorKind::Protocol),
             (r#""restored":0"#, r#""restored":1025"#, ErrorKind::Protocol),

@@ -25,11 +25,28 @@ pub(crate) const WIDTH: u64 = 1 << 46;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Window {
     /// What is added to the store's own number.
+    #[serde(with = "digits")]
     pub(crate) offset: u64,
     /// The smallest number.
+    #[serde(with = "digits")]
     pub(crate) low: u64,
     /// Where the next window may begin.
+    #[serde(with = "digits")]
     pub(crate) high: u64,
+}
+
+/// Numbers as strings: other readers of JSON round those above 2^53.
+pub(super) mod digits {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(number: &u64, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(number)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
 }
 
 /// There are no numbers left for another epoch.
