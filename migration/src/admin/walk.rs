@@ -208,10 +208,12 @@ impl Walk<'_> {
                 }
                 Task::Write { side, expected, stand } => {
                     let Some(before) = read.live(side) else { return Ok(false) };
-                    // A beginning may have been left before its last writes (records-4).
+                    // A beginning may have been left before its last writes: they are of the old store's id (records-4).
+                    let id = read.live(Side::Old).unwrap_or(before).record.id;
                     let live = SIDES.into_iter().filter_map(|side| read.live(side));
                     let restored = live.map(|read| read.record.restored).fold(1, u64::max);
                     let record = MoveRecord {
+                        id,
                         stand,
                         restored,
                         since: millis(self.admin.env.wall_time()),

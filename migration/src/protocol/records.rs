@@ -6,9 +6,10 @@
 //!   is of a move between the two namespaces that it names.
 //! - **records-2** A record whose move is over bars no session. The same move does not begin once more if it was finished.
 //! - **records-3** A record that is lost (`kept`) is written again from the one that decides, and from no other; both count that.
-//! - **records-4** A move begins with four writes: the new store's record, the old store's, and then in both, in this order, that
-//!   the record counts. Only then a process follows them, with or without the new store (`is_enough`). So where the new store's
-//!   record does not count, no process was granted anything by the old store's.
+//! - **records-4** A move begins with four writes: the new store's record, the old store's with an id of its own, and then in both,
+//!   in this order, that the record counts. Only then a process follows them, with or without the new store (`is_enough`). So where
+//!   the new store's record does not count, no process was granted anything by the old store's. The new store's counts the old one's
+//!   by its id. So a first record that is written late, over data that were lost, is known as such, and is as good as none.
 
 use leasehold_core::backend::ledger::Entry;
 use leasehold_core::backend::stage::{Phase, Side};
@@ -37,8 +38,8 @@ pub(crate) enum RecordLocation {
 pub(crate) enum Opening {
     /// It follows them.
     Follow,
-    /// It writes the first record of a move at that side; with this id, or a new one.
-    Begin(Side, Option<u64>),
+    /// It writes the first record of a move at that side.
+    Begin(Side),
     /// It goes on with a move whose beginning, or end, was left halfway.
     Write(MoveRecord),
 }
@@ -80,9 +81,14 @@ impl Read {
 }
 
 impl Pair<Option<Read>> {
-    /// The record at `side`, of a move that is not over.
+    /// The record at `side`, of a move that is not over; without one that was written late (records-4).
     pub(crate) fn live(&self, side: Side) -> Option<&Read> {
-        self[side].as_ref().filter(|read| read.record.end.is_none())
+        let live = |side: Side| self[side].as_ref().filter(|read| read.record.end.is_none());
+        let other = live(side.other()).map(|read| &read.record).filter(|other| other.restored > 0);
+        let is_counted = |record: &MoveRecord| {
+            other.is_none_or(|other| other.id == record.id || other.between != record.between)
+        };
+        live(side).filter(|read| read.record.restored > 0 || is_counted(&read.record))
     }
 
     /// The same, without an old store's record that admits plain sessions while the new store's decides: that store has lost its
@@ -129,8 +135,11 @@ impl Pair<Option<Read>> {
             }));
         }
         let (old, new) = (live(Side::Old), live(Side::New));
+        let begins = |old: &MoveRecord, new: &MoveRecord| {
+            old.restored + new.restored == 0 && old.between == new.between
+        };
         match (old, new) {
-            (Some(old), Some(new)) if old.id != new.id => Err(another(old, new, names)),
+            (Some(old), Some(new)) if old.id != new.id && !begins(old, new) => Err(another(old, new, names)),
             (Some(old), None) if self.ended(Side::New, End::Moved).is_some() => Err(over(old)),
             (Some(only), None) | (None, Some(only)) => {
                 let half = self.half_ended(only.side.other()).is_some();
@@ -164,20 +173,16 @@ impl Pair<Option<Read>> {
         if let Some(side) = self.lost().filter(|side| self.decides(*side)) {
             return Err(lost_its_data(side, true));
         }
-        Ok(match (self.live(Side::Old), self.live(Side::New)) {
-            (None, None) => Opening::Begin(Side::New, None),
-            (None, Some(new)) if Class::of(new.record.stand.phase) == Class::Old => {
-                Opening::Begin(Side::Old, Some(new.record.id))
+        let record = |side| self.live(side).map(|read| &read.record);
+        Ok(match (record(Side::Old), record(Side::New)) {
+            (old, None) if old.is_none_or(|old| old.restored == 0) => Opening::Begin(Side::New),
+            (None, Some(new)) if Class::of(new.stand.phase) == Class::Old => Opening::Begin(Side::Old),
+            (Some(old), Some(new)) if old.restored == 0 => {
+                let side = if new.restored == 0 { Side::New } else { Side::Old };
+                Opening::Write(MoveRecord { side, restored: new.restored.max(1), ..old.clone() })
             }
-            (Some(Read { record: old, .. }), Some(Read { record: new, .. })) => {
-                let counted = old.restored.max(1);
-                if new.restored < counted {
-                    Opening::Write(MoveRecord { restored: counted, ..new.clone() })
-                } else if old.restored == 0 {
-                    Opening::Write(MoveRecord { restored: new.restored, ..old.clone() })
-                } else {
-                    Opening::Follow
-                }
+            (Some(old), Some(new)) if new.restored < old.restored => {
+                Opening::Write(MoveRecord { restored: old.restored, ..new.clone() })
             }
             _ => Opening::Follow,
         })
@@ -367,28 +372,27 @@ mod tests {
         use ErrorKind::{InvalidOption, Misuse, Protocol};
         use Phase::{Both, Drain, New, Old, Shadow};
         use Side::{New as N, Old as O};
+        let to_h2 = |read| between(read, "h0", "h2");
         for (old, new, kind, said) in [
             (read(1, O, Old), read(1, O, Old), InvalidOption, "prefix of its own"),
-            (read(1, O, Both), read(2, N, Both), Misuse, "the same `migrate_to`"),
+            (again(read(1, O, Both)), again(read(2, N, Both)), Misuse, "the same `migrate_to`"),
             (read(1, N, New), None, Misuse, "migrate clean`"),
             (None, read(1, O, Drain), Misuse, "clean --old"),
             (read(1, O, Drain), ended(read(1, N, New), Moved), Misuse, "without `migrate_to`"),
             (ended(read(1, O, Old), Moved), ended(read(1, N, New), Moved), Misuse, "without `migrate_to`"),
             (None, ended(read(1, N, New), Moved), Misuse, "without `migrate_to`"),
             (ended(read(1, O, Old), Moved), None, Misuse, "without `migrate_to`"),
-            (between(read(1, O, Both), "h0", "h2"), None, Misuse, "to h2, and this URL"),
-            (
-                between(read(1, O, Old), "h0", "h2"),
-                ended(read(2, N, New), Left),
-                Misuse,
-                "to h2, and this URL",
-            ),
+            (to_h2(read(1, O, Both)), None, Misuse, "to h2, and this URL"),
+            (to_h2(read(1, O, Old)), ended(read(2, N, New), Left), Misuse, "to h2, and this URL"),
             (None, between(read(1, N, Old), "h3", "h1"), Misuse, "of h3 move"),
             (None, between(read(1, N, New), "h3", "h1"), Misuse, "of h3 move"),
             (read(1, O, Both), None, Protocol, "new store has lost"),
             (None, read(1, N, Shadow), Protocol, "old store has lost"),
             (None, read(1, N, Both), Protocol, "old store has lost"),
             (None, again(read(1, N, Old)), Protocol, "until every process was stopped"),
+            (read(2, O, Old), again(read(1, N, Old)), Protocol, "until every process was stopped"),
+            (to_h2(read(2, O, Old)), read(1, N, Old), Misuse, "the same `migrate_to`"),
+            (to_h2(read(2, O, Old)), again(read(1, N, Old)), Misuse, "the same `migrate_to`"),
         ] {
             let (was, message) = refused(old, new).expect(said);
             assert!(was == kind && message.contains(said), "{was:?} {message}");
@@ -405,17 +409,19 @@ mod tests {
         let back = |read| between(ended(read, Moved), "h1", "h0");
         let write = |read: Option<Read>| Opening::Write(read.unwrap().record);
         for (old, new, expected) in [
-            (None, None, Opening::Begin(N, None)),
-            (None, read(1, N, Old), Opening::Begin(O, Some(1))),
-            (back(read(7, N, New)), read(1, N, Old), Opening::Begin(O, Some(1))),
-            (read(1, O, Old), read(1, N, Old), write(again(read(1, N, Old)))),
+            (None, None, Opening::Begin(N)),
+            (None, read(1, N, Old), Opening::Begin(O)),
+            (back(read(7, N, New)), read(1, N, Old), Opening::Begin(O)),
+            (read(2, O, Old), read(1, N, Old), write(again(read(2, N, Old)))),
             (read(1, O, Old), again(read(1, N, Old)), write(again(read(1, O, Old)))),
-            (back(read(7, N, New)), ended(read(8, O, Old), Left), Opening::Begin(N, None)),
-            (back(read(7, N, New)), back(read(7, O, Old)), Opening::Begin(N, None)),
-            (None, elsewhere(Moved), Opening::Begin(N, None)),
-            (ended(read(7, O, Old), Left), ended(read(7, N, New), Left), Opening::Begin(N, None)),
+            (read(1, O, Old), None, Opening::Begin(N)),
+            (again(read(2, O, Old)), read(1, N, Old), Opening::Follow),
+            (back(read(7, N, New)), ended(read(8, O, Old), Left), Opening::Begin(N)),
+            (back(read(7, N, New)), back(read(7, O, Old)), Opening::Begin(N)),
+            (None, elsewhere(Moved), Opening::Begin(N)),
+            (ended(read(7, O, Old), Left), ended(read(7, N, New), Left), Opening::Begin(N)),
             (again(read(1, O, Both)), again(read(1, N, Old)), Opening::Follow),
-            (read(1, O, Shadow), None, Opening::Follow),
+            (again(read(1, O, Shadow)), None, Opening::Follow),
             (again(read(1, O, Old)), read(1, N, Old), write(again(read(1, N, Old)))),
             (between(again(read(1, O, Both)), "a", "b"), again(read(1, N, Old)), Opening::Follow),
             (None, read(1, N, Drain), Opening::Follow),

@@ -142,10 +142,9 @@ impl Session {
                         .with(|book, _| live.try_for_each(|(side, read)| book.check(side, &read.record)));
                 }
                 Opening::Write(record) => record,
-                Opening::Begin(side, id) => {
+                Opening::Begin(side) => {
                     self.ensure_apart().await?;
-                    let first = self.first(side, id.unwrap_or_else(|| draw_id(&self.env))).await?;
-                    first.after(reads.live(Side::New).map(|read| &read.record))
+                    self.first(side).await?.after(reads.live(Side::New).map(|read| &read.record))
                 }
             };
             // One whose move is over is replaced at its version.
@@ -153,10 +152,10 @@ impl Session {
         }
     }
 
-    async fn first(&self, side: Side, id: u64) -> Result<MoveRecord> {
+    async fn first(&self, side: Side) -> Result<MoveRecord> {
         let store = self.env.bounded(self.open(Side::Old)?.backend.token_base()).await?;
         let stand = Stand { phase: Phase::Old, epoch: 0, window: Window::first(store)? };
-        let since = millis(self.env.wall_time());
+        let (id, since) = (draw_id(&self.env), millis(self.env.wall_time()));
         Ok(MoveRecord { id, side, stand, between: self.names(), since, restored: 0, end: None, met: None })
     }
 

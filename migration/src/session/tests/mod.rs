@@ -102,20 +102,17 @@ impl Layer for Cron {
 
 /// Writes a record as it stands.
 fn write(stores: &Pair<MemoryConfig>, side: Side, stand: Stand) {
+    write_counted(stores, side, stand, 1);
+}
+
+/// The same, written again so often.
+fn write_counted(stores: &Pair<MemoryConfig>, side: Side, stand: Stand, restored: u64) {
     let written = async {
         let session = stores[side].open(env().without_token_base()).await.unwrap();
         let ledger = session.ledger().unwrap();
         let version = ledger.read().await.unwrap().map(|entry| entry.version);
-        let record = MoveRecord {
-            id: 7,
-            side,
-            stand,
-            between: names(|side| &stores[side]),
-            since: 0,
-            restored: 1,
-            end: None,
-            met: None,
-        };
+        let between = names(|side| &stores[side]);
+        let record = MoveRecord { id: 7, side, stand, between, since: 0, restored, end: None, met: None };
         let written = ledger.write(version, &record.encode()).await.unwrap();
         session.close().await.unwrap();
         written

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::OptionFuture;
 use leasehold_conformance::Network;
+use leasehold_conformance::network::{Fault, Operation};
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{AcquireRequest, Attempt, Grant, LockBackend, StoreConfig};
 use leasehold_core::clock::{Clock as _, TokioClock};
@@ -13,7 +14,7 @@ use leasehold_core::memory::MemoryConfig;
 use leasehold_core::{LockGuard, LockManager, LockName, Timing};
 use tokio::time::{sleep, timeout};
 
-use super::{Cron, clock, env, stands, store, write};
+use super::{Cron, clock, env, stands, store, write, write_counted};
 use crate::protocol::Pair;
 use crate::protocol::member::MemberEntry;
 use crate::protocol::record::MoveRecord;
@@ -172,6 +173,27 @@ async fn a_process_starts_without_the_store_that_does_not_decide() {
             1,
             "{phase}: it is a member of {side:?} once that can be reached"
         );
+    }
+}
+
+/// A process that reads the records apart takes no half of a beginning for a whole one: it completes it (records-4).
+#[tokio::test(start_paused = true)]
+async fn half_a_beginning_is_completed() {
+    let stores = Pair { old: store(), new: store() };
+    let late = Network::new(Duration::ZERO);
+    late.next(Operation::ReadRecord, Fault::DelayRequest(SOON / 4));
+    late.next(Operation::ReadRecord, Fault::DelayRequest(SOON / 4));
+    let way = late.wrap()(Box::new(stores.old.clone()));
+    let mut opening = Box::pin(manager(Migration::new(way, stores.new.clone())));
+    assert!(timeout(SOON / 8 * 3, &mut opening).await.is_err(), "it has read the new store's record twice");
+    for side in [Side::New, Side::Old] {
+        write_counted(&stores, side, stands(Phase::Old).0, 0);
+    }
+    let _locks = opening.await.unwrap();
+    for side in [Side::New, Side::Old] {
+        let reader = stores[side].open(env().without_token_base()).await.unwrap();
+        let entry = reader.ledger().unwrap().read().await.unwrap().unwrap();
+        assert_eq!(MoveRecord::decode(&entry.value).unwrap().restored, 1, "{side:?}");
     }
 }
 

@@ -75,6 +75,10 @@ enum Mutant {
     Unkept,
     /// The new store's first record keeps a base of the old store that was raised since.
     KeepsFirst,
+    /// A process starts by an old store's record that does not count, if the new one's was not there when it looked.
+    Halved,
+    /// The old store's first record has the id of the new one's.
+    OneId,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -113,6 +117,8 @@ struct Left {
     plain: u8,
     /// No plain session is granted anything.
     barred: bool,
+    /// A process that opens reads the new store's record first, the other one later, and acts after that.
+    apart: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -131,6 +137,8 @@ struct Store {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Process {
     url: Pair<usize>,
+    /// The records as a process has read them that opens.
+    opens: Pair<Option<Option<Read>>>,
     knowledge: Option<Knowledge>,
     id: u64,
     guard: Option<Guard>,
@@ -167,7 +175,15 @@ fn base(place: &Store) -> TokenBase {
 impl World {
     /// A move in that phase, with no process; `BACK` if it was further, and went back.
     fn at(phase: Phase, epoch: u8, left: Left) -> Self {
-        let process = Process { url: MOVE, knowledge: None, id: 0, guard: None, waits: false, frozen: false };
+        let process = Process {
+            url: MOVE,
+            opens: Pair::default(),
+            knowledge: None,
+            id: 0,
+            guard: None,
+            waits: false,
+            frozen: false,
+        };
         let mut world = Self {
             mutant: Mutant::None,
             left,
@@ -231,6 +247,13 @@ impl World {
         world
     }
 
+    /// No process has begun the move.
+    fn fresh(left: Left) -> Self {
+        let mut world = Self::at(Phase::Old, 0, left);
+        world.places.iter_mut().for_each(|place| place.record = None);
+        world
+    }
+
     fn urls(mut self, processes: [Pair<usize>; 2], admins: Pair<usize>) -> Self {
         [self.processes[0].url, self.processes[1].url] = processes;
         Self { admins, ..self }
@@ -252,6 +275,15 @@ impl World {
         Pair { old: read(Side::Old), new: read(Side::New) }
     }
 
+    /// An id that no move has.
+    fn draws(&self) -> u64 {
+        let records = self.places.iter().map(|place| &place.record);
+        let read = self.processes.iter().flat_map(|process| [&process.opens.old, &process.opens.new]);
+        let ids = records.chain(read.flatten()).flatten().map(|read| read.record.id);
+        let known: Vec<_> = ids.chain(self.processes.iter().map(|process| process.id)).collect();
+        (9..).find(|id| !known.contains(id)).expect("few are known")
+    }
+
     fn write(&mut self, at: usize, record: &MoveRecord) -> u64 {
         let mut record = record.clone();
         let place = &mut self.places[at];
@@ -264,11 +296,11 @@ impl World {
         read.seen().version
     }
 
-    fn given(&mut self, i: usize, guard: Guard, token: u64) {
-        if token <= self.token {
+    fn given(&mut self, i: usize, guard: Guard, token: Option<u64>) {
+        if token.is_some_and(|token| token <= self.token) {
             self.broken = Some("a token that does not grow");
         }
-        self.token = token;
+        self.token = token.unwrap_or(self.token);
         let others = self.processes.iter().filter_map(|process| process.guard);
         let is_plain = self.places.iter().any(|place| place.lock == Some(PLAIN));
         if is_plain || others.into_iter().any(|other| !other.shaken || other.epoch != guard.epoch) {
@@ -289,7 +321,7 @@ impl World {
         let process = &mut self.processes[i];
         process.guard = None;
         if stops {
-            (process.knowledge, process.frozen, process.waits) = (None, false, false);
+            (process.knowledge, process.id, process.frozen, process.waits) = (None, 0, false, false);
             if self.mutant == Mutant::InMemory {
                 self.places[MOVE.new].record.as_mut().unwrap().record.met = None;
             }
@@ -346,6 +378,7 @@ fn worlds() -> Vec<(&'static str, World, Caught)> {
     let died = Left { deaths: 1, ..some };
     let away = Left { losses: 1, returns: 1, repairs: 0, barred: true, ..died };
     let frozen = Left { freezes: 1, ..lost };
+    let apart = Left { repairs: 0, barred: true, apart: true, ..lost };
     let ended = Left { starts: 2, grants: 2, cleans: 2, ..Left::default() };
     let begun = Left { starts: 2, grants: 2, steps: 3, ..Left::default() };
     let visited = Left { starts: 1, steps: 1, foreign: 2, ticks: 2, ..Left::default() };
@@ -356,7 +389,8 @@ fn worlds() -> Vec<(&'static str, World, Caught)> {
     vec![
         ("data lost in old", World::at(Old, 0, lost), vec![]),
         ("a beginning left halfway", World::half_begun(died), vec![(KeepsFirst, BACKWARDS)]),
-        ("a new store that is away at the beginning", World::half_begun(away), vec![(Hasty, BACKWARDS)]),
+        ("two processes that begin", World::fresh(apart), vec![(Halved, BACKWARDS), (OneId, UNBELIEVED)]),
+        ("a new store that is away at the beginning", World::half_begun(away), vec![(Hasty, UNBELIEVED)]),
         (
             "a plain session after a loss",
             World::at(Drain, 0, slipped),

@@ -22,7 +22,7 @@ impl World {
             if self.left.losses > 0 && !place.dead && (self.left.plain == 0 || self.admin.is_none()) {
                 may("loses its data", &|next| {
                     next.left.losses -= 1;
-                    next.places[at] = Store { count: place.count, ..Store::default() };
+                    next.places[at] = Store::default();
                     shake(next);
                 });
             }

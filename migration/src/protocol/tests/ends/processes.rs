@@ -9,7 +9,7 @@ impl World {
             change(&mut next);
             found.push((format!("{i} {label}"), next));
         };
-        let Process { url, knowledge, guard, frozen, .. } = &self.processes[i];
+        let Process { url, opens, knowledge, guard, frozen, .. } = &self.processes[i];
         let dead = SIDES.into_iter().find(|side| self.places[url[*side]].dead);
         let Some(knowledge) = knowledge else {
             if self.left.starts == 0 {
@@ -22,27 +22,50 @@ impl World {
                     read.record.is_enough() || self.mutant == Mutant::Hasty && dead == Side::New
                 };
                 if reads.live(dead.other()).is_some_and(is_enough) {
-                    may("starts without a store".to_owned(), &|next| next.starts(i));
+                    may("starts without a store".to_owned(), &|next| next.starts(i, &reads));
                 }
                 return;
             }
-            let reads = self.reads(*url);
+            let mut reads = self.reads(*url);
+            if self.left.apart {
+                for side in [Side::New, Side::Old] {
+                    let Some(read) = &opens[side] else {
+                        return may(format!("reads {side:?}"), &|next| {
+                            next.processes[i].opens[side] = Some(reads[side].clone());
+                        });
+                    };
+                    reads[side] = read.clone();
+                }
+            }
+            // Replaces the version that was read. Both are read again after that.
+            let writes = |next: &mut Self, record: &MoveRecord| {
+                let version = |read: &Option<Read>| read.as_ref().map(|read| read.version);
+                next.processes[i].opens = Pair::default();
+                let at = url[record.side];
+                if version(&next.places[at].record) == version(&reads[record.side]) {
+                    next.write(at, record);
+                }
+            };
+            let is_half = reads.live(Side::Old).is_some() && reads.new.is_none();
             match reads.opening(&names(*url)) {
-                Ok(Opening::Follow) => may("starts".to_owned(), &|next| next.starts(i)),
-                Ok(Opening::Write(record)) => may("goes on".to_owned(), &|next| {
-                    next.write(url[record.side], &record);
-                }),
-                Ok(Opening::Begin(side, id)) => may(format!("begins {side:?}"), &|next| {
+                Ok(opening) if opening == Opening::Follow || is_half && self.mutant == Mutant::Halved => {
+                    may("starts".to_owned(), &|next| next.starts(i, &reads));
+                }
+                Ok(Opening::Write(record)) => may("goes on".to_owned(), &|next| writes(next, &record)),
+                Ok(Opening::Follow) | Err(_) => {
+                    may("is refused".to_owned(), &|next| next.processes[i].opens = Pair::default());
+                }
+                Ok(Opening::Begin(side)) => may(format!("begins {side:?}"), &|next| {
                     let window = Window::first(base(&next.places[url.old])).unwrap();
                     let stand = Stand { phase: Phase::Old, epoch: 0, window };
-                    let (id, between) = (id.unwrap_or(9), names(*url));
+                    let there = reads.live(Side::New).map(|read| &read.record);
+                    let kept = there.filter(|_| next.mutant == Mutant::OneId).map(|new| new.id);
+                    let (id, between) = (kept.unwrap_or_else(|| next.draws()), names(*url));
                     let record =
                         MoveRecord { id, side, stand, between, since: 0, restored: 0, end: None, met: None };
-                    let there = reads.live(Side::New).filter(|_| self.mutant != Mutant::KeepsFirst);
-                    let record = record.after(there.map(|read| &read.record));
-                    next.write(url[record.side], &record);
+                    let record = record.after(there.filter(|_| next.mutant != Mutant::KeepsFirst));
+                    writes(next, &record);
                 }),
-                Err(_) => {}
             }
             return;
         };
@@ -94,6 +117,9 @@ impl World {
             let read = self.places[url.old].record.as_ref().map(Read::seen);
             let reads = matches!(view.phase, Phase::Shadow | Phase::Both);
             let token = view.seen.stand.counter(self.places[counts].count + 1);
+            // In `old` nothing is read after the grant: docs/migrating.md, "Known cases".
+            let is_lost =
+                view.phase == Phase::Old && read.is_none_or(|read| read.version < view.seen.version);
             if let Some(token) = token.filter(|_| free && (!reads || read == Some(view.seen))) {
                 may("takes".to_owned(), &|next| {
                     next.left.grants -= 1;
@@ -101,19 +127,19 @@ impl World {
                     let mut rests_on = [false; 3];
                     rests.iter().for_each(|side| rests_on[url[*side]] = true);
                     next.places[url.old].lock = next.places[url.old].lock.or_else(|| asks_old.then_some(i));
-                    next.given(i, Guard { rests_on, epoch: view.seen.stand.epoch, shaken: false }, token);
+                    let guard = Guard { rests_on, epoch: view.seen.stand.epoch, shaken: false };
+                    next.given(i, guard, (!is_lost).then_some(token));
                 });
             }
         }
     }
 
-    fn starts(&mut self, i: usize) {
+    fn starts(&mut self, i: usize, reads: &Pair<Option<Read>>) {
         self.left.starts -= 1;
-        let reads = self.reads(self.processes[i].url);
-        let mut up = SIDES.into_iter().filter(|side| !self.places[self.processes[i].url[*side]].dead);
-        let live = up.find_map(|side| reads.live(side));
-        self.processes[i].id = live.map_or(0, |read| read.record.id);
-        self.processes[i].knowledge = Some(Knowledge::default());
+        let process = &mut self.processes[i];
+        let mut up = SIDES.into_iter().filter(|side| !self.places[process.url[*side]].dead);
+        process.id = up.find_map(|side| reads.live(side)).map_or(0, |read| read.record.id);
+        (process.opens, process.knowledge) = (Pair::default(), Some(Knowledge::default()));
     }
 
     /// Signs, reads and acknowledges, as `session` does.
