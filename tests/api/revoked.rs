@@ -32,13 +32,13 @@ fn revoke(admin: &LockManager, grace: Duration) -> Beside<leasehold::Result<Revo
 }
 
 /// The changes of a guard contain its states and the revocation request, the end last; a later stream shows the
-/// same.
+/// same, and so does one that is read after the end.
 #[tokio::test(start_paused = true)]
 async fn a_guard_tells_that_it_is_asked() {
     let (store, clock) = (MemoryConfig::private(), TokioClock::new());
     let (locks, admin) = (open(&store, clock).await, open(&store, clock).await);
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let mut changes = guard.changes();
+    let (mut changes, unread) = (guard.changes(), guard.changes());
     assert_eq!(changes.next().await, Some(Change::State(GuardState::Held)));
     assert_eq!(guard.revocation_deadline(), None);
     let unasked = guard.revocation_requested();
@@ -51,8 +51,9 @@ async fn a_guard_tells_that_it_is_asked() {
     let late: Vec<_> = guard.changes().take(2).collect().await;
     assert_eq!(late, [Change::State(GuardState::Held), Change::RevocationRequested(until)]);
     guard.release().await.unwrap();
-    assert_eq!(changes.next().await, Some(Change::State(GuardState::Lost(LostReason::Released))));
-    assert_eq!(changes.next().await, None);
+    let ended = Change::State(GuardState::Lost(LostReason::Released));
+    assert_eq!((changes.next().await, changes.next().await), (Some(ended), None));
+    assert_eq!(unread.collect::<Vec<_>>().await, [Change::RevocationRequested(until), ended]);
     assert_eq!(asking.await.unwrap(), Revocation::Released);
 }
 
@@ -242,6 +243,15 @@ async fn hold_ends_soon_after_a_suspend() {
         assert_eq!(lost.as_mut().now_or_never(), Some(reason));
         drop(revoked);
     }
+    // Its own end and the lease's pass in one step: the earlier one is the reason.
+    let clock = ManualClock::new();
+    let locks = open(&MemoryConfig::private(), clock.clone()).await;
+    let guard = locks.lock("a").unwrap().max_hold(span).acquire().await.unwrap();
+    let lost = guard.lost();
+    run().await;
+    clock.advance(2 * TTL);
+    run().await;
+    assert_eq!(lost.now_or_never(), Some(LostReason::MaxHold));
 }
 
 /// Lets all tasks run.

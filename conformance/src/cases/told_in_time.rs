@@ -242,7 +242,10 @@ async fn guards_that_joined_are_lost_together(world: World) -> Outcome {
     let lock = manager.lock("a")?.shared();
     let guards = [lock.acquire().await?, lock.acquire().await?, lock.acquire().await?];
     let [first, others @ ..] = guards;
+    let released = first.lost();
     first.release().await?;
+    let reason = world.within(world.soon(), "the released reader is notified", released).await?;
+    ensure!(reason == LostReason::Released, "the released reader got the reason {reason:?}");
     world.within(world.soon(), "the revocation", admin.revoke("a", Revoke::AT_ONCE)).await??;
     for guard in others {
         let reason = world.within(world.soon(), "a reader is notified", guard.lost()).await?;

@@ -1,12 +1,16 @@
 //! A watch shows the holders of a lock, and that it is free.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
 use leasehold_core::backend::LockState;
-use leasehold_core::{LockManager, Result, Timing};
+use leasehold_core::{Error, ErrorKind, LockManager, LockName, Result, Timing};
+use parking_lot::Mutex;
 
+use crate::layer::{Below, For, Layer, shared};
 use crate::{Failure, Outcome, World, case, ensure};
 
 case::table! { "g10":
@@ -54,7 +58,33 @@ async fn watch_shows_the_state_first(world: World) -> Outcome {
     let metadata = state.holder().and_then(|holder| holder.metadata.as_deref());
     ensure!(metadata == Some("here"), "the holder's metadata is shown as {metadata:?}");
     ensure!(state.holders.iter().all(|holder| !holder.foreign), "a leasehold holder is shown as foreign");
+    let layer = Arc::new(FailsOnce::default());
+    let mut watch = world.behind(shared(Arc::<FailsOnce>::clone(&layer))).manager().await?.watch(NAME)?;
+    let item = world.within(bound(&world), "the failure", watch.next()).await?;
+    ensure!(matches!(item, Some(Err(_))), "a store that cannot be reached is shown as {item:?}");
+    shown(&world, &mut watch, "the state after the failure").await?;
+    let are_new = layer.0.lock()[..2] == [true, true];
+    ensure!(are_new, "after a failure the first state may be older than the watch");
     Ok(guard.release().await?)
+}
+
+/// Fails the first inspection, and keeps which ones were for a new watch.
+#[derive(Debug, Default)]
+struct FailsOnce(Mutex<Vec<bool>>);
+
+#[async_trait]
+impl Layer for FailsOnce {
+    async fn inspect(&self, below: &Below, name: &LockName, whom: For) -> Result<LockState> {
+        let is_first = {
+            let mut seen = self.0.lock();
+            seen.push(matches!(whom, For::Watch(true)));
+            seen.len() == 1
+        };
+        if is_first {
+            return Err(Error::not_applied(ErrorKind::Unavailable, "cannot be reached once"));
+        }
+        whom.inspect(&*below.backend, name).await
+    }
 }
 
 async fn watch_shows_whoever_holds(world: World) -> Outcome {
