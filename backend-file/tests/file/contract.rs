@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use leasehold_core::backend::{Grant, Renewal};
+use leasehold_core::backend::{Grant, Renewal, StoreEvent};
 use leasehold_core::clock::Deadline;
-use leasehold_core::{LostReason, OwnerId};
+use leasehold_core::{FencingToken, LostReason, OwnerId};
 
 use crate::rig::Rig;
 
-/// A wait is shown to others when it lasts; a short one costs no file.
+/// A wait is shown to others when it lasts; a short one costs no file. One that lasts hears of each holder.
 #[tokio::test]
 async fn a_wait_is_shown_when_it_lasts() {
     let rig = Rig::new();
-    let (a, mut b) = (rig.open().await, rig.open().await);
-    let _held = a.grant("a").await;
+    let (a, mut b, mut c) = (rig.open().await, rig.open().await, rig.open().await);
+    let held = a.grant("a").await;
     let (backend, request) = (Arc::clone(&b.backend), b.request("a"));
     let mut waiting = backend.acquire(&request);
     assert!((&mut waiting).now_or_never().is_none());
@@ -24,6 +24,11 @@ async fn a_wait_is_shown_when_it_lasts() {
         () = b.queued() => {}
     }
     assert_eq!((a.contenders("a").await, rig.traces("waiting")), (1, 1));
+    let _last = c.waiter("a").await;
+    a.release(&held).await;
+    let next = waiting.await.unwrap();
+    let StoreEvent::Queued { holder, .. } = c.event().await else { panic!("it has another holder") };
+    assert_eq!(holder.token.map(FencingToken::counter), Some(next.counter));
 }
 
 /// A second release, and one by another owner, of another counter or of another session, change
