@@ -15,8 +15,8 @@ use crate::diagnosis;
 use crate::quorum::three;
 use crate::revocation::{Asking, GRACE, is_asked};
 use crate::rig::{
-    BOUND, Beside, KEY, LONG, NAME, Waiter, command, direct, hold, now, ok, open, open_for, pass, proxy,
-    server, store, trials, via, within,
+    BOUND, Beside, KEY, LONG, NAME, Waiter, command, direct, eventually, hold, now, ok, open, open_for, pass,
+    proxy, server, store, trials, via, within,
 };
 use crate::tokens::BASE;
 
@@ -24,8 +24,10 @@ trials![
     made_up_messages_end_no_hold_and_raise_no_token = || made_up(None),
     unsigned_messages_are_passed_over = || made_up(Some("a secret of sixteen")),
     made_up_messages_end_no_hold_of_a_quorum = || made_up_of_three(None),
+    revocation_between_votes_arrives_with_the_hold,
     a_quorum_passes_over_unsigned_messages = || made_up_of_three(Some("a secret of sixteen")),
     made_up_revocations_are_looked_up_at_a_pace,
+    grant_during_a_release_is_released,
     another_message_key_is_warned_of,
     another_format_of_the_namespace_is_refused_by_name,
     without_the_right_to_listen_turns_come_by_refresh = || unheard("+@all resetchannels"),
@@ -125,6 +127,44 @@ async fn made_up_of_three(message_key: Option<&str>) {
     waiting.held().await.release().await.unwrap();
 }
 
+/// The message comes from the server that has voted already, before the votes of the others.
+async fn revocation_between_votes_arrives_with_the_hold() {
+    let servers = three().await;
+    let proxies: Vec<_> = servers.iter().map(proxy).collect();
+    // Only the first server may send messages for the administrator.
+    for server in &servers[1..] {
+        ok(server, &["ACL", "SETUSER", "silent", "on", ">secret", "~*", "&*", "+@all", "-publish"]).await;
+    }
+    let to_admin = |(at, server)| match at {
+        0 => direct(server),
+        _ => direct(server).credentials("silent", "secret"),
+    };
+    let open = async |config: QuorumConfig| {
+        let config = config.pause_after_restart(Duration::ZERO);
+        LockManager::builder(config).ttl(LONG).connect_timeout(BOUND).build().await.unwrap()
+    };
+    let locks = open(QuorumConfig::new(proxies.iter().map(via))).await;
+    let admin = open(QuorumConfig::new(servers.iter().enumerate().map(to_admin))).await;
+    hold(&locks).await.release().await.unwrap();
+    for proxy in &proxies[1..] {
+        proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    }
+    let acquiring = Waiter::start(&locks);
+    for proxy in &proxies[1..] {
+        proxy.held(Direction::ServerToClient, 1).await;
+    }
+    let forwarded = proxies[0].traffic(Direction::ServerToClient).forwarded;
+    let asking = Asking::start(&admin, GRACE);
+    proxies[0].forwarded(Direction::ServerToClient, forwarded + 1).await;
+    for proxy in &proxies[1..] {
+        proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    }
+    let guard = acquiring.held().await;
+    is_asked(&guard).await;
+    guard.release().await.unwrap();
+    asking.answered().await;
+}
+
 /// However many messages come; a true one counts all the same.
 async fn made_up_revocations_are_looked_up_at_a_pace() {
     let server = server().await;
@@ -147,6 +187,27 @@ async fn made_up_revocations_are_looked_up_at_a_pace() {
     within(BOUND, "it hears that it is to let go", guard.revocation_requested()).await;
     guard.release().await.unwrap();
     revoked.end("it is released").await.unwrap();
+}
+
+/// A waiter that leaves may be granted the lock before its release arrives: the message of that causes one more release.
+async fn grant_during_a_release_is_released() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b) = (open_for(direct(&server), LONG).await, open_for(via(&proxy), LONG).await);
+    let guard = hold(&a).await;
+    let leaving = Waiter::queued(&b, 0, &a).await;
+    let entry = command(&server, &["ZRANGE", &format!("{KEY}:q"), "0", "-1"]).await.elements();
+    proxy.set(Direction::ClientToServer, Mode::Hold).await;
+    drop(leaving);
+    proxy.held(Direction::ClientToServer, 1).await;
+    let message = format!("granted {} {} {KEY}", entry[0].text().unwrap(), guard.token().counter() + 1);
+    for inbox in command(&server, &["PUBSUB", "CHANNELS"]).await.elements() {
+        command(&server, &["PUBLISH", &inbox.text().unwrap(), &message]).await;
+    }
+    proxy.held(Direction::ClientToServer, 2).await;
+    proxy.set(Direction::ClientToServer, Mode::Pass).await;
+    eventually("it has left", async || a.inspect(NAME).await.is_ok_and(|state| state.contenders == 0)).await;
+    guard.release().await.unwrap();
 }
 
 /// A session with another key, or with none, is warned and can lock. Whether a manager has the key is noted by the first.

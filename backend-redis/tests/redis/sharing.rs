@@ -91,15 +91,18 @@ async fn releases_and_renewals_are_the_same_beside_2_and_200_sharers() {
     assert_eq!(done[0], done[1]);
 }
 
-/// Another library on the key of a lock finds it taken until the last share has ended.
+/// Another library on the key of a lock finds it taken until the last share has ended, or its lease.
 async fn exclusive_client_waits_for_all_shares() {
     let server = server().await;
     let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
     let set = ["SET", KEY, "theirs", "NX", "PX", "60000"];
-    let (first, second) = (reader(&a).acquire().await.unwrap(), reader(&b).acquire().await.unwrap());
+    let shorter = reader(&b).ttl(LONG / 2);
+    let (first, second) = (reader(&a).acquire().await.unwrap(), shorter.acquire().await.unwrap());
     assert_eq!(command(&server, &set).await, Reply::Nil);
     first.release().await.unwrap();
     assert_eq!(command(&server, &set).await, Reply::Nil);
+    let left = command(&server, &["PTTL", KEY]).await.integer().unwrap();
+    assert!(left <= (LONG / 2).as_millis().try_into().unwrap(), "{left} ms");
     second.release().await.unwrap();
     assert_eq!(command(&server, &set).await, Reply::Simple("OK".to_owned()));
     assert!(reader(&a).try_acquire().await.unwrap().is_none());
