@@ -3,7 +3,9 @@
 use leasehold_core::{FenceGate, LockManager, LostReason};
 use testbed::redis::{Server, Settings, WallClock};
 
-use crate::rig::{KEY, LONG, NAME, TTL, Waiter, command, direct, hold, open, open_for, pass, start, trials};
+use crate::rig::{
+    KEY, LONG, NAME, TTL, Waiter, command, direct, hold, ok, open, open_for, pass, start, trials,
+};
 
 trials![
     a_step_forward_frees_a_held_lock,
@@ -47,6 +49,16 @@ async fn a_step_forward_frees_a_held_lock() {
     let lost = guard.renew().await.unwrap_err();
     assert_eq!(lost.lost_reason(), Some(LostReason::Gone), "{lost}");
     next.release().await.unwrap();
+
+    // A replica whose clock is ahead takes over.
+    let guard = hold(&a).await;
+    let ahead = WallClock::new().unwrap();
+    ahead.shift_by(2 * HOUR).unwrap();
+    let replica = start(Settings::new().clock(&ahead).replica_of(server.addr())).await;
+    replica.follows().await.unwrap();
+    ok(&replica, &["REPLICAOF", "NO", "ONE"]).await;
+    hold(&open(direct(&replica)).await).await.release().await.unwrap();
+    guard.ensure_held().expect("it cannot know");
 }
 
 /// Holders and waiters renew from the new time on, tokens do not follow the clock back, and the queue goes on.
@@ -55,6 +67,8 @@ async fn a_step_back_changes_nothing() {
     let ttl = 3 * TTL;
     let (a, b) = (open_for(direct(&server), ttl).await, open_for(direct(&server), ttl).await);
     let before = cycle(&b).await;
+    // Of a process that has died.
+    ok(&server, &["SET", "leasehold:{dead}", "it", "PX", &ttl.as_millis().to_string()]).await;
     let guard = hold(&a).await;
     let waiting = Waiter::queued(&b, 0, &a).await;
 
@@ -69,6 +83,7 @@ async fn a_step_back_changes_nothing() {
     assert!(next.token() > token);
     next.release().await.unwrap();
     assert!(cycle(&a).await > token);
+    assert!(a.lock("dead").unwrap().try_acquire().await.unwrap().is_none(), "it stays for an hour more");
 }
 
 /// An entry that would live for an hour more, by the clock that was set back, is granted for its ttl.
@@ -85,7 +100,8 @@ async fn a_step_back_lengthens_no_lease_that_is_handed_on() {
     next.release().await.unwrap();
 }
 
-/// A pause that began by a clock that was ahead lasts no longer for a manager that comes when the clock is set right.
+/// A pause that began by a clock that was ahead lasts no longer for a manager that comes when the clock is set right. For
+/// one that came before, it lasts until the clock is ahead again.
 async fn a_step_back_lengthens_no_later_pause() {
     let (server, clock) = server().await;
     clock.shift_by(HOUR).unwrap();
@@ -96,6 +112,8 @@ async fn a_step_back_lengthens_no_later_pause() {
     let guard = hold(&later).await;
     guard.release().await.unwrap();
     assert!(first.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
+    clock.shift_by(2 * HOUR).unwrap();
+    assert!(first.lock(NAME).unwrap().try_acquire().await.unwrap().is_some(), "a step forward ends it");
 }
 
 /// The counter outlives the time it was taken from, so a clock that is set right does not bring

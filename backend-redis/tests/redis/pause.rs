@@ -93,7 +93,7 @@ async fn nobody_is_granted_before_the_pause_is_over() {
     next.release().await.unwrap();
 }
 
-/// Requests that replicas confirm have a connection of their own, with the same pause.
+/// Requests that replicas confirm have a connection of their own, with the same pause. A replica that takes over pauses.
 async fn replicas_are_waited_for_within_the_pause() {
     let server = server().await;
     let replica = start(Settings::new().replica_of(server.addr())).await;
@@ -102,6 +102,10 @@ async fn replicas_are_waited_for_within_the_pause() {
     let guard = hold(&locks).await;
     assert_granted_after(&guard, paused_until(&server).await);
     guard.release().await.unwrap();
+    locks.shutdown().await.unwrap();
+
+    ok(&replica, &["REPLICAOF", "NO", "ONE"]).await;
+    assert_busy(&open(pausing(&replica)).await).await;
 }
 
 /// The first manager waits, as a server that is new to all may have forgotten everything; later ones wait no
