@@ -3,8 +3,8 @@
 //! # Invariants
 //! - **clean-1** No process takes part: checked before a record is ended and after it. A process that signed before that is seen
 //!   then, and a later one finds no move.
-//! - **clean-2** In `new` a move ends while the old store's record bars plain sessions, or that store cannot be reached, or is to
-//!   admit them. (Without processes nothing would write the record again.)
+//! - **clean-2** In `new` a move ends while the old store's record bars plain sessions, or that store cannot be reached. (Without
+//!   processes nothing would write the record again.)
 //! - **clean-3** A record is ended, never removed: the next writer goes on with larger versions, and a move that was
 //!   finished is not begun again.
 
@@ -61,10 +61,9 @@ impl Clean {
             reads.of_one_move(names)?;
         }
         let (end, sides): (_, &[Side]) = match (reads.place().map(RecordLocation::phase), old) {
-            (Some(Phase::New), false) if is_old_read && reads.kept(Side::Old).is_none() => {
+            (Some(Phase::New), _) if is_old_read && reads.kept(Side::Old).is_none() => {
                 let message = "the old store has lost the record that bars its plain URL, and no process writes it after \
-                               the end: run `leasehold migrate repair --yes` first, or `leasehold migrate clean --old` if \
-                               that URL may be used again";
+                               the end: run `leasehold migrate repair --yes` first";
                 return Err(Error::not_applied(ErrorKind::Protocol, message));
             }
             (Some(Phase::New), false) => (End::Moved, &[Side::New]),

@@ -95,8 +95,10 @@ async fn a_move_ends_and_another_begins() {
     drop(process);
     rig.env().sleep(TTL * 2).await;
     rig.stores.old.inner.store().forget(&*rig.clock);
-    let open = admin.clean(false).await.unwrap_err();
-    assert!(open.to_string().contains("migrate repair --yes"), "nothing bars the old store: {open}");
+    for old in [false, true] {
+        let open = admin.clean(old).await.unwrap_err();
+        assert!(open.to_string().contains("migrate repair --yes"), "nothing bars the old store: {open}");
+    }
     admin.repair(Duration::ZERO).await.unwrap();
     admin.clean(false).await.unwrap();
     admin.clean(false).await.expect("it is done already");
@@ -120,25 +122,6 @@ async fn a_move_ends_and_another_begins() {
     };
     turned.begin(Pair { old: version(&versions.new), new: version(&versions.old) }).await;
     second.advance(&to(New), &mut silent()).await.expect("the same stores, the other way round");
-}
-
-/// Where the old namespace was emptied on purpose, the end that frees it needs no repair; the move stays finished.
-#[tokio::test(start_paused = true)]
-async fn emptied_namespace_is_freed() {
-    let rig = Rig::begun().await;
-    let admin = rig.admin();
-    admin.advance(&to(New), &mut silent()).await.unwrap();
-    rig.stores.old.inner.store().forget(&*rig.clock);
-    let kept = admin.clean(false).await.unwrap_err();
-    assert!(kept.to_string().contains("`leasehold migrate clean --old`"), "{kept}");
-    for _ in 0..2 {
-        admin.clean(true).await.expect("as often as it is said");
-    }
-    for side in SIDES {
-        rig.open(side, rig.env()).await.expect("both are free");
-    }
-    let over = admin.status().await.unwrap_err();
-    assert!(over.to_string().contains("is over"), "{over}");
 }
 
 /// The stand of the record that knows more.

@@ -160,8 +160,7 @@ struct Guard {
 enum Work {
     Step(Transition),
     Repair(Repair),
-    /// The last says that the old namespace is to be free.
-    Clean(Clean, bool),
+    Clean(Clean),
 }
 
 fn names(url: Pair<usize>) -> Pair<String> {

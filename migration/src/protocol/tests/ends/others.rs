@@ -123,7 +123,7 @@ impl World {
                 let Ok(clean) = Clean::new(&reads, &names(url), is_looked_at, old) else { continue };
                 may(format!("clean {old}"), &|next| {
                     next.left.cleans -= 1;
-                    next.admin = Some(Work::Clean(clean.clone(), old));
+                    next.admin = Some(Work::Clean(clean.clone()));
                 });
             }
             return;
@@ -136,7 +136,7 @@ impl World {
                     matches!(step.task(), transition::Task::Done(_) | transition::Task::Stuck(_))
                 }
                 Work::Repair(repair) => repair.task() == repair::Task::Done,
-                Work::Clean(clean, _) => matches!(clean.task(), clean::Task::Done | clean::Task::InUse),
+                Work::Clean(clean) => matches!(clean.task(), clean::Task::Done | clean::Task::InUse),
             };
             next.admin = next.admin.and_then(|_| (!over).then_some(work));
             found.push((label, next));
@@ -294,20 +294,20 @@ impl World {
                 }
                 repair::Task::Done => {}
             },
-            Work::Clean(clean, frees) => match clean.task() {
+            Work::Clean(clean) => match clean.task() {
                 clean::Task::Nobody(side) => go(format!("looks for sessions at {side:?}"), &|next, work| {
-                    let Work::Clean(clean, _) = work else { return };
+                    let Work::Clean(clean) = work else { return };
                     clean.nobody(next.nobody(url[side]));
                 }),
                 clean::Task::Write { expected, record } => {
                     go(format!("ends {:?}", record.side), &|next, work| {
-                        let Work::Clean(clean, _) = work else { return };
+                        let Work::Clean(clean) = work else { return };
                         let at = url[record.side];
                         if next.places[at].record.as_ref().map(|read| read.version)
                             == Some(in_store(expected))
                         {
-                            let is_well = *frees || next.reads(url).kept(Side::Old).is_some();
-                            if record.end == Some(End::Moved) && record.side == Side::New && !is_well {
+                            let is_barred = next.reads(url).kept(Side::Old).is_some();
+                            if record.end == Some(End::Moved) && record.side == Side::New && !is_barred {
                                 next.broken = Some(OPEN);
                             }
                             clean.written(in_store(next.write(at, &record)));
