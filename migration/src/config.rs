@@ -45,7 +45,6 @@ impl Migration {
 /// What the two namespaces are called, in records and for people.
 pub(crate) fn names<'a>(config: impl Fn(Side) -> &'a dyn StoreConfig) -> Pair<String> {
     Pair::each(|side| {
-        // It is to fit into a record, however it is escaped.
         let name = config(side).namespace();
         cut(&name.unwrap_or_else(|| format!("the {} store", side.word())), 512)
     })

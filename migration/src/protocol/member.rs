@@ -24,6 +24,7 @@ pub(crate) struct MemberEntry {
     /// Of this library.
     pub(crate) version: String,
     /// The version of each store's record that it acts by. The entry in a store counts for that store's.
+    #[serde(with = "versions")]
     pub(crate) acknowledges: Pair<Option<u64>>,
     /// The phase it is in; `None` while it grants nothing.
     #[serde(with = "word")]
@@ -99,6 +100,25 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     text[..end.unwrap_or(0)].to_owned()
 }
 
+/// As strings: other readers of JSON round numbers above 2^53.
+mod versions {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Pair;
+
+    pub(super) fn serialize<S: Serializer>(of: &Pair<Option<u64>>, to: S) -> Result<S::Ok, S::Error> {
+        Pair::each(|side| of[side].map(|version| version.to_string())).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Pair<Option<u64>>, D::Error> {
+        let Pair { old, new } = Pair::<Option<String>>::deserialize(from)?;
+        let version =
+            |text: Option<String>| text.map(|text| text.parse().map_err(D::Error::custom)).transpose();
+        Ok(Pair { old: version(old)?, new: version(new)? })
+    }
+}
+
 /// Phases as their words.
 pub(crate) mod word {
     use leasehold_core::backend::stage::Phase;
@@ -143,7 +163,7 @@ mod tests {
     fn an_entry_is_written_like_this() {
         assert_eq!(
             String::from_utf8(member().encode()).unwrap(),
-            r#"{"kind":"process","label":"nightly@host","pid":7,"version":"0.1.0","acknowledges":{"old":12,"new":null},"#
+            r#"{"kind":"process","label":"nightly@host","pid":7,"version":"0.1.0","acknowledges":{"old":"12","new":null},"#
                 .to_owned()
                 + r#""view":"both","holds":{"old":1,"new":0,"both":2},"strangers":{"met":3,"name":"report"},"trouble":null}"#
         );
@@ -155,8 +175,14 @@ mod tests {
     fn unknown_field_is_skipped() {
         let later = MemberEntry::decode(br#"{"label":"x","pause":{"a":1},"view":null}"#).unwrap();
         assert_eq!(later, MemberEntry { label: "x".to_owned(), ..MemberEntry::default() });
-        for wrong in [r#"{"view":"late"}"#, r#"{"kind":"ghost"}"#, r#"{"acknowledges":{"old":-1}}"#, "", "1"]
-        {
+        for wrong in [
+            r#"{"view":"late"}"#,
+            r#"{"kind":"ghost"}"#,
+            r#"{"acknowledges":{"old":"-1"}}"#,
+            r#"{"acknowledges":{"old":12}}"#,
+            "",
+            "1",
+        ] {
             let refused = MemberEntry::decode(wrong.as_bytes());
             assert_eq!(refused.map_err(|error| error.kind().clone()), Err(ErrorKind::Protocol), "{wrong}");
         }

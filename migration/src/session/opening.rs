@@ -47,6 +47,8 @@ impl Session {
             let _closed = session.env.within(poll, is_closed).await;
             return Err(error);
         }
+        // What is promised at the opening stays.
+        session.guarantees();
         let _goes_on: CancellationToken = unless_done.disarm();
         Ok(session)
     }
@@ -117,9 +119,9 @@ impl Session {
             ErrorKind::Denied => known.is_some_and(|record| record.stand.phase != Phase::Drain),
             _ => false,
         };
-        if !may_come_back || known.is_none() {
-            return Err(error);
-        }
+        let Some(record) = known.filter(|_| may_come_back) else { return Err(error) };
+        // RACE: the other store may come back with a record of another move, and be read first.
+        self.with(|book, _| book.check(side.other(), record))?;
         let warning = format!("the {} store takes part later: {error:#}", side.word());
         self.with(|book, _| book.events.tell(StoreEvent::Warning(warning.into())));
         Ok(())

@@ -107,12 +107,17 @@ fn write(stores: &Pair<MemoryConfig>, side: Side, stand: Stand) {
 
 /// The same, written again so often.
 fn write_counted(stores: &Pair<MemoryConfig>, side: Side, stand: Stand, restored: u64) {
+    write_as(7, stores, side, stand, restored);
+}
+
+/// The same, of the move with that id.
+fn write_as(id: u64, stores: &Pair<MemoryConfig>, side: Side, stand: Stand, restored: u64) {
     let written = async {
         let session = stores[side].open(env().without_token_base()).await.unwrap();
         let ledger = session.ledger().unwrap();
         let version = ledger.read().await.unwrap().map(|entry| entry.version);
         let between = names(|side| &stores[side]);
-        let record = MoveRecord { id: 7, side, stand, between, since: 0, restored, end: None, met: None };
+        let record = MoveRecord { id, side, stand, between, since: 0, restored, end: None, met: None };
         let written = ledger.write(version, &record.encode()).await.unwrap();
         session.close().await.unwrap();
         written

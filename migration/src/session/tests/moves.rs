@@ -14,7 +14,7 @@ use leasehold_core::memory::MemoryConfig;
 use leasehold_core::{LockGuard, LockManager, LockName, Timing};
 use tokio::time::{sleep, timeout};
 
-use super::{Cron, clock, env, stands, store, write, write_counted};
+use super::{Cron, clock, env, stands, store, write, write_as, write_counted};
 use crate::protocol::Pair;
 use crate::protocol::member::MemberEntry;
 use crate::protocol::record::MoveRecord;
@@ -174,6 +174,23 @@ async fn a_process_starts_without_the_store_that_does_not_decide() {
             "{phase}: it is a member of {side:?} once that can be reached"
         );
     }
+}
+
+/// The old store comes back with the record of an earlier move, and is read first: it does not decide.
+#[tokio::test(start_paused = true)]
+async fn record_of_an_earlier_move_does_not_decide() {
+    let rig = Rig::in_phase(Phase::New);
+    rig.stores[Side::Old].store().forget(&*clock());
+    write_as(8, &rig.stores, Side::Old, stands(Phase::Old).0, 1);
+    let lines = Pair { old: Network::new(Duration::ZERO), new: Network::new(Duration::ZERO) };
+    let way = |side: Side| lines[side].wrap()(Box::new(rig.stores[side].clone()));
+    lines.old.next(Operation::ReadRecord, Fault::LoseRequest);
+    lines.new.next(Operation::ReadRecord, Fault::DelayRequest(Duration::ZERO));
+    lines.new.next(Operation::ReadRecord, Fault::DelayRequest(SOON / 4));
+    let locks = manager(Migration::new(way(Side::Old), way(Side::New))).await.unwrap();
+    let process = Process { locks, lines };
+    let _guard = process.hold().await;
+    assert_eq!(rig.holders().await, [false, true]);
 }
 
 /// A process that reads the records apart takes no half of a beginning for a whole one: it completes it (records-4).
