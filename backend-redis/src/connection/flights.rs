@@ -29,13 +29,13 @@ pub(crate) struct Flights {
 }
 
 impl Flights {
-    pub(super) fn new(env: Env, admitted: bool) -> Self {
+    pub(crate) fn new(env: Env, admitted: bool) -> Self {
         let (given_up, admitted) = (AtomicBool::new(false), AtomicBool::new(admitted));
         Self { given_up, admitted, timer: Timer::new(env), answers: AtomicU64::new(0) }
     }
 
     /// The connection is not used any more, and brings no answers.
-    pub(super) fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         self.given_up.store(true, Ordering::SeqCst);
         self.timer.all_look();
     }

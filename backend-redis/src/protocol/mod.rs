@@ -29,7 +29,8 @@
 //! - **redis.protocol-9** Where a server that has restarted is to grant nothing at first: each connection leads to one run of
 //!   it. The first request asks until when that run may have forgotten holders; every script that goes over the connection
 //!   gets that moment, and grants nothing before. No lease is longer than that pause (G1, G2). A message counts only until its
-//!   connection is given up, which is before the next one is made: what a later run answers does not know of it.
+//!   connection is given up, which is before the link makes the next one. With `wait_replicas`, replies come over a second
+//!   link: there a grant is returned only after a refresh that was sent after the message (redis.protocol-6).
 //! - **redis.protocol-10** No message ends a hold, and none grants a counter far above what the server has answered: both are
 //!   looked up at the server first, as a message may be made up (G1, G3). Revocations of one hold are looked up at a pace,
 //!   however many messages tell of them, and each message by a request that is sent after it.

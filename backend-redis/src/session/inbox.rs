@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::{Kept, Session};
 use crate::connection::{Flights, Hears, LinkEvent};
+use crate::protocol::Contender;
 use crate::scripts::{self, Message, News};
 use leasehold_core::backend::{Renewal, StoreEvent};
 use leasehold_core::clock::Moment;
@@ -68,12 +69,7 @@ impl Session {
         let now = self.env.now();
         match news {
             News::Granted { counter } => {
-                // redis.protocol-9: looked at under the lock, as an answer over the next connection is applied.
-                let mut contender = entry.contender.lock();
-                if !over.is_given_up() {
-                    contender.told(now, counter);
-                }
-                drop(contender);
+                granted(&mut entry.contender.lock(), over, now, counter);
                 self.listen(&entry);
             }
             News::Due { ask_in } => entry.contender.lock().due(now, ask_in),
@@ -114,6 +110,39 @@ impl Session {
         };
         if let Ok(counter) = scripts::counter(counter, *base) {
             self.events.tell(StoreEvent::RevocationRequested { name: entry.name.clone(), counter, within });
+        }
+    }
+}
+
+/// A message over that connection says that an entry was granted the lock; called under the mutex that the replies of the
+/// next connection take, too (redis.protocol-9).
+fn granted(contender: &mut Contender, over: &Flights, now: Moment, counter: u64) {
+    if !over.is_given_up() {
+        contender.told(now, counter);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::{Env, Timing};
+
+    use super::*;
+    use crate::protocol::ScriptReply;
+
+    /// A message that is read from a connection that was given up grants nothing.
+    #[tokio::test]
+    async fn message_of_a_given_up_connection_grants_nothing() {
+        for is_given_up in [false, true] {
+            let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
+            let over = Flights::new(env.clone(), true);
+            if is_given_up {
+                over.give_up();
+            }
+            let mut contender = Contender::new(Timing::DEFAULT_TTL, Duration::ZERO);
+            let waits = ScriptReply::Waits { seen: 5, ask_in: None, behind_foreign: false };
+            contender.answered(env.now(), env.now(), waits);
+            granted(&mut contender, &over, env.now(), 6);
+            assert_eq!(contender.is_waiting(), is_given_up);
         }
     }
 }

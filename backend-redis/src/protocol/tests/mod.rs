@@ -239,7 +239,7 @@ impl World {
             Message::Released { client, owner } => {
                 self.clients[client].leaving.remove(&owner);
             }
-            Message::Push { client, run, .. } if self.is_over(client, run) => {}
+            Message::Push { client, run, .. } if self.is_given_up(client, run) => {}
             Message::Push { client, owner, counter, .. } => self.push(client, owner, counter),
             Message::Signal => {
                 for client in &mut self.clients {

@@ -38,7 +38,7 @@ pub(super) enum Mutant {
     /// After a reconnect the client does not ask which run of the server it has reached.
     RunUnasked,
     /// A message of an earlier run counts although its connection was given up.
-    HearsEarlierRuns,
+    CountsEarlierRuns,
     /// Only a server that knows of no run counts as restarted.
     RunUnseen,
     /// The pause is shorter than the leases.

@@ -20,7 +20,7 @@ use redis::Value;
 use testbed::fuzz::tries;
 
 use self::real::Real;
-use super::model::{Asker, ENDLESS, MANY, Message, Server, Share, Shared, Shares};
+use super::model::{Asker, Connection, ENDLESS, MANY, Message, Server, Share, Shared, Shares};
 use crate::config::Format;
 use crate::protocol::ScriptReply;
 use crate::scripts::{self, Naming, Revoked, Shown};
@@ -281,7 +281,7 @@ fn step(
         }
         Operation::Pause(micros) => {
             real.paused_until = Some(now + micros);
-            model.paused_until = real.paused_until;
+            model.over.paused_until = real.paused_until;
             Default::default()
         }
         Operation::Lose(key) => {
@@ -305,8 +305,8 @@ fn compare(real: &mut Real, operations: &[Operation]) -> Result<(), String> {
     foreign::listen(real, false);
     let shared = real.format.as_ref().map(shared);
     real.paused_until = real.paused_until.map(|_| 0);
-    let paused_until = real.paused_until;
-    let mut model = Server { sweep: real.sweep, shared, paused_until, ..Server::default() };
+    let over = Connection { paused_until: real.paused_until, ..Connection::default() };
+    let mut model = Server { sweep: real.sweep, shared, over, ..Server::default() };
     for (at, operation) in operations.iter().enumerate() {
         let mut said = Vec::new();
         let (answer, expected) = step(real, &mut model, operation, &mut said)?;

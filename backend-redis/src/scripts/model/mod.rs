@@ -62,10 +62,8 @@ pub(crate) struct Server {
     pub(crate) shares: Shares,
     /// Other libraries take the lock too.
     pub(crate) shared: Option<Shared>,
-    /// Until when nothing is granted after a restart, in microseconds, if that is passed to scripts.
-    pub(crate) paused_until: Option<u64>,
-    /// Which run of a server that restarts.
-    pub(crate) run: u64,
+    /// The connection of the request: its run, and until when nothing is granted, if that is passed to scripts.
+    pub(crate) over: Connection,
 }
 
 /// What an entry has.
@@ -299,7 +297,7 @@ impl Server {
                 Mode::EXCLUSIVE => (self.lock, self.handed_on) = (Some((owner, now / 1000 + lease)), true),
                 mode => self.join(now, Asker { owner, client, ttl: lease, mode }, counter),
             }
-            pushes.push(Message::Push { client, owner, counter, run: self.run });
+            pushes.push(Message::Push { client, owner, counter, run: self.over.run });
             self.passed(now, lease);
             if mode == Mode::EXCLUSIVE || self.fault == Fault::OneByOne {
                 return false;
@@ -496,8 +494,7 @@ impl Default for Server {
             released: BTreeSet::new(),
             shares: Shares::default(),
             shared: None,
-            paused_until: None,
-            run: 0,
+            over: Connection::default(),
         }
     }
 }

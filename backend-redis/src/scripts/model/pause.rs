@@ -26,7 +26,7 @@ impl Origin {
 impl Server {
     /// For how many milliseconds nothing is granted.
     pub(super) fn pause(&self, now: u64) -> Option<u64> {
-        let left = self.paused_until?.saturating_sub(now).div_ceil(1000);
+        let left = self.over.paused_until?.saturating_sub(now).div_ceil(1000);
         (left > 0).then_some(left)
     }
 
