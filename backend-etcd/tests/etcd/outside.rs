@@ -35,8 +35,8 @@ async fn a_waiter_far_behind_whose_key_was_deleted_queues_again() {
     drop(waiting);
 }
 
-/// Once a lock has been held for a while its key is watched, so the deletion is noticed without a renewal. So is that of the
-/// session's key.
+/// Once a lock has been held for a while its key is watched, so the deletion is noticed without a renewal, and so is that of
+/// the key of the session.
 async fn a_deleted_key_that_is_watched_is_noticed_at_once() {
     let rig = Rig::start().await;
     let manager = open_with_ttl(rig.config(), PATIENT).await.unwrap();
@@ -55,8 +55,8 @@ async fn a_deleted_key_that_is_watched_is_noticed_at_once() {
     rig.store.queued("n", 2).await;
     let lease = rig.store.queue("n").await[0].lease;
     rig.store.delete(&format!("{PREFIX}/%session/{lease:x}")).await;
-    assert_eq!(within(PATIENT / 4, "it is lost", guard.lost()).await, LostReason::SessionLost);
-    let _next = within(PATIENT / 4, "the next one holds", next.end("it holds")).await;
+    assert_eq!(within(PATIENT / 2, "it is lost", guard.lost()).await, LostReason::SessionLost);
+    let _next = within(PATIENT / 2, "the next one holds", next.end("it holds")).await;
 }
 
 /// An entry under our own key that differs in the owner only is deleted, and is no grant (etcd.protocol-2): its token was

@@ -67,10 +67,10 @@ async fn a_step_back_changes_nothing() {
     let ttl = 3 * TTL;
     let (a, b) = (open_for(direct(&server), ttl).await, open_for(direct(&server), ttl).await);
     let before = cycle(&b).await;
-    // Of a process that has died.
-    ok(&server, &["SET", "leasehold:{dead}", "it", "PX", &ttl.as_millis().to_string()]).await;
     let guard = hold(&a).await;
     let waiting = Waiter::queued(&b, 0, &a).await;
+    // The lock of a process that died.
+    ok(&server, &["SET", "leasehold:{dead}", "it", "PX", &ttl.as_millis().to_string()]).await;
 
     clock.shift_by(-HOUR).unwrap();
     pass(ttl).await;

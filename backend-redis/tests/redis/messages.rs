@@ -141,7 +141,8 @@ async fn revocation_between_votes_arrives_with_the_hold() {
     };
     let open = async |config: QuorumConfig| {
         let config = config.pause_after_restart(Duration::ZERO);
-        LockManager::builder(config).ttl(LONG).connect_timeout(BOUND).build().await.unwrap()
+        let manager = LockManager::builder(config).ttl(LONG).op_timeout(LONG / 3).connect_timeout(BOUND);
+        manager.build().await.unwrap()
     };
     let locks = open(QuorumConfig::new(proxies.iter().map(via))).await;
     let admin = open(QuorumConfig::new(servers.iter().enumerate().map(to_admin))).await;
@@ -153,6 +154,11 @@ async fn revocation_between_votes_arrives_with_the_hold() {
     for proxy in &proxies[1..] {
         proxy.held(Direction::ServerToClient, 1).await;
     }
+    let vote = format!("{KEY}:vote");
+    eventually("the first server votes", async || {
+        command(&servers[0], &["EXISTS", &vote]).await.integer() == Some(1)
+    })
+    .await;
     let forwarded = proxies[0].traffic(Direction::ServerToClient).forwarded;
     let asking = Asking::start(&admin, GRACE);
     proxies[0].forwarded(Direction::ServerToClient, forwarded + 1).await;
@@ -193,7 +199,10 @@ async fn made_up_revocations_are_looked_up_at_a_pace() {
 async fn grant_during_a_release_is_released() {
     let server = server().await;
     let proxy = proxy(&server);
-    let (a, b) = (open_for(direct(&server), LONG).await, open_for(via(&proxy), LONG).await);
+    let a = open_for(direct(&server), LONG).await;
+    // A release that waits is not given up meanwhile.
+    let b = LockManager::builder(via(&proxy)).ttl(LONG).op_timeout(LONG / 3).connect_timeout(BOUND);
+    let b = b.build().await.unwrap();
     let guard = hold(&a).await;
     let leaving = Waiter::queued(&b, 0, &a).await;
     let entry = command(&server, &["ZRANGE", &format!("{KEY}:q"), "0", "-1"]).await.elements();
