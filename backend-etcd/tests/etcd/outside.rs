@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use etcd_client::PutOptions;
+use etcd_client::{LeaseGrantOptions, PutOptions};
 use leasehold_core::LostReason;
+use leasehold_etcd::EtcdConfig;
 
 use crate::rig::{BOUND, PREFIX, Rig, TTL, eventually, hold, hold_aside, open_with_ttl, trials, within};
 
 trials![
     a_waiter_far_behind_whose_key_was_deleted_queues_again,
     a_deleted_key_that_is_watched_is_noticed_at_once,
+    another_cluster_with_the_same_keys_ends_the_session,
     an_entry_of_an_earlier_acquisition_is_not_adopted,
     long_values_of_others_are_listed,
 ];
@@ -57,6 +59,29 @@ async fn a_deleted_key_that_is_watched_is_noticed_at_once() {
     rig.store.delete(&format!("{PREFIX}/%session/{lease:x}")).await;
     assert_eq!(within(PATIENT / 2, "it is lost", guard.lost()).await, LostReason::SessionLost);
     let _next = within(PATIENT / 2, "the next one holds", next.end("it holds")).await;
+}
+
+/// The lease and the keys of a restored cluster are no hold: other clients may have held the lock since its backup.
+async fn another_cluster_with_the_same_keys_ends_the_session() {
+    let (rig, restored) = (Rig::start().await, Rig::start().await);
+    let (here, there) = (rig.proxy(0), restored.proxy(0));
+    there.refuse_new().await.unwrap();
+    let endpoints = [here.addr(), there.addr()].map(|addr| addr.to_string());
+    let manager = open_with_ttl(EtcdConfig::new(endpoints).prefix(PREFIX), PATIENT).await.unwrap();
+    let guard = hold(&manager, "n").await;
+    let keys = rig.store.keys(PREFIX).await;
+    let same = LeaseGrantOptions::new().with_id(keys[0].lease);
+    restored.store.client.lease_client().grant(60, Some(same)).await.unwrap();
+    for key in &keys {
+        let on_lease = PutOptions::new().with_lease(key.lease);
+        restored.store.client.kv_client().put(&*key.key, "", Some(on_lease)).await.unwrap();
+    }
+    assert_eq!(restored.store.keys(PREFIX).await, keys);
+
+    there.accept_new().await.unwrap();
+    here.refuse_new().await.unwrap();
+    here.reset().await;
+    assert_eq!(within(PATIENT / 2, "it is lost", guard.lost()).await, LostReason::SessionLost);
 }
 
 /// An entry under our own key that differs in the owner only is deleted, and is no grant (etcd.protocol-2): its token was
