@@ -247,10 +247,10 @@ pub(crate) async fn a_node_that_is_written_is_watched_again_at_once(rig: Arc<Rig
     waiting.end("it holds").await.release().await.unwrap();
 }
 
-/// Our node is deleted by hand while we read the one ahead. That the one ahead is gone is no grant after a reconnect, nor
-/// for a node that has stood for a while.
+/// Our node is deleted by hand while we read the one ahead, or watch it. That the one ahead is gone is no grant after a
+/// reconnect, nor for a node that has stood for a while.
 pub(crate) async fn nobody_ahead_is_no_grant_of_a_node_that_may_be_gone(rig: Arc<Rig>) {
-    for reconnects in [true, false] {
+    for (reconnects, watches) in [(true, false), (false, false), (true, true)] {
         let space = rig.space().await;
         let way = proxy(rig.server().await);
         let first = manager(&space).await;
@@ -261,10 +261,11 @@ pub(crate) async fn nobody_ahead_is_no_grant_of_a_node_that_may_be_gone(rig: Arc
         let asked = Arc::new(Mutex::new(0));
         let counted = Arc::clone(&asked);
         let unheard = Mode::drop_frames(move |frame| {
-            let is_get = Head::of(frame).is_some_and(|head| head.op == Op::Get);
-            let is_of_a_contender = frame.windows(6).any(|part| part == b"-lock-");
-            *counted.lock() += usize::from(is_get && is_of_a_contender);
-            is_get && is_of_a_contender
+            let has = |part: &[u8]| frame.windows(part.len()).any(|bytes| bytes == part);
+            let asks = has(b"-lock-") && Head::of(frame).is_some_and(|head| head.op == Op::Get);
+            *counted.lock() += usize::from(asks);
+            // The connection after the reconnect stays unchecked.
+            if watches { has(b"-look") } else { asks }
         });
         way.set(Direction::ClientToServer, unheard).await;
         let came = now();
@@ -273,16 +274,22 @@ pub(crate) async fn nobody_ahead_is_no_grant_of_a_node_that_may_be_gone(rig: Arc
         eventually("it asks who is ahead", async || *asked.lock() > 0).await;
         let stands = || !reconnects && milliseconds(came) <= TTL.as_millis() / 10;
         eventually("it has stood for a while", async || !stands()).await;
+        if watches {
+            // Answered after the watch.
+            second.inspect("a").await.unwrap();
+            way.set(Direction::ServerToClient, Mode::Hold).await;
+        }
         outside.client.delete(&format!("{directory}/{}", nodes[1]), None).await.unwrap();
         guard.release().await.unwrap();
         let beside = first.lock("a").unwrap().acquire().await.unwrap();
         if reconnects {
             way.reset().await;
         }
-        way.set(Direction::ClientToServer, Mode::Pass).await;
+        let unheard = if watches { Direction::ServerToClient } else { Direction::ClientToServer };
+        way.set(unheard, Mode::Pass).await;
         let queues = async || outside.children(&directory).await.len() == 2;
         eventually("it has an answer", async || waiting.is_finished() || queues().await).await;
-        assert!(!waiting.is_finished(), "{reconnects}");
+        assert!(!waiting.is_finished(), "{reconnects} {watches}");
         beside.release().await.unwrap();
         waiting.end("it holds").await.release().await.unwrap();
     }
