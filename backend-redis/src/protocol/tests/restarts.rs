@@ -169,5 +169,5 @@ fn message_of_an_earlier_run_grants_nothing() {
     };
     play(Mutant::None).unwrap();
     assert!(play(Mutant::CountsEarlierRuns).unwrap_err().contains(" hold at "));
-    ::model::caught("redis restarts", Mutant::CountsEarlierRuns, "a schedule by hand");
+    ::model::caught("redis Restarts", Mutant::CountsEarlierRuns, "a schedule by hand");
 }
