@@ -74,7 +74,7 @@ impl MoveLedger for EarlyLedger {
     async fn sign(&self, member: OwnerId, value: &[u8]) -> Result<Lease> {
         let mut entry: serde_json::Value = serde_json::from_slice(value).expect("entries are JSON");
         let read = self.read.load(Ordering::Relaxed);
-        entry["acknowledges"][self.side.word()] = read.into();
+        entry["acknowledges"][self.side.word()] = read.to_string().into();
         self.below.sign(member, entry.to_string().as_bytes()).await
     }
 
