@@ -18,6 +18,7 @@ trials_on_both![
     nobody_is_granted_before_the_pause_is_over,
     replicas_are_waited_for_within_the_pause,
     caller_after_the_pause_is_granted_at_once,
+    server_made_the_primary_again_does_not_pause,
     managers_without_the_pause_do_not_keep_it,
     another_pause_is_refused,
     a_longer_ttl_is_refused_before_any_request,
@@ -121,6 +122,23 @@ async fn caller_after_the_pause_is_granted_at_once() {
     assert_eq!(paused_until(&server).await, until);
     guard.release().await.unwrap();
     assert!(first.lock(NAME).unwrap().try_acquire().await.unwrap().is_some());
+}
+
+/// It has lost the lock to the empty server that it followed, and is still the same run: clients that stayed connected are
+/// granted at once.
+async fn server_made_the_primary_again_does_not_pause() {
+    let (server, empty) = (server().await, server().await);
+    let (a, b) = (open(pausing(&server)).await, open(pausing(&server)).await);
+    let held = hold(&a).await;
+    let (host, port) = (empty.addr().ip().to_string(), empty.addr().port().to_string());
+    ok(&server, &["REPLICAOF", &host, &port]).await;
+    eventually("it has the empty server's data", async || {
+        command(&server, &["EXISTS", ORIGIN]).await.integer() == Some(0)
+    })
+    .await;
+    ok(&server, &["REPLICAOF", "NO", "ONE"]).await;
+    let beside = b.lock(NAME).unwrap().try_acquire().await.unwrap();
+    assert!(beside.is_some_and(|beside| beside.token() > held.token()));
 }
 
 /// A manager without the option takes a free lock, and passes it on.
