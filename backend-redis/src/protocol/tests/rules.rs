@@ -100,10 +100,12 @@ fn a_grant_may_come_before_the_answer() {
     assert_eq!(entering.step(at(5)), Step::Take { counter: 6, deadline });
 
     // A server that has lost its data since answers the repeated request with a smaller counter.
-    let mut repeated = contender();
-    repeated.told(at(2), 6);
-    repeated.answered(at(5), at(3), waits(0));
-    assert!(repeated.is_waiting(), "believed what the server has forgotten");
+    for sent_at in [2, 3] {
+        let mut repeated = contender();
+        repeated.told(at(2), 6);
+        repeated.answered(at(5), at(sent_at), waits(0));
+        assert!(repeated.is_waiting(), "believed what the server has forgotten");
+    }
 }
 
 /// A counter far above what was answered is asked for, and no more often than any channel makes ask (redis.protocol-10).
