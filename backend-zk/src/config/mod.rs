@@ -218,7 +218,6 @@ mod tests {
         assert_eq!(certified.acl("creator").unwrap().rights(), access::creator());
     }
 
-    /// What cannot work is refused before any request, and the message names it.
     #[test]
     fn urls_that_cannot_work_are_refused() {
         for (url, named) in [

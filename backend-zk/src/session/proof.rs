@@ -78,12 +78,12 @@ impl Session {
         Ok(())
     }
 
-    /// Whether every change of the connection was checked.
-    pub(super) fn is_trusted(&self) -> bool {
+    /// The number of changes of the connection, if every one was checked.
+    pub(super) fn checked_changes(&self) -> Option<u64> {
         // RACE: in this order. The number of checks only grows, and never beyond that of changes. So if the two are equal,
         // they are so at the second read.
         let looked_into = *self.looked_into.borrow();
-        self.changes() == looked_into
+        (self.changes() == looked_into).then_some(looked_into)
     }
 
     /// The number of changes of the connection.
@@ -93,7 +93,8 @@ impl Session {
 
     /// Whether the connection stands, with a change that was not checked yet.
     pub(crate) fn must_look(&self) -> bool {
-        !self.is_trusted() && self.changes.lock().states.peek_state() == SessionState::SyncConnected
+        self.checked_changes().is_none()
+            && self.changes.lock().states.peek_state() == SessionState::SyncConnected
     }
 }
 

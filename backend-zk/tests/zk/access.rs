@@ -25,7 +25,6 @@ pub(crate) async fn a_server_that_comes_late_is_waited_for(rig: Arc<Rig>) {
     opening.end("an answer").await.unwrap();
 }
 
-/// A session that took long to open is kept from then on.
 pub(crate) async fn a_slow_opening_is_no_loss_afterwards(rig: Arc<Rig>) {
     let proxy = proxy(rig.server().await);
     let space = rig.space_on([proxy.addr()]);
@@ -41,7 +40,6 @@ pub(crate) async fn a_slow_opening_is_no_loss_afterwards(rig: Arc<Rig>) {
     }
 }
 
-/// Each part of a URL has its effect.
 pub(crate) async fn a_url_says_the_same(rig: Arc<Rig>) {
     let space = rig.space().await;
     let url = format!("zk://me:secret@{}{}?prefix=x/y&acl=world:anyone:", space.hosts(), space.chroot);

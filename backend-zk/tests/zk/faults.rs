@@ -36,7 +36,6 @@ pub(crate) async fn a_session_that_we_end_keeps_its_locks_until_the_deadline(rig
     assert!(next.token() > guard.token());
 }
 
-/// A request whose caller is not polled keeps no ended session: the next client holds.
 pub(crate) async fn a_caller_who_is_not_polled_keeps_no_session(rig: Arc<Rig>) {
     let server = rig.server().await;
     let space = rig.space().await;
@@ -57,7 +56,6 @@ pub(crate) async fn a_caller_who_is_not_polled_keeps_no_session(rig: Arc<Rig>) {
     next.release().await.unwrap();
 }
 
-/// A waiter gets the error that keeps the next session from opening, if a retry cannot change it.
 pub(crate) async fn a_waiter_hears_what_keeps_its_session_from_opening(rig: Arc<Rig>) {
     let server = rig.server().await;
     let space = rig.space().await;
@@ -82,7 +80,6 @@ pub(crate) async fn a_waiter_hears_what_keeps_its_session_from_opening(rig: Arc<
     assert!(waiter.lock("a").unwrap().acquire().await.unwrap().token() > token);
 }
 
-/// A reconnect that silently opens another session keeps no hold: the guard is lost before another client holds.
 pub(crate) async fn a_session_that_was_exchanged_is_a_loss(rig: Arc<Rig>) {
     let server = rig.server().await;
     let space = rig.space().await;
@@ -101,7 +98,6 @@ pub(crate) async fn a_session_that_was_exchanged_is_a_loss(rig: Arc<Rig>) {
     assert!(waiting.end("it holds").await.token() > guard.token());
 }
 
-/// A lock whose holders leave before they can be read is shown all the same.
 pub(crate) async fn a_lock_that_changes_hands_all_the_time_is_shown(rig: Arc<Rig>) {
     let space = rig.space().await;
     let proxy = proxy(rig.server().await);
@@ -180,7 +176,6 @@ fn reaping(milliseconds: u32) -> Setup {
         .property("znode.container.maxPerMinute", 1_000_000)
 }
 
-/// A manager's runtime may end while callers wait in another one: they get an error, and nothing panics.
 pub(crate) async fn a_runtime_that_ends_panics_nobody(rig: Arc<Rig>) {
     static PANICS: AtomicU64 = AtomicU64::new(0);
     let others = std::panic::take_hook();

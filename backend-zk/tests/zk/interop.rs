@@ -15,7 +15,6 @@ use crate::rig::{BOUND, Beside, Rig, hold_aside, milliseconds, now};
 /// The session timeout of the peers, so long that no wake-up comes from the end of a session.
 const SESSION: Duration = BOUND;
 
-/// Neither holds while the other does.
 pub(crate) async fn curator_and_we_exclude_each_other(rig: Arc<Rig>) {
     let space = rig.space().await;
     let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
@@ -68,7 +67,6 @@ pub(crate) async fn a_release_wakes_curator_and_us_at_once(rig: Arc<Rig>) {
     assert!(to_curator.iter().chain(&to_us).all(|taken| *taken < bound), "{to_curator:?} {to_us:?}");
 }
 
-/// A release by a client that does not hold is refused, and the holder keeps the lock.
 pub(crate) async fn nobody_releases_what_belongs_to_another(rig: Arc<Rig>) {
     let space = rig.space().await;
     let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };

@@ -36,7 +36,6 @@ pub(crate) async fn an_entry_is_of_the_session_that_signed_last(rig: Arc<Rig>) {
     assert_eq!(members, [member(here, b"again"), member(other, b"beside")]);
 }
 
-/// A session opens no namespace of another format, neither the first nor the next one.
 pub(crate) async fn another_format_is_refused_by_name(rig: Arc<Rig>) {
     let space = rig.space().await;
     let (locks, outside, root) =

@@ -9,10 +9,7 @@ use testbed::zookeeper::{Op, Server, Setup};
 use testbed::{Direction, Mode, Proxy};
 
 use crate::rig::{BOUND, Rig, Space, eventually, noted, proxy, server};
-use crate::sharing::{R, W, aside, take, tries};
-
-/// A transaction.
-const MULTI: Op = Op::Other(14);
+use crate::sharing::{R, W, aside, take};
 
 async fn cycle(locks: &LockManager, mode: Kind) {
     take(locks, mode).await.release().await.unwrap();
@@ -59,71 +56,6 @@ impl Watched {
     /// Waits until it has watched the node ahead so many times.
     async fn watches(&self, times: usize) {
         eventually("it watches who is ahead", async || self.count(Op::Get) == times).await;
-    }
-}
-
-/// A client that waits for no other creates, lists and deletes. An exclusive client after a share lists in the same
-/// flight, and counts on its number again after two exclusive holds in a row.
-pub(crate) async fn sharing_is_three_requests(rig: Arc<Rig>) {
-    let server = server(patient()).await;
-    let space = rig.space_on([server.addr()]);
-    let one = Watched::start(&space, &server).await;
-    for _ in 0..3 {
-        cycle(&one.locks, W).await;
-    }
-    cycle(&one.locks, W).await;
-    assert!(one.takes().ends_with(&[Op::Create, Op::Delete]));
-    for _ in 0..3 {
-        cycle(&one.locks, R).await;
-    }
-    assert_eq!(one.takes(), [Op::Create, Op::List, Op::Delete].repeat(3));
-    for cycles in [
-        &[Op::Create, Op::List, Op::Delete][..],
-        &[Op::Create, Op::List, Op::Delete],
-        &[Op::Create, Op::Delete],
-        &[Op::Create, Op::Delete],
-    ] {
-        cycle(&one.locks, W).await;
-        assert_eq!(one.takes(), cycles);
-    }
-    let other = manager(&space).await;
-    let beside = take(&other, R).await;
-    for _ in 0..3 {
-        cycle(&one.locks, R).await;
-    }
-    assert_eq!(one.takes(), [Op::Create, Op::List, Op::Delete].repeat(3));
-    beside.release().await.unwrap();
-}
-
-/// A client that counts on its number sees a sharer that came in between or before, and a later sharer sees it.
-pub(crate) async fn sharer_in_between_is_waited_for(rig: Arc<Rig>) {
-    let server = server(patient()).await;
-    let space = rig.space_on([server.addr()]);
-    let (one, other) = (Watched::start(&space, &server).await, manager(&space).await);
-    for _ in 0..2 {
-        for _ in 0..3 {
-            cycle(&one.locks, W).await;
-        }
-        one.takes();
-        let reader = take(&other, R).await;
-        let waiting = aside(&one.locks, W);
-        one.watches(1).await;
-        assert_eq!(one.takes(), [Op::Create, Op::List, Op::Get]);
-        assert!(!waiting.is_finished(), "it holds beside one who shares");
-        reader.release().await.unwrap();
-        waiting.end("it holds").await.release().await.unwrap();
-        // Both share it, one after the other, and the other one stays.
-        let reader = take(&other, R).await;
-        for _ in 0..3 {
-            cycle(&one.locks, R).await;
-        }
-        one.takes();
-        // At once: a try would use up the predicted number.
-        let waiting = aside(&one.locks, W);
-        eventually("it watches, or holds", async || one.count(Op::Get) == 1 || waiting.is_finished()).await;
-        assert!(!waiting.is_finished(), "it holds beside one who shares");
-        reader.release().await.unwrap();
-        waiting.end("it holds").await.release().await.unwrap();
     }
 }
 
@@ -181,42 +113,6 @@ pub(crate) async fn a_reader_behind_a_writer_needs_four_requests(rig: Arc<Rig>) 
     beside.release().await.unwrap();
 }
 
-/// A writer lists when the nearest reader leaves: once in all if they leave in their order, and at most once for each.
-pub(crate) async fn a_writer_looks_when_the_nearest_reader_goes(rig: Arc<Rig>) {
-    const READERS: usize = 6;
-    let server = server(patient()).await;
-    let space = rig.space_on([server.addr()]);
-    let (outside, directory) = (space.outside().await, space.directory("a"));
-    let writer = Watched::start(&space, &server).await;
-    let (others, warm) = (manager(&space).await, manager(&space).await);
-    cycle(&warm, W).await;
-    let in_order = Vec::from_iter(0..READERS);
-    let mut backwards = in_order.clone();
-    backwards.reverse();
-    for order in [in_order, backwards, vec![2, 5, 1, 3, 4, 0]] {
-        let mut guards = Vec::new();
-        for _ in 0..READERS {
-            guards.push(Some(take(&others, R).await));
-        }
-        let writing = aside(&writer.locks, W);
-        writer.watches(1).await;
-        let mut looks = 0;
-        for (gone, at) in order.iter().enumerate() {
-            assert!(!writing.is_finished(), "it writes beside who shares");
-            looks += usize::from(order[gone..].iter().max() == Some(at));
-            guards[*at].take().unwrap().release().await.unwrap();
-            outside.has(&directory, READERS - gone).await;
-            let is_last = gone + 1 == READERS;
-            writer.watches(if is_last { looks } else { 1 + looks }).await;
-        }
-        writing.end("it writes").await.release().await.unwrap();
-        assert_eq!((writer.count(Op::List), writer.count(Op::Get)), (1 + looks, looks), "{order:?}");
-        let asked = writer.takes();
-        assert_eq!((asked.len(), asked.last()), (3 + 2 * looks, Some(&MULTI)), "{order:?}");
-        assert!(looks <= READERS);
-    }
-}
-
 /// An entry whose predecessor is gone since its listing passes the lock on, too: others may have listed both.
 pub(crate) async fn entry_passes_on_when_the_one_ahead_is_gone(rig: Arc<Rig>) {
     let server = server(patient()).await;
@@ -244,28 +140,4 @@ pub(crate) async fn entry_passes_on_when_the_one_ahead_is_gone(rig: Arc<Rig>) {
         assert_eq!(reader.takes(), [Op::Create, Op::List, Op::Get]);
         guard.release().await.unwrap();
     }
-}
-
-/// A try is admitted beside sharers, and not past a waiting writer. It lists first, creates nothing if it is refused, and
-/// reads its blocker once.
-pub(crate) async fn try_passes_nobody(rig: Arc<Rig>) {
-    let server = server(patient()).await;
-    let space = rig.space_on([server.addr()]);
-    let (one, writer) = (manager(&space).await, manager(&space).await);
-    let trying = Watched::start(&space, &server).await;
-    let (outside, directory) = (space.outside().await, space.directory("a"));
-    let reader = take(&one, R).await;
-    let guard = tries(&trying.locks, R).await.expect("it is shared");
-    assert_eq!(trying.takes(), [Op::List, Op::Get, Op::Create]);
-    guard.release().await.unwrap();
-    assert!(tries(&trying.locks, W).await.is_none(), "it writes beside who shares");
-    assert_eq!(trying.takes(), [Op::Delete, Op::List, Op::Get]);
-    outside.has(&directory, 1).await;
-    let writing = aside(&writer, W);
-    outside.has(&directory, 2).await;
-    assert!(tries(&trying.locks, R).await.is_none(), "it passes who waits");
-    assert_eq!(trying.takes(), [Op::List]);
-    outside.has(&directory, 2).await;
-    reader.release().await.unwrap();
-    writing.end("it writes").await.release().await.unwrap();
 }

@@ -1,10 +1,8 @@
 //! Directories that have numbered very many contenders.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-use leasehold_core::{Builder, ErrorKind, FencingToken, LockManager};
+use leasehold_core::ErrorKind;
 use testbed::zookeeper::{Head, Op, Server, Setup};
 use testbed::{Direction, Mode};
 use tokio::task::JoinSet;
@@ -16,24 +14,7 @@ use crate::rig::{Outside, Rig, Space, eventually, hold_aside, proxy, server};
 const OURS: &str = "leasehold";
 /// Six numbers before the last one there is.
 const NEAR_THE_END: i32 = i32::MAX - 7;
-/// The last one of the first half.
-const HALF: i32 = (1 << 30) - 1;
 
-/// A directory of ours begins to count anew near its end and long before: one client holds at a time, and tokens grow.
-pub(crate) async fn worn_numbers_begin_anew(_rig: Arc<Rig>) {
-    for counter in [NEAR_THE_END, HALF] {
-        let (_server, space) = counted(counter).await;
-        let tokens = contest(&space, 4, 10).await;
-        assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]), "{tokens:?}");
-        let locks = space.manager().await;
-        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-        assert!(Some(guard.token()) > tokens.last().copied());
-        let number = number_of_the_first(&space).await;
-        assert!(number < 1_000, "from {counter} to {number}");
-    }
-}
-
-/// At the end of the numbers no client holds, and each gets the reason. Without the foreign node the lock works again.
 pub(crate) async fn nobody_holds_at_the_end_of_the_numbers(_rig: Arc<Rig>) {
     let (_server, space) = counted(NEAR_THE_END).await;
     let (outside, directory) = (space.outside().await, space.directory("a"));
@@ -148,56 +129,9 @@ pub(crate) async fn reentering_client_waits_by_its_new_node(rig: Arc<Rig>) {
     outside.has(&directory, 0).await;
 }
 
-/// A foreign directory, with its own rights and data, is used as it is and never removed.
-pub(crate) async fn a_directory_that_somebody_else_made_is_never_removed(_rig: Arc<Rig>) {
-    for data in ["", "otherwise"] {
-        // Nor may the server remove it while we look.
-        let setup = Setup::new().property("znode.container.checkIntervalMs", 600_000);
-        let server = server(setup.counted("/leasehold/a", HALF - 4, data)).await;
-        let space = Space::whole(&server);
-        let (outside, directory) = (space.outside().await, space.directory("a"));
-        let before = outside.client.get_data(&directory).await.unwrap();
-        contest(&space, 2, 4).await;
-        let locks = space.manager().await;
-        let _guard = locks.lock("a").unwrap().acquire().await.unwrap();
-        assert!(number_of_the_first(&space).await > i64::from(HALF));
-        let after = outside.client.get_data(&directory).await.unwrap();
-        assert_eq!((after.0, after.1.czxid), (before.0, before.1.czxid));
-    }
-}
-
 /// A server on which the directory of one lock has counted to `counter`.
 async fn counted(counter: i32) -> (Server, Space) {
     let server = server(Setup::new().counted("/leasehold/a", counter, OURS)).await;
     let space = Space::whole(&server);
     (server, space)
-}
-
-/// Acquires by turns in several sessions; returns the tokens in the order of the holds.
-async fn contest(space: &Space, sessions: usize, cycles: usize) -> Vec<FencingToken> {
-    let inside = Arc::new(AtomicU32::new(0));
-    let tokens = Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let mut workers = JoinSet::new();
-    for _ in 0..sessions {
-        let locks: LockManager =
-            space.manager_with(|builder: Builder| builder.ttl(Duration::from_secs(10))).await;
-        let (inside, tokens) = (Arc::clone(&inside), Arc::clone(&tokens));
-        workers.spawn(async move {
-            for _ in 0..cycles {
-                let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold at once");
-                tokens.lock().push(guard.token());
-                tokio::time::sleep(Duration::from_millis(2)).await; // time for another one to come in
-                inside.fetch_sub(1, Ordering::SeqCst);
-                guard.release().await.unwrap();
-            }
-        });
-    }
-    workers.join_all().await;
-    Arc::into_inner(tokens).unwrap().into_inner()
-}
-
-async fn number_of_the_first(space: &Space) -> i64 {
-    let children = space.outside().await.has(&space.directory("a"), 1).await;
-    children[0].rsplit("lock-").next().unwrap().parse().unwrap()
 }

@@ -1,6 +1,7 @@
 //! Passing a lock on: a holder writes its node before it deletes it, and only its own note counts.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,7 +65,6 @@ pub(crate) async fn waiter_passes_on_by_one_request(rig: Arc<Rig>) {
     outside.has(&directory, 0).await;
 }
 
-/// The reply to a pass is lost: the repeated request finds nothing, and the lock is released.
 pub(crate) async fn a_pass_that_is_not_heard_is_repeated(rig: Arc<Rig>) {
     let space = rig.space().await;
     let way = proxy(rig.server().await);
@@ -293,6 +293,44 @@ pub(crate) async fn nobody_ahead_is_no_grant_of_a_node_that_may_be_gone(rig: Arc
         beside.release().await.unwrap();
         waiting.end("it holds").await.release().await.unwrap();
     }
+}
+
+/// Our node is deleted by hand, and the one ahead ends, while our connection is lost. The next connection is checked before
+/// the waiter is polled again: that end is no grant, because our own may have come before it.
+pub(crate) async fn end_by_another_connection_is_no_grant(rig: Arc<Rig>) {
+    let (space, way) = (rig.space().await, proxy(rig.server().await));
+    let (first, second) = (manager(&space).await, manager(&space.by(way.addr())).await);
+    let (outside, directory) = (space.outside().await, space.directory("a"));
+    let guard = first.lock("a").unwrap().acquire().await.unwrap();
+    let (lock, server) = (second.lock("a").unwrap(), rig.server().await);
+    let mut waiting = pin!(lock.acquire());
+    let node = tokio::select! {
+        _ = &mut waiting => panic!("two hold"),
+        node = async {
+            let nodes = outside.has(&directory, 2).await;
+            let watches = async || server.ask("wchp").await.unwrap().contains(&nodes[0]);
+            eventually("it watches", watches).await;
+            // Answered after the watch.
+            second.inspect("a").await.unwrap();
+            nodes[1].clone()
+        } => node,
+    };
+    way.set(Direction::ServerToClient, Mode::Hold).await;
+    outside.client.delete(&format!("{directory}/{node}"), None).await.unwrap();
+    guard.release().await.unwrap();
+    let beside = first.lock("a").unwrap().acquire().await.unwrap();
+    let asked = noted(&way).await;
+    way.reset().await;
+    way.set(Direction::ServerToClient, Mode::Pass).await;
+    // The inbox is read after the check, which ends with a deletion.
+    let is_read = || asked.lock().iter().skip_while(|op| **op != Op::Delete).any(|op| *op == Op::Get);
+    eventually("it is checked", async || is_read()).await;
+    tokio::select! {
+        _ = &mut waiting => panic!("two hold"),
+        _ = outside.has(&directory, 2) => {}
+    }
+    beside.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
 }
 
 /// Forwards all requests but those for an identity, which end the connection, as on a server without it.

@@ -56,7 +56,6 @@ async fn open_again(locks: &LockManager) -> leasehold_core::LockGuard {
     taken.unwrap()
 }
 
-/// Fail-over is promised where the ensemble reports enough members.
 pub(crate) async fn fail_over_is_promised_by_those_who_can(rig: Arc<Rig>) {
     // The password is "admin".
     let superuser = "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=";

@@ -7,7 +7,6 @@ use leasehold_core::LockManager;
 use parking_lot::Mutex;
 use testbed::zookeeper::{Head, Op, Server, Setup};
 use testbed::{Direction, Mode};
-use tokio::task::JoinSet;
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::rig::{
@@ -21,7 +20,7 @@ pub(crate) async fn an_uncontended_cycle_is_two_flights(rig: Arc<Rig>) {
     let space = rig.space().await;
     let proxy = proxy(server);
     let locks = long_session(&space.by(proxy.addr())).await;
-    cycle(&locks, 1).await;
+    cycle(&locks, "a").await;
     proxy.set(Direction::ServerToClient, Mode::Hold).await;
     let seen = noted(&proxy).await;
     let lock = locks.lock("a").unwrap();
@@ -37,35 +36,6 @@ pub(crate) async fn an_uncontended_cycle_is_two_flights(rig: Arc<Rig>) {
     assert_eq!(*seen.lock(), [Op::Get, Op::Delete]);
     proxy.set(Direction::ServerToClient, Mode::Pass).await;
     releasing.end("it is released").await.unwrap();
-}
-
-/// Eight processes by turns: create, list, the watch on the node ahead, and the pass.
-pub(crate) async fn eight_sessions_need_four_requests_each(rig: Arc<Rig>) {
-    const SESSIONS: usize = 8;
-    const CYCLES: usize = 100;
-    let server = server(Setup::new().longest_session(VERY_LONG)).await;
-    let space = rig.space_on([server.addr()]);
-    let mut managers = Vec::new();
-    for _ in 0..SESSIONS {
-        let locks = very_long_session(&space).await;
-        cycle(&locks, 1).await;
-        managers.push(locks);
-    }
-    let sessions = space.sessions(&server).await;
-    assert_eq!(sessions.len(), SESSIONS);
-    let before = total(&server, &sessions).await;
-    let mut workers = JoinSet::new();
-    for locks in managers {
-        workers.spawn(async move {
-            cycle(&locks, CYCLES as u64).await;
-            locks
-        });
-    }
-    let _managers = workers.join_all().await;
-    let cycles = (SESSIONS * CYCLES) as u64;
-    let requests = total(&server, &sessions).await - before;
-    println!("{requests} requests in {cycles} cycles of {SESSIONS} sessions");
-    assert!(requests * 10 <= cycles * 41, "{requests} requests in {cycles} cycles");
 }
 
 /// A waiter checks the node ahead once in the time of a session, by a transaction that only checks. It lists nothing and
@@ -124,7 +94,7 @@ pub(crate) async fn twenty_thousand_waiters_cost_the_last_no_more_than_two(rig: 
         let outside = space.outside().await;
         let directory = space.directory("a");
         let others = stand_in_line(&outside, &directory, waiters).await;
-        cycle_of(&last, "warm").await;
+        cycle(&last, "warm").await;
         let session = session_of(&space, &server, &outside, &last).await;
         let before = requests_of(&server, session).await;
         let lock = last.lock("a").unwrap();
@@ -154,7 +124,6 @@ pub(crate) async fn twenty_thousand_waiters_cost_the_last_no_more_than_two(rig: 
     assert_eq!(spent[0], 5);
 }
 
-/// After a reconnect a client writes twice: it creates a node and deletes it, which proves the session.
 pub(crate) async fn coming_back_is_two_writes(rig: Arc<Rig>) {
     let server = rig.server().await;
     let space = rig.space().await;
@@ -175,7 +144,6 @@ pub(crate) async fn coming_back_is_two_writes(rig: Arc<Rig>) {
     guard.ensure_held().unwrap();
 }
 
-/// A pause of less than a quarter of the session breaks no connection, however many servers there are.
 pub(crate) async fn a_pause_of_the_server_breaks_no_connection(rig: Arc<Rig>) {
     let server = rig.server().await;
     let proxy = proxy(server);
@@ -205,13 +173,7 @@ async fn very_long_session(space: &Space) -> LockManager {
 const VERY_LONG: Duration = Duration::from_secs(1_800);
 
 /// Acquires and releases, without a local hand-off.
-async fn cycle(locks: &LockManager, times: u64) {
-    for _ in 0..times {
-        cycle_of(locks, "a").await;
-    }
-}
-
-async fn cycle_of(locks: &LockManager, name: &str) {
+async fn cycle(locks: &LockManager, name: &str) {
     locks.lock(name).unwrap().acquire().await.unwrap().release().await.unwrap();
 }
 
@@ -226,12 +188,6 @@ async fn stand_in_line(outside: &Outside, directory: &str, count: usize) -> Vec<
         nodes.push(format!("{path}{sequence}"));
     }
     nodes
-}
-
-async fn total(server: &Server, sessions: &[i64]) -> u64 {
-    let connections = server.connections().await.unwrap();
-    let ours = connections.iter().filter(|connection| sessions.contains(&connection.session));
-    ours.map(|connection| connection.requests).sum()
 }
 
 /// The session that owns the node of a lock that `locks` holds.

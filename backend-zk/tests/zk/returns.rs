@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use leasehold_core::{Builder, LockGuard, LockManager};
+use leasehold_core::{Builder, Lock, LockGuard, LockManager};
 use parking_lot::Mutex;
 use testbed::zookeeper::{Op, Server, Setup};
 use testbed::{Direction, Mode, Proxy};
@@ -26,35 +26,6 @@ pub(crate) async fn sharer_reads_in_the_same_flight(rig: Arc<Rig>) {
     assert_eq!(*seen.lock(), [Op::Create, Op::List, Op::Delete].repeat(4));
 }
 
-/// A contender in between is waited for. The first try after a release creates its node, and leaves nothing; the next
-/// one lists, and creates nothing.
-pub(crate) async fn later_entry_is_seen(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let way = proxy(rig.server().await);
-    let (one, other) = (long_session(&space.by(way.addr())).await, long_session(&space).await);
-    for tries in [false, true] {
-        for _ in 0..3 {
-            cycle(&one).await;
-        }
-        let guard = other.lock("a").unwrap().acquire().await.unwrap();
-        let seen = noted(&way).await;
-        if tries {
-            for requests in [&[Op::Create, Op::List, Op::Delete, Op::Get][..], &[Op::List]] {
-                assert!(one.lock("a").unwrap().try_acquire().await.unwrap().is_none(), "two hold at once");
-                assert_eq!(std::mem::take(&mut *seen.lock()), requests);
-            }
-            guard.release().await.unwrap();
-        } else {
-            let waiting = hold_aside(&one, "a");
-            eventually("it watches", async || seen.lock().contains(&Op::Get)).await;
-            assert_eq!(*seen.lock(), [Op::Create, Op::List, Op::Get]);
-            assert!(!waiting.is_finished(), "two hold at once");
-            guard.release().await.unwrap();
-            waiting.end("it holds").await.release().await.unwrap();
-        }
-    }
-}
-
 /// A try lists, and creates a node if the listing admits it. With the predicted number it holds, and with another one it
 /// lists again. It watches the directory once for each connection.
 pub(crate) async fn try_is_granted_by_the_listed_number(rig: Arc<Rig>) {
@@ -73,12 +44,23 @@ pub(crate) async fn try_is_granted_by_the_listed_number(rig: Arc<Rig>) {
     assert!(lock.try_acquire().await.unwrap().is_none());
     assert_eq!(std::mem::take(&mut *seen.lock()), [Op::Create, Op::List, Op::Delete, Op::Get]);
     guard.release().await.unwrap();
+    // The holder is gone when it is to be read, and is not read again.
+    way.set(Direction::ServerToClient, Mode::Hold).await;
+    let trying = tries_aside(&lock);
+    way.held(Direction::ServerToClient, 1).await;
+    let guard = other.lock("a").unwrap().acquire().await.unwrap();
+    for _ in 0..2 {
+        way.release_held(Direction::ServerToClient).await;
+        way.held(Direction::ServerToClient, 1).await;
+    }
+    guard.release().await.unwrap();
+    way.set(Direction::ServerToClient, Mode::Pass).await;
+    assert!(trying.end("it has tried").await.is_none());
+    let expected = [Op::List, Op::Create, Op::List, Op::Delete, Op::Get];
+    assert_eq!(std::mem::take(&mut *seen.lock()), expected);
     for holds in [true, false] {
         way.set(Direction::ServerToClient, Mode::Hold).await;
-        let trying = Beside::start({
-            let lock = lock.clone();
-            async move { lock.try_acquire().await.unwrap() }
-        });
+        let trying = tries_aside(&lock);
         way.held(Direction::ServerToClient, 1).await;
         let guard = other.lock("a").unwrap().acquire().await.unwrap();
         let guard = if holds { Some(guard) } else { guard.release().await.map(|()| None).unwrap() };
@@ -233,24 +215,6 @@ pub(crate) async fn a_reconnect_is_followed_by_a_look(rig: Arc<Rig>) {
     );
 }
 
-/// A contender whose node was deleted by another client does not know the directory, and lists.
-pub(crate) async fn a_node_that_others_removed_is_followed_by_a_look(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let way = proxy(rig.server().await);
-    let (outside, directory) = (space.outside().await, space.directory("a"));
-    let locks = long_session(&space.by(way.addr())).await;
-    for _ in 0..3 {
-        cycle(&locks).await;
-    }
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let node = outside.has(&directory, 1).await.remove(0);
-    outside.client.delete(&format!("{directory}/{node}"), None).await.unwrap();
-    guard.release().await.expect_err("it was not ours any more");
-    let seen = noted(&way).await;
-    cycle(&locks).await;
-    assert_eq!(seen.lock()[..2], [Op::Create, Op::List]);
-}
-
 /// The end of a directory whose rights may change may not be reported: it is listed each time, and its rights are read
 /// once.
 pub(crate) async fn a_directory_that_is_not_as_we_make_them_is_looked_at(rig: Arc<Rig>) {
@@ -287,6 +251,24 @@ pub(crate) async fn a_directory_that_is_not_as_we_make_them_is_looked_at(rig: Ar
         tried.expect("it is free").release().await.unwrap();
         assert_eq!(*seen.lock(), [Op::List, Op::Create, Op::List, Op::Delete], "{name}");
     }
+    // A listing takes data as long as ours for ours: a try finds out once.
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    outside.client.create(&space.directory("tried"), b"otherwise", &options).await.unwrap();
+    let seen = noted(&way).await;
+    for reads in [&[Op::Get][..], &[], &[]] {
+        let tried = locks.lock("tried").unwrap().try_acquire().await.unwrap();
+        tried.expect("it is free").release().await.unwrap();
+        let expected = [&[Op::List], reads, &[Op::Create, Op::List, Op::Delete]].concat();
+        // The watch that came with the reading goes at any moment.
+        let asked = std::mem::take(&mut *seen.lock()).into_iter().filter(|op| *op != REMOVE_WATCHES);
+        assert_eq!(asked.collect::<Vec<_>>(), expected);
+    }
+}
+
+/// Tries once, in a task.
+fn tries_aside(lock: &Lock) -> Beside<Option<LockGuard>> {
+    let lock = lock.clone();
+    Beside::start(async move { lock.try_acquire().await.unwrap() })
 }
 
 /// Holds a lock until its directory is known; returns the next number there.

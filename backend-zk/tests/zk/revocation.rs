@@ -113,7 +113,6 @@ pub(crate) async fn all_who_share_are_asked_in_one_flight(rig: Arc<Rig>) {
     }
 }
 
-/// The inbox of one sharer is closed: the others get the request, and the caller gets the error.
 pub(crate) async fn one_that_cannot_be_asked_keeps_nobody_from_it(rig: Arc<Rig>) {
     let (space, outside) = (rig.space().await, rig.space().await.outside().await);
     outside.client.auth("digest", b"admin:secret").await.unwrap();

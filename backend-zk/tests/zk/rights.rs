@@ -73,7 +73,6 @@ pub(crate) async fn without_the_right_to_delete_nothing_is_opened(rig: Arc<Rig>)
     }
 }
 
-/// The caller gets the reason, the other holds of the session are lost, and the next client holds.
 pub(crate) async fn a_release_that_is_refused_ends_the_session(rig: Arc<Rig>) {
     let (space, outside) = stage(&rig).await;
     let (one, other) = (space.manager().await, space.manager().await);
@@ -92,7 +91,6 @@ pub(crate) async fn a_release_that_is_refused_ends_the_session(rig: Arc<Rig>) {
     one.lock("b").unwrap().acquire().await.unwrap().release().await.unwrap();
 }
 
-/// A node that is gone needs no right to be released.
 pub(crate) async fn a_node_that_is_gone_ends_no_session(rig: Arc<Rig>) {
     let (space, outside) = stage(&rig).await;
     let locks = space.manager().await;
@@ -126,7 +124,6 @@ pub(crate) async fn a_lock_that_cannot_be_let_go_is_not_taken_again(rig: Arc<Rig
     bystander.release().await.unwrap();
 }
 
-/// A waiter that cannot delete its node ends its session, so that the node blocks no other.
 pub(crate) async fn a_place_that_cannot_be_given_up_ends_with_the_session(rig: Arc<Rig>) {
     let (space, outside) = stage(&rig).await;
     let (one, other) = (space.manager().await, space.manager().await);
@@ -146,7 +143,6 @@ pub(crate) async fn a_place_that_cannot_be_given_up_ends_with_the_session(rig: A
     guard.release().await.unwrap();
 }
 
-/// They get the error, and leave nothing.
 pub(crate) async fn waiters_whose_directory_is_closed_are_denied(rig: Arc<Rig>) {
     for rights in ["d", ""] {
         let (space, outside) = stage(&rig).await;
@@ -189,7 +185,6 @@ pub(crate) async fn a_session_that_may_not_write_is_lost_in_time(rig: Arc<Rig>) 
     assert!(!space.sessions(server).await.contains(&holder));
 }
 
-/// The same after a reconnect.
 pub(crate) async fn client_back_at_a_closed_entry_loses_in_time(rig: Arc<Rig>) {
     let (space, outside) = stage(&rig).await;
     let proxy = proxy(rig.server().await);
@@ -211,7 +206,6 @@ pub(crate) async fn client_back_at_a_closed_entry_loses_in_time(rig: Arc<Rig>) {
     next.release().await.unwrap();
 }
 
-/// A contender that may not read the node ahead gets an error and leaves nothing. The clients ahead are not affected.
 pub(crate) async fn entry_without_sight_of_the_one_ahead_is_denied(rig: Arc<Rig>) {
     let (space, outside) = stage(&rig).await;
     let open = LockManager::builder(space.config().acl("world:anyone:rwcda").unwrap());

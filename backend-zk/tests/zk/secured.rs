@@ -22,7 +22,6 @@ pub(crate) async fn a_server_behind_tls_is_diagnosed(rig: Arc<Rig>) {
     assert!(findings.iter().any(|finding| finding.detail.contains(" runs ")), "{findings:?}");
 }
 
-/// While a server's certificate is exchanged, the waiter stays, and a new caller gets the error.
 pub(crate) async fn a_certificate_that_is_exchanged_throws_nobody_out(rig: Arc<Rig>) {
     let (certificates, stranger) =
         (Certificates::new("client").unwrap(), Certificates::new("client").unwrap());
@@ -54,7 +53,6 @@ pub(crate) async fn a_certificate_that_is_exchanged_throws_nobody_out(rig: Arc<R
     waiting.end("it holds").await.release().await.unwrap();
 }
 
-/// The name in our certificate is an identity, in ACL entries and as the creator.
 pub(crate) async fn a_certificate_is_an_identity(rig: Arc<Rig>) {
     let certificates = Certificates::new("client").unwrap();
     let server = server(Setup::new().tls(&certificates)).await;

@@ -18,10 +18,6 @@ pub(crate) async fn take(locks: &LockManager, mode: Kind) -> LockGuard {
     within(BOUND, "there is room", lock(locks, mode).acquire()).await.unwrap()
 }
 
-pub(crate) async fn tries(locks: &LockManager, mode: Kind) -> Option<LockGuard> {
-    within(BOUND, "an answer", lock(locks, mode).try_acquire()).await.unwrap()
-}
-
 pub(crate) fn aside(locks: &LockManager, mode: Kind) -> Beside<LockGuard> {
     let lock = lock(locks, mode);
     Beside::start(async move { lock.acquire().await.unwrap() })

@@ -29,7 +29,6 @@ pub(crate) async fn a_base_is_read_by_a_session_that_is_counted(rig: Arc<Rig>) {
     assert!(made < read, "{seen:?}");
 }
 
-/// Where the namespace was deleted, a raise fails at once, not at the end of its session.
 pub(crate) async fn a_raise_where_the_namespace_is_gone_fails(rig: Arc<Rig>) {
     let space = rig.space().await;
     // So long that its own node is not missed meanwhile.
@@ -54,7 +53,6 @@ pub(crate) async fn a_raise_where_the_namespace_is_gone_fails(rig: Arc<Rig>) {
     assert!(refused.to_string().contains("did not raise the token_base"), "{refused}");
 }
 
-/// The base is a plain number that outlives its session; a foreign value is not overwritten.
 pub(crate) async fn malformed_number_is_refused_and_kept(rig: Arc<Rig>) {
     let space = rig.space().await;
     let (store, outside) = (store(space.config()).await, space.outside().await);

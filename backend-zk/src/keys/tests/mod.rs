@@ -97,7 +97,6 @@ fn directories_are_readable_and_fixed() {
     assert_eq!(Namespace::new("/", "").unwrap().token_base(), "/%token_base");
 }
 
-/// A contender is called as Curator calls its own, and by the number that the server gave it.
 #[test]
 fn contenders_are_named_as_curators() {
     let node = Node::new(owner(0xab), Mode::EXCLUSIVE, 7);
@@ -139,7 +138,6 @@ fn contenders_are_known_by_their_number() {
     }
 }
 
-/// Contenders of another kind are told from Curator's, Go's and ours.
 #[test]
 fn foreign_contenders_are_recognized() {
     for (child, strange) in [
@@ -241,7 +239,6 @@ fn listing_tells_the_next_number() {
     assert_eq!(Listing::new(Vec::new(), true).next(), None, "a directory that others may change");
 }
 
-/// A listing decides only about whom it has.
 #[test]
 fn unlisted_entry_has_no_place() {
     let me = Node::new(owner(1), Mode::EXCLUSIVE, 5);
@@ -321,7 +318,6 @@ fn holders_are_those_before_the_first_waiter() {
     }
 }
 
-/// Segments that we did not write are nobody's lock.
 #[test]
 fn strange_segments_are_no_locks() {
     for segment in [
@@ -383,7 +379,6 @@ proptest! {
     }
 }
 
-/// The nodes of sessions are told from what is beside them for a moment.
 #[test]
 fn sessions_are_told_apart() {
     let namespace = Namespace::new("", "p").unwrap();

@@ -16,7 +16,8 @@
 //!   its way. A node counts as ours only if this session owns it.
 //! - **zk.contender-3** Every end but held leaves nothing behind except what ends with the session. So the core may retry
 //!   at once, with another owner id.
-//! - **zk.contender-4** After a reconnect a contender lists before it waits: a watch may have been lost.
+//! - **zk.contender-4** After a reconnect a contender lists before it waits: a watch may have been lost. The report of a
+//!   watch that was set on an earlier connection counts as a reconnect.
 //! - **zk.contender-5** A contender waits no longer than until it is overdue without asking the leader whether its barrier
 //!   is still there. A barrier that the leader does not know is left out of every later listing.
 //! - **zk.contender-6** No contender holds by a listing with a number near the end of the directory's counter, its own

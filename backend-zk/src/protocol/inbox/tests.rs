@@ -12,7 +12,6 @@ fn said(messages: impl IntoIterator<Item = (i64, u32)>) -> HashMap<i64, Duration
     messages.into_iter().map(|(czxid, grace)| (czxid, grace * MS)).collect()
 }
 
-/// What is no message is passed over, and nothing is longer than a grace can be.
 #[test]
 fn lines_are_messages() {
     for (inbox, expected) in [
@@ -26,7 +25,6 @@ fn lines_are_messages() {
     }
 }
 
-/// A message is added to an inbox, and takes nothing from the messages before it.
 #[test]
 fn added_messages_keep_the_others() {
     let asked = with_message(b"", 7, 900 * MS);
@@ -137,7 +135,6 @@ fn the_earliest_end_counts() {
     assert!(every_story(RevokeRequests::hear));
 }
 
-/// Each of these is wrong somewhere, and the stories show it.
 #[test]
 fn mutants_are_caught() {
     let mutants: [(&str, Hears); 3] = [

@@ -123,12 +123,14 @@ struct Acquisition<'a> {
 /// The watches on the contender ahead and on our own node.
 struct Watches {
     ahead: Fired,
+    /// How often the connection had changed before the contender ahead was watched.
+    changes: u64,
     own: Fired,
 }
 
 impl Watches {
     fn none() -> Self {
-        Self { ahead: Fuse::terminated(), own: Fuse::terminated() }
+        Self { ahead: Fuse::terminated(), changes: 0, own: Fuse::terminated() }
     }
 
     /// What happens next to either.
@@ -194,8 +196,11 @@ impl<'a> Acquisition<'a> {
                                 self.watch_own_again();
                             }
                             contender.happens(match fired {
-                                // Watches that were set again may fire in any order.
-                                Happening::Ended | Happening::Changed if !session.is_trusted() => {
+                                // Watches that were set again may fire in any order, also before a check that has
+                                // ended by now.
+                                Happening::Ended | Happening::Changed
+                                    if session.checked_changes() != Some(self.watches.changes) =>
+                                {
                                     Happening::Reconnected
                                 }
                                 _ => fired,
@@ -347,7 +352,7 @@ impl<'a> Acquisition<'a> {
     }
 
     async fn armed(&mut self, ahead: &str) -> Answered<Said> {
-        self.watches.ahead = Fuse::terminated();
+        (self.watches.ahead, self.watches.changes) = (Fuse::terminated(), self.session.changes());
         // Also if that is gone by now: a contender that came after us may have listed both.
         self.has_waited = true;
         let watched = self.session.connection.watch(&self.path(ahead)).await.if_there()?;

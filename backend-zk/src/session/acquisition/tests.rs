@@ -33,7 +33,7 @@ async fn our_own_end_goes_before_that_of_the_one_ahead() {
         (std::future::pending().boxed().fuse(), Happening::Ended),
         (Fuse::terminated(), Happening::Ended),
     ] {
-        let mut watches = Watches { ahead: at_once(Happening::Ended), own };
+        let mut watches = Watches { ahead: at_once(Happening::Ended), changes: 0, own };
         assert_eq!(watches.fired().await, expected);
     }
 }

@@ -150,36 +150,6 @@ proptest! {
     fn locks_exclude_and_leave_nothing(script in script()) {
         play(&script, None)?;
     }
-
-    /// First come, first served.
-    #[test]
-    fn locks_are_granted_in_order(start in 0..HALF - 100, order in prop::collection::vec(0..CLIENTS, 0..40)) {
-        let mut world = World::new(CLIENTS, start, None);
-        for at in order {
-            world.answer(at, Fate::Done, 1);
-            world.check()?;
-        }
-        world.calm_down()?;
-        let held = &world.held;
-        prop_assert_eq!(held.len(), CLIENTS);
-        prop_assert!(held.windows(2).all(|pair| pair[0].1 < pair[1].1), "{:?}", held);
-    }
-
-    /// A try never waits, and leaves nothing.
-    #[test]
-    fn tries_leave_nothing(script in script()) {
-        let mut world = World::of(&script.2, script.0, None);
-        let (contender, step) = Contender::new(Patience::Tries, script.2[0], None);
-        world.clients[0].contender = contender;
-        world.step(0, step);
-        for (at, event) in &script.3 {
-            if let Event::Answer(fate, lag) = event {
-                world.answer(*at % CLIENTS, *fate, *lag);
-            }
-            prop_assert!(world.clients[0].watched.is_none());
-        }
-        world.calm_down()?;
-    }
 }
 
 /// A directory that only we use is made anew in time, and from anywhere near the end of its numbers.
@@ -233,7 +203,6 @@ fn a_directory_that_stays_is_taken_as_it_is() {
     }
 }
 
-/// Near the end of the numbers and past it nobody holds, also who is alone.
 #[test]
 fn a_number_near_the_end_is_never_held() {
     let owner = OwnerId::from_random([1; 16]);
@@ -334,7 +303,6 @@ fn session_ends_in_one_directory_only() {
     assert_eq!(contender.answered(entered_among(&me, &[AHEAD])), watch);
 }
 
-/// What happens while the leader is asked counts when it has answered.
 #[test]
 fn event_during_the_leaders_request_is_kept() {
     const AHEAD: &str = "lock-0000000003";
@@ -351,7 +319,6 @@ fn event_during_the_leaders_request_is_kept() {
     assert_eq!(confirmed(Some(Happening::Reconnected)), Step::Ask(Ask::List));
 }
 
-/// Whose own node is gone is told so by whatever is asked for its sake.
 #[test]
 fn entry_without_a_node_has_lost_its_place() {
     let me = Node::new(OwnerId::from_random([1; 16]), Mode::EXCLUSIVE, 4);
@@ -441,7 +408,6 @@ fn a_node_that_nobody_told_of_is_looked_for_twice() {
     }
 }
 
-/// Whoever is wrong about whom it waits for, about what it owns, or about numbers.
 #[test]
 fn mutants_are_caught() {
     let mutants = [

@@ -385,7 +385,6 @@ fn try_holds_with_the_listed_number() {
     }
 }
 
-/// Every way to be wrong is caught within two thousand random schedules.
 #[test]
 fn mutants_are_caught() {
     let mutants = [

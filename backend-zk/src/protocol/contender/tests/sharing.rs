@@ -66,7 +66,6 @@ fn one_release_lets_in_all_who_share() {
     }
 }
 
-/// Whoever is wrong about who holds beside whom, and whose end says what of others.
 #[test]
 fn mutants_are_caught() {
     let mutants = [

@@ -174,7 +174,6 @@ fn tries_do_not_keep_each_other_out() {
     assert!(held < 25, "held for {held} % of the time by tries that queue first");
 }
 
-/// A try that is refused by the listing makes nothing, and one that nobody wants any more goes no further.
 #[test]
 fn a_try_that_is_refused_makes_nothing() {
     let (reader, writer) =
