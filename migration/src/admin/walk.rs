@@ -10,8 +10,7 @@ use leasehold_core::{Effect, Error, ErrorKind, Result};
 use super::{Admin, Census, Look, NOT_BEGUN, Progress, Status, Steps, not_yet, status};
 use crate::protocol::record::{MoveRecord, millis};
 use crate::protocol::records::{Read, RecordLocation, in_store};
-use crate::protocol::tokens::exhausted;
-use crate::protocol::transition::{Stuck, Task, Transition, Way};
+use crate::protocol::transition::{Task, Transition, Way};
 use crate::protocol::{Pair, SIDES};
 
 type Report<'a> = &'a mut (dyn FnMut(&Progress) + Send);
@@ -186,9 +185,9 @@ impl Walk<'_> {
                     if side == Side::Old {
                         read.of_one_move(&self.admin.names())?;
                     }
-                    step.read(read.kept(side).map(Read::seen));
+                    step.read(Pair::each(|side| read.kept(side).map(Read::seen)));
                 }
-                Task::Measure(side) => step.measured(self.admin.stores[side].token_base().await?),
+                Task::Measure(side) => step.measured(self.admin.stores[side].token_base().await?)?,
                 Task::Conform { side, version } => {
                     if !self.conform(side, version, &read).await? {
                         return Ok(false);
@@ -228,10 +227,7 @@ impl Walk<'_> {
                     }
                 }
                 Task::Done(_) => return Ok(true),
-                Task::Stuck(Stuck::Unread(side)) => {
-                    return Err(down[side].take().unwrap_or_else(|| read.loss(side)));
-                }
-                Task::Stuck(Stuck::Exhausted) => return Err(exhausted()),
+                Task::Unread(side) => return Err(down[side].take().unwrap_or_else(|| read.loss(side))),
             }
         }
     }

@@ -5,7 +5,8 @@
 //!   then, and a later one finds no move.
 //! - **clean-2** In `new` a move ends while the old store's record bars plain sessions, or that store cannot be reached. (Without
 //!   processes nothing would write the record again.)
-//! - **clean-3** A record is ended, never removed: the next writer goes on with larger versions, and a move that was
+//! - **clean-3** Nothing that a beginning has written, and that does not count, is left (records-4).
+//! - **clean-4** A record is ended, never removed: the next writer goes on with larger versions, and a move that was
 //!   finished is not begun again.
 
 use std::collections::VecDeque;
@@ -13,9 +14,9 @@ use std::collections::VecDeque;
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::{Error, ErrorKind, Result};
 
-use super::Pair;
 use super::record::{End, MoveRecord};
 use super::records::{Read, RecordLocation, misuse};
+use super::{Pair, SIDES};
 
 /// What to do; answered by the method of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -54,35 +55,45 @@ impl Clean {
         is_old_read: bool,
         old: bool,
     ) -> Result<Self> {
-        let live = reads.live(Side::Old).map(|read| read.record.id);
-        let is_over = |new: &MoveRecord| new.end == Some(End::Moved) && live.is_none_or(|id| id == new.id);
-        let over = reads.new.as_ref().is_some_and(|read| is_over(&read.record));
+        let is_over = |side: Side| {
+            let live = reads.live(side.other()).map(|read| read.record.id);
+            let ours = |record: &MoveRecord| side == Side::New || record.between == *names;
+            reads[side].as_ref().map(|read| &read.record).is_some_and(|record| {
+                record.end == Some(End::Moved) && live.is_none_or(|id| id == record.id) && ours(record)
+            })
+        };
+        let over = is_over(Side::New) || is_over(Side::Old);
+        // A process that opens may write the new store's record between the two writes of an end.
+        let is_left = reads.old.as_ref().is_some_and(|old| old.record.end == Some(End::Left));
+        let begun =
+            |read: &Read| read.record.stand.phase == Phase::Old && (read.record.restored == 0 || is_left);
+        let is_only_begun = SIDES.into_iter().filter_map(|side| reads.live(side)).any(begun);
         if !over {
             reads.of_one_move(names)?;
         }
-        let (end, sides): (_, &[Side]) = match (reads.place().map(RecordLocation::phase), old) {
-            (Some(Phase::New), _) if is_old_read && reads.kept(Side::Old).is_none() => {
+        let both: &[Side] = &[Side::New, Side::Old];
+        let finished = if old { both } else { &both[..1] };
+        let (end, sides) = match reads.place().map(RecordLocation::phase) {
+            Some(Phase::New) if is_old_read && reads.kept(Side::Old).is_none() => {
                 let message = "the old store has lost the record that bars its plain URL, and no process writes it after \
                                the end: run `leasehold migrate repair --yes` first";
                 return Err(Error::not_applied(ErrorKind::Protocol, message));
             }
-            (Some(Phase::New), false) => (End::Moved, &[Side::New]),
-            (Some(Phase::New), true) => (End::Moved, &[Side::New, Side::Old]),
-            (Some(Phase::Old), _) => (End::Left, &[Side::New, Side::Old]),
+            Some(Phase::New) => (End::Moved, finished),
             // The first half was done.
-            (None, true) if over => (End::Moved, &[Side::Old]),
-            (None, false) if over => (End::Moved, &[]),
-            (Some(phase), _) => {
+            None if over => (End::Moved, finished),
+            Some(Phase::Old) => (End::Left, both),
+            // It grants nothing, and blocks other moves to there.
+            None if is_only_begun => (End::Left, both),
+            Some(phase) => {
                 return Err(misuse(format!(
                     "the move is in phase `{phase}`: it can end in `new`, or go back to `old`"
                 )));
             }
-            (None, _) => {
-                return Err(misuse("there is no move to end: neither store has a record of one"));
-            }
+            None => return Err(misuse("there is no move to end: neither store has a record of one")),
         };
-        let live = sides.iter().filter_map(|side| reads.live(*side));
-        let tasks = live.flat_map(|Read { version, record }| {
+        let open = sides.iter().filter_map(|side| reads.open(*side));
+        let tasks = open.flat_map(|Read { version, record }| {
             let side = record.side;
             let ended = Task::Write { expected: *version, record: record.clone().ended(end) };
             [Task::Nobody(side), ended, Task::Nobody(side)]

@@ -140,13 +140,6 @@ impl MoveRecord {
         Ok(Self { side, stand: read.stand.with(phase), ..read })
     }
 
-    /// What to write where this one begins the move in the old store: before it the new store's, if the base was raised since
-    /// that was written. So both know the numbers that are given.
-    pub(crate) fn after(self, new: Option<&Self>) -> Self {
-        let is_known = new.is_none_or(|new| new.stand.window.offset == self.stand.window.offset);
-        if is_known { self } else { Self { side: Side::New, ..self } }
-    }
-
     /// Whether a process that reads it knows what to do without the other store's.
     pub(crate) fn is_enough(&self) -> bool {
         match self.side {

@@ -3,7 +3,9 @@
 //! # Invariants
 //! - **repair-1** But for a copy (records-3), no process takes part: checked before and after everything that was held is over.
 //! - **repair-2** The next numbers lie above all that any epoch gave: also above one that began in a record that is gone.
-//! - **repair-3** Whichever record closes a store is written before the other one opens it.
+//! - **repair-3** Beside a dead store it goes on from a record that counts. A first record may have been written late, over
+//!   data that were lost.
+//! - **repair-4** Whichever record closes a store is written before the other one opens it.
 
 use std::collections::VecDeque;
 
@@ -102,7 +104,8 @@ impl Repair {
 
     /// # Errors
     ///
-    /// [`ErrorKind::Misuse`] without a move, and as [`Pair::of_one_move`]; [`ErrorKind::Unavailable`] if both are dead.
+    /// [`ErrorKind::Misuse`] without a move, or with one that has only begun beside a dead store, and as
+    /// [`Pair::of_one_move`]; [`ErrorKind::Unavailable`] if both are dead.
     pub(crate) fn looked(&mut self, known: &Pair<Known>) -> Result<()> {
         let reads = Pair::each(|side| match &known[side] {
             Known::Read(read) => read.clone(),
@@ -141,6 +144,13 @@ impl Repair {
             }
         };
         let is_one_dead = is_dead(Side::Old) || is_dead(Side::New);
+        if is_one_dead && record.restored == 0 {
+            // Nothing tells it from one that was written late (records-4).
+            return Err(misuse(
+                "the record that is left says only that a move began, not which tokens it gave: use another prefix in the \
+                 store that is left, and first raise its token base there with `leasehold token-base set`",
+            ));
+        }
         let id = if is_one_dead { self.fresh } else { record.id };
         let newest = old.or(new).zip(new.or(old)).map(|(old, new)| old.stand.newest(new.stand));
         let restored = old.into_iter().chain(new).map(|record| record.restored).max().unwrap_or(0) + 1;

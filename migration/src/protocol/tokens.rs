@@ -49,11 +49,6 @@ pub(super) mod digits {
     }
 }
 
-/// There are no numbers left for another epoch.
-pub(crate) fn exhausted() -> Error {
-    Error::not_applied(ErrorKind::Unsupported, "no tokens are left for another epoch of the move")
-}
-
 impl Window {
     /// The first one, of that store's namespace.
     pub(crate) fn first(store: TokenBase) -> Result<Self> {
@@ -87,6 +82,8 @@ impl Window {
 
 fn end(offset: u64, floor: u64) -> Result<u64> {
     let end = offset.checked_add(floor).and_then(|first| first.checked_add(WIDTH));
+    let exhausted =
+        || Error::not_applied(ErrorKind::Unsupported, "no tokens are left for another epoch of the move");
     end.filter(|end| *end < FencingToken::MAX_COUNTER).ok_or_else(exhausted)
 }
 

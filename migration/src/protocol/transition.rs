@@ -30,6 +30,7 @@ use leasehold_core::Result;
 use leasehold_core::backend::TokenBase;
 use leasehold_core::backend::stage::{Phase, Side};
 
+use super::Pair;
 use super::record::{Seen, Stand};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,16 +57,8 @@ pub(crate) enum Task {
     Write { side: Side, expected: u64, stand: Stand },
     /// The step is done; this is the phase.
     Done(Phase),
-    /// It cannot be done.
-    Stuck(Stuck),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Stuck {
-    /// The record is not there, or could not be read.
+    /// It cannot be done: this record is not there, or could not be read.
     Unread(Side),
-    /// There are no tokens left for another epoch.
-    Exhausted,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -77,9 +70,7 @@ pub(crate) struct Transition {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum TransitionState {
     ReadNew,
-    ReadOld {
-        new: Option<Seen>,
-    },
+    ReadOld,
     Measure {
         side: Side,
         /// What the record says of the numbers that are given.
@@ -87,7 +78,7 @@ enum TransitionState {
         old: Option<Seen>,
         new: Option<Seen>,
     },
-    /// The first is to be done now; the last is `Done` or `Stuck`.
+    /// The first is to be done now; the last is `Done` or `Unread`.
     Do(Vec<Task>),
 }
 
@@ -99,27 +90,30 @@ impl Transition {
     pub(crate) fn task(&self) -> Task {
         match &self.state {
             TransitionState::ReadNew => Task::Read(Side::New),
-            TransitionState::ReadOld { .. } => Task::Read(Side::Old),
+            TransitionState::ReadOld => Task::Read(Side::Old),
             TransitionState::Measure { side, .. } => Task::Measure(*side),
             TransitionState::Do(tasks) => tasks[0],
         }
     }
 
-    /// The record was read; `None` if it is not there or cannot be read.
-    pub(crate) fn read(&mut self, seen: Option<Seen>) {
+    /// The record was read; `seen` is both, as far as they were read: `None` if one is not there or cannot be read. What the new
+    /// store's says may depend on the old one's.
+    pub(crate) fn read(&mut self, seen: Pair<Option<Seen>>) {
         self.state = match self.state {
-            TransitionState::ReadNew => TransitionState::ReadOld { new: seen },
-            TransitionState::ReadOld { new } => self.after_reading(seen, new),
+            TransitionState::ReadNew => TransitionState::ReadOld,
+            TransitionState::ReadOld => self.after_reading(seen.old, seen.new),
             TransitionState::Measure { .. } | TransitionState::Do(_) => return,
         };
     }
 
-    pub(crate) fn measured(&mut self, base: TokenBase) {
+    /// # Errors
+    ///
+    /// As [`Window::next`](super::tokens::Window::next).
+    pub(crate) fn measured(&mut self, base: TokenBase) -> Result<()> {
         if let TransitionState::Measure { known, old, new, .. } = self.state {
-            let tasks = measured(self.way, known, old, new, base);
-            self.state =
-                TransitionState::Do(tasks.unwrap_or_else(|_exhausted| vec![Task::Stuck(Stuck::Exhausted)]));
+            self.state = TransitionState::Do(measured(self.way, known, old, new, base)?);
         }
+        Ok(())
     }
 
     /// What was to be waited for has come, or the base has been raised.
@@ -172,7 +166,7 @@ impl Transition {
             }
         }
         let Some(seen) = old else {
-            return TransitionState::Do(vec![Task::Stuck(Stuck::Unread(Side::Old))]);
+            return TransitionState::Do(vec![Task::Unread(Side::Old)]);
         };
         let measure = |side| TransitionState::Measure { side, known: seen.stand, old, new };
         let tasks = match (self.way, seen.stand.phase, new) {
@@ -183,7 +177,7 @@ impl Transition {
             (Back, Drain | New, Some(new)) => close(seen, new),
             (Back, Shadow, _) => vec![write(Side::Old, seen, seen.stand.with(Old)), Task::Done(Old)],
             (Back, Old, _) => vec![Task::Done(Old)],
-            (_, _, None) => vec![Task::Stuck(Stuck::Unread(Side::New))],
+            (_, _, None) => vec![Task::Unread(Side::New)],
         };
         TransitionState::Do(tasks)
     }
@@ -232,7 +226,7 @@ fn measured(
             let decides = write(Side::New, new, stand);
             [decides].into_iter().chain(copy).chain([Task::Done(Phase::Drain)]).collect()
         }
-        _ => vec![Task::Stuck(Stuck::Unread(Side::New))],
+        _ => vec![Task::Unread(Side::New)],
     })
 }
 

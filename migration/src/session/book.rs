@@ -34,7 +34,8 @@ pub(super) struct Book {
     pub(super) entries: Pair<Signature>,
     /// What keeps the process from knowing a store's record.
     pub(super) trouble: Pair<Option<Error>>,
-    pub(super) id: Option<u64>,
+    /// The move: its id, and the namespaces as its records name them.
+    pub(super) of: Option<(u64, Pair<String>)>,
     pub(super) slots: BTreeMap<LockName, Box<Slot>>,
     pub(super) leases: Leases,
     /// The manager's, as its requests say it.
@@ -83,7 +84,7 @@ impl Book {
             view: None,
             entries: Pair::default(),
             trouble: Pair::default(),
-            id: None,
+            of: None,
             slots: BTreeMap::new(),
             leases: Leases::new(),
             label: "".into(),

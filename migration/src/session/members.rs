@@ -258,7 +258,14 @@ impl Book {
                 "the move is over (`migrate clean`): open the store that the locks are in, without `migrate_to`",
             ));
         }
-        if record.side != side || *self.id.get_or_insert(record.id) != record.id {
+        let decides = self.view().is_none_or(|view| view.class().has(side));
+        let (id, between) = self.of.get_or_insert_with(|| (record.id, record.between.clone()));
+        let is_other = *id != record.id;
+        if record.side == side && is_other && record.restored == 0 && record.between == *between {
+            // It was written late, over data that were lost (records-4).
+            return Err(lost_its_data(side, decides));
+        }
+        if record.side != side || is_other {
             return Err(misuse(format!(
                 "the {} store has the record of another move: finish that first, and end it with `leasehold migrate clean`",
                 side.word()

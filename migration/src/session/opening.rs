@@ -146,7 +146,7 @@ impl Session {
                 Opening::Write(record) => record,
                 Opening::Begin(side) => {
                     self.ensure_apart().await?;
-                    self.first(side).await?.after(reads.live(Side::New).map(|read| &read.record))
+                    self.first(side).await?
                 }
             };
             // One whose move is over is replaced at its version.

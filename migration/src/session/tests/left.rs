@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
 use super::late::{POLL, Rig, TTL, name, request};
-use super::{clock, env, stands, store, write};
+use super::{clock, env, stands, store, write, write_as};
 use crate::protocol::Pair;
 use crate::protocol::record::Stand;
 use crate::protocol::records::in_store;
@@ -399,4 +399,16 @@ async fn refused_try_waits_for_the_note() {
     rig.session.with(|book, _| book.meet(Side::Old, &name(), &holder));
     rig.session.acquire(&request(), false).await.unwrap();
     assert_eq!(rig.session.noting.read(|noting| *noting), 0);
+}
+
+/// A first record that arrives after its store has lost its data is shown as that loss, with what to do.
+#[tokio::test(start_paused = true)]
+async fn late_first_record_is_reported_as_a_loss() {
+    for (side, said) in [(Side::New, "grants locks as before"), (Side::Old, "every process was stopped")] {
+        let rig = Rig::in_phase(Phase::Shadow).await;
+        write_as(8, &rig.stores, side, stands(Phase::Old).0, 0);
+        sleep(2 * POLL).await;
+        let trouble = rig.session.with(|book, _| book.trouble[side].clone()).unwrap().to_string();
+        assert!(trouble.contains("lost its data") && trouble.contains(said), "{trouble}");
+    }
 }

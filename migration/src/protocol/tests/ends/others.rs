@@ -18,12 +18,21 @@ impl World {
                     guard.shaken |= guard.rests_on[at];
                 }
             };
-            // A step does not notice a loss that comes later than its look.
-            if self.left.losses > 0 && !place.dead && (self.left.plain == 0 || self.admin.is_none()) {
+            // A step or an end does not notice a loss that comes later than its look.
+            let is_seen = self.left.plain == 0 && !self.left.ends || self.admin.is_none();
+            if self.left.losses > 0 && !place.dead && is_seen {
                 may("loses its data", &|next| {
                     next.left.losses -= 1;
                     next.places[at] = Store::default();
                     shake(next);
+                });
+            }
+            if self.left.late > 0 && place.record.is_none() && !place.dead {
+                may("gets a late first record", &|next| {
+                    next.left.late -= 1;
+                    let id = if next.mutant == Mutant::OneId { 5 } else { next.draws() };
+                    let began = TokenBase::new(0, 3 * WIDTH + 1, None);
+                    next.write(at, &first(id, SIDES[at], MOVE, began));
                 });
             }
             if self.left.rewinds > 0 && at == MOVE.old && self.admin.is_none() {
@@ -57,13 +66,15 @@ impl World {
                 let here = if read.record.side == Side::New { End::Moved } else { End::Left };
                 read.record.end.is_some_and(|end| end != here)
             };
-            let counts = place.record.as_ref().is_some_and(|read| !is_other(read))
+            let reads = self.reads(MOVE);
+            let is_late = |read: &Read| read.record.end.is_none() && reads.live(SIDES[at]).is_none();
+            let counts = place.record.as_ref().is_some_and(|read| !is_other(read) && !is_late(read))
                 && !place.dead
                 && !place.rewound
                 && place.lock.is_none();
             // Nothing bars it until the record is written again, and nothing ends it then. In `new` no process asks that store.
             let drains = self.reads(MOVE).place() == Some(RecordLocation::At(Phase::Drain));
-            let is_open = place.record.is_none() || place.rewound;
+            let is_open = at == MOVE.old && self.reads(MOVE).kept(Side::Old).is_none();
             if self.left.plain > 0 && drains && is_open && place.lock.is_none() {
                 may("admits a plain session, which takes the lock", &|next| {
                     next.left.plain -= 1;
@@ -104,7 +115,7 @@ impl World {
                     may(format!("a step {way:?}"), &|next| {
                         next.left.steps -= 1;
                         next.was_there = next.places[url.old].lock == Some(FOREIGN);
-                        next.admin = Some(Work::Step(Transition::new(way)));
+                        next.admin = Some(Work::Step(Transition::new(way), Pair::default()));
                     });
                 }
             }
@@ -120,7 +131,8 @@ impl World {
             }
             for old in [false, true].into_iter().filter(|_| self.left.cleans > 0 && up) {
                 let is_looked_at = self.mutant != Mutant::Unkept;
-                let Ok(clean) = Clean::new(&reads, &names(url), is_looked_at, old) else { continue };
+                let cleaned = self.cleaned(&reads);
+                let Ok(clean) = Clean::new(&cleaned, &names(url), is_looked_at, old) else { continue };
                 may(format!("clean {old}"), &|next| {
                     next.left.cleans -= 1;
                     next.admin = Some(Work::Clean(clean.clone()));
@@ -132,8 +144,8 @@ impl World {
             let (mut next, mut work) = (self.clone(), work.clone());
             change(&mut next, &mut work);
             let over = match &work {
-                Work::Step(step) => {
-                    matches!(step.task(), transition::Task::Done(_) | transition::Task::Stuck(_))
+                Work::Step(step, _) => {
+                    matches!(step.task(), transition::Task::Done(_) | transition::Task::Unread(_))
                 }
                 Work::Repair(repair) => repair.task() == repair::Task::Done,
                 Work::Clean(clean) => matches!(clean.task(), clean::Task::Done | clean::Task::InUse),
@@ -171,26 +183,30 @@ impl World {
         mut go: impl FnMut(String, &dyn Fn(&mut Self, &mut Work)),
     ) {
         match work {
-            Work::Step(step) => match step.task() {
+            Work::Step(step, _) => match step.task() {
                 transition::Task::Read(side) => go(format!("reads {side:?}"), &|next, work| {
-                    let Work::Step(step) = work else { return };
-                    step.read(next.reads(url).kept(side).map(Read::seen));
+                    let Work::Step(step, reads) = work else { return };
+                    reads[side] = next.reads(url)[side].take();
+                    if side == Side::Old && reads.of_one_move(&names(url)).is_err() {
+                        next.admin = None;
+                    }
+                    step.read(Pair::each(|side| reads.kept(side).map(Read::seen)));
                 }),
                 transition::Task::Measure(side) => go(format!("measures {side:?}"), &|next, work| {
-                    let Work::Step(step) = work else { return };
-                    step.measured(base(&next.places[url[side]]));
+                    let Work::Step(step, _) = work else { return };
+                    step.measured(base(&next.places[url[side]])).expect("there is room");
                 }),
                 transition::Task::Conform { side, version } => {
                     let members = self.places[url[side]].members;
                     if members.iter().flatten().all(|of| *of >= version) {
                         go(format!("{side:?} conforms"), &|_, work| {
-                            let Work::Step(step) = work else { return };
+                            let Work::Step(step, _) = work else { return };
                             step.done();
                         });
                     }
                 }
                 transition::Task::Quiet => go("looks for foreign clients".to_owned(), &|next, work| {
-                    let Work::Step(step) = work else { return };
+                    let Work::Step(step, _) = work else { return };
                     let record = next.places[url.new].record.as_ref().map(|read| &read.record);
                     let noisy = record.is_some_and(|record| record.unquiet(next.now, QUIET) > 0);
                     let is_held = next.places[url.old].lock == Some(FOREIGN);
@@ -210,18 +226,16 @@ impl World {
                     }
                 }),
                 transition::Task::Raise { side, base } => go(format!("raises {side:?}"), &|next, work| {
-                    let Work::Step(step) = work else { return };
+                    let Work::Step(step, _) = work else { return };
                     next.places[url[side]].base = next.places[url[side]].base.max(base);
                     step.done();
                 }),
                 transition::Task::Write { side, expected, stand } => {
                     go(format!("writes {side:?}"), &|next, work| {
-                        let Work::Step(step) = work else { return };
-                        let before = next.places[url[side]].record.clone();
-                        let replaces = |read: &Read| {
-                            next.mutant == Mutant::Overwrites || read.seen().version == expected
-                        };
-                        let Some(before) = before.filter(replaces) else {
+                        let Work::Step(step, reads) = work else { return };
+                        let there = next.places[url[side]].record.as_ref().map(|read| read.version);
+                        let replaces = next.mutant == Mutant::Overwrites || there == Some(in_store(expected));
+                        let Some(before) = reads.live(side).filter(|_| replaces).cloned() else {
                             next.admin = None;
                             return;
                         };
@@ -229,11 +243,17 @@ impl World {
                         if stand.phase == Phase::New && (was_met || next.was_there) {
                             next.broken = Some(NOISY);
                         }
-                        let version = next.write(url[side], &MoveRecord { stand, ..before.record });
+                        // As `walk` does.
+                        let id = reads.live(Side::Old).unwrap_or(&before).record.id;
+                        let live = SIDES.into_iter().filter_map(|side| reads.live(side));
+                        let restored = live.map(|read| read.record.restored).fold(1, u64::max);
+                        let record = MoveRecord { id, stand, restored, ..before.record };
+                        let version = next.write(url[side], &record);
+                        reads[side] = next.reads(url)[side].take();
                         step.written(Some(version));
                     })
                 }
-                transition::Task::Done(_) | transition::Task::Stuck(_) => {}
+                transition::Task::Done(_) | transition::Task::Unread(_) => {}
             },
             Work::Repair(repair) => match repair.task() {
                 repair::Task::Look => {
@@ -241,7 +261,12 @@ impl World {
                     let dead = Pair { old: dead(Side::Old), new: dead(Side::New) };
                     go(format!("looks, dead are {dead:?}"), &|next, work| {
                         let Work::Repair(repair) = work else { return };
-                        let reads = next.reads(url);
+                        let mut reads = next.reads(url);
+                        if next.mutant == Mutant::TrustsFirst {
+                            for read in [&mut reads.old, &mut reads.new].into_iter().flatten() {
+                                read.record.restored = read.record.restored.max(1);
+                            }
+                        }
                         let known = |side: Side| {
                             if dead[side] { Known::Dead } else { Known::Read(reads[side].clone()) }
                         };
@@ -306,8 +331,9 @@ impl World {
                         if next.places[at].record.as_ref().map(|read| read.version)
                             == Some(in_store(expected))
                         {
-                            let is_barred = next.reads(url).kept(Side::Old).is_some();
-                            if record.end == Some(End::Moved) && record.side == Side::New && !is_barred {
+                            let reads = next.reads(url);
+                            let is_open = reads.kept(Side::Old).is_none() && reads.live(Side::New).is_some();
+                            if record.end == Some(End::Moved) && record.side == Side::New && is_open {
                                 next.broken = Some(OPEN);
                             }
                             clean.written(in_store(next.write(at, &record)));

@@ -17,7 +17,8 @@ impl World {
             }
             if let Some(dead) = dead {
                 // The other one's record says enough, or the process does not start.
-                let reads = self.reads(*url);
+                let mut reads = self.reads(*url);
+                reads[dead] = None;
                 let is_enough = |read: &Read| {
                     read.record.is_enough() || self.mutant == Mutant::Hasty && dead == Side::New
                 };
@@ -56,14 +57,10 @@ impl World {
                     may("is refused".to_owned(), &|next| next.processes[i].opens = Pair::default());
                 }
                 Ok(Opening::Begin(side)) => may(format!("begins {side:?}"), &|next| {
-                    let window = Window::first(base(&next.places[url.old])).unwrap();
-                    let stand = Stand { phase: Phase::Old, epoch: 0, window };
                     let there = reads.live(Side::New).map(|read| &read.record);
                     let kept = there.filter(|_| next.mutant == Mutant::OneId).map(|new| new.id);
-                    let (id, between) = (kept.unwrap_or_else(|| next.draws()), names(*url));
-                    let record =
-                        MoveRecord { id, side, stand, between, since: 0, restored: 0, end: None, met: None };
-                    let record = record.after(there.filter(|_| next.mutant != Mutant::KeepsFirst));
+                    let id = kept.unwrap_or_else(|| next.draws());
+                    let record = first(id, side, *url, base(&next.places[url.old]));
                     writes(next, &record);
                 }),
             }
@@ -138,14 +135,19 @@ impl World {
         self.left.starts -= 1;
         let process = &mut self.processes[i];
         let mut up = SIDES.into_iter().filter(|side| !self.places[process.url[*side]].dead);
-        process.id = up.find_map(|side| reads.live(side)).map_or(0, |read| read.record.id);
+        let known = up.find_map(|side| reads.live(side)).filter(|_| self.mutant != Mutant::Unnamed);
+        process.id = known.map_or(0, |read| read.record.id);
         (process.opens, process.knowledge) = (Pair::default(), Some(Knowledge::default()));
     }
 
     /// Signs, reads and acknowledges, as `session` does.
     fn looks(&mut self, i: usize, side: Side) {
-        let (url, id) = (self.processes[i].url, self.processes[i].id);
+        let url = self.processes[i].url;
         let read = self.places[url[side]].record.clone();
+        if let Some(read) = read.as_ref().filter(|_| self.processes[i].id == 0) {
+            self.processes[i].id = read.record.id;
+        }
+        let id = self.processes[i].id;
         let guard = self.processes[i].guard;
         let rests = |side: Side| guard.is_some_and(|guard| guard.rests_on[url[side]]);
         let Some(mut knowledge) = self.processes[i].knowledge else { return };

@@ -119,8 +119,8 @@ enum Life {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Admin {
     step: Transition,
-    /// The phases that were read, for a mutant that compares them only.
-    phases: Pair<Phase>,
+    /// What was read.
+    reads: Pair<Option<Seen>>,
 }
 
 /// What happened.

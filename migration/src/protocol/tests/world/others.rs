@@ -71,7 +71,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
             let mut next = self.clone();
             change(&mut next);
             let task = next.admins[a].as_ref().map(|admin| admin.step.task());
-            if matches!(task, Some(Task::Done(_) | Task::Stuck(_))) {
+            if matches!(task, Some(Task::Done(_) | Task::Unread(_))) {
                 next.admins[a] = None;
             }
             found.push((label, next));
@@ -80,8 +80,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
             for way in [Way::Forth, Way::Back].into_iter().filter(|_| self.left.transitions > 0) {
                 may(Label::AdminBegins(a, way), &|next| {
                     next.left.transitions -= 1;
-                    let phases = Pair { old: Phase::Old, new: Phase::Old };
-                    next.admins[a] = Some(Admin { step: Transition::new(way), phases });
+                    next.admins[a] = Some(Admin { step: Transition::new(way), reads: Pair::default() });
                 });
             }
             return;
@@ -96,18 +95,25 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
                 let seen = self.stores[side].record;
                 may(Label::Admin(a, task), &|next| {
                     on(next, &|admin| {
-                        admin.phases[side] = seen.stand.phase;
-                        admin.step.read(Some(seen));
+                        admin.reads[side] = Some(seen);
+                        admin.step.read(admin.reads);
                     });
                 });
                 if side == Side::New {
-                    may(Label::CannotRead(a, side), &|next| on(next, &|admin| admin.step.read(None)));
+                    may(Label::CannotRead(a, side), &|next| {
+                        on(next, &|admin| {
+                            admin.reads.new = None;
+                            admin.step.read(admin.reads);
+                        })
+                    });
                 }
             }
             Task::Measure(side) => {
                 let Store { base, count, .. } = self.stores[side];
                 let base = TokenBase::new(base, count + 1, None);
-                may(Label::Admin(a, task), &|next| on(next, &|admin| admin.step.measured(base)));
+                may(Label::Admin(a, task), &|next| {
+                    on(next, &|admin| admin.step.measured(base).expect("there is room"))
+                });
             }
             Task::Conform { side, version } if self.conforms(side, version) => {
                 may(Label::Admin(a, task), &|next| on(next, &|admin| admin.step.done()));
@@ -124,7 +130,9 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
             Task::Write { side, expected, stand } => {
                 let record = self.stores[side].record;
                 let equal = match self.mutant {
-                    Mutant::ComparesPhases => record.stand.phase == admin.phases[side],
+                    Mutant::ComparesPhases => {
+                        admin.reads[side].is_none_or(|read| record.stand.phase == read.stand.phase)
+                    }
                     _ => record.version == expected,
                 };
                 if !equal {
@@ -136,13 +144,13 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
                     may(Label::Admin(a, task), &|next| {
                         next.stores[side].record = Seen { version, stand };
                         on(next, &|admin| {
-                            admin.phases[side] = stand.phase;
+                            admin.reads[side] = Some(Seen { version, stand });
                             admin.step.written(Some(version));
                         });
                     });
                 }
             }
-            Task::Done(_) | Task::Stuck(_) => unreachable!("it has gone"),
+            Task::Done(_) | Task::Unread(_) => unreachable!("it has gone"),
         }
     }
 
