@@ -24,7 +24,6 @@ fn a_url_says_everything() {
     assert_eq!(config("redis+unix://:p@/run/redis.sock?db=4").unwrap(), socket);
 }
 
-/// What cannot work is refused before anything is sent.
 #[test]
 fn impossible_option_is_refused() {
     for url in [
@@ -64,7 +63,6 @@ fn impossible_option_is_refused() {
     assert_eq!(*no_pem.client(Duration::MAX).unwrap_err().kind(), ErrorKind::InvalidOption);
 }
 
-/// Neither a configuration nor an error about one shows a secret.
 #[test]
 fn secrets_are_never_shown() {
     let config = RedisConfig::new("h", 1).credentials("bill", "sesame");

@@ -138,7 +138,6 @@ async fn the_documented_rights_are_enough() {
     }
 }
 
-/// A user that may bring the scripts needs no administrator to load them.
 async fn rights_to_bring_scripts_go_on_working() {
     assert!(PAGE.contains("| `+eval` |"));
     let server = server().await;
@@ -174,7 +173,6 @@ async fn without_the_right_to_bring_scripts_they_are_loaded_ahead() {
     assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused}");
 }
 
-/// Without any one of them something fails, takes too long, or is refused and done without.
 async fn each_documented_right_is_needed() {
     let rights = documented_rights();
     let commands = rights.iter().filter(|right| right.starts_with('+'));
@@ -211,7 +209,6 @@ async fn option_needs(server: &Server, right: &str, option: fn(RedisConfig) -> R
     assert_eq!(refusals(server).await, Vec::<String>::new(), "with {right}");
 }
 
-/// The same locks by way of the socket.
 async fn a_unix_socket_is_a_way() {
     let server = server().await;
     let (near, far) = (open(RedisConfig::unix(server.socket())).await, open(direct(&server)).await);
@@ -225,7 +222,6 @@ async fn a_unix_socket_is_a_way() {
     hold(&locks).await.release().await.unwrap();
 }
 
-/// The same name in two databases is two locks, and messages find their way in both.
 async fn databases_keep_their_own_locks() {
     let server = server().await;
     let one = open(direct(&server)).await;

@@ -51,7 +51,6 @@ async fn a_reconnect_asks_only_for_the_inbox() {
     assert_eq!(asked, [("hello".to_owned(), 1), ("subscribe".to_owned(), 1)]);
 }
 
-/// Messages come on the connection that carries the requests.
 async fn a_manager_has_one_connection() {
     let server = server().await;
     let managers = [open(direct(&server)).await, open(direct(&server)).await];

@@ -41,7 +41,6 @@ async fn valkey_is_called_by_its_name() {
     }
 }
 
-/// For how long a server that has restarted grants nothing, and that its restart is no danger then.
 async fn a_pause_is_named() {
     let server = start(Settings::new()).await;
     let locks = open_for(direct(&server).pause_after_restart(LONG), LONG).await;
@@ -50,7 +49,6 @@ async fn a_pause_is_named() {
     assert_eq!(of(&locks, "persistence").await.0, Severity::Ok);
 }
 
-/// Each setting that the page warns of is found.
 async fn broken_promise_is_reported() {
     let clock = WallClock::new().unwrap();
     let server = start(Settings::new().clock(&clock)).await;

@@ -100,7 +100,6 @@ async fn grants_wait_for_replicas_together() {
     locks.shutdown().await.unwrap();
 }
 
-/// Without replicas there is no guard, and the key that was written is taken back.
 async fn too_few_replicas_grant_nothing() {
     let primary = server().await;
     let locks = open_for(direct(&primary).wait_replicas(1), LONG).await;
@@ -116,7 +115,6 @@ async fn too_few_replicas_grant_nothing() {
     hold(&others).await.release().await.unwrap();
 }
 
-/// A hold whose renewals no replica confirms any more ends at its deadline.
 async fn a_lost_replica_ends_the_hold() {
     let primary = server().await;
     let mut replica = replica_of(&primary).await;

@@ -61,7 +61,6 @@ async fn left(server: &Server, key: &str) -> i64 {
     command(server, &["PTTL", key]).await.integer().unwrap()
 }
 
-/// The entry of a dead participant ends with its lease; the record stays, and is no lock.
 async fn members_end_by_themselves_and_the_record_stays() {
     let server = server().await;
     let ledger = ledger_for(direct(&server), TTL).await;
@@ -181,7 +180,6 @@ async fn foreign_text_is_no_record() {
     );
 }
 
-/// Nothing that lives ends because the server has no memory to spare.
 async fn a_full_server_keeps_who_has_signed() {
     let server = server().await;
     let ledger = ledger(direct(&server)).await;

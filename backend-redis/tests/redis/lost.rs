@@ -49,7 +49,6 @@ async fn an_entry_that_nobody_keeps_is_over_and_released() {
     eventually("it is released", async || waiting(&server).await == 0).await;
 }
 
-/// While the server is not reachable, a lost hold may still be there: closing says that.
 async fn lost_hold_is_released_before_closing_ends() {
     let server = busy().await;
     let proxy = proxy(&server);

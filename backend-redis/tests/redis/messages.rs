@@ -171,7 +171,6 @@ async fn revocation_between_votes_arrives_with_the_hold() {
     asking.answered().await;
 }
 
-/// However many messages come; a true one counts all the same.
 async fn made_up_revocations_are_looked_up_at_a_pace() {
     let server = server().await;
     let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);

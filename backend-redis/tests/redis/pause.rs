@@ -141,7 +141,6 @@ async fn server_made_the_primary_again_does_not_pause() {
     assert!(beside.is_some_and(|beside| beside.token() > held.token()));
 }
 
-/// A manager without the option takes a free lock, and passes it on.
 async fn managers_without_the_pause_do_not_keep_it() {
     let server = server().await;
     let (a, b) =
@@ -201,7 +200,6 @@ async fn a_pause_costs_a_request_for_each_connection() {
     assert_eq!(Requests::since(&server).await.total(), 20);
 }
 
-/// What the page adds for it is needed by it alone, and enough.
 async fn without_its_right_the_pause_is_denied() {
     let server = loaded().await;
     let pause = 5 * TTL;
@@ -218,7 +216,6 @@ async fn without_its_right_the_pause_is_denied() {
     assert_eq!(refusals(&server).await, Vec::<String>::new());
 }
 
-/// A server without memory to spare notes its restart, so that holders can renew.
 async fn a_full_server_that_has_restarted_admits_who_holds() {
     let server = server().await;
     let proxy = proxy(&server);

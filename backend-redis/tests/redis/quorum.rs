@@ -6,26 +6,22 @@ use futures_util::future::join_all;
 use leasehold_core::backend::{Revocation, Severity};
 use leasehold_core::{ErrorKind, FencingToken, LockGuard, LockManager, Revoke, Tls};
 use leasehold_redis::{QuorumConfig, RedisConfig};
-use testbed::redis::{Reply, Server, Settings, WallClock};
+use testbed::redis::{Reply, Server, Settings};
 use testbed::{Certificates, Direction, Mode, Proxy};
 
 use crate::access::{documented_rights, refusals, user};
 use crate::rig::{
-    BOUND, KEY, NAME, TTL, Waiter, command, direct, eventually, hold, ok, pass, proxy, server, start, trials,
-    via,
+    BOUND, KEY, NAME, TTL, Waiter, command, direct, eventually, hold, ok, pass, proxy, start, trials, via,
 };
 
 trials![
     without_a_quorum_nobody_holds,
-    tokens_grow_past_clocks_that_are_apart,
     a_server_that_is_silent_or_slow_costs_nothing,
     a_client_that_is_cut_off_from_two_loses_in_time = || is_cut_off(2),
     a_client_that_is_cut_off_from_all_loses_in_time = || is_cut_off(3),
     many_holds_are_renewed_together,
-    a_renewal_counts_from_its_sending,
     servers_that_refuse_are_done_without,
     two_servers_that_forbid_are_the_answer,
-    a_larger_quorum_outlasts_a_stepped_clock,
     the_documented_rights_are_enough,
     the_diagnosis_names_who_is_away,
     the_diagnosis_names_what_weakens_it,
@@ -68,18 +64,6 @@ pub(crate) async fn begun(config: QuorumConfig) -> LockManager {
     .await;
     all_vote(&locks).await;
     locks
-}
-
-async fn a_renewal_counts_from_its_sending() {
-    let servers = three().await;
-    let (proxies, config) = behind(&servers, 3).await;
-    let guard = hold(&begun(config).await).await;
-    for proxy in &proxies {
-        proxy.set(Direction::ServerToClient, Mode::delay(TTL / 8)).await;
-    }
-    guard.renew().await.unwrap();
-    let left = guard.remaining();
-    assert!(left <= TTL - TTL / 8, "{left:?} of {TTL:?}");
 }
 
 /// No server is blank any more.
@@ -139,28 +123,6 @@ async fn without_a_quorum_nobody_holds() {
     })
     .await;
     assert!(cycle(&a).await > before);
-}
-
-/// Clocks are 5 s apart in both directions, and each server is unreachable in turn.
-async fn tokens_grow_past_clocks_that_are_apart() {
-    let (ahead, behind) = (WallClock::new().unwrap(), WallClock::new().unwrap());
-    ahead.shift_by(5).unwrap();
-    behind.shift_by(-5).unwrap();
-    let servers = vec![
-        start(Settings::new().clock(&ahead)).await,
-        server().await,
-        start(Settings::new().clock(&behind)).await,
-    ];
-    begun(quorum(&servers)).await;
-    let mut last = None;
-    for round in 0..9 {
-        let away = &servers[round % 3];
-        away.process().stop().await.unwrap();
-        let token = cycle(&open_config(quorum(&servers)).await).await;
-        away.process().cont().unwrap();
-        assert!(last < Some(token), "{token} after {last:?}");
-        last = Some(token);
-    }
 }
 
 /// Servers of which the first `cut` are reached through proxies.
@@ -272,22 +234,6 @@ async fn the_diagnosis_names_who_is_away() {
     eventually("two are away", async || severity().await == (Severity::Broken, 2)).await;
 }
 
-/// Four of five have to agree.
-async fn a_larger_quorum_outlasts_a_stepped_clock() {
-    let clock = WallClock::new().unwrap();
-    let mut servers = vec![start(Settings::new().clock(&clock)).await];
-    servers.extend(servers_of(4, Settings::new()).await);
-    let config = || quorum(&servers).quorum(4);
-    let (a, b) = (begun(config()).await, open_config(config()).await);
-    let guard = hold(&a).await;
-    clock.shift_by(3600).unwrap();
-    assert!(b.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
-    guard.renew().await.unwrap();
-    pass(TTL).await;
-    guard.ensure_held().unwrap();
-    assert!(b.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
-}
-
 /// In addition to the rights at a single server.
 const RIGHTS: [&str; 6] = ["+hmget", "+zrank", "+zcard", "+pexpireat", "+info", "+eval"];
 
@@ -323,9 +269,13 @@ async fn the_documented_rights_are_enough() {
 
 async fn the_diagnosis_names_what_weakens_it() {
     let said = async |servers: &[Server], config: QuorumConfig, subject: &str| {
-        let locks = open_config(config).await;
-        cycle(&locks).await;
-        let findings = locks.diagnose().await.unwrap();
+        let (locks, mut findings) = (begun(config).await, Vec::new());
+        // One diagnosis gives each server less than a third of the ttl for all its answers.
+        eventually("every server answers", async || {
+            findings = locks.diagnose().await.unwrap();
+            findings.iter().all(|finding| finding.subject != "server")
+        })
+        .await;
         assert!(findings.iter().all(|finding| finding.subject != "persistence"), "{findings:?}");
         let there = findings.iter().filter(|finding| finding.subject == subject);
         let said: Vec<_> = there.map(|finding| finding.severity).collect();

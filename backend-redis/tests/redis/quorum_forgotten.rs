@@ -205,9 +205,9 @@ async fn is_met_slowly(members: usize) {
     for proxy in &proxies {
         proxy.set(Direction::ServerToClient, Mode::delay(TTL / 8)).await;
     }
-    // A ttl whose bounds are much longer than the delay.
-    let config = config.pause_after_restart(LONG);
-    let _locks = LockManager::builder(config).ttl(LONG).connect_timeout(BOUND).build().await.unwrap();
+    // Bounds that are much longer than the delay: each connection is opened by several requests.
+    let locks = LockManager::builder(config.pause_after_restart(LONG)).ttl(LONG).op_timeout(BOUND / 2);
+    let _locks = locks.connect_timeout(BOUND).build().await.unwrap();
     eventually("it is met", async || since(&servers[0]).await.is_some()).await;
     let since = since(&servers[0]).await.unwrap();
     let clocks = since.split(' ').map(|clock| clock.split_once('=').unwrap().1.parse::<u64>().unwrap());

@@ -4,23 +4,18 @@ use std::time::Duration;
 
 use leasehold_core::backend::StoreConfig;
 use leasehold_core::{Env, ErrorKind, Guarantees, LockManager, Timing};
-use leasehold_redis::QuorumConfig;
 use testbed::redis::{Server, Settings, WallClock};
 use testbed::{Direction, Mode};
 
 use crate::pause::restart_empty;
-use crate::quorum::{
-    all_vote, begun, behind, cycle, next_of, open_config, quorum, servers_of, three, voting,
-};
+use crate::quorum::{begun, behind, cycle, next_of, open_config, quorum, servers_of, three, voting};
 use crate::rig::{
-    BOUND, LONG, NAME, TTL, command, eventually, hold, ok, pass, server, start, store, trials, warnings,
+    LONG, NAME, TTL, command, eventually, hold, ok, pass, server, start, store, trials, warnings,
 };
 
 trials![
-    tokens_grow_past_servers_that_forget,
     two_servers_that_forgot_do_not_vote_for_a_held_lock = || forgets(2),
     when_all_have_forgotten_one_holds_at_a_time = || forgets(3),
-    without_the_pause_what_is_forgotten_is_granted_again,
     a_slow_server_is_heard_when_another_has_forgotten,
     a_server_that_forgot_is_told_after_it_was_silent,
     a_server_that_is_loading_is_told_when_it_has_loaded,
@@ -34,22 +29,6 @@ trials![
 /// The server's state in the namespace.
 pub(crate) const SPACE: &str = "leasehold:{%quorum}";
 
-async fn tokens_grow_past_servers_that_forget() {
-    let (mut servers, locks) = voting().await;
-    let mut last = cycle(&locks).await;
-    for at in [0, 1, 2, 0] {
-        restart_empty(&mut servers[at]).await;
-        // Another manager, which knows no number yet, and this one.
-        let fresh = open_config(quorum(&servers)).await;
-        for locks in [&fresh, &locks] {
-            let token = cycle(locks).await;
-            assert!(token > last, "{token} after {last}");
-            last = token;
-        }
-        all_vote(&locks).await;
-    }
-}
-
 async fn forgets(forgotten: usize) {
     let (mut servers, a) = voting().await;
     let b = open_config(quorum(&servers)).await;
@@ -58,25 +37,6 @@ async fn forgets(forgotten: usize) {
         restart_empty(server).await;
     }
     next_of(&b, &guard).await;
-}
-
-async fn without_the_pause_what_is_forgotten_is_granted_again() {
-    let mut servers = three().await;
-    let config = |servers: &[Server]| quorum(servers).pause_after_restart(Duration::ZERO);
-    let a = begun(config(&servers)).await;
-    assert!(!a.guarantees().contains(Guarantees::SURVIVES_FAILOVER));
-    let (a, b) = (open_for_long(config(&servers)).await, open_config(config(&servers)).await);
-    let guard = hold(&a).await;
-    for server in &mut servers[..2] {
-        restart_empty(server).await;
-    }
-    let next = hold(&b).await;
-    guard.ensure_held().expect("it cannot know yet");
-    assert!(next.token() > guard.token());
-}
-
-async fn open_for_long(config: QuorumConfig) -> LockManager {
-    LockManager::builder(config).ttl(LONG).connect_timeout(BOUND).build().await.unwrap()
 }
 
 async fn a_disk_that_is_always_written_is_trusted() {

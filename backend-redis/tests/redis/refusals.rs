@@ -173,7 +173,6 @@ async fn full_server_still_renews_and_releases() {
     hold(&leaving).await.release().await.unwrap();
 }
 
-/// What other programs keep under the lock's key is neither taken for a holder nor overwritten.
 async fn a_foreign_type_is_left_alone() {
     let server = server().await;
     let locks = open(direct(&server)).await;
@@ -190,7 +189,6 @@ async fn a_foreign_type_is_left_alone() {
     hold(&locks).await.release().await.unwrap();
 }
 
-/// A name whose keys a foreign client has overwritten is lost; the names that are renewed and listed with it are not.
 async fn a_foreign_type_costs_no_other_name() {
     let server = server().await;
     let locks = open(direct(&server)).await;

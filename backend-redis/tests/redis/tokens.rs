@@ -36,7 +36,6 @@ async fn others_that_listen_are_counted() {
     eventually("nobody is left", async || counted().await.is_none()).await;
 }
 
-/// A plain number; text of a foreign client is not overwritten.
 async fn malformed_number_is_refused_and_kept() {
     let server = server().await;
     let store = store(direct(&server)).await;

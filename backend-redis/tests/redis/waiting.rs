@@ -1,19 +1,15 @@
 //! Many contenders of one name: how seldom they ask, how soon the dead among them are passed over, what
 //! a long queue costs, and text of a foreign client in it.
 
-use std::time::Duration;
-
-use futures_util::future::join_all;
-use leasehold_core::{LockManager, Revoke};
+use leasehold_core::Revoke;
 use testbed::redis::{Client, Reply, Server};
 
 use crate::counts::Requests;
 use crate::rig::{
-    KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, now, ok, open, open_for, server, trials,
+    KEY, LONG, NAME, Waiter, command, direct, eventually, hold, ok, open, open_for, server, trials,
 };
 
 trials![
-    behind_a_shorter_lease_one_asks,
     leaving_entry_notifies_the_next,
     many_ended_delay_nobody_behind_them = || many_ended_delay_nobody_behind_them(false),
     many_ended_delay_nobody_after_a_forced_revocation = || many_ended_delay_nobody_behind_them(true),
@@ -21,40 +17,6 @@ trials![
     a_long_queue_is_counted_without_reading_it,
     foreign_text_is_truncated,
 ];
-
-/// A lease that ends many times in a trial, and not while the machine is busy.
-const SHORT: Duration = TTL;
-
-/// Waits until each of them has its entry, and knows it.
-async fn all_queued(managers: &[LockManager]) {
-    eventually("all are in the queue", async || {
-        managers[0].inspect(NAME).await.unwrap().contenders == managers.len()
-    })
-    .await;
-    // Answered on their connections after their acquisitions.
-    for locks in &managers[1..] {
-        locks.inspect(NAME).await.unwrap();
-    }
-}
-
-/// A holder that renews every two thirds of a second: besides its renewals, only the first in line asks.
-async fn behind_a_shorter_lease_one_asks() {
-    let server = server().await;
-    let holder = open_for(direct(&server), SHORT).await;
-    let guard = hold(&holder).await;
-    let managers = join_all((0..20).map(|_| open_for(direct(&server), LONG))).await;
-    let waiting: Vec<_> = managers.iter().map(Waiter::start).collect();
-    all_queued(&managers).await;
-    Requests::begin(&server).await;
-    let began = now();
-    eventually("six renewals", async || now().since(began) > SHORT / 3 * 6).await;
-    let (requests, took) = (Requests::since(&server).await, now().since(began));
-    guard.ensure_held().unwrap();
-    let thirds = u64::try_from(took.as_millis() / (SHORT / 3).as_millis()).unwrap();
-    assert!(requests.total() <= 2 * thirds + 4, "{:?} in {took:?}", requests.0);
-    guard.release().await.unwrap();
-    drop(waiting);
-}
 
 /// The first in line gives up when the holder is dead already; the next one, whose own refreshes are minutes
 /// away, gets a message when to refresh.
@@ -133,7 +95,6 @@ async fn many_ended_delay_nobody_behind_them(force: bool) {
     guard.release().await.unwrap();
 }
 
-/// A free lock behind thousands of ended entries is taken at once by a try.
 async fn a_try_passes_over_many_ended() {
     let server = server().await;
     let locks = open_for(direct(&server), LONG).await;
@@ -143,7 +104,6 @@ async fn a_try_passes_over_many_ended() {
     guard.release().await.unwrap();
 }
 
-/// Of a queue of thousands some are looked at, and the others counted.
 async fn a_long_queue_is_counted_without_reading_it() {
     let server = server().await;
     let locks = open_for(direct(&server), LONG).await;

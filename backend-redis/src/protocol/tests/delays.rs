@@ -155,7 +155,6 @@ fn search(store: Store, cases: u32) -> Result<(), TestError<(u64, Vec<Life>)>> {
     })
 }
 
-/// Contenders die or leave while others wait or hold, at the same time or not.
 #[test]
 fn the_dead_delay_nobody_longer_than_their_leases() {
     search(Store::SOUND, 500).unwrap();
@@ -163,7 +162,6 @@ fn the_dead_delay_nobody_longer_than_their_leases() {
     search(Store { sweep: 1, late: 200, ..Store::SOUND }, 500).unwrap();
 }
 
-/// Without these rules they do.
 #[test]
 fn delays_by_the_dead_are_found() {
     for fault in [Fault::LongHandOn, Fault::OnlyTheFirstAsks] {

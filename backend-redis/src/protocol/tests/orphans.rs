@@ -105,7 +105,6 @@ fn grant_delayed_by_the_network_is_released() {
     search(Wrong::Nothing, 20_000).unwrap();
 }
 
-/// Each rule is needed.
 #[test]
 fn remains_that_are_left_are_found() {
     for wrong in [Wrong::StopsAfterATtl, Wrong::BelievesAnyConnection, Wrong::NeverStops, Wrong::ReleasesOnce]

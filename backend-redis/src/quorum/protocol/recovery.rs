@@ -71,13 +71,6 @@ pub(crate) struct Standing {
     pub(crate) beside: Vec<String>,
 }
 
-impl Standing {
-    /// Whether no manager may hold by the terms that the server keeps, as far as it knows.
-    pub(crate) fn are_terms_proposed(&self) -> bool {
-        self.id.is_empty() && self.pause.is_zero()
-    }
-}
-
 /// From when the pause of a blank server counts, as a second look writes it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Met {

@@ -184,7 +184,8 @@ impl Session {
         if let Some(server) = who_differs(&self.terms, &look)
             && let Some(standing) = &look[server]
         {
-            let is_new = |standing: &Standing| !standing.whole && standing.are_terms_proposed();
+            // As far as it knows, no manager may hold by the terms that it keeps.
+            let is_new = |own: &Standing| !own.whole && own.id.is_empty() && own.pause.is_zero();
             // A server that does not answer may vote.
             let is_unused = look.iter().flatten().all(is_new)
                 && meet(self.size.servers)

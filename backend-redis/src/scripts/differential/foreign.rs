@@ -57,7 +57,6 @@ pub(super) fn keeps_silent(real: &Real, answer: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Whatever is asked for in whatever order, beside foreign clients of each format.
 #[test]
 fn the_scripts_of_formats_do_what_the_model_does() {
     for format in [Format::string(), Format::redisson()] {

@@ -351,7 +351,6 @@ fn the_scripts_do_what_the_model_does() {
     search(&mut Real::start(None), tries().cases).unwrap();
 }
 
-/// The same where a script drops few ended entries.
 #[test]
 fn a_sweep_that_is_cut_short_is_gone_on_with() {
     let mut real = Real::start(None);

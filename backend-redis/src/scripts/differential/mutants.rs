@@ -91,19 +91,16 @@ pub(super) fn each_is_told_apart(real: &mut Real, sweep: usize, mutants: &[Mutan
     }
 }
 
-/// Wrong grants are found.
 #[test]
 fn changed_grants_are_told_from_the_model() {
     each_is_told_from_the_model(None, 500, &GRANTING);
 }
 
-/// Wrong answers, releases and revocations are found.
 #[test]
 fn changed_scripts_are_told_from_the_model() {
     each_is_told_from_the_model(None, 500, &KEEPING);
 }
 
-/// Wrong sweeps are found.
 #[test]
 fn changed_sweeps_are_told_from_the_model() {
     each_is_told_from_the_model(None, 1, &SWEEPING);
@@ -162,14 +159,12 @@ const HASHES: [Mutant; 9] = [
     ("return listen.err or tonumber(listen[2]) > 0", "return false"),
 ];
 
-/// Mistakes beside foreign clients are found, in strings.
 #[test]
 fn changed_scripts_of_strings_are_told_from_the_model() {
     each_is_told_from_the_model(Some(Format::string()), 500, &SHARING);
     each_is_told_from_the_model(Some(Format::string()), 500, &STRINGS);
 }
 
-/// The same in hashes.
 #[test]
 fn changed_scripts_of_hashes_are_told_from_the_model() {
     each_is_told_from_the_model(Some(Format::redisson()), 500, &HASHES);

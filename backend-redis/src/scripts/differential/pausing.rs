@@ -6,7 +6,6 @@ use super::mutants::{Mutant, each_is_told_apart};
 use super::real::Real;
 use super::{Operation, compare, hex, search, tries};
 
-/// Whatever is asked for in whatever order, while nothing is granted and after that.
 #[test]
 fn the_scripts_that_pause_do_what_the_model_does() {
     search(&mut Real::start_pausing(), 2 * tries().cases).unwrap();
@@ -26,7 +25,6 @@ const PAUSES: [Mutant; 5] = [
     ("left = rest and rest(entries, now) or left", "left = left"),
 ];
 
-/// A script that forgets the pause is found.
 #[test]
 fn scripts_that_forget_the_pause_are_told_from_the_model() {
     each_is_told_apart(&mut Real::start_pausing(), 500, &PAUSES);

@@ -30,7 +30,6 @@ fn the_scripts_of_shares_do_what_the_model_does() {
     search(&mut Real::start_sharing(), 3 * tries().cases).unwrap();
 }
 
-/// The same where a script drops few that have ended.
 #[test]
 fn a_purge_that_is_cut_short_is_gone_on_with() {
     let mut real = Real::start_sharing();
@@ -117,7 +116,6 @@ const SWEEPS: [Mutant; 4] = [
     ("return holder, sweep == 0", "return holder"),
 ];
 
-/// Wrong dealings with shares are found.
 #[test]
 fn changed_shares_are_told_from_the_model() {
     each_is_told_apart(&mut Real::start_sharing(), 500, &SHARES);

@@ -323,7 +323,6 @@ fn differ(real: &mut Real, cases: u32) -> Result<(), String> {
     }
 }
 
-/// What the servers run is what the model says.
 #[test]
 fn scripts_are_as_their_model() {
     let mut real = Real::start();
@@ -344,7 +343,6 @@ fn a_free_lock_is_no_special_case() {
 const FREE_VOTE: &str = "if not has_place and known[1] == run and known[2] == '1' and known[3] == terms and proposed > tonumber(known[4]) and proposed <= max";
 const FREE_RELEASE: &str = "if voted == ballot and not ttl and redis.call('EXISTS', waits, asked) == 0";
 
-/// Scripts that are changed in one place are found out.
 #[test]
 fn changed_scripts_are_told_from_their_model() {
     let mut real = Real::start();

@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// A namespace of another format is left as it is, and its format is the answer.
 #[test]
 fn another_format_is_answered_and_left_alone() {
     let mut real = Real::start();
@@ -86,7 +85,6 @@ fn lost_hold_is_counted_again() {
     }
 }
 
-/// A waiter that received the message of a free vote, and leaves, passes the message to the next.
 #[test]
 fn leaving_entry_passes_on_its_message() {
     let mut real = Real::start();
