@@ -168,7 +168,6 @@ mod tests {
         assert_eq!(config.endpoint_urls().unwrap(), ["https://h:2379"]);
     }
 
-    /// A URL that cannot work is refused before a connection is made.
     #[test]
     fn urls_that_cannot_work_are_refused() {
         for url in [

@@ -40,7 +40,8 @@ impl Session {
         let shown = match (watch, keys.slot.mode) {
             _ if matches!(enter, Enter::NoneAfter { all: true, .. }) => None,
             (None, _) => Some(SHORT),
-            (Some(_), mode) if is_crowd(mode) => None,
+            // So many may hold at the same time that only all entries show what blocks one.
+            (Some(_), mode) if mode != Mode::SHARED && mode.capacity() as usize > CROWD => None,
             (Some(_), _) => Some(LONG),
         };
         let queue = match patience {
@@ -354,11 +355,6 @@ fn seen(
 fn nearest_of(ranges: &[GetResponse], keys: &LockKeys, create: Revision) -> Result<Option<Rival>> {
     let ranges: Vec<_> = ranges.iter().map(|range| older(range, keys, create)).collect::<Result<_>>()?;
     Ok(ranges.into_iter().flatten().max_by_key(|rival| rival.create))
-}
-
-/// Whether so many may hold at the same time that only all entries show what blocks one.
-fn is_crowd(mode: Mode) -> bool {
-    mode != Mode::SHARED && mode.capacity() as usize > CROWD
 }
 
 fn read_key(key: &[u8]) -> TxnOp {

@@ -104,7 +104,6 @@ async fn an_entry_of_an_earlier_acquisition_is_not_adopted() {
     assert!(left.created < ours.created, "{} is held as {}", left.created, guard.token());
 }
 
-/// Foreign clients write values that do not fit in one reply.
 async fn long_values_of_others_are_listed() {
     const NAMES: usize = 6;
     let rig = Rig::start().await;

@@ -66,8 +66,6 @@ async fn waiting(etcd: &Etcd, name: &str, waiters: usize) {
     eventually("they queue", async || keys().await == waiters + 1).await;
 }
 
-/// Another user, another role, a right elsewhere: holders and waiters notice nothing, also with streams that are as old as
-/// the token.
 async fn changes_of_others_disturb_nobody() {
     everywhere(LONG, async |etcd| {
         let (one, other) = (open(user(&etcd, "alice")).await, open(user(&etcd, "bob")).await);
@@ -120,8 +118,6 @@ async fn change_rights(etcd: &Etcd, change: &str) {
     assert!(asking.wait(BOUND).await.unwrap().success());
 }
 
-/// A waiter without the right gets the error while the lock stays held, and leaves nothing behind: the session ends for
-/// that, with its other holds.
 async fn a_waiter_without_the_right_is_told() {
     everywhere(LONG, async |etcd| {
         let (holder, waiter) = (open(user(&etcd, "bob")).await, open(user(&etcd, "alice")).await);
@@ -255,7 +251,6 @@ async fn switching_authentication_off_and_on_disturbs_nobody() {
     .await;
 }
 
-/// A token that was not used for longer than it lives: the next request gets another one by itself.
 async fn a_token_that_ran_out_is_renewed() {
     const TOKEN_TTL: u32 = 1;
     everywhere(TOKEN_TTL, async |etcd| {

@@ -14,7 +14,6 @@ trials![
     etcdctl_and_sharers_wait_for_each_other,
     a_cut_and_a_compaction_cost_nobody_who_shares_their_turn,
     share_needs_the_right_on_shared_keys,
-    readers_are_admitted_beside_any_number,
     many_permits_are_counted_or_read,
     all_who_share_are_asked_from_afar,
 ];
@@ -106,8 +105,6 @@ async fn a_cut_and_a_compaction_cost_nobody_who_shares_their_turn() {
     }
 }
 
-/// The right to the prefix is enough. A user with the right to exclusive keys only is denied the others, and keeps its
-/// holds.
 async fn share_needs_the_right_on_shared_keys() {
     let mut rig = Rig::start().await;
     rig.etcd.enable_auth("alice", "secret", "locks/").await.unwrap();
@@ -141,37 +138,6 @@ async fn share_needs_the_right_on_shared_keys() {
     }
     other.renew().await.unwrap();
     other.release().await.unwrap();
-}
-
-/// A reader is admitted beside any number of readers by one request, and a writer waits for all of them.
-async fn readers_are_admitted_beside_any_number() {
-    let rig = Rig::start().await;
-    let (many, one, writer) = (rig.patient().await, rig.patient().await, rig.patient().await);
-    let mut guards = Vec::new();
-    for _ in 0..40 {
-        guards.push(take(&many, Kind::SHARED).await);
-    }
-    for is_tried in [true, false] {
-        let before = rig.etcd.requests().await.unwrap();
-        let guard = match is_tried {
-            true => tries(&one, Kind::SHARED).await.expect("readers share"),
-            false => take(&one, Kind::SHARED).await,
-        };
-        assert_eq!((rig.etcd.requests().await.unwrap() - &before).of("Txn"), 1);
-        guard.release().await.unwrap();
-    }
-    let writing = aside(&writer, Kind::EXCLUSIVE);
-    rig.store.queued("n", 41).await;
-    let last = guards.pop().unwrap();
-    for guard in guards {
-        guard.release().await.unwrap();
-    }
-    let reading = aside(&one, Kind::SHARED);
-    rig.store.queued("n", 3).await;
-    assert!(!writing.is_finished() && !reading.is_finished());
-    last.release().await.unwrap();
-    writing.end("the writer holds").await.release().await.unwrap();
-    reading.end("the reader holds").await.release().await.unwrap();
 }
 
 /// Many permits of one kind are counted by the request itself; if there are others, too, or none is left, they are read.

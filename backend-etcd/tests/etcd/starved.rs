@@ -39,17 +39,24 @@ async fn sessions_come_back_to_a_starved_server() {
     let mut windows = 0;
     while !waiting.iter().all(Beside::is_finished) && windows < MOST {
         windows += 1;
+        let before = computed(&rig);
         rig.etcd.cont(0).unwrap();
-        pass(WINDOW / 25).await;
+        // A busy machine gives it no less.
+        for _ in 0..25 {
+            pass(WINDOW / 100).await;
+            if computed(&rig) - before >= WINDOW / 25 {
+                break;
+            }
+        }
         rig.etcd.stop(0).await.unwrap();
-        pass(WINDOW * 24 / 25).await;
+        pass(WINDOW * 3 / 4).await;
     }
     let back = waiting.iter().filter(|waiting| waiting.is_finished()).count();
     rig.etcd.cont(0).unwrap();
     let made = rig.etcd.requests().await.unwrap() - &before;
     println!("{back} of {} came back in {windows} windows of {WINDOW:?}: {made}", waiting.len());
-    // At depth `soak` it is 1.3 for each session; without a pause 2.6, and one session in seven comes back.
-    assert!(made.of("LeaseGrant") <= 2 * waiting.len() as u64, "{made}");
+    // At depth `soak` 1.5 to 2.0 for each session that comes back, the more the busier the machine; without a pause 17.
+    assert!(made.of("LeaseGrant") <= 4 * back as u64, "{made}");
     assert_eq!(back, waiting.len(), "{made}");
 }
 
@@ -61,7 +68,15 @@ fn acquires_once(locks: LockManager, name: String) -> Beside<()> {
     })
 }
 
-/// The server runs for a twenty-fifth of it.
+/// How long the server has computed, by the kernel's count of each thread.
+fn computed(rig: &Rig) -> Duration {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", rig.etcd.pids()[0])).unwrap();
+    let counts = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok());
+    let nanoseconds = counts.filter_map(|count| count.split(' ').next()?.parse::<u64>().ok());
+    Duration::from_nanos(nanoseconds.sum())
+}
+
+/// The server computes for a twenty-fifth of it, and a little more.
 const WINDOW: Duration = Duration::from_millis(100);
 /// In so many windows all are back.
 const MOST: usize = 1_800;

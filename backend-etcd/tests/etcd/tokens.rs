@@ -79,7 +79,6 @@ async fn participant_of_a_move_is_no_lock_and_no_session() {
     assert_eq!(ledger.members().await.unwrap(), []);
 }
 
-/// A plain number without a lease; a foreign value is not overwritten.
 async fn malformed_number_is_refused_and_kept() {
     let rig = Rig::start().await;
     let store = store(&rig).await;
@@ -97,7 +96,6 @@ async fn malformed_number_is_refused_and_kept() {
     }
 }
 
-/// A session opens no namespace of another format, neither the first nor the next one.
 async fn another_format_is_refused_by_name() {
     let rig = Rig::start().await;
     let (manager, mut client) = (rig.manager().await, rig.store.client.kv_client());
