@@ -38,7 +38,8 @@ impl Folder {
         let open = || openat(&self.handle, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty());
         let opened = match open() {
             Err(Errno::NOENT) => {
-                match mkdirat(&self.handle, name, permissions(mode_for(file_mode))) {
+                // Users who may read a file may list its directory.
+                match mkdirat(&self.handle, name, permissions(file_mode | (file_mode & 0o444) >> 2)) {
                     Ok(()) => self.sync()?,
                     Err(Errno::EXIST) => {}
                     Err(e) => return Err(failed(e)),
@@ -170,11 +171,6 @@ fn found_at(found: io::Result<Node>, path: impl FnOnce() -> PathBuf) -> Result<O
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(error::of_system(e, "inspect the file", &path())),
     }
-}
-
-/// The mode of a directory: users who may read a file may list its directory.
-fn mode_for(file_mode: u32) -> u32 {
-    file_mode | (file_mode & 0o444) >> 2
 }
 
 #[expect(clippy::allow_attributes, reason = "the cast is needed on some machines only")]

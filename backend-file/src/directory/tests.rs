@@ -239,7 +239,6 @@ async fn a_stuck_gate_is_passed_by() {
     }
 }
 
-/// A gate that cannot be locked is skipped at once.
 #[tokio::test]
 async fn a_gate_that_cannot_be_locked_is_passed_by_at_once() {
     type Stand = fn(&Path) -> io::Result<()>;

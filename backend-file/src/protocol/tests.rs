@@ -243,7 +243,6 @@ fn a_note_ends_no_other_hold() {
     assert!(file.seen().is_over());
 }
 
-/// Tokens end before they stop growing.
 #[test]
 fn counters_end_at_the_largest_token() {
     assert_eq!(after(0, 0), Some(1));

@@ -45,7 +45,6 @@ fn the_format_is_fixed() {
     assert_eq!((ending.at(), Ending { seq: 2, ..ending }.at()), (4056, 8152));
 }
 
-/// Whatever was written is read, with and without the optional parts.
 #[test]
 fn records_round_trip() {
     let bare = FileRecord { since: None, metadata: None, label: String::new(), ..record(9) };
@@ -91,7 +90,6 @@ fn a_note_stands_beside_the_slot() {
     assert_eq!(Ending::newest(&image[..FILE - 1]), None);
 }
 
-/// The longest name, label and metadata of the core fit; more is refused, not cut.
 #[test]
 fn a_record_that_does_not_fit_is_refused() {
     let name = LockName::new("x".repeat(LockName::MAX_BYTES)).unwrap();

@@ -4,18 +4,15 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::Barrier;
 use std::thread;
 
 use leasehold_core::backend::{Severity, StoreEvent};
 use leasehold_core::{Effect, ErrorKind, LostReason};
 use leasehold_file::FileConfig;
-use tokio::task::JoinSet;
 
-use crate::rig::{Manager, Rig, acquired, files, name};
+use crate::rig::{Manager, Rig, files, name};
 
-/// The directory is the owner's alone.
 #[tokio::test]
 async fn files_are_private_by_default() {
     let rig = Rig::new();
@@ -26,7 +23,6 @@ async fn files_are_private_by_default() {
     assert_eq!(mode(".leasehold/floor"), 0o600);
 }
 
-/// A sweep removes unused files, and no others.
 #[tokio::test]
 async fn a_sweep_leaves_what_is_in_use() {
     let rig = Rig::new();
@@ -50,7 +46,6 @@ async fn a_sweep_leaves_what_is_in_use() {
     assert!(b.cycle("x").await > 1);
 }
 
-/// Sessions that are the first of a directory at the same time find one directory.
 #[test]
 fn a_directory_is_made_once() {
     let rig = Rig::new();
@@ -70,43 +65,6 @@ fn a_directory_is_made_once() {
     assert_eq!(counters, (1..=8).collect());
 }
 
-/// Sweeps and cycles at the same time: one holder at a time, and counters grow.
-#[tokio::test(flavor = "multi_thread", worker_threads = 6)]
-async fn sweeping_breaks_nothing() {
-    let rig = Rig::new();
-    let (holders, largest) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let mut sessions = JoinSet::new();
-    for _ in 0..3 {
-        let Manager { backend, env, .. } = rig.open().await;
-        let (holders, largest) = (Arc::clone(&holders), Arc::clone(&largest));
-        sessions.spawn(async move {
-            for _ in 0..150 {
-                let grant = acquired(&*backend, &env, "a").await;
-                assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0);
-                assert!(largest.swap(grant.counter, Ordering::SeqCst) < grant.counter);
-                holders.fetch_sub(1, Ordering::SeqCst);
-                backend.release(&grant).await.unwrap();
-                // Lets the file lie idle now and then.
-                tokio::task::yield_now().await;
-            }
-        });
-    }
-    let mut sweepers = JoinSet::new();
-    for _ in 0..3 {
-        let config = rig.config();
-        sweepers.spawn(async move {
-            loop {
-                config.sweep().await.unwrap();
-            }
-        });
-    }
-    while let Some(session) = sessions.join_next().await {
-        session.unwrap();
-    }
-    sweepers.shutdown().await;
-}
-
-/// A manager that meets more idle files than it is to keep removes them by itself.
 #[tokio::test]
 async fn idle_files_are_removed_beyond_the_bound() {
     let rig = Rig::new();
@@ -119,7 +77,6 @@ async fn idle_files_are_removed_beyond_the_bound() {
     assert!(left < 40, "{left} files are left");
 }
 
-/// What is not ours, of a newer version, or of another name is an error and stays as it is.
 #[tokio::test]
 async fn foreign_entry_is_left_alone() {
     let rig = Rig::new();
@@ -245,7 +202,6 @@ async fn a_directory_without_its_floor_is_refused() {
     assert!(error.to_string().contains("no floor"), "{error}");
 }
 
-/// What cannot be a directory, or cannot be written, says which path and why.
 #[tokio::test]
 async fn a_place_that_cannot_work_is_refused() {
     let rig = Rig::new();

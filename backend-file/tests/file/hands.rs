@@ -205,7 +205,6 @@ async fn a_directory_in_the_hands_of_others_is_refused() {
     assert_eq!(fs::read_dir(others.path()).unwrap().count(), 0);
 }
 
-/// Users whom `mode` lets write may have created the directories.
 #[tokio::test]
 async fn users_of_one_mode_trust_each_other() {
     if !rustix::process::geteuid().is_root() {

@@ -165,7 +165,6 @@ async fn an_ask_that_cannot_be_added_is_not_lost() {
     other.says("asked");
 }
 
-/// A gate of another user that ours may not open blocks no new name.
 #[tokio::test]
 async fn the_gate_of_another_user_keeps_nobody_from_a_new_name() {
     let rig = Rig::new();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::backend::{Attempt, Holder, Revocation, Revoke, StoreEvent};
 use leasehold_core::{LockManager, LostReason};
 use parking_lot::Mutex;
-use testbed::{Beside, eventually, until, within};
+use testbed::{until, within};
 use tokio::task::JoinSet;
 
 use crate::rig::{Manager, Rig, acquired, name};
@@ -30,7 +30,6 @@ impl Manager {
     }
 }
 
-/// A request to a hold that has ended is removed, also when nothing is held any more, and no later hold gets it.
 #[tokio::test]
 async fn a_request_to_a_hold_that_ended_is_removed() {
     let rig = Rig::new();
@@ -80,7 +79,6 @@ async fn a_holder_that_does_not_listen_keeps_its_lock() {
     }
 }
 
-/// A session with a constant flow of events reads requests all the same.
 #[tokio::test]
 async fn a_holder_that_hears_much_is_told_in_time() {
     let rig = Rig::new();
@@ -105,7 +103,6 @@ async fn a_holder_that_hears_much_is_told_in_time() {
     within(b.env.timing().ttl, "it is told", told_at_last).await;
 }
 
-/// Force after a request ends the hold for good.
 #[tokio::test]
 async fn force_does_not_wait_for_a_grace() {
     let rig = Rig::new();
@@ -152,22 +149,6 @@ async fn force_takes_a_lock_that_was_given_to_nobody() {
     // A file that exists and is not locked is not held.
     a.cycle("free").await;
     assert_eq!(a.revoke("free", Revoke::Force).await, None);
-}
-
-/// Through the core: a waiter of a lock that is removed by force waits on, and holds next.
-#[tokio::test]
-async fn a_waiter_outlives_the_file_it_waits_for() {
-    let rig = Rig::new();
-    let open = async || LockManager::builder(rig.config()).build().await.unwrap();
-    let (locks, others, admin) = (open().await, open().await, open().await);
-    let taken = locks.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = others.lock("a").unwrap();
-    let waiter = Beside::start(async move { waiting.acquire().await });
-    eventually("a contender", async || admin.inspect("a").await.unwrap().contenders > 0).await;
-    assert_eq!(admin.revoke("a", Revoke::Force).await.unwrap(), Revocation::Released);
-    let guard = waiter.end("the wait").await.unwrap();
-    assert!(guard.token() > taken.token());
-    assert_eq!(taken.lost().await, LostReason::Revoked);
 }
 
 /// Cycles, force and sweeps all at once: no counter is ever given out twice.

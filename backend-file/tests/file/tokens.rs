@@ -24,7 +24,6 @@ async fn a_raise_has_the_floor_for_itself() {
     assert_eq!(manager.backend.token_base().await.unwrap().base, 9, "a sweep keeps it");
 }
 
-/// What the dead have left behind is no session.
 #[tokio::test]
 async fn leftover_files_are_not_counted_as_sessions() {
     let rig = Rig::new();
