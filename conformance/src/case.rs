@@ -133,7 +133,6 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// A name is said once, and every guarantee has cases.
     #[test]
     fn names_are_unique_and_cover_every_guarantee() {
         let mut seen = BTreeSet::new();
@@ -154,7 +153,6 @@ mod tests {
         assert_eq!(checked | elsewhere, Guarantees::all());
     }
 
-    /// The contract names no case that is not there.
     #[test]
     fn the_contract_names_existing_cases() {
         let contract = concat!(

@@ -74,7 +74,6 @@ impl Dice {
 mod tests {
     use super::*;
 
-    /// Chances are what they say, roughly; never and always exactly.
     #[test]
     fn chances_are_per_mille() {
         let mut dice = Dice::new(1);

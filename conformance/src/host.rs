@@ -131,7 +131,6 @@ mod tests {
         (truth.clone(), HostClock::new(Arc::new(truth), ppm))
     }
 
-    /// One percent slow is one percent slow, and its timers are late by as much.
     #[test]
     fn a_slow_clock_is_slow() {
         let (truth, slow) = host(-10_000);
@@ -145,7 +144,6 @@ mod tests {
         assert!(timer.as_mut().now_or_never().is_some());
     }
 
-    /// A stopped timer fires late, and then at once.
     #[test]
     fn stopped_timers_fire_when_they_resume() {
         let (truth, host) = host(-10_000);
@@ -158,7 +156,6 @@ mod tests {
         assert!(timer.as_mut().now_or_never().is_some());
     }
 
-    /// Asleep, the clock runs and the timers do not; awake, they catch up with what they have seen.
     #[test]
     fn timers_count_the_time_awake() {
         let (truth, host) = host(0);

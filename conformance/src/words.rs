@@ -52,7 +52,6 @@ mod tests {
         Error::new(ErrorKind::Unavailable, Effect::Unknown, message).with_source(cause)
     }
 
-    /// What keeps to the rule is given back, and each way of breaking it is found.
     #[test]
     fn breach_of_the_rule_is_found() {
         let good =

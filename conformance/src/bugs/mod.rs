@@ -123,7 +123,6 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// A bug has a name of its own, a story, and a case that exists.
     #[test]
     fn bugs_are_well_formed() {
         let known: BTreeSet<_> = crate::cases().map(|case| case.name).collect();

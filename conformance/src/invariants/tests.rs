@@ -17,7 +17,6 @@ fn found(planted: Plot) -> Vec<Property> {
     properties
 }
 
-/// A history in which everything is as promised passes every judge.
 #[test]
 fn a_clean_history_passes() {
     assert_eq!(check_all(&Plot::clean().history(), &BOUNDS), []);

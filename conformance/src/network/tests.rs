@@ -114,7 +114,6 @@ async fn a_lost_request_is_not_carried_out() {
     assert_eq!(setup.network.injected(), 2);
 }
 
-/// A grant whose reply is lost is released, and the end of its lease is reported.
 #[tokio::test(start_paused = true)]
 async fn an_unheard_grant_is_given_back() {
     let setup = Setup::new().await;
@@ -144,7 +143,6 @@ async fn a_grant_that_nobody_looks_at_is_given_back() {
     assert!(setup.store.is_empty());
 }
 
-/// A caller who gives up does not stop what is on its way; what arrives is abandoned.
 #[tokio::test(start_paused = true)]
 async fn a_delayed_request_arrives_after_its_caller_has_gone() {
     let setup = Setup::new().await;
@@ -187,7 +185,6 @@ async fn a_duplicate_arrives_twice() {
     assert_eq!(setup.did(granted), 2);
 }
 
-/// A cut swallows requests and holds back replies in flight.
 #[tokio::test(start_paused = true)]
 async fn a_cut_holds_everything_back() {
     let setup = Setup::new().await;
@@ -202,7 +199,6 @@ async fn a_cut_holds_everything_back() {
     assert_eq!(waits.await.unwrap().counter, 2);
 }
 
-/// An emitted event arrives in the stream, true or not; a second stream ends.
 #[tokio::test(start_paused = true)]
 async fn emitted_events_arrive() {
     let setup = Setup::new().await;

@@ -49,7 +49,6 @@ impl Runs {
     }
 }
 
-/// Whatever goes wrong, the core keeps what it promises.
 fn seeds_keep_every_promise<D: Deployment>(seeds: Range<u64>) -> Result<(), Failed> {
     let began = began();
     let (total, next) = (Mutex::new(Total::default()), AtomicU64::new(seeds.start));
@@ -94,7 +93,6 @@ fn seeds_keep_every_promise<D: Deployment>(seeds: Range<u64>) -> Result<(), Fail
     }
 }
 
-/// The same seed gives the same history, so a failure can be looked at again.
 fn a_seed_repeats_exactly<D: Deployment>(seeds: u64) -> Result<(), Failed> {
     for seed in 0..seeds {
         let [first, second] = [(); 2].map(|()| run::<D>(seed, None).history);

@@ -123,6 +123,7 @@ impl Builder {
     /// - [`ErrorKind::InvalidOption`]: an option is invalid; before any request.
     /// - [`ErrorKind::Unavailable`]: the store was not opened within the connect timeout and `connect_wait`.
     /// - [`ErrorKind::Misuse`]: outside a tokio runtime, or in one without timers.
+    ///   There tokio prints a panic first, which ends a program that is built with `panic = "abort"`.
     /// - Otherwise the store's error.
     ///
     /// # Cancel safety

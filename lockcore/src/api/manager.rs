@@ -72,7 +72,7 @@ impl LockManager {
     }
 
     /// Returns the holders of `name` and the number of waiting clients. A lock of this process has the token of
-    /// its present guard.
+    /// its present guard. A property of a holder that the store does not know is `None`.
     ///
     /// # Errors
     ///

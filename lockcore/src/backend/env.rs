@@ -120,6 +120,10 @@ impl Env {
     /// # Errors
     ///
     /// [`ErrorKind::Misuse`] outside a tokio runtime, or in one without timers.
+    ///
+    /// # Panics
+    ///
+    /// In a runtime without timers, if the program is built with `panic = "abort"`: tokio offers no other way to ask.
     pub fn new(timing: Timing) -> Result<Self> {
         let runtime = Handle::try_current().map_err(|source| {
             Error::not_applied(ErrorKind::Misuse, "cannot open a lock manager outside a tokio runtime")
@@ -386,8 +390,11 @@ impl Future for Timer {
     }
 }
 
-/// Whether the current runtime has timers. It offers no other way to ask, and says what is missing in
-/// the panic's message.
+/// Whether the current runtime has timers.
+///
+/// A runtime without them prints the panic of `sleep`, and with `panic = "abort"` ends the process by it. tokio 1.54 has no
+/// other way to ask: its `Handle` reads the time driver only in `Handle::time`, which panics, and to wake it; `timeout`,
+/// `interval` and `Sleep` go through that, and `RuntimeMetrics`, `Debug` of the handle and the clock show nothing of it.
 fn has_timers() -> bool {
     catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
 }

@@ -7,7 +7,6 @@ use crate::core::holds::NameState;
 use crate::core::queue::{Claim, Wish};
 use crate::memory::MemoryConfig;
 
-/// Idle names do not stay for as long as the manager.
 #[tokio::test(start_paused = true)]
 async fn idle_names_are_forgotten_once_a_ttl() {
     let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();

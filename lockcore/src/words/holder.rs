@@ -14,7 +14,8 @@ pub struct Holder {
     pub label: String,
     /// The first token of the grant; local hand-offs of the holder's process have larger ones.
     pub token: Option<FencingToken>,
-    /// When it was granted, by the holder's wall clock.
+    /// When it was granted, by the holder's wall clock. A store that writes nothing when it grants the lock to a waiter
+    /// shows when the holder joined the queue, by the store's clock, or `None`.
     pub since: Option<SystemTime>,
     /// The metadata of the holder.
     pub metadata: Option<String>,

@@ -152,7 +152,6 @@ fn hand_offs_and_drops_are_counted() {
     assert_eq!(sums.get("leasehold_held_locks"), 0.0);
 }
 
-/// A loss has its reason, a renewal its outcome.
 #[test]
 fn losses_and_renewals_are_counted() {
     let sums = recorded(async |locks, _| {
@@ -171,7 +170,6 @@ fn losses_and_renewals_are_counted() {
     assert_eq!(sums.get("leasehold_held_locks"), 0.0);
 }
 
-/// Every metric is described.
 #[test]
 fn every_metric_is_described() {
     let sums = Sums::default();

@@ -35,7 +35,6 @@ fn ended_ownership_is_never_held_again() {
     assert_eq!(ownership.state(at(1)), GuardState::Lost(LostReason::Gone));
 }
 
-/// With no watchdog running, the clock alone ends it.
 #[test]
 fn the_deadline_ends_it_without_being_told() {
     let ownership = ownership();
@@ -81,7 +80,6 @@ fn ownership_near_its_end_or_at_risk_is_not_healthy() {
     assert!(ownership.is_healthy(at(100)));
 }
 
-/// The watchers of one guard see its release, not the life of the next guard.
 #[test]
 fn watchers_follow_their_guard_only() {
     let ownership = ownership();
@@ -176,7 +174,6 @@ fn guards_that_share_it_let_go_each_for_itself() {
     assert_eq!([&first, &second].map(|told| told.borrow().state), [released, revoked]);
 }
 
-/// Without a lease there is no deadline, until a revocation is requested.
 #[test]
 fn ownership_without_a_lease_has_no_end() {
     let Ownership { grant, mode, .. } = ownership();

@@ -1,8 +1,6 @@
 use super::*;
 use proptest::prelude::*;
 
-const TTL: Duration = Duration::from_secs(10);
-
 fn at(seconds: u64) -> Now {
     let moment = Moment::from_nanos(seconds * 1_000_000_000);
     Now { store: moment, asker: moment }
@@ -16,10 +14,6 @@ fn owner(who: u8) -> OwnerId {
     OwnerId::from_random([who; 16])
 }
 
-fn request(who: u8) -> AcquireRequest {
-    AcquireRequest::new(name(), owner(who), TTL)
-}
-
 struct Bench {
     engine: Engine,
     pushes: Vec<Push>,
@@ -30,31 +24,14 @@ impl Bench {
         Self { engine: Engine::default(), pushes: Vec::new() }
     }
 
-    fn acquire(&mut self, who: u8, seconds: u64) -> EngineReply {
-        self.asks(who, Mode::EXCLUSIVE, seconds)
-    }
-
     fn asks(&mut self, who: u8, mode: Mode, seconds: u64) -> EngineReply {
-        let (session, request) = (SessionId(who.into()), AcquireRequest { mode, ..request(who) });
-        self.engine.acquire(at(seconds), session, &request, true, &mut self.pushes)
-    }
-
-    /// Of the entry of `who`, which holds.
-    fn lease(&self, who: u8) -> Option<LeaseId> {
-        let mut holders = self.engine.names.get(&name())?.holders.iter();
-        Some(holders.find(|held| held.entry.owner == owner(who))?.entry.lease)
+        let mut request = AcquireRequest::new(name(), owner(who), Duration::from_secs(10));
+        request.mode = mode;
+        self.engine.acquire(at(seconds), SessionId(who.into()), &request, true, &mut self.pushes)
     }
 
     fn release(&mut self, who: u8, seconds: u64) -> bool {
         self.engine.release(at(seconds), &name(), owner(who), &mut self.pushes)
-    }
-
-    fn granted(&mut self) -> Vec<(OwnerId, u64)> {
-        let granted = self.pushes.drain(..).filter_map(|push| match push {
-            Push::Granted(granted) => Some((granted.owner, granted.counter)),
-            Push::Dropped(_) => None,
-        });
-        granted.collect()
     }
 }
 
@@ -65,100 +42,6 @@ impl Push {
             Self::Dropped(_) => None,
         }
     }
-}
-
-/// Waiters are granted in order, each with a larger counter, and nothing stays behind.
-#[test]
-fn a_release_grants_the_first_who_waits() {
-    let mut bench = Bench::new();
-    assert!(matches!(bench.acquire(1, 0), EngineReply::Granted(Granted { counter: 1, .. })));
-    assert!(matches!(bench.acquire(2, 0), EngineReply::Queued { .. }));
-    assert!(matches!(bench.acquire(3, 0), EngineReply::Queued { .. }));
-    assert!(bench.release(1, 1));
-    assert_eq!(bench.granted(), [(owner(2), 2)]);
-    assert!(bench.release(2, 1));
-    assert_eq!(bench.granted(), [(owner(3), 3)]);
-    assert!(bench.release(3, 1));
-    assert!(bench.engine.is_empty());
-}
-
-/// At its expiry a holder is replaced by the first waiter with a live lease.
-#[test]
-fn expiry_passes_over_the_dead() {
-    let mut bench = Bench::new();
-    bench.acquire(1, 0);
-    bench.acquire(2, 0);
-    bench.acquire(3, 5);
-    bench.engine.settle(&name(), at(9), &mut bench.pushes);
-    assert_eq!(bench.pushes, []);
-    bench.engine.settle(&name(), at(10), &mut bench.pushes);
-    assert_eq!(bench.pushes[0], Push::Dropped(owner(2)));
-    assert_eq!(bench.granted(), [(owner(3), 2)]);
-}
-
-/// A release or renewal of another owner does not touch a hold.
-#[test]
-fn only_the_owner_acts_on_an_entry() {
-    let mut bench = Bench::new();
-    let EngineReply::Granted(granted) = bench.acquire(1, 0) else { panic!("the lock is free") };
-    assert!(!bench.release(2, 1));
-    let stranger = SessionId(9);
-    assert_eq!(bench.engine.renew(at(1), stranger, granted.lease, &mut bench.pushes), None);
-    assert_eq!(bench.engine.next_expiry(&name(), at(1)), Some(at(10).store));
-    let session = SessionId(1);
-    assert_eq!(bench.engine.renew(at(1), session, granted.lease, &mut bench.pushes), Some(TTL));
-    assert_eq!(bench.engine.next_expiry(&name(), at(1)), Some(at(11).store));
-}
-
-/// A closed session leaves nothing and passes on what it held.
-#[test]
-fn a_closed_session_leaves_nothing() {
-    let mut bench = Bench::new();
-    bench.acquire(1, 0);
-    bench.acquire(2, 0);
-    bench.engine.close(at(1), SessionId(1), &mut bench.pushes);
-    assert_eq!(bench.granted(), [(owner(2), 2)]);
-    bench.engine.close(at(1), SessionId(2), &mut bench.pushes);
-    assert!(bench.engine.is_empty());
-}
-
-/// Readers hold at the same time, and wait for an earlier writer, also while that waits; when the writer ends, every
-/// entry that fits is granted at once.
-#[test]
-fn readers_wait_for_a_writer_in_front() {
-    for dies in [false, true] {
-        let mut bench = Bench::new();
-        bench.asks(1, Mode::SHARED, 0);
-        assert!(matches!(bench.asks(2, Mode::EXCLUSIVE, 0), EngineReply::Queued { .. }));
-        for reader in [3, 4] {
-            assert!(matches!(bench.asks(reader, Mode::SHARED, 5), EngineReply::Queued { .. }));
-        }
-        let Some(lease) = bench.lease(1) else { panic!("it holds") };
-        assert!(bench.engine.renew(at(5), SessionId(1), lease, &mut bench.pushes).is_some());
-        assert_eq!(bench.engine.next_expiry(&name(), at(5)), Some(at(10).store), "of who waits in front");
-        if dies {
-            bench.engine.settle(&name(), at(10), &mut bench.pushes);
-        } else {
-            assert!(bench.release(2, 6));
-        }
-        assert_eq!(bench.granted(), [(owner(3), 2), (owner(4), 3)]);
-        assert_eq!(bench.engine.targets(&name()).len(), 3);
-    }
-}
-
-/// The smallest capacity of the holders and the new entry counts.
-#[test]
-fn the_smallest_capacity_counts() {
-    let mut bench = Bench::new();
-    let some = |weight, capacity| Mode::permits(weight, capacity).unwrap();
-    assert!(matches!(bench.asks(1, some(2, 3), 0), EngineReply::Granted(_)));
-    assert!(matches!(bench.asks(2, some(2, 9), 0), EngineReply::Queued { .. }));
-    assert!(
-        matches!(bench.asks(3, some(1, 3), 0), EngineReply::Queued { .. }),
-        "not past the one that waits"
-    );
-    assert!(bench.release(1, 1));
-    assert_eq!(bench.granted(), [(owner(2), 2), (owner(3), 3)]);
 }
 
 proptest! {

@@ -67,7 +67,6 @@ fn an_entry_that_was_lost_before_its_grant_stays_lost() {
     assert!(table.leases.is_empty());
 }
 
-/// Renewals that are due within the window go out with the first: one request, not one each.
 #[test]
 fn renewals_that_are_due_soon_go_out_together() {
     let mut table = empty();
@@ -85,8 +84,6 @@ fn renewals_that_are_due_soon_go_out_together() {
     assert_eq!(due, [LeaseId::new(1), LeaseId::new(2)]);
 }
 
-/// Holds that come and go are shorter than the time to their renewals: they wake the task once in that time, not
-/// once each.
 #[test]
 fn short_holds_do_not_wake_the_task_each_time() {
     let mut table = empty();
@@ -116,7 +113,6 @@ fn timer_set_after_a_suspend_wakes_the_task() {
     assert!(table.must_wake(at(8)));
 }
 
-/// A grant on a session whose renewal is overdue is at risk from the beginning.
 #[test]
 fn a_grant_on_a_lease_at_risk_is_at_risk() {
     let mut table = table();
@@ -157,7 +153,6 @@ fn touched(changes: &[LeaseChange]) -> usize {
     changes.iter().map(|outcome| outcome.ownerships.len()).sum()
 }
 
-/// Changes that are reported in another order than they happened leave the present state.
 #[test]
 fn risk_and_safety_may_be_told_in_any_order() {
     let mut table = table();
@@ -186,7 +181,6 @@ fn a_lease_that_is_named_again_stays_at_risk() {
     assert_eq!(ownership.state(at(9)), GuardState::AtRisk);
 }
 
-/// A session does not keep the places and timers of holds that have ended; those that are left end as before.
 #[test]
 fn places_of_ended_ownerships_are_freed() {
     let mut table = table();
