@@ -26,7 +26,6 @@ fn named(locks: &LockManager, names: &[&str]) -> Vec<Lock> {
     names.iter().map(|name| locks.lock(*name).unwrap()).collect()
 }
 
-/// They are held together, each with its own mode and token, and released together.
 #[tokio::test(start_paused = true)]
 async fn all_are_held_and_released() {
     let store = MemoryStore::new();
@@ -105,7 +104,6 @@ async fn none_is_held_unless_all_are() {
     assert!(store.is_empty());
 }
 
-/// A refused try answers when what it took is released, also where that takes its time.
 #[tokio::test(start_paused = true)]
 async fn refused_try_has_released_all_it_took() {
     let store = MemoryStore::new();
@@ -140,7 +138,6 @@ impl Layer for Slow {
     }
 }
 
-/// When one is lost, not all are held: the error names it, and the others are released with the guard.
 #[tokio::test(start_paused = true)]
 async fn one_that_is_lost_is_named() {
     let store = MemoryStore::new();
@@ -156,7 +153,6 @@ async fn one_that_is_lost_is_named() {
     assert!(store.is_empty(), "the other is released all the same");
 }
 
-/// The wait for the others ends when one is lost: the acquired locks are released, and the next waiters hold.
 #[tokio::test(start_paused = true)]
 async fn a_loss_ends_the_wait_for_the_others() {
     let store = MemoryStore::new();
@@ -173,7 +169,6 @@ async fn a_loss_ends_the_wait_for_the_others() {
     drop(there.lock("b").unwrap().try_acquire().await.unwrap().expect("nobody waits for it"));
 }
 
-/// A lock that was lost while the host was suspended is not held with the rest, though no timer has fired.
 #[tokio::test(start_paused = true)]
 async fn a_loss_in_a_suspend_is_told() {
     let (store, clock) = (MemoryStore::with_clock(Arc::new(TokioClock::new())), ManualClock::new());
@@ -192,7 +187,6 @@ async fn a_loss_in_a_suspend_is_told() {
     assert!(error.to_string().contains("lock: a"), "{error}");
 }
 
-/// What cannot be is refused before any request, with the rule.
 #[tokio::test]
 async fn invalid_set_of_locks_is_refused() {
     let store = MemoryStore::new();

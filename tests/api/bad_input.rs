@@ -9,7 +9,6 @@ async fn refusal(url: &str) -> (ErrorKind, String) {
     (error.kind().clone(), error.to_string())
 }
 
-/// Every URL that cannot work says why, and what would.
 #[tokio::test]
 async fn urls_that_cannot_work_are_refused() {
     let cases = [
@@ -38,7 +37,6 @@ async fn urls_that_cannot_work_are_refused() {
     }
 }
 
-/// The file store's own options are checked like the others.
 #[cfg(feature = "file")]
 #[tokio::test]
 async fn file_urls_that_cannot_work_are_refused() {
@@ -56,7 +54,6 @@ async fn file_urls_that_cannot_work_are_refused() {
     }
 }
 
-/// A password in a URL never reaches a message.
 #[tokio::test]
 async fn refusals_do_not_repeat_a_password() {
     for url in [

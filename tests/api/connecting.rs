@@ -61,7 +61,6 @@ impl StoreConfig for Late {
     }
 }
 
-/// It is asked again, with pauses that grow, until it is there.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_comes_up_late_is_waited_for() {
     let store = Late::new(10, ErrorKind::Unavailable);
@@ -90,7 +89,6 @@ async fn failure_while_opening_is_not_applied() {
     assert_eq!(refused(1, 1_000).await, "not there (server: h1:1,h2:2)");
 }
 
-/// Without a wait, and for whatever is not about the store's absence, one attempt is all.
 #[tokio::test(start_paused = true)]
 async fn other_refusals_are_final() {
     let absent = Late::new(1, ErrorKind::Unavailable);
@@ -100,7 +98,6 @@ async fn other_refusals_are_final() {
     assert_eq!((absent.attempts(), denied.attempts()), (1, 1));
 }
 
-/// The URL says it like the builder.
 #[tokio::test(start_paused = true)]
 async fn the_url_says_how_long() {
     let store = Late::new(1, ErrorKind::Unavailable);

@@ -10,7 +10,6 @@ async fn open(directory: &Path) -> leasehold::Result<LockManager> {
     LockManager::builder(FileConfig::new(directory)).build().await
 }
 
-/// A directory that cannot be one, one that goes, and a lock file that is none.
 #[tokio::test]
 async fn paths_and_locks_are_named_once() {
     let scratch = tempfile::tempdir().unwrap();

@@ -32,7 +32,6 @@ fn mode(word: &str) -> Option<Mode> {
     }
 }
 
-/// In every picture the holders are those of the rule, and no others.
 #[test]
 fn the_pictures_follow_the_rule() {
     let drawn = drawn();
@@ -47,7 +46,6 @@ fn the_pictures_follow_the_rule() {
     }
 }
 
-/// The rule stands on both pages in the same words.
 #[test]
 fn the_rule_is_one() {
     let rule = |page: &str| page.lines().filter(|line| line.starts_with("> ")).collect::<String>();

@@ -54,7 +54,6 @@ async fn a_timeout_names_the_holder_it_heard_of() {
     assert_eq!(holder.token, Some(guard.token()));
 }
 
-/// Two URLs that say the same name meet; others do not.
 #[tokio::test]
 async fn instances_are_shared_by_name() {
     let (a, b) = (connect("memory://one").await.unwrap(), connect("memory://one").await.unwrap());
@@ -75,14 +74,12 @@ async fn require_refuses_what_the_store_does_not_promise() {
     assert!(error.to_string().contains("CROSS_HOST"));
 }
 
-/// What users keep in structs and move between tasks can be kept and moved.
 #[test]
 fn handles_are_send_and_sync() {
     const fn shared<T: Send + Sync + 'static>() {}
     shared::<(LockManager, Lock, LockGuard, Lost, Error, FenceGate, Registry)>();
 }
 
-/// A manager in a log shows what it promises, not what is locked.
 #[tokio::test]
 async fn debug_of_a_manager_shows_no_names() {
     let locks = connect("memory://").await.unwrap();

@@ -8,7 +8,6 @@ fn refused(url: &str) -> Error {
     leasehold::registry().configure(url).map(drop).expect_err(url)
 }
 
-/// What cannot work is refused before any request, and named.
 #[test]
 #[cfg(feature = "migrate")]
 fn urls_that_cannot_move_are_refused() {
@@ -58,7 +57,6 @@ async fn an_inner_url_is_read_as_it_is_written() {
     plain.shutdown().await.unwrap();
 }
 
-/// A namespace cannot be moved to itself, whatever its names are.
 #[tokio::test]
 #[cfg(feature = "migrate")]
 async fn a_namespace_is_not_moved_to_itself() {
@@ -67,7 +65,6 @@ async fn a_namespace_is_not_moved_to_itself() {
     connect("memory://same?migrate_to=memory://same?prefix=p").await.unwrap().shutdown().await.unwrap();
 }
 
-/// A second `migrate_to` elsewhere is refused while the first move is not ended.
 #[tokio::test]
 #[cfg(feature = "migrate")]
 async fn locks_move_to_one_store_only() {

@@ -57,7 +57,6 @@ async fn a_guard_tells_that_it_is_asked() {
     assert_eq!(asking.await.unwrap(), Revocation::Released);
 }
 
-/// Without a request the future ends with the guard.
 #[tokio::test(start_paused = true)]
 async fn nobody_asks_a_guard_that_has_ended() {
     let locks = open(&MemoryConfig::private(), TokioClock::new()).await;
@@ -105,7 +104,6 @@ async fn a_deaf_holder_is_waited_for_in_time() {
     assert!((18..45).contains(&looks), "{looks} looks in six ttls");
 }
 
-/// All who share it must release it, and a release in time is distinguished from a late one.
 #[tokio::test(start_paused = true)]
 async fn revocation_ends_with_the_last_sharer() {
     let (store, clock) = (MemoryConfig::private(), TokioClock::new());
@@ -132,7 +130,6 @@ async fn revocation_ends_with_the_last_sharer() {
     }
 }
 
-/// A foreign client cannot be asked: that is said at once.
 #[tokio::test(start_paused = true)]
 async fn foreign_holder_is_not_waited_for() {
     let (store, clock) = (MemoryConfig::private(), TokioClock::new());
@@ -203,7 +200,6 @@ async fn a_guard_is_held_for_so_long() {
     assert_eq!(*error.kind(), ErrorKind::InvalidOption);
 }
 
-/// A reader with a bound shares its grant with no other reader of its process, whichever came first.
 #[tokio::test(start_paused = true)]
 async fn bound_of_a_reader_ends_no_other_reader() {
     let locks = open(&MemoryConfig::private(), TokioClock::new()).await;
@@ -261,7 +257,6 @@ async fn run() {
     }
 }
 
-/// However many holds are bounded, the watchdog ends them, with no task for each.
 #[tokio::test(start_paused = true)]
 async fn bounded_holds_start_no_task() {
     let clock = TokioClock::new();

@@ -335,7 +335,6 @@ fn leaves(tree: &UseTree) -> Vec<(Vec<String>, String, String)> {
     }
 }
 
-/// What the packages show is what the files below `docs/api` list.
 #[test]
 fn the_listings_are_current() {
     let folder = root().join("docs/api");

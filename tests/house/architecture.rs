@@ -51,7 +51,6 @@ fn edges(package: &Package, ours: &BTreeSet<&str>, development: bool) -> BTreeSe
         .collect()
 }
 
-/// Every package is drawn where it lies, and depends on no more than is drawn.
 #[test]
 fn packages_depend_only_as_drawn() {
     let metadata = metadata();
@@ -128,7 +127,6 @@ pub(crate) fn collect(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
     }
 }
 
-/// No file is longer than a person reads at once.
 #[test]
 fn files_have_at_most_500_lines() {
     for (path, text) in sources(&metadata()) {
@@ -212,7 +210,6 @@ fn named_in_core(code: &str) -> Vec<String> {
     named
 }
 
-/// Within `core/`, each file uses only lower layers.
 #[test]
 fn core_files_use_only_lower_layers() {
     let root = root().join("lockcore/src/core");
@@ -299,7 +296,6 @@ fn stores_have_one_plan() {
     }
 }
 
-/// Names that say nothing hide what belongs elsewhere.
 #[test]
 fn no_file_is_called_util() {
     let empty = ["util", "utils", "helper", "helpers", "common", "misc", "types", "traits"];
@@ -322,7 +318,6 @@ fn logged_errors_are_escaped() {
     }
 }
 
-/// Waiting futures say what dropping them does.
 #[test]
 fn public_waiting_functions_document_cancel_safety() {
     for (path, text) in sources(&metadata()) {

@@ -113,7 +113,6 @@ fn links_of_the_shown_pages_work_everywhere() {
     assert!(links > 20, "only {links} links were found");
 }
 
-/// What is said of the crates that a choice of features brings is what cargo counts.
 #[test]
 fn the_counts_of_crates_are_current() {
     let page = std::fs::read_to_string(root().join("docs/building.md")).expect("there is such a page");

@@ -9,7 +9,6 @@ use testbed::Scratch;
 
 use crate::{metadata, root};
 
-/// Cargo's test programs and the list's are the same; every one has a tier and a smallest number of tests.
 #[test]
 fn every_program_has_a_tier() {
     let metadata = metadata();
@@ -89,7 +88,6 @@ case \"$*\" in
 esac
 ";
 
-/// Everything runs, and the last line says how much that was.
 #[test]
 fn a_run_ends_with_its_numbers() {
     let (passed, said) = Tree::new(&[("one", PASSES), ("two", PASSES)], CARGO).run();
@@ -98,7 +96,6 @@ fn a_run_ends_with_its_numbers() {
     assert!(said.contains("== tests/one.rs: exit 0"), "{said}");
 }
 
-/// Whatever fails, the rest runs, and the run has failed.
 #[test]
 fn a_failure_ends_no_run_and_fails_it() {
     let no_fmt = CARGO.replace("case", "[ \"$1\" != fmt ] || exit 1\ncase");
@@ -116,7 +113,6 @@ fn a_failure_ends_no_run_and_fails_it() {
     }
 }
 
-/// A program of the tier that was not built has not passed.
 #[test]
 fn a_program_that_was_not_built_fails_the_run() {
     let tree = Tree::new(&[("one", PASSES)], CARGO);

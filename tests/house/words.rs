@@ -72,7 +72,6 @@ fn published_sources() -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Every text of a published package has its reader's words; so has the manual page of the command.
 #[test]
 fn messages_have_plain_words() {
     let mut checked = 0;
@@ -134,7 +133,6 @@ fn test_functions<'a>(path: &Path, source: &'a str) -> impl Iterator<Item = &'a 
     declared.filter_map(|rest| rest.split(['(', '<']).next())
 }
 
-/// A test's name has a subject first, and fits a line.
 #[test]
 fn tests_have_plain_names() {
     let mut checked = 0;

@@ -54,7 +54,6 @@ fn table(stores: &[(&str, Guarantees)]) -> String {
 
 testbed::trials![the_guarantees_table_is_current];
 
-/// The table is what the stores say.
 async fn the_guarantees_table_is_current() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
     let readme = std::fs::read_to_string(&path).expect("there is a README");

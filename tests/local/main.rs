@@ -143,7 +143,6 @@ fn waiters_survive_the_runtime_of_their_driver() {
     assert_eq!(kinds(served), [None, None, None]);
 }
 
-/// It is an error of one request.
 #[tokio::test]
 async fn a_panic_in_the_store_harms_nobody_else() {
     let (store, gate) = (FaultyStore::default(), Arc::new(Notify::new()));

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{FutureExt, StreamExt};
+use futures_util::FutureExt;
 use leasehold::backend::StoreEvent;
 use leasehold::clock::{Clock, ManualClock, TokioClock};
 use leasehold::memory::MemoryConfig;
-use leasehold::{Change, Effect, ErrorKind, GuardState, LockManager, LockName, LostReason, Timing};
+use leasehold::{Effect, ErrorKind, LockManager, LockName, LostReason, Timing};
 use tokio::sync::Notify;
 use tokio::task::{JoinSet, yield_now};
 
@@ -204,35 +204,6 @@ async fn a_forgotten_manager_closes_its_session() {
     })
     .await
     .expect("the session is closed");
-}
-
-#[tokio::test]
-async fn the_watchers_of_a_guard_hear_that_it_was_handed_on() {
-    let store = FaultyStore::default();
-    let locks = opened(&store).await;
-    let lock = locks.lock("a").unwrap();
-    for dropped in [false, true] {
-        let guard = lock.acquire().await.unwrap();
-        let (lost, mut changes) = (guard.lost(), guard.changes());
-        assert_eq!(changes.next().await, Some(Change::State(GuardState::Held)));
-        let mut next = Box::pin(lock.acquire());
-        assert!(next.as_mut().now_or_never().is_none());
-        let asked = store.releases.count();
-        if dropped {
-            drop(guard)
-        } else {
-            guard.release().await.unwrap()
-        }
-        let next = next.now_or_never().expect("it was handed on").unwrap();
-        assert_eq!(store.releases.count(), asked, "the store hears nothing");
-        assert_eq!(lost.now_or_never(), Some(LostReason::Released));
-        assert_eq!(
-            changes.next().now_or_never(),
-            Some(Some(Change::State(GuardState::Lost(LostReason::Released))))
-        );
-        assert_eq!(changes.next().now_or_never(), Some(None));
-        next.release().await.unwrap();
-    }
 }
 
 /// Of losses that come before their grant, the one of that grant counts, not the last.

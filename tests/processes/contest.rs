@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use crate::child::Holder;
 use crate::rig::Rig;
+use crate::store::TTL;
 
 /// Eight processes count together while a ninth is killed again and again, wherever it is: every
 /// count is there once, and tokens grow from line to line (G1, G3, G6).
@@ -52,4 +54,44 @@ pub(crate) async fn no_count_is_lost_while_processes_are_killed(rig: Rig) {
     }
     assert_eq!(by_workers, PROCESSES * cycles);
     println!("{by_workers} counts by workers, {by_victims} by processes that were killed");
+}
+
+/// Writers count while others read what they have counted, and both are killed at any point: no process writes beside a
+/// reader (G1), and everybody has a turn (G6, G7).
+pub(crate) async fn no_count_is_written_beside_a_reader_despite_kills(rig: Rig) {
+    const PROCESSES: usize = 3;
+    const CYCLES: usize = 60;
+    let rig = rig.steady();
+    let journal = rig.scratch.path().join("journal");
+    std::fs::write(&journal, "").unwrap();
+    let writes = format!("count {} writer {CYCLES}", journal.display());
+    let reads = format!("read {} {CYCLES}", journal.display());
+    let start = async |order: &str| {
+        let mut holder = rig.holder().await;
+        holder.order(order).await;
+        holder
+    };
+    let (mut writers, mut readers) = (Vec::<Holder>::new(), Vec::<Holder>::new());
+    for _ in 0..PROCESSES {
+        writers.push(start(&writes).await);
+        readers.push(start(&reads).await);
+    }
+    let victims = async {
+        for order in [&reads, &writes, &reads, &reads, &writes] {
+            let mut victim = start(&order.replace("writer", "victim")).await;
+            tokio::time::sleep(TTL / 10).await; // the fault's own rhythm
+            victim.process.kill().await.unwrap();
+        }
+    };
+    let counted = async {
+        for (writer, reader) in writers.iter_mut().zip(&mut readers) {
+            assert_eq!((&*writer.answer().await, &*reader.answer().await), ("counted", "read"));
+        }
+    };
+    tokio::join!(counted, victims);
+    let journal = std::fs::read_to_string(&journal).unwrap();
+    assert_eq!(journal.matches("writer").count(), PROCESSES * CYCLES);
+    for (index, line) in journal.lines().enumerate() {
+        assert!(line.starts_with(&format!("{} ", index + 1)), "a lost count, at line {index}: {line}");
+    }
 }

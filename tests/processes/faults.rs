@@ -55,7 +55,6 @@ pub(crate) async fn a_killed_waiter_disturbs_nobody(rig: Rig) {
     assert!(next.token().await > token);
 }
 
-/// `inspect` and `list` see across processes, and a revocation arrives there.
 pub(crate) async fn another_process_is_seen_and_revoked(rig: Rig) {
     let mut holder = rig.holder().await;
     let (token, _) = (holder.acquire("a").await, rig.holder().await);
@@ -70,20 +69,4 @@ pub(crate) async fn another_process_is_seen_and_revoked(rig: Rig) {
     assert_eq!(holder.ask("state").await, "lost Revoked");
     assert_eq!(admin.inspect("a").await.unwrap().holders.pop(), None);
     assert_eq!(admin.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::NotHeld);
-}
-
-/// Whatever ends and begins again, tokens grow while the directory lives (G3).
-pub(crate) async fn tokens_grow_across_a_restart_of_everyone(rig: Rig) {
-    let mut last = 0;
-    for round in 0..4 {
-        let mut holder = rig.holder().await;
-        let token = holder.acquire("a").await;
-        assert!(token > last, "token {token} after {last}");
-        last = token;
-        if round % 2 == 0 {
-            holder.process.kill().await.unwrap();
-        } else {
-            assert_eq!(holder.ask("release").await, "released");
-        }
-    }
 }

@@ -3,10 +3,8 @@
 //! | line | answers |
 //! |---|---|
 //! | `acquire NAME` | `held TOKEN`, when it is |
-//! | `share NAME` | the same, as a reader |
 //! | `try NAME` | `held TOKEN` or `busy` |
 //! | `state` | `held` or `lost REASON` |
-//! | `lost` | `lost REASON`, when it is |
 //! | `release` | `released` or `error …` |
 //! | `child` | `child PID`, of a child that outlives this program |
 //! | `count JOURNAL WHO CYCLES` | `counted`, after that many cycles under the lock `counter` |
@@ -42,7 +40,6 @@ pub(crate) fn run(url: &str) -> ExitCode {
 async fn answer(locks: &LockManager, held: &mut Option<LockGuard>, words: &[&str]) -> Result<String> {
     Ok(match words {
         ["acquire", name] => hold(held, locks.lock(name)?.acquire().await?),
-        ["share", name] => hold(held, locks.lock(name)?.shared().acquire().await?),
         ["try", name] => match locks.lock(name)?.try_acquire().await? {
             Some(guard) => hold(held, guard),
             None => "busy".to_owned(),
@@ -51,7 +48,6 @@ async fn answer(locks: &LockManager, held: &mut Option<LockGuard>, words: &[&str
             Ok(()) => "held".to_owned(),
             Err(error) => format!("lost {:?}", error.lost_reason().unwrap()),
         },
-        ["lost"] => format!("lost {:?}", held.as_ref().unwrap().lost().await),
         ["release"] => {
             held.take().unwrap().release().await?;
             "released".to_owned()

@@ -1,24 +1,12 @@
 //! Holders that die or stand still, where a lock belongs to a lease.
 
-use libtest_mimic::Trial;
 use testbed::within;
 
 use crate::rig::Rig;
-use crate::store::{STEADY, Store, TTL};
-
-pub(crate) fn trials(store: &Store) -> Vec<Trial> {
-    vec![
-        store.trial("a_killed_holder_frees_the_lock_in_time", a_killed_holder_frees_the_lock_in_time),
-        store.trial(
-            "a_stopped_holder_has_lost_before_another_holds",
-            a_stopped_holder_has_lost_before_another_holds,
-        ),
-        store.trial("a_short_stop_loses_nothing", a_short_stop_loses_nothing),
-    ]
-}
+use crate::store::{STEADY, TTL};
 
 /// A dead holder's lease ends, not before its time by much and not long after it (G6).
-async fn a_killed_holder_frees_the_lock_in_time(rig: Rig) {
+pub(crate) async fn a_killed_holder_frees_the_lock_in_time(rig: Rig) {
     let (mut holder, mut next) = (rig.holder().await, rig.holder().await);
     let token = holder.acquire("a").await;
     next.order("acquire a").await;
@@ -31,7 +19,7 @@ async fn a_killed_holder_frees_the_lock_in_time(rig: Rig) {
 
 /// A holder that is stopped for longer than its lease finds out at its first look, and the next
 /// holder has the larger token (G2, G3).
-async fn a_stopped_holder_has_lost_before_another_holds(rig: Rig) {
+pub(crate) async fn a_stopped_holder_has_lost_before_another_holds(rig: Rig) {
     let (mut holder, mut next) = (rig.holder().await, rig.holder().await);
     let token = holder.acquire("a").await;
     holder.process.stop().await.unwrap();
@@ -48,7 +36,7 @@ async fn a_stopped_holder_has_lost_before_another_holds(rig: Rig) {
 }
 
 /// A stop that the lease outlives is survived, and the renewals go on.
-async fn a_short_stop_loses_nothing(rig: Rig) {
+pub(crate) async fn a_short_stop_loses_nothing(rig: Rig) {
     let rig = rig.steady();
     let (mut holder, mut next) = (rig.holder().await, rig.holder().await);
     holder.acquire("a").await;

@@ -11,7 +11,6 @@ mod holder;
 mod leased;
 mod moving;
 mod rig;
-mod sharing;
 mod store;
 
 use std::process::ExitCode;
@@ -40,20 +39,30 @@ fn main() -> ExitCode {
     moving::add_to(suite, &redis, &etcd, &zk).run()
 }
 
+macro_rules! trials {
+    ($store:expr; $($file:ident::$name:ident)*) => {
+        [$($store.trial(stringify!($name), $file::$name)),*]
+    };
+}
+
 /// What holds on every store.
-fn of_any(store: &Store) -> Vec<Trial> {
-    vec![
-        store.trial(
-            "no_count_is_lost_while_processes_are_killed",
-            contest::no_count_is_lost_while_processes_are_killed,
-        ),
-        store.trial("a_killed_waiter_disturbs_nobody", faults::a_killed_waiter_disturbs_nobody),
-        store.trial("another_process_is_seen_and_revoked", faults::another_process_is_seen_and_revoked),
-        store.trial(
-            "tokens_grow_across_a_restart_of_everyone",
-            faults::tokens_grow_across_a_restart_of_everyone,
-        ),
-    ]
+fn of_any(store: &Store) -> impl Iterator<Item = Trial> + use<> {
+    let trials = trials! { store;
+        contest::no_count_is_lost_while_processes_are_killed
+        faults::a_killed_waiter_disturbs_nobody
+        faults::another_process_is_seen_and_revoked
+    };
+    trials.into_iter()
+}
+
+/// What holds where a lock belongs to a lease.
+fn of_leases(store: &Store) -> impl Iterator<Item = Trial> + use<> {
+    let trials = trials! { store;
+        leased::a_killed_holder_frees_the_lock_in_time
+        leased::a_stopped_holder_has_lost_before_another_holds
+        leased::a_short_stop_loses_nothing
+    };
+    trials.into_iter().chain(of_any(store))
 }
 
 /// What holds where a lock belongs to a lease, and readers share; the server that it is held in.
@@ -61,7 +70,8 @@ fn of_leased<S: testbed::Server>(runtime: &Runtime, trials: &mut Vec<Trial>) -> 
     let server = runtime.block_on(S::start()).unwrap_or_else(|error| panic!("{error}"));
     let addr = server.addr();
     let store = Store::new(S::NAME, true, move |namespace, options| S::url(addr, namespace, options));
-    trials.extend(sharing::trials(&store).into_iter().chain(of_any(&store)).chain(leased::trials(&store)));
+    trials.extend(trials! { store; contest::no_count_is_written_beside_a_reader_despite_kills });
+    trials.extend(of_leases(&store));
     server
 }
 
@@ -75,7 +85,7 @@ fn of_a_quorum(runtime: &Runtime, trials: &mut Vec<Trial>) -> Vec<testbed::redis
     let store = Store::new("redis-quorum", true, move |namespace, options| {
         format!("redis+quorum://{hosts}/0?prefix={namespace}&pause_after_restart=0s&{options}")
     });
-    trials.extend(of_any(&store).into_iter().chain(leased::trials(&store)));
+    trials.extend(of_leases(&store));
     servers
 }
 
@@ -85,15 +95,10 @@ fn of_file(directories: &testbed::Scratch) -> Vec<Trial> {
     let store = Store::new("file", false, move |namespace, options| {
         format!("file://{}/{namespace}?{options}", root.display())
     });
-    let mut trials = of_any(&store);
-    trials.extend([
-        store.trial("a_killed_holder_frees_the_lock_at_once", faults::a_killed_holder_frees_the_lock_at_once),
-        store.trial("a_stopped_holder_keeps_the_lock", faults::a_stopped_holder_keeps_the_lock),
-        store.trial(
-            "a_child_of_the_holder_does_not_keep_the_lock",
-            faults::a_child_of_the_holder_does_not_keep_the_lock,
-        ),
-        full_disk::full_disk(),
-    ]);
-    trials
+    let of_processes = trials! { store;
+        faults::a_killed_holder_frees_the_lock_at_once
+        faults::a_stopped_holder_keeps_the_lock
+        faults::a_child_of_the_holder_does_not_keep_the_lock
+    };
+    of_any(&store).chain(of_processes).chain([full_disk::full_disk()]).collect()
 }

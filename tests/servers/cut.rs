@@ -78,7 +78,6 @@ async fn contenders(locks: &LockManager) -> usize {
     locks.inspect(NAME).await.unwrap().contenders
 }
 
-/// Connections are replaced, and a cut ends before the lease does: holds and places in the queue stay.
 pub(crate) async fn a_reset_costs_neither_hold_nor_place<S: Server>(scene: Scene<S>) {
     let proxy = scene.proxy().await;
     let (a, b) = (scene.behind(&proxy, steady::<S>()).await, scene.behind(&proxy, steady::<S>()).await);
@@ -150,7 +149,6 @@ pub(crate) async fn a_slow_network_loses_nothing<S: Server>(scene: Scene<S>) {
     waiting.end("the first holds again").await.release().await.unwrap();
 }
 
-/// Where an answer takes longer than the lease there is no guard, and nothing is left behind.
 pub(crate) async fn a_network_slower_than_the_lease_grants_nothing<S: Server>(scene: Scene<S>) {
     let proxy = scene.proxy().await;
     let (a, b) = (scene.behind(&proxy, S::TTL).await, scene.direct(LONG).await);
@@ -201,7 +199,6 @@ pub(crate) async fn silence_is_unavailable_and_not_busy<S: Server>(scene: Scene<
     }
 }
 
-/// Connecting has its bound, whether refused or not answered.
 pub(crate) async fn nobody_there_is_said_in_time<S: Server>(scene: Scene<S>) {
     const PATIENCE: Duration = Duration::from_secs(1);
     let refusing = Port::reserve().unwrap();

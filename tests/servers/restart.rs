@@ -62,7 +62,6 @@ pub(crate) async fn without_its_data_every_hold_is_over<S: Store>(scene: Scene<S
     drop(hold(&b).await);
 }
 
-/// Whoever waits at a server that forgets everything waits on, in a queue that begins anew, and holds.
 pub(crate) async fn without_its_data_a_waiter_waits_on<S: Store>(scene: Scene<S>) {
     let mut server = S::start().await.unwrap();
     let (a, b) = (scene.on(&server, S::TTL).await, scene.on(&server, steady::<S>()).await);

@@ -46,7 +46,6 @@ async fn works(one: &LockManager, other: &LockManager) {
     next.end("the other holds").await.release().await.unwrap();
 }
 
-/// The server's certificate is held against the authority that was named, and against the host's name.
 pub(crate) async fn the_authority_that_is_named_is_trusted<S: Store>(_scene: Scene<S>) {
     let certificates = made("billing");
     let server = S::start_secured(&certificates, false).await.unwrap();
@@ -77,7 +76,6 @@ pub(crate) async fn our_certificate_is_shown<S: Store>(_scene: Scene<S>) {
     }
 }
 
-/// Another authority, the system's, and another host's name are refused, at once and for good.
 pub(crate) async fn a_stranger_is_refused_at_once<S: Store>(_scene: Scene<S>) {
     let (certificates, stranger) = (made("billing"), made("billing"));
     let elsewhere = Arc::new(Certificates::of("billing", ["elsewhere.example"]).unwrap());
@@ -97,7 +95,6 @@ pub(crate) async fn a_stranger_is_refused_at_once<S: Store>(_scene: Scene<S>) {
     }
 }
 
-/// A server that speaks plain text where TLS is asked for, or the other way round, is none that can be had.
 pub(crate) async fn plain_text_and_tls_do_not_mix<S: Store>(_scene: Scene<S>) {
     let certificates = made("billing");
     let (plain, server) = tokio::join!(S::start(), S::start_secured(&certificates, false));
@@ -111,7 +108,6 @@ pub(crate) async fn plain_text_and_tls_do_not_mix<S: Store>(_scene: Scene<S>) {
     }
 }
 
-/// Of two servers one has a certificate of another authority.
 pub(crate) async fn untrusted_server_is_passed_over<S: Sessions>(_scene: Scene<S>) {
     let (certificates, stranger) = (made("billing"), made("billing"));
     let server = S::start_secured(&certificates, false).await.unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use leasehold::{Lock, LockGuard, LockManager, LostReason};
-use testbed::{BOUND, Beside, Depth, Direction, Mode, Proxy, Server, eventually, pass, until, within};
+use testbed::{BOUND, Beside, Depth, Mode, Server, eventually, within};
 
 use crate::rig::{EARLY, LONG, NAME, Scene, VERY_LONG, hold, is_left_alone, queued, quiet, steady, warm};
 use crate::store::Store;
@@ -75,117 +75,6 @@ pub(crate) async fn a_share_that_is_cut_off_ends_alone<S: Server>(scene: Scene<S
     }
 }
 
-/// Whoever is let in by a release that nobody can tell them of is found when the network is back, all of them.
-pub(crate) async fn a_release_to_readers_during_a_reset_is_not_missed<S: Server>(scene: Scene<S>) {
-    let proxy = scene.proxy().await;
-    // So long that no look now and then is the reason why it is found.
-    let (holder, near) = (scene.direct(LONG).await, scene.direct(LONG).await);
-    let far = [scene.behind(&proxy, LONG).await, scene.behind(&proxy, LONG).await];
-    let guard = hold(&holder).await;
-    let mut reading = Vec::new();
-    for (ahead, locks) in far.iter().chain([&near]).enumerate() {
-        reading.push(share_aside(locks));
-        until_shown(&holder, 1, ahead + 1).await;
-        // Answered on the way that the acquisition uses, after it: so that knows, too.
-        locks.inspect(NAME).await.unwrap();
-    }
-    proxy.refuse_new().await.unwrap();
-    proxy.reset().await;
-    let token = guard.token();
-    guard.release().await.unwrap();
-    proxy.accept_new().await.unwrap();
-    for reading in reading {
-        let guard = reading.end_within(EARLY, "a reader holds").await;
-        assert!(guard.token() > token);
-        drop(guard);
-    }
-    within(EARLY, "nothing is left", until(async || is_left_alone(&holder).await)).await;
-}
-
-/// G5: the connection breaks before a share is heard of: it is asked for again, found, and there once, beside that of
-/// another.
-pub(crate) async fn a_lost_share_is_held_once<S: Server>(scene: Scene<S>) {
-    let proxy = scene.proxy().await;
-    let (a, b) = (warm(scene.behind(&proxy, LONG).await).await, scene.direct(LONG).await);
-    let beside = share(&b).await;
-    let guard = {
-        let sharing = unheard(&a, &proxy, &b).await;
-        proxy.reset().await;
-        proxy.set(Direction::ServerToClient, Mode::Pass).await;
-        sharing.end_within(EARLY, "it holds").await
-    };
-    guard.ensure_held().unwrap();
-    assert_eq!(shown(&b).await, Some((2, 0)));
-    assert!(b.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
-    beside.release().await.unwrap();
-    let token = guard.token();
-    assert_eq!(b.inspect(NAME).await.unwrap().holder().unwrap().token, Some(token));
-    guard.release().await.unwrap();
-    within(EARLY, "nothing is left", until(async || is_left_alone(&b).await)).await;
-    let next = hold(&b).await;
-    assert!(next.token() > token);
-    next.release().await.unwrap();
-}
-
-/// G5 and G8: nobody wants it any more when its answer is lost, or late: it is given back, long before its lease ends,
-/// and the other's stays.
-pub(crate) async fn an_abandoned_share_leaves_nothing<S: Server>(scene: Scene<S>) {
-    for is_lost in [true, false] {
-        let proxy = scene.proxy().await;
-        let (a, b) = (warm(scene.behind(&proxy, LONG).await).await, scene.direct(LONG).await);
-        let beside = share(&b).await;
-        drop(unheard(&a, &proxy, &b).await);
-        if is_lost {
-            proxy.reset().await;
-        }
-        proxy.set(Direction::ServerToClient, Mode::Pass).await;
-        within(EARLY, "it is given back", until_shown(&b, 1, 0)).await;
-        beside.ensure_held().unwrap();
-        beside.release().await.unwrap();
-        hold(&a).await.release().await.unwrap();
-        within(EARLY, "nothing is left", until(async || is_left_alone(&b).await)).await;
-    }
-}
-
-/// Shares the lock beside one other, and hears no answer.
-async fn unheard(locks: &LockManager, proxy: &Proxy, observer: &LockManager) -> Beside<LockGuard> {
-    proxy.set(Direction::ServerToClient, Mode::Hold).await;
-    let sharing = share_aside(locks);
-    until_shown(observer, 2, 0).await;
-    within(EARLY, "the answer is on its way", proxy.held(Direction::ServerToClient, 1)).await;
-    sharing
-}
-
-/// A server that wrote everything down comes back within the ttl: who shares goes on to, a writer waits for all of them,
-/// and a reader for that one.
-pub(crate) async fn with_its_data_all_who_share_keep_their_places<S: Store>(scene: Scene<S>) {
-    let mut server = S::start().await.unwrap();
-    let on = async || scene.on(&server, S::RESTART).await;
-    let (a, b, c, d) = (on().await, on().await, on().await, on().await);
-    let shares = [share(&a).await, share(&b).await];
-    let writing = queued(&c, 0, &a).await;
-    let reading = share_aside(&d);
-    until_shown(&a, 2, 2).await;
-    d.inspect(NAME).await.unwrap();
-
-    server.restart().await.unwrap();
-    for share in &shares {
-        eventually("the lease is served again", async || share.renew().await.is_ok()).await;
-    }
-    pass(2 * S::TTL).await;
-    for share in shares {
-        assert!(!writing.is_finished() && !reading.is_finished(), "they hold beside readers");
-        share.release().await.unwrap();
-    }
-    let written = writing.end("the writer holds").await;
-    assert!(!reading.is_finished(), "a reader beside a writer");
-    let token = written.token();
-    written.release().await.unwrap();
-    let read = reading.end("the reader holds").await;
-    assert!(read.token() > token);
-    read.release().await.unwrap();
-}
-
 /// G7: all who have come between two writers, and nobody before the first lets go, whether it has waited itself or not; the
 /// second waits for every one of them, in whatever order they leave. The release is one request.
 pub(crate) async fn one_release_lets_many_readers_in<S: Store>(scene: Scene<S>) {
@@ -237,7 +126,6 @@ pub(crate) async fn one_release_lets_many_readers_in<S: Store>(scene: Scene<S>) 
     }
 }
 
-/// An administrator removes the entry of one share: that share is lost, and no other. A waiter waits on.
 pub(crate) async fn deleted_share_is_lost_alone<S: Store>(scene: Scene<S>) {
     let open = async || scene.direct(steady::<S>()).await;
     let (one, other, writer) = (open().await, open().await, open().await);

@@ -30,7 +30,6 @@ async fn doctor_finds_leases_that_are_open() {
     warns(&rig, "leases", &["protect keys but not leases"]).await;
 }
 
-/// A user whose role is for something else, and a wrong password.
 async fn doctor_finds_missing_rights() {
     let mut etcd = start(Setup::new()).await;
     etcd.enable_auth("alice", "secret", "elsewhere/").await.unwrap();

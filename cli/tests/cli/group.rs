@@ -10,7 +10,6 @@ testbed::trials![
     a_lost_lock_kills_the_group,
 ];
 
-/// The lock is held until the last process of the group has ended, not only the command.
 async fn the_lock_is_held_while_the_group_lives() {
     let rig = Rig::new();
     let script = "sleep 1000 >/dev/null 2>&1 & echo $!; exit 5";
@@ -34,8 +33,6 @@ async fn signals_reach_grandchildren() {
     until_gone(sleeper).await;
 }
 
-/// A lock that is revoked ends the command and its group at once, whatever they ignore; what has
-/// left the group is left alone.
 async fn a_lost_lock_kills_the_group() {
     let rig = Rig::new();
     let script = "trap '' TERM HUP INT; sleep 1000 & echo $!; setsid sleep 1000 & echo $!; wait";

@@ -14,7 +14,6 @@ testbed::trials![
     a_hold_can_be_bounded,
 ];
 
-/// Waiting, held, released: each line when it happens, with the token.
 async fn a_line_is_written_per_change() {
     let rig = Rig::new();
     let mut first = rig.start(["hold", "a", "--owner", "first", "--metadata", "why"]);
@@ -82,7 +81,6 @@ async fn a_held_lock_is_waited_for_as_asked() {
     rig.until_contended("a", 0).await;
 }
 
-/// An input that is at its end from the start is a mistake, and the error says what to do.
 async fn an_input_at_its_end_is_refused() {
     let rig = Rig::new();
     let refused = rig.done(["hold", "a"]).await;

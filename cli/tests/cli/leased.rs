@@ -7,9 +7,9 @@ use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
-use testbed::{Port, Process, Server, trial, within};
+use testbed::{Port, Server, trial};
 
-use crate::rig::{BOUND, Rig, exit_code, finish, line, rest, send, until_gone, value};
+use crate::rig::{Rig, exit_code, finish, line, rest, send, until_gone, value};
 
 /// The scenes of a store, each called as it is; and what is said of a server that is not there.
 pub(crate) fn trials<S: Server>(is_down: &'static str) -> Vec<Trial> {
@@ -26,7 +26,6 @@ pub(crate) fn trials<S: Server>(is_down: &'static str) -> Vec<Trial> {
         trial(name("a_lock_is_held_by_several_or_refused"), async || {
             let server = start::<S>().await;
             readers_hold_together_or_are_refused(&server).await;
-            several_are_shared_and_watched(&server).await;
             permits_are_taken_or_refused(&server).await;
         }),
         trial(name("a_grace_is_told_whole"), async || {
@@ -92,8 +91,6 @@ pub(crate) async fn the_commands_work<S: Server>(server: &S) {
     assert_eq!(leased.unwrap()["promised"], true);
 }
 
-/// Readers hold together, and one behind a writer that waits does not pass it, where the store promises that;
-/// elsewhere they are refused.
 pub(crate) async fn readers_hold_together_or_are_refused<S: Server>(server: &S) {
     let rig = asking(server);
     if !promises(&rig, "SHARED").await {
@@ -103,6 +100,10 @@ pub(crate) async fn readers_hold_together_or_are_refused<S: Server>(server: &S) 
     let (mut first, mut second) = (reader("first").await, reader("second").await);
     assert_eq!(rig.done(["run", "--try", "s", "--", "true"]).await.code, 75);
     assert_eq!(rig.done(["run", "--shared", "--try", "s", "--", "true"]).await.code, 0);
+    for (mode, code) in [(&["--shared"][..], 0), (&[], 75)] {
+        let both = [&["run", "--try", "--all"], mode, &["s", "t", "--", "true"]].concat();
+        assert_eq!(rig.done(both).await.code, code, "{mode:?}");
+    }
     let mut writer = rig.start(["hold", "--owner", "writer", "s"]);
     assert_eq!(value(&mut writer).await["state"], "waiting");
     rig.until_contended("s", 1).await;
@@ -122,47 +123,6 @@ pub(crate) async fn readers_hold_together_or_are_refused<S: Server>(server: &S) 
     finish(&mut writer).await;
 }
 
-/// Several locks are shared at once by those who take all of them, and whoever watches one is shown each who shares it,
-/// where the store promises that.
-pub(crate) async fn several_are_shared_and_watched<S: Server>(server: &S) {
-    let rig = asking(server);
-    if !promises(&rig, "SHARED").await {
-        return refuses(&rig, &["--shared", "--all"], "SHARED").await;
-    }
-    let mut watch = rig.start(["watch", "t"]);
-    assert_eq!(value(&mut watch).await["held"], false);
-    let mut alone = rig.hold(["--owner", "alone", "t"]).await;
-    let mut readers = Vec::new();
-    for owner in ["one", "other"] {
-        let script = "echo \"$LEASEHOLD_TOKENS\" | cut -d' ' -f1; read line; true";
-        let words = ["run", "--shared", "--owner", owner, "--all", "t", "s", "--", "sh", "-c", script];
-        readers.push(rig.start(words));
-        rig.until_contended("t", readers.len() as u64).await;
-    }
-    alone.close_stdin();
-    for reader in &mut readers {
-        assert_eq!([line(reader).await, line(reader).await], ["s", "t"]);
-    }
-    let owners = |state: &Value| -> Vec<String> {
-        let holders = state["holders"].as_array().unwrap().iter();
-        holders.map(|holder| holder["label"].as_str().unwrap().to_owned()).collect()
-    };
-    let both = async |watch: &mut Process| loop {
-        let state = value(watch).await;
-        if owners(&state) == ["one", "other"] {
-            break state;
-        }
-    };
-    let shown = within(BOUND, "both are shown", both(&mut watch)).await;
-    assert!(shown["holders"].as_array().unwrap().iter().all(|it| it["mode"] == "shared"), "{shown}");
-    assert_eq!(rig.done(["run", "--try", "--all", "s", "t", "--", "true"]).await.code, 75);
-    for mut reader in readers {
-        finish(&mut reader).await;
-    }
-    assert_eq!(rig.done(["run", "--try", "--all", "s", "t", "--", "true"]).await.code, 0);
-}
-
-/// Permits are taken within the capacity, where the store promises that; elsewhere they are refused.
 pub(crate) async fn permits_are_taken_or_refused<S: Server>(server: &S) {
     let rig = asking(server);
     if !promises(&rig, "PERMITS").await {
@@ -260,7 +220,6 @@ pub(crate) async fn a_risk_that_passes<S: Server>(mut server: S) {
     }
 }
 
-/// The lines of a holder whose store falls silent, comes back, and falls silent for good.
 pub(crate) async fn risk_and_loss_are_told<S: Server>(mut server: S) {
     let rig = patient(&server);
     let (mut holder, held) = rig.held(["a"]).await;
@@ -280,8 +239,6 @@ pub(crate) async fn risk_and_loss_are_told<S: Server>(mut server: S) {
     assert_eq!(exit_code(&mut holder).await, 76);
 }
 
-/// Stopped for longer than its lease, we find out at once when we go on, and the command ends; the
-/// next holder has long begun.
 pub(crate) async fn a_stopped_holder_ends_its_command<S: Server>(server: &S) {
     let rig = rig(server);
     let mut running = rig.start(["run", "a", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
@@ -293,7 +250,6 @@ pub(crate) async fn a_stopped_holder_ends_its_command<S: Server>(server: &S) {
     until_gone(command).await;
 }
 
-/// A wait that ends while the store is silent says so, besides who holds it as far as that was heard.
 pub(crate) async fn a_wait_says_that_the_store_is_silent<S: Server>(mut server: S) {
     let rig = rig(&server);
     let mut holder = rig.hold(["a"]).await;

@@ -32,7 +32,6 @@ async fn metrics(address: SocketAddr) -> String {
     within(BOUND, "it answers", read).await
 }
 
-/// While a lock is held, what has happened to it can be read; every metric says what it means.
 async fn a_holder_serves_its_metrics() {
     let rig = Rig::new();
     let port = Port::reserve().unwrap();

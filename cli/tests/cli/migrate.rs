@@ -150,7 +150,6 @@ async fn locks_move_and_come_back_while_they_are_used() {
     assert!(over.code == 64 && over.err.contains("is over"), "{over:?}");
 }
 
-/// A session without the option stands in the way, and is said; so is a store that is down.
 async fn blocker_is_reported() {
     let mut stores = Stores::start().await;
     let rig = stores.moving();
@@ -190,7 +189,6 @@ async fn blocker_is_reported() {
     assert_eq!((&alone["phase"], alone["old"]["error"].is_string()), (&Value::from("new"), true), "{alone}");
 }
 
-/// A new store that refuses the password is shown beside the old one's record, and is not taken for dead.
 async fn store_that_refuses_the_password_is_not_dead() {
     let stores = Stores::start().await;
     let old = <Etcd as Server>::url(stores.etcd.addr(0), "back", &format!("ttl={TTL}"));

@@ -44,8 +44,6 @@ async fn a_lock_of_this_host_only_says_so() {
     assert_eq!(rig.done(["run", "a", "--", "true"]).await.err, "", "a store that was named");
 }
 
-/// A store that lacks what is required is refused before anything is started, by flag or variable,
-/// and by `doctor` as a finding.
 async fn required_guarantee_is_checked_first() {
     let rig = Rig::new();
     let required = ["run", "--require", "fenced,cross_host", "a", "--", "echo", "started"];
@@ -66,7 +64,6 @@ async fn required_guarantee_is_checked_first() {
     assert_eq!((diagnosis.code, &diagnosis.json()["broken"]), (1, &true.into()));
 }
 
-/// The URL may stand in a file, which goes before the environment.
 async fn the_url_may_stand_in_a_file() {
     let rig = Rig::new();
     let elsewhere = Rig::new();
@@ -83,7 +80,6 @@ async fn the_url_may_stand_in_a_file() {
     );
 }
 
-/// A command from which the URL is hidden cannot lock somewhere else by mistake.
 async fn a_hidden_url_is_refused_until_another_is_given() {
     let rig = Rig::new();
     let nested =
@@ -120,7 +116,6 @@ async fn a_nested_command_does_not_wait_for_itself() {
     assert!(ran.err.contains("already") && ran.err.contains("LEASEHOLD_HELD"), "{ran:?}");
 }
 
-/// Who waits in a log says for what, and for whom.
 async fn waiting_is_told_where_there_is_no_terminal() {
     let rig = Rig::new();
     let mut holder = rig.hold(["--owner", "somebody", "a"]).await;
@@ -130,7 +125,6 @@ async fn waiting_is_told_where_there_is_no_terminal() {
     assert_eq!(exit_code(&mut waiter).await, 0);
 }
 
-/// Of several locks those are named that others hold: not what is held already, nor what is free.
 async fn of_several_locks_those_of_others_are_waited_for() {
     let rig = Rig::new();
     let mut holder = rig.hold(["--owner", "somebody", "b"]).await;
@@ -152,7 +146,6 @@ async fn looking_answers_by_the_exit_code_if_asked() {
     rest(&mut holder).await;
 }
 
-/// A store that is not there yet is waited for as long as the lock, and not by a try.
 #[cfg(feature = "redis")]
 async fn a_store_that_is_not_there_yet_is_waited_for() {
     let mut server = testbed::redis::Settings::new().start().await.expect("the server starts");

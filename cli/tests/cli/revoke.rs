@@ -8,7 +8,6 @@ testbed::trials![
     force_wants_to_be_confirmed,
 ];
 
-/// Nobody held it; the holder let go; the holder did not answer; it was taken away.
 async fn every_outcome_has_its_word_and_code() {
     let rig = Rig::with("?ttl=1s");
     let none = rig.done(["revoke", "--json", "a"]).await;
@@ -29,8 +28,6 @@ async fn every_outcome_has_its_word_and_code() {
     assert_eq!(value(&mut holder).await["state"], "lost");
 }
 
-/// A command that is asked with grace finishes its work under the lock, and one that does not end is killed
-/// before the lock is anybody else's.
 async fn a_grace_lets_the_command_finish() {
     let rig = Rig::new();
     let script = "trap 'echo finished; exit 0' TERM; echo $$; while :; do sleep 0.05; done";
@@ -58,7 +55,6 @@ async fn a_grace_lets_the_command_finish() {
     assert_eq!(rig.done(["revoke", "--grace", "1s", "--force", "--yes", "a"]).await.code, 64);
 }
 
-/// Force is not used by accident: with nobody at a terminal to ask, it must be confirmed in words.
 async fn force_wants_to_be_confirmed() {
     let rig = Rig::new();
     let _holder = rig.hold(["a"]).await;

@@ -58,7 +58,6 @@ async fn input_reaches_the_command() {
     finish(&mut cat).await;
 }
 
-/// A lock that is held is not waited for longer than was asked; the code for that can be chosen.
 async fn a_held_lock_makes_others_give_up_in_time() {
     let rig = Rig::new();
     let mut holder = rig.running(["run", "--owner", "me", "a", "--", "cat"]).await;
@@ -97,7 +96,6 @@ async fn a_signal_ends_the_wait() {
     rig.until_contended("a", 0).await;
 }
 
-/// The signals that end things reach the command, which decides.
 async fn signals_are_forwarded() {
     let rig = Rig::new();
     let traps = "for s in HUP INT QUIT TERM; do trap \"echo $s; exit 7\" $s; done";
@@ -126,7 +124,6 @@ async fn ignored_signals_are_not_forwarded() {
     assert_eq!(exit_code(&mut running).await, 7);
 }
 
-/// A command does not go on without a lock because somebody has killed us.
 async fn the_command_dies_with_us() {
     let rig = Rig::new();
     let mut running = rig.start(["run", "a", "--", "sh", "-c", "echo $$; exec sleep 1000"]);

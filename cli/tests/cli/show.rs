@@ -19,7 +19,6 @@ testbed::trials![
 /// It would clear a terminal, colour it, and turn the letters around.
 const METADATA: &str = "line\u{1b}[2J\n\u{7f}\u{9b}1m\u{202e}enil";
 
-/// A lock that is held and waited for, in words and in JSON; one that is not.
 async fn a_lock_is_shown() {
     let rig = Rig::new();
     let (_holder, held) = rig.held(["a", "--owner", "me", "--metadata", METADATA]).await;
@@ -52,7 +51,6 @@ async fn a_lock_is_shown() {
     assert!(rig.done(["inspect", "free"]).await.out.contains("none"));
 }
 
-/// A line for the state by now, and for each holder and for the end of a hold; a signal ends it well.
 async fn a_lock_is_watched() {
     let rig = Rig::new();
     let mut watch = rig.start(["watch", "a"]);
@@ -72,7 +70,6 @@ async fn a_lock_is_watched() {
     assert_eq!(exit_code(&mut watch).await, 0);
 }
 
-/// Every lock in use, in order, or those that begin alike.
 async fn locks_in_use_are_listed() {
     let rig = Rig::new();
     assert_eq!(rig.done(["ls", "--json"]).await.json(), serde_json::json!([]));
@@ -91,8 +88,6 @@ async fn locks_in_use_are_listed() {
     assert!(lines[0].starts_with("NAME") && lines[1].starts_with("b/1") && lines.len() == 3, "{words}");
 }
 
-/// What is found and what is promised; what others may write to is worth a warning where that is meant,
-/// and broken where it is not.
 async fn a_store_is_diagnosed() {
     let rig = Rig::with("?mode=0666");
     let well = rig.done(["doctor", "--json"]).await;
@@ -116,7 +111,6 @@ async fn a_store_is_diagnosed() {
     assert_eq!(rig.done(["--url", &private, "ls"]).await.code, 77);
 }
 
-/// With `-v`, what happens to a lock is told on standard error.
 async fn verbosity_tells_of_state_changes() {
     let rig = Rig::new();
     assert_eq!(rig.done(["run", "a", "--", "true"]).await.err, "");

@@ -78,7 +78,6 @@ impl Drop for Screen {
     }
 }
 
-/// A command that reads from the terminal gets it, and who started us has it afterwards.
 async fn a_command_may_read_from_the_terminal() {
     let rig = Rig::new();
     let inner = "echo rea''dy; read line; echo got-$line";
@@ -91,7 +90,6 @@ async fn a_command_may_read_from_the_terminal() {
     screen.until("after-two");
 }
 
-/// An interrupt from the keyboard reaches the command, whether or not it has the terminal.
 async fn the_keyboards_signals_reach_the_command() {
     let rig = Rig::new();
     let trap = "trap 'echo interrupt''ed; exit 5' INT";
@@ -109,8 +107,6 @@ async fn the_keyboards_signals_reach_the_command() {
     }
 }
 
-/// Stopped from the keyboard, a command stops with us and keeps the lock; both go on in the
-/// foreground.
 async fn a_job_can_be_stopped_and_continued() {
     let rig = Rig::new();
     let commands = ["exec cat", "while read line; do echo $line; done </dev/tty"];
@@ -138,8 +134,6 @@ async fn a_job_can_be_stopped_and_continued() {
     }
 }
 
-/// A job that was stopped for longer than its lease is killed when it is told to go on: somebody else
-/// has held the lock meanwhile.
 #[cfg(feature = "redis")]
 async fn a_job_that_was_stopped_for_too_long_does_not_go_on() {
     let server = testbed::redis::Settings::new().start().await.unwrap();
@@ -160,7 +154,6 @@ async fn a_job_that_was_stopped_for_too_long_does_not_go_on() {
     assert!(!screen.shown.contains("went-on"));
 }
 
-/// A command in the background that wants to read waits for the foreground, and keeps the lock.
 async fn a_background_job_reads_when_it_is_brought_forward() {
     let rig = Rig::new();
     let mut screen = Screen::new(&rig, &["bash", "--norc", "-i"]);
@@ -184,7 +177,6 @@ async fn neighbours_in_a_pipeline_keep_the_keyboard() {
     screen.until("got-one");
 }
 
-/// Taking a lock away is asked about at a terminal, and done after a yes only.
 async fn force_is_asked_about() {
     let rig = Rig::new();
     let _holder = rig.hold(["a"]).await;

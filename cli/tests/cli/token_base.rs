@@ -30,7 +30,6 @@ async fn a_base_is_shown_and_raised() {
     assert!(doctor.out.contains("token base") && doctor.out.contains("7002"), "{doctor:?}");
 }
 
-/// What is no token is refused, and so is one that leaves no room.
 async fn invalid_token_is_refused() {
     let rig = Rig::new();
     for at_least in ["-1", "seven", "9223372036854775808", "9223372036854775807"] {

@@ -21,7 +21,6 @@ async fn leasehold(words: &[&str]) -> Done {
     done(command).await
 }
 
-/// Command lines, URLs, options and names that cannot work.
 async fn impossible_option_exits_with_64() {
     let long = "n".repeat(513);
     let rig = Rig::new();
@@ -65,7 +64,6 @@ async fn impossible_option_exits_with_64() {
     }
 }
 
-/// What is asked of a move without one, or of stores that cannot be moved.
 #[cfg(all(feature = "file", feature = "migrate"))]
 async fn invalid_move_exits_with_64() {
     let rig = Rig::new();
@@ -88,7 +86,6 @@ async fn invalid_move_exits_with_64() {
     }
 }
 
-/// Errors are JSON where that was asked for, whoever found them.
 async fn errors_are_json_where_that_was_asked_for() {
     for words in [&["--json", "hodl"] as &[&str], &["--url", "gopher://x", "ls", "--json"]] {
         let refused = leasehold(words).await;
@@ -97,7 +94,6 @@ async fn errors_are_json_where_that_was_asked_for() {
     }
 }
 
-/// Help says what the exit codes mean, and never what is in the URL.
 async fn help_tells_the_exit_codes_and_no_secret() {
     let rig = Rig::on("redis://me:sesame@localhost");
     for words in [&["--help"] as &[&str], &["run", "--help"], &["hold", "--help"], &["revoke", "--help"]] {
@@ -115,7 +111,6 @@ async fn help_tells_the_exit_codes_and_no_secret() {
     );
 }
 
-/// Every shell gets completions that know the commands.
 async fn completions_are_written_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let completions = leasehold(&["completions", shell]).await;

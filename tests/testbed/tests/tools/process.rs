@@ -45,7 +45,6 @@ async fn stop_and_cont_are_in_force_when_they_return() {
     assert_eq!(child.next_line(SOON).await.unwrap(), "heard");
 }
 
-/// A process that ignores the request to end is killed at the bound.
 #[tokio::test]
 async fn terminate_kills_at_its_bound() {
     let scratch = Scratch::new("terminate").unwrap();

@@ -14,7 +14,6 @@ fn run(trial: Trial) -> libtest_mimic::Conclusion {
     libtest_mimic::run(&arguments, vec![trial])
 }
 
-/// A trial passes by returning and fails by a panic; one that hangs fails, too.
 #[test]
 fn a_trial_that_panics_or_hangs_has_failed() {
     assert_eq!(run(trial("returns", async || ())).num_failed, 0);
@@ -22,14 +21,12 @@ fn a_trial_that_panics_or_hangs_has_failed() {
     assert_eq!(run(trial_within(SHORT, "hangs", std::future::pending)).num_failed, 1);
 }
 
-/// The message of a bound that has passed names the event.
 #[tokio::test]
 #[should_panic(expected = "the sky falls: not within 50ms")]
 async fn missed_event_is_named() {
     within(SHORT, "the sky falls", until(async || false)).await;
 }
 
-/// What goes on beside a test gives its result, and ends with its handle.
 #[tokio::test]
 async fn background_task_ends_with_its_handle() {
     assert_eq!(Beside::start(async { 7 }).end("a number").await, 7);
@@ -44,7 +41,6 @@ async fn background_task_ends_with_its_handle() {
     eventually("it has ended", async || Arc::strong_count(&kept) == 1).await;
 }
 
-/// A panic beside the test is a panic of the test.
 #[tokio::test]
 #[should_panic(expected = "panicked")]
 async fn a_panic_beside_is_not_lost() {
