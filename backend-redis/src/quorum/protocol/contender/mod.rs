@@ -189,7 +189,7 @@ impl Contender {
         // redis.quorum-3, redis.quorum-4
         if round != present || is_lost || matches!(self.phase, VotePhase::Over(_)) {
             // A pause concerns every round.
-            if matches!((answer, member.seen), (VoteReply::Abstains { .. }, Seen::Nothing)) {
+            if matches!((answer, member.seen), (VoteReply::Abstains { .. }, Seen::Nothing | Seen::Freed)) {
                 member.seen = Seen::Abstains;
             }
             return;
@@ -207,7 +207,7 @@ impl Contender {
             }
             // The message may have overtaken this answer.
             VoteReply::Held { .. } if is_freed => {
-                member.refused(Seen::Nothing, now, self.waits);
+                member.refused(Seen::Freed, now, self.waits);
                 self.ask_soon(now);
             }
             VoteReply::Held { by, ask_in } => {
@@ -304,7 +304,7 @@ impl Contender {
         }
         // RACE: the pending answer may have been written before.
         member.freed = member.asked_at.is_some();
-        (member.seen, member.due) = (Seen::Nothing, now);
+        (member.seen, member.due) = (Seen::Freed, now);
         self.ask_soon(now);
     }
 
@@ -378,10 +378,10 @@ impl Contender {
         self.waits && self.phase == VotePhase::Contending
     }
 
-    /// Whether a quorum has answered, with any vote or a pause.
+    /// Whether a quorum has answered, with any vote or a pause, or sent a message since.
     pub(crate) fn has_quorum_of_answers(&self) -> bool {
         let heard = |member: &&MemberState| {
-            member.vote.is_some() || matches!(member.seen, Seen::Held(_) | Seen::Abstains)
+            member.vote.is_some() || matches!(member.seen, Seen::Held(_) | Seen::Abstains | Seen::Freed)
         };
         self.members.iter().filter(heard).count() >= self.terms.size.quorum
     }

@@ -286,6 +286,19 @@ fn a_message_that_overtakes_an_answer_is_not_lost() {
     assert_eq!(contender.requests(at(1)).len(), 3, "{contender:?}");
 }
 
+/// A process that stood still receives all messages at once; the servers are asked again, and were not silent.
+#[test]
+fn a_message_is_an_answer() {
+    let mut contender = answered(true, &[held(5), held(5), held(5)]);
+    assert!(contender.has_quorum_of_answers());
+    contender.freed(at(200), 0);
+    contender.freed(at(200), 1);
+    assert_eq!(contender.requests(at(200)).len(), 3);
+    assert!(contender.has_quorum_of_answers() && matches!(contender.step(at(200)), Step::Wait(_)));
+    contender.requests(at(300));
+    assert_eq!(contender.step(at(300)), Step::Unreachable, "they are silent");
+}
+
 /// No server is asked until the lease may have expired, or a quorum of the servers is free.
 #[test]
 fn a_held_lock_is_waited_for() {
