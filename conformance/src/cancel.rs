@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use leasehold_core::LockManager;
+
 use crate::ensure;
 use crate::failure::{Failure, Outcome};
 use crate::network::Network;
@@ -26,6 +28,9 @@ pub(crate) struct Scene {
     pub(crate) there: World,
     /// Where everybody else is.
     pub(crate) world: World,
+    /// Two other processes, which live through all plays.
+    pub(crate) holder: LockManager,
+    pub(crate) next: LockManager,
     /// After how many polls it is dropped,
     pub(crate) polls: usize,
     /// and how much later.
@@ -41,9 +46,10 @@ where
 {
     let crossing = world.crossing();
     let distant = world.behind(Network::new(crossing).wrap());
+    let whole = Scene::whole(world.clone()).await?;
     for there in [world, &distant] {
         for half_crossings in [0, 1, 3, 5] {
-            let mut scene = Scene::whole(world.clone());
+            let mut scene = whole.clone();
             (scene.there, scene.linger) = (there.clone(), crossing / 2 * half_crossings);
             loop {
                 play(scene.clone()).await.map_err(|failure| scene.failed(&failure))?;
@@ -101,13 +107,15 @@ impl Scene {
     }
 
     /// An operation that is not interrupted.
-    pub(crate) fn whole(world: World) -> Self {
-        Self { there: world.clone(), world, polls: 0, linger: Duration::ZERO, finished: Arc::default() }
+    pub(crate) async fn whole(world: World) -> Outcome<Self> {
+        let (holder, next) = (world.manager().await?, world.manager().await?);
+        let (polls, linger) = (0, Duration::ZERO);
+        Ok(Self { there: world.clone(), world, holder, next, polls, linger, finished: Arc::default() })
     }
 
     /// The next client holds soon, and then nothing is left.
     pub(crate) async fn ensure_free(&self) -> Outcome {
-        let next = self.world.manager().await?.lock(NAME)?;
+        let next = self.next.lock(NAME)?;
         let guard = self.world.within(self.world.soon(), "the next client", next.acquire()).await??;
         guard.release().await?;
         self.world.empty(self.world.soon(), "it was dropped").await

@@ -88,7 +88,8 @@ impl Case {
     async fn bounded(&self, subject: Arc<dyn Subject>, mutation: Option<Mutation>) -> Outcome {
         let bound = match subject.pace() {
             Pace::Virtual => Duration::from_secs(60 * 60),
-            Pace::Real { ttl } => 40 * ttl,
+            // Many cases play a scene over and over, so a busy machine needs many times as long as an idle one.
+            Pace::Real { ttl } => 120 * ttl,
         };
         let world = World::open(subject, mutation).await?;
         let run = AssertUnwindSafe((self.run)(world.clone())).catch_unwind();

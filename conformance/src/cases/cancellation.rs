@@ -121,9 +121,9 @@ async fn a_dropped_try_leaves_nothing(world: World) -> Outcome {
 
 async fn a_dropped_waiter_passes_its_turn_on(world: World) -> Outcome {
     at_every_poll(&world, |scene| async move {
-        let held = scene.world.manager().await?.lock(NAME)?.acquire().await?;
-        let (leaves, next) = (scene.there.manager().await?, scene.world.manager().await?);
-        a_waiter_leaves(&scene, held, leaves.lock(NAME)?, next.lock(NAME)?).await
+        let held = scene.holder.lock(NAME)?.acquire().await?;
+        let leaves = scene.there.manager().await?.lock(NAME)?;
+        a_waiter_leaves(&scene, held, leaves, scene.next.lock(NAME)?).await
     })
     .await
 }
@@ -158,7 +158,7 @@ async fn a_waiter_leaves(scene: &Scene, held: LockGuard, leaves: Lock, next: Loc
 async fn a_dropped_driver_passes_its_request_on(world: World) -> Outcome {
     at_every_poll(&world, |scene| async move {
         let process = scene.there.manager().await?;
-        let held = scene.world.manager().await?.lock(NAME)?.acquire().await?;
+        let held = scene.holder.lock(NAME)?.acquire().await?;
         let lock = process.lock(NAME)?;
         let (guard, heirs) = join(scene.interrupt(lock.acquire()), async {
             let heirs = [process.lock(NAME)?, process.lock(NAME)?].map(|heir| {
@@ -209,7 +209,7 @@ async fn a_panic_in_with_releases(world: World) -> Outcome {
     });
     let panicked = std::panic::AssertUnwindSafe(work).catch_unwind().await;
     ensure!(panicked.is_err(), "the panic was swallowed");
-    Scene::whole(world).ensure_free().await
+    Scene::whole(world).await?.ensure_free().await
 }
 
 async fn a_timeout_leaves_nothing(world: World) -> Outcome {
@@ -226,7 +226,7 @@ async fn a_timeout_leaves_nothing(world: World) -> Outcome {
     }
     world.queued(NAME, 0).await?;
     held.release().await?;
-    Scene::whole(world).ensure_free().await
+    Scene::whole(world).await?.ensure_free().await
 }
 
 async fn a_cancelled_share_leaves_nothing(world: World) -> Outcome {
