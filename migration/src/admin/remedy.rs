@@ -79,7 +79,7 @@ impl Admin {
     /// # Errors
     ///
     /// [`ErrorKind::Timeout`] while a process takes part; [`ErrorKind::Misuse`] in another phase, or without a move;
-    /// [`ErrorKind::Protocol`] in `new` if the old store has lost its record; the store's.
+    /// [`ErrorKind::Protocol`] if a store has lost its record; the store's.
     ///
     /// # Cancel safety
     ///

@@ -47,8 +47,8 @@ impl Clean {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Misuse`] in another phase than `new` and `old`, and without a move; [`ErrorKind::Protocol`] in `new` if the
-    /// old store has lost the record that bars plain sessions; as [`Pair::of_one_move`].
+    /// [`ErrorKind::Misuse`] in another phase than `new` and `old`, and without a move; [`ErrorKind::Protocol`] where a record was
+    /// lost: in `new` the one that bars plain sessions; as [`Pair::of_one_move`].
     pub(crate) fn new(
         reads: &Pair<Option<Read>>,
         names: &Pair<String>,
@@ -90,7 +90,10 @@ impl Clean {
                     "the move is in phase `{phase}`: it can end in `new`, or go back to `old`"
                 )));
             }
-            None => return Err(misuse("there is no move to end: neither store has a record of one")),
+            None => {
+                let none = || misuse("there is no move to end: neither store has a record of one");
+                return Err(reads.lost().map_or_else(none, |side| reads.loss(side)));
+            }
         };
         let open = sides.iter().filter_map(|side| reads.open(*side));
         let tasks = open.flat_map(|Read { version, record }| {

@@ -48,25 +48,17 @@ impl Rig {
     /// With the records of a move that nothing has been done in.
     async fn begun() -> Self {
         let rig = Self::new();
-        rig.begin(Pair { old: None, new: None }).await;
+        rig.begin(Pair { old: None, new: None }, 1).await;
         rig
     }
 
-    /// As the first process does, where these versions are there.
-    async fn begin(&self, expected: Pair<Option<u64>>) {
+    /// As the first process does, where these versions are there; `restored` is 0 for the first two of its writes.
+    async fn begin(&self, expected: Pair<Option<u64>>, restored: u64) {
         let window = Window::first(TokenBase::new(0, 1, None)).unwrap();
         let stand = Stand { phase: Phase::Old, epoch: 0, window };
         for side in [Side::New, Side::Old] {
-            let record = MoveRecord {
-                id: 9,
-                side,
-                stand,
-                between: names(),
-                since: 0,
-                restored: 1,
-                end: None,
-                met: None,
-            };
+            let record =
+                MoveRecord { id: 9, side, stand, between: names(), since: 0, restored, end: None, met: None };
             let ledger = self.ledger(side).await;
             let written = ledger.write(expected[side], &record.encode()).await.unwrap();
             assert!(matches!(written, Written::Done(_)));

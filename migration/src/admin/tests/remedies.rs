@@ -36,6 +36,10 @@ async fn lost_data_is_repaired() {
         // Entries of stopped processes live for a ttl.
         rig.env().sleep(TTL * 2).await;
         let copies = lost == Side::Old && phase >= Drain;
+        if lost == Side::Old && phase == Both {
+            let refused = admin.clean(false).await.unwrap_err();
+            assert!(refused.to_string().contains("the old store has lost its data"), "{refused}");
+        }
         let status = admin.repair(Duration::ZERO).await.expect(&when);
         assert_eq!(rig.phases().await, repaired.map(Some), "{when}: {status:?}");
         let decides = if phase <= Shadow { Side::Old } else { Side::New };
@@ -72,6 +76,15 @@ async fn a_dead_store_is_left() {
         assert!(after.window.low >= before.window.high, "{phase}: {before:?} {after:?}");
         assert_eq!(status.phase, Some(left), "{phase}: {status:?}");
         assert_eq!(rig.read(decides).await.unwrap().record.stand.phase, left);
+    }
+    let rig = Rig::new();
+    rig.begin(Pair { old: None, new: None }, 0).await;
+    for dead in SIDES {
+        rig.stores[dead].is_down.store(true, Ordering::Relaxed);
+        let refused = rig.admin().repair(Duration::ZERO).await.unwrap_err();
+        assert!(refused.to_string().contains("`leasehold token-base set`"), "{refused}");
+        rig.stores[dead].is_down.store(false, Ordering::Relaxed);
+        assert_eq!(rig.read(dead.other()).await.unwrap().record.restored, 0, "nothing was written");
     }
     let rig = Rig::begun().await;
     let _plain = rig.plain(Side::Old).await;
@@ -120,7 +133,7 @@ async fn a_move_ends_and_another_begins() {
         clock: Arc::clone(&rig.clock),
         stores: Pair { old: rig.stores.new.clone(), new: rig.stores.old.clone() },
     };
-    turned.begin(Pair { old: version(&versions.new), new: version(&versions.old) }).await;
+    turned.begin(Pair { old: version(&versions.new), new: version(&versions.old) }, 1).await;
     second.advance(&to(New), &mut silent()).await.expect("the same stores, the other way round");
 }
 

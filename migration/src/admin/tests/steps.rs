@@ -83,7 +83,7 @@ async fn a_plain_session_is_in_the_way() {
     for side in SIDES {
         let rig = Rig::new();
         let plain = rig.plain(side).await;
-        rig.begin(Pair { old: None, new: None }).await;
+        rig.begin(Pair { old: None, new: None }, 1).await;
         let _process = rig.process("one").await;
         let (admin, second) = (rig.admin(), rig.admin());
         second.status().await.unwrap();

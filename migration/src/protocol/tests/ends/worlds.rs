@@ -23,6 +23,7 @@ pub(super) fn all() -> Vec<(&'static str, World, Caught)> {
     let stepped = Left { steps: 1, grants: 1, repairs: 0, ..late };
     let cleaned = Left { cleans: 2, grants: 0, repairs: 0, ends: true, ..late };
     let alone = Left { deaths: 1, returns: 1, repairs: 0, barred: true, ..late };
+    let fresh = Left { late: 1, apart: false, ..apart };
     let forgotten = Left { deaths: 1, starts: 1, ..late };
     vec![
         ("data lost in old", World::at(Old, 0, lost), vec![]),
@@ -58,6 +59,8 @@ pub(super) fn all() -> Vec<(&'static str, World, Caught)> {
             World::at(Old, 0, Left { returns: 1, barred: true, ..died }),
             vec![(Unnamed, TWO)],
         ),
+        ("a late record at the beginning", World::fresh(fresh), vec![]),
+        ("a late record, a beginning left halfway", World::half_begun(fresh), vec![]),
         ("a late record in old", World::at(Old, 0, late), vec![(OneId, BACKWARDS)]),
         ("a late record in shadow", World::at(Shadow, BACK, late), vec![]),
         ("a late record in drain", World::at(Drain, 0, late), vec![]),
