@@ -53,8 +53,8 @@ pub(super) enum Seen {
     Nothing,
     Held(Ticket),
     Abstains,
-    /// It said by a message that it votes again.
-    Freed,
+    /// It has said by a vote that is over, or by a message, that it votes.
+    Votes,
     /// It does not answer, or refuses.
     Failed,
     /// It lost the vote then, and may have voted for others since.

@@ -121,9 +121,11 @@ impl Contender {
     /// redis.quorum-4: nothing of this round counts from here on.
     fn return_votes(&mut self, now: Moment, requests: &mut Vec<(usize, VoteRequest)>) {
         for (server, member) in self.members.iter_mut().enumerate() {
-            if member.vote.take().is_some() || member.asked_at.is_some() {
+            let has_voted = member.vote.take().is_some();
+            if has_voted || member.asked_at.is_some() {
                 requests.push((server, VoteRequest::Return { round: self.round }));
-                (member.seen, member.due) = (Seen::Nothing, now + self.terms.poll);
+                member.seen = if has_voted { Seen::Votes } else { Seen::Nothing };
+                member.due = now + self.terms.poll;
             }
         }
         self.round += 1;
@@ -189,7 +191,7 @@ impl Contender {
         // redis.quorum-3, redis.quorum-4
         if round != present || is_lost || matches!(self.phase, VotePhase::Over(_)) {
             // A pause concerns every round.
-            if matches!((answer, member.seen), (VoteReply::Abstains { .. }, Seen::Nothing | Seen::Freed)) {
+            if matches!((answer, member.seen), (VoteReply::Abstains { .. }, Seen::Nothing | Seen::Votes)) {
                 member.seen = Seen::Abstains;
             }
             return;
@@ -207,7 +209,7 @@ impl Contender {
             }
             // The message may have overtaken this answer.
             VoteReply::Held { .. } if is_freed => {
-                member.refused(Seen::Freed, now, self.waits);
+                member.refused(Seen::Votes, now, self.waits);
                 self.ask_soon(now);
             }
             VoteReply::Held { by, ask_in } => {
@@ -304,7 +306,7 @@ impl Contender {
         }
         // RACE: the pending answer may have been written before.
         member.freed = member.asked_at.is_some();
-        (member.seen, member.due) = (Seen::Freed, now);
+        (member.seen, member.due) = (Seen::Votes, now);
         self.ask_soon(now);
     }
 
@@ -381,7 +383,7 @@ impl Contender {
     /// Whether a quorum has answered, with any vote or a pause, or sent a message since.
     pub(crate) fn has_quorum_of_answers(&self) -> bool {
         let heard = |member: &&MemberState| {
-            member.vote.is_some() || matches!(member.seen, Seen::Held(_) | Seen::Abstains | Seen::Freed)
+            member.vote.is_some() || matches!(member.seen, Seen::Held(_) | Seen::Abstains | Seen::Votes)
         };
         self.members.iter().filter(heard).count() >= self.terms.size.quorum
     }
@@ -417,7 +419,7 @@ impl Contender {
                     let over =
                         |vote: &mut Vote| Deadline::of_lease(vote.sent_at, ttl, margin).has_passed(now);
                     if member.vote.take_if(over).is_some() {
-                        (member.seen, member.due) = (Seen::Nothing, now);
+                        (member.seen, member.due) = (Seen::Votes, now);
                     }
                 }
             }

@@ -272,6 +272,7 @@ fn the_later_contender_returns_its_votes() {
         let requests = contender.requests(at(1));
         assert_eq!(requests.contains(&(0, VoteRequest::Return { round: 1 })), gives_back, "{requests:?}");
         assert_eq!(contender.number_at(0).is_some(), !gives_back);
+        assert!(contender.has_quorum_of_answers(), "both have answered");
     }
 }
 
