@@ -30,7 +30,8 @@ impl Admin {
     /// # Errors
     ///
     /// [`ErrorKind::Timeout`] while a process takes part, or a session lives, in a store that can be asked;
-    /// [`ErrorKind::Misuse`] when there is no move; the store's, unless it cannot be reached; as
+    /// [`ErrorKind::Misuse`] when there is no move, or when one store is dead and the other's record says only that a move
+    /// began; the store's, unless it cannot be reached; as
     /// [`status`](Self::status).
     ///
     /// # Cancel safety

@@ -146,10 +146,13 @@ impl Repair {
         let is_one_dead = is_dead(Side::Old) || is_dead(Side::New);
         if is_one_dead && record.restored == 0 {
             // Nothing tells it from one that was written late (records-4).
-            return Err(misuse(
-                "the record that is left says only that a move began, not which tokens it gave: use another prefix in the \
-                 store that is left, and first raise its token base there with `leasehold token-base set`",
-            ));
+            return Err(misuse(if is_dead(Side::New) {
+                "the old store's record says only that a move began: stay on the old store with its plain URL. If that store \
+                 may have lost data, stop every process and raise its token base with `leasehold token-base set` first"
+            } else {
+                "the new store's record says only that a move began, not which tokens the old store gave: stop every process, \
+                 wait for one ttl, raise the token base of another prefix with `leasehold token-base set`, and use that prefix"
+            }));
         }
         let id = if is_one_dead { self.fresh } else { record.id };
         let newest = old.or(new).zip(new.or(old)).map(|(old, new)| old.stand.newest(new.stand));
