@@ -1,6 +1,7 @@
 //! Taking locks from their holders, between sessions.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::backend::{Attempt, Holder, Revocation, Revoke, StoreEvent};
@@ -151,36 +152,43 @@ async fn force_takes_a_lock_that_was_given_to_nobody() {
     assert_eq!(a.revoke("free", Revoke::Force).await, None);
 }
 
-/// Cycles, force and sweeps all at once: no counter is ever given out twice.
+/// Cycles and sweeps all at once: one holder at a time, and, also beside force, no counter is ever given out twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_counter_is_given_out_twice() {
-    let rig = Rig::new();
-    let counters = Arc::new(Mutex::new(Vec::new()));
-    let mut sessions = JoinSet::new();
-    for _ in 0..4 {
-        let Manager { backend, env, .. } = Manager::open_patient(&rig.config()).await.unwrap();
-        let counters = Arc::clone(&counters);
-        sessions.spawn(async move {
-            for _ in 0..100 {
-                let grant = acquired(&*backend, &env, "a").await;
-                counters.lock().push(grant.counter);
-                tokio::task::yield_now().await;
-                // Lost, if it was taken away meanwhile.
-                let _ = backend.release(&grant).await;
-            }
-        });
-    }
-    let (admin, config) = (Manager::open_patient(&rig.config()).await.unwrap(), rig.config());
-    while !sessions.is_empty() {
-        admin.revoke("a", Revoke::Force).await;
-        config.sweep().await.unwrap();
-        while let Some(session) = sessions.try_join_next() {
-            session.unwrap();
+    for is_forced in [false, true] {
+        let rig = Rig::new();
+        let (counters, holders) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU64::new(0)));
+        let mut sessions = JoinSet::new();
+        for _ in 0..4 {
+            let Manager { backend, env, .. } = Manager::open_patient(&rig.config()).await.unwrap();
+            let (counters, holders) = (Arc::clone(&counters), Arc::clone(&holders));
+            sessions.spawn(async move {
+                for _ in 0..100 {
+                    let grant = acquired(&*backend, &env, "a").await;
+                    let others = holders.fetch_add(1, Ordering::SeqCst);
+                    assert!(others == 0 || is_forced, "{others} others hold");
+                    counters.lock().push(grant.counter);
+                    tokio::task::yield_now().await;
+                    holders.fetch_sub(1, Ordering::SeqCst);
+                    let released = backend.release(&grant).await;
+                    assert!(released.is_ok() || is_forced, "{released:?}");
+                }
+            });
         }
+        let (admin, config) = (Manager::open_patient(&rig.config()).await.unwrap(), rig.config());
+        while !sessions.is_empty() {
+            if is_forced {
+                admin.revoke("a", Revoke::Force).await;
+            }
+            config.sweep().await.unwrap();
+            while let Some(session) = sessions.try_join_next() {
+                session.unwrap();
+            }
+        }
+        let mut counters = counters.lock().clone();
+        assert_eq!(counters.len(), 400);
+        counters.sort_unstable();
+        counters.dedup();
+        assert_eq!(counters.len(), 400, "some were given out twice");
     }
-    let mut counters = counters.lock().clone();
-    assert_eq!(counters.len(), 400);
-    counters.sort_unstable();
-    counters.dedup();
-    assert_eq!(counters.len(), 400, "some were given out twice");
 }
