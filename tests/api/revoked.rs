@@ -183,7 +183,11 @@ async fn a_guard_is_held_for_so_long() {
     pass(GRACE / 2).await;
     let mut waits = Box::pin(next.acquire());
     assert!(waits.as_mut().now_or_never().is_none());
+    let mut changes = guard.changes();
+    assert_eq!(changes.next().await, Some(Change::State(GuardState::Held)));
     guard.release().await.unwrap();
+    assert_eq!(changes.next().await, Some(Change::State(GuardState::Lost(LostReason::Released))));
+    assert_eq!(changes.next().await, None);
     let handed_on = waits.await.unwrap();
     pass(GRACE * 2).await;
     handed_on.ensure_held().unwrap();

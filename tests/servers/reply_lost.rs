@@ -3,31 +3,39 @@
 use testbed::{Beside, Direction, Mode, Proxy, Server, eventually, until, within};
 
 use crate::rig::{EARLY, LONG, NAME, Scene, hold, hold_aside, is_left_alone, queued, warm};
+use crate::sharing::reader;
 
-/// The connection breaks before the grant is heard: it is asked for again, found, and held once.
+/// The connection breaks before the grant is received: it is requested again, found, and held once; beside a share, too.
 pub(crate) async fn a_lost_grant_is_held_once<S: Server>(scene: Scene<S>) {
-    let proxy = scene.proxy().await;
-    let (a, b) = (warm(scene.behind(&proxy, LONG).await).await, scene.direct(LONG).await);
-    proxy.set(Direction::ServerToClient, Mode::Hold).await;
-    let acquiring = hold_aside(&a);
-    let holder = async || b.inspect(NAME).await.unwrap().holders.pop();
-    eventually("it is carried out", async || holder().await.is_some()).await;
-    let granted = holder().await.unwrap().token;
-    within(EARLY, "the answer is on its way", proxy.held(Direction::ServerToClient, 1)).await;
-    lose(&proxy).await;
+    for is_shared in [false, true] {
+        let proxy = scene.proxy().await;
+        let (a, b) = (warm(scene.behind(&proxy, LONG).await).await, scene.direct(LONG).await);
+        let beside = if is_shared { Some(reader(&b).acquire().await.unwrap()) } else { None };
+        let all = 1 + usize::from(is_shared);
+        proxy.set(Direction::ServerToClient, Mode::Hold).await;
+        let lock = if is_shared { reader(&a) } else { a.lock(NAME).unwrap() };
+        let acquiring = Beside::start(async move { lock.acquire().await.unwrap() });
+        let granted = async || b.inspect(NAME).await.unwrap().holders.len() == all;
+        eventually("it is carried out", granted).await;
+        within(EARLY, "the answer is on its way", proxy.held(Direction::ServerToClient, 1)).await;
+        lose(&proxy).await;
 
-    let guard = acquiring.end_within(EARLY, "it holds").await;
-    guard.ensure_held().unwrap();
-    assert_eq!(Some(guard.token()), granted);
-    assert!(b.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
-    let state = b.inspect(NAME).await.unwrap();
-    assert_eq!((state.contenders, state.holder().unwrap().token), (0, granted));
-    let token = guard.token();
-    guard.release().await.unwrap();
-    within(EARLY, "nothing is left", until(async || is_left_alone(&b).await)).await;
-    let next = hold(&b).await;
-    assert!(next.token() > token);
-    next.release().await.unwrap();
+        let guard = acquiring.end_within(EARLY, "it holds").await;
+        guard.ensure_held().unwrap();
+        assert!(b.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
+        let state = b.inspect(NAME).await.unwrap();
+        assert_eq!((state.contenders, state.holders.len()), (0, all));
+        let token = guard.token();
+        assert!(state.holders.iter().any(|holder| holder.token == Some(token)), "{state:?}");
+        if let Some(beside) = beside {
+            beside.release().await.unwrap();
+        }
+        guard.release().await.unwrap();
+        within(EARLY, "nothing is left", until(async || is_left_alone(&b).await)).await;
+        let next = hold(&b).await;
+        assert!(next.token() > token);
+        next.release().await.unwrap();
+    }
 }
 
 /// Nobody wants it any more when the connection breaks: it is given back, long before its lease ends.

@@ -12,7 +12,7 @@ use crate::rig::{EARLY, LONG, NAME, Scene, VERY_LONG, hold, is_left_alone, queue
 use crate::store::Store;
 
 /// Each time at the store.
-fn reader(locks: &LockManager) -> Lock {
+pub(crate) fn reader(locks: &LockManager) -> Lock {
     locks.lock(NAME).unwrap().shared().handoff_limit(0)
 }
 
