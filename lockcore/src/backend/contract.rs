@@ -42,9 +42,10 @@ use crate::words::name::LockName;
 use crate::words::owner::OwnerId;
 use crate::words::token::FencingToken;
 
-pub use crate::words::holder::{Holder, LockState};
+pub use crate::words::holder::Holder;
 pub use crate::words::mode::{Load, Mode};
 pub use crate::words::revoke::{Revocation, Revoke};
+pub use crate::words::state::LockState;
 
 /// A store of locks.
 ///

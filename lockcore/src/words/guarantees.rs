@@ -4,6 +4,7 @@
 use std::fmt;
 
 use crate::words::error::{Effect, Error, ErrorKind, Result};
+use crate::words::mode::Mode;
 
 bitflags::bitflags! {
     /// The promises of a store. Each flag is checked by conformance cases of that name; a store
@@ -68,6 +69,17 @@ impl Guarantees {
             Effect::NotApplied,
             format!("this store does not promise {missing}; it promises {self}"),
         ))
+    }
+}
+
+impl Mode {
+    /// Returns the guarantee that it needs from a store.
+    pub fn needs(self) -> Guarantees {
+        match self {
+            Self::EXCLUSIVE => Guarantees::empty(),
+            Self::SHARED => Guarantees::SHARED,
+            _ => Guarantees::PERMITS,
+        }
     }
 }
 

@@ -1,9 +1,8 @@
-//! The holders of a lock, and its state, as a store shows them.
+//! The holders of a lock, as a store shows them.
 
 use std::time::{Duration, SystemTime};
 
 use crate::words::mode::Mode;
-use crate::words::name::LockName;
 use crate::words::token::FencingToken;
 
 /// A holder of a lock, as the store shows it. It is for display: no decision depends on it.
@@ -57,30 +56,6 @@ impl Holder {
             }
             (ours, others) => ours == others,
         }
-    }
-}
-
-/// The state of a lock; see [`LockBackend::inspect`](crate::backend::LockBackend::inspect).
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LockState {
-    /// The lock.
-    pub name: LockName,
-    /// The holders, in order of arrival; empty if the lock is free.
-    pub holders: Vec<Holder>,
-    /// The number of waiters in the store's queue, without the holders.
-    pub contenders: usize,
-}
-
-impl LockState {
-    /// Creates the state of `name`.
-    pub fn new(name: LockName, holders: impl IntoIterator<Item = Holder>, contenders: usize) -> Self {
-        Self { name, holders: holders.into_iter().collect(), contenders }
-    }
-
-    /// Returns the first holder in order of arrival, the only one of an exclusive lock.
-    pub fn holder(&self) -> Option<&Holder> {
-        self.holders.first()
     }
 }
 

@@ -9,16 +9,13 @@
 //!   counter, `core::queue` for the index.
 
 use std::fmt;
-use std::str::FromStr;
-
-use crate::words::error::{Error, Result};
 
 /// The fencing token of a grant; give it to the resource that the lock protects.
 ///
 /// The resource remembers the largest token it has seen and refuses smaller ones
 /// (see [`crate::FenceGate`] and the example `fenced_write`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FencingToken(u64);
+pub struct FencingToken(pub(super) u64);
 
 impl FencingToken {
     /// The number of low bits that count the local hand-offs of one grant.
@@ -72,47 +69,11 @@ impl From<FencingToken> for u64 {
     }
 }
 
-/// Back from [`FencingToken::get`], as a resource has stored it.
-impl TryFrom<u64> for FencingToken {
-    type Error = Error;
-
-    fn try_from(number: u64) -> Result<Self> {
-        if number > i64::MAX.unsigned_abs() {
-            return Err(Error::invalid_option(format!(
-                "invalid fencing token `{number}`: expected an integer \
-                 below 2^63"
-            )));
-        }
-        Ok(Self(number))
-    }
-}
-
-/// Back from what `Display` shows: a decimal number.
-impl FromStr for FencingToken {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        // A number that is not written as we write it comes from somewhere else.
-        let number = text.parse::<u64>().ok().filter(|number| number.to_string() == text);
-        let read = number.and_then(|number| Self::try_from(number).ok());
-        read.ok_or_else(|| {
-            Error::invalid_option(format!("invalid fencing token {text:?}: expected an integer below 2^63"))
-        })
-    }
-}
-
 /// A number, with the feature `serde`.
 #[cfg(feature = "serde")]
 impl serde::Serialize for FencingToken {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_u64(self.0)
-    }
-}
-
-#[cfg(feature = "serde")]
-impl<'de> serde::Deserialize<'de> for FencingToken {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::try_from(u64::deserialize(deserializer)?).map_err(serde::de::Error::custom)
     }
 }
 

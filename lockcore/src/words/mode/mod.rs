@@ -17,17 +17,14 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use crate::words::error::{Error, Result};
-use crate::words::guarantees::Guarantees;
-
 /// The mode of a hold: a *weight* of a *capacity* that all holders share.
 ///
 /// [`EXCLUSIVE`](Self::EXCLUSIVE) is 1 of 1, [`SHARED`](Self::SHARED) is 1 of unlimited, and permits are any
 /// other weight and capacity. An exclusive holder excludes all others; shared holders hold at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mode {
-    weight: NonZeroU32,
-    capacity: NonZeroU32,
+    pub(super) weight: NonZeroU32,
+    pub(super) capacity: NonZeroU32,
 }
 
 impl Mode {
@@ -35,31 +32,6 @@ impl Mode {
     pub const EXCLUSIVE: Self = Self { weight: NonZeroU32::MIN, capacity: NonZeroU32::MIN };
     /// Any number of readers: 1 of unlimited.
     pub const SHARED: Self = Self { weight: NonZeroU32::MIN, capacity: NonZeroU32::MAX };
-
-    /// `weight` of `capacity` permits; 1 of 1 is the exclusive lock.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for a weight of zero or above the capacity, and for the
-    /// capacity [`u32::MAX`], which is that of shared locks.
-    pub fn permits(weight: u32, capacity: u32) -> Result<Self> {
-        let refused = |rule| {
-            Err(Error::invalid_option(format!(
-                "{weight} of {capacity} permits is invalid: \
-             {rule}"
-            )))
-        };
-        let (Some(w), Some(c)) = (NonZeroU32::new(weight), NonZeroU32::new(capacity)) else {
-            return refused("weight and capacity must be at least 1");
-        };
-        if c < w {
-            return refused("the weight must not exceed the capacity");
-        }
-        if c == NonZeroU32::MAX {
-            return refused("the capacity must be below 2^32 - 1");
-        }
-        Ok(Self { weight: w, capacity: c })
-    }
 
     /// Returns the weight.
     pub const fn weight(self) -> u32 {
@@ -74,15 +46,6 @@ impl Mode {
     /// Returns whether it alone blocks `later`.
     pub fn bars(self, later: Self) -> bool {
         !Load::NONE.and(self).admits(later)
-    }
-
-    /// Returns the guarantee that it needs from a store.
-    pub fn needs(self) -> Guarantees {
-        match self {
-            Self::EXCLUSIVE => Guarantees::empty(),
-            Self::SHARED => Guarantees::SHARED,
-            _ => Guarantees::PERMITS,
-        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 use model::{Explored, Search, World, assert_caught, explore};
 
 use super::*;
+use crate::Guarantees;
 
 fn permits(weight: u32, capacity: u32) -> Mode {
     Mode::permits(weight, capacity).unwrap()
