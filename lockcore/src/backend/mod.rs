@@ -8,6 +8,7 @@ mod endpoint;
 pub(crate) mod env;
 mod events;
 mod finding;
+mod grant;
 pub mod ledger;
 pub(crate) mod panic;
 mod reopen;
@@ -18,11 +19,12 @@ pub(crate) mod url;
 pub use background::Background;
 pub use backoff::Backoff;
 pub use contract::{
-    AcquireRequest, Attempt, Grant, Holder, Lease, LeaseId, LeaseScope, Load, LockBackend, LockState, Mode,
-    Renewal, Revocation, Revoke, StoreConfig, StoreEvent, TokenBase,
+    AcquireRequest, Attempt, Holder, Load, LockBackend, LockState, Mode, Renewal, Revocation, Revoke,
+    StoreConfig, StoreEvent, TokenBase,
 };
 pub use credentials::Credentials;
 pub use endpoint::Endpoint;
 pub use events::{Events, Inbox, WeakEvents};
 pub use finding::{Finding, Severity};
+pub use grant::{Grant, Lease, LeaseId, LeaseScope};
 pub use reopen::Reopen;
