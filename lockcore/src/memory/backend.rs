@@ -38,7 +38,7 @@ pub(super) struct MemoryBackend {
 impl MemoryBackend {
     pub(super) fn open(store: MemoryStore, env: Env) -> Result<Self> {
         let (session, inbox, token_base) = store.act(&**env.clock(), |state, _, _| {
-            stage::admit(&env, state.book.record().map(|record| &*record.value))?;
+            stage::admit(&env, state.book.record.as_ref().map(|record| &*record.value))?;
             let token_base = if env.adds_token_base() { state.token_base() } else { 0 };
             let (session, inbox) = state.open_session(token_base, !env.adds_token_base());
             Ok((session, inbox, token_base))

@@ -1,6 +1,5 @@
-//! The ledger of the in-memory store: a pure state, and the contract on top of it.
+//! The contract of a ledger, on the in-memory store.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,56 +10,9 @@ use super::engine::Now;
 use super::store::{MemoryStore, StoreState};
 use crate::backend::env::Env;
 use crate::backend::ledger::{Entry, MoveLedger, Participant, Written, fits, readable};
-use crate::backend::{Lease, LeaseId, LeaseScope};
-use crate::clock::Moment;
+use crate::backend::{Lease, LeaseScope};
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::owner::OwnerId;
-
-/// The record and the entries.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
-pub(super) struct Book {
-    record: Option<Entry>,
-    members: BTreeMap<OwnerId, Signed>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Signed {
-    value: Vec<u8>,
-    lease: LeaseId,
-    expires: Moment,
-}
-
-impl Book {
-    pub(super) fn record(&self) -> Option<&Entry> {
-        self.record.as_ref()
-    }
-
-    fn write(&mut self, expected: Option<u64>, value: &[u8]) -> Written {
-        let version = self.record.as_ref().map(|record| record.version);
-        if version != expected {
-            return Written::Conflict;
-        }
-        let version = version.unwrap_or(0) + 1;
-        self.record = Some(Entry { version, value: value.to_vec() });
-        Written::Done(version)
-    }
-
-    /// The lease of the entry, which is `fresh` if there was none.
-    fn sign(&mut self, member: OwnerId, value: &[u8], until: Moment, fresh: LeaseId) -> LeaseId {
-        let lease = self.members.get(&member).map_or(fresh, |signed| signed.lease);
-        self.members.insert(member, Signed { value: value.to_vec(), lease, expires: until });
-        lease
-    }
-
-    /// Drops what has expired.
-    fn settle(&mut self, now: Now) {
-        self.members.retain(|_, signed| signed.expires > now.store);
-    }
-
-    fn members(&self) -> Vec<Participant> {
-        self.members.iter().map(|(id, signed)| Participant { id: *id, value: signed.value.clone() }).collect()
-    }
-}
 
 /// The ledger as one session asks for it.
 #[derive(Debug)]

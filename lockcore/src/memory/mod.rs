@@ -12,6 +12,7 @@
 //! Not promised: exclusion of other processes, and anything beyond the life of this one.
 
 mod backend;
+mod book;
 mod config;
 mod engine;
 mod ledger;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::book::Book;
 use super::engine::{Engine, Granted, Now, Push, SessionId, Target};
-use super::ledger::Book;
 use crate::backend::panic::waking;
 use crate::backend::{Events, Inbox, StoreEvent};
 use crate::clock::Clock;
