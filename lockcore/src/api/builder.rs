@@ -29,6 +29,13 @@ pub struct Builder {
     entropy: Option<Arc<dyn Entropy>>,
 }
 
+impl LockManager {
+    /// Starts the configuration of a manager on `store`.
+    pub fn builder(store: impl StoreConfig) -> Builder {
+        Builder::new(Box::new(store))
+    }
+}
+
 impl Builder {
     /// The longest owner label, in bytes.
     pub const MAX_LABEL_BYTES: usize = 256;

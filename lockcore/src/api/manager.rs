@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures_util::stream::BoxStream;
 use tokio::sync::OnceCell;
 
-use crate::api::builder::Builder;
 use crate::api::lock::Lock;
-use crate::api::watch::Watched;
+use crate::api::state::{answered, with_own};
+use crate::api::watch::{Watched, watch};
 use crate::backend::env::Env;
-use crate::backend::{Finding, LockState, Severity, StoreConfig, TokenBase};
+use crate::backend::{Finding, LockState, Severity, TokenBase};
 use crate::core::context::Context;
 use crate::core::holds::{LocalLock, NameState};
 use crate::core::revocation::revoke;
@@ -30,21 +31,12 @@ use crate::words::token::FencingToken;
 pub struct LockManager {
     core: Arc<Core>,
     shutdown: Arc<OnceCell<()>>,
-    pub(super) watched: Arc<Watched>,
+    watched: Arc<Watched>,
 }
 
 impl LockManager {
-    /// Starts the configuration of a manager on `store`.
-    pub fn builder(store: impl StoreConfig) -> Builder {
-        Builder::new(Box::new(store))
-    }
-
     pub(crate) fn new(core: Arc<Core>) -> Self {
         Self { core, shutdown: Arc::default(), watched: Arc::default() }
-    }
-
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.core
     }
 
     /// Returns the lock `name`, without a request.
@@ -83,28 +75,34 @@ impl LockManager {
     /// Dropping the future has no effect on the store.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockState> {
         let name = LockName::new(name)?;
-        let state = self.answered(self.core.context.backend.inspect(&name)).await;
-        self.with_own(&name, state)
+        let state = answered(&self.core, self.core.context.backend.inspect(&name)).await;
+        with_own(&self.core, &name, state)
     }
 
-    /// The same for a watch.
-    pub(crate) async fn inspect_for_watch(&self, name: &LockName, is_new: bool) -> Result<LockState> {
-        let state = self.answered(self.core.context.backend.inspect_for_watch(name, is_new)).await;
-        self.with_own(name, state)
-    }
-
-    /// The store's state, with the tokens that this manager knows.
-    fn with_own(&self, name: &LockName, state: Result<LockState>) -> Result<LockState> {
-        let mut state = state.map_err(|error| error.with_context("lock", name))?;
-        let own = |state: &mut NameState| state.queue.held().map(|(_, token)| token).collect::<Vec<_>>();
-        for own in self.core.names.known(name).map(|known| known.with(own)).unwrap_or_default() {
-            // Not there if our hold is over and we do not know yet.
-            let is_ours = |shown: FencingToken| shown.counter() == own.counter();
-            if let Some(holder) = state.holders.iter_mut().find(|holder| holder.token.is_none_or(is_ours)) {
-                holder.token = Some(own);
-            }
-        }
-        Ok(state)
+    /// Returns a stream of the states of `name`: the present one, and a new one after each change of its holders.
+    ///
+    /// Only the latest state is shown, not the changes between two reads. A watch does not acquire the lock, and its
+    /// items are no proof of a hold.
+    ///
+    /// The store is read while a stream is polled, four times per [`op_timeout`](crate::Timing::op_timeout) for any
+    /// number of streams of this manager for the name. A stream that is opened later adds one request. A hold that
+    /// is longer than an `op_timeout` is shown within that time, as long as the store is reachable. While it is
+    /// not, one item is the error, and the next item is the state after that.
+    ///
+    /// The first item is no older than the stream. On ZooKeeper later items may be as old as the session's server is
+    /// behind its leader.
+    ///
+    /// The stream ends when the manager is shut down. It keeps the manager's session open until it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName).
+    ///
+    /// # Cancel safety
+    ///
+    /// The next call returns an item that was not awaited to its end. Dropping the future has no effect on the store.
+    pub fn watch(&self, name: impl AsRef<str>) -> Result<BoxStream<'static, Result<LockState>>> {
+        Ok(watch(&self.watched, &self.core, LockName::new(name)?))
     }
 
     /// Returns whether this manager holds `name`, without a request.
@@ -125,7 +123,7 @@ impl LockManager {
     ///
     /// Dropping the future has no effect on the store.
     pub async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
-        self.answered(self.core.context.backend.list(prefix)).await
+        answered(&self.core, self.core.context.backend.list(prefix)).await
     }
 
     /// Requests the release of `name` from its holder, and waits at most for the grace period and the ttl.
@@ -145,7 +143,7 @@ impl LockManager {
     /// The holder may be notified already.
     pub async fn revoke(&self, name: impl AsRef<str>, how: Revoke) -> Result<Revocation> {
         let name = LockName::new(name)?;
-        self.open()?;
+        self.core.context.refuse_closed()?;
         let core = &self.core;
         tokio::select! {
             biased;
@@ -165,7 +163,7 @@ impl LockManager {
     ///
     /// Dropping the future has no effect on the store.
     pub async fn diagnose(&self) -> Result<Vec<Finding>> {
-        let mut findings = self.answered(self.core.context.backend.diagnose()).await?;
+        let mut findings = answered(&self.core, self.core.context.backend.diagnose()).await?;
         if let Ok(TokenBase { base, floor, .. }) = self.token_base().await {
             let detail = format!(
                 "tokens are the store's own numbers plus {base}; those numbers are above {floor} \
@@ -187,7 +185,7 @@ impl LockManager {
     /// Dropping the future has no effect on the store.
     pub async fn diagnose_lock(&self, name: impl AsRef<str>) -> Result<Vec<Finding>> {
         let name = LockName::new(name)?;
-        let findings = self.answered(self.core.context.backend.diagnose_lock(&name)).await;
+        let findings = answered(&self.core, self.core.context.backend.diagnose_lock(&name)).await;
         findings.map_err(|error| error.with_context("lock", &name))
     }
 
@@ -201,7 +199,7 @@ impl LockManager {
     ///
     /// Dropping the future has no effect on the store.
     pub async fn token_base(&self) -> Result<TokenBase> {
-        self.answered(self.core.context.backend.token_base()).await
+        answered(&self.core, self.core.context.backend.token_base()).await
     }
 
     /// Raises the token base so that the tokens of every later session are larger than `token`.
@@ -219,7 +217,7 @@ impl LockManager {
     /// The base may have been raised; raising it again changes nothing.
     pub async fn raise_token_base(&self, token: FencingToken) -> Result<()> {
         let at_least = self.token_base().await?.above(token)?;
-        self.answered(self.core.context.backend.raise_token_base(at_least)).await
+        answered(&self.core, self.core.context.backend.raise_token_base(at_least)).await
     }
 
     /// Returns how many guards were dropped instead of released. Each is released in the background, or its
@@ -243,15 +241,6 @@ impl LockManager {
     /// The shutdown continues; call it again to wait for its end.
     pub async fn shutdown(&self) -> Result<()> {
         self.shutdown.get_or_try_init(|| shutdown(&self.core)).await.copied()
-    }
-
-    async fn answered<T: Send>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
-        self.open()?;
-        self.core.context.env.bounded(request).await.map_err(|error| self.core.context.placed(error))
-    }
-
-    fn open(&self) -> Result<()> {
-        if self.core.context.is_closed() { Err(Context::closed_error()) } else { Ok(()) }
     }
 }
 

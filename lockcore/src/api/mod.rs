@@ -7,4 +7,5 @@ pub(crate) mod guard;
 pub(crate) mod lock;
 pub(crate) mod manager;
 pub(crate) mod registry;
+mod state;
 pub(crate) mod watch;

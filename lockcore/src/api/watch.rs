@@ -25,9 +25,10 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::api::manager::LockManager;
+use crate::api::state::{answered, with_own};
 use crate::backend::{Holder, LockState};
 use crate::clock::Moment;
+use crate::core::Core;
 use crate::words::error::Result;
 use crate::words::name::LockName;
 
@@ -66,7 +67,7 @@ type Looked = (u64, Arc<Result<LockState>>);
 
 /// When the next look begins.
 struct Pace {
-    locks: LockManager,
+    core: Arc<Core>,
     name: LockName,
     begun: Mutex<Begun>,
     /// The one that has ended last.
@@ -85,50 +86,30 @@ struct Begun {
     wanted: u64,
 }
 
-impl LockManager {
-    /// Returns a stream of the states of `name`: the present one, and a new one after each change of its holders.
-    ///
-    /// Only the latest state is shown, not the changes between two reads. A watch does not acquire the lock, and its
-    /// items are no proof of a hold.
-    ///
-    /// The store is read while a stream is polled, four times per [`op_timeout`](crate::Timing::op_timeout) for any
-    /// number of streams of this manager for the name. A stream that is opened later adds one request. A hold that
-    /// is longer than an `op_timeout` is shown within that time, as long as the store is reachable. While it is
-    /// not, one item is the error, and the next item is the state after that.
-    ///
-    /// The first item is no older than the stream. On ZooKeeper later items may be as old as the session's server is
-    /// behind its leader.
-    ///
-    /// The stream ends when the manager is shut down. It keeps the manager's session open until it is dropped.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName).
-    ///
-    /// # Cancel safety
-    ///
-    /// The next call returns an item that was not awaited to its end. Dropping the future has no effect on the store.
-    pub fn watch(&self, name: impl AsRef<str>) -> Result<BoxStream<'static, Result<LockState>>> {
-        let name = LockName::new(name)?;
-        let looks = self.looks_at(name);
-        let seen = looks.pace.begun.lock().number;
-        let watch = Watch { looks, seen, is_new: true, shown: Shown::Nothing };
-        Ok(stream::unfold(watch, Watch::next).fuse().boxed())
-    }
+/// A stream of the states of `name`, which shares its looks with the others that are `watched`.
+pub(super) fn watch(
+    watched: &Watched,
+    core: &Arc<Core>,
+    name: LockName,
+) -> BoxStream<'static, Result<LockState>> {
+    let looks = looks_at(watched, core, name);
+    let seen = looks.pace.begun.lock().number;
+    let watch = Watch { looks, seen, is_new: true, shown: Shown::Nothing };
+    stream::unfold(watch, Watch::next).fuse().boxed()
+}
 
-    fn looks_at(&self, name: LockName) -> Arc<Looks> {
-        let mut watched = self.watched.lock();
-        if let Some(looks) = watched.get(&name).and_then(Weak::upgrade) {
-            return looks;
-        }
-        watched.retain(|_, looks| looks.strong_count() > 0);
-        let begun = Mutex::new(Begun { number: 0, next: self.core().context.env.now(), wanted: 0 });
-        let (latest, hurries) = (Mutex::default(), Notify::new());
-        let pace = Pace { locks: self.clone(), name: name.clone(), begun, latest, hurries };
-        let looks = Arc::new(Looks { pace: Arc::new(pace), current: Mutex::default() });
-        watched.insert(name, Arc::downgrade(&looks));
-        looks
+fn looks_at(watched: &Watched, core: &Arc<Core>, name: LockName) -> Arc<Looks> {
+    let mut watched = watched.lock();
+    if let Some(looks) = watched.get(&name).and_then(Weak::upgrade) {
+        return looks;
     }
+    watched.retain(|_, looks| looks.strong_count() > 0);
+    let begun = Mutex::new(Begun { number: 0, next: core.context.env.now(), wanted: 0 });
+    let (latest, hurries) = (Mutex::default(), Notify::new());
+    let pace = Pace { core: Arc::clone(core), name: name.clone(), begun, latest, hurries };
+    let looks = Arc::new(Looks { pace: Arc::new(pace), current: Mutex::default() });
+    watched.insert(name, Arc::downgrade(&looks));
+    looks
 }
 
 impl Watch {
@@ -187,13 +168,13 @@ impl Pace {
     /// The next look begins now, for a new stream.
     fn hurry(&self) {
         let mut begun = self.begun.lock();
-        (begun.next, begun.wanted) = (self.locks.core().context.env.now(), begun.number + 1);
+        (begun.next, begun.wanted) = (self.core.context.env.now(), begun.number + 1);
         self.hurries.notify_one();
     }
 
     /// Looks when it is time to; nothing once the manager is shut down.
     async fn look(self: Arc<Self>, number: u64) -> Option<Looked> {
-        let core = Arc::clone(self.locks.core());
+        let (core, name) = (&self.core, &self.name);
         loop {
             let next = self.begun.lock().next;
             if next <= core.context.env.now() {
@@ -212,9 +193,10 @@ impl Pace {
                 (number, core.context.env.now() + core.context.env.timing().op_timeout / 4);
             begun.wanted == number
         };
+        let inspected = answered(core, core.context.backend.inspect_for_watch(name, is_new));
         let looked = tokio::select! {
             biased;
-            looked = self.locks.inspect_for_watch(&self.name, is_new) => looked,
+            state = inspected => with_own(core, name, state),
             () = core.context.closing.cancelled() => return None,
         };
         if core.context.is_closed() {

@@ -142,9 +142,7 @@ async fn ask(mut leader: Leader, wanted: Acquire, is_try: bool) -> Result<Acquir
 
 /// One acquisition, with an owner id of its own; over when this has ended (B1).
 async fn attempt(context: &Context, wanted: &Acquire, is_try: bool) -> Result<Attempt> {
-    if context.is_closed() {
-        return Err(Context::closed_error());
-    }
+    context.refuse_closed()?;
     let Context { env, backend, .. } = context;
     let request = AcquireRequest {
         // Of many copies of a name one is kept.

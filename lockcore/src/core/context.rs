@@ -60,6 +60,10 @@ impl Context {
         self.closing.is_cancelled()
     }
 
+    pub(crate) fn refuse_closed(&self) -> Result<()> {
+        if self.is_closed() { Err(Self::closed_error()) } else { Ok(()) }
+    }
+
     pub(crate) fn closed_error() -> Error {
         Error::not_applied(ErrorKind::Closed, "the lock manager was shut down")
     }
