@@ -12,26 +12,13 @@ use crate::backend::Grant;
 use crate::backend::panic::Panicked;
 use crate::core::context::Context;
 use crate::core::holds::release::log_unconfirmed;
-use crate::core::holds::{Acquired, Hold, LocalLock, NameState, PendingRelease, Turn};
+use crate::core::holds::{
+    Acquired, Hold, Join, Leader, LocalLock, NameState, PendingRelease, Rejected, Turn,
+};
 use crate::core::queue::{HandoffBudget, Wish};
 use crate::core::request::Request;
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::loss::LostReason;
-
-/// The one that asks the store for a name; there is one at a time.
-pub(crate) struct Leader {
-    lock: LocalLock,
-    /// The queue does not wait for it any more.
-    is_over: bool,
-}
-
-/// A grant that cannot be used.
-pub(crate) struct Rejected {
-    pub(crate) error: Error,
-    /// Another grant may be better.
-    pub(crate) again: bool,
-    pub(crate) release: PendingRelease,
-}
 
 impl Leader {
     pub(super) fn new(lock: &LocalLock) -> Self {
@@ -163,15 +150,6 @@ impl Drop for Leader {
             self.lock.change(NameState::not_granted);
         }
     }
-}
-
-/// The wait for the request of a leader. Dropped, the request passes to the next waiter with the same wish; without
-/// one it is cancelled.
-pub(crate) struct Join {
-    lock: LocalLock,
-    wish: Wish,
-    /// Until it is answered.
-    request: Option<Request<Result<Acquired>>>,
 }
 
 impl Join {

@@ -3,7 +3,8 @@
 //! Each is a value with its own clean-up when it is dropped: a [`Hold`] releases the lock, a [`Leader`] passes the
 //! request to the next waiter, a [`Waiting`] leaves the queue, a [`PendingRelease`] continues as a task.
 //! All of them have the [`LocalLock`]. A change of a name's queue and the calls that follow from it
-//! are one step ([`LocalLock::change`]), and a loss is one function for all reasons ([`Core::end`]).
+//! are one step ([`LocalLock::change`]), and a loss is one function for all reasons ([`Core::end`]). The types stand
+//! here, as each names the others; what [`leader`] and [`release`] do with them stands there.
 //!
 //! # Invariants
 //! - **holds-1** A grant is in a [`Hold`] from the instant the core has it: a receiver that is gone passes the hold on
@@ -24,21 +25,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tokio::sync::oneshot;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::backend::panic::waking;
 use crate::backend::{Holder, LeaseScope};
 use crate::clock::Moment;
 use crate::core::context::Context;
 use crate::core::leases::{Leases, Lost};
-use crate::core::metrics;
+use crate::core::metrics::{self, Timer};
 use crate::core::names::{self, Names};
 use crate::core::ownership::Ownership;
 use crate::core::queue::{Call, Claim, WaiterId, Wish};
-use crate::words::error::Error;
+use crate::core::request::Request;
+use crate::words::error::{Error, Result};
 use crate::words::loss::LostReason;
-
-pub(crate) use leader::{Join, Leader, Rejected};
-pub(crate) use release::{Hold, PendingRelease};
+use crate::words::token::FencingToken;
 
 /// The parts of a manager, for all that holds, waits or releases.
 pub(crate) struct Core {
@@ -88,6 +89,53 @@ pub(crate) enum Acquired {
     Held(Hold),
     /// Held by another, or another is ahead.
     Busy(Option<Holder>),
+}
+
+/// An ownership, for one guard; dropped, it is released in the background.
+pub(crate) struct Hold {
+    lock: LocalLock,
+    pub(crate) ownership: Arc<Ownership>,
+    pub(crate) token: FencingToken,
+    timer: Timer,
+    ended: bool,
+}
+
+/// The one that asks the store for a name; there is one at a time.
+pub(crate) struct Leader {
+    lock: LocalLock,
+    /// The queue does not wait for it any more.
+    is_over: bool,
+}
+
+/// The wait for the request of a leader. Dropped, the request passes to the next waiter with the same wish; without
+/// one it is cancelled.
+pub(crate) struct Join {
+    lock: LocalLock,
+    wish: Wish,
+    /// Until it is answered.
+    request: Option<Request<Result<Acquired>>>,
+}
+
+/// A grant that cannot be used.
+pub(crate) struct Rejected {
+    pub(crate) error: Error,
+    /// Another grant may be better.
+    pub(crate) again: bool,
+    pub(crate) release: PendingRelease,
+}
+
+/// A release that is sent to the store until that confirms it, and then frees the name (release-3). A shutdown waits
+/// for it as for a task, wherever it is polled.
+///
+/// Dropped on the way, it continues in the background. A task that is dropped has lost its runtime: no request can
+/// reach the store any more, and the name is freed at once.
+pub(crate) struct PendingRelease {
+    lock: LocalLock,
+    ownership: Arc<Ownership>,
+    in_background: bool,
+    /// The store has confirmed, or will not.
+    is_over: bool,
+    _awaited: TaskTrackerToken,
 }
 
 impl Core {

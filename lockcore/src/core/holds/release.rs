@@ -15,13 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio_util::task::task_tracker::TaskTrackerToken;
-
 use crate::backend::{LeaseScope, Renewal};
 use crate::clock::Moment;
 use crate::core::confirm::release_until_confirmed;
 use crate::core::context::Context;
-use crate::core::holds::{Core, LocalLock};
+use crate::core::holds::{Core, Hold, LocalLock, PendingRelease};
 use crate::core::metrics::{self, Timer};
 use crate::core::ownership::{Ownership, tell_released};
 use crate::core::queue::{Claim, Released};
@@ -30,15 +28,6 @@ use crate::words::error::{Error, Result};
 use crate::words::guarantees::Guarantees;
 use crate::words::loss::LostReason;
 use crate::words::token::FencingToken;
-
-/// An ownership, for one guard; dropped, it is released in the background.
-pub(crate) struct Hold {
-    lock: LocalLock,
-    pub(crate) ownership: Arc<Ownership>,
-    pub(crate) token: FencingToken,
-    timer: Timer,
-    ended: bool,
-}
 
 impl Hold {
     pub(super) fn new(lock: &LocalLock, ownership: Arc<Ownership>, token: FencingToken) -> Self {
@@ -153,20 +142,6 @@ impl Drop for Hold {
             PendingRelease::new(&self.lock, &self.ownership).in_background();
         }
     }
-}
-
-/// A release that is sent to the store until that confirms it, and then frees the name (release-3). A shutdown waits
-/// for it as for a task, wherever it is polled.
-///
-/// Dropped on the way, it continues in the background. A task that is dropped has lost its runtime: no request can
-/// reach the store any more, and the name is freed at once.
-pub(crate) struct PendingRelease {
-    lock: LocalLock,
-    ownership: Arc<Ownership>,
-    in_background: bool,
-    /// The store has confirmed, or will not.
-    is_over: bool,
-    _awaited: TaskTrackerToken,
 }
 
 impl PendingRelease {
