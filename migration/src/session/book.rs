@@ -12,11 +12,10 @@ use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Error, ErrorKind, LockName, LostReason};
 use tokio::sync::Notify;
 
-use super::claim::{Claim, Slot, Stage};
-use super::debts::Debt;
+use super::claim::{Claim, Slot, Stage, Upgrade};
+use super::debt::Debt;
 use super::leases::Leases;
-use super::members::Signature;
-use super::upgrade::Upgrade;
+use super::signature::Signature;
 use super::watched::Watched;
 use crate::protocol::member::Strangers;
 use crate::protocol::parts::{Act, Part};

@@ -9,13 +9,12 @@ use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{LockName, OwnerId};
 use tokio::sync::{Notify, oneshot};
 
-use super::SIDES;
-use super::debts::Debt;
+use super::debt::Debt;
 use super::leases::Leases;
-use crate::protocol::Pair;
 use crate::protocol::contender::Contender;
 use crate::protocol::hold::PairHold;
 use crate::protocol::view::View;
+use crate::protocol::{Pair, SIDES};
 
 /// All there is of one name (session-1).
 #[derive(Default)]
@@ -69,6 +68,14 @@ pub(super) enum Stage {
         /// What is asked for it ends with these.
         asks: Pair<Option<oneshot::Sender<Arc<Debt>>>>,
     },
+}
+
+/// What a hold asks of one store.
+pub(super) struct Upgrade {
+    pub(super) claim: LeaseId,
+    pub(super) side: Side,
+    pub(super) request: AcquireRequest,
+    pub(super) stop: oneshot::Receiver<Arc<Debt>>,
 }
 
 impl Slot {

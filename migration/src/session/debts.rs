@@ -6,39 +6,13 @@ use std::sync::Arc;
 
 use futures_util::future::join;
 use leasehold_core::backend::stage::Side;
-use leasehold_core::backend::{Backoff, Grant, LeaseId, LeaseScope};
-use leasehold_core::clock::Moment;
-use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, Result};
+use leasehold_core::backend::{Backoff, Grant, LeaseScope};
+use leasehold_core::{Effect, Error, LostReason, Result};
 
 use super::Session;
 use super::book::Todo;
-use super::watched::Watched;
+use super::debt::Debt;
 use crate::protocol::Pair;
-
-/// What a store is to forget.
-pub(super) struct Debt {
-    /// Whose it was.
-    pub(super) claim: LeaseId,
-    pub(super) side: Side,
-    /// Whether it was a part that a hold needed: its release is over with this.
-    needed: bool,
-    pub(super) name: LockName,
-    /// What was granted; without one it is a request that is about to be dropped.
-    grant: Option<Grant>,
-    since: Moment,
-    progress: Watched<Progress>,
-}
-
-#[derive(Default)]
-struct Progress {
-    /// Requests that have failed.
-    failures: u32,
-    /// Whether one of them may have been carried out.
-    unknown: bool,
-    last: Option<Error>,
-    /// It is over; with the reason if it was not released.
-    over: Option<Result<()>>,
-}
 
 /// What a release finds owed at one store.
 struct Owed {
@@ -47,77 +21,6 @@ struct Owed {
     waits: bool,
     /// Whether the release settles it.
     settles: bool,
-}
-
-impl Debt {
-    /// A grant, whose lease is not renewed any more.
-    pub(super) fn of_grant(
-        claim: LeaseId,
-        side: Side,
-        needed: bool,
-        grant: Grant,
-        since: Moment,
-    ) -> Arc<Self> {
-        let (name, grant, progress) = (grant.name.clone(), Some(grant), Watched::default());
-        Arc::new(Self { claim, side, needed, name, grant, since, progress })
-    }
-
-    pub(super) fn of_request(claim: LeaseId, side: Side, name: LockName, since: Moment) -> Arc<Self> {
-        let progress = Watched::default();
-        Arc::new(Self { claim, side, needed: false, name, grant: None, since, progress })
-    }
-
-    /// Ends when nothing more is done about it, whatever it came to.
-    pub(super) async fn is_over(&self) {
-        self.progress.until(|progress| progress.over.is_some().then_some(())).await;
-    }
-
-    /// What it came to, or why the next request fails; the one after that may be carried out.
-    pub(super) async fn answer(&self) -> Result<()> {
-        let failures = self.progress.read(|progress| progress.failures);
-        let answer = |progress: &Progress| match (&progress.over, &progress.last) {
-            (Some(over), _) => Some(over.clone()),
-            (None, Some(error)) if progress.failures > failures => {
-                Some(Err(error.clone().with_effect(Effect::Unknown)))
-            }
-            (None, _) => None,
-        };
-        self.progress.until(answer).await
-    }
-
-    /// When what is left of `grant` ends by itself: a renewal whose answer was lost may have extended an entry's lease to
-    /// just that.
-    fn gives_up_at(&self, grant: &Grant) -> Moment {
-        self.since + grant.lease.ttl
-    }
-
-    /// What the release of `grant` has come to by an answer; or why it is asked for again.
-    fn heard(&self, grant: &Grant, answer: Result<()>, env: &Env) -> ControlFlow<Result<()>, Error> {
-        let Err(error) = answer else { return ControlFlow::Break(Ok(())) };
-        let unknown = self.progress.read(|progress| progress.unknown);
-        let (too_late, in_session) =
-            (self.gives_up_at(grant) <= env.now(), grant.lease.scope == LeaseScope::Session);
-        match error.lost_reason() {
-            // An earlier request has done it.
-            Some(LostReason::Gone) if unknown && !too_late => return ControlFlow::Break(Ok(())),
-            Some(_) => return ControlFlow::Break(Err(error)),
-            None => {}
-        }
-        let error = if unknown { error.with_effect(Effect::Unknown) } else { error };
-        if ends_release(error.kind(), in_session) || too_late {
-            return ControlFlow::Break(Err(error));
-        }
-        self.progress.change(|progress| {
-            progress.failures += 1;
-            progress.unknown = error.effect() == Effect::Unknown;
-            progress.last = Some(error.clone());
-        });
-        ControlFlow::Continue(error)
-    }
-
-    fn ended(&self, over: Result<()>) {
-        self.progress.change(|progress| progress.over = Some(over));
-    }
 }
 
 impl Session {
@@ -250,11 +153,4 @@ impl Drop for Begun<'_> {
         }
         self.session.env.spawn(Arc::clone(self.session).settle_debt(Arc::clone(self.debt)));
     }
-}
-
-/// Whether asking again is of no use, as in the core.
-fn ends_release(kind: &ErrorKind, in_session: bool) -> bool {
-    use ErrorKind::{Closed, Denied, InvalidName, InvalidOption, Misuse, Unsupported};
-    let is_refused = matches!(kind, Denied | InvalidName | InvalidOption | Misuse | Unsupported);
-    *kind == Closed || in_session && is_refused
 }

@@ -11,6 +11,7 @@ use leasehold_core::{Effect, Error, Result};
 
 use super::book::Book;
 use super::claim::{Claim, Stage};
+use super::signature::Signature;
 use super::{SIDES, Session};
 use crate::protocol::member::{Holds, MemberEntry};
 use crate::protocol::record::MoveRecord;
@@ -127,21 +128,6 @@ impl Session {
         }
         learned
     }
-}
-
-/// The process's entry in one store's list of members, and what it has read there.
-#[derive(Default)]
-pub(super) struct Signature {
-    pub(super) lease: Option<Lease>,
-    pub(super) signed_at: Option<Moment>,
-    /// How often there was none and then one. What was read before is of no use (view-1).
-    pub(super) times: u64,
-    /// How much there has been to say, and has been said.
-    pub(super) news: u64,
-    pub(super) said: u64,
-    pub(super) value: MemberEntry,
-    /// The newest version of the record that was seen.
-    pub(super) newest: u64,
 }
 
 impl Book {

@@ -5,11 +5,11 @@
 //! | `opening` | opens both stores, and begins the move if there is none |
 //! | `members` | signs in both, reads the records, acknowledges |
 //! | `book` | what the process knows and has, under one mutex; no I/O |
-//! | `claim` | one acquisition or hold in it |
+//! | `claim`, `debt`, `signature` | one acquisition or hold in it; what is to be released; the entry in a list of members |
 //! | `acquire` | asks for a lock until it is granted |
 //! | `upgrade` | asks for what a hold needs in the next phase |
 //! | `debts` | releases what is not wanted any more, until that is confirmed |
-//! | `leases` | the ids of both stores' leases as one; renewals |
+//! | `leases`, `renewal` | the ids of both stores' leases as one; renewals |
 //! | `events` | the events of the stores |
 //! | `strangers` | foreign clients that hold a lock in the old store while that is drained |
 //! | `onlook` | what others ask about a lock |
@@ -25,12 +25,15 @@
 mod acquire;
 mod book;
 mod claim;
+mod debt;
 mod debts;
 mod events;
 mod leases;
 mod members;
 mod onlook;
 mod opening;
+mod renewal;
+mod signature;
 pub(crate) mod strangers;
 #[cfg(test)]
 mod tests;

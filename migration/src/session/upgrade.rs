@@ -4,21 +4,12 @@ use std::sync::Arc;
 
 use leasehold_core::LockName;
 use leasehold_core::backend::stage::Side;
-use leasehold_core::backend::{AcquireRequest, Attempt, Backoff, Grant, LeaseId};
+use leasehold_core::backend::{AcquireRequest, Attempt, Backoff, Grant};
 use tokio::sync::oneshot;
 
 use super::Session;
 use super::book::Book;
-use super::claim::Stage;
-use super::debts::Debt;
-
-/// What a hold asks of one store.
-pub(super) struct Upgrade {
-    claim: LeaseId,
-    side: Side,
-    request: AcquireRequest,
-    stop: oneshot::Receiver<Arc<Debt>>,
-}
+use super::claim::{Stage, Upgrade};
 
 impl Session {
     /// Asks until it is granted or not wanted any more. Then it is a debt until nothing is left of it (session-1).
