@@ -7,7 +7,7 @@ use std::process::Command;
 
 use cargo_metadata::{DependencyKind, Metadata, Package};
 
-use crate::{code, metadata, root};
+use crate::{metadata, root};
 
 /// The packages that `ARCHITECTURE.md` draws: where each lies, what it may depend on, and what its tests may
 /// besides.
@@ -144,95 +144,6 @@ fn every_file_says_what_it_is_for() {
         let opens = text.starts_with("//!") || text.starts_with("#![doc = include_str!(");
         assert!(opens || is_test_module, "{} has no header", path.display());
     }
-}
-
-/// The folders of the core, the lowest first: each knows itself and those before it.
-const FLOORS: [&str; 6] = ["words", "clock", "backend", "memory", "core", "api"];
-
-/// Nothing below names what stands on it, tests apart.
-#[test]
-fn the_core_has_no_upward_arrow() {
-    let metadata = metadata();
-    let package = metadata.workspace_packages().into_iter().find(|package| package.name == "leasehold-core");
-    let manifest = &package.expect("the core is there").manifest_path;
-    let root = manifest.parent().expect("a manifest has a folder").join("src").into_std_path_buf();
-    let mut files = Vec::new();
-    collect(&root, &mut files);
-    let floor = |name: &str| FLOORS.iter().position(|folder| *folder == name);
-    let mut arrows = 0;
-    for (path, text) in files {
-        let place = path.strip_prefix(&root).expect("it lies in there");
-        let folder = place.components().next().and_then(|first| first.as_os_str().to_str());
-        if place.ends_with("tests.rs") || place.ends_with("lib.rs") {
-            continue;
-        }
-        let here = folder.and_then(floor).unwrap_or_else(|| panic!("{} is in no folder", place.display()));
-        for named in code(&text).split("crate::").skip(1) {
-            let named: String = named.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-            let Some(there) = floor(&named) else {
-                panic!("{} names crate::{named}, which is in no folder", place.display());
-            };
-            assert!(there <= here, "{} looks up to {named}", place.display());
-            arrows += usize::from(there < here);
-        }
-    }
-    assert!(arrows > 100, "only {arrows} arrows were found");
-}
-
-/// The files of `lockcore/src/core`, the lowest layer first: each uses only those of lower layers, and nothing
-/// of its own. A file in a folder that has no row belongs to the folder.
-const LAYERS: [&[&str]; 7] = [
-    &["context", "deadline", "lease", "metrics", "queue"],
-    &["ownership"],
-    &["leases", "request"],
-    &["confirm", "names", "watchdog"],
-    &["holds"],
-    &["acquire", "revocation"],
-    &["mod"],
-];
-
-/// The files of the core that code names; what `core/mod.rs` itself has is `mod`.
-fn named_in_core(code: &str) -> Vec<String> {
-    let mut named = Vec::new();
-    for path in code.split("crate::core::").skip(1) {
-        let (group, single) = match path.strip_prefix('{') {
-            Some(group) => (group.split('}').next().unwrap_or_default(), ""),
-            None => ("", path),
-        };
-        for item in group.split(',').chain([single]) {
-            let item: String = item.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-            let is_file = LAYERS.iter().any(|layer| layer.contains(&item.as_str()));
-            if !item.is_empty() {
-                named.push(if is_file { item } else { "mod".to_owned() });
-            }
-        }
-    }
-    named
-}
-
-#[test]
-fn core_files_use_only_lower_layers() {
-    let root = root().join("lockcore/src/core");
-    let layer = |name: &str| LAYERS.iter().position(|files| files.contains(&name));
-    let mut files = Vec::new();
-    collect(&root, &mut files);
-    let mut uses = 0;
-    for (path, text) in files {
-        let file = path.strip_prefix(&root).expect("the file is in the folder").with_extension("");
-        if file.ends_with("tests") || file.ends_with("model") {
-            continue;
-        }
-        let file = file.to_str().expect("the path is UTF-8");
-        let folder = file.split('/').next().unwrap_or(file);
-        let file = if layer(file).is_some() { file } else { folder };
-        let here = layer(file).unwrap_or_else(|| panic!("core/{file} is in no layer"));
-        for used in named_in_core(&code(&text)).into_iter().filter(|used| used != file) {
-            uses += 1;
-            let is_lower = layer(&used).is_some_and(|there| there < here);
-            assert!(is_lower, "core/{file} uses {used}, which is in no lower layer");
-        }
-    }
-    assert!(uses > 40, "only {uses} uses were found");
 }
 
 /// An invariant is called by its file, so that a mention in another one needs no looking for.
