@@ -71,7 +71,8 @@ impl Tree {
     /// Whether it passes, and what it says.
     fn run(&self) -> (bool, String) {
         let mut run = Command::new(self.0.path().join("tests/run"));
-        let run = run.arg("test").env("CARGO", self.0.path().join("cargo")).stdin(Stdio::null());
+        let run = run.arg("test").env("CARGO", self.0.path().join("cargo")).env_remove("CARGO_TARGET_DIR");
+        let run = run.stdin(Stdio::null());
         let ended = run.output().expect("it runs");
         (ended.status.success(), String::from_utf8(ended.stdout).expect("it is text"))
     }
@@ -120,4 +121,22 @@ fn a_program_that_was_not_built_fails_the_run() {
     tree.write("tests/tiers.toml", &(page + "\"tests/two.rs\" = { tier = \"check\", tests = 1 }\n"));
     let (passed, said) = tree.run();
     assert!(!passed && said.contains("tests/two.rs: not built"), "{said}");
+}
+
+/// A lint that `clippy.toml` forbids is no warning of the build that the tests run from: the run is red.
+#[test]
+fn lint_fails_the_run() {
+    let cargo = CARGO.replace("cat built", &format!("exec {} \"$@\"", env!("CARGO")));
+    for (read, passes) in [("env!(\"CARGO_PKG_NAME\").len()", true), ("std::time::Instant::now()", false)] {
+        let tree = Tree::new(&[], &cargo);
+        tree.write(
+            "Cargo.toml",
+            "[workspace]\n[package]\nname = \"linted\"\nedition = \"2024\"\n[lib]\npath = \"lib.rs\"\n",
+        );
+        tree.write("clippy.toml", &fs::read_to_string(root().join("clippy.toml")).expect("it is there"));
+        tree.write("lib.rs", &format!("pub fn read() {{\n    let _ = {read};\n}}\n"));
+        let (passed, said) = tree.run();
+        assert_eq!(passed, passes, "{read}: {said}");
+        assert_eq!(said.contains("failed:\n  build\n"), !passes, "{read}: {said}");
+    }
 }
