@@ -24,11 +24,13 @@ test: tools
 	@CARGO="$(CARGO)" tests/run test
 
 # For hours, by night: the same with more seeds, states, deployments, readers, lost sessions and seconds of contests, and the quick
-# comparison; then who tries with nobody beside, the list of mutants, the kit in real time, TLS with one store each, the Rust that the manifests
-# name, the packages and the advisories.
+# comparison; then the clients that try, alone; the scenarios on servers with both processors kept busy; the list of mutants, the kit
+# in real time, TLS with one store each, the Rust that the manifests name, the packages and the advisories.
 soak: tools
 	@CARGO="$(CARGO)" tests/run soak
 	LEASEHOLD_DEPTH=soak $(CARGO) test --profile soak -p leasehold --all-features --test servers -- trying --nocapture --test-threads 1
+	while :; do :; done & first=$$!; while :; do :; done & trap "kill $$first $$!" EXIT; trap 'exit 1' INT TERM; \
+		LEASEHOLD_DEPTH=ci $(CARGO) test --profile soak -p leasehold --all-features --test servers
 	CONFORMANCE_REAL_TIME=1 $(CARGO) test --profile soak -p leasehold-conformance --test memory
 	for features in $(STORES) $(STORES:%=%,tls); do \
 		$(CARGO) test -p features --features $$features || exit 1; \
