@@ -9,6 +9,7 @@ mod store;
 
 use leasehold_core::clock::Moment;
 use proptest::prelude::*;
+use testbed::Depth;
 
 use super::*;
 use model::{MIXES, World};
@@ -217,7 +218,7 @@ fn a_session_that_is_over_ends_everything() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(Depth::of_run().pick(500, 2_000, 100_000)))]
 
     /// etcd.protocol-1 to 3 in every order of everything that can happen, and everybody holds in the end,
     /// or nothing of them is left on a server that is full.

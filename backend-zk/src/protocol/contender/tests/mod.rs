@@ -10,6 +10,7 @@ mod trying;
 
 use leasehold_core::{Mode, OwnerId};
 use proptest::prelude::*;
+use testbed::Depth;
 
 use super::*;
 use crate::keys::Node;
@@ -142,7 +143,7 @@ fn renewed(start: i32, mutant: Option<Mutant>) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(ProptestConfig::with_cases(Depth::of_run().pick(250, 1_000, 50_000)))]
 
     /// zk.contender-1 to zk.contender-7 under everything at once: who holds fits and is in turn, nothing is left
     /// behind, nobody waits for ever, or in the quiet when the rule admits it.

@@ -222,7 +222,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(Depth::of_run().pick(500, 2_000, 100_000)))]
 
     /// zk.untouched-1 to zk.untouched-3, and zk.contender-1 with them: one holder, nothing left behind, nobody waits
     /// for ever.

@@ -85,7 +85,7 @@ fn mutants_are_caught() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(ProptestConfig::with_cases(Depth::of_run().pick(250, 1_000, 50_000)))]
 
     /// Under everything at once, but for faults that nobody is told of.
     #[test]
