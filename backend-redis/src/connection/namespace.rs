@@ -1,7 +1,7 @@
 //! What a session reads of a namespace when it connects: the token base, the record of a move, the format, and the mark of the
 //! message key.
 
-use futures_util::future::try_join3;
+use futures_util::future::try_join;
 use leasehold_core::backend::ledger::Entry;
 use leasehold_core::backend::stage;
 use leasehold_core::clock::Moment;
@@ -30,26 +30,28 @@ impl Namespace {
     }
 
     /// Whether the namespace admits a session that has come over `connected`: the base that it adds, and what is wrong with
-    /// its message key, if something is.
+    /// its message key, if something is. A session that moves locks reads the format with each record.
     ///
     /// # Errors
     ///
-    /// `Unsupported` for a namespace of another format; as [`stage::admit`] and [`token_base`].
+    /// As [`stage::admit`], [`record`] and [`token_base`].
     pub(super) async fn admit(
         &self,
         env: &Env,
         connected: &Connected,
         give_up_at: Moment,
     ) -> Result<(u64, Option<String>)> {
-        let noted = self.noted(connected, give_up_at);
+        if !self.is_plain && self.mark.is_none() {
+            return Ok((0, None));
+        }
+        let record = record(connected, &self.keys, give_up_at);
         if !self.is_plain {
-            return Ok((0, self.note_key(noted.await?, connected, give_up_at).await?));
+            return Ok((0, self.note_key(record.await?.1, connected, give_up_at).await?));
         }
         // Sent together, after the subscription by which a move counts this session, and the base last: so the base was in
         // force while the session was admitted.
-        let record = record(connected, &self.keys, give_up_at);
         let base = token_base(connected, &self.keys, give_up_at);
-        let (record, noted, base) = try_join3(record, noted, base).await?;
+        let ((record, noted), base) = try_join(record, base).await?;
         stage::admit(env, record.as_ref().map(|record| &*record.value))?;
         Ok((base, self.note_key(noted, connected, give_up_at).await?))
     }
@@ -58,30 +60,13 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// `Unsupported` for a namespace of another format.
+    /// As [`record`].
     pub(crate) async fn read_other_key(
         &self,
         connected: &Connected,
         give_up_at: Moment,
     ) -> Result<Option<String>> {
-        Ok(self.other_key(self.noted(connected, give_up_at).await?))
-    }
-
-    /// The mark of the message key that is noted in a namespace of our format, if one is.
-    async fn noted(&self, connected: &Connected, give_up_at: Moment) -> Result<Option<String>> {
-        self.understood(connected.ask(redis::cmd("GET").arg(self.keys.format()), give_up_at).await?)
-    }
-
-    fn understood(&self, said: Value) -> Result<Option<String>> {
-        if said == Value::Nil {
-            return Ok(None);
-        }
-        let said = scripts::text(&said).ok_or_else(|| error::unexpected("for the format of a namespace"))?;
-        let (format, mark) = said.split_once(' ').unwrap_or((said, ""));
-        if format == FORMAT {
-            return Ok(Some(mark.to_owned()));
-        }
-        Err(error::another_format(format, &self.keys.format()))
+        Ok(self.other_key(record(connected, &self.keys, give_up_at).await?.1))
     }
 
     /// As [`Namespace::other_key`]. The first session with a key notes it.
@@ -98,7 +83,7 @@ impl Namespace {
                 match connected.ask(&note, give_up_at).await {
                     // A full server refuses this; the next session notes it.
                     Err(error) if error.effect() == Effect::NotApplied => None,
-                    said => self.understood(said?)?,
+                    said => mark_of(&said?, &self.keys)?,
                 }
             }
             (noted, _) => noted,
@@ -134,11 +119,42 @@ pub(crate) fn as_token_base(value: &Value, key: &str) -> Result<u64> {
         .ok_or_else(|| Error::invalid_option(format!("the key {key:?} is not a whole number")))
 }
 
-/// The record of a move as the server has it.
-pub(crate) async fn record(connected: &Connected, keys: &Keys, give_up_at: Moment) -> Result<Option<Entry>> {
-    match connected.ask(redis::cmd("GET").arg(keys.record()), give_up_at).await? {
-        Value::Nil => Ok(None),
-        value => entry(&value).map(Some).ok_or_else(|| error::unexpected("for the record of a move")),
+/// The record of a move as the server has it, and the mark of the message key that is noted with the format, if one is.
+/// A key of another type counts as none.
+///
+/// # Errors
+///
+/// `Unsupported` for a namespace of another format.
+pub(crate) async fn record(
+    connected: &Connected,
+    keys: &Keys,
+    give_up_at: Moment,
+) -> Result<(Option<Entry>, Option<String>)> {
+    let answer = connected.ask(redis::cmd("MGET").arg(keys.record()).arg(keys.format()), give_up_at).await?;
+    let [record, format] = scripts::parts(&answer) else {
+        return Err(error::unexpected("for the record of a move"));
+    };
+    let mark = mark_of(format, keys)?;
+    match record {
+        Value::Nil => Ok((None, mark)),
+        value => {
+            let record = entry(value).ok_or_else(|| error::unexpected("for the record of a move"))?;
+            Ok((Some(record), mark))
+        }
+    }
+}
+
+/// The mark that is noted with our format.
+fn mark_of(format: &Value, keys: &Keys) -> Result<Option<String>> {
+    if *format == Value::Nil {
+        return Ok(None);
+    }
+    let said = scripts::text(format).ok_or_else(|| error::unexpected("for the format of a namespace"))?;
+    let (format, mark) = said.split_once(' ').unwrap_or((said, ""));
+    if format == FORMAT {
+        Ok(Some(mark.to_owned()))
+    } else {
+        Err(error::another_format(format, &keys.format()))
     }
 }
 

@@ -24,7 +24,8 @@ impl MoveLedger for Opened<Session> {
     async fn read(&self) -> Result<Option<Entry>> {
         self.life.open_or_refuse()?;
         let give_up_at = self.give_up_at();
-        record(&self.link.connected(give_up_at).await?, &self.keys, give_up_at).await
+        let (record, _) = record(&self.link.connected(give_up_at).await?, &self.keys, give_up_at).await?;
+        Ok(record)
     }
 
     async fn write(&self, expected: Option<u64>, value: &[u8]) -> Result<Written> {

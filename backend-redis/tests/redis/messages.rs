@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
-use leasehold_core::backend::{Finding, Severity, StoreConfig, StoreEvent};
+use leasehold_core::backend::{Finding, Severity, StoreEvent};
 use leasehold_core::{ErrorKind, LockManager, Revoke};
 use leasehold_redis::{QuorumConfig, RedisConfig};
 use testbed::redis::{Reply, Server};
@@ -268,12 +268,12 @@ async fn warned(events: &mut (impl Stream<Item = StoreEvent> + Unpin), of: &str)
     within(BOUND, "it is warned", warning).await;
 }
 
-/// No lock is asked for, by a session that moves either.
+/// No lock is acquired, by a session that moves either: it reads the format with the record.
 async fn another_format_of_the_namespace_is_refused_by_name() {
     let server = server().await;
     ok(&server, &["SET", FORMAT, "2"]).await;
     let plain = LockManager::builder(direct(&server)).connect_timeout(BOUND).build().await.unwrap_err();
-    let moving = direct(&server).open(crate::ledger::env(LONG).without_token_base()).await.unwrap_err();
+    let moving = crate::ledger::ledger(direct(&server)).await.read().await.unwrap_err();
     for refused in [plain, moving] {
         assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused}");
         assert!(
