@@ -288,8 +288,8 @@ pub(crate) fn understood(stored: Option<&[u8]>) -> Result<()> {
 /// Reads the token base.
 pub(crate) fn base(stored: Option<&[u8]>) -> Result<u64> {
     let text = String::from_utf8_lossy(stored.unwrap_or(b"0"));
-    let refused = || Error::invalid_option(format!("invalid token_base {text:?}: expected a number"));
-    text.trim().parse().map_err(|_| refused())
+    let message = || format!("invalid token_base {text:?}: expected a number");
+    text.trim().parse().map_err(|_| Error::not_applied(ErrorKind::Protocol, message()))
 }
 
 /// The first key after all that begin with `prefix`; for an empty one, the value that etcd reads as no end.

@@ -11,7 +11,7 @@
 //! | any of that to one who shares a lock with others | `sharing` |
 //! | a holder is to release its lock while it is cut off | `revocation` |
 //! | the server says "not now" | `later` |
-//! | somebody may not | `refused` |
+//! | somebody may not, or the namespace is not understood | `refused` |
 //! | what errors say of all that | `errors` |
 //! | the server speaks TLS | `secured` |
 //! | nothing breaks, and it is counted | `requests`, `trying` |
@@ -98,7 +98,9 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
             a_watch_is_one_look_for_all_streams;
         refused:
             a_wrong_password_is_denied
-            without_the_right_nobody_waits;
+            without_the_right_nobody_waits
+            malformed_token_base_is_refused_and_kept
+            another_format_is_refused_by_name;
         secured:
             the_authority_that_is_named_is_trusted
             our_certificate_is_shown
@@ -113,6 +115,7 @@ fn sessions<S: Sessions>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
         cut: dead_servers_are_passed_over;
         secured: untrusted_server_is_passed_over;
         entries: ended_session_loses_holds_and_requeues_waiters;
+        refused: denied_release_ends_session_and_frees;
     }
 }
 

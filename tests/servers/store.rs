@@ -29,6 +29,17 @@ pub(crate) trait Store: Server {
 
     async fn give_rights_back(&self);
 
+    /// The token base as it is written.
+    async fn token_base(&self, namespace: &str) -> String;
+
+    async fn write_token_base(&self, namespace: &str, value: &str);
+
+    /// Writes that the namespace has this format.
+    async fn write_format(&self, namespace: &str, format: &str);
+
+    /// Makes the manager that holds [`NAME`] come back: with a new connection, or a new session.
+    async fn disconnect_holder(&self, namespace: &str);
+
     /// Starts one where leases of [`VERY_LONG`] may be had.
     async fn start_patient() -> Self {
         Self::start().await.unwrap()
@@ -143,6 +154,22 @@ impl Store for testbed::redis::Server {
         self.command(&["ACL", "SETUSER", "billing", "+@all"]).await.unwrap();
     }
 
+    async fn token_base(&self, namespace: &str) -> String {
+        self.command(&["GET", &format!("{namespace}:token_base")]).await.unwrap().text().unwrap()
+    }
+
+    async fn write_token_base(&self, namespace: &str, value: &str) {
+        self.command(&["SET", &format!("{namespace}:token_base"), value]).await.unwrap();
+    }
+
+    async fn write_format(&self, namespace: &str, format: &str) {
+        self.command(&["SET", &format!("{namespace}:{{%move}}:format"), format]).await.unwrap();
+    }
+
+    async fn disconnect_holder(&self, _namespace: &str) {
+        self.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).await.unwrap();
+    }
+
     async fn refuse(&self, _namespace: &str) {
         self.command(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
     }
@@ -194,6 +221,25 @@ impl Store for testbed::etcd::Etcd {
 
     async fn give_rights_back(&self) {
         self.ctl(["user", "grant-role", "billing", "locks"]).await.unwrap();
+    }
+
+    async fn token_base(&self, namespace: &str) -> String {
+        let client = etcd_client::Client::connect(self.endpoints(), None).await.unwrap();
+        let stored = client.kv_client().get(format!("{namespace}/%token_base"), None).await.unwrap();
+        stored.kvs()[0].value_str().unwrap().to_owned()
+    }
+
+    async fn write_token_base(&self, namespace: &str, value: &str) {
+        let client = etcd_client::Client::connect(self.endpoints(), None).await.unwrap();
+        client.kv_client().put(format!("{namespace}/%token_base"), value, None).await.unwrap();
+    }
+
+    async fn write_format(&self, namespace: &str, format: &str) {
+        self.ctl(["put", &format!("{namespace}/%format"), format]).await.unwrap();
+    }
+
+    async fn disconnect_holder(&self, namespace: &str) {
+        Sessions::end_session(self, namespace, 0).await;
     }
 
     async fn start_small() -> Self {
@@ -281,6 +327,27 @@ impl Store for testbed::zookeeper::Server {
         let (client, directory) = (nodes(self).await, directory("billing"));
         let rights = Permission::READ | Permission::WRITE | Permission::CREATE | Permission::DELETE;
         allow(&client, &directory, rights).await;
+    }
+
+    async fn token_base(&self, namespace: &str) -> String {
+        let node = format!("/{namespace}/leasehold/%token_base");
+        let (data, _) = nodes(self).await.get_data(&node).await.unwrap();
+        String::from_utf8(data).unwrap()
+    }
+
+    async fn write_token_base(&self, namespace: &str, value: &str) {
+        let node = format!("/{namespace}/leasehold/%token_base");
+        nodes(self).await.set_data(&node, value.as_bytes(), None).await.unwrap();
+    }
+
+    async fn write_format(&self, namespace: &str, format: &str) {
+        let data = format!("leasehold {format}");
+        let node = format!("/{namespace}/leasehold");
+        nodes(self).await.set_data(&node, data.as_bytes(), None).await.unwrap();
+    }
+
+    async fn disconnect_holder(&self, namespace: &str) {
+        Sessions::end_session(self, namespace, 0).await;
     }
 
     async fn start_patient() -> Self {

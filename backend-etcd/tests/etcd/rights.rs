@@ -15,7 +15,6 @@ use crate::rig::{
 
 trials![
     changes_of_others_disturb_nobody,
-    release_without_right_frees = || denied_release_ends_session_and_frees("user revoke-role alice locks"),
     release_by_a_deleted_user_frees = || denied_release_ends_session_and_frees("user delete alice"),
     release_with_an_old_password_frees =
         || denied_release_ends_session_and_frees("user passwd alice --interactive=false"),

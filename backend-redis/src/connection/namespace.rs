@@ -5,7 +5,7 @@ use futures_util::future::try_join;
 use leasehold_core::backend::ledger::Entry;
 use leasehold_core::backend::stage;
 use leasehold_core::clock::Moment;
-use leasehold_core::{Effect, Env, Error, Result};
+use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
 use redis::Value;
 
 use super::Connected;
@@ -115,8 +115,8 @@ pub(crate) async fn token_base(connected: &Connected, keys: &Keys, give_up_at: M
 
 /// What stands in `key`.
 pub(crate) fn as_token_base(value: &Value, key: &str) -> Result<u64> {
-    scripts::number(value)
-        .ok_or_else(|| Error::invalid_option(format!("the key {key:?} is not a whole number")))
+    let message = || format!("the key {key:?} is not a whole number");
+    scripts::number(value).ok_or_else(|| Error::not_applied(ErrorKind::Protocol, message()))
 }
 
 /// The record of a move as the server has it, and the mark of the message key that is noted with the format, if one is.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leasehold_core::backend::StoreConfig;
 use leasehold_core::backend::ledger::{MoveLedger, Participant};
-use leasehold_core::{Env, ErrorKind, OwnerId, Timing};
+use leasehold_core::{Env, OwnerId, Timing};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::rig::{Rig, Space, TTL};
@@ -34,29 +34,6 @@ pub(crate) async fn an_entry_is_of_the_session_that_signed_last(rig: Arc<Rig>) {
     members.sort_by_key(|member| member.id.to_hex());
     let member = |id, value: &[u8]| Participant { id, value: value.to_vec() };
     assert_eq!(members, [member(here, b"again"), member(other, b"beside")]);
-}
-
-pub(crate) async fn another_format_is_refused_by_name(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let (locks, outside, root) =
-        (space.manager().await, space.outside().await, format!("{}/leasehold", space.chroot));
-    let (server, session) = (rig.server().await, space.session(rig.server().await).await);
-    for (data, opens) in [("of mine", true), ("leasehold 1", true), ("leasehold 2", false)] {
-        outside.client.set_data(&root, data.as_bytes(), None).await.unwrap();
-        let opened = space.config().open(Env::new(Timing::for_ttl(TTL)).unwrap()).await;
-        let Err(refused) = opened else {
-            assert!(opens, "{data}");
-            continue;
-        };
-        assert_eq!((refused.kind(), opens), (&ErrorKind::Unsupported, false), "{refused}");
-        let words = "the namespace has format \"2\", and this version understands format 1";
-        assert!(refused.to_string().contains(words), "{refused}");
-    }
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    server.end_session(session).await.unwrap();
-    guard.lost().await;
-    let refused = locks.lock("a").unwrap().acquire().await.unwrap_err();
-    assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused}");
 }
 
 pub(crate) async fn signatures_may_overlap(rig: Arc<Rig>) {

@@ -87,7 +87,6 @@ fn main() -> ExitCode {
         rights:
             a_session_that_may_not_write_is_lost_in_time
             client_back_at_a_closed_entry_loses_in_time
-            a_release_that_is_refused_ends_the_session
             a_node_that_is_gone_ends_no_session
             a_lock_that_cannot_be_let_go_is_not_taken_again
             entry_without_sight_of_the_one_ahead_is_denied
@@ -138,11 +137,9 @@ fn main() -> ExitCode {
             entry_passes_on_when_the_one_ahead_is_gone;
         tokens:
             a_base_is_read_by_a_session_that_is_counted
-            a_raise_where_the_namespace_is_gone_fails
-            malformed_number_is_refused_and_kept;
+            a_raise_where_the_namespace_is_gone_fails;
         ledger:
             an_entry_is_of_the_session_that_signed_last
-            another_format_is_refused_by_name
             signatures_may_overlap;
         revocation:
             an_ask_is_six_requests_and_heard_by_one

@@ -73,24 +73,6 @@ pub(crate) async fn without_the_right_to_delete_nothing_is_opened(rig: Arc<Rig>)
     }
 }
 
-pub(crate) async fn a_release_that_is_refused_ends_the_session(rig: Arc<Rig>) {
-    let (space, outside) = stage(&rig).await;
-    let (one, other) = (space.manager().await, space.manager().await);
-    let guard = one.lock("a").unwrap().acquire().await.unwrap();
-    let bystander = one.lock("b").unwrap().acquire().await.unwrap();
-    outside.allow(&space.directory("a"), "rwc").await;
-    let waiting = hold_aside(&other, "a");
-    outside.has(&space.directory("a"), 2).await;
-    let refused = guard.release().await.expect_err("nobody may delete");
-    assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused:?}");
-    assert_eq!(bystander.lost().await, LostReason::SessionLost);
-    let next = waiting.end("it holds").await;
-    outside.allow(&space.directory("a"), "rwcd").await;
-    next.release().await.unwrap();
-    // The next acquisition has another session.
-    one.lock("b").unwrap().acquire().await.unwrap().release().await.unwrap();
-}
-
 pub(crate) async fn a_node_that_is_gone_ends_no_session(rig: Arc<Rig>) {
     let (space, outside) = stage(&rig).await;
     let locks = space.manager().await;

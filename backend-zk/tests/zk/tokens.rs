@@ -7,15 +7,11 @@ use leasehold_core::{Effect, Env, ErrorKind, Timing};
 use leasehold_zk::ZkConfig;
 use testbed::zookeeper::Op;
 
-use crate::rig::{Rig, Space, TTL, noted, proxy};
+use crate::rig::{Rig, TTL, noted, proxy};
 
 /// The store without the manager, which computes the new base.
 async fn store(config: ZkConfig) -> Arc<dyn LockBackend> {
     config.open(Env::new(Timing::for_ttl(TTL)).unwrap()).await.unwrap()
-}
-
-fn node(space: &Space) -> String {
-    format!("{}/leasehold/%token_base", space.chroot)
 }
 
 /// A session reads the base only after it is counted, also if it creates the directories.
@@ -51,22 +47,4 @@ pub(crate) async fn a_raise_where_the_namespace_is_gone_fails(rig: Arc<Rig>) {
     let refused = store.raise_token_base(9).await.unwrap_err();
     assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Protocol, Effect::NotApplied), "{refused}");
     assert!(refused.to_string().contains("did not raise the token_base"), "{refused}");
-}
-
-pub(crate) async fn malformed_number_is_refused_and_kept(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let (store, outside) = (store(space.config()).await, space.outside().await);
-    store.raise_token_base(3).await.unwrap();
-    let (data, stat) = outside.client.get_data(&node(&space)).await.unwrap();
-    assert_eq!((&*data, stat.ephemeral_owner), (&b"3"[..], 0));
-    for value in ["seven", "", "-3", "1e3", "99999999999999999999"] {
-        outside.client.set_data(&node(&space), value.as_bytes(), None).await.unwrap();
-        for refused in
-            [store.token_base().await.map(drop).unwrap_err(), store.raise_token_base(9).await.unwrap_err()]
-        {
-            assert_eq!(*refused.kind(), ErrorKind::Protocol, "{value:?}: {refused}");
-            assert!(refused.to_string().contains("%token_base"), "{refused}");
-        }
-        assert_eq!(outside.client.get_data(&node(&space)).await.unwrap().0, value.as_bytes());
-    }
 }

@@ -394,3 +394,11 @@ fn sessions_are_told_apart() {
         }
     }
 }
+
+/// The namespace node may have been there before.
+#[test]
+fn foreign_data_is_no_format() {
+    for data in [&b"of mine"[..], b"", b"leasehold 1"] {
+        understood(data).unwrap();
+    }
+}
