@@ -226,12 +226,9 @@ pub(crate) struct Compare {
 /// An address and a port; a name such as `localhost` is looked up.
 #[cfg(feature = "metrics")]
 fn address(text: &str) -> Result<SocketAddr, String> {
-    let found = text.to_socket_addrs().map_err(|error| {
-        format!(
-            "expected an address such as 127.0.0.1:9187: \
-             {error}"
-        )
-    })?;
+    let found = text
+        .to_socket_addrs()
+        .map_err(|error| format!("expected an address such as 127.0.0.1:9187: {error}"))?;
     found.into_iter().next().ok_or_else(|| "this name has no address".to_owned())
 }
 

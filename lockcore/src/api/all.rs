@@ -149,8 +149,7 @@ impl All {
         };
         if !self.locks.iter().all(|lock| Arc::ptr_eq(lock.core(), first.core())) {
             return Err(Error::invalid_option(
-                "`all` needs locks of one manager: acquire those of the other \
-                 manager separately",
+                "`all` needs locks of one manager: acquire those of the other manager separately",
             ));
         }
         for lock in &self.locks {

@@ -33,8 +33,7 @@ impl Credentials {
             _ => {
                 let scheme = url.scheme();
                 Err(Error::invalid_option(format!(
-                    "the {scheme}:// URL has only one of user and password: \
-                     give both or neither"
+                    "the {scheme}:// URL has only one of user and password: give both or neither"
                 )))
             }
         }

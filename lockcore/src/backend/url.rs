@@ -90,10 +90,9 @@ impl StoreUrl {
         };
         match value.parse() {
             Ok(parsed) => Ok(Some(parsed)),
-            Err(_) => Err(Error::invalid_option(format!(
-                "option {option}={value:?} is invalid: expected \
-                 {form}"
-            ))),
+            Err(_) => {
+                Err(Error::invalid_option(format!("option {option}={value:?} is invalid: expected {form}")))
+            }
         }
     }
 
@@ -107,12 +106,8 @@ impl StoreUrl {
             return Ok(None);
         };
         let read = span(&value);
-        read.map(Some).map_err(|error| {
-            Error::invalid_option(format!(
-                "option {option}={value:?} is invalid: \
-             {error}"
-            ))
-        })
+        read.map(Some)
+            .map_err(|error| Error::invalid_option(format!("option {option}={value:?} is invalid: {error}")))
     }
 
     /// Takes the namespace from the option `prefix` or, for a store whose path means that, the path.
