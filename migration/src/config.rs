@@ -18,7 +18,7 @@ use crate::session::Session;
 /// in the stores: a process follows it while it runs.
 #[derive(Clone, Debug)]
 pub struct Migration {
-    stores: Pair<Arc<dyn StoreConfig>>,
+    pub(crate) stores: Pair<Arc<dyn StoreConfig>>,
     poll: Duration,
 }
 
@@ -35,10 +35,6 @@ impl Migration {
     #[must_use]
     pub fn poll(self, every: Duration) -> Self {
         Self { poll: every, ..self }
-    }
-
-    pub(crate) fn stores(&self) -> &Pair<Arc<dyn StoreConfig>> {
-        &self.stores
     }
 }
 
@@ -89,7 +85,7 @@ impl StoreConfig for Migration {
     }
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
-        let session = Session::open_both(self.stores(), self.poll, env).await?;
+        let session = Session::open_both(&self.stores, self.poll, env).await?;
         Ok(Arc::new(Moving::new(session)))
     }
 }

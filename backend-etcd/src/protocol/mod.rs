@@ -141,7 +141,7 @@ pub(crate) struct Repeats {
 impl Repeats {
     /// Whether `step` repeats the last one, and the contender knows nothing newer.
     pub(crate) fn is_in_vain(&mut self, step: &Step, contender: &Contender) -> bool {
-        let next = Some((step.clone(), contender.place().map(QueuePosition::known_at)));
+        let next = Some((step.clone(), contender.place().map(|place| place.seen.revision)));
         std::mem::replace(&mut self.last, next.clone()) == next
     }
 
@@ -286,7 +286,7 @@ impl Contender {
     fn leave(&mut self, end: End) {
         self.leaving = Some(end);
         if let EntryState::Queued(place) = &self.entry {
-            self.entry = EntryState::Stray(place.create());
+            self.entry = EntryState::Stray(place.create);
         }
     }
 }

@@ -71,9 +71,9 @@ pub(crate) enum Target {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct QueuePosition {
     mode: Mode,
-    create: Revision,
+    pub(crate) create: Revision,
     /// The latest reply, with *K* as the older entries.
-    seen: QueueSnapshot,
+    pub(super) seen: QueueSnapshot,
     knows: Knows,
     is_deleted: bool,
     /// A watch has missed a deletion: the queue is read, whatever stands.
@@ -114,14 +114,6 @@ impl QueuePosition {
             self.knows = if blocking_set.is_some() { Knows::BlockingSet } else { Knows::Little };
             seen.older = blocking_set.unwrap_or_default();
         }
-    }
-
-    pub(crate) fn create(&self) -> Revision {
-        self.create
-    }
-
-    pub(super) fn known_at(&self) -> Revision {
-        self.seen.revision
     }
 
     /// Whether the watch on the queue reports all that is waited for.

@@ -120,7 +120,7 @@ impl Acquisition {
             if left.is_cancelled() {
                 self.contender.abandon();
             }
-            self.contender.in_epoch(session.book.lock().epoch());
+            self.contender.in_epoch(session.book.lock().epoch);
             let step = {
                 let none = Told::default();
                 let heard = self.told.as_mut().map(watch::Receiver::borrow_and_update);
@@ -181,7 +181,7 @@ impl Acquisition {
         let session = Arc::clone(&self.session);
         match step {
             Step::Ask { enter } => {
-                let epoch = session.book.lock().epoch();
+                let epoch = session.book.lock().epoch;
                 let watch = session.watches.asking(&self.keys.queue);
                 let asked = session.ask(self.patience, enter, &self.keys, &self.value, epoch, watch).await;
                 let (answer, oldest) = asked.inspect_err(|error| {
@@ -194,7 +194,7 @@ impl Acquisition {
                 self.holder = oldest.map(|(_, holder)| holder);
                 if let Some(place) = self.contender.place() {
                     let (AcquireRequest { name, owner, .. }, now) = (&self.request, session.env().now());
-                    session.book.lock().enter(name, self.keys.slot, place.create(), *owner, now);
+                    session.book.lock().enter(name, self.keys.slot, place.create, *owner, now);
                     if !place.hears_all() {
                         // Behind so many the watch on the queue would report too much.
                         session.watches.close(&Range::all(&self.keys.queue));
@@ -279,7 +279,7 @@ impl Acquisition {
         let (Some(told), Some(place)) = (&self.told, self.contender.place()) else {
             return Ok(());
         };
-        let (create, hears_all) = (place.create(), place.hears_all());
+        let (create, hears_all) = (place.create, place.hears_all());
         let blocking_set = place.blocking_set(&told.borrow());
         let for_whom = hears_all || self.heard.is_none();
         let own = (&*self.keys.own, create);

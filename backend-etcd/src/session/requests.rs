@@ -186,7 +186,7 @@ impl Session {
 
     /// Moves the epoch on, or reads where another acquisition has moved it.
     pub(super) async fn move_epoch(self: &Arc<Self>) -> Result<()> {
-        let at_epoch = Compare::mod_revision(self.key.clone(), CompareOp::Equal, self.book.lock().epoch());
+        let at_epoch = Compare::mod_revision(self.key.clone(), CompareOp::Equal, self.book.lock().epoch);
         let (moved, read) =
             (put_on_lease(self.lease, self.key.clone(), self.sessions.says()), read_key(&self.key));
         let txn = Txn::new().when([at_epoch]).and_then([moved, read.clone()]).or_else([read]);

@@ -18,7 +18,7 @@ use crate::record::Unreadable;
 
 #[derive(Debug)]
 pub(super) struct Folder {
-    handle: File,
+    pub(super) handle: File,
     path: PathBuf,
 }
 
@@ -50,10 +50,6 @@ impl Folder {
         };
         let handle = opened.map_err(failed)?.into();
         Ok(Self { handle, path })
-    }
-
-    pub(super) fn handle(&self) -> &File {
-        &self.handle
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -92,7 +92,7 @@ impl Directory {
         way.make(mode)?;
         let folder = Folder::open(path)?;
         admit(config, folder.path(), trust.objection(&folder, [])?)?;
-        let file_system = FileSystem::of(folder.handle(), folder.path())?;
+        let file_system = FileSystem::of(&folder.handle, folder.path())?;
         file_system.admit(config, folder.path())?;
         let parts = Parts::enter(&folder, mode)?;
         let mut directory = Self { folder, parts, mode, trust, file_system, token_base: 0 };
@@ -217,7 +217,7 @@ impl Directory {
     }
 
     pub(crate) fn permissions(&self) -> Result<u32> {
-        let node = Node::of(self.folder.handle());
+        let node = Node::of(&self.folder.handle);
         let node = node.map_err(|e| error::of_system(e, "inspect the directory", self.path()))?;
         Ok(node.mode & 0o7777)
     }

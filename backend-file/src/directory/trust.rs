@@ -158,8 +158,8 @@ impl Step {
     }
 
     fn own(folder: &Folder) -> Result<Self> {
-        let found = folder.handle().metadata();
-        let step = found.and_then(|found| Self::of(&found, || list::behind(folder.handle())));
+        let found = folder.handle.metadata();
+        let step = found.and_then(|found| Self::of(&found, || list::behind(&folder.handle)));
         let step = step.map_err(|e| error::of_system(e, "inspect the directory", folder.path()))?;
         Ok(Self { kind: Kind::Own, ..step })
     }

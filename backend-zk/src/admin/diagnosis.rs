@@ -63,7 +63,7 @@ impl Session {
         if let Err(error) = self.try_rights().await {
             return Finding::new(Severity::Broken, "rights", error.to_string());
         }
-        for path in [self.site.namespace.root(), keys::parent(&self.node).unwrap_or_default()] {
+        for path in [&*self.site.namespace.root, keys::parent(&self.node).unwrap_or_default()] {
             if !path.is_empty() && self.connection.is_closable(path).await {
                 let detail = format!(
                     "anybody may change the rights of {path}, and so close it to all others: take that right \

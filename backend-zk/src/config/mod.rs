@@ -202,7 +202,7 @@ mod tests {
         let config =
             config("zk://me:s%40cret@h1,h2:2182,[::1]:2183/a/b?prefix=c&acl=world:anyone:r").unwrap();
         assert_eq!(config.servers().unwrap().to_string(), "h1:2181,h2:2182,[::1]:2183");
-        assert_eq!(config.namespace().unwrap().root(), "/a/b/c");
+        assert_eq!(config.namespace().unwrap().root, "/a/b/c");
         assert_eq!(config.credentials, Some(Credentials::new("me", "s@cret")));
         assert_eq!(config.rights(), access::parsed("world:anyone:r").unwrap());
         assert!(!format!("{config:?} {:?}", config.servers()).contains("cret"));

@@ -24,7 +24,8 @@ pub(crate) use note::Note;
 /// Where a store's nodes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Namespace {
-    root: String,
+    /// The node of the whole store; empty for the root of the tree.
+    pub(crate) root: String,
 }
 
 impl Namespace {
@@ -41,11 +42,6 @@ impl Namespace {
             }
         }
         Ok(Self { root })
-    }
-
-    /// The node of the whole store; empty for the root of the tree.
-    pub(crate) fn root(&self) -> &str {
-        &self.root
     }
 
     /// That node, by its whole path.

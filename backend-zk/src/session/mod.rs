@@ -82,7 +82,7 @@ impl Session {
 
     /// The timeout that the server granted.
     pub(crate) fn timeout(&self) -> Duration {
-        self.liveness.lock().timeout()
+        self.liveness.lock().timeout
     }
 
     /// Why the session is over, if it is.
@@ -101,7 +101,7 @@ impl Session {
     /// The deadline of all holds of the session.
     pub(crate) fn deadline(&self) -> Deadline {
         let liveness = self.liveness.lock();
-        self.site.env.deadline(liveness.base(), liveness.timeout())
+        self.site.env.deadline(liveness.base, liveness.timeout)
     }
 
     pub(crate) fn lease(&self) -> Lease {
@@ -131,7 +131,7 @@ impl Session {
     /// Longer than [`deadline`](Self::deadline): until then the core may still be notifying the guards.
     pub(crate) fn time_left(&self) -> Option<Duration> {
         let liveness = self.liveness.lock();
-        let left = (liveness.base() + liveness.timeout()).since(self.site.env.now());
+        let left = (liveness.base + liveness.timeout).since(self.site.env.now());
         (left > Duration::ZERO).then_some(left)
     }
 

@@ -14,8 +14,9 @@ use crate::output;
 /// The group of the command, of which the command is the leader.
 #[derive(Debug)]
 pub(crate) struct Group {
-    leader: Pid,
-    ended: Option<Exit>,
+    pub(crate) leader: Pid,
+    /// How the command itself has ended, if it has.
+    pub(crate) ended: Option<Exit>,
     refused: bool,
 }
 
@@ -34,15 +35,6 @@ impl Group {
     /// The group whose leader we have just started.
     pub(crate) fn of(leader: Pid) -> Self {
         Self { leader, ended: None, refused: false }
-    }
-
-    pub(crate) fn id(&self) -> Pid {
-        self.leader
-    }
-
-    /// How the command itself has ended, if it has.
-    pub(crate) fn ended(&self) -> Option<Exit> {
-        self.ended
     }
 
     /// Whether the group has no process. Called only after the command itself has ended.

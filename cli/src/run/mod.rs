@@ -176,7 +176,7 @@ impl Watch<'_> {
         loop {
             // Looked at before waiting: the command may have ended before we listened.
             self.look();
-            if let Some(exit) = self.group.ended()
+            if let Some(exit) = self.group.ended
                 && (self.leave_running || self.group.is_gone())
             {
                 self.terminal.take_back(&self.group);
@@ -211,7 +211,7 @@ impl Watch<'_> {
                     self.suspend();
                 }
                 _child = children.next() => {}
-                () = tokio::time::sleep(TICK), if self.wants_terminal || self.group.ended().is_some() => {}
+                () = tokio::time::sleep(TICK), if self.wants_terminal || self.group.ended.is_some() => {}
             }
         }
     }

@@ -26,7 +26,7 @@ impl Terminal {
 
     /// Whether the group has the terminal.
     pub(crate) fn belongs_to(&self, group: &Group) -> bool {
-        self.device.as_ref().is_some_and(|device| tcgetpgrp(device) == Ok(group.id()))
+        self.device.as_ref().is_some_and(|device| tcgetpgrp(device) == Ok(group.leader))
     }
 
     /// Gives the terminal to the group if it is ours; whether it has it now.
@@ -35,7 +35,7 @@ impl Terminal {
             return false;
         };
         if tcgetpgrp(device) == Ok(getpgrp()) {
-            return tcsetpgrp(device, group.id()).is_ok();
+            return tcsetpgrp(device, group.leader).is_ok();
         }
         self.belongs_to(group)
     }

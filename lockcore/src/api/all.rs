@@ -147,7 +147,7 @@ impl All {
         let Some(first) = self.locks.first() else {
             return Err(Error::invalid_option("`all` needs at least one lock"));
         };
-        if !self.locks.iter().all(|lock| Arc::ptr_eq(lock.core(), first.core())) {
+        if !self.locks.iter().all(|lock| Arc::ptr_eq(&lock.local.core, &first.local.core)) {
             return Err(Error::invalid_option(
                 "`all` needs locks of one manager: acquire those of the other manager separately",
             ));
@@ -160,7 +160,7 @@ impl All {
                 let name = twice[0].name().as_str();
                 Err(Error::invalid_option(format!("`all` names the lock {name:?} twice: name it once")))
             }
-            None => Ok(&first.core().context.env),
+            None => Ok(&first.local.core.context.env),
         }
     }
 }

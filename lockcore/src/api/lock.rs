@@ -9,7 +9,6 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use crate::api::guard::LockGuard;
-use crate::core::Core;
 use crate::core::acquire::{Acquire, acquire, try_acquire};
 use crate::core::holds::{Acquired, Hold, LocalLock};
 use crate::core::metrics::{self, Acquisition};
@@ -43,7 +42,7 @@ use crate::words::token::FencingToken;
 #[derive(Clone)]
 #[must_use = "a lock is held only after `acquire`"]
 pub struct Lock {
-    local: LocalLock,
+    pub(super) local: LocalLock,
     options: LockOptions,
     /// Why an option is invalid; returned by `acquire`.
     refused: Option<Error>,
@@ -261,10 +260,6 @@ impl Lock {
             tracing::warn!(lock = %self.name(), ?error, "lock not released cleanly after the work");
         }
         Ok(done)
-    }
-
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.local.core
     }
 
     /// Checks the options.

@@ -20,7 +20,7 @@ use crate::words::loss::LostReason;
 /// What the watchdog knows of one lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LeaseState {
-    lease: Lease,
+    pub(crate) lease: Lease,
     phase: LeasePhase,
     /// When to renew it, unless a renewal is in flight or there is nothing to renew.
     due: Option<Moment>,
@@ -51,10 +51,6 @@ impl LeaseState {
         let mut state = Self { lease, phase: LeasePhase::AtRisk, due: None, failures: 0 };
         state.confirm(now, overdue_after);
         state
-    }
-
-    pub(crate) fn lease(&self) -> &Lease {
-        &self.lease
     }
 
     pub(crate) fn is_at_risk(&self) -> bool {
@@ -233,7 +229,7 @@ mod tests {
         lease.sent();
         let renewed = Renewal::Until(Deadline::At(at(12_000)));
         assert_eq!(lease.answered(at(3_999), at(3_000), &renewed, BOUND), Change::Nothing);
-        assert_eq!(lease.lease().deadline, Deadline::At(at(12_000)));
+        assert_eq!(lease.lease.deadline, Deadline::At(at(12_000)));
         assert_eq!(lease.next_timer(), Some(at(6_000)));
     }
 
@@ -272,7 +268,7 @@ mod tests {
         let mut lease = opened();
         lease.sent();
         lease.answered(at(4_000), at(3_000), &Renewal::Until(Deadline::At(at(8_000))), BOUND);
-        assert_eq!(lease.lease().deadline, Deadline::At(at(9_000)));
+        assert_eq!(lease.lease.deadline, Deadline::At(at(9_000)));
     }
 
     /// However often a renewal fails, it is tried again within a twelfth of the ttl: several tries fit
@@ -298,14 +294,14 @@ mod tests {
     /// A grant that was long on its way is renewed a third of the ttl before its deadline.
     #[test]
     fn a_grant_that_came_late_is_renewed_early() {
-        let late = LeaseState::new(*opened().lease(), at(5_000), BOUND);
+        let late = LeaseState::new(opened().lease, at(5_000), BOUND);
         assert_eq!(late.next_timer(), Some(at(6_000)));
     }
 
     /// Without a deadline there is nothing to renew and nothing to lose to time.
     #[test]
     fn a_lease_without_deadline_has_no_timer() {
-        let lease = Lease { deadline: Deadline::Never, ..*opened().lease() };
+        let lease = Lease { deadline: Deadline::Never, ..opened().lease };
         let mut lease = LeaseState::new(lease, at(0), BOUND);
         assert_eq!(lease.next_timer(), None);
         assert_eq!(lease.tick(at(u64::from(u32::MAX))), Change::Nothing);

@@ -60,7 +60,7 @@ pub(crate) async fn run(
     let mut round_at = env.now() + ttl;
     let mut listeners = Vec::new();
     loop {
-        listeners.append(&mut leases.take_listeners());
+        listeners.append(&mut leases.listeners.lock());
         let now = env.now();
         let due = leases.step(now);
         if !due.renew.is_empty() {

@@ -39,7 +39,7 @@ impl MemoryBackend {
     pub(super) fn open(store: MemoryStore, env: Env) -> Result<Self> {
         let (session, inbox, token_base) = store.act(&**env.clock(), |state, _, _| {
             stage::admit(&env, state.book.record.as_ref().map(|record| &*record.value))?;
-            let token_base = if env.adds_token_base() { state.token_base() } else { 0 };
+            let token_base = if env.adds_token_base() { state.token_base } else { 0 };
             let (session, inbox) = state.open_session(token_base, !env.adds_token_base());
             Ok((session, inbox, token_base))
         })?;
@@ -245,8 +245,8 @@ impl LockBackend for MemoryBackend {
     async fn token_base(&self) -> Result<TokenBase> {
         self.open_or_refuse()?;
         Ok(self.store.act(&**self.env.clock(), |state, _, _| TokenBase {
-            base: state.token_base(),
-            floor: state.engine.counter(),
+            base: state.token_base,
+            floor: state.engine.counter,
             sessions: Some(state.others(self.session)),
         }))
     }
@@ -317,7 +317,7 @@ mod tests {
         let (later, moving) = (open(env.clone()), open(env.without_token_base()));
         let name = LockName::new("a").unwrap();
         for (session, adds) in [(&early, 0), (&later, 100), (&moving, 0)] {
-            let own = store.act(&**session.env.clock(), |state, _, _| state.engine.counter()) + 1;
+            let own = store.act(&**session.env.clock(), |state, _, _| state.engine.counter) + 1;
             let request = AcquireRequest::new(name.clone(), session.env.owner_id(), Timing::DEFAULT_TTL);
             let Attempt::Granted(grant) = session.try_acquire(&request).await.unwrap() else {
                 panic!("it is free");

@@ -36,7 +36,7 @@ pub(super) struct StoreState {
     pub(super) engine: Engine,
     pub(super) book: Book,
     /// What sessions add to the engine's counters, from when they are opened.
-    token_base: u64,
+    pub(super) token_base: u64,
     sessions_opened: u64,
     pub(super) waiting: HashMap<OwnerId, oneshot::Sender<Granted>>,
     sessions: BTreeMap<SessionId, Open>,
@@ -135,11 +135,6 @@ impl StoreState {
 
     pub(super) fn close_session(&mut self, session: SessionId) {
         self.sessions.remove(&session);
-    }
-
-    /// The base that later sessions add.
-    pub(super) fn token_base(&self) -> u64 {
-        self.token_base
     }
 
     pub(super) fn raise_token_base(&mut self, at_least: u64) {

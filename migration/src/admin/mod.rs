@@ -137,7 +137,7 @@ impl Migration {
     ///
     /// A session that was opened already ends with its lease.
     pub async fn admin(&self, env: Env) -> Result<Admin> {
-        let admin = Admin::between(self.stores(), env);
+        let admin = Admin::between(&self.stores, env);
         let (old, new) = join(admin.stores.old.begin(), admin.stores.new.begin()).await;
         for opened in [old, new] {
             let later = |error: &Error| matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Denied);
@@ -212,7 +212,7 @@ impl Admin {
 
     /// What the two namespaces are called.
     fn names(&self) -> Pair<String> {
-        names(|side| self.stores[side].config())
+        names(|side| &*self.stores[side].config)
     }
 
     /// The next step in words, and what stands in its way.

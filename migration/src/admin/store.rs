@@ -27,7 +27,7 @@ use crate::session::strangers::note;
 #[derive(Debug)]
 pub(super) struct Store {
     side: Side,
-    config: Arc<dyn StoreConfig>,
+    pub(super) config: Arc<dyn StoreConfig>,
     env: Env,
     id: OwnerId,
     session: Mutex<Option<Arc<Session>>>,
@@ -67,10 +67,6 @@ impl Store {
         let begun = self.session().await.map(drop);
         *self.failed.lock().await = begun.as_ref().err().cloned();
         begun
-    }
-
-    pub(super) fn config(&self) -> &dyn StoreConfig {
-        &*self.config
     }
 
     /// Where it is, for people.

@@ -27,7 +27,7 @@ use super::{Class, Pair};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Contender {
     view: Option<View>,
-    parts: Pair<Part>,
+    pub(crate) parts: Pair<Part>,
     read: Read,
     /// A number from before this view's window was given back.
     anew: bool,
@@ -127,10 +127,6 @@ impl Contender {
 
     pub(crate) fn unwanted(&mut self) {
         self.end = self.end.or(Some(End::Unwanted));
-    }
-
-    pub(crate) fn parts(&self) -> Pair<Part> {
-        self.parts
     }
 
     pub(crate) fn step(&mut self) -> Step {

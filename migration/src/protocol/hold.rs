@@ -17,14 +17,14 @@ use super::{Class, Pair};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PairHold {
     view: Option<View>,
-    parts: Pair<Part>,
-    over: bool,
+    pub(crate) parts: Pair<Part>,
+    pub(crate) over: bool,
 }
 
 impl PairHold {
     /// What an acquisition has taken.
     pub(crate) fn of(contender: &Contender, view: Option<View>) -> Self {
-        Self { view, parts: contender.parts(), over: false }
+        Self { view, parts: contender.parts, over: false }
     }
 
     pub(crate) fn viewed(&mut self, view: Option<View>) {
@@ -83,17 +83,9 @@ impl PairHold {
         both && class.has(side)
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        self.over
-    }
-
     #[cfg(test)]
     pub(crate) fn is_gone(&self) -> bool {
         self.over && self.parts.are_gone()
-    }
-
-    pub(crate) fn parts(&self) -> Pair<Part> {
-        self.parts
     }
 
     /// What to do next; `None` is to wait.

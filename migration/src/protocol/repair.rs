@@ -54,7 +54,7 @@ pub(crate) struct Repair {
     /// Another id: a store that was taken for dead may come back, and its record is one of another move then.
     fresh: u64,
     /// What was held is over.
-    outlasted: bool,
+    pub(crate) outlasted: bool,
     state: RepairState,
 }
 
@@ -95,11 +95,6 @@ impl Repair {
             RepairState::Measure(plan) => Task::Measure(plan.counts),
             RepairState::Do(tasks) => tasks.front().cloned().unwrap_or(Task::Done),
         }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn is_alone(&self) -> bool {
-        self.outlasted
     }
 
     /// # Errors

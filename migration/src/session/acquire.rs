@@ -238,7 +238,7 @@ impl Acquisition<'_> {
                 let shunned = self.session.with(|book, now| {
                     let shunned = book.contending(request, id, |contender| {
                         contender.failed(side, *error.kind() == ErrorKind::Unavailable);
-                        contender.parts()[side] == Part::Shunned
+                        contender.parts[side] == Part::Shunned
                     });
                     if shunned == Some(true) && !book.shuns_old(now) {
                         book.shunned_until = Some(now + SHUNNED);

@@ -218,7 +218,7 @@ impl Book {
             after.viewed(view);
             // What was not needed may have been renewed less than the guard believes in (session-3).
             let weak = |side: &Side| {
-                let counts = hold.parts().held(*side) && after.needs(*side) && !hold.needs(*side);
+                let counts = hold.parts.held(*side) && after.needs(*side) && !hold.needs(*side);
                 counts && trusted[*side] < Some(*told)
             };
             let weak: Vec<_> = SIDES.into_iter().filter(weak).collect();
@@ -244,7 +244,7 @@ impl Book {
         loop {
             let Some(Claim { stage: Stage::Holding { hold, .. }, .. }) = self.claim(name) else { return };
             // What is left of one that is over goes when the core, which is notified first, releases it.
-            if hold.is_over() {
+            if hold.over {
                 self.tell_over(name);
                 return;
             }
@@ -286,7 +286,7 @@ impl Book {
                 let wake = Arc::clone(&claim.wake);
                 self.todo.push(Todo::Wake(wake));
             }
-            Stage::Holding { hold, .. } if hold.parts().held(side) => drop(hold.gone(side)),
+            Stage::Holding { hold, .. } if hold.parts.held(side) => drop(hold.gone(side)),
             // It was granted, and not counted on yet.
             Stage::Holding { hold, .. } => hold.failed(side),
         }
@@ -403,11 +403,6 @@ impl Book {
         }
     }
 
-    /// Slots that are not needed go. Not at once: a name is often wanted again.
-    pub(super) fn sweep(&mut self) {
-        self.slots.retain(|_, slot| !slot.is_empty());
-    }
-
     /// What of `name` is being released at `side`.
     pub(super) fn owed(&self, name: &LockName, side: Side) -> Option<Arc<Debt>> {
         self.slots.get(name)?.debts[side].clone()
@@ -422,10 +417,10 @@ impl Book {
         slot.debts[side] = None;
         if let Some(claim) = slot.claim.as_mut().filter(|claim| claim.id == debt.claim) {
             match &mut claim.stage {
-                Stage::Asking { contender, .. } if contender.parts()[side] == Part::Leaving => {
+                Stage::Asking { contender, .. } if contender.parts[side] == Part::Leaving => {
                     contender.gone(side)
                 }
-                Stage::Holding { hold, .. } if hold.parts()[side] == Part::Leaving => drop(hold.gone(side)),
+                Stage::Holding { hold, .. } if hold.parts[side] == Part::Leaving => drop(hold.gone(side)),
                 _ => {}
             }
             self.todo.push(Todo::Wake(Arc::clone(&claim.wake)));
@@ -461,7 +456,7 @@ impl Book {
         };
         for side in SIDES {
             let Some(part) = &parts[side] else { continue };
-            if !hold.parts().held(side) && trusted[side].is_some_and(|until| until >= *told) {
+            if !hold.parts.held(side) && trusted[side].is_some_and(|until| until >= *told) {
                 hold.granted(side, part.counter);
             }
         }

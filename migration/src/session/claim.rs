@@ -184,7 +184,7 @@ impl Claim {
             let ttl = self.parts[side].as_ref().map(|part| part.lease.ttl);
             parts[side].zip(ttl).is_some_and(|(until, ttl)| ttl / 3 <= until.remaining(now))
         };
-        let counts = |side: &Side| hold.needs(*side) || !hold.parts().held(*side) && is_kept(*side);
+        let counts = |side: &Side| hold.needs(*side) || !hold.parts.held(*side) && is_kept(*side);
         SIDES.into_iter().filter(counts).filter_map(|side| parts[side]).min().unwrap_or(Deadline::Never)
     }
 }

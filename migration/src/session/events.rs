@@ -71,7 +71,7 @@ impl Book {
         let ttl = claim.ttl();
         if let Claim { id, stage: Stage::Holding { hold, told, .. }, .. } = claim
             && let Some(ttl) = ttl
-            && !hold.is_over()
+            && !hold.over
             && *told < until
         {
             *told = until;

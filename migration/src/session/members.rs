@@ -38,7 +38,8 @@ impl Session {
             self.with(|book, now| {
                 book.looked(side, looked.err(), now);
                 book.let_go_of_what_is_given_up(now);
-                book.sweep();
+                // Not at once: a name is often wanted again.
+                book.slots.retain(|_, slot| !slot.is_empty());
             });
             self.looks.change(|looks| looks[side].ended = looks[side].begun);
             if side == Side::Old {
@@ -156,7 +157,7 @@ impl Book {
             match (hold.alone(Side::Old), hold.alone(Side::New)) {
                 (true, _) => holds.old += 1,
                 (_, true) => holds.new += 1,
-                _ if !hold.is_over() => holds.both += 1,
+                _ if !hold.over => holds.both += 1,
                 _ => {}
             }
         }

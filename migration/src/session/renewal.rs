@@ -84,7 +84,7 @@ impl Book {
             unknown = Some(Error::new(ErrorKind::Unavailable, Effect::Unknown, message));
         }
         let answer = match unknown {
-            _ if hold.is_over() => gone,
+            _ if hold.over => gone,
             Some(error) => Renewal::Unknown(error),
             None => {
                 *told = (*told).max(until);

@@ -100,7 +100,7 @@ impl Book {
         }
         let waits = self.slots.iter().filter(|(_, slot)| match &slot.claim {
             Some(Claim { stage: Stage::Asking { contender, .. }, .. }) => {
-                contender.parts()[Side::Old] == Part::Asked
+                contender.parts[Side::Old] == Part::Asked
             }
             _ => false,
         });

@@ -23,7 +23,7 @@ use super::{Revision, RevokeRequests, Slot};
 #[derive(Debug)]
 pub(crate) struct Book {
     deadline: Deadline,
-    epoch: Revision,
+    pub(crate) epoch: Revision,
     is_over: bool,
     /// The refusal to delete the entries of a session that is over.
     denied: Option<Error>,
@@ -76,10 +76,6 @@ impl Book {
         if !self.deadline().has_passed(now) {
             self.deadline = self.deadline.max(until);
         }
-    }
-
-    pub(crate) fn epoch(&self) -> Revision {
-        self.epoch
     }
 
     /// The session's key was seen with this revision.

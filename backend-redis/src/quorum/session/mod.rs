@@ -308,7 +308,7 @@ impl KeptVotes {
     }
 
     fn ballot(&self) -> Ballot {
-        Ballot { ticket: self.ticket, round: self.contender.lock().round() }
+        Ballot { ticket: self.ticket, round: self.contender.lock().round }
     }
 }
 

@@ -149,7 +149,7 @@ impl Session {
         let sent_at = self.env.now();
         let waits = {
             let mut contender = entry.contender.lock();
-            if contender.over(sent_at).is_some() || contender.round() != round {
+            if contender.over(sent_at).is_some() || contender.round != round {
                 contender.unsent(server);
                 return Ok(());
             }

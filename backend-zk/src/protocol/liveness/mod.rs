@@ -29,9 +29,11 @@ use leasehold_core::clock::Moment;
 /// What a session's answered writes prove.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Liveness {
-    timeout: Duration,
+    /// The timeout that the server granted.
+    pub(crate) timeout: Duration,
     margin: Duration,
-    base: Moment,
+    /// From when on the session lives for at least its timeout.
+    pub(crate) base: Moment,
     /// Answered, the oldest first, and not yet followed by one that confirms them.
     unconfirmed: VecDeque<Write>,
 }
@@ -57,16 +59,6 @@ impl Liveness {
     /// A session of `timeout` that was requested at `asked`, and is given up `margin` before its end.
     pub(crate) fn new(asked: Moment, timeout: Duration, margin: Duration) -> Self {
         Self { timeout, margin, base: asked, unconfirmed: VecDeque::new() }
-    }
-
-    /// The timeout that the server granted.
-    pub(crate) fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
-    /// From when on the session lives for at least its timeout.
-    pub(crate) fn base(&self) -> Moment {
-        self.base
     }
 
     /// When the oldest unconfirmed renewal needs a confirmation, unless another renewal comes before.

@@ -23,7 +23,7 @@ fn a_renewal_is_confirmed_by_the_next() {
     let mut liveness = Liveness::new(at(0), TIMEOUT, MARGIN);
     for round in 1..10 {
         assert!(liveness.proved(renewed(round * 4_000, round * 4_000 + 100)));
-        assert_eq!(liveness.base(), at((round - 1) * 4_000));
+        assert_eq!(liveness.base, at((round - 1) * 4_000));
     }
 }
 
@@ -33,9 +33,9 @@ fn a_hasty_write_confirms_nothing() {
     let mut liveness = Liveness::new(at(0), TIMEOUT, MARGIN);
     assert!(liveness.proved(renewed(4_000, 4_500)));
     assert!(liveness.proved(renewed(8_099, 8_100)));
-    assert_eq!(liveness.base(), at(0));
+    assert_eq!(liveness.base, at(0));
     assert!(liveness.proved(renewed(8_100, 8_101)));
-    assert_eq!(liveness.base(), at(4_000));
+    assert_eq!(liveness.base, at(4_000));
 }
 
 /// Without renewals the session confirms the last one, once.
@@ -46,10 +46,10 @@ fn a_late_renewal_is_made_up_for_once() {
     assert!(liveness.proved(renewed(4_000, 4_100)));
     assert_eq!(liveness.confirm_at(), Some(at(8_700)));
     assert!(liveness.proved(write(8_700, 8_800, Purpose::Confirmation)));
-    assert_eq!(liveness.base(), at(4_000));
+    assert_eq!(liveness.base, at(4_000));
     assert_eq!(liveness.confirm_at(), None);
     assert!(liveness.proved(write(13_000, 13_100, Purpose::Confirmation)));
-    assert_eq!(liveness.base(), at(4_000));
+    assert_eq!(liveness.base, at(4_000));
 }
 
 /// A renewal that got lost is repeated when the bound of a request is over, a third of the timeout later.
@@ -59,9 +59,9 @@ fn a_lost_renewal_can_be_repeated_in_time() {
     let mut liveness = Liveness::new(at(0), TIMEOUT, MARGIN);
     assert!(liveness.proved(renewed(4_000, 4_100)));
     assert!(liveness.proved(write(8_700, 8_800, Purpose::Confirmation)));
-    assert_eq!(liveness.base(), at(4_000));
+    assert_eq!(liveness.base, at(4_000));
     assert!(liveness.proved(renewed(12_400, 12_500)));
-    assert_eq!(liveness.base(), at(8_700));
+    assert_eq!(liveness.base, at(8_700));
     assert_eq!(liveness.confirm_at(), Some(at(17_100)));
 }
 
@@ -74,7 +74,7 @@ fn writes_close_to_each_other_count_as_one() {
     assert!(liveness.proved(renewed(8_800, 8_900)));
     assert_eq!(liveness.confirm_at(), Some(at(13_400)));
     assert!(liveness.proved(write(13_400, 13_500, Purpose::Confirmation)));
-    assert_eq!(liveness.base(), at(8_700));
+    assert_eq!(liveness.base, at(8_700));
 }
 
 /// A proof that comes when the guards have been told of the loss revives nothing.
@@ -83,9 +83,9 @@ fn a_session_that_was_given_up_stays_so() {
     let mut liveness = Liveness::new(at(0), TIMEOUT, MARGIN);
     assert!(liveness.proved(renewed(4_000, 4_100)));
     assert!(!liveness.proved(write(11_800, 11_880, Purpose::Confirmation)));
-    assert_eq!(liveness.base(), at(0));
+    assert_eq!(liveness.base, at(0));
     assert!(!liveness.proved(renewed(13_000, 13_100)));
-    assert_eq!(liveness.base(), at(0));
+    assert_eq!(liveness.base, at(0));
 }
 
 /// A server and the leader it tells, as ZooKeeper's are: the leader learns with each ping whom the
@@ -142,18 +142,18 @@ proptest! {
             let before = liveness.clone();
             let purpose = if renewal { Purpose::Renewal } else { Purpose::Confirmation };
             let counts = liveness.proved(write(sent, answered, purpose));
-            let lives = at(answered) <= before.base() + (TIMEOUT - MARGIN);
-            prop_assert!(lives || liveness.base() == before.base());
+            let lives = at(answered) <= before.base + (TIMEOUT - MARGIN);
+            prop_assert!(lives || liveness.base == before.base);
             if !counts {
                 break;
             }
             if renewal {
                 last_renewal = at(sent);
             }
-            prop_assert!(liveness.base() >= before.base());
-            prop_assert!(liveness.base() <= last_renewal);
+            prop_assert!(liveness.base >= before.base);
+            prop_assert!(liveness.base <= last_renewal);
             prop_assert!(liveness.unconfirmed.len() <= 49);
-            prop_assert!(liveness.base() <= at(leader.touched), "{liveness:?} {leader:?}");
+            prop_assert!(liveness.base <= at(leader.touched), "{liveness:?} {leader:?}");
         }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Leases {
     /// A timer is due before the watchdog would wake, or a listener came.
     sooner: Notify,
     /// Dropped when the watchdog has handled all events that it had when they came.
-    listeners: Mutex<Vec<oneshot::Sender<()>>>,
+    pub(crate) listeners: Mutex<Vec<oneshot::Sender<()>>>,
 }
 
 impl Leases {
@@ -145,10 +145,6 @@ impl Leases {
     /// Ends when there is something to do before the time that [`step`](Self::step) has named.
     pub(crate) async fn sooner(&self) {
         self.sooner.notified().await;
-    }
-
-    pub(crate) fn take_listeners(&self) -> Vec<oneshot::Sender<()>> {
-        std::mem::take(&mut *self.listeners.lock())
     }
 
     fn change<R>(&self, now: Moment, change: impl FnOnce(&mut LeaseTable) -> R) -> R {

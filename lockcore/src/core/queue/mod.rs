@@ -232,7 +232,8 @@ impl<T: Counted, W> NameQueue<T, W> {
         if let Some(waiters) = waiters
             && waiters.front().is_some_and(|first| first.wish.mode == grant.wish.mode)
             && !is_asked
-            && grant.may_pass(now)
+            && grant.index < grant.limit
+            && now < grant.until
             && passes()
             && let Some(Queued { wish, waiter, .. }) = waiters.pop_front()
         {
@@ -376,10 +377,6 @@ impl<T: Counted> LocalGrant<T> {
     /// Whether another guard may have it beside those it has.
     fn is_open(&self) -> bool {
         self.is_held() && self.wish.mode == Mode::SHARED && !self.wish.alone && self.index < self.limit
-    }
-
-    fn may_pass(&self, now: Moment) -> bool {
-        self.index < self.limit && now < self.until
     }
 
     /// To one more guard.

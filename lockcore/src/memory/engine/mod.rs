@@ -40,7 +40,8 @@ pub(super) struct Engine {
     names: BTreeMap<LockName, Box<Contest>>,
     /// Where the entry of a lease is.
     leases: BTreeMap<LeaseId, LockName>,
-    counter: u64,
+    /// Every later counter is larger.
+    pub(super) counter: u64,
     leases_opened: u64,
 }
 
@@ -276,11 +277,6 @@ impl Engine {
     pub(super) fn fresh_lease(&mut self) -> LeaseId {
         self.leases_opened += 1;
         LeaseId::new(self.leases_opened)
-    }
-
-    /// Every later counter is larger.
-    pub(super) fn counter(&self) -> u64 {
-        self.counter
     }
 
     /// Makes every later counter larger than `counter`.

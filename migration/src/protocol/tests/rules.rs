@@ -198,7 +198,7 @@ fn a_hold_goes_along() {
 fn a_hold_ends_with_what_it_needs() {
     let both = |phase| {
         let mut hold = PairHold::of(&with(Both, &[Side::Old, Side::New]), view(phase));
-        assert!(hold.parts().held(Side::Old) && hold.parts().held(Side::New) && hold.step().is_none());
+        assert!(hold.parts.held(Side::Old) && hold.parts.held(Side::New) && hold.step().is_none());
         hold
     };
     for (phase, lost, goes_on) in [

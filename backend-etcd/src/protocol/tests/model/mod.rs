@@ -347,7 +347,7 @@ impl World {
     fn end(&mut self, who: usize, end: End) -> Result<(), String> {
         let process = &mut self.processes[who];
         let contender = process.contender.take();
-        let entry = contender.and_then(|contender| contender.place().map(QueuePosition::create));
+        let entry = contender.and_then(|contender| contender.place().map(|place| place.create));
         if let End::Granted(create) = end {
             let hold = process.book.grant(&name(), create, NOW, NOW);
             if hold.is_none() && self.mutant != Some(Mutant::GrantsWithoutTheBook) {
@@ -405,7 +405,7 @@ impl World {
                 contender.asked(answer, told);
                 if let Some(place) = contender.place() {
                     let (slot, by) = (Slot::first(process.mode), owner(process.acquisition));
-                    process.book.enter(&name(), slot, place.create(), by, NOW);
+                    process.book.enter(&name(), slot, place.create, by, NOW);
                 }
                 process.told.wait_for(contender.awaited());
             }

@@ -135,9 +135,9 @@ impl World {
         if of.is_some()
             && self.mutant == Some(Mutant::WitnessGrants)
             && let Some(place) = process.contender.as_ref().and_then(Contender::place)
-            && place.create() < revision
+            && place.create < revision
         {
-            let create = place.create();
+            let create = place.create;
             return self.end(who, End::Granted(create));
         }
         // Whoever waits has heard it before the session does.
@@ -205,7 +205,7 @@ impl World {
         if process.reply.is_some() || process.has_expired || step != Some(Step::Wait) {
             return;
         }
-        let (session, create, hears_all) = (process.session, place.create(), place.hears_all());
+        let (session, create, hears_all) = (process.session, place.create, place.hears_all());
         let (mut blocking_set, watched) = (place.blocking_set(&process.told), place.watched().to_vec());
         let knows_little = blocking_set.is_empty();
         match self.mutant {

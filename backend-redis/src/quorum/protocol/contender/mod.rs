@@ -17,7 +17,8 @@ pub(crate) struct Contender {
     ticket: Ticket,
     /// Whether it waits for its turn.
     waits: bool,
-    round: u64,
+    /// The round of the votes that count.
+    pub(crate) round: u64,
     phase: VotePhase,
     members: Vec<MemberState>,
     /// Servers were asked, and may still make a quorum.
@@ -349,11 +350,6 @@ impl Contender {
             VotePhase::Holding { until, .. } => leased.into_iter().chain([until]).max(),
             _ => leased,
         }
-    }
-
-    /// The round of the votes that count.
-    pub(crate) fn round(&self) -> u64 {
-        self.round
     }
 
     /// The number of a server's vote, if it counts: it is renewed by this (redis.quorum-3). One that has still to confirm

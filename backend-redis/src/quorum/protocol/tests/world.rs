@@ -285,7 +285,7 @@ impl World {
     fn leave(&mut self, at: usize) {
         let ticket = self.ticket(at);
         if let (Some(ticket), Some(client)) = (ticket, self.clients[at].take()) {
-            let round = client.contender.round();
+            let round = client.contender.round;
             for server in 0..self.size.servers {
                 self.send(at, ticket, server, What::Release { round, waits: false });
                 self.network.last_mut().unwrap().orphan = true;
@@ -296,7 +296,7 @@ impl World {
     fn renew(&mut self, at: usize) {
         let ticket = self.ticket(at);
         let (Some(ticket), Some(client)) = (ticket, &self.clients[at]) else { return };
-        let round = client.contender.round();
+        let round = client.contender.round;
         let voters = (0..self.size.servers).filter_map(|at| Some((at, client.contender.number_at(at)?)));
         for (server, n) in voters.collect::<Vec<_>>() {
             self.send(at, ticket, server, What::Renew { round, n });

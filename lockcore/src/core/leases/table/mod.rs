@@ -192,7 +192,7 @@ impl LeaseTable {
     /// Until when a session lives, if the lease is one and is not lost.
     pub(crate) fn session_deadline(&self, lease: &Lease) -> Option<Deadline> {
         let state = &self.leases.get(&lease.id).filter(|_| lease.scope == LeaseScope::Session)?.state;
-        state.lost().is_none().then(|| state.lease().deadline)
+        state.lost().is_none().then_some(state.lease.deadline)
     }
 
     pub(crate) fn ownerships(&self) -> Vec<Arc<Ownership>> {
@@ -264,7 +264,7 @@ impl LeaseEntry {
     /// Says in the lease deadline what the state says (leases-3).
     fn publish(&self) {
         if self.state.lost().is_none() {
-            self.lease_deadline.extend(self.state.lease().deadline);
+            self.lease_deadline.extend(self.state.lease.deadline);
             self.lease_deadline.set_at_risk(self.state.is_at_risk());
         }
     }
@@ -283,7 +283,7 @@ impl LeaseEntry {
     /// Takes the ownerships off a lost lease, and remembers it for as long as a grant may name it (leases-2).
     fn bury(&mut self, reason: LostReason) -> Vec<Arc<Ownership>> {
         let ownerships = std::mem::take(&mut self.ownerships);
-        let lease = self.state.lease();
+        let lease = &self.state.lease;
         let grant_may_come = ownerships.is_empty() && reason != LostReason::Released;
         self.tombstone = match lease.deadline {
             Deadline::At(at) if grant_may_come || lease.scope == LeaseScope::Session => Some(at + lease.ttl),

@@ -164,7 +164,7 @@ impl World {
 
     /// A repair has waited: operators start nothing until it is done.
     pub(super) fn is_repaired(&self) -> bool {
-        matches!(&self.admin, Some(Work::Repair(repair)) if repair.is_alone())
+        matches!(&self.admin, Some(Work::Repair(repair)) if repair.outlasted)
     }
 
     fn no_session(&self, at: usize) -> bool {

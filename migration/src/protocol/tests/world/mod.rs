@@ -269,8 +269,8 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
             Work::Asking(contender) => {
                 let takes = matches!({ *contender }.step(), Step::Take { .. });
                 let stale = match mutant {
-                    Mutant::NoRecheck => takes && contender.parts().alone(Side::New),
-                    Mutant::StaleRead => takes && contender.parts().held(Side::Old),
+                    Mutant::NoRecheck => takes && contender.parts.alone(Side::New),
+                    Mutant::StaleRead => takes && contender.parts.held(Side::Old),
                     _ => false,
                 };
                 if !stale {
@@ -326,13 +326,13 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
     fn parts(&self, i: usize) -> Pair<Part> {
         match &self.processes[i].work {
             Work::Idle => Pair::default(),
-            Work::Asking(contender) => contender.parts(),
-            Work::Holding(hold) => hold.parts(),
+            Work::Asking(contender) => contender.parts,
+            Work::Holding(hold) => hold.parts,
         }
     }
 
     fn guards(&self) -> usize {
-        let holds = |process: &&Process| matches!(&process.work, Work::Holding(hold) if !hold.is_over());
+        let holds = |process: &&Process| matches!(&process.work, Work::Holding(hold) if !hold.over);
         let plain = self.plain.iter().filter(|plain| matches!(plain.life, Life::Holds { .. }));
         self.processes.iter().filter(holds).count() + plain.count()
     }
@@ -386,7 +386,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
             Work::Idle => {}
             Work::Asking(contender) => contender.gone(side),
             Work::Holding(hold) => {
-                let was_over = hold.is_over();
+                let was_over = hold.over;
                 if !hold.gone(side) && !was_over && forgets {
                     self.processes[i].work = Work::Idle;
                 }

@@ -78,7 +78,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
                     });
                 }
                 let drains = process.knowledge.view().is_some_and(|view| view.phase == Phase::Drain);
-                if drains && contender.parts().old == Part::Asked {
+                if drains && contender.parts.old == Part::Asked {
                     may(Label::CannotReachOld(i), &|next| {
                         next.asking(i, |contender| contender.failed(Side::Old, true))
                     });
@@ -89,7 +89,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
                         next.asking(i, Contender::unwanted);
                     });
                     for side in SIDES {
-                        if contender.parts()[side] == Part::Asked && self.stores[side].lock != Lock::Free {
+                        if contender.parts[side] == Part::Asked && self.stores[side].lock != Lock::Free {
                             may(Label::IsBusy(i, side), &|next| {
                                 next.left.impatience -= 1;
                                 next.asking(i, |contender| contender.busy(side));
@@ -98,7 +98,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
                     }
                 }
             }
-            Work::Holding(hold) if !hold.is_over() => may(Label::LetsGo(i), &|next| {
+            Work::Holding(hold) if !hold.over => may(Label::LetsGo(i), &|next| {
                 if let Work::Holding(hold) = &mut next.processes[i].work {
                     hold.let_go();
                 }
