@@ -41,19 +41,14 @@ pub(crate) fn of_opening(error: RedisError) -> Error {
 
 /// An answer that no script of ours gives.
 pub(crate) fn unexpected(what: &str) -> Error {
-    Error::new(
-        ErrorKind::Protocol,
-        Effect::Unknown,
-        format!("the server answered {what} in a form we never use"),
-    )
+    Error::new(ErrorKind::Protocol, Effect::Unknown, format!("the server's reply is invalid ({what})"))
 }
 
 /// The namespace has the `format` that stands in `key`, and keys and messages are laid out in another way than ours.
 pub(crate) fn another_format(format: &str, key: &str) -> Error {
     let format: String = format.chars().take(20).collect();
-    let message = format!(
-        "the namespace has format {format:?}, and this version understands format {FORMAT} (key {key:?})"
-    );
+    let message =
+        format!("the namespace has format {format:?}, but this version reads format {FORMAT} (key {key:?})");
     Error::not_applied(ErrorKind::Unsupported, message)
 }
 
@@ -141,11 +136,13 @@ fn meaning(error: &RedisError) -> (ErrorKind, Effect, &'static str) {
         }
         Native::Io => (ErrorKind::Unavailable, Effect::Unknown, "the connection failed"),
         Native::AuthenticationFailed => (ErrorKind::Denied, Effect::NotApplied, WRONG_PASSWORD),
-        Native::InvalidClientConfig => {
-            (ErrorKind::InvalidOption, Effect::NotApplied, "the configuration cannot work")
-        }
+        Native::InvalidClientConfig => (
+            ErrorKind::InvalidOption,
+            Effect::NotApplied,
+            "the client library rejects the connection options",
+        ),
         Native::RESP3NotSupported => (ErrorKind::Unsupported, Effect::NotApplied, TOO_OLD),
-        _ => (ErrorKind::Protocol, Effect::Unknown, "the server cannot be understood"),
+        _ => (ErrorKind::Protocol, Effect::Unknown, "cannot read the server's reply"),
     }
 }
 
@@ -162,33 +159,33 @@ fn of_server(code: &str, detail: &str) -> (ErrorKind, Effect, &'static str) {
         "MISCONF" => {
             (Unavailable, NotApplied, "the server refuses writes because it cannot save to its disk")
         }
-        "BUSY" => (Unavailable, NotApplied, "the server is busy with somebody's script"),
-        "UNKILLABLE" => (Unavailable, Unknown, "the server is busy with a script that it cannot end"),
-        "NOSCRIPT" => (Unavailable, NotApplied, "the server does not keep our scripts"),
+        "BUSY" => (Unavailable, NotApplied, "the server is running a long script"),
+        "UNKILLABLE" => (Unavailable, Unknown, "the server is running a long script that it cannot stop"),
+        "NOSCRIPT" => (Unavailable, NotApplied, "the server does not have the scripts"),
         "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => (
             Unsupported,
             NotApplied,
             "the server is part of a Redis Cluster, which this store does not support",
         ),
-        "NOAUTH" => (Denied, NotApplied, "the server wants a password"),
+        "NOAUTH" => (Denied, NotApplied, "the server requires a password"),
         "WRONGPASS" => (Denied, NotApplied, WRONG_PASSWORD),
         // It is asked for only where NOSCRIPT was answered: nothing has run.
         "NOPERM" if detail.contains("'eval' command") => (Denied, NotApplied, NO_SCRIPTS),
         "NOPERM" => (Denied, Unknown, "the user lacks a right that the store's page lists"),
-        "DENIED" => (Denied, NotApplied, "the server is in protected mode: it wants a password"),
+        "DENIED" => (Denied, NotApplied, "the server is in protected mode: configure a password"),
         "WRONGTYPE" => (Protocol, Unknown, "a key of this lock is used for something that is no lock"),
         // A script's own word, which names the key and what it is; no script has written anything before.
         "NOLOCK" => (Protocol, NotApplied, "a key of this lock is used for something that is no lock"),
         "NOPROTO" => (Unsupported, NotApplied, TOO_OLD),
         "ERR" if detail.contains("max number of clients") => {
-            (Unavailable, NotApplied, "the server has as many clients as it takes (maxclients)")
+            (Unavailable, NotApplied, "the server is at its limit of clients (maxclients)")
         }
         // It goes out behind what it waits for, which may have been carried out.
         "ERR" if detail.contains(WAIT_ON_A_REPLICA) => {
             (Unavailable, Unknown, "the server is a replica: connect to the primary")
         }
         "ERR" if detail.contains("DB index") || detail.contains("refused to switch database") => {
-            (InvalidOption, NotApplied, "the server has no database of that number")
+            (InvalidOption, NotApplied, "the server has no database with this number")
         }
         "ERR" if detail.contains("without any password configured") => {
             (Denied, NotApplied, "the server has no such user, or no password for it")
@@ -200,13 +197,13 @@ fn of_server(code: &str, detail: &str) -> (ErrorKind, Effect, &'static str) {
         "ERR" if detail.contains("unknown command") && detail.contains("HELLO") => {
             (Unsupported, NotApplied, TOO_OLD)
         }
-        _ => (Protocol, Unknown, "the server answered with an error that this store does not know"),
+        _ => (Protocol, Unknown, "the server returned an unknown error"),
     }
 }
 
-const WRONG_PASSWORD: &str = "the server refuses user and password";
-const NO_SCRIPTS: &str = "the server does not keep our scripts and the user may not bring them (+eval): load them with \
-                          `leasehold redis-scripts`";
+const WRONG_PASSWORD: &str = "the server refused the user or the password";
+const NO_SCRIPTS: &str = "the server does not have the scripts, and the user may not send them (+eval): load \
+                          them with `leasehold redis-scripts`";
 const NO_RIGHT_IN_A_SCRIPT: [&str; 3] =
     ["ACL failure in script", "The user executing the script can't", "can't access at least one of the keys"];
 const WAIT_ON_A_REPLICA: &str = "WAIT cannot be used with replica";
@@ -306,13 +303,13 @@ mod tests {
             (of(io()), "the connection failed: connection reset; the store may have carried it out"),
             (
                 of(own()),
-                "the server cannot be understood: the reply cannot be read; the store may have carried it out",
+                "cannot read the server's reply: the reply cannot be read; the store may have carried it out",
             ),
             (
                 from_server("LOADING Redis is loading the dataset in memory"),
                 "the server is loading its data: LOADING Redis is loading the dataset in memory",
             ),
-            (from_server("NOAUTH"), "the server wants a password: NOAUTH"),
+            (from_server("NOAUTH"), "the server requires a password: NOAUTH"),
             (
                 from_server("OOM command not allowed. script: 7cab6639, on @user_script:233."),
                 "the server is at its memory limit (maxmemory): OOM command not allowed.",

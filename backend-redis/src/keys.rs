@@ -68,7 +68,7 @@ impl Keys {
         let wrong = |c: char| c.is_control() || c == '{' || c == '}';
         if prefix.is_empty() || prefix.contains(wrong) {
             return Err(Error::invalid_option(format!(
-                "prefix {prefix:?} must not be empty, nor contain braces or control characters"
+                "prefix {prefix:?} is invalid: expected a text without braces and control characters"
             )));
         }
         let around = around.map(|(before, behind)| (before.into(), behind.into()));
@@ -86,7 +86,8 @@ impl Keys {
             return Err(Error::not_applied(
                 ErrorKind::InvalidName,
                 format!(
-                    "the lock's key would be {key:?}, and those that begin with \"{}:\" are the store's own",
+                    "the lock's key would be {key:?}: keys that begin with \"{}:\" are reserved for the \
+                     store",
                     self.prefix
                 ),
             ));

@@ -180,7 +180,7 @@ impl Store for testbed::redis::Server {
 
     const OPENING: &str = "connect_timeout=500ms";
     const SILENT: &str = "cannot connect (server: ADDR): no answer within 500ms";
-    const WRONG_PASSWORD: &str = "cannot connect: the server refuses user and password (server: ADDR): WRONGPASS invalid \
+    const WRONG_PASSWORD: &str = "cannot connect: the server refused the user or the password (server: ADDR): WRONGPASS invalid \
                                   username-password pair or user is disabled.";
     const UNANSWERED: &[&str] = &["the server did not answer in time", "the connection was lost"];
     const FULL: &str = "OOM";

@@ -38,8 +38,8 @@ impl Session {
         findings.extend(self.diagnose_format(&connected, give_up_at).await?);
         // Locks need none of it.
         let ledger = self.members().await.map_or_else(
-            |error| warning(format!("the record of a move to another store cannot be kept: {error}")),
-            |_| ok("the record of a move to another store can be kept"),
+            |error| warning(format!("cannot store a move record: {error}")),
+            |_| ok("a move record can be stored"),
         );
         findings.push(about("ledger", ledger));
         Ok(findings)
@@ -68,7 +68,8 @@ pub(crate) fn findings(
     let mut say = |subject, said| findings.push(about(subject, said));
     match answers.first().and_then(text).map(Info) {
         None => {
-            let unknown = "the user may not ask INFO: version, persistence and replication are not known";
+            let unknown = "cannot check version, persistence and replication: the user lacks the right for \
+                           INFO";
             say("info", warning(unknown));
         }
         Some(info) => {
@@ -83,9 +84,9 @@ pub(crate) fn findings(
     }
     say("eviction", of_policy(answers.get(1)));
     say("clock", of_clock(answers.get(2), now));
-    let unheard = "the user may not hear the channels of the prefix: contenders learn of their turn within a third \
-                   of the ttl; grant &PREFIX:inbox:* and +subscribe";
-    say("messages", if deaf { warning(unheard) } else { ok("contenders hear of their turn at once") });
+    let unheard = "the user cannot subscribe to the channels of the prefix, so a waiter may learn of its \
+                   grant up to a third of the ttl late: grant &PREFIX:inbox:* and +subscribe";
+    say("messages", if deaf { warning(unheard) } else { ok("waiters are notified of their grant at once") });
     findings
 }
 
@@ -121,7 +122,7 @@ impl<'a> Info<'a> {
 fn of_version(info: &Info<'_>) -> Said {
     let version = info.get("redis_version").unwrap_or("of unknown version");
     if let Some(valkey) = info.get("valkey_version") {
-        return ok(format!("the server is Valkey {valkey}, which stands for Redis {version}"));
+        return ok(format!("the server is Valkey {valkey}, compatible with Redis {version}"));
     }
     match version.split('.').next().and_then(|major| major.parse::<u32>().ok()) {
         Some(..7) => broken(format!("the server is Redis {version}: 7.0 or later is needed")),
@@ -132,15 +133,15 @@ fn of_version(info: &Info<'_>) -> Said {
 fn of_persistence(info: &Info<'_>, pause: Option<Duration>) -> Said {
     match (info.get("aof_enabled"), pause) {
         (Some("1"), _) => ok(
-            "the append-only file is on; with appendfsync everysec a power failure may lose a second of locks",
+            "the append-only file is on: with appendfsync everysec a power failure may lose the locks of the \
+             last second",
         ),
-        (_, Some(_)) => ok(
-            "the append-only file is off: after a crash its locks are gone before their leases end, and nobody is \
-             granted them before that, as pause_after_restart is on",
-        ),
+        (_, Some(_)) => ok("the append-only file is off: a crash loses locks before their leases end, but \
+                            pause_after_restart delays new grants until those leases have ended"),
         _ => warning(
-            "the append-only file is off: after a crash its locks are gone before their leases end, and two may \
-             hold; set appendonly yes, or pause_after_restart, or fence what the lock guards",
+            "the append-only file is off: a crash loses locks before their leases end, so two clients may \
+             hold one lock; set appendonly yes or pause_after_restart, or protect the resource with fencing \
+             tokens",
         ),
     }
 }
@@ -149,19 +150,20 @@ fn of_persistence(info: &Info<'_>, pause: Option<Duration>) -> Said {
 fn of_pause(pause: Duration, until: Option<u64>, time: Option<&Value>) -> Said {
     let now = time.and_then(|time| micros(time).ok());
     let left = until.zip(now).map_or(0, |(until, now)| until.saturating_sub(now).div_ceil(1000));
-    let over = if left == 0 { "that is over".to_owned() } else { format!("for {left} ms more") };
-    ok(format!("for {pause:?} after a restart of the server nobody is granted what nobody holds: {over}"))
+    let over = if left == 0 { "the pause has ended".to_owned() } else { format!("{left} ms are left") };
+    ok(format!("free locks are not granted for {pause:?} after a server restart: {over}"))
 }
 
 /// Of the users that `ACL LIST` shows, those that may publish to every channel and may not write every key.
 pub(crate) fn of_users(signed: bool, users: Option<&Value>) -> Said {
     if signed {
-        return ok("messages between managers are signed, and others are passed over");
+        return ok("messages between managers are signed; messages without a valid signature are ignored");
     }
     let Some(users) = users else {
         return ok(
-            "users are not checked, as this one may not call ACL LIST: without `message_key`, a user that may read \
-             keys and publish to the channels of the prefix can announce a grant that was not made",
+            "cannot check the users: this user lacks the right for ACL LIST. Without `message_key`, a user \
+             that may read keys and publish to the channels of the prefix can announce a grant that was not \
+             made",
         );
     };
     let forger = |user: &Value| {
@@ -178,29 +180,30 @@ pub(crate) fn of_users(signed: bool, users: Option<&Value>) -> Said {
         return ok("every user that may publish to all channels (&*) may also write all keys");
     }
     warning(format!(
-        "messages are not signed, and &* lets these users publish to the channels of the prefix: {}. With the right to \
-         read keys they can tell a contender of a turn that it does not have: set message_key, or resetchannels",
+        "messages are not signed, and &* lets these users publish to the channels of the prefix: {}. With \
+         the right to read keys they can announce a grant that was not made: set `message_key`, or restrict \
+         them with resetchannels",
         forgers.join(", ")
     ))
 }
 
 fn of_replication(info: &Info<'_>, confirmed_by: u32) -> Said {
     if info.get("role") == Some("slave") {
-        return broken("the server is a replica and takes no locks: connect to the primary");
+        return broken("the server is a replica and grants no locks: connect to the primary");
     }
     let replicas: u32 = info.get("connected_slaves").and_then(|count| count.parse().ok()).unwrap_or(0);
     match (replicas, confirmed_by) {
-        (0, 0) => ok("no replica: there is no fail-over to lose a lock in"),
+        (0, 0) => ok("no replica: no fail-over can lose a lock"),
         (_, 0) => warning(format!(
-            "{replicas} replicas and wait_replicas=0: a fail-over may lose locks that were granted; only fencing \
-             protects then"
+            "{replicas} replicas and wait_replicas=0: a fail-over may lose granted locks, and only fencing \
+             tokens protect the resource then"
         )),
         (_, wanted) if wanted > replicas => broken(format!(
-            "wait_replicas={wanted} and {replicas} replicas connected: nothing can be granted"
+            "wait_replicas={wanted}, but {replicas} replicas are connected: no lock can be granted"
         )),
-        (_, wanted) => {
-            ok(format!("{wanted} of {replicas} replicas confirm each grant; fail-over may still lose one"))
-        }
+        (_, wanted) => ok(format!(
+            "{wanted} of {replicas} replicas confirm each grant; a fail-over may still lose a lock"
+        )),
     }
 }
 
@@ -208,9 +211,12 @@ fn of_policy(answer: Option<&Value>) -> Said {
     match answer.and_then(setting) {
         Some("noeviction") => ok("maxmemory-policy is noeviction"),
         Some(policy) => {
-            broken(format!("maxmemory-policy is {policy}, which evicts locks that are held: set noeviction"))
+            broken(format!("maxmemory-policy is {policy}, which may evict held locks: set noeviction"))
         }
-        None => warning("the user may not ask CONFIG GET: make sure that maxmemory-policy is noeviction"),
+        None => warning(
+            "cannot check maxmemory-policy: the user lacks the right for CONFIG GET; make sure that it is \
+             noeviction",
+        ),
     }
 }
 
@@ -222,16 +228,16 @@ pub(crate) fn setting(answer: &Value) -> Option<&str> {
 
 fn of_clock(answer: Option<&Value>, now: SystemTime) -> Said {
     let Some(time) = answer.and_then(|answer| number(parts(answer).first()?)) else {
-        return broken("the user may not ask TIME, which the scripts need");
+        return broken("the user lacks the right for TIME, which the scripts need");
     };
     let ours = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let apart = Duration::from_secs(time.abs_diff(ours.as_secs()));
     if apart <= CLOCKS_APART {
-        return ok("the server's clock agrees with ours");
+        return ok("the clocks of the server and of this host agree");
     }
     warning(format!(
-        "the server's clock and ours are {apart:?} apart. Leases do not compare them; but if the server's is set \
-         forward, leases end early"
+        "the clocks of the server and of this host differ by {apart:?}. Leases do not compare them, but \
+         leases end early if the server's clock is set forward"
     ))
 }
 
@@ -309,8 +315,8 @@ mod tests {
     fn a_pause_is_said() {
         let (pause, time) = (Duration::from_secs(20), time(7));
         assert_eq!(of_persistence(&Info("aof_enabled:0"), Some(pause)).0, Severity::Ok);
-        assert!(of_pause(pause, Some(7_000_000), Some(&time)).1.ends_with("that is over"));
-        assert!(of_pause(pause, Some(7_001_500), Some(&time)).1.ends_with("for 2 ms more"));
+        assert!(of_pause(pause, Some(7_000_000), Some(&time)).1.ends_with("the pause has ended"));
+        assert!(of_pause(pause, Some(7_001_500), Some(&time)).1.ends_with("2 ms are left"));
     }
 
     /// A user that may publish to every channel is named, unless messages are signed or it may write everything.

@@ -19,7 +19,7 @@ impl Session {
             return Ok(Vec::new());
         };
         let (word, key) = (format.word(), &format.key);
-        let kept = format!("locks are kept as other libraries do, format={word}, under {key:?}");
+        let kept = format!("locks have the format of other libraries, format={word}, under {key:?}");
         let mut findings = vec![about("format", ok(kept))];
         // No client locks that name.
         let Some(channel) = format.channel("leasehold doctor") else {
@@ -33,29 +33,29 @@ impl Session {
         let rights = [
             (
                 may_hear,
-                "may not hear the channels redisson_lock__channel:*: we find that another library has released a \
-                        lock by asking every `poll`; grant &redisson_lock__channel:* and +subscribe",
+                "cannot subscribe to the channels redisson_lock__channel:*, so a foreign client's release is \
+                 noticed only every `poll`: grant &redisson_lock__channel:* and +subscribe",
             ),
             (
                 may_hear_no_more,
-                "may not stop to hear the channels redisson_lock__channel:*: ours stand back for others although it is \
-                        they themselves who listen; grant +unsubscribe",
+                "cannot unsubscribe from the channels redisson_lock__channel:*, so managers take their own \
+                 subscriptions for foreign clients and yield to them: grant +unsubscribe",
             ),
             (
                 may_count,
-                "may not ask who listens there: ours stand back for others who may not be there; grant \
-                         +pubsub|numsub",
+                "cannot count the subscribers of redisson_lock__channel:*, so managers yield to foreign \
+                 clients that may not exist: grant +pubsub|numsub",
             ),
             (
                 may_tell,
-                "may not publish to redisson_lock__channel:*: others that wait for us sleep until our lease is over; \
-                        grant &redisson_lock__channel:* and +publish",
+                "cannot publish to redisson_lock__channel:*, so a waiting foreign client sleeps until the \
+                 holder's lease has ended: grant &redisson_lock__channel:* and +publish",
             ),
         ];
         let missing = rights.iter().filter(|(may, _)| !may);
         let mut said: Vec<_> = missing.map(|(_, what)| warning(format!("the user {what}"))).collect();
         if said.is_empty() {
-            said.push(ok("other libraries hear of our releases, and we of theirs"));
+            said.push(ok("managers and foreign clients notify each other of releases"));
         }
         findings.extend(said.into_iter().map(|said| about("foreign clients", said)));
         Ok(findings)

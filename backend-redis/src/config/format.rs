@@ -99,7 +99,7 @@ impl Format {
             Some("redisson") => Some(Self::redisson()),
             Some(other) => {
                 return Err(Error::invalid_option(format!(
-                    "option format={other:?} is not string or redisson"
+                    "option format={other:?} is invalid: expected string or redisson"
                 )));
             }
         };
@@ -120,18 +120,20 @@ impl Format {
         let wrong = |rule: String| Err(Error::invalid_option(rule));
         let Self { key, poll, yield_after, yield_every, yield_for, .. } = self;
         if key.matches(NAME).count() != 1 || key.chars().any(char::is_control) {
-            return wrong(format!("key={key:?} must have {NAME} in it, once, and no control characters"));
+            return wrong(format!(
+                "key={key:?} is invalid: expected {NAME} exactly once, and no control characters"
+            ));
         }
         for (option, span) in [("poll", poll), ("yield_every", yield_every)] {
             if millis(*span) == 0 || *span > LONGEST {
-                return wrong(format!("{option}={span:?} must be 1 ms to {LONGEST:?}"));
+                return wrong(format!("{option}={span:?} is invalid: expected 1 ms to {LONGEST:?}"));
             }
         }
         if *yield_for > LONGEST {
-            return wrong(format!("yield_for={yield_for:?} must be {LONGEST:?} at most"));
+            return wrong(format!("yield_for={yield_for:?} is invalid: expected at most {LONGEST:?}"));
         }
         if *yield_after == 0 {
-            return wrong("yield_after=0 must be at least 1: it says after how many hand-overs".to_owned());
+            return wrong("yield_after=0 is invalid: expected at least 1 hand-over".to_owned());
         }
         Ok(())
     }
@@ -179,7 +181,8 @@ fn with<T>(
         (format, None) => Ok(format),
         (Some(format), Some(value)) => Ok(Some(set(format, value))),
         (None, Some(_)) => Err(Error::invalid_option(format!(
-            "option {option:?} is for locks shared with other libraries: give format=string or format=redisson too"
+            "option {option:?} needs a format that is shared with other libraries: add format=string or \
+             format=redisson"
         ))),
     }
 }

@@ -185,11 +185,14 @@ impl RedisConfig {
     fn from_socket_url(url: &mut StoreUrl) -> Result<Self> {
         if !url.hosts().is_empty() {
             return Err(Error::invalid_option(
-                "a Unix socket's URL names no host: redis+unix:///run/redis.sock, with three slashes",
+                "the URL of a Unix socket has a host: expected redis+unix:///run/redis.sock, with three \
+                 slashes",
             ));
         }
         if url.path().trim_matches('/').is_empty() {
-            return Err(Error::invalid_option("a Unix socket's URL names it: redis+unix:///run/redis.sock"));
+            return Err(Error::invalid_option(
+                "the URL of a Unix socket has no path: expected redis+unix:///run/redis.sock",
+            ));
         }
         let database = url.take_parsed("db", "the number of a database")?;
         Self::unix(url.path()).database(database.unwrap_or_default()).reached_by(url)
@@ -198,7 +201,7 @@ impl RedisConfig {
     fn from_host_url(url: &mut StoreUrl) -> Result<Self> {
         let [config] = <[Self; 1]>::try_from(Self::all_of(url)?).map_err(|servers| {
             Error::invalid_option(format!(
-                "a Redis URL names one server, this one {}: redis://host:6379/0",
+                "the Redis URL has {} servers: expected one, as in redis://host:6379/0",
                 servers.len()
             ))
         })?;
@@ -234,10 +237,10 @@ impl RedisConfig {
         let wrong = [
             (
                 self.signed_with().is_some_and(unfit),
-                "message_key needs 16 characters or more, without control characters",
+                "`message_key` is invalid: expected at least 16 characters, without control characters",
             ),
-            (is_nowhere, "a Redis server has a host and a port above 0"),
-            (is_local && self.tls.is_some(), "there is no TLS through a Unix socket"),
+            (is_nowhere, "the server's address is invalid: expected a host and a port above 0"),
+            (is_local && self.tls.is_some(), "cannot use TLS through a Unix socket"),
             (self.user.is_some() && self.password.is_none(), "a Redis user needs a password"),
         ];
         if let Some((_, rule)) = wrong.into_iter().find(|(is_so, _)| *is_so) {
@@ -252,12 +255,13 @@ impl RedisConfig {
         if let Some(pause) = self.pause {
             if self.format.is_some() {
                 return Err(Error::invalid_option(format!(
-                    "pause_after_restart={pause:?} with a format: the other libraries do not pause"
+                    "cannot use pause_after_restart={pause:?} with a format: other libraries do not pause"
                 )));
             }
             if pause > LONGEST_PAUSE || !pause.subsec_nanos().is_multiple_of(1_000_000) {
                 return Err(Error::invalid_option(format!(
-                    "pause_after_restart={pause:?} must be whole milliseconds, {LONGEST_PAUSE:?} at most"
+                    "pause_after_restart={pause:?} is invalid: expected whole milliseconds, at most \
+                     {LONGEST_PAUSE:?}"
                 )));
             }
         }
@@ -316,7 +320,8 @@ fn database_of(url: &StoreUrl) -> Result<u32> {
     }
     path.parse().map_err(|_| {
         Error::invalid_option(format!(
-            "the path of a Redis URL is the number of a database, not {path:?}; the prefix is an option"
+            "the path {path:?} of the Redis URL is invalid: expected the number of a database; the prefix is \
+             an option"
         ))
     })
 }

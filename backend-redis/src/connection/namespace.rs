@@ -94,11 +94,12 @@ impl Namespace {
     /// What is wrong with the message key of the session beside the one that is noted, which costs time and no lock.
     fn other_key(&self, noted: Option<String>) -> Option<String> {
         noted.filter(|noted| *noted != *self.mark.as_deref().unwrap_or_default()).map(|_| {
-            let how = if self.mark.is_some() { "is not that" } else { "is missing: there is one" };
+            let how = if self.mark.is_some() { "differs from that" } else { "is missing, unlike that" };
             let key = self.keys.format();
             format!(
-                "`message_key` {how} of the other managers of the prefix, so none hears another, and turns come up to a third \
-                 of the ttl late: set the same for all. After a change of the key, delete {key:?}"
+                "`message_key` {how} of the other managers of the prefix, so they ignore each other's \
+                 messages, and grants come up to a third of the ttl late: set the same key for all. After a \
+                 change of the key, delete {key:?}"
             )
         })
     }

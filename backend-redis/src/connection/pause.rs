@@ -49,8 +49,9 @@ impl Pause {
         scripts::admitted(&answer)?.map_err(|other| {
             let (ours, theirs) = (self.span, Duration::from_millis(other));
             Error::invalid_option(format!(
-                "pause_after_restart={ours:?}, and the others of the prefix have {theirs:?}: everybody needs the same, \
-                 or each would grant what another still holds. To change it, stop all of them and delete the key {:?}",
+                "pause_after_restart={ours:?} is invalid: the other managers of the prefix have {theirs:?}, \
+                 and with different pauses a lock may be granted while it is held. To change the pause, stop \
+                 all managers and delete the key {:?}",
                 self.key
             ))
         })

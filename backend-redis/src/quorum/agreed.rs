@@ -31,8 +31,8 @@ impl Agreed {
             return Ok(());
         }
         Err(Error::invalid_option(format!(
-            "a server that has come up votes again after {pause:?}, so no lock has a longer ttl, as {ttl:?} is: \
-             set pause_after_restart to the longest ttl in use",
+            "`ttl` {ttl:?} is longer than pause_after_restart={pause:?}, after which a restarted server \
+             votes again: set pause_after_restart to the longest ttl in use",
             pause = self.pause
         )))
     }

@@ -76,14 +76,14 @@ impl QuorumConfig {
         let servers = self.servers.len();
         if servers < 3 || servers.is_multiple_of(2) {
             return Err(Error::invalid_option(format!(
-                "a quorum is of three servers, five, or another odd number of them, not of {servers}: \
+                "the number of servers, {servers}, is invalid: expected 3, 5 or another odd number, as in \
                  redis+quorum://h1,h2,h3/0"
             )));
         }
         let Size { quorum, .. } = self.size();
         if quorum < Size::majority(servers) || quorum > servers {
             return Err(Error::invalid_option(format!(
-                "quorum {quorum} of {servers} servers must be a majority, {} to {servers}",
+                "quorum {quorum} of {servers} servers is invalid: expected a majority, {} to {servers}",
                 Size::majority(servers)
             )));
         }
@@ -93,8 +93,8 @@ impl QuorumConfig {
             let is_alike = server.prefix == self.prefix() && server.signed_with() == self.signed_with();
             if !server.is_plain() || !is_alike {
                 return Err(Error::invalid_option(format!(
-                    "the servers of a quorum have one prefix and one `message_key`, and neither a format nor replicas that \
-                     are waited for: {address} differs"
+                    "the server {address} differs: all servers of a quorum need one prefix and one \
+                     `message_key`, no `format` and no `wait_replicas`"
                 )));
             }
             if self.servers[..at].iter().any(|other| other.address() == address) {
@@ -133,7 +133,7 @@ impl QuorumConfig {
 /// One server counts once, under whatever name.
 pub(crate) fn twice(address: &str) -> Error {
     Error::invalid_option(format!(
-        "the server {address} is named twice: a quorum is of servers that fail apart"
+        "the server {address} is named twice: a quorum needs servers that fail independently"
     ))
 }
 
@@ -178,9 +178,9 @@ mod tests {
     #[test]
     fn impossible_option_is_refused_by_name() {
         for (url, words) in [
-            ("redis+quorum://a", "not of 1"),
-            ("redis+quorum://a,b", "not of 2"),
-            ("redis+quorum://a,b,c,d", "not of 4"),
+            ("redis+quorum://a", "servers, 1,"),
+            ("redis+quorum://a,b", "servers, 2,"),
+            ("redis+quorum://a,b,c,d", "servers, 4,"),
             ("redis+quorum://a,b,c?quorum=1", "quorum 1 of 3"),
             ("redis+quorum://a,b,c?quorum=4", "quorum 4 of 3"),
             ("redis+quorum://a,b,c?quorum=x", "a number of servers"),

@@ -160,7 +160,7 @@ impl<'s> Acquisition<'s> {
                 return Ok(holder);
             }
             if give_up_at <= self.session.env.now() {
-                let message = "more stands before the lock that has ended than could be dropped in time";
+                let message = "timed out while removing expired queue entries";
                 return Err(Error::not_applied(ErrorKind::Unavailable, message));
             }
         }
@@ -214,7 +214,7 @@ impl<'s> Acquisition<'s> {
         match session.refresh(&[Arc::clone(&self.entry)], session.give_up_at()).await {
             Ok(_) => self.announce(),
             Err(error) => {
-                tracing::debug!(lock = %self.entry.name, error = ?format!("{error:#}"), "a refresh had no answer");
+                tracing::debug!(lock = %self.entry.name, error = ?format!("{error:#}"), "refresh failed");
                 self.entry.contender.lock().unanswered(session.env.now());
             }
         }

@@ -119,8 +119,8 @@ impl Session {
     fn say_denied(&self, channel: &str) {
         if !self.foreign.is_denied.swap(true, Ordering::Relaxed) {
             let message = format!(
-                "the user may not hear the channel {channel:?}, where other libraries say that they have released a \
-                 lock: that is found by asking every `poll`"
+                "the user cannot subscribe to the channel {channel:?}, so a foreign client's release is \
+                 noticed only every `poll`: grant &redisson_lock__channel:* and +subscribe"
             );
             self.events.tell(StoreEvent::Warning(message.into()));
         }

@@ -108,7 +108,7 @@ impl Session {
             if waiting.is_empty() {
                 return;
             }
-            tracing::debug!(entries = waiting.len(), "what waits was not refreshed");
+            tracing::debug!(entries = waiting.len(), "retrying the refresh of waiting entries");
             pauses.pause(&self.env).await;
         }
     }

@@ -95,7 +95,8 @@ impl<E: Send + Sync> Life<E> {
             biased;
             () = self.leaving.wait() => Ok(()),
             () = self.env.sleep_until(give_up_at) => {
-                Err(error::unanswered("it was not confirmed that everything was released; leases end it"))
+                let late = "timed out before every release was confirmed; the locks end with their leases";
+                Err(error::unanswered(late))
             }
         };
         self.closed.cancel();

@@ -264,8 +264,8 @@ fn outlives(pause: Option<Duration>, ttl: Duration) -> Result<()> {
     match pause.filter(|pause| *pause < ttl) {
         None => Ok(()),
         Some(pause) => Err(Error::invalid_option(format!(
-            "a ttl of {ttl:?} with pause_after_restart={pause:?}: what is held must be over when the pause is, so it must \
-             not be longer"
+            "`ttl` {ttl:?} is longer than pause_after_restart={pause:?}, so a lock could outlast the pause: \
+             set pause_after_restart to the longest ttl in use"
         ))),
     }
 }

@@ -90,7 +90,7 @@ impl Session {
                 Err(_) => orphans.unanswered(now, up),
             };
             if let (Next::Look | Next::Stop, Err(error)) = (next, released) {
-                tracing::debug!(error = ?format!("{error:#}"), "an entry was not released; its lease has ended");
+                tracing::debug!(error = ?format!("{error:#}"), "entry not released; its lease has ended");
             }
             match next {
                 Next::GoOn => {}

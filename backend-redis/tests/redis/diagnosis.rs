@@ -45,7 +45,7 @@ async fn a_pause_is_named() {
     let server = start(Settings::new()).await;
     let locks = open_for(direct(&server).pause_after_restart(LONG), LONG).await;
     let (severity, text) = of(&locks, "restart").await;
-    assert!(severity == Severity::Ok && text.contains("600s") && text.contains("more"), "{text}");
+    assert!(severity == Severity::Ok && text.contains("600s") && text.contains("are left"), "{text}");
     assert_eq!(of(&locks, "persistence").await.0, Severity::Ok);
 }
 
@@ -67,7 +67,7 @@ async fn broken_promise_is_reported() {
 
     clock.shift_by(60).unwrap();
     let (severity, text) = of(&locks, "clock").await;
-    assert!(severity == Severity::Warning && text.contains("apart"), "{text}");
+    assert!(severity == Severity::Warning && text.contains("differ by"), "{text}");
 
     let replica = start(Settings::new().replica_of(server.addr())).await;
     replica.follows().await.unwrap();

@@ -233,7 +233,7 @@ async fn another_message_key_is_warned_of() {
     let a = open(signing("a secret of sixteen")).await;
     hold(&a).await.release().await.unwrap();
     for (config, said) in
-        [(direct(&server), "is missing"), (signing("another secret of many"), "is not that")]
+        [(direct(&server), "is missing"), (signing("another secret of many"), "differs from that")]
     {
         let other = store(config).await;
         let said = format!("`message_key` {said}");

@@ -79,7 +79,7 @@ async fn try_during_a_pause_says_why() {
     let locks = open_config(quorum(&servers).pause_after_restart(LONG)).await;
     let refused = locks.lock(NAME).unwrap().try_acquire().await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
-    assert!(format!("{refused:#}").contains("it came up and may have forgotten votes"), "{refused:#}");
+    assert!(format!("{refused:#}").contains("it was restarted and may have lost votes"), "{refused:#}");
 }
 
 /// By a manager that asks for no vote; the server does not answer at the end of its pause.

@@ -31,7 +31,7 @@ async fn valkey_refuses_in_words_of_its_own() {
         assert_eq!(*refused.kind(), ErrorKind::Denied);
         let said = format!("{refused:#}");
         let (ours, cause) = said.split_once(": NOAUTH ").expect("it is the server's word");
-        assert!(ours.starts_with("cannot connect: the server wants a password"), "{said}");
+        assert!(ours.starts_with("cannot connect: the server requires a password"), "{said}");
         causes.push(cause.to_owned());
     }
     assert_ne!(causes[0], causes[1]);
@@ -42,7 +42,7 @@ async fn an_opening_that_fails_says_why() {
     let server = server().await;
     let (refused, there) = (refusal(direct(&server).database(99)).await, server.addr().to_string());
     assert_eq!(*refused.kind(), ErrorKind::InvalidOption);
-    let why = "cannot connect: the server has no database of that number";
+    let why = "cannot connect: the server has no database with this number";
     let words = format!("{why} (server: {there}): ERR DB index is out of range");
     assert_eq!(said(&refused, &there, None), words);
 

@@ -101,5 +101,5 @@ async fn doctor_names_the_pause_after_a_restart() {
     };
     breaks(&of("app:secret@"), "access", &["pause_after_restart", "+info"]).await;
     let diagnosis = of("").done(["doctor"]).await;
-    assert!(diagnosis.code == 0 && diagnosis.out.contains("for 30s after a restart"), "{diagnosis:?}");
+    assert!(diagnosis.code == 0 && diagnosis.out.contains("for 30s after a server restart"), "{diagnosis:?}");
 }

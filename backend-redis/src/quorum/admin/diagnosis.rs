@@ -34,7 +34,7 @@ impl Session {
             }
         }
         let (servers, quorum, up) = (self.size.servers, self.size.quorum, times.len());
-        let agreeing = format!("{up} of {servers} servers can be used, {quorum} have to agree");
+        let agreeing = format!("{up} of {servers} servers can be used, {quorum} are needed");
         let agreeing = match up {
             up if up < quorum => broken(agreeing),
             up if up < servers => warning(agreeing),
@@ -42,17 +42,19 @@ impl Session {
         };
         said.insert(0, about("quorum", agreeing));
         let forgotten = if self.agreed.survives_restarts() {
-            ok("a lock that a server forgets when it comes up is not granted again")
+            ok("a lock that a server loses in a restart is not granted to a second client")
         } else {
             warning(
-                "pause_after_restart=0s: a lock that a server forgets when it comes up is granted again, and two may hold",
+                "pause_after_restart=0s: a lock that a server loses in a restart may be granted to a second \
+                 client",
             )
         };
         said.push(about("restarts", forgotten));
         if let (Some(first), Some(last)) = (times.iter().min(), times.iter().max()) {
             let apart = Duration::from_micros(last - first);
             let apart = format!(
-                "the servers' clocks are {apart:?} apart, which decides nothing while a quorum remembers"
+                "the servers' clocks differ by {apart:?}, which affects no lock while a quorum of servers \
+                 keeps its data"
             );
             said.push(about("clocks", ok(apart)));
         }
@@ -73,7 +75,7 @@ impl Session {
             return Err(disagrees(&standing.terms));
         }
         let memory = match member.pause_left(self.env.now()).unwrap_or_default() {
-            _ if standing.whole => ok("it knows all the votes it gave"),
+            _ if standing.whole => ok("the server knows all votes that it gave"),
             left => warning(pauses(left)),
         };
         findings.push(about("memory", memory));
@@ -85,13 +87,17 @@ impl Session {
             let told = |at: usize| answers.get(at).and_then(setting);
             let disk = match (told(3), told(4), told(5)) {
                 (Some("yes"), Some("always"), Some("no")) => ok(
-                    "appendfsync is always; a replica that takes its primary's place must be promoted while it runs",
+                    "appendfsync is always; a replica that replaces its primary must be promoted without a \
+                     restart",
                 ),
                 (Some(_), Some(_), Some(_)) => broken(
-                    "fsync_always=true, and appendonly is not yes with appendfsync always and \
-                     no-appendfsync-on-rewrite no: two may hold",
+                    "two clients may hold one lock: fsync_always=true needs appendonly yes, appendfsync \
+                     always and no-appendfsync-on-rewrite no",
                 ),
-                _ => warning("the user may not ask CONFIG GET: make sure that appendfsync is always"),
+                _ => warning(
+                    "cannot check appendfsync: the user lacks the right for CONFIG GET; make sure that it is \
+                     always",
+                ),
             };
             findings.push(about("disk", disk));
         }

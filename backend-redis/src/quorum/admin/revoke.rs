@@ -16,7 +16,7 @@ impl Session {
         let (owner, holder) = match seen.map(|(who, _)| who) {
             Some(Who::One(owner, holder)) => (owner, holder),
             Some(Who::Unclear) => {
-                let message = "it is not clear who holds it, as a server does not answer";
+                let message = "cannot determine the holder: a server does not answer";
                 return Err(Error::not_applied(ErrorKind::Unavailable, message));
             }
             Some(Who::Nobody) | None => return Ok(None),

@@ -142,7 +142,7 @@ impl Member {
         let Some(up) = self.link.up() else {
             return Err(match &*self.begun.borrow() {
                 Some(Err(error)) => error.clone(),
-                _ => Error::not_applied(ErrorKind::Unavailable, "there is no connection to the server"),
+                _ => Error::not_applied(ErrorKind::Unavailable, "the server is not connected"),
             });
         };
         let serves = |admitted: &Admitted| admitted.connected.id() == up.id();
@@ -229,7 +229,8 @@ async fn process(env: &Env, connected: &Connected, address: &str) -> Result<Proc
     let answer = connected.ask(&info, env.now() + env.timing().op_timeout * 9 / 10).await?;
     let fields = text(&answer).unwrap_or_default();
     if field(fields, "role") == Some("slave") {
-        let message = format!("the server {address} is a replica: a quorum is of servers that fail apart");
+        let message =
+            format!("the server {address} is a replica: a quorum needs servers that fail independently");
         return Err(Error::invalid_option(message));
     }
     if ["redis_mode", "server_mode"].iter().any(|mode| field(fields, mode) == Some("cluster")) {

@@ -241,10 +241,11 @@ impl Session {
 /// Why a server that may have forgotten votes gives none, and that it pauses for so long still.
 pub(crate) fn pauses(left: Duration) -> String {
     if left.is_zero() {
-        "it may have forgotten votes, and too few other servers know which: it gives none until more can be reached"
+        "it may have lost votes, and too few other servers know which: it does not vote until more servers \
+         can be reached"
             .into()
     } else {
-        format!("it came up and may have forgotten votes: it gives none for {left:?}")
+        format!("it was restarted and may have lost votes: it does not vote for {left:?}")
     }
 }
 
