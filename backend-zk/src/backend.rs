@@ -263,7 +263,7 @@ impl Shared {
             Error::new(
                 ErrorKind::Unavailable,
                 Effect::Unknown,
-                "ZooKeeper was not told that the session is over; its timeout ends it",
+                "timed out while ending the session; it ends with its timeout",
             )
         })
     }

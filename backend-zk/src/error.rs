@@ -45,12 +45,12 @@ impl Unanswered {
         match self {
             Self::Refused(source) => {
                 let (kind, effect, _, advice) = meaning(&source);
-                Error::new(kind, effect, format!("ZooKeeper did not {what}{advice}")).with_source(source)
+                Error::new(kind, effect, format!("cannot {what}{advice}")).with_source(source)
             }
             Self::Silent(bound) => Error::new(
                 ErrorKind::Unavailable,
                 Effect::Unknown,
-                format!("ZooKeeper did not {what} within {bound:?}"),
+                format!("cannot {what}: no reply within {bound:?}"),
             ),
             // If it was carried out, that was for the session, which has ended.
             Self::SessionOver => Error::lost(LostReason::SessionLost).with_effect(Effect::Unknown),
@@ -102,7 +102,7 @@ fn meaning(source: &ZkError) -> (ErrorKind, Effect, Failure, &'static str) {
             InvalidOption,
             NotApplied,
             Refused,
-            ": the server refused the access rights; is there a user, or a certificate that it asks for?",
+            ": the server refused the access rights; give a user, or the certificate that it requires",
         ),
         // The client library checks these before it sends.
         ZkError::BadArguments(_) => (Misuse, NotApplied, Refused, ""),
@@ -118,7 +118,7 @@ fn meaning(source: &ZkError) -> (ErrorKind, Effect, Failure, &'static str) {
         ZkError::NoHosts => (Unavailable, NotApplied, Refused, ""),
         ZkError::Throttled | ZkError::SessionMoved => (Unavailable, NotApplied, later, ""),
         ZkError::NotReadOnly => {
-            (Unavailable, NotApplied, later, ": the server has lost its quorum and only reads")
+            (Unavailable, NotApplied, later, ": the server has lost its quorum and serves only reads")
         }
         ZkError::SessionExpired => (Lost { reason: LostReason::SessionLost }, Unknown, SessionOver, ""),
         ZkError::ClientClosed => (Unavailable, Unknown, SessionOver, ""),

@@ -376,10 +376,10 @@ impl Store for testbed::zookeeper::Server {
     }
 
     const OPENING: &str = "ttl=3s&connect_timeout=1s";
-    const NOBODY: &str = "no session was opened within 1s (server: ADDR): Connection refused (os error 111)";
-    const SILENT: &str = "no session was opened within 1s: do the servers speak plain text on these ports, and have they a \
-                          quorum? (server: ADDR)";
-    const WRONG_PASSWORD: &str = "ZooKeeper did not open a session: the credentials lack a right on the node (server: \
+    const NOBODY: &str = "cannot open a session within 1s (server: ADDR): Connection refused (os error 111)";
+    const SILENT: &str = "cannot open a session within 1s: check that the servers speak plain text on these ports \
+                          and have a quorum (server: ADDR)";
+    const WRONG_PASSWORD: &str = "cannot open a session: the credentials lack a right on the node (server: \
                                   ADDR): not authorized";
     // Our bound of a request, or the client library's for the connection.
     const UNANSWERED: &[&str] = &[" within 1s (", "): no response from connection in 750ms"];

@@ -28,11 +28,11 @@ impl Session {
         let asked = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
         let granted = self.timeout();
         let mut findings = vec![if asked == granted {
-            Finding::new(Severity::Ok, "session", format!("sessions last {granted:?}, as asked"))
+            Finding::new(Severity::Ok, "session", format!("sessions last {granted:?}, as requested"))
         } else {
             let detail = format!(
-                "asked for sessions of {asked:?}, granted {granted:?}: the servers' minSessionTimeout and \
-                 maxSessionTimeout, by default 2 and 20 ticks, bound them"
+                "requested sessions of {asked:?}, granted {granted:?}: the servers' minSessionTimeout and \
+                 maxSessionTimeout, by default 2 and 20 ticks, limit them"
             );
             Finding::new(Severity::Warning, "session", detail)
         }];
@@ -40,21 +40,26 @@ impl Session {
         findings.push(match (shortest, longest) {
             (Some(shortest), Some(longest)) if granted != asked.max(shortest).min(longest) => {
                 let detail = format!(
-                    "sessions now last from {shortest:?} to {longest:?}, ours was granted {granted:?}: the \
-                     servers' bounds differ or have changed; make them equal and restart the managers"
+                    "sessions now last from {shortest:?} to {longest:?}, but this one was granted \
+                     {granted:?}: the servers' limits differ or have changed; make them equal and restart \
+                     the managers"
                 );
                 Finding::new(Severity::Broken, "bounds", detail)
             }
             (Some(shortest), Some(longest)) => {
                 let tick = shortest / 2;
                 let detail = format!(
-                    "sessions last from {shortest:?} to {longest:?}, so ticks are of {tick:?} unless the bounds \
-                     were set: a dead holder's lock is free after {:?} at most",
+                    "sessions last from {shortest:?} to {longest:?}, so a tick is {tick:?} unless the limits \
+                     were set: a dead holder's lock is free after at most {:?}",
                     granted + tick
                 );
                 Finding::new(Severity::Ok, "bounds", detail)
             }
-            _ => Finding::new(Severity::Warning, "bounds", "no other session could be opened to find them"),
+            _ => Finding::new(
+                Severity::Warning,
+                "bounds",
+                "cannot determine the servers' limits of sessions: no further session could be opened",
+            ),
         });
         findings
     }
@@ -66,13 +71,13 @@ impl Session {
         for path in [&*self.site.namespace.root, keys::parent(&self.node).unwrap_or_default()] {
             if !path.is_empty() && self.connection.is_closable(path).await {
                 let detail = format!(
-                    "anybody may change the rights of {path}, and so close it to all others: take that right \
-                     away, or delete the prefix when nothing runs"
+                    "every client may change the rights of {path} and so deny access to all others: revoke \
+                     that right, or delete the prefix when nothing runs"
                 );
                 return Finding::new(Severity::Warning, "rights", detail);
             }
         }
-        Finding::new(Severity::Ok, "rights", "nodes can be made, listed, written and deleted")
+        Finding::new(Severity::Ok, "rights", "nodes can be created, listed, written and deleted")
     }
 
     async fn try_rights(&self) -> Result<()> {
@@ -102,9 +107,9 @@ fn of_a_server(server: &str, said: &str) -> Finding {
     let finding = |severity, what: &str| Finding::new(severity, "server", format!("{server} {what}"));
     let (Some(version), mode) = (line("Zookeeper version:"), line("Mode:")) else {
         return match said {
-            "" => finding(Severity::Warning, "does not answer: it is down, or something is in between"),
+            "" => finding(Severity::Warning, "does not answer: it is not running or not reachable"),
             said if said.contains("not currently serving") => finding(Severity::Warning, "has no quorum"),
-            _ => finding(Severity::Warning, "does not tell version and mode: allow the command srvr"),
+            _ => finding(Severity::Warning, "does not report version and mode: allow the command srvr"),
         };
     };
     let version = version.split(['-', ',']).next().unwrap_or(version);
@@ -112,15 +117,17 @@ fn of_a_server(server: &str, said: &str) -> Finding {
     match mode {
         _ if is_old => finding(Severity::Broken, &format!("runs {version}; 3.5 or later is needed")),
         Some("standalone") => {
-            let warning = format!("runs {version} alone: while it is down nobody gets or keeps a lock");
+            let warning =
+                format!("runs {version} alone: while it is not running, no lock can be acquired or held");
             finding(Severity::Warning, &warning)
         }
         Some("read-only") => {
-            finding(Severity::Warning, &format!("runs {version}, lost its quorum and only reads"))
+            finding(Severity::Warning, &format!("runs {version}, has lost its quorum and serves only reads"))
         }
-        mode => {
-            finding(Severity::Ok, &format!("runs {version} as {}", mode.unwrap_or("what it does not say")))
-        }
+        mode => finding(
+            Severity::Ok,
+            &format!("runs {version} as {}", mode.unwrap_or("a server of unknown mode")),
+        ),
     }
 }
 

@@ -76,20 +76,20 @@ impl Members {
         let warning = |detail| (Severity::Warning, detail);
         let (severity, detail) = match (self.voters, self.ways) {
             (None, _) => warning(
-                "the voting members are not told: the server stands alone, /zookeeper/config may not be read, or \
-                 votes have weights; so SURVIVES_FAILOVER is not promised"
+                "cannot determine the voting members, so SURVIVES_FAILOVER is not promised: the server runs \
+                 alone, /zookeeper/config cannot be read, or votes have weights"
                     .to_owned(),
             ),
             (Some(voters @ 0..3), _) => warning(format!(
                 "{voters} voting member(s): the loss of one stops every lock; run three or five"
             )),
             (Some(voters), Ways::Named(1)) => warning(format!(
-                "{voters} voting members, of which 1 is named, at one address: SURVIVES_FAILOVER is not \
-                 promised; name them all"
+                "{voters} voting members, but only 1 is named, with one address: SURVIVES_FAILOVER is not \
+                 promised; name all of them"
             )),
-            (Some(voters), Ways::Named(named)) if named < voters => {
-                warning(format!("{voters} voting members, of which {named} are named as hosts; name them all"))
-            }
+            (Some(voters), Ways::Named(named)) if named < voters => warning(format!(
+                "{voters} voting members, but only {named} are named as hosts: name all of them"
+            )),
             (Some(voters), Ways::Named(_)) => (Severity::Ok, format!("{voters} voting members")),
             (Some(voters), Ways::Resolved(addresses)) => (
                 if addresses < voters { Severity::Warning } else { Severity::Ok },

@@ -40,7 +40,8 @@ fn parsed_entries(mut entries: &str) -> Result<Vec<Acl>> {
         let first = ends.find_map(|end| Some((parsed_entry(&entries[..end])?, entries.get(end + 1..))));
         let (acl, others) = first.ok_or_else(|| {
             Error::invalid_option(format!(
-                "{entries:?} is no access right: write open, creator, or scheme:id:rights with rights among rwcda"
+                "access right {entries:?} is invalid: expected open, creator, or scheme:id:rights with \
+                 rights among rwcda"
             ))
         })?;
         parsed.push(acl);
@@ -130,7 +131,7 @@ mod tests {
             ("auth::r,x509:CN=a,OU=b,x509:CN=c:r,auth::r", "x509:CN=a,OU=b,x509:CN=c:r,auth::r"),
         ] {
             let refused = parsed(acl).unwrap_err().to_string();
-            assert!(refused.starts_with(&format!("{named:?} is no access right")), "{acl}: {refused}");
+            assert!(refused.starts_with(&format!("access right {named:?} is invalid")), "{acl}: {refused}");
         }
     }
 

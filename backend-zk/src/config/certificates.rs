@@ -36,7 +36,7 @@ impl Certificates {
         for host in servers.iter().map(Endpoint::host) {
             ServerName::try_from(host).map_err(|source| {
                 let refused =
-                    format!("{host:?} is not a server for TLS: no certificate can be for that name");
+                    format!("server {host:?} is invalid with TLS: no certificate can have this name");
                 Error::invalid_option(refused).with_source(source)
             })?;
         }
@@ -104,11 +104,11 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
 }
 
 fn unusable(source: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::invalid_option("the certificates for TLS cannot be used").with_source(source)
+    Error::invalid_option("cannot use the TLS certificates").with_source(source)
 }
 
 fn text(pem: &[u8]) -> Result<&str> {
-    std::str::from_utf8(pem).map_err(|_| Error::invalid_option("a certificate is not in PEM"))
+    std::str::from_utf8(pem).map_err(|_| Error::invalid_option("a certificate is invalid: expected PEM"))
 }
 
 /// The authorities that the system trusts; the client library knows none by itself. A file that the
@@ -116,11 +116,10 @@ fn text(pem: &[u8]) -> Result<&str> {
 fn system_authorities(named: Option<PathBuf>) -> Result<String> {
     let read = |bundle: &Path| std::fs::read_to_string(bundle);
     match named {
-        Some(named) => read(&named).map_err(|error| {
-            Error::invalid_option(format!("SSL_CERT_FILE={named:?} cannot be read: {error}"))
-        }),
+        Some(named) => read(&named)
+            .map_err(|error| Error::invalid_option(format!("cannot read SSL_CERT_FILE={named:?}: {error}"))),
         None => BUNDLES.iter().find_map(|bundle| read(Path::new(bundle)).ok()).ok_or_else(|| {
-            Error::invalid_option("the system has no bundle of authorities where it is looked for: name a ca")
+            Error::invalid_option("cannot find the system's certificate authorities: set `ca`")
         }),
     }
 }
@@ -147,10 +146,7 @@ mod tests {
         assert_eq!(read, std::fs::read_to_string(certificates.authority()).unwrap());
         let refused = system_authorities(Some("/nowhere/ca.pem".into())).unwrap_err();
         assert_eq!(*refused.kind(), ErrorKind::InvalidOption);
-        assert!(
-            refused.to_string().contains("SSL_CERT_FILE=\"/nowhere/ca.pem\" cannot be read"),
-            "{refused}"
-        );
+        assert!(refused.to_string().contains("cannot read SSL_CERT_FILE=\"/nowhere/ca.pem\""), "{refused}");
     }
 
     /// What does not fit together is refused before anything is connected to.

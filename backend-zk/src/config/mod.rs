@@ -120,7 +120,7 @@ impl ZkConfig {
         config.acl = url.take("acl")?.as_deref().map(access::parsed).transpose()?;
         config.tls = match (url.take_parsed("tls", "true or false")?, Tls::take_from(url)?) {
             (Some(false), Some(_)) => {
-                return Err(Error::invalid_option("tls=false and certificates contradict"));
+                return Err(Error::invalid_option("`tls=false` contradicts the certificate options"));
             }
             (Some(true), given) => Some(given.unwrap_or_default()),
             (_, given) => given,
@@ -133,13 +133,15 @@ impl ZkConfig {
     /// The servers, checked as far as can be without asking them.
     pub(crate) fn servers(&self) -> Result<Servers> {
         if self.hosts.is_empty() {
-            return Err(Error::invalid_option("a ZooKeeper URL names its servers: zk://h1:2181,h2:2181"));
+            return Err(Error::invalid_option(
+                "the ZooKeeper URL has no server: expected zk://h1:2181,h2:2181",
+            ));
         }
         let has_certificate = self.tls.as_ref().is_some_and(|tls| tls.identity().is_some());
         let is_somebody = self.credentials.is_some() || has_certificate;
         if !is_somebody && self.acl.iter().flatten().any(access::is_of_creator) {
             return Err(Error::invalid_option(
-                "acl=creator needs a user, zk://user:password@host, or a certificate: cert=FILE&key=FILE",
+                "`acl=creator` needs a user, zk://user:password@host, or a certificate: cert=FILE&key=FILE",
             ));
         }
         let all = self.endpoints()?;
@@ -221,7 +223,7 @@ mod tests {
     #[test]
     fn urls_that_cannot_work_are_refused() {
         for (url, named) in [
-            ("zk://", "names its servers"),
+            ("zk://", "has no server"),
             ("zk://h:0", "65535"),
             ("zk://h:port", "65535"),
             ("zk://a b", "letters"),

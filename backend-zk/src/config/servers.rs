@@ -50,7 +50,7 @@ impl Servers {
     /// What to look at when no server answers.
     pub(crate) fn advice(&self) -> String {
         let spoken = if self.tls.is_some() { "TLS" } else { "plain text" };
-        format!("do the servers speak {spoken} on these ports, and have they a quorum?")
+        format!("check that the servers speak {spoken} on these ports and have a quorum")
     }
 }
 

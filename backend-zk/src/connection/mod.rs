@@ -359,7 +359,8 @@ fn is_as_made(directory: &Stat) -> bool {
 /// A request whose answer may be garbled: the client library panics on some that are too short.
 async fn caught<T>(request: impl Future<Output = Result<T, ZkError>>) -> Result<T, ZkError> {
     let answer = AssertUnwindSafe(request).catch_unwind().await;
-    answer.unwrap_or_else(|_| Err(ZkError::UnexpectedError("the answer is no answer to this".to_owned())))
+    answer
+        .unwrap_or_else(|_| Err(ZkError::UnexpectedError("the reply does not match the request".to_owned())))
 }
 
 /// The next change of a node, reported once; a terminated one reports nothing.

@@ -85,7 +85,7 @@ impl Connection {
             MultiWriteError::OperationFailed { index, .. } => RIGHTS.get(index),
             MultiWriteError::RequestFailed { .. } => None,
         };
-        let what = right.map_or_else(|| TRY.to_owned(), |right| format!("let us {right} nodes of ours"));
+        let what = right.map_or_else(|| TRY.to_owned(), |right| format!("{right} nodes in the namespace"));
         Err(Unanswered::Refused(failed.into()).into_error(&what))
     }
 
@@ -99,6 +99,6 @@ impl Connection {
 }
 
 const USER: &str = "leasehold";
-const TRY: &str = "try the rights on nodes";
+const TRY: &str = "check the rights on nodes";
 /// What each step of the transaction takes.
 const RIGHTS: [&str; 6] = ["make", "read", "make", "write", "delete", "delete"];

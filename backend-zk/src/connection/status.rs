@@ -72,7 +72,8 @@ impl Reasons {
             let said = told(&tried);
             let is_refused = are_final(&tried);
             if is_refused && was_refused && !was_a_session {
-                return Error::not_applied(ErrorKind::Denied, "TLS is refused").with_source(said);
+                return Error::not_applied(ErrorKind::Denied, "cannot connect: TLS was refused")
+                    .with_source(said);
             }
             was_refused = is_refused;
             *self.0.lock() = said;

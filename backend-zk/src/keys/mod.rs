@@ -35,7 +35,7 @@ impl Namespace {
         for part in [chroot, prefix].map(|part| part.trim_matches('/')) {
             for segment in part.split('/').filter(|_| !part.is_empty()) {
                 if let Some(rule) = fault(segment) {
-                    return Err(Error::invalid_option(format!("{part:?} is not a path of nodes: {rule}")));
+                    return Err(Error::invalid_option(format!("path {part:?} is invalid: {rule}")));
                 }
                 root.push('/');
                 root.push_str(segment);
@@ -110,8 +110,7 @@ pub(crate) fn understood(data: &[u8]) -> Result<()> {
     match text.strip_prefix("leasehold ") {
         None | Some("1") => Ok(()),
         Some(format) => {
-            let refused =
-                format!("the namespace has format {format:?}, and this version understands format 1");
+            let refused = format!("the namespace has format {format:?}, but this version reads format 1");
             Err(Error::not_applied(ErrorKind::Unsupported, refused))
         }
     }
@@ -418,9 +417,9 @@ fn stands_for_itself(c: char) -> bool {
 fn fault(segment: &str) -> Option<&'static str> {
     match segment {
         "" => Some("a segment is empty"),
-        "." | ".." => Some("a segment is neither . nor .."),
+        "." | ".." => Some("a segment must not be . or .."),
         _ if !segment.chars().all(|c| c == '%' || stands_for_itself(c)) => {
-            Some("it has a character that ZooKeeper refuses")
+            Some("it has a character that ZooKeeper does not allow")
         }
         _ => None,
     }

@@ -142,7 +142,7 @@ impl Session {
         if let Some(directory) = keys::parent(path) {
             self.site.bar(directory);
         }
-        let warning = format!("the server refuses to delete {path}: the session ends, and all its locks");
+        let warning = format!("the server refuses to delete {path}: the session and all its locks end");
         self.site.events.tell(StoreEvent::Warning(warning.into()));
         self.end(LostReason::SessionLost);
         deleted

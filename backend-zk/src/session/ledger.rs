@@ -34,7 +34,10 @@ impl Session {
 
     pub(crate) async fn sign(&self, member: OwnerId, value: &[u8]) -> Result<Lease> {
         let (lease, path) = (self.lease(), self.site.namespace.member(member));
-        self.signed(&path, value).await.or_not("sign in the ledger").map(|()| lease)
+        self.signed(&path, value)
+            .await
+            .or_not("write the entry of this participant of a move")
+            .map(|()| lease)
     }
 
     /// The node may come and go between two requests: another signature of ours, or the end of an earlier session.
@@ -57,15 +60,15 @@ impl Session {
 
     pub(crate) async fn unsign(&self, member: OwnerId) -> Result<()> {
         let deleted = self.connection.delete(&self.site.namespace.member(member)).await;
-        deleted.if_there().or_not("leave the ledger").map(drop)
+        deleted.if_there().or_not("delete the entry of this participant of a move").map(drop)
     }
 
     pub(crate) async fn list_members(&self) -> Result<Vec<Participant>> {
         let listing = self.connection.list(&self.site.namespace.members()).await.if_there();
-        let listing = listing.or_not("list the members of a move")?.unwrap_or_default();
+        let listing = listing.or_not("list the participants of a move")?.unwrap_or_default();
         let ids: Vec<_> = listing.children().filter_map(OwnerId::from_hex).collect();
         readable(ids.len())?;
-        self.members_of(ids).await.or_not("read the members of a move")
+        self.members_of(ids).await.or_not("read the participants of a move")
     }
 
     async fn members_of(&self, ids: Vec<OwnerId>) -> Answered<Vec<Participant>> {

@@ -117,7 +117,7 @@ impl Session {
             return;
         }
         if reason != LostReason::Shutdown {
-            tracing::warn!(session = format_args!("{:#x}", self.id), %reason, "the session is over");
+            tracing::warn!(session = format_args!("{:#x}", self.id), %reason, "session lost");
             self.site.events.tell(StoreEvent::LeaseLost { lease: self.lease_id(), reason });
         }
         self.connection.over.cancel();
@@ -162,7 +162,10 @@ impl Session {
     pub(crate) fn counter(&self, czxid: i64) -> Result<u64> {
         let counter = u64::try_from(czxid).ok().and_then(|czxid| czxid.checked_add(self.token_base));
         counter.filter(|counter| *counter <= FencingToken::MAX_COUNTER).ok_or_else(|| {
-            let message = format!("the transaction {czxid:#x} and the token_base make no fencing token");
+            let message = format!(
+                "cannot make a token of transaction {czxid:#x} and the token_base: the sum exceeds the \
+                 largest token"
+            );
             Error::new(ErrorKind::Protocol, Effect::Unknown, message)
         })
     }

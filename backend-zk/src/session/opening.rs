@@ -30,7 +30,7 @@ impl Session {
             opened = Self::open_unbounded(site, &servers) => opened.map_err(|error| error.with_effect(Effect::NotApplied)),
             refusal = reasons.refusal(&servers, env, was_a_session) => Err(refusal),
             () = async { env.sleep(bound).await } => {
-                Err(reasons.explain(format!("no session was opened within {bound:?}"), &servers.advice()))
+                Err(reasons.explain(format!("cannot open a session within {bound:?}"), &servers.advice()))
             }
         }
     }
@@ -66,8 +66,8 @@ impl Session {
         let margin = env.timing().margin(timeout);
         if timeout < margin * 2 {
             return Err(Error::invalid_option(format!(
-                "drift_margin {margin:?} takes more than half of the session of {timeout:?} that ZooKeeper \
-                 granted; lower it, or raise maxSessionTimeout"
+                "drift_margin {margin:?} is more than half of the session timeout {timeout:?} that ZooKeeper \
+                 granted: lower it, or raise maxSessionTimeout"
             )));
         }
         let states = client.state_watcher();
@@ -141,9 +141,12 @@ impl Session {
             seen: super::KnownHolders::default(),
         });
         if timeout != ttl {
-            let late =
-                if timeout < env.timing().op_timeout * 3 { "; op_timeout is too long for that" } else { "" };
-            let warning = format!("asked for a session of {ttl:?}, ZooKeeper granted {timeout:?}{late}");
+            let late = if timeout < env.timing().op_timeout * 3 {
+                "; `op_timeout` is too long for that"
+            } else {
+                ""
+            };
+            let warning = format!("requested a session of {ttl:?}, ZooKeeper granted {timeout:?}{late}");
             site.events.tell(StoreEvent::Warning(warning.into()));
         }
         session.announce();
@@ -161,7 +164,7 @@ pub(crate) fn stored_base(read: Answered<Option<(Vec<u8>, Stat)>>) -> Result<(u6
     let number = number.ok_or_else(|| {
         Error::not_applied(
             ErrorKind::Protocol,
-            "the node %token_base is not a whole number in decimal digits",
+            "the node %token_base is invalid: expected a whole number in decimal digits",
         )
     })?;
     Ok((number, Some(stat.version)))

@@ -66,7 +66,7 @@ impl Session {
         made?;
         let stat = looked?.ok_or(Unanswered::ABSENT)?;
         if stat.ephemeral_owner != self.id {
-            tracing::warn!("the server gave another session in the place of ours");
+            tracing::warn!("the server replaced this session by another one");
             self.end(LostReason::SessionLost);
             return Err(Unanswered::SessionOver);
         }

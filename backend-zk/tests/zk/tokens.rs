@@ -46,5 +46,5 @@ pub(crate) async fn a_raise_where_the_namespace_is_gone_fails(rig: Arc<Rig>) {
     gone.commit().await.unwrap();
     let refused = store.raise_token_base(9).await.unwrap_err();
     assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Protocol, Effect::NotApplied), "{refused}");
-    assert!(refused.to_string().contains("did not raise the token_base"), "{refused}");
+    assert!(refused.to_string().contains("cannot raise the token_base"), "{refused}");
 }

@@ -82,7 +82,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "zk")]
         zk::trials(),
         #[cfg(feature = "zk")]
-        leased::trials::<testbed::zookeeper::Server>("no session was opened within 500ms"),
+        leased::trials::<testbed::zookeeper::Server>("cannot open a session within 500ms"),
     ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
 }

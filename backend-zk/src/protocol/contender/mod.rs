@@ -236,7 +236,7 @@ impl Contender {
                 self.missed = 0;
                 self.ask(Entering, Ask::Enter)
             }
-            (state, answer) => unreachable!("{answer:?} is no answer in {state:?}"),
+            (state, answer) => unreachable!("unexpected {answer:?} in {state:?}"),
         }
     }
 

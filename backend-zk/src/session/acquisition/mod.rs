@@ -266,7 +266,7 @@ impl<'a> Acquisition<'a> {
         match ask {
             Ask::Enter => ("create the lock's node", self.entered().await),
             Ask::Return(next) => ("create the lock's node", self.returned(*next).await),
-            Ask::Search => ("look for the lock's node", self.searched().await),
+            Ask::Search => ("find the lock's node", self.searched().await),
             Ask::List => {
                 let listed = connection.list(&self.directory).await;
                 ("list the contenders", listed.map(|listing| Said::Listed(self.listed(listing))))
@@ -274,7 +274,7 @@ impl<'a> Acquisition<'a> {
             Ask::Watch(ahead) => ("watch the contender ahead", self.armed(ahead).await),
             Ask::WatchOwn(node) => ("watch the lock's node", self.covered(node).await),
             Ask::Confirm(contender) => {
-                ("look at the contender ahead", connection.confirm(&self.path(contender)).await.map(done))
+                ("check the contender ahead", connection.confirm(&self.path(contender)).await.map(done))
             }
             Ask::Delete(node) => {
                 ("delete the lock's node", session.remove(&self.path(&node.name())).await.map(done))
@@ -415,8 +415,8 @@ impl<'a> Acquisition<'a> {
             && self.session.foreign.lock().insert(self.request.name.clone())
         {
             let warning = format!(
-                "{foreign:?} in the directory of the lock {:?} is a contender of another kind: we wait for it, \
-                 but it may not wait for us",
+                "{foreign:?} in the directory of the lock {:?} is a foreign contender: this client waits for \
+                 it, but it may not wait for this client",
                 self.request.name.as_str()
             );
             self.session.site.events.tell(StoreEvent::Warning(warning.into()));
@@ -433,8 +433,8 @@ impl<'a> Acquisition<'a> {
 /// The error of a lock whose directory has a `contender` with a number that is too large.
 fn worn_out(contender: &str) -> Error {
     let message = format!(
-        "{contender:?} has a number near the largest that ZooKeeper gives out, 2147483647: end what keeps nodes in \
-         that directory, and delete it, so that it counts anew"
+        "{contender:?} has a number near ZooKeeper's largest, 2147483647: stop the clients that keep nodes \
+         in that directory, then delete it to restart its numbers"
     );
     Error::not_applied(ErrorKind::Protocol, message)
 }
