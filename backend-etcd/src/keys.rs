@@ -281,7 +281,7 @@ pub(crate) fn understood(stored: Option<&[u8]>) -> Result<()> {
     if text == "1" {
         return Ok(());
     }
-    let refused = format!("the namespace has format {text:?}, and this version understands format 1");
+    let refused = format!("the namespace has format {text:?}, but this version reads format 1");
     Err(Error::not_applied(ErrorKind::Unsupported, refused))
 }
 

@@ -64,7 +64,9 @@ fn is_sure(name: &str) -> Result<bool, Failure> {
          they hold the lock, and only the fencing token protects the resource.\n\
          Revoke it by force? [y/N] "
     );
-    asked.and_then(|()| stderr.flush()).map_err(|error| Failure::system("cannot ask", error))?;
+    asked
+        .and_then(|()| stderr.flush())
+        .map_err(|error| Failure::system("cannot show the question", error))?;
     let mut answer = String::new();
     let read = io::stdin().lock().read_line(&mut answer);
     read.map_err(|error| Failure::system("cannot read the answer", error))?;

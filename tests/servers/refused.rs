@@ -111,7 +111,7 @@ pub(crate) async fn another_format_is_refused_by_name<S: Store>(scene: Scene<S>)
         let refused = answer.expect_err("it is another format");
         let known = (refused.kind(), refused.effect());
         assert_eq!(known, (&ErrorKind::Unsupported, Effect::NotApplied), "{refused:?}");
-        let words = "the namespace has format \"2\", and this version understands format 1";
+        let words = "the namespace has format \"2\", but this version reads format 1";
         assert!(refused.to_string().contains(words), "{refused}");
     };
     is_named(within(BOUND, "an answer", connect(&url)).await.map(drop));

@@ -13,7 +13,7 @@ pub(crate) struct Panicked(String);
 impl Panicked {
     pub(crate) fn new(panic: &(dyn Any + Send)) -> Self {
         let said = panic.downcast_ref::<String>().map(String::as_str);
-        let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word");
+        let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
         Self(said.to_owned())
     }
 
