@@ -37,7 +37,7 @@ impl LockBackend for Moving {
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
         match self.session.acquire(request, true).await? {
             Attempt::Granted(grant) => Ok(grant),
-            Attempt::Held { .. } => unreachable!("nobody who waits is told that it is held"),
+            Attempt::Held { .. } => unreachable!("a waiting acquire never returns a holder"),
         }
     }
 
@@ -98,7 +98,6 @@ impl Drop for Moving {
 }
 
 fn no_token_base() -> Error {
-    let message =
-        "the tokens of a namespace that is moved are the move's: `leasehold migrate` raises its bases";
+    let message = "cannot change the token base during a move: `leasehold migrate` raises it";
     Error::not_applied(ErrorKind::Unsupported, message)
 }

@@ -64,7 +64,7 @@ impl Open {
     pub(crate) async fn of(config: &dyn StoreConfig, env: Env) -> Result<Self> {
         let backend = config.open(env).await?;
         let ledger = backend.ledger().ok_or_else(|| {
-            let message = "this store keeps no ledger: its locks cannot be moved";
+            let message = "cannot move the locks of this store: it keeps no move record";
             Error::not_applied(ErrorKind::Unsupported, message)
         })?;
         Ok(Self { backend, ledger })

@@ -200,7 +200,7 @@ async fn store_that_refuses_the_password_is_not_dead() {
     let wrong = Rig::on(format!("{old}&migrate_to={}", new.replace("redis://", "redis://nobody:wrong%40")));
     let shown = wrong.done(["migrate", "status"]).await;
     assert!(shown.code == 0 && shown.out.contains("phase: old"), "{shown:?}");
-    assert!(shown.out.contains("blocked by: the new store cannot be asked"), "{shown:?}");
+    assert!(shown.out.contains("blocked by: cannot read the new store"), "{shown:?}");
     for words in [&["advance"][..], &["repair", "--yes"]] {
         let refused = wrong.done(["migrate"].iter().chain(words).copied().chain(["--wait", "1s"])).await;
         assert!(refused.code != 0 && refused.err.contains("WRONGPASS"), "{words:?}: {refused:?}");

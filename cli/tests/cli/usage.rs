@@ -74,7 +74,7 @@ async fn invalid_move_exits_with_64() {
         (&["migrate", "status"], "migrate_to=URL"),
         (&["--url", rig.url(), "migrate", "status"], "migrate_to=URL"),
         (&["--url", &memory, "migrate", "status"], "only tasks of one process"),
-        (&["--url", &file, "migrate", "status"], "no ledger"),
+        (&["--url", &file, "migrate", "status"], "no move record"),
         (&["--url", &nested, "migrate", "status"], "migrate_to"),
         (&["--url", &common, "migrate", "status"], "`ttl`"),
         (&["--url", &file, "migrate", "advance", "--to", "late"], "old, shadow, both, drain, new"),

@@ -219,14 +219,14 @@ impl Admin {
     fn outlook(&self, look: &Look, census: &Pair<Option<Census>>) -> (String, Vec<String>) {
         let records = look.records();
         let down = SIDES.into_iter().filter_map(|side| {
-            look.error(side).map(|error| format!("the {} store cannot be asked: {error:#}", side.word()))
+            look.error(side).map(|error| format!("cannot read the {} store: {error:#}", side.word()))
         });
         let mut way: Vec<_> = down.collect();
         let Some(place) = records.place() else {
             let next = match records.lost().filter(|side| look.error(*side).is_none()) {
                 Some(side) => records.loss(side).to_string(),
                 None if way.is_empty() => NOT_BEGUN.to_owned(),
-                None => "what the other store's record says decides".to_owned(),
+                None => "unknown: it depends on the other store's record".to_owned(),
             };
             return (next, way);
         };
@@ -240,20 +240,20 @@ impl Admin {
         };
         let next = match place {
             RecordLocation::At(Phase::Old) => {
-                "`migrate advance` to `shadow`: grants look at the record".to_owned()
+                "`migrate advance` to `shadow`: processes check the record at each grant".to_owned()
             }
             RecordLocation::At(Phase::Shadow) => {
                 way.extend(needs(Side::Old));
                 way.extend(needs(Side::New));
                 way.extend(self.absent_from_new(census.old.as_ref(), census.new.as_ref()));
-                "`migrate advance` to `both`: locks are taken in both stores".to_owned()
+                "`migrate advance` to `both`: locks are acquired in both stores".to_owned()
             }
             RecordLocation::At(Phase::Both) => {
                 way.extend(needs(Side::Old));
                 "`migrate advance` to `drain`: the new store decides".to_owned()
             }
             RecordLocation::Barred => {
-                "`migrate advance` or `migrate rollback`: a step was left halfway".to_owned()
+                "`migrate advance` or `migrate rollback`: a step was interrupted".to_owned()
             }
             RecordLocation::At(Phase::Drain) => {
                 way.retain(|_| look.error(Side::New).is_some());
@@ -261,12 +261,11 @@ impl Admin {
                 way.extend(is_open.then(|| records.loss(Side::Old).to_string()));
                 way.extend(census.old.as_ref().and_then(|census| status::strangers(census, Side::Old, 0)));
                 way.extend(self.noise(&records, Steps::QUIET_FOR));
-                "`migrate advance` to `new`: the old store is not asked any more".to_owned()
+                "`migrate advance` to `new`: the old store is no longer used".to_owned()
             }
             RecordLocation::At(Phase::New) => {
                 way.retain(|_| look.error(Side::New).is_some());
-                "the locks have moved: deploy the new store's URL whenever it suits, then `migrate clean`"
-                    .to_owned()
+                "the locks have moved: deploy the new store's URL, then `migrate clean`".to_owned()
             }
         };
         (next, way)
@@ -303,10 +302,10 @@ impl Admin {
         // By a clock that is ahead it has not come yet.
         let ago = format!("{:?} ago", Duration::from_secs(now.saturating_sub(since) / 1_000));
         let what = last.map_or_else(
-            || format!("`drain` has begun {ago}"),
+            || format!("`drain` began {ago}"),
             |met| format!("a foreign client held `{}` in the old store {ago}", met.name),
         );
-        Some(format!("{what}, and {quiet_for:?} without one are asked for (`--quiet-for`)"))
+        Some(format!("{what}: `--quiet-for` requires {quiet_for:?} without a foreign client"))
     }
 }
 

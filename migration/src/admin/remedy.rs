@@ -139,7 +139,8 @@ impl Admin {
         match self.stores[record.side].write(expected.map(in_store), record).await? {
             Written::Done(version) => Ok(version),
             Written::Conflict => {
-                let message = "another administrator is at work: nothing was done, try again".to_owned();
+                let message =
+                    "another administrator changed the move record: nothing was done, try again".to_owned();
                 Err(not_yet(message, Duration::ZERO))
             }
         }
@@ -162,13 +163,14 @@ impl Admin {
         let processes = census.members.iter().filter_map(|(_, member)| match member {
             Some(member) if member.kind == Kind::Admin => None,
             Some(member) => Some(status::called(member)),
-            None => Some("a member whose entry is not understood".to_owned()),
+            None => Some("a participant whose entry cannot be read".to_owned()),
         });
         let processes = status::few(processes.collect());
         if processes.is_empty() {
             return Ok(());
         }
-        let message = format!("in the {} store's list there is still {}", side.word(), processes.join(", "));
+        let message =
+            format!("processes still take part in the {} store: {}", side.word(), processes.join(", "));
         Err(not_yet(message, Duration::ZERO))
     }
 }

@@ -163,7 +163,7 @@ pub(super) fn blockers(census: &Census, side: Side, version: u64, allowed: usize
     let store = format!("the {} store", side.word());
     let behind = census.members.iter().filter_map(|(_, member)| {
         let Some(member) = member else {
-            return Some(format!("a member of {store} has an entry that this version does not understand"));
+            return Some(format!("a participant in {store} has an entry that this version cannot read"));
         };
         if member.kind == Kind::Admin || member.acknowledges[side] >= Some(version) {
             return None;
@@ -175,9 +175,9 @@ pub(super) fn blockers(census: &Census, side: Side, version: u64, allowed: usize
         let why = match (&member.trouble, alone) {
             (Some(trouble), _) => format!(": {trouble}"),
             (None, 0) => String::new(),
-            (None, holds) => format!(": {holds} of its locks are held there alone"),
+            (None, holds) => format!(": it holds {holds} of its locks only there"),
         };
-        Some(format!("{} does not act by the record of {store} yet{why}", called(member)))
+        Some(format!("{} does not follow the record of {store} yet{why}", called(member)))
     });
     let mut found = few(behind.collect());
     found.extend(strangers(census, side, allowed));
@@ -198,11 +198,11 @@ const NAMED: usize = 20;
 pub(super) fn few(mut said: Vec<String>) -> Vec<String> {
     let more = said.len().saturating_sub(NAMED);
     said.truncate(NAMED);
-    said.extend((more > 0).then(|| format!("the same of {more} more")));
+    said.extend((more > 0).then(|| format!("and {more} more")));
     said
 }
 
 pub(super) fn called(member: &MemberEntry) -> String {
-    let label = if member.label.is_empty() { "a member without a label" } else { &member.label };
+    let label = if member.label.is_empty() { "a participant without a label" } else { &member.label };
     format!("{label} (pid {})", member.pid)
 }

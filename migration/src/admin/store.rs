@@ -149,7 +149,7 @@ impl Store {
         let bound = self.env.timing().connect_timeout;
         let opened = self.env.within(bound, Open::of(&*self.config, self.env.clone())).await;
         let open = opened.unwrap_or_else(|| {
-            let message = format!("the store was not open within {bound:?}");
+            let message = format!("timed out while opening the store after {bound:?}");
             Err(Error::not_applied(ErrorKind::Unavailable, message))
         });
         // Nothing was asked for.

@@ -110,7 +110,10 @@ impl Walk<'_> {
         }
         self.to = Some(next);
         if self.taken >= MOST_STEPS {
-            return Err(not_yet("another administrator goes the other way".to_owned(), self.options.wait));
+            return Err(not_yet(
+                "another administrator is moving in the opposite direction".to_owned(),
+                self.options.wait,
+            ));
         }
         if self.step().await? {
             self.taken += 1;
@@ -150,8 +153,7 @@ impl Walk<'_> {
         }
         match down {
             Some(error) if *error.kind() == ErrorKind::Unavailable => {
-                let said =
-                    format!("the old store cannot be asked for sessions and foreign clients: {error:#}");
+                let said = format!("cannot check the old store for sessions and foreign clients: {error:#}");
                 if self.admin.env.now() < self.until {
                     return Ok(Some(said));
                 }

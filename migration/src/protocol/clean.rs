@@ -75,8 +75,8 @@ impl Clean {
         let finished = if old { both } else { &both[..1] };
         let (end, sides) = match reads.place().map(RecordLocation::phase) {
             Some(Phase::New) if is_old_read && reads.kept(Side::Old).is_none() => {
-                let message = "the old store has lost the record that bars its plain URL, and no process writes it after \
-                               the end: run `leasehold migrate repair --yes` first";
+                let message = "the old store has lost the move record that blocks its plain URL, and no \
+                               process writes it after the end: run `leasehold migrate repair --yes` first";
                 return Err(Error::not_applied(ErrorKind::Protocol, message));
             }
             Some(Phase::New) => (End::Moved, finished),
@@ -87,11 +87,11 @@ impl Clean {
             None if is_only_begun => (End::Left, both),
             Some(phase) => {
                 return Err(misuse(format!(
-                    "the move is in phase `{phase}`: it can end in `new`, or go back to `old`"
+                    "cannot end the move in phase `{phase}`: expected `new` or `old`"
                 )));
             }
             None => {
-                let none = || misuse("there is no move to end: neither store has a record of one");
+                let none = || misuse("there is no move to end: neither store has a move record");
                 return Err(reads.lost().map_or_else(none, |side| reads.loss(side)));
             }
         };

@@ -88,7 +88,7 @@ impl MemberEntry {
     /// [`ErrorKind::Protocol`] for what is not understood (member-2).
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         serde_json::from_slice(bytes).map_err(|error| {
-            let message = format!("the entry of a member of a move is not understood: {error}");
+            let message = format!("cannot read the entry of a participant of a move: {error}");
             Error::not_applied(ErrorKind::Protocol, message)
         })
     }
@@ -132,7 +132,7 @@ pub(crate) mod word {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Phase>, D::Error> {
         let word = Option::<String>::deserialize(from)?;
         let phase = |word: String| {
-            Phase::of_word(&word).ok_or_else(|| D::Error::custom(format!("`{word}` is no phase")))
+            Phase::of_word(&word).ok_or_else(|| D::Error::custom(format!("phase `{word}` is invalid")))
         };
         word.map(phase).transpose()
     }

@@ -129,12 +129,11 @@ impl MoveRecord {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let (Stage { side, phase }, rest) = Stage::of_record(bytes)?;
         let read: Self = serde_json::from_slice(rest).map_err(|error| {
-            let message = format!("the record of a move to another store is not understood: {error}");
+            let message = format!("cannot read the move record: {error}");
             Error::not_applied(ErrorKind::Protocol, message)
         })?;
         if read.restored > MOST_RESTORED {
-            let message =
-                format!("a record of a move says that it was written again {} times", read.restored);
+            let message = format!("the move record is invalid: it was written again {} times", read.restored);
             return Err(Error::not_applied(ErrorKind::Protocol, message));
         }
         Ok(Self { side, stand: read.stand.with(phase), ..read })

@@ -67,10 +67,8 @@ impl Read {
     pub(crate) fn of(entry: &Entry) -> Result<Self> {
         let record = MoveRecord::decode(&entry.value)?;
         if in_store(entry.version) != entry.version {
-            let message = format!(
-                "the record of a move to another store has version {}, which no write of this program gives",
-                entry.version
-            );
+            let message =
+                format!("the move record is invalid: leasehold never writes version {}", entry.version);
             return Err(Error::not_applied(ErrorKind::Protocol, message));
         }
         Ok(Self { version: entry.version, record })
@@ -131,12 +129,12 @@ impl Pair<Option<Read>> {
             let (here, other) = (&names[side], &record.between[side]);
             return Err(misuse(match record.side {
                 Side::New => format!(
-                    "the locks of another store ({other}) have moved to {here}: `migrate clean` ends that move, \
-                     before another one begins"
+                    "the locks of another store ({other}) have moved to {here}: end that move with `migrate \
+                     clean` before another one begins"
                 ),
                 Side::Old => format!(
-                    "the locks of {here} move, or have moved, to another store ({other}): `migrate clean --old` \
-                     ends that move, before another one begins"
+                    "the locks of {here} move, or have moved, to another store ({other}): end that move with \
+                     `migrate clean --old` before another one begins"
                 ),
             }));
         }
@@ -289,17 +287,17 @@ impl RecordLocation {
 
 /// What was written there is not there any more; `decides` if locks are granted by it.
 pub(crate) fn lost_its_data(side: Side, decides: bool) -> Error {
-    let lost = format!("the {} store has lost its data, and with it the record of the move", side.word());
+    let lost = format!("the {} store has lost its data and its move record", side.word());
     let then = match (side, decides) {
         (_, true) => {
-            "no lock is granted until every process was stopped and `leasehold migrate repair --yes` has run"
+            "no lock is granted until you stop every process and run `leasehold migrate repair --yes`"
         }
         (Side::New, false) => {
-            "the old store grants locks as before, and the move goes on after `leasehold migrate repair --yes`, for which \
-             no process need be stopped"
+            "the old store still grants locks; to continue the move, run `leasehold migrate repair --yes` \
+             without stopping a process"
         }
         (Side::Old, false) => {
-            "the new store grants locks as before, and a process of the move writes the record again"
+            "the new store still grants locks, and a process of the move writes the record again"
         }
     };
     Error::not_applied(ErrorKind::Protocol, format!("{lost}: {then}"))
@@ -307,22 +305,23 @@ pub(crate) fn lost_its_data(side: Side, decides: bool) -> Error {
 
 pub(crate) fn one_namespace(new: &str) -> Error {
     Error::invalid_option(format!(
-        "the store of `migrate_to` ({new}) is the namespace that is left: give the new one a prefix of its own"
+        "the store of `migrate_to` ({new}) is the old store's namespace: give the new one a prefix of its \
+         own"
     ))
 }
 
 /// `old` and `new` are what the records say, or the one that is there.
 fn another(old: &MoveRecord, new: &MoveRecord, names: &Pair<String>) -> Error {
     misuse(format!(
-        "the locks of {} move to {}, and this URL moves those of {} to {}: give everybody the same `migrate_to`, or end \
-         the other move with `migrate clean`",
+        "the locks of {} move to {}, but this URL moves the locks of {} to {}: use the same `migrate_to` for \
+         all processes, or end the other move with `migrate clean`",
         new.between.old, old.between.new, names.old, names.new
     ))
 }
 
 fn over(record: &MoveRecord) -> Error {
     misuse(format!(
-        "the move from {} is over: open the store that the locks are in, {}, without `migrate_to`",
+        "the move from {} is over: open {}, the store that has the locks, without `migrate_to`",
         record.between.old, record.between.new
     ))
 }
@@ -384,15 +383,15 @@ mod tests {
             (ended(read(1, O, Old), Moved), ended(read(1, N, New), Moved), Misuse, "without `migrate_to`"),
             (None, ended(read(1, N, New), Moved), Misuse, "without `migrate_to`"),
             (ended(read(1, O, Old), Moved), None, Misuse, "without `migrate_to`"),
-            (to_h2(read(1, O, Both)), None, Misuse, "to h2, and this URL"),
-            (to_h2(read(1, O, Old)), ended(read(2, N, New), Left), Misuse, "to h2, and this URL"),
+            (to_h2(read(1, O, Both)), None, Misuse, "to h2, but this URL"),
+            (to_h2(read(1, O, Old)), ended(read(2, N, New), Left), Misuse, "to h2, but this URL"),
             (None, between(read(1, N, Old), "h3", "h1"), Misuse, "of h3 move"),
             (None, between(read(1, N, New), "h3", "h1"), Misuse, "of h3 move"),
             (read(1, O, Both), None, Protocol, "new store has lost"),
             (None, read(1, N, Shadow), Protocol, "old store has lost"),
             (None, read(1, N, Both), Protocol, "old store has lost"),
-            (None, again(read(1, N, Old)), Protocol, "until every process was stopped"),
-            (read(2, O, Old), again(read(1, N, Old)), Protocol, "until every process was stopped"),
+            (None, again(read(1, N, Old)), Protocol, "until you stop every process"),
+            (read(2, O, Old), again(read(1, N, Old)), Protocol, "until you stop every process"),
             (to_h2(read(2, O, Old)), read(1, N, Old), Misuse, "the same `migrate_to`"),
             (to_h2(read(2, O, Old)), again(read(1, N, Old)), Misuse, "the same `migrate_to`"),
         ] {

@@ -124,7 +124,7 @@ impl Repair {
         let live = |side| reads.live(side).map(|read| &read.record);
         let (old, new) = (live(Side::Old), live(Side::New));
         let Some(record) = old.or(new) else {
-            return Err(misuse("there is no move to repair: neither store has a record"));
+            return Err(misuse("there is no move to repair: neither store has a move record"));
         };
         let phase = if is_dead(Side::Old) {
             record.stand.phase.max(Phase::Drain)
@@ -142,19 +142,21 @@ impl Repair {
         if is_one_dead && record.restored == 0 {
             // Nothing tells it from one that was written late (records-4).
             return Err(misuse(if is_dead(Side::New) {
-                "the old store's record says only that a move began: stay on the old store with its plain URL. If that store \
-                 may have lost data, stop every process and raise its token base with `leasehold token-base set` first"
+                "cannot repair the move: the old store's record says only that a move began. Stay on the old store with its \
+                 plain URL. If that store may have lost data, first stop every process and raise its token base with \
+                 `leasehold token-base set`"
             } else {
-                "the new store's record says only that a move began, not which tokens the old store gave: stop every process, \
-                 wait for one ttl, raise the token base of another prefix with `leasehold token-base set`, and use that prefix"
+                "cannot repair the move: the new store's record does not say which tokens the old store granted. Stop every \
+                 process, wait for one ttl, raise the token base of another prefix with `leasehold token-base set`, and use \
+                 that prefix"
             }));
         }
         let id = if is_one_dead { self.fresh } else { record.id };
         let newest = old.or(new).zip(new.or(old)).map(|(old, new)| old.stand.newest(new.stand));
         let restored = old.into_iter().chain(new).map(|record| record.restored).max().unwrap_or(0) + 1;
         if restored > MOST_RESTORED {
-            let message =
-                "the records of this move were written again too often: move to a namespace of another name";
+            let message = "the records of this move were written again too often: move to a namespace with \
+                           another name";
             return Err(Error::not_applied(ErrorKind::Unsupported, message));
         }
         let expected = Pair::each(|side| {

@@ -68,8 +68,8 @@ impl Session {
                     return Ok(Attempt::Held { holder });
                 }
                 Then::Over(End::Outside) => {
-                    let message = "the store's number of this grant is not among those that the move may give now; \
-                                   `leasehold migrate status` shows them";
+                    let message = "the store's number of this grant is outside the range of the move: see \
+                                   `leasehold migrate status`";
                     return Err(Error::not_applied(ErrorKind::Protocol, message));
                 }
                 Then::Over(End::Failed(_) | End::Unwanted) => unreachable!("its error was returned"),
@@ -110,7 +110,7 @@ impl Session {
                 (book.owed(name, side), book.drains(), shuns && side == Side::Old && book.shuns_old(now))
             });
             if shunned {
-                let message = "the old store could not be reached a moment ago";
+                let message = "the old store is not reachable";
                 return Err(Error::not_applied(ErrorKind::Unavailable, message));
             }
             let Some(debt) = owed else { return Ok(()) };

@@ -108,7 +108,7 @@ impl Book {
     pub(super) fn why_blind(&self) -> Error {
         let of = |side: Side| self.trouble[side].clone().filter(|_| self.knowledge.known(side).is_none());
         of(Side::Old).or_else(|| of(Side::New)).unwrap_or_else(|| {
-            let message = "how far the move to the other store is could not be read";
+            let message = "cannot read the phase of the move";
             Error::not_applied(ErrorKind::Unavailable, message)
         })
     }

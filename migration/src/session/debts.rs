@@ -120,7 +120,7 @@ impl Session {
     /// The store is not asked any more. An entry that stays in a session ends with that: it is given up.
     fn end_release(self: &Arc<Self>, debt: &Arc<Debt>, grant: &Grant, over: Result<()>) {
         if let Err(error) = &over {
-            tracing::debug!(error = ?format!("{error:#}"), lock = %grant.name, "not released in one store");
+            tracing::debug!(error = ?format!("{error:#}"), lock = %grant.name, "lock not released");
             if grant.lease.scope == LeaseScope::Session && error.lost_reason().is_none() {
                 self.with(|book, _| book.give_up(debt.side, grant.lease.id));
             }

@@ -202,7 +202,7 @@ impl Book {
     fn looked(&mut self, side: Side, trouble: Option<Error>, now: Moment) {
         let shunned = self.shuns_old(now);
         if let Some(error) = trouble.as_ref().filter(|_| self.trouble[side].is_none()) {
-            tracing::warn!(error = ?format!("{error:#}"), "the {} store cannot be followed", side.word());
+            tracing::warn!(store = side.word(), error = ?format!("{error:#}"), "cannot follow the move record");
         }
         self.trouble[side] = trouble;
         if !shunned && self.shuns_old(now) {
@@ -242,7 +242,7 @@ impl Book {
     pub(super) fn check(&mut self, side: Side, record: &MoveRecord) -> Result<()> {
         if record.end.is_some() {
             return Err(misuse(
-                "the move is over (`migrate clean`): open the store that the locks are in, without `migrate_to`",
+                "the move is over (`migrate clean`): open the store that has the locks, without `migrate_to`",
             ));
         }
         let decides = self.view().is_none_or(|view| view.class().has(side));
@@ -254,7 +254,8 @@ impl Book {
         }
         if record.side != side || is_other {
             return Err(misuse(format!(
-                "the {} store has the record of another move: finish that first, and end it with `leasehold migrate clean`",
+                "the {} store has the record of another move: complete that move first, and end it with \
+                 `leasehold migrate clean`",
                 side.word()
             )));
         }

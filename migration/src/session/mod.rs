@@ -188,7 +188,7 @@ impl Session {
             };
             let unsigned = self.env.bounded(open.ledger.unsign(self.id)).await;
             if let Err(error) = unsigned {
-                tracing::debug!(error = ?format!("{error:#}"), "the entry in a list of members is left to its lease");
+                tracing::debug!(error = ?format!("{error:#}"), "participant entry not deleted");
             }
             open.backend.close().await
         };

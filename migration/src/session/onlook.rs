@@ -90,13 +90,13 @@ impl Session {
         let (severity, phase) = match view {
             Some(view) if view.class() == Class::Bridge => (Severity::Warning, view.phase.word()),
             Some(view) => (Severity::Ok, view.phase.word()),
-            None => (Severity::Broken, "unknown: nothing is granted"),
+            None => (Severity::Broken, "unknown: no lock is granted"),
         };
         let mut findings = vec![Finding::new(severity, "move", format!("phase {phase}"))];
         if let Some(times) = view.map(|view| losses(view.seen.version)).filter(|times| *times > 0) {
             let detail = format!(
-                "a store has lost its data (times so far: {times}); a process with the plain URL of the old store may have opened it \
-                 meanwhile: look at `leasehold migrate status`"
+                "a store has lost its data (times so far: {times}), and a process with the plain URL of the \
+                 old store may have opened it since: check `leasehold migrate status`"
             );
             findings.push(Finding::new(Severity::Warning, "move", detail));
         }

@@ -122,7 +122,8 @@ impl Session {
         let Some(record) = known.filter(|_| may_come_back) else { return Err(error) };
         // RACE: the other store may come back with a record of another move, and be read first.
         self.with(|book, _| book.check(side.other(), record))?;
-        let warning = format!("the {} store takes part later: {error:#}", side.word());
+        let warning =
+            format!("continuing without the {} store until it is available: {error:#}", side.word());
         self.with(|book, _| book.events.tell(StoreEvent::Warning(warning.into())));
         Ok(())
     }

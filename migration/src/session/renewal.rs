@@ -80,7 +80,7 @@ impl Book {
         // The entry that it rests on is signed by itself, and that is overdue.
         let overdue = until <= *told && ttl.is_some_and(|ttl| until.remaining(now) < ttl / 3);
         if unknown.is_none() && overdue {
-            let message = "the session or the entry that the lock rests on was not renewed in time";
+            let message = "the session or entry of this lock was not renewed in time";
             unknown = Some(Error::new(ErrorKind::Unavailable, Effect::Unknown, message));
         }
         let answer = match unknown {

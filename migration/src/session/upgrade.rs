@@ -40,7 +40,7 @@ impl Session {
                 Ok(Attempt::Granted(grant)) => return grant,
                 Ok(Attempt::Held { .. }) => {}
                 Err(error) => tracing::debug!(
-                    error = ?format!("{error:#}"), lock = %request.name, "a held lock is asked for again"
+                    error = ?format!("{error:#}"), lock = %request.name, "retrying acquire of a held lock"
                 ),
             }
             backoff.pause(&self.env).await;

@@ -404,7 +404,7 @@ async fn refused_try_waits_for_the_note() {
 /// A first record that arrives after its store has lost its data is shown as that loss, with what to do.
 #[tokio::test(start_paused = true)]
 async fn late_first_record_is_reported_as_a_loss() {
-    for (side, said) in [(Side::New, "grants locks as before"), (Side::Old, "every process was stopped")] {
+    for (side, said) in [(Side::New, "still grants locks"), (Side::Old, "stop every process")] {
         let rig = Rig::in_phase(Phase::Shadow).await;
         write_as(8, &rig.stores, side, stands(Phase::Old).0, 0);
         sleep(2 * POLL).await;
