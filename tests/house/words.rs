@@ -8,17 +8,26 @@ use crate::architecture::{collect, sources};
 use crate::manifests::is_published;
 use crate::{code, metadata, root};
 
-/// The nouns that no message, log line or help text contains.
+/// The nouns that no message, log line, help text, public identifier or name of a serialized field contains.
 const REFUSED: [&str; 10] =
     ["whoever", "stranger", "strangers", "tenure", "drive", "flight", "owed", "remains", "keeper", "rig"];
 
-/// The string literals with a blank in the code of a source file, without its tests.
+/// The fields of a public type that are not renamed yet: of sessions and clients outside a move.
+const NOT_RENAMED: (&str, &str) = ("strangers", "migration");
+
+/// The string literals in the code of a source file, without its tests.
 fn texts(source: &str) -> Vec<String> {
     let code = code(source).replace(r"\\", "").replace("\\\"", "");
     let quoted: Vec<_> = code.split('"').collect();
     assert!(quoted.len() % 2 == 1, "a literal does not end in:\n{code}");
-    let texts = quoted.into_iter().skip(1).step_by(2).filter(|text| text.contains(' '));
-    texts.map(without_values).collect()
+    quoted.into_iter().skip(1).step_by(2).map(without_values).collect()
+}
+
+/// The lines with the fields of the types that are serialized.
+fn serialized(source: &str) -> String {
+    let code = code(source);
+    let types = code.split("Serialize").skip(1).filter_map(|rest| rest.split_once("\n}"));
+    types.map(|(fields, _)| fields).collect::<Vec<_>>().join("\n")
 }
 
 /// The modules that are compiled for tests only.
@@ -52,9 +61,18 @@ fn without_values(text: &str) -> String {
     text.split('{').map(|part| part.split_once('}').map_or(part, |(_, outside)| outside)).collect()
 }
 
-fn refused_word(text: &str) -> Option<&str> {
-    let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
-    words.find(|word| REFUSED.iter().any(|refused| word.eq_ignore_ascii_case(refused)))
+/// Identifiers are read word by word, in either case.
+fn refused_word(path: &Path, text: &str) -> Option<&'static str> {
+    let mut words = String::new();
+    for c in text.replace("ZooKeeper", "").chars() {
+        if c.is_uppercase() && words.ends_with(char::is_lowercase) {
+            words.push(' ');
+        }
+        words.push(if c.is_alphanumeric() { c.to_ascii_lowercase() } else { ' ' });
+    }
+    let place = path.strip_prefix(root()).unwrap_or(path).to_string_lossy();
+    let is_excepted = |word: &str| word == NOT_RENAMED.0 && place.contains(NOT_RENAMED.1);
+    REFUSED.into_iter().find(|refused| words.split(' ').any(|word| word == *refused) && !is_excepted(refused))
 }
 
 /// The sources of the published packages, without what is compiled for tests only.
@@ -76,15 +94,18 @@ fn published_sources() -> Vec<(PathBuf, String)> {
 fn messages_have_plain_words() {
     let mut checked = 0;
     for (path, source) in published_sources() {
-        for text in texts(&source) {
+        for text in texts(&source).into_iter().chain([serialized(&source)]) {
             checked += 1;
-            assert_eq!(refused_word(&text), None, "{}: {text:?}", path.display());
+            assert_eq!(refused_word(&path, &text), None, "{}: {text:?}", path.display());
         }
     }
-    assert!(checked > 1000, "only {checked} texts were found");
-    let manual = root().join("docs/api/leasehold-cli.txt");
-    let manual = std::fs::read_to_string(manual).expect("the manual is there");
-    assert_eq!(refused_word(&manual), None, "in docs/api/leasehold-cli.txt");
+    assert!(checked > 2000, "only {checked} texts were found");
+    // The public identifiers of every package, and the manual.
+    let listings = std::fs::read_dir(root().join("docs/api")).expect("the public API is listed");
+    for listing in listings.map(|entry| entry.expect("it can be listed").path()) {
+        let text = std::fs::read_to_string(&listing).expect("a listing is text");
+        assert_eq!(refused_word(&listing, &text), None, "in {}", listing.display());
+    }
 }
 
 /// How many types of the libraries share a name, where more than two do: the list may only shrink. The roles that each
