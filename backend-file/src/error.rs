@@ -118,6 +118,7 @@ mod tests {
         ];
         for (errno, kind) in table {
             let error = of_system(errno.into(), "open the lock file", Path::new("/locks/a.lock"));
+            println!("{error:#}");
             assert_eq!(*error.kind(), kind, "{errno}");
             assert_eq!(error.effect(), Effect::NotApplied);
             assert!(error.to_string().contains("/locks/a.lock"), "{error}");

@@ -261,6 +261,7 @@ mod tests {
             ("SOMETHING new", Protocol, Unknown),
         ] {
             let error = from_server(line);
+            println!("{error:#}");
             assert_eq!((error.kind(), error.effect()), (&kind, effect), "{line}");
             assert!(std::error::Error::source(&error).is_some(), "{line}");
         }
