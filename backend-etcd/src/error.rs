@@ -99,7 +99,7 @@ pub(crate) fn not_told() -> Error {
     Error::not_applied(Denied, "this user no longer has the right to watch the keys of the lock")
 }
 
-pub(crate) fn stranger() -> Error {
+pub(crate) fn unsupported_proxy() -> Error {
     Error::not_applied(
         Unsupported,
         "cannot watch keys through `etcd grpc-proxy` or a similar proxy: name the members of the cluster as \

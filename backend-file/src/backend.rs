@@ -19,7 +19,7 @@ use leasehold_core::{Env, Guarantees, LockName, LostReason, Result};
 use crate::config::FileConfig;
 use crate::directory::Scope;
 use crate::session::Session;
-use crate::session::keeper::Listener;
+use crate::session::renewer::Listener;
 
 #[async_trait]
 impl StoreConfig for FileConfig {

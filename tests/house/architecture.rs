@@ -182,7 +182,7 @@ fn stores_have_one_plan() {
         "session",
         "keys",
         "backend",
-        "session/keeper",
+        "session/renewer",
         "admin/inspect",
         "admin/revoke",
         "admin/diagnosis",

@@ -142,7 +142,7 @@ impl QueuePosition {
             Knows::Turn => Step::End(End::Granted(self.create)),
             Knows::All if admits(self.mode, &self.left(told)) => Step::End(End::Granted(self.create)),
             Knows::All | Knows::Little => self.by_the_queue(told),
-            Knows::BlockingSet => self.by_its_witness(told),
+            Knows::BlockingSet => self.by_its_blocking_set(told),
         }
     }
 
@@ -160,7 +160,7 @@ impl QueuePosition {
         }
     }
 
-    fn by_its_witness(&self, told: &Told) -> Step {
+    fn by_its_blocking_set(&self, told: &Told) -> Step {
         let (mut is_late, mut is_opening) = (false, false);
         for Rival { key, .. } in &self.seen.older {
             let Some(watch) = told.keys.get(key) else {

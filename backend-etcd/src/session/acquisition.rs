@@ -42,9 +42,9 @@ async fn acquire_until(
     loop {
         let session = sessions.session().await?;
         let mut acquisition = Acquisition::new(&session, &request, patience).await;
-        let ended = acquisition.drive(&left).await.and_then(|end| match end {
+        let ended = acquisition.run(&left).await.and_then(|end| match end {
             // Nothing is awaited between the last check of `left` and here: a grant that is not wanted is
-            // released by the drive.
+            // released by `run`.
             End::Granted(create) => session.grant(&request.name, create, request.owner).map(Attempt::Granted),
             End::Refused => Ok(Attempt::Held { holder: acquisition.holder.take() }),
             End::Left => Err(Error::not_applied(ErrorKind::Closed, "the acquisition was cancelled")),
@@ -109,7 +109,7 @@ impl Acquisition {
     }
 
     /// Goes on until the end. After an error, of a try or of a request that is not queued, the clean-up is due.
-    async fn drive(&mut self, left: &CancellationToken) -> Result<End> {
+    async fn run(&mut self, left: &CancellationToken) -> Result<End> {
         let session = Arc::clone(&self.session);
         let env = session.env();
         // Early enough to report the cause before the caller's bound.
@@ -173,8 +173,8 @@ impl Acquisition {
     fn clean_up(mut self) {
         let (env, left) = (self.session.env().clone(), CancellationToken::new());
         left.cancel();
-        // A cancelled drive ends without error.
-        env.spawn(async move { drop(self.drive(&left).await) });
+        // A cancelled `run` ends without error.
+        env.spawn(async move { drop(self.run(&left).await) });
     }
 
     async fn send(&mut self, step: Step) -> Result<()> {

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `sessions` | which session is the current one |
 //! | `opening` | how one begins |
-//! | `keeper` | renewals |
+//! | `renewer` | renewals |
 //! | `acquisition` | carries out the steps of the engine |
 //! | `holds` | grant, release, loss and revocation of holds |
 //! | `watcher` | what it notices by its watches |
@@ -21,9 +21,9 @@
 
 mod acquisition;
 mod holds;
-mod keeper;
 mod ledger;
 mod opening;
+mod renewer;
 mod requests;
 mod sessions;
 mod watcher;

@@ -48,7 +48,7 @@ impl Watches {
             match served {
                 Ok(Ended::Broken) => {}
                 Ok(Ended::Refused(id)) => self.look_into(id).await,
-                Ok(Ended::Foreign) => drop(self.begun.set(Err(error::stranger()))),
+                Ok(Ended::Foreign) => drop(self.begun.set(Err(error::unsupported_proxy()))),
                 Err(error) => {
                     tracing::debug!(error = ?format!("{error:#}"), "cannot open the watch stream")
                 }

@@ -11,7 +11,7 @@
 //! - **file.session-3** Nothing is locked across a wait, except the gate of the floor.
 
 pub(crate) mod acquisition;
-pub(crate) mod keeper;
+pub(crate) mod renewer;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -7,7 +7,7 @@
 //! | file | says |
 //! |---|---|
 //! | `acquisition` | drives one contender |
-//! | `keeper` | keeps entries alive, holding or waiting |
+//! | `renewer` | keeps entries alive, holding or waiting |
 //! | `inbox` | the messages that the session receives |
 //! | `foreign` | the channels on which foreign clients publish releases |
 //! | `pending_releases` | releases what is not wanted any more |
@@ -23,10 +23,10 @@
 mod acquisition;
 mod foreign;
 mod inbox;
-mod keeper;
 mod ledger;
 mod life;
 mod pending_releases;
+mod renewer;
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;

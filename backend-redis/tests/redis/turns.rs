@@ -49,10 +49,10 @@ async fn where_nobody_listens_ours_hand_on_as_ever() {
 async fn a_release_of_a_name_with_braces_is_said() {
     let server = server().await;
     let locks = open_for(Kind::Redisson.config(&server), LONG).await;
-    let mut ear = server.client().await.unwrap();
-    ear.command(&["SUBSCRIBE", "redisson_lock__channel:{a}b"]).await.unwrap();
+    let mut push_receiver = server.client().await.unwrap();
+    push_receiver.command(&["SUBSCRIBE", "redisson_lock__channel:{a}b"]).await.unwrap();
     locks.lock("{a}b").unwrap().acquire().await.unwrap().release().await.unwrap();
-    assert_eq!(ear.reply().await.unwrap().elements()[2].text().as_deref(), Some("0"));
+    assert_eq!(push_receiver.reply().await.unwrap().elements()[2].text().as_deref(), Some("0"));
 }
 
 /// Refuses new holds, renews and passes on those it has, and yields them to foreign clients.
@@ -62,8 +62,8 @@ async fn full(kind: Kind) {
     let config = || direct(&server).format(kind.format().yield_after(1));
     let (a, b, c) =
         (open_for(config(), ttl).await, open_for(config(), ttl).await, open_for(config(), LONG).await);
-    let mut ear = server.client().await.unwrap();
-    ear.command(&["SUBSCRIBE", CHANNEL]).await.unwrap();
+    let mut push_receiver = server.client().await.unwrap();
+    push_receiver.command(&["SUBSCRIBE", CHANNEL]).await.unwrap();
     let guard = hold(&a).await;
     let (first, second) = (Waiter::queued(&b, 0, &a).await, Waiter::queued(&c, 1, &a).await);
     ok(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;

@@ -11,10 +11,10 @@
 
 mod acquisition;
 mod holds;
-mod keeper;
 mod ledger;
 mod opening;
 mod proof;
+mod renewer;
 mod seen;
 mod site;
 

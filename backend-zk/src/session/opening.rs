@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 use zookeeper_client::{CreateMode, Error as ZkError, Stat};
 
-use super::{Changes, Session, Site, keeper};
+use super::{Changes, Session, Site, renewer};
 use crate::config::Servers;
 use crate::connection::Connection;
 use crate::connection::status::Reasons;
@@ -150,7 +150,7 @@ impl Session {
             site.events.tell(StoreEvent::Warning(warning.into()));
         }
         session.announce();
-        env.spawn(keeper::keep(Arc::clone(&session), states, to_watch));
+        env.spawn(renewer::run(Arc::clone(&session), states, to_watch));
         Ok(Some(session))
     }
 }

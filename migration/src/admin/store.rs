@@ -38,7 +38,7 @@ pub(super) struct Store {
 #[derive(Debug)]
 struct Session {
     open: Open,
-    keeper: AbortHandle,
+    renewer: AbortHandle,
 }
 
 /// The participants, and the sessions that take no part.
@@ -52,7 +52,7 @@ pub(super) struct Census {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.keeper.abort();
+        self.renewer.abort();
     }
 }
 
@@ -125,7 +125,7 @@ impl Store {
 
     pub(super) async fn close(&self) -> Result<()> {
         let Some(session) = self.session.lock().await.take() else { return Ok(()) };
-        session.keeper.abort();
+        session.renewer.abort();
         let unsigned = self.asked(session.open.ledger.unsign(self.id)).await;
         let closed = self.asked(session.open.backend.close()).await;
         unsigned.and(closed)
@@ -154,11 +154,11 @@ impl Store {
         });
         // Nothing was asked for.
         let open = open.map_err(|error| error.with_effect(Effect::NotApplied))?;
-        let (task, keeper) = abortable(keep(self.env.clone(), open.clone(), self.id));
+        let (task, renewer) = abortable(keep(self.env.clone(), open.clone(), self.id));
         self.env.spawn(async {
             let _aborted = task.await;
         });
-        Ok(Session { open, keeper })
+        Ok(Session { open, renewer })
     }
 
     async fn sign(&self, ledger: &dyn MoveLedger) -> Result<()> {

@@ -92,7 +92,7 @@ impl<'s> Acquisition<'s> {
                 biased;
                 Some(()) = self.pending.next() => {}
                 () = asking.received.notified() => {}
-                () = session.alarm.reached(until), if is_pending => {}
+                () = session.timer.reached(until), if is_pending => {}
                 () = session.env.sleep_until(until), if !is_pending => {}
             }
         }

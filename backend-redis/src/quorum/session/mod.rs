@@ -8,7 +8,7 @@
 //! | `member` | one server, and requests to all of them |
 //! | `acquisition` | runs one contender |
 //! | `vote_request` | sends its requests, and passes it the answers |
-//! | `keeper` | renews holds |
+//! | `renewer` | renews holds |
 //! | `pending_releases` | releases votes and queue entries |
 //! | `recovery` | lets blank servers vote again |
 //!
@@ -17,10 +17,10 @@
 //!   so no request for a vote overtakes a release (G5, G8).
 
 mod acquisition;
-mod keeper;
 mod member;
 mod pending_releases;
 mod recovery;
+mod renewer;
 mod vote_request;
 
 use std::collections::BTreeSet;
@@ -66,7 +66,7 @@ pub(crate) struct Session {
     bound: Mutex<ProposalBound>,
     events: Events,
     /// Of callers that wait for answers.
-    alarm: Timer,
+    timer: Timer,
     /// A server may be blank.
     blank: Notify,
     /// Leases whose revocation a message announced, until the servers are asked about them.
@@ -141,7 +141,7 @@ impl Session {
             members,
             agreed,
             terms: agreed.to_string(),
-            alarm: Timer::new(env.clone()),
+            timer: Timer::new(env.clone()),
             life: Life::new(env.clone(), closed),
             env,
             bound: Mutex::default(),
@@ -155,7 +155,7 @@ impl Session {
         let watching = Arc::clone(&session);
         session.life.spawn(async move {
             loop {
-                watching.alarm.watch().await;
+                watching.timer.watch().await;
             }
         });
         session.meet().await?;

@@ -17,7 +17,7 @@ pub(super) struct Real {
     pub(super) clock: WallClock,
     pub(super) now: u64,
     pub(super) connection: Connection,
-    pub(super) ear: Connection,
+    pub(super) push_receiver: Connection,
     pub(super) keys: NameKeys,
     /// Of the program as it was loaded last.
     hash: String,
@@ -53,15 +53,15 @@ impl Real {
         let server = runtime.block_on(Settings::new().clock(&clock).start()).unwrap();
         let client = redis::Client::open(format!("redis://{}", server.addr())).unwrap();
         let connect = || client.get_connection().unwrap();
-        let (connection, mut ear, listener) = (connect(), connect(), connect());
-        redis::cmd("PSUBSCRIBE").arg("*").exec(&mut ear).unwrap();
+        let (connection, mut push_receiver, listener) = (connect(), connect(), connect());
+        redis::cmd("PSUBSCRIBE").arg("*").exec(&mut push_receiver).unwrap();
         let keys = Keys::new("p", format.as_ref().map(Format::around)).unwrap();
         let keys = keys.of(&"a b".parse().unwrap()).unwrap();
         let mut real = Self {
             clock,
             now: 0,
             connection,
-            ear,
+            push_receiver,
             keys,
             hash: String::new(),
             program: if format.is_some() { &FOREIGN } else { &OWN },
@@ -144,7 +144,7 @@ impl Real {
         self.ask(redis::cmd("PUBLISH").arg(END).arg(END));
         let mut heard = Vec::new();
         loop {
-            let message = self.ear.recv_response().unwrap();
+            let message = self.push_receiver.recv_response().unwrap();
             let words: Vec<String> = redis::from_redis_value(message).unwrap();
             match &*words[2] {
                 END => return heard,

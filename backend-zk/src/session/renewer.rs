@@ -15,7 +15,7 @@ use crate::connection::Watch;
 use crate::error::{Answered, Explain, Unanswered};
 
 /// Runs until the session is over.
-pub(crate) async fn keep(
+pub(crate) async fn run(
     session: Arc<Session>,
     states: StateWatcher,
     to_watch: mpsc::UnboundedReceiver<HoldWatch>,
