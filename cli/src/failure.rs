@@ -90,7 +90,7 @@ impl Failure {
     }
 
     /// The command was stopped because its time was over.
-    pub(crate) fn held_too_long(name: &str, allowed: Duration) -> Self {
+    pub(crate) fn max_hold(name: &str, allowed: Duration) -> Self {
         let allowed = humantime::format_duration(allowed);
         Self::new(
             "max_hold",

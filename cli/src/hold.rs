@@ -67,7 +67,7 @@ async fn hold_on(
         () = &mut closed => return Ok(Exit::SUCCESS),
     };
     let mut changes = guard.changes();
-    let mut too_long = pin!(wait::at_most(arguments.terms.max_hold));
+    let mut max_hold = pin!(wait::at_most(arguments.terms.max_hold));
     let told = loop {
         tokio::select! {
             biased;
@@ -88,7 +88,7 @@ async fn hold_on(
             }
             _signal = signals.next() => break Ok(()),
             () = &mut closed => break Ok(()),
-            allowed = &mut too_long => break Err(Failure::held_too_long(name, allowed)),
+            allowed = &mut max_hold => break Err(Failure::max_hold(name, allowed)),
         }
     };
     let token = Some(guard.token().get());

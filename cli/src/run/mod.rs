@@ -77,7 +77,7 @@ pub(crate) async fn run(store: &Store, arguments: &Run, json: bool) -> Result<Ex
         (Some(Why::Asked), None) => Err(Failure::lost(format!(
             "the command was stopped: revocation of the lock {name:?} was requested"
         ))),
-        (Some(Why::TooLong(allowed)), None) => Err(Failure::held_too_long(&name, allowed)),
+        (Some(Why::MaxHold(allowed)), None) => Err(Failure::max_hold(&name, allowed)),
         (None, None) => Ok(ended.exit),
     }
 }
@@ -95,7 +95,7 @@ enum Why {
     Asked,
     Lost(LostReason),
     /// It has held the lock for as long as it may.
-    TooLong(Duration),
+    MaxHold(Duration),
 }
 
 /// Runs the command while `guard` is held.
@@ -171,7 +171,7 @@ impl Watch<'_> {
     ) -> Ended {
         let mut changes = select_all(self.guard.guards().iter().map(LockGuard::changes));
         let mut kept = None;
-        let mut too_long = pin!(wait::at_most(self.max_hold));
+        let mut max_hold = pin!(wait::at_most(self.max_hold));
         let mut last_call = pin!(wait::at_most(None));
         loop {
             // Looked at before waiting: the command may have ended before we listened.
@@ -199,9 +199,9 @@ impl Watch<'_> {
                         last_call.set(wait::at_most(self.kill_after));
                     }
                 }
-                allowed = &mut too_long, if !self.is_timed_out => {
+                allowed = &mut max_hold, if !self.is_timed_out => {
                     self.is_timed_out = true;
-                    self.stop(Why::TooLong(allowed), "`--max-hold` reached: stopping the command");
+                    self.stop(Why::MaxHold(allowed), "`--max-hold` reached: stopping the command");
                     self.asked = true;
                     last_call.set(wait::at_most(Some(self.kill_after.unwrap_or(KILL_AFTER))));
                 }

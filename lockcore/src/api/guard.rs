@@ -94,18 +94,18 @@ impl LockGuard {
     /// A slow reader misses states in between, but never the last one or a revocation request. The stream
     /// ends after the last state.
     pub fn changes(&self) -> Changes {
-        Changes { standings: standings(self.watch()), told: None, next: None }
+        Changes { standings: standings(self.watch()), last: None, next: None }
     }
 
     /// Returns the deadline of a requested revocation, if there is one: release the lock before it.
     /// At that deadline it is lost ([`LostReason::Revoked`]).
     pub fn revocation_deadline(&self) -> Option<Deadline> {
-        self.ownership().asked().map(Deadline::At)
+        self.ownership().revocation_deadline().map(Deadline::At)
     }
 
     /// Returns the rest of the grace period of a requested revocation; zero when it has ended.
     pub fn grace_left(&self) -> Option<Duration> {
-        Some(self.ownership().asked()?.since(self.held.now()))
+        Some(self.ownership().revocation_deadline()?.since(self.held.now()))
     }
 
     /// Waits for the first request to revoke the lock and returns its deadline; `None` if the guard ends
@@ -118,8 +118,9 @@ impl LockGuard {
     pub fn revocation_requested(&self) -> impl Future<Output = Option<Deadline>> + Send + 'static + use<> {
         let mut standings = self.watch();
         async move {
-            let is_told = |standing: &Standing| standing.asked.is_some() || standing.is_lost();
-            standings.wait_for(is_told).await.ok()?.asked.map(Deadline::At)
+            let is_notified =
+                |standing: &Standing| standing.revocation_deadline.is_some() || standing.is_lost();
+            standings.wait_for(is_notified).await.ok()?.revocation_deadline.map(Deadline::At)
         }
     }
 
@@ -207,7 +208,7 @@ pub enum Change {
 pub struct Changes {
     standings: Pin<Box<dyn Stream<Item = Standing> + Send + Sync>>,
     /// The last standing that was reported.
-    told: Option<Standing>,
+    last: Option<Standing>,
     next: Option<Change>,
 }
 
@@ -235,12 +236,13 @@ impl Stream for Changes {
             let Some(now) = ready!(Pin::new(&mut self.standings).poll_next(cx)) else {
                 return Poll::Ready(None);
             };
-            let told = self.told.replace(now);
-            let state = told.is_none_or(|told| told.state != now.state).then_some(Change::State(now.state));
-            let asked = now.asked.filter(|_| told.is_none_or(|told| told.asked != now.asked));
-            let asked = asked.map(|at| Change::RevocationRequested(Deadline::At(at)));
+            let last = self.last.replace(now);
+            let state = last.is_none_or(|last| last.state != now.state).then_some(Change::State(now.state));
+            let is_new = last.is_none_or(|last| last.revocation_deadline != now.revocation_deadline);
+            let requested = now.revocation_deadline.filter(|_| is_new);
+            let requested = requested.map(|at| Change::RevocationRequested(Deadline::At(at)));
             // How it ended is the last word.
-            let (first, second) = if now.is_lost() { (asked, state) } else { (state, asked) };
+            let (first, second) = if now.is_lost() { (requested, state) } else { (state, requested) };
             self.next = second;
             if first.is_some() {
                 return Poll::Ready(first);
@@ -251,7 +253,7 @@ impl Stream for Changes {
 
 impl fmt::Debug for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Changes").field("told", &self.told).finish_non_exhaustive()
+        f.debug_struct("Changes").field("last", &self.last).finish_non_exhaustive()
     }
 }
 

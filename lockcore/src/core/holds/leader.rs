@@ -66,7 +66,7 @@ impl Leader {
         match adopted {
             Ok(token) => {
                 tracing::debug!(lock = %name.lock_name, %token, "acquired");
-                if ownership.asked().is_some() {
+                if ownership.revocation_deadline().is_some() {
                     core.leases.end_at(&ownership, now);
                 }
                 Ok(Hold::new(lock, ownership, token))

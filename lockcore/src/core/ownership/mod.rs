@@ -45,7 +45,7 @@ pub(crate) struct Ownership {
 struct Status {
     standing: Standing,
     /// When its present guard has held it for its `max_hold`.
-    too_long: Option<Moment>,
+    max_hold: Option<Moment>,
     /// Of each guard, by its index: made when its changes are first watched.
     watchers: SmallVec<[(u16, Watchers); 1]>,
 }
@@ -58,7 +58,7 @@ pub(crate) type Watchers = watch::Sender<Standing>;
 pub(crate) struct Standing {
     pub(crate) state: GuardState,
     /// The deadline of a requested revocation.
-    pub(crate) asked: Option<Moment>,
+    pub(crate) revocation_deadline: Option<Moment>,
 }
 
 const ENDED: u64 = 0;
@@ -72,7 +72,8 @@ impl Standing {
 impl Ownership {
     pub(crate) fn new(grant: Grant, mode: Mode, lease_deadline: Arc<LeaseDeadline>, slot: usize) -> Self {
         let (state, watchers) = (on_lease(&lease_deadline), SmallVec::new());
-        let status = Status { standing: Standing { state, asked: None }, too_long: None, watchers };
+        let status =
+            Status { standing: Standing { state, revocation_deadline: None }, max_hold: None, watchers };
         let (status, slot) = (Mutex::new(status), AtomicUsize::new(slot));
         Self {
             grant,
@@ -138,7 +139,7 @@ impl Ownership {
     fn is_well(&self, status: &Status, now: Moment) -> bool {
         let left = self.last_deadline().remaining(now);
         status.standing.state == GuardState::Held
-            && status.standing.asked.is_none()
+            && status.standing.revocation_deadline.is_none()
             && left >= self.grant.lease.ttl / 6
             && !self.deadline(status).has_passed(now)
     }
@@ -146,9 +147,9 @@ impl Ownership {
     /// Ends it at `at`, or when it was to end before that; whether this changes anything.
     pub(crate) fn request_revocation(&self, at: Moment) -> bool {
         self.change(|status| {
-            let is_earlier = status.standing.asked.is_none_or(|earlier| at < earlier);
+            let is_earlier = status.standing.revocation_deadline.is_none_or(|earlier| at < earlier);
             if is_earlier {
-                status.standing.asked = Some(at);
+                status.standing.revocation_deadline = Some(at);
                 self.shorten(status);
             }
             is_earlier
@@ -156,8 +157,8 @@ impl Ownership {
     }
 
     /// The deadline of a requested revocation.
-    pub(crate) fn asked(&self) -> Option<Moment> {
-        self.status.lock().standing.asked
+    pub(crate) fn revocation_deadline(&self) -> Option<Moment> {
+        self.status.lock().standing.revocation_deadline
     }
 
     /// When it ends by itself (ownership-4), if it does and has not ended.
@@ -169,7 +170,7 @@ impl Ownership {
     /// Its present guard holds it until `at`, and no longer.
     pub(crate) fn hold_until(&self, at: Moment) {
         self.change(|status| {
-            status.too_long = Some(at);
+            status.max_hold = Some(at);
             self.shorten(status);
             true
         });
@@ -246,7 +247,7 @@ impl Ownership {
     pub(crate) fn pass_on(&self, guard: u16, now: Moment) -> Option<Option<Watchers>> {
         let mut status = self.status.lock();
         self.is_well(&status, now).then(|| {
-            status.too_long = None;
+            status.max_hold = None;
             status.without(guard)
         })
     }
@@ -287,9 +288,9 @@ impl Ownership {
 impl Status {
     /// When ownership-4 ends it, if it does, and the reason.
     fn ends(&self) -> Option<(Moment, LostReason)> {
-        let asked = self.standing.asked.map(|at| (at, LostReason::Revoked));
-        let too_long = self.too_long.map(|at| (at, LostReason::MaxHold));
-        asked.into_iter().chain(too_long).min()
+        let revoked = self.standing.revocation_deadline.map(|at| (at, LostReason::Revoked));
+        let max_hold = self.max_hold.map(|at| (at, LostReason::MaxHold));
+        revoked.into_iter().chain(max_hold).min()
     }
 
     /// Why ownership-4 has ended it at `now`, if it has, and not its lease before that.

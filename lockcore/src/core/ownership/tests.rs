@@ -101,7 +101,7 @@ fn revoked_ownership_ends_at_its_deadline() {
     let watched = ownership.watch(0);
     assert!(ownership.request_revocation(at(80)) && ownership.request_revocation(at(50)));
     assert!(!ownership.request_revocation(at(50)) && !ownership.request_revocation(at(70)));
-    assert_eq!(*watched.borrow(), Standing { state: GuardState::Held, asked: Some(at(50)) });
+    assert_eq!(*watched.borrow(), Standing { state: GuardState::Held, revocation_deadline: Some(at(50)) });
     ownership.lease_deadline.extend(Deadline::At(at(1_000)));
     assert!(ownership.is_held(at(49)) && !ownership.is_held(at(50)));
     assert!(!ownership.is_healthy(at(1)));
@@ -168,7 +168,7 @@ fn guards_that_share_it_let_go_each_for_itself() {
     let released = GuardState::Lost(LostReason::Released);
     assert_eq!([&first, &second].map(|told| told.borrow().state), [released, GuardState::Held]);
     ownership.request_revocation(at(50));
-    assert_eq!([&first, &second].map(|told| told.borrow().asked), [None, Some(at(50))]);
+    assert_eq!([&first, &second].map(|told| told.borrow().revocation_deadline), [None, Some(at(50))]);
     ownership.end(LostReason::Revoked);
     let revoked = GuardState::Lost(LostReason::Revoked);
     assert_eq!([&first, &second].map(|told| told.borrow().state), [released, revoked]);
