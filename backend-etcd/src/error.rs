@@ -271,7 +271,9 @@ mod tests {
             (99, "", Unavailable, Unknown),
         ];
         for (number, text, kind, effect) in table {
-            let meaning = of_status(&Status::new(Code::from_i32(number), text));
+            let status = Status::new(Code::from_i32(number), text);
+            let meaning = of_status(&status);
+            println!("{:#}", of_client(status.into()));
             assert_eq!((meaning.0, meaning.1), (kind, effect), "{number} {text}");
         }
     }

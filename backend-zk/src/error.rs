@@ -170,6 +170,7 @@ mod tests {
         for (source, kind, effect, failed) in table {
             assert_eq!(meaning(&source).2, failed, "{source}");
             let error = Unanswered::Refused(source).into_error("create a node");
+            println!("{error:#}");
             assert_eq!((error.kind(), error.effect()), (&kind, effect), "{error}");
             assert!(error.source().is_some());
         }
