@@ -1,4 +1,4 @@
-//! The contract of a store, on top of two: what it asks of them is said by `protocol`, and done by `session`.
+//! The contract of a store, on top of two: `protocol` decides the requests to them, and `session` sends these.
 
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ impl LockBackend for Moving {
 }
 
 impl Drop for Moving {
-    /// Without it nothing is asked any more.
+    /// Sends no further requests.
     fn drop(&mut self) {
         self.session.stop();
     }

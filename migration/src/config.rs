@@ -14,8 +14,8 @@ use crate::protocol::Pair;
 use crate::protocol::member::cut;
 use crate::session::Session;
 
-/// Two stores, between which the locks of a namespace are moved while they are in use. How far the move is stands
-/// in the stores: a process follows it while it runs.
+/// Two stores, between which the locks of a namespace are moved while they are in use. The stores keep the phase of the move,
+/// and a process follows it while it runs.
 #[derive(Clone, Debug)]
 pub struct Migration {
     pub(crate) stores: Pair<Arc<dyn StoreConfig>>,
@@ -23,7 +23,7 @@ pub struct Migration {
 }
 
 impl Migration {
-    /// How often a process looks how far the move is.
+    /// How often a process reads the phase of the move.
     pub const DEFAULT_POLL: Duration = Duration::from_secs(1);
 
     /// From `old` to `new`.
@@ -31,14 +31,14 @@ impl Migration {
         Self { stores: Pair { old: Arc::new(old), new: Arc::new(new) }, poll: Self::DEFAULT_POLL }
     }
 
-    /// How often a process looks how far the move is, at most; default 1 s.
+    /// How often a process reads the phase of the move, at most; default 1 s.
     #[must_use]
     pub fn poll(self, every: Duration) -> Self {
         Self { poll: every, ..self }
     }
 }
 
-/// What the two namespaces are called, in records and for people.
+/// The names of the two namespaces, for records and reports.
 pub(crate) fn names<'a>(config: impl Fn(Side) -> &'a dyn StoreConfig) -> Pair<String> {
     Pair::each(|side| {
         let name = config(side).namespace();

@@ -1,12 +1,12 @@
 //! Moves the locks of `leasehold` from one store to another while they are in use.
 //!
-//! | part | says |
+//! | part | contains |
 //! |---|---|
 //! | `config` | which two stores |
 //! | `backend` | the contract of a store, on top of two |
-//! | `session` | what a process does: its entries in both stores, its acquisitions, its holds |
+//! | `session` | the I/O of a process: its entries in both stores, its acquisitions, its holds |
 //! | `admin` | how far a move is; a step forth or back; the remedies |
-//! | `protocol` | what a process may do in each phase of a move, and what an administrator writes next; pure |
+//! | `protocol` | the rules of a process in each phase of a move, and the writes of an administrator; pure |
 
 mod admin;
 mod backend;

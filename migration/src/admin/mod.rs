@@ -2,13 +2,13 @@
 //!
 //! | part | is |
 //! |---|---|
-//! | `store` | one of the two stores, asked without taking locks |
+//! | `store` | one of the two stores, used without acquiring locks |
 //! | `walk` | steps: the I/O around the pure `Transition` |
-//! | `remedy` | what is done when data was lost, and at the end |
-//! | `status` | what is reported |
+//! | `remedy` | the remedies after a loss of data, and the end of a move |
+//! | `status` | the report |
 //!
 //! # Invariants
-//! - **admin-1** Nothing is written but what `Transition` says, at the version that it read; the remedies apart, which
+//! - **admin-1** Only what `Transition` decides is written, at the version that it read. The remedies are the exception: they
 //!   are for when no process takes part.
 //! - **admin-2** A call that was left anywhere is completed by the next one, from any administrator.
 
@@ -64,7 +64,7 @@ impl Steps {
     /// The default of [`quiet_for`](Self::quiet_for).
     pub const QUIET_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
-    /// One step, without waiting for anybody.
+    /// One step, without waiting for a process.
     pub fn one() -> Self {
         Self::default()
     }
@@ -83,9 +83,9 @@ impl Steps {
         self
     }
 
-    /// How long `drain` must have lasted without a foreign client in the old store before `new` begins. With
-    /// [`Duration::ZERO`] no foreign client is looked for. The record of that store is read and its plain sessions are counted all
-    /// the same. If it cannot be reached for as long as [`wait`](Self::wait), `new` begins without that.
+    /// How long `drain` must have lasted without a foreign client in the old store before `new` begins. With [`Duration::ZERO`]
+    /// no foreign client is searched for, but the record of that store is read and its plain sessions are counted. If it cannot
+    /// be reached for as long as [`wait`](Self::wait), `new` begins without that.
     #[must_use]
     pub fn quiet_for(mut self, at_least: Duration) -> Self {
         self.quiet_for = at_least;
@@ -102,7 +102,7 @@ impl Steps {
     }
 }
 
-/// What is seen of both stores at one time; each may be down.
+/// A reading of both stores; each may be unavailable.
 #[derive(Debug)]
 struct Look {
     reads: Pair<Result<Option<Read>>>,
@@ -118,16 +118,16 @@ impl Look {
         self.reads[side].as_ref().err()
     }
 
-    /// Where the move is. A store that is down hides nothing that its record would change: in whatever phase the new
-    /// store's record decides, the old one's says `drain`.
+    /// Where the move is. An unavailable store hides nothing that its record would change: in whatever phase the new store's
+    /// record decides, the old one's says `drain`.
     fn place(&self) -> Option<RecordLocation> {
         self.records().place()
     }
 }
 
 impl Migration {
-    /// Returns an administrator of this move. Opens both stores; one that is unavailable, or refuses the administrator, is
-    /// opened when it is asked next. `env` is that of its sessions; its ttl is the one after which a repair takes locks for over.
+    /// Returns an administrator of this move. Opens both stores; a store that is unavailable, or refuses the administrator, is
+    /// opened at its next request. `env` is that of its sessions; a repair counts locks as expired after its ttl.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl Migration {
         for opened in [old, new] {
             let later = |error: &Error| matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Denied);
             if let Some(error) = opened.err().filter(|error| !later(error)) {
-                // The error says more than what ending the sessions could.
+                // The error says more than an error of ending the sessions would.
                 let _closed = admin.close().await;
                 return Err(error);
             }
@@ -162,8 +162,8 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`] and [`ErrorKind::Misuse`] when the stores' records are not of one move from the one
-    /// to the other; the store's when neither can be asked. One that is down is part of the answer.
+    /// [`ErrorKind::InvalidOption`] and [`ErrorKind::Misuse`] when the stores' records are not of one move from the one to the
+    /// other; the store's when neither can be read. A single unavailable store is part of the answer.
     pub async fn status(&self) -> Result<Status> {
         let look = self.look().await;
         if let (Some(error), Some(_)) = (look.error(Side::Old), look.error(Side::New)) {
@@ -193,7 +193,7 @@ impl Admin {
         })
     }
 
-    /// Ends the sessions with both stores. What is not confirmed ends with its lease.
+    /// Ends the sessions with both stores. An unconfirmed end comes with its lease.
     ///
     /// # Errors
     ///
@@ -204,18 +204,18 @@ impl Admin {
     }
 
     async fn look(&self) -> Look {
-        // The new store's first: whatever it decides then is barred in the old one.
+        // The new store first: whatever its record decides then is blocked in the old one.
         let new = self.stores.new.read().await;
         let old = self.stores.old.read().await;
         Look { reads: Pair { old, new } }
     }
 
-    /// What the two namespaces are called.
+    /// The names of the two namespaces.
     fn names(&self) -> Pair<String> {
         names(|side| &*self.stores[side].config)
     }
 
-    /// The next step in words, and what stands in its way.
+    /// The next step in words, and its blockers.
     fn outlook(&self, look: &Look, census: &Pair<Option<Census>>) -> (String, Vec<String>) {
         let records = look.records();
         let down = SIDES.into_iter().filter_map(|side| {
@@ -314,7 +314,7 @@ fn members(look: &Look, census: &Pair<Option<Census>>) -> Vec<MemberStatus> {
     let records = look.records();
     let versions = Pair::each(|side| records.live(side).map(|read| read.seen().version));
     let listed = |side: Side| census[side].iter().flat_map(|census| &census.members);
-    // Anyone who may write to the store can make many.
+    // Every client that may write to the store can make many.
     let known = Pair::each(|side| -> BTreeMap<_, _> {
         listed(side).map(|(id, member)| (id, member.as_ref())).collect()
     });

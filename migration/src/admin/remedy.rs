@@ -1,5 +1,4 @@
-//! What is done when a store has lost its data or is dead for good, and what is left when a move is over: what `Repair` and
-//! `Clean` say is carried out.
+//! Carries out `Repair`, for a store that has lost its data or is lost for good, and `Clean`, which ends a move.
 //!
 //! # Invariants
 //! - **remedy-1** Only a store that cannot be reached is taken for dead, and only after it was waited for.
@@ -21,11 +20,11 @@ use crate::protocol::repair::{Known, Repair, Task};
 use crate::protocol::{Pair, SIDES};
 
 impl Admin {
-    /// Writes both records anew, after a store has lost its data: the phase that the newest of them says, in an epoch
-    /// of larger tokens than any before. A store that cannot be reached for as long as `wait` is taken for dead, and the locks
-    /// are the other one's alone: `drain` without the old store, `shadow` without the new one. Waits for one ttl,
-    /// that of the URL, so that whatever was held is over. Where the store decides that has not lost its record, the other
-    /// one's is written again and nothing else, while processes work.
+    /// Writes both records anew, after a store has lost its data: the phase of the newest record, in an epoch of larger tokens
+    /// than any before. A store that cannot be reached for as long as `wait` counts as dead, and the locks are the other one's
+    /// alone: `drain` without the old store, `shadow` without the new one. Waits for one ttl, that of the URL, so that every
+    /// earlier hold has expired. If the deciding store has not lost its record, only the other store's record is written again,
+    /// while processes work.
     ///
     /// # Errors
     ///
@@ -36,7 +35,7 @@ impl Admin {
     ///
     /// # Cancel safety
     ///
-    /// What is left halfway is repaired by the next call.
+    /// The next call completes an interrupted repair.
     pub async fn repair(&self, wait: Duration) -> Result<Status> {
         let mut repair = Repair::new(self.names(), millis(self.env.wall_time()), draw_id(&self.env));
         let mut dead = Pair { old: false, new: false };
@@ -72,10 +71,10 @@ impl Admin {
         }
     }
 
-    /// Ends the move in the stores' records, when no process takes part any more: in `new` that of the new store,
-    /// whose locks can be moved again then; the other one's goes on refusing forgotten URLs unless `old` says that it
-    /// is to be used for other locks from now on. In `old` both, so that the locks can be moved elsewhere. The same move does
-    /// not begin once more after `new`.
+    /// Ends the move in the stores' records, when no process takes part any more. In `new` it ends the record of the new store,
+    /// whose locks can then be moved again. The old store's record goes on refusing forgotten URLs, unless `old` releases that
+    /// namespace for other locks. In `old` it ends both, so that the locks can be moved elsewhere. The same move does not begin
+    /// once more after `new`.
     ///
     /// # Errors
     ///
@@ -84,7 +83,7 @@ impl Admin {
     ///
     /// # Cancel safety
     ///
-    /// What is left halfway is ended by the next call.
+    /// The next call completes an interrupted end.
     pub async fn clean(&self, old: bool) -> Result<()> {
         let look = self.look().await;
         let mut in_use = None;
@@ -111,7 +110,7 @@ impl Admin {
         }
     }
 
-    /// What both records say, once each store has answered or was waited for.
+    /// Both records, once each store has answered or the wait has ended.
     async fn known(&self, wait: Duration) -> Result<Pair<Known>> {
         let until = self.env.now() + wait;
         loop {

@@ -16,8 +16,8 @@ use crate::protocol::tokens::Window;
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Status {
-    /// In which phase everybody is, or goes to as they see it; `None` before the move, and where a record that
-    /// decides cannot be read.
+    /// The phase of all processes, or the one that they are moving to; `None` before the move, and if a record that decides
+    /// cannot be read.
     #[serde(serialize_with = "word::serialize")]
     pub phase: Option<Phase>,
     /// The old store.
@@ -26,9 +26,9 @@ pub struct Status {
     pub new: StoreStatus,
     /// The participants without the administrators.
     pub members: Vec<MemberStatus>,
-    /// What comes next, in words.
+    /// The next step, in words.
     pub next: String,
-    /// What stands in its way, in words; nothing, if it can be done now.
+    /// What blocks it, in words; empty if it can be done now.
     pub blockers: Vec<String>,
 }
 
@@ -40,9 +40,9 @@ pub struct StoreStatus {
     pub server: String,
     /// Its record of the move, if it has one.
     pub record: Option<RecordStatus>,
-    /// Why it could not be asked.
+    /// Why it could not be read.
     pub error: Option<String>,
-    /// How many sessions it has that take no part; `None` where it cannot tell.
+    /// How many sessions it has that take no part; `None` if it cannot count them.
     pub strangers: Option<usize>,
 }
 
@@ -52,18 +52,18 @@ pub struct StoreStatus {
 pub struct RecordStatus {
     /// The store's number of the write.
     pub version: u64,
-    /// What it says.
+    /// Its phase.
     #[serde(serialize_with = "word::serialize")]
     pub phase: Option<Phase>,
-    /// The move is over.
+    /// Whether the move has ended.
     pub over: bool,
     /// How often another store began to count.
     pub epoch: u64,
-    /// What is added to the store's own numbers.
+    /// The number that is added to the store's own numbers.
     pub offset: u64,
     /// The smallest counter of the epoch.
     pub low: u64,
-    /// Where the next epoch may begin. In `old` and `new` more may have been given: it is looked again before a step.
+    /// Where the next epoch may begin. In `old` and `new` it is measured again before a step.
     pub high: u64,
     /// When it was written, in milliseconds of the Unix epoch.
     pub since: u64,
@@ -90,18 +90,18 @@ pub struct MemberStatus {
     pub holds: [usize; 3],
     /// How often it met a foreign client in the old store, and the lock that the last one held.
     pub strangers: Option<(u64, String)>,
-    /// What keeps it from something.
+    /// Its error, such as a store that refuses it.
     pub trouble: Option<String>,
 }
 
-/// What is waited for.
+/// What a step waits for.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Progress {
     /// The phase that the step leads to.
     #[serde(serialize_with = "word::serialize")]
     pub to: Option<Phase>,
-    /// What stands in its way, in words.
+    /// The blockers, in words.
     pub blockers: Vec<String>,
 }
 
@@ -135,7 +135,7 @@ impl StoreStatus {
 }
 
 impl MemberStatus {
-    /// What a member says in each list that it stands in, `versions` being those in force.
+    /// Combines the entries of one participant; `versions` are the current ones.
     pub(super) fn of(members: Pair<Option<&MemberEntry>>, versions: Pair<Option<u64>>) -> Self {
         let nothing = MemberEntry::default();
         let latest = members.old.or(members.new).unwrap_or(&nothing);
@@ -157,8 +157,8 @@ impl MemberStatus {
     }
 }
 
-/// What blocks a step that needs the members at `side` to act by `version`, and no other session there
-/// beyond `allowed` sessions (transition-2).
+/// The blockers of a step that needs the participants at `side` to follow `version`, and no other session there beyond
+/// `allowed` sessions (transition-2).
 pub(super) fn blockers(census: &Census, side: Side, version: u64, allowed: usize) -> Vec<String> {
     let store = format!("the {} store", side.word());
     let behind = census.members.iter().filter_map(|(_, member)| {
@@ -194,7 +194,7 @@ pub(super) fn strangers(census: &Census, side: Side, allowed: usize) -> Option<S
 
 const NAMED: usize = 20;
 
-/// The first of what is said of members, and of how many more it could be.
+/// The first lines, and the number of the others.
 pub(super) fn few(mut said: Vec<String>) -> Vec<String> {
     let more = said.len().saturating_sub(NAMED);
     said.truncate(NAMED);

@@ -1,10 +1,10 @@
 //! One of the two stores, as an administrator uses it: a session that takes no locks, and an entry in the list.
 //!
 //! # Invariants
-//! - **store-1** *Write, then look*: the entry is signed before anything is read, so what is seen is no older than
-//!   that, whatever store it is (ledger-2).
-//! - **store-2** Its entry says that it is an administrator's. So it counts as the session it has, for other
-//!   administrators too, and no step waits for it.
+//! - **store-1** *Write, then read*: the entry is signed before anything is read, so every reading is no older than the entry,
+//!   whatever store it is (ledger-2).
+//! - **store-2** Its entry is marked as an administrator's. So other administrators count it as the session it has, and no step
+//!   waits for it.
 //! - **store-3** The task that keeps the session alive ends with the session.
 
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ pub(super) struct Store {
     env: Env,
     id: OwnerId,
     session: Mutex<Option<Arc<Session>>>,
-    /// Why it could not be opened a moment ago: the next request says so, and does not wait as long once more.
+    /// Why the last opening failed: the next request returns it at once, without a second wait.
     failed: Mutex<Option<Error>>,
 }
 
@@ -44,7 +44,7 @@ struct Session {
 /// The participants, and the sessions that take no part.
 #[derive(Clone, Debug)]
 pub(super) struct Census {
-    /// Everybody else in the list; `None` is an entry that is not understood.
+    /// All other participants; `None` is an entry that cannot be read.
     pub(super) members: Vec<(OwnerId, Option<MemberEntry>)>,
     /// Sessions that take no part, as far as the store sees sessions.
     pub(super) strangers: Option<usize>,
@@ -74,7 +74,7 @@ impl Store {
         self.config.server().unwrap_or_else(|| format!("the {} store", self.side.word()))
     }
 
-    /// The record, if there is one, of a move that is over too.
+    /// The record, if there is one, also of a move that has ended.
     pub(super) async fn read(&self) -> Result<Option<Read>> {
         let session = self.session().await?;
         self.sign(&*session.open.ledger).await?;
@@ -98,7 +98,7 @@ impl Store {
         Ok(Census { members, strangers })
     }
 
-    /// A lock that a foreign client holds, if there is one among those that leasehold uses.
+    /// A lock of a foreign client, if there is one among those that leasehold uses.
     pub(super) async fn held_by_foreign_client(&self) -> Result<Option<LockName>> {
         let session = self.session().await?;
         // Each of its requests is bounded by the store, and there may be many.
@@ -152,7 +152,7 @@ impl Store {
             let message = format!("timed out while opening the store after {bound:?}");
             Err(Error::not_applied(ErrorKind::Unavailable, message))
         });
-        // Nothing was asked for.
+        // No request was sent.
         let open = open.map_err(|error| error.with_effect(Effect::NotApplied))?;
         let (task, renewer) = abortable(keep(self.env.clone(), open.clone(), self.id));
         self.env.spawn(async {
@@ -180,7 +180,7 @@ fn entry() -> Vec<u8> {
     MemberEntry { kind: Kind::Admin, label, pid, version, ..MemberEntry::default() }.encode()
 }
 
-/// Renews what the session announces, and the entry. What fails is asked again; what is lost, the store replaces.
+/// Renews the announced leases and the entry. Failed renewals are repeated; the store replaces lost leases.
 async fn keep(env: Env, Open { backend, ledger }: Open, id: OwnerId) {
     let mut leases = BTreeSet::new();
     let mut events = backend.events();

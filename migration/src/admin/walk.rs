@@ -1,4 +1,4 @@
-//! Steps of a move: what `Transition` says is carried out, and waited for.
+//! Steps of a move: carries out `Transition`, and waits.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ type Report<'a> = &'a mut (dyn FnMut(&Progress) + Send);
 const MOST_STEPS: u32 = 16;
 
 impl Admin {
-    /// Goes on toward the new store. `told` is called with what the walk waits for.
+    /// Goes on toward the new store. `told` is called with the blockers that the walk waits for.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Timeout`] when what is to be waited for has not come in time, naming it: the same call goes on
-    /// later. [`ErrorKind::Protocol`] when a store has lost its data. As [`status`](Self::status); the store's.
+    /// [`ErrorKind::Timeout`] when a blocker has not gone in time, naming it: the same call goes on later.
+    /// [`ErrorKind::Protocol`] when a store has lost its data. As [`status`](Self::status); the store's.
     ///
     /// # Cancel safety
     ///
@@ -54,7 +54,7 @@ impl Admin {
         let until = self.env.now() + options.wait;
         let mut goal = options.to;
         let mut walk = Walk { admin: self, way, options, until, to: None, taken: 0, told };
-        // An answer that was lost is asked for once, however little is waited.
+        // A request whose answer was lost is repeated once, however short the wait is.
         let mut lost_answer = false;
         loop {
             let (goal, error) = match walk.go_on(&mut goal).await {
@@ -73,7 +73,7 @@ impl Admin {
         }
     }
 
-    /// Between two looks at whom is waited for.
+    /// Between two readings while waiting.
     pub(super) async fn pause(&self) {
         let most = Duration::from_millis(250);
         self.env.sleep((self.env.timing().ttl / 60).min(most)).await;
@@ -137,11 +137,11 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether a foreign client may still use the old store, in words: one was met, or that store knows of one that no process met.
+    /// Whether a foreign client may still use the old store, in words: a process met one, or that store shows one.
     async fn unquiet(&mut self, read: &Pair<Option<Read>>, down: Option<Error>) -> Result<Option<String>> {
         let mut plain = None;
         if down.is_none() {
-            // A session with the old store's plain URL opens where the record that bars it was lost.
+            // A session with the old store's plain URL opens if the record that blocks it was lost.
             if read.kept(Side::Old).is_none() {
                 return Ok(Some(read.loss(Side::Old).to_string()));
             }
@@ -157,7 +157,7 @@ impl Walk<'_> {
                 if self.admin.env.now() < self.until {
                     return Ok(Some(said));
                 }
-                // One that is down does not keep the move from its end for ever.
+                // An unavailable store does not block the end of the move for ever.
                 (self.told)(&Progress { to: self.to, blockers: vec![said] });
                 Ok(None)
             }
@@ -267,7 +267,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether the store may answer later. One that has ended our session makes another.
+/// Whether the store may answer later. A store that has ended the session opens another.
 pub(super) fn may_pass(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Lost { .. })
 }

@@ -3,8 +3,8 @@
 //! # Invariants
 //! - **clean-1** No process takes part: checked before a record is ended and after it. A process that signed before that is seen
 //!   then, and a later one finds no move.
-//! - **clean-2** In `new` a move ends while the old store's record bars plain sessions, or that store cannot be reached. (Without
-//!   processes nothing would write the record again.)
+//! - **clean-2** In `new` a move ends only while the old store's record blocks plain sessions, or that store cannot be reached.
+//!   (Without processes nothing would write the record again.)
 //! - **clean-3** Nothing that a beginning has written, and that does not count, is left (records-4).
 //! - **clean-4** A record is ended, never removed: the next writer goes on with larger versions, and a move that was
 //!   finished is not begun again.
@@ -18,7 +18,7 @@ use super::record::{End, MoveRecord};
 use super::records::{Read, RecordLocation, misuse};
 use super::{Pair, SIDES};
 
-/// What to do; answered by the method of the same name.
+/// The next task; the method of the same name answers it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Task {
     /// Check that no process takes part there.
@@ -38,17 +38,17 @@ pub(crate) struct Clean {
     tasks: VecDeque<Task>,
     /// The records as they were.
     before: Pair<Option<Read>>,
-    /// The one that was ended, and is looked at last.
+    /// The record that was ended, which is checked last.
     ended: Option<(Side, u64)>,
 }
 
 impl Clean {
-    /// `old` says that the old store admits plain sessions again; `is_old_read` that it can be reached.
+    /// `old`: the old store admits plain sessions again; `is_old_read`: that store can be reached.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Misuse`] in another phase than `new` and `old`, and without a move; [`ErrorKind::Protocol`] where a record was
-    /// lost: in `new` the one that bars plain sessions; as [`Pair::of_one_move`].
+    /// [`ErrorKind::Misuse`] in another phase than `new` and `old`, and without a move; [`ErrorKind::Protocol`] if a record was
+    /// lost: in `new` the one that blocks plain sessions; as [`Pair::of_one_move`].
     pub(crate) fn new(
         reads: &Pair<Option<Read>>,
         names: &Pair<String>,
@@ -108,7 +108,7 @@ impl Clean {
         self.tasks.front().cloned().unwrap_or(Task::Done)
     }
 
-    /// Whether no process takes part. If one does, the record says again what it said.
+    /// Whether no process takes part. If one does, the earlier record is written again.
     pub(crate) fn nobody(&mut self, nobody: bool) {
         self.tasks.pop_front();
         let ended = self.ended.take();

@@ -1,10 +1,10 @@
 //! One acquisition, from its beginning until it is granted or has given back everything.
 //!
-//! | phase | asks |
+//! | phase | requests |
 //! |---|---|
 //! | `old` | the old store |
-//! | `shadow` | the same, then looks at the record there |
-//! | `both` | the same, then looks at the record and asks the other store meanwhile |
+//! | `shadow` | the same, then checks the record there |
+//! | `both` | the same, then checks the record, and meanwhile requests the lock of the other store |
 //! | `drain` | the old store while it can be reached, then the other one |
 //! | `new` | the new store |
 //!
@@ -13,10 +13,10 @@
 //!   the lock of the new one without the old one's, and must have that too, gives the new one's back first.
 //! - **contender-2** *Read after grant*: in `shadow` and `both` a grant rests on a read of the old store's record that
 //!   was sent after the old store had granted. So epochs never go back along the order of its grants.
-//! - **contender-3** The view is looked at last: what is taken is what the view says at that moment, and not
-//!   what was read, than which it may be newer.
-//! - **contender-4** A number from before the window, which a waiter has where stores number whoever queues, is given back
-//!   and asked for anew; one that is outside again ends the acquisition.
+//! - **contender-3** The view is read last: an acquisition takes what the view says at that moment. The view may be newer than
+//!   the record that was read.
+//! - **contender-4** A number from before the window is released and requested anew; a waiter has such a number where stores
+//!   number the waiters. A second one outside the window ends the acquisition.
 
 use leasehold_core::backend::stage::{Phase, Side};
 
@@ -34,7 +34,7 @@ pub(crate) struct Contender {
     end: Option<End>,
 }
 
-/// The look at the record after the grant (contender-2).
+/// The reading of the record after the grant (contender-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Read {
     No,
@@ -46,11 +46,11 @@ enum Read {
 pub(crate) enum Step {
     /// Do this.
     Do(Act),
-    /// Read the old store's record; a read that was asked for before is of no use any more.
+    /// Read the old store's record; an earlier read that is still pending is of no use any more.
     Read,
-    /// It is granted, with this counter: it is a [`PairHold`](super::hold::PairHold) now. Said until that is done.
+    /// It is granted, with this counter: it is a [`PairHold`](super::hold::PairHold) now. Repeated until that is done.
     Take { counter: u64 },
-    /// It is over, and nothing is left of it. Said again and again.
+    /// It has ended, and nothing remains of it at the stores. Repeated.
     Over(End),
     /// Wait for an answer, or for another view.
     Wait,
@@ -85,7 +85,7 @@ impl Contender {
         }
     }
 
-    /// A store that was asked once has it for another owner.
+    /// A store that was tried once has the lock for another owner.
     pub(crate) fn busy(&mut self, side: Side) {
         if self.parts[side] == Part::Asked {
             self.parts.gone(side);
@@ -93,8 +93,8 @@ impl Contender {
         }
     }
 
-    /// A store has refused what was asked, or lost the place in its queue; or it could not be reached: it is `away`. Only that one
-    /// is done without in `drain`: any other may have the lock for a foreign client.
+    /// A store has refused the request, or lost its place in the queue; `away`: it could not be reached. Only an unreachable
+    /// store is left out in `drain`: any other may have the lock for a foreign client.
     pub(crate) fn failed(&mut self, side: Side, away: bool) {
         if self.parts[side] != Part::Asked {
             return;
@@ -108,17 +108,17 @@ impl Contender {
         }
     }
 
-    /// What it had there is over: released, or lost.
+    /// The grant or request there has ended: released, or lost.
     pub(crate) fn gone(&mut self, side: Side) {
         self.parts.gone(side);
     }
 
-    /// The process's entry there has lapsed: what it had must not be counted on, and is given back.
+    /// The process's entry there has lapsed: the grant there must not be counted on, and is released.
     pub(crate) fn unbacked(&mut self, side: Side) -> Option<Act> {
         self.parts.leave(side)
     }
 
-    /// The record was read, as asked, and the view is what follows from it, or from a later one.
+    /// The requested record was read, and the view follows from it, or from a later one.
     pub(crate) fn read(&mut self) {
         if self.read == Read::Asked {
             self.read = Read::Done;

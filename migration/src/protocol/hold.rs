@@ -1,11 +1,11 @@
-//! One hold, from its grant until nothing is left of it. While a move goes on, the hold goes along: it gains what the
-//! next phase needs, and gives back what it does not; its token and its owner stay.
+//! One hold, from its grant until no store has anything of it. The hold follows the move: it acquires the locks that the next
+//! phase needs, and releases those that it does not. Its token and its owner stay.
 //!
 //! # Invariants
 //! - **hold-1** A hold that rests on one store goes on resting on it until it has the other's lock too; meanwhile the
 //!   process does not acknowledge the phase that needs that.
 //! - **hold-2** A hold of both stores needs both until the view says which one decides.
-//! - **hold-3** A hold that is over releases everything that it still has, however it ended.
+//! - **hold-3** A hold that has ended releases every grant that it still has, however it ended.
 
 use leasehold_core::backend::stage::{Phase, Side};
 
@@ -22,7 +22,7 @@ pub(crate) struct PairHold {
 }
 
 impl PairHold {
-    /// What an acquisition has taken.
+    /// The grants of an acquisition.
     pub(crate) fn of(contender: &Contender, view: Option<View>) -> Self {
         Self { view, parts: contender.parts, over: false }
     }
@@ -35,29 +35,29 @@ impl PairHold {
         self.parts.granted(side, raw);
     }
 
-    /// What was asked at `side` was refused or lost; it is asked for again.
+    /// The request at `side` was refused or lost; it is repeated.
     pub(crate) fn failed(&mut self, side: Side) {
         if self.parts[side] == Part::Asked {
             self.parts.gone(side);
         }
     }
 
-    /// What it had there is over: released, or lost. Whether the hold goes on.
+    /// The grant or request there has ended: released, or lost. Returns whether the hold goes on.
     pub(crate) fn gone(&mut self, side: Side) -> bool {
         self.over |= self.parts.held(side) && self.needs(side);
         self.parts.gone(side);
         !self.over
     }
 
-    /// The process's entry there has lapsed, so the hold must not rest on what it has there, which is given back.
-    /// Whether the hold goes on.
+    /// The process's entry there has lapsed, so the hold must not rest on its grant there, which is released. Returns whether
+    /// the hold goes on.
     pub(crate) fn unbacked(&mut self, side: Side) -> (bool, Option<Act>) {
         self.over |= self.parts.held(side) && self.needs(side);
         (!self.over, self.parts.leave(side))
     }
 
-    /// What it has at `side` may not last as long as the hold is trusted by now: until that is granted again, it is as
-    /// good as asked for only.
+    /// The grant at `side` may not last as long as the hold is trusted by now: until it is granted again, it counts as a
+    /// request only.
     pub(crate) fn uncounted(&mut self, side: Side) {
         if self.parts.held(side) {
             self.parts[side] = Part::Asked;
@@ -73,7 +73,7 @@ impl PairHold {
         !self.over && self.parts.alone(side)
     }
 
-    /// Whether it ends with what it has at `side` (hold-2).
+    /// Whether it ends with its grant at `side` (hold-2).
     pub(crate) fn needs(&self, side: Side) -> bool {
         if self.parts.alone(side) {
             return true;

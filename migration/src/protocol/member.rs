@@ -1,10 +1,10 @@
-//! What a member says of itself in the lists of both stores: JSON, of at most
+//! The entry of a participant in the lists of both stores: JSON, of at most
 //! [`MAX_VALUE`](leasehold_core::backend::ledger::MAX_VALUE) bytes. A participant has the same id in both.
 //!
 //! # Invariants
-//! - **member-1** An entry says what was true when it was written, and it may be a poll old. Nothing rests on that but
-//!   what it acknowledges: a version, which stays acknowledged while the entry lives.
-//! - **member-2** What is not understood acknowledges nothing, so it stops a move and never lets one through. A field
+//! - **member-1** An entry was true when it was written, and it may be a poll old. Only its acknowledgement is relied on: a
+//!   version, which stays acknowledged while the entry lives.
+//! - **member-2** An entry that cannot be read acknowledges nothing, so it stops a move and never lets one through. A field
 //!   that this version does not know is skipped.
 
 use leasehold_core::backend::stage::Phase;
@@ -18,7 +18,7 @@ use super::Pair;
 #[serde(default)]
 pub(crate) struct MemberEntry {
     pub(crate) kind: Kind,
-    /// The manager's label; an administrator's says that it is one.
+    /// The manager's label; an administrator's label says so.
     pub(crate) label: String,
     pub(crate) pid: u32,
     /// Of this library.
@@ -32,11 +32,11 @@ pub(crate) struct MemberEntry {
     pub(crate) holds: Holds,
     /// Foreign clients that it met in the old store, while that was waited for; for people.
     pub(crate) strangers: Option<Strangers>,
-    /// What keeps it from something, such as a store that refuses its password.
+    /// Its error, such as a store that refuses its password.
     pub(crate) trouble: Option<String>,
 }
 
-/// What a member is there for.
+/// The role of a participant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
@@ -85,7 +85,7 @@ impl MemberEntry {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Protocol`] for what is not understood (member-2).
+    /// [`ErrorKind::Protocol`] for an entry that cannot be read (member-2).
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         serde_json::from_slice(bytes).map_err(|error| {
             let message = format!("cannot read the entry of a participant of a move: {error}");

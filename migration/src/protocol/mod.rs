@@ -1,14 +1,14 @@
-//! How locks are moved, as pure parts: what is seen and granted goes in, what to do next comes out.
+//! How locks are moved, as pure parts: readings and grants go in, the next actions come out.
 //!
-//! | part | says |
+//! | part | contains |
 //! |---|---|
-//! | `record` | what the record of a move says |
-//! | `records` | what the two of them say together, and how a move begins |
+//! | `record` | the record of a move |
+//! | `records` | both records together, and how a move begins |
 //! | `tokens` | which numbers an epoch may give |
-//! | `view` | what a process knows, which phase it is in by that, and what it acknowledges |
+//! | `view` | the records that a process knows, its phase by them, and its acknowledgements |
 //! | `contender` | one acquisition |
 //! | `hold` | one hold, from its grant until nothing is left of it |
-//! | `member` | what a member says of itself in both stores |
+//! | `member` | the entry of a participant in both stores |
 //! | `transition` | one step of a move, by an administrator |
 //! | `repair` | both records anew, after a store has lost its data |
 //! | `clean` | the end of a move |
@@ -22,10 +22,10 @@
 //! - **migration-2** Tokens grow in the order of grants, over all phases (G3).
 //! - **migration-3** No guard rests on the one store alone while another rests on the other alone.
 //! - **migration-4** Nothing is held in a store that no task of the process will release (G5).
-//! - **migration-5** Waits are never in a circle: whatever has begun can come to rest.
+//! - **migration-5** Waits never form a circle: every begun operation can complete.
 //!
 //! Checked by `protocol/tests`: these parts against a model of two stores, of processes that die and are cut off, and of
-//! administrators who stop anywhere, every interleaving up to a bound; for each rule a mutant without it.
+//! administrators who stop anywhere; every interleaving up to a bound, and for each rule a mutant without it.
 
 use std::ops::{Index, IndexMut};
 

@@ -1,4 +1,4 @@
-//! What an acquisition or a hold has in each of the two stores.
+//! The part of an acquisition or a hold in each of the two stores.
 
 use leasehold_core::backend::stage::Side;
 
@@ -11,18 +11,18 @@ pub(crate) enum Part {
     Asked,
     Held(u64),
     Leaving,
-    /// Nothing, and it is not asked for: the store could not be reached.
+    /// Nothing, and no request: the store could not be reached.
     Shunned,
 }
 
-/// What is to be done at a store; each is said once.
+/// An action at a store; each is returned once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Act {
     /// Ask for the lock.
     Ask(Side),
     /// Take the request back.
     Drop(Side),
-    /// Release the grant, until that is confirmed or its lease is over.
+    /// Release the grant, until that is confirmed or its lease has ended.
     Release(Side),
 }
 
@@ -43,7 +43,7 @@ impl Pair<Part> {
         self.held(side) && !self.held(side.other())
     }
 
-    /// Asks for the lock at `side`, if there is nothing.
+    /// Requests the lock at `side`, if there is nothing.
     pub(crate) fn ask(&mut self, side: Side) -> Option<Act> {
         let free = matches!(self[side], Part::Free | Part::Shunned);
         free.then(|| {
@@ -52,7 +52,7 @@ impl Pair<Part> {
         })
     }
 
-    /// Gives back what there is at `side`.
+    /// Releases the part at `side`.
     pub(crate) fn leave(&mut self, side: Side) -> Option<Act> {
         match self[side] {
             Part::Asked => {
@@ -77,14 +77,14 @@ impl Pair<Part> {
         [self.old, self.new].iter().all(|part| matches!(part, Part::Free | Part::Shunned))
     }
 
-    /// The store has granted it. A grant that was not asked for changes nothing.
+    /// The store has granted it. A grant without a request changes nothing.
     pub(crate) fn granted(&mut self, side: Side, raw: u64) {
         if self[side] == Part::Asked {
             self[side] = Part::Held(raw);
         }
     }
 
-    /// There is nothing there any more, for certain: it was released, or its lease is over.
+    /// The part there has certainly ended: it was released, or its lease has ended.
     pub(crate) fn gone(&mut self, side: Side) {
         self[side] = Part::Free;
     }

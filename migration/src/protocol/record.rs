@@ -1,9 +1,9 @@
-//! The record of a move, of which each of the two stores has one: the line that everybody reads, and JSON behind it;
-//! at most [`MAX_VALUE`](leasehold_core::backend::ledger::MAX_VALUE) bytes.
+//! The record of a move, of which each of the two stores has one: the line that every process reads, and JSON behind it; at
+//! most [`MAX_VALUE`](leasehold_core::backend::ledger::MAX_VALUE) bytes.
 //!
 //! # Invariants
-//! - **record-1** What is not understood is refused: a later format, a member that this version does not know,
-//!   a record of another move. So no process acts on half a record, or writes half of one back.
+//! - **record-1** A record that cannot be read is refused: a later format, a field that this version does not know, a record of
+//!   another move. So no process acts on half a record, or writes half of one back.
 
 use std::time::SystemTime;
 
@@ -24,7 +24,7 @@ pub(crate) struct MoveRecord {
     /// Which of the two stores it lies in.
     #[serde(skip, default = "first_side")]
     pub(crate) side: Side,
-    /// What it decides.
+    /// Its decision.
     pub(crate) stand: Stand,
     /// The two namespaces, as the URL that began the move names them.
     pub(crate) between: Pair<String>,
@@ -33,8 +33,8 @@ pub(crate) struct MoveRecord {
     pub(crate) since: u64,
     /// How often a record of this move was written again that a store had lost.
     pub(crate) restored: u64,
-    /// The move is over: the record bars no session, versions go on from it, and a process that would begin the same move again is
-    /// refused by it. Plain sessions may use the namespace.
+    /// The move has ended: the record blocks no session, versions go on from it, and it refuses a process that would begin the
+    /// same move again. Plain sessions may use the namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) end: Option<End>,
     /// The last foreign client that was met in the old store; of no account if it is older than the phase. In the record,
@@ -52,7 +52,7 @@ pub(crate) struct Met {
     pub(crate) at: u64,
 }
 
-/// How a move was over.
+/// How a move ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum End {
@@ -62,7 +62,7 @@ pub(crate) enum End {
     Left,
 }
 
-/// How far the move is, and what may be given.
+/// The phase of the move, and the numbers that may be granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Stand {
@@ -73,8 +73,8 @@ pub(crate) struct Stand {
     pub(crate) window: Window,
 }
 
-/// A stand and what the record that says so is known by: its version, and how often records of the move were written again. So
-/// one that was written again is newer than what was lost, although a store that has lost its data may count anew.
+/// A stand, and what identifies its record: its version, and how often records of the move were written again. So a record that
+/// was written again is newer than the lost one, although a store that has lost its data may count anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Seen {
     pub(crate) version: u64,
@@ -99,7 +99,7 @@ impl Stand {
     }
 }
 
-/// Replaced by what the first line says.
+/// Replaced by the side of the first line.
 fn first_side() -> Side {
     Side::Old
 }
@@ -121,7 +121,7 @@ impl MoveRecord {
         format!("{}\n{json}", Stage { side: self.side, phase: self.stand.phase }.line()).into_bytes()
     }
 
-    /// Reads what was written.
+    /// Reads a written record.
     ///
     /// # Errors
     ///
@@ -139,7 +139,7 @@ impl MoveRecord {
         Ok(Self { side, stand: read.stand.with(phase), ..read })
     }
 
-    /// Whether a process that reads it knows what to do without the other store's.
+    /// Whether a process can act on it without the other store's record.
     pub(crate) fn is_enough(&self) -> bool {
         match self.side {
             Side::Old => self.stand.phase <= Phase::Shadow && self.restored > 0,
@@ -147,7 +147,7 @@ impl MoveRecord {
         }
     }
 
-    /// What to write when a foreign client was found to hold `name` at that time, if anything.
+    /// The record to write when a foreign client was found to hold `name` at that time, if that is due.
     pub(crate) fn having_met(&self, name: &str, at: u64) -> Option<Self> {
         // It counts as one of this phase, also by a clock that is behind that of the phase's writer.
         let at = at.max(self.since.saturating_add(1));
@@ -168,7 +168,7 @@ impl MoveRecord {
         last.saturating_add(quiet_for).saturating_sub(now)
     }
 
-    /// What is left of it when the move is over: whatever the phase was, the namespace admits plain sessions.
+    /// The record of the ended move: whatever the phase was, the namespace admits plain sessions.
     pub(crate) fn ended(self, end: End) -> Self {
         let phase = match self.side {
             Side::Old => Phase::Old,

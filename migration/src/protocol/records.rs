@@ -1,16 +1,17 @@
-//! What the two records say together: whether they are of one move, how far that is, and what is written where one is
+//! Both records together: whether they are of one move, the phase of that move, and the record that is written where one is
 //! missing.
 //!
 //! # Invariants
 //! - **records-1** Records of two moves are never taken for one: no process acts on them, and none writes either. One record alone
 //!   is of a move between the two namespaces that it names.
-//! - **records-2** A record whose move is over bars no session. The same move does not begin once more if it was finished.
-//! - **records-3** A record that is lost (`kept`) is written again from the one that decides, and from no other; both count that.
-//! - **records-4** A move begins with four writes: the new store's record, the old store's with an id of its own, and then in both,
-//!   in this order, that the record counts. Only then a process follows them, with or without the new store (`is_enough`). So where
-//!   the new store's record does not count, no process was granted anything by the old store's. The new store's counts the old one's
-//!   by its id, also when that move was finished. So a first record that is written late, over data that were lost, is known as
-//!   such, and is as good as none; an end is written over it, too.
+//! - **records-2** A record whose move has ended blocks no session. The same move does not begin once more if it was finished.
+//! - **records-3** A record that is lost (`kept`) is written again from the one that decides, and from no other; both count
+//!   that.
+//! - **records-4** A move begins with four writes: the new store's record, the old store's with an id of its own, and then in
+//!   both, in this order, that the record counts. Only then a process follows them, with or without the new store
+//!   (`is_enough`). So if the new store's record does not count, no process was granted anything by the old store's. The new
+//!   store's record counts the old one's by its id, also when that move was finished. So a first record that is written late,
+//!   over lost data, is recognized, and counts as none; an end is written over it, too.
 
 use leasehold_core::backend::ledger::Entry;
 use leasehold_core::backend::stage::{Phase, Side};
@@ -30,7 +31,7 @@ pub(crate) struct Read {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RecordLocation {
     At(Phase),
-    /// The old store is barred, and the other one is not open: everybody is in `both`.
+    /// The old store is blocked, and the new one is not open yet: all processes are in `both`.
     Barred,
 }
 
@@ -48,7 +49,7 @@ pub(crate) enum Opening {
 /// How many bits a version has.
 const VERSION_BITS: u32 = 53;
 
-/// The version that a store knows, of one that a record is known by.
+/// The store's part of the version that identifies a record.
 pub(crate) const fn in_store(version: u64) -> u64 {
     version & ((1 << VERSION_BITS) - 1)
 }
@@ -80,7 +81,7 @@ impl Read {
 }
 
 impl Pair<Option<Read>> {
-    /// The record at `side`, of a move that is not over; without one that was written late (records-4).
+    /// The record at `side`, of a move that has not ended; without one that was written late (records-4).
     pub(crate) fn live(&self, side: Side) -> Option<&Read> {
         let other = self[side.other()].as_ref().map(|read| &read.record);
         let other = other.filter(|other| other.restored > 0 && other.end != Some(End::Left));
@@ -90,7 +91,7 @@ impl Pair<Option<Read>> {
         self.open(side).filter(|read| read.record.restored > 0 || is_counted(&read.record))
     }
 
-    /// The record at `side`, of a move that is not over; also one that was written late.
+    /// The record at `side`, of a move that has not ended; also one that was written late.
     pub(super) fn open(&self, side: Side) -> Option<&Read> {
         self[side].as_ref().filter(|read| read.record.end.is_none())
     }
@@ -117,8 +118,8 @@ impl Pair<Option<Read>> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`] when the two stores are one namespace; [`ErrorKind::Misuse`] when a record is
-    /// of another move, or of this one and that is over.
+    /// [`ErrorKind::InvalidOption`] when the two stores are one namespace; [`ErrorKind::Misuse`] when a record is of another
+    /// move, or of this move after its end.
     pub(crate) fn of_one_move(&self, names: &Pair<String>) -> Result<()> {
         let live = |side| self.live(side).map(|read| &read.record);
         if names.old == names.new || live(Side::Old).is_some() && live(Side::Old) == live(Side::New) {
@@ -163,7 +164,7 @@ impl Pair<Option<Read>> {
         }
     }
 
-    /// What a process that has read both does.
+    /// The action of a process that has read both.
     ///
     /// # Errors
     ///
@@ -192,7 +193,7 @@ impl Pair<Option<Read>> {
         })
     }
 
-    /// Whether locks are granted by what the record at `side` says, or said before it was lost.
+    /// Whether locks are granted by the record at `side`, or were before it was lost.
     fn decides(&self, side: Side) -> bool {
         let other = self.live(side.other()).map(|read| Class::of(read.record.stand.phase));
         other.is_none_or(|class| class.has(side))
@@ -203,8 +204,8 @@ impl Pair<Option<Read>> {
         lost_its_data(side, self.decides(side))
     }
 
-    /// What is written, in that order, when the record of the store that does not decide is not there: both of them, so
-    /// that what is lost next is written again with a larger number (records-3). For two that were read.
+    /// The records to write, in that order, when the store that does not decide has none: both of them, so that a record that
+    /// is lost next is written again with a larger number (records-3). For two that were read.
     pub(crate) fn restored(&self) -> Option<[MoveRecord; 2]> {
         let is_missing = |side: &Side| self.kept(*side).is_none() && self.half_ended(*side).is_none();
         let missing = SIDES.into_iter().find(is_missing)?;
@@ -233,7 +234,7 @@ impl Pair<Option<Read>> {
         let phase = |side| self.live(side).map(|read| read.record.stand.phase);
         match (phase(Side::Old), phase(Side::New)) {
             (None, Some(Phase::Shadow | Phase::Both)) => Some(Side::Old),
-            // One that does not count has nothing to lose (records-4).
+            // A record that does not count has nothing to lose (records-4).
             (None, Some(Phase::Old)) => {
                 let was_there = self.live(Side::New).is_some_and(|read| read.record.restored > 0);
                 (was_there && self.half_ended(Side::Old).is_none()).then_some(Side::Old)
@@ -248,7 +249,7 @@ impl Pair<Option<Read>> {
 }
 
 impl RecordLocation {
-    /// In which phase everybody is then.
+    /// The phase of all processes then.
     pub(crate) fn phase(self) -> Phase {
         match self {
             Self::At(phase) => phase,
@@ -285,7 +286,7 @@ impl RecordLocation {
     }
 }
 
-/// What was written there is not there any more; `decides` if locks are granted by it.
+/// The store has lost its data; `decides` if locks are granted by its record.
 pub(crate) fn lost_its_data(side: Side, decides: bool) -> Error {
     let lost = format!("the {} store has lost its data and its move record", side.word());
     let then = match (side, decides) {
@@ -310,7 +311,7 @@ pub(crate) fn one_namespace(new: &str) -> Error {
     ))
 }
 
-/// `old` and `new` are what the records say, or the one that is there.
+/// `old` and `new` are the records, or twice the only one.
 fn another(old: &MoveRecord, new: &MoveRecord, names: &Pair<String>) -> Error {
     misuse(format!(
         "the locks of {} move to {}, but this URL moves the locks of {} to {}: use the same `migrate_to` for \

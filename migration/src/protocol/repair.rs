@@ -1,10 +1,10 @@
-//! What is done when a store has lost its data or is dead for good: both records anew.
+//! The repair when a store has lost its data or is lost for good: both records anew.
 //!
 //! # Invariants
-//! - **repair-1** But for a copy (records-3), no process takes part: checked before and after everything that was held is over.
-//! - **repair-2** The next numbers lie above all that any epoch gave: also above one that began in a record that is gone.
-//! - **repair-3** Beside a dead store it goes on from a record that counts. A first record may have been written late, over
-//!   data that were lost.
+//! - **repair-1** Except for a copy (records-3), no process takes part: checked before and after all holds have expired.
+//! - **repair-2** The next numbers are above all that any epoch granted: also above one that began in a lost record.
+//! - **repair-3** If the other store is dead, the repair goes on from a record that counts. A first record may have been
+//!   written late, over lost data.
 //! - **repair-4** Whichever record closes a store is written before the other one opens it.
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use super::record::{MOST_RESTORED, MoveRecord, Stand};
 use super::records::{Read, RecordLocation, misuse};
 use super::{Class, Pair};
 
-/// What is known of a store's record.
+/// The reading of a store's record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Known {
     /// It is dead for good.
@@ -25,13 +25,13 @@ pub(crate) enum Known {
     Read(Option<Read>),
 }
 
-/// What to do; answered by the method of the same name.
+/// The next task; the method of the same name answers it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Task {
     Look,
     /// Check that no process takes part, and that no session lives, in the stores that are not dead.
     Alone,
-    /// Wait until whatever was held is over.
+    /// Wait until every earlier hold has expired.
     Outlast,
     Measure(Side),
     Raise {
@@ -67,13 +67,13 @@ enum RepairState {
     Do(VecDeque<Task>),
 }
 
-/// What both records are to say.
+/// The contents of both records.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Plan {
     phase: Phase,
     /// The store that counts then.
     counts: Side,
-    /// What knows most of the numbers that were given.
+    /// The stand that knows most of the granted numbers.
     newest: Stand,
     /// An epoch may have begun that nothing knows of.
     skips: bool,
@@ -99,8 +99,8 @@ impl Repair {
 
     /// # Errors
     ///
-    /// [`ErrorKind::Misuse`] without a move, or with one that has only begun beside a dead store, and as
-    /// [`Pair::of_one_move`]; [`ErrorKind::Unavailable`] if both are dead.
+    /// [`ErrorKind::Misuse`] without a move, or with one that has only begun if a store is dead, and as [`Pair::of_one_move`];
+    /// [`ErrorKind::Unavailable`] if both are dead.
     pub(crate) fn looked(&mut self, known: &Pair<Known>) -> Result<()> {
         let reads = Pair::each(|side| match &known[side] {
             Known::Read(read) => read.clone(),

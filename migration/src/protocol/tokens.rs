@@ -1,9 +1,9 @@
 //! Which numbers an epoch may give: windows that follow one another, so that tokens grow whichever store
 //! counts.
 //!
-//! In an epoch one store counts. A grant's counter is that store's own number plus the window's offset, and a
-//! number outside the window is never given. Where a phase may last for ever, numbers may come to lie above it: then its end
-//! says what has been given by all likelihood, for when no store can be asked any more.
+//! In an epoch one store counts. A grant's counter is that store's own number plus the window's offset, and a number outside
+//! the window is never granted. In a phase that may last for ever, numbers may lie above the window: then its end is an
+//! estimate of the granted numbers, for when no store can be reached any more.
 //!
 //! # Invariants
 //! - **tokens-1** Every number of a window is larger than every one of the windows before it, whatever the
@@ -24,7 +24,7 @@ pub(crate) const WIDTH: u64 = 1 << 46;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Window {
-    /// What is added to the store's own number.
+    /// The number that is added to the store's own number.
     #[serde(with = "digits")]
     pub(crate) offset: u64,
     /// The smallest number.
@@ -55,7 +55,7 @@ impl Window {
         Ok(Self { offset: store.base, low: 0, high: end(store.base, store.floor)? })
     }
 
-    /// The same with a later end, by what the store that counts says now.
+    /// The same with a later end, by the present numbers of the store that counts.
     pub(crate) fn bounded(self, store: TokenBase) -> Result<Self> {
         let offset = self.offset.max(store.base);
         Ok(Self { offset, low: self.low, high: end(offset, store.floor)?.max(self.high) })

@@ -1,30 +1,29 @@
-//! One step of a move, by an administrator: what to read, what to wait for, what to write.
+//! One step of a move, by an administrator: the readings, the waits and the writes.
 //!
-//! | step | what is done, in this order |
+//! | step | actions, in this order |
 //! |---|---|
-//! | `old` → `shadow` | old's base; new := a copy of what comes; old := shadow |
-//! | `shadow` → `both` | old's members conform, and new's; new := a copy of what comes; old := both, the next epoch |
-//! | `both` → `drain` | old's members conform; new's base; old := drain, which bars it; new := drain |
+//! | `old` → `shadow` | old's base; new := a copy of the next record; old := shadow |
+//! | `shadow` → `both` | old's members conform, and new's; new := a copy of the next record; old := both, the next epoch |
+//! | `both` → `drain` | old's members conform; new's base; old := drain, which blocks it; new := drain |
 //! | the same, begun before | old := drain again; new := drain |
 //! | `drain` → `new` | old has its record, no plain sessions and no foreign clients; new := new |
 //! | `new` → `drain` | new's base; new := drain; a copy in old, unless that is down |
-//! | `drain` → `both` | new := both, which bars it; new's members conform; old := both |
+//! | `drain` → `both` | new := both, which blocks it; new's members conform; old := both |
 //! | `both` → `shadow` | old's base; old := shadow, the next epoch. The new store may be down |
 //! | `shadow` → `old` | old := old |
 //!
-//! The copies decide nothing. They are for when the other store dies or loses its data: each record knows what numbers were
-//! given, but for the one epoch that a rollback to `shadow` begins (repair-2).
+//! The copies decide nothing. They are for when the other store dies or loses its data: each record knows which numbers were
+//! granted, except in the one epoch that a rollback to `shadow` begins (repair-2).
 //!
 //! # Invariants
-//! - **transition-1** Both records are read before anything else, and every write expects the version that was read:
-//!   whatever the step rests on still holds when it is written, or nothing is. (A phase would not do: it may have come
-//!   back.)
-//! - **transition-2** Members conform to *the version* that was read, and no session is without an entry: counted after
-//!   that version was written, which no plain session has opened since. Each store is counted before locks are taken there
-//!   beside the other one's: so neither has sessions then from before there was a record.
-//! - **transition-3** A meeting with a foreign client is a version of the new store's record: one that comes after the look at
-//!   them makes the write of `new` a conflict.
-//! - **transition-4** Every step may be left anywhere and begun again by anybody.
+//! - **transition-1** Both records are read first, and every write expects the version that was read: the conditions of the
+//!   step still hold when it is written, or nothing is written. (A phase would not do: it may have come back.)
+//! - **transition-2** Members conform to *the version* that was read, and no session is without an entry. They are counted
+//!   after that version was written, since which no plain session has opened. Each store is counted before locks are acquired
+//!   there as well as in the other one: so neither has sessions from before there was a record.
+//! - **transition-3** A meeting with a foreign client is a version of the new store's record: a meeting after the check makes
+//!   the write of `new` a conflict.
+//! - **transition-4** Every step may be interrupted anywhere and begun again by any administrator.
 
 use leasehold_core::Result;
 use leasehold_core::backend::TokenBase;
@@ -39,17 +38,17 @@ pub(crate) enum Way {
     Back,
 }
 
-/// What to do; answered by the method of the same name.
+/// The next task; the method of the same name answers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Task {
     /// Read the record.
     Read(Side),
     /// Read the base of the tokens.
     Measure(Side),
-    /// Wait until every member acknowledges this version at least, and no session is open that is none of theirs.
+    /// Wait until every member acknowledges at least this version, and no session is open that is not a member's.
     Conform { side: Side, version: u64 },
     /// Wait until no foreign client was met for long enough, by the record of the new store at the version that was read, and
-    /// see that none holds a lock in the old store, and that its record bars plain sessions, of which none is open.
+    /// check that none holds a lock in the old store, that its record blocks plain sessions, and that no such session is open.
     Quiet,
     /// Make the base at least this.
     Raise { side: Side, base: u64 },
@@ -73,7 +72,7 @@ enum TransitionState {
     ReadOld,
     Measure {
         side: Side,
-        /// What the record says of the numbers that are given.
+        /// The stand of the granted numbers.
         known: Stand,
         old: Option<Seen>,
         new: Option<Seen>,
@@ -96,8 +95,8 @@ impl Transition {
         }
     }
 
-    /// The record was read; `seen` is both, as far as they were read: `None` if one is not there or cannot be read. What the new
-    /// store's says may depend on the old one's.
+    /// The record was read; `seen` is both, as far as they were read: `None` if a record is not there or cannot be read. The
+    /// new store's record may depend on the old one's.
     pub(crate) fn read(&mut self, seen: Pair<Option<Seen>>) {
         self.state = match self.state {
             TransitionState::ReadNew => TransitionState::ReadOld,
@@ -116,7 +115,7 @@ impl Transition {
         Ok(())
     }
 
-    /// What was to be waited for has come, or the base has been raised.
+    /// The wait has ended, or the base has been raised.
     pub(crate) fn done(&mut self) {
         if let TransitionState::Do(tasks) = &mut self.state
             && matches!(tasks[0], Task::Conform { .. } | Task::Quiet | Task::Raise { .. })
@@ -146,7 +145,7 @@ impl Transition {
         use Phase::{Both, Drain, New, Old, Shadow};
         use Way::{Back, Forth};
 
-        // Where the new store decides, the old one may be gone for good.
+        // If the new store decides, the old one may be lost for good.
         if let Some(new) = new {
             match (self.way, new.stand.phase) {
                 (Forth, New) => return TransitionState::Do(vec![Task::Done(New)]),
@@ -183,7 +182,7 @@ impl Transition {
     }
 }
 
-/// What follows once the base of the store that will count is known.
+/// The tasks once the base of the store that will count is known.
 fn measured(
     way: Way,
     known: Stand,
@@ -238,8 +237,8 @@ fn bar_and_open(old: Seen, new: Seen) -> Vec<Task> {
     tasks
 }
 
-/// The bar is written although it may be there: an administrator that has read the closed record of the new store before a rollback
-/// would open it after that.
+/// The blocking record is written although it may be there: an administrator that has read the closed record of the new store
+/// before a rollback would open it after that.
 fn open_at_last(old: Seen, new: Seen) -> Vec<Task> {
     let stand = old.stand.newest(new.stand).with(Phase::Drain);
     vec![write(Side::Old, old, stand), write(Side::New, new, stand), Task::Done(Phase::Drain)]

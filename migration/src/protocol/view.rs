@@ -1,23 +1,23 @@
-//! What a process knows of the two records, which phase it is in by that, and what it acknowledges.
+//! The two records that a process knows, its phase by them, and its acknowledgements.
 //!
-//! The record in the old store decides until it says `drain`: from then on it bars that store, and the
-//! other record decides. A process has an entry in the list of members of each store, which says up to which
-//! version it acts by that store's record.
+//! The record in the old store decides until its phase is `drain`: from then on it blocks that store, and the other record
+//! decides. A process has an entry in the list of members of each store, with the version of that store's record that it
+//! follows.
 //!
 //! # Invariants
 //! - **view-1** *Sign, then read*: a record counts as unknown until it was read after the process's entry was signed,
 //!   and again once that has lapsed. So an administrator that writes a record and then reads the members sees every process
 //!   that may still act by an earlier one.
-//! - **view-2** A version older than one that was seen is never believed: the store has lost its data.
-//! - **view-3** *A version* is acknowledged, never a phase, and only when no hold contradicts it; acquisitions under
-//!   way look at the view when they end.
+//! - **view-2** A version older than one that was read before is never trusted: the store has lost its data.
+//! - **view-3** *A version* is acknowledged, never a phase, and only when no hold contradicts it; pending acquisitions read the
+//!   view when they end.
 
 use leasehold_core::backend::stage::{Phase, Side};
 
 use super::record::Seen;
 use super::{Class, Pair};
 
-/// What a process acts by.
+/// What a process acts on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct View {
     pub(crate) phase: Phase,
@@ -53,7 +53,7 @@ enum Footing {
     Read { seen: Seen, acknowledged: Option<u64> },
 }
 
-/// An older record than one that was seen: the store has lost its data (view-2).
+/// An older record than one that was read before: the store has lost its data (view-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DataLost;
 
@@ -71,7 +71,7 @@ impl Knowledge {
         self.sights[side].footing = Footing::Absent;
     }
 
-    /// The record at `side` is not what it was, or not understood: it counts as unknown until it is read again.
+    /// The record at `side` has changed, or cannot be read: it counts as unknown until it is read again.
     pub(crate) fn doubted(&mut self, side: Side) {
         let footing = &mut self.sights[side].footing;
         if let Footing::Read { .. } = footing {
@@ -105,7 +105,7 @@ impl Knowledge {
         }
     }
 
-    /// What the process acts by; `None` if it must not be granted anything.
+    /// The view that the process acts on; `None` if it must not be granted anything.
     pub(crate) fn view(&self) -> Option<View> {
         let (old, new) = (self.known(Side::Old), self.known(Side::New));
         if let Some(seen) = new.filter(|seen| Class::of(seen.stand.phase) == Class::New) {
@@ -125,8 +125,8 @@ impl Knowledge {
         }
     }
 
-    /// Acknowledges what is known of `side`, unless a hold that rests on that store alone contradicts it (view-3); whether that
-    /// is news, which the entry is to say from now on.
+    /// Acknowledges the known record of `side`, unless a hold that rests on that store alone contradicts it (view-3). Returns
+    /// whether that changes the entry.
     pub(crate) fn acknowledge(&mut self, side: Side, is_alone: bool) -> bool {
         if self.view().is_none() {
             return false;

@@ -1,11 +1,11 @@
-//! Asks for a lock until it is granted: does what the [`Contender`] says.
+//! Acquires a lock: carries out the [`Contender`] until it ends.
 //!
 //! # Invariants
 //! - **attempt-1** An acquisition that is dropped, or ends with an error, leaves nothing behind: its requests are dropped with
-//!   it, and what was granted is released by a task (B2).
-//! - **attempt-2** A place in a store's queue that is lost there ends the acquisition, and the core asks again; but for one in
-//!   the queue of the new store, which is asked again from here, as the other store's lock is held meanwhile, and in
-//!   `drain` for one in the other queue, too.
+//!   it, and a task releases its grants (B2).
+//! - **attempt-2** A place that is lost in a store's queue ends the acquisition, and the core repeats it. A place in the queue
+//!   of the new store is requested again here, as the other store's lock is held meanwhile; in `drain` so is one in the other
+//!   queue.
 //! - **attempt-3** Every request to a store has an owner id of its own.
 
 use std::future::{Future, poll_fn};
@@ -29,14 +29,14 @@ use crate::protocol::contender::{Contender, End, Step};
 use crate::protocol::hold::PairHold;
 use crate::protocol::parts::{Act, Part};
 
-/// How long an old store is not asked again after it could not be reached, while it is only drained.
+/// How long an unreachable old store is left out, while it is only drained.
 const SHUNNED: Duration = Duration::from_secs(5);
 
 impl Session {
     /// Tries to acquire the lock, or waits for it. An acquisition that waits never returns `Held`.
     pub(crate) async fn acquire(self: &Arc<Self>, request: &AcquireRequest, waits: bool) -> Result<Attempt> {
         let begun = self.with(|book, now| {
-            // RACE: one that begins before this is woken by the end of the session.
+            // RACE: a request that begins before this is woken by the end of the session.
             self.refuse_closed()?;
             let (id, wake) = book.begin(request);
             Ok((id, wake, book.next(request, id, now)))
@@ -87,8 +87,8 @@ impl Session {
         }
     }
 
-    /// Asks a store once it may be asked, with a new owner id every time. One that `shuns` does not ask the old store while it is
-    /// drained and cannot be reached.
+    /// Requests the lock of a store once that is allowed, with a new owner id every time. A request that `shuns` does not go to
+    /// the old store while that is drained and cannot be reached.
     pub(super) async fn ask(
         self: &Arc<Self>,
         side: Side,
@@ -102,8 +102,8 @@ impl Session {
         self.ask_now(side, &request, waits).await
     }
 
-    /// Ends when nothing of `name` is at the store any more (session-1); one that shuns the old store does not wait
-    /// for it while that cannot be reached.
+    /// Ends when nothing of `name` is at the store any more (session-1). A request that shuns the old store does not wait for
+    /// it while it cannot be reached.
     async fn until_free_to_ask(self: &Arc<Self>, side: Side, name: &LockName, shuns: bool) -> Result<()> {
         loop {
             let (owed, drains, shunned) = self.with(|book, now| {
@@ -149,7 +149,7 @@ struct Acquisition<'a> {
     over: bool,
 }
 
-/// What to do: first to ask, then the rest.
+/// The next actions: first the requests, then the rest.
 struct Next {
     /// Where to ask, and whether that may be done at once.
     asks: Pair<Option<bool>>,
@@ -162,7 +162,7 @@ enum Then {
     Granted(Grant),
     Over(End),
     Blind,
-    /// Wait, at most until a part is over.
+    /// Wait, at most until a part expires.
     Wait(Option<Moment>),
 }
 
@@ -173,7 +173,7 @@ enum Woken {
 }
 
 impl Acquisition<'_> {
-    /// What to do once the book knows something more.
+    /// The next actions once the book has learned more.
     fn knowing(&self, learn: impl FnOnce(&mut Book)) -> Result<Next> {
         self.session.with(|book, now| {
             learn(book);
@@ -253,7 +253,7 @@ impl Acquisition<'_> {
 }
 
 impl<'a> Acquisition<'a> {
-    /// Whether a place that was lost is asked for anew from here (attempt-2).
+    /// Whether a lost place is requested anew here (attempt-2).
     fn asks_again(&self, side: Side, error: &Error) -> bool {
         let is_kept = side == Side::New || self.session.with(|book, _| book.drains());
         self.waits && is_kept && error.lost_reason().is_some()
@@ -279,7 +279,7 @@ impl<'a> Acquisition<'a> {
     }
 }
 
-/// The answer to what was asked, if something was and that is there. Then nothing is asked any more.
+/// The answer, if a request is pending and has one. Then no request is pending any more.
 fn polled<F: Future + Unpin>(asked: &mut Option<F>, cx: &mut Context<'_>) -> Option<F::Output> {
     match Pin::new(asked.as_mut()?).poll(cx) {
         Poll::Ready(answer) => {
@@ -323,7 +323,7 @@ impl Book {
         }
     }
 
-    /// What to do, where to ask apart; nothing if that was done.
+    /// The next action, with the requests apart; nothing if it is done already.
     fn told_by_contender(
         &mut self,
         request: &AcquireRequest,
@@ -359,7 +359,7 @@ impl Book {
                 }
             }
         }
-        // Not before: what has failed meanwhile was asked in the view that it knew, and may be done without in that.
+        // Not before: a request that has failed was made in the earlier view, in which its store may be left out.
         contender.viewed(view);
         loop {
             return Ok(Some(match contender.step() {

@@ -1,5 +1,5 @@
-//! What the process knows and has. Everything in it changes under one mutex, and nothing in it waits: what is to be done
-//! is left in `todo`.
+//! The knowledge and the claims of the process. Every change is under one mutex, and nothing in it waits: I/O is left to
+//! `todo`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,18 +26,18 @@ pub(super) struct Book {
     knowledge: Knowledge,
     /// It may have changed since the view was made of it.
     has_learned: bool,
-    /// A hold, or the lack of a view, stands against that.
+    /// A hold, or the lack of a view, contradicts it.
     owes_acknowledgement: bool,
-    /// What follows from that, as every claim knows it.
+    /// The view that follows, as every claim knows it.
     view: Option<View>,
     pub(super) entries: Pair<Signature>,
-    /// What keeps the process from knowing a store's record.
+    /// Why the process does not know a store's record.
     pub(super) trouble: Pair<Option<Error>>,
     /// The move: its id, and the namespaces as its records name them.
     pub(super) of: Option<(u64, Pair<String>)>,
     pub(super) slots: BTreeMap<LockName, Box<Slot>>,
     pub(super) leases: Leases,
-    /// The manager's, as its requests say it.
+    /// The manager's label in its requests.
     pub(super) label: Arc<str>,
     /// Until when the old store is not waited for (phase `drain`).
     pub(super) shunned_until: Option<Moment>,
@@ -46,29 +46,29 @@ pub(super) struct Book {
     pub(super) noted_until: Option<Moment>,
     /// How many meetings are being written.
     pub(super) noting: Arc<Watched<usize>>,
-    /// The last name whose holder in the old store was looked at.
+    /// The last name whose holder in the old store was checked.
     pub(super) looked_at: Option<LockName>,
     pub(super) events: Events,
     pub(super) todo: Vec<Todo>,
 }
 
-/// What is to be done once the mutex is free.
+/// The I/O that is due once the mutex is free.
 pub(super) enum Todo {
     Wake(Arc<Notify>),
-    /// Look at that store, and say there what there is to say.
+    /// Read that store, and write the entry if it has changed.
     Poke(Side),
-    /// Release it until that is over.
+    /// Release it until that has ended.
     Settle(Arc<Debt>),
-    /// Ask for what a hold needs.
+    /// Acquire the lock that a hold needs.
     Upgrade(Upgrade),
     /// Write down that a foreign client holds it in the old store.
     Note(LockName),
-    /// A session whose end alone ends what is in it.
+    /// A session of which only the end ends its entries.
     GiveUp(Side, LeaseId),
 }
 
 impl Todo {
-    /// The debts that a claim has left.
+    /// The pending releases of a claim.
     fn settle(debts: Pair<Option<Arc<Debt>>>) -> impl Iterator<Item = Self> {
         debts.new.into_iter().chain(debts.old).map(Self::Settle)
     }
@@ -127,7 +127,7 @@ impl Book {
         }
     }
 
-    /// Lets act whatever has changed since the last look.
+    /// Advances every claim that has changed since the last reading.
     pub(super) fn settle(&mut self) {
         if std::mem::take(&mut self.has_learned) {
             let view = self.knowledge.view();
@@ -169,7 +169,7 @@ impl Book {
         }
     }
 
-    /// What the claim on `name` has at `side` must not be counted on: it is given back.
+    /// The grant of the claim on `name` at `side` must not be counted on: it is released.
     fn unback(&mut self, name: &LockName, side: Side) {
         let Some(claim) = self.claim(name) else { return };
         let act = match &mut claim.stage {
@@ -185,7 +185,7 @@ impl Book {
         self.advance(name);
     }
 
-    /// Acknowledges what no hold contradicts, and has that said.
+    /// Acknowledges the versions that no hold contradicts, and has the entry written.
     fn acknowledge(&mut self) {
         self.owes_acknowledgement = false;
         for side in SIDES {
@@ -193,7 +193,7 @@ impl Book {
             if known.is_none() || known == self.knowledge.acknowledged(side) {
                 continue;
             }
-            // Asked at every look while one rests there: so no more of them are looked at than it takes.
+            // Checked at every reading while a claim rests there: the search ends with the first.
             let is_alone = self.slots.values().any(|slot| slot.rests_on(side));
             if self.knowledge.acknowledge(side, is_alone) {
                 self.resign(side);
@@ -216,7 +216,7 @@ impl Book {
             };
             let mut after = *hold;
             after.viewed(view);
-            // What was not needed may have been renewed less than the guard believes in (session-3).
+            // A part that was not needed may have been renewed less than the guard relies on (session-3).
             let weak = |side: &Side| {
                 let counts = hold.parts.held(*side) && after.needs(*side) && !hold.needs(*side);
                 counts && trusted[*side] < Some(*told)
@@ -233,13 +233,13 @@ impl Book {
         }
     }
 
-    /// What is held at `side` counts once it lasts as long as its guard is trusted: for that the entry is signed anew.
+    /// A grant at `side` counts once it lasts as long as its guard is trusted: for that the entry is signed anew.
     pub(super) fn resign(&mut self, side: Side) {
         self.entries[side].news += 1;
         self.todo.push(Todo::Poke(side));
     }
 
-    /// Does what a hold is to do by now.
+    /// Carries out the next actions of a hold.
     pub(super) fn advance(&mut self, name: &LockName) {
         loop {
             let Some(Claim { stage: Stage::Holding { hold, .. }, .. }) = self.claim(name) else { return };
@@ -268,14 +268,14 @@ impl Book {
         }
     }
 
-    /// What the claim on `name` has at `side` is to be released.
+    /// The grant of the claim on `name` at `side` is to be released.
     pub(super) fn owe(&mut self, name: &LockName, side: Side) {
         if let Some(slot) = self.slots.get_mut(name) {
             self.todo.extend(slot.owe(side, &mut self.leases, &self.events).map(Todo::Settle));
         }
     }
 
-    /// What the claim on `name` had at `side` is over at the store. An entry is released all the same, as by the core.
+    /// The part of the claim on `name` at `side` has ended at the store. An entry is released all the same.
     pub(super) fn part_over(&mut self, name: &LockName, side: Side) {
         let Some(claim) = self.claim(name) else { return };
         let Some(grant) = claim.parts[side].take() else { return };
@@ -299,7 +299,7 @@ impl Book {
         self.advance(name);
     }
 
-    /// Reports to the core that a hold is over, once.
+    /// Reports the end of a hold to the core, once.
     fn tell_over(&mut self, name: &LockName) {
         let Some(claim) = self.claim(name) else { return };
         if let Stage::Holding { told_over, .. } = &mut claim.stage
@@ -319,7 +319,7 @@ impl Book {
         self.slots.iter().filter(|(_, slot)| hangs(slot)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Nothing more is asked of a session of `side`: its end alone ends what is in it.
+    /// No further request uses a session of `side`: only its end ends its entries.
     pub(super) fn give_up(&mut self, side: Side, lease: LeaseId) {
         self.lease_over(side, lease, LostReason::SessionLost);
         self.todo.push(Todo::GiveUp(side, lease));
@@ -358,7 +358,7 @@ impl Book {
         self.slots.get_mut(name)?.claim.as_mut()
     }
 
-    /// Wakes the acquisition, which looks again.
+    /// Wakes the acquisition, which checks again.
     pub(super) fn wake_all(&mut self) {
         let claims = self.slots.values().filter_map(|slot| slot.claim.as_ref());
         self.todo.extend(claims.map(|claim| Todo::Wake(Arc::clone(&claim.wake))));
@@ -376,7 +376,7 @@ impl Book {
             self.resign(Side::New);
         }
         let slot = self.slots.entry(request.name.clone()).or_default();
-        // One that is over may not have been released.
+        // An ended claim may not have been released.
         let left = slot.let_go(&request.name, &mut self.leases, &self.events);
         self.todo.extend(Todo::settle(left));
         let id = self.leases.fresh();
@@ -392,7 +392,7 @@ impl Book {
         }
     }
 
-    /// What was not renewed until its deadline is given up by the core, which releases it only if the loss was reported.
+    /// The core abandons a lease that passed its deadline, and releases it only if the loss was reported.
     pub(super) fn let_go_of_what_is_given_up(&mut self, now: Moment) {
         for (name, slot) in &mut self.slots {
             let stage = slot.claim.as_ref().map(|claim| &claim.stage);
@@ -430,7 +430,7 @@ impl Book {
         }
     }
 
-    /// What the claim `id` on `name` was granted at `side`. One that is over gives it back.
+    /// A grant to the claim `id` on `name` at `side`. A claim that has ended releases it.
     pub(super) fn granted(&mut self, name: &LockName, id: LeaseId, side: Side, grant: Grant) {
         let (raw, lease) = (grant.counter, grant.lease);
         let is_over = self.leases.is_over(side, &lease);
@@ -448,7 +448,7 @@ impl Book {
         }
     }
 
-    /// Counts on what was granted for the hold of `name`, once it lasts as long as the guard trusts it.
+    /// Counts on the grants of the hold of `name`, once they last as long as the guard trusts it.
     pub(super) fn admit(&mut self, name: &LockName) {
         let trusted = self.trusted(name);
         let Some(Claim { stage: Stage::Holding { hold, told, .. }, parts, .. }) = self.claim(name) else {

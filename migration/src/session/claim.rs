@@ -1,4 +1,4 @@
-//! What the process has, or asks for, of one name.
+//! The grants, requests and pending releases of one name in this process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +20,9 @@ use crate::protocol::{Pair, SIDES};
 #[derive(Default)]
 pub(super) struct Slot {
     pub(super) claim: Option<Claim>,
-    /// What is being released, at each store.
+    /// The pending release at each store.
     pub(super) debts: Pair<Option<Arc<Debt>>>,
-    /// Wakes the acquisition, which looks again.
+    /// Wakes the acquisition, which checks again.
     wake: Arc<Notify>,
 }
 
@@ -34,11 +34,11 @@ pub(super) struct Claim {
     ttl_wanted: Duration,
     metadata: Option<Arc<str>>,
     pub(super) stage: Stage,
-    /// What the stores have granted.
+    /// The grants of the stores.
     pub(super) parts: Pair<Option<Grant>>,
     /// Events about grants that are no parts of a hold yet.
     pub(super) early: Pair<Early>,
-    /// Wakes the acquisition, which looks again.
+    /// Wakes the acquisition, which checks again.
     pub(super) wake: Arc<Notify>,
 }
 
@@ -53,9 +53,9 @@ pub(super) struct Early {
 pub(super) enum Stage {
     Asking {
         contender: Contender,
-        /// The process's entry there has lapsed since the contender looked.
+        /// The process's entry there has lapsed since the contender's last check.
         lapsed: Pair<bool>,
-        /// The store has lost what was granted there.
+        /// The store has lost the grant there.
         lost: Pair<bool>,
     },
     Holding {
@@ -65,7 +65,7 @@ pub(super) enum Stage {
         /// Until when the core trusts it.
         told: Deadline,
         told_over: bool,
-        /// What is asked for it ends with these.
+        /// The pending requests of the hold, which end with these.
         asks: Pair<Option<oneshot::Sender<Arc<Debt>>>>,
     },
 }
@@ -95,7 +95,7 @@ impl Slot {
         Arc::clone(&self.wake)
     }
 
-    /// Whatever is claimed is not wanted any more; the debts that it leaves are to be settled.
+    /// Ends the claim; the pending releases that it leaves are to be settled.
     pub(super) fn let_go(
         &mut self,
         name: &LockName,
@@ -117,7 +117,7 @@ impl Slot {
         left
     }
 
-    /// What is claimed and was granted at `side` is to be released: it is a debt, which is to be settled.
+    /// The grant of the claim at `side` becomes a pending release, which is to be settled.
     pub(super) fn owe(&mut self, side: Side, leases: &mut Leases, events: &Events) -> Option<Arc<Debt>> {
         let claim = self.claim.as_mut()?;
         let grant = claim.parts[side].take()?;
@@ -128,24 +128,24 @@ impl Slot {
         Some(debt)
     }
 
-    /// What is asked at `side` for a hold is not wanted any more.
+    /// Cancels the request of a hold at `side`.
     pub(super) fn stop_asking(&mut self, name: &LockName, side: Side, now: Moment) {
         let Some(Claim { id, stage: Stage::Holding { asks, .. }, .. }) = &mut self.claim else { return };
         if let Some(ask) = asks[side].take() {
             let debt = Debt::of_request(*id, side, name.clone(), now);
-            // One that waits behind an earlier debt has asked nothing of the store yet.
+            // A request behind an earlier pending release has not reached the store yet.
             self.debts[side].get_or_insert_with(|| Arc::clone(&debt));
-            // A task that is gone has ended with the session.
+            // A task that does not receive it has ended with the session.
             let _over = ask.send(debt);
         }
     }
 
-    /// As which lease the core knows what is claimed.
+    /// The lease by which the core knows the claim.
     pub(super) fn claimed_as(&self) -> Option<LeaseId> {
         self.claim.as_ref().map(|claim| claim.id)
     }
 
-    /// Whether what is held of it rests on that store alone.
+    /// Whether its hold rests on that store alone.
     pub(super) fn rests_on(&self, side: Side) -> bool {
         let claim = self.claim.as_ref();
         claim.is_some_and(|claim| matches!(&claim.stage, Stage::Holding { hold, .. } if hold.alone(side)))
@@ -163,7 +163,7 @@ impl Claim {
         request
     }
 
-    /// The shortest ttl of what the stores have granted.
+    /// The shortest ttl of the grants.
     pub(super) fn ttl(&self) -> Option<Duration> {
         self.parts.old.iter().chain(&self.parts.new).map(|part| part.lease.ttl).min()
     }
@@ -176,8 +176,8 @@ impl Claim {
         })
     }
 
-    /// Until when a hold can be trusted whose parts can be until then. What is granted and not counted on yet holds it back
-    /// too, so that it can be; but not once its store keeps it no longer.
+    /// Until when a hold can be trusted whose parts can be until then. A grant that is not counted on yet limits it too, so
+    /// that it can be; but not after its store has dropped it.
     pub(super) fn trusted_until(&self, parts: Pair<Option<Deadline>>, now: Moment) -> Deadline {
         let Stage::Holding { hold, .. } = &self.stage else { return Deadline::Never };
         let is_kept = |side: Side| {

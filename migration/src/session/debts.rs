@@ -1,5 +1,5 @@
-//! What is not wanted any more is released until the store confirms it or its lease is over (hold-3, B2): by the caller that asks
-//! for that, and by a task from when it leaves.
+//! Releases unwanted grants until the store confirms it or their lease has ended (hold-3, B2): by the releasing caller, and by
+//! a task from when that leaves.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Session {
         }
     }
 
-    /// What a debt comes to, if the release waits for that.
+    /// The result of a pending release, if the caller waits for that.
     async fn repaid(self: &Arc<Self>, owed: Owed) -> Result<()> {
         match owed {
             Owed { waits: false, .. } => Ok(()),
@@ -69,7 +69,7 @@ impl Session {
         }
     }
 
-    /// Asks the store once, for a caller that bounds it; a task goes on from there.
+    /// Sends one request, for a caller that bounds it; a task goes on from there.
     async fn settle_here(self: &Arc<Self>, debt: Arc<Debt>) -> Result<()> {
         let Some(grant) = &debt.grant else { return Ok(()) };
         let mut begun = Begun { session: self, debt: &debt, answered: false, over: false };
@@ -91,7 +91,7 @@ impl Session {
         }
     }
 
-    /// Asks the store to release `grant` until it confirms that, or its lease is over.
+    /// Sends releases of `grant` until the store confirms one, or the lease has ended.
     pub(super) async fn settle_grant(self: &Arc<Self>, debt: &Arc<Debt>, grant: &Grant) {
         let (env, gives_up_at) = (&self.env, debt.gives_up_at(grant));
         let mut backoff = Backoff::of_requests(env);
@@ -117,7 +117,7 @@ impl Session {
         }
     }
 
-    /// The store is not asked any more. An entry that stays in a session ends with that: it is given up.
+    /// No further request is sent. An entry that stays in a session ends with that session, which is ended.
     fn end_release(self: &Arc<Self>, debt: &Arc<Debt>, grant: &Grant, over: Result<()>) {
         if let Err(error) = &over {
             tracing::debug!(error = ?format!("{error:#}"), lock = %grant.name, "lock not released");
@@ -129,13 +129,13 @@ impl Session {
     }
 
     pub(super) fn settle(self: &Arc<Self>, debt: &Arc<Debt>, over: Result<()>) {
-        // First the slot: a task that learns that it is over may ask again.
+        // First the slot: a task that sees the end may send the next request.
         self.with(|book, _| book.settled(debt));
         debt.ended(over);
     }
 }
 
-/// A release whose first request is under way. What is left of it when it is dropped goes on in a task.
+/// A release whose first request is pending. On drop a task completes it.
 struct Begun<'a> {
     session: &'a Arc<Session>,
     debt: &'a Arc<Debt>,

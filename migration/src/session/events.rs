@@ -35,7 +35,7 @@ impl Book {
         match event {
             StoreEvent::LeaseOpened(lease) => {
                 let names = self.hanging_on(side, lease.id);
-                // What is a part of something is renewed with that.
+                // A lease that is a part of another is renewed with that.
                 if lease.scope == LeaseScope::Session || names.is_empty() {
                     self.leases.announce(side, lease, &self.events);
                 }
@@ -96,7 +96,7 @@ impl Book {
         }
     }
 
-    /// By which counter the core knows what `side` has granted with that number.
+    /// The core's counter for the number of a grant of `side`.
     pub(super) fn counter_of(&self, side: Side, name: &LockName, raw: u64) -> Option<u64> {
         let claim = self.slots.get(name)?.claim.as_ref()?;
         let Claim { stage: Stage::Holding { counter, .. }, parts, .. } = claim else { return None };

@@ -18,9 +18,9 @@ pub(super) struct Leases {
     passed: BTreeMap<LeaseId, (Side, Lease)>,
     /// The core's id, by the store's.
     known: Pair<BTreeMap<LeaseId, LeaseId>>,
-    /// Those that were reported to be over, and until when an earlier reply may name them, as in the core.
+    /// The leases whose end was reported, and until when an earlier reply may name them, as in the core.
     over: Pair<BTreeMap<LeaseId, Moment>>,
-    /// When the book was last looked at.
+    /// The time of the last access to the book.
     pub(super) now: Moment,
     /// The names that are held.
     pub(super) composites: BTreeMap<LeaseId, LockName>,
@@ -43,7 +43,7 @@ impl Leases {
         LeaseId::new(self.last)
     }
 
-    /// A store has announced a lease, perhaps again and with a later deadline, or the core is to renew one that was not announced.
+    /// A store has announced a lease, perhaps again with a later deadline, or the core is to renew an unannounced one.
     pub(super) fn announce(&mut self, side: Side, lease: Lease, events: &Events) {
         let outer = match self.known[side].get(&lease.id) {
             Some(outer) => *outer,
@@ -55,7 +55,7 @@ impl Leases {
         events.tell(StoreEvent::LeaseOpened(Lease::new(outer, lease.scope, lease.ttl, lease.deadline)));
     }
 
-    /// What is held while another store is asked is renewed by the core.
+    /// The core renews the grants that are held while another store's lock is requested.
     pub(super) fn keep(&mut self, parts: &Pair<Option<Grant>>, events: &Events) {
         for side in SIDES {
             let part = parts[side].as_ref().filter(|part| part.lease.scope == LeaseScope::Entry);
@@ -91,12 +91,12 @@ impl Leases {
         events.tell(StoreEvent::LeaseLost { lease: outer, reason });
     }
 
-    /// Whether what a store granted or signed late hangs on a lease that is over.
+    /// Whether a late grant or signature of a store rests on a lease that has ended.
     pub(super) fn is_over(&self, side: Side, lease: &Lease) -> bool {
         self.over[side].contains_key(&lease.id)
     }
 
-    /// What the core knows as `lease`, if that was passed on.
+    /// The store's lease behind the core's `lease`, if that was passed on.
     pub(super) fn passed(&self, lease: LeaseId) -> Option<(Side, LeaseId)> {
         self.passed.get(&lease).map(|(side, lease)| (*side, lease.id))
     }

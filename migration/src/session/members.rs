@@ -1,4 +1,4 @@
-//! Signs in both stores, reads their records, and says what is acknowledged. One task for each store.
+//! Signs in both stores, reads their records, and writes the acknowledgements. One task for each store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::protocol::records::{Read, lost_its_data, misuse};
 use crate::protocol::view::{DataLost, View};
 use crate::protocol::{Class, Pair};
 
-/// When a record was asked for: what is known by then is older than the answer.
+/// When the read of a record began: knowledge of that time is older than the answer.
 #[derive(Clone, Copy)]
 pub(super) struct Look {
     times: u64,
@@ -58,12 +58,12 @@ impl Session {
         }
     }
 
-    /// What is known, once it is; or why it is not.
+    /// Waits for a view; returns why there is none.
     pub(super) async fn view_or_why(self: &Arc<Self>) -> Result<()> {
         if self.with(|book, _| book.view().is_some()) {
             return Ok(());
         }
-        // The look that is under way may have begun before this.
+        // The pending reading may have begun before this.
         let enough = self.looks.read(|looks| Pair::each(|side| looks[side].begun + 1));
         for side in SIDES {
             self.stores[side].poke.notify_one();
@@ -173,7 +173,7 @@ impl Book {
         !self.knowledge().is_signed(side) || late || news != said
     }
 
-    /// The process has signed there. What was signed in a session that is over by now is gone with it.
+    /// The process has signed there. A signature in a session that has ended by now is lost with it.
     pub(super) fn signed(&mut self, side: Side, lease: Lease, now: Moment) {
         if self.leases.is_over(side, &lease) {
             return;
@@ -210,7 +210,7 @@ impl Book {
         }
     }
 
-    /// Knows the record from now on that was asked for at `look`.
+    /// Learns the record that was read at `look`.
     fn learn(&mut self, side: Side, look: Look, record: Option<Entry>) -> Result<()> {
         let learned = self.understood(side, look, record);
         if learned.is_err() {
@@ -229,7 +229,7 @@ impl Book {
         if seen.version < look.newest {
             return Err(lost());
         }
-        // What was read later may be known already.
+        // A later reading may be known already.
         let signature = &mut self.entries[side];
         if seen.version < signature.newest || look.times != signature.times {
             return Ok(());
@@ -249,7 +249,7 @@ impl Book {
         let (id, between) = self.of.get_or_insert_with(|| (record.id, record.between.clone()));
         let is_other = *id != record.id;
         if record.side == side && is_other && record.restored == 0 && record.between == *between {
-            // It was written late, over data that were lost (records-4).
+            // It was written late, over lost data (records-4).
             return Err(lost_its_data(side, decides));
         }
         if record.side != side || is_other {

@@ -12,13 +12,13 @@
 //! | `leases`, `renewal` | the ids of both stores' leases as one; renewals |
 //! | `events` | the events of the stores |
 //! | `strangers` | foreign clients that hold a lock in the old store while that is drained |
-//! | `onlook` | what others ask about a lock |
-//! | `watched` | what tasks wait for |
+//! | `onlook` | inspection, revocation and diagnosis of a lock |
+//! | `watched` | values that tasks wait for |
 //!
 //! # Invariants
-//! - **session-1** B1 holds towards both stores: nothing is asked of a store for a name while an earlier grant of that name
-//!   is held there, or its release not over.
-//! - **session-2** A view is acted on and acknowledged under one mutex ([`Book`]); what is done about it comes after that.
+//! - **session-1** B1 holds towards both stores: no lock of a name is requested from a store while the process holds an earlier
+//!   grant of that name there, or its release has not ended.
+//! - **session-2** A view is acted on and acknowledged under one mutex ([`Book`]); the I/O comes after that.
 //! - **session-3** *Bound*: no hold is trusted longer than any part of it that it needs, nor than the process's entry in
 //!   that store.
 
@@ -59,7 +59,7 @@ use watched::Watched;
 
 pub(crate) struct Session {
     env: Env,
-    /// As whom it signs.
+    /// The id of its entries.
     id: OwnerId,
     poll: Duration,
     stores: Pair<Store>,
@@ -72,7 +72,7 @@ pub(crate) struct Session {
     closing: CancellationToken,
 }
 
-/// How many looks at a store have begun, and have ended.
+/// How many readings of a store have begun, and have ended.
 #[derive(Clone, Copy, Default)]
 struct Looks {
     begun: u64,
@@ -108,7 +108,7 @@ impl Session {
         })
     }
 
-    /// Looks at the book, and does afterwards what follows from it.
+    /// Uses the book, and starts afterwards the I/O that is due.
     fn with<R>(self: &Arc<Self>, act: impl FnOnce(&mut Book, Moment) -> R) -> R {
         let now = self.env.now();
         let mut book = self.book.lock();
@@ -120,7 +120,7 @@ impl Session {
 
     fn do_what_follows(self: &Arc<Self>, mut book: MutexGuard<'_, Book>) {
         book.settle();
-        // What is empty keeps its room.
+        // An empty list keeps its capacity.
         if book.todo.is_empty() {
             return;
         }
@@ -157,8 +157,8 @@ impl Session {
         Ok(())
     }
 
-    /// What both promise, and what a lock in two stores can, by when it is asked for first. One that could not be reached yet is taken
-    /// to promise what every store does that locks can be moved to.
+    /// The promises of both stores that a lock in two stores can keep, fixed at the first call. A store that could not be
+    /// reached yet counts with the promises of every store that locks can be moved to.
     pub(crate) fn guarantees(&self) -> Guarantees {
         let least = Guarantees::FENCED
             | Guarantees::FIFO

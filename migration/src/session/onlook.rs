@@ -1,4 +1,4 @@
-//! What others ask about a lock: of the stores that it is in.
+//! Inspection, revocation and diagnosis of a lock, in the stores that have it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ impl Session {
                 let detail = format!("the {} store: {error:#}", side.word());
                 findings.push(Finding::new(Severity::Warning, "move", detail));
             }
-            // Waiting for one that is away would leave no time for the other.
+            // Waiting for an unreachable store would leave no time for the other.
             let away = trouble[side].as_ref().is_some_and(|error| *error.kind() == ErrorKind::Unavailable);
             let Some(open) = self.stores[side].open.get().filter(|_| !away) else { continue };
             findings.extend(open.backend.diagnose().await?.into_iter().map(|finding| placed(side, finding)));
@@ -113,7 +113,7 @@ impl Session {
         Ok(findings)
     }
 
-    /// What each store says of one name, as far as it can be reached.
+    /// The findings of each store about one name, as far as it can be reached.
     pub(crate) async fn diagnose_lock(self: &Arc<Self>, name: &LockName) -> Result<Vec<Finding>> {
         self.refuse_closed()?;
         let mut findings = Vec::new();

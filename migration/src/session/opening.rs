@@ -1,6 +1,6 @@
 //! Opens both stores, and begins the move if there is none.
 //!
-//! One of them may be out of reach if the other one's record says enough: it is opened in the background then.
+//! One of them may be unreachable if the other one's record is enough: it is opened in the background then.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Session {
         let unless_done = session.closing.clone().drop_guard();
         let began = session.begin().await;
         if let Err(error) = began {
-            // A process that exits on the error would leave its entries otherwise. The end goes on when the wait is over.
+            // A process that exits on the error would leave its entries otherwise. The end goes on after the wait.
             let (closing, (closed, is_closed)) = (Arc::clone(&session), oneshot::channel::<()>());
             session.env.spawn(async move {
                 drop(closing.close().await);
@@ -47,7 +47,7 @@ impl Session {
             let _closed = session.env.within(poll, is_closed).await;
             return Err(error);
         }
-        // What is promised at the opening stays.
+        // The promises of the opening stay.
         session.guarantees();
         let _goes_on: CancellationToken = unless_done.disarm();
         Ok(session)
@@ -67,7 +67,7 @@ impl Session {
         self.view_or_why().await
     }
 
-    /// A first look at both. In `new` the old store is waited for no longer than a poll: it decides nothing.
+    /// A first reading of both. In `new` the old store is waited for no longer than a poll: it decides nothing.
     async fn both_sights(self: &Arc<Self>) -> (Result<Option<Read>>, Result<Option<Read>>) {
         let (old, new) = (pin!(self.sight(Side::Old)), pin!(self.sight(Side::New)));
         match select(old, new).await {
@@ -82,7 +82,7 @@ impl Session {
         }
     }
 
-    /// A first look at one of them, which leaves time to go on without it.
+    /// A first reading of one of them, which leaves time to go on without it.
     async fn sight(self: &Arc<Self>, side: Side) -> Result<Option<Read>> {
         let bound = self.env.timing().connect_timeout / 4 * 3;
         let sight = async {
@@ -108,7 +108,7 @@ impl Session {
         Ok(())
     }
 
-    /// The other one's record says what there is to know, or this one is needed.
+    /// The other one's record is enough, or this one is needed.
     fn go_on_without(self: &Arc<Self>, side: Side, error: Error, other: Option<&Read>) -> Result<()> {
         let reads = Pair::each(|at| other.filter(|_| at != side).cloned());
         reads.of_one_move(&self.names())?;
@@ -150,7 +150,7 @@ impl Session {
                     self.first(side).await?
                 }
             };
-            // One whose move is over is replaced at its version.
+            // A record of an ended move is replaced at its version.
             self.write(reads[record.side].as_ref(), &record).await?;
         }
     }
@@ -162,7 +162,7 @@ impl Session {
         Ok(MoveRecord { id, side, stand, between: self.names(), since, restored: 0, end: None, met: None })
     }
 
-    /// Replaces what was read, if that is still there; whether it did.
+    /// Replaces the record that was read, if it has not changed; returns whether it did.
     async fn write(&self, read: Option<&Read>, record: &MoveRecord) -> Result<bool> {
         let expected = read.map(|read| read.version);
         let ledger = &self.open(record.side)?.ledger;
@@ -199,7 +199,7 @@ impl Session {
         if one { Err(one_namespace(&self.names().new)) } else { Ok(()) }
     }
 
-    /// What the two namespaces are called.
+    /// The names of the two namespaces.
     fn names(&self) -> Pair<String> {
         names(|side| &*self.stores[side].config)
     }

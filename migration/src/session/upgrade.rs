@@ -1,4 +1,4 @@
-//! A hold goes along with the move: what the next phase needs is asked for while it is held.
+//! A hold follows the move: the lock that the next phase needs is requested while it is held.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::book::Book;
 use super::claim::{Stage, Upgrade};
 
 impl Session {
-    /// Asks until it is granted or not wanted any more. Then it is a debt until nothing is left of it (session-1).
+    /// Repeats the request until it is granted or cancelled. A cancelled one becomes a pending release (session-1).
     pub(super) async fn upgrade(self: Arc<Self>, mut upgrade: Upgrade) {
         let stopped_or_granted = tokio::select! {
             biased;
@@ -49,7 +49,7 @@ impl Session {
 }
 
 impl Book {
-    /// The hold of `name` asks at `side`.
+    /// The hold of `name` requests the lock at `side`.
     pub(super) fn ask_for_hold(&mut self, name: &LockName, side: Side) {
         let label = Arc::clone(&self.label);
         let Some(claim) = self.claim(name) else { return };

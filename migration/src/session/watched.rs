@@ -1,4 +1,4 @@
-//! What tasks wait for.
+//! Values that tasks wait for.
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -21,7 +21,7 @@ impl<T> Watched<T> {
         self.changed.notify_waiters();
     }
 
-    /// What is found in it, as soon as it is there.
+    /// Waits until `find` finds its value.
     pub(super) async fn until<R>(&self, mut find: impl FnMut(&T) -> Option<R>) -> R {
         loop {
             // RACE: listen before looking, so that no change is missed.
