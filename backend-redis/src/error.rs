@@ -1,19 +1,17 @@
-//! What errors of the server and of its client mean: one table, and one mapping of what never
-//! reached a server.
+//! The meaning of errors of the server and of its client: one table, and one mapping of requests that never reached a server.
 //!
 //! The server refuses a *write* for its own state (`READONLY`, `OOM`, …) before the first write of a
 //! script, and that state does not change while one runs: nothing was applied. A missing right may
 //! show in the middle of a script, so `NOPERM` is unknown; so is every error that is not in the table.
 //!
-//! The sentence is ours, and its cause is what the server or the system said, in their own words. Which
-//! server that was, the core adds.
+//! The message is this crate's, and its source is the text of the server or the system. The core adds the server's address.
 
 use leasehold_core::{Effect, Error, ErrorKind, Tls};
 use redis::RedisError;
 
 use crate::keys::FORMAT;
 
-/// What a failed request means for its caller.
+/// The meaning of a failed request for its caller.
 pub(crate) fn of(error: RedisError) -> Error {
     let (kind, effect, message) = meaning(&error);
     Error::new(kind, effect, message).with_source(said(&error))
@@ -22,7 +20,7 @@ pub(crate) fn of(error: RedisError) -> Error {
 /// A connection that could not be made; no request was sent.
 pub(crate) fn of_connecting(error: RedisError) -> Error {
     let (kind, _, message) = meaning(&error);
-    // Whatever the client cannot name happened to the socket or to TLS.
+    // An error that the client cannot name is of the socket or of TLS.
     let kind = if kind == ErrorKind::Protocol { ErrorKind::Unavailable } else { kind };
     let message = match error.kind() {
         redis::ErrorKind::Io => "cannot connect".to_owned(),
@@ -39,12 +37,12 @@ pub(crate) fn of_opening(error: RedisError) -> Error {
     if refused { error.with_kind(ErrorKind::Denied) } else { error }
 }
 
-/// An answer that no script of ours gives.
+/// A reply that no script gives.
 pub(crate) fn unexpected(what: &str) -> Error {
     Error::new(ErrorKind::Protocol, Effect::Unknown, format!("the server's reply is invalid ({what})"))
 }
 
-/// The namespace has the `format` that stands in `key`, and keys and messages are laid out in another way than ours.
+/// The namespace has the `format` in `key`: its keys and messages have another layout.
 pub(crate) fn another_format(format: &str, key: &str) -> Error {
     let format: String = format.chars().take(20).collect();
     let message =
@@ -67,7 +65,7 @@ pub(crate) fn wants_the_text(error: &RedisError) -> bool {
     error.code() == Some("NOSCRIPT")
 }
 
-/// Whether another server is to be asked: this one is no primary any more.
+/// Whether to connect to another server: this one is no primary any more.
 pub(crate) fn wants_another_server(error: &RedisError) -> bool {
     matches!(error.code(), Some("READONLY" | "MASTERDOWN"))
         || error.detail().is_some_and(|detail| detail.contains(WAIT_ON_A_REPLICA))
@@ -83,7 +81,7 @@ pub(crate) fn is_denied(error: &RedisError) -> bool {
     error.code() == Some("NOPERM")
 }
 
-/// Whether one side refused the other's certificate. A peer that speaks no TLS is no server of ours.
+/// Whether one side refused the other's certificate. A peer without TLS is not such a server.
 #[cfg(feature = "tls")]
 fn is_refused_by_tls(error: &RedisError) -> bool {
     use rustls::{AlertDescription as Alert, Error as TlsError};
@@ -110,9 +108,9 @@ fn is_refused_by_tls(_error: &RedisError) -> bool {
     false
 }
 
-/// What the server or the system said: without the client's names for it, which are for its debugging.
+/// The text of the server or the system, without the client's names for it, which are for its debugging.
 fn said(error: &RedisError) -> String {
-    // A server names the script and its line; the sentence says what was asked.
+    // A server names the script and its line; the message names the request.
     let detail = error.detail().map(|detail| detail.split(" script: ").next().unwrap_or(detail));
     match (error.code(), detail) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
@@ -169,18 +167,18 @@ fn of_server(code: &str, detail: &str) -> (ErrorKind, Effect, &'static str) {
         ),
         "NOAUTH" => (Denied, NotApplied, "the server requires a password"),
         "WRONGPASS" => (Denied, NotApplied, WRONG_PASSWORD),
-        // It is asked for only where NOSCRIPT was answered: nothing has run.
+        // It is sent only after NOSCRIPT: nothing has run.
         "NOPERM" if detail.contains("'eval' command") => (Denied, NotApplied, NO_SCRIPTS),
         "NOPERM" => (Denied, Unknown, "the user lacks a right that the store's page lists"),
         "DENIED" => (Denied, NotApplied, "the server is in protected mode: configure a password"),
         "WRONGTYPE" => (Protocol, Unknown, "a key of this lock is used for something that is no lock"),
-        // A script's own word, which names the key and what it is; no script has written anything before.
+        // A script's own error, which names the key and its type; no script has written anything before.
         "NOLOCK" => (Protocol, NotApplied, "a key of this lock is used for something that is no lock"),
         "NOPROTO" => (Unsupported, NotApplied, TOO_OLD),
         "ERR" if detail.contains("max number of clients") => {
             (Unavailable, NotApplied, "the server is at its limit of clients (maxclients)")
         }
-        // It goes out behind what it waits for, which may have been carried out.
+        // It is sent behind the request that it waits for, which may have been carried out.
         "ERR" if detail.contains(WAIT_ON_A_REPLICA) => {
             (Unavailable, Unknown, "the server is a replica: connect to the primary")
         }
@@ -190,7 +188,7 @@ fn of_server(code: &str, detail: &str) -> (ErrorKind, Effect, &'static str) {
         "ERR" if detail.contains("without any password configured") => {
             (Denied, NotApplied, "the server has no such user, or no password for it")
         }
-        // How a server before 7.2 says NOPERM inside a script.
+        // A server before 7.2 reports NOPERM inside a script like this.
         "ERR" if NO_RIGHT_IN_A_SCRIPT.iter().any(|words| detail.contains(words)) => {
             (Denied, Unknown, "the user lacks a right that the store's page lists")
         }

@@ -21,7 +21,7 @@ use leasehold_core::{Error, ErrorKind, LockName, OwnerId, Result};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Keys {
     prefix: String,
-    /// What stands around the name in the key of a lock that other libraries take.
+    /// The parts around the name in the key of a lock that is shared with other libraries.
     around: Option<(Box<str>, Box<str>)>,
 }
 
@@ -42,7 +42,7 @@ impl NameKeys {
     }
 }
 
-/// How keys and messages are laid out; a namespace that says nothing of it has this format.
+/// The layout of keys and messages; a namespace without a format key has this format.
 pub(crate) const FORMAT: &str = "1";
 
 /// The id of a session's inbox: hexadecimal, and the database behind it, as channels do not belong to one; and something more
@@ -59,7 +59,7 @@ pub(crate) fn is_inbox_of_one_that_adds(id: &str, database: u32) -> bool {
 }
 
 impl Keys {
-    /// Keys that begin with `prefix`; locks lie under their names with what is `around` them, if that is given.
+    /// Keys that begin with `prefix`; locks lie under their names with the parts of `around`, if given.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl Keys {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidName`] for a name whose lock would lie where keys of ours do.
+    /// [`ErrorKind::InvalidName`] for a name whose lock would lie among the keys of the store.
     pub(crate) fn of(&self, name: &LockName) -> Result<NameKeys> {
         let shared = self.around.as_ref().map(|(before, behind)| [before, name.as_str(), behind].concat());
         if let Some(key) = shared.as_deref().filter(|key| self.is_ours(key)) {
@@ -99,7 +99,7 @@ impl Keys {
         Ok(NameKeys { ends: [0, 1, 2, 3].map(|before| lock.len() + before * length), text: text.into() })
     }
 
-    /// What the id of an inbox follows in its channel's name.
+    /// The beginning of an inbox's channel, before its id.
     pub(crate) fn channels(&self) -> String {
         format!("{}:inbox:", self.prefix)
     }
@@ -114,12 +114,12 @@ impl Keys {
         format!("{}:token_base", self.prefix)
     }
 
-    /// The key of what is known of the run of the server.
+    /// The key for the run of the server.
     pub(crate) fn origin(&self) -> String {
         format!("{}:{{%origin}}", self.prefix)
     }
 
-    /// The key of what a server that is one of several knows of the namespace.
+    /// The key for the state of a quorum's server in the namespace.
     pub(crate) fn space(&self) -> String {
         format!("{}:{{%quorum}}", self.prefix)
     }
@@ -129,7 +129,7 @@ impl Keys {
         format!("{}:{{%move}}:record", self.prefix)
     }
 
-    /// The key of how the namespace is laid out, and of what its messages are signed with.
+    /// The key for the format of the namespace, and for the mark of its message key.
     pub(crate) fn format(&self) -> String {
         format!("{}:{{%move}}:format", self.prefix)
     }
@@ -144,7 +144,7 @@ impl Keys {
         format!("{}:{{{}*", glob_escaped(&self.prefix), glob_escaped(&escaped(start)))
     }
 
-    /// The name that `key` belongs to, unless it is not one of ours.
+    /// The name that `key` belongs to, unless it is not a key of this namespace.
     pub(crate) fn name_of(&self, key: &str) -> Option<LockName> {
         self.name_with_one_of(&["", ":q", ":e", ":n", ":h"], key)
     }
@@ -162,7 +162,7 @@ impl Keys {
         parts.map(|part| [&self.prefix, ":{", &*name, "}", part].concat())
     }
 
-    /// The name whose lock `key` is, unless it is not one of ours.
+    /// The name whose lock `key` is, unless it is not a key of this namespace.
     pub(crate) fn name_of_lock(&self, key: &str) -> Option<LockName> {
         match &self.around {
             Some((before, behind)) => {
@@ -186,7 +186,7 @@ fn escaped(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// What `text` is escaped from, if it is what [`escaped`] makes.
+/// The reverse of [`escaped`]; `None` for another text.
 fn unescaped(text: &str) -> Option<String> {
     let name = text.replace("%7B", "{").replace("%7D", "}").replace("%25", "%");
     (escaped(&name) == text).then_some(name)

@@ -1,7 +1,6 @@
-//! What an administrator should know about a server, as far as it lets us ask.
+//! Findings about a server, as far as the user has the rights.
 //!
-//! A right that is missing is said, and is no error: the minimal rights have no `INFO` and no
-//! `CONFIG GET`.
+//! A missing right is a finding, not an error: the minimal rights have no `INFO` and no `CONFIG GET`.
 
 use std::time::{Duration, SystemTime};
 
@@ -46,7 +45,7 @@ impl Session {
     }
 }
 
-/// The questions, asked together.
+/// The requests, sent in one pipeline.
 pub(crate) fn questions() -> Pipeline {
     let mut questions = redis::pipe();
     questions.cmd("INFO");
@@ -55,8 +54,8 @@ pub(crate) fn questions() -> Pipeline {
     questions
 }
 
-/// What the answers to the questions say, at `now` of our clock; `deaf` if the user may not subscribe to the
-/// inbox, `replicas` as many as confirm each grant, and the `pause` after a restart.
+/// The findings of the answers, at `now` of our clock; `deaf` if the user may not subscribe to the inbox, `replicas` as many as
+/// confirm each grant, and the `pause` after a restart.
 pub(crate) fn findings(
     answers: &[Value],
     now: SystemTime,
@@ -92,7 +91,7 @@ pub(crate) fn findings(
 
 pub(crate) type Said = (Severity, String);
 
-/// The finding of what is said about `subject`.
+/// A finding about `subject`.
 pub(crate) fn about(subject: &'static str, (severity, detail): Said) -> Finding {
     Finding::new(severity, subject, detail)
 }
@@ -154,7 +153,7 @@ fn of_pause(pause: Duration, until: Option<u64>, time: Option<&Value>) -> Said {
     ok(format!("free locks are not granted for {pause:?} after a server restart: {over}"))
 }
 
-/// Of the users that `ACL LIST` shows, those that may publish to every channel and may not write every key.
+/// Of the users that `ACL LIST` shows, the ones that may publish to every channel and may not write every key.
 pub(crate) fn of_users(signed: bool, users: Option<&Value>) -> Said {
     if signed {
         return ok("messages between managers are signed; messages without a valid signature are ignored");

@@ -9,7 +9,7 @@ use crate::connection::Connected;
 use crate::session::Session;
 
 impl Session {
-    /// The format, and whether foreign clients receive our messages and we theirs.
+    /// The format, and whether managers and foreign clients receive each other's messages.
     pub(super) async fn diagnose_format(
         &self,
         connected: &Connected,

@@ -20,7 +20,7 @@ impl Session {
 
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
         self.life.open_or_refuse()?;
-        // With a format, some that others have left are of names that are not ours to lock.
+        // With a format, foreign clients may have left keys of names that leasehold does not lock.
         let lockable = |key: &str| self.keys.name_of(key).filter(|name| self.keys.of(name).is_ok());
         let ask = |scan| async move {
             let give_up_at = self.give_up_at();
@@ -69,7 +69,7 @@ impl Session {
     }
 }
 
-/// The names that begin with `prefix` and have keys in a server, which answers by `ask`: those that match `pattern`.
+/// The names that begin with `prefix` and have keys matching `pattern` in a server, which answers by `ask`.
 pub(crate) async fn names<F: Future<Output = Result<Value>> + Send>(
     pattern: &str,
     prefix: &str,
@@ -93,7 +93,7 @@ pub(crate) async fn names<F: Future<Output = Result<Value>> + Send>(
     }
 }
 
-/// How many names one request shows: of each, a few entries of the queue are looked at.
+/// How many names one request shows: of each, a few entries of the queue are read.
 pub(crate) const SHOWN: usize = 50;
-/// How many keys a step of SCAN looks at.
+/// How many keys a step of SCAN reads.
 const SCANNED: usize = 1000;

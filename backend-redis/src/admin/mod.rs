@@ -1,6 +1,6 @@
 //! Requests of administrators. They need no entry.
 //!
-//! | file | says |
+//! | file | contains |
 //! |---|---|
 //! | `inspect` | the holders, and the number of waiters |
 //! | `revoke` | revoking a lock, with a grace period or by force |

@@ -1,4 +1,4 @@
-//! Loading the scripts ahead of their use, for users who may only run what is loaded.
+//! Loading the scripts ahead of their use, for users that may only run loaded scripts.
 
 use std::sync::Arc;
 use std::time::Duration;

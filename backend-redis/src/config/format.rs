@@ -39,8 +39,7 @@ impl Format {
         Self::new(Kind::String, [100, 1_000, 150])
     }
 
-    /// A hash, as Redisson's `RLock` keeps it; its clients are woken by a message, and wake us by theirs.
-    /// `format=redisson`.
+    /// A hash, as Redisson's `RLock` keeps it. Redisson and leasehold wake each other's waiters by messages. `format=redisson`.
     pub fn redisson() -> Self {
         // Some clients send no message. Our messages wake their waiters, and we yield only if they wait: so turns are short.
         Self::new(Kind::Redisson, [1_000, 150, 100])
@@ -67,7 +66,7 @@ impl Format {
         self
     }
 
-    /// After how many hand-overs in a row among our waiters foreign clients have a turn, if `yield_every` is not over before.
+    /// After how many hand-overs in a row among our waiters foreign clients have a turn, if `yield_every` has not ended before.
     /// Default no limit: a lock that is held for a moment would rest more than it is held.
     #[must_use]
     pub fn yield_after(mut self, hand_overs: u32) -> Self {
@@ -161,7 +160,7 @@ impl Format {
         }
     }
 
-    /// As the option says it.
+    /// Its word in the option.
     pub(crate) fn word(&self) -> &'static str {
         match self.kind {
             Kind::String => "string",

@@ -109,8 +109,8 @@ impl RedisConfig {
         self
     }
 
-    /// What every key and channel of ours begins with: the namespace of the names. Default
-    /// `leasehold`. Not empty, without braces and control characters.
+    /// The beginning of every key and channel: the namespace of the names. Default `leasehold`. Not empty, without braces and
+    /// control characters.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
@@ -148,8 +148,8 @@ impl RedisConfig {
         self
     }
 
-    /// Signs the messages between managers with a secret of 16 characters or more, and ignores those that are not signed.
-    /// Default none: then a user of the server that may read and publish, and not write, can make two clients hold a lock.
+    /// Signs the messages between managers with a secret of 16 characters or more, and ignores unsigned ones. Default none:
+    /// then a user of the server that may read and publish, and not write, can make two clients hold a lock.
     ///
     /// All managers of the prefix need the same. The server sees it as an argument of scripts (`MONITOR`, `SLOWLOG`).
     #[must_use]
@@ -228,7 +228,7 @@ impl RedisConfig {
         Ok(self)
     }
 
-    /// Checks what needs no server.
+    /// Makes the checks that need no server.
     pub(crate) fn checked(&self) -> Result<()> {
         let is_nowhere =
             matches!(&self.address, Address::Tcp { host, port } if host.is_empty() || *port == 0);

@@ -1,5 +1,4 @@
-//! How one acquisition goes, as a pure state machine: answers, messages and the time go in, what to
-//! do next comes out.
+//! One acquisition as a pure state machine: answers, messages and the time go in, the next action comes out.
 //!
 //! A contender enters the queue, or has the lock at once; it is granted by an answer, or by a message
 //! in the inbox, whichever arrives first. An entry is a lease: its owner's refreshes keep it, and with
@@ -8,32 +7,32 @@
 //! grant is a grant, with a lease of its own.
 //!
 //! # Invariants
-//! - **redis.protocol-1** A deadline counts from the sending of a request that was answered; never from a
-//!   message's arrival or from a refresh without answer (G1, G2). The server keeps a lock that it hands on for at least as long as the entry would have lived.
+//! - **redis.protocol-1** A deadline counts from the sending of an answered request; never from a message's arrival or from a
+//!   refresh without an answer (G1, G2). The server keeps a lock that it passes to the next entry for at least as long as that
+//!   entry would have lived.
 //! - **redis.protocol-2** A message that grants counter c counts only if c is above every counter that
 //!   was answered to a waiting entry: a later answer knows better (G1).
-//! - **redis.protocol-3** An owner id that is gone or past its deadline is over: nothing that arrives then
-//!   revives it, and it never queues again (G4).
-//! - **redis.protocol-4** Whatever an entry had is released until the server confirms, when it is over
-//!   (G5, G8), also when its owner acquires again meanwhile.
-//! - **redis.protocol-5** A waiting entry asks by itself only if its turn may come before its next
-//!   renewal without a message: when the holder's lease is over, and so is the entry before it, which
-//!   asks otherwise. So one entry asks at a time, and the dead are passed over in time (G6, G7). Only an
-//!   answer to a later request moves that moment.
+//! - **redis.protocol-3** An owner id that is removed or past its deadline has ended: no later message or answer revives it,
+//!   and it never queues again (G4).
+//! - **redis.protocol-4** When an entry ends, its grant and its place are released until the server confirms (G5, G8), also
+//!   when its owner acquires again meanwhile.
+//! - **redis.protocol-5** A waiting entry refreshes by itself only if its turn may come before its next renewal without a
+//!   message: when the holder's lease has ended, and so has the entry before it, which would refresh otherwise. So one entry
+//!   refreshes at a time, and dead entries are skipped in time (G6, G7). Only an answer to a later request moves that moment.
 //! - **redis.protocol-6** An entry that was granted does not hold if a request that was sent after that is answered with
 //!   "waits": the server has forgotten the grant, or never gave it (G2).
-//! - **redis.protocol-7** The revocation of an owner id is kept until that is over, with the earliest deadline of all that
-//!   were answered, and never applies to a later hold. The lease of a revoked lock goes on.
+//! - **redis.protocol-7** The revocation of an owner id is kept until that ends, with the earliest deadline of all answers, and
+//!   never applies to a later hold. The lease of a revoked lock goes on.
 //! - **redis.protocol-8** A message of a foreign client is only a hint: the first waiter behind it refreshes at once. Every
 //!   waiter knows when to refresh without a message, so a foreign client that sends none is followed within a poll (G6).
-//! - **redis.protocol-9** Where a server that has restarted is to grant nothing at first: each connection leads to one run of
-//!   it. The first request asks until when that run may have forgotten holders; every script that goes over the connection
-//!   gets that moment, and grants nothing before. No lease is longer than that pause (G1, G2). A message counts only until its
-//!   connection is given up, which is before the link makes the next one. With `wait_replicas`, replies come over a second
-//!   link: there a grant is returned only after a refresh that was sent after the message (redis.protocol-6).
-//! - **redis.protocol-10** No message ends a hold, and none grants a counter far above what the server has answered: both are
-//!   looked up at the server first, as a message may be made up (G1, G3). Revocations of one hold are looked up at a pace,
-//!   however many messages tell of them, and each message by a request that is sent after it.
+//! - **redis.protocol-9** If a restarted server must grant nothing at first: each connection leads to one run of it. The first
+//!   request returns until when that run may have forgotten holders; every script over the connection gets that moment, and
+//!   grants nothing before. No lease is longer than that pause (G1, G2). A message counts only until its connection is
+//!   abandoned, which is before the link makes the next one. With `wait_replicas`, replies come over a second link: there a
+//!   grant is returned only after a refresh that was sent after the message (redis.protocol-6).
+//! - **redis.protocol-10** No message ends a hold, and none grants a counter far above the server's last answer: both are
+//!   checked at the server first, as a message may be forged (G1, G3). Revocations of one hold are checked at a limited rate,
+//!   however many messages announce them, and each message by a request that is sent after it.
 //!
 //! Not promised: that messages arrive. Checked by `protocol/tests`, against a model of the scripts.
 
@@ -62,11 +61,11 @@ pub(crate) struct Contender {
     checked_at: Option<Moment>,
 }
 
-/// When an entry that waits asks whether its turn has come.
+/// When a waiting entry refreshes because its turn may have come.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Ask {
     at: Option<Moment>,
-    /// What was asked before that may not know of it.
+    /// Requests from before this may not know of it.
     known_at: Option<Moment>,
 }
 
@@ -83,16 +82,16 @@ enum ContenderPhase {
         sent_at: Moment,
         /// The largest counter that was answered.
         seen: u64,
-        /// As of that request, no entry of ours is before it, and a foreign client holds.
+        /// As of that request, no entry of this manager is before it, and a foreign client holds.
         behind_foreign: bool,
     },
-    /// The lock is ours, as an answer or a message said at `heard_at`.
+    /// Granted, by an answer or a message at `heard_at`.
     Holding { counter: u64, heard_at: Moment, deadline: Deadline },
     /// Nothing may come of this owner id any more.
     Over(LostReason),
 }
 
-/// What the server says of an entry.
+/// The server's answer about an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ScriptReply {
     /// It holds the lock, extended by the full ttl.
@@ -116,14 +115,14 @@ impl ScriptReply {
     }
 }
 
-/// What an answer means for the entry's lease.
+/// The meaning of an answer for the entry's lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Verdict {
     Until(Deadline),
     Gone(LostReason),
 }
 
-/// What to do now.
+/// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     /// Send the request to enter, again if it was sent before.
@@ -134,18 +133,18 @@ pub(crate) enum Step {
     Wait(Moment),
     /// Give the lock to the caller.
     Take { counter: u64, deadline: Deadline },
-    /// Nothing any more: it is over, and whatever it had is to be released.
+    /// It has ended, and its grant or place is to be released.
     Over(LostReason),
 }
 
 impl Contender {
-    /// An entry that no request was sent for, with leases of `ttl` that count as over `margin` early.
+    /// An entry without a request, with leases of `ttl` that count as ended `margin` early.
     pub(crate) fn new(ttl: Duration, margin: Duration) -> Self {
         let phase = Entering { told: None };
         Self { ttl, margin, phase, ask: Ask::default(), asked: None, check_is_due: false, checked_at: None }
     }
 
-    /// What to do at `now`.
+    /// The next action at `now`.
     pub(crate) fn step(&mut self, now: Moment) -> Step {
         self.expire(now);
         match self.phase {
@@ -160,7 +159,7 @@ impl Contender {
         }
     }
 
-    /// The request sent at `sent_at` was answered; what that means for the lease.
+    /// Applies the answer to the request sent at `sent_at`; returns its meaning for the lease.
     pub(crate) fn answered(&mut self, now: Moment, sent_at: Moment, answer: ScriptReply) -> Verdict {
         self.expire(now);
         if let ScriptReply::Revoked { grace, .. } = answer {
@@ -180,7 +179,7 @@ impl Contender {
             (ScriptReply::Waits { seen, .. }, Holding { counter, heard_at, .. })
                 if seen < *counter && sent_at <= *heard_at =>
             {
-                // It may have been answered before the grant. redis.protocol-6: what was asked later was not.
+                // It may have been answered before the grant; a later request was not (redis.protocol-6).
             }
             (ScriptReply::Waits { .. }, phase @ Holding { .. }) => *phase = Over(LostReason::Gone),
             (ScriptReply::Waits { seen, ask_in, behind_foreign }, &mut Entering { told }) => {
@@ -213,11 +212,11 @@ impl Contender {
         }
     }
 
-    /// A message says that this entry was granted the lock as `counter`.
+    /// A message announces a grant to this entry, as `counter`.
     pub(crate) fn told(&mut self, now: Moment, counter: u64) {
         self.expire(now);
         match &mut self.phase {
-            // Not before the server has said what it is to be compared with.
+            // Not before the server has sent a counter to compare it with.
             Entering { told } => *told = Some((counter, now)).max(*told),
             // redis.protocol-2
             Waiting { seen, .. } if counter <= *seen => {}
@@ -236,8 +235,7 @@ impl Contender {
         self.expire(now);
     }
 
-    /// A message says when the turn of this entry may come without another one: the one before it has
-    /// left.
+    /// A message announces when the turn of this entry may come without a further message: the one before it has left.
     pub(crate) fn due(&mut self, now: Moment, ask_in: Duration) {
         // It may come before the answer to the request that has entered.
         let at = self.ask.at.into_iter().chain([now + ask_in + EXPIRY]).min();
@@ -252,7 +250,8 @@ impl Contender {
         }
     }
 
-    /// A message says that the lock was revoked; returns when a refresh has to check that, unless one is due already (redis.protocol-10).
+    /// A message announces the revocation of the lock; returns when a refresh has to check that, unless one is due already
+    /// (redis.protocol-10).
     pub(crate) fn told_revoked(&mut self, now: Moment) -> Option<Moment> {
         if self.check_is_due || matches!(self.phase, Over(_)) {
             return None;
@@ -289,7 +288,7 @@ impl Contender {
         matches!(self.phase, Waiting { .. })
     }
 
-    /// Whether the entry is the first one of ours while a foreign client holds the lock, as far as it knows.
+    /// Whether the entry is this manager's first while a foreign client holds the lock, as far as it knows.
     pub(crate) fn is_behind_foreign(&self) -> bool {
         matches!(self.phase, Waiting { behind_foreign: true, .. })
     }
@@ -326,7 +325,7 @@ impl Contender {
         Deadline::of_lease(sent_at, self.ttl, self.margin)
     }
 
-    /// redis.protocol-5: the answer to what was sent at `sent_at` says when to ask; the next renewal is sent a third of
+    /// redis.protocol-5: the answer to the request sent at `sent_at` says when to refresh; the next renewal is sent a third of
     /// the ttl after the last.
     fn ask(&mut self, now: Moment, sent_at: Moment, ask_in: Option<Duration>) {
         let ask_at = ask_in.map(|ask_in| now + ask_in + EXPIRY).filter(|at| *at < sent_at + self.ttl / 3);
@@ -341,7 +340,7 @@ impl Contender {
     }
 }
 
-/// What a key that expires may be late, by the server's rounding.
+/// How late a key may expire, by the server's rounding.
 const EXPIRY: Duration = Duration::from_millis(1);
 
 /// How far above the last counter that was answered, in microseconds, a message's may be: counters follow the server's clock,

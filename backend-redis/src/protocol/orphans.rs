@@ -1,12 +1,11 @@
 //! For how long the entries of an owner id that is not wanted any more are released, as a pure state machine.
 //!
 //! # Invariants
-//! - **redis.orphans-1** It is released until the server has answered, or for one ttl: whatever had arrived
-//!   before has ended by then (G5).
-//! - **redis.orphans-2** A request without an answer may arrive later, for as long as the network was cut. So it
-//!   is looked for until a ttl after the server was reached by a newer connection; a release that is answered
-//!   on the request's own connection, or is sent there for a ttl, has come after it (G5, G8). That this one is
-//!   still up proves nothing before.
+//! - **redis.orphans-1** It is released until the server has answered, or for one ttl: every request that had arrived before
+//!   has ended by then (G5).
+//! - **redis.orphans-2** A request without an answer may arrive later, for as long as the network was cut. So releases are
+//!   repeated until a ttl after the server was reached by a newer connection; a release that is answered on the request's own
+//!   connection, or is sent there for a ttl, has come after it (G5, G8). That this one is up proves nothing before.
 //!
 //! Checked by `protocol/tests/orphans.rs`.
 
@@ -48,7 +47,7 @@ impl Unanswered {
         }
     }
 
-    /// A later one was answered on `connection`: what was sent before it there has arrived before it.
+    /// A later request was answered on `connection`: earlier requests there have arrived before it.
     pub(crate) fn overtaken(&mut self, connection: u64) {
         self.0.retain(|sent| sent.connection != connection);
     }
@@ -57,12 +56,12 @@ impl Unanswered {
         self.0.is_empty()
     }
 
-    /// Forgets those that have arrived, or whose leases of `ttl` are over even if they do; `up` is the connection
-    /// on which releases were sent for as long, if there is one.
+    /// Forgets the requests that have arrived, or whose leases of `ttl` have ended in any case; `up` is the connection on which
+    /// releases were sent for as long, if there is one.
     fn expire(&mut self, now: Moment, up: Option<Up>, ttl: Duration) {
         self.0.retain_mut(|sent| {
             match up {
-                // A connection that has answered nothing would be given up.
+                // A connection that has answered nothing would be abandoned.
                 Some(up) if up.id == sent.connection => return false,
                 Some(up) => _ = sent.reached_at.get_or_insert(up.at),
                 None => {}
@@ -76,27 +75,27 @@ impl Unanswered {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Orphans {
     ttl: Duration,
-    /// When the leases of requests that had arrived are over.
+    /// When the leases of the requests that had arrived end.
     over_at: Moment,
     is_settled: bool,
     unanswered: Unanswered,
 }
 
-/// What to do after a release.
+/// The next action after a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Release again at once: the lock is free, and waiters are behind more ended entries.
     GoOn,
     /// Release again after a pause: there was no answer.
     Retry,
-    /// What had arrived is over. Release again after a pause: something may still arrive.
+    /// The leases of arrived requests have ended. Release again after a pause: a request may still arrive.
     Look,
     /// Nothing.
     Stop,
 }
 
 impl Orphans {
-    /// What is released from `now` on, with leases of `ttl`.
+    /// Entries that are released from `now` on, with leases of `ttl`.
     pub(crate) fn new(now: Moment, ttl: Duration, unanswered: Unanswered) -> Self {
         Self { ttl, over_at: now + ttl, is_settled: false, unanswered }
     }
@@ -132,7 +131,7 @@ impl Orphans {
         if self.unanswered.is_empty() {
             return Next::Stop;
         }
-        // Each look is a release of its own, which asks until it is answered.
+        // Each check is a release of its own, repeated until it is answered.
         (self.is_settled, self.over_at) = (false, now + self.ttl);
         Next::Look
     }

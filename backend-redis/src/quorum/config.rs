@@ -49,8 +49,8 @@ impl QuorumConfig {
         self
     }
 
-    /// Asserts that all servers have `appendfsync always`: one that came up with its own data has forgotten nothing, and votes
-    /// at once if all others answer. Default false. All managers need the same value; another one is refused.
+    /// Asserts that all servers have `appendfsync always`: a server that restarts with its data has forgotten nothing, and
+    /// votes at once if all others answer. Default false. All managers need the same value; another one is refused.
     #[must_use]
     pub fn fsync_always(mut self, always: bool) -> Self {
         self.fsync_always = always;
@@ -130,7 +130,7 @@ impl QuorumConfig {
     }
 }
 
-/// One server counts once, under whatever name.
+/// A server counts once, under whichever name.
 pub(crate) fn twice(address: &str) -> Error {
     Error::invalid_option(format!(
         "the server {address} is named twice: a quorum needs servers that fail independently"

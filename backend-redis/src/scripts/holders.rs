@@ -9,16 +9,16 @@ use redis::Value;
 /// How holders are shown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Naming {
-    /// What is added to every counter.
+    /// Added to every counter.
     pub(crate) base: u64,
-    /// The label of a holder that is none of ours.
+    /// The label of a foreign holder.
     pub(crate) foreign: &'static str,
 }
 
 impl Naming {
     /// The holder of a lock that other libraries take too. Its value is never shown: it is enough to release the lock.
     pub(crate) const NOT_LEASEHOLD: &str = "(not leasehold)";
-    /// A foreign holder of a lock under a key of ours.
+    /// A foreign holder of a lock under a key of this store.
     pub(crate) const ANOTHER: &str = "another client";
     /// Of a free lock that is not granted for a while.
     pub(super) const NOBODY: &str = "(none: the server was restarted)";
@@ -54,7 +54,7 @@ impl<'v> GrantRecord<'v> {
         Some(Self { counter, owner, since, info: words.nth(1)? })
     }
 
-    /// Whom it names, with `base` added to the counter.
+    /// The holder in it, with `base` added to the counter.
     fn holder(&self, base: u64) -> Option<Holder> {
         let (label, metadata) = told_info(std::str::from_utf8(self.info).ok()?)?;
         let mut holder = Holder::new(label);
@@ -65,7 +65,7 @@ impl<'v> GrantRecord<'v> {
     }
 }
 
-/// The holder as the server names it, by the record of its grant if it has one of ours.
+/// The holder in the server's reply, by the record of its grant if it has a valid one.
 pub(super) fn holder(record: Option<GrantRecord<'_>>, naming: Naming) -> Holder {
     record.and_then(|record| record.holder(naming.base)).unwrap_or_else(|| {
         let unnamed = Holder::new(naming.foreign);
@@ -103,7 +103,7 @@ pub(super) fn sharers(holders: impl Iterator<Item = Holder>) -> Vec<Holder> {
     holders
 }
 
-/// Label and metadata out of what [`info`] made.
+/// Label and metadata in the text of [`info`].
 pub(crate) fn told_info(info: &str) -> Option<(&str, Option<&str>)> {
     let (length, rest) = info.split_at(info.find([' ', '+'])?);
     let (label, metadata) = rest.get(1..)?.split_at_checked(length.parse().ok()?)?;

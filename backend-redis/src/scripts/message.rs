@@ -63,7 +63,7 @@ pub(crate) enum News {
 }
 
 impl Message {
-    /// Reads a message of a script; `None` for another text, and with a `key` for one that it has not signed.
+    /// Reads a message of a script; `None` for another text, and with a `key` for a message without its signature.
     pub(crate) fn parse(payload: &[u8], key: Option<&str>) -> Option<Self> {
         let mut words = std::str::from_utf8(payload).ok()?.splitn(4, ' ');
         let [news, id, number, lock] = [words.next()?, words.next()?, words.next()?, words.next()?];

@@ -1,16 +1,16 @@
-//! What the server runs, and how it answers.
+//! The scripts of the server, and their replies.
 //!
-//! Every request that changes a lock is one script, so it acts at once or not at all as others see
-//! it. Names reach a script only as keys, everything else as arguments; the texts are constants. The
-//! bytes of an answer are not trusted: what has not the expected form is an error.
+//! Every request that changes a lock is one script, so for others it acts at once or not at all. Names reach a script only as
+//! keys, everything else as arguments; the texts are constants. The bytes of a reply are not trusted: a reply without the
+//! expected form is an error.
 //!
 //! | text | runs |
 //! |---|---|
-//! | `own.lua` | the operations on locks under our own keys, with `base.lua`, which explains them, `admin.lua` and `tell.lua` |
+//! | `own.lua` | the operations on locks under leasehold's own keys, with `base.lua`, which explains them, `admin.lua` and `tell.lua` |
 //! | `foreign.lua` | the same on locks under keys of other libraries |
 //! | `record.lua`, `members.lua` | the record of a move, and its participants |
 //! | `raise.lua` | raises the token base |
-//! | `admit.lua` | says until when a server that was restarted grants no free lock |
+//! | `admit.lua` | returns until when a restarted server grants no free lock |
 
 #[cfg(test)]
 mod differential;
@@ -201,7 +201,7 @@ pub(crate) fn replies(value: &Value, entries: usize, naming: Naming) -> Result<V
     each_of(value, entries, || error::unexpected("for a batch of entries"), |answer| reply(answer, naming))
 }
 
-/// What a release has done.
+/// The result of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Released {
     /// It was the holder's.
@@ -229,10 +229,10 @@ pub(crate) fn revoke(script: &Script, keys: &NameKeys, channels: &str, how: Revo
     call
 }
 
-/// What `revoke` found.
+/// The result of `revoke`.
 #[derive(Debug, Default)]
 pub(crate) struct Revoked {
-    /// Each with what is left of its lease, if that ends.
+    /// Each with the rest of its lease, if that ends.
     pub(crate) holders: Vec<Holder>,
     /// The lock is free, and waiters are behind more ended entries than one call drops.
     pub(crate) unswept: bool,
@@ -263,7 +263,7 @@ pub(crate) fn revoked(value: &Value, naming: Naming) -> Result<Revoked> {
     }
 }
 
-/// What `inspect` shows of a name.
+/// The state of a name, by `inspect`.
 #[derive(Debug)]
 pub(crate) struct Shown {
     /// In order of arrival.
@@ -294,7 +294,7 @@ pub(crate) fn inspected(value: &Value, names: usize, naming: Naming) -> Result<V
     each_of(value, names, wrong, one)
 }
 
-/// Reads `count` answers that were given together.
+/// Reads `count` answers of one reply.
 fn each_of<T>(
     value: &Value,
     count: usize,
@@ -337,7 +337,7 @@ pub(crate) fn micros(value: &Value) -> Result<u64> {
     read().ok_or_else(|| error::unexpected("to TIME"))
 }
 
-/// What an answer consists of; of nothing if it is no array.
+/// The parts of a reply; none if it is no array.
 pub(crate) fn parts(value: &Value) -> &[Value] {
     match value {
         Value::Array(parts) => parts,

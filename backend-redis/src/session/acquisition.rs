@@ -1,8 +1,8 @@
-//! One acquisition: drives the contender of one request, and releases what it leaves.
+//! One acquisition: runs the contender of one request, and releases its leftovers.
 //!
 //! # Invariants
-//! - **redis.acquisition-1** One that ends without its grant, dropped, failed or lost, releases its owner id in
-//!   the background, whatever is on its way (G8); one whose grant was taken does not.
+//! - **redis.acquisition-1** An acquisition that ends without its grant, dropped, failed or lost, releases its owner id in the
+//!   background, whatever request is pending (G8); one whose grant was taken does not.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::keys::NameKeys;
 use crate::protocol::{Contender, ScriptReply, Step};
 use crate::scripts::{self, Reply, millis};
 
-/// An entry of ours, until its grant is taken.
+/// An entry of this session, until its grant is taken.
 struct Acquisition<'s> {
     session: &'s Arc<Session>,
     entry: Arc<Kept>,
@@ -36,9 +36,9 @@ struct Acquisition<'s> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AcquisitionState {
-    /// The server has nothing of ours.
+    /// The server has nothing of it.
     Clean,
-    /// The server may have something of ours.
+    /// The server may have something of it.
     Sent,
     /// The caller has the grant.
     Taken,
@@ -82,7 +82,7 @@ impl Session {
         }
     }
 
-    /// Takes the lock if it is free and no entry is before ours. Dropping the future leaves nothing.
+    /// Acquires the lock if it is free and no entry is before this one. Dropping the future leaves nothing.
     pub(crate) async fn try_acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Attempt> {
         let mut acquisition = Acquisition::new(self, request)?;
         let entered = self.life.closing.run_until_cancelled(acquisition.enter_at_once()).await;
@@ -154,7 +154,7 @@ impl<'s> Acquisition<'s> {
         let give_up_at = self.session.give_up_at();
         loop {
             let Reply { answer, holder } = self.enter(false, give_up_at).await?;
-            // More entries before ours may have ended than one call drops.
+            // More expired entries may be before this one than one call drops.
             let again = matches!(answer, ScriptReply::Waits { ask_in: Some(Duration::ZERO), .. });
             if !again {
                 return Ok(holder);
@@ -208,7 +208,7 @@ impl<'s> Acquisition<'s> {
         }
     }
 
-    /// Asks whether the holder's lease has ended.
+    /// Checks whether the holder's lease has ended.
     async fn refresh(&mut self) {
         let session = self.session;
         match session.refresh(&[Arc::clone(&self.entry)], session.give_up_at()).await {
@@ -225,7 +225,7 @@ impl<'s> Acquisition<'s> {
         self.session.announce(&self.entry);
     }
 
-    /// The grant's deadline, once as many replicas as configured have it; `None` if it is over meanwhile.
+    /// The grant's deadline, once as many replicas as configured have it; `None` if it has ended meanwhile.
     async fn confirmed(&self, deadline: Deadline) -> Result<Option<Deadline>> {
         let session = self.session;
         if session.confirming.is_none() {
@@ -246,14 +246,14 @@ impl<'s> Acquisition<'s> {
         Ok(Grant::new(name.clone(), *owner, self.entry.lease(deadline), counter))
     }
 
-    /// Whether the same is asked again after `error`, which is safe: the answer was lost, or it is our turn
-    /// and the way to the replicas is made again.
+    /// Whether the request may be repeated after `error`, which is safe: the answer was lost, or it is this entry's turn and
+    /// the connection to the replicas is made again.
     fn may_repeat(&self, error: &Error, give_up_at: Moment) -> bool {
         let in_time = || error.effect() == Effect::Unknown && self.session.env.now() < give_up_at;
         *error.kind() == ErrorKind::Unavailable && !too_few_replicas(error) && (self.announced || in_time())
     }
 
-    /// An attempt that was certainly not applied says nothing of those before it.
+    /// An attempt that was certainly not applied proves nothing about earlier ones.
     fn after_all_attempts(&self, error: Error) -> Error {
         if self.state == AcquisitionState::Sent { error.with_effect(Effect::Unknown) } else { error }
     }

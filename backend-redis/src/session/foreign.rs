@@ -1,7 +1,7 @@
 //! The channels on which foreign clients publish that they have released a lock.
 //!
-//! Only the first waiter behind a foreign client is subscribed, from the answer that says so until it holds, or is over. Any
-//! message makes it refresh; without one it refreshes later.
+//! Only the first waiter behind a foreign client is subscribed, from the answer that shows this until it holds, or has ended.
+//! Any message makes it refresh; without one it refreshes later.
 //!
 //! # Invariants
 //! - **redis.foreign-1** A waiter refreshes once more after it has subscribed: the lock may have been released before

@@ -1,8 +1,8 @@
 //! The messages that a session receives.
 //!
-//! The next refresh finds what a lost message would have said. A user that may publish can make a message up, unless there
-//! is a message key: a grant to a waiting entry counts, within the bounds of the engine; every other message is checked at
-//! the server or does nothing.
+//! The next refresh replaces a lost message. A user that may publish can forge a message, unless there is a message key: a
+//! grant to a waiting entry counts, within the bounds of the engine; every other message is checked at the server or does
+//! nothing.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
@@ -114,8 +114,8 @@ impl Session {
     }
 }
 
-/// A message over that connection says that an entry was granted the lock; called under the mutex that the replies of the
-/// next connection take, too (redis.protocol-9).
+/// A message over that connection announces a grant to an entry; called under the mutex that the replies of the next connection
+/// take, too (redis.protocol-9).
 fn granted(contender: &mut Contender, over: &Flights, now: Moment, counter: u64) {
     if !over.is_given_up() {
         contender.told(now, counter);

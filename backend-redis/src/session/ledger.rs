@@ -72,7 +72,7 @@ impl Session {
             readable(usize::try_from(count).unwrap_or(usize::MAX))?;
         }
         let member = |entry: &Value| match parts(entry) {
-            // Entries of another form are not ours.
+            // Entries of another form are not participants.
             [id, Value::BulkString(value)] => {
                 Some(Participant { id: OwnerId::from_hex(text(id)?)?, value: value.clone() })
             }

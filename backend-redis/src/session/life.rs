@@ -104,7 +104,7 @@ impl<E: Send + Sync> Life<E> {
     }
 }
 
-/// The owner's handle of a session: with the last one the session ends, and leases end what is left.
+/// The owner's handle of a session: with the last one the session ends, and leases end its remaining entries.
 #[derive(Debug)]
 pub(crate) struct Opened<S> {
     pub(crate) session: Arc<S>,

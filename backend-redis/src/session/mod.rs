@@ -1,16 +1,16 @@
 //! One manager's session: its connection, its entries, its inbox.
 //!
-//! Carries out what the contenders of `protocol` ask for. An entry is a lease of its own; the core's
-//! renewals refresh it, holding or waiting, in batches. What an acquisition leaves behind is
-//! released by tasks that go on until the server confirms, or the lease has ended it.
+//! Carries out the steps of the contenders of `protocol`. An entry is a lease of its own; the core's renewals refresh it,
+//! holding or waiting, in batches. Tasks release the leftovers of acquisitions, until the server confirms, or the lease has
+//! ended.
 //!
-//! | file | says |
+//! | file | contains |
 //! |---|---|
 //! | `acquisition` | drives one contender |
 //! | `renewer` | keeps entries alive, holding or waiting |
 //! | `inbox` | the messages that the session receives |
 //! | `foreign` | the channels on which foreign clients publish releases |
-//! | `pending_releases` | releases what is not wanted any more |
+//! | `pending_releases` | releases grants and leftovers |
 //! | `ledger` | the record of a move to another store, and its participants |
 //! | `life` | the common part of sessions: entries, and the end |
 //!
@@ -120,7 +120,7 @@ impl Session {
         let format = config.format.clone();
         let link = Arc::new(Link::new(env.clone(), client.clone(), Some(heard), asked(&keys)));
         let closed = CancellationToken::new();
-        // A caller that cancels `open` ends what was begun.
+        // A caller that cancels `open` ends the started tasks.
         let open = closed.clone().drop_guard();
         link.start(closed.clone()).await?;
         let confirming = match config.wait_replicas {
@@ -169,7 +169,7 @@ impl Session {
         Ok(Opened { session, _open: open })
     }
 
-    /// What this store promises.
+    /// The guarantees of this store.
     ///
     /// Not `SURVIVES_FAILOVER`: replication is asynchronous. Tokens survive a restart because they are
     /// never below the server's clock.
@@ -203,8 +203,8 @@ impl Session {
         call
     }
 
-    /// When a request that begins now is given up: before the core drops it, so that a silent connection
-    /// is given up, too, and not used again by the next request; and what is known by then is answered.
+    /// When a request that begins now times out: before the core drops it, so that a silent connection is abandoned, too, and
+    /// not used by the next request; and the answer has the knowledge of that time.
     pub(crate) fn give_up_at(&self) -> Moment {
         self.env.now() + self.env.timing().op_timeout * 9 / 10
     }
@@ -215,8 +215,7 @@ impl Session {
         self.link.connected(give_up_at).await?.run(script, call, give_up_at).await
     }
 
-    /// Runs a script, and waits until as many replicas as configured have what it did; when it was sent, and
-    /// the answer.
+    /// Runs a script, and waits until as many replicas as configured have its writes; when it was sent, and the answer.
     ///
     /// # Errors
     ///
@@ -227,7 +226,7 @@ impl Session {
         call: Cmd,
         give_up_at: Moment,
     ) -> Result<(Moment, Value)> {
-        // RACE: the record of a move is read for this connection alone; without it, the other one renews what is barred.
+        // RACE: the record of a move is read for this connection alone; without it, the other one renews blocked entries.
         let connected = self.link.connected(give_up_at).await?;
         if let Some(confirming) = &self.confirming {
             return confirming.run(script, call, give_up_at).await;
@@ -236,8 +235,7 @@ impl Session {
         Ok((sent_at, connected.run(script, &call, give_up_at).await?))
     }
 
-    /// The keys of an entry, which are made whenever a request is: they are longer than all else that is kept of one
-    /// that is held.
+    /// The keys of an entry, which are made for every request: they are longer than all other data of a hold.
     fn keys_of(&self, entry: &Kept) -> NameKeys {
         self.keys.of(&entry.name).expect("checked before there was an entry")
     }
@@ -248,7 +246,7 @@ impl Session {
         }
     }
 
-    /// Ends the session: what it holds or waits for is released first, within the bound of a request.
+    /// Ends the session: its holds and waits are released first, within the bound of a request.
     pub(crate) async fn close(self: &Arc<Self>) -> Result<()> {
         let end = |entry: Arc<Kept>| {
             entry.contender.lock().end(LostReason::Shutdown);

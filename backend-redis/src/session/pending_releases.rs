@@ -1,4 +1,4 @@
-//! Releasing what a session has at the server: grants, and the leftovers of acquisitions.
+//! Releasing a session's entries at the server: grants, and the leftovers of acquisitions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::protocol::{Next, Orphans, Unanswered, Up};
 use crate::scripts::{self, Released};
 
 impl Session {
-    /// Releases a grant of ours.
+    /// Releases a grant of this session.
     ///
     /// # Errors
     ///
     /// `Lost` when the server has it no more; as the server's table otherwise.
     pub(crate) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
-        // redis.session-1: known until it is answered, or the caller gives up.
+        // redis.session-1: known until it is answered, or the caller leaves.
         let releasing = Releasing { session: self, entry: self.life.entry_of(grant.owner) };
         if self.life.closed.is_cancelled() {
             return Err(error::closed());
@@ -50,7 +50,7 @@ impl Session {
         self.give_back(keys, self.env.owner_id());
     }
 
-    /// Releases in the background, without a request of ours in flight.
+    /// Releases in the background, without a pending request.
     pub(super) fn give_back(self: &Arc<Self>, keys: NameKeys, owner: OwnerId) {
         self.release_in_background(keys, owner, self.env.timing().ttl, Unanswered::default(), false);
     }
@@ -103,7 +103,7 @@ impl Session {
         }
     }
 
-    /// Releases what `owner` has of a name; returns the connection of the reply, too.
+    /// Releases the grant or entry of `owner`; returns the connection of the reply, too.
     async fn release_owner(&self, keys: &NameKeys, owner: OwnerId) -> Result<(Released, u64)> {
         let mut call = self.program.operation("release", &keys.all());
         call.arg(self.inboxes.told()).arg(owner.to_hex());

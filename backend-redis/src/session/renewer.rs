@@ -44,7 +44,7 @@ impl Session {
         }
     }
 
-    /// Refreshes a batch in one request; returns what each answer means.
+    /// Refreshes a batch in one request; returns the meaning of each answer.
     pub(super) async fn refresh(
         self: &Arc<Self>,
         entries: &[Arc<Kept>],
@@ -90,7 +90,7 @@ impl Session {
     }
 
     /// A waiter may have been granted by a lost message, and its next refresh may be far away: refreshes until each is
-    /// answered, or over.
+    /// answered, or has ended.
     async fn refresh_all_waiting(self: &Arc<Self>) {
         let mut pauses = Backoff::of_requests(&self.env);
         let mut waiting = self.life.entries();
@@ -113,7 +113,7 @@ impl Session {
         }
     }
 
-    /// Tells the core until when a waiting entry lives: it gives up leases whose deadlines pass.
+    /// Reports to the core until when a waiting entry lives: it abandons leases whose deadlines pass.
     pub(super) fn announce(&self, entry: &Kept) {
         let until = entry.contender.lock().waits_until();
         if let Some(deadline) = until {

@@ -7,15 +7,15 @@ use super::{Ticket, VoteRequest};
 /// The state of one server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct MemberState {
-    /// When it was asked for its vote, while no answer has arrived, in any round.
+    /// When its vote was requested, while no answer has arrived, in any round.
     pub(super) asked_at: Option<Moment>,
     pub(super) vote: Option<Vote>,
     pub(super) seen: Seen,
     /// It may have a vote or a queue entry of this contender.
     pub(super) may_have: bool,
-    /// A message said that it votes again while a request was pending, whose answer may be older.
+    /// A message announced that it votes again while a request was pending, whose answer may be older.
     pub(super) freed: bool,
-    /// When it may be asked again.
+    /// When the next request may be sent.
     pub(super) due: Moment,
 }
 
@@ -33,7 +33,7 @@ impl MemberState {
         Self { asked_at: None, vote: None, seen: Seen::Nothing, may_have: false, freed: false, due }
     }
 
-    /// It is asked for its vote.
+    /// Requests its vote.
     pub(super) fn ask(&mut self, now: Moment, round: u64, waits: bool) -> VoteRequest {
         let again = waits && self.may_have;
         (self.asked_at, self.may_have, self.freed) = (Some(now), true, false);

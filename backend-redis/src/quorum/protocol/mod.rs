@@ -1,12 +1,12 @@
 //! One acquisition at several independent servers, as a pure state machine: answers, messages and the time go in, the next
 //! requests come out.
 //!
-//! A contender asks every server for its vote, and holds once a quorum has confirmed one token. A server votes for one
-//! owner at a time, for as long as a lease, and counts each vote: its number is above all it has counted. The token is the
-//! largest number of a quorum's votes, written to each of them while they are the contender's; any two quorums share
-//! a server, so the next one's votes are above it, whatever clocks do. If votes split, the later contenders return theirs.
-//! `recovery` decides when a server that may have forgotten votes again, `release` when a lock is released, and `proposal_bound`
-//! which number to propose so that servers agree at once.
+//! A contender requests every server's vote, and holds once a quorum has confirmed one token. A server votes for one owner at a
+//! time, for as long as a lease, and counts each vote: its number is above all it has counted. The token is the largest number
+//! of a quorum's votes, written to each of them while they are the contender's; any two quorums share a server, so the next
+//! one's votes are above it, whatever clocks do. If votes split, the later contenders return theirs. `recovery` decides when a
+//! server that may have forgotten votes again, `release` when a lock is released, and `proposal_bound` which number to propose
+//! so that servers agree at once.
 //!
 //! # Invariants
 //! - **redis.quorum-1** A hold needs a quorum of servers that have confirmed its token while they had its vote (G1, G3).
@@ -20,14 +20,15 @@
 //! - **redis.quorum-5** Of contenders that share the votes, all but the first return theirs as soon as they see an earlier
 //!   one (G6).
 //! - **redis.quorum-6** Servers that are silent for a moment are not waited for.
-//! - **redis.quorum-7** A contender that is elected or holds asks servers that have not voted, so that it outlasts the loss of
-//!   some that have. As it holds meanwhile, no other was elected in between.
+//! - **redis.quorum-7** A contender that is elected or holds requests the votes of servers that have not voted, so that it
+//!   outlasts the loss of some that have. As it holds meanwhile, no other was elected in between.
 //! - **redis.quorum-8** Until the lock is acquired, no vote counts whose number is above the token: a larger one becomes the
 //!   token, and is confirmed (G3).
 //! - **redis.quorum-9** A hold that has lost a server lasts until the deadline that it had, while the others may make it a
 //!   quorum again: a server that has forgotten its vote pauses for as long. It is lost once they cannot.
-//! - **redis.quorum-10** A server that has lost the vote of a hold is asked again while a quorum of the others confirms the
-//!   token, when it is asked and when it answers: so no other was elected in between, and the hold outlasts the next loss.
+//! - **redis.quorum-10** The vote of a server that has lost that of a hold is requested again while a quorum of the others
+//!   confirms the token, at the request and at the answer: so no other was elected in between, and the hold outlasts the next
+//!   loss.
 //!
 //! Not promised: an order among contenders; that a ticket is right, which costs a turn and no more. Checked by
 //! `protocol/tests`, against a model of the servers.
@@ -92,7 +93,7 @@ pub(crate) struct Ticket {
 pub(crate) enum VoteRequest {
     /// Its vote; `again` if the contender may have a place in the server's queue.
     Vote { round: u64, again: bool },
-    /// Write the token, if the vote is still ours.
+    /// Write the token, if the vote is still this owner's.
     Confirm(Confirming),
     /// Returns votes up to that round.
     Return { round: u64 },
@@ -111,7 +112,7 @@ pub(crate) struct Confirming {
 pub(crate) enum VoteReply {
     /// It has voted for the contender, with that number.
     Voted { n: u64 },
-    /// It has voted for another; when that may be over without a message.
+    /// It has voted for another; when that may have ended without a message.
     Held { by: Ticket, ask_in: Duration },
     /// It may have forgotten votes, and gives none for so long.
     Abstains { ask_in: Duration },

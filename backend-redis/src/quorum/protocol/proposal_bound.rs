@@ -41,7 +41,7 @@ impl ProposalBound {
         *largest = n.max(*largest);
     }
 
-    /// The time of the server whose clock is furthest ahead, in microseconds, of those that are not far from the median.
+    /// The time of the server whose clock is furthest ahead, in microseconds, among clocks that are not far from the median.
     pub(crate) fn time(&self, now: Moment) -> Option<u64> {
         let time = |(at, micros): &(Moment, u64)| micros.saturating_add(as_micros(now.since(*at)));
         furthest(self.clocks.iter().flatten().map(time))
@@ -55,7 +55,7 @@ impl ProposalBound {
     }
 }
 
-/// The clock that is furthest ahead of those that are not far from the median.
+/// The clock that is furthest ahead among clocks that are not far from the median.
 pub(super) fn furthest(clocks: impl Iterator<Item = u64> + Clone) -> Option<u64> {
     let below = |other: u64| clocks.clone().filter(|clock| *clock < other).count();
     let median = clocks.clone().filter(|clock| below(*clock) <= (clocks.clone().count() - 1) / 2).max()?;
@@ -68,5 +68,5 @@ fn as_micros(span: Duration) -> u64 {
 
 /// In microseconds: further apart than clocks that are kept in time.
 const APART: u64 = 60_000_000;
-/// More names than are used again soon; one that is forgotten costs a round trip.
+/// More names than are used again soon; a forgotten one costs a round trip.
 const MOST: usize = 4_096;

@@ -5,29 +5,31 @@
 //! long as the longest lease: by then no hold relies on its earlier answers, or on those of a server at the same address. Then
 //! a manager installs its floor: the largest number that the others know. A *blocking set* of others, one of every quorum,
 //! knows every number that was confirmed. If a quorum is blank, possibly no server knows: the namespace is new, or there was an
-//! accident. Their pauses end one after the other, so the first that votes keeps which episodes were blank beside its own.
+//! accident. Their pauses end one after the other, so the first that votes keeps which episodes were blank at the same time as
+//! its own.
 //!
 //! # Invariants
-//! - **redis.quorum.recovery-1** A blank server gives no vote before its pause is over, whatever the others know (G1): what they
-//!   knew when they were asked may have grown since, by pending requests.
+//! - **redis.quorum.recovery-1** A blank server gives no vote before its pause has ended, whatever the others know (G1): their
+//!   numbers may have grown since they answered, by pending requests.
 //! - **redis.quorum.recovery-2** Its floor is the largest number that a blocking set knows after that pause, and it counts above
 //!   it (G3).
-//! - **redis.quorum.recovery-3** The clocks of the servers stand for forgotten numbers only if a quorum was blank at one
-//!   moment, which two looks in a row show: the furthest of those that are not far from their median.
+//! - **redis.quorum.recovery-3** The clocks of the servers replace forgotten numbers only if a quorum was blank at one moment,
+//!   which two readings in a row show: the furthest of those that are not far from their median.
 //! - **redis.quorum.recovery-4** So they do for the rest of that quorum while it is blank: without their votes, a number that
 //!   was confirmed after that moment is known to a blocking set among the other servers (G3).
 //! - **redis.quorum.recovery-5** A pause counts from when a manager first met the reign, by the median of the clocks of the
-//!   servers that answered then, so that one clock that is stepped ends none (G1). A clock that is missing or was set back shows
-//!   no time. If the median shows none, the clocks are written down anew by a look that could have ended the pause. The uptime
-//!   of a process counts only if all servers answer, and none ever had a floor or was met beside one that had.
+//!   servers that answered then, so that one clock that is stepped ends none (G1). A clock that is missing or was set back
+//!   shows no time. If the median shows none, the clocks are written down anew by a reading that could have ended the pause.
+//!   The uptime of a process counts only if all servers answer, and none ever had a floor or was met together with one that
+//!   had.
 //! - **redis.quorum.recovery-6** A server comes up with its own data if its disk is trusted, it was never promoted since it was
 //!   last whole, and all others answer and none of them has its id: then it has forgotten nothing, and does not pause.
 //! - **redis.quorum.recovery-7** A blank server keeps the terms of the first manager that meets it, and pauses for as long as
 //!   any manager that met it may hold, by whatever terms (G1). Until such a manager has met it, the terms of several that open
-//!   the namespace for the first time are put in an order, so that one of these is let in. The terms of a server that had a
+//!   the namespace for the first time are put in an order, so that one of these is admitted. The terms of a server that had a
 //!   floor are firm.
-//! - **redis.quorum.recovery-8** A decision about one episode has no effect in a later one (G1): each has a random id,
-//!   which two looks, the clocks that were written down, and the request that ends it have in common.
+//! - **redis.quorum.recovery-8** A decision about one episode has no effect in a later one (G1): each has a random id, which is
+//!   the same in two readings, the clocks that were written down, and the request that ends it.
 
 use std::time::Duration;
 
@@ -40,7 +42,7 @@ use crate::quorum::agreed::Agreed;
 /// A reign and its clock.
 pub(crate) type Clock = (String, u64);
 
-/// What a server knows of itself.
+/// A server's knowledge of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Standing {
     /// Its reign: another one after each start of its process, and after each promotion.
@@ -53,7 +55,7 @@ pub(crate) struct Standing {
     pub(crate) claims: bool,
     /// Its id, which copies of its data share.
     pub(crate) id: String,
-    /// Whether it ever had a floor, or was met beside a server that had.
+    /// Whether it ever had a floor, or was met together with a server that had.
     pub(crate) is_used: bool,
     /// The largest number it knows of.
     pub(crate) max: u64,
@@ -71,10 +73,10 @@ pub(crate) struct Standing {
     pub(crate) beside: Vec<String>,
 }
 
-/// From when the pause of a blank server counts, as a second look writes it.
+/// From when the pause of a blank server counts, as a second reading writes it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Met {
-    /// As the first look has found it.
+    /// As the first reading has found it.
     pub(crate) episode: String,
     /// The clocks that were written down before.
     pub(crate) since: Vec<Clock>,
@@ -93,8 +95,7 @@ pub(crate) struct Recovered {
     pub(crate) is_copy: bool,
 }
 
-/// redis.quorum.recovery-5: for each server, after the first look at all of them has ended at `now`; nothing if too few
-/// answer.
+/// redis.quorum.recovery-5: for each server, after the first reading of all has ended at `now`; nothing if too few answer.
 pub(crate) fn met(size: Size, now: Moment, first: &[Option<Standing>]) -> Vec<Option<Met>> {
     let at_most = |standing: &Standing| {
         let since = u64::try_from(now.since(standing.sent_at).as_micros()).unwrap_or(u64::MAX);
@@ -124,7 +125,7 @@ fn shown(own: &Standing, look: &[Option<Standing>]) -> Option<u64> {
     gone.get(gone.len().saturating_sub(1) / 2).copied().flatten()
 }
 
-/// redis.quorum.recovery-5: how much of the pause of a blank server was left at a look.
+/// redis.quorum.recovery-5: how much of the pause of a blank server was left at a reading.
 pub(crate) fn pause_left(agreed: Agreed, own: &Standing, look: &[Option<Standing>]) -> Duration {
     let is_new = look.iter().all(|other| other.as_ref().is_some_and(|other| !other.is_used));
     let up_for = look.iter().flatten().map(|other| other.up_for).min().filter(|_| is_new);
@@ -132,7 +133,7 @@ pub(crate) fn pause_left(agreed: Agreed, own: &Standing, look: &[Option<Standing
     agreed.pause.max(own.pause).saturating_sub(gone)
 }
 
-/// The server whose terms are not ours: whole, or blank where no whole one has ours.
+/// The server whose terms differ: whole, or blank if no whole server has these terms.
 pub(crate) fn who_differs(terms: &str, look: &[Option<Standing>]) -> Option<usize> {
     let is_ours = |standing: &Standing| standing.terms == terms;
     let is_known = look.iter().flatten().any(|standing| standing.whole && is_ours(standing));
@@ -140,8 +141,8 @@ pub(crate) fn who_differs(terms: &str, look: &[Option<Standing>]) -> Option<usiz
     look.iter().position(|standing| standing.as_ref().is_some_and(differs))
 }
 
-/// The floor of `server`, from two looks at all servers, one after the other; `None` while it pauses, and while too few
-/// answer. It is installed only if the server is as the first look has found it: its pause may have become longer since.
+/// The floor of `server`, from two readings of all servers, one after the other; `None` while it pauses, and while too few
+/// answer. It is installed only if the server is as the first reading has found it: its pause may have become longer since.
 pub(crate) fn recovered(
     agreed: Agreed,
     server: usize,
@@ -155,14 +156,14 @@ pub(crate) fn recovered(
         let (floor, beside) = (largest(second)?, own.beside.clone());
         return Some(Recovered { floor, beside, is_copy: false });
     }
-    // redis.quorum.recovery-1; its pause was over before the others were asked.
+    // redis.quorum.recovery-1; its pause had ended before the others answered.
     if !pause_left(agreed, own, first).is_zero() {
         return None;
     }
     floor_of(agreed.size, server, first, second)
 }
 
-/// The result of two looks for one blank server.
+/// The result of two readings for one blank server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blank {
     /// It votes from now on.
@@ -173,7 +174,8 @@ pub(crate) enum Blank {
     Pauses(Duration),
 }
 
-/// How long to wait before the next two looks; `None` if nothing is left to see to. `may_pass` if a server refuses for now.
+/// How long to wait before the next two readings; `None` if no server is left to recover. `may_pass` if a server refuses for
+/// now.
 pub(crate) fn look_again(blank: &[Blank], may_pass: bool) -> Option<Duration> {
     let wait = |blank: &Blank| match blank {
         Blank::Restored => None,
@@ -185,7 +187,7 @@ pub(crate) fn look_again(blank: &[Blank], may_pass: bool) -> Option<Duration> {
     if blank.contains(&Blank::Restored) { next.map(|_| Duration::ZERO) } else { next }
 }
 
-/// Blank in both looks, and in the same episode, it was so at the moment between them.
+/// A server that is blank in both readings, in the same episode, was so at the moment between them.
 fn blank_since<'s>(
     at: usize,
     first: &'s [Option<Standing>],

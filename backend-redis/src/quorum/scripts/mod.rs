@@ -158,7 +158,7 @@ pub(crate) fn was_there(value: &Value) -> Result<bool> {
     }
 }
 
-/// One of the votes that are renewed together.
+/// One vote of a common renewal.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub(crate) keys: BallotKeys,
@@ -182,7 +182,7 @@ pub(crate) fn renew(kept: &[Kept], (space, run): (&str, &str)) -> Cmd {
 pub(crate) enum Renewed {
     Gone,
     Kept,
-    /// Its holder was asked to release within the grace.
+    /// Its holder is requested to release within the grace period.
     Asked(Duration),
     /// It was not extended, as the server may have forgotten others.
     Pauses,
@@ -215,7 +215,7 @@ pub(crate) fn release(
     call
 }
 
-/// A look at a server.
+/// A reading of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Looker<'a> {
     /// The reign of the server, and whether that has followed another server.

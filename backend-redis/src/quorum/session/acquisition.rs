@@ -1,8 +1,8 @@
-//! One acquisition: runs the contender of one request, and releases what it has.
+//! One acquisition: runs the contender of one request, and releases its votes.
 //!
 //! # Invariants
-//! - **redis.quorum.acquisition-1** One that ends without its grant, dropped, failed or lost, releases its owner id at every
-//!   server in the background (G8); one whose grant was taken does not.
+//! - **redis.quorum.acquisition-1** An acquisition that ends without its grant, dropped, failed or lost, releases its owner id
+//!   at every server in the background (G8); one whose grant was taken does not.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! One server of a quorum: the connection to it, its reign, and what it knows of the namespace.
+//! One server of a quorum: the connection to it, its reign, and its knowledge of the namespace.
 //!
 //! # Invariants
 //! - **redis.quorum.member-1** A connection is used once the run of its server is known, and no other connection leads to the
-//!   same: one server counts once, under whatever name.
+//!   same: a server counts once, under whichever name.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -46,7 +46,7 @@ pub(crate) struct Member {
 #[derive(Clone, Debug)]
 pub(crate) struct Admitted {
     pub(crate) connected: Connected,
-    /// Read at each look, as a promotion may break no connection; or why the connection is not used.
+    /// Read each time, as a promotion may break no connection; or why the connection is not used.
     run: Arc<Mutex<Result<Arc<str>>>>,
 }
 
@@ -157,7 +157,7 @@ impl Member {
         admitted.map_err(|error| error.with_context("server", &self.address))
     }
 
-    /// Reads what it knows of the namespace; `met` is the result of a first look.
+    /// Reads its knowledge of the namespace; `met` is the result of a first reading.
     pub(crate) async fn look(&self, session: &Session, server: usize, met: Option<&Met>) -> Result<Standing> {
         let admitted = self.ready(session, server).await?;
         let process = process(&session.env, &admitted.connected, &self.address).await?;
@@ -262,7 +262,7 @@ fn field<'f>(fields: &'f str, name: &str) -> Option<&'f str> {
 }
 
 impl Session {
-    /// Asks every server at once, until all have answered, or `enough` of them and no other for a moment.
+    /// Sends to every server at once, until all have answered, or `enough` of them and no other for a moment.
     pub(crate) async fn ask_all<'s, T, F>(
         &'s self,
         mut give_up_at: Moment,

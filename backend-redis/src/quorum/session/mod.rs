@@ -69,7 +69,7 @@ pub(crate) struct Session {
     timer: Timer,
     /// A server may be blank.
     blank: Notify,
-    /// Leases whose revocation a message announced, until the servers are asked about them.
+    /// Leases whose revocation a message announced, until the servers have answered about them.
     revoked: Mutex<BTreeSet<LeaseId>>,
     may_be_revoked: Notify,
     /// A server votes, or did, by the terms of this manager, so locks may be held by them.
@@ -170,7 +170,7 @@ impl Session {
         Ok(Opened { session, _open: open })
     }
 
-    /// Waits for a quorum of servers, and lets those vote that can.
+    /// Waits for a quorum of servers, and lets the servers vote that can.
     async fn meet(&self) -> Result<()> {
         let give_up_at = self.env.now() + self.env.timing().connect_timeout * 9 / 10;
         let meet = |enough| {
@@ -208,7 +208,7 @@ impl Session {
         Ok(())
     }
 
-    /// How much is left of the pause of a server that gives no votes, if that is known. After it, all are looked at.
+    /// How much is left of the pause of a server that gives no votes, if that is known. After it, all are read.
     fn pause_left_at(&self, server: usize) -> Option<Duration> {
         let left = self.members[server].pause_left(self.env.now());
         if left.is_none_or(|left| left.is_zero()) {

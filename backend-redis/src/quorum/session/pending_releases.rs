@@ -30,7 +30,7 @@ struct Left {
     releasing: Mutex<Releasing>,
 }
 
-/// Pending releases, one for each server: they go on in the background once their caller has gone.
+/// Pending releases, one for each server: they go on in the background once their caller has left.
 struct PendingReleases {
     session: Arc<Session>,
     pending: Requests,
@@ -155,7 +155,7 @@ impl Session {
         }
     }
 
-    /// Ends what an owner has at a server: whether it had the vote, and the connection that has brought the answer.
+    /// Releases an owner's vote at a server; returns whether it had the vote, and the connection of the answer.
     async fn release_at(&self, server: usize, left: &Left) -> Result<(bool, u64)> {
         let admitted = self.members[server].ready(self, server).await?;
         let value = admitted.connected.run(&scripts::PROGRAM, &left.call, self.give_up_at()).await?;

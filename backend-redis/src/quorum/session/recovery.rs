@@ -15,7 +15,7 @@ use crate::quorum::protocol::{
 use crate::quorum::scripts;
 
 impl Session {
-    /// Looks at all servers whenever one may be blank.
+    /// Reads all servers whenever one may be blank.
     pub(super) async fn recover_blank(self: Arc<Self>) {
         loop {
             self.blank.notified().await;
@@ -33,8 +33,8 @@ impl Session {
         }
     }
 
-    /// Looks twice at all servers, and lets those vote that have paused. `enough` answers are waited for. Returns how long to
-    /// wait before the next looks, if a server is still blank, or refuses for now.
+    /// Reads all servers twice, and lets those vote that have paused. `enough` answers are waited for. Returns how long to wait
+    /// before the next readings, if a server is still blank, or refuses for now.
     pub(super) async fn recover(&self, enough: usize) -> Option<Duration> {
         let (first, may_pass) = self.look(enough, &[]).await;
         if !first.iter().flatten().any(|standing| !standing.whole) {
@@ -58,11 +58,12 @@ impl Session {
         look_again(&blank, may_pass || may_still_pass)
     }
 
-    /// What each server knows of itself, and whether one refuses for now: it is loading its data, or the namespace has another
-    /// format, which an administrator can change. A server that cannot be reached is looked at again once it can be. Other
-    /// refusals, and other terms, do not pass.
+    /// Each server's knowledge of itself, and whether one refuses for now: it is loading its data, or the namespace has another
+    /// format, which an administrator can change. A server that cannot be reached is read again once it can be. Other refusals,
+    /// and other terms, do not pass.
     async fn look(&self, enough: usize, met: &[Option<Met>]) -> (Vec<Option<Standing>>, bool) {
-        // Until both requests of a look have timed out: that ends a silent connection, and the next one causes another look.
+        // Until both requests of a reading have timed out: that ends a silent connection, and the next one causes another
+        // reading.
         let give_up_at = self.env.now() + 2 * self.env.timing().op_timeout;
         let met = |server: usize| met.get(server)?.as_ref();
         let looks =

@@ -40,7 +40,7 @@ impl Session {
                 self.env.spawn(async move {
                     let renewing = session.renew_at(server, &votes);
                     let renewed = session.life.closed.run_until_cancelled(renewing).await;
-                    // The caller may have gone.
+                    // The caller may have left.
                     let _ = tell.send(renewed.and_then(Result::err));
                 });
             }
@@ -73,8 +73,8 @@ impl Session {
         known.iter().map(renewal).collect()
     }
 
-    /// Asks the servers about revocations that messages announced, with one request to each at a time. The answers report a
-    /// grace, and a hold whose votes are gone is reported here. The next renewal finds the rest.
+    /// Checks revocations that messages announced at the servers, with one request to each at a time. The answers report a
+    /// grace period, and a hold whose votes are lost is reported here. The next renewal finds the rest.
     pub(super) async fn look_up_revocations(self: Arc<Self>) {
         loop {
             self.may_be_revoked.notified().await;
@@ -87,7 +87,7 @@ impl Session {
                         held.push((entry.name.clone(), counter));
                         asked.push(*lease);
                     }
-                    // It is looked up once it holds.
+                    // It is checked once it holds.
                     None => _ = self.revoked.lock().insert(*lease),
                 }
             }
@@ -103,7 +103,7 @@ impl Session {
         }
     }
 
-    /// Whether a quorum has renewed it since then, or it is over.
+    /// Whether a quorum has renewed it since then, or it has ended.
     fn is_renewed(&self, entry: &KeptVotes, began: Moment) -> bool {
         let mut contender = entry.contender.lock();
         let least = self.env.deadline(began, entry.ttl);

@@ -1,8 +1,8 @@
 //! Sends the vote requests of a contender, and passes their answers to it.
 //!
 //! # Invariants
-//! - **redis.quorum.vote_request-1** Every request that was sent is awaited to its end: by the caller that waits for the owner, and in
-//!   the background once it has gone.
+//! - **redis.quorum.vote_request-1** Every request that was sent is awaited to its end: by the caller that waits for the owner,
+//!   and in the background once that has left.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ impl Requests {
 }
 
 impl Session {
-    /// redis.quorum.vote_request-1: the caller of `entry` has gone.
+    /// redis.quorum.vote_request-1: the caller of `entry` has left.
     pub(super) fn go_on(self: &Arc<Self>, entry: &Arc<KeptVotes>, mut pending: Requests) {
         if pending.is_empty() {
             return entry.rest();

@@ -21,7 +21,7 @@ pub(crate) struct Contender {
     pub(crate) round: u64,
     phase: VotePhase,
     members: Vec<MemberState>,
-    /// Servers were asked, and may still make a quorum.
+    /// Requests for votes are pending, and may still make a quorum.
     is_asking: bool,
     poll_at: Option<Moment>,
 }
@@ -81,7 +81,7 @@ impl Contender {
         requests
     }
 
-    /// redis.quorum-7: asks those that have not voted yet, and redis.quorum-10.
+    /// redis.quorum-7 and redis.quorum-10: requests the votes of servers that have not voted yet.
     fn recruit(&mut self, now: Moment, requests: &mut Vec<(usize, VoteRequest)>) {
         let is_safe = self.is_confirmed(now);
         for (server, member) in self.members.iter_mut().enumerate() {
@@ -163,7 +163,7 @@ impl Contender {
             VotePhase::Contending if self.is_asking => Step::Wait(self.next(now)),
             VotePhase::Contending if !self.waits && self.is_held() => Step::Busy,
             VotePhase::Contending if self.is_unreachable(now, self.terms.poll) => Step::Unreachable,
-            // Of those that are still to answer, so many may fail that there is no quorum.
+            // Of the servers that are still to answer, so many may fail that there is no quorum.
             VotePhase::Contending
                 if !self.waits && self.comes_later() && !self.is_unreachable(now, Duration::ZERO) =>
             {
@@ -230,7 +230,7 @@ impl Contender {
     fn voted(&mut self, now: Moment, server: usize, given: Vote) {
         let member = &mut self.members[server];
         match (&mut member.vote, self.phase) {
-            // The same one, which was asked for again.
+            // The same vote, requested again.
             (Some(vote), _) if given.n <= vote.n => vote.sent_at = vote.sent_at.max(given.sent_at),
             // redis.quorum-3
             (Some(vote), VotePhase::Holding { token, .. }) if token <= vote.n => {
@@ -262,7 +262,8 @@ impl Contender {
         }
     }
 
-    /// Whether the vote was still ours when the token was written, as was asked at `sent_at`; `None` without an answer.
+    /// Whether the vote was still this owner's when the token was written, by the request sent at `sent_at`; `None` without an
+    /// answer.
     pub(crate) fn confirmed(
         &mut self,
         now: Moment,
@@ -299,7 +300,7 @@ impl Contender {
         }
     }
 
-    /// A message says that a server votes again.
+    /// A message announces that a server votes again.
     pub(crate) fn freed(&mut self, now: Moment, server: usize) {
         let member = &mut self.members[server];
         if !matches!(self.phase, VotePhase::Contending | VotePhase::Elected { .. }) || member.vote.is_some() {

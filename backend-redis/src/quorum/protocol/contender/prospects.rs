@@ -13,7 +13,7 @@ impl Contender {
         self.members.iter().filter(|member| member.vote.is_some()).count()
     }
 
-    /// redis.quorum-6: how many may still vote for us that were asked a moment ago.
+    /// redis.quorum-6: how many of the servers with a recent request may still vote for this contender.
     pub(super) fn hopes(&self, now: Moment) -> usize {
         let hopes = |member: &&MemberState| {
             member.vote.is_none() && member.asked_at.is_some_and(|at| now < at + self.terms.poll)
@@ -37,7 +37,7 @@ impl Contender {
         self.is_held() || self.members.iter().any(|member| member.vote.is_none() && earlier(member))
     }
 
-    /// Whether the servers that do not vote leave no quorum, with those that have not answered for `silent`.
+    /// Whether the servers that do not vote leave no quorum, counting servers that have not answered for `silent`.
     pub(super) fn is_unreachable(&self, now: Moment, silent: Duration) -> bool {
         let failed = |member: &&MemberState| {
             member.vote.is_none()
