@@ -3,8 +3,8 @@
 //! # Invariants
 //! - **zk.backend-1** There is at most one session that has not ended; the next request that needs one
 //!   opens it.
-//! - **zk.backend-2** An acquisition continues, whether its caller waits or not, until its node is handed over or removed.
-//!   It belongs to one session, and ends as lost with that; a caller that still wants the lock retries.
+//! - **zk.backend-2** An acquisition continues, whether its caller waits or not, until its node is handed over or removed. It
+//!   belongs to one session, and ends as lost with that; a caller that still wants the lock retries.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -251,7 +251,7 @@ impl Shared {
     }
 
     async fn close(&self) -> Result<()> {
-        // RACE: from here on the task of a session ends it, also that of one that is just opened.
+        // RACE: from here on the task of a session ends it, also the session that has just been opened.
         let session = self.sessions.take();
         let ended = session.as_ref().map(|session| session.connection.closed());
         self.site.closed.cancel();

@@ -1,8 +1,8 @@
-//! What ZooKeeper's errors mean, in one table.
+//! The meaning of ZooKeeper's errors, in one table.
 //!
 //! # Invariants
-//! - **zk.error-1** Whatever does not prove that the server did nothing has an unknown effect: the client
-//!   library has several errors for a lost connection, `Custom` among them.
+//! - **zk.error-1** An error that does not prove that the server did nothing has an unknown effect: the client library has
+//!   several errors for a lost connection, `Custom` among them.
 
 use std::time::Duration;
 
@@ -35,12 +35,12 @@ impl Unanswered {
         }
     }
 
-    /// Whether the server said that there is no such node.
+    /// Whether the server has no such node.
     pub(crate) fn is_absent(&self) -> bool {
         self.failure() == Failure::Absent
     }
 
-    /// The error of a store that was to do `what`.
+    /// The error of a store that could not do `what`.
     pub(crate) fn into_error(self, what: &str) -> Error {
         match self {
             Self::Refused(source) => {
@@ -63,7 +63,7 @@ pub(crate) type Answered<T> = Result<T, Unanswered>;
 
 /// Errors of requests that have no usable answer.
 pub(crate) trait Explain<T> {
-    /// The error of a store that was to do `what`.
+    /// The error of a store that could not do `what`.
     fn or_not(self, what: &str) -> leasehold_core::Result<T>;
     /// Takes a missing node for an answer.
     fn if_there(self) -> Answered<Option<T>>;

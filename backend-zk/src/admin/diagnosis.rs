@@ -1,4 +1,4 @@
-//! How the ensemble stands: versions, modes, the bounds of sessions, rights.
+//! The state of the ensemble: versions, modes, the limits of sessions, rights.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::keys;
 use crate::session::{Session, Site};
 
 impl Session {
-    /// Looks at the servers, the session and the rights.
+    /// Checks the servers, the session and the rights.
     pub(crate) async fn diagnose(&self) -> Vec<Finding> {
         let (mut findings, session, rights, members) =
             join4(servers(&self.site), self.of_the_session(), self.of_the_rights(), self.members()).await;
@@ -87,7 +87,7 @@ impl Session {
     }
 }
 
-/// What each server says about itself.
+/// A finding about each server, by its own status.
 async fn servers(Site { config, env, .. }: &Site) -> Vec<Finding> {
     let servers = match config.servers() {
         Ok(servers) => servers,
@@ -101,7 +101,7 @@ async fn servers(Site { config, env, .. }: &Site) -> Vec<Finding> {
     join_all(asked).await
 }
 
-/// What a server's answer to `srvr` means.
+/// The finding of a server's answer to `srvr`.
 fn of_a_server(server: &str, said: &str) -> Finding {
     let line = |key| said.lines().find_map(|line: &str| line.strip_prefix(key)).map(str::trim);
     let finding = |severity, what: &str| Finding::new(severity, "server", format!("{server} {what}"));
@@ -131,7 +131,7 @@ fn of_a_server(server: &str, said: &str) -> Finding {
     }
 }
 
-/// The timeout of a session for which `wish` was asked.
+/// The timeout of a session that was requested with `wish`.
 async fn granted_for(Site { config, env, .. }: &Site, wish: Duration) -> Option<Duration> {
     let servers = config.servers().ok()?;
     let connecting = Box::pin(servers.connect(wish, env.timing().connect_timeout));

@@ -13,7 +13,7 @@ use crate::session::Session;
 /// The voting members, and the configured ways to them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Members {
-    /// `None` if they are unknown: a server stands alone, the node may not be read, or votes have weights.
+    /// `None` if they are unknown: a server runs alone, the node cannot be read, or votes have weights.
     voters: Option<usize>,
     ways: Ways,
 }
@@ -27,7 +27,7 @@ enum Ways {
 }
 
 impl Session {
-    /// Asks the server in use, and resolves a host that is the only one.
+    /// Reads the configuration of the server in use, and resolves the only host.
     pub(crate) async fn members(&self) -> Members {
         let (voters, ways) = join(self.voters(), self.ways()).await;
         Members { voters, ways }
@@ -71,7 +71,7 @@ impl Members {
         matches!((self.voters, self.ways), (Some(3..), Ways::Named(2..) | Ways::Resolved(2..)))
     }
 
-    /// What an administrator should know of it.
+    /// The finding for an administrator.
     pub(super) fn finding(self) -> Finding {
         let warning = |detail| (Severity::Warning, detail);
         let (severity, detail) = match (self.voters, self.ways) {

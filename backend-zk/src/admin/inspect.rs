@@ -31,8 +31,8 @@ impl Session {
         self.state(name, holding, waiting)
     }
 
-    /// The same for a watch: one request, and one for each holder that it has not read yet. The state of the session's
-    /// server never goes back, so only a new stream asks the leader.
+    /// The same for a watch: one request, and one for each holder that it has not read yet. The state of the session's server
+    /// never goes back, so only a new stream needs the leader.
     pub(crate) async fn inspect_for_watch(&self, name: LockName, is_new: bool) -> Result<LockState> {
         let seen = self.seen.of(&name);
         let catches_up = is_new || seen.changed.is_none();
@@ -119,7 +119,7 @@ impl Session {
 
 /// How many listings, and how many sets of holders of each, are tried for one that stays.
 const LOOKS: usize = 3;
-/// How many locks are read, or sessions asked, in one flight.
+/// How many locks or sessions are read in one flight.
 pub(super) const AT_ONCE: usize = 64;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Revocation: the holders of a lock are asked to release it, or their nodes are deleted.
+//! Revocation: requests the release of a lock from its holders, or deletes their nodes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,15 +16,15 @@ use crate::protocol::with_message;
 use crate::session::Session;
 
 impl Holding {
-    /// Named as those of Curator's locks are and ours, and not written by us.
+    /// Named like the nodes of Curator and of this crate, and not written by this crate.
     fn is_curators(&self) -> bool {
         is_of_a_lock(self.child()) && self.note.holder.ttl.is_none()
     }
 }
 
 impl Session {
-    /// Asks every holder of `name` to release it, or deletes all their nodes, and returns the holders. One that cannot be
-    /// asked does not keep the others from being asked.
+    /// Requests the release of `name` from every holder, or deletes all their nodes, and returns the holders. A failed request
+    /// does not prevent the others.
     pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
         let (holding, _) = self.holding(name).await.or_not("revoke a lock")?;
         let mut sessions = BTreeMap::<i64, Vec<&Holding>>::new();
@@ -36,7 +36,7 @@ impl Session {
         let asked = all(asks).await;
         let done = match how {
             Revoke::Ask { .. } => asked,
-            // Force deletes the node of a holder that could not be asked, too.
+            // Force also deletes the node of a holder whose request failed.
             Revoke::Force => all(holding.iter().map(|holder| self.take_away(holder)).collect()).await,
         };
         done.or_not("revoke a lock")?;
@@ -69,7 +69,7 @@ impl Session {
             let written = self.connection.write(&inbox, &data, Some(stat.version));
             // The next renewal notices the second write if the watch on the first was lost.
             match join(written, self.connection.write(&door, &[], None)).await.0 {
-                // Another administrator was faster: add to what they wrote.
+                // Another administrator was faster: add to its requests.
                 Err(Unanswered::Refused(ZkError::BadVersion)) => {}
                 written => return written.if_there().map(drop),
             }

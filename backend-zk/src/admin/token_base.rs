@@ -1,4 +1,4 @@
-//! What the namespace adds to its counters, and raising that.
+//! The number that the namespace adds to its counters, and raising it.
 
 use std::collections::HashSet;
 
@@ -13,8 +13,8 @@ use crate::session::{Session, stored_base};
 impl Session {
     /// The base as later sessions read it.
     pub(crate) async fn read_base(&self) -> Result<TokenBase> {
-        // In one flight, the write first: the server answers in order, so it has caught up with what was
-        // written before, and what is granted later is of a later transaction than this one.
+        // In one flight, the write first: the server answers in order, so it has caught up with all earlier writes, and a later
+        // grant is of a later transaction than this one.
         let (written, listed, base) = join3(
             self.connection.write(&self.node, &[], None),
             self.connection.list(&self.site.namespace.sessions()),

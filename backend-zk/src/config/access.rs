@@ -1,14 +1,14 @@
-//! Who may do what with the nodes that are made.
+//! The access rights of created nodes.
 
 use leasehold_core::{Error, Result};
 use zookeeper_client::{Acl, AuthId, Permission};
 
-/// Anybody may do what a manager does.
+/// Every client may do what a manager does.
 pub(super) fn open() -> Vec<Acl> {
     vec![Acl::new(ours(), AuthId::anyone())]
 }
 
-/// Who we are to the server may do what a manager does.
+/// The creator's identity at the server may do what a manager does.
 pub(super) fn creator() -> Vec<Acl> {
     vec![Acl::new(ours(), AuthId::authed())]
 }

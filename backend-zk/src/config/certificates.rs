@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use zookeeper_client::{Client, Connector, TlsOptions};
 
-/// A connection beside the client library's.
+/// A connection next to the client library's.
 pub(crate) type Protected = TlsStream<TcpStream>;
 
 /// The trusted authorities, and our identity.
@@ -29,9 +29,9 @@ pub(crate) struct Certificates {
 impl Certificates {
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) for what is no certificate or key,
-    /// for a key of another certificate, where the system's authorities are not found, and for a server whose
-    /// name no certificate can carry: the client library takes that for granted.
+    /// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) for an invalid certificate or key, for a key of
+    /// another certificate, if the system's authorities are not found, and for a server whose name no certificate can have: the
+    /// client library relies on that.
     pub(super) fn read(tls: &Tls, servers: &[Endpoint]) -> Result<Self> {
         for host in servers.iter().map(Endpoint::host) {
             ServerName::try_from(host).map_err(|source| {
@@ -74,7 +74,7 @@ impl Certificates {
         connector.with_tls(self.library.clone()).secure_connect(servers).await
     }
 
-    /// Speaks TLS beside the client library.
+    /// Makes a TLS connection next to the client library's.
     pub(crate) async fn shake_hands(&self, host: &str, stream: TcpStream) -> io::Result<Protected> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         TlsConnector::from(Arc::clone(&self.ours)).connect(name, stream).await
@@ -111,8 +111,8 @@ fn text(pem: &[u8]) -> Result<&str> {
     std::str::from_utf8(pem).map_err(|_| Error::invalid_option("a certificate is invalid: expected PEM"))
 }
 
-/// The authorities that the system trusts; the client library knows none by itself. A file that the
-/// environment names stands for all of them: where it cannot be read, no other is taken for it.
+/// The authorities that the system trusts; the client library knows none by itself. A file that the environment names replaces
+/// all of them: if it cannot be read, no other is used.
 fn system_authorities(named: Option<PathBuf>) -> Result<String> {
     let read = |bundle: &Path| std::fs::read_to_string(bundle);
     match named {

@@ -73,20 +73,18 @@ impl ZkConfig {
         self
     }
 
-    /// Authenticates with the scheme `digest`. Nodes are then for this user alone, unless
-    /// [`acl`](Self::acl) says otherwise.
+    /// Authenticates with the scheme `digest`. Nodes are then for this user alone, unless [`acl`](Self::acl) sets other rights.
     #[must_use]
     pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.credentials = Some(Credentials::new(user, password));
         self
     }
 
-    /// Who may do what with the nodes that are made: `open` (anybody may read, write, create and
-    /// delete), `creator` (who we are to the server, by credentials or certificate, may), or entries
-    /// `scheme:id:rights` with commas between, rights among `rwcda`. A comma ends an entry only behind its
-    /// rights, so an id may have commas: `x509:CN=a,OU=b:rwcd`; nothing is escaped. A manager needs `rwcd`
-    /// on its own nodes, and a client that shares a lock with it `rcd`. Default `creator` with credentials,
-    /// `open` without.
+    /// The access rights of created nodes: `open` (every client may read, write, create and delete), `creator` (the manager's
+    /// own identity at the server, by credentials or certificate, may), or entries `scheme:id:rights` with commas between,
+    /// rights among `rwcda`. A comma ends an entry only behind its rights, so an id may have commas: `x509:CN=a,OU=b:rwcd`;
+    /// nothing is escaped. A manager needs `rwcd` on its own nodes, and a client that shares a lock with it `rcd`. Default
+    /// `creator` with credentials, `open` without.
     ///
     /// # Errors
     ///

@@ -1,5 +1,4 @@
-//! What stands for certificates in a build without TLS: there are none, and a configuration that asks for them
-//! is refused.
+//! Replaces certificates in a build without TLS: a configuration with certificates is refused.
 
 use std::io;
 

@@ -10,7 +10,7 @@ use zookeeper_client::{Client, Error as ZkError};
 
 use super::{Certificates, Protected};
 
-/// Where they are, as whom we come, and what protects the way.
+/// The addresses, the credentials, and the protection of the connection.
 pub(crate) struct Servers {
     pub(crate) all: Vec<Endpoint>,
     pub(super) credentials: Option<Credentials>,
@@ -34,7 +34,7 @@ impl Servers {
         }
     }
 
-    /// A connection beside the client library's, protected in the same way.
+    /// A connection next to the client library's, protected in the same way.
     pub(crate) async fn dial(
         &self,
         host: &str,
@@ -47,7 +47,7 @@ impl Servers {
         Ok(Either::Right(Box::new(tls.shake_hands(host, stream).await?)))
     }
 
-    /// What to look at when no server answers.
+    /// What to check when no server answers.
     pub(crate) fn advice(&self) -> String {
         let spoken = if self.tls.is_some() { "TLS" } else { "plain text" };
         format!("check that the servers speak {spoken} on these ports and have a quorum")
@@ -71,16 +71,16 @@ impl fmt::Debug for Servers {
     }
 }
 
-/// How long a server may say nothing before another one is tried, when opening and later: a quarter of the
-/// session, so that a pause is no end of the connection, and one that is silent beside it leaves time to
-/// renew. As many as may be silent while the others have a quorum leave time to open it in `bound`.
+/// How long a server may be silent before another one is tried, when opening and later: a quarter of the session, so that a
+/// pause does not end the connection, and a silent server leaves time to renew through another. If as many are silent as leave
+/// the others a quorum, there is time to open it in `bound`.
 fn silence(timeout: Duration, bound: Duration, servers: usize) -> Duration {
     let servers = u32::try_from(servers).unwrap_or(u32::MAX);
     let minority = (servers.saturating_sub(1) / 2).max(u32::from(servers > 1));
     (timeout / 4).min(bound / (minority + 1)).max(SHORTEST_SILENCE)
 }
 
-/// What a busy server may need for an answer.
+/// A busy server may need so long for an answer.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

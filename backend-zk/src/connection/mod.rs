@@ -1,14 +1,14 @@
 //! Requests on one connection, each bounded and each answered by the session's end at the latest.
 //!
-//! The client library queues requests while it is disconnected, without a bound, and keeps the session alive while there
-//! is a handle on it. So the one handle is here, and is dropped when the session ends. Some pending requests have another
-//! one, so a task of ours waits for their answers: the caller may not be polled for long.
+//! The client library queues requests while it is disconnected, without a bound, and keeps the session alive while there is a
+//! handle on it. So the one handle is here, and is dropped when the session ends. Some pending requests have another one, so a
+//! task of this module waits for their answers: the caller may not be polled for long.
 //!
 //! # Invariants
 //! - **zk.connection-1** Every request ends within the bound of a request, or at once when the session
 //!   ends.
 //! - **zk.connection-2** Once the connection is closed, nothing holds it open, so the server is notified.
-//! - **zk.connection-3** No answer makes a task of ours panic.
+//! - **zk.connection-3** No answer makes a task of this crate panic.
 
 mod rights;
 mod silence;
@@ -51,7 +51,7 @@ pub(crate) struct Connection {
     contender_rights: Arc<[Acl]>,
     /// The secret of the session's own identity, if it has one: that alone may write the nodes of its contenders.
     secret: Option<OwnerId>,
-    /// The session is over: no request is sent, and pending ones get no answer.
+    /// The session has ended: no request is sent, and pending ones get no answer.
     pub(crate) over: CancellationToken,
 }
 
@@ -125,7 +125,7 @@ impl Connection {
         Ok((number, stat))
     }
 
-    /// Makes a directory and those that are missing above it, as nodes that the server removes when they are empty.
+    /// Makes a directory and its missing parents, as nodes that the server removes when they are empty.
     pub(crate) async fn make_directory(&self, path: &str) -> Answered<()> {
         let mut missing = vec![path];
         // Down and up again, and once more: the server may remove a directory that we make.
@@ -142,7 +142,7 @@ impl Connection {
         Err(Unanswered::ABSENT)
     }
 
-    /// Removes an empty directory, if it is one that we made.
+    /// Removes an empty directory, if it is as this store makes it.
     pub(crate) async fn remove_directory(&self, path: &str) -> Answered<()> {
         let (data, stat) = self.read(path).await?;
         if data != OURS {
@@ -180,7 +180,7 @@ impl Connection {
         .await
     }
 
-    /// Writes a contender's node of ours and deletes it, so that its watchers are notified of a change.
+    /// Writes this session's contender node and deletes it, so that its watchers are notified of a change.
     pub(crate) async fn pass(&self, path: &str) -> Answered<()> {
         let path = path.to_owned();
         self.transact(move |all| {
@@ -190,8 +190,8 @@ impl Connection {
         .await
     }
 
-    /// Asks the leader whether there is a node, because the server of the session may have lost a change. The leader checks
-    /// every transaction, and this one changes nothing.
+    /// Checks at the leader whether there is a node, because the server of the session may have lost a change. The leader
+    /// checks every transaction, and this one changes nothing.
     pub(crate) async fn confirm(&self, path: &str) -> Answered<()> {
         let path = path.to_owned();
         self.transact(move |all| all.add_check_version(&path, ANY_VERSION)).await
@@ -230,8 +230,8 @@ impl Connection {
         self.ask(|client| client.set_data(path, data, version)).await
     }
 
-    /// Writes a node in the version that was seen, or makes a persistent one if none was. `None` if there is another
-    /// version by now, or the node is gone.
+    /// Writes a node in the version that was read, or makes a persistent one if none was. `None` if there is another version by
+    /// now, or the node is gone.
     pub(crate) async fn compare_and_set(
         &self,
         path: &str,
@@ -336,7 +336,7 @@ impl Connection {
     }
 }
 
-/// The number of a contender of ours, and the stat of its node.
+/// The number of this session's new contender, and the stat of its node.
 pub(crate) type Made = (i32, Stat);
 /// The same, with the listing of the directory if that was answered, too.
 pub(crate) type Entered = (Made, Option<Listing>);
@@ -383,7 +383,7 @@ impl Watch {
             EventType::Session => Either::Right(pending()),
             _ => Either::Left(ready(Happening::Changed)),
         }));
-        // RACE: the library's task may end with the runtime before ours do, and its waiters panic then.
+        // RACE: the library's task may end with the runtime before this one, and its waiters panic then.
         let unless_ending = move |cx: &mut Context<'_>| {
             if is_ending(&runtime) { Poll::Pending } else { fired.as_mut().poll(cx) }
         };

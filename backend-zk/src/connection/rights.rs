@@ -1,4 +1,4 @@
-//! What the rights on nodes of ours let us do.
+//! The session's rights on its nodes.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Error as ZkError, MultiWri
 use super::Connection;
 use crate::error::{Answered, Explain, Unanswered};
 
-/// Who a session with such a secret is, beside its user.
+/// The identity of a session with such a secret, in addition to its user.
 fn password(secret: OwnerId) -> String {
     format!("{USER}:{}", secret.to_hex())
 }
 
-/// These rights, but for the one to write, which is that of the session with such a secret alone. Servers that
-/// are set to another digest give that to nobody.
+/// These rights, except the one to write, which only the session with such a secret has. If servers are set to another digest,
+/// no client has it.
 pub(super) fn alone_writes(secret: OwnerId, rights: &[Acl]) -> Vec<Acl> {
     let others = Permission::READ | Permission::CREATE | Permission::DELETE | Permission::ADMIN;
     let others = rights.iter().map(|acl| Acl::new(acl.permission() & others, acl.auth_id().clone()));
@@ -31,7 +31,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `AuthFailed`, and the session is over, when the server does not take it.
+    /// `AuthFailed`, and the session has ended, when the server does not take it.
     pub(crate) async fn authenticate(&self) -> Answered<()> {
         let Some(password) = self.secret.map(password) else {
             return Ok(());
@@ -51,20 +51,20 @@ impl Connection {
         matches!(written.await, Err(Unanswered::Refused(ZkError::NoAuth)))
     }
 
-    /// Whether what is written to the nodes of our contenders is of this session alone.
+    /// Whether only this session can write to the nodes of its contenders.
     pub(crate) fn is_private(&self) -> bool {
         self.secret.is_some()
     }
 
-    /// Does with a node of ours, and one below it, whatever is ever done with one: in one transaction,
-    /// which leaves nothing, however it ends.
+    /// Does with a test node, and one below it, everything that is ever done with one: in one transaction, which leaves
+    /// nothing, however it ends.
     ///
     /// The right to delete a node is its parent's, so a release may be refused although the node could be
     /// made and written: that has to be known before anything is held.
     ///
     /// # Errors
     ///
-    /// `Denied`, and what for, when a right is missing.
+    /// `Denied`, and the operation, when a right is missing.
     pub(crate) async fn try_rights(&self, path: &str) -> Result<()> {
         let (path, below, rights) = (path.to_owned(), format!("{path}/below"), Arc::clone(&self.rights));
         let tried = self.ask_by_handle(async move |client| {
@@ -89,7 +89,7 @@ impl Connection {
         Err(Unanswered::Refused(failed.into()).into_error(&what))
     }
 
-    /// Whether anybody may change the rights of a node, as far as we may know.
+    /// Whether every client may change the rights of a node, as far as this one can read them.
     pub(crate) async fn is_closable(&self, path: &str) -> bool {
         let path = path.to_owned();
         let told = self.ask_by_handle(async move |client| client.get_acl(&path).await).await;
@@ -100,5 +100,5 @@ impl Connection {
 
 const USER: &str = "leasehold";
 const TRY: &str = "check the rights on nodes";
-/// What each step of the transaction takes.
+/// The right that each step of the transaction needs.
 const RIGHTS: [&str; 6] = ["make", "read", "make", "write", "delete", "delete"];

@@ -1,9 +1,8 @@
 //! A watch without a waiter: it only remembers whether it has reported a change.
 //!
 //! # Invariants
-//! - **zk.silence-1** When the answer to a request is there, every event that the server has sent before is noted. The
-//!   client library hands over events and answers in the order of arrival, and each event is noted while it is handed
-//!   over.
+//! - **zk.silence-1** When the answer to a request is there, every event that the server has sent before is noted. The client
+//!   library delivers events and answers in the order of arrival, and each event is noted while it is delivered.
 
 use std::fmt;
 use std::future::Future;

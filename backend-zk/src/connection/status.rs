@@ -1,4 +1,4 @@
-//! The status of a server, and why it refuses a connection, by connections beside the client library's.
+//! The status of a server, and why it refuses a connection, by connections next to the client library's.
 //!
 //! The client library only logs why no session can be opened. So it is found out here which servers refuse the connection,
 //! and which refuse TLS. A refusal of TLS by one side's certificate is final, so a manager that starts with the wrong one
@@ -17,7 +17,7 @@ use tokio_util::either::Either;
 
 use crate::config::{Certificates, Servers};
 
-/// Asks a server for its status, in the encoding of sessions.
+/// Requests a server's status, in the encoding of sessions.
 pub(crate) async fn of_server(servers: &Servers, server: &Endpoint) -> io::Result<String> {
     let mut stream = servers.dial(server.host(), (server.host(), server.port())).await?;
     stream.write_all(b"srvr").await?;
@@ -42,7 +42,7 @@ pub(crate) async fn addresses(server: &Endpoint) -> io::Result<Vec<SocketAddr>> 
 pub(crate) struct Reasons(Mutex<String>);
 
 impl Reasons {
-    /// The same error with what each server said last as its cause; with `advice` where none said anything.
+    /// The same error with the last answer of each server as its cause; with `advice` if none answered.
     pub(crate) fn explain(&self, message: String, advice: &str) -> Error {
         let said = self.0.lock().clone();
         if said.is_empty() {
@@ -51,9 +51,9 @@ impl Reasons {
         Error::not_applied(ErrorKind::Unavailable, message).with_source(said)
     }
 
-    /// Ends when all servers have refused TLS for good, at every address of theirs, twice in a row. They
-    /// are asked when opening takes long. Where there `was_a_session` it never ends: then it is a
-    /// certificate that is being exchanged, and not a mistake in the configuration.
+    /// Ends when all servers have refused TLS for good, at every address of theirs, twice in a row. They are tried when opening
+    /// takes long. If there `was_a_session` it never ends: then a certificate is being exchanged, and the configuration has no
+    /// mistake.
     pub(crate) async fn refusal(&self, servers: &Servers, env: &Env, was_a_session: bool) -> Error {
         let pause = PAUSE.min(env.timing().connect_timeout / 8);
         let mut was_refused = false;
@@ -109,7 +109,7 @@ fn are_final(tried: &[Option<Failed>]) -> bool {
     !tried.is_empty() && tried.iter().all(|tried| tried.as_ref().is_some_and(|failed| failed.is_final))
 }
 
-/// Shakes hands at every address of a name. One that takes its time may have nothing against us.
+/// Shakes hands at every address of a name. A slow server has not refused the connection.
 async fn ask(servers: &Servers, env: &Env, host: &str, addresses: &[SocketAddr]) -> Vec<Option<Failed>> {
     let asked = addresses.iter().map(|address| async move {
         let handshake = handshake(servers, env, host, *address);
@@ -129,7 +129,7 @@ async fn handshake(servers: &Servers, env: &Env, host: &str, address: SocketAddr
     let Either::Right(mut stream) = servers.dial(host, address).await? else {
         return Ok(());
     };
-    // It sends nothing before it is asked.
+    // It sends nothing before a request.
     env.within(PAUSE, stream.read_u8()).await.map_or(Ok(()), |read| read.map(drop))
 }
 

@@ -1,16 +1,16 @@
 //! Names of nodes, and the order of contenders; pure.
 //!
-//! A lock is the directory `/CHROOT/PREFIX/enc(NAME)`; a contender in it is
-//! `_c_<uuid>-lock-<sequence>`, as Curator's `InterProcessMutex` writes them, or, if it shares the lock,
-//! `_c_<uuid>-shared-lock-<sequence>`, which Curator takes for one of the first kind. Beside the locks are the store's own
-//! directories. Their names begin with `%` and a letter that is no hexadecimal digit; no encoded name begins so.
+//! A lock is the directory `/CHROOT/PREFIX/enc(NAME)`; a contender in it is `_c_<uuid>-lock-<sequence>`, as Curator's
+//! `InterProcessMutex` writes them, or, if it shares the lock, `_c_<uuid>-shared-lock-<sequence>`, which Curator takes for one
+//! of the first kind. The store's own directories are next to the locks. Their names begin with `%` and a letter that is no
+//! hexadecimal digit; no encoded name begins so.
 //!
 //! # Invariants
 //! - **zk.keys-1** Two lock names never have the same directory (G10), and no lock has one of the store's own.
 //! - **zk.keys-2** Contenders are ordered by their sequence numbers. A directory gives out each number once, in growing
 //!   order, until its counter is at 2 147 483 647; there it stays. Equal numbers have no order.
-//! - **zk.keys-3** Every child whose name ends in ten digits of a sequence number is a contender, whatever client made it:
-//!   a directory counts all its children by one counter. Any other child is none.
+//! - **zk.keys-3** Every child whose name ends in ten digits of a sequence number is a contender, whichever client made it: a
+//!   directory counts all its children by one counter. Any other child is none.
 //! - **zk.keys-4** Only a name exactly as we give it to a sharer is read as a sharer's. A contender of any other name
 //!   blocks all others, and is blocked by all.
 
@@ -59,12 +59,12 @@ impl Namespace {
         format!("{}/{id:016x}", self.sessions())
     }
 
-    /// The node beside it, while the session takes part in a move.
+    /// The node that exists in addition while the session takes part in a move.
     pub(crate) fn moves(&self, id: i64) -> String {
         format!("{}{MOVES}", self.session(id))
     }
 
-    /// The directory of those nodes.
+    /// The directory of the sessions' nodes.
     pub(crate) fn sessions(&self) -> String {
         self.beside("%sessions")
     }
@@ -89,7 +89,7 @@ impl Namespace {
         format!("{}/{}", self.members(), id.to_hex())
     }
 
-    /// The directory of those nodes.
+    /// The directory of the participants' nodes.
     pub(crate) fn members(&self) -> String {
         self.beside("%members")
     }
@@ -100,7 +100,7 @@ impl Namespace {
     }
 }
 
-/// Refuses a namespace of another format, by the data of its node. Foreign data says nothing.
+/// Refuses a namespace of another format, by the data of its node. Foreign data has no format.
 ///
 /// # Errors
 ///
@@ -116,7 +116,7 @@ pub(crate) fn understood(data: &[u8]) -> Result<()> {
     }
 }
 
-/// The suffix of the node beside a session's node, while the session takes part in a move.
+/// The suffix of the additional node of a session that takes part in a move.
 const MOVES: &str = "-moves";
 
 /// The session that takes part in a move by this child of their directory.
@@ -258,7 +258,7 @@ pub(crate) struct Next {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Listing {
     children: Vec<String>,
-    /// Whether the directory may be one that we made.
+    /// Whether this store may have made the directory.
     pub(crate) may_be_ours: bool,
     /// The next number of the directory, if it is as we make them.
     next: Option<Next>,
@@ -281,8 +281,8 @@ pub(crate) struct Barrier {
     pub(crate) name: String,
     /// It blocks all others, and without it the other older contenders admit us.
     pub(crate) end_admits: bool,
-    /// It blocks all others, so none was older when it began to hold. Those between it and us admit us: one that does not
-    /// would be the barrier instead.
+    /// It blocks all others, so none was older when it began to hold. The contenders between it and this one admit this one:
+    /// one that does not would be the barrier instead.
     pub(crate) pass_admits: bool,
 }
 
@@ -321,7 +321,7 @@ impl Listing {
 
     /// The position of `node`.
     ///
-    /// Contenders of these two modes that admit us each admit us together, too.
+    /// Contenders of these two modes that each admit this node admit it together, too.
     pub(crate) fn place_of(&self, node: &Node) -> NodePosition {
         let (name, own) = (node.name(), node.sequence());
         if !self.children.contains(&name) {
@@ -407,8 +407,8 @@ fn encoded(name: &str) -> String {
     segment
 }
 
-/// Beside the separator and the escape, the server refuses in a path: control characters, and
-/// UTF-16 units from D800 to F8FF and from FFF0 on, which every character beyond U+FFFF is made of.
+/// In addition to the separator and the escape, the server refuses in a path: control characters, and UTF-16 units from D800 to
+/// F8FF and from FFF0 on, which every character beyond U+FFFF is made of.
 fn stands_for_itself(c: char) -> bool {
     !matches!(c, '/' | '%') && !matches!(u32::from(c), 0..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..)
 }
@@ -434,7 +434,7 @@ const HALF: u32 = 1 << 30;
 /// Of so many numbers, the first [`RENEWAL_LASTS`] call for it: more than there are contenders.
 const RENEWAL_EVERY: u32 = 1 << 20;
 const RENEWAL_LASTS: u32 = 1 << 16;
-/// From here on no contender holds. The rest is left for those that come while the last admitted one holds.
+/// From here on no contender holds. The rest is left for contenders that come while the last admitted one holds.
 const END: u32 = PAST_THE_END - (1 << 22);
 const PAST_THE_END: u32 = 1 << 31;
 

@@ -3,9 +3,9 @@
 //! Lines: `leasehold 1`, the ttl in milliseconds, the label, and, if there is any, the metadata, which
 //! may have lines of its own. Curator's nodes have the address of their host, others something else.
 //!
-//! The last line `passes OWNER` says that no other client may write the node, so that a write passes the lock on. It names
-//! the node's own owner, which no client knows beforehand, so no metadata is mistaken for it. A sharer passes nothing on,
-//! and does not write that line.
+//! The last line `passes OWNER` means that no other client may write the node, so that a write passes the lock on. It names the
+//! node's own owner, which no client knows beforehand, so no metadata is mistaken for it. A sharer passes nothing on, and does
+//! not write that line.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ use super::{mode_of, owner_of};
 /// The data of a contender's node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
-    /// The holder by the data and the name of the node. Only ours have a ttl.
+    /// The holder by the data and the name of the node. Only notes of this store have a ttl.
     pub(crate) holder: Holder,
     /// A later write of the node passes the lock on.
     pub(crate) passes: bool,
@@ -36,7 +36,7 @@ impl Note {
         format!("{FIRST}\n{}\n{label}{metadata}{passes}", ttl.as_millis()).into_bytes()
     }
 
-    /// The data of the node of this name, whatever client wrote it.
+    /// The data of the node of this name, whichever client wrote it.
     pub(crate) fn decoded(node: &str, data: &[u8]) -> Self {
         let text = String::from_utf8_lossy(data);
         let owner = owner_of(node, Mode::EXCLUSIVE);
@@ -57,7 +57,7 @@ impl Note {
     }
 }
 
-/// The holder of a note of ours.
+/// The holder of a note of this store.
 fn ours(text: &str) -> Option<Holder> {
     let mut parts = text.splitn(4, '\n');
     if parts.next()? != FIRST {

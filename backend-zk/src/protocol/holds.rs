@@ -26,7 +26,7 @@ pub(crate) struct Holds {
     requests: RevokeRequests,
 }
 
-/// A node of ours that holds its lock.
+/// A node of this session that holds its lock.
 #[derive(Clone, Debug)]
 pub(crate) struct HeldNode {
     pub(crate) name: LockName,

@@ -1,8 +1,8 @@
 //! How a lock is acquired, until when a session is certain, and when a hold is revoked; pure.
 //!
 //! [`Contender`] is one acquisition in one session. It names the requests, takes the answers and other events, and ends as
-//! held, busy, left or lost. [`Liveness`] says until when the session cannot have ended at the server. [`Holds`] has the
-//! holds of a session, with those that were deleted or whose revocation is requested. [`Untouched`] has the locks that no
+//! held, busy, left or lost. [`Liveness`] computes until when the session cannot have ended at the server. [`Holds`] has the
+//! holds of a session, with the deleted ones, and the ones whose revocation is requested. [`Untouched`] has the locks that no
 //! other client has entered since. None of them reads a clock, waits, or draws a number.
 
 mod contender;

@@ -1,26 +1,25 @@
 //! The locks that no other contender has entered since this session released them.
 //!
-//! A directory gives each contender the next number, and a contender that leaves returns none. So if we have held with a
-//! number and then get the next one, no contender came in between, and none is older than ours. That takes no listing. A
-//! try needs no second listing either if it gets the number that its first one predicts. Both rely on a watch on the
-//! directory, which is kept here.
+//! A directory gives each contender the next number, and a contender that leaves returns none. So if a session has held with a
+//! number and then gets the next one, no contender came in between, and none is older. That takes no listing. A try needs no
+//! second listing either if it gets the number that its first one predicts. Both rely on a watch on the directory, which is
+//! kept here.
 //!
-//! Where many try for a lock, several find it free at the same time. All but one use up a number and leave. So the first
-//! try after a hold would seldom get the number after that of the hold. Once a session has seen that, it lists in the
-//! middle of its holds, when those tries have left.
+//! If many clients try for a lock, several find it free at the same time. All but one use up a number and leave. So the first
+//! try after a hold would seldom get the number after that of the hold. Once a session has noticed that, it lists in the middle
+//! of its holds, when those tries have left.
 //!
 //! # Invariants
-//! - **zk.untouched-1** Only the number of a node counts that has held exclusively, so that no older contender was
-//!   left, and that the server deleted at *our* request: if another client deleted it, the directory may be gone, too.
-//!   A sharer does not know of older contenders, and a contender that is about to share takes the number that would have
-//!   counted.
+//! - **zk.untouched-1** Only the number of a node counts that has held exclusively, so that no older contender was left, and
+//!   that the server deleted at *this session's* request: if another client deleted it, the directory may be gone, too. A
+//!   sharer does not know of older contenders, and a contender that is about to share takes the number that would have counted.
 //! - **zk.untouched-2** A number counts in the same directory only, which the transaction that made it names. The watch on
 //!   the directory was set on the present connection, and has reported nothing when the answer to the next create arrives.
 //!   A server sends the events and answers of one connection in the order in which it carried them out.
-//! - **zk.untouched-3** A number in doubt is forgotten. A number is used once, by the contender that looked it up, and until
-//!   our next release. A new watch forgets all: the directory may be another one.
-//! - **zk.untouched-4** A listing during our hold counts as the hold does, if it shows our node as the only contender: the
-//!   number that it predicts takes the place of the one after ours. Only a listing of the directory that is watched does.
+//! - **zk.untouched-3** An uncertain number is forgotten. A number is used once, by the contender that looked it up, and until
+//!   this session's next release. A new watch forgets all: the directory may be another one.
+//! - **zk.untouched-4** A listing during a hold counts as the hold does, if it shows this session's node as the only contender:
+//!   the number that it predicts replaces the one after the hold's. Only a listing of the directory that is watched does.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -30,7 +29,7 @@ use leasehold_core::clock::Moment;
 use super::Patience;
 use crate::keys::{Listing, Next, Node, Sequence};
 
-/// What a session knows of the locks that it has released, with a watch `W` on the directories of some.
+/// A session's knowledge of the locks that it has released, with a watch `W` on the directories of some.
 #[derive(Debug)]
 pub(crate) struct Untouched<W> {
     directories: HashMap<LockName, Directory<W>>,
@@ -48,7 +47,7 @@ struct Directory<W> {
     in_a_row: bool,
     /// The number that a listing during the hold with this one predicts.
     listed: Option<(Sequence, Next)>,
-    /// A node of ours got another number than the expected one: others try for the lock, too.
+    /// A node of this session got another number than the expected one: others try for the lock, too.
     is_contended: bool,
     watch: Option<Watch<W>>,
     /// Its numbers prove nothing without a listing: we did not make it, may not read it, or it does not count as
@@ -75,9 +74,9 @@ impl<W> Default for Untouched<W> {
 }
 
 impl<W> Untouched<W> {
-    /// The number by which a new contender of ours holds, if there is one. A try counts on a hold that ended at `recent` or
-    /// later: another client probably holds the lock by now, and a listing is one request. `told` says whether a watch has
-    /// reported anything.
+    /// The number by which a new contender of this session holds, if there is one. A try counts on a hold that ended at
+    /// `recent` or later: another client probably holds the lock by now, and a listing is one request. `told` is whether a
+    /// watch has reported anything.
     pub(crate) fn enter(
         &mut self,
         name: &LockName,

@@ -84,8 +84,8 @@ impl Session {
         self.untouched.lock().enter(name, patience, recent, connection, |watch| watch.is_broken())
     }
 
-    /// Lists after a `pause` in a hold, by when tries that came second have left: the number that comes next then is what
-    /// the first try after the hold counts on (zk.untouched-4).
+    /// Lists after a `pause` in a hold, by when tries that came second have left: the first try after the hold counts on the
+    /// number that comes next then (zk.untouched-4).
     pub(super) fn list_during_hold(self: &Arc<Self>, owner: OwnerId, pause: Duration) {
         let session = Arc::clone(self);
         self.site.env.spawn(async move {
@@ -128,14 +128,14 @@ impl Session {
         self.remove(path).await
     }
 
-    /// Deletes a contender's node of ours. Where that is refused, only the end of the session removes the node. So the
+    /// Deletes a contender's node of this session. If that is refused, only the end of the session removes the node. So the
     /// session ends now: otherwise all others would wait behind that node while the session lives.
     pub(super) async fn remove(&self, path: &str) -> Answered<()> {
         let deleted = self.connection.delete(path).await;
         if deleted.as_ref().err().is_none_or(|refused| refused.failure() != Failure::Refused) {
             return deleted;
         }
-        // The server checks the rights before it looks for the node. A stat takes no right.
+        // The server checks the rights before it searches the node. A stat needs no right.
         if let Ok(None) = self.connection.stat(path).await {
             return Err(Unanswered::ABSENT);
         }
@@ -179,7 +179,7 @@ impl Session {
 
     /// Reports a hold whose node another client deletes.
     fn watch_over(&self, owner: OwnerId, own: Fired) {
-        // The receiver is gone when the session is over.
+        // The receiver is gone when the session has ended.
         let _ = self.watches.send((owner, own));
     }
 

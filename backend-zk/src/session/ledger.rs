@@ -1,10 +1,10 @@
 //! The ledger: a node with the record of a move, and a node of the session for each participant.
 //!
 //! # Invariants
-//! - **zk.ledger-1** The record's version is its node's. A write names the one that it expects, is sent once,
-//!   and a conflict is what the server says to that one.
-//! - **zk.ledger-2** An entry is the node of the session that its lease is of, also where it was signed in an
-//!   earlier one that the server has not ended yet.
+//! - **zk.ledger-1** The record's version is its node's. A write names the version that it expects, is sent once, and only the
+//!   server's answer to that one is a conflict.
+//! - **zk.ledger-2** An entry is the node of the session that its lease is of, also if it was signed in an earlier one that the
+//!   server has not ended yet.
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use leasehold_core::backend::Lease;
@@ -40,7 +40,7 @@ impl Session {
             .map(|()| lease)
     }
 
-    /// The node may come and go between two requests: another signature of ours, or the end of an earlier session.
+    /// The node may come and go between two requests: another signature of this process, or the end of an earlier session.
     async fn signed(&self, path: &str, value: &[u8]) -> Answered<()> {
         loop {
             match self.connection.write(path, value, None).await.if_there()? {

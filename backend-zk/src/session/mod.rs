@@ -5,9 +5,9 @@
 //! - **zk.session-2** An answered write counts as a proof only if the connection did not change while it was pending, and
 //!   every change before it was checked: a server that is not quite a ZooKeeper may give a new session where it should
 //!   refuse.
-//! - **zk.session-3** A session that the core does not renew is ended, whatever the client library does to keep it.
-//! - **zk.session-4** A client that requests a revocation writes the session's own node after its inbox. So a foreign
-//!   version in the answer to the next renewal has the inbox read, whatever has become of the watch on it.
+//! - **zk.session-3** A session that the core does not renew is ended, even if the client library keeps it alive.
+//! - **zk.session-4** A client that requests a revocation writes the session's own node after its inbox. So a foreign version
+//!   in the answer to the next renewal has the inbox read, even if the watch on it is lost.
 
 mod acquisition;
 mod holds;
@@ -55,7 +55,7 @@ pub(crate) struct Session {
     why_over: OnceLock<LostReason>,
     liveness: Mutex<Liveness>,
     changes: Mutex<Changes>,
-    /// The number of changes of the connection that were checked; published when those are all.
+    /// The number of checked changes of the connection; published when all are checked.
     looked_into: watch::Sender<u64>,
     holds: Mutex<Holds>,
     /// The watches on the nodes of holds, for the task that waits for them.
@@ -85,12 +85,12 @@ impl Session {
         self.liveness.lock().timeout
     }
 
-    /// Why the session is over, if it is.
+    /// Why the session has ended, if it has.
     pub(crate) fn why_over(&self) -> Option<LostReason> {
         self.why_over.get().copied()
     }
 
-    /// The error of a request to this session, which is over.
+    /// The error of a request to this session, which has ended.
     fn lost(&self) -> Error {
         match self.why_over().unwrap_or(LostReason::SessionLost) {
             LostReason::Shutdown => error::closed(),
@@ -126,7 +126,7 @@ impl Session {
         }
     }
 
-    /// How long the server keeps the session for what was renewed so far, if that is not over (zk.session-3).
+    /// How long the server keeps the session by the renewals so far, if that has not passed (zk.session-3).
     ///
     /// Longer than [`deadline`](Self::deadline): until then the core may still be notifying the guards.
     pub(crate) fn time_left(&self) -> Option<Duration> {

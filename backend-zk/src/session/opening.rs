@@ -18,8 +18,8 @@ use crate::keys;
 use crate::protocol::{Liveness, Purpose, Write, Writers};
 
 impl Session {
-    /// Opens a session within the bound of opening, announces it, and keeps watch over it. Where there
-    /// `was_a_session`, no certificate keeps us out for good.
+    /// Opens a session within the bound of opening, announces it, and watches it. If there `was_a_session`, no refused
+    /// certificate is final.
     pub(crate) async fn open(site: &Arc<Site>, was_a_session: bool) -> Result<Arc<Self>> {
         let env = &site.env;
         let (servers, bound) = (site.config.servers()?, env.timing().connect_timeout);
@@ -44,7 +44,7 @@ impl Session {
         session.ok_or_else(|| Unanswered::SessionOver.into_error(OPEN))
     }
 
-    /// `None` where no server takes the secret, or it is of no use: everybody may do everything.
+    /// `None` if no server takes the secret, or it is of no use: every client may do everything.
     async fn open_as(
         secret: Option<OwnerId>,
         site: &Arc<Site>,
@@ -55,7 +55,7 @@ impl Session {
         let (asked, client) = loop {
             let asked = env.now();
             match servers.connect(ttl, env.timing().connect_timeout).await {
-                // The library gives up after about a session's timeout; our bound is another.
+                // The library times out after about a session's timeout; this bound is another.
                 Err(ZkError::Timeout) => {}
                 // Too late for a first renewal to be confirmed in time.
                 Ok(client) if client.session_timeout() / 2 < env.now().since(asked) => {}
@@ -155,7 +155,7 @@ impl Session {
     }
 }
 
-/// The base in what was read of its node, and that node's version; none is 0.
+/// The base in the data of its node, and that node's version; without a node 0.
 pub(crate) fn stored_base(read: Answered<Option<(Vec<u8>, Stat)>>) -> Result<(u64, Option<i32>)> {
     let Some((data, stat)) = read.or_not("read the token_base")? else {
         return Ok((0, None));

@@ -1,4 +1,4 @@
-//! Proves that the session lives, and that it is still ours.
+//! Proves that the session lives, and that it is still the same.
 
 use futures_util::FutureExt;
 use futures_util::future::join3;
@@ -21,8 +21,8 @@ impl Session {
         }
         {
             let mut liveness = self.liveness.lock();
-            // RACE: when the session's end closes its connection is read with this locked. Who comes later
-            // moves that no more.
+            // RACE: when the session's end closes its connection is read with this locked. A later proof does not move that any
+            // more.
             if self.why_over().is_none() && liveness.proved(write) {
                 return Ok(());
             }
@@ -37,7 +37,7 @@ impl Session {
         let mut out = Out { session: self, version: None };
         let written = self.connection.write(&self.node, &[], None).await.if_there()?;
         out.version = written.map(|stat| stat.version);
-        // Only the end of the session deletes it, or an administrator who wants that end.
+        // Only the end of the session deletes it, or an administrator to end it.
         out.version.map(drop).ok_or_else(|| {
             self.end(LostReason::SessionLost);
             Unanswered::SessionOver
@@ -91,7 +91,7 @@ impl Session {
         self.changes.lock().count()
     }
 
-    /// Whether the connection stands, with a change that was not checked yet.
+    /// Whether the connection is open, with a change that was not checked yet.
     pub(crate) fn must_look(&self) -> bool {
         self.checked_changes().is_none()
             && self.changes.lock().states.peek_state() == SessionState::SyncConnected

@@ -14,7 +14,7 @@ use super::{HoldWatch, Session};
 use crate::connection::Watch;
 use crate::error::{Answered, Explain, Unanswered};
 
-/// Runs until the session is over.
+/// Runs until the session has ended.
 pub(crate) async fn run(
     session: Arc<Session>,
     states: StateWatcher,
@@ -48,8 +48,8 @@ pub(crate) async fn run(
 
 /// Ends a session that was not renewed.
 ///
-/// By a real timer and not those of `Env`: the client library keeps the session alive by real timers, so the timer that
-/// ends it must not stand still while they run. The decision reads `Env`'s clock.
+/// By a real timer and not the timers of `Env`: the client library keeps the session alive by real timers, so the timer that
+/// ends it must not stop while they run. The decision reads `Env`'s clock.
 async fn watch_the_time(session: &Session) {
     let seldom = session.timeout() / 12;
     while let Some(left) = session.time_left() {

@@ -14,7 +14,7 @@ use super::Session;
 use crate::config::ZkConfig;
 use crate::keys::Namespace;
 
-/// The configuration of a manager's sessions, and what they have learnt.
+/// The configuration of a manager's sessions, and their common knowledge.
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) config: ZkConfig,
@@ -23,7 +23,7 @@ pub(crate) struct Site {
     pub(crate) events: Events,
     /// The manager was closed.
     pub(crate) closed: CancellationToken,
-    /// The directories in which a node of ours could not be deleted.
+    /// The directories in which a node of a session could not be deleted.
     barred: Mutex<HashSet<String>>,
 }
 
@@ -56,7 +56,7 @@ impl Session {
         }
         match self.connection.try_rights(&format!("{directory}/{:016x}-rights", self.id)).await {
             Err(error) if *error.kind() == ErrorKind::Denied => Err(error),
-            // A directory that is gone is made again with our rights. Any other failure meets the acquisition as well.
+            // A missing directory is made again with the configured rights. Any other failure meets the acquisition as well.
             Err(_) => Ok(()),
             Ok(()) => {
                 self.site.barred.lock().remove(&directory);

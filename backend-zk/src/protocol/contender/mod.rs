@@ -11,32 +11,32 @@
 //!   the same directory (zk.untouched-2), after that of our last exclusive hold (zk.untouched-1), after a listing during
 //!   that hold (zk.untouched-4) or after a listing that admits us. Then no contender was created in between, and no older
 //!   one was missed.
-//! - **zk.contender-2** A create is not repeated blindly. After a create without an answer the contender writes, lists
-//!   and looks for its own node. It does so once more after the bound of a request, because the create may still be on
-//!   its way. A node counts as ours only if this session owns it.
-//! - **zk.contender-3** Every end but held leaves nothing behind except what ends with the session. So the core may retry
-//!   at once, with another owner id.
+//! - **zk.contender-2** A create is not repeated blindly. After a create without an answer the contender writes, lists and
+//!   searches its own node. It does so once more after the bound of a request, because the create may still arrive. A node
+//!   counts as this contender's only if this session owns it.
+//! - **zk.contender-3** Every end but held leaves only nodes that end with the session. So the core may retry at once, with
+//!   another owner id.
 //! - **zk.contender-4** After a reconnect a contender lists before it waits: a watch may have been lost. The report of a
 //!   watch that was set on an earlier connection counts as a reconnect.
 //! - **zk.contender-5** A contender waits no longer than until it is overdue without asking the leader whether its barrier
 //!   is still there. A barrier that the leader does not know is left out of every later listing.
 //! - **zk.contender-6** No contender holds by a listing with a number near the end of the directory's counter, its own
-//!   included. Soon numbers repeat, and other libraries read those past the end as the smallest.
+//!   included. Soon numbers repeat, and other libraries read numbers past the end as the smallest.
 //! - **zk.contender-7** A contender whose node has stood for a while watches that node, too. Its removal is reported
 //!   before the passing or the end of another one.
 //!
 //! # Barrier
-//! The *barrier* is the youngest older contender that blocks us alone. While it is there, nothing else matters. For an
-//! exclusive contender it is the predecessor. For a sharer it is the nearest exclusive one. All sharers that come right
-//! after that one are notified together, and hold together. After the end of a sharer a contender lists again, because
-//! other sharers may be left.
+//! The *barrier* is the youngest older contender that alone blocks this one. While it is there, no other contender matters. For
+//! an exclusive contender it is the predecessor. For a sharer it is the nearest exclusive one. All sharers that come right
+//! after that one are notified together, and hold together. After the end of a sharer a contender lists again, because other
+//! sharers may be left.
 //!
 //! # Passing
-//! An exclusive holder that has waited writes its node and deletes it, in one transaction. So its watchers are notified of
-//! a change, and take that for the grant. All others only delete, which says nothing of older contenders; a sharer as
-//! well, because older sharers may be left. A change is a pass only where no other client can have written: the barrier's
-//! note says so, and the node had never been written when the watch was set. A contender that passes has held, so no older
-//! one was left when it began to. The change admits us if those between it and us do.
+//! An exclusive holder that has waited writes its node and deletes it, in one transaction. So its watchers are notified of a
+//! change, and take that for the grant. All others only delete, which proves nothing about older contenders; a sharer as well,
+//! because older sharers may be left. A change is a pass only if no other client can have written: the barrier's note says so,
+//! and the node had never been written when the watch was set. A contender that passes has held, so no older one was left when
+//! it began to. The change admits this contender if the ones between admit it.
 //!
 //! # Trying
 //! The node of a try stays in the queue until it is deleted, and refuses other tries until then. Where many clients try
@@ -46,12 +46,12 @@
 //! number.
 //!
 //! # Renewal
-//! A directory's numbers begin anew when it is removed, which the server allows while it is empty. From the half of the
-//! numbers on now and then, and near their end always, an acquisition that would hold or wait deletes its node instead,
-//! tries to remove the directory for a while, and enters again. It does so once. Then it takes the directory as it is: it
-//! queues, or near the end it is refused. So a directory that is in use all the time costs time and never the lock.
-//! Contenders with smaller numbers hold and wait undisturbed. Only a directory of ours is removed: another one may have
-//! rights or data that no client would restore.
+//! A directory's numbers begin anew when it is removed, which the server allows while it is empty. From the half of the numbers
+//! on now and then, and near their end always, an acquisition that would hold or wait deletes its node instead, tries to remove
+//! the directory for a while, and enters again. It does so once. Then it takes the directory as it is: it queues, or near the
+//! end it is refused. So a directory that is in use all the time costs time and never the lock. Contenders with smaller numbers
+//! hold and wait undisturbed. Only a directory that this store made is removed: another one may have rights or data that no
+//! client would restore.
 //!
 //! A contender that enters meanwhile may find that the directory which it has just made is gone again. It makes the
 //! directory again, with pauses after many times: each contender that renews removes a directory at most once.
@@ -76,7 +76,7 @@ pub(crate) struct Contender {
     missed: u8,
     /// How often the removal of the directory may still be tried.
     removals: u8,
-    /// Contenders that are gone from this directory by the leader's answer, whatever other servers show.
+    /// Contenders that are gone from this directory by the leader's answer, even if other servers show them.
     gone: Vec<String>,
     /// The connection was lost and made again since the last request.
     reconnected: bool,
@@ -90,7 +90,7 @@ pub(crate) enum Patience {
     Tries,
 }
 
-/// What the contender does, by its last request.
+/// The action of the contender, by its last request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum ContenderState {
     /// A try lists before it makes a node.
@@ -103,7 +103,7 @@ enum ContenderState {
     Listing(Mine),
     Arming(Mine, Barrier),
     Waiting(Mine, Barrier),
-    /// A request whose answer does not change what is watched.
+    /// A request whose answer does not change the watches.
     Asking(Mine, Barrier),
     /// Deletes its node; then this follows.
     Leaving(Then),
@@ -201,7 +201,7 @@ impl Contender {
             (Searching { .. }, Ok(_)) => self.none_of_ours(),
             // Without the right to list, only the end of the session removes a node for certain.
             (Searching { .. }, Err(_)) => self.end(End::SessionOver),
-            // After a watch: the barrier is gone, and our node may be gone, too.
+            // After a watch: the barrier is gone, and this node may be gone, too.
             (Listing(mine) | Arming(mine, _), Ok(Said::Listed(listing))) => self.decide(mine, listing),
             (Listing(_), Err(Failure::Absent)) => self.ask(Searching { last: true }, Ask::Search),
             (Arming(mine, _) | Asking(mine, _), _) if !self.wanted => self.leave(mine, Then::End(End::Left)),

@@ -11,27 +11,27 @@ pub(crate) struct Mine {
 }
 
 /// A request to the server. There is one answer to each. A request is repeated until it is answered, unless it says
-/// "asked once".
+/// "sent once".
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Ask {
-    /// Make our node and list the directory in one flight, and make the directory if it is missing. Asked once.
+    /// Make the own node and list the directory in one flight, and make the directory if it is missing. Sent once.
     Enter,
-    /// Make our node only. With this number no contender has come since our hold or our listing. Asked once.
+    /// Make the own node only. With this number no contender has come since this session's hold or listing. Sent once.
     Return(Next),
-    /// Look for a node that this session made for us: a write, which is answered after all earlier requests, a listing,
-    /// and a read of the node.
+    /// Search a node that this session made for the contender: a write, which is answered after all earlier requests, a
+    /// listing, and a read of the node.
     Search,
     List,
     /// Watch a contender.
     Watch(String),
-    /// Watch our own node; other watches stay. Asked once.
+    /// Watch the own node; other watches stay. Sent once.
     WatchOwn(Node),
-    /// Ask the leader whether this contender is there; watches stay. Asked once.
+    /// Check at the leader whether this contender is there; watches stay. Sent once.
     Confirm(String),
     Delete(Node),
     /// Delete our node and read the holder that blocks us, in one flight.
     GiveWay(Node, String),
-    /// Remove the directory, if it is empty and ours. Asked once.
+    /// Remove the directory, if it is empty and this store made it. Sent once.
     RemoveDirectory,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum Pause {
 /// The answer to a request.
 pub(crate) type Answer = Result<Said, Failure>;
 
-/// What a server answers.
+/// An answer of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Said {
     /// Our node is made or found, with the listing if that was answered, too.
@@ -66,20 +66,20 @@ pub(crate) enum Said {
     Watched {
         passes: bool,
     },
-    /// Our own node is gone.
+    /// The own node is gone.
     Removed,
-    /// The answer to all other requests; to a search: there is no node of ours.
+    /// The answer to all other requests; to a search: the contender has no node.
     Done,
 }
 
-/// Why a request did not do what it was to do.
+/// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Failure {
     /// There is no such node, or no such directory.
     Absent,
     /// The server refused the request, and did nothing.
     Refused,
-    /// The session has ended, and with it what it made.
+    /// The session has ended, and its nodes with it.
     SessionOver,
     /// The request may have been carried out, or may succeed in a moment.
     Unknown,
@@ -104,7 +104,7 @@ pub(crate) enum Happening {
     Abandoned,
 }
 
-/// What to do next.
+/// The next action.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     Ask(Ask),
@@ -127,8 +127,8 @@ pub(crate) enum End {
     Refused,
     /// The directory's numbers are near their end, as this contender shows. Nothing is left.
     WornOut(String),
-    /// Our node is gone, or was never made.
+    /// The own node is gone, or was never made.
     Lost,
-    /// The session is over, or its state cannot be known.
+    /// The session has ended, or its state cannot be known.
     SessionOver,
 }

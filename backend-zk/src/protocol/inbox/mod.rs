@@ -44,9 +44,9 @@ impl RevokeRequests {
 /// Counts the writes of a session's own node: a client that leaves a message writes that, too.
 #[derive(Debug)]
 pub(crate) struct Writers {
-    /// Pending writes of ours. Their answers may come in any order.
+    /// Pending writes of this session. Their answers may come in any order.
     out: u32,
-    /// The newest version that was seen, and the one there would be if all were ours.
+    /// The newest version that was read, and the version if all writes were this session's.
     newest: i32,
     ours: i32,
 }
@@ -62,7 +62,7 @@ impl Writers {
         self.out += 1;
     }
 
-    /// A write of ours was answered with a version, or is given up. Whether another client has written, too.
+    /// A write of this session was answered with a version, or abandoned. Returns whether another client has written, too.
     pub(crate) fn ended(&mut self, version: Option<i32>) -> bool {
         self.out -= 1;
         if let Some(version) = version {

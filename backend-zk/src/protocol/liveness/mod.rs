@@ -6,10 +6,9 @@
 //! travel on one ordered connection. No session is shorter than two ticks, unless the server is set to allow
 //! it, so half a tick is at most a quarter of it.
 //!
-//! The next renewal confirms the last one. When it is late, the session writes once by itself: that
-//! makes the last renewal worth its full timeout, and no more. What that write proves counts with the
-//! renewal after it: else one that is repeated a third of the timeout late would itself be confirmed when
-//! the session is given up.
+//! The next renewal confirms the last one. When it is late, the session writes once by itself: that makes the last renewal
+//! worth its full timeout, and no more. The proof of that write counts with the renewal after it: else one that is repeated a
+//! third of the timeout late would itself be confirmed when the session is abandoned.
 //!
 //! # Invariants
 //! - **zk.liveness-1** The session ends at the server no earlier than its timeout after [`Liveness::base`].
@@ -18,8 +17,8 @@
 //! - **zk.liveness-2** The base never moves back.
 //! - **zk.liveness-3** However often the session is proved, the memory of it is bounded.
 //! - **zk.liveness-4** Without renewals the base is at most when the last one was sent.
-//! - **zk.liveness-5** Nothing moves the base once the session was given up, its margin before its end:
-//!   the loss of its holds has been reported.
+//! - **zk.liveness-5** The base never moves once the session was abandoned, its margin before its end: the loss of its holds
+//!   has been reported.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -46,7 +45,7 @@ pub(crate) struct Write {
     pub(crate) purpose: Purpose,
 }
 
-/// What a write is for.
+/// The purpose of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Purpose {
     /// The lease is to last longer.
@@ -56,7 +55,7 @@ pub(crate) enum Purpose {
 }
 
 impl Liveness {
-    /// A session of `timeout` that was requested at `asked`, and is given up `margin` before its end.
+    /// A session of `timeout` that was requested at `asked`, and is abandoned `margin` before its end.
     pub(crate) fn new(asked: Moment, timeout: Duration, margin: Duration) -> Self {
         Self { timeout, margin, base: asked, unconfirmed: VecDeque::new() }
     }
@@ -67,7 +66,7 @@ impl Liveness {
         Some(oldest.answered + self.told_after() + self.timeout / 12)
     }
 
-    /// A write of this session was answered; whether that was before it was given up.
+    /// A write of this session was answered; returns whether that was before the session was abandoned.
     #[must_use]
     pub(crate) fn proved(&mut self, write: Write) -> bool {
         // The core needs time to learn it, too.
@@ -84,7 +83,7 @@ impl Liveness {
             self.unconfirmed.pop_front();
         }
         match self.unconfirmed.back_mut() {
-            // Writes close to each other say the same; the earlier is confirmed sooner.
+            // Writes close to each other prove the same; the earlier is confirmed sooner.
             Some(last) if write.sent < last.sent + self.timeout / 48 => {
                 if write.purpose == Purpose::Renewal && last.sent <= write.sent {
                     last.purpose = Purpose::Renewal;

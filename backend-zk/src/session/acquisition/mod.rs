@@ -133,7 +133,7 @@ impl Watches {
         Self { ahead: Fuse::terminated(), changes: 0, own: Fuse::terminated() }
     }
 
-    /// What happens next to either.
+    /// The next happening of either.
     async fn fired(&mut self) -> Happening {
         tokio::select! {
             biased;
@@ -343,7 +343,7 @@ impl<'a> Acquisition<'a> {
         let Some(node) = listing.find(self.request.owner, self.request.mode) else {
             return Ok(Said::Done);
         };
-        // A node of another session is not ours.
+        // A node of another session is not this contender's.
         let stat = connection.stat(&self.path(&node.name())).await?;
         let ours = stat.filter(|stat| stat.ephemeral_owner == self.session.id);
         Ok(ours.map_or(Said::Done, |stat| {
@@ -353,7 +353,7 @@ impl<'a> Acquisition<'a> {
 
     async fn armed(&mut self, ahead: &str) -> Answered<Said> {
         (self.watches.ahead, self.watches.changes) = (Fuse::terminated(), self.session.changes());
-        // Also if that is gone by now: a contender that came after us may have listed both.
+        // Also if that is gone by now: a later contender may have listed both.
         self.has_waited = true;
         let watched = self.session.connection.watch(&self.path(ahead)).await.if_there()?;
         match (&mut self.watches.own).now_or_never() {
@@ -384,7 +384,7 @@ impl<'a> Acquisition<'a> {
         self.stands = self.session.site.env.now();
     }
 
-    /// The contender ahead is gone. A listing shows whether our own node is there, where no watch would have reported that.
+    /// The contender ahead is gone. A listing shows whether the own node is there, if no watch would have reported that.
     async fn nobody_ahead(&mut self) -> Answered<Said> {
         let session = self.session;
         let is_young = session.site.env.now() < self.stands && session.changes() == self.changes;
