@@ -59,7 +59,7 @@ impl EtcdBackend {
             | Guarantees::SURVIVES_RESTART
             | Guarantees::SHARED
             | Guarantees::PERMITS;
-        // From here on, being dropped ends what was begun.
+        // From here on, dropping it ends the started tasks.
         let mut backend = Self { sessions: Arc::new(Open(sessions)), guarantees, inbox };
         let sessions = &backend.sessions.0;
         let bound = sessions.env.timing().connect_timeout;

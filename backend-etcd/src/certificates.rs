@@ -17,7 +17,7 @@ pub(crate) type OverTls = Box<dyn Fn(Endpoint) -> Result<Endpoint, tonic::transp
 ///
 /// # Errors
 ///
-/// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) for what is no certificate.
+/// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) for an invalid certificate.
 #[cfg(feature = "tls")]
 pub(crate) fn over_tls(tls: &Tls, domain: Option<&str>) -> Result<OverTls> {
     let mut options = match tls.authorities() {

@@ -52,8 +52,8 @@ impl EtcdConfig {
 
     /// The namespace: every key begins with `prefix/`. Default `leasehold`.
     ///
-    /// `etcdctl lock PREFIX/NAME` is the same lock as ours of that name, if the name has neither `/`
-    /// nor `%`. Two prefixes of which one continues the other at a slash are one namespace.
+    /// `etcdctl lock PREFIX/NAME` is the same lock as leasehold's of that name, if the name has neither `/` nor `%`. Two
+    /// prefixes of which one continues the other at a slash are one namespace.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();

@@ -1,4 +1,4 @@
-//! What the client's and the server's errors mean: a kind, whether the store may have acted, and a sentence.
+//! The meaning of the client's and the server's errors: a kind, whether the store may have acted, and a message.
 //!
 //! The cause is the server's text, or the system's error of the connection, without the layers of libraries in between.
 //!
@@ -34,8 +34,8 @@ pub(crate) fn nameless(error: etcd_client::Error) -> Error {
     Error::not_applied(Unavailable, WHO_WE_ARE).with_source(meaning(&error).3)
 }
 
-/// An error of a connection that was made over TLS and has answered nothing yet. A server reports only after the handshake
-/// that it refuses our certificate, and the client may see no more of it than a closed connection.
+/// An error of a connection that was made over TLS and has answered nothing yet. A server reports only after the handshake that
+/// it refuses the client's certificate, and the client may see no more of it than a closed connection.
 pub(crate) fn of_first_request(error: etcd_client::Error) -> Error {
     let is_about_the_member = is_about_the_member(&error);
     let meant = of_client(error);
@@ -144,7 +144,7 @@ fn of_status(status: &Status) -> Meaning {
     let (kind, effect, is_about_the_member) = match (status.code(), from_etcd) {
         (Code::InvalidArgument, true) => (Protocol, NotApplied, false),
         (Code::Ok | Code::InvalidArgument | Code::OutOfRange, _) => (Protocol, Unknown, false),
-        // A proxy may answer the same for itself, which says nothing of the rights of this user.
+        // A proxy may answer the same for itself, which proves nothing about the rights of this user.
         (Code::PermissionDenied | Code::Unauthenticated, true) => (Denied, NotApplied, false),
         (Code::PermissionDenied | Code::Unauthenticated, false) => (Unavailable, Unknown, true),
         (Code::ResourceExhausted, true) => (Unavailable, NotApplied, false),
@@ -156,7 +156,7 @@ fn of_status(status: &Status) -> Meaning {
         (Code::Cancelled | Code::DeadlineExceeded | Code::Internal | Code::DataLoss, _) => {
             (Unavailable, Unknown, true)
         }
-        // All other codes, and those that gRPC may add.
+        // All other codes, and later additions of gRPC.
         _ => (Unavailable, Unknown, false),
     };
     let (sentence, cause) = match status.source() {

@@ -5,7 +5,7 @@
 //! | `PREFIX/enc(NAME)/LEASE`, `…/%shared/LEASE` | one contender of a lock, in the order of its creation: [`Slot`] |
 //! | `PREFIX/%session/LEASE` | a session; its revision is the session's epoch |
 //! | `PREFIX/%session/LEASE/REVISION` | the request that the session releases the entry created at REVISION, with a grace in milliseconds |
-//! | `PREFIX/%token_base` | what is added to every counter |
+//! | `PREFIX/%token_base` | the number that is added to every counter |
 //! | `PREFIX/%format` | how the rest is laid out, if not as here |
 //! | `PREFIX/%move` | how far a move to another store is |
 //! | `PREFIX/%members/OWNER` | a participant of the move |
@@ -46,7 +46,7 @@ impl LockKeys {
         [(self.queue.clone(), at(SHARED)), (at(AFTER_SHARED), end_of(&self.queue))]
     }
 
-    /// The prefix of the entries with the mode of ours, if that mode has one.
+    /// The prefix of the entries with the same mode, if that mode has one.
     pub(crate) fn who_are_alike(&self) -> &[u8] {
         let last = self.own.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
         self.own.get(..last).unwrap_or_default()
@@ -68,7 +68,7 @@ pub(crate) enum Of {
     Queue,
     /// The same of one contender, whose queue's prefix is the first so many bytes of the key.
     Rival(usize),
-    /// Deletions of an entry of ours, until it is released.
+    /// Deletions of an own entry, until it is released.
     Entry,
     /// Every change, until the session ends.
     Session,
@@ -230,7 +230,7 @@ impl HolderNote {
         lines.join("\n").into_bytes()
     }
 
-    /// Reads what [`HolderNote::to_bytes`] wrote, here or in a later version, whose further lines are ignored; `None` for
+    /// Reads the text of [`HolderNote::to_bytes`], also of a later version, whose further lines are ignored; `None` for
     /// anything else.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut lines = std::str::from_utf8(bytes).ok()?.split('\n');

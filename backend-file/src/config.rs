@@ -45,8 +45,8 @@ impl FileConfig {
         self
     }
 
-    /// The permissions of new files; users who may read files may list directories. Default `0o600`: the locks of one user.
-    /// The umask applies. Every user of a directory needs to read and write, and one who can only read can still keep every
+    /// The permissions of new files; users who may read files may list directories. Default `0o600`: the locks of one user. The
+    /// umask applies. Every user of a directory needs to read and write, and a user that can only read can still keep every
     /// lock; so there is no mode with one and without the other.
     #[must_use]
     pub fn mode(mut self, mode: u32) -> Self {

@@ -1,7 +1,7 @@
-//! What an error of the system, or the bytes of a file, mean for a lock.
+//! The meaning of a system error, or of the bytes of a file, for a lock.
 //!
-//! Everything is [`Effect::NotApplied`](leasehold_core::Effect): whatever fails on the way to a grant is
-//! followed by giving the lock back, in the same call and without a step that can fail.
+//! Everything is [`Effect::NotApplied`](leasehold_core::Effect): after a failure on the way to a grant the lock is released in
+//! the same call, without a step that can fail.
 
 use std::borrow::Cow;
 use std::io;
@@ -22,7 +22,7 @@ pub(crate) fn of_system(error: io::Error, doing: &'static str, path: &Path) -> E
     Error::not_applied(kind, message).with_context("path", path).with_source(error)
 }
 
-/// A file whose bytes are not a value of ours.
+/// A file with bytes that are not a value of this library.
 pub(crate) fn of_bytes(unreadable: Unreadable, path: &Path) -> Error {
     let message: Cow<'_, str> = match unreadable {
         Unreadable::Damaged => DAMAGED.into(),
@@ -39,17 +39,17 @@ pub(crate) fn of_bytes(unreadable: Unreadable, path: &Path) -> Error {
 const DAMAGED: &str =
     "the lock file is damaged, so the lock's counter is lost: read docs/file.md before you remove it";
 
-/// What stands in the directory must never stand there.
+/// A file or directory that must not be there.
 pub(crate) fn refused(message: impl Into<String>, path: &Path) -> Error {
     Error::not_applied(ErrorKind::Protocol, message).with_context("path", path.display())
 }
 
-/// The session is over.
+/// The session has ended.
 pub(crate) fn closed() -> Error {
     Error::not_applied(ErrorKind::Closed, "the session with the directory was closed")
 }
 
-/// The one mapping from system errors, with advice where the system's own words do not say enough.
+/// The one mapping from system errors, with advice if the system's own words are not enough.
 fn meaning(error: &io::Error) -> (ErrorKind, Option<Cow<'static, str>>) {
     use ErrorKind::{Denied, Protocol, Unavailable, Unsupported};
     let (kind, advice) = match Errno::from_io_error(error) {

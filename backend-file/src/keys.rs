@@ -1,16 +1,15 @@
 //! How a lock's name becomes one file name: readable, injective, the same on every file system.
 //!
-//! Lower-case letters, digits and a few marks stand for themselves; every other byte is `%` and two
-//! lower-case hexadecimal digits. No upper-case letter is ever written, so names that differ in case
-//! stay apart where the file system folds it, and no byte above 127, so nothing is normalised. A key
-//! that would be too long is the beginning of that, `~`, and the SHA-256 of the name; the full name
-//! stands in the file and is compared.
+//! Lower-case letters, digits and a few marks stand for themselves; every other byte is `%` and two lower-case hexadecimal
+//! digits. No upper-case letter is ever written, so names that differ in case stay apart on a file system that ignores case,
+//! and no byte above 127, so nothing is normalised. A key that would be too long is the beginning of that, `~`, and the SHA-256
+//! of the name; the full name is in the file and is compared.
 //!
 //! # Invariants
 //! - **file.keys-1** Two names never have the same key (G10), as long as SHA-256 has no collision; with one,
 //!   the name in the file differs and the request fails.
-//! - **file.keys-2** A key is a plain file name: not empty, no `/`, no leading dot, at most 104 bytes, which
-//!   leaves room for what is appended where names end at 143 bytes.
+//! - **file.keys-2** A key is a plain file name: not empty, no `/`, no leading dot, at most 104 bytes, so that suffixes fit if
+//!   names end at 143 bytes.
 
 use leasehold_core::LockName;
 use sha2::{Digest, Sha256};
@@ -54,7 +53,7 @@ impl Key {
         &self.0
     }
 
-    /// Whether a name that begins with `prefix` may have this key; a hashed key does not tell.
+    /// Whether a name that begins with `prefix` may have this key; a hashed key may always.
     pub(crate) fn may_begin_with(&self, prefix: &str) -> bool {
         self.0.contains(HASHED) || self.0.starts_with(&escaped(prefix))
     }

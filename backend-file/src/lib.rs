@@ -4,17 +4,17 @@
 //! the process dies; the file counts the grants, durably, so that tokens grow across restarts. There
 //! is no lease: a lock is held while its process lives, however long that is stopped.
 //!
-//! | file | says |
+//! | file | contains |
 //! |---|---|
 //! | `config` | which directory, and its URL |
 //! | `backend` | the contract |
-//! | `session` | what one manager holds, how it acquires it, and what it notices |
-//! | `protocol` | what is written in which order; pure |
+//! | `session` | the holds of one manager, how it acquires them, and its checks |
+//! | `protocol` | the order of writes; pure |
 //! | `keys`, `record` | names of files, and bytes in them; pure |
-//! | `error` | what system errors mean |
+//! | `error` | the meaning of system errors |
 //! | `directory` | the files on the disk |
 //! | `waiter` | waiting in the kernel |
-//! | `admin` | what administrators see and request |
+//! | `admin` | inspection, revocation and diagnosis for administrators |
 //!
 //! Not promised: order among waiters, and exclusion of other hosts; see `docs/file.md`.
 

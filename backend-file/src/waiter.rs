@@ -181,7 +181,7 @@ fn lock(file: Opened) -> io::Result<Locked> {
     }
 }
 
-/// Threads with nothing to do; the one that has been so for the shortest time is the last.
+/// Idle threads; the one that became idle last is the last.
 static IDLE: Mutex<Vec<Idle>> = Mutex::new(Vec::new());
 /// Numbers the waiters and the idle threads of this process.
 static JOINED: AtomicU64 = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! What an administrator should know: versions and their bugs, members, alarms, rights.
+//! Findings for an administrator: versions and their bugs, members, alarms, rights.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) struct Cluster {
     voters: usize,
 }
 
-/// Asks the member in use. What it does not answer stays unknown.
+/// Reads the state from the member in use. Without an answer it stays unknown.
 pub(crate) async fn look_at_the_cluster(endpoints: &Arc<Endpoints>) -> Cluster {
     let status = endpoints.ask(|client| async move { client.maintenance_client().status().await });
     let members = endpoints.ask(|client| async move { client.cluster_client().member_list().await });
@@ -168,7 +168,7 @@ fn known_bugs(version: &str) -> impl Iterator<Item = String> {
     known.map(move |(bug, what, _)| format!("etcd {version} has the bug {bug}: {what}; upgrade"))
 }
 
-/// What to do about an alarm of that kind.
+/// The advice for an alarm of that kind.
 const NO_ROOM: &str = ": no lock can be acquired; compact and defragment etcd, then disarm the alarm";
 
 /// Minor version and patch of an etcd 3.
@@ -177,8 +177,7 @@ fn parse(version: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Which bug, what it does, and the first version of each line without it: minor version and patch. Later
-/// lines never had it.
+/// The bug, its effect, and the first version of each line without it: minor version and patch. Later lines never had it.
 type Bug = (&'static str, &'static str, &'static [(u32, u32)]);
 
 const BUGS: [Bug; 5] = [

@@ -16,7 +16,7 @@ impl Sessions {
     ///
     /// # Cancel safety
     ///
-    /// What was sent stays sent.
+    /// A request that was sent stays.
     pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
         let (held, _) = self.holders(name).await?;
         let revoke = async |held: &KeyValue| match how {
@@ -55,7 +55,7 @@ impl Sessions {
             let put = put_on_lease(held.lease(), inbox.clone(), message(grace));
             let txn = Txn::new().when([same]).and_then([put]).or_else([TxnOp::get(inbox.clone(), None)]);
             let answer = match self.endpoints.txn(txn).await {
-                // Its session is over, and the hold with it.
+                // Its session has ended, and the hold with it.
                 Err(error) if error.lost_reason().is_some() => return Ok(()),
                 answer => answer?,
             };

@@ -1,4 +1,4 @@
-//! What the namespace adds to every counter, and raising that.
+//! The number that the namespace adds to every counter, and raising it.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Sessions {
             if self.endpoints.txn(Txn::new().when([same]).and_then([put])).await?.succeeded() {
                 return Ok(());
             }
-            // RACE: another client has written it, or an earlier attempt of ours whose reply was lost.
+            // RACE: another client has written it, or an earlier attempt of this call whose reply was lost.
         }
     }
 }

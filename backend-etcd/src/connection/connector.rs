@@ -39,7 +39,7 @@ pub(super) fn endpoints(config: &EtcdConfig, urls: &[String], bound: Duration) -
     })
 }
 
-/// A connection to an endpoint, authenticated if the cluster asks for it.
+/// A connection to an endpoint, authenticated if the cluster requires it.
 pub(super) async fn connect(endpoint: &Endpoint, credentials: Option<&Credentials>) -> Result<Client> {
     let channel = endpoint.connect().await.map(Channel::Tonic);
     let channel = channel.map_err(|error| error::of_connecting(&error))?;

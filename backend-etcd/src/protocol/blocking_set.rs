@@ -1,6 +1,6 @@
-//! The entries that block ours; pure.
+//! The entries that block an entry; pure.
 //!
-//! A *blocking set* is a set of older entries that alone block ours: while all of them exist, no other deletion matters.
+//! A *blocking set* is a set of older entries that alone block an entry: while all of them exist, no other deletion matters.
 //! One entry may be enough: the predecessor of an exclusive one, the nearest writer before a reader. Of permits it takes
 //! several, and up to twice as many are watched: then the end of one causes no read.
 
@@ -10,7 +10,7 @@ use leasehold_core::backend::Load;
 use super::Revision;
 use super::told::{Key, Told};
 
-/// An entry older than ours.
+/// An entry older than the own one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rival {
     pub(crate) key: Key,
@@ -22,7 +22,7 @@ pub(super) fn admits(mode: Mode, older: &[Rival]) -> bool {
     older.iter().map(|rival| rival.mode).collect::<Load>().admits(mode)
 }
 
-/// Some of these, youngest first, that block an entry together, to be watched one by one: those whose watches stood `at`
+/// Some of these, youngest first, that block an entry together, to be watched one by one: the ones whose watches stood `at`
 /// that revision, if they block it, and else the nearest. `None` if that takes too many, or they do not block it.
 pub(super) fn blocking_set(mode: Mode, older: &[Rival], told: &Told, at: Revision) -> Option<Vec<Rival>> {
     if let Some(rival) = barrier(mode, older) {

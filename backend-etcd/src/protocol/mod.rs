@@ -1,26 +1,26 @@
 //! One acquisition of one name by one session, as a pure state machine.
 //!
-//! The driver asks [`Contender::next`] for the next step, does it, and reports the outcome. One request is in flight at a
-//! time. [`place`] holds the rule by which a queued entry becomes a hold, [`blocking_set`] which entries block it, [`told`]
-//! what the watches have reported, [`slot`] how keys show the mode, [`book`] the entries and holds of a session,
+//! The acquisition takes the next step from [`Contender::next`], carries it out, and reports the outcome. One request is
+//! pending at a time. [`place`] holds the rule by which a queued entry becomes a hold, [`blocking_set`] which entries block it,
+//! [`told`] the reports of the watches, [`slot`] how keys show the mode, [`book`] the entries and holds of a session,
 //! [`revocation`] the requests to release them.
 //!
-//! A request without a reply may still be on its way, and would create an entry that lives as long as the session. So
-//! every acquiring request is bound to the session's *epoch*, the revision of the session's key. While a copy of a request
-//! may be out there, the contender waits until the epoch has moved on, or moves it, before it sends another: then the copy
-//! cannot apply any more. If the lock is not wanted, the entry that exists is deleted first, and the one that the copy has
-//! left once the copy cannot apply: a server without space moves no epoch. It may apply a request and refuse it all the
-//! same; no copy of that one is left, only its entry.
+//! A request without a reply may still be in transit, and would create an entry that lives as long as the session. So every
+//! acquiring request is bound to the session's *epoch*, the revision of the session's key. While a copy of a request may be in
+//! transit, the contender waits until the epoch has moved on, or moves it, before it sends another: then the copy cannot apply
+//! any more. If the lock is not wanted, the entry that exists is deleted first, and the one that the copy has left once the
+//! copy cannot apply: a server without space moves no epoch. It may apply a request and refuse it all the same; no copy of that
+//! one is left, only its entry.
 //!
-//! An entry that is lost, or whose session is, ends its acquisition. The core asks again with another one.
+//! A lost entry or session ends its acquisition. The core begins another one.
 //!
 //! # Invariants
-//! - **etcd.protocol-1** `Granted` only if the older entries admit ours, ours existed when the last one that did not was
+//! - **etcd.protocol-1** `Granted` only if the older entries admit the own one, that existed when the last one that did not was
 //!   deleted, and the session's deadline is ahead (G1).
 //! - **etcd.protocol-2** An entry is adopted only if it has this acquisition's owner; another one of this session is
 //!   deleted by its create revision first (G4).
-//! - **etcd.protocol-3** After a cancellation the end is `Left` only when no entry of ours exists and no copy of a request
-//!   can create one (G5, G8).
+//! - **etcd.protocol-3** After a cancellation the end is `Left` only when no own entry exists and no copy of a request can
+//!   create one (G5, G8).
 //!
 //! Checked by the property tests in `tests`, on a model of the store.
 
@@ -56,7 +56,7 @@ pub(crate) enum Patience {
     Tries,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     /// Put the entry, unless others must not be before it, and read the queue.
@@ -65,7 +65,7 @@ pub(crate) enum Step {
     Delete(Revision),
     /// Move the session's epoch on.
     Settle,
-    /// Read whether an entry of ours exists.
+    /// Read whether an own entry exists.
     Find,
     /// Read the queue up to the entry created at that revision: all of it, or as much as is usually enough.
     Look { create: Revision, all: bool },
@@ -94,21 +94,21 @@ pub(crate) enum Enter {
 pub(crate) enum End {
     /// The lock is held by the entry created at that revision.
     Granted(Revision),
-    /// Others are before us; nothing of ours is left.
+    /// Older entries block the own one; nothing of it is left.
     Refused,
-    /// Nothing of ours is left.
+    /// Nothing of it is left.
     Left,
-    /// The entry is gone while it waited, by itself or with its session.
+    /// The entry has ended while it waited, by itself or with its session.
     Lost(LostReason),
 }
 
 /// The reply to the acquiring transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct EntryReply {
-    /// The entry under our key: its create revision, and whether it has this acquisition's owner. There is none if the
+    /// The entry under the own key: its create revision, and whether it has this acquisition's owner. There is none if the
     /// epoch has moved, or if others are before one that does not queue.
     pub(crate) mine: Option<(Revision, bool)>,
-    /// The entries that are older than ours; without one of ours, some that block it.
+    /// The entries that are older than the own one; without an own one, some that block it.
     pub(crate) seen: QueueSnapshot,
     /// Whether the request's epoch was that of the session.
     pub(crate) in_epoch: bool,
@@ -250,15 +250,15 @@ impl Contender {
         self.copy = self.copy.max(copy);
     }
 
-    /// The session was seen in that epoch: no copy that is bound to an earlier one can apply any more. It may have applied
-    /// until then, also after an entry was looked for.
+    /// The session was read in that epoch: no copy that is bound to an earlier one can apply any more. It may have applied
+    /// until then, also after an entry was searched.
     pub(crate) fn in_epoch(&mut self, epoch: Revision) {
         if self.copy.is_some_and(|bound| bound < epoch) {
             (self.copy, self.entry) = (None, EntryState::Unknown);
         }
     }
 
-    /// The entry was looked for, or deleted: its create revision, if it exists.
+    /// The entry was searched, or deleted: its create revision, if it exists.
     pub(crate) fn found(&mut self, create: Option<Revision>) {
         self.entry = create.map_or(EntryState::Absent, EntryState::Stray);
     }
@@ -271,7 +271,7 @@ impl Contender {
         self.leave_if_behind();
     }
 
-    /// Our entry or one that blocks it is gone, and no watch has reported it.
+    /// The own entry or one that blocks it is gone, and no watch has reported it.
     pub(crate) fn doubt(&mut self) {
         if let EntryState::Queued(place) = &mut self.entry {
             place.doubt();

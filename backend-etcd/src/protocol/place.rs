@@ -1,16 +1,16 @@
 //! An entry in a queue, and the rule by which it becomes a hold.
 //!
-//! *c* is the create revision of the entry, *h* that of the latest reply that showed it, *K* the older entries that are
-//! known from there: all of them, or a *blocking set*, some that alone block ours. Older entries only get fewer. So an
-//! entry that is admitted by any set that contains them holds, if it existed when the last of the others was deleted.
+//! *c* is the create revision of the entry, *h* that of the latest reply that showed it, *K* the older entries that are known
+//! from there: all of them, or a *blocking set*, some that alone block it. Older entries only get fewer. So an entry that is
+//! admitted by any set that contains them holds, if it existed when the last of the others was deleted.
 //!
-//! With all of them, the one watch on the queue removes keys from *K*. It reports the deletion of our own entry in the same
-//! order, so no read is needed if the watch stood when the reply was given. One that was opened later covers nothing until
-//! the next reply, whatever revision it names. With a blocking set each of its keys has a watch of its own. These have no
-//! common order and may report the end of our own entry last: they never grant, but cause a read. One entry after another
-//! may have the same key; at *h* it was the one in *K*, so the first deletion after *h* is of that one.
+//! With all of them, the one watch on the queue removes keys from *K*. It reports the deletion of the own entry in the same
+//! order, so no read is needed if the watch stood when the reply was given. A later watch covers nothing until the next reply,
+//! whatever revision it names. With a blocking set each of its keys has a watch of its own. These have no common order and may
+//! report the end of the own entry last: they never grant, but cause a read. One entry after another may have the same key; at
+//! *h* it was the one in *K*, so the first deletion after *h* is of that one.
 //!
-//! [`Load`] says which modes are admitted, the keys show the modes, and [`blocking_set`] chooses the blocking set.
+//! [`Load`] decides which modes are admitted, the keys show the modes, and [`blocking_set`] chooses the blocking set.
 
 use leasehold_core::backend::Load;
 use leasehold_core::{LostReason, Mode};
@@ -23,7 +23,7 @@ use super::{End, Revision, Step};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct QueueSnapshot {
     pub(crate) revision: Revision,
-    /// Entries older than ours, the youngest first.
+    /// Entries older than the own one, the youngest first.
     pub(crate) older: Vec<Rival>,
     pub(crate) beyond: Beyond,
     /// So many are older that the turn is far away.
@@ -67,7 +67,7 @@ pub(crate) enum Target {
     Key(Key, Option<Revision>),
 }
 
-/// An entry of ours in a queue.
+/// An own entry in a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct QueuePosition {
     mode: Mode,
@@ -76,11 +76,11 @@ pub(crate) struct QueuePosition {
     pub(super) seen: QueueSnapshot,
     knows: Knows,
     is_deleted: bool,
-    /// A watch has missed a deletion: the queue is read, whatever stands.
+    /// A watch has missed a deletion: the queue is read in any case.
     is_in_doubt: bool,
 }
 
-/// What is known of the older entries.
+/// The knowledge of the older entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Knows {
     /// The reply admits our entry.
@@ -102,7 +102,7 @@ impl QueuePosition {
         place
     }
 
-    /// Keeps what the latest reply shows.
+    /// Keeps the entries of the latest reply.
     fn take_in(&mut self, may_watch_all: bool, told: &Told) {
         let seen = &mut self.seen;
         if seen.admits(self.mode) {
@@ -191,7 +191,7 @@ impl QueuePosition {
         self.seen.older.iter().filter(is_left).cloned().collect()
     }
 
-    /// As few as block ours, as far as we know; none if we know too little.
+    /// As few as block the own entry, as far as is known; none if too little is known.
     pub(crate) fn blocking_set(&self, told: &Told) -> Vec<Rival> {
         fewest(self.mode, self.left(told))
     }

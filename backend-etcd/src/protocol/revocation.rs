@@ -5,7 +5,7 @@
 //! # Invariants
 //! - **etcd.revocation-1** Of all requests for an entry the earliest deadline counts, from the moment when it was
 //!   received: it stays the same if the request is received again, or the entry held only later.
-//! - **etcd.revocation-2** A request that is about no entry of ours, present or to come, does not stay.
+//! - **etcd.revocation-2** A request that concerns no own entry, present or to come, does not stay.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -3,15 +3,16 @@
 //! | key, below `PREFIX/enc(NAME)/` | its entry holds |
 //! |---|---|
 //! | `LEASE` | exclusively |
-//! | `%shared/LEASE` | with others who share |
+//! | `%shared/LEASE` | together with other readers |
 //! | `%2of8/LEASE` | two of eight permits |
-//! | the same with `.1`, `.2` and so on | in the same way, beside another entry of its session |
+//! | the same with `.1`, `.2` and so on | in the same way, in addition to another entry of its session |
 //! | anything else | exclusively: it is a foreign client's |
 //!
 //! The mode is in the key because the report of a deletion has nothing but the key.
 //!
 //! # Invariants
-//! - **etcd.slot-1** The keys between `%shared/` and `%shared0` are those that are read as shared: ranges and keys agree.
+//! - **etcd.slot-1** The keys between `%shared/` and `%shared0` are exactly the keys that are read as shared: ranges and keys
+//!   agree.
 
 use leasehold_core::Mode;
 
@@ -37,7 +38,7 @@ impl Slot {
         }
     }
 
-    /// Reads what [`path`](Self::path) has written for that lease; `None` for any other key.
+    /// Reads the text of [`path`](Self::path) for that lease; `None` for any other key.
     pub(crate) fn of(contender: &str, lease: i64) -> Option<Self> {
         let last = contender.rsplit_once('/').map_or(contender, |(_folder, last)| last);
         let (whose, number) = last.split_once('.').unwrap_or((last, "0"));

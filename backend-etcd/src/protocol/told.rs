@@ -1,4 +1,4 @@
-//! The watches on one queue, and what they have reported; pure.
+//! The watches on one queue, and their reports; pure.
 //!
 //! There is one on all contenders while few of them are before us, and some on single keys of others. Sessions come again
 //! in the same order, so both kinds outlast the entries they were opened for.
@@ -6,8 +6,8 @@
 //! # Invariants
 //! - **etcd.told-1** The reports of a watch are forgotten when it is cut: the next one has another id.
 //! - **etcd.told-2** No watch on a key that is in use is closed to make room.
-//! - **etcd.told-3** While no request is in flight, only the deletions of awaited keys are kept: as many as entries are
-//!   waited for, however many come and go. A request in flight may show any key, so all are kept until its reply.
+//! - **etcd.told-3** While no request is pending, only the deletions of awaited keys are kept: as many as entries are waited
+//!   for, however many come and go. A pending request may show any key, so all are kept until its reply.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -34,7 +34,7 @@ pub(crate) struct Told {
     awaited: Option<HashSet<Key>>,
     /// The right to watch is missing; nothing more is reported.
     pub(crate) is_refused: bool,
-    /// The watched keys, those used last at the end.
+    /// The watched keys, the last used at the end.
     used: VecDeque<Key>,
     /// Deletions that the watch on the queue has reported in a row while no acquisition listened.
     unheard: usize,
@@ -87,8 +87,8 @@ impl Told {
         self.used.retain(|used| used != key);
     }
 
-    /// A request is about to be sent: its reply shows all that was reported until now, and nothing of that is kept. The
-    /// watch on the queue, if it stands.
+    /// Before a request is sent: its reply shows all earlier reports, and they are dropped. Returns the watch on the queue, if
+    /// it stands.
     pub(crate) fn listen(&mut self) -> Option<WatchId> {
         (self.unheard, self.awaited) = (0, None);
         let watch = self.queue.as_mut()?;
@@ -105,7 +105,7 @@ impl Told {
         self.awaited = Some(keys);
     }
 
-    /// Whether what is kept is bounded (etcd.told-3).
+    /// Whether the kept reports are bounded (etcd.told-3).
     pub(crate) fn is_bounded(&self) -> bool {
         let stands = self.queue.as_ref().is_some_and(|watch| watch.since.is_some());
         !stands || self.awaited.is_some()
@@ -139,7 +139,7 @@ impl Told {
         key.is_none() && self.unheard >= IDLE_DELETIONS
     }
 
-    /// Those keys are in use; the others whose watches are to be closed to make room.
+    /// Those keys are in use; returns the others whose watches are to be closed to make room.
     pub(crate) fn use_keys(&mut self, keys: &[Rival]) -> Vec<Key> {
         self.used.retain(|used| keys.iter().all(|rival| rival.key != *used));
         self.used.extend(keys.iter().map(|rival| rival.key.clone()));

@@ -73,7 +73,7 @@ struct Acquisition {
     /// The reports of the watches on the queue, if there are any.
     told: Option<watch::Receiver<Told>>,
     older: usize,
-    /// When to read which entry blocks ours, if the queue does not move.
+    /// When to read the entries that block this one, if the queue does not move.
     look_at: Moment,
     /// When to read it in any case.
     look_by: Moment,
@@ -273,7 +273,7 @@ impl Acquisition {
         Ok(())
     }
 
-    /// Reads whether our entry and those that block it exist. If not, a watch has missed a deletion.
+    /// Reads whether the own entry and its blockers exist. If not, a watch has missed a deletion.
     async fn check(&mut self) -> Result<()> {
         let session = Arc::clone(&self.session);
         let (Some(told), Some(place)) = (&self.told, self.contender.place()) else {

@@ -18,7 +18,7 @@ impl Session {
         }
     }
 
-    /// The grant of an entry that has its turn, unless the entry or the session is over.
+    /// The grant of an entry that has its turn, unless the entry or the session has ended.
     pub(super) fn grant(&self, name: &LockName, create: Revision, owner: OwnerId) -> Result<Grant> {
         let counter = self.counter(create)?;
         let now = self.env().now();

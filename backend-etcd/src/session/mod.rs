@@ -4,19 +4,19 @@
 //! noticed within milliseconds, also before a renewal. A session ends once: at its deadline, when its key is deleted, when
 //! the cluster is another one, or when it is closed.
 //!
-//! | file | says |
+//! | file | contains |
 //! |---|---|
 //! | `sessions` | which session is the current one |
 //! | `opening` | how one begins |
 //! | `renewer` | renewals |
 //! | `acquisition` | carries out the steps of the engine |
 //! | `holds` | grant, release, loss and revocation of holds |
-//! | `watcher` | what it notices by its watches |
+//! | `watcher` | the reports of its watches |
 //! | `requests` | the transactions on the wire |
 //! | `ledger` | the record of a move to another store, and its participants |
 //!
 //! # Invariants
-//! - **etcd.session-1** A session without the right to delete its own entry, or to look for one that it may have put, ends:
+//! - **etcd.session-1** A session without the right to delete its own entry, or to search one that it may have put, ends:
 //!   nothing else removes the entry from its queue, and a release must not wait for a right that may never come back.
 
 mod acquisition;
@@ -59,7 +59,7 @@ pub(crate) struct Session {
     book: Mutex<Book>,
     /// A name was freed.
     freed: Notify,
-    /// Keys of ours whose watch began at that revision: earlier changes must be read.
+    /// Own keys whose watch began at that revision: earlier changes must be read.
     unread: mpsc::UnboundedSender<(Key, Revision)>,
     ended: CancellationToken,
     watches: Arc<Watches>,

@@ -54,7 +54,7 @@ impl Session {
     }
 }
 
-/// What is added to the counters of a session.
+/// The number that is added to the counters of a session.
 fn token_base(sessions: &Sessions, stored: &GetResponse) -> Result<u64> {
     match sessions.env.adds_token_base() {
         true => keys::base(stored.kvs().first().map(KeyValue::value)),

@@ -24,8 +24,8 @@ use crate::protocol::{
 pub(super) type Oldest = Option<(Revision, Holder)>;
 
 impl Session {
-    /// Puts the entry, unless one of ours exists or one that it must not `enter` behind. Shows the older entries; that
-    /// `watch` stands on the queue.
+    /// Puts the entry, unless an own one exists or one that it must not `enter` behind. Shows the older entries; that `watch`
+    /// stands on the queue.
     pub(super) async fn ask(
         self: &Arc<Self>,
         patience: Patience,
@@ -50,7 +50,7 @@ impl Session {
         };
         let of_queue = |options| TxnOp::get(keys.queue.clone(), Some(options));
         let mut reads = vec![TxnOp::get(keys.own.clone(), None), of_queue(queue), read_key(&self.key)];
-        // The youngest are ours and those before it.
+        // The youngest are the own one and the ones before it.
         let mut before = vec![of_queue(nearest(shown.map(|shown| shown + 1)))];
         before.extend(more_before(keys, None));
         let is_always = enter == Enter::Always;
@@ -90,7 +90,7 @@ impl Session {
         let seen = if mine.is_none() && !before.is_empty() {
             seen(keys, (revision, create), watch, before)?
         } else {
-            // The oldest entries: any of them blocks ours.
+            // The oldest entries: any of them blocks the own one.
             let all = queue.kvs().iter().any(|kv| kv.create_revision() == create);
             let beyond = if all { Beyond::Nobody } else { Beyond::Unknown };
             QueueSnapshot {
@@ -204,8 +204,7 @@ impl Session {
         Ok(created(&found))
     }
 
-    /// Reads keys of ours, each at or after a revision, and handles those that are deleted; with the session's key its
-    /// inbox.
+    /// Reads own keys, each at or after a revision, and handles deleted ones; with the session's key its inbox.
     pub(super) async fn read_own(self: &Arc<Self>, keys: &[(Key, Revision)]) -> Result<()> {
         let is_session = |key: &[u8]| key == self.key;
         let inbox = GetOptions::new().with_range(self.sessions.keys.session_end(self.lease));
@@ -221,7 +220,7 @@ impl Session {
         for ((key, _), part) in keys.iter().zip(parts) {
             match created(&part) {
                 _ if is_session(key) => self.on_session(sent_at, part.kvs()),
-                // A later entry of ours has taken its place.
+                // A later own entry has taken its place.
                 Some(later) => self.entry_deleted(key, later),
                 None => self.entry_deleted(key, revision.saturating_add(1)),
             }

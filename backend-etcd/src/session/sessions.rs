@@ -1,4 +1,4 @@
-//! The current session, and the next one when it is over.
+//! The current session, and the next one when it has ended.
 
 use std::fmt;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Sessions {
         if self.closing.is_cancelled() { Err(error::closed()) } else { Ok(()) }
     }
 
-    /// The session in use; a new one if that is over.
+    /// The session in use; a new one if that has ended.
     pub(super) async fn session(self: &Arc<Self>) -> Result<Arc<Session>> {
         self.refuse_if_closed()?;
         let sessions = Arc::clone(self);
@@ -72,7 +72,7 @@ impl Sessions {
         if self.env.adds_token_base() { "" } else { Keyspace::MOVES }
     }
 
-    /// The lease of the current session, also if it is over.
+    /// The lease of the current session, also of an ended one.
     pub(crate) fn own_lease(&self) -> Option<i64> {
         self.current.last().map(|session| session.lease)
     }
@@ -101,8 +101,7 @@ impl Sessions {
     ///
     /// # Cancel safety
     ///
-    /// The session is over at the first poll; its lease ends at the store when it is revoked, or
-    /// expires.
+    /// The session ends at the first poll; its lease ends at the store when it is revoked, or expires.
     pub(crate) async fn close(&self) -> Result<()> {
         self.closing.cancel();
         if let Some(session) = self.current.last() {

@@ -1,4 +1,4 @@
-//! How a session notices what happens to it and to its entries: by its watches, and by reading after a gap.
+//! Reports the changes of a session and of its entries: by its watches, and by reading after a gap.
 
 use std::sync::Arc;
 
@@ -45,8 +45,8 @@ impl Session {
         }
     }
 
-    /// The right to watch or read a key of ours is missing. Without its own watch a session cannot notice its end, so it
-    /// ends. The watch of an entry is tried again after a ttl, as the right may come back.
+    /// The right to watch or read an own key is missing. Without its own watch a session cannot notice its end, so it ends. The
+    /// watch of an entry is tried again after a ttl, as the right may come back.
     fn may_not_see(self: &Arc<Self>, key: &[u8]) {
         match self.sessions.keys.entry_of(key, self.lease) {
             Some((name, slot)) => self.book.lock().not_watched(&name, slot, self.env().now() + self.ttl),
@@ -87,7 +87,7 @@ impl Session {
         });
     }
 
-    /// Reads keys of ours whose watch has just begun, many at once.
+    /// Reads own keys whose watch has just begun, many at once.
     pub(super) async fn read_what_was_missed(
         self: Arc<Self>,
         mut inbox: mpsc::UnboundedReceiver<(Key, Revision)>,

@@ -1,9 +1,9 @@
 //! One stream for all watches of a session.
 //!
 //! Watches on a queue serve one acquisition of its name after the other, and stay for a while after the last of them: a
-//! watch that stands reports a deletion at once, one that is opened after it may be a tenth of a second late. [`Told`] keeps
-//! the reports. When the stream ends, every watch that is needed is opened again from *now*, under another id, and each
-//! waiter reads once what was missed.
+//! standing watch reports a deletion at once, one that is opened after it may be a tenth of a second late. [`Told`] keeps the
+//! reports. When the stream ends, every watch that is needed is opened again from *now*, under another id, and each waiter
+//! reads the missed changes once.
 //!
 //! The table of watches is here, the task that serves them in [`stream`].
 //!

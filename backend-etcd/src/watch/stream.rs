@@ -41,7 +41,7 @@ impl Watches {
             }
             let begun_at = self.env.now();
             let served = self.serve(ids, &mut orders).await;
-            // A server that ends every stream at once, or opens none, is asked less and less.
+            // A server that ends every stream at once, or opens none, gets requests at growing intervals.
             if served.is_ok() && self.env.now().since(begun_at) > self.env.timing().op_timeout {
                 pauses.reset();
             }

@@ -1,4 +1,4 @@
-//! What an administrator should know about a directory.
+//! Findings about a directory for an administrator.
 
 use leasehold_core::Result;
 use leasehold_core::backend::{Finding, Severity};
@@ -88,7 +88,7 @@ impl Directory {
 }
 
 impl FileSystem {
-    /// What it takes from the guarantees, if it does.
+    /// A warning, if it weakens a guarantee.
     pub(crate) fn warning(&self) -> Option<Finding> {
         let detail = match self.scope {
             Scope::Local => return None,

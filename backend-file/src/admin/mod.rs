@@ -1,11 +1,11 @@
-//! What administrators see and request; it needs no hold.
+//! Inspection, revocation and diagnosis for administrators; it needs no hold.
 //!
-//! | file | says |
+//! | file | contains |
 //! |---|---|
 //! | `inspect` | the holder of a lock, and the number of its waiters |
 //! | `revoke` | requesting a release, and removing a lock from its holder |
-//! | `diagnosis` | what an administrator should know of a directory |
-//! | `token_base` | what is added to counters |
+//! | `diagnosis` | findings about a directory |
+//! | `token_base` | the number that is added to counters |
 //! | `sweep` | removing unused files |
 
 mod diagnosis;

@@ -1,9 +1,9 @@
 //! Revoking a lock: by a request to its holder, or by force.
 //!
-//! A request is a file with the grant, its session, and the grace. A session looks for its requests while it holds
-//! something, takes them and notifies the core, which ends the hold in time and releases it. Force needs no answer: the
-//! lock file is moved away, so the next holder locks another inode, while the former holder still has the old one. Until
-//! that has found the request, only its smaller token protects the resource.
+//! A request is a file with the grant, its session, and the grace. A session checks for its requests while it holds something,
+//! takes them and notifies the core, which ends the hold in time and releases it. Force needs no answer: the lock file is moved
+//! away, so the next holder locks another inode, while the former holder still has the old one. Until the former holder has
+//! found the request, only its smaller token protects the resource.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl Session {
         let mut floor = self.directory.floor(&self.env, Access::Raise).await?;
         let holder = match self.directory.live(name)? {
             Some(held) => {
-                // The holder also looks for its file, so the lock is removed without the request, too.
+                // The holder also checks its file, so the lock is removed without the request, too.
                 let request = Request::to_holder(key.clone(), &held);
                 if let Err(error) = self.directory.ask(&self.env, &request, Duration::ZERO) {
                     let warning =

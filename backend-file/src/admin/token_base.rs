@@ -1,4 +1,4 @@
-//! What the directory adds to its counters, and raising that.
+//! The number that the directory adds to its counters, and raising it.
 
 use leasehold_core::Result;
 use leasehold_core::backend::TokenBase;

@@ -1,13 +1,13 @@
 //! The counter above which new lock files begin, and how a lock file is removed from its holder.
 //!
-//! A process that creates a lock file reads the floor under its shared lock, and keeps that lock until the file is visible.
-//! One that raises the floor, or removes a lock file by force, has the exclusive lock. Both are short: no process waits for
+//! A process that creates a lock file reads the floor under its shared lock, and keeps that lock until the file is visible. A
+//! process that raises the floor, or removes a lock file by force, has the exclusive lock. Both are short: no process waits for
 //! anything while it has the lock.
 //!
 //! Neither side starves the other: each first locks the *gate* in the same way, and keeps it until it has the floor. So no
-//! process gets the floor before one that waits to raise it, and a raise does not overtake one that waits for the end of
-//! the raise before. The gate only orders, and excludes no process: one that cannot be opened, created or locked is skipped
-//! at once. After half of its patience every process skips the gate and unlocks it, since a process may be stopped there.
+//! process gets the floor before one that waits to raise it, and a raise does not overtake one that waits for the end of the
+//! raise before. The gate only orders, and excludes no process: a gate that cannot be opened, created or locked is skipped at
+//! once. After half of its patience every process skips the gate and unlocks it, since a process may be stopped there.
 //!
 //! Removing by force is three steps, so that a counter survives a crash in between (file.directory-3): the file is set
 //! aside, its counter goes into the floor, it is removed. A process that creates a new file of that name finds the one that
@@ -179,7 +179,7 @@ impl Directory {
         Ok(Some(FloorLock { file, newest }))
     }
 
-    /// A directory with lock files and no floor has lost the counters of those that were removed.
+    /// A directory with lock files and no floor has lost the counters of the removed ones.
     fn refuse_without_floor(&self) -> Result<()> {
         for key in self.keys()? {
             // RACE: the floor was created before the lock file.

@@ -123,7 +123,7 @@ impl Folder {
         Ok(self.look(name)?.map(|node| node.inode))
     }
 
-    /// The names in it; those that are not UTF-8 are not ours.
+    /// The names in it; names that are not UTF-8 are foreign.
     pub(super) fn entries(&self) -> Result<Vec<String>> {
         let read = || -> Result<Vec<String>, Errno> {
             let mut names = Vec::new();

@@ -40,7 +40,7 @@ impl Node {
         Self::ask(directory, Path::new(name), AtFlags::SYMLINK_NOFOLLOW, otherwise)
     }
 
-    /// What `path` leads to.
+    /// The inode that `path` leads to.
     pub(super) fn behind(path: &Path) -> io::Result<Self> {
         Self::ask(CWD, path, AtFlags::empty(), || fs::metadata(path))
     }

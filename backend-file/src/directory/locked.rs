@@ -1,4 +1,4 @@
-//! An open file, and one that we have locked.
+//! An open file, and one that this process has locked.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -71,7 +71,7 @@ impl Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // Closing unlocks what this could not.
+        // Closing unlocks the file if this could not.
         let _ = self.unlock();
     }
 }

@@ -18,8 +18,8 @@
 //!   is not raised in between (G3).
 //! - **file.directory-3** A lock file leaves its path only while the floor's lock is held, and is deleted only once its
 //!   counter is in the floor, durably (G3).
-//! - **file.directory-4** No foreign file is changed or removed: every file is named below the handle of a directory of ours,
-//!   never through a link, and a removed file has a name of our form.
+//! - **file.directory-4** No foreign file is changed or removed: every file is named below the handle of an opened directory,
+//!   never through a link, and a removed file has a name of the library's form.
 //! - **file.directory-5** Nothing is granted in a directory that its path does not lead to any more (G1).
 
 mod file_system;
@@ -343,8 +343,8 @@ pub(crate) fn carry_out(file: &File, step: &Step) -> io::Result<()> {
     }
 }
 
-/// Notes that a hold is over. Exclusion does not depend on it: without the note, the hold looks alive
-/// to `inspect` until the next grant or the end of its session.
+/// Notes the end of a hold. Exclusion does not depend on it: without the note, the hold looks alive to `inspect` until the next
+/// grant or the end of its session.
 pub(crate) fn note(file: &File, ending: Ending) {
     let _ = carry_out(file, &protocol::end(ending));
 }

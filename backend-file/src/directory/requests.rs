@@ -1,6 +1,6 @@
 //! Requests that holders release: a file each, with the grant in its name and the grace in its lines.
 //!
-//! A line is `grace MS`, one for each request that was shorter than those before: the holder may go on for that long from
+//! A line is `grace MS`, one for each request that was shorter than the earlier ones: the holder may go on for that long from
 //! when it reads the request. A file without such a line means no grace.
 //!
 //! # Invariants
@@ -9,7 +9,8 @@
 //! - **file.requests-2** *No grace is lengthened.* A file is complete before it is visible, and no line is added to one with
 //!   the same or a shorter grace. One that cannot be added to is replaced only by one without a grace.
 //! - **file.requests-3** *None is left over.* The sender checks afterwards whether the grant is in effect, and withdraws the
-//!   request if not. A session removes those for its own grants that have ended; a sweep those for sessions that have.
+//!   request if not. A session removes requests for its own grants that have ended; a sweep removes requests for ended
+//!   sessions.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -112,7 +113,7 @@ impl Directory {
             Ok(None) => return Ok(false),
             // Not a regular file, which means no grace.
             Err(error) if *error.kind() == ErrorKind::Protocol => return Ok(true),
-            // The holder may read a grace in it, to which we cannot add; none is shorter than ours.
+            // The holder may read a grace in it, to which this process cannot add; none is shorter than this one.
             Err(error) if *error.kind() == ErrorKind::Denied && grace.is_zero() => {
                 self.parts.revoke.remove(name)?;
                 return Ok(false);
@@ -156,7 +157,7 @@ fn wanted_within(text: &str) -> Duration {
     graces.min().map_or(Duration::ZERO, |millis| Duration::from_millis(millis).min(Revoke::MAX_GRACE))
 }
 
-/// Longer than any request of ours: each line has a shorter grace than the one before.
+/// Longer than any request of this library: each line has a shorter grace than the one before.
 const LONGEST: u64 = 64 * 1024;
 
 #[cfg(test)]

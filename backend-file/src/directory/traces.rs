@@ -107,7 +107,7 @@ impl Directory {
         let name = format!("{}.{}", key.as_str(), session.to_hex());
         match self.leave(&self.parts.waiting, name.clone())? {
             Some((trace, _)) => Ok(trace),
-            // An earlier one of ours that could not be removed.
+            // An earlier one of this process that could not be removed.
             None => Ok(Trace { folder: Arc::clone(&self.parts.waiting), name }),
         }
     }

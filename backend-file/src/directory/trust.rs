@@ -4,8 +4,9 @@
 //! # Invariants
 //! - **file.trust-1** Every step of the path, links included, belongs to this user or to root, and no other user may write to
 //!   it. All may write to a directory with the sticky bit (`/tmp`): a step there that others own is refused.
-//! - **file.trust-2** The users whom [`FileConfig::mode`](crate::FileConfig::mode) lets write to files may write to the lock
-//!   directory and those in it, and to no other step. Their files there are trusted, unless all users could create them.
+//! - **file.trust-2** Users who may write to files by [`FileConfig::mode`](crate::FileConfig::mode) may write to the lock
+//!   directory and the directories in it, and to no other step. Their files there are trusted, unless all users could create
+//!   them.
 //! - **file.trust-3** The path that is checked is the one that is used: one walk finds every step, and ends at the directory
 //!   that was opened.
 //!
@@ -73,7 +74,7 @@ struct PathPart {
 }
 
 impl Trust {
-    /// Trusts this process's user, root, and users whom the mode of files lets write.
+    /// Trusts this process's user, root, and users who may write by the mode of files.
     pub(super) fn of_process(file_mode: u32) -> Self {
         Self { user: geteuid().as_raw(), shared: file_mode & OTHERS_WRITE }
     }

@@ -85,13 +85,12 @@ pub(crate) fn grant(seen: &Seen, next: FileRecord) -> Option<Vec<Step>> {
     Some(steps)
 }
 
-/// Notes that a hold is over.
+/// Notes the end of a hold.
 pub(crate) fn end(ending: Ending) -> Step {
     Step::Write { at: ending.at(), bytes: ending.to_bytes().to_vec() }
 }
 
-/// Raises each number of the floor to that of `least` at least, durably; the steps, and what the floor
-/// is after them.
+/// Raises each number of the floor to that of `least` at least, durably; the steps, and the floor after them.
 pub(crate) fn raise(seen: &Stamped<Floor>, least: Floor) -> Option<(Vec<Step>, Stamped<Floor>)> {
     // Its writer may have died before it was on the disk.
     let mut steps = write(seen)?;

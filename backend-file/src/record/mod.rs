@@ -5,7 +5,7 @@
 //! that is cut short at any byte leaves the newest complete value readable. The note stands in the
 //! page that is written next anyway: noting an end costs the next sync no page more.
 //!
-//! | at | what |
+//! | at | content |
 //! |---|---|
 //! | 0, 4096 | a slot: magic, format version, length, sequence number, SHA-256, value |
 //! | 4056, 8152 | a note: counter and sequence number of the record, whether that is durable, checksum |
@@ -75,9 +75,9 @@ pub(crate) struct SessionId(pub(crate) u64);
 /// Why there is no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// Ours, but neither slot is whole.
+    /// A file of this library, but neither slot is whole.
     Damaged,
-    /// Not ours.
+    /// A foreign file.
     Foreign,
     /// Written by a newer version of this library.
     Newer {
@@ -114,7 +114,7 @@ pub(crate) fn newest<T: Value>(image: &[u8]) -> Result<Stamped<T>, Unreadable> {
     let mut slots: Vec<_> = slots.filter(|slot| slot.starts_with(&T::MAGIC)).collect();
     let unreadable = if slots.is_empty() { Unreadable::Foreign } else { Unreadable::Damaged };
     let headers = slots.iter().filter_map(|slot| Header::read::<T>(slot));
-    // A value of a newer format counts before one that we can read.
+    // A value of a newer format counts before a readable one.
     if let Some(version) = headers.map(|header| header.version).find(|version| *version > VERSION) {
         return Err(Unreadable::Newer { version });
     }

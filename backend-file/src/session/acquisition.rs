@@ -1,7 +1,7 @@
 //! How one lock is acquired: its file is created, locked or waited for, and the grant recorded in it.
 //!
-//! If another file has taken the place of the one that was opened, the acquisition begins again. After a wait the place in
-//! the line is lost then, and the core asks again.
+//! If another file has taken the place of the one that was opened, the acquisition begins again. After a wait the place in the
+//! line is lost then, and the core repeats it.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,11 +1,11 @@
-//! One manager's session with a directory: what it holds, how it acquires it, and what it notices.
+//! One manager's session with a directory: its holds, how it acquires them, and its checks.
 //!
 //! Every call to the system is made in place: each is short, but for the wait for a holder, which is in
 //! [`waiter`](crate::waiter). The longest is the sync of a grant's record.
 //!
 //! # Invariants
-//! - **file.session-1** What is held is in `holds`, as a locked file, from before the grant is returned until it
-//!   is released, closed or dropped; then it is unlocked (G4, G8).
+//! - **file.session-1** Every hold is in `holds`, as a locked file, from before the grant is returned until it is released,
+//!   closed or dropped; then it is unlocked (G4, G8).
 //! - **file.session-2** A grant is returned only if the path named the locked inode after the record was on the disk. So a
 //!   process that removes a lock file by force sees the last counter that was granted on it (G3).
 //! - **file.session-3** Nothing is locked across a wait, except the gate of the floor.
@@ -53,12 +53,12 @@ pub(crate) struct Session {
 
 #[derive(Debug)]
 struct SessionState {
-    // Dropped in this order: a hold is over before its session.
+    // Dropped in this order: a hold ends before its session.
     /// Boxed, since a map has room for more than it holds.
     holds: BTreeMap<LeaseId, Box<HeldFile>>,
     /// `None` once closed.
     presence: Option<Presence>,
-    /// The last look for requests failed.
+    /// The last check for requests failed.
     blind: bool,
 }
 
@@ -71,7 +71,7 @@ struct HeldFile {
     told: bool,
 }
 
-/// A locked file with a record of ours, whose end is noted in it.
+/// A locked file with a record of this session, whose end is noted in it.
 #[derive(Debug)]
 struct LockedFile {
     locked: Locked,
@@ -230,7 +230,7 @@ impl LockedFile {
 
 impl Drop for LockedFile {
     fn drop(&mut self) {
-        // Closing the file unlocks what this could not.
+        // Closing the file unlocks it if this could not.
         let _ = self.end();
     }
 }

@@ -7,7 +7,7 @@
 //!   deletion is about an earlier entry under the same key.
 //! - **etcd.book-2** Per name at most one acquisition or clean-up is in progress: the others wait for its end. No hold has
 //!   its slot.
-//! - **etcd.book-3** A session that is over stays over; no grant names its lease (B3).
+//! - **etcd.book-3** An ended session never lives again; no grant names its lease (B3).
 //!
 //! The property tests of the engine run it, too.
 
@@ -25,7 +25,7 @@ pub(crate) struct Book {
     deadline: Deadline,
     pub(crate) epoch: Revision,
     is_over: bool,
-    /// The refusal to delete the entries of a session that is over.
+    /// The refusal to delete the entries of an ended session.
     denied: Option<Error>,
     /// More than one only of entries that may hold at the same time.
     entries: HashMap<LockName, SmallVec<[BookEntry; 1]>>,
@@ -72,7 +72,7 @@ impl Book {
 
     /// A renewal was answered.
     pub(crate) fn extend(&mut self, until: Deadline, now: Moment) {
-        // One that comes too late revives nothing.
+        // A late renewal revives nothing.
         if !self.deadline().has_passed(now) {
             self.deadline = self.deadline.max(until);
         }
@@ -83,7 +83,7 @@ impl Book {
         self.epoch = self.epoch.max(revision);
     }
 
-    /// Ends the session; whether it was not over before.
+    /// Ends the session; returns whether it had not ended before.
     pub(crate) fn end(&mut self) -> bool {
         self.entries.clear();
         !std::mem::replace(&mut self.is_over, true)
@@ -150,8 +150,8 @@ impl Book {
         entry.watch_at.is_none().then_some(entry.slot)
     }
 
-    /// Begins the hold of an entry that has its turn, unless the entry or the session is over: the session's deadline, and
-    /// the grace that is left if a release was requested already.
+    /// Begins the hold of an entry that has its turn, unless the entry or the session has ended: the session's deadline, and
+    /// the rest of the grace period if a release was requested already.
     pub(crate) fn grant(
         &mut self,
         name: &LockName,
