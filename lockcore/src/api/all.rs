@@ -102,7 +102,7 @@ impl All {
             };
             held.guards.push(granted);
         }
-        // Timers, which report a loss, stand still while the host is suspended.
+        // Timers, which report a loss, stop while the host is suspended.
         held.ensure_held()?;
         Ok(held)
     }

@@ -247,7 +247,7 @@ impl Lock {
         let done = {
             let (mut lost, mut work) = (guard.lost(), pin!(work(&guard)));
             let while_held = poll_fn(|cx| {
-                // Woken by `lost`, decided by the clock: timers stand still while a host is suspended.
+                // Woken by `lost`, decided by the clock: timers stop while a host is suspended.
                 let _told = Pin::new(&mut lost).poll(cx);
                 guard.ensure_held()?;
                 work.as_mut().poll(cx).map(Ok)

@@ -15,7 +15,7 @@ use crate::words::error::{Error, ErrorKind, Result};
 ///
 /// # Examples
 ///
-/// A store of your own, beside the ones that come with the library:
+/// A store of your own, in addition to the ones that come with the library:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -99,7 +99,7 @@ impl Registry {
         self.configure(url)?.build().await
     }
 
-    /// Reads a URL into a [`Builder`], to set what a URL cannot contain; without a request.
+    /// Reads a URL into a [`Builder`], to set options that a URL cannot contain; without a request.
     ///
     /// # Errors
     ///

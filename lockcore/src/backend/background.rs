@@ -1,4 +1,4 @@
-//! A future that goes on after its caller has gone.
+//! A future that goes on after its caller has left.
 
 use std::fmt;
 use std::future::Future;
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::env::Env;
 
-/// Polled by its caller, and by a task from when the caller leaves: whatever it has begun, it ends.
+/// Polled by its caller, and by a task from when the caller leaves: it always runs to its end.
 #[must_use = "futures do nothing unless polled"]
 pub struct Background<T: Send + 'static> {
     env: Env,
@@ -29,7 +29,7 @@ impl<T: Send + 'static> Future for Background<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        // Not left here: one that panics is not polled again.
+        // Not left here: a future that panics is not polled again.
         let mut future = self.future.take().expect("polled until it is ready");
         let polled = future.as_mut().poll(cx);
         if polled.is_pending() {

@@ -24,15 +24,15 @@ impl Backoff {
         Self::new(bound / 32, bound)
     }
 
-    /// Pauses between waits that ended without the lock: up to four times as long as a request may take. A server that
-    /// answers none in time is asked less than it could answer.
+    /// Pauses between waits that ended without the lock: up to four times as long as a request may take. A server that answers
+    /// none in time gets fewer requests than it could answer.
     pub fn of_waits(env: &Env) -> Self {
         let bound = env.timing().op_timeout;
         Self::new(bound / 32, bound * 4)
     }
 
-    /// Notes how long the last try lasted. One that lasted for a whole lease has worked, so the pauses begin anew.
-    /// Requests that time out take less.
+    /// Notes how long the last try lasted. A try that lasted for a whole lease has worked, so the pauses begin anew. Requests
+    /// that time out take less.
     pub fn went_on(&mut self, span: Duration, env: &Env) {
         if env.timing().ttl <= span {
             self.reset();

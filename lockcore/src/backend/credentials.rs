@@ -11,17 +11,17 @@ use crate::words::error::{Error, Result};
 pub struct Credentials {
     /// The user.
     pub user: String,
-    /// What proves it.
+    /// The proof of the user.
     pub password: String,
 }
 
 impl Credentials {
-    /// Those of `user`.
+    /// Creates credentials of `user`.
     pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
         Self { user: user.into(), password: password.into() }
     }
 
-    /// Those in a URL, for a store that knows no user without a password; none if it has neither.
+    /// Reads the credentials of a URL, for a store that knows no user without a password; none if it has neither.
     ///
     /// # Errors
     ///

@@ -40,7 +40,7 @@ impl Endpoint {
         }
         match port.map_or(Ok(default_port), str::parse) {
             Ok(port) if port > 0 => Ok(Self { host: host.to_owned(), port }),
-            // What stands there may be a password, in a URL without its host.
+            // The text there may be a password, in a URL without its host.
             _ => Err(refused(
                 &format!("{host}:…"),
                 "a port is a number from 1 to 65535, and an IPv6 address stands in brackets",

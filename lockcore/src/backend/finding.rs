@@ -1,4 +1,4 @@
-//! What a diagnosis of a store finds.
+//! The findings of a diagnosis of a store.
 
 use std::time::Duration;
 

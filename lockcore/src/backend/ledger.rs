@@ -1,8 +1,8 @@
 //! The ledger of a namespace: the record of a move to another store, and the participants of the move.
 //!
-//! A store that has one can be moved from and to ([`LockBackend::ledger`](super::LockBackend::ledger)). The
-//! record says how far the move is; its members are processes, each with an entry that lives as long as a
-//! lease. This module interprets none of their values; [`Stage`](super::stage::Stage) reads a part of the record.
+//! A store that has one can be moved from and to ([`LockBackend::ledger`](super::LockBackend::ledger)). The record has the
+//! phase of the move; its participants are processes, each with an entry that lives as long as a lease. This module interprets
+//! none of their values; [`Stage`](super::stage::Stage) reads a part of the record.
 //!
 //! # Invariants
 //! - **ledger-1** The record changes only by a write that expected the version in force, and every write
@@ -13,7 +13,7 @@
 //! - **ledger-3** An entry is shown for at least as long as its lease's deadline has not passed on the
 //!   signer's clock, unless it was unsigned or the store has lost its data.
 //!
-//! | store | what ledger-2 takes |
+//! | store | how it keeps ledger-2 |
 //! |---|---|
 //! | on one server that does one thing after the other | nothing |
 //! | on several, with reads by quorum | linearizable reads |
@@ -32,7 +32,7 @@ use crate::words::owner::OwnerId;
 /// The largest value of a record or an entry, in bytes.
 pub const MAX_VALUE: usize = 4096;
 
-/// The most entries of members that are read. Anyone who may write to the store can make more.
+/// The most entries of participants that are read. A client that may write to the store can make more.
 pub const MOST_MEMBERS: usize = 10_000;
 
 /// The record and the members of one namespace.
@@ -43,20 +43,20 @@ pub const MOST_MEMBERS: usize = 10_000;
 ///
 /// # Cancel safety
 ///
-/// Dropping a future is an answer that was lost: what it asked for may be done now, later, or never. No
-/// request depends on another's end, so each may be made again at once.
+/// Dropping a future is a lost answer: its request may be carried out now, later, or never. No request depends on another's
+/// end, so each may be made again at once.
 #[async_trait]
 pub trait MoveLedger: fmt::Debug + Send + Sync + 'static {
-    /// The record; `None` before the first write of it. What it sees is said by ledger-2
+    /// The record; `None` before the first write of it. ledger-2 defines which writes it sees
     /// (`ledger::a_read_sees_what_was_written_before`).
     async fn read(&self) -> Result<Option<Entry>>;
 
     /// Replaces the record by `value` if its version is `expected`, `None` meaning that there is none yet
     /// (`ledger::a_record_is_replaced_only_at_its_version`, `ledger::versions_never_return`).
     ///
-    /// [`Written::Conflict`] says that *this* write was certainly not carried out. So a store that asks
-    /// again after an answer was lost must not pass on the conflict with itself: it answers with an error
-    /// whose effect is unknown, and the caller reads (`ledger::a_lost_answer_is_unknown`).
+    /// [`Written::Conflict`] means that *this* write was certainly not carried out. So a store that repeats a write after a
+    /// lost answer must not return the conflict with itself: it answers with an error whose effect is unknown, and the caller
+    /// reads (`ledger::a_lost_answer_is_unknown`).
     ///
     /// # Errors
     ///
@@ -64,10 +64,9 @@ pub trait MoveLedger: fmt::Debug + Send + Sync + 'static {
     /// (`ledger::oversized_value_is_refused`).
     async fn write(&self, expected: Option<u64>, value: &[u8]) -> Result<Written>;
 
-    /// Makes the entry of `member`, or extends the one that there is, with `value` from now on
-    /// (`ledger::an_entry_has_its_latest_value`). Its lease has the ttl of the
-    /// [`Timing`](crate::Timing), and the deadline is counted from sending
-    /// (`ledger::a_signature_counts_from_sending`).
+    /// Makes the entry of `member`, or extends the existing one, with `value` from now on
+    /// (`ledger::an_entry_has_its_latest_value`). Its lease has the ttl of the [`Timing`](crate::Timing), and the deadline is
+    /// counted from sending (`ledger::a_signature_counts_from_sending`).
     ///
     /// A lease of scope `Entry` is kept by signing again, and by nothing else: no event announces it and
     /// `renew` does not know it. Its id stays while the entry lives and is a new one after it
@@ -79,8 +78,8 @@ pub trait MoveLedger: fmt::Debug + Send + Sync + 'static {
     /// As [`write`](Self::write).
     async fn sign(&self, member: OwnerId, value: &[u8]) -> Result<Lease>;
 
-    /// Removes the entry of `member`, if there is one (`ledger::unsigned_entry_is_removed`). One whose answer
-    /// was lost is asked again, or left to its lease.
+    /// Removes the entry of `member`, if there is one (`ledger::unsigned_entry_is_removed`). A request whose answer was lost is
+    /// repeated, or the entry is left to its lease.
     async fn unsign(&self, member: OwnerId) -> Result<()>;
 
     /// Returns the live entries, in any order. After an own write (ledger-2) they include every entry that was
@@ -92,13 +91,13 @@ pub trait MoveLedger: fmt::Debug + Send + Sync + 'static {
     async fn members(&self) -> Result<Vec<Participant>>;
 }
 
-/// A record as it stands.
+/// The present record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_structs, reason = "stores construct it")]
 pub struct Entry {
-    /// The store's number of the write, larger than that of every earlier one. How much larger says nothing.
+    /// The store's number of the write, larger than that of every earlier one. The difference means nothing.
     pub version: u64,
-    /// What was written.
+    /// The written bytes.
     pub value: Vec<u8>,
 }
 
@@ -106,7 +105,7 @@ pub struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "the version was in force or it was not")]
 pub enum Written {
-    /// The record is what was written, and has this version.
+    /// The record has the written value, and this version.
     Done(u64),
     /// Another version is in force; nothing was done.
     Conflict,
@@ -118,11 +117,11 @@ pub enum Written {
 pub struct Participant {
     /// The identity of its entry.
     pub id: OwnerId,
-    /// What it signed with last.
+    /// The value of its last signature.
     pub value: Vec<u8>,
 }
 
-/// Whether a ledger takes `value`; each store asks before it sends anything.
+/// Whether a ledger takes `value`; each store checks this before it sends anything.
 ///
 /// # Errors
 ///
@@ -138,7 +137,7 @@ pub fn fits(value: &[u8]) -> Result<()> {
     ))
 }
 
-/// Whether so many entries of members are read; each store asks before it reads them.
+/// Whether so many entries of participants are read; each store checks this before it reads them.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Panics in code that is not ours: a store's, or a waker's.
+//! Panics in foreign code: a store's, or a waker's.
 
 use std::any::Any;
 use std::fmt;

@@ -21,7 +21,7 @@ pub struct Reopen<T> {
 
 #[derive(Debug)]
 struct OpenState<T> {
-    /// The last one that was opened.
+    /// The last session that was opened.
     opened: Option<T>,
     /// Why none could be opened after it.
     refused: Option<Error>,
@@ -125,7 +125,7 @@ impl<T> Drop for Attempt<T> {
                 Err(error) => (state.was_taken, state.refused) = (false, Some(error)),
             }
         });
-        // Not with the state locked: it may be the last of what it belongs to.
+        // Not with the state locked: it may be the last reference to its owner.
         drop(unwanted);
     }
 }

@@ -24,11 +24,11 @@ pub const FORMAT: u64 = 1;
 pub enum Phase {
     /// The store that is left has the locks alone.
     Old,
-    /// As `Old`, and every grant looks at the record.
+    /// As `Old`, and every grant checks the record.
     Shadow,
     /// A lock is held in both stores.
     Both,
-    /// The store moved to has the locks; the one that is left is waited for while it can be reached.
+    /// The new store has the locks; the old one is waited for while it can be reached.
     Drain,
     /// The store moved to has the locks alone.
     New,
@@ -38,7 +38,7 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "a move has two ends")]
 pub enum Side {
-    /// The one that is left.
+    /// The old store.
     Old,
     /// The one moved to.
     New,
@@ -154,8 +154,8 @@ impl Stage {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Misuse`] when the record bars it, naming the option that is missing; as [`Stage::of_record`]
-/// when it is not understood (stage-1).
+/// [`ErrorKind::Misuse`] when the record blocks it, naming the missing option; as [`Stage::of_record`] when the record cannot
+/// be read (stage-1).
 pub fn admit(env: &Env, record: Option<&[u8]>) -> Result<()> {
     let Some(record) = record.filter(|_| env.adds_token_base()) else {
         return Ok(());

@@ -25,7 +25,7 @@ pub struct StoreUrl {
     options: Vec<(String, String)>,
     /// One of them is a URL: an unknown one may be a part of its password.
     hides_unknown: bool,
-    /// Every option that was asked for, for the message about one that was not.
+    /// Every option that was taken, for the message about another one.
     known: Vec<&'static str>,
 }
 
@@ -45,7 +45,7 @@ impl StoreUrl {
         self.password.as_deref()
     }
 
-    /// What stands between the commas of the authority, as written.
+    /// The parts between the commas of the authority, as written.
     pub fn hosts(&self) -> &[String] {
         &self.hosts
     }
@@ -164,7 +164,7 @@ impl FromStr for StoreUrl {
     type Err = Error;
 
     fn from_str(url: &str) -> Result<Self> {
-        // The URL may carry a password, so no message repeats it, or what may be a part of one.
+        // The URL may carry a password, so no message repeats it, or a possible part of it.
         let letter = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
         let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| scheme.chars().all(letter))
         else {

@@ -19,7 +19,7 @@ pub struct ManualClock {
 #[derive(Debug)]
 struct ManualState {
     now: Moment,
-    /// What timers have seen pass: `now` less the time spent suspended.
+    /// The time of the timers: `now` less the time spent suspended.
     awake: Duration,
     next_timer: u64,
     timers: BTreeMap<(Duration, u64), oneshot::Sender<()>>,
@@ -48,12 +48,12 @@ impl ManualClock {
         let due = std::mem::replace(&mut state.timers, waiting);
         drop(state);
         for (_, timer) in due {
-            // A timer whose sleeper is gone needs no call.
+            // A timer whose sleeper has left needs no call.
             let _ = timer.send(());
         }
     }
 
-    /// Lets `span` pass as a suspended host does: the clock runs on, timers stand still.
+    /// Lets `span` pass as a suspended host does: the clock runs on, timers stop.
     pub fn suspend(&self, span: Duration) {
         let mut state = self.state.lock();
         state.now = state.now + span;
@@ -87,7 +87,7 @@ impl Clock for ManualClock {
                     state.timers.insert(key, timer);
                     fired
                 };
-                // The sender lives in `clock` until it fires; an error would only look again.
+                // The sender lives in `clock` until it fires; after an error the loop only checks again.
                 let _ = fired.await;
             }
         })

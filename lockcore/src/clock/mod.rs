@@ -1,12 +1,12 @@
 //! The one clock that lease decisions read.
 //!
-//! A lease is bounded time, so the clock must run on while the host is suspended: [`BootClock`]
-//! reads `CLOCK_BOOTTIME`. Timers (tokio's) stand still in a suspended host and may fire late; so
-//! a timer is only ever a convenience, and every decision reads [`Clock::now`].
+//! A lease is bounded time, so the clock must run on while the host is suspended: [`BootClock`] reads `CLOCK_BOOTTIME`. Timers
+//! (tokio's) stop in a suspended host and may fire late; so a timer is only ever a convenience, and every decision reads
+//! [`Clock::now`].
 //!
 //! # Invariants
-//! - **clock-1** A [`Deadline`] is counted from the moment a request was *sent* (G2): it passes on our
-//!   clock before the store can end the lease, whatever the reply took.
+//! - **clock-1** A [`Deadline`] is counted from the moment a request was *sent* (G2): it passes on this process's clock before
+//!   the store can end the lease, however long the reply took.
 //! - **clock-2** Moments of different clocks are never compared; no wall clock decides anything.
 //!
 //! Not promised: a guest that its hypervisor pauses without a suspend event sees no time pass (A1).
@@ -50,7 +50,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 /// A reading of a [`Clock`], in nanoseconds since that clock's origin.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(
-    /// One more than those: so that a moment which may be missing takes no more room, wherever many are kept.
+    /// One more than the nanoseconds: so that an optional moment takes no more space, wherever many are kept.
     NonZeroU64,
 );
 

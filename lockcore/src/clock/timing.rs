@@ -15,8 +15,7 @@ pub struct Timing {
     pub op_timeout: Duration,
     /// Bound of one attempt to open the store. Default 5 s.
     pub connect_timeout: Duration,
-    /// How much earlier than the store we count a lease as over; `None` is [`Timing::margin`]'s
-    /// default.
+    /// How much earlier than the store this process counts a lease as ended; `None` is [`Timing::margin`]'s default.
     pub drift_margin: Option<Duration>,
     /// How many times in a row a lock may pass within this process before it goes back to the
     /// store. Default 256, at most 1023; 0 turns local hand-off off.
@@ -51,8 +50,7 @@ impl Timing {
         }
     }
 
-    /// What to take off a lease of `ttl`: the drift margin, by default 1 % of the ttl plus 10 ms
-    /// (A1 with ρ = 1 %).
+    /// How much is taken off a lease of `ttl`: the drift margin, by default 1 % of the ttl plus 10 ms (A1 with ρ = 1 %).
     pub fn margin(&self, ttl: Duration) -> Duration {
         self.drift_margin.unwrap_or_else(|| ttl / 100 + Duration::from_millis(10))
     }
@@ -61,7 +59,7 @@ impl Timing {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption), naming the value, the rule, and what to set instead.
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption), naming the value, the rule, and the value to set instead.
     pub fn validate(&self, min_ttl: Duration) -> Result<()> {
         self.validate_ttl(self.ttl, min_ttl)?;
         if self.op_timeout.is_zero() || self.connect_timeout.is_zero() {

@@ -9,8 +9,7 @@ use super::{Clock, Moment};
 
 /// The time of the tokio runtime: virtual under `tokio::time::pause`.
 ///
-/// For tests and simulations; copies share one origin. It stands still while the host is
-/// suspended, so no real lock may depend on it.
+/// For tests and simulations; copies share one origin. It stops while the host is suspended, so no real lock may depend on it.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     origin: Instant,

@@ -1,4 +1,4 @@
-//! Asks the store to release a grant until it confirms, or refuses for good, or it is too late.
+//! Sends a release of a grant until the store confirms it, or refuses for good, or it is too late.
 //!
 //! # Invariants
 //! - **confirm-1** Every release ends: confirmed, or with the reason why not, at the latest one ttl and one
@@ -41,8 +41,8 @@ pub(crate) async fn release_until_confirmed(
             return Ok(());
         };
         match (error.lost_reason(), effect) {
-            // An earlier try of ours must have done it: nothing else could, before the deadline. That a
-            // session is over says nothing of the entry.
+            // An earlier try of this release must have done it: nothing else could, before the deadline. The end of a session
+            // proves nothing about the entry.
             (Some(LostReason::Gone), Effect::Unknown) if env.now() < lease_ends_at() => return Ok(()),
             (Some(_), _) => return Err(error.with_effect(effect)),
             (None, Effect::NotApplied) => effect = error.effect(),

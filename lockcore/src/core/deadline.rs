@@ -1,4 +1,4 @@
-//! What the holds of one lease share: until when it lasts, and whether a renewal is overdue.
+//! The state that the holds of one lease share: its deadline, and whether a renewal is overdue.
 //!
 //! The table of leases writes it under its mutex, from the state of the lease; ownerships read it
 //! without. So a renewal costs the same for one hold and for a hundred thousand.
@@ -42,7 +42,7 @@ impl LeaseDeadline {
     }
 
     pub(crate) fn is_at_risk(&self) -> bool {
-        // ORDERING: see `Ownership::follow`, whose mutex orders what matters.
+        // ORDERING: see `Ownership::follow`, whose mutex orders the changes that matter.
         self.at_risk.load(Ordering::Relaxed)
     }
 

@@ -1,11 +1,11 @@
 //! The life of one lease, as a pure state machine: live, at risk, lost.
 //!
-//! The watchdog reports requests, replies and the time to it, and follows it. A lease is renewed at a third of its
-//! ttl, tried again with back-off, *at risk* once a renewal is overdue by one request bound, and *lost* at its deadline
-//! or when the store says so.
+//! The watchdog reports requests, replies and the time to it, and follows it. A lease is renewed at a third of its ttl, tried
+//! again with back-off, *at risk* once a renewal is overdue by one request bound, and *lost* at its deadline or when the store
+//! reports it.
 //!
 //! # Invariants
-//! - **lease-1** A lost lease stays lost, whatever arrives later (G2).
+//! - **lease-1** A lost lease stays lost, even if a late answer extends it (G2).
 //! - **lease-2** A deadline never moves back, and an answer that comes after it changes nothing (G2).
 //! - **lease-3** At most one renewal of a lease is in flight.
 //!
@@ -17,7 +17,7 @@ use crate::backend::{Lease, Renewal};
 use crate::clock::{Deadline, Moment};
 use crate::words::loss::LostReason;
 
-/// What the watchdog knows of one lease.
+/// The watchdog's knowledge of one lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LeaseState {
     pub(crate) lease: Lease,
@@ -34,7 +34,7 @@ enum LeasePhase {
     Lost(LostReason),
 }
 
-/// What a step changed for the holds of the lease.
+/// The change of a step for the holds of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// Nothing to report: its deadline may have moved, which the holds read themselves.
@@ -64,7 +64,7 @@ impl LeaseState {
         }
     }
 
-    /// Whether to renew now, or within `window` of now so that renewals go out together.
+    /// Whether to renew now, or within `window` of now so that renewals are sent together.
     pub(crate) fn is_due(&self, now: Moment, window: Duration) -> bool {
         self.due.is_some_and(|at| at <= now + window) && self.lost().is_none()
     }
@@ -75,7 +75,7 @@ impl LeaseState {
         self.due = None;
     }
 
-    /// When to look again, if ever.
+    /// When to check again, if ever.
     pub(crate) fn next_timer(&self) -> Option<Moment> {
         let Deadline::At(deadline) = self.lease.deadline else {
             return None;
@@ -101,7 +101,7 @@ impl LeaseState {
         }
     }
 
-    /// The renewal sent at `sent_at` was answered, or given up; the next one is overdue as [`new`](Self::new) says.
+    /// The renewal sent at `sent_at` was answered, or abandoned; the next one is overdue as in [`new`](Self::new).
     pub(crate) fn answered(
         &mut self,
         now: Moment,
@@ -119,7 +119,7 @@ impl LeaseState {
                 self.lease.deadline = self.lease.deadline.max(*deadline);
                 self.failures = 0;
                 self.confirm(sent_at, overdue_after);
-                // An answer that moves the deadline too little is not asked for again at once.
+                // After an answer that moves the deadline too little the next renewal is not sent at once.
                 self.due = self.due.map(|at| at.max(now + self.lease.ttl / 48));
                 if was_at_risk { Change::Safe } else { Change::Nothing }
             }
@@ -133,8 +133,8 @@ impl LeaseState {
         }
     }
 
-    /// The store named this lease again, in a grant or an event; whether that extends it. What time
-    /// has done to it is left to `tick`.
+    /// The store named this lease again, in a grant or an event; returns whether that extends it. `tick` applies the passage of
+    /// time.
     pub(crate) fn named_again(&mut self, now: Moment, deadline: Deadline) -> bool {
         let live = self.lost().is_none() && !self.lease.deadline.has_passed(now);
         let extends = live && deadline > self.lease.deadline;
@@ -144,7 +144,7 @@ impl LeaseState {
         extends
     }
 
-    /// The lease is over.
+    /// Ends the lease.
     pub(crate) fn lose(&mut self, reason: LostReason) -> Change {
         if self.lost().is_some() {
             return Change::Nothing;

@@ -1,16 +1,15 @@
-//! The names that a manager has to do with, sharded, and of each: its queue, its request in flight, and what the
-//! store has said.
+//! The names in use by a manager, sharded, and of each: its queue, its pending request, and the store's news.
 //!
 //! A name is looked up when a [`Lock`](crate::Lock) is made and kept: all that follows
 //! locks the name alone. An idle name stays for a while: it remembers its last counter, so that a store whose
 //! counter went back is found out (G3). Idle names are forgotten when a shard is full, and once a ttl.
 //!
-//! How a waiter is called is the caller's to say: `W` is not looked at here.
+//! The caller decides how a waiter is called: `W` is opaque here.
 //!
 //! Not promised: that memory reaches beyond the few thousand idle names that stay, nor which they are.
 //!
 //! # Invariants
-//! - **names-1** A name exists once at a time: one that is kept by anybody, or has a grant, is never forgotten.
+//! - **names-1** A name exists once at a time: a name that is referenced, or has a grant, is never forgotten.
 //! - **names-2** A request is found by every waiter behind it until it is answered, and is polled by a task as soon
 //!   as there is one.
 //!
@@ -49,16 +48,16 @@ pub(crate) struct Name<W> {
     state: Mutex<NameState<W>>,
 }
 
-/// What this process knows of one name.
+/// The state of one name in this process.
 pub(crate) struct NameState<W> {
     pub(crate) queue: NameQueue<Arc<Ownership>, W>,
-    /// What the store said of a request; nothing, as a rule.
+    /// The store's news of a request; usually none.
     pub(crate) news: Option<Box<StoreNews>>,
     /// The request in flight: the acquisition, or else a release.
     request: Option<Weak<dyn Handle>>,
 }
 
-/// What the store has said of the request in flight, or of the last one.
+/// The store's news of the pending request, or of the last one.
 #[derive(Default)]
 pub(crate) struct StoreNews {
     /// The holder that the store named when it queued the request.
@@ -70,7 +69,7 @@ pub(crate) struct StoreNews {
     pub(crate) refused: Option<Error>,
 }
 
-/// What the store has said of a grant that has not arrived.
+/// The store's news of a grant that has not arrived.
 #[derive(Default)]
 pub(crate) struct Early {
     /// The largest counter that was named: the grant to come has a larger one than any before.
@@ -168,8 +167,8 @@ impl<W> Name<W> {
         act(&mut self.state.lock())
     }
 
-    /// Calls `act` under the name's mutex. If it says that its caller will wait for the store, a task polls the
-    /// request in flight from here on (names-2).
+    /// Calls `act` under the name's mutex. If it returns that its caller will wait for the store, a task polls the pending
+    /// request from here on (names-2).
     pub(crate) fn wait<R>(&self, act: impl FnOnce(&mut NameState<W>) -> (R, bool)) -> R {
         let (result, ahead) = self.with(|state| {
             let (result, waits) = act(state);
@@ -206,7 +205,7 @@ impl<W> Name<W> {
 }
 
 impl<W> NameState<W> {
-    /// An acquisition begins, of which the store has said nothing.
+    /// An acquisition begins, without news of the store.
     pub(crate) fn begin(&mut self) {
         if let Some(news) = &mut self.news {
             (news.holder, news.early) = Default::default();
@@ -258,8 +257,8 @@ impl<W> NameState<W> {
         self.request.as_ref()?.upgrade()
     }
 
-    /// Adds a request, unless it is a release beside an acquisition, which keeps the place. A task is to poll it if
-    /// the first is true, and whatever had the place before.
+    /// Adds a request, unless it is a release during an acquisition, which keeps the place. A task is to poll it if the first
+    /// is true, and the request that had the place before.
     fn register(&mut self, request: &Arc<dyn Handle>, is_release: bool) -> (bool, Option<Arc<dyn Handle>>) {
         if is_release && self.queue.is_acquiring() {
             return (true, None);

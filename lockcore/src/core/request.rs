@@ -1,7 +1,7 @@
 //! One request in flight: polled by its caller, until another one waits for it, then by a task.
 //!
-//! Polled in place it costs no task and no hop, and it stands still with a caller that is not polled. No other
-//! module knows which of the two polls it.
+//! Polled in place it costs no task and no hop, and it stops with a caller that is not polled. No other module knows which of
+//! the two polls it.
 //!
 //! # Invariants
 //! - **request-1** One polls it at a time: its caller, or its task. A task that dies with its runtime leaves
@@ -140,7 +140,7 @@ impl<T: Send + 'static> Handle for Inner<T> {
         let mut progress = self.progress.lock();
         let spawns = match progress.state {
             State::Idle(_) => mem::replace(&mut progress.polled_by, Poller::Task) == Poller::Caller,
-            // The one that polls it is the task, or will start it.
+            // The poller is the task, or will start it.
             State::Polling => {
                 progress.polled_by = Poller::Task;
                 false
@@ -159,7 +159,7 @@ impl<T: Send + 'static> Inner<T> {
         self.env.spawn(Task { inner: Arc::clone(self) });
     }
 
-    /// What `by` is to do: poll the future, or have the output. `waker` is woken at every change.
+    /// The next action of `by`: poll the future, or have the output. `waker` is woken at every change.
     fn take(&self, by: Poller, waker: &Waker) -> State<T> {
         let waker = waker.clone();
         let mut progress = self.progress.lock();

@@ -1,8 +1,8 @@
 //! Requesting that holders release a lock, and waiting for that.
 //!
-//! Stores only pass the request on. Whether every holder has released the lock is seen by inspecting it, so it is the
-//! same on every store. How a hold has ended is not seen, only when: a holder that received the request, or whose
-//! lease was renewed until then, has its time, and one that still holds after that is late.
+//! Stores only deliver the request. Inspecting the lock shows whether every holder has released it, so it is the same on every
+//! store. How a hold has ended is not shown, only when: a holder that received the request, or whose lease was renewed until
+//! then, has its time, and one that still holds after that is late.
 //!
 //! Checked by the conformance cases of `g4` and the tests in `tests/api/revoked.rs`.
 
@@ -47,7 +47,7 @@ pub(crate) async fn revoke(context: &Context, name: &LockName, how: Revoke) -> R
             Ok(now) if !hold_on(&now) => return Ok(ended),
             Ok(_) if is_last => return Ok(Revocation::Unanswered),
             Err(error) if is_last => return Err(error.with_effect(Effect::Unknown)),
-            // It was asked all the same; the next look may be answered.
+            // The request was sent all the same; the next inspection may be answered.
             Err(error) => {
                 tracing::debug!(lock = %name, error = ?format!("{error:#}"), "cannot read the holder's \
                      state; retrying")

@@ -1,9 +1,9 @@
-//! Keeps every lease of a manager alive, and reports what time and the store do to its holds.
+//! Keeps every lease of a manager alive, and reports changes by time or by the store to its holds.
 //!
-//! One task per manager, and the only renewal timer there is. It knows leases, not locks: those that grants name
-//! and those that the store announces. Due renewals go out in one call; a call that hangs is cancelled after the
-//! bound of a request, and never delays a deadline. Which lease is due when is in [`crate::core::leases`], the
-//! life of one lease in [`crate::core::lease`]. What follows from an event is the receiver's to decide.
+//! One task per manager, and the only renewal timer there is. It knows leases, not locks: the leases that grants name or the
+//! store announces. Due renewals go out in one call; a call that hangs is cancelled after the bound of a request, and never
+//! delays a deadline. Which lease is due when is in [`crate::core::leases`], the life of one lease in [`crate::core::lease`].
+//! The receiver of an event decides its consequences.
 //!
 //! # Invariants
 //! - **watchdog-1** A loss is reported at its deadline at the latest, before any other contender can hold the
@@ -34,7 +34,7 @@ use crate::core::leases::{Leases, Lost};
 use crate::core::ownership::Ownership;
 use crate::words::error::{Effect, Error, ErrorKind};
 
-/// What the watchdog reports.
+/// The reports of the watchdog.
 pub(crate) enum Event {
     /// The lease of these is lost, and they are to be ended.
     Lost(Lost),

@@ -1,10 +1,10 @@
-//! The ownerships that end by themselves, whatever their lease, and when to look at each. Pure.
+//! The ownerships that end by themselves, apart from their lease, and when to check each. Pure.
 //!
 //! An ownership knows when it ends ([ownership-4](crate::core::ownership)); here is the timer for that.
 //!
 //! # Invariants
 //! - **ends-1** An ownership that was [set](Ends::set) has one timer, at its end or before, until it is forgotten.
-//! - **ends-2** No timer is longer than `longest_timer`: timers stand still while a host is suspended.
+//! - **ends-2** No timer is longer than `longest_timer`: timers stop while a host is suspended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::clock::Moment;
 use crate::core::ownership::Ownership;
 
 pub(super) struct Ends {
-    /// By their addresses, and when each is looked at.
+    /// By their addresses, and when each is checked.
     ownerships: BTreeMap<usize, (Moment, Arc<Ownership>)>,
     timers: BTreeSet<(Moment, usize)>,
     longest_timer: Duration,
@@ -28,7 +28,7 @@ impl Ends {
     /// The end of an ownership was set, or has changed.
     pub(super) fn set(&mut self, ownership: &Arc<Ownership>) {
         self.forget(ownership);
-        // RACE: one that is lost is forgotten after that, now or before.
+        // RACE: a lost ownership is forgotten after that, now or before.
         if let Some(at) = ownership.ends_at() {
             self.insert(ownership, at);
         }
@@ -43,7 +43,7 @@ impl Ends {
         self.timers.first().map(|(at, _)| (*at).min(now + self.longest_timer))
     }
 
-    /// The ownerships whose time has come. One whose lease was over before that may be renewed yet: it is due again
+    /// The ownerships whose time has come. If a lease has ended before that, it may be renewed yet: the ownership is due again
     /// later, until it is forgotten.
     pub(super) fn due(&mut self, now: Moment) -> Vec<Arc<Ownership>> {
         let mut due = Vec::new();
@@ -76,7 +76,7 @@ impl Ends {
     }
 }
 
-/// Tells one ownership from all others that exist at the same time.
+/// An id that is unique among the ownerships that exist at the same time.
 fn address(ownership: &Arc<Ownership>) -> usize {
     Arc::as_ptr(ownership).addr()
 }

@@ -1,8 +1,8 @@
 //! The leases of a manager: the ownerships of each, and the time of its next check.
 //!
-//! The table is pure ([`table`]); here is its mutex. Ownerships whose lease comes to be at risk, or out of it, are
-//! notified here; those that have lost it are returned to the caller, which ends them. The watchdog's task asks for
-//! the next step, and is woken when one is due earlier.
+//! The table is pure ([`table`]); here is its mutex. Ownerships whose lease comes to be at risk, or out of it, are notified
+//! here; lost ones are returned to the caller, which ends them. The watchdog's task takes the next step, and is woken when one
+//! is due earlier.
 //!
 //! No mutex is held while an ownership is notified. Checked by the tests of [`table`] and of the conformance
 //! cases of `g2`.
@@ -76,7 +76,7 @@ impl Leases {
         self.change(now, |table| table.opened(lease, now));
     }
 
-    /// Ends a lease, as the store says or as we want.
+    /// Ends a lease, by the store's report or on request.
     #[must_use = "lost ownerships are to be ended"]
     pub(crate) fn lose(&self, lease: LeaseId, reason: LostReason) -> Option<Lost> {
         let change = self.table.lock().lose(lease, reason);

@@ -92,7 +92,7 @@ mod recorder {
     use crate::backend::env::Env;
     use crate::clock::Moment;
 
-    /// Tells the recorder what each metric means. Call it once one is installed, if it shows that.
+    /// Describes each metric to the recorder. Call it once one is installed, if it shows that.
     ///
     /// | name | kind | labels |
     /// |---|---|---|
@@ -105,7 +105,7 @@ mod recorder {
     /// | `leasehold_hold_seconds` | histogram | |
     /// | `leasehold_held_locks` | gauge | |
     ///
-    /// No label names a lock: there may be any number of those.
+    /// No label names a lock: there may be any number of locks.
     pub fn describe() {
         describe_counter!(ACQUISITIONS, "Completed acquisitions, by outcome.");
         describe_counter!(RELEASES, "Releases, to a waiter of this process or to the store.");
@@ -117,7 +117,7 @@ mod recorder {
         describe_gauge!(HELD, "Locks that this process holds at the store.");
     }
 
-    /// What lasts from its beginning until it is recorded.
+    /// A span that is recorded at its end.
     pub(crate) struct Timer {
         env: Env,
         since: Moment,

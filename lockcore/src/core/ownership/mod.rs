@@ -1,14 +1,14 @@
 //! One grant of the store, for as long as this process keeps it: held, at risk or lost, and until when.
 //!
-//! It lasts across local hand-offs, and all holds that share the grant have it. Guards read it with one atomic load: it
-//! keeps a copy of its lease's deadline, and reads the [`LeaseDeadline`] itself only once the copy has passed, which
-//! is once a renewal. It knows no queue and no store: whatever ends it makes the release pending.
+//! It lasts across local hand-offs, and all holds that share the grant have it. Guards read it with one atomic load: it keeps a
+//! copy of its lease's deadline, and reads the [`LeaseDeadline`] itself only once the copy has passed, which is once a renewal.
+//! It knows no queue and no store: its end makes the release pending.
 //!
 //! # Invariants
-//! - **ownership-1** Once ended, an ownership is never held again, whatever arrives later (G2).
+//! - **ownership-1** Once ended, an ownership is never held again, even if a late answer extends its lease (G2).
 //! - **ownership-2** Exactly one call of [`Ownership::end`] succeeds.
 //! - **ownership-3** The copy is never later than the lease's deadline, nor than the end of ownership-4.
-//! - **ownership-4** Whatever its lease, it is not held beyond the deadline of a requested revocation, which never moves
+//! - **ownership-4** Independent of its lease, it is not held beyond the deadline of a requested revocation, which never moves
 //!   to a later time, nor beyond its guard's `max_hold`. (A guard with one shares it with no other.)
 //! - **ownership-5** No watcher is woken with `status` locked: a waker may call in here.
 //!
@@ -34,8 +34,8 @@ pub(crate) struct Ownership {
     pub(crate) grant: Grant,
     pub(crate) mode: Mode,
     lease_deadline: Arc<LeaseDeadline>,
-    /// Certainly held before this moment, in nanoseconds: what the lease deadline said last, `ENDED` once the
-    /// ownership is over. Written with `status` locked; read without.
+    /// Certainly held before this moment, in nanoseconds: the last value of the lease deadline, `ENDED` once the ownership has
+    /// ended. Written with `status` locked; read without.
     held_before: AtomicU64,
     status: Mutex<Status>,
     /// Its place among the ownerships of its lease; belongs to the watchdog's table.
@@ -50,7 +50,7 @@ struct Status {
     watchers: SmallVec<[(u16, Watchers); 1]>,
 }
 
-/// Those of one guard.
+/// The watchers of one guard.
 pub(crate) type Watchers = watch::Sender<Standing>;
 
 /// The state of a guard, as its watchers get it.
@@ -86,8 +86,7 @@ impl Ownership {
     }
 
     pub(crate) fn is_held(&self, now: Moment) -> bool {
-        // ORDERING: acquire pairs with the release in `end`, so that a reader who sees the end also
-        // sees its reason.
+        // ORDERING: acquire pairs with the release in `end`, so that a reader of the end also reads its reason.
         now.as_nanos() < self.held_before.load(Ordering::Acquire) || self.is_held_on(now)
     }
 
@@ -109,7 +108,7 @@ impl Ownership {
         if status.standing.is_lost() { Duration::ZERO } else { self.deadline(&status).remaining(now) }
     }
 
-    /// Until when it is held, unless it has ended: as its lease says, or ownership-4 before that.
+    /// Until when it is held, unless it has ended: by its lease, or by ownership-4 before that.
     fn deadline(&self, status: &Status) -> Deadline {
         self.last_deadline().min(status.ends().map_or(Deadline::Never, |(at, _)| Deadline::At(at)))
     }
@@ -219,7 +218,7 @@ impl Ownership {
         self.end_if(|_| Some(reason)).is_some()
     }
 
-    /// Ends it if ownership-4 does by now, and says why.
+    /// Ends it if ownership-4 does by now, and returns the reason.
     pub(crate) fn end_in_time(&self, now: Moment) -> Option<LostReason> {
         self.end_if(|status| status.passed(now, self.last_deadline()))
     }

@@ -1,8 +1,8 @@
 //! The queue of one name within this process, as a pure state machine.
 //!
-//! Callers of a manager meet here before the store sees them: one of them at a time leads, that is, asks the store, and
-//! the others wait. A lock that is released passes to the next waiter without a request, and a shared one is joined,
-//! for as long as the hand-off budget lasts.
+//! Callers of a manager meet here before the store: one of them at a time leads and sends requests to the store, and the others
+//! wait. A released lock passes to the next waiter without a request, and a shared one is joined, for as long as the hand-off
+//! budget lasts.
 //!
 //! Every change of the queue is followed by [`call_next`](NameQueue::call_next), which names the waiters whose turn it
 //! is: any change may make it a waiter's turn, also one in front that leaves.
@@ -10,11 +10,10 @@
 //! `T` is a grant, of which only the counter is read; `W` is the handle of a waiter, which is not read.
 //!
 //! # Invariants
-//! - **queue-1** At most one acquisition exists, and it fits what this process has beside it: grants and
-//!   unconfirmed releases (B1).
-//! - **queue-2** Tokens are unique and those of later grants larger; a counter that does not grow is refused (G3).
-//! - **queue-3** Callers are served in the order they came (G7): no caller passes a waiter or the leader. And no waiter
-//!   waits whose turn it may be: whatever it waits for ends in a change of the queue (G6).
+//! - **queue-1** At most one acquisition exists, and it fits the process's grants and unconfirmed releases (B1).
+//! - **queue-2** Tokens are unique, and later grants have larger ones; a counter that does not grow is refused (G3).
+//! - **queue-3** Callers are served in the order they came (G7): no caller passes a waiter or the leader. No waiter waits while
+//!   its turn may have come: every wait ends in a change of the queue (G6).
 //! - **queue-4** A grant passes on or is joined at most `limit` times, and not after its window (G7).
 //!
 //! Checked by the tests below, and by the model on all schedules of four callers.
@@ -42,7 +41,7 @@ pub(crate) struct NameQueue<T, W> {
 /// The callers besides the first grant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Others<T, W> {
-    /// Beside `grant`, in no order.
+    /// Further grants, in no order.
     grants: Vec<LocalGrant<T>>,
     waiters: VecDeque<Queued<W>>,
 }
@@ -74,8 +73,8 @@ pub(crate) struct Wish {
     pub(crate) alone: bool,
 }
 
-/// A waiter: unique within its manager, so that one that leaves late takes no other out of a queue
-/// that was forgotten and made again. Later waiters have larger ids.
+/// A waiter: unique within its manager, so that a late leave takes no other out of a queue that was forgotten and made again.
+/// Later waiters have larger ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct WaiterId(pub(crate) u64);
 
@@ -95,7 +94,7 @@ pub(crate) trait Counted: Clone {
 /// The answer to a claim; a waiter that is called later gets one of the first two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim<T> {
-    /// It is held: beside others, or as passed on by its last holder.
+    /// It is held: together with others, or as passed on by its last holder.
     Hold(T, FencingToken),
     /// Ask the store; then call `adopt`, `give_back` or `not_granted`.
     Lead,
@@ -108,7 +107,7 @@ pub(crate) enum Claim<T> {
 /// A waiter whose turn it is, and the answer to its claim.
 pub(crate) type Call<T, W> = (Claim<T>, W);
 
-/// What becomes of a released hold.
+/// The fate of a released hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Released {
     /// The process keeps the grant: others share it, or a waiter is called, which has it now.
@@ -374,7 +373,7 @@ impl<T: Counted> LocalGrant<T> {
         !self.is_held() && it(&self.held)
     }
 
-    /// Whether another guard may have it beside those it has.
+    /// Whether one more guard may have it.
     fn is_open(&self) -> bool {
         self.is_held() && self.wish.mode == Mode::SHARED && !self.wish.alone && self.index < self.limit
     }
