@@ -22,7 +22,7 @@ pub(crate) fn compare(arguments: &Compare, json: bool) -> Result<Exit, Failure> 
     Err(Failure::system(format!("cannot start {}", program.display()), error))
 }
 
-/// That of the nearest folder with one, if others have no hand in it or in what leads to it: it may run as root.
+/// The program of the nearest folder with one, if no other user can write to it or to a folder above it: it may run as root.
 fn program_above(here: &Path) -> Result<PathBuf, Failure> {
     let mut programs = here.ancestors().map(|folder| folder.join("comparison/compare"));
     let Some(program) = programs.find(|program| program.exists()) else {

@@ -1,4 +1,4 @@
-//! `leasehold completions`: what shells need to complete the command line.
+//! `leasehold completions`: the scripts by which shells complete the command line.
 
 use clap::CommandFactory;
 use clap_complete::Shell;

@@ -1,4 +1,4 @@
-//! `leasehold doctor`: what is guaranteed at a store, and what breaks a guarantee there.
+//! `leasehold doctor`: the guarantees of a store, and the findings that break one.
 
 use leasehold::backend::{Finding, Severity};
 use leasehold::{Error, ErrorKind, Guarantees, LockManager};
@@ -83,7 +83,7 @@ impl Diagnosis {
         Self { store: place.shown(), findings, guarantees: promises, broken }
     }
 
-    /// A store that cannot be used as it is, is a finding; one that does not answer is a failure.
+    /// A store that cannot be used as it is, is a finding; a store that does not answer is a failure.
     fn of_refusal(place: &Place, error: Error) -> Result<Self, Failure> {
         let subject = match error.kind() {
             ErrorKind::Denied => "access",

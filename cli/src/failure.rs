@@ -27,11 +27,11 @@ impl Exit {
     pub(crate) const BUSY: Self = Self(75);
     pub(crate) const LOST: Self = Self(76);
     pub(crate) const DENIED: Self = Self(77);
-    /// The command was found and cannot be run, as shells say it.
+    /// The command was found and cannot be run, as in shells.
     pub(crate) const NOT_EXECUTABLE: Self = Self(126);
     pub(crate) const NOT_FOUND: Self = Self(127);
 
-    /// That of a process that a signal has ended, as shells say it.
+    /// A signal has ended the process, as in shells.
     pub(crate) fn of_signal(signal: i32) -> Self {
         Self(u8::try_from(128 + signal).unwrap_or(u8::MAX))
     }
@@ -54,7 +54,7 @@ struct Details {
     message: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     causes: Vec<String>,
-    /// Whether the store may have carried out what failed.
+    /// Whether the store may have carried out the failed request.
     #[serde(skip_serializing_if = "Option::is_none")]
     effect: Option<&'static str>,
     /// The holder of a busy lock.
@@ -89,7 +89,7 @@ impl Failure {
         failure
     }
 
-    /// The command was stopped because its time was over.
+    /// The command was stopped because its time had passed.
     pub(crate) fn max_hold(name: &str, allowed: Duration) -> Self {
         let allowed = humantime::format_duration(allowed);
         Self::new(
@@ -111,7 +111,7 @@ impl Failure {
         failure
     }
 
-    /// The same, with what is behind it; nothing is said twice.
+    /// The same, with its causes; no text is repeated.
     pub(crate) fn because_of(mut self, error: &Error) -> Self {
         let mut cause = error.source();
         while let Some(next) = cause {
@@ -156,7 +156,7 @@ impl Failure {
         &self.0.message
     }
 
-    /// Says it on standard error, and with which code to exit.
+    /// Writes it to standard error, and returns the exit code.
     pub(crate) fn report(&self, json: bool) -> Exit {
         if json {
             output::complain(&output::line_of_json(&serde_json::json!({ "error": self })));

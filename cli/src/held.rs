@@ -1,4 +1,4 @@
-//! What a command finds of the locks it runs under, so that it does not wait for itself.
+//! The locks that a command already runs under, so that it does not wait for itself.
 //!
 //! `LEASEHOLD_HELD` has a line `STORE-FINGERPRINT NAME` for every `run` around a command. A nested
 //! `run` or `hold` of one of these would wait for its own parent, which waits for it.

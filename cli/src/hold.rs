@@ -100,7 +100,7 @@ async fn hold_on(
         }
         Err(error) => {
             let Some(reason) = error.lost_reason() else {
-                // Not confirmed, so no line says that it is released; the lease ends it.
+                // Not confirmed, so no line reports the release; the lease ends it.
                 return Err(error.into());
             };
             output::json(&last("lost", Some(word(reason))))?;

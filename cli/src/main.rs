@@ -54,7 +54,7 @@ fn main() -> ExitCode {
         Err(said) => return refused(&said).into(),
     };
     let json = cli.json;
-    // With JSON, nothing but one error is expected there, unless more was asked for.
+    // With JSON, standard error has nothing but one error, unless more was requested.
     if cli.quiet || json {
         output::be_silent();
     }
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What clap has to say instead of a command: help, the version, or what is wrong.
+/// The texts of clap instead of a command: help, the version, or a usage error.
 fn refused(said: &clap::Error) -> Exit {
     let is_answer = matches!(said.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     let words: Vec<_> = std::env::args_os().skip(1).take_while(|word| word != "--").collect();

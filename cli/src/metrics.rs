@@ -1,4 +1,4 @@
-//! `--metrics-addr`: what happens to the lock, as text that Prometheus reads.
+//! `--metrics-addr`: the metrics of the lock, as text that Prometheus reads.
 //!
 //! # Invariants
 //! - Connections here do not delay the lock: answers have their own thread and runtime, and few connections
@@ -28,7 +28,7 @@ use tokio::time::{interval, sleep, timeout};
 
 use crate::failure::Failure;
 
-/// Serves what is counted from now on, at `/metrics` and everywhere else.
+/// Serves the metrics from now on, at `/metrics` and every other path.
 pub(crate) async fn serve(address: SocketAddr) -> Result<(), Failure> {
     let buckets = PrometheusBuilder::new().set_buckets(&BUCKETS).expect("there are buckets");
     let metrics = buckets.install_recorder().map_err(|error| refused(address, error))?;
@@ -68,7 +68,7 @@ async fn answer(listener: &TcpListener, metrics: &PrometheusHandle) {
                 Ok((stream, _)) => _ = connections.spawn(timeout(BOUND, one_request(stream, metrics.clone()))),
                 Err(error) => {
                     tracing::debug!(error = ?error.to_string(), "cannot accept a connection for metrics");
-                    // What is missing, such as free files, is missing for a while.
+                    // A missing resource, such as free files, is missing for a while.
                     sleep(PAUSE).await;
                 }
             },
@@ -88,7 +88,7 @@ async fn one_request(stream: TcpStream, metrics: PrometheusHandle) {
     }
 }
 
-/// Prometheus has one; people look besides.
+/// Prometheus has one; people open others.
 const CONNECTIONS: usize = 8;
 /// For a request and its answer.
 const BOUND: Duration = Duration::from_secs(5);
@@ -96,5 +96,5 @@ const BOUND: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 /// How often counted durations are sorted into their buckets without a request.
 const UPKEEP: Duration = Duration::from_secs(5);
-/// From what a free lock costs to what a long job takes, in seconds.
+/// From the cost of a free lock to that of a long job, in seconds.
 const BUCKETS: [f64; 12] = [0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0, 3_600.0, 86_400.0];

@@ -32,7 +32,7 @@ pub(crate) async fn migrate(store: &Store, action: &Migrate, json: bool) -> Resu
 
 async fn carry_out(admin: &Admin, action: &Migrate) -> Result<Option<Status>, Error> {
     let mut said = String::new();
-    // Only what is new: it is looked often.
+    // Only changes: it is called often.
     let mut tell = |progress: &Progress| {
         let now = progress.to_string();
         if now != said {
@@ -61,7 +61,7 @@ async fn carry_out(admin: &Admin, action: &Migrate) -> Result<Option<Status>, Er
     Ok(Some(status))
 }
 
-/// Another move's stores are a wrong URL, and what has not come in time may come.
+/// The stores of another move are a wrong URL, and a step that has timed out may be done later.
 fn failure(error: Error) -> Failure {
     match error.kind() {
         ErrorKind::Timeout { .. } => Failure::blocked(error.to_string()),

@@ -1,4 +1,4 @@
-//! What people and programs read: tables, JSON, and nothing that steers a terminal.
+//! The output for people and programs: tables, JSON, and nothing that steers a terminal.
 //!
 //! Labels and metadata come from other clients, so characters that could move a cursor, hide or reorder
 //! letters are written escaped, in text and in JSON. A JSON reader gets the original text.
@@ -72,7 +72,7 @@ pub(crate) fn who(holder: &backend::Holder) -> String {
     }
 }
 
-/// How a lock is held; of permits as it is said on the command line, such as `2/8`.
+/// How a lock is held; permits as on the command line, such as `2/8`.
 pub(crate) fn mode(mode: Mode) -> String {
     match mode {
         Mode::EXCLUSIVE | Mode::SHARED => mode.to_string(),
@@ -106,7 +106,7 @@ pub(crate) fn table<const N: usize>(header: Option<[&str; N]>) -> Table {
     table
 }
 
-/// The text, with escapes for what steers a terminal.
+/// The text, with escapes for characters that steer a terminal.
 pub(crate) fn safe(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c.escape_default().to_string())
 }
@@ -158,7 +158,7 @@ pub(crate) fn say(line: &str) -> Result<(), Failure> {
     }
 }
 
-/// Says something that is neither a result nor an error, unless nothing but errors is wanted.
+/// Writes a note that is neither a result nor an error, unless only errors are wanted.
 pub(crate) fn note(what: &str) {
     if !SILENT.load(Ordering::Relaxed) {
         complain(&format!("leasehold: {}", safe(what)));
@@ -177,8 +177,7 @@ pub(crate) fn complain(line: &str) {
     let _unread = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// Standard error as log lines are written to it: what an event carries steers no terminal, and begins no
-/// line of its own.
+/// Standard error as log lines are written to it: no field of an event steers a terminal, or begins a line of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Log;
 

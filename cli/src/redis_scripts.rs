@@ -14,7 +14,7 @@ pub(crate) async fn load(store: &Store, json: bool) -> Result<Exit, Failure> {
     if !["redis", "rediss", "redis+unix"].iter().any(|scheme| url.starts_with(&format!("{scheme}:"))) {
         return Err(Failure::usage("`redis-scripts` needs the URL of a Redis server: redis://HOST"));
     }
-    // Every option is checked, also those that have nothing to do with it.
+    // Every option is checked, also unrelated ones.
     drop(place.configure()?);
     let loaded = RedisConfig::from_url(&mut url.parse::<StoreUrl>()?)?.load_scripts().await?;
     if json {

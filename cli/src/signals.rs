@@ -1,7 +1,7 @@
-//! The signals that end a command, and those about its terminal and its children.
+//! The signals that end a command, and the ones about its terminal and its children.
 //!
-//! A signal that was ignored when we were started stays ignored, here and in the commands we start:
-//! that is what `nohup` and shells that start something in the background rely on.
+//! A signal that was ignored at the start of this process stays ignored, here and in started commands: `nohup` and shells that
+//! start a process in the background rely on that.
 
 use std::fs;
 use std::future::poll_fn;
@@ -13,24 +13,24 @@ use tokio::signal::unix::{self, SignalKind};
 
 use crate::failure::Failure;
 
-/// Signals that were asked for, from that moment on.
+/// Signals, from the moment of the request on.
 #[derive(Debug)]
 pub(crate) struct Signals {
     streams: Vec<(Signal, unix::Signal)>,
 }
 
 impl Signals {
-    /// Those by which a process is asked to end.
+    /// The signals that request the end of a process.
     pub(crate) fn of_the_end() -> Result<Self, Failure> {
         Self::of(&[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM], ignored())
     }
 
-    /// The one by which a terminal asks a process to stop for a while.
+    /// The signal by which a terminal stops a process for a while.
     pub(crate) fn of_the_keyboard() -> Result<Self, Failure> {
         Self::of(&[Signal::TSTP], ignored())
     }
 
-    /// The one that says that a child has ended or was stopped. If it was ignored, that would be lost.
+    /// The signal that a child has ended or was stopped. If it was ignored, that would be lost.
     pub(crate) fn of_children() -> Result<Self, Failure> {
         Self::of(&[Signal::CHILD], 0)
     }
@@ -62,7 +62,7 @@ impl Signals {
     }
 }
 
-/// The signals this process ignores, a bit each; none where the system does not tell.
+/// The signals this process ignores, a bit each; none if the system does not show them.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     ignored_in(&status).unwrap_or_default()

@@ -1,8 +1,7 @@
 //! Which store a command works on, and how it is opened.
 //!
-//! Without a URL that is a directory of the user on this host: in the user's runtime directory, or
-//! where there is none, in the system's directory for temporary files, where it must belong to the
-//! user and let nobody else in.
+//! Without a URL that is a directory of the user on this host: in the user's runtime directory, or if there is none, in the
+//! system's directory for temporary files, where it must belong to the user and admit no other user.
 
 use std::env;
 use std::fs;
@@ -125,8 +124,8 @@ impl Place {
         }
     }
 
-    /// What tells this store's locks from others', without a secret in it: the same for two URLs that
-    /// differ in credentials, encryption, options of time, or the order of hosts.
+    /// Distinguishes this store's locks from others', without a secret in it: the same for two URLs that differ in credentials,
+    /// encryption, options of time, or the order of hosts.
     pub(crate) fn fingerprint(&self) -> String {
         let mut parts = vec![self.shown()];
         if let Some(Ok(mut url)) = self.url.as_deref().map(str::parse::<StoreUrl>) {
@@ -147,7 +146,7 @@ impl Place {
         digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Refuses a store that lacks what is required of it.
+    /// Refuses a store that lacks a required guarantee.
     pub(crate) fn require(&self, promised: Guarantees) -> Result<(), Failure> {
         let missing = self.required.difference(promised);
         if missing.is_empty() {
@@ -185,7 +184,7 @@ impl Place {
         if let Some(address) = terms.metrics_addr
             && let Err(refused) = crate::metrics::serve(address).await
         {
-            // They are worth less than what is done under the lock.
+            // They are worth less than the work under the lock.
             output::note(&format!("continuing without metrics: {refused:#}"));
         }
         if let Some(ttl) = terms.ttl {
@@ -229,14 +228,14 @@ fn named(url: &str, refusal: &str) -> Result<String, Failure> {
     if url.is_empty() { Err(Failure::usage(refusal)) } else { Ok(url.to_owned()) }
 }
 
-/// Ends the session. What is not confirmed ends with its lease, and is no failure.
+/// Ends the session. An unconfirmed end comes with its lease, and is no failure.
 pub(crate) async fn close(locks: &LockManager) {
     if let Err(error) = locks.shutdown().await {
         tracing::warn!(error = ?format!("{error:#}"), "session not closed cleanly");
     }
 }
 
-/// What a command finds as URL when it is not to know the store's.
+/// The URL for a command that must not know the store's.
 pub(crate) const HIDDEN: &str = "hidden:";
 const HIDDEN_SCHEME: &str = "hidden";
 
@@ -277,7 +276,7 @@ mod host {
         Ok(place)
     }
 
-    /// Whether the user may keep things there. Somebody else's is what `su` leaves in the environment.
+    /// Whether the user may keep files there. `su` leaves the directory of another user in the environment.
     fn is_runtime(place: &Path, user: u32) -> bool {
         place.is_absolute() && fs::metadata(place).is_ok_and(|found| is_private(&found, user))
     }

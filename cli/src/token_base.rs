@@ -1,4 +1,4 @@
-//! `leasehold token-base`: what a namespace adds to the numbers of its store.
+//! `leasehold token-base`: the number that a namespace adds to the numbers of its store.
 
 use leasehold::LockManager;
 use leasehold::backend::TokenBase as Base;
@@ -14,7 +14,7 @@ use crate::store::{self, Place};
 struct Shown {
     base: u64,
     floor: u64,
-    /// Other sessions than ours; null where the store cannot tell.
+    /// Other sessions than this one; null if the store cannot count them.
     sessions: Option<usize>,
 }
 

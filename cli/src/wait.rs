@@ -1,4 +1,4 @@
-//! Waiting for a store and for a lock: for as long as the terms say, or until a signal comes.
+//! Waiting for a store and for a lock: until the limit of the options, or until a signal.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -27,7 +27,7 @@ impl Patience {
         Self { clock, until }
     }
 
-    /// What is left of it; `None` is without end.
+    /// The rest of the wait; `None` is without end.
     pub(crate) fn left(&self) -> Option<Duration> {
         self.until.map(|until| until.since(self.clock.now()))
     }
@@ -85,7 +85,7 @@ fn lock(locks: &LockManager, name: &str, terms: &Terms, patience: &Patience) -> 
     })
 }
 
-/// What comes of waiting, unless a signal ends that.
+/// The result of waiting, unless a signal ends that.
 async fn granted<T>(
     acquire: impl Future<Output = leasehold::Result<T>>,
     locks: &LockManager,
@@ -126,7 +126,7 @@ async fn hint(locks: &LockManager, names: &[String]) {
         let who = match state.holder() {
             Some(holder) => output::who(holder),
             None if state.contenders > 0 => "no client yet".to_owned(),
-            // Free, so it is another one that is waited for.
+            // Free, so it waits for another lock now.
             None => continue,
         };
         output::note(&format!("waiting for {name:?}, held by {who}"));
@@ -134,7 +134,7 @@ async fn hint(locks: &LockManager, names: &[String]) {
     std::future::pending().await
 }
 
-/// Ends when that time is over, and says how long it was; never without one.
+/// Ends when that time has passed, and returns how long it was; never without one.
 pub(crate) async fn at_most(span: Option<Duration>) -> Duration {
     match span {
         Some(span) => {

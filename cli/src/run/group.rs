@@ -1,7 +1,7 @@
 //! The process group of the command.
 //!
-//! We are the reaper of what our descendants leave behind (on Linux), so the system tells us when
-//! the last process of the group ends.
+//! This process is the reaper of its orphaned descendants (on Linux), so the system reports the end of the group's last
+//! process.
 
 use rustix::io::Errno;
 use rustix::process::{
@@ -39,13 +39,13 @@ impl Group {
 
     /// Whether the group has no process. Called only after the command itself has ended.
     ///
-    /// A number stays the group's while any process is in it, so it means nobody else until this is
-    /// true; and from then on it is not used.
+    /// A number stays the group's while any process is in it, so it means no other group until this is true; and from then on
+    /// it is not used.
     pub(crate) fn is_gone(&self) -> bool {
         test_kill_process_group(self.leader) == Err(Errno::SRCH)
     }
 
-    /// Sends a signal to everybody in the group.
+    /// Sends a signal to every process in the group.
     pub(crate) fn signal(&mut self, signal: Signal) {
         if self.ended.is_some() && self.is_gone() {
             return;
@@ -62,7 +62,7 @@ impl Group {
 
     /// Takes notice of one child that has ended or was stopped.
     pub(crate) fn look(&mut self) -> Option<Seen> {
-        // An error only says that there is no child.
+        // The only error is that there is no child.
         let (child, status) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED).ok()??;
         if let Some(signal) = status.stopping_signal() {
             return Some(match Signal::from_named_raw(signal) {
@@ -78,7 +78,7 @@ impl Group {
     }
 }
 
-/// As shells say it.
+/// As in shells.
 fn exit(status: WaitStatus) -> Option<Exit> {
     if let Some(signal) = status.terminating_signal() {
         return Some(Exit::of_signal(signal));

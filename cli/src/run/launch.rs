@@ -16,7 +16,8 @@ use crate::run::group::Group;
 
 pub(crate) use system::hide_this_process;
 
-/// Starts `command` in a group of its own, with `environment` added to ours, and without what is `stale` in that.
+/// Starts `command` in a group of its own, with `environment` added to this process's, and without the `stale` variables of
+/// that.
 pub(crate) fn launch(
     command: &[OsString],
     environment: Vec<(&str, String)>,
@@ -35,7 +36,7 @@ pub(crate) fn launch(
     Ok(Group::of(leader))
 }
 
-/// Becomes the command if that is what this process was started for; returns only if it cannot.
+/// Becomes the command if this process was started for that; returns only if it cannot.
 pub(crate) fn as_launcher() -> Option<Exit> {
     let mut arguments = env::args_os();
     if arguments.next()? != LAUNCHER {
@@ -58,7 +59,7 @@ pub(crate) fn as_launcher() -> Option<Exit> {
     Some(Failure::not_started(doing, &error, exit).report(json))
 }
 
-/// What the process is called until it is the command.
+/// The name of the process until it is the command.
 const LAUNCHER: &str = "leasehold: launcher";
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -82,9 +83,9 @@ mod system {
         let _refused = set_parent_process_death_signal(Some(Signal::KILL));
     }
 
-    /// Makes us the parent of descendants whose parent ends, so that their end is told to us.
+    /// Makes this process the parent of descendants whose parent ends, so that the system reports their end.
     pub(super) fn adopt_orphans() {
-        // Without it they are looked for now and then.
+        // Without it they are checked now and then.
         let _refused = set_child_subreaper(Some(getpid()));
     }
 

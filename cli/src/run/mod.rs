@@ -65,7 +65,7 @@ pub(crate) async fn run(store: &Store, arguments: &Run, json: bool) -> Result<Ex
     let ended = outcome?;
     let name = names.join(", ");
     match (ended.why, lost) {
-        // It has come to a good end in spite of being asked to stop, and under the lock.
+        // It has ended well in spite of the request to stop, and under the lock.
         (Some(Why::AtRisk | Why::Asked), None) if ended.exit == Exit::SUCCESS => Ok(ended.exit),
         (_, Some((name, reason))) => Err(Failure::lost(format!("the lock {name:?} was lost: {reason}"))),
         (Some(Why::Lost(reason)), None) => {
@@ -111,7 +111,7 @@ async fn under(
     let tokens = guard.guards().iter().map(|guard| (guard.name().as_str(), guard.token().to_string()));
     let (names, tokens): (Vec<_>, Vec<_>) = tokens.unzip();
     let mut environment = vec![(held::VARIABLE, held::with(place, &names))];
-    // What is around us tells of other locks.
+    // The environment names other locks.
     let stale = if arguments.all {
         let lines: Vec<_> =
             names.iter().zip(&tokens).map(|(name, token)| format!("{name} {token}")).collect();
@@ -152,12 +152,12 @@ struct Watch<'a> {
     wants_terminal: bool,
     leave_running: bool,
     max_hold: Option<Duration>,
-    /// How long after it was asked to end it is killed.
+    /// How long after the request to end it is killed.
     kill_after: Option<Duration>,
     why: Option<Why>,
     /// It has held the lock for as long as it may.
     is_timed_out: bool,
-    /// It was asked to end by us or through us.
+    /// This process, or a signal through it, has requested its end.
     asked: bool,
     killed: bool,
 }
@@ -174,7 +174,7 @@ impl Watch<'_> {
         let mut max_hold = pin!(wait::at_most(self.max_hold));
         let mut last_call = pin!(wait::at_most(None));
         loop {
-            // Looked at before waiting: the command may have ended before we listened.
+            // Checked before waiting: the command may have ended before the signals were set up.
             self.look();
             if let Some(exit) = self.group.ended
                 && (self.leave_running || self.group.is_gone())
@@ -216,7 +216,7 @@ impl Watch<'_> {
         }
     }
 
-    /// What has become of the children.
+    /// Collects the state of the children.
     fn look(&mut self) {
         while let Some(seen) = self.group.look() {
             match seen {
@@ -253,7 +253,7 @@ impl Watch<'_> {
         self.guard.guards().iter().any(ends).then(|| (self.guard.remaining() / 4).clamp(TICK / 5, TICK * 20))
     }
 
-    /// Asks the command to end, and says so the first time.
+    /// Requests the end of the command, and writes a note the first time.
     fn stop(&mut self, why: Why, said: &str) {
         if self.why.is_none() {
             output::note(said);
@@ -272,11 +272,11 @@ impl Watch<'_> {
         self.group.signal(Signal::KILL);
     }
 
-    /// Stops us as the terminal has stopped the command, and goes on when the shell says so.
+    /// Stops this process as the terminal has stopped the command, and goes on when the shell continues it.
     fn suspend(&mut self) {
         let had_terminal = self.terminal.take_back(&self.group);
-        // Stops the whole job the shell knows, unless nobody is there who could let it go on. It is not
-        // SIGTSTP, which we listen for. We stand still in here.
+        // Stops the whole job that the shell knows, unless no process is there that could continue it. It is not SIGTSTP, which
+        // this process handles. It stops in here.
         terminal::stop_this_job();
         if had_terminal {
             self.terminal.give_to(&self.group);
@@ -303,13 +303,13 @@ async fn last_moment(guard: &AllGuard, kept: Option<Duration>) {
         if left.is_zero() {
             return;
         }
-        // Timers stand still while the host is suspended.
+        // Timers stop while the host is suspended.
         tokio::time::sleep(left.min(TICK * 20)).await;
     }
 }
 
-/// How often things are looked at that nobody tells us: a terminal that is free again, processes
-/// of the group that are not our children.
+/// How often changes without a signal are checked: a terminal that is free again, processes of the group that are not our
+/// children.
 const TICK: Duration = Duration::from_millis(50);
-/// How long a command may take to end after `--max-hold`, unless that is said.
+/// How long a command may take to end after `--max-hold`, without the option.
 const KILL_AFTER: Duration = Duration::from_secs(10);

@@ -1,9 +1,9 @@
 //! The terminal: the command gets it once it reads from it.
 //!
-//! A process group of its own puts the command into the background, where what it writes appears and
-//! where reading stops it (SIGTTIN). Then it is given the terminal, if that is ours, and goes on. Until
-//! then the keyboard's signals reach us, who forward them, and from then on the command. A command
-//! that never asks for the terminal leaves it to its neighbours in a pipeline, such as a pager.
+//! A process group of its own puts the command into the background, where its output appears and where reading stops it
+//! (SIGTTIN). Then it is given the terminal, if this process has that, and goes on. Until then the keyboard's signals reach
+//! this process, which forwards them, and from then on the command. A command that never reads the terminal leaves it to its
+//! neighbours in a pipeline, such as a pager.
 
 use std::fs::File;
 
@@ -29,7 +29,7 @@ impl Terminal {
         self.device.as_ref().is_some_and(|device| tcgetpgrp(device) == Ok(group.leader))
     }
 
-    /// Gives the terminal to the group if it is ours; whether it has it now.
+    /// Gives the terminal to the group if this process has it; returns whether the group has it now.
     pub(crate) fn give_to(&self, group: &Group) -> bool {
         let Some(device) = &self.device else {
             return false;
