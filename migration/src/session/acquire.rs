@@ -106,20 +106,24 @@ impl Session {
     /// it while it cannot be reached.
     async fn until_free_to_ask(self: &Arc<Self>, side: Side, name: &LockName, shuns: bool) -> Result<()> {
         loop {
-            let (owed, drains, shunned) = self.with(|book, now| {
-                (book.owed(name, side), book.drains(), shuns && side == Side::Old && book.shuns_old(now))
+            let (pending, drains, shunned) = self.with(|book, now| {
+                (
+                    book.pending_cleanup(name, side),
+                    book.drains(),
+                    shuns && side == Side::Old && book.shuns_old(now),
+                )
             });
             if shunned {
                 let message = "the old store is not reachable";
                 return Err(Error::not_applied(ErrorKind::Unavailable, message));
             }
-            let Some(debt) = owed else { return Ok(()) };
-            match debt.answer().await {
+            let Some(cleanup) = pending else { return Ok(()) };
+            match cleanup.answer().await {
                 // It is waited for only while it can be reached.
                 Err(error) if side == Side::Old && drains && *error.kind() == ErrorKind::Unavailable => {
                     return Err(error);
                 }
-                _ => debt.is_over().await,
+                _ => cleanup.is_over().await,
             }
         }
     }
@@ -352,7 +356,7 @@ impl Book {
                 match contender.unbacked(side) {
                     Some(Act::Drop(side)) => return Ok(Some(Then::Drop(side))),
                     Some(Act::Release(side)) => {
-                        self.owe(name, side);
+                        self.begin_release(name, side);
                         return Ok(None);
                     }
                     Some(Act::Ask(_)) | None => {}
@@ -366,12 +370,12 @@ impl Book {
                 Step::Do(Act::Ask(side)) => {
                     self.leases.keep(parts, &self.events);
                     let shunned = side == Side::Old && shuns_old;
-                    asks[side] = Some(!shunned && slot.debts[side].is_none());
+                    asks[side] = Some(!shunned && slot.cleanups[side].is_none());
                     continue;
                 }
                 Step::Do(Act::Drop(side)) => Then::Drop(side),
                 Step::Do(Act::Release(side)) => {
-                    self.owe(name, side);
+                    self.begin_release(name, side);
                     return Ok(None);
                 }
                 Step::Read => Then::Read,

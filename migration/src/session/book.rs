@@ -13,8 +13,8 @@ use leasehold_core::{Error, ErrorKind, LockName, LostReason};
 use tokio::sync::Notify;
 
 use super::claim::{Claim, Slot, Stage, Upgrade};
-use super::debt::Debt;
 use super::leases::Leases;
+use super::pending_cleanup::PendingCleanup;
 use super::signature::Signature;
 use super::watched::Watched;
 use crate::protocol::member::Strangers;
@@ -58,7 +58,7 @@ pub(super) enum Todo {
     /// Read that store, and write the entry if it has changed.
     Poke(Side),
     /// Release it until that has ended.
-    Settle(Arc<Debt>),
+    Settle(Arc<PendingCleanup>),
     /// Acquire the lock that a hold needs.
     Upgrade(Upgrade),
     /// Write down that a foreign client holds it in the old store.
@@ -69,8 +69,8 @@ pub(super) enum Todo {
 
 impl Todo {
     /// The pending releases of a claim.
-    fn settle(debts: Pair<Option<Arc<Debt>>>) -> impl Iterator<Item = Self> {
-        debts.new.into_iter().chain(debts.old).map(Self::Settle)
+    fn settle(cleanups: Pair<Option<Arc<PendingCleanup>>>) -> impl Iterator<Item = Self> {
+        cleanups.new.into_iter().chain(cleanups.old).map(Self::Settle)
     }
 }
 
@@ -256,22 +256,22 @@ impl Book {
     pub(super) fn act(&mut self, name: &LockName, act: Option<Act>) {
         match act {
             None => {}
-            Some(Act::Release(side)) => self.owe(name, side),
+            Some(Act::Release(side)) => self.begin_release(name, side),
             Some(Act::Drop(side)) => {
                 if let Some(slot) = self.slots.get_mut(name) {
                     slot.stop_asking(name, side, self.leases.now);
                 }
                 // It may have been granted, and not counted on yet.
-                self.owe(name, side);
+                self.begin_release(name, side);
             }
             Some(Act::Ask(side)) => self.ask_for_hold(name, side),
         }
     }
 
     /// The grant of the claim on `name` at `side` is to be released.
-    pub(super) fn owe(&mut self, name: &LockName, side: Side) {
+    pub(super) fn begin_release(&mut self, name: &LockName, side: Side) {
         if let Some(slot) = self.slots.get_mut(name) {
-            self.todo.extend(slot.owe(side, &mut self.leases, &self.events).map(Todo::Settle));
+            self.todo.extend(slot.begin_release(side, &mut self.leases, &self.events).map(Todo::Settle));
         }
     }
 
@@ -292,9 +292,9 @@ impl Book {
         }
         self.leases.absorb(side, &lease, &self.events);
         if let Some(slot) = self.slots.get_mut(name).filter(|_| lease.scope == LeaseScope::Entry) {
-            let debt = Debt::of_grant(id, side, false, grant, self.leases.now);
-            slot.debts[side] = Some(Arc::clone(&debt));
-            self.todo.push(Todo::Settle(debt));
+            let cleanup = PendingCleanup::of_grant(id, side, false, grant, self.leases.now);
+            slot.cleanups[side] = Some(Arc::clone(&cleanup));
+            self.todo.push(Todo::Settle(cleanup));
         }
         self.advance(name);
     }
@@ -404,18 +404,18 @@ impl Book {
     }
 
     /// What of `name` is being released at `side`.
-    pub(super) fn owed(&self, name: &LockName, side: Side) -> Option<Arc<Debt>> {
-        self.slots.get(name)?.debts[side].clone()
+    pub(super) fn pending_cleanup(&self, name: &LockName, side: Side) -> Option<Arc<PendingCleanup>> {
+        self.slots.get(name)?.cleanups[side].clone()
     }
 
-    pub(super) fn settled(&mut self, debt: &Arc<Debt>) {
-        let (name, side) = (&debt.name, debt.side);
+    pub(super) fn settled(&mut self, cleanup: &Arc<PendingCleanup>) {
+        let (name, side) = (&cleanup.name, cleanup.side);
         let Some(slot) = self.slots.get_mut(name) else { return };
-        if !slot.debts[side].as_ref().is_some_and(|owed| Arc::ptr_eq(owed, debt)) {
+        if !slot.cleanups[side].as_ref().is_some_and(|pending| Arc::ptr_eq(pending, cleanup)) {
             return;
         }
-        slot.debts[side] = None;
-        if let Some(claim) = slot.claim.as_mut().filter(|claim| claim.id == debt.claim) {
+        slot.cleanups[side] = None;
+        if let Some(claim) = slot.claim.as_mut().filter(|claim| claim.id == cleanup.claim) {
             match &mut claim.stage {
                 Stage::Asking { contender, .. } if contender.parts[side] == Part::Leaving => {
                     contender.gone(side)
@@ -435,7 +435,7 @@ impl Book {
         let (raw, lease) = (grant.counter, grant.lease);
         let is_over = self.leases.is_over(side, &lease);
         let Some(claim) = self.claim(name).filter(|claim| claim.id == id) else {
-            self.todo.push(Todo::Settle(Debt::of_grant(id, side, false, grant, self.leases.now)));
+            self.todo.push(Todo::Settle(PendingCleanup::of_grant(id, side, false, grant, self.leases.now)));
             return;
         };
         claim.parts[side] = Some(grant);

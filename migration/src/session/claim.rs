@@ -9,8 +9,8 @@ use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{LockName, OwnerId};
 use tokio::sync::{Notify, oneshot};
 
-use super::debt::Debt;
 use super::leases::Leases;
+use super::pending_cleanup::PendingCleanup;
 use crate::protocol::contender::Contender;
 use crate::protocol::hold::PairHold;
 use crate::protocol::view::View;
@@ -21,7 +21,7 @@ use crate::protocol::{Pair, SIDES};
 pub(super) struct Slot {
     pub(super) claim: Option<Claim>,
     /// The pending release at each store.
-    pub(super) debts: Pair<Option<Arc<Debt>>>,
+    pub(super) cleanups: Pair<Option<Arc<PendingCleanup>>>,
     /// Wakes the acquisition, which checks again.
     wake: Arc<Notify>,
 }
@@ -66,7 +66,7 @@ pub(super) enum Stage {
         told: Deadline,
         told_over: bool,
         /// The pending requests of the hold, which end with these.
-        asks: Pair<Option<oneshot::Sender<Arc<Debt>>>>,
+        asks: Pair<Option<oneshot::Sender<Arc<PendingCleanup>>>>,
     },
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Upgrade {
     pub(super) claim: LeaseId,
     pub(super) side: Side,
     pub(super) request: AcquireRequest,
-    pub(super) stop: oneshot::Receiver<Arc<Debt>>,
+    pub(super) stop: oneshot::Receiver<Arc<PendingCleanup>>,
 }
 
 impl Slot {
@@ -101,7 +101,7 @@ impl Slot {
         name: &LockName,
         leases: &mut Leases,
         events: &Events,
-    ) -> Pair<Option<Arc<Debt>>> {
+    ) -> Pair<Option<Arc<PendingCleanup>>> {
         let mut left = Pair::default();
         let Some(claim) = &mut self.claim else { return left };
         leases.composites.remove(&claim.id);
@@ -111,32 +111,37 @@ impl Slot {
         }
         for side in SIDES.into_iter().rev() {
             self.stop_asking(name, side, leases.now);
-            left[side] = self.owe(side, leases, events);
+            left[side] = self.begin_release(side, leases, events);
         }
         self.claim = None;
         left
     }
 
     /// The grant of the claim at `side` becomes a pending release, which is to be settled.
-    pub(super) fn owe(&mut self, side: Side, leases: &mut Leases, events: &Events) -> Option<Arc<Debt>> {
+    pub(super) fn begin_release(
+        &mut self,
+        side: Side,
+        leases: &mut Leases,
+        events: &Events,
+    ) -> Option<Arc<PendingCleanup>> {
         let claim = self.claim.as_mut()?;
         let grant = claim.parts[side].take()?;
         let needed = matches!(&claim.stage, Stage::Holding { hold, .. } if hold.needs(side));
         leases.absorb(side, &grant.lease, events);
-        let debt = Debt::of_grant(claim.id, side, needed, grant, leases.now);
-        self.debts[side] = Some(Arc::clone(&debt));
-        Some(debt)
+        let cleanup = PendingCleanup::of_grant(claim.id, side, needed, grant, leases.now);
+        self.cleanups[side] = Some(Arc::clone(&cleanup));
+        Some(cleanup)
     }
 
     /// Cancels the request of a hold at `side`.
     pub(super) fn stop_asking(&mut self, name: &LockName, side: Side, now: Moment) {
         let Some(Claim { id, stage: Stage::Holding { asks, .. }, .. }) = &mut self.claim else { return };
         if let Some(ask) = asks[side].take() {
-            let debt = Debt::of_request(*id, side, name.clone(), now);
+            let cleanup = PendingCleanup::of_request(*id, side, name.clone(), now);
             // A request behind an earlier pending release has not reached the store yet.
-            self.debts[side].get_or_insert_with(|| Arc::clone(&debt));
+            self.cleanups[side].get_or_insert_with(|| Arc::clone(&cleanup));
             // A task that does not receive it has ended with the session.
-            let _over = ask.send(debt);
+            let _over = ask.send(cleanup);
         }
     }
 
@@ -152,7 +157,7 @@ impl Slot {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.claim.is_none() && self.debts.old.is_none() && self.debts.new.is_none()
+        self.claim.is_none() && self.cleanups.old.is_none() && self.cleanups.new.is_none()
     }
 }
 

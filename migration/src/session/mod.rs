@@ -5,10 +5,10 @@
 //! | `opening` | opens both stores, and begins the move if there is none |
 //! | `members` | signs in both, reads the records, acknowledges |
 //! | `book` | what the process knows and has, under one mutex; no I/O |
-//! | `claim`, `debt`, `signature` | one acquisition or hold in it; what is to be released; the entry in a list of members |
+//! | `claim`, `pending_cleanup`, `signature` | one acquisition or hold in it; what is to be released; the entry in a list of members |
 //! | `acquire` | asks for a lock until it is granted |
 //! | `upgrade` | asks for what a hold needs in the next phase |
-//! | `debts` | releases what is not wanted any more, until that is confirmed |
+//! | `release` | releases what is not wanted any more, until that is confirmed |
 //! | `leases`, `renewal` | the ids of both stores' leases as one; renewals |
 //! | `events` | the events of the stores |
 //! | `strangers` | foreign clients that hold a lock in the old store while that is drained |
@@ -25,13 +25,13 @@
 mod acquire;
 mod book;
 mod claim;
-mod debt;
-mod debts;
 mod events;
 mod leases;
 mod members;
 mod onlook;
 mod opening;
+mod pending_cleanup;
+mod release;
 mod renewal;
 mod signature;
 pub(crate) mod strangers;
@@ -130,7 +130,7 @@ impl Session {
             match todo {
                 Todo::Wake(waiting) => waiting.notify_one(),
                 Todo::Poke(side) => self.stores[side].poke.notify_one(),
-                Todo::Settle(debt) => self.env.spawn(Arc::clone(self).settle_debt(debt)),
+                Todo::Settle(cleanup) => self.env.spawn(Arc::clone(self).clean_up(cleanup)),
                 Todo::Upgrade(upgrade) => self.env.spawn(Arc::clone(self).upgrade(upgrade)),
                 Todo::Note(name) => self.env.spawn(Arc::clone(self).note(name)),
                 Todo::GiveUp(side, lease) => {

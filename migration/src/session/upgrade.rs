@@ -17,17 +17,17 @@ impl Session {
         let stopped_or_granted = tokio::select! {
             biased;
             () = self.closing.cancelled() => return,
-            debt = &mut upgrade.stop => Err(debt),
+            cleanup = &mut upgrade.stop => Err(cleanup),
             grant = self.ask_again(upgrade.side, &upgrade.request) => Ok(grant),
         };
         match stopped_or_granted {
             Err(Err(_)) => {}
-            Err(Ok(debt)) => self.settle(&debt, Ok(())),
+            Err(Ok(cleanup)) => self.settle(&cleanup, Ok(())),
             Ok(grant) => {
                 let Err(grant) = self.with(|book, _| book.upgraded(&upgrade, grant)) else { return };
                 // RACE: it was stopped in this instant.
-                if let Ok(debt) = upgrade.stop.try_recv() {
-                    self.settle_grant(&debt, &grant).await;
+                if let Ok(cleanup) = upgrade.stop.try_recv() {
+                    self.settle_grant(&cleanup, &grant).await;
                 }
             }
         }

@@ -198,9 +198,9 @@ async fn an_earlier_release_is_not_forgotten_for_a_later_request() {
     // It asks for the other store's too by now, behind what is released there.
     drop(rig.session.release(&second).now_or_never());
     sleep(Duration::from_millis(1)).await;
-    let owed =
-        rig.session.with(|book, _| book.slots.get(&name()).is_some_and(|slot| slot.debts.new.is_some()));
-    assert!(owed, "the first grant is not released yet");
+    let pending =
+        rig.session.with(|book, _| book.slots.get(&name()).is_some_and(|slot| slot.cleanups.new.is_some()));
+    assert!(pending, "the first grant is not released yet");
     rig.lines.new.heal();
     sleep(TTL).await;
     assert!(rig.session.with(|book, _| book.slots.values().all(|slot| slot.is_empty())));

@@ -11,12 +11,12 @@ use leasehold_core::{Effect, Error, LostReason, Result};
 
 use super::Session;
 use super::book::Todo;
-use super::debt::Debt;
+use super::pending_cleanup::PendingCleanup;
 use crate::protocol::Pair;
 
-/// What a release finds owed at one store.
-struct Owed {
-    debt: Arc<Debt>,
+/// What a release finds pending at one store.
+struct ReleaseStep {
+    cleanup: Arc<PendingCleanup>,
     /// Whether the release waits for it.
     waits: bool,
     /// Whether the release settles it.
@@ -27,32 +27,33 @@ impl Session {
     /// Lets go of a hold: of everything that it has, in both stores at once.
     pub(crate) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
         let id = grant.lease.id;
-        let owed = self.with(|book, now| {
+        let pending = self.with(|book, now| {
             let shuns_old = book.shuns_old(now);
             let Some(slot) = book.slots.get_mut(&grant.name) else { return (None, None) };
             let mut left = Pair::default();
             if slot.claimed_as() == Some(id) {
                 left = slot.let_go(&grant.name, &mut book.leases, &book.events);
             }
-            let debts = Pair::each(|side| slot.debts[side].clone().filter(|debt| debt.claim == id));
+            let cleanups =
+                Pair::each(|side| slot.cleanups[side].clone().filter(|cleanup| cleanup.claim == id));
             // Of two, one may not be waited for, and both begin at once.
-            let is_only = debts.old.is_some() != debts.new.is_some();
-            let mut owed = |debt: Arc<Debt>| {
-                let waits = debt.needed && !(debt.side == Side::Old && shuns_old);
-                let left = left[debt.side].take();
+            let is_only = cleanups.old.is_some() != cleanups.new.is_some();
+            let mut pending = |cleanup: Arc<PendingCleanup>| {
+                let waits = cleanup.needed && !(cleanup.side == Side::Old && shuns_old);
+                let left = left[cleanup.side].take();
                 let settles = is_only && waits && left.is_some();
                 book.todo.extend(left.filter(|_| !settles).map(Todo::Settle));
-                Owed { debt, waits, settles }
+                ReleaseStep { cleanup, waits, settles }
             };
-            let new = debts.new.map(&mut owed);
-            (debts.old.map(&mut owed), new)
+            let new = cleanups.new.map(&mut pending);
+            (cleanups.old.map(&mut pending), new)
         });
-        match owed {
+        match pending {
             (Some(old), Some(new)) => {
-                let (old, new) = Box::pin(join(self.repaid(old), self.repaid(new))).await;
+                let (old, new) = Box::pin(join(self.released_at_one(old), self.released_at_one(new))).await;
                 old.and(new)
             }
-            (Some(one), None) | (None, Some(one)) => self.repaid(one).await,
+            (Some(one), None) | (None, Some(one)) => self.released_at_one(one).await,
             (None, None) => {
                 self.refuse_closed()?;
                 Err(Error::lost(LostReason::Gone))
@@ -61,84 +62,84 @@ impl Session {
     }
 
     /// The result of a pending release, if the caller waits for that.
-    async fn repaid(self: &Arc<Self>, owed: Owed) -> Result<()> {
-        match owed {
-            Owed { waits: false, .. } => Ok(()),
-            Owed { debt, settles: false, .. } => debt.answer().await,
-            Owed { debt, .. } => self.settle_here(debt).await,
+    async fn released_at_one(self: &Arc<Self>, pending: ReleaseStep) -> Result<()> {
+        match pending {
+            ReleaseStep { waits: false, .. } => Ok(()),
+            ReleaseStep { cleanup, settles: false, .. } => cleanup.answer().await,
+            ReleaseStep { cleanup, .. } => self.settle_here(cleanup).await,
         }
     }
 
     /// Sends one request, for a caller that bounds it; a task goes on from there.
-    async fn settle_here(self: &Arc<Self>, debt: Arc<Debt>) -> Result<()> {
-        let Some(grant) = &debt.grant else { return Ok(()) };
-        let mut begun = Begun { session: self, debt: &debt, answered: false, over: false };
-        let answer = self.ask_to_release(&debt, grant).await;
+    async fn settle_here(self: &Arc<Self>, cleanup: Arc<PendingCleanup>) -> Result<()> {
+        let Some(grant) = &cleanup.grant else { return Ok(()) };
+        let mut begun = Begun { session: self, cleanup: &cleanup, answered: false, over: false };
+        let answer = self.ask_to_release(&cleanup, grant).await;
         begun.answered = true;
-        match debt.heard(grant, answer, &self.env) {
+        match cleanup.heard(grant, answer, &self.env) {
             ControlFlow::Continue(error) => Err(error.with_effect(Effect::Unknown)),
             ControlFlow::Break(over) => {
                 begun.over = true;
-                self.end_release(&debt, grant, over.clone());
+                self.end_release(&cleanup, grant, over.clone());
                 over
             }
         }
     }
 
-    pub(super) async fn settle_debt(self: Arc<Self>, debt: Arc<Debt>) {
-        if let Some(grant) = &debt.grant {
-            self.settle_grant(&debt, grant).await;
+    pub(super) async fn clean_up(self: Arc<Self>, cleanup: Arc<PendingCleanup>) {
+        if let Some(grant) = &cleanup.grant {
+            self.settle_grant(&cleanup, grant).await;
         }
     }
 
     /// Sends releases of `grant` until the store confirms one, or the lease has ended.
-    pub(super) async fn settle_grant(self: &Arc<Self>, debt: &Arc<Debt>, grant: &Grant) {
-        let (env, gives_up_at) = (&self.env, debt.gives_up_at(grant));
+    pub(super) async fn settle_grant(self: &Arc<Self>, cleanup: &Arc<PendingCleanup>, grant: &Grant) {
+        let (env, gives_up_at) = (&self.env, cleanup.gives_up_at(grant));
         let mut backoff = Backoff::of_requests(env);
         let over = loop {
-            if let Some(error) = debt.progress.read(|progress| progress.last.clone()) {
+            if let Some(error) = cleanup.progress.read(|progress| progress.last.clone()) {
                 env.sleep_until((env.now() + backoff.next(env)).min(gives_up_at)).await;
                 if gives_up_at <= env.now() {
                     break Err(error);
                 }
             }
-            let answer = env.bounded(self.ask_to_release(debt, grant)).await;
-            if let ControlFlow::Break(over) = debt.heard(grant, answer, env) {
+            let answer = env.bounded(self.ask_to_release(cleanup, grant)).await;
+            if let ControlFlow::Break(over) = cleanup.heard(grant, answer, env) {
                 break over;
             }
         };
-        self.end_release(debt, grant, over);
+        self.end_release(cleanup, grant, over);
     }
 
-    async fn ask_to_release(&self, debt: &Debt, grant: &Grant) -> Result<()> {
-        match self.stores[debt.side].open.get() {
+    async fn ask_to_release(&self, cleanup: &PendingCleanup, grant: &Grant) -> Result<()> {
+        match self.stores[cleanup.side].open.get() {
             Some(open) => open.backend.release(grant).await,
             None => Ok(()),
         }
     }
 
     /// No further request is sent. An entry that stays in a session ends with that session, which is ended.
-    fn end_release(self: &Arc<Self>, debt: &Arc<Debt>, grant: &Grant, over: Result<()>) {
+    fn end_release(self: &Arc<Self>, cleanup: &Arc<PendingCleanup>, grant: &Grant, over: Result<()>) {
         if let Err(error) = &over {
             tracing::debug!(error = ?format!("{error:#}"), lock = %grant.name, "lock not released");
             if grant.lease.scope == LeaseScope::Session && error.lost_reason().is_none() {
-                self.with(|book, _| book.give_up(debt.side, grant.lease.id));
+                self.with(|book, _| book.give_up(cleanup.side, grant.lease.id));
             }
         }
-        self.settle(debt, over);
+        self.settle(cleanup, over);
     }
 
-    pub(super) fn settle(self: &Arc<Self>, debt: &Arc<Debt>, over: Result<()>) {
+    pub(super) fn settle(self: &Arc<Self>, cleanup: &Arc<PendingCleanup>, over: Result<()>) {
         // First the slot: a task that sees the end may send the next request.
-        self.with(|book, _| book.settled(debt));
-        debt.ended(over);
+        self.with(|book, _| book.settled(cleanup));
+        cleanup.ended(over);
     }
 }
 
 /// A release whose first request is pending. On drop a task completes it.
 struct Begun<'a> {
     session: &'a Arc<Session>,
-    debt: &'a Arc<Debt>,
+    cleanup: &'a Arc<PendingCleanup>,
     answered: bool,
     over: bool,
 }
@@ -149,8 +150,8 @@ impl Drop for Begun<'_> {
             return;
         }
         if !self.answered {
-            self.debt.progress.change(|progress| progress.unknown = true);
+            self.cleanup.progress.change(|progress| progress.unknown = true);
         }
-        self.session.env.spawn(Arc::clone(self.session).settle_debt(Arc::clone(self.debt)));
+        self.session.env.spawn(Arc::clone(self.session).clean_up(Arc::clone(self.cleanup)));
     }
 }

@@ -11,7 +11,7 @@ use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, Result
 use super::watched::Watched;
 
 /// What a store is to forget.
-pub(super) struct Debt {
+pub(super) struct PendingCleanup {
     /// Whose it was.
     pub(super) claim: LeaseId,
     pub(super) side: Side,
@@ -35,7 +35,7 @@ pub(super) struct Progress {
     over: Option<Result<()>>,
 }
 
-impl Debt {
+impl PendingCleanup {
     /// A grant, whose lease is not renewed any more.
     pub(super) fn of_grant(
         claim: LeaseId,
