@@ -41,7 +41,8 @@ async fn carry_out(admin: &Admin, action: &Migrate) -> Result<Option<Status>, Er
         }
     };
     let steps = |words: &Words, quiet_for: Duration| {
-        let steps = Steps::one().wait(words.wait).strangers(words.foreign_sessions).quiet_for(quiet_for);
+        let steps =
+            Steps::one().wait(words.wait).foreign_sessions(words.foreign_sessions).quiet_for(quiet_for);
         words.to.map_or_else(|| steps.clone(), |phase| steps.clone().to(phase))
     };
     let status = match action {
@@ -85,7 +86,7 @@ fn show(status: &Status) -> Result<(), Failure> {
         "TOKENS FROM",
         "FOREIGN SESSIONS",
     ]));
-    for (name, StoreStatus { server, record, error, strangers, .. }) in
+    for (name, StoreStatus { server, record, error, foreign_sessions, .. }) in
         [("old", &status.old), ("new", &status.new)]
     {
         let of = |show: &dyn Fn(&leasehold::migrate::RecordStatus) -> String| {
@@ -102,7 +103,7 @@ fn show(status: &Status) -> Result<(), Failure> {
             &of(&|record| record.version.to_string()),
             &of(&|record| record.epoch.to_string()),
             &of(&|record| record.low.to_string()),
-            &strangers.map_or_else(|| "unknown".to_owned(), |strangers| strangers.to_string()),
+            &foreign_sessions.map_or_else(|| "unknown".to_owned(), |sessions| sessions.to_string()),
         ]);
     }
     output::show(&mut stores)?;
@@ -117,15 +118,16 @@ fn show(status: &Status) -> Result<(), Failure> {
             "FOREIGN CLIENTS MET",
         ]));
         for member in status.members.iter().take(LISTED) {
-            let MemberStatus { label, pid, view, holds: [old, new, both], strangers, .. } = member;
+            let MemberStatus { label, pid, view, holds: [old, new, both], foreign_clients, .. } = member;
             let acts = match (member.acts_by_old, member.acts_by_new) {
                 (true, true) => "old, new",
                 (true, false) => "old",
                 (false, true) => "new",
                 (false, false) => "-",
             };
-            let met =
-                strangers.as_ref().map_or_else(String::new, |(met, name)| format!("{met}, last at {name}"));
+            let met = foreign_clients
+                .as_ref()
+                .map_or_else(String::new, |(met, name)| format!("{met}, last at {name}"));
             members.add_row([
                 &*output::safe(label),
                 &pid.to_string(),

@@ -49,7 +49,7 @@ async fn the_whole_way_to_etcd(library: &'static Library) {
         admin
             .status()
             .await
-            .is_ok_and(|status| status.members.iter().any(|member| member.strangers.is_some()))
+            .is_ok_and(|status| status.members.iter().any(|member| member.foreign_clients.is_some()))
     })
     .await;
     fleet.tell(&admin.status().await.unwrap());
@@ -166,7 +166,7 @@ impl Fleet {
         for member in &status.members {
             let [old, new, both] = member.holds;
             let view = member.view.map_or("-", Phase::word);
-            let met = member.strangers.as_ref();
+            let met = member.foreign_clients.as_ref();
             let met = met
                 .map_or_else(String::new, |(met, name)| format!("; foreign clients: {met}, last at {name}"));
             self.says(&format!("  {} sees {view}, holds {old}/{new}/{both}{met}", member.label));

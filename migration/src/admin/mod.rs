@@ -51,12 +51,12 @@ pub struct Steps {
     to: Option<Phase>,
     wait: Duration,
     quiet_for: Duration,
-    strangers: usize,
+    foreign_sessions: usize,
 }
 
 impl Default for Steps {
     fn default() -> Self {
-        Self { to: None, wait: Duration::ZERO, quiet_for: Self::QUIET_FOR, strangers: 0 }
+        Self { to: None, wait: Duration::ZERO, quiet_for: Self::QUIET_FOR, foreign_sessions: 0 }
     }
 }
 
@@ -96,8 +96,8 @@ impl Steps {
     /// the new store their exclusion, rest on that. The number holds for each store and each step anew. From `drain` to `new`
     /// it is sessions of the old store: nothing excludes them from then on.
     #[must_use]
-    pub fn strangers(mut self, allowed: usize) -> Self {
-        self.strangers = allowed;
+    pub fn foreign_sessions(mut self, allowed: usize) -> Self {
+        self.foreign_sessions = allowed;
         self
     }
 }
@@ -259,7 +259,9 @@ impl Admin {
                 way.retain(|_| look.error(Side::New).is_some());
                 let is_open = look.error(Side::Old).is_none() && records.kept(Side::Old).is_none();
                 way.extend(is_open.then(|| records.loss(Side::Old).to_string()));
-                way.extend(census.old.as_ref().and_then(|census| status::strangers(census, Side::Old, 0)));
+                way.extend(
+                    census.old.as_ref().and_then(|census| status::foreign_sessions(census, Side::Old, 0)),
+                );
                 way.extend(self.noise(&records, Steps::QUIET_FOR));
                 "`migrate advance` to `new`: the old store is no longer used".to_owned()
             }

@@ -150,7 +150,7 @@ impl Admin {
         for side in SIDES.into_iter().filter(|side| !dead[*side]) {
             self.nobody_moves(side).await?;
             let census = self.stores[side].census().await?;
-            if let Some(said) = status::strangers(&census, side, 0) {
+            if let Some(said) = status::foreign_sessions(&census, side, 0) {
                 return Err(not_yet(said, Duration::ZERO));
             }
         }

@@ -43,7 +43,7 @@ pub struct StoreStatus {
     /// Why it could not be read.
     pub error: Option<String>,
     /// How many sessions it has that take no part; `None` if it cannot count them.
-    pub strangers: Option<usize>,
+    pub foreign_sessions: Option<usize>,
 }
 
 /// A record.
@@ -89,7 +89,7 @@ pub struct MemberStatus {
     /// Locks that it holds in the old store alone, in the new one alone, and in both.
     pub holds: [usize; 3],
     /// How often it met a foreign client in the old store, and the lock that the last one held.
-    pub strangers: Option<(u64, String)>,
+    pub foreign_clients: Option<(u64, String)>,
     /// Its error, such as a store that refuses it.
     pub trouble: Option<String>,
 }
@@ -129,8 +129,8 @@ impl StoreStatus {
                 since: read.record.since,
             }
         });
-        let strangers = census.and_then(|census| census.strangers);
-        Self { server, record, error: read.err().map(|error| format!("{error:#}")), strangers }
+        let foreign_sessions = census.and_then(|census| census.foreign_sessions);
+        Self { server, record, error: read.err().map(|error| format!("{error:#}")), foreign_sessions }
     }
 }
 
@@ -151,7 +151,7 @@ impl MemberStatus {
             acts_by_old: acts(Side::Old),
             acts_by_new: acts(Side::New),
             holds: [latest.holds.old, latest.holds.new, latest.holds.both],
-            strangers: latest.strangers.as_ref().map(|met| (met.met, met.name.clone())),
+            foreign_clients: latest.foreign_clients.as_ref().map(|met| (met.met, met.name.clone())),
             trouble: latest.trouble.clone(),
         }
     }
@@ -180,15 +180,15 @@ pub(super) fn blockers(census: &Census, side: Side, version: u64, allowed: usize
         Some(format!("{} does not follow the record of {store} yet{why}", called(member)))
     });
     let mut found = few(behind.collect());
-    found.extend(strangers(census, side, allowed));
+    found.extend(foreign_sessions(census, side, allowed));
     found
 }
 
 /// That sessions there take no part in the move, if more do than `allowed`.
-pub(super) fn strangers(census: &Census, side: Side, allowed: usize) -> Option<String> {
-    let strangers = census.strangers.filter(|strangers| *strangers > allowed)?;
-    let more = if strangers == 1 { "1 session".to_owned() } else { format!("{strangers} sessions") };
-    let (takes, store) = (if strangers == 1 { "takes" } else { "take" }, side.word());
+pub(super) fn foreign_sessions(census: &Census, side: Side, allowed: usize) -> Option<String> {
+    let sessions = census.foreign_sessions.filter(|sessions| *sessions > allowed)?;
+    let more = if sessions == 1 { "1 session".to_owned() } else { format!("{sessions} sessions") };
+    let (takes, store) = (if sessions == 1 { "takes" } else { "take" }, side.word());
     Some(format!("{more} of the {store} store {takes} no part in the move (no `migrate_to` in their URL)"))
 }
 

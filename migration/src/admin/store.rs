@@ -47,7 +47,7 @@ pub(super) struct Census {
     /// All other participants; `None` is an entry that cannot be read.
     pub(super) members: Vec<(OwnerId, Option<MemberEntry>)>,
     /// Sessions that take no part, as far as the store sees sessions.
-    pub(super) strangers: Option<usize>,
+    pub(super) foreign_sessions: Option<usize>,
 }
 
 impl Drop for Session {
@@ -92,10 +92,10 @@ impl Store {
         let session = self.session().await?;
         self.sign(&*session.open.ledger).await?;
         let members = self.asked(session.open.ledger.members()).await?;
-        let strangers = self.asked(session.open.backend.token_base()).await?.sessions;
+        let foreign_sessions = self.asked(session.open.backend.token_base()).await?.sessions;
         let others = members.into_iter().filter(|member| member.id != self.id);
         let members = others.map(|found| (found.id, MemberEntry::decode(&found.value).ok())).collect();
-        Ok(Census { members, strangers })
+        Ok(Census { members, foreign_sessions })
     }
 
     /// A lock of a foreign client, if there is one among those that leasehold uses.

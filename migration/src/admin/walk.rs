@@ -146,7 +146,7 @@ impl Walk<'_> {
                 return Ok(Some(read.loss(Side::Old).to_string()));
             }
             let census = self.admin.stores.old.census().await?;
-            plain = status::strangers(&census, Side::Old, self.options.strangers);
+            plain = status::foreign_sessions(&census, Side::Old, self.options.foreign_sessions);
         }
         if let Some(said) = plain.or_else(|| self.admin.noise(read, self.options.quiet_for)) {
             return Ok(Some(said));
@@ -240,7 +240,7 @@ impl Walk<'_> {
         loop {
             let stores = &self.admin.stores;
             let census = stores[side].census().await?;
-            let mut way = status::blockers(&census, side, version, self.options.strangers);
+            let mut way = status::blockers(&census, side, version, self.options.foreign_sessions);
             if side == Side::New && begins_both {
                 let old: Census = stores.old.census().await?;
                 way.extend(self.admin.absent_from_new(Some(&old), Some(&census)));

@@ -31,7 +31,7 @@ pub(crate) struct MemberEntry {
     pub(crate) view: Option<Phase>,
     pub(crate) holds: Holds,
     /// Foreign clients that it met in the old store, while that was waited for; for people.
-    pub(crate) strangers: Option<Strangers>,
+    pub(crate) foreign_clients: Option<ForeignClients>,
     /// Its error, such as a store that refuses its password.
     pub(crate) trouble: Option<String>,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Holds {
 
 /// Foreign clients that were met.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Strangers {
+pub(crate) struct ForeignClients {
     pub(crate) met: u64,
     /// The lock that the last one held.
     pub(crate) name: String,
@@ -153,7 +153,7 @@ mod tests {
             acknowledges: Pair { old: Some(12), new: None },
             view: Some(Phase::Both),
             holds: Holds { old: 1, new: 0, both: 2 },
-            strangers: Some(Strangers { met: 3, name: "report".to_owned() }),
+            foreign_clients: Some(ForeignClients { met: 3, name: "report".to_owned() }),
             ..MemberEntry::default()
         }
     }
@@ -165,7 +165,7 @@ mod tests {
             String::from_utf8(member().encode()).unwrap(),
             r#"{"kind":"process","label":"nightly@host","pid":7,"version":"0.1.0","acknowledges":{"old":"12","new":null},"#
                 .to_owned()
-                + r#""view":"both","holds":{"old":1,"new":0,"both":2},"strangers":{"met":3,"name":"report"},"trouble":null}"#
+                + r#""view":"both","holds":{"old":1,"new":0,"both":2},"foreign_clients":{"met":3,"name":"report"},"trouble":null}"#
         );
         assert_eq!(MemberEntry::decode(&member().encode()).unwrap(), member());
     }
@@ -199,12 +199,13 @@ mod tests {
         #[test]
         fn an_entry_fits(label: String, trouble: String, filler in "[\\x00\"\\\\é]{0,600}", name in "[\"\\\\é]{0,256}") {
             let most = u64::MAX;
-            let strangers = Strangers { met: most, name };
+            let foreign_clients = ForeignClients { met: most, name };
             let holds = Holds { old: usize::MAX, new: usize::MAX, both: usize::MAX };
             let acknowledges = Pair { old: Some(most), new: Some(most) };
             let (label, trouble) = (label + &filler, Some(trouble + &filler));
-            let strangers = Some(strangers);
-            let long = MemberEntry { label, trouble, strangers, holds, acknowledges, pid: u32::MAX, ..member() };
+            let foreign_clients = Some(foreign_clients);
+            let (pid, whole) = (u32::MAX, member());
+            let long = MemberEntry { label, trouble, foreign_clients, holds, acknowledges, pid, ..whole };
             let written = long.encode();
             prop_assert!(written.len() <= MAX_VALUE, "{}", written.len());
             prop_assert!(long.label.starts_with(&MemberEntry::decode(&written).unwrap().label));

@@ -17,7 +17,7 @@ use super::leases::Leases;
 use super::pending_cleanup::PendingCleanup;
 use super::signature::Signature;
 use super::watched::Watched;
-use crate::protocol::member::Strangers;
+use crate::protocol::member::ForeignClients;
 use crate::protocol::parts::{Act, Part};
 use crate::protocol::view::{Knowledge, View};
 use crate::protocol::{Class, Pair, SIDES};
@@ -41,7 +41,7 @@ pub(super) struct Book {
     pub(super) label: Arc<str>,
     /// Until when the old store is not waited for (phase `drain`).
     pub(super) shunned_until: Option<Moment>,
-    pub(super) strangers: Option<Strangers>,
+    pub(super) foreign_clients: Option<ForeignClients>,
     /// Until when no further meeting is written down.
     pub(super) noted_until: Option<Moment>,
     /// How many meetings are being written.
@@ -88,7 +88,7 @@ impl Book {
             leases: Leases::new(),
             label: "".into(),
             shunned_until: None,
-            strangers: None,
+            foreign_clients: None,
             noted_until: None,
             noting,
             looked_at: None,

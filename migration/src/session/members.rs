@@ -141,7 +141,7 @@ impl Book {
             acknowledges: Pair::each(|side| self.knowledge().acknowledged(side)),
             view: self.view().map(|view| view.phase),
             holds: self.holds(),
-            strangers: self.strangers.clone(),
+            foreign_clients: self.foreign_clients.clone(),
             trouble: trouble.map(|error| format!("{error:#}")),
             ..MemberEntry::default()
         }

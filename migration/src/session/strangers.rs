@@ -16,7 +16,7 @@ use leasehold_core::{Env, ErrorKind, LockName, Result};
 use super::Session;
 use super::book::{Book, Todo};
 use super::claim::{Claim, Stage};
-use crate::protocol::member::Strangers;
+use crate::protocol::member::ForeignClients;
 use crate::protocol::parts::Part;
 use crate::protocol::record::{MoveRecord, millis};
 
@@ -84,8 +84,8 @@ impl Book {
             return false;
         }
         self.noted_until = Some(now + NOTED);
-        let met = self.strangers.as_ref().map_or(0, |strangers| strangers.met) + 1;
-        self.strangers = Some(Strangers { met, name: name.to_string() });
+        let met = self.foreign_clients.as_ref().map_or(0, |clients| clients.met) + 1;
+        self.foreign_clients = Some(ForeignClients { met, name: name.to_string() });
         self.resign(Side::Old);
         self.resign(Side::New);
         self.noting.change(|noting| *noting += 1);

@@ -28,13 +28,13 @@ pub(crate) fn trials(redis: SocketAddr, etcd: SocketAddr) -> Vec<Trial> {
 }
 
 /// A process of the library, by its commands.
-struct Stranger {
+struct ForeignClient {
     client: Client,
     key: String,
     is_hash: bool,
 }
 
-impl Stranger {
+impl ForeignClient {
     async fn takes(&mut self) -> bool {
         let taken = if self.is_hash {
             const ENTER: &str = "if redis.call('exists', KEYS[1]) == 1 then return 0 end
@@ -63,8 +63,11 @@ async fn moves_away(redis: SocketAddr, etcd: SocketAddr, space: &str, format: Fo
     let migration = || Migration::new(old(), EtcdConfig::new([etcd.to_string()]).prefix(space));
     let (ours, other) = (open(migration(), TTL).await, open(migration(), TTL).await);
     let admin = admin(&migration(), TTL).await;
-    let mut stranger =
-        Stranger { client: Client::connect(redis).await.unwrap(), key: key.replace("{name}", NAME), is_hash };
+    let mut foreign = ForeignClient {
+        client: Client::connect(redis).await.unwrap(),
+        key: key.replace("{name}", NAME),
+        is_hash,
+    };
     let mut token = None;
     for phase in [Phase::Old, Phase::Shadow, Phase::Both, Phase::Drain] {
         walk(&admin, phase).await;
@@ -73,7 +76,7 @@ async fn moves_away(redis: SocketAddr, etcd: SocketAddr, space: &str, format: Fo
             members.len() == 2 && members.iter().all(|member| member.view == Some(phase))
         })
         .await;
-        assert!(stranger.takes().await, "in {phase}");
+        assert!(foreign.takes().await, "in {phase}");
         assert!(other.lock(NAME).unwrap().try_acquire().await.unwrap().is_none(), "two hold in {phase}");
         let lock = ours.lock(NAME).unwrap();
         let waiting = Beside::start(async move { lock.acquire().await.unwrap() });
@@ -82,24 +85,26 @@ async fn moves_away(redis: SocketAddr, etcd: SocketAddr, space: &str, format: Fo
         let holder = ours.inspect(NAME).await.unwrap().holders.pop();
         assert!(phase == Phase::Drain || holder.unwrap().label == "(not leasehold)", "in {phase}");
         if phase == Phase::Drain {
-            eventually("the stranger is counted", async || {
+            eventually("the foreign client is counted", async || {
                 let members = admin.status().await.unwrap().members;
-                members.iter().any(|member| member.strangers.as_ref().is_some_and(|(_, name)| name == NAME))
+                members
+                    .iter()
+                    .any(|member| member.foreign_clients.as_ref().is_some_and(|(_, name)| name == NAME))
             })
             .await;
         }
-        stranger.releases().await;
+        foreign.releases().await;
         let guard = waiting.end("ours holds").await;
-        assert!(!stranger.takes().await, "two hold in {phase}");
+        assert!(!foreign.takes().await, "two hold in {phase}");
         assert!(token < Some(guard.token()), "tokens grow in {phase}");
         token = Some(guard.token());
         guard.release().await.unwrap();
     }
     walk(&admin, Phase::New).await;
-    assert!(stranger.takes().await, "nobody of ours is there any more");
+    assert!(foreign.takes().await, "nobody of ours is there any more");
     let guard = hold(&ours).await;
     assert!(token < Some(guard.token()));
     guard.release().await.unwrap();
-    stranger.releases().await;
+    foreign.releases().await;
     admin.close().await.unwrap();
 }

@@ -91,7 +91,7 @@ async fn a_plain_session_is_in_the_way() {
         let refused = admin.advance(&patient(), &mut silent()).await.unwrap_err();
         let said = format!("1 session of the {} store takes no part", side.word());
         assert!(refused.to_string().contains(&said), "{refused}");
-        admin.advance(&patient().strangers(1), &mut silent()).await.unwrap();
+        admin.advance(&patient().foreign_sessions(1), &mut silent()).await.unwrap();
         admin.rollback(&to(Shadow), &mut silent()).await.unwrap();
         plain.close().await.unwrap();
         admin.advance(&to(New), &mut silent()).await.unwrap();

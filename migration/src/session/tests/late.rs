@@ -53,7 +53,7 @@ impl Rig {
     }
 
     /// A session that knows one store alone.
-    pub(super) async fn stranger(&self, side: Side) -> Arc<dyn LockBackend> {
+    pub(super) async fn foreign(&self, side: Side) -> Arc<dyn LockBackend> {
         self.stores[side].open(env().without_token_base()).await.unwrap()
     }
 
@@ -81,8 +81,8 @@ pub(super) fn request() -> AcquireRequest {
 
 /// The grant of an acquisition that waits for the lock of another session, and gets the event `early` before it.
 async fn granted_after(rig: &Rig, early: impl FnOnce(LeaseId) -> StoreEvent) -> Grant {
-    let stranger = rig.stranger(Side::Old).await;
-    let held = stranger.acquire(&request()).await.unwrap();
+    let foreign = rig.foreign(Side::Old).await;
+    let held = foreign.acquire(&request()).await.unwrap();
     let mut waiting = Box::pin(rig.take());
     assert!(timeout(POLL, &mut waiting).await.is_err());
     let place = rig.session.with(|book, _| {
@@ -91,7 +91,7 @@ async fn granted_after(rig: &Rig, early: impl FnOnce(LeaseId) -> StoreEvent) -> 
     });
     rig.lines.old.emit(&early(place));
     assert!(timeout(POLL, &mut waiting).await.is_err());
-    stranger.release(&held).await.unwrap();
+    foreign.release(&held).await.unwrap();
     timeout(TTL, waiting).await.expect("it is free").unwrap()
 }
 
@@ -278,11 +278,11 @@ async fn a_try_goes_on_without_the_store_that_is_left() {
 async fn entries_of_a_waiting_hold_are_renewed_with_it() {
     let rig = Rig::in_phase(Phase::Shadow).await;
     let mut events = rig.session.inbox.stream();
-    let stranger = rig.stranger(Side::New).await;
-    let held = stranger.acquire(&request()).await.unwrap();
+    let foreign = rig.foreign(Side::New).await;
+    let held = foreign.acquire(&request()).await.unwrap();
     let grant = rig.take().await.unwrap();
     rig.goes_to(Phase::Both).await;
-    stranger.release(&held).await.unwrap();
+    foreign.release(&held).await.unwrap();
     sleep(POLL).await;
     let (mut opened, mut over) = (Vec::new(), Vec::new());
     while let Some(Some(event)) = events.next().now_or_never() {
@@ -304,7 +304,7 @@ async fn entries_of_a_waiting_hold_are_renewed_with_it() {
 async fn entry_that_is_needed_again_is_kept() {
     let rig = Rig::in_phase(Phase::Drain).await;
     let grant = rig.take().await.unwrap();
-    let rival = rig.stranger(Side::Old).await;
+    let rival = rig.foreign(Side::Old).await;
     let rivals = request();
     let mut waiting = rival.acquire(&rivals);
     assert!((&mut waiting).now_or_never().is_none());
@@ -479,8 +479,8 @@ async fn a_session_that_is_named_again_extends_its_holds() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_with_its_session() {
     let rig = Rig::in_phase(Phase::Old).await;
-    let stranger = rig.stranger(Side::Old).await;
-    stranger.acquire(&request()).await.unwrap();
+    let foreign = rig.foreign(Side::Old).await;
+    foreign.acquire(&request()).await.unwrap();
     let mut waiting = Box::pin(rig.take());
     assert!(timeout(POLL, &mut waiting).await.is_err());
     rig.session.stop();

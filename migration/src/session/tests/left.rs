@@ -56,7 +56,7 @@ async fn nobody_asks_beside_a_release_that_was_left() {
         assert!(timeout(POLL, rig.session.release(&grant)).await.is_err(), "it is not answered");
         let mut waiting = Box::pin(rig.take());
         assert!(timeout(POLL, &mut waiting).await.is_err(), "two hold in {phase}");
-        let state = rig.stranger(side).await.inspect(&name()).await.unwrap();
+        let state = rig.foreign(side).await.inspect(&name()).await.unwrap();
         assert_eq!((state.holder().is_some(), state.contenders), (true, 0), "{phase}");
         rig.lines[side].heal();
         let next = timeout(TTL, waiting).await.expect("it is released").unwrap();
@@ -120,8 +120,8 @@ async fn no_two_requests_have_one_owner() {
 #[tokio::test(start_paused = true)]
 async fn a_release_acknowledges_what_its_hold_stood_against() {
     let rig = Rig::in_phase(Phase::Shadow).await;
-    let stranger = rig.stranger(Side::New).await;
-    stranger.acquire(&request()).await.unwrap();
+    let foreign = rig.foreign(Side::New).await;
+    foreign.acquire(&request()).await.unwrap();
     let grant = rig.take().await.unwrap();
     let acknowledged = || rig.session.with(|book, _| book.knowledge().acknowledged(Side::Old));
     let before = acknowledged();
@@ -165,8 +165,8 @@ async fn a_hold_that_is_over_is_let_go_by_who_asks_next() {
 #[tokio::test(start_paused = true)]
 async fn a_part_that_waits_for_the_other_is_announced() {
     let rig = Rig::in_phase(Phase::Both).await;
-    let stranger = rig.stranger(Side::New).await;
-    stranger.acquire(&request()).await.unwrap();
+    let foreign = rig.foreign(Side::New).await;
+    foreign.acquire(&request()).await.unwrap();
     let mut waiting = Box::pin(rig.take());
     assert!(timeout(POLL, &mut waiting).await.is_err());
     let announced = rig.session.with(|book, _| {
@@ -203,8 +203,8 @@ async fn unneeded_entry_is_released_with_the_take() {
 #[tokio::test(start_paused = true)]
 async fn waiter_follows_two_steps_back() {
     let rig = Rig::in_phase(Phase::Drain).await;
-    let stranger = rig.stranger(Side::New).await;
-    stranger.acquire(&request()).await.unwrap();
+    let foreign = rig.foreign(Side::New).await;
+    foreign.acquire(&request()).await.unwrap();
     let mut waiting = Box::pin(rig.take());
     assert!(timeout(POLL / 10, &mut waiting).await.is_err());
     let window = Window { offset: 2 * WIDTH, low: 2 * WIDTH, high: 3 * WIDTH };
@@ -213,7 +213,7 @@ async fn waiter_follows_two_steps_back() {
     let grant = timeout(2 * POLL, waiting).await.expect("the old store's lock is enough").unwrap();
     assert!(window.low < grant.counter);
     sleep(POLL / 10).await;
-    assert_eq!(stranger.inspect(&name()).await.unwrap().contenders, 0, "it left that queue");
+    assert_eq!(foreign.inspect(&name()).await.unwrap().contenders, 0, "it left that queue");
     rig.session.release(&grant).await.unwrap();
     assert!(rig.stores.old.store().is_empty());
 }
@@ -241,7 +241,7 @@ async fn leaving_caller_keeps_no_part_and_no_lease() {
     let grant = rig.take().await.unwrap();
     rig.session.release(&grant).await.unwrap();
     assert!(rig.session.with(|book, _| book.leases.composites.is_empty()));
-    rig.stranger(Side::New).await.acquire(&request()).await.unwrap();
+    rig.foreign(Side::New).await.acquire(&request()).await.unwrap();
     assert!(timeout(POLL / 10, rig.take()).await.is_err(), "somebody else has it");
     sleep(POLL / 10).await;
     assert!(rig.stores.old.store().is_empty());
@@ -265,7 +265,7 @@ async fn release_waits_for_needed_parts() {
         assert_eq!(released.is_ok(), is_released, "{phase} without {side:?}: {released:?}");
     }
     let rig = Rig::in_phase(Phase::Shadow).await;
-    rig.stranger(Side::New).await.acquire(&request()).await.unwrap();
+    rig.foreign(Side::New).await.acquire(&request()).await.unwrap();
     let grant = rig.take().await.unwrap();
     for (side, stand) in [(Side::Old, stands(Drain).0), (Side::New, stands(Drain).1)] {
         write(&rig.stores, side, stand);
@@ -283,9 +283,9 @@ async fn release_waits_for_needed_parts() {
 #[tokio::test(start_paused = true)]
 async fn part_from_before_a_lapse_is_given_back() {
     let rig = Rig::in_phase(Phase::Both).await;
-    rig.stranger(Side::New).await.acquire(&request()).await.unwrap();
+    rig.foreign(Side::New).await.acquire(&request()).await.unwrap();
     let mut waiting = Box::pin(rig.take());
-    let inspector = rig.stranger(Side::Old).await;
+    let inspector = rig.foreign(Side::Old).await;
     let part = async || inspector.inspect(&name()).await.unwrap().holder().and_then(|holder| holder.token);
     assert!(timeout(POLL, &mut waiting).await.is_err());
     let before = part().await;
@@ -393,7 +393,7 @@ async fn drain_goes_on_without_an_unreachable_store_only() {
 #[tokio::test(start_paused = true)]
 async fn refused_try_waits_for_the_note() {
     let rig = Rig::in_phase(Phase::Drain).await;
-    rig.stranger(Side::Old).await.acquire(&request()).await.unwrap();
+    rig.foreign(Side::Old).await.acquire(&request()).await.unwrap();
     rig.lines.new.next(Operation::WriteRecord, Fault::DelayRequest(POLL / 10));
     let holder = Holder::new("cron").of_foreign_client();
     rig.session.with(|book, _| book.meet(Side::Old, &name(), &holder));

@@ -168,8 +168,8 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
         let acknowledged = |of: u64| of >= version || (self.is(Mutant::AckAny) && of > 0);
         let members = self.stores[side].members.iter().flatten().all(|of| acknowledged(*of));
         let open = |plain: &&Plain| plain.side == side && plain.life != Life::Closed;
-        let strangers = self.plain.iter().filter(open).count();
-        unchecked || (members && (strangers == 0 || self.is(Mutant::Uncounted)))
+        let foreign = self.plain.iter().filter(open).count();
+        unchecked || (members && (foreign == 0 || self.is(Mutant::Uncounted)))
     }
 
     fn writes_nothing(&self, side: Side, phase: Phase) -> bool {
