@@ -22,7 +22,7 @@ use crate::config::Open;
 use crate::protocol::member::{Kind, MemberEntry};
 use crate::protocol::record::MoveRecord;
 use crate::protocol::records::Read;
-use crate::session::strangers::note;
+use crate::session::foreign::note;
 
 #[derive(Debug)]
 pub(super) struct Store {

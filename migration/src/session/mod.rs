@@ -11,8 +11,8 @@
 //! | `release` | releases what is not wanted any more, until that is confirmed |
 //! | `leases`, `renewal` | the ids of both stores' leases as one; renewals |
 //! | `events` | the events of the stores |
-//! | `strangers` | foreign clients that hold a lock in the old store while that is drained |
-//! | `onlook` | inspection, revocation and diagnosis of a lock |
+//! | `foreign` | foreign clients that hold a lock in the old store while that is drained |
+//! | `read_only` | inspection, revocation and diagnosis of a lock |
 //! | `watched` | values that tasks wait for |
 //!
 //! # Invariants
@@ -26,15 +26,15 @@ mod acquire;
 mod book;
 mod claim;
 mod events;
+pub(crate) mod foreign;
 mod leases;
 mod members;
-mod onlook;
 mod opening;
 mod pending_cleanup;
+mod read_only;
 mod release;
 mod renewal;
 mod signature;
-pub(crate) mod strangers;
 #[cfg(test)]
 mod tests;
 mod upgrade;

@@ -3,7 +3,7 @@
 use leasehold_core::backend::ledger::MOST_MEMBERS;
 
 use super::*;
-use crate::session::strangers::note;
+use crate::session::foreign::note;
 use Phase::{Both, Drain, New, Old, Shadow};
 
 /// Every step, one by one: what both records say after it, and what the status says comes next.
