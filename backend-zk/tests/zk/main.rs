@@ -133,6 +133,7 @@ fn main() -> ExitCode {
             a_reconnect_is_followed_by_a_look
             a_directory_that_is_not_as_we_make_them_is_looked_at;
         mixes:
+            sharer_counts_on_no_number
             a_reader_behind_a_writer_needs_four_requests
             entry_passes_on_when_the_one_ahead_is_gone;
         tokens:

@@ -59,6 +59,28 @@ impl Watched {
     }
 }
 
+/// A reader lists, also after exclusive holds in a row, and its numbers prove nothing: a writer waits for one that stays.
+pub(crate) async fn sharer_counts_on_no_number(rig: Arc<Rig>) {
+    let server = server(patient()).await;
+    let space = rig.space_on([server.addr()]);
+    let (one, other) = (Watched::start(&space, &server).await, manager(&space).await);
+    for _ in 0..3 {
+        cycle(&one.locks, W).await;
+    }
+    one.takes();
+    cycle(&one.locks, R).await;
+    let reader = take(&other, R).await;
+    for _ in 0..2 {
+        cycle(&one.locks, R).await;
+    }
+    assert_eq!(one.takes(), [Op::Create, Op::List, Op::Delete].repeat(3));
+    let waiting = aside(&one.locks, W);
+    eventually("it watches, or holds", async || one.count(Op::Get) == 1 || waiting.is_finished()).await;
+    assert!(!waiting.is_finished(), "it holds beside one who shares");
+    reader.release().await.unwrap();
+    waiting.end("it holds").await.release().await.unwrap();
+}
+
 /// A reader behind a writer holds by the notification, whether the writer passes the lock on, deletes its node or leaves
 /// the queue. It lists once more if another client is ahead of a writer that ends otherwise.
 pub(crate) async fn a_reader_behind_a_writer_needs_four_requests(rig: Arc<Rig>) {

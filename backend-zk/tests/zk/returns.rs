@@ -195,7 +195,7 @@ pub(crate) async fn repeated_entry_is_alone(_rig: Arc<Rig>) {
     workers.join_all().await;
 }
 
-/// A reconnect forgets the directory, and the next release knows it again.
+/// A reconnect forgets the directory, and the next release knows it again. A node that another client deleted proves nothing.
 pub(crate) async fn a_reconnect_is_followed_by_a_look(rig: Arc<Rig>) {
     let space = rig.space().await;
     let way = proxy(rig.server().await);
@@ -213,6 +213,14 @@ pub(crate) async fn a_reconnect_is_followed_by_a_look(rig: Arc<Rig>) {
         // The watch of the earlier connection is no use any more.
         [REMOVE_WATCHES, Op::Create, Op::List, Op::Get, Op::Delete, Op::Create, Op::Delete],
     );
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let (outside, directory) = (space.outside().await, space.directory("a"));
+    let node = outside.has(&directory, 1).await.remove(0);
+    outside.client.delete(&format!("{directory}/{node}"), None).await.unwrap();
+    guard.release().await.expect_err("its node is gone");
+    seen.lock().clear();
+    cycle(&locks).await;
+    assert_eq!(seen.lock()[..2], [Op::Create, Op::List]);
 }
 
 /// The end of a directory whose rights may change may not be reported: it is listed each time, and its rights are read
