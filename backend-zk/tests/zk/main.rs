@@ -110,6 +110,7 @@ fn main() -> ExitCode {
             whatever_is_not_ours_is_waited_for_as_a_writer;
         numbers:
             directory_tells_its_next_number
+            foreign_directory_is_never_removed
             nobody_holds_at_the_end_of_the_numbers
             reentering_client_waits_by_its_new_node;
         passing:

@@ -129,6 +129,28 @@ pub(crate) async fn reentering_client_waits_by_its_new_node(rig: Arc<Rig>) {
     outside.has(&directory, 0).await;
 }
 
+/// A directory that another client made stays as it is where ours would begin its numbers anew. A listing tells it by the
+/// length of its data; where that is the same, it is read, and the contender enters twice.
+pub(crate) async fn foreign_directory_is_never_removed(_rig: Arc<Rig>) {
+    for (data, last) in [("", 1 << 30), ("otherwise", (1 << 30) + 1)] {
+        // Nor may the server remove it while the test looks.
+        let setup = Setup::new().property("znode.container.checkIntervalMs", 600_000);
+        let server = server(setup.counted("/leasehold/a", (1 << 30) - 2, data)).await;
+        let space = Space::whole(&server);
+        let (outside, directory, locks) =
+            (space.outside().await, space.directory("a"), space.manager().await);
+        let before = outside.client.get_data(&directory).await.unwrap();
+        for _ in 0..2 {
+            locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+        }
+        let _guard = locks.lock("a").unwrap().acquire().await.unwrap();
+        let after = outside.client.get_data(&directory).await.unwrap();
+        assert_eq!((after.0, after.1.czxid), (before.0, before.1.czxid));
+        let node = outside.has(&directory, 1).await.remove(0);
+        assert!(node.ends_with(&format!("lock-{last}")), "{node}");
+    }
+}
+
 /// A server on which the directory of one lock has counted to `counter`.
 async fn counted(counter: i32) -> (Server, Space) {
     let server = server(Setup::new().counted("/leasehold/a", counter, OURS)).await;
