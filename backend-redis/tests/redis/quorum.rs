@@ -20,6 +20,7 @@ trials![
     a_client_that_is_cut_off_from_two_loses_in_time = || is_cut_off(2),
     a_client_that_is_cut_off_from_all_loses_in_time = || is_cut_off(3),
     many_holds_are_renewed_together,
+    a_renewal_counts_from_its_sending,
     servers_that_refuse_are_done_without,
     two_servers_that_forbid_are_the_answer,
     the_documented_rights_are_enough,
@@ -64,6 +65,18 @@ pub(crate) async fn begun(config: QuorumConfig) -> LockManager {
     .await;
     all_vote(&locks).await;
     locks
+}
+
+async fn a_renewal_counts_from_its_sending() {
+    let servers = three().await;
+    let (proxies, config) = behind(&servers, 3).await;
+    let guard = hold(&begun(config).await).await;
+    for proxy in &proxies {
+        proxy.set(Direction::ServerToClient, Mode::delay(TTL / 8)).await;
+    }
+    guard.renew().await.unwrap();
+    let left = guard.remaining();
+    assert!(left <= TTL - TTL / 8, "{left:?} of {TTL:?}");
 }
 
 /// No server is blank any more.
