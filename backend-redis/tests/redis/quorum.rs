@@ -17,6 +17,7 @@ use crate::rig::{
 trials![
     without_a_quorum_nobody_holds,
     a_server_that_is_silent_or_slow_costs_nothing,
+    opening_waits_for_slow_servers,
     a_client_that_is_cut_off_from_two_loses_in_time = || is_cut_off(2),
     a_client_that_is_cut_off_from_all_loses_in_time = || is_cut_off(3),
     many_holds_are_renewed_together,
@@ -168,6 +169,16 @@ async fn a_server_that_is_silent_or_slow_costs_nothing() {
         assert!(cycle(&b).await > before);
         proxies[0].set_both(Mode::Pass).await;
     }
+}
+
+/// For `connect_timeout`, although each of their replies takes longer than `op_timeout`.
+async fn opening_waits_for_slow_servers() {
+    let servers = three().await;
+    let (proxies, config) = behind(&servers, 3).await;
+    for proxy in &proxies {
+        proxy.set(Direction::ServerToClient, Mode::delay(TTL / 3)).await;
+    }
+    drop(open_config(config).await);
 }
 
 async fn is_cut_off(from: usize) {

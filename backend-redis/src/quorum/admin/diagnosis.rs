@@ -70,7 +70,7 @@ impl Session {
         let answers = admitted.connected.ask_all(&questions, self.give_up_at()).await?;
         let mut findings = findings(&answers, self.env.wall_time(), member.link.is_deaf(), 0, None);
         let now = answers.get(2).map_or_else(|| Err(error::unexpected("to TIME")), scripts::micros)?;
-        let standing = member.look(self, server, None).await?;
+        let standing = member.look(self, server, None, self.request_bound()).await?;
         if standing.terms != self.terms {
             return Err(disagrees(&standing.terms));
         }

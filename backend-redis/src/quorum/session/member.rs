@@ -139,6 +139,11 @@ impl Member {
     ///
     /// Not applied: why there is no connection; `InvalidOption` for a server that is named twice, or a replica.
     pub(crate) async fn ready(&self, session: &Session, server: usize) -> Result<Admitted> {
+        self.ready_within(session, server, session.request_bound()).await
+    }
+
+    /// The same, where the server has `bound` to answer.
+    async fn ready_within(&self, session: &Session, server: usize, bound: Duration) -> Result<Admitted> {
         let Some(up) = self.link.up() else {
             return Err(match &*self.begun.borrow() {
                 Some(Err(error)) => error.clone(),
@@ -149,18 +154,24 @@ impl Member {
         if let Some(admitted) = self.admitted.last().filter(serves) {
             return Ok(admitted);
         }
-        let (env, runs, connected) = (session.env.clone(), Arc::clone(&session.runs), up.clone());
-        let address = self.address.clone();
-        let open = move || async move { admit(&env, connected, &runs, server, &address).await };
+        let (runs, connected) = (Arc::clone(&session.runs), up.clone());
+        let (address, give_up_at) = (self.address.clone(), session.env.now() + bound);
+        let open = move || async move { admit(connected, give_up_at, &runs, server, &address).await };
         // Rare; the future is large.
         let admitted = Box::pin(self.admitted.get(serves, open)).await;
         admitted.map_err(|error| error.with_context("server", &self.address))
     }
 
-    /// Reads its knowledge of the namespace; `met` is the result of a first reading.
-    pub(crate) async fn look(&self, session: &Session, server: usize, met: Option<&Met>) -> Result<Standing> {
-        let admitted = self.ready(session, server).await?;
-        let process = process(&session.env, &admitted.connected, &self.address).await?;
+    /// Reads its knowledge of the namespace; `met` is the result of a first reading. Each request has `bound`.
+    pub(crate) async fn look(
+        &self,
+        session: &Session,
+        server: usize,
+        met: Option<&Met>,
+        bound: Duration,
+    ) -> Result<Standing> {
+        let admitted = self.ready_within(session, server, bound).await?;
+        let process = process(&admitted.connected, session.env.now() + bound, &self.address).await?;
         if let Ok(run) = &mut *admitted.run.lock() {
             *run = Arc::clone(&process.run);
         }
@@ -178,7 +189,7 @@ impl Member {
         };
         let call = scripts::admit(&session.space, &looker);
         let sent_at = session.env.now();
-        let value = admitted.connected.run(&scripts::PROGRAM, &call, session.give_up_at()).await?;
+        let value = admitted.connected.run(&scripts::PROGRAM, &call, sent_at + bound).await?;
         let there = (&*session.space, &*process.run);
         let standing = scripts::known(&value, there, sent_at)
             .map_err(|error| error.with_context("server", &self.address));
@@ -205,13 +216,13 @@ impl Member {
 
 /// redis.quorum.member-1
 async fn admit(
-    env: &Env,
     connected: Connected,
+    give_up_at: Moment,
     runs: &Mutex<Vec<Option<Arc<str>>>>,
     server: usize,
     address: &str,
 ) -> Result<Admitted> {
-    let Process { id, run, .. } = process(env, &connected, address).await?;
+    let Process { id, run, .. } = process(&connected, give_up_at, address).await?;
     let id: Arc<str> = id.into();
     let mut runs = runs.lock();
     let is_another = |(at, other): (usize, &Option<Arc<str>>)| at != server && other.as_ref() == Some(&id);
@@ -223,10 +234,10 @@ async fn admit(
 }
 
 /// Reads a server's process; a replica and a member of a cluster are refused.
-async fn process(env: &Env, connected: &Connected, address: &str) -> Result<Process> {
+async fn process(connected: &Connected, give_up_at: Moment, address: &str) -> Result<Process> {
     let mut info = redis::cmd("INFO");
     info.arg("server").arg("replication");
-    let answer = connected.ask(&info, env.now() + env.timing().op_timeout * 9 / 10).await?;
+    let answer = connected.ask(&info, give_up_at).await?;
     let fields = text(&answer).unwrap_or_default();
     if field(fields, "role") == Some("slave") {
         let message =

@@ -172,11 +172,13 @@ impl Session {
 
     /// Waits for a quorum of servers, and lets the servers vote that can.
     async fn meet(&self) -> Result<()> {
-        let give_up_at = self.env.now() + self.env.timing().connect_timeout * 9 / 10;
+        // Servers that are slow to answer are waited for as those that are slow to connect to.
+        let bound = self.env.timing().connect_timeout * 9 / 10;
+        let give_up_at = self.env.now() + bound;
         let meet = |enough| {
             self.ask_all(give_up_at, enough, |at, member| async move {
                 member.begun().await?;
-                member.look(self, at, None).await
+                member.look(self, at, None, bound).await
             })
         };
         let met = meet(self.size.quorum).await;
@@ -219,7 +221,12 @@ impl Session {
 
     /// When a request that begins now times out: before the core drops it.
     pub(crate) fn give_up_at(&self) -> Moment {
-        self.env.now() + self.env.timing().op_timeout * 9 / 10
+        self.env.now() + self.request_bound()
+    }
+
+    /// How long a request may take.
+    pub(crate) fn request_bound(&self) -> Duration {
+        self.env.timing().op_timeout * 9 / 10
     }
 
     /// How long a silent server is waited for if the others are enough.

@@ -65,9 +65,10 @@ impl Session {
         // Until both requests of a reading have timed out: that ends a silent connection, and the next one causes another
         // reading.
         let give_up_at = self.env.now() + 2 * self.env.timing().op_timeout;
-        let met = |server: usize| met.get(server)?.as_ref();
-        let looks =
-            self.ask_all(give_up_at, enough, |server, member| member.look(self, server, met(server))).await;
+        let (met, bound) = (|server: usize| met.get(server)?.as_ref(), self.request_bound());
+        let looks = self
+            .ask_all(give_up_at, enough, |server, member| member.look(self, server, met(server), bound))
+            .await;
         let may_pass = |error: &Error| error::is_loading(error) || *error.kind() == ErrorKind::Unsupported;
         let any_may_pass = looks.iter().flatten().filter_map(|look| look.as_ref().err()).any(may_pass);
         let mut looks: Vec<_> = looks.into_iter().map(|look| look?.ok()).collect();
