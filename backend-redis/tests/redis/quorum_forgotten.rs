@@ -1,12 +1,13 @@
 //! Servers of a quorum that have forgotten votes, however long they have been up.
 
+use leasehold_core::backend::Severity;
 use leasehold_core::{ErrorKind, LockManager};
 use leasehold_redis::{QuorumConfig, RedisConfig};
 use testbed::redis::{Reply, Server, Settings, WallClock};
 use testbed::{Direction, Mode};
 
 use crate::pause::restart_empty;
-use crate::quorum::{begun, behind, next_of, open_config, quorum, servers_of};
+use crate::quorum::{begun, behind, next_of, open_config, quorum, said, servers_of};
 use crate::quorum_restarts::{SPACE, has_long_been_up, knows};
 use crate::rig::{
     BOUND, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, proxy, start,
@@ -26,6 +27,7 @@ trials_on_both![
     a_hold_outlasts_a_restart_of_every_server = || of_three_and_five(outlasts),
     too_few_that_know_are_an_answer = || of_three_and_five(too_few),
     a_clock_ahead_moves_no_other_name = || of_three_and_five(jumps),
+    an_evicting_server_is_named = || of_three_and_five(evicts),
     a_pause_begins_when_a_look_is_answered = || of_three_and_five(is_met_slowly),
 ];
 
@@ -194,6 +196,15 @@ async fn too_few(members: usize) {
     assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
     let why = format!("{refused:#}");
     assert!(why.contains("too few other servers know which") && why.contains(&address), "{why}");
+}
+
+/// What one server removes by itself, it has forgotten.
+async fn evicts(members: usize) {
+    let servers = servers_of(members, Settings::new()).await;
+    ok(&servers[1], &["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).await;
+    let mut expected = vec![Severity::Ok; members];
+    expected[1] = Severity::Broken;
+    assert_eq!(said(&servers, quorum(&servers), "eviction").await, expected);
 }
 
 /// The clocks that a pause counts from are taken as late as the answers.
