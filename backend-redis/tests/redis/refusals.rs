@@ -3,6 +3,7 @@
 use leasehold_core::{Effect, Error, ErrorKind, LockManager};
 use testbed::redis::{Client, Server, Settings};
 
+use crate::quorum::{quorum, servers_of};
 use crate::rig::{
     BOUND, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, server,
     start, trials_on_both,
@@ -217,4 +218,12 @@ async fn a_cluster_is_refused_by_name() {
     };
     assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused:?}");
     assert!(refused.to_string().contains("Cluster"), "{refused}");
+    // A quorum asks each server what it is: a node may serve all keys now, and fewer later.
+    let named = format!("{} is part of a Redis Cluster", server.addr());
+    let mut servers = servers_of(2, Settings::new()).await;
+    servers.push(server);
+    let refused = LockManager::builder(quorum(&servers)).ttl(TTL).connect_timeout(BOUND).build().await;
+    let refused = refused.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused:?}");
+    assert!(refused.to_string().contains(&named), "{refused}");
 }
