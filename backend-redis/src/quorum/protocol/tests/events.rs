@@ -111,7 +111,7 @@ pub(super) enum Event {
     PromoteInPlace(usize),
     /// It loses all keys.
     Empty(usize),
-    /// Its clock is set forward while it is blank.
+    /// Its clock is set forward: while it is blank, or at any time where one more than a majority has to agree.
     Step(usize),
     /// Its clock is set back.
     SetBack(usize),
@@ -189,7 +189,9 @@ impl World {
                     events.extend([Event::Replace(at), Event::Empty(at)]);
                     let of = (at + 1) % self.size.servers;
                     events.extend([Event::Promote(at, of)].into_iter().filter(|_| !self.is_blank(of)));
-                    let is_first = self.stepped.is_none_or(|stepped| stepped == at) && self.is_blank(at);
+                    // With a spare, one clock ends no hold.
+                    let may_step = self.is_blank(at) || self.setting.spare > 0;
+                    let is_first = self.stepped.is_none_or(|stepped| stepped == at) && may_step;
                     events.extend([Event::Step(at)].into_iter().filter(|_| is_first));
                     events.push(Event::PromoteInPlace(at));
                 }
