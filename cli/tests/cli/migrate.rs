@@ -250,7 +250,8 @@ async fn foreign_clients_keep_the_last_step_from_being_taken() {
         line(each).await;
     }
     walk(&rig, &["advance", "--to", "drain"]).await;
-    walk(&rig, &["advance", "--to", "new", "--quiet-for", "2s"]).await;
+    let (walked, _) = walk(&rig, &["advance", "--to", "new", "--quiet-for", "2s"]).await;
+    assert!(!walked.err.contains("a foreign client held"), "{walked:?}");
     walk(&rig, &["rollback", "--to", "drain"]).await;
     rig.write("stop", "");
     for mut each in loops {
