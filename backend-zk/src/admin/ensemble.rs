@@ -13,7 +13,7 @@ use crate::session::Session;
 /// The voting members, and the configured ways to them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Members {
-    /// `None` if they are unknown: a server runs alone, the node cannot be read, or votes have weights.
+    /// `None` if they are unknown: a server is standalone, the node cannot be read, or votes have weights.
     voters: Option<usize>,
     ways: Ways,
 }
@@ -76,8 +76,8 @@ impl Members {
         let warning = |detail| (Severity::Warning, detail);
         let (severity, detail) = match (self.voters, self.ways) {
             (None, _) => warning(
-                "cannot determine the voting members, so SURVIVES_FAILOVER is not promised: the server runs \
-                 alone, /zookeeper/config cannot be read, or votes have weights"
+                "cannot determine the voting members, so SURVIVES_FAILOVER is not promised: the server is \
+                 standalone, /zookeeper/config cannot be read, or votes have weights"
                     .to_owned(),
             ),
             (Some(voters @ 0..3), _) => warning(format!(
