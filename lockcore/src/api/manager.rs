@@ -246,7 +246,7 @@ impl LockManager {
 
 impl fmt::Debug for LockManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What the store knows, such as the names of locks, is not for logs.
+        // The store's data, such as the names of locks, is not for logs.
         f.debug_struct("LockManager").field("guarantees", &self.guarantees()).finish_non_exhaustive()
     }
 }

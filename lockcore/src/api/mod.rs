@@ -1,4 +1,4 @@
-//! What users open and hold.
+//! The types that users open and hold.
 
 pub(crate) mod all;
 pub(crate) mod builder;

@@ -21,7 +21,7 @@ pub(super) fn with_own(core: &Core, name: &LockName, state: Result<LockState>) -
     let mut state = state.map_err(|error| error.with_context("lock", name))?;
     let own = |state: &mut NameState| state.queue.held().map(|(_, token)| token).collect::<Vec<_>>();
     for own in core.names.known(name).map(|known| known.with(own)).unwrap_or_default() {
-        // Not there if our hold is over and we do not know yet.
+        // It is missing if our hold has ended and this is not known yet.
         let is_ours = |shown: FencingToken| shown.counter() == own.counter();
         if let Some(holder) = state.holders.iter_mut().find(|holder| holder.token.is_none_or(is_ours)) {
             holder.token = Some(own);

@@ -38,7 +38,7 @@ pub(super) type Watched = Mutex<HashMap<LockName, Weak<Looks>>>;
 /// One stream.
 struct Watch {
     looks: Arc<Looks>,
-    /// The look that was begun last when the stream was opened, and later the one that it has seen.
+    /// The last read that had begun when the stream was opened, and later the last one that it has shown.
     seen: u64,
     is_new: bool,
     shown: Shown,
@@ -52,25 +52,25 @@ enum Shown {
     Holders(Vec<Holder>),
 }
 
-/// The looks of one manager at one name.
+/// The reads of one name by one manager.
 pub(super) struct Looks {
     pace: Arc<Pace>,
-    /// The one that is waited for, and its number.
+    /// The read in progress, and its number.
     current: Mutex<Option<(u64, Look)>>,
 }
 
 /// Nothing once the manager is shut down.
 type Look = Shared<BoxFuture<'static, Option<Looked>>>;
 
-/// The number of a look and its answer.
+/// The number of a read and its answer.
 type Looked = (u64, Arc<Result<LockState>>);
 
-/// When the next look begins.
+/// When the next read begins.
 struct Pace {
     core: Arc<Core>,
     name: LockName,
     begun: Mutex<Begun>,
-    /// The one that has ended last.
+    /// The last read that has ended.
     latest: Mutex<Option<Looked>>,
     /// That is sooner by now.
     hurries: Notify,
@@ -78,11 +78,11 @@ struct Pace {
 
 #[derive(Clone, Copy)]
 struct Begun {
-    /// How many looks have begun.
+    /// How many reads have begun.
     number: u64,
     /// When the next one is to.
     next: Moment,
-    /// The number of the last look that a new stream has wanted.
+    /// The number of the last read that a new stream requires.
     wanted: u64,
 }
 
@@ -137,8 +137,8 @@ impl Watch {
 }
 
 impl Looks {
-    /// Waits for the next look that ends. For a stream that is new, this is a look that begins now, or one that another
-    /// new stream has begun since this one was opened.
+    /// Waits for the next read that ends. For a new stream, this is a read that begins now, or one that another new stream has
+    /// begun since this one was opened.
     async fn look(&self, seen: &mut u64, is_new: bool) -> Option<Looked> {
         let (number, look) = {
             let mut current = self.current.lock();
@@ -165,14 +165,14 @@ impl Looks {
 }
 
 impl Pace {
-    /// The next look begins now, for a new stream.
+    /// The next read begins now, for a new stream.
     fn hurry(&self) {
         let mut begun = self.begun.lock();
         (begun.next, begun.wanted) = (self.core.context.env.now(), begun.number + 1);
         self.hurries.notify_one();
     }
 
-    /// Looks when it is time to; nothing once the manager is shut down.
+    /// Reads when it is due; nothing once the manager is shut down.
     async fn look(self: Arc<Self>, number: u64) -> Option<Looked> {
         let (core, name) = (&self.core, &self.name);
         loop {
@@ -203,7 +203,7 @@ impl Pace {
             return None;
         }
         if looked.is_err() {
-            // What a new stream has wanted is still to come.
+            // The read that a new stream requires is still to come.
             self.begun.lock().wanted = number + 1;
         }
         let looked = (number, Arc::new(looked));

@@ -5,11 +5,10 @@
 //! them: of exclusive ones the first. It has no renewal timer and no policy: the core sends the requests.
 //!
 //! # Invariants
-//! - **B1** *One acquisition per name*: per backend and name the core keeps at most one acquisition alive at
-//!   a time, and asks only for what its own grants and unconfirmed releases of the name admit ([`Load`]): with
-//!   exclusive ones, for one entry in all. An acquisition whose future was dropped no longer counts; the
-//!   backend cleans it up. The core never requests a mode that the store does not promise
-//!   ([`Mode::needs`]).
+//! - **B1** *One acquisition per name*: per backend and name the core keeps at most one acquisition alive at a time, and
+//!   requests only a mode that its own grants and unconfirmed releases of the name admit ([`Load`]): with exclusive ones, one
+//!   entry in all. An acquisition whose future was dropped no longer counts; the backend cleans it up. The core never requests
+//!   a mode that the store does not promise ([`Mode::needs`]).
 //! - **B2** *Clean-up*: the core never drops `acquire`'s future while a caller still waits for the
 //!   lock. Once it is dropped, the backend removes its entry as soon as the store is reachable; without
 //!   that the entry expires within one ttl (G5, G8).
@@ -21,7 +20,7 @@
 //!   own deadlines: it ends the old session at the store, opens another with a new id, and announces it.
 //!   Acquisitions that waited in the old session end `Lost`.
 //!
-//! Checked by the conformance cases named beside each sentence, as `gN::property`.
+//! Checked by the conformance cases named after each sentence, as `gN::property`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -158,7 +157,7 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
         Ok(vec![Finding::of_state(&self.inspect(name).await?)])
     }
 
-    /// What the namespace adds to the store's own numbers, and what a new base has to be measured by
+    /// The number that the namespace adds to the store's own numbers, and the numbers that a new base is measured by
     /// (`base::live_sessions_are_counted`).
     async fn token_base(&self) -> Result<TokenBase> {
         Err(no_token_base())

@@ -1,4 +1,4 @@
-//! What stores implement, and what they get.
+//! The contract of stores, and the parts that the core gives them.
 
 mod background;
 mod backoff;

@@ -1,19 +1,18 @@
 //! Waiting for a lock, with a bound; asking the store for it, and again, with pauses.
 //!
-//! The first caller of a name leads: it asks the store, in its own poll for as long as no other caller waits for the
-//! name, and from then on in a task. The others wait in the name's queue. A leader that leaves while others wait
-//! leaves its request to the next of them: the place in the store's queue belongs to the process.
+//! The first caller of a name leads: it sends the request to the store, in its own poll for as long as no other caller waits
+//! for the name, and from then on in a task. The others wait in the name's queue. A leader that leaves while others wait leaves
+//! its request to the next of them: the place in the store's queue belongs to the process.
 //!
 //! A store reports that a place is lost, and does not queue again by itself: that is done here, for every store in the
 //! same way.
 //!
 //! # Invariants
-//! - **acquire-1** A request is dropped, which cancels it, before its queue asks for anything else (B1): the
-//!   [`Leader`] is part of it, and goes last. In the same way a request has ended, and a grant that came too late is
-//!   released, before the store is asked again.
-//! - **acquire-2** The final answer to an `acquire`, if it is about the store and not about the request itself, goes to
-//!   every caller that is queued behind it then, also when its own caller is not polled: a store that is down is not
-//!   asked once for each of them.
+//! - **acquire-1** A request is dropped, which cancels it, before its queue sends another (B1): the [`Leader`] is part of it,
+//!   and goes last. In the same way a request has ended, and a late grant is released, before the next request to the store.
+//! - **acquire-2** The final answer to an `acquire`, if it concerns the store and not the request itself, goes to every caller
+//!   that is queued behind it then, also when its own caller is not polled: an unavailable store gets no request for each of
+//!   them.
 //! - **acquire-3** A wait never ends because a place in the store's queue was lost, nor, once it had one,
 //!   because the store is down. Of two requests the second begins a growing pause after the first ended.
 //!
@@ -87,8 +86,8 @@ async fn claim(wanted: &Acquire, is_try: bool) -> Result<Acquired> {
     acquired.map_err(|error| lock.core.context.error_about(&lock.name.lock_name, error))
 }
 
-/// Asks the store: once for a `try`, else until it grants or refuses for good, whatever becomes of the places that it
-/// gives in its queue.
+/// Sends requests to the store: one for a `try`, else until it grants or refuses for good, even if it loses places in its
+/// queue.
 async fn ask(mut leader: Leader, wanted: Acquire, is_try: bool) -> Result<Acquired> {
     let LocalLock { core, name } = &wanted.lock;
     let (context, env) = (&core.context, &core.context.env);
@@ -140,7 +139,7 @@ async fn ask(mut leader: Leader, wanted: Acquire, is_try: bool) -> Result<Acquir
     }
 }
 
-/// One acquisition, with an owner id of its own; over when this has ended (B1).
+/// One acquisition, with an owner id of its own; it ends with this (B1).
 async fn attempt(context: &Context, wanted: &Acquire, is_try: bool) -> Result<Attempt> {
     context.refuse_closed()?;
     let Context { env, backend, .. } = context;
@@ -159,7 +158,7 @@ async fn attempt(context: &Context, wanted: &Acquire, is_try: bool) -> Result<At
     context.until_closed(env.answer_to(backend.acquire(&request))).await.map(Attempt::Granted)
 }
 
-/// The holder as this process knows it: itself, or the one that the store named.
+/// The holder as far as this process knows: itself, or the one that the store named.
 fn known_holder(lock: &LocalLock) -> Option<Holder> {
     lock.name.with(|state| {
         let Some((held, token)) = state.queue.held().next() else {
@@ -185,10 +184,10 @@ fn timed_out(wanted: &Acquire, started: Moment, holder: Option<Holder>) -> Error
     let message = format!("not granted {within}; {held_by}");
     let error = Error::not_applied(ErrorKind::Timeout { waited: now.since(started), holder }, message);
     let refused = wanted.lock.name.with(|state| state.news.as_ref()?.refused.clone());
-    // An older failure says nothing of the store as it is now.
+    // An older failure proves nothing about the present state of the store.
     let recent = now.saturating_sub(context.env.timing().ttl);
     let error = match refused.or_else(|| core.leases.last_failure(recent)) {
-        // That nothing is left of it is what this error says.
+        // This error states that nothing is left of it.
         Some(refused) => error.with_source(context.placed(refused.with_effect(Effect::NotApplied))),
         None => error,
     };

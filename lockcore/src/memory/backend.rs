@@ -46,7 +46,7 @@ impl MemoryBackend {
         Ok(Self { store, env, session, inbox, token_base, closed: Arc::default() })
     }
 
-    /// One request: answered, or queued with a way to hear of the grant.
+    /// One request: answered, or queued with a receiver of the grant.
     fn request(
         &self,
         request: &AcquireRequest,
@@ -120,7 +120,7 @@ impl MemoryBackend {
         LockState::new(name, holders.iter().map(|holder| self.holder(holder)), contenders)
     }
 
-    /// Ends what `owner` has of `name`; whether there was something.
+    /// Ends the entry of `owner` at `name`; returns whether there was one.
     fn let_go(&self, name: &LockName, owner: OwnerId) -> bool {
         self.store.act(&**self.env.clock(), |state, now, pushes| {
             state.waiting.remove(&owner);
@@ -273,7 +273,7 @@ impl LockBackend for MemoryBackend {
     }
 }
 
-/// A place in the store's queue, given up when the acquisition is dropped.
+/// A place in the store's queue, which is left when the acquisition is dropped.
 struct WaitGuard<'a> {
     backend: &'a MemoryBackend,
     name: &'a LockName,

@@ -40,7 +40,7 @@ impl Book {
         lease
     }
 
-    /// Drops what has expired.
+    /// Drops expired entries.
     pub(super) fn settle(&mut self, now: Now) {
         self.members.retain(|_, signed| signed.expires > now.store);
     }

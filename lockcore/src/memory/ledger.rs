@@ -14,7 +14,7 @@ use crate::backend::{Lease, LeaseScope};
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::owner::OwnerId;
 
-/// The ledger as one session asks for it.
+/// The ledger of one session.
 #[derive(Debug)]
 pub(super) struct MemoryLedger {
     pub(super) store: MemoryStore,

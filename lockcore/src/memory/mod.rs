@@ -6,8 +6,7 @@
 //! of its own, so tests and examples have contenders without a server. It is deterministic under
 //! `tokio::time::pause` and a manual clock.
 //!
-//! Faults are injected through [`MemoryStore`] (what a server does wrong); what a network does
-//! wrong is the conformance kit's `Network`.
+//! [`MemoryStore`] injects the faults of a server; the conformance kit's `Network` injects the faults of a network.
 //!
 //! Not promised: exclusion of other processes, and anything beyond the life of this one.
 

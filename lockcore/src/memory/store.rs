@@ -1,4 +1,4 @@
-//! The state that managers share, and what a test can do to it.
+//! The state that managers share, and the faults that a test can cause in it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::words::owner::OwnerId;
 
 /// An instance of the in-memory store; clones are the same instance.
 ///
-/// The methods do what servers do when they fail, for tests of how a program takes it. None of
-/// them keeps A2, the assumption that a store loses nothing.
+/// The methods do what servers do when they fail, to test how a program reacts. None of them keeps A2, the assumption that a
+/// store loses nothing.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
     pub(super) shared: Arc<Shared>,
@@ -35,7 +35,7 @@ pub(super) struct Shared {
 pub(super) struct StoreState {
     pub(super) engine: Engine,
     pub(super) book: Book,
-    /// What sessions add to the engine's counters, from when they are opened.
+    /// Added by sessions to the engine's counters, from when they are opened.
     pub(super) token_base: u64,
     sessions_opened: u64,
     pub(super) waiting: HashMap<OwnerId, oneshot::Sender<Granted>>,
@@ -96,7 +96,7 @@ impl MemoryStore {
         self.shared.state.lock().engine.raise_counter(counter);
     }
 
-    /// Changes the state at the store's time and delivers what that causes.
+    /// Changes the state at the store's time and delivers the consequences.
     pub(super) fn act<R>(
         &self,
         clock: &dyn Clock,

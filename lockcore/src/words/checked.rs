@@ -44,7 +44,7 @@ impl TryFrom<u64> for FencingToken {
     }
 }
 
-/// Back from what `Display` shows: a decimal number.
+/// Reads the text of `Display`: a decimal number.
 impl FromStr for FencingToken {
     type Err = Error;
 

@@ -1,5 +1,5 @@
-//! One opaque error: what happened ([`ErrorKind`]), whether the store may have acted on it
-//! ([`Effect`]), a sentence, and the cause.
+//! One opaque error: what happened ([`ErrorKind`]), whether the store may have acted on it ([`Effect`]), a message, and the
+//! cause.
 //!
 //! `Display` does not repeat the cause: a reporter walks the chain of sources, as `{:#}` does.
 //!

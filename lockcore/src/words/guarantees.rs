@@ -58,7 +58,7 @@ impl Guarantees {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`], naming what is missing.
+    /// [`ErrorKind::Unsupported`], naming the missing guarantees.
     pub fn require(self, needed: Self) -> Result<()> {
         let missing = needed.difference(self);
         if missing.is_empty() {

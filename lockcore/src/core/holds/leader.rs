@@ -1,4 +1,4 @@
-//! The caller that asks the store, for all of this process that wait for a name, and those that wait for its request.
+//! The caller that sends the request for all waiters of a name in this process, and the ones that wait for its request.
 //!
 //! # Invariants
 //! - **leader-1** A [`Leader`] either adopts a grant or lets the queue call the next waiter, by `Drop` at the
@@ -25,7 +25,7 @@ impl Leader {
         Self { lock: lock.clone(), is_over: false }
     }
 
-    /// Makes a hold of the store's grant, unless it is over already, or its counter went back.
+    /// Makes a hold of the store's grant, unless it has ended already, or its counter went back.
     pub(crate) fn adopt(
         &mut self,
         grant: Grant,
@@ -79,8 +79,8 @@ impl Leader {
         }
     }
 
-    /// Waits for the release of a rejected grant, and asks on. If the caller leaves on the way, the release goes on,
-    /// and calls the next waiter.
+    /// Waits for the release of a rejected grant, and repeats the request. If the caller leaves on the way, the release goes
+    /// on, and calls the next waiter.
     pub(crate) async fn resume_after(&mut self, release: PendingRelease) -> Result<()> {
         let released = async {
             log_unconfirmed(Box::pin(release.settled()).await);
@@ -91,7 +91,7 @@ impl Leader {
         Ok(())
     }
 
-    /// Notes what the store said; whether there was a place in its queue by now, as it said or has lost it.
+    /// Notes the store's answer; returns whether there was a place in its queue by now, reported or lost.
     pub(crate) fn note(&self, error: &Error) -> bool {
         let is_lost = error.lost_reason().is_some();
         self.lock.name.with(|state| {
@@ -125,9 +125,8 @@ impl Leader {
     }
 }
 
-/// Whether an error says something about the store: that it cannot be reached, speaks nonsense, is
-/// closed, or refuses us or what we ask. The rest is about one request: its name, its options, the
-/// lease it lost, or a panic on its way.
+/// Whether an error concerns the store: it cannot be reached, sends an invalid reply, is closed, or refuses this client or its
+/// request. The other errors concern one request: its name, its options, its lost lease, or a panic.
 fn concerns_all(error: &Error) -> bool {
     use ErrorKind::{Closed, Denied, Protocol, Unavailable, Unsupported};
     let panicked = std::error::Error::source(error).is_some_and(|source| source.is::<Panicked>());
@@ -171,8 +170,7 @@ impl Drop for Join {
         };
         let handle = request.handle();
         let heir = self.lock.name.with(|state| {
-            // RACE: one that was answered has left the state under this mutex; what the queue does now
-            // is no business of its.
+            // RACE: a request that was answered has left the state under this mutex; the queue goes on without it.
             if state.is_in_flight(&handle) { state.queue.inherit(self.wish) } else { None }
         });
         match heir {

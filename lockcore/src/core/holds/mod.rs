@@ -7,8 +7,8 @@
 //! here, as each names the others; what [`leader`] and [`release`] do with them stands there.
 //!
 //! # Invariants
-//! - **holds-1** A grant is in a [`Hold`] from the instant the core has it: a receiver that is gone passes the hold on
-//!   by dropping it (G8).
+//! - **holds-1** A grant is in a [`Hold`] from the instant the core has it: if the receiver has left, dropping the hold passes
+//!   it on (G8).
 //! - **holds-2** The end of an ownership, for any reason, happens once, makes its release pending and updates the queue.
 //! - **holds-3** Every change that may grant a waiter calls that waiter (queue-3).
 //!
@@ -100,7 +100,7 @@ pub(crate) struct Hold {
     ended: bool,
 }
 
-/// The one that asks the store for a name; there is one at a time.
+/// The caller that sends requests for a name; there is one at a time.
 pub(crate) struct Leader {
     lock: LocalLock,
     /// The queue does not wait for it any more.
@@ -158,7 +158,7 @@ impl Core {
         }
     }
 
-    /// Ends an ownership if its own time is over (ownership-4).
+    /// Ends an ownership if its own time has passed (ownership-4).
     pub(crate) fn end_in_time(self: &Arc<Self>, ownership: &Arc<Ownership>) {
         if let Some(reason) = ownership.end_in_time(self.context.env.now()) {
             self.has_ended(ownership, reason);
@@ -195,7 +195,7 @@ impl Core {
             _ => false,
         };
         if session_over {
-            // The backend ends a session that is over as a whole (B3).
+            // The backend ends a session as a whole (B3).
             lock.change(|state| state.released(ownership));
         } else {
             PendingRelease::new(&lock, ownership).in_background();
@@ -282,7 +282,7 @@ impl LocalLock {
 }
 
 impl Waiter {
-    /// Calls a waiter. One that has vanished drops the turn, which passes it on.
+    /// Calls a waiter. A waiter that has left drops the turn, which passes it on.
     pub(crate) fn call(self, turn: Turn) {
         let unheard = waking(|| self.turn.send(turn).err());
         drop(unheard);

@@ -65,7 +65,7 @@ impl Hold {
             Renewal::Gone(reason) => Err(Error::lost(*reason)),
             Renewal::Unknown(error) => Err(error.clone()),
         };
-        // Of one that is not known to have worked the watchdog's own renewal goes on as it was planned.
+        // If it is not known to have worked, the watchdog's own renewal goes on as planned.
         if !matches!(answer, Renewal::Unknown(_)) {
             self.lock.core.end_all(self.lock.core.leases.answered(lease, env.now(), sent_at, &answer));
         }

@@ -2,9 +2,8 @@
 //!
 //! # Invariants
 //! - **memory-1** The holders of a name fit ([`Load`]), and no lease has expired when it is granted (G1).
-//! - **memory-2** The counter grows with every grant, whatever was lost or deleted (G3).
-//! - **memory-3** Entries are granted in order of arrival, as soon as they fit; those whose lease expired are
-//!   passed over (G7).
+//! - **memory-2** The counter grows with every grant, even after a loss or a deletion (G3).
+//! - **memory-3** Entries are granted in order of arrival, as soon as they fit; expired ones are skipped (G7).
 //! - **memory-4** Release, renewal and abandoning act only on an entry of that owner (G4).
 //! - **memory-5** A name without holders and waiters has no data (G5).
 //!
@@ -120,7 +119,7 @@ pub(super) struct Target {
 }
 
 impl Engine {
-    /// Takes the lock, or queues for it if `queue` says so.
+    /// Acquires the lock, or queues for it if `queue` is set.
     pub(super) fn acquire(
         &mut self,
         now: Now,
@@ -179,7 +178,7 @@ impl Engine {
         Some(entry.ttl)
     }
 
-    /// Ends what `owner` has of `name`, held or waiting; whether there was something.
+    /// Ends the entry of `owner` at `name`, held or waiting; returns whether there was one.
     pub(super) fn release(
         &mut self,
         now: Now,
@@ -288,7 +287,7 @@ impl Engine {
     pub(super) fn forget(&mut self, pushes: &mut Vec<Push>) {
         let leases_opened = self.leases_opened;
         let lost = std::mem::take(self);
-        // A session's next lease must not look like one that was lost.
+        // A session's next lease must not have the id of a lost one.
         self.leases_opened = leases_opened;
         let waiting = lost.names.into_values().flat_map(|contest| contest.queue);
         pushes.extend(waiting.map(|entry| Push::Dropped(entry.owner)));

@@ -38,7 +38,7 @@ impl Mode {
         self.weight.get()
     }
 
-    /// Returns the largest total weight beside it; [`u32::MAX`] is unlimited.
+    /// Returns the largest total weight that it may be part of; [`u32::MAX`] is unlimited.
     pub const fn capacity(self) -> u32 {
         self.capacity.get()
     }
