@@ -113,12 +113,12 @@ impl Scene {
         Ok(Self { there: world.clone(), world, holder, next, polls, linger, finished: Arc::default() })
     }
 
-    /// The next client holds soon, and then nothing is left.
+    /// Nothing is left soon, and the next client holds soon.
     pub(crate) async fn ensure_free(&self) -> Outcome {
+        self.world.empty(self.world.soon(), "it was dropped").await?;
         let next = self.next.lock(NAME)?;
         let guard = self.world.within(self.world.soon(), "the next client", next.acquire()).await??;
-        guard.release().await?;
-        self.world.empty(self.world.soon(), "it was dropped").await
+        Ok(guard.release().await?)
     }
 }
 
