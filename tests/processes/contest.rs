@@ -3,29 +3,29 @@
 use std::time::Duration;
 
 use crate::child::Holder;
-use crate::rig::Rig;
+use crate::fixture::Fixture;
 use crate::store::TTL;
 
 /// Eight processes count together while a ninth is killed again and again, wherever it is: every
 /// count is there once, and tokens grow from line to line (G1, G3, G6).
-pub(crate) async fn no_count_is_lost_while_processes_are_killed(rig: Rig) {
+pub(crate) async fn no_count_is_lost_while_processes_are_killed(fixture: Fixture) {
     const PROCESSES: usize = 8;
     // Where leases have to end, processes that die hold up all others: fewer cycles, and fewer deaths, or the
     // deaths would make the contest longer, and the longer contest more deaths.
-    let (cycles, pause, deaths) = if rig.leased { (60, 700, 15) } else { (1_000, 200, usize::MAX) };
-    let rig = rig.steady();
-    let journal = rig.scratch.path().join("journal");
+    let (cycles, pause, deaths) = if fixture.leased { (60, 700, 15) } else { (1_000, 200, usize::MAX) };
+    let fixture = fixture.steady();
+    let journal = fixture.scratch.path().join("journal");
     std::fs::write(&journal, "").unwrap();
 
     let mut workers = Vec::new();
     for _ in 0..PROCESSES {
-        let mut worker = rig.holder().await;
+        let mut worker = fixture.holder().await;
         worker.order(&format!("count {} worker {cycles}", journal.display())).await;
         workers.push(worker);
     }
     let victims = async {
         for _ in 0..deaths {
-            let mut victim = rig.holder().await;
+            let mut victim = fixture.holder().await;
             victim.order(&format!("count {} victim {cycles}", journal.display())).await;
             tokio::time::sleep(Duration::from_millis(pause)).await; // the fault's own rhythm
             victim.process.kill().await.unwrap();
@@ -58,16 +58,16 @@ pub(crate) async fn no_count_is_lost_while_processes_are_killed(rig: Rig) {
 
 /// Writers count while others read what they have counted, and both are killed at any point: no process writes beside a
 /// reader (G1), and everybody has a turn (G6, G7).
-pub(crate) async fn no_count_is_written_beside_a_reader_despite_kills(rig: Rig) {
+pub(crate) async fn no_count_is_written_beside_a_reader_despite_kills(fixture: Fixture) {
     const PROCESSES: usize = 3;
     const CYCLES: usize = 60;
-    let rig = rig.steady();
-    let journal = rig.scratch.path().join("journal");
+    let fixture = fixture.steady();
+    let journal = fixture.scratch.path().join("journal");
     std::fs::write(&journal, "").unwrap();
     let writes = format!("count {} writer {CYCLES}", journal.display());
     let reads = format!("read {} {CYCLES}", journal.display());
     let start = async |order: &str| {
-        let mut holder = rig.holder().await;
+        let mut holder = fixture.holder().await;
         holder.order(order).await;
         holder
     };

@@ -2,13 +2,13 @@
 
 use std::process::Command;
 
-use crate::rig::Rig;
+use crate::fixture::Fixture;
 use leasehold::connect;
 use leasehold::{Revocation, Revoke};
 
 /// The kernel frees the lock of a process that dies: no lease has to run out (G6).
-pub(crate) async fn a_killed_holder_frees_the_lock_at_once(rig: Rig) {
-    let (mut holder, mut next) = (rig.holder().await, rig.holder().await);
+pub(crate) async fn a_killed_holder_frees_the_lock_at_once(fixture: Fixture) {
+    let (mut holder, mut next) = (fixture.holder().await, fixture.holder().await);
     let token = holder.acquire("a").await;
     assert_eq!(next.ask("try a").await, "busy");
     next.order("acquire a").await;
@@ -17,12 +17,12 @@ pub(crate) async fn a_killed_holder_frees_the_lock_at_once(rig: Rig) {
 }
 
 /// A process that is stopped holds on, however long: there is no lease that could run out.
-pub(crate) async fn a_stopped_holder_keeps_the_lock(rig: Rig) {
-    let (mut holder, mut next) = (rig.holder().await, rig.holder().await);
+pub(crate) async fn a_stopped_holder_keeps_the_lock(fixture: Fixture) {
+    let (mut holder, mut next) = (fixture.holder().await, fixture.holder().await);
     holder.acquire("a").await;
     holder.process.stop().await.unwrap();
     // Asking costs the asked nothing, and a revocation it cannot answer takes a whole ttl.
-    let admin = connect(rig.url()).await.unwrap();
+    let admin = connect(fixture.url()).await.unwrap();
     assert_eq!(admin.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::Unanswered);
     assert_eq!(next.ask("try a").await, "busy");
     // What was asked stays asked.
@@ -33,8 +33,8 @@ pub(crate) async fn a_stopped_holder_keeps_the_lock(rig: Rig) {
 }
 
 /// A child that was started under the lock does not inherit it.
-pub(crate) async fn a_child_of_the_holder_does_not_keep_the_lock(rig: Rig) {
-    let (mut holder, mut next) = (rig.holder().await, rig.holder().await);
+pub(crate) async fn a_child_of_the_holder_does_not_keep_the_lock(fixture: Fixture) {
+    let (mut holder, mut next) = (fixture.holder().await, fixture.holder().await);
     holder.acquire("a").await;
     let child = holder.ask("child").await;
     let child = child.strip_prefix("child ").unwrap().to_owned();
@@ -45,8 +45,9 @@ pub(crate) async fn a_child_of_the_holder_does_not_keep_the_lock(rig: Rig) {
 }
 
 /// A waiter that dies leaves nothing that those behind it would wait for (G6).
-pub(crate) async fn a_killed_waiter_disturbs_nobody(rig: Rig) {
-    let (mut holder, mut waiter, mut next) = (rig.holder().await, rig.holder().await, rig.holder().await);
+pub(crate) async fn a_killed_waiter_disturbs_nobody(fixture: Fixture) {
+    let (mut holder, mut waiter, mut next) =
+        (fixture.holder().await, fixture.holder().await, fixture.holder().await);
     let token = holder.acquire("a").await;
     waiter.order("acquire a").await;
     next.order("acquire a").await;
@@ -55,10 +56,10 @@ pub(crate) async fn a_killed_waiter_disturbs_nobody(rig: Rig) {
     assert!(next.token().await > token);
 }
 
-pub(crate) async fn another_process_is_seen_and_revoked(rig: Rig) {
-    let mut holder = rig.holder().await;
-    let (token, _) = (holder.acquire("a").await, rig.holder().await);
-    let admin = connect(rig.url()).await.unwrap();
+pub(crate) async fn another_process_is_seen_and_revoked(fixture: Fixture) {
+    let mut holder = fixture.holder().await;
+    let (token, _) = (holder.acquire("a").await, fixture.holder().await);
+    let admin = connect(fixture.url()).await.unwrap();
     let seen = admin.inspect("a").await.unwrap().holders.pop().expect("it is held");
     assert_eq!(seen.token.map(|token| token.get()), Some(token));
     assert!(seen.label.ends_with(&format!("/{}", holder.process.pid())), "{}", seen.label);

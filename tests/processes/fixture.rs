@@ -5,14 +5,14 @@ use testbed::Scratch;
 use crate::child::Holder;
 use crate::store::{STEADY, Store, TTL};
 
-pub(crate) struct Rig {
+pub(crate) struct Fixture {
     pub(crate) scratch: Scratch,
     pub(crate) leased: bool,
     url: String,
     store: Store,
 }
 
-impl Rig {
+impl Fixture {
     pub(crate) fn new(store: Store) -> Self {
         let (scratch, url) = (Scratch::new("cross-process").unwrap(), store.fresh_url(TTL));
         Self { scratch, leased: store.leased, url, store }

@@ -2,12 +2,12 @@
 
 use testbed::within;
 
-use crate::rig::Rig;
+use crate::fixture::Fixture;
 use crate::store::{STEADY, TTL};
 
 /// A dead holder's lease ends, not before its time by much and not long after it (G6).
-pub(crate) async fn a_killed_holder_frees_the_lock_in_time(rig: Rig) {
-    let (mut holder, mut next) = (rig.holder().await, rig.holder().await);
+pub(crate) async fn a_killed_holder_frees_the_lock_in_time(fixture: Fixture) {
+    let (mut holder, mut next) = (fixture.holder().await, fixture.holder().await);
     let token = holder.acquire("a").await;
     next.order("acquire a").await;
     holder.process.kill().await.unwrap();
@@ -19,8 +19,8 @@ pub(crate) async fn a_killed_holder_frees_the_lock_in_time(rig: Rig) {
 
 /// A holder that is stopped for longer than its lease finds out at its first look, and the next
 /// holder has the larger token (G2, G3).
-pub(crate) async fn a_stopped_holder_has_lost_before_another_holds(rig: Rig) {
-    let (mut holder, mut next) = (rig.holder().await, rig.holder().await);
+pub(crate) async fn a_stopped_holder_has_lost_before_another_holds(fixture: Fixture) {
+    let (mut holder, mut next) = (fixture.holder().await, fixture.holder().await);
     let token = holder.acquire("a").await;
     holder.process.stop().await.unwrap();
     assert!(next.acquire("a").await > token);
@@ -36,9 +36,9 @@ pub(crate) async fn a_stopped_holder_has_lost_before_another_holds(rig: Rig) {
 }
 
 /// A stop that the lease outlives is survived, and the renewals go on.
-pub(crate) async fn a_short_stop_loses_nothing(rig: Rig) {
-    let rig = rig.steady();
-    let (mut holder, mut next) = (rig.holder().await, rig.holder().await);
+pub(crate) async fn a_short_stop_loses_nothing(fixture: Fixture) {
+    let fixture = fixture.steady();
+    let (mut holder, mut next) = (fixture.holder().await, fixture.holder().await);
     holder.acquire("a").await;
     next.order("acquire a").await;
     for _ in 0..3 {

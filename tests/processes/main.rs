@@ -6,11 +6,11 @@
 mod child;
 mod contest;
 mod faults;
+mod fixture;
 mod full_disk;
 mod holder;
 mod leased;
 mod moving;
-mod rig;
 mod store;
 
 use std::process::ExitCode;

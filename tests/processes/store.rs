@@ -8,7 +8,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use testbed::trial;
 
-use crate::rig::Rig;
+use crate::fixture::Fixture;
 
 /// The ttl of most locks here: short, because the locks of dead processes are waited for.
 pub(crate) const TTL: Duration = Duration::from_secs(3);
@@ -46,9 +46,13 @@ impl Store {
     }
 
     /// A test on this store.
-    pub(crate) fn trial<F: Future<Output = ()> + 'static>(&self, name: &str, test: fn(Rig) -> F) -> Trial {
+    pub(crate) fn trial<F: Future<Output = ()> + 'static>(
+        &self,
+        name: &str,
+        test: fn(Fixture) -> F,
+    ) -> Trial {
         let store = self.clone();
-        trial(format!("{}::{name}", self.name), move || test(Rig::new(store)))
+        trial(format!("{}::{name}", self.name), move || test(Fixture::new(store)))
     }
 }
 

@@ -7,7 +7,7 @@ use testbed::etcd::{Etcd, Setup};
 use testbed::zookeeper::Ensemble;
 use testbed::{BOUND, Beside, Server, eventually, within};
 
-use crate::rig::{NAME, hold, options, queued, steady};
+use crate::fixture::{NAME, hold, options, queued, steady};
 
 /// Three members of a store.
 pub(crate) trait Cluster: Sized + Send + 'static {

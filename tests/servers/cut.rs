@@ -7,7 +7,7 @@ use leasehold::clock::{BootClock, Clock};
 use leasehold::{Effect, ErrorKind, LockManager, LostReason, connect};
 use testbed::{BOUND, Beside, Direction, Mode, Port, Server, eventually, within};
 
-use crate::rig::{
+use crate::fixture::{
     EARLY, LONG, NAME, Scene, hold, is_left_alone, options, outlives_its_lease, queued, steady, warm,
 };
 use crate::store::Sessions;

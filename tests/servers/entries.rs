@@ -3,7 +3,7 @@
 use leasehold::LostReason;
 use testbed::{BOUND, eventually, pass, within};
 
-use crate::rig::{EARLY, LONG, NAME, Scene, hold, queued, steady};
+use crate::fixture::{EARLY, LONG, NAME, Scene, hold, queued, steady};
 use crate::store::{Sessions, Store};
 
 pub(crate) async fn a_waiter_whose_entry_was_removed_waits_on<S: Store>(scene: Scene<S>) {

@@ -4,7 +4,7 @@ use leasehold::{Effect, ErrorKind, connect};
 use leasehold_conformance::words::said;
 use testbed::{BOUND, Beside, Mode, Port, eventually, within};
 
-use crate::rig::{NAME, Scene, hold, options};
+use crate::fixture::{NAME, Scene, hold, options};
 use crate::store::Store;
 
 /// For which nothing can have been carried out.

@@ -3,7 +3,7 @@
 use leasehold::{ErrorKind, LockManager};
 use testbed::{BOUND, Beside, eventually, pass, within};
 
-use crate::rig::{LONG, NAME, Scene, hold, queued, quiet, steady};
+use crate::fixture::{LONG, NAME, Scene, hold, queued, quiet, steady};
 use crate::store::Store;
 
 /// A server that has no room for new entries refuses them at once. Locks that are held are renewed, passed on and

@@ -22,13 +22,13 @@ mod cluster;
 mod cut;
 mod entries;
 mod errors;
+mod fixture;
 mod later;
 mod refused;
 mod reply_lost;
 mod requests;
 mod restart;
 mod revocation;
-mod rig;
 mod secured;
 mod sharing;
 mod store;
@@ -41,7 +41,7 @@ use libtest_mimic::{Arguments, Trial};
 use testbed::Server;
 
 use crate::cluster::Cluster;
-use crate::rig::Shared;
+use crate::fixture::Shared;
 use crate::store::{Sessions, Store};
 
 /// Scenarios of a store, each called by its file and name.

@@ -4,7 +4,7 @@
 use leasehold::{Effect, Env, Error, ErrorKind, LockManager, LostReason, Timing, connect, registry};
 use testbed::{BOUND, Beside, Server, eventually, within};
 
-use crate::rig::{LONG, NAME, Scene, hold, options};
+use crate::fixture::{LONG, NAME, Scene, hold, options};
 use crate::store::{Sessions, Store};
 
 async fn open<S: Server>(server: &S, user: &str, ttl: std::time::Duration) -> leasehold::Result<LockManager> {

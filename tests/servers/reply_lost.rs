@@ -2,7 +2,7 @@
 
 use testbed::{Beside, Direction, Mode, Proxy, Server, eventually, until, within};
 
-use crate::rig::{EARLY, LONG, NAME, Scene, hold, hold_aside, is_left_alone, queued, warm};
+use crate::fixture::{EARLY, LONG, NAME, Scene, hold, hold_aside, is_left_alone, queued, warm};
 use crate::sharing::reader;
 
 /// The connection breaks before the grant is received: it is requested again, found, and held once; beside a share, too.

@@ -11,7 +11,7 @@ use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold::{LockGuard, connect};
 use testbed::{Beside, Depth, eventually, pass};
 
-use crate::rig::{LONG, NAME, Scene, hold, queued, quiet, warm};
+use crate::fixture::{LONG, NAME, Scene, hold, queued, quiet, warm};
 use crate::store::Store;
 
 /// As many requests as are named: cycle after cycle, and for a try of a lock that is free, and of one that is held.

@@ -3,7 +3,7 @@
 use leasehold::{ErrorKind, FenceGate, LostReason};
 use testbed::{BOUND, eventually, pass, within};
 
-use crate::rig::{NAME, Scene, hold, queued, steady};
+use crate::fixture::{NAME, Scene, hold, queued, steady};
 use crate::store::Store;
 
 /// A server that wrote everything down comes back within the ttl: the holder holds on, who waits is next,

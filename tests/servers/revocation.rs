@@ -6,7 +6,7 @@ use leasehold::clock::{BootClock, Clock};
 use leasehold::{LostReason, Revocation, Revoke};
 use testbed::{BOUND, Beside, eventually, within};
 
-use crate::rig::{LONG, NAME, Scene, hold, is_left_alone, quiet};
+use crate::fixture::{LONG, NAME, Scene, hold, is_left_alone, quiet};
 use crate::store::Store;
 
 /// Much longer than anything here takes.

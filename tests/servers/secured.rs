@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leasehold::{Effect, Error, ErrorKind, LockManager, connect};
 use testbed::{BOUND, Certificates, Server, within};
 
-use crate::rig::{Scene, hold, queued};
+use crate::fixture::{Scene, hold, queued};
 use crate::store::{Sessions, Store};
 
 fn made(client: &str) -> Arc<Certificates> {

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use leasehold::{Lock, LockGuard, LockManager, LostReason};
 use testbed::{BOUND, Beside, Depth, Mode, Server, eventually, within};
 
-use crate::rig::{EARLY, LONG, NAME, Scene, VERY_LONG, hold, is_left_alone, queued, quiet, steady, warm};
+use crate::fixture::{EARLY, LONG, NAME, Scene, VERY_LONG, hold, is_left_alone, queued, quiet, steady, warm};
 use crate::store::Store;
 
 /// Each time at the store.

@@ -5,7 +5,7 @@ use leasehold::LostReason;
 use testbed::{Server, eventually};
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
-use crate::rig::{NAME, VERY_LONG};
+use crate::fixture::{NAME, VERY_LONG};
 
 /// What is said and done on a server of some store, where stores differ in that.
 pub(crate) trait Store: Server {

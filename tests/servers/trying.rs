@@ -12,7 +12,7 @@ use testbed::redis::Server as Redis;
 use testbed::{Beside, Depth, Mode, Server, pass};
 use tokio::sync::Barrier;
 
-use crate::rig::{LONG, NAME, Scene, options};
+use crate::fixture::{LONG, NAME, Scene, options};
 use crate::store::Store;
 
 /// What somebody did, between these two times by its own account.

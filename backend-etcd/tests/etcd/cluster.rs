@@ -7,7 +7,7 @@ use leasehold_core::LostReason;
 use testbed::etcd::{Setup, current};
 use testbed::pass;
 
-use crate::rig::{Beside, PREFIX, Rig, Store, eventually, hold, now, open_with_ttl, trials};
+use crate::fixture::{Beside, Fixture, PREFIX, Store, eventually, hold, now, open_with_ttl, trials};
 
 trials![a_paused_leader_may_end_leases_and_guards_know, a_paused_leader_of_a_current_version_may_do_so_too,];
 
@@ -35,26 +35,26 @@ const HOLDERS: usize = 20;
 
 /// Pauses the leader for 8 s under holders with sessions of their own; how many keys were deleted while their guards held.
 async fn paused_leader(setup: Setup) -> usize {
-    let mut rig = Rig::on(setup).await;
-    let leader = rig.etcd.leader().await.unwrap();
-    let follower = (leader + 1) % rig.etcd.size();
-    let observer = Store::connect(&[rig.etcd.addr(follower).to_string()]).await;
+    let mut fixture = Fixture::on(setup).await;
+    let leader = fixture.etcd.leader().await.unwrap();
+    let follower = (leader + 1) % fixture.etcd.size();
+    let observer = Store::connect(&[fixture.etcd.addr(follower).to_string()]).await;
     let diary = observer.diary(&format!("{PREFIX}/n")).await;
     let mut holders = Vec::new();
     for index in 0..HOLDERS {
-        let manager = open_with_ttl(rig.config(), PAUSED_TTL).await.unwrap();
+        let manager = open_with_ttl(fixture.config(), PAUSED_TTL).await.unwrap();
         let guard = hold(&manager, &format!("n{index}")).await;
         let lost = guard.lost();
         let losing = Beside::start(async move { (lost.await, now()) });
         holders.push((manager, guard, losing));
     }
 
-    rig.etcd.stop(leader).await.unwrap();
+    fixture.etcd.stop(leader).await.unwrap();
     pass(Duration::from_secs(8)).await;
-    rig.etcd.cont(leader).unwrap();
+    fixture.etcd.cont(leader).unwrap();
     pass(Duration::from_secs(2)).await; // The old leader ends leases within milliseconds.
 
-    let rival = open_with_ttl(rig.config(), PAUSED_TTL).await.unwrap();
+    let rival = open_with_ttl(fixture.config(), PAUSED_TTL).await.unwrap();
     let mut ended = 0;
     for (index, (_manager, guard, losing)) in holders.into_iter().enumerate() {
         let (name, token) = (format!("n{index}"), guard.token());

@@ -10,7 +10,7 @@ use leasehold_core::{Lock, LockManager, LockOptions, Mode};
 use parking_lot::Mutex;
 use tokio::sync::Barrier;
 
-use crate::rig::{Beside, PREFIX, Rig, eventually, hold, hold_aside, trials};
+use crate::fixture::{Beside, Fixture, PREFIX, eventually, hold, hold_aside, trials};
 
 trials![
     a_name_keeps_its_key,
@@ -41,10 +41,10 @@ fn some(weight: u32, capacity: u32) -> Mode {
 /// A fresh one each time would slow down every range until the next compaction.
 async fn a_name_keeps_its_key() {
     const CYCLES: u64 = 20;
-    let rig = Rig::start().await;
-    let manager = rig.manager().await;
+    let fixture = Fixture::start().await;
+    let manager = fixture.manager().await;
     hold(&manager, "n").await.release().await.unwrap();
-    let diary = rig.store.diary(&format!("{PREFIX}/n/")).await;
+    let diary = fixture.store.diary(&format!("{PREFIX}/n/")).await;
 
     for _ in 0..CYCLES {
         hold(&manager, "n").await.release().await.unwrap();
@@ -58,20 +58,21 @@ async fn a_name_keeps_its_key() {
 /// A queue stays watched for a moment after its last waiter: without an end the server would keep a watch for every name
 /// that was ever waited for.
 async fn queue_is_not_watched_without_waiters() {
-    let rig = Rig::start().await;
-    let (first, second) = (rig.manager().await, rig.manager().await);
-    let watched = async || rig.etcd.metrics(0).await.unwrap().sum("etcd_debugging_mvcc_watcher_total", "");
+    let fixture = Fixture::start().await;
+    let (first, second) = (fixture.manager().await, fixture.manager().await);
+    let watched =
+        async || fixture.etcd.metrics(0).await.unwrap().sum("etcd_debugging_mvcc_watcher_total", "");
     let before = watched().await;
     for name in ["a", "b", "c"] {
         let held = hold(&first, name).await;
         let waits = hold_aside(&second, name);
-        rig.store.queued(name, 2).await;
+        fixture.store.queued(name, 2).await;
         held.release().await.unwrap();
         waits.end("its turn").await.release().await.unwrap();
         assert!(watched().await > before, "a waiter watches the queue");
     }
     eventually("only session keys are watched", async || watched().await <= before).await;
-    let metrics = rig.etcd.metrics(0).await.unwrap();
+    let metrics = fixture.etcd.metrics(0).await.unwrap();
     assert_eq!((metrics.open_streams("Watch"), metrics.open_streams("LeaseKeepAlive")), (2, 0));
 }
 
@@ -81,20 +82,20 @@ async fn queue_is_not_watched_without_waiters() {
 /// Their clock stands still, however slow the machine is: no lease is renewed, and no waiter reads a queue that seems not
 /// to move.
 async fn contenders_take<const N: usize>(count: usize, modes: [Mode; N], cycles: usize, tenths: usize) {
-    let rig = Rig::start().await;
+    let fixture = Fixture::start().await;
     let clock = Arc::new(ManualClock::new());
-    let builder = || LockManager::builder(rig.config()).ttl(LEASE).clock(Arc::clone(&clock) as _);
+    let builder = || LockManager::builder(fixture.config()).ttl(LEASE).clock(Arc::clone(&clock) as _);
     let opening = (0..count).map(|_| builder().build());
     let managers = try_join_all(opening).await.unwrap();
     let contenders: Vec<_> =
         managers.iter().zip(modes.iter().cycle()).map(|(to, mode)| lock(to, *mode)).collect();
     let warmed_up = contend(&contenders, 10).await;
 
-    let told = async || rig.etcd.metrics(0).await.unwrap().sum("etcd_debugging_mvcc_events_total", "");
-    let (before, told_before) = (rig.etcd.requests().await.unwrap(), told().await);
+    let told = async || fixture.etcd.metrics(0).await.unwrap().sum("etcd_debugging_mvcc_events_total", "");
+    let (before, told_before) = (fixture.etcd.requests().await.unwrap(), told().await);
     let turns = contend(&contenders, cycles).await;
     let told = (told().await - told_before) / (count * cycles) as f64;
-    let made = rig.etcd.requests().await.unwrap() - &before;
+    let made = fixture.etcd.requests().await.unwrap() - &before;
     let cycles = count * cycles;
     // Among few no contender watches the key of its predecessor alone.
     let is_behind_many = tenths > 20 && modes[..] == [Mode::EXCLUSIVE];

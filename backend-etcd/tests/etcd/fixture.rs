@@ -11,12 +11,12 @@ use testbed::etcd::{Etcd, Requests, Setup};
 pub(crate) use testbed::{BOUND, Beside, eventually, trials, until, within};
 use tokio::sync::watch;
 
-pub(crate) struct Rig {
+pub(crate) struct Fixture {
     pub(crate) etcd: Etcd,
     pub(crate) store: Store,
 }
 
-impl Rig {
+impl Fixture {
     /// One member of the installed etcd.
     pub(crate) async fn start() -> Self {
         Self::on(Setup::new()).await

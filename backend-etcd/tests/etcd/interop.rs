@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::Revoke;
 use testbed::Process;
 
-use crate::rig::{BOUND, PREFIX, Rig, hold, hold_aside, trials};
+use crate::fixture::{BOUND, Fixture, PREFIX, hold, hold_aside, trials};
 
 trials![
     etcdctl_excludes_us_in_order_of_arrival,
@@ -15,8 +15,8 @@ trials![
 ];
 
 /// `etcdctl lock` in the background: prints its key when it holds.
-fn etcdctl_lock(rig: &Rig, name: &str) -> Process {
-    rig.etcd.ctl_in_background(["lock", &format!("{PREFIX}/{name}")]).unwrap()
+fn etcdctl_lock(fixture: &Fixture, name: &str) -> Process {
+    fixture.etcd.ctl_in_background(["lock", &format!("{PREFIX}/{name}")]).unwrap()
 }
 
 async fn etcdctl_holds(process: &mut Process) -> String {
@@ -29,22 +29,22 @@ async fn etcdctl_releases(mut process: Process) {
 }
 
 async fn etcdctl_excludes_us_in_order_of_arrival() {
-    let rig = Rig::start().await;
-    let manager = rig.manager().await;
-    let mut first = etcdctl_lock(&rig, "n");
+    let fixture = Fixture::start().await;
+    let manager = fixture.manager().await;
+    let mut first = etcdctl_lock(&fixture, "n");
     let key = etcdctl_holds(&mut first).await;
     assert!(key.starts_with(&format!("{PREFIX}/n/")), "{key}");
 
     assert!(manager.lock("n").unwrap().try_acquire().await.unwrap().is_none());
     let ours = hold_aside(&manager, "n");
-    rig.store.queued("n", 2).await;
-    let mut second = etcdctl_lock(&rig, "n");
-    rig.store.queued("n", 3).await;
+    fixture.store.queued("n", 2).await;
+    let mut second = etcdctl_lock(&fixture, "n");
+    fixture.store.queued("n", 3).await;
 
     etcdctl_releases(first).await;
     let guard = ours.end("we hold after etcdctl").await;
     guard.ensure_held().unwrap();
-    rig.store.queued("n", 2).await;
+    fixture.store.queued("n", 2).await;
     assert!(second.next_line(Duration::from_millis(300)).await.is_err(), "etcdctl holds beside us");
     guard.release().await.unwrap();
     etcdctl_holds(&mut second).await;
@@ -53,19 +53,19 @@ async fn etcdctl_excludes_us_in_order_of_arrival() {
 }
 
 async fn we_exclude_etcdctl_in_order_of_arrival() {
-    let rig = Rig::start().await;
-    let (one, other) = (rig.manager().await, rig.manager().await);
+    let fixture = Fixture::start().await;
+    let (one, other) = (fixture.manager().await, fixture.manager().await);
     let guard = hold(&one, "n").await;
-    let mut theirs = etcdctl_lock(&rig, "n");
-    rig.store.queued("n", 2).await;
+    let mut theirs = etcdctl_lock(&fixture, "n");
+    fixture.store.queued("n", 2).await;
     let last = hold_aside(&other, "n");
-    rig.store.queued("n", 3).await;
+    fixture.store.queued("n", 3).await;
     assert!(theirs.next_line(Duration::from_millis(300)).await.is_err(), "etcdctl holds beside us");
 
     let token = guard.token();
     guard.release().await.unwrap();
     etcdctl_holds(&mut theirs).await;
-    assert_eq!(rig.store.queue("n").await.len(), 2);
+    assert_eq!(fixture.store.queue("n").await.len(), 2);
     etcdctl_releases(theirs).await;
     let last = last.end("we hold after etcdctl").await;
     assert!(last.token() > token);
@@ -74,18 +74,18 @@ async fn we_exclude_etcdctl_in_order_of_arrival() {
 /// etcdctl reads every key below `NAME/` as a contender, so its holder of `a/b` blocks `a`: names with a slash are not
 /// shared with it.
 async fn holding_below_a_name_does_not_block_it() {
-    let rig = Rig::start().await;
-    let manager = rig.manager().await;
+    let fixture = Fixture::start().await;
+    let manager = fixture.manager().await;
     let below = hold(&manager, "a/b").await;
     hold(&manager, "a").await.release().await.unwrap();
-    let mut theirs = etcdctl_lock(&rig, "a");
+    let mut theirs = etcdctl_lock(&fixture, "a");
     etcdctl_holds(&mut theirs).await;
     etcdctl_releases(theirs).await;
     below.release().await.unwrap();
 
-    let mut below = etcdctl_lock(&rig, "a/b");
+    let mut below = etcdctl_lock(&fixture, "a/b");
     etcdctl_holds(&mut below).await;
-    let mut theirs = etcdctl_lock(&rig, "a");
+    let mut theirs = etcdctl_lock(&fixture, "a");
     assert!(theirs.next_line(Duration::from_secs(1)).await.is_err(), "etcdctl no longer blocks names above");
     // Its key lies where ours of that name do.
     assert!(manager.lock("a").unwrap().try_acquire().await.unwrap().is_none());
@@ -95,9 +95,9 @@ async fn holding_below_a_name_does_not_block_it() {
 
 /// It answers no request to release, but its key can be shown and deleted.
 async fn a_foreign_holder_is_shown_and_can_be_forced_out() {
-    let rig = Rig::start().await;
-    let manager = rig.manager().await;
-    let mut theirs = etcdctl_lock(&rig, "n");
+    let fixture = Fixture::start().await;
+    let manager = fixture.manager().await;
+    let mut theirs = etcdctl_lock(&fixture, "n");
     let key = etcdctl_holds(&mut theirs).await;
     let state = manager.inspect("n").await.unwrap();
     let holder = state.holder().expect("it is held");
@@ -105,10 +105,10 @@ async fn a_foreign_holder_is_shown_and_can_be_forced_out() {
     assert_eq!(state.contenders, 0);
 
     let ours = hold_aside(&manager, "n");
-    rig.store.queued("n", 2).await;
+    fixture.store.queued("n", 2).await;
     assert_eq!(manager.inspect("n").await.unwrap().contenders, 1);
     manager.revoke("n", Revoke::Force).await.unwrap();
     let guard = ours.end("we hold after it was forced out").await;
-    assert_eq!(rig.store.queue("n").await.len(), 1);
+    assert_eq!(fixture.store.queue("n").await.len(), 1);
     guard.release().await.unwrap();
 }

@@ -7,13 +7,13 @@
 
 mod cluster;
 mod counts;
+mod fixture;
 mod interop;
 mod kit;
 mod network;
 mod outside;
 mod replies;
 mod revocation;
-mod rig;
 mod rights;
 mod secured;
 mod server;

@@ -8,8 +8,8 @@ use leasehold_core::{Env, ErrorKind, LockName, Mode as Kind, Timing};
 use leasehold_etcd::EtcdConfig;
 use testbed::{Direction, Mode, Proxy};
 
-use crate::rig::{
-    BOUND, Beside, PREFIX, Rig, TTL, behind, eventually, hold, hold_aside, open, trials, within,
+use crate::fixture::{
+    BOUND, Beside, Fixture, PREFIX, TTL, behind, eventually, hold, hold_aside, open, trials, within,
 };
 
 trials![
@@ -47,18 +47,19 @@ impl Session {
 /// The session's key is written anew to find out what an unconfirmed request did; that must not make a participant of a move
 /// look like a plain session.
 async fn a_lost_answer_leaves_a_session_in_the_move() {
-    let rig = Rig::start().await;
-    let proxy = rig.proxy(0);
+    let fixture = Fixture::start().await;
+    let proxy = fixture.proxy(0);
     let env = Env::new(Timing::for_ttl(4 * TTL)).unwrap().without_token_base();
-    let (moving, plain) = (Session::open_in(behind(&proxy), env).await, Session::open(rig.config()).await);
+    let (moving, plain) =
+        (Session::open_in(behind(&proxy), env).await, Session::open(fixture.config()).await);
     let request = AcquireRequest::new(name("n"), moving.env.owner_id(), moving.env.timing().ttl);
     let key = format!("{PREFIX}/%session/");
-    let written = async || rig.store.keys(&key).await.iter().map(|key| key.modified).max();
+    let written = async || fixture.store.keys(&key).await.iter().map(|key| key.modified).max();
     let opened = written().await;
     proxy.set(Direction::ServerToClient, Mode::Hold).await;
     let backend = Arc::clone(&moving.backend);
     let acquiring = Beside::start(async move { backend.acquire(&request).await });
-    rig.store.queued("n", 1).await;
+    fixture.store.queued("n", 1).await;
     proxy.reset().await;
     proxy.set(Direction::ServerToClient, Mode::Pass).await;
     acquiring.end("it holds").await.unwrap();
@@ -70,9 +71,9 @@ async fn a_lost_answer_leaves_a_session_in_the_move() {
 /// stays.
 async fn a_try_that_cannot_read_who_is_before_it_ends() {
     const MANY: usize = 20;
-    let rig = Rig::start().await;
-    let proxy = Proxy::start_framed(rig.etcd.addr(0), h2_frame).unwrap();
-    let (many, one) = (rig.manager().await, Session::open(behind(&proxy)).await);
+    let fixture = Fixture::start().await;
+    let proxy = Proxy::start_framed(fixture.etcd.addr(0), h2_frame).unwrap();
+    let (many, one) = (fixture.manager().await, Session::open(behind(&proxy)).await);
     let mut guards = Vec::new();
     for _ in 0..MANY {
         guards.push(many.lock("n").unwrap().permits(1, 40).acquire().await.unwrap());
@@ -90,7 +91,7 @@ async fn a_try_that_cannot_read_who_is_before_it_ends() {
     assert!(proxy.traffic(Direction::ClientToServer).dropped > 0, "it was read");
 
     proxy.set(Direction::ClientToServer, Mode::Pass).await;
-    eventually("no entry stays", async || rig.store.queue("n").await.len() == MANY).await;
+    eventually("no entry stays", async || fixture.store.queue("n").await.len() == MANY).await;
 }
 
 /// The length of a frame of HTTP/2, and of a client's preface.
@@ -107,8 +108,8 @@ fn h2_frame(bytes: &[u8]) -> Option<usize> {
 /// A release is held up on a connection that was replaced by another, where it was repeated. The first copy arrives when
 /// the name is held again by the same key.
 async fn a_delayed_release_spares_a_newer_lock() {
-    let rig = Rig::start().await;
-    let proxies = [rig.proxy(0), rig.proxy(0)];
+    let fixture = Fixture::start().await;
+    let proxies = [fixture.proxy(0), fixture.proxy(0)];
     let endpoints = proxies.iter().map(|proxy| proxy.addr().to_string());
     let session = Session::open(EtcdConfig::new(endpoints).prefix(PREFIX)).await;
     let used =
@@ -120,8 +121,8 @@ async fn a_delayed_release_spares_a_newer_lock() {
     assert!(proxies[used].traffic(Direction::ClientToServer).held > 0, "nothing was on its way");
     let newer = session.grant("n").await;
 
-    carries_out(&rig, &proxies[used]).await;
-    let keys = rig.store.queue("n").await;
+    carries_out(&fixture, &proxies[used]).await;
+    let keys = fixture.store.queue("n").await;
     assert_eq!(keys.len(), 1, "{keys:?}");
     assert_eq!(keys[0].created.cast_unsigned(), newer.counter);
     session.backend.release(&newer).await.unwrap();
@@ -136,9 +137,9 @@ async fn the_one_used(proxies: &[Proxy; 2], act: impl AsyncFn()) -> usize {
 }
 
 /// Lets the request pass that is held on its way, and waits until the server has answered it.
-async fn carries_out(rig: &Rig, proxy: &Proxy) {
+async fn carries_out(fixture: &Fixture, proxy: &Proxy) {
     let answered = async || {
-        let metrics = rig.etcd.metrics(0).await.unwrap();
+        let metrics = fixture.etcd.metrics(0).await.unwrap();
         metrics.sum("grpc_server_handled_total", "grpc_method=\"Txn\"")
     };
     let before = answered().await;
@@ -153,7 +154,7 @@ fn name(name: &str) -> LockName {
 /// A request is held up on a connection that was replaced by another, and its acquisition is cancelled. When the request
 /// arrives, it creates nothing.
 async fn a_delayed_acquisition_creates_nothing() {
-    let rig = Rig::start().await;
+    let fixture = Fixture::start().await;
     let is_sent = Arc::new(AtomicBool::new(false));
     let inner = [0, 0].map(|member| {
         let is_sent = Arc::clone(&is_sent);
@@ -164,7 +165,7 @@ async fn a_delayed_acquisition_creates_nothing() {
             }
             Some(bytes.len())
         };
-        Proxy::start_framed(rig.etcd.addr(member), watching).unwrap()
+        Proxy::start_framed(fixture.etcd.addr(member), watching).unwrap()
     });
     let outer = [0, 1].map(|index: usize| Proxy::start(inner[index].addr()).unwrap());
     let endpoints = outer.iter().map(|proxy| proxy.addr().to_string());
@@ -181,12 +182,12 @@ async fn a_delayed_acquisition_creates_nothing() {
     // Over the other connection, after the clean-up.
     let again = hold(&manager, "n").await;
     again.release().await.unwrap();
-    let diary = rig.store.diary(&format!("{PREFIX}/n/")).await;
-    carries_out(&rig, &inner[used]).await;
+    let diary = fixture.store.diary(&format!("{PREFIX}/n/")).await;
+    carries_out(&fixture, &inner[used]).await;
     // A creation would be reported before this.
     let key = format!("{PREFIX}/n/last");
-    rig.store.client.kv_client().put(key.as_str(), "", None).await.unwrap();
-    rig.store.delete(&key).await;
+    fixture.store.client.kv_client().put(key.as_str(), "", None).await.unwrap();
+    fixture.store.delete(&key).await;
     diary.deletion(&key).await;
     let created: Vec<_> = diary.entries().into_iter().filter(|entry| !entry.is_deletion).collect();
     assert!(created.iter().all(|entry| entry.key == key), "{created:?}");
@@ -195,7 +196,7 @@ async fn a_delayed_acquisition_creates_nothing() {
 /// The replies to many acquisitions are lost at the same time: one move of the epoch serves all of them.
 async fn many_lost_answers_cost_a_few_requests_each() {
     const NAMES: usize = 40;
-    let rig = Rig::start().await;
+    let fixture = Fixture::start().await;
     let prefix = format!("{PREFIX}/many");
     // Requests about the session itself are not counted.
     let made = Arc::new(AtomicUsize::new(0));
@@ -205,12 +206,12 @@ async fn many_lost_answers_cost_a_few_requests_each() {
         counted.fetch_add(usize::from(is_about), Ordering::SeqCst);
         false
     });
-    let proxy = Proxy::start_framed(rig.etcd.addr(0), h2_frame).unwrap();
+    let proxy = Proxy::start_framed(fixture.etcd.addr(0), h2_frame).unwrap();
     proxy.set(Direction::ClientToServer, counting).await;
-    let manager = rig.manager_behind(&proxy).await;
+    let manager = fixture.manager_behind(&proxy).await;
     proxy.set(Direction::ServerToClient, Mode::Hold).await;
     let acquiring: Vec<_> = (0..NAMES).map(|index| hold_aside(&manager, &format!("many{index}"))).collect();
-    eventually("all are asked for", async || rig.store.keys(&prefix).await.len() == NAMES).await;
+    eventually("all are asked for", async || fixture.store.keys(&prefix).await.len() == NAMES).await;
     proxy.reset().await;
     proxy.set(Direction::ServerToClient, Mode::Pass).await;
     let mut guards = Vec::new();

@@ -6,9 +6,9 @@ use etcd_client::PutOptions;
 use leasehold_core::backend::Revocation;
 use leasehold_core::{LockManager, LostReason, Revoke};
 
-use crate::rig::{
-    BOUND, Beside, EARLY, Key, PREFIX, Rig, TTL, eventually, hold, hold_aside, now, trials, until, within,
-    without_renewals,
+use crate::fixture::{
+    BOUND, Beside, EARLY, Fixture, Key, PREFIX, TTL, eventually, hold, hold_aside, now, trials, until,
+    within, without_renewals,
 };
 
 trials![revocation_before_the_grant_arrives_with_it, a_message_about_nobody_goes, requests_of_a_revocation,];
@@ -20,9 +20,9 @@ fn inbox(entry: &Key) -> String {
 }
 
 /// A message with that grace in the inbox of an entry's session.
-async fn ask(rig: &Rig, entry: &Key, message: &str) {
+async fn ask(fixture: &Fixture, entry: &Key, message: &str) {
     let on_lease = PutOptions::new().with_lease(entry.lease);
-    rig.store.client.kv_client().put(inbox(entry), message, Some(on_lease)).await.unwrap();
+    fixture.store.client.kv_client().put(inbox(entry), message, Some(on_lease)).await.unwrap();
 }
 
 fn revoke_aside(admin: &LockManager, name: &'static str, grace: Duration) -> Beside<Revocation> {
@@ -32,22 +32,22 @@ fn revoke_aside(admin: &LockManager, name: &'static str, grace: Duration) -> Bes
 
 /// The grace counts from when the request was received, before the hold began; without one the grant is lost at once.
 async fn revocation_before_the_grant_arrives_with_it() {
-    let rig = Rig::start().await;
-    let (holder, waiter) = (rig.manager().await, rig.manager().await);
+    let fixture = Fixture::start().await;
+    let (holder, waiter) = (fixture.manager().await, fixture.manager().await);
     let asked_of_a_waiter = async |message: &str| {
         let guard = hold(&holder, "n").await;
         let next = hold_aside(&waiter, "n");
-        rig.store.queued("n", 2).await;
-        let entry = rig.store.queue("n").await.remove(1);
-        ask(&rig, &entry, message).await;
+        fixture.store.queued("n", 2).await;
+        let entry = fixture.store.queue("n").await.remove(1);
+        ask(&fixture, &entry, message).await;
         (guard, next, inbox(&entry))
     };
     let (guard, next, inbox) = asked_of_a_waiter("").await;
     guard.release().await.unwrap();
     let next = next.end("it is granted").await;
     assert_eq!(within(BOUND, "it is lost", next.lost()).await, LostReason::Revoked);
-    eventually("it lets go", async || rig.store.queue("n").await.is_empty()).await;
-    assert_eq!(rig.store.keys(&inbox).await, []);
+    eventually("it lets go", async || fixture.store.queue("n").await.is_empty()).await;
+    assert_eq!(fixture.store.keys(&inbox).await, []);
 
     let (guard, next, inbox) = asked_of_a_waiter(&GRACE.as_millis().to_string()).await;
     let asked_at = now();
@@ -60,62 +60,68 @@ async fn revocation_before_the_grant_arrives_with_it() {
     assert!(left < GRACE + TTL, "{left:?} from the message, of {GRACE:?}");
     next.ensure_held().unwrap();
     next.release().await.unwrap();
-    assert_eq!(rig.store.keys(&inbox).await, []);
+    assert_eq!(fixture.store.keys(&inbox).await, []);
 }
 
 /// A message that crosses a release is about a deleted entry: its session deletes it. One about an entry that waits
 /// stays.
 async fn a_message_about_nobody_goes() {
-    let rig = Rig::start().await;
-    let (one, other) = (rig.manager().await, rig.manager().await);
+    let fixture = Fixture::start().await;
+    let (one, other) = (fixture.manager().await, fixture.manager().await);
     let guard = hold(&one, "n").await;
     let next = hold_aside(&other, "n");
-    rig.store.queued("n", 2).await;
+    fixture.store.queued("n", 2).await;
     let bystander = hold(&other, "m").await;
-    let released = rig.store.queue("m").await.remove(0);
+    let released = fixture.store.queue("m").await.remove(0);
     bystander.release().await.unwrap();
-    let waits = rig.store.queue("n").await.remove(1);
+    let waits = fixture.store.queue("n").await.remove(1);
 
-    ask(&rig, &waits, "60000").await;
-    ask(&rig, &released, "60000").await;
-    let gone = until(async || rig.store.keys(&inbox(&released)).await.is_empty());
+    ask(&fixture, &waits, "60000").await;
+    ask(&fixture, &released, "60000").await;
+    let gone = until(async || fixture.store.keys(&inbox(&released)).await.is_empty());
     within(BOUND, "the message goes", gone).await;
-    assert_eq!(rig.store.keys(&inbox(&waits)).await.len(), 1);
+    assert_eq!(fixture.store.keys(&inbox(&waits)).await.len(), 1);
     guard.release().await.unwrap();
     let next = next.end("it is granted").await;
     within(BOUND, "it is asked", next.revocation_requested()).await.expect("it holds");
     next.release().await.unwrap();
-    assert_eq!(rig.store.keys(&inbox(&waits)).await, []);
+    assert_eq!(fixture.store.keys(&inbox(&waits)).await, []);
 }
 
 /// A contender of "n" without a process.
-async fn holds_deaf(rig: &Rig) {
-    let lease = rig.store.client.lease_client().grant(300, None).await.unwrap().id();
+async fn holds_deaf(fixture: &Fixture) {
+    let lease = fixture.store.client.lease_client().grant(300, None).await.unwrap().id();
     let on_lease = PutOptions::new().with_lease(lease);
     let record = format!("leasehold 1\n{lease:032x}\n300000\ndeaf");
-    rig.store.client.kv_client().put(format!("{PREFIX}/n/{lease:x}"), record, Some(on_lease)).await.unwrap();
+    fixture
+        .store
+        .client
+        .kv_client()
+        .put(format!("{PREFIX}/n/{lease:x}"), record, Some(on_lease))
+        .await
+        .unwrap();
 }
 
 /// A request is a read and a write, whatever the grace, and the release after it costs no more than without; force is a
 /// read and two writes.
 async fn requests_of_a_revocation() {
-    let rig = Rig::start().await;
-    let (holder, admin) = (rig.patient().await, rig.patient().await);
+    let fixture = Fixture::start().await;
+    let (holder, admin) = (fixture.patient().await, fixture.patient().await);
     let guard = hold(&holder, "n").await;
-    rig.quiet().await;
-    let before = rig.etcd.requests().await.unwrap();
+    fixture.quiet().await;
+    let before = fixture.etcd.requests().await.unwrap();
     let revoked = revoke_aside(&admin, "n", GRACE);
     within(BOUND, "it is asked", guard.revocation_requested()).await.expect("it holds");
     guard.release().await.unwrap();
     assert_eq!(revoked.end("it has let go").await, Revocation::Released);
-    let made = rig.etcd.requests().await.unwrap() - &before;
+    let made = fixture.etcd.requests().await.unwrap() - &before;
     // The other requests read whether it is still held.
     assert_eq!((made.of("Txn"), without_renewals(&made)), (2, made.of("Range") + 2), "{made}");
 
-    holds_deaf(&rig).await;
-    rig.quiet().await;
-    let before = rig.etcd.requests().await.unwrap();
+    holds_deaf(&fixture).await;
+    fixture.quiet().await;
+    let before = fixture.etcd.requests().await.unwrap();
     assert_eq!(admin.revoke("n", Revoke::Force).await.unwrap(), Revocation::Released);
-    let made = rig.etcd.requests().await.unwrap() - &before;
+    let made = fixture.etcd.requests().await.unwrap() - &before;
     assert_eq!((made.of("Range"), made.of("Txn"), without_renewals(&made)), (1, 2, 3), "{made}");
 }

@@ -9,7 +9,7 @@ use leasehold_etcd::EtcdConfig;
 use testbed::etcd::{Etcd, Setup, current};
 use testbed::{Direction, Mode, Proxy};
 
-use crate::rig::{
+use crate::fixture::{
     BOUND, Beside, EARLY, PREFIX, TTL, eventually, hold, hold_aside, open, open_with_ttl, trials, within,
 };
 

@@ -11,7 +11,7 @@ use testbed::etcd::{Setup, current};
 use testbed::{Launch, Port, Scratch};
 use tokio::net::TcpStream;
 
-use crate::rig::{BOUND, EARLY, PREFIX, Rig, TTL, eventually, open_with_ttl, trials, until, within};
+use crate::fixture::{BOUND, EARLY, Fixture, PREFIX, TTL, eventually, open_with_ttl, trials, until, within};
 
 trials![
     entry_refused_by_a_full_server_is_removed,
@@ -39,10 +39,10 @@ async fn entry_refused_by_a_full_server_is_removed() {
 async fn refused_and_put(tasks: usize, program: Option<&PathBuf>) -> usize {
     // It counts what is written with every write, so that it is full while requests are under way.
     let setup = Setup::new().quota(4 << 20).arg("--backend-batch-limit=1");
-    let rig = Rig::on(program.into_iter().fold(setup, |setup, program| setup.program(program))).await;
+    let fixture = Fixture::on(program.into_iter().fold(setup, |setup, program| setup.program(program))).await;
     // So long that no entry ends with a lease.
-    let manager = open_with_ttl(rig.config(), 20 * TTL).await.unwrap();
-    let diary = rig.store.diary(&format!("{PREFIX}/full")).await;
+    let manager = open_with_ttl(fixture.config(), 20 * TTL).await.unwrap();
+    let diary = fixture.store.diary(&format!("{PREFIX}/full")).await;
     // Each takes one lock after the other until it is refused.
     let taking = join_all((0..tasks).map(async |task| {
         let mut held = Vec::new();
@@ -57,7 +57,7 @@ async fn refused_and_put(tasks: usize, program: Option<&PathBuf>) -> usize {
     let outcomes = within(BOUND, "all are refused", taking).await;
     for (_, name, refused) in &outcomes {
         assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
-        within(EARLY, "its entry goes", until(async || rig.store.queue(name).await.is_empty())).await;
+        within(EARLY, "its entry goes", until(async || fixture.store.queue(name).await.is_empty())).await;
     }
     let names = outcomes.iter().map(|(_, name, _)| format!("{PREFIX}/{name}/"));
     let diary = diary.entries();
@@ -68,18 +68,18 @@ async fn refused_and_put(tasks: usize, program: Option<&PathBuf>) -> usize {
 
 /// The installed 3.4.23 has bugs that end leases early: that is reported when a session is opened, and by a diagnosis.
 async fn a_version_with_known_bugs_is_named() {
-    let rig = Rig::start().await;
-    let warning = first_warning(&rig).await.expect("3.4.23 is warned of");
+    let fixture = Fixture::start().await;
+    let warning = first_warning(&fixture).await.expect("3.4.23 is warned of");
     assert!(warning.contains("3.4.23") && warning.contains("15247"), "{warning}");
 
-    let findings = rig.manager().await.diagnose().await.unwrap();
+    let findings = fixture.manager().await.diagnose().await.unwrap();
     let is_named = |finding: &Finding| finding.severity > Severity::Ok && finding.detail.contains("3.4.23");
     assert!(findings.iter().any(is_named), "{findings:?}");
 }
 
-async fn first_warning(rig: &Rig) -> Option<String> {
+async fn first_warning(fixture: &Fixture) -> Option<String> {
     let env = Env::new(Timing::for_ttl(TTL)).unwrap();
-    let backend = rig.config().open(env).await.unwrap();
+    let backend = fixture.config().open(env).await.unwrap();
     let mut events = backend.events();
     let warned = async {
         while let Some(event) = events.next().await {
@@ -97,13 +97,13 @@ async fn first_warning(rig: &Rig) -> Option<String> {
 /// `etcd grpc-proxy` numbers watches itself and answers renewals early: opening returns an error that names it, and nothing
 /// is left behind.
 async fn a_proxy_of_etcd_is_refused_by_name() {
-    let rig = Rig::start().await;
+    let fixture = Fixture::start().await;
     let (port, scratch) = (Port::reserve().unwrap(), Scratch::new("grpc-proxy").unwrap());
     let listen = port.addr();
     let mut launch = Launch::new("setpriv", scratch.path()).args(["--pdeathsig=KILL", "--", "etcd"]).args([
         "grpc-proxy".to_owned(),
         "start".to_owned(),
-        format!("--endpoints={}", rig.etcd.endpoints().join(",")),
+        format!("--endpoints={}", fixture.etcd.endpoints().join(",")),
         format!("--listen-addr={listen}"),
         format!("--advertise-client-url={listen}"),
         format!("--data-dir={}", scratch.path().join("data").display()),
@@ -115,5 +115,5 @@ async fn a_proxy_of_etcd_is_refused_by_name() {
     let refused = within(BOUND, "an answer", open_with_ttl(config, 5 * TTL)).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused:?}");
     assert!(refused.to_string().contains("grpc-proxy"), "{refused}");
-    within(EARLY, "no lease stays", until(async || rig.store.leases().await == 0)).await;
+    within(EARLY, "no lease stays", until(async || fixture.store.leases().await == 0)).await;
 }

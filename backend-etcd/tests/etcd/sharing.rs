@@ -8,7 +8,9 @@ use leasehold_core::{ErrorKind, Lock, LockGuard, LockManager, LockOptions, Mode 
 use leasehold_etcd::EtcdConfig;
 use testbed::{Mode, Process};
 
-use crate::rig::{BOUND, Beside, PREFIX, Rig, TTL, behind, hold, open, open_with_ttl, trials, within};
+use crate::fixture::{
+    BOUND, Beside, Fixture, PREFIX, TTL, behind, hold, open, open_with_ttl, trials, within,
+};
 
 trials![
     etcdctl_and_sharers_wait_for_each_other,
@@ -49,15 +51,15 @@ async fn tries(manager: &LockManager, mode: Kind) -> Option<LockGuard> {
 
 /// A foreign client waits for every older key below the name, and counts as a writer.
 async fn etcdctl_and_sharers_wait_for_each_other() {
-    let rig = Rig::start().await;
-    let [one, other, last] = [rig.manager().await, rig.manager().await, rig.manager().await];
+    let fixture = Fixture::start().await;
+    let [one, other, last] = [fixture.manager().await, fixture.manager().await, fixture.manager().await];
     for mode in [Kind::SHARED, some(1, 3)] {
         let (first, second) = (take(&one, mode).await, take(&other, mode).await);
-        let mut theirs = rig.etcd.ctl_in_background(["lock", &format!("{PREFIX}/n")]).unwrap();
-        rig.store.queued("n", 3).await;
+        let mut theirs = fixture.etcd.ctl_in_background(["lock", &format!("{PREFIX}/n")]).unwrap();
+        fixture.store.queued("n", 3).await;
         assert!(tries(&last, mode).await.is_none(), "{mode} beside one that waits");
         let behind = aside(&last, mode);
-        rig.store.queued("n", 4).await;
+        fixture.store.queued("n", 4).await;
         first.release().await.unwrap();
         assert!(is_silent(&mut theirs).await, "etcdctl holds beside {mode}");
         second.release().await.unwrap();
@@ -75,22 +77,22 @@ async fn is_silent(process: &mut Process) -> bool {
 /// A waiter behind a writer, in every mode, is cut off during the release, and the missed changes are compacted.
 async fn a_cut_and_a_compaction_cost_nobody_who_shares_their_turn() {
     for mode in kinds() {
-        let rig = Rig::start().await;
-        let proxy = rig.proxy(0);
-        let (holder, waiter) = (rig.manager().await, rig.manager_behind(&proxy).await);
-        let second = rig.manager_behind(&proxy).await;
+        let fixture = Fixture::start().await;
+        let proxy = fixture.proxy(0);
+        let (holder, waiter) = (fixture.manager().await, fixture.manager_behind(&proxy).await);
+        let second = fixture.manager_behind(&proxy).await;
         for is_cut in [false, true] {
             let guard = take(&holder, Kind::EXCLUSIVE).await;
             let waiting = aside(&waiter, mode);
-            rig.store.queued("n", 2).await;
+            fixture.store.queued("n", 2).await;
             let beside = (mode != Kind::EXCLUSIVE).then(|| aside(&second, mode));
-            rig.store.queued("n", if beside.is_some() { 3 } else { 2 }).await;
+            fixture.store.queued("n", if beside.is_some() { 3 } else { 2 }).await;
             if is_cut {
                 proxy.refuse_new().await.unwrap();
                 proxy.reset().await;
             }
             guard.release().await.unwrap();
-            let mut client = rig.store.client.kv_client();
+            let mut client = fixture.store.client.kv_client();
             let revision = client.put("history", "", None).await.unwrap().header().unwrap().revision();
             client.compact(revision, Some(CompactionOptions::new().with_physical())).await.unwrap();
             if is_cut {
@@ -106,8 +108,8 @@ async fn a_cut_and_a_compaction_cost_nobody_who_shares_their_turn() {
 }
 
 async fn share_needs_the_right_on_shared_keys() {
-    let mut rig = Rig::start().await;
-    rig.etcd.enable_auth("alice", "secret", "locks/").await.unwrap();
+    let mut fixture = Fixture::start().await;
+    fixture.etcd.enable_auth("alice", "secret", "locks/").await.unwrap();
     for command in [
         "role add exclusive",
         "role grant-permission exclusive --prefix=true read locks/",
@@ -117,9 +119,10 @@ async fn share_needs_the_right_on_shared_keys() {
         "user add bob:secret",
         "user grant-role bob exclusive",
     ] {
-        rig.etcd.ctl(command.split(' ')).await.unwrap();
+        fixture.etcd.ctl(command.split(' ')).await.unwrap();
     }
-    let user = |name: &str| EtcdConfig::new(rig.etcd.endpoints()).prefix(PREFIX).credentials(name, "secret");
+    let user =
+        |name: &str| EtcdConfig::new(fixture.etcd.endpoints()).prefix(PREFIX).credentials(name, "secret");
     let (alice, bob) = (open(user("alice")).await, open(user("bob")).await);
     for mode in kinds() {
         take(&alice, mode).await.release().await.unwrap();
@@ -143,16 +146,16 @@ async fn share_needs_the_right_on_shared_keys() {
 /// Many permits of one kind are counted by the request itself; if there are others, too, or none is left, they are read.
 async fn many_permits_are_counted_or_read() {
     const CAPACITY: u32 = 40;
-    let rig = Rig::start().await;
-    let (many, one, other) = (rig.patient().await, rig.patient().await, rig.patient().await);
+    let fixture = Fixture::start().await;
+    let (many, one, other) = (fixture.patient().await, fixture.patient().await, fixture.patient().await);
     let mut guards = Vec::new();
     for _ in 0..CAPACITY - 5 {
         guards.push(take(&many, some(1, CAPACITY)).await);
     }
     let mut asks = async |manager: &LockManager, weight, capacity, requests, is_granted| {
-        let before = rig.etcd.requests().await.unwrap();
+        let before = fixture.etcd.requests().await.unwrap();
         let guard = tries(manager, some(weight, capacity)).await;
-        let made = (rig.etcd.requests().await.unwrap() - &before).of("Txn");
+        let made = (fixture.etcd.requests().await.unwrap() - &before).of("Txn");
         assert_eq!((made, guard.is_some()), (requests, is_granted), "{weight} of {capacity}");
         guards.extend(guard);
     };
@@ -164,7 +167,7 @@ async fn many_permits_are_counted_or_read() {
     asks(&one, 1, 8, 1, false).await;
 
     let waiting = aside(&one, some(3, CAPACITY));
-    rig.store.queued("n", guards.len() + 1).await;
+    fixture.store.queued("n", guards.len() + 1).await;
     for _ in 0..2 {
         assert!(!waiting.is_finished());
         guards.remove(0).release().await.unwrap();
@@ -174,14 +177,14 @@ async fn many_permits_are_counted_or_read() {
     for guard in guards {
         guard.release().await.unwrap();
     }
-    assert_eq!(rig.store.queue("n").await, []);
+    assert_eq!(fixture.store.queue("n").await, []);
 }
 
 /// All sharers get the request to release within the bound of a request, at the same time, also over a slow network.
 async fn all_who_share_are_asked_from_afar() {
     const READERS: usize = 150;
-    let rig = Rig::start().await;
-    let (one, way) = (rig.manager().await, rig.proxy(0));
+    let fixture = Fixture::start().await;
+    let (one, way) = (fixture.manager().await, fixture.proxy(0));
     let far = open_with_ttl(behind(&way), 4 * TTL).await.unwrap();
     let mut guards = Vec::new();
     for _ in 0..READERS {

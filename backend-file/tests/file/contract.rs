@@ -7,23 +7,23 @@ use leasehold_core::backend::{Grant, Renewal, StoreEvent};
 use leasehold_core::clock::Deadline;
 use leasehold_core::{FencingToken, LostReason, OwnerId};
 
-use crate::rig::Rig;
+use crate::fixture::Fixture;
 
 /// A wait is shown to others when it lasts; a short one costs no file. One that lasts hears of each holder.
 #[tokio::test]
 async fn a_wait_is_shown_when_it_lasts() {
-    let rig = Rig::new();
-    let (a, mut b, mut c) = (rig.open().await, rig.open().await, rig.open().await);
+    let fixture = Fixture::new();
+    let (a, mut b, mut c) = (fixture.open().await, fixture.open().await, fixture.open().await);
     let held = a.grant("a").await;
     let (backend, request) = (Arc::clone(&b.backend), b.request("a"));
     let mut waiting = backend.acquire(&request);
     assert!((&mut waiting).now_or_never().is_none());
-    assert_eq!(rig.traces("waiting"), 0);
+    assert_eq!(fixture.traces("waiting"), 0);
     tokio::select! {
         granted = &mut waiting => panic!("{granted:?}"),
         () = b.queued() => {}
     }
-    assert_eq!((a.contenders("a").await, rig.traces("waiting")), (1, 1));
+    assert_eq!((a.contenders("a").await, fixture.traces("waiting")), (1, 1));
     let _last = c.waiter("a").await;
     a.release(&held).await;
     let next = waiting.await.unwrap();
@@ -35,8 +35,8 @@ async fn a_wait_is_shown_when_it_lasts() {
 /// nothing.
 #[tokio::test]
 async fn a_stale_release_changes_nothing() {
-    let rig = Rig::new();
-    let (a, b) = (rig.open().await, rig.open().await);
+    let fixture = Fixture::new();
+    let (a, b) = (fixture.open().await, fixture.open().await);
     let stale = a.grant("a").await;
     a.release(&stale).await;
     let held = a.grant("a").await;
@@ -63,16 +63,16 @@ async fn a_stale_release_changes_nothing() {
 /// A runtime ends at once while a wait is blocked in the kernel.
 #[test]
 fn a_blocked_wait_does_not_hold_up_the_runtime() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let runtime = || tokio::runtime::Builder::new_multi_thread().enable_time().build().unwrap();
     let outer = runtime();
     let (a, held) = outer.block_on(async {
-        let a = rig.open().await;
+        let a = fixture.open().await;
         let held = a.grant("a").await;
         (a, held)
     });
     let inner = runtime();
-    let mut b = inner.block_on(rig.open());
+    let mut b = inner.block_on(fixture.open());
     let waiter = inner.block_on(async { Some(b.waiter("a").await) });
     // Dropping a runtime waits for its pool of blocking threads; here it would never end.
     drop((b, inner, waiter));

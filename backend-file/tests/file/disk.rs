@@ -11,36 +11,36 @@ use leasehold_core::backend::{Severity, StoreEvent};
 use leasehold_core::{Effect, ErrorKind, LostReason};
 use leasehold_file::FileConfig;
 
-use crate::rig::{Manager, Rig, files, name};
+use crate::fixture::{Fixture, Manager, files, name};
 
 #[tokio::test]
 async fn files_are_private_by_default() {
-    let rig = Rig::new();
-    let a = rig.open().await;
+    let fixture = Fixture::new();
+    let a = fixture.open().await;
     a.grant("a").await;
-    let mode = |path: &str| fs::metadata(rig.file(path)).unwrap().permissions().mode() & 0o777;
+    let mode = |path: &str| fs::metadata(fixture.file(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(""), mode(".leasehold"), mode("a.lock")), (0o700, 0o700, 0o600));
     assert_eq!(mode(".leasehold/floor"), 0o600);
 }
 
 #[tokio::test]
 async fn a_sweep_leaves_what_is_in_use() {
-    let rig = Rig::new();
-    let (a, b) = (rig.open().await, rig.open().await);
+    let fixture = Fixture::new();
+    let (a, b) = (fixture.open().await, fixture.open().await);
     let held = a.grant("held").await;
     for lock in ["x", "y", "z"] {
         a.cycle(lock).await;
     }
-    fs::write(rig.file("foreign.lock"), "not ours").unwrap();
-    fs::write(rig.file("notes.txt"), "not ours").unwrap();
+    fs::write(fixture.file("foreign.lock"), "not ours").unwrap();
+    fs::write(fixture.file("notes.txt"), "not ours").unwrap();
     for leftover in ["sessions/00000000000000aa", "waiting/x.00000000000000aa", "new/00000000000000aa"] {
-        fs::write(rig.file(".leasehold").join(leftover), "").unwrap();
+        fs::write(fixture.file(".leasehold").join(leftover), "").unwrap();
     }
     assert_eq!(b.contenders("x").await, 0);
-    assert_eq!(rig.config().sweep().await.unwrap(), 3);
-    assert_eq!(fs::read_to_string(rig.file("foreign.lock")).unwrap(), "not ours");
-    assert!(rig.file("notes.txt").exists() && rig.file("held.lock").exists());
-    assert_eq!((rig.traces("sessions"), rig.traces("waiting"), rig.traces("new")), (2, 0, 0));
+    assert_eq!(fixture.config().sweep().await.unwrap(), 3);
+    assert_eq!(fs::read_to_string(fixture.file("foreign.lock")).unwrap(), "not ours");
+    assert!(fixture.file("notes.txt").exists() && fixture.file("held.lock").exists());
+    assert_eq!((fixture.traces("sessions"), fixture.traces("waiting"), fixture.traces("new")), (2, 0, 0));
     assert!(b.refusal("held").await.is_some());
     a.release(&held).await;
     assert!(b.cycle("x").await > 1);
@@ -48,14 +48,14 @@ async fn a_sweep_leaves_what_is_in_use() {
 
 #[test]
 fn a_directory_is_made_once() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let all = Barrier::new(8);
     let counters = thread::scope(|scope| {
         let first = || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
             all.wait();
             runtime.block_on(async {
-                let a = rig.open().await;
+                let a = fixture.open().await;
                 a.backend.acquire(&a.request("a")).await.unwrap().counter
             })
         };
@@ -67,22 +67,22 @@ fn a_directory_is_made_once() {
 
 #[tokio::test]
 async fn idle_files_are_removed_beyond_the_bound() {
-    let rig = Rig::new();
-    let a = Manager::open(&rig.config().keep(8)).await.unwrap();
+    let fixture = Fixture::new();
+    let a = Manager::open(&fixture.config().keep(8)).await.unwrap();
     for lock in 0..64 {
         a.cycle(&format!("job/{lock}")).await;
         tokio::task::yield_now().await;
     }
-    let left = files(&rig.path());
+    let left = files(&fixture.path());
     assert!(left < 40, "{left} files are left");
 }
 
 #[tokio::test]
 async fn foreign_entry_is_left_alone() {
-    let rig = Rig::new();
-    let a = rig.open().await;
+    let fixture = Fixture::new();
+    let a = fixture.open().await;
     a.cycle("ours").await;
-    let ours = fs::read(rig.file("ours.lock")).unwrap();
+    let ours = fs::read(fixture.file("ours.lock")).unwrap();
     let mut newer = ours.clone();
     newer[16] = 9;
     let mut damaged = ours.clone();
@@ -95,7 +95,7 @@ async fn foreign_entry_is_left_alone() {
         ("e", ours, "belongs to the lock \"ours\""),
     ];
     for (lock, bytes, says) in table {
-        let path = rig.file(&format!("{lock}.lock"));
+        let path = fixture.file(&format!("{lock}.lock"));
         fs::write(&path, &bytes).unwrap();
         for error in [a.attempt(lock).await.unwrap_err(), a.backend.inspect(&name(lock)).await.unwrap_err()] {
             assert_eq!((error.kind(), error.effect()), (&ErrorKind::Protocol, Effect::NotApplied));
@@ -105,8 +105,8 @@ async fn foreign_entry_is_left_alone() {
     }
     // A link to what would be the file itself.
     a.cycle("f").await;
-    fs::rename(rig.file("f.lock"), rig.file("elsewhere")).unwrap();
-    std::os::unix::fs::symlink("elsewhere", rig.file("f.lock")).unwrap();
+    fs::rename(fixture.file("f.lock"), fixture.file("elsewhere")).unwrap();
+    std::os::unix::fs::symlink("elsewhere", fixture.file("f.lock")).unwrap();
     for error in [a.attempt("f").await.unwrap_err(), a.backend.inspect(&name("f")).await.unwrap_err()] {
         assert_eq!(*error.kind(), ErrorKind::Protocol);
         assert!(error.to_string().contains("another kind of file"), "{error}");
@@ -120,8 +120,8 @@ async fn foreign_entry_is_left_alone() {
 /// that is seen. So does a directory that is moved.
 #[tokio::test]
 async fn holders_are_told_of_removed_files() {
-    let rig = Rig::new();
-    let mut a = rig.open().await;
+    let fixture = Fixture::new();
+    let mut a = fixture.open().await;
     let gone =
         |lock: &str, counter| StoreEvent::GrantLost { name: name(lock), counter, reason: LostReason::Gone };
     let removals: [fn(&Path, &Path); 3] = [
@@ -135,13 +135,13 @@ async fn holders_are_told_of_removed_files() {
     ];
     let mut first = a.grant("a").await;
     for remove in removals {
-        remove(&rig.file("a.lock"), &rig.file("backup"));
+        remove(&fixture.file("a.lock"), &fixture.file("backup"));
         assert_eq!(a.event().await, gone("a", first.counter));
         assert_eq!(a.backend.release(&first).await.unwrap_err().lost_reason(), Some(LostReason::Gone));
         first = a.grant("a").await;
     }
     let second = a.grant("b").await;
-    fs::rename(rig.path(), rig.path().with_extension("old")).unwrap();
+    fs::rename(fixture.path(), fixture.path().with_extension("old")).unwrap();
     let mut expected = vec![gone("a", first.counter), gone("b", second.counter)];
     while !expected.is_empty() {
         let event = a.event().await;
@@ -164,18 +164,18 @@ async fn holders_are_told_of_removed_files() {
 #[tokio::test]
 async fn a_directory_made_again_is_another() {
     for moved in [false, true] {
-        let rig = Rig::new();
-        let a = rig.open().await;
+        let fixture = Fixture::new();
+        let a = fixture.open().await;
         a.cycle("old").await;
         let held = a.grant("held").await;
-        let mut b = rig.open().await;
+        let mut b = fixture.open().await;
         let waiting = b.waiter("held").await;
         if moved {
-            fs::rename(rig.path(), rig.path().with_extension("old")).unwrap();
+            fs::rename(fixture.path(), fixture.path().with_extension("old")).unwrap();
         } else {
-            fs::remove_dir_all(rig.path()).unwrap();
+            fs::remove_dir_all(fixture.path()).unwrap();
         }
-        let c = rig.open().await;
+        let c = fixture.open().await;
         for lock in ["old", "new"] {
             let error = a.attempt(lock).await.unwrap_err();
             assert_eq!((error.kind(), error.effect()), (&ErrorKind::Unavailable, Effect::NotApplied));
@@ -192,23 +192,23 @@ async fn a_directory_made_again_is_another() {
 /// Without its floor a directory has lost counters, and says so; with nothing of ours in it, it is new.
 #[tokio::test]
 async fn a_directory_without_its_floor_is_refused() {
-    let rig = Rig::new();
-    fs::create_dir(rig.path()).unwrap();
-    fs::write(rig.file("cargo.lock"), "not ours").unwrap();
-    rig.open().await.cycle("a").await;
-    fs::remove_file(rig.file(".leasehold/floor")).unwrap();
-    let Err(error) = Manager::open(&rig.config()).await else { panic!("opened without a floor") };
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.path()).unwrap();
+    fs::write(fixture.file("cargo.lock"), "not ours").unwrap();
+    fixture.open().await.cycle("a").await;
+    fs::remove_file(fixture.file(".leasehold/floor")).unwrap();
+    let Err(error) = Manager::open(&fixture.config()).await else { panic!("opened without a floor") };
     assert_eq!(*error.kind(), ErrorKind::Protocol);
     assert!(error.to_string().contains("no floor"), "{error}");
 }
 
 #[tokio::test]
 async fn a_place_that_cannot_work_is_refused() {
-    let rig = Rig::new();
-    fs::write(rig.path(), "a file").unwrap();
-    let Err(error) = Manager::open(&rig.config()).await else { panic!("opened a file") };
+    let fixture = Fixture::new();
+    fs::write(fixture.path(), "a file").unwrap();
+    let Err(error) = Manager::open(&fixture.config()).await else { panic!("opened a file") };
     assert_eq!(*error.kind(), ErrorKind::Protocol, "{error}");
-    assert!(error.to_string().contains(&rig.path().display().to_string()), "{error}");
+    assert!(error.to_string().contains(&fixture.path().display().to_string()), "{error}");
     // The kernel lets nobody write there, not even its administrator.
     let Err(error) = Manager::open(&FileConfig::new("/sys/locks")).await else { panic!("opened /sys") };
     assert_eq!((error.kind(), error.effect()), (&ErrorKind::Denied, Effect::NotApplied), "{error}");

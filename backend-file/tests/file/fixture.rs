@@ -11,7 +11,7 @@ use leasehold_core::{Env, LockName, Result, Timing};
 use leasehold_file::FileConfig;
 use testbed::{BOUND, Beside, Scratch, within};
 
-pub(crate) struct Rig {
+pub(crate) struct Fixture {
     scratch: Scratch,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Manager {
     pub(crate) env: Env,
 }
 
-impl Rig {
+impl Fixture {
     pub(crate) fn new() -> Self {
         Self { scratch: Scratch::new("file").unwrap() }
     }

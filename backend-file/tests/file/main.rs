@@ -4,8 +4,8 @@
 
 mod contract;
 mod disk;
+mod fixture;
 mod hands;
 mod processes;
 mod revocation;
-mod rig;
 mod tokens;

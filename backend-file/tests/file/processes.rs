@@ -13,7 +13,7 @@ use leasehold_core::backend::{Revoke, StoreEvent};
 use leasehold_core::{Effect, ErrorKind};
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 
-use crate::rig::{Manager, Rig, name};
+use crate::fixture::{Fixture, Manager, name};
 
 /// Another process in `part`, ready.
 struct Other {
@@ -146,8 +146,8 @@ async fn revoker() {
 /// warning.
 #[tokio::test]
 async fn the_limit_of_open_files_is_an_error() {
-    let rig = Rig::new();
-    let mut other = Other::start("processes::limited", &rig.path());
+    let fixture = Fixture::new();
+    let mut other = Other::start("processes::limited", &fixture.path());
     other.says("limited after");
 }
 
@@ -155,32 +155,32 @@ async fn the_limit_of_open_files_is_an_error() {
 /// place, and any other is refused.
 #[tokio::test]
 async fn an_ask_that_cannot_be_added_is_not_lost() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let user = geteuid().is_root().then_some(65534);
-    fs::create_dir(rig.path()).unwrap();
-    chown(rig.path(), user, user).unwrap();
-    set_mode(&rig.path(), 0o700);
-    set_mode(rig.path().parent().unwrap(), 0o755);
-    let mut other = Other::start_as(user.map(|user| (user, user)), "processes::revoker", &rig.path());
+    fs::create_dir(fixture.path()).unwrap();
+    chown(fixture.path(), user, user).unwrap();
+    set_mode(&fixture.path(), 0o700);
+    set_mode(fixture.path().parent().unwrap(), 0o755);
+    let mut other = Other::start_as(user.map(|user| (user, user)), "processes::revoker", &fixture.path());
     other.says("asked");
 }
 
 #[tokio::test]
 async fn the_gate_of_another_user_keeps_nobody_from_a_new_name() {
-    let rig = Rig::new();
-    let own = rig.file(".leasehold");
+    let fixture = Fixture::new();
+    let own = fixture.file(".leasehold");
     fs::create_dir_all(&own).unwrap();
     fs::write(own.join("gate"), "").unwrap();
     let (user, gate) = if geteuid().is_root() { (Some(65534), 0o600) } else { (None, 0o000) };
     set_mode(&own.join("gate"), gate);
-    for directory in [rig.path(), own] {
+    for directory in [fixture.path(), own] {
         chown(&directory, user, user).unwrap();
         set_mode(&directory, 0o700);
     }
-    set_mode(rig.path().parent().unwrap(), 0o755);
-    let mut other = Other::start_as(user.map(|user| (user, user)), "processes::maker", &rig.path());
+    set_mode(fixture.path().parent().unwrap(), 0o755);
+    let mut other = Other::start_as(user.map(|user| (user, user)), "processes::maker", &fixture.path());
     other.says("made");
-    assert!(rig.file("a.lock").exists());
+    assert!(fixture.file("a.lock").exists());
 }
 
 /// A user's own group stays his where his process has another one.
@@ -190,12 +190,12 @@ async fn a_users_own_group_is_known_by_the_owner() {
         eprintln!("left out: only root can start processes of others");
         return;
     }
-    let rig = Rig::new();
-    fs::create_dir(rig.path()).unwrap();
-    chown(rig.path(), Some(65534), Some(65534)).unwrap();
-    set_mode(&rig.path(), 0o775);
-    set_mode(rig.path().parent().unwrap(), 0o755);
-    let mut other = Other::start_as(Some((65534, 33)), "processes::maker", &rig.path());
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.path()).unwrap();
+    chown(fixture.path(), Some(65534), Some(65534)).unwrap();
+    set_mode(&fixture.path(), 0o775);
+    set_mode(fixture.path().parent().unwrap(), 0o755);
+    let mut other = Other::start_as(Some((65534, 33)), "processes::maker", &fixture.path());
     other.says("made");
 }
 

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use testbed::{until, within};
 use tokio::task::JoinSet;
 
-use crate::rig::{Manager, Rig, acquired, name};
+use crate::fixture::{Fixture, Manager, acquired, name};
 
 fn revoked(lock: &str, counter: u64) -> StoreEvent {
     StoreEvent::GrantLost { name: name(lock), counter, reason: LostReason::Revoked }
@@ -33,13 +33,13 @@ impl Manager {
 
 #[tokio::test]
 async fn a_request_to_a_hold_that_ended_is_removed() {
-    let rig = Rig::new();
-    let (mut a, b) = (rig.open().await, rig.open().await);
+    let fixture = Fixture::new();
+    let (mut a, b) = (fixture.open().await, fixture.open().await);
     let held = a.grant("a").await;
     b.revoke("a", in_secs(30)).await.unwrap();
     a.release(&held).await;
-    assert_eq!(rig.traces("revoke"), 1);
-    let is_removed = until(async || rig.traces("revoke") == 0);
+    assert_eq!(fixture.traces("revoke"), 1);
+    let is_removed = until(async || fixture.traces("revoke") == 0);
     tokio::select! {
         told = a.event() => panic!("{told:?}"),
         () = within(b.env.timing().ttl, "the request is removed", is_removed) => {}
@@ -51,39 +51,39 @@ async fn a_request_to_a_hold_that_ended_is_removed() {
     let (_later, other) = (a.grant("a").await, a.grant("b").await);
     b.revoke("b", in_secs(30)).await.unwrap();
     assert_eq!(a.event().await, asked("b", other.counter, Duration::from_secs(30)));
-    assert_eq!(rig.traces("revoke"), 0);
+    assert_eq!(fixture.traces("revoke"), 0);
 }
 
 /// A holder that does not listen keeps its lock. What it was asked goes with its session: when that is
 /// closed, or with the next sweep.
 #[tokio::test]
 async fn a_holder_that_does_not_listen_keeps_its_lock() {
-    let rig = Rig::new();
-    let admin = LockManager::builder(rig.config()).build().await.unwrap();
+    let fixture = Fixture::new();
+    let admin = LockManager::builder(fixture.config()).build().await.unwrap();
     for closes in [true, false] {
-        let a = rig.open().await;
+        let a = fixture.open().await;
         let mut request = a.request("a");
         request.ttl = Duration::from_millis(50);
         let held = a.backend.try_acquire(&request).await.unwrap();
         assert!(matches!(held, Attempt::Granted(_)), "{held:?}");
         assert_eq!(admin.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::Unanswered);
         assert!(admin.inspect("a").await.unwrap().holder().is_some());
-        assert_eq!(rig.traces("revoke"), 1);
+        assert_eq!(fixture.traces("revoke"), 1);
         if closes {
             a.backend.close().await.unwrap();
         } else {
             drop(a);
-            rig.config().sweep().await.unwrap();
+            fixture.config().sweep().await.unwrap();
         }
-        assert_eq!(rig.traces("revoke"), 0, "closed: {closes}");
+        assert_eq!(fixture.traces("revoke"), 0, "closed: {closes}");
         assert_eq!(admin.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::NotHeld);
     }
 }
 
 #[tokio::test]
 async fn a_holder_that_hears_much_is_told_in_time() {
-    let rig = Rig::new();
-    let (mut a, b) = (rig.open().await, rig.open().await);
+    let fixture = Fixture::new();
+    let (mut a, b) = (fixture.open().await, fixture.open().await);
     let held = a.grant("a").await;
     b.grant("b").await;
     b.revoke("a", Revoke::AT_ONCE).await.unwrap();
@@ -106,8 +106,8 @@ async fn a_holder_that_hears_much_is_told_in_time() {
 
 #[tokio::test]
 async fn force_does_not_wait_for_a_grace() {
-    let rig = Rig::new();
-    let (mut a, b) = (rig.open().await, rig.open().await);
+    let fixture = Fixture::new();
+    let (mut a, b) = (fixture.open().await, fixture.open().await);
     for is_heard in [false, true] {
         let held = a.grant("a").await;
         b.revoke("a", in_secs(30)).await.unwrap();
@@ -126,8 +126,8 @@ async fn force_does_not_wait_for_a_grace() {
 /// Force takes it, and the wait is lost.
 #[tokio::test]
 async fn force_takes_a_lock_that_was_given_to_nobody() {
-    let rig = Rig::new();
-    let (a, mut b) = (rig.open().await, rig.open().await);
+    let fixture = Fixture::new();
+    let (a, mut b) = (fixture.open().await, fixture.open().await);
     let held = a.grant("a").await;
     let (backend, request) = (Arc::clone(&b.backend), b.request("a"));
     let mut waiting = backend.acquire(&request);
@@ -146,7 +146,7 @@ async fn force_takes_a_lock_that_was_given_to_nobody() {
     a.release(&first).await;
     assert_eq!(waiting.await.unwrap_err().lost_reason(), Some(LostReason::Gone));
     assert!(b.cycle("a").await > first.counter);
-    assert_eq!((rig.traces("revoke"), rig.traces("out")), (0, 0));
+    assert_eq!((fixture.traces("revoke"), fixture.traces("out")), (0, 0));
     // A file that exists and is not locked is not held.
     a.cycle("free").await;
     assert_eq!(a.revoke("free", Revoke::Force).await, None);
@@ -156,11 +156,11 @@ async fn force_takes_a_lock_that_was_given_to_nobody() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_counter_is_given_out_twice() {
     for is_forced in [false, true] {
-        let rig = Rig::new();
+        let fixture = Fixture::new();
         let (counters, holders) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU64::new(0)));
         let mut sessions = JoinSet::new();
         for _ in 0..4 {
-            let Manager { backend, env, .. } = Manager::open_patient(&rig.config()).await.unwrap();
+            let Manager { backend, env, .. } = Manager::open_patient(&fixture.config()).await.unwrap();
             let (counters, holders) = (Arc::clone(&counters), Arc::clone(&holders));
             sessions.spawn(async move {
                 for _ in 0..100 {
@@ -175,7 +175,7 @@ async fn no_counter_is_given_out_twice() {
                 }
             });
         }
-        let (admin, config) = (Manager::open_patient(&rig.config()).await.unwrap(), rig.config());
+        let (admin, config) = (Manager::open_patient(&fixture.config()).await.unwrap(), fixture.config());
         while !sessions.is_empty() {
             if is_forced {
                 admin.revoke("a", Revoke::Force).await;

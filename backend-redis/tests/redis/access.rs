@@ -9,7 +9,7 @@ use leasehold_redis::RedisConfig;
 use testbed::redis::{Server, Settings};
 use tokio::time::{sleep, timeout};
 
-use crate::rig::{
+use crate::fixture::{
     BOUND, LONG, NAME, TTL, Waiter, command, direct, hold, ok, open, open_for, server, start, trials_on_both,
 };
 

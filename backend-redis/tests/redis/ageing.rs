@@ -4,7 +4,7 @@ use leasehold_core::{ErrorKind, LostReason};
 use libtest_mimic::Trial;
 use testbed::redis::Server;
 
-use crate::rig::{BOUND, Waiter, assert_lost, command, direct, hold, ok, open, server, trial, within};
+use crate::fixture::{BOUND, Waiter, assert_lost, command, direct, hold, ok, open, server, trial, within};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let changes: [(&str, &[&str]); 4] = [

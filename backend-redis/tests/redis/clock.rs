@@ -3,7 +3,7 @@
 use leasehold_core::{FenceGate, LockManager, LostReason};
 use testbed::redis::{Server, Settings, WallClock};
 
-use crate::rig::{
+use crate::fixture::{
     KEY, LONG, NAME, TTL, Waiter, command, direct, hold, ok, open, open_for, pass, start, trials,
 };
 

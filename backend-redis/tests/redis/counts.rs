@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use testbed::redis::Server;
 
-use crate::rig::{LONG, Waiter, command, direct, hold, ok, open, open_for, proxy, server, trials, via, warm};
+use crate::fixture::{
+    LONG, Waiter, command, direct, hold, ok, open, open_for, proxy, server, trials, via, warm,
+};
 
 trials![reconnect_sends_four_requests, a_manager_has_one_connection];
 

@@ -4,7 +4,7 @@ use leasehold_core::LockManager;
 use leasehold_core::backend::Severity;
 use testbed::redis::{Settings, WallClock};
 
-use crate::rig::{LONG, direct, ok, open_for, start, trials};
+use crate::fixture::{LONG, direct, ok, open_for, start, trials};
 
 trials![
     a_good_server_is_ok = || a_good_server_is_ok(Settings::new()),

@@ -7,7 +7,7 @@ use leasehold_core::{ErrorKind, FenceGate, LostReason};
 use testbed::redis::{Server, Settings};
 use testbed::{Mode, Proxy};
 
-use crate::rig::{
+use crate::fixture::{
     BOUND, KEY, LONG, NAME, assert_lost, command, direct, eventually, exists, hold, ok, open, open_for,
     server, start, trials,
 };

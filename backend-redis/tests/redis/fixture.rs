@@ -145,14 +145,14 @@ macro_rules! trials_on_both {
         testbed::trials![$($name $(= $test)?),+];
 
         pub(crate) fn on_valkey() -> Vec<libtest_mimic::Trial> {
-            vec![$($crate::rig::trials_on_both!(@one $name $(= $test)?)),+]
+            vec![$($crate::fixture::trials_on_both!(@one $name $(= $test)?)),+]
         }
     };
     (@one $name:ident) => {
-        $crate::rig::trials_on_both!(@one $name = $name)
+        $crate::fixture::trials_on_both!(@one $name = $name)
     };
     (@one $name:ident = $test:expr) => {
-        $crate::rig::on_valkey(&testbed::name_in(module_path!(), stringify!($name)), $test)
+        $crate::fixture::on_valkey(&testbed::name_in(module_path!(), stringify!($name)), $test)
     };
 }
 pub(crate) use trials_on_both;

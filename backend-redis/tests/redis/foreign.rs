@@ -3,7 +3,7 @@
 use leasehold_redis::{Format, RedisConfig};
 use testbed::redis::{Client, Reply, Server};
 
-use crate::rig::{NAME, direct, server};
+use crate::fixture::{NAME, direct, server};
 
 /// The formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

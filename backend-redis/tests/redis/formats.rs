@@ -11,12 +11,12 @@ use testbed::redis::{Reply, Server};
 use testbed::{Direction, Mode};
 
 use crate::counts::Requests;
-use crate::foreign::{CHANNEL, Kind, with_foreign};
-use crate::lost::request;
-use crate::rig::{
+use crate::fixture::{
     KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, now, ok, open, open_for, proxy,
     server, store, trials, via,
 };
+use crate::foreign::{CHANNEL, Kind, with_foreign};
+use crate::lost::request;
 
 trials![
     a_message_of_redisson_wakes_the_first_of_ours,

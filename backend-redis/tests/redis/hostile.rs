@@ -5,7 +5,7 @@ use leasehold_redis::RedisConfig;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
-use crate::rig::{
+use crate::fixture::{
     BOUND, Beside, TTL, Waiter, command, direct, eventually, hold, ok, open_for, server, trials,
 };
 

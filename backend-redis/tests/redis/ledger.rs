@@ -11,7 +11,7 @@ use testbed::redis::{Server, Settings};
 
 use crate::access::{documented_rights, loaded, refusals, user};
 use crate::diagnosis::of;
-use crate::rig::{
+use crate::fixture::{
     BOUND, Beside, KEY, LONG, NAME, TTL, command, direct, eventually, exists, hold, ok, open, open_for,
     proxy, server, start, trials, via, within,
 };

@@ -7,10 +7,10 @@ use leasehold_core::{LockManager, Revoke};
 use libtest_mimic::Trial;
 use testbed::redis::{Reply, Server};
 
-use crate::revocation::{Asking, GRACE, is_asked};
-use crate::rig::{
+use crate::fixture::{
     BOUND, LONG, NAME, TTL, Waiter, command, direct, hold, ok, open, open_for, server, trial, trial_within,
 };
+use crate::revocation::{Asking, GRACE, is_asked};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![

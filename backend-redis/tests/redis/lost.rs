@@ -6,7 +6,9 @@ use leasehold_core::{Effect, ErrorKind, LostReason, OwnerId, Result};
 use testbed::Mode;
 use testbed::redis::Server;
 
-use crate::rig::{KEY, LONG, NAME, TTL, command, direct, eventually, ok, proxy, server, store, trials, via};
+use crate::fixture::{
+    KEY, LONG, NAME, TTL, command, direct, eventually, ok, proxy, server, store, trials, via,
+};
 
 trials![an_entry_that_nobody_keeps_is_over_and_released, lost_hold_is_released_before_closing_ends,];
 

@@ -12,12 +12,12 @@ use testbed::{Direction, Mode};
 
 use crate::counts::Requests;
 use crate::diagnosis;
-use crate::quorum::three;
-use crate::revocation::{Asking, GRACE, is_asked};
-use crate::rig::{
+use crate::fixture::{
     BOUND, Beside, KEY, LONG, NAME, Waiter, command, direct, eventually, hold, now, ok, open, open_for, pass,
     proxy, server, store, trials, via, within,
 };
+use crate::quorum::three;
+use crate::revocation::{Asking, GRACE, is_asked};
 use crate::tokens::BASE;
 
 trials![

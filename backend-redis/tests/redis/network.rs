@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use testbed::redis::Server;
 use testbed::{Direction, Mode};
 
-use crate::rig::{
+use crate::fixture::{
     LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, proxy, server,
     trials, via,
 };

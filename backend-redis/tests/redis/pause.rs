@@ -9,7 +9,7 @@ use testbed::redis::{Server, Settings};
 
 use crate::access::{documented_rights, everything, loaded, refusals, user};
 use crate::counts::Requests;
-use crate::rig::{
+use crate::fixture::{
     LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, proxy, server,
     start, trials_on_both, via, warm,
 };

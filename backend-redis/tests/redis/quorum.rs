@@ -10,7 +10,7 @@ use testbed::redis::{Reply, Server, Settings};
 use testbed::{Certificates, Direction, Mode, Proxy};
 
 use crate::access::{documented_rights, refusals, user};
-use crate::rig::{
+use crate::fixture::{
     BOUND, KEY, NAME, TTL, Waiter, command, direct, eventually, hold, ok, pass, proxy, start, trials, via,
 };
 

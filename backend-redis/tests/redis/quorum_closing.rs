@@ -10,9 +10,9 @@ use leasehold_redis::{QuorumConfig, RedisConfig};
 use testbed::redis::Server;
 use testbed::{Direction, Mode, Proxy};
 
+use crate::fixture::{BOUND, LONG, NAME, TTL, command, direct, eventually, exists, ok, proxy, trials, via};
 use crate::lost::request;
 use crate::quorum::three;
-use crate::rig::{BOUND, LONG, NAME, TTL, command, direct, eventually, exists, ok, proxy, trials, via};
 
 trials![
     closing_ends_who_waits,

@@ -6,13 +6,13 @@ use leasehold_redis::{QuorumConfig, RedisConfig};
 use testbed::redis::{Reply, Server, Settings, WallClock};
 use testbed::{Direction, Mode};
 
-use crate::pause::restart_empty;
-use crate::quorum::{begun, behind, next_of, open_config, quorum, said, servers_of};
-use crate::quorum_restarts::{SPACE, has_long_been_up, knows};
-use crate::rig::{
+use crate::fixture::{
     BOUND, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, proxy, start,
     trials_on_both, via,
 };
+use crate::pause::restart_empty;
+use crate::quorum::{begun, behind, next_of, open_config, quorum, said, servers_of};
+use crate::quorum_restarts::{SPACE, has_long_been_up, knows};
 
 trials_on_both![
     a_spare_server_pauses = || one_holds(Forgets::Spare),

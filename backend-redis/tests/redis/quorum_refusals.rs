@@ -7,11 +7,11 @@ use leasehold_core::{Error, ErrorKind, LockManager};
 use leasehold_redis::{QuorumConfig, RedisConfig};
 use testbed::redis::{Server, Settings};
 
-use crate::quorum::{at_each, begun, cycle, open_config, quorum, three, voting};
-use crate::rig::{
+use crate::fixture::{
     BOUND, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, pass, server, start, store, trials,
     warnings,
 };
+use crate::quorum::{at_each, begun, cycle, open_config, quorum, three, voting};
 
 trials![
     one_server_is_not_named_twice,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use futures_util::future::join_all;
 use testbed::redis::{Reply, Server};
 
+use crate::fixture::{command, eventually, now, trials};
 use crate::quorum::{cycle, voting};
-use crate::rig::{command, eventually, now, trials};
 
 trials![a_free_lock_is_asked_for_once, a_fresh_name_is_written_once];
 

@@ -7,11 +7,11 @@ use leasehold_core::{Env, ErrorKind, Guarantees, LockManager, Timing};
 use testbed::redis::{Server, Settings, WallClock};
 use testbed::{Direction, Mode};
 
-use crate::pause::restart_empty;
-use crate::quorum::{begun, behind, cycle, next_of, open_config, quorum, servers_of, three, voting};
-use crate::rig::{
+use crate::fixture::{
     LONG, NAME, TTL, command, eventually, hold, ok, pass, server, start, store, trials, warnings,
 };
+use crate::pause::restart_empty;
+use crate::quorum::{begun, behind, cycle, next_of, open_config, quorum, servers_of, three, voting};
 
 trials![
     two_servers_that_forgot_do_not_vote_for_a_held_lock = || forgets(2),
@@ -86,7 +86,7 @@ async fn try_during_a_pause_says_why() {
 async fn a_server_that_forgot_is_told_after_it_was_silent() {
     let (mut servers, locks) = voting().await;
     restart_empty(&mut servers[1]).await;
-    eventually("it is met", async || crate::rig::exists(&servers[1], SPACE).await).await;
+    eventually("it is met", async || crate::fixture::exists(&servers[1], SPACE).await).await;
     servers[1].process().stop().await.unwrap();
     pass(3 * TTL).await;
     servers[1].process().cont().unwrap();
@@ -186,7 +186,7 @@ async fn a_move_of_one_server_concerns_no_quorum() {
     let (servers, locks) = voting().await;
     for server in &servers[..2] {
         command(server, &["SET", "leasehold:{%move}:record", "1 1 old new"]).await;
-        assert!(LockManager::builder(crate::rig::direct(server)).ttl(TTL).build().await.is_err());
+        assert!(LockManager::builder(crate::fixture::direct(server)).ttl(TTL).build().await.is_err());
         for kind in ["normal", "pubsub"] {
             command(server, &["CLIENT", "KILL", "TYPE", kind]).await;
         }

@@ -3,11 +3,11 @@
 use leasehold_core::{Effect, Error, ErrorKind, LockManager};
 use testbed::redis::{Client, Server, Settings};
 
-use crate::quorum::{quorum, servers_of};
-use crate::rig::{
+use crate::fixture::{
     BOUND, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, server,
     start, trials_on_both,
 };
+use crate::quorum::{quorum, servers_of};
 
 trials_on_both![
     full_server_still_renews_and_releases,

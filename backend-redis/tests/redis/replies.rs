@@ -5,7 +5,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-use crate::rig::{
+use crate::fixture::{
     KEY, LONG, NAME, TTL, Waiter, command, eventually, exists, hold, ok, open, open_for, pass, proxy, server,
     trials, via, warm,
 };

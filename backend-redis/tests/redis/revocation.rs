@@ -5,7 +5,7 @@ use testbed::redis::{Reply, is_push};
 use testbed::{Direction, Mode};
 
 use crate::counts::Requests;
-use crate::rig::{
+use crate::fixture::{
     BOUND, Beside, KEY, LONG, NAME, Waiter, command, direct, eventually, hold, now, ok, open, open_for,
     proxy, server, trials, via, within,
 };

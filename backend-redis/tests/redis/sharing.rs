@@ -7,7 +7,7 @@ use leasehold_redis::{Format, RedisConfig};
 use testbed::redis::Reply;
 
 use crate::counts::Requests;
-use crate::rig::{
+use crate::fixture::{
     BOUND, Beside, KEY, LONG, NAME, Waiter, command, direct, eventually, open_for, server, trials_on_both,
 };
 

@@ -2,7 +2,7 @@
 
 use leasehold_core::ErrorKind;
 
-use crate::rig::{command, direct, eventually, ok, open, server, store, trials};
+use crate::fixture::{command, direct, eventually, ok, open, server, store, trials};
 
 trials![others_that_listen_are_counted, token_base_of_another_type_is_refused];
 

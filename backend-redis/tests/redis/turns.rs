@@ -7,10 +7,10 @@ use leasehold_core::{Effect, ErrorKind};
 
 use crate::access::{documented_rights, everything, loaded, refusals, user};
 use crate::counts::Requests;
-use crate::foreign::{CHANNEL, ForeignClient, Kind, with_foreign};
-use crate::rig::{
+use crate::fixture::{
     LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, server, store, trials,
 };
+use crate::foreign::{CHANNEL, ForeignClient, Kind, with_foreign};
 
 trials![
     where_nobody_listens_ours_hand_on_as_ever,

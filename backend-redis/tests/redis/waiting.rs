@@ -5,7 +5,7 @@ use leasehold_core::Revoke;
 use testbed::redis::{Client, Reply, Server};
 
 use crate::counts::Requests;
-use crate::rig::{
+use crate::fixture::{
     KEY, LONG, NAME, Waiter, command, direct, eventually, hold, ok, open, open_for, server, trials,
 };
 

@@ -6,7 +6,7 @@ use leasehold_redis::RedisConfig;
 use testbed::Certificates;
 use testbed::redis::Settings;
 
-use crate::rig::{BOUND, TTL, direct, ok, server, start, trials};
+use crate::fixture::{BOUND, TTL, direct, ok, server, start, trials};
 
 trials![an_opening_that_fails_says_why, valkey_refuses_in_words_of_its_own,];
 

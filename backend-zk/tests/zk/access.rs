@@ -9,14 +9,14 @@ use leasehold_zk::ZkConfig;
 use testbed::zookeeper::Setup;
 use testbed::{Direction, Mode};
 
-use crate::rig::{BOUND, Beside, Rig, TTL, proxy, server};
+use crate::fixture::{BOUND, Beside, Fixture, TTL, proxy, server};
 
 /// The time of an opening is bounded by `connect_timeout`, not by the short ttl.
-pub(crate) async fn a_server_that_comes_late_is_waited_for(rig: Arc<Rig>) {
+pub(crate) async fn a_server_that_comes_late_is_waited_for(fixture: Arc<Fixture>) {
     const TTL: Duration = Duration::from_secs(1);
-    let proxy = proxy(rig.server().await);
+    let proxy = proxy(fixture.server().await);
     proxy.refuse_new().await.unwrap();
-    let space = rig.space_on([proxy.addr()]);
+    let space = fixture.space_on([proxy.addr()]);
     let builder = LockManager::builder(space.config()).ttl(TTL).connect_timeout(BOUND);
     let opening = Beside::start(builder.build());
     tokio::time::sleep(2 * TTL).await; // longer than a session lasts
@@ -25,9 +25,9 @@ pub(crate) async fn a_server_that_comes_late_is_waited_for(rig: Arc<Rig>) {
     opening.end("an answer").await.unwrap();
 }
 
-pub(crate) async fn a_slow_opening_is_no_loss_afterwards(rig: Arc<Rig>) {
-    let proxy = proxy(rig.server().await);
-    let space = rig.space_on([proxy.addr()]);
+pub(crate) async fn a_slow_opening_is_no_loss_afterwards(fixture: Arc<Fixture>) {
+    let proxy = proxy(fixture.server().await);
+    let space = fixture.space_on([proxy.addr()]);
     for slow in [TTL / 3, TTL * 2 / 3] {
         proxy.set(Direction::ServerToClient, Mode::Hold).await;
         let opening = Beside::start(LockManager::builder(space.config()).ttl(TTL).build());
@@ -40,8 +40,8 @@ pub(crate) async fn a_slow_opening_is_no_loss_afterwards(rig: Arc<Rig>) {
     }
 }
 
-pub(crate) async fn a_url_says_the_same(rig: Arc<Rig>) {
-    let space = rig.space().await;
+pub(crate) async fn a_url_says_the_same(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
     let url = format!("zk://me:secret@{}{}?prefix=x/y&acl=world:anyone:", space.hosts(), space.chroot);
     let open = |rights| {
         let mut url = format!("{url}{rights}").parse::<StoreUrl>().unwrap();
@@ -63,8 +63,8 @@ pub(crate) async fn a_url_says_the_same(rig: Arc<Rig>) {
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn the_version_and_the_session_are_diagnosed(rig: Arc<Rig>) {
-    let space = rig.space().await;
+pub(crate) async fn the_version_and_the_session_are_diagnosed(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
     let locks = space.manager().await;
     let findings = locks.diagnose().await.unwrap();
     for finding in &findings {
@@ -82,7 +82,7 @@ pub(crate) async fn the_version_and_the_session_are_diagnosed(rig: Arc<Rig>) {
 
     // The diagnosis reports a session that is shorter than requested.
     let bounded = server(Setup::new().longest_session(Duration::from_secs(4))).await;
-    let space = rig.space_on([bounded.addr()]);
+    let space = fixture.space_on([bounded.addr()]);
     let locks = space.manager_with(|builder| builder.ttl(Duration::from_secs(20))).await;
     let findings = locks.diagnose().await.unwrap();
     assert!(

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use testbed::Direction;
 
+use crate::fixture::{Fixture, TTL, cut, hold_aside, milliseconds, now, proxy};
 use crate::peer::Peer;
-use crate::rig::{Rig, TTL, cut, hold_aside, milliseconds, now, proxy};
 
 /// kazoo suspends its client and still reports that it holds the lock, also when the next client holds.
-pub(crate) async fn kazoo_is_not_told(rig: Arc<Rig>) {
-    let server = rig.server().await;
-    let space = rig.space().await;
+pub(crate) async fn kazoo_is_not_told(fixture: Arc<Fixture>) {
+    let server = fixture.server().await;
+    let space = fixture.space().await;
     let proxy = proxy(server);
     let path = space.directory("a");
     let Some(mut holder) = Peer::kazoo(&proxy.addr().to_string(), TTL).await else { return };
@@ -36,9 +36,9 @@ pub(crate) async fn kazoo_is_not_told(rig: Arc<Rig>) {
 }
 
 /// Curator reports LOST, but only after another client holds.
-pub(crate) async fn curator_is_told_late(rig: Arc<Rig>) {
-    let server = rig.server().await;
-    let space = rig.space().await;
+pub(crate) async fn curator_is_told_late(fixture: Arc<Fixture>) {
+    let server = fixture.server().await;
+    let space = fixture.space().await;
     let proxy = proxy(server);
     let path = space.directory("a");
     let Some(mut holder) = Peer::curator(&proxy.addr().to_string(), TTL).await else { return };

@@ -13,13 +13,15 @@ use testbed::zookeeper::{Op, Setup};
 use tokio::runtime::Builder;
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::rig::{BOUND, Beside, Rig, Space, TTL, eventually, hold_aside, noted, now, proxy, server, within};
+use crate::fixture::{
+    BOUND, Beside, Fixture, Space, TTL, eventually, hold_aside, noted, now, proxy, server, within,
+};
 use crate::switch::Switch;
 
 /// The next client holds at the guard's deadline, not as soon as the loss is known.
-pub(crate) async fn a_session_that_we_end_keeps_its_locks_until_the_deadline(rig: Arc<Rig>) {
-    let server = rig.server().await;
-    let space = rig.space().await;
+pub(crate) async fn a_session_that_we_end_keeps_its_locks_until_the_deadline(fixture: Arc<Fixture>) {
+    let server = fixture.server().await;
+    let space = fixture.space().await;
     let locks = space.manager().await;
     let node = format!("{}/leasehold/%sessions/{:016x}", space.chroot, space.session(server).await);
     let rival = space.manager().await;
@@ -36,9 +38,9 @@ pub(crate) async fn a_session_that_we_end_keeps_its_locks_until_the_deadline(rig
     assert!(next.token() > guard.token());
 }
 
-pub(crate) async fn a_caller_who_is_not_polled_keeps_no_session(rig: Arc<Rig>) {
-    let server = rig.server().await;
-    let space = rig.space().await;
+pub(crate) async fn a_caller_who_is_not_polled_keeps_no_session(fixture: Arc<Fixture>) {
+    let server = fixture.server().await;
+    let space = fixture.space().await;
     let locks = space.manager().await;
     let node = format!("{}/leasehold/%sessions/{:016x}", space.chroot, space.session(server).await);
     let rival = space.manager().await;
@@ -56,9 +58,9 @@ pub(crate) async fn a_caller_who_is_not_polled_keeps_no_session(rig: Arc<Rig>) {
     next.release().await.unwrap();
 }
 
-pub(crate) async fn a_waiter_hears_what_keeps_its_session_from_opening(rig: Arc<Rig>) {
-    let server = rig.server().await;
-    let space = rig.space().await;
+pub(crate) async fn a_waiter_hears_what_keeps_its_session_from_opening(fixture: Arc<Fixture>) {
+    let server = fixture.server().await;
+    let space = fixture.space().await;
     let waiter = space.manager().await;
     let session = space.session(server).await;
     let holder = space.manager().await;
@@ -80,9 +82,9 @@ pub(crate) async fn a_waiter_hears_what_keeps_its_session_from_opening(rig: Arc<
     assert!(waiter.lock("a").unwrap().acquire().await.unwrap().token() > token);
 }
 
-pub(crate) async fn a_session_that_was_exchanged_is_a_loss(rig: Arc<Rig>) {
-    let server = rig.server().await;
-    let space = rig.space().await;
+pub(crate) async fn a_session_that_was_exchanged_is_a_loss(fixture: Arc<Fixture>) {
+    let server = fixture.server().await;
+    let space = fixture.space().await;
     let switch = Switch::start(server.addr()).await;
     let locks = space.by(switch.addr()).manager().await;
     let rival = space.manager().await;
@@ -98,9 +100,9 @@ pub(crate) async fn a_session_that_was_exchanged_is_a_loss(rig: Arc<Rig>) {
     assert!(waiting.end("it holds").await.token() > guard.token());
 }
 
-pub(crate) async fn a_lock_that_changes_hands_all_the_time_is_shown(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let proxy = proxy(rig.server().await);
+pub(crate) async fn a_lock_that_changes_hands_all_the_time_is_shown(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
+    let proxy = proxy(fixture.server().await);
     let administrator = patient(&space.by(proxy.addr())).await;
     let mut users = tokio::task::JoinSet::new();
     for _ in 0..3 {
@@ -120,9 +122,9 @@ pub(crate) async fn a_lock_that_changes_hands_all_the_time_is_shown(rig: Arc<Rig
 }
 
 /// A watch outlives its directory and its session. Only a new stream asks for the leader's state.
-pub(crate) async fn a_watch_outlives_its_directory_and_its_session(rig: Arc<Rig>) {
+pub(crate) async fn a_watch_outlives_its_directory_and_its_session(fixture: Arc<Fixture>) {
     let server = server(reaping(100)).await;
-    let space = rig.space_on([server.addr()]);
+    let space = fixture.space_on([server.addr()]);
     let proxy = proxy(&server);
     let onlooker = patient(&space.by(proxy.addr())).await;
     let session = space.session(&server).await;
@@ -176,7 +178,7 @@ fn reaping(milliseconds: u32) -> Setup {
         .property("znode.container.maxPerMinute", 1_000_000)
 }
 
-pub(crate) async fn a_runtime_that_ends_panics_nobody(rig: Arc<Rig>) {
+pub(crate) async fn a_runtime_that_ends_panics_nobody(fixture: Arc<Fixture>) {
     static PANICS: AtomicU64 = AtomicU64::new(0);
     let others = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -185,7 +187,7 @@ pub(crate) async fn a_runtime_that_ends_panics_nobody(rig: Arc<Rig>) {
         PANICS.fetch_add(u64::from(is_of_a_watch), Ordering::Relaxed);
         others(panic);
     }));
-    let space = rig.space().await;
+    let space = fixture.space().await;
     let (holds, outside) = (space.manager().await, space.outside().await);
     for round in 0..4 {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

@@ -20,14 +20,14 @@ use zookeeper_client::Client;
 pub(crate) const TTL: Duration = Duration::from_secs(3);
 
 /// Starts what tests share when the first test needs it.
-pub(crate) struct Rig {
+pub(crate) struct Fixture {
     /// Its one worker starts the shared server, which ends with it.
     runtime: Runtime,
     server: OnceCell<Server>,
     spaces: AtomicUsize,
 }
 
-impl Rig {
+impl Fixture {
     pub(crate) fn new() -> Self {
         Self { runtime: runtime(), server: OnceCell::new(), spaces: AtomicUsize::new(0) }
     }
@@ -37,8 +37,8 @@ impl Rig {
         name: &'static str,
         test: fn(Arc<Self>) -> F,
     ) -> Trial {
-        let rig = Arc::clone(self);
-        testbed::trial(name, move || test(rig))
+        let fixture = Arc::clone(self);
+        testbed::trial(name, move || test(fixture))
     }
 
     /// The server for tests that neither break it nor count its requests.

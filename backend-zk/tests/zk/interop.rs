@@ -9,14 +9,14 @@ use leasehold_core::clock::{BootClock, Clock};
 use leasehold_core::{Env, ErrorKind, LockGuard, LockManager, LockName, LostReason, Mode, Timing};
 use zookeeper_client::{Acls, CreateMode};
 
+use crate::fixture::{BOUND, Beside, Fixture, hold_aside, milliseconds, now};
 use crate::peer::Peer;
-use crate::rig::{BOUND, Beside, Rig, hold_aside, milliseconds, now};
 
 /// The session timeout of the peers, so long that no wake-up comes from the end of a session.
 const SESSION: Duration = BOUND;
 
-pub(crate) async fn curator_and_we_exclude_each_other(rig: Arc<Rig>) {
-    let space = rig.space().await;
+pub(crate) async fn curator_and_we_exclude_each_other(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
     let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
     let locks = space.manager().await;
     let path = space.directory("a");
@@ -35,9 +35,9 @@ pub(crate) async fn curator_and_we_exclude_each_other(rig: Arc<Rig>) {
 }
 
 /// A watch reports each release, in either direction, without polling and without the end of a session.
-pub(crate) async fn a_release_wakes_curator_and_us_at_once(rig: Arc<Rig>) {
+pub(crate) async fn a_release_wakes_curator_and_us_at_once(fixture: Arc<Fixture>) {
     const ROUNDS: usize = 5;
-    let space = rig.space().await;
+    let space = fixture.space().await;
     let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
     let locks = space.manager_with(|builder| builder.ttl(SESSION)).await;
     let (path, outside) = (space.directory("a"), space.outside().await);
@@ -67,8 +67,8 @@ pub(crate) async fn a_release_wakes_curator_and_us_at_once(rig: Arc<Rig>) {
     assert!(to_curator.iter().chain(&to_us).all(|taken| *taken < bound), "{to_curator:?} {to_us:?}");
 }
 
-pub(crate) async fn nobody_releases_what_belongs_to_another(rig: Arc<Rig>) {
-    let space = rig.space().await;
+pub(crate) async fn nobody_releases_what_belongs_to_another(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
     let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
     let locks = space.manager().await;
     let (path, outside) = (space.directory("a"), space.outside().await);
@@ -89,8 +89,8 @@ pub(crate) async fn nobody_releases_what_belongs_to_another(rig: Arc<Rig>) {
 }
 
 /// A revocable holder of Curator releases when we request it; another one holds on.
-pub(crate) async fn curators_holder_is_asked_in_its_own_words(rig: Arc<Rig>) {
-    let space = rig.space().await;
+pub(crate) async fn curators_holder_is_asked_in_its_own_words(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
     let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
     let locks = space.manager().await;
     let path = space.directory("a");
@@ -111,8 +111,8 @@ pub(crate) async fn curators_holder_is_asked_in_its_own_words(rig: Arc<Rig>) {
 }
 
 /// Nothing is written to the nodes of Curator's other recipes.
-pub(crate) async fn other_recipes_keep_their_data(rig: Arc<Rig>) {
-    let space = rig.space().await;
+pub(crate) async fn other_recipes_keep_their_data(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
     let (locks, outside) = (space.manager().await, space.outside().await);
     locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
     let latch = format!("{}/_c_51e3f9c4-2c4c-4d0e-9c0e-8f3c1a5b7d21-latch-", space.directory("a"));
@@ -124,8 +124,8 @@ pub(crate) async fn other_recipes_keep_their_data(rig: Arc<Rig>) {
 }
 
 /// By its default names kazoo sees no other client. We wait for it, and warn once for each lock.
-pub(crate) async fn kazoo_is_waited_for_and_warned_of(rig: Arc<Rig>) {
-    let space = rig.space().await;
+pub(crate) async fn kazoo_is_waited_for_and_warned_of(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
     let Some(mut kazoo) = Peer::kazoo(&space.hosts(), SESSION).await else { return };
     let path = space.directory("a");
     let env = Env::new(Timing::for_ttl(SESSION)).unwrap();
@@ -166,8 +166,8 @@ fn share_aside(locks: &LockManager) -> Beside<LockGuard> {
 }
 
 /// Curator waits for all shares before it. Its release admits every reader up to the next writer, by their watches.
-pub(crate) async fn curator_and_those_who_share_wait_for_each_other(rig: Arc<Rig>) {
-    let space = rig.space().await;
+pub(crate) async fn curator_and_those_who_share_wait_for_each_other(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
     let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
     let Some(mut next) = Peer::curator(&space.hosts(), SESSION).await else { return };
     let patient = async || space.manager_with(|builder| builder.ttl(SESSION)).await;
@@ -216,8 +216,8 @@ pub(crate) async fn curator_and_those_who_share_wait_for_each_other(rig: Arc<Rig
 }
 
 /// With our names as its pattern kazoo waits for us, exclusive or shared, as we do for kazoo.
-pub(crate) async fn kazoo_with_the_pattern_and_we_exclude_each_other(rig: Arc<Rig>) {
-    let space = rig.space().await;
+pub(crate) async fn kazoo_with_the_pattern_and_we_exclude_each_other(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
     let Some(mut kazoo) = Peer::kazoo(&space.hosts(), SESSION).await else { return };
     let (one, other) = (space.manager().await, space.manager().await);
     let (path, outside) = (space.directory("a"), space.outside().await);
@@ -249,8 +249,8 @@ pub(crate) async fn kazoo_with_the_pattern_and_we_exclude_each_other(rig: Arc<Ri
 }
 
 /// go-zookeeper waits for every older node in the directory, ours of either kind included.
-pub(crate) async fn go_zookeeper_and_we_wait_for_each_other(rig: Arc<Rig>) {
-    let space = rig.space().await;
+pub(crate) async fn go_zookeeper_and_we_wait_for_each_other(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
     let Some(mut peer) = Peer::go(&space.hosts(), SESSION).await else { return };
     let (one, other, third) = (space.manager().await, space.manager().await, space.manager().await);
     let (path, outside) = (space.directory("a"), space.outside().await);
@@ -285,8 +285,8 @@ pub(crate) async fn go_zookeeper_and_we_wait_for_each_other(rig: Arc<Rig>) {
 
 /// Holders are shown with their modes and times, Curator's included. Each sharer gets the request, and Curator's hold
 /// can be ended by force.
-pub(crate) async fn those_who_share_are_shown_beside_curator(rig: Arc<Rig>) {
-    let space = rig.space().await;
+pub(crate) async fn those_who_share_are_shown_beside_curator(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
     let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
     let (one, other, admin) = (space.manager().await, space.manager().await, space.manager().await);
     let (path, outside) = (space.directory("a"), space.outside().await);
@@ -318,9 +318,9 @@ pub(crate) async fn those_who_share_are_shown_beside_curator(rig: Arc<Rig>) {
 }
 
 /// Foreign nodes count as writers, also those of Curator's read-write lock and names that only look like ours.
-pub(crate) async fn whatever_is_not_ours_is_waited_for_as_a_writer(rig: Arc<Rig>) {
+pub(crate) async fn whatever_is_not_ours_is_waited_for_as_a_writer(fixture: Arc<Fixture>) {
     const UUID: &str = "51e3f9c4-2c4c-4d0e-9c0e-8f3c1a5b7d21";
-    let space = rig.space().await;
+    let space = fixture.space().await;
     let (locks, other, outside) = (space.manager().await, space.manager().await, space.outside().await);
     let mut curator = Peer::curator(&space.hosts(), SESSION).await;
     let path = space.directory("a");

@@ -7,7 +7,7 @@ use leasehold_core::backend::ledger::{MoveLedger, Participant};
 use leasehold_core::{Env, OwnerId, Timing};
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::rig::{Rig, Space, TTL};
+use crate::fixture::{Fixture, Space, TTL};
 
 async fn ledger(space: &Space) -> Arc<dyn MoveLedger> {
     let env = Env::new(Timing::for_ttl(TTL)).unwrap().without_token_base();
@@ -16,8 +16,8 @@ async fn ledger(space: &Space) -> Arc<dyn MoveLedger> {
 
 /// A participant that signs in a new session has an entry of that session, while the server keeps the old one, too.
 /// Other nodes among the members are ignored.
-pub(crate) async fn an_entry_is_of_the_session_that_signed_last(rig: Arc<Rig>) {
-    let space = rig.space().await;
+pub(crate) async fn an_entry_is_of_the_session_that_signed_last(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
     let (ledger, outside) = (ledger(&space).await, space.outside().await);
     let (here, other) = (OwnerId::from_random([1; 16]), OwnerId::from_random([2; 16]));
     ledger.sign(other, b"beside").await.unwrap();
@@ -36,8 +36,8 @@ pub(crate) async fn an_entry_is_of_the_session_that_signed_last(rig: Arc<Rig>) {
     assert_eq!(members, [member(here, b"again"), member(other, b"beside")]);
 }
 
-pub(crate) async fn signatures_may_overlap(rig: Arc<Rig>) {
-    let space = rig.space().await;
+pub(crate) async fn signatures_may_overlap(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
     let ledger = ledger(&space).await;
     for member in 1..20 {
         let id = OwnerId::from_random([member; 16]);

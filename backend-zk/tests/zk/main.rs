@@ -18,6 +18,7 @@
 mod access;
 mod cuts;
 mod faults;
+mod fixture;
 mod interop;
 mod ledger;
 mod mixes;
@@ -28,7 +29,6 @@ mod quorum;
 mod requests;
 mod returns;
 mod revocation;
-mod rig;
 mod rights;
 mod secured;
 mod sharing;
@@ -40,17 +40,17 @@ use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Trial};
 
-use crate::rig::Rig;
+use crate::fixture::Fixture;
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // They mostly wait; those that count have a server of their own.
     arguments.test_threads.get_or_insert(6);
-    let rig = Arc::new(Rig::new());
+    let fixture = Arc::new(Fixture::new());
     let mut trials: Vec<Trial> = Vec::new();
     macro_rules! trials {
         ($($part:ident: $($name:ident)*;)*) => {
-            $($(trials.push(rig.trial(concat!(stringify!($part), "::", stringify!($name)), $part::$name));)*)*
+            $($(trials.push(fixture.trial(concat!(stringify!($part), "::", stringify!($name)), $part::$name));)*)*
         };
     }
     // The longest first.

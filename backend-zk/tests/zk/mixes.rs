@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use testbed::zookeeper::{Op, Server, Setup};
 use testbed::{Direction, Mode, Proxy};
 
-use crate::rig::{BOUND, Rig, Space, eventually, noted, proxy, server};
+use crate::fixture::{BOUND, Fixture, Space, eventually, noted, proxy, server};
 use crate::sharing::{R, W, aside, take};
 
 async fn cycle(locks: &LockManager, mode: Kind) {
@@ -60,9 +60,9 @@ impl Watched {
 }
 
 /// A reader lists, also after exclusive holds in a row, and its numbers prove nothing: a writer waits for one that stays.
-pub(crate) async fn sharer_counts_on_no_number(rig: Arc<Rig>) {
+pub(crate) async fn sharer_counts_on_no_number(fixture: Arc<Fixture>) {
     let server = server(patient()).await;
-    let space = rig.space_on([server.addr()]);
+    let space = fixture.space_on([server.addr()]);
     let (one, other) = (Watched::start(&space, &server).await, manager(&space).await);
     for _ in 0..3 {
         cycle(&one.locks, W).await;
@@ -83,9 +83,9 @@ pub(crate) async fn sharer_counts_on_no_number(rig: Arc<Rig>) {
 
 /// A reader behind a writer holds by the notification, whether the writer passes the lock on, deletes its node or leaves
 /// the queue. It lists once more if another client is ahead of a writer that ends otherwise.
-pub(crate) async fn a_reader_behind_a_writer_needs_four_requests(rig: Arc<Rig>) {
+pub(crate) async fn a_reader_behind_a_writer_needs_four_requests(fixture: Arc<Fixture>) {
     let server = server(patient()).await;
-    let space = rig.space_on([server.addr()]);
+    let space = fixture.space_on([server.addr()]);
     let (first, second) = (manager(&space).await, manager(&space).await);
     let reader = Watched::start(&space, &server).await;
     let (outside, directory) = (space.outside().await, space.directory("a"));
@@ -136,9 +136,9 @@ pub(crate) async fn a_reader_behind_a_writer_needs_four_requests(rig: Arc<Rig>) 
 }
 
 /// An entry whose predecessor is gone since its listing passes the lock on, too: others may have listed both.
-pub(crate) async fn entry_passes_on_when_the_one_ahead_is_gone(rig: Arc<Rig>) {
+pub(crate) async fn entry_passes_on_when_the_one_ahead_is_gone(fixture: Arc<Fixture>) {
     let server = server(patient()).await;
-    let space = rig.space_on([server.addr()]);
+    let space = fixture.space_on([server.addr()]);
     let (outside, directory) = (space.outside().await, space.directory("a"));
     let (first, way) = (manager(&space).await, proxy(&server));
     let held_up = space.by(way.addr());

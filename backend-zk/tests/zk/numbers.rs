@@ -8,14 +8,14 @@ use testbed::{Direction, Mode};
 use tokio::task::JoinSet;
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::rig::{Outside, Rig, Space, eventually, hold_aside, proxy, server};
+use crate::fixture::{Fixture, Outside, Space, eventually, hold_aside, proxy, server};
 
 /// The data of the directories that we make.
 const OURS: &str = "leasehold";
 /// Six numbers before the last one there is.
 const NEAR_THE_END: i32 = i32::MAX - 7;
 
-pub(crate) async fn nobody_holds_at_the_end_of_the_numbers(_rig: Arc<Rig>) {
+pub(crate) async fn nobody_holds_at_the_end_of_the_numbers(_rig: Arc<Fixture>) {
     let (_server, space) = counted(NEAR_THE_END).await;
     let (outside, directory) = (space.outside().await, space.directory("a"));
     let kept = format!("{directory}/kept");
@@ -51,9 +51,9 @@ pub(crate) async fn nobody_holds_at_the_end_of_the_numbers(_rig: Arc<Rig>) {
 }
 
 /// A server's listing predicts the next number, whatever has come and gone there, and however far it has counted.
-pub(crate) async fn directory_tells_its_next_number(rig: Arc<Rig>) {
+pub(crate) async fn directory_tells_its_next_number(fixture: Arc<Fixture>) {
     let (_server, far) = counted(NEAR_THE_END).await;
-    for space in [rig.space().await, far] {
+    for space in [fixture.space().await, far] {
         let (Outside { client }, directory) = (space.outside().await, space.directory("a"));
         let (node, plain) = (format!("{directory}/lock-"), format!("{directory}/plain"));
         let rights = Acls::anyone_all();
@@ -99,9 +99,9 @@ pub(crate) async fn directory_tells_its_next_number(rig: Arc<Rig>) {
 
 /// A contender that watched its own node, and leaves it for a new directory, is not notified of that end when it waits
 /// again.
-pub(crate) async fn reentering_client_waits_by_its_new_node(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let way = proxy(rig.server().await);
+pub(crate) async fn reentering_client_waits_by_its_new_node(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
+    let way = proxy(fixture.server().await);
     let (first, second) = (space.manager().await, space.by(way.addr()).manager().await);
     let (outside, directory) = (space.outside().await, space.directory("a"));
     let guard = first.lock("a").unwrap().acquire().await.unwrap();
@@ -131,7 +131,7 @@ pub(crate) async fn reentering_client_waits_by_its_new_node(rig: Arc<Rig>) {
 
 /// A directory that another client made stays as it is where ours would begin its numbers anew. A listing tells it by the
 /// length of its data; where that is the same, it is read, and the contender enters twice.
-pub(crate) async fn foreign_directory_is_never_removed(_rig: Arc<Rig>) {
+pub(crate) async fn foreign_directory_is_never_removed(_rig: Arc<Fixture>) {
     for (data, last) in [("", 1 << 30), ("otherwise", (1 << 30) + 1)] {
         // Nor may the server remove it while the test looks.
         let setup = Setup::new().property("znode.container.checkIntervalMs", 600_000);

@@ -14,8 +14,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use zookeeper_client::{Acls, CreateMode, Error as ZkError};
 
-use crate::rig::{
-    Outside, Rig, Space, TTL, eventually, hold_aside, milliseconds, noted, noting, now, proxy, server,
+use crate::fixture::{
+    Fixture, Outside, Space, TTL, eventually, hold_aside, milliseconds, noted, noting, now, proxy, server,
 };
 
 /// A transaction.
@@ -31,8 +31,8 @@ async fn manager(space: &Space) -> LockManager {
 
 /// A client that found the lock free only deletes. One that has waited passes the lock on by one request, and the next
 /// one holds without another.
-pub(crate) async fn waiter_passes_on_by_one_request(rig: Arc<Rig>) {
-    let (space, outside) = (rig.space().await, rig.space().await.outside().await);
+pub(crate) async fn waiter_passes_on_by_one_request(fixture: Arc<Fixture>) {
+    let (space, outside) = (fixture.space().await, fixture.space().await.outside().await);
     let directory = space.directory("a");
     let (mut waiting, mut seen, mut managers) = (Vec::new(), Vec::new(), Vec::new());
     let since_it_came = |asked: &Mutex<Vec<Op>>| {
@@ -40,7 +40,7 @@ pub(crate) async fn waiter_passes_on_by_one_request(rig: Arc<Rig>) {
         asked.iter().copied().skip_while(|op| *op != Op::Create).collect::<Vec<_>>()
     };
     for position in 1..=4 {
-        let way = proxy(rig.server().await);
+        let way = proxy(fixture.server().await);
         let locks = manager(&space.by(way.addr())).await;
         let asked = noted(&way).await;
         waiting.push(hold_aside(&locks, "a"));
@@ -65,9 +65,9 @@ pub(crate) async fn waiter_passes_on_by_one_request(rig: Arc<Rig>) {
     outside.has(&directory, 0).await;
 }
 
-pub(crate) async fn a_pass_that_is_not_heard_is_repeated(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let way = proxy(rig.server().await);
+pub(crate) async fn a_pass_that_is_not_heard_is_repeated(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
+    let way = proxy(fixture.server().await);
     let (first, second, third) =
         (manager(&space).await, manager(&space.by(way.addr())).await, manager(&space).await);
     let outside = space.outside().await;
@@ -91,9 +91,9 @@ pub(crate) async fn a_pass_that_is_not_heard_is_repeated(rig: Arc<Rig>) {
 }
 
 /// Neither a foreign client nor another session of the user can write the node of a contender, whatever its rights.
-pub(crate) async fn nobody_else_writes_a_contenders_node(rig: Arc<Rig>) {
+pub(crate) async fn nobody_else_writes_a_contenders_node(fixture: Arc<Fixture>) {
     for user in [None, Some("me")] {
-        let space = rig.space().await;
+        let space = fixture.space().await;
         let config = match user {
             None => space.config(),
             Some(user) => space.config().credentials(user, "secret"),
@@ -114,12 +114,12 @@ pub(crate) async fn nobody_else_writes_a_contenders_node(rig: Arc<Rig>) {
 }
 
 /// A change of a node is a pass only if its note says so, and only if it is the first change.
-pub(crate) async fn foreign_data_is_no_pass(rig: Arc<Rig>) {
+pub(crate) async fn foreign_data_is_no_pass(fixture: Arc<Fixture>) {
     for (note, writes_before, passes) in
         [(&b"127.0.0.1"[..], 0, false), (PASSES, 1, false), (PASSES, 0, true)]
     {
-        let space = rig.space().await;
-        let way = proxy(rig.server().await);
+        let space = fixture.space().await;
+        let way = proxy(fixture.server().await);
         let (locks, outside) = (manager(&space.by(way.addr())).await, space.outside().await);
         locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
         let node = enter(&outside, &space.directory("a"), note).await;
@@ -141,10 +141,10 @@ pub(crate) async fn foreign_data_is_no_pass(rig: Arc<Rig>) {
 }
 
 /// A server that makes another digest of the password refuses the pass: the lock is released by a deletion.
-pub(crate) async fn a_right_that_is_missing_costs_one_request(rig: Arc<Rig>) {
+pub(crate) async fn a_right_that_is_missing_costs_one_request(fixture: Arc<Fixture>) {
     const PATIENCE: Duration = Duration::from_secs(20);
     let server = server(Setup::new().property(DIGEST, "SHA-256")).await;
-    let space = rig.space_on([server.addr()]);
+    let space = fixture.space_on([server.addr()]);
     let way = proxy(&server);
     // A release whose answer is late is repeated from its beginning: as long as a session's length allows, none is.
     let patient = |builder: Builder| builder.ttl(3 * PATIENCE).op_timeout(PATIENCE);
@@ -166,8 +166,8 @@ pub(crate) async fn a_right_that_is_missing_costs_one_request(rig: Arc<Rig>) {
 }
 
 /// On servers without this identity no client passes a lock on, and Curator's `Revoker` requests a release.
-pub(crate) async fn servers_without_digest_are_served(rig: Arc<Rig>) {
-    let (server, space) = (rig.server().await, rig.space().await);
+pub(crate) async fn servers_without_digest_are_served(fixture: Arc<Fixture>) {
+    let (server, space) = (fixture.server().await, fixture.space().await);
     let way = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let without = space.by(way.local_addr().unwrap());
     let _serving = Beside::start(serve_without_digest(way, server.addr()));
@@ -190,9 +190,9 @@ pub(crate) async fn servers_without_digest_are_served(rig: Arc<Rig>) {
 
 /// Where every client may write, no node says that it passes. A waiting node with a revocation request is deleted when
 /// its client holds, and the client queues again.
-pub(crate) async fn a_node_that_is_asked_for_while_it_waits_is_let_go(rig: Arc<Rig>) {
+pub(crate) async fn a_node_that_is_asked_for_while_it_waits_is_let_go(fixture: Arc<Fixture>) {
     let server = server(Setup::new().property("zookeeper.skipACL", "yes")).await;
-    let space = rig.space_on([server.addr()]);
+    let space = fixture.space_on([server.addr()]);
     let way = proxy(&server);
     let (first, second) = (manager(&space).await, manager(&space.by(way.addr())).await);
     let outside = space.outside().await;
@@ -213,9 +213,9 @@ pub(crate) async fn a_node_that_is_asked_for_while_it_waits_is_let_go(rig: Arc<R
 
 /// A contender whose node was written while it reads the next one ahead watches its own node again before that one can
 /// end: it never holds by a node that was deleted.
-pub(crate) async fn a_node_that_is_written_is_watched_again_at_once(rig: Arc<Rig>) {
+pub(crate) async fn a_node_that_is_written_is_watched_again_at_once(fixture: Arc<Fixture>) {
     let server = server(Setup::new().property("zookeeper.skipACL", "yes")).await;
-    let space = rig.space_on([server.addr()]);
+    let space = fixture.space_on([server.addr()]);
     let way = proxy(&server);
     let (first, third) = (manager(&space).await, manager(&space).await);
     let second = space.by(way.addr()).manager_with(|builder| builder.ttl(Duration::from_secs(30))).await;
@@ -249,10 +249,10 @@ pub(crate) async fn a_node_that_is_written_is_watched_again_at_once(rig: Arc<Rig
 
 /// Our node is deleted by hand while we read the one ahead, or watch it. That the one ahead is gone is no grant after a
 /// reconnect, nor for a node that has stood for a while.
-pub(crate) async fn nobody_ahead_is_no_grant_of_a_node_that_may_be_gone(rig: Arc<Rig>) {
+pub(crate) async fn nobody_ahead_is_no_grant_of_a_node_that_may_be_gone(fixture: Arc<Fixture>) {
     for (reconnects, watches) in [(true, false), (false, false), (true, true)] {
-        let space = rig.space().await;
-        let way = proxy(rig.server().await);
+        let space = fixture.space().await;
+        let way = proxy(fixture.server().await);
         let first = manager(&space).await;
         let by_way = space.by(way.addr());
         let second = if reconnects { manager(&by_way).await } else { by_way.manager().await };
@@ -297,12 +297,12 @@ pub(crate) async fn nobody_ahead_is_no_grant_of_a_node_that_may_be_gone(rig: Arc
 
 /// Our node is deleted by hand, and the one ahead ends, while our connection is lost. The next connection is checked before
 /// the waiter is polled again: that end is no grant, because our own may have come before it.
-pub(crate) async fn end_by_another_connection_is_no_grant(rig: Arc<Rig>) {
-    let (space, way) = (rig.space().await, proxy(rig.server().await));
+pub(crate) async fn end_by_another_connection_is_no_grant(fixture: Arc<Fixture>) {
+    let (space, way) = (fixture.space().await, proxy(fixture.server().await));
     let (first, second) = (manager(&space).await, manager(&space.by(way.addr())).await);
     let (outside, directory) = (space.outside().await, space.directory("a"));
     let guard = first.lock("a").unwrap().acquire().await.unwrap();
-    let (lock, server) = (second.lock("a").unwrap(), rig.server().await);
+    let (lock, server) = (second.lock("a").unwrap(), fixture.server().await);
     let mut waiting = pin!(lock.acquire());
     let node = tokio::select! {
         _ = &mut waiting => panic!("two hold"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use testbed::{Launch, Process, ProcessErrorKind, Scratch, peers};
 
-use crate::rig::BOUND;
+use crate::fixture::BOUND;
 
 pub(crate) struct Peer {
     process: Process,

@@ -8,15 +8,17 @@ use testbed::zookeeper::{Ensemble, Setup};
 use testbed::{Direction, Mode, Proxy};
 use zookeeper_client::{Acl, AuthId, Client, Permission};
 
-use crate::rig::{Beside, Rig, Space, TTL, ensemble, eventually, hold_aside, milliseconds, now, proxy};
+use crate::fixture::{
+    Beside, Fixture, Space, TTL, ensemble, eventually, hold_aside, milliseconds, now, proxy,
+};
 
 /// A follower without a leader serves stale data for a while: guards are lost before another client holds, and it grants
 /// nothing.
-pub(crate) async fn a_follower_that_is_cut_off_tells_its_clients_in_time(rig: Arc<Rig>) {
+pub(crate) async fn a_follower_that_is_cut_off_tells_its_clients_in_time(fixture: Arc<Fixture>) {
     let ensemble = ensemble().await;
     let leader = ensemble.leader().await.unwrap();
     let follower = (leader + 1) % 3;
-    let space = rig.space_on([ensemble[leader].addr()]);
+    let space = fixture.space_on([ensemble[leader].addr()]);
     let (locks, rival) = (space.by(ensemble[follower].addr()).manager().await, space.manager().await);
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
     let waiting = hold_aside(&rival, "a");
@@ -56,16 +58,16 @@ async fn open_again(locks: &LockManager) -> leasehold_core::LockGuard {
     taken.unwrap()
 }
 
-pub(crate) async fn fail_over_is_promised_by_those_who_can(rig: Arc<Rig>) {
+pub(crate) async fn fail_over_is_promised_by_those_who_can(fixture: Arc<Fixture>) {
     // The password is "admin".
     let superuser = "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=";
     let setup = Setup::new().property("zookeeper.DigestAuthenticationProvider.superDigest", superuser);
     let ensemble = setup.start_ensemble(3).await.unwrap_or_else(|error| panic!("{error}"));
-    let three = rig.space_on(ensemble.endpoints());
+    let three = fixture.space_on(ensemble.endpoints());
     assert_eq!(promised(&three).await, (true, "3 voting members".to_owned()));
     let (promised_by_one, said) = promised(&three.by(&ensemble.endpoints()[0])).await;
     assert!(!promised_by_one && said.contains("not promised"), "{said}");
-    assert!(promised_after_an_answer_was_lost(&rig, &ensemble).await);
+    assert!(promised_after_an_answer_was_lost(&fixture, &ensemble).await);
     let outside = three.outside().await;
     outside.client.auth("digest", b"super:admin").await.unwrap();
     outside
@@ -81,12 +83,12 @@ pub(crate) async fn fail_over_is_promised_by_those_who_can(rig: Arc<Rig>) {
     let (promised_blindly, said) = promised(&three).await;
     assert!(!promised_blindly && said.contains("not promised"), "{said}");
 
-    let (promised_alone, said) = promised(&rig.space().await).await;
+    let (promised_alone, said) = promised(&fixture.space().await).await;
     assert!(!promised_alone && said.contains("not promised"), "{said}");
 }
 
 /// Whether fail-over is promised when the first reply about the members is lost.
-async fn promised_after_an_answer_was_lost(rig: &Rig, ensemble: &Ensemble) -> bool {
+async fn promised_after_an_answer_was_lost(fixture: &Fixture, ensemble: &Ensemble) -> bool {
     let proxies = [proxy(&ensemble[0]), proxy(&ensemble[1])];
     let lost = Arc::new(AtomicBool::new(false));
     for proxy in &proxies {
@@ -95,7 +97,7 @@ async fn promised_after_an_answer_was_lost(rig: &Rig, ensemble: &Ensemble) -> bo
         let first = move |frame: &[u8]| tells(frame) && !lost.swap(true, Ordering::Relaxed);
         proxy.set(Direction::ServerToClient, Mode::drop_frames(first)).await;
     }
-    let locks = rig.space_on(proxies.each_ref().map(Proxy::addr)).manager().await;
+    let locks = fixture.space_on(proxies.each_ref().map(Proxy::addr)).manager().await;
     assert!(lost.load(Ordering::Relaxed));
     locks.guarantees().contains(Guarantees::SURVIVES_FAILOVER)
 }

@@ -9,15 +9,15 @@ use testbed::zookeeper::{Head, Op, Server, Setup};
 use testbed::{Direction, Mode};
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::rig::{
-    Beside, Outside, Rig, Space, TTL, eventually, hold_aside, noted, now, proxy, requests_of, server,
+use crate::fixture::{
+    Beside, Fixture, Outside, Space, TTL, eventually, hold_aside, noted, now, proxy, requests_of, server,
 };
 
 /// Create and list leave together, and the delete follows. After two exclusive holds in a row the directory is watched
 /// in the flight of the delete.
-pub(crate) async fn an_uncontended_cycle_is_two_flights(rig: Arc<Rig>) {
-    let server = rig.server().await;
-    let space = rig.space().await;
+pub(crate) async fn an_uncontended_cycle_is_two_flights(fixture: Arc<Fixture>) {
+    let server = fixture.server().await;
+    let space = fixture.space().await;
     let proxy = proxy(server);
     let locks = long_session(&space.by(proxy.addr())).await;
     cycle(&locks, "a").await;
@@ -40,10 +40,10 @@ pub(crate) async fn an_uncontended_cycle_is_two_flights(rig: Arc<Rig>) {
 
 /// A waiter checks the node ahead once in the time of a session, by a transaction that only checks. It lists nothing and
 /// sets no new watch.
-pub(crate) async fn a_waiter_asks_the_leader_once_in_a_session(rig: Arc<Rig>) {
+pub(crate) async fn a_waiter_asks_the_leader_once_in_a_session(fixture: Arc<Fixture>) {
     const CHECKED: Op = Op::Other(14);
-    let server = rig.server().await;
-    let space = rig.space().await;
+    let server = fixture.server().await;
+    let space = fixture.space().await;
     let proxy = proxy(server);
     let (holder, waiter) = (space.manager().await, space.by(proxy.addr()));
     let waiter = waiter.manager().await;
@@ -84,11 +84,11 @@ pub(crate) async fn a_waiter_asks_the_leader_once_in_a_session(rig: Arc<Rig>) {
 
 /// The last of twenty thousand waiters, more names than Java clients accept in a listing, makes as many requests as
 /// behind two.
-pub(crate) async fn twenty_thousand_waiters_cost_the_last_no_more_than_two(rig: Arc<Rig>) {
+pub(crate) async fn twenty_thousand_waiters_cost_the_last_no_more_than_two(fixture: Arc<Fixture>) {
     let server = server(Setup::new().longest_session(VERY_LONG)).await;
     let mut spent = Vec::new();
     for waiters in [2, 20_000] {
-        let space = rig.space_on([server.addr()]);
+        let space = fixture.space_on([server.addr()]);
         let (first, last) = (very_long_session(&space).await, very_long_session(&space).await);
         let holder = first.lock("a").unwrap().acquire().await.unwrap();
         let outside = space.outside().await;
@@ -124,9 +124,9 @@ pub(crate) async fn twenty_thousand_waiters_cost_the_last_no_more_than_two(rig: 
     assert_eq!(spent[0], 5);
 }
 
-pub(crate) async fn coming_back_is_two_writes(rig: Arc<Rig>) {
-    let server = rig.server().await;
-    let space = rig.space().await;
+pub(crate) async fn coming_back_is_two_writes(fixture: Arc<Fixture>) {
+    let server = fixture.server().await;
+    let space = fixture.space().await;
     let proxy = proxy(server);
     let locks = long_session(&space.by(proxy.addr())).await;
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
@@ -144,10 +144,10 @@ pub(crate) async fn coming_back_is_two_writes(rig: Arc<Rig>) {
     guard.ensure_held().unwrap();
 }
 
-pub(crate) async fn a_pause_of_the_server_breaks_no_connection(rig: Arc<Rig>) {
-    let server = rig.server().await;
+pub(crate) async fn a_pause_of_the_server_breaks_no_connection(fixture: Arc<Fixture>) {
+    let server = fixture.server().await;
     let proxy = proxy(server);
-    let space = rig.space_on([proxy.addr(); 9]);
+    let space = fixture.space_on([proxy.addr(); 9]);
     let builder = LockManager::builder(space.config()).ttl(Duration::from_secs(16));
     let locks = builder.connect_timeout(Duration::from_secs(10)).build().await.unwrap();
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();

@@ -10,12 +10,12 @@ use testbed::zookeeper::{Op, Server, Setup};
 use testbed::{Direction, Mode, Proxy};
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
-use crate::rig::{BOUND, Beside, Outside, Rig, Space, eventually, hold_aside, noted, proxy, server};
+use crate::fixture::{BOUND, Beside, Fixture, Outside, Space, eventually, hold_aside, noted, proxy, server};
 
 /// A lock that several share by turns is listed each time; its directory is not watched.
-pub(crate) async fn sharer_reads_in_the_same_flight(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let way = proxy(rig.server().await);
+pub(crate) async fn sharer_reads_in_the_same_flight(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
+    let way = proxy(fixture.server().await);
     let (one, other) = (long_session(&space.by(way.addr())).await, long_session(&space).await);
     cycle(&one).await;
     let seen = noted(&way).await;
@@ -28,9 +28,9 @@ pub(crate) async fn sharer_reads_in_the_same_flight(rig: Arc<Rig>) {
 
 /// A try lists, and creates a node if the listing admits it. With the predicted number it holds, and with another one it
 /// lists again. It watches the directory once for each connection.
-pub(crate) async fn try_is_granted_by_the_listed_number(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let way = proxy(rig.server().await);
+pub(crate) async fn try_is_granted_by_the_listed_number(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
+    let way = proxy(fixture.server().await);
     let (one, other) = (long_session(&space.by(way.addr())).await, long_session(&space).await);
     let lock = one.lock("a").unwrap();
     cycle(&one).await;
@@ -87,11 +87,11 @@ pub(crate) async fn try_is_granted_by_the_listed_number(rig: Arc<Rig>) {
 
 /// A try that got another number than predicted lists in the middle of its hold. The next try counts on that listing,
 /// although another contender has come and gone.
-pub(crate) async fn try_counts_on_a_listing_of_its_hold(rig: Arc<Rig>) {
+pub(crate) async fn try_counts_on_a_listing_of_its_hold(fixture: Arc<Fixture>) {
     /// This passes four times before that listing.
     const LATE: Duration = Duration::from_millis(200);
-    let space = rig.space().await;
-    let way = proxy(rig.server().await);
+    let space = fixture.space().await;
+    let way = proxy(fixture.server().await);
     let (one, other) = (long_session(&space.by(way.addr())).await, long_session(&space).await);
     let (outside, node) = (space.outside().await, format!("{}/lock-", space.directory("a")));
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
@@ -117,18 +117,18 @@ pub(crate) async fn try_counts_on_a_listing_of_its_hold(rig: Arc<Rig>) {
 
 /// The server removes a directory, and other clients count up in the next one to just below our next number. They are
 /// waited for, whether the removal is reported before our request or with its reply.
-pub(crate) async fn a_directory_that_counts_anew_is_looked_at(_rig: Arc<Rig>) {
+pub(crate) async fn a_directory_that_counts_anew_is_looked_at(_rig: Arc<Fixture>) {
     let server = server(reaping(100)).await;
     let space = Space::whole(&server);
     counts_anew(&space, &server).await;
 }
 
 /// The same through each of three servers, while the other clients use the leader.
-pub(crate) async fn every_server_tells_of_a_directory_that_counts_anew(rig: Arc<Rig>) {
+pub(crate) async fn every_server_tells_of_a_directory_that_counts_anew(fixture: Arc<Fixture>) {
     let ensemble = reaping(100).start_ensemble(3).await.unwrap();
     let leader = ensemble.leader().await.unwrap();
     for server in 0..ensemble.size() {
-        counts_anew(&rig.space_on([ensemble[leader].addr()]), &ensemble[server]).await;
+        counts_anew(&fixture.space_on([ensemble[leader].addr()]), &ensemble[server]).await;
     }
 }
 
@@ -163,7 +163,7 @@ async fn counts_anew(space: &Space, ours: &Server) {
 }
 
 /// Directories are removed between any two steps: one client holds at a time.
-pub(crate) async fn repeated_entry_is_alone(_rig: Arc<Rig>) {
+pub(crate) async fn repeated_entry_is_alone(_rig: Arc<Fixture>) {
     const TURNS: u32 = 100;
     let server = server(reaping(1)).await;
     let space = Space::whole(&server);
@@ -196,9 +196,9 @@ pub(crate) async fn repeated_entry_is_alone(_rig: Arc<Rig>) {
 }
 
 /// A reconnect forgets the directory, and the next release knows it again. A node that another client deleted proves nothing.
-pub(crate) async fn a_reconnect_is_followed_by_a_look(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let way = proxy(rig.server().await);
+pub(crate) async fn a_reconnect_is_followed_by_a_look(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
+    let way = proxy(fixture.server().await);
     let locks = long_session(&space.by(way.addr())).await;
     for _ in 0..3 {
         cycle(&locks).await;
@@ -225,9 +225,9 @@ pub(crate) async fn a_reconnect_is_followed_by_a_look(rig: Arc<Rig>) {
 
 /// The end of a directory whose rights may change may not be reported: it is listed each time, and its rights are read
 /// once.
-pub(crate) async fn a_directory_that_is_not_as_we_make_them_is_looked_at(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let way = proxy(rig.server().await);
+pub(crate) async fn a_directory_that_is_not_as_we_make_them_is_looked_at(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
+    let way = proxy(fixture.server().await);
     let outside = space.outside().await;
     let locks = long_session(&space.by(way.addr())).await;
     locks.lock("warm").unwrap().acquire().await.unwrap().release().await.unwrap();

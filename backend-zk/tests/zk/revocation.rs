@@ -12,8 +12,8 @@ use testbed::zookeeper::{Op, Setup};
 use testbed::{Direction, Mode};
 use zookeeper_client::{Acls, Stat};
 
-use crate::rig::{
-    BOUND, Beside, Outside, Rig, Space, TTL, eventually, hold_aside, noted, now, proxy, server, within,
+use crate::fixture::{
+    BOUND, Beside, Fixture, Outside, Space, TTL, eventually, hold_aside, noted, now, proxy, server, within,
 };
 use crate::sharing::{R, take};
 
@@ -53,13 +53,13 @@ async fn asks(space: &Space, grace: Duration) -> Beside<Revocation> {
 }
 
 /// The revoker finds the holder and adds to its inbox; the holder reads that once.
-pub(crate) async fn an_ask_is_six_requests_and_heard_by_one(rig: Arc<Rig>) {
+pub(crate) async fn an_ask_is_six_requests_and_heard_by_one(fixture: Arc<Fixture>) {
     const SYNC: Op = Op::Other(9);
-    let space = rig.space().await;
-    let way = proxy(rig.server().await);
+    let space = fixture.space().await;
+    let way = proxy(fixture.server().await);
     let env = || Env::new(Timing::for_ttl(BOUND)).unwrap();
     let admin = space.by(way.addr()).config().open(env()).await.unwrap();
-    let way_of_holder = proxy(rig.server().await);
+    let way_of_holder = proxy(fixture.server().await);
     let (holder, env) = (space.by(way_of_holder.addr()).config().open(env()).await.unwrap(), env());
     let name = LockName::new("a").unwrap();
     let grant = holder.try_acquire(&AcquireRequest::new(name.clone(), env.owner_id(), BOUND)).await.unwrap();
@@ -81,11 +81,11 @@ pub(crate) async fn an_ask_is_six_requests_and_heard_by_one(rig: Arc<Rig>) {
 }
 
 /// All sharers get the request, or are forced out, in one flight, and the holds of one session by one message.
-pub(crate) async fn all_who_share_are_asked_in_one_flight(rig: Arc<Rig>) {
+pub(crate) async fn all_who_share_are_asked_in_one_flight(fixture: Arc<Fixture>) {
     const SYNC: Op = Op::Other(9);
     for force in [false, true] {
         let server = server(Setup::new().longest_session(3 * BOUND)).await;
-        let space = rig.space_on([server.addr()]);
+        let space = fixture.space_on([server.addr()]);
         let way = proxy(&server);
         // No other request is sent meanwhile, and no reply is late.
         let patient = |builder: Builder| builder.ttl(3 * BOUND).op_timeout(BOUND);
@@ -113,8 +113,8 @@ pub(crate) async fn all_who_share_are_asked_in_one_flight(rig: Arc<Rig>) {
     }
 }
 
-pub(crate) async fn one_that_cannot_be_asked_keeps_nobody_from_it(rig: Arc<Rig>) {
-    let (space, outside) = (rig.space().await, rig.space().await.outside().await);
+pub(crate) async fn one_that_cannot_be_asked_keeps_nobody_from_it(fixture: Arc<Fixture>) {
+    let (space, outside) = (fixture.space().await, fixture.space().await.outside().await);
     outside.client.auth("digest", b"admin:secret").await.unwrap();
     let open = async || {
         let config = space.config().acl("world:anyone:rwcda").unwrap();
@@ -143,9 +143,9 @@ pub(crate) async fn one_that_cannot_be_asked_keeps_nobody_from_it(rig: Arc<Rig>)
 }
 
 /// The notification of a change is lost; the next renewal finds the request.
-pub(crate) async fn a_message_that_is_not_told_of_is_heard_with_the_next_renewal(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let way = proxy(rig.server().await);
+pub(crate) async fn a_message_that_is_not_told_of_is_heard_with_the_next_renewal(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
+    let way = proxy(fixture.server().await);
     let locks = space.by(way.addr()).manager().await;
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
     // What the server says of its own accord has this number.
@@ -167,8 +167,8 @@ pub(crate) async fn a_message_that_is_not_told_of_is_heard_with_the_next_renewal
 }
 
 /// A message for a waiter is reported with its grant, with the grace period that is left.
-pub(crate) async fn waiter_asked_to_release_has_the_grace_left(rig: Arc<Rig>) {
-    let space = rig.space().await;
+pub(crate) async fn waiter_asked_to_release_has_the_grace_left(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
     let (first, second) = (space.manager().await, space.manager().await);
     let (outside, guard) = (space.outside().await, first.lock("a").unwrap().acquire().await.unwrap());
     let waiting = hold_aside(&second, "a");

@@ -6,11 +6,11 @@ use leasehold_core::backend::Revocation;
 use leasehold_core::{ErrorKind, GuardState, LockManager, LostReason, Revoke};
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
 
-use crate::rig::{Beside, Outside, Rig, Space, TTL, eventually, hold_aside, now, proxy};
+use crate::fixture::{Beside, Fixture, Outside, Space, TTL, eventually, hold_aside, now, proxy};
 
 /// With credentials nodes are for their creator: no other client reads, queues or removes.
-pub(crate) async fn nodes_belong_to_their_creator(rig: Arc<Rig>) {
-    let space = rig.space().await;
+pub(crate) async fn nodes_belong_to_their_creator(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
     let config = || space.config().credentials("me", "secret");
     let open = |config| LockManager::builder(config).ttl(TTL).build();
     let (one, same) = (open(config()).await.unwrap(), open(config()).await.unwrap());
@@ -34,8 +34,8 @@ pub(crate) async fn nodes_belong_to_their_creator(rig: Arc<Rig>) {
     same.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
 }
 
-pub(crate) async fn rights_to_read_write_create_and_delete_suffice(rig: Arc<Rig>) {
-    let space = rig.space().await;
+pub(crate) async fn rights_to_read_write_create_and_delete_suffice(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
     let admin =
         Client::connector().with_auth("digest", b"admin:secret").connect(&space.hosts()).await.unwrap();
     let user = Client::connector().with_auth("digest", b"me:secret").connect(&space.hosts()).await.unwrap();
@@ -62,10 +62,10 @@ pub(crate) async fn rights_to_read_write_create_and_delete_suffice(rig: Arc<Rig>
 }
 
 /// Without each of these rights no session opens, and nothing is left.
-pub(crate) async fn without_the_right_to_delete_nothing_is_opened(rig: Arc<Rig>) {
-    let server = rig.server().await;
+pub(crate) async fn without_the_right_to_delete_nothing_is_opened(fixture: Arc<Fixture>) {
+    let server = fixture.server().await;
     for rights in ["rwc", "rwd", "rcd", "wcd"] {
-        let space = rig.space().await;
+        let space = fixture.space().await;
         let config = space.config().acl(&format!("world:anyone:{rights}")).unwrap();
         let error = LockManager::builder(config).ttl(TTL).build().await.expect_err(rights);
         assert_eq!(*error.kind(), ErrorKind::Denied, "{rights}: {error:?}");
@@ -73,8 +73,8 @@ pub(crate) async fn without_the_right_to_delete_nothing_is_opened(rig: Arc<Rig>)
     }
 }
 
-pub(crate) async fn a_node_that_is_gone_ends_no_session(rig: Arc<Rig>) {
-    let (space, outside) = stage(&rig).await;
+pub(crate) async fn a_node_that_is_gone_ends_no_session(fixture: Arc<Fixture>) {
+    let (space, outside) = stage(&fixture).await;
     let locks = space.manager().await;
     let directory = space.directory("a");
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
@@ -88,8 +88,8 @@ pub(crate) async fn a_node_that_is_gone_ends_no_session(rig: Arc<Rig>) {
 }
 
 /// A lock that could not be released ends its session once. It is denied until its rights are back.
-pub(crate) async fn a_lock_that_cannot_be_let_go_is_not_taken_again(rig: Arc<Rig>) {
-    let (space, outside) = stage(&rig).await;
+pub(crate) async fn a_lock_that_cannot_be_let_go_is_not_taken_again(fixture: Arc<Fixture>) {
+    let (space, outside) = stage(&fixture).await;
     let locks = space.manager().await;
     let directory = space.directory("a");
     outside.allow(&directory, "rwc").await;
@@ -106,8 +106,8 @@ pub(crate) async fn a_lock_that_cannot_be_let_go_is_not_taken_again(rig: Arc<Rig
     bystander.release().await.unwrap();
 }
 
-pub(crate) async fn a_place_that_cannot_be_given_up_ends_with_the_session(rig: Arc<Rig>) {
-    let (space, outside) = stage(&rig).await;
+pub(crate) async fn a_place_that_cannot_be_given_up_ends_with_the_session(fixture: Arc<Fixture>) {
+    let (space, outside) = stage(&fixture).await;
     let (one, other) = (space.manager().await, space.manager().await);
     let directory = space.directory("a");
     let guard = one.lock("a").unwrap().acquire().await.unwrap();
@@ -125,9 +125,9 @@ pub(crate) async fn a_place_that_cannot_be_given_up_ends_with_the_session(rig: A
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn waiters_whose_directory_is_closed_are_denied(rig: Arc<Rig>) {
+pub(crate) async fn waiters_whose_directory_is_closed_are_denied(fixture: Arc<Fixture>) {
     for rights in ["d", ""] {
-        let (space, outside) = stage(&rig).await;
+        let (space, outside) = stage(&fixture).await;
         let managers = [space.manager().await, space.manager().await, space.manager().await];
         let directory = space.directory("a");
         let guard = managers[0].lock("a").unwrap().acquire().await.unwrap();
@@ -147,9 +147,9 @@ pub(crate) async fn waiters_whose_directory_is_closed_are_denied(rig: Arc<Rig>) 
 }
 
 /// A session that may not write its own node cannot prove itself: its guards are lost in time, and the next one works.
-pub(crate) async fn a_session_that_may_not_write_is_lost_in_time(rig: Arc<Rig>) {
-    let (space, outside) = stage(&rig).await;
-    let server = rig.server().await;
+pub(crate) async fn a_session_that_may_not_write_is_lost_in_time(fixture: Arc<Fixture>) {
+    let (space, outside) = stage(&fixture).await;
+    let server = fixture.server().await;
     // Its own nodes carry the right to change that.
     let open = || space.config().acl("world:anyone:rwcda").unwrap();
     let one = LockManager::builder(open()).ttl(TTL).build().await.unwrap();
@@ -167,9 +167,9 @@ pub(crate) async fn a_session_that_may_not_write_is_lost_in_time(rig: Arc<Rig>) 
     assert!(!space.sessions(server).await.contains(&holder));
 }
 
-pub(crate) async fn client_back_at_a_closed_entry_loses_in_time(rig: Arc<Rig>) {
-    let (space, outside) = stage(&rig).await;
-    let proxy = proxy(rig.server().await);
+pub(crate) async fn client_back_at_a_closed_entry_loses_in_time(fixture: Arc<Fixture>) {
+    let (space, outside) = stage(&fixture).await;
+    let proxy = proxy(fixture.server().await);
     let (locks, rival) = (space.by(proxy.addr()).manager().await, space.manager().await);
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
     let waiting = hold_aside(&rival, "a");
@@ -188,8 +188,8 @@ pub(crate) async fn client_back_at_a_closed_entry_loses_in_time(rig: Arc<Rig>) {
     next.release().await.unwrap();
 }
 
-pub(crate) async fn entry_without_sight_of_the_one_ahead_is_denied(rig: Arc<Rig>) {
-    let (space, outside) = stage(&rig).await;
+pub(crate) async fn entry_without_sight_of_the_one_ahead_is_denied(fixture: Arc<Fixture>) {
+    let (space, outside) = stage(&fixture).await;
     let open = LockManager::builder(space.config().acl("world:anyone:rwcda").unwrap());
     let (one, other) = (open.ttl(TTL).build().await.unwrap(), space.manager().await);
     let guard = one.lock("a").unwrap().acquire().await.unwrap();
@@ -206,8 +206,8 @@ pub(crate) async fn entry_without_sight_of_the_one_ahead_is_denied(rig: Arc<Rig>
 }
 
 /// Nodes give no right to change rights, so no foreign client can close them.
-pub(crate) async fn a_stranger_cannot_change_the_rights(rig: Arc<Rig>) {
-    let space = rig.space().await;
+pub(crate) async fn a_stranger_cannot_change_the_rights(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
     let locks = space.manager().await;
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
     let outside = space.outside().await;
@@ -226,13 +226,13 @@ pub(crate) async fn a_stranger_cannot_change_the_rights(rig: Arc<Rig>) {
         findings.iter().any(|finding| finding.detail.contains("change the rights"))
     };
     assert!(!told(&locks).await);
-    let (earlier, _) = stage(&rig).await;
+    let (earlier, _) = stage(&fixture).await;
     assert!(told(&earlier.manager().await).await);
 }
 
 /// All nodes above the locks `a` and `b`, created by a user who may change their rights.
-async fn stage(rig: &Rig) -> (Space, Outside) {
-    let space = rig.space().await;
+async fn stage(fixture: &Fixture) -> (Space, Outside) {
+    let space = fixture.space().await;
     let outside = space.outside().await;
     outside.client.auth("digest", b"admin:secret").await.unwrap();
     let options = CreateMode::Persistent.with_acls(Acls::anyone_all());

@@ -8,27 +8,27 @@ use leasehold_core::{ErrorKind, LockManager, Tls};
 use testbed::Certificates;
 use testbed::zookeeper::Setup;
 
-use crate::rig::{BOUND, Rig, TTL, eventually, hold_aside, server};
+use crate::fixture::{BOUND, Fixture, TTL, eventually, hold_aside, server};
 use crate::switch::Switch;
 
 /// The four-letter words are sent over TLS, too.
-pub(crate) async fn a_server_behind_tls_is_diagnosed(rig: Arc<Rig>) {
+pub(crate) async fn a_server_behind_tls_is_diagnosed(fixture: Arc<Fixture>) {
     let certificates = Certificates::new("client").unwrap();
     let server = server(Setup::new().tls(&certificates)).await;
-    let space = rig.space_on([format!("localhost:{}", server.tls_addr().port())]);
+    let space = fixture.space_on([format!("localhost:{}", server.tls_addr().port())]);
     let config = space.config().tls(known(trusting(&certificates), &certificates));
     let locks = LockManager::builder(config).connect_timeout(BOUND).build().await.unwrap();
     let findings = locks.diagnose().await.unwrap();
     assert!(findings.iter().any(|finding| finding.detail.contains(" runs ")), "{findings:?}");
 }
 
-pub(crate) async fn a_certificate_that_is_exchanged_throws_nobody_out(rig: Arc<Rig>) {
+pub(crate) async fn a_certificate_that_is_exchanged_throws_nobody_out(fixture: Arc<Fixture>) {
     let (certificates, stranger) =
         (Certificates::new("client").unwrap(), Certificates::new("client").unwrap());
     let (good, bad) =
         tokio::join!(server(Setup::new().tls(&certificates)), server(Setup::new().tls(&stranger)));
     let switch = Switch::start(good.tls_addr()).await;
-    let space = rig.space_on([format!("localhost:{}", switch.addr().port())]);
+    let space = fixture.space_on([format!("localhost:{}", switch.addr().port())]);
     let config = space.config().tls(known(trusting(&certificates), &certificates));
     let builder = LockManager::builder(config).ttl(TTL).connect_timeout(Duration::from_secs(2));
     let locks = builder.connect_wait(BOUND).build().await.unwrap();
@@ -53,10 +53,10 @@ pub(crate) async fn a_certificate_that_is_exchanged_throws_nobody_out(rig: Arc<R
     waiting.end("it holds").await.release().await.unwrap();
 }
 
-pub(crate) async fn a_certificate_is_an_identity(rig: Arc<Rig>) {
+pub(crate) async fn a_certificate_is_an_identity(fixture: Arc<Fixture>) {
     let certificates = Certificates::new("client").unwrap();
     let server = server(Setup::new().tls(&certificates)).await;
-    let space = rig.space_on([format!("localhost:{}", server.tls_addr().port())]);
+    let space = fixture.space_on([format!("localhost:{}", server.tls_addr().port())]);
     let config = |acl| space.config().tls(known(trusting(&certificates), &certificates)).acl(acl).unwrap();
     let open = |acl| LockManager::builder(config(acl)).connect_timeout(BOUND).build();
     let listed = "x509:CN=client:rwcd,x509:CN=a,OU=b\\, c:r,world:anyone:r";

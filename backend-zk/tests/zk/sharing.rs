@@ -2,7 +2,7 @@
 
 use leasehold_core::{Lock, LockGuard, LockManager, LockOptions, Mode as Kind};
 
-use crate::rig::{BOUND, Beside, within};
+use crate::fixture::{BOUND, Beside, within};
 
 pub(crate) const W: Kind = Kind::EXCLUSIVE;
 pub(crate) const R: Kind = Kind::SHARED;

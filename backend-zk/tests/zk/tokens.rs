@@ -7,7 +7,7 @@ use leasehold_core::{Effect, Env, ErrorKind, Timing};
 use leasehold_zk::ZkConfig;
 use testbed::zookeeper::Op;
 
-use crate::rig::{Rig, TTL, noted, proxy};
+use crate::fixture::{Fixture, TTL, noted, proxy};
 
 /// The store without the manager, which computes the new base.
 async fn store(config: ZkConfig) -> Arc<dyn LockBackend> {
@@ -15,9 +15,9 @@ async fn store(config: ZkConfig) -> Arc<dyn LockBackend> {
 }
 
 /// A session reads the base only after it is counted, also if it creates the directories.
-pub(crate) async fn a_base_is_read_by_a_session_that_is_counted(rig: Arc<Rig>) {
-    let proxy = proxy(rig.server().await);
-    let (space, seen) = (rig.space().await.by(proxy.addr()), noted(&proxy).await);
+pub(crate) async fn a_base_is_read_by_a_session_that_is_counted(fixture: Arc<Fixture>) {
+    let proxy = proxy(fixture.server().await);
+    let (space, seen) = (fixture.space().await.by(proxy.addr()), noted(&proxy).await);
     let _store = store(space.config()).await;
     let seen = seen.lock();
     let made = seen.iter().rposition(|op| *op == Op::Create).expect("its nodes are made");
@@ -25,12 +25,12 @@ pub(crate) async fn a_base_is_read_by_a_session_that_is_counted(rig: Arc<Rig>) {
     assert!(made < read, "{seen:?}");
 }
 
-pub(crate) async fn a_raise_where_the_namespace_is_gone_fails(rig: Arc<Rig>) {
-    let space = rig.space().await;
+pub(crate) async fn a_raise_where_the_namespace_is_gone_fails(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
     // So long that its own node is not missed meanwhile.
     let store = space.config().open(Env::new(Timing::for_ttl(10 * TTL)).unwrap()).await.unwrap();
     store.raise_token_base(3).await.unwrap();
-    let (outside, session) = (space.outside().await, space.session(rig.server().await).await);
+    let (outside, session) = (space.outside().await, space.session(fixture.server().await).await);
     let mut gone = outside.client.new_multi_writer();
     // In one transaction, so that nothing is made anew in between.
     for node in [

@@ -8,7 +8,7 @@ use rustix::process::geteuid;
 use testbed::Scratch;
 use tokio::process::Command;
 
-use crate::rig::{Done, LEASEHOLD, done};
+use crate::fixture::{Done, LEASEHOLD, done};
 
 testbed::trials![
     compare_becomes_the_comparison_of_its_checkout,

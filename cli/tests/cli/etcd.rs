@@ -2,8 +2,8 @@
 
 use testbed::etcd::{Etcd, Setup};
 
+use crate::fixture::Fixture;
 use crate::leased::{asking, breaks, warns};
-use crate::rig::Rig;
 
 testbed::trials![doctor_finds_a_full_server, doctor_finds_leases_that_are_open, doctor_finds_missing_rights,];
 
@@ -26,17 +26,20 @@ async fn doctor_finds_a_full_server() {
 async fn doctor_finds_leases_that_are_open() {
     let mut etcd = start(Setup::new()).await;
     etcd.enable_auth("alice", "secret", "cli/").await.unwrap();
-    let rig = Rig::on(format!("etcd://alice:secret@{}/cli?op_timeout=10s&ttl=30s", etcd.endpoints()[0]));
-    warns(&rig, "leases", &["protect keys but not leases"]).await;
+    let fixture =
+        Fixture::on(format!("etcd://alice:secret@{}/cli?op_timeout=10s&ttl=30s", etcd.endpoints()[0]));
+    warns(&fixture, "leases", &["protect keys but not leases"]).await;
 }
 
 async fn doctor_finds_missing_rights() {
     let mut etcd = start(Setup::new()).await;
     etcd.enable_auth("alice", "secret", "elsewhere/").await.unwrap();
     for password in ["secret", "guessed"] {
-        let rig =
-            Rig::on(format!("etcd://alice:{password}@{}/cli?op_timeout=10s&ttl=30s", etcd.endpoints()[0]));
-        breaks(&rig, "access", &[]).await;
-        assert_eq!(rig.done(["run", "a", "--", "true"]).await.code, 77);
+        let fixture = Fixture::on(format!(
+            "etcd://alice:{password}@{}/cli?op_timeout=10s&ttl=30s",
+            etcd.endpoints()[0]
+        ));
+        breaks(&fixture, "access", &[]).await;
+        assert_eq!(fixture.done(["run", "a", "--", "true"]).await.code, 77);
     }
 }

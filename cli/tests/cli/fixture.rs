@@ -12,7 +12,7 @@ use tokio::process::Command;
 
 pub(crate) const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 
-pub(crate) struct Rig {
+pub(crate) struct Fixture {
     pub(crate) scratch: Scratch,
     url: String,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Done {
     pub(crate) err: String,
 }
 
-impl Rig {
+impl Fixture {
     /// On a directory of its own.
     #[cfg(feature = "file")]
     pub(crate) fn new() -> Self {

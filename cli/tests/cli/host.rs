@@ -7,7 +7,7 @@ use std::path::Path;
 use testbed::{Launch, Process, Scratch};
 use tokio::process::Command;
 
-use crate::rig::{Done, LEASEHOLD, done, exit_code, line};
+use crate::fixture::{Done, LEASEHOLD, done, exit_code, line};
 
 testbed::trials![two_shells_exclude_each_other, a_directory_of_others_is_refused,];
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use testbed::{Port, Server, trial};
 
-use crate::rig::{Rig, exit_code, finish, line, rest, send, until_gone, value};
+use crate::fixture::{Fixture, exit_code, finish, line, rest, send, until_gone, value};
 
 /// The scenes of a store, each called as it is; and what is said of a server that is not there.
 pub(crate) fn trials<S: Server>(is_down: &'static str) -> Vec<Trial> {
@@ -45,107 +45,108 @@ pub(crate) fn trials<S: Server>(is_down: &'static str) -> Vec<Trial> {
 /// The ttl of every lock here, but for those with more time.
 pub(crate) const TTL: Duration = Duration::from_secs(3);
 
-pub(crate) fn rig<S: Server>(server: &S) -> Rig {
-    Rig::on(S::url(server.addr(), "cli", "ttl=3s&connect_wait=30s"))
+pub(crate) fn fixture<S: Server>(server: &S) -> Fixture {
+    Fixture::on(S::url(server.addr(), "cli", "ttl=3s&connect_wait=30s"))
 }
 
 /// With more time between a renewal that is overdue and the deadline.
-fn patient<S: Server>(server: &S) -> Rig {
-    Rig::on(S::url(server.addr(), "cli", "ttl=6s&op_timeout=500ms&connect_wait=30s"))
+fn patient<S: Server>(server: &S) -> Fixture {
+    Fixture::on(S::url(server.addr(), "cli", "ttl=6s&op_timeout=500ms&connect_wait=30s"))
 }
 
 /// With all the time there is for questions.
-pub(crate) fn asking<S: Server>(server: &S) -> Rig {
-    Rig::on(S::url(server.addr(), "cli", "op_timeout=10s&ttl=30s"))
+pub(crate) fn asking<S: Server>(server: &S) -> Fixture {
+    Fixture::on(S::url(server.addr(), "cli", "op_timeout=10s&ttl=30s"))
 }
 
 pub(crate) async fn the_commands_work<S: Server>(server: &S) {
-    let rig = asking(server);
-    let mut first = rig.running(["run", "--owner", "first", "--metadata", "why", "a/b", "--", "cat"]).await;
-    let mut second = rig.start(["run", "a/b", "--", "sh", "-c", "echo $LEASEHOLD_TOKEN; read line"]);
-    rig.until_contended("a/b", 1).await;
-    let seen = rig.inspect("a/b").await;
+    let fixture = asking(server);
+    let mut first =
+        fixture.running(["run", "--owner", "first", "--metadata", "why", "a/b", "--", "cat"]).await;
+    let mut second = fixture.start(["run", "a/b", "--", "sh", "-c", "echo $LEASEHOLD_TOKEN; read line"]);
+    fixture.until_contended("a/b", 1).await;
+    let seen = fixture.inspect("a/b").await;
     assert_eq!(seen["holder"]["label"], "first");
     assert_eq!(seen["holder"]["metadata"], "why");
     let token = seen["holder"]["token"].as_u64().unwrap();
-    assert_eq!(rig.done(["run", "--try", "a/b", "--", "true"]).await.code, 75);
-    assert_eq!(rig.done(["run", "--wait", "200ms", "a/b", "--", "true"]).await.code, 75);
-    let listed = rig.done(["ls", "--json", "a/"]).await.json();
+    assert_eq!(fixture.done(["run", "--try", "a/b", "--", "true"]).await.code, 75);
+    assert_eq!(fixture.done(["run", "--wait", "200ms", "a/b", "--", "true"]).await.code, 75);
+    let listed = fixture.done(["ls", "--json", "a/"]).await.json();
     assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
     finish(&mut first).await;
     let next: u64 = line(&mut second).await.parse().unwrap();
     assert!(next > token, "{next} after {token}");
-    let revoked = rig.done(["revoke", "--json", "a/b"]).await;
+    let revoked = fixture.done(["revoke", "--json", "a/b"]).await;
     assert_eq!((revoked.code, revoked.json()["outcome"].as_str()), (0, Some("released")));
     assert_eq!(exit_code(&mut second).await, 76);
-    assert_eq!(rig.done(["revoke", "a/b"]).await.code, 1);
-    let (mut holder, held) = rig.held(["a/b"]).await;
+    assert_eq!(fixture.done(["revoke", "a/b"]).await.code, 1);
+    let (mut holder, held) = fixture.held(["a/b"]).await;
     assert!(held["token"].as_u64().unwrap() > next, "{held}");
     let remaining = Duration::from_millis(held["remaining_ms"].as_u64().unwrap());
     assert!(!remaining.is_zero() && remaining < 10 * TTL, "{held}");
     send(&holder, Signal::TERM);
     assert_eq!(value(&mut holder).await["state"], "released");
     assert_eq!(exit_code(&mut holder).await, 0);
-    let diagnosis = rig.done(["doctor", "--json"]).await.json();
+    let diagnosis = fixture.done(["doctor", "--json"]).await.json();
     let leased = diagnosis["guarantees"].as_array().unwrap().iter().find(|it| it["name"] == "LEASED");
     assert_eq!(leased.unwrap()["promised"], true);
 }
 
 pub(crate) async fn readers_hold_together_or_are_refused<S: Server>(server: &S) {
-    let rig = asking(server);
-    if !promises(&rig, "SHARED").await {
-        return refuses(&rig, &["--shared"], "SHARED").await;
+    let fixture = asking(server);
+    if !promises(&fixture, "SHARED").await {
+        return refuses(&fixture, &["--shared"], "SHARED").await;
     }
-    let reader = |owner| rig.hold(["-s", "--owner", owner, "s"]);
+    let reader = |owner| fixture.hold(["-s", "--owner", owner, "s"]);
     let (mut first, mut second) = (reader("first").await, reader("second").await);
-    assert_eq!(rig.done(["run", "--try", "s", "--", "true"]).await.code, 75);
-    assert_eq!(rig.done(["run", "--shared", "--try", "s", "--", "true"]).await.code, 0);
+    assert_eq!(fixture.done(["run", "--try", "s", "--", "true"]).await.code, 75);
+    assert_eq!(fixture.done(["run", "--shared", "--try", "s", "--", "true"]).await.code, 0);
     for (mode, code) in [(&["--shared"][..], 0), (&[], 75)] {
         let both = [&["run", "--try", "--all"], mode, &["s", "t", "--", "true"]].concat();
-        assert_eq!(rig.done(both).await.code, code, "{mode:?}");
+        assert_eq!(fixture.done(both).await.code, code, "{mode:?}");
     }
-    let mut writer = rig.start(["hold", "--owner", "writer", "s"]);
+    let mut writer = fixture.start(["hold", "--owner", "writer", "s"]);
     assert_eq!(value(&mut writer).await["state"], "waiting");
-    rig.until_contended("s", 1).await;
-    assert_eq!(rig.done(["run", "--shared", "--try", "s", "--", "true"]).await.code, 75);
-    let seen = rig.inspect("s").await;
+    fixture.until_contended("s", 1).await;
+    assert_eq!(fixture.done(["run", "--shared", "--try", "s", "--", "true"]).await.code, 75);
+    let seen = fixture.inspect("s").await;
     let holders = seen["holders"].as_array().unwrap().iter();
     let shown: Vec<_> =
         holders.map(|it| [&it["label"], &it["mode"]].map(|it| it.as_str().unwrap())).collect();
     assert_eq!(shown, [["first", "shared"], ["second", "shared"]], "{seen}");
     assert_eq!(seen["holder"], seen["holders"][0]);
-    assert_eq!(rig.done(["ls", "s"]).await.out.matches(" shared ").count(), 2);
+    assert_eq!(fixture.done(["ls", "s"]).await.out.matches(" shared ").count(), 2);
     for reader in [&mut first, &mut second] {
         finish(reader).await;
     }
     assert_eq!(value(&mut writer).await["state"], "held");
-    assert_eq!(rig.inspect("s").await["holder"]["mode"], "exclusive");
+    assert_eq!(fixture.inspect("s").await["holder"]["mode"], "exclusive");
     finish(&mut writer).await;
 }
 
 pub(crate) async fn permits_are_taken_or_refused<S: Server>(server: &S) {
-    let rig = asking(server);
-    if !promises(&rig, "PERMITS").await {
-        return refuses(&rig, &["--permits", "2/3"], "PERMITS").await;
+    let fixture = asking(server);
+    if !promises(&fixture, "PERMITS").await {
+        return refuses(&fixture, &["--permits", "2/3"], "PERMITS").await;
     }
-    let mut two = rig.hold(["--permits", "2/3", "p"]).await;
-    assert_eq!(rig.inspect("p").await["holders"][0]["mode"], "2/3");
+    let mut two = fixture.hold(["--permits", "2/3", "p"]).await;
+    assert_eq!(fixture.inspect("p").await["holders"][0]["mode"], "2/3");
     for (permits, code) in [("1/3", 0), ("2/3", 75), ("1/2", 75)] {
-        let tried = rig.done(["run", "--try", "--permits", permits, "p", "--", "true"]).await;
+        let tried = fixture.done(["run", "--try", "--permits", permits, "p", "--", "true"]).await;
         assert_eq!(tried.code, code, "{permits}: {tried:?}");
     }
     finish(&mut two).await;
 }
 
-async fn promises(rig: &Rig, promise: &str) -> bool {
-    let diagnosis = rig.done(["doctor", "--json"]).await.json();
+async fn promises(fixture: &Fixture, promise: &str) -> bool {
+    let diagnosis = fixture.done(["doctor", "--json"]).await.json();
     let promised = diagnosis["guarantees"].as_array().unwrap().iter().find(|it| it["name"] == promise);
     promised.unwrap_or_else(|| panic!("{diagnosis}"))["promised"] == true
 }
 
-async fn refuses(rig: &Rig, mode: &[&str], promise: &str) {
+async fn refuses(fixture: &Fixture, mode: &[&str], promise: &str) {
     let words = ["run", "--json"].iter().chain(mode).chain(&["s", "--", "true"]);
-    let refused = rig.done(words.copied()).await;
+    let refused = fixture.done(words.copied()).await;
     assert_eq!((refused.code, &refused.error()["kind"]), (64, &"unsupported".into()), "{refused:?}");
     let told = &refused.error()["message"];
     let instead = format!(
@@ -153,15 +154,15 @@ async fn refuses(rig: &Rig, mode: &[&str], promise: &str) {
         mode[0]
     );
     assert!(told.as_str().unwrap().contains(&instead), "{refused:?}");
-    assert_eq!(rig.inspect("s").await["held"], false);
+    assert_eq!(fixture.inspect("s").await["held"], false);
 }
 
 /// Who holds by lines of text reads how long it may go on, which is not what is left of the lease; and a
 /// command that is asked for has no longer for that than it may hold the lock at all.
 pub(crate) async fn a_grace_is_told_whole_and_lengthens_nothing<S: Server>(server: &S) {
-    let rig = rig(server);
-    let mut holder = rig.hold(["a"]).await;
-    let mut asks = rig.start(["revoke", "--grace", "5m", "a"]);
+    let fixture = fixture(server);
+    let mut holder = fixture.hold(["a"]).await;
+    let mut asks = fixture.start(["revoke", "--grace", "5m", "a"]);
     let asked = value(&mut holder).await;
     assert_eq!(asked["state"], "revocation_requested");
     assert!(asked["remaining_ms"].as_u64().unwrap() > 200_000, "{asked}");
@@ -171,9 +172,9 @@ pub(crate) async fn a_grace_is_told_whole_and_lengthens_nothing<S: Server>(serve
 
     let script = "trap 'echo heard' TERM; echo $$; while :; do sleep 0.05; done";
     let bounds = ["--max-hold", "5s", "--kill-after", "200ms"];
-    let mut running = rig.start(["run"].into_iter().chain(bounds).chain(["a", "--", "sh", "-c", script]));
+    let mut running = fixture.start(["run"].into_iter().chain(bounds).chain(["a", "--", "sh", "-c", script]));
     line(&mut running).await;
-    let mut asks = rig.start(["revoke", "--grace", "5m", "a"]);
+    let mut asks = fixture.start(["revoke", "--grace", "5m", "a"]);
     assert_eq!(line(&mut running).await, "heard");
     // It ends now, and not in five minutes.
     assert_eq!(exit_code(&mut running).await, 76);
@@ -183,9 +184,9 @@ pub(crate) async fn a_grace_is_told_whole_and_lengthens_nothing<S: Server>(serve
 /// When the store falls silent, a command is asked to end, and one that does not is killed before the
 /// lease can have ended.
 pub(crate) async fn a_command_ends_before_its_lease<S: Server>(mut server: S) {
-    let rig = patient(&server);
+    let fixture = patient(&server);
     let clock = "trap 'echo TERM' TERM; while :; do cut -d' ' -f1 /proc/uptime; sleep 0.02; done";
-    let mut running = rig.start(["run", "--json", "a", "--", "sh", "-c", clock]);
+    let mut running = fixture.start(["run", "--json", "a", "--", "sh", "-c", clock]);
     line(&mut running).await;
     server.stop().await.unwrap();
     // Whatever was renewed was renewed before this.
@@ -207,10 +208,10 @@ pub(crate) async fn a_command_ends_before_its_lease<S: Server>(mut server: S) {
 /// is told. One that comes to a good end all the same is not stopped, if the store comes back.
 #[cfg(feature = "redis")]
 pub(crate) async fn a_risk_that_passes<S: Server>(mut server: S) {
-    let rig = patient(&server);
+    let fixture = patient(&server);
     for (end, code) in [("0", 0), ("3", 76)] {
         let script = format!("trap 'echo TERM' TERM; echo ready; until read line; do :; done; exit {end}");
-        let mut running = rig.start(["run", "a", "--", "sh", "-c", &script]);
+        let mut running = fixture.start(["run", "a", "--", "sh", "-c", &script]);
         assert_eq!(line(&mut running).await, "ready");
         server.stop().await.unwrap();
         assert_eq!(line(&mut running).await, "TERM");
@@ -221,8 +222,8 @@ pub(crate) async fn a_risk_that_passes<S: Server>(mut server: S) {
 }
 
 pub(crate) async fn risk_and_loss_are_told<S: Server>(mut server: S) {
-    let rig = patient(&server);
-    let (mut holder, held) = rig.held(["a"]).await;
+    let fixture = patient(&server);
+    let (mut holder, held) = fixture.held(["a"]).await;
     for end in ["held", "lost"] {
         server.stop().await.unwrap();
         let at_risk = value(&mut holder).await;
@@ -240,21 +241,21 @@ pub(crate) async fn risk_and_loss_are_told<S: Server>(mut server: S) {
 }
 
 pub(crate) async fn a_stopped_holder_ends_its_command<S: Server>(server: &S) {
-    let rig = rig(server);
-    let mut running = rig.start(["run", "a", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
+    let fixture = fixture(server);
+    let mut running = fixture.start(["run", "a", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
     let command: u32 = line(&mut running).await.parse().unwrap();
     running.stop().await.unwrap();
-    assert_eq!(rig.done(["run", "--wait", "30s", "a", "--", "true"]).await.code, 0);
+    assert_eq!(fixture.done(["run", "--wait", "30s", "a", "--", "true"]).await.code, 0);
     running.cont().unwrap();
     assert_eq!(exit_code(&mut running).await, 76);
     until_gone(command).await;
 }
 
 pub(crate) async fn a_wait_says_that_the_store_is_silent<S: Server>(mut server: S) {
-    let rig = rig(&server);
-    let mut holder = rig.hold(["a"]).await;
-    let mut waiting = rig.start(["run", "--json", "--wait", "8s", "a", "--", "true"]);
-    rig.until_contended("a", 1).await;
+    let fixture = fixture(&server);
+    let mut holder = fixture.hold(["a"]).await;
+    let mut waiting = fixture.start(["run", "--json", "--wait", "8s", "a", "--", "true"]);
+    fixture.until_contended("a", 1).await;
     server.stop().await.unwrap();
     assert_eq!(exit_code(&mut waiting).await, 75);
     let said = std::fs::read_to_string(waiting.log()).unwrap();
@@ -269,7 +270,7 @@ pub(crate) async fn a_wait_says_that_the_store_is_silent<S: Server>(mut server: 
 /// not there. The password in the URL is not repeated.
 pub(crate) async fn a_store_that_is_down_is_unavailable<S: Server>(message: &str) {
     let port = Port::reserve().unwrap();
-    let rig = Rig::on(S::url(format!("me:sesame@{}", port.addr()), "cli", "connect_timeout=500ms"));
+    let fixture = Fixture::on(S::url(format!("me:sesame@{}", port.addr()), "cli", "connect_timeout=500ms"));
     for words in [
         &["ls"] as &[&str],
         &["doctor"],
@@ -278,7 +279,7 @@ pub(crate) async fn a_store_that_is_down_is_unavailable<S: Server>(message: &str
         &["run", "a", "--", "true"],
         &["hold", "--ignore-stdin", "a"],
     ] {
-        let failed = rig.done(["--json"].iter().chain(words).copied()).await;
+        let failed = fixture.done(["--json"].iter().chain(words).copied()).await;
         assert_eq!(failed.code, 69, "{words:?}: {failed:?}");
         assert_eq!(failed.error()["kind"], "unavailable", "{words:?}");
         assert_eq!(failed.error()["effect"], "not_applied", "{words:?}");
@@ -288,12 +289,12 @@ pub(crate) async fn a_store_that_is_down_is_unavailable<S: Server>(message: &str
         "leasehold: {message} (server: {})\n  because: Connection refused (os error 111)\n",
         port.addr()
     );
-    assert_eq!(rig.done(["ls"]).await.err, told);
+    assert_eq!(fixture.done(["ls"]).await.err, told);
 }
 
 /// What `doctor` found about a subject, the worst first, and with which code it ended.
-pub(crate) async fn found(rig: &Rig, subject: &str) -> (Vec<String>, String, i32) {
-    let diagnosis = rig.done(["doctor", "--json"]).await;
+pub(crate) async fn found(fixture: &Fixture, subject: &str) -> (Vec<String>, String, i32) {
+    let diagnosis = fixture.done(["doctor", "--json"]).await;
     let found = diagnosis.json();
     let findings = found["findings"].as_array().unwrap().iter();
     let mut about: Vec<_> = findings.filter(|finding| finding["subject"] == subject).collect();
@@ -305,14 +306,14 @@ pub(crate) async fn found(rig: &Rig, subject: &str) -> (Vec<String>, String, i32
     (severities, details.join("\n"), diagnosis.code)
 }
 
-pub(crate) async fn breaks(rig: &Rig, subject: &str, words: &[&str]) {
-    let (severities, details, code) = found(rig, subject).await;
+pub(crate) async fn breaks(fixture: &Fixture, subject: &str, words: &[&str]) {
+    let (severities, details, code) = found(fixture, subject).await;
     assert_eq!((severities[0].as_str(), code), ("broken", 1), "{details}");
     assert!(words.iter().all(|word| details.contains(word)), "{details}");
 }
 
-pub(crate) async fn warns(rig: &Rig, subject: &str, words: &[&str]) {
-    let (severities, details, _) = found(rig, subject).await;
+pub(crate) async fn warns(fixture: &Fixture, subject: &str, words: &[&str]) {
+    let (severities, details, _) = found(fixture, subject).await;
     assert!(severities.iter().any(|severity| severity == "warning"), "{severities:?}: {details}");
     assert!(words.iter().all(|word| details.contains(word)), "{details}");
 }

@@ -6,6 +6,7 @@
 mod compare;
 #[cfg(feature = "etcd")]
 mod etcd;
+mod fixture;
 #[cfg(feature = "file")]
 mod group;
 #[cfg(feature = "file")]
@@ -24,7 +25,6 @@ mod place;
 mod redis;
 #[cfg(feature = "file")]
 mod revoke;
-mod rig;
 #[cfg(feature = "file")]
 mod run;
 #[cfg(feature = "file")]

@@ -11,8 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 #[cfg(feature = "redis")]
-use crate::rig::LEASEHOLD;
-use crate::rig::{BOUND, Rig, finish, line, value};
+use crate::fixture::LEASEHOLD;
+use crate::fixture::{BOUND, Fixture, finish, line, value};
 
 testbed::trials![
     a_holder_serves_its_metrics,
@@ -33,10 +33,10 @@ async fn metrics(address: SocketAddr) -> String {
 }
 
 async fn a_holder_serves_its_metrics() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let port = Port::reserve().unwrap();
     let address = port.addr().to_string();
-    let mut holder = rig.hold(["--metrics-addr", &address, "a"]).await;
+    let mut holder = fixture.hold(["--metrics-addr", &address, "a"]).await;
     let text = metrics(port.addr()).await;
     for shown in [
         "# HELP leasehold_held_locks ",
@@ -52,15 +52,15 @@ async fn a_holder_serves_its_metrics() {
 /// The same for a command under a lock, at an address by name; one that is taken is said, and the command
 /// runs without.
 async fn a_command_runs_watched_if_it_can() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let port = Port::reserve().unwrap();
     let address = format!("localhost:{}", port.addr().port());
-    let mut running = rig.running(["run", "--metrics-addr", &address, "a", "--", "cat"]).await;
+    let mut running = fixture.running(["run", "--metrics-addr", &address, "a", "--", "cat"]).await;
     assert!(metrics(port.addr()).await.contains("leasehold_held_locks 1\n"));
-    let taken = rig.done(["run", "--metrics-addr", &address, "b", "--", "echo", "all the same"]).await;
+    let taken = fixture.done(["run", "--metrics-addr", &address, "b", "--", "echo", "all the same"]).await;
     assert_eq!((taken.code, taken.out.as_str()), (0, "all the same\n"), "{taken:?}");
     assert!(taken.err.contains("without metrics") && taken.err.contains("in use"), "{taken:?}");
-    let wrong = rig.done(["run", "--metrics-addr", "9187", "b", "--", "echo", "never"]).await;
+    let wrong = fixture.done(["run", "--metrics-addr", "9187", "b", "--", "echo", "never"]).await;
     assert_eq!((wrong.code, wrong.out.as_str()), (64, ""), "{wrong:?}");
     finish(&mut running).await;
 }
@@ -76,12 +76,12 @@ fn open_files(process: &Process) -> usize {
 async fn idle_connections_do_not_cost_the_lock() {
     const TTL: Duration = Duration::from_secs(4);
     let server = testbed::redis::Settings::new().start().await.unwrap_or_else(|error| panic!("{error}"));
-    let rig = Rig::on(format!("{}/0?prefix=cli&ttl=4s", server.url()));
+    let fixture = Fixture::on(format!("{}/0?prefix=cli&ttl=4s", server.url()));
     let port = Port::reserve().unwrap();
     let address = port.addr().to_string();
     let limited = "ulimit -n 64 && exec \"$0\" \"$@\"";
     let mut holder =
-        rig.start_program("sh", ["-c", limited, LEASEHOLD, "hold", "--metrics-addr", &address, "a"]);
+        fixture.start_program("sh", ["-c", limited, LEASEHOLD, "hold", "--metrics-addr", &address, "a"]);
     line(&mut holder).await;
     assert_eq!(value(&mut holder).await["state"], "held");
     let before = open_files(&holder);

@@ -5,7 +5,7 @@ use testbed::Server;
 use testbed::etcd::Etcd;
 use testbed::redis::Server as Redis;
 
-use crate::rig::{Done, Rig, exit_code, line, rest};
+use crate::fixture::{Done, Fixture, exit_code, line, rest};
 
 testbed::trials![
     locks_move_and_come_back_while_they_are_used,
@@ -43,13 +43,13 @@ impl Stores {
         }
     }
 
-    fn moving(&self) -> Rig {
+    fn moving(&self) -> Fixture {
         self.moving_with("")
     }
 
-    fn moving_with(&self, options: &str) -> Rig {
+    fn moving_with(&self, options: &str) -> Fixture {
         let new = <Etcd as Server>::url(self.etcd.addr(0), "cli", "").replace('&', "%26");
-        Rig::on(<Redis as Server>::url(
+        Fixture::on(<Redis as Server>::url(
             self.redis.addr(),
             "cli",
             &format!("ttl={TTL}{options}&migrate_to={}", new.trim_end_matches('?')),
@@ -58,24 +58,25 @@ impl Stores {
 }
 
 /// What a file says; nothing, if it is not there.
-fn read(rig: &Rig, file: &str) -> String {
-    std::fs::read_to_string(rig.scratch.path().join(file)).unwrap_or_default()
+fn read(fixture: &Fixture, file: &str) -> String {
+    std::fs::read_to_string(fixture.scratch.path().join(file)).unwrap_or_default()
 }
 
 /// The tokens under which it was counted, in that order.
-fn tokens(rig: &Rig) -> Vec<u64> {
-    read(rig, "tokens").lines().map(|token| token.parse().expect("a number")).collect()
+fn tokens(fixture: &Fixture) -> Vec<u64> {
+    read(fixture, "tokens").lines().map(|token| token.parse().expect("a number")).collect()
 }
 
-async fn status(rig: &Rig) -> Value {
-    let shown = rig.done(["migrate", "status", "--json"]).await;
+async fn status(fixture: &Fixture) -> Value {
+    let shown = fixture.done(["migrate", "status", "--json"]).await;
     assert_eq!(shown.code, 0, "{shown:?}");
     shown.json()
 }
 
 /// Says what stood in the way, and where the move is then.
-async fn walk(rig: &Rig, words: &[&str]) -> (Done, Value) {
-    let walked = rig.done(["migrate"].iter().chain(words).copied().chain(["--wait", "60s", "--json"])).await;
+async fn walk(fixture: &Fixture, words: &[&str]) -> (Done, Value) {
+    let walked =
+        fixture.done(["migrate"].iter().chain(words).copied().chain(["--wait", "60s", "--json"])).await;
     assert_eq!(walked.code, 0, "{words:?}: {walked:?}");
     let status = walked.json();
     (walked, status)
@@ -85,19 +86,20 @@ async fn walk(rig: &Rig, words: &[&str]) -> (Done, Value) {
 /// a lock, no two hold one, and tokens grow.
 async fn locks_move_and_come_back_while_they_are_used() {
     let stores = Stores::start().await;
-    let rig = stores.moving();
-    rig.write("count", "0\n");
-    let mut holder = rig.hold(["whole"]).await;
-    let mut loops: Vec<_> =
-        (0..LOOPS).map(|_| rig.start_program("sh", ["-c", COUNTS, crate::rig::LEASEHOLD, WAIT])).collect();
+    let fixture = stores.moving();
+    fixture.write("count", "0\n");
+    let mut holder = fixture.hold(["whole"]).await;
+    let mut loops: Vec<_> = (0..LOOPS)
+        .map(|_| fixture.start_program("sh", ["-c", COUNTS, crate::fixture::LEASEHOLD, WAIT]))
+        .collect();
     for each in &mut loops {
         line(each).await;
     }
 
-    let before = status(&rig).await;
+    let before = status(&fixture).await;
     assert_eq!(before["phase"], "old", "{before}");
     assert!(before["next"].as_str().unwrap().contains("shadow"), "{before}");
-    let mut last = tokens(&rig).len();
+    let mut last = tokens(&fixture).len();
     for (words, phase) in [
         (&["advance"][..], "shadow"),
         (&["advance", "--to", "drain"], "drain"),
@@ -106,86 +108,89 @@ async fn locks_move_and_come_back_while_they_are_used() {
         (&["rollback", "--to", "old"], "old"),
         (&["advance", "--to", "new", "--quiet-for", "0s"], "new"),
     ] {
-        let (_, status) = walk(&rig, words).await;
+        let (_, status) = walk(&fixture, words).await;
         assert_eq!(status["phase"], phase, "{status}");
         // Somebody works in every phase.
         for each in &mut loops {
             line(each).await;
             line(each).await;
         }
-        let now = tokens(&rig).len();
+        let now = tokens(&fixture).len();
         assert!(now > last, "nobody counts in {phase}");
         last = now;
-        assert_eq!(rig.inspect("whole").await["held"], true, "{phase}");
+        assert_eq!(fixture.inspect("whole").await["held"], true, "{phase}");
     }
-    let listed = rig.done(["ls", "--json"]).await;
+    let listed = fixture.done(["ls", "--json"]).await;
     assert!(listed.out.contains("whole"), "{listed:?}");
 
     // Who forgot the option is refused by both stores as long as their locks are not theirs.
-    let forgotten = Rig::on(<Redis as Server>::url(stores.redis.addr(), "cli", &format!("ttl={TTL}")));
+    let forgotten = Fixture::on(<Redis as Server>::url(stores.redis.addr(), "cli", &format!("ttl={TTL}")));
     let refused = forgotten.done(["run", "counter", "--", "true"]).await;
     assert!(refused.code != 0 && refused.err.contains("migrate_to"), "{refused:?}");
-    let later = Rig::on(<Etcd as Server>::url(stores.etcd.addr(0), "cli", &format!("ttl={TTL}")));
+    let later = Fixture::on(<Etcd as Server>::url(stores.etcd.addr(0), "cli", &format!("ttl={TTL}")));
     assert_eq!(later.inspect("whole").await["held"], true, "the plain URL is admitted in `new`");
 
-    rig.write("stop", "");
+    fixture.write("stop", "");
     let mut counted = 0;
     for mut each in loops {
         counted += rest(&mut each).await.len();
         assert_eq!(exit_code(&mut each).await, 0);
     }
-    assert_eq!(read(&rig, "failures"), "", "every lock was granted, held and released");
-    let tokens = tokens(&rig);
+    assert_eq!(read(&fixture, "failures"), "", "every lock was granted, held and released");
+    let tokens = tokens(&fixture);
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
-    assert_eq!(read(&rig, "count").trim(), tokens.len().to_string(), "nothing was counted twice, or not");
+    assert_eq!(read(&fixture, "count").trim(), tokens.len().to_string(), "nothing was counted twice, or not");
     assert!(tokens.len() > counted, "{} and {counted}", tokens.len());
     holder.close_stdin();
     let said = rest(&mut holder).await;
     assert!(said.iter().all(|line| !line.contains("lost") && !line.contains("at_risk")), "{said:?}");
     assert_eq!(exit_code(&mut holder).await, 0);
 
-    let ended = rig.done(["migrate", "clean"]).await;
+    let ended = fixture.done(["migrate", "clean"]).await;
     assert_eq!(ended.code, 0, "{ended:?}");
-    let over = rig.done(["migrate", "status"]).await;
+    let over = fixture.done(["migrate", "status"]).await;
     assert!(over.code == 64 && over.err.contains("is over"), "{over:?}");
 }
 
 async fn blocker_is_reported() {
     let mut stores = Stores::start().await;
-    let rig = stores.moving();
-    let plain = Rig::on(<Redis as Server>::url(stores.redis.addr(), "cli", &format!("ttl={TTL}")));
+    let fixture = stores.moving();
+    let plain = Fixture::on(<Redis as Server>::url(stores.redis.addr(), "cli", &format!("ttl={TTL}")));
     let mut forgotten = plain.hold(["old"]).await;
     let own = <Redis as Server>::url(stores.redis.addr(), "cli", "");
     let own = format!("migrate_to={}", own.trim_end_matches(['?', '&']).replace('&', "%26"));
-    let twice = Rig::on(<Redis as Server>::url(stores.redis.addr(), "cli", &own));
+    let twice = Fixture::on(<Redis as Server>::url(stores.redis.addr(), "cli", &own));
     let refused = twice.done(["migrate", "status"]).await;
     assert!(refused.code == 64 && refused.err.contains("prefix of its own"), "{refused:?}");
     // The same by another name of the host is found in the store: the process that found it has left no entry.
-    let alias =
-        Rig::on(<Redis as Server>::url(stores.redis.addr(), "cli", &own.replace("127.0.0.1", "localhost")));
+    let alias = Fixture::on(<Redis as Server>::url(
+        stores.redis.addr(),
+        "cli",
+        &own.replace("127.0.0.1", "localhost"),
+    ));
     let refused = alias.done(["ls"]).await;
     assert!(refused.code == 64 && refused.err.contains("prefix of its own"), "{refused:?}");
-    let not_begun = rig.done(["migrate", "advance", "--wait", "1s"]).await;
+    let not_begun = fixture.done(["migrate", "advance", "--wait", "1s"]).await;
     assert!(not_begun.code == 75 && not_begun.err.contains("deploy"), "{not_begun:?}");
-    assert_eq!(rig.done(["ls"]).await.code, 0, "the first process begins the move");
-    assert_eq!(status(&rig).await["members"], Value::Array(Vec::new()), "every process has left");
-    walk(&rig, &["advance"]).await;
-    let refused = rig.done(["migrate", "advance", "--wait", "2s"]).await;
+    assert_eq!(fixture.done(["ls"]).await.code, 0, "the first process begins the move");
+    assert_eq!(status(&fixture).await["members"], Value::Array(Vec::new()), "every process has left");
+    walk(&fixture, &["advance"]).await;
+    let refused = fixture.done(["migrate", "advance", "--wait", "2s"]).await;
     assert!(refused.code == 75 && refused.err.contains("1 session of the old store"), "{refused:?}");
-    let shown = rig.done(["migrate", "status"]).await;
+    let shown = fixture.done(["migrate", "status"]).await;
     assert!(shown.out.contains("blocked by: 1 session"), "{shown:?}");
     forgotten.close_stdin();
     exit_code(&mut forgotten).await;
-    walk(&rig, &["advance"]).await;
+    walk(&fixture, &["advance"]).await;
 
     stores.etcd.kill(0).await.unwrap();
-    let down = rig.done(["migrate", "advance", "--wait", "1s"]).await;
+    let down = fixture.done(["migrate", "advance", "--wait", "1s"]).await;
     assert!(down.code == 69, "{down:?}");
-    walk(&rig, &["rollback", "--to", "old"]).await;
+    walk(&fixture, &["rollback", "--to", "old"]).await;
     stores.etcd.restart(0).await.unwrap();
-    walk(&rig, &["advance", "--to", "new", "--quiet-for", "0s"]).await;
+    walk(&fixture, &["advance", "--to", "new", "--quiet-for", "0s"]).await;
     stores.redis.kill().await.unwrap();
-    let alone = rig.done(["migrate", "status", "--json"]).await.json();
+    let alone = fixture.done(["migrate", "status", "--json"]).await.json();
     assert_eq!((&alone["phase"], alone["old"]["error"].is_string()), (&Value::from("new"), true), "{alone}");
 }
 
@@ -194,10 +199,11 @@ async fn store_that_refuses_the_password_is_not_dead() {
     let old = <Etcd as Server>::url(stores.etcd.addr(0), "back", &format!("ttl={TTL}"));
     let new = <Redis as Server>::url(stores.redis.addr(), "back", "");
     let new = new.trim_end_matches(['?', '&']).replace('&', "%26");
-    let rig = Rig::on(format!("{old}&migrate_to={new}"));
-    assert_eq!(rig.done(["ls"]).await.code, 0, "the first process begins the move");
-    let before = status(&rig).await;
-    let wrong = Rig::on(format!("{old}&migrate_to={}", new.replace("redis://", "redis://nobody:wrong%40")));
+    let fixture = Fixture::on(format!("{old}&migrate_to={new}"));
+    assert_eq!(fixture.done(["ls"]).await.code, 0, "the first process begins the move");
+    let before = status(&fixture).await;
+    let wrong =
+        Fixture::on(format!("{old}&migrate_to={}", new.replace("redis://", "redis://nobody:wrong%40")));
     let shown = wrong.done(["migrate", "status"]).await;
     assert!(shown.code == 0 && shown.out.contains("phase: old"), "{shown:?}");
     assert!(shown.out.contains("blocked by: cannot read the new store"), "{shown:?}");
@@ -205,25 +211,25 @@ async fn store_that_refuses_the_password_is_not_dead() {
         let refused = wrong.done(["migrate"].iter().chain(words).copied().chain(["--wait", "1s"])).await;
         assert!(refused.code != 0 && refused.err.contains("WRONGPASS"), "{words:?}: {refused:?}");
     }
-    assert_eq!(status(&rig).await, before, "nothing was written");
+    assert_eq!(status(&fixture).await, before, "nothing was written");
     assert_eq!(wrong.done(["run", "a", "--", "true"]).await.code, 0, "it does no harm in `old`");
 }
 
 /// Whoever asks for a lock, or takes it away, does so wherever it is held; and `doctor` looks at both stores.
 async fn locks_that_move_are_revoked_and_their_stores_looked_at() {
     let stores = Stores::start().await;
-    let rig = stores.moving();
+    let fixture = stores.moving();
     for phase in ["old", "both", "drain", "new"] {
         if phase != "old" {
-            let (_, status) = walk(&rig, &["advance", "--to", phase, "--quiet-for", "0s"]).await;
+            let (_, status) = walk(&fixture, &["advance", "--to", phase, "--quiet-for", "0s"]).await;
             assert_eq!(status["phase"], phase, "{status}");
         }
         for how in [&["revoke"][..], &["revoke", "--force", "--yes"]] {
-            let mut holder = rig.hold(["a"]).await;
-            let revoked = rig.done(how.iter().copied().chain(["a"])).await;
+            let mut holder = fixture.hold(["a"]).await;
+            let revoked = fixture.done(how.iter().copied().chain(["a"])).await;
             assert_eq!(revoked.code, 0, "{how:?} in {phase}: {revoked:?}");
             // The next one has to have it in every store that counts.
-            let next = rig.done(["run", "--wait", WAIT, "a", "--", "true"]).await;
+            let next = fixture.done(["run", "--wait", WAIT, "a", "--", "true"]).await;
             assert_eq!(next.code, 0, "{how:?} in {phase}: {next:?}");
             let said = rest(&mut holder).await;
             assert!(
@@ -231,7 +237,7 @@ async fn locks_that_move_are_revoked_and_their_stores_looked_at() {
                 "{how:?} in {phase}: {said:?}"
             );
         }
-        let looked = rig.done(["doctor", "--json"]).await;
+        let looked = fixture.done(["doctor", "--json"]).await;
         for told in ["in the old store", "in the new store", &format!("phase {phase}")] {
             assert!(looked.out.contains(told), "{phase}: {told}: {}", looked.out);
         }
@@ -242,31 +248,33 @@ async fn locks_that_move_are_revoked_and_their_stores_looked_at() {
 /// all have ended, too.
 async fn foreign_clients_keep_the_last_step_from_being_taken() {
     let stores = Stores::start().await;
-    let rig = stores.moving_with("&format=string");
-    rig.write("count", "0\n");
-    let mut loops: Vec<_> =
-        (0..LOOPS).map(|_| rig.start_program("sh", ["-c", COUNTS, crate::rig::LEASEHOLD, WAIT])).collect();
+    let fixture = stores.moving_with("&format=string");
+    fixture.write("count", "0\n");
+    let mut loops: Vec<_> = (0..LOOPS)
+        .map(|_| fixture.start_program("sh", ["-c", COUNTS, crate::fixture::LEASEHOLD, WAIT]))
+        .collect();
     for each in &mut loops {
         line(each).await;
     }
-    walk(&rig, &["advance", "--to", "drain"]).await;
-    let (walked, _) = walk(&rig, &["advance", "--to", "new", "--quiet-for", "2s"]).await;
+    walk(&fixture, &["advance", "--to", "drain"]).await;
+    let (walked, _) = walk(&fixture, &["advance", "--to", "new", "--quiet-for", "2s"]).await;
     assert!(!walked.err.contains("a foreign client held"), "{walked:?}");
-    walk(&rig, &["rollback", "--to", "drain"]).await;
-    rig.write("stop", "");
+    walk(&fixture, &["rollback", "--to", "drain"]).await;
+    fixture.write("stop", "");
     for mut each in loops {
         rest(&mut each).await;
         assert_eq!(exit_code(&mut each).await, 0);
     }
-    assert_eq!(read(&rig, "failures"), "");
+    assert_eq!(read(&fixture, "failures"), "");
 
     // As redis-py does.
     let mut foreign = stores.redis.client().await.unwrap();
     foreign.command(&["SET", "report", "cafe", "NX", "PX", "600000"]).await.unwrap();
-    let busy = rig.done(["run", "--try", "report", "--", "true"]).await;
+    let busy = fixture.done(["run", "--try", "report", "--", "true"]).await;
     assert_eq!(busy.code, 75, "{busy:?}");
     foreign.command(&["DEL", "report"]).await.unwrap();
-    let refused = rig.done(["migrate", "advance", "--to", "new", "--quiet-for", "1h", "--wait", "1s"]).await;
+    let refused =
+        fixture.done(["migrate", "advance", "--to", "new", "--quiet-for", "1h", "--wait", "1s"]).await;
     assert!(refused.code == 75 && refused.err.contains("a foreign client held `report`"), "{refused:?}");
-    walk(&rig, &["advance", "--to", "new", "--quiet-for", "2s"]).await;
+    walk(&fixture, &["advance", "--to", "new", "--quiet-for", "2s"]).await;
 }

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use rustix::process::geteuid;
 use tokio::process::Command;
 
-use crate::rig::{Done, LEASEHOLD, Rig, done, exit_code, finish, line, rest, until_said};
+use crate::fixture::{Done, Fixture, LEASEHOLD, done, exit_code, finish, line, rest, until_said};
 
 testbed::trials![
     a_lock_of_this_host_only_says_so,
@@ -24,67 +24,69 @@ testbed::trials![
 ];
 
 /// A command without a URL, in a runtime directory of its own.
-async fn here(rig: &Rig, words: &[&str]) -> Done {
+async fn here(fixture: &Fixture, words: &[&str]) -> Done {
     let mut command = Command::new(LEASEHOLD);
-    command.env_remove("LEASEHOLD_URL").env("TMPDIR", rig.scratch.path()).env_remove("XDG_RUNTIME_DIR");
+    command.env_remove("LEASEHOLD_URL").env("TMPDIR", fixture.scratch.path()).env_remove("XDG_RUNTIME_DIR");
     command.args(words).stdin(Stdio::null()).kill_on_drop(true);
     done(command).await
 }
 
 /// Whoever names no store is told that the lock is of this host only; once, on standard error.
 async fn a_lock_of_this_host_only_says_so() {
-    let rig = Rig::new();
-    let ran = here(&rig, &["run", "a", "--", "echo", "done"]).await;
+    let fixture = Fixture::new();
+    let ran = here(&fixture, &["run", "a", "--", "echo", "done"]).await;
     assert_eq!((ran.code, ran.out.as_str()), (0, "done\n"));
     assert!(ran.err.starts_with("leasehold: locking on this host only: file:///"), "{ran:?}");
     assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
     for silent in ["--quiet", "--json"] {
-        assert_eq!(here(&rig, &["run", silent, "a", "--", "true"]).await.err, "");
+        assert_eq!(here(&fixture, &["run", silent, "a", "--", "true"]).await.err, "");
     }
-    assert_eq!(rig.done(["run", "a", "--", "true"]).await.err, "", "a store that was named");
+    assert_eq!(fixture.done(["run", "a", "--", "true"]).await.err, "", "a store that was named");
 }
 
 async fn required_guarantee_is_checked_first() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let required = ["run", "--require", "fenced,cross_host", "a", "--", "echo", "started"];
-    let refused = rig.done(required).await;
+    let refused = fixture.done(required).await;
     assert_eq!((refused.code, refused.out.as_str()), (64, ""), "{refused:?}");
     assert!(refused.err.contains("does not promise the required cross_host;"), "{refused:?}");
     let mut by_variable = Command::new(LEASEHOLD);
     by_variable.args(["run", "a", "--", "echo", "started"]).env("LEASEHOLD_REQUIRE", "cross_host");
-    by_variable.env("LEASEHOLD_URL", rig.url()).kill_on_drop(true);
+    by_variable.env("LEASEHOLD_URL", fixture.url()).kill_on_drop(true);
     let refused = done(by_variable).await;
     assert_eq!((refused.code, refused.out.as_str()), (64, ""), "{refused:?}");
     for words in [&["ls"] as &[&str], &["inspect", "a"], &["revoke", "a"], &["token-base", "get"]] {
-        let refused = rig.done(["--require", "cross_host"].iter().chain(words).copied()).await;
+        let refused = fixture.done(["--require", "cross_host"].iter().chain(words).copied()).await;
         assert!(refused.code == 64 && refused.err.contains("does not promise"), "{words:?}: {refused:?}");
     }
-    assert_eq!(rig.done(["run", "--require", "fenced", "a", "--", "true"]).await.code, 0);
-    let diagnosis = rig.done(["doctor", "--json", "--require", "cross_host"]).await;
+    assert_eq!(fixture.done(["run", "--require", "fenced", "a", "--", "true"]).await.code, 0);
+    let diagnosis = fixture.done(["doctor", "--json", "--require", "cross_host"]).await;
     assert_eq!((diagnosis.code, &diagnosis.json()["broken"]), (1, &true.into()));
 }
 
 async fn the_url_may_stand_in_a_file() {
-    let rig = Rig::new();
-    let elsewhere = Rig::new();
-    let file = rig.write("url", &format!("{}\n", elsewhere.url()));
-    let mut holder = rig.hold(["--url-file", &file, "a"]).await;
+    let fixture = Fixture::new();
+    let elsewhere = Fixture::new();
+    let file = fixture.write("url", &format!("{}\n", elsewhere.url()));
+    let mut holder = fixture.hold(["--url-file", &file, "a"]).await;
     assert_eq!(elsewhere.inspect("a").await["held"], true);
-    assert_eq!(rig.inspect("a").await["held"], false);
+    assert_eq!(fixture.inspect("a").await["held"], false);
     finish(&mut holder).await;
-    let empty = rig.write("empty", "\n");
+    let empty = fixture.write("empty", "\n");
     assert_eq!(
-        here(&rig, &["--quiet", "--url-file", &empty, "ls"]).await.code,
+        here(&fixture, &["--quiet", "--url-file", &empty, "ls"]).await.code,
         64,
         "an empty file names no store"
     );
 }
 
 async fn a_hidden_url_is_refused_until_another_is_given() {
-    let rig = Rig::new();
-    let nested =
-        format!("echo $LEASEHOLD_URL; {LEASEHOLD} ls; echo $?; {LEASEHOLD} --url '{}' ls --json", rig.url());
-    let ran = rig.done(["run", "--hide-url", "a", "--", "sh", "-c", &nested]).await;
+    let fixture = Fixture::new();
+    let nested = format!(
+        "echo $LEASEHOLD_URL; {LEASEHOLD} ls; echo $?; {LEASEHOLD} --url '{}' ls --json",
+        fixture.url()
+    );
+    let ran = fixture.done(["run", "--hide-url", "a", "--", "sh", "-c", &nested]).await;
     let lines: Vec<_> = ran.out.lines().collect();
     assert_eq!(lines[..2], ["hidden:", "64"], "{ran:?}");
     assert!(lines[2].contains("\"a\""), "{ran:?}");
@@ -93,42 +95,45 @@ async fn a_hidden_url_is_refused_until_another_is_given() {
 /// The command has the same user, who may read the environment of other processes.
 #[cfg(target_os = "linux")]
 async fn hidden_url_is_not_readable_in_the_parent() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     // Root may read any, unless its rights are taken away.
     let drops = ["setpriv", "--bounding-set=-all"].into_iter().filter(|_| geteuid().is_root());
     for (hide, shown) in [(None, true), (Some("--hide-url"), false)] {
         let mut command = Command::new("env");
         command.args(drops.clone()).args([LEASEHOLD, "run", "a"]).args(hide).args(["--", "sh", "-c"]);
-        command.arg("cat /proc/$PPID/environ; echo read").env("LEASEHOLD_URL", rig.url()).kill_on_drop(true);
+        command
+            .arg("cat /proc/$PPID/environ; echo read")
+            .env("LEASEHOLD_URL", fixture.url())
+            .kill_on_drop(true);
         let ran = done(command).await;
-        assert!(ran.out.contains("read") && ran.out.contains(rig.url()) == shown, "{hide:?}: {ran:?}");
+        assert!(ran.out.contains("read") && ran.out.contains(fixture.url()) == shown, "{hide:?}: {ran:?}");
     }
 }
 
 async fn a_nested_command_does_not_wait_for_itself() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let nested = format!(
         "{LEASEHOLD} run a -- true; echo $?; {LEASEHOLD} run b -- {LEASEHOLD} run a -- true; echo $?; \
          {LEASEHOLD} run b -- true; echo $?"
     );
-    let ran = rig.done(["run", "a", "--", "sh", "-c", &nested]).await;
+    let ran = fixture.done(["run", "a", "--", "sh", "-c", &nested]).await;
     assert_eq!(ran.out, "64\n64\n0\n", "{ran:?}");
     assert!(ran.err.contains("already") && ran.err.contains("LEASEHOLD_HELD"), "{ran:?}");
 }
 
 async fn waiting_is_told_where_there_is_no_terminal() {
-    let rig = Rig::new();
-    let mut holder = rig.hold(["--owner", "somebody", "a"]).await;
-    let mut waiter = rig.start(["run", "a", "--", "true"]);
+    let fixture = Fixture::new();
+    let mut holder = fixture.hold(["--owner", "somebody", "a"]).await;
+    let mut waiter = fixture.start(["run", "a", "--", "true"]);
     until_said(&waiter, "leasehold: waiting for \"a\", held by somebody").await;
     holder.close_stdin();
     assert_eq!(exit_code(&mut waiter).await, 0);
 }
 
 async fn of_several_locks_those_of_others_are_waited_for() {
-    let rig = Rig::new();
-    let mut holder = rig.hold(["--owner", "somebody", "b"]).await;
-    let mut waiter = rig.start(["run", "--owner", "us", "--all", "a", "c", "b", "--", "true"]);
+    let fixture = Fixture::new();
+    let mut holder = fixture.hold(["--owner", "somebody", "b"]).await;
+    let mut waiter = fixture.start(["run", "--owner", "us", "--all", "a", "c", "b", "--", "true"]);
     until_said(&waiter, "leasehold: waiting for \"b\", held by somebody").await;
     let said = std::fs::read_to_string(waiter.log()).unwrap();
     assert_eq!(said.matches("waiting for").count(), 1, "{said}");
@@ -137,11 +142,11 @@ async fn of_several_locks_those_of_others_are_waited_for() {
 }
 
 async fn looking_answers_by_the_exit_code_if_asked() {
-    let rig = Rig::new();
-    assert_eq!(rig.done(["inspect", "a"]).await.code, 0);
-    assert_eq!(rig.done(["inspect", "--exit-code", "a"]).await.code, 1);
-    let mut holder = rig.hold(["a"]).await;
-    assert_eq!(rig.done(["inspect", "--exit-code", "a"]).await.code, 0);
+    let fixture = Fixture::new();
+    assert_eq!(fixture.done(["inspect", "a"]).await.code, 0);
+    assert_eq!(fixture.done(["inspect", "--exit-code", "a"]).await.code, 1);
+    let mut holder = fixture.hold(["a"]).await;
+    assert_eq!(fixture.done(["inspect", "--exit-code", "a"]).await.code, 0);
     holder.close_stdin();
     rest(&mut holder).await;
 }
@@ -149,17 +154,17 @@ async fn looking_answers_by_the_exit_code_if_asked() {
 #[cfg(feature = "redis")]
 async fn a_store_that_is_not_there_yet_is_waited_for() {
     let mut server = testbed::redis::Settings::new().start().await.expect("the server starts");
-    let rig = Rig::on(server.url());
+    let fixture = Fixture::on(server.url());
     server.kill().await.expect("it ends");
     for words in [&["run", "--try", "a", "--", "true"] as &[&str], &["run", "a", "--", "true"]] {
-        assert_eq!(rig.done(words.iter().copied()).await.code, 69, "{words:?}");
+        assert_eq!(fixture.done(words.iter().copied()).await.code, 69, "{words:?}");
     }
-    let mut waiter = rig.start(["run", "--wait", "30s", "a", "--", "echo", "held"]);
+    let mut waiter = fixture.start(["run", "--wait", "30s", "a", "--", "echo", "held"]);
     until_said(&waiter, "cannot open the store").await;
     server.start_again().await.expect("the server starts");
     assert_eq!(line(&mut waiter).await, "held");
     assert_eq!(exit_code(&mut waiter).await, 0);
     server.kill().await.expect("it ends");
-    let gone = rig.done(["run", "--wait", "300ms", "a", "--", "true"]).await;
+    let gone = fixture.done(["run", "--wait", "300ms", "a", "--", "true"]).await;
     assert_eq!(gone.code, 69, "{gone:?}");
 }

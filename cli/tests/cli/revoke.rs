@@ -1,6 +1,6 @@
 //! `revoke`: what it did is said, and in the exit code.
 
-use crate::rig::{Rig, exit_code, is_alive, line, value};
+use crate::fixture::{Fixture, exit_code, is_alive, line, value};
 
 testbed::trials![
     every_outcome_has_its_word_and_code,
@@ -9,39 +9,39 @@ testbed::trials![
 ];
 
 async fn every_outcome_has_its_word_and_code() {
-    let rig = Rig::with("?ttl=1s");
-    let none = rig.done(["revoke", "--json", "a"]).await;
+    let fixture = Fixture::with("?ttl=1s");
+    let none = fixture.done(["revoke", "--json", "a"]).await;
     assert_eq!((none.code, none.json()["outcome"].as_str()), (1, Some("not_held")));
-    let _holder = rig.hold(["a"]).await;
-    let asked = rig.done(["revoke", "--json", "a"]).await;
+    let _holder = fixture.hold(["a"]).await;
+    let asked = fixture.done(["revoke", "--json", "a"]).await;
     assert_eq!((asked.code, asked.json()["outcome"].as_str()), (0, Some("released")));
-    let mut holder = rig.hold(["a"]).await;
+    let mut holder = fixture.hold(["a"]).await;
     holder.stop().await.unwrap();
-    let unanswered = rig.done(["revoke", "a"]).await;
+    let unanswered = fixture.done(["revoke", "a"]).await;
     assert_eq!(unanswered.code, 75);
     assert!(unanswered.out.contains("--force"), "{}", unanswered.out);
-    let taken = rig.done(["revoke", "--force", "--yes", "a"]).await;
+    let taken = fixture.done(["revoke", "--force", "--yes", "a"]).await;
     assert_eq!(taken.code, 0);
     assert!(taken.out.contains("may not be notified yet"), "{}", taken.out);
-    assert_eq!(rig.inspect("a").await["held"], false);
+    assert_eq!(fixture.inspect("a").await["held"], false);
     holder.cont().unwrap();
     assert_eq!(value(&mut holder).await["state"], "lost");
 }
 
 async fn a_grace_lets_the_command_finish() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let script = "trap 'echo finished; exit 0' TERM; echo $$; while :; do sleep 0.05; done";
-    let mut running = rig.start(["run", "a", "--", "sh", "-c", script]);
+    let mut running = fixture.start(["run", "a", "--", "sh", "-c", script]);
     line(&mut running).await;
-    let revoked = rig.done(["revoke", "--grace", "1m", "--json", "a"]).await;
+    let revoked = fixture.done(["revoke", "--grace", "1m", "--json", "a"]).await;
     assert_eq!((revoked.code, revoked.json()["outcome"].as_str()), (0, Some("released")));
     assert_eq!(line(&mut running).await, "finished");
     assert_eq!(exit_code(&mut running).await, 0);
 
     let script = "trap 'echo heard' TERM; echo $$; while :; do sleep 0.05; done";
-    let mut running = rig.start(["run", "a", "--", "sh", "-c", script]);
+    let mut running = fixture.start(["run", "a", "--", "sh", "-c", script]);
     let command: u32 = line(&mut running).await.parse().unwrap();
-    let revoked = rig.done(["revoke", "--grace", "400ms", "a"]).await;
+    let revoked = fixture.done(["revoke", "--grace", "400ms", "a"]).await;
     assert_eq!(revoked.code, 0, "{revoked:?}");
     assert!(!is_alive(command), "the lock is free while the command runs");
     assert_eq!(line(&mut running).await, "heard");
@@ -49,18 +49,18 @@ async fn a_grace_lets_the_command_finish() {
     let said = std::fs::read_to_string(running.log()).unwrap();
     assert!(said.contains("revocation requested"), "{said}");
 
-    let refused = rig.done(["revoke", "--grace", "25h", "a"]).await;
+    let refused = fixture.done(["revoke", "--grace", "25h", "a"]).await;
     assert_eq!(refused.code, 64);
     assert!(refused.err.contains("grace"), "{}", refused.err);
-    assert_eq!(rig.done(["revoke", "--grace", "1s", "--force", "--yes", "a"]).await.code, 64);
+    assert_eq!(fixture.done(["revoke", "--grace", "1s", "--force", "--yes", "a"]).await.code, 64);
 }
 
 async fn force_wants_to_be_confirmed() {
-    let rig = Rig::new();
-    let _holder = rig.hold(["a"]).await;
-    let refused = rig.done(["revoke", "--force", "a"]).await;
+    let fixture = Fixture::new();
+    let _holder = fixture.hold(["a"]).await;
+    let refused = fixture.done(["revoke", "--force", "a"]).await;
     assert_eq!(refused.code, 64);
     assert!(refused.err.contains("--yes"), "{}", refused.err);
-    assert_eq!(rig.inspect("a").await["held"], true);
-    assert_eq!(rig.done(["revoke", "--yes", "a"]).await.code, 64, "alone it means nothing");
+    assert_eq!(fixture.inspect("a").await["held"], true);
+    assert_eq!(fixture.done(["revoke", "--yes", "a"]).await.code, 64, "alone it means nothing");
 }

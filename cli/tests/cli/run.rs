@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::rig::{LEASEHOLD, Rig, exit_code, finish, is_alive, kill, line, rest, send, until_gone};
+use crate::fixture::{Fixture, LEASEHOLD, exit_code, finish, is_alive, kill, line, rest, send, until_gone};
 
 testbed::trials![
     the_commands_exit_code_is_passed_on,
@@ -22,26 +22,26 @@ testbed::trials![
 /// The command's own exit code is ours; a signal, and a command that cannot be run, are told as
 /// shells do.
 async fn the_commands_exit_code_is_passed_on() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     for (script, code) in [("exit 0", 0), ("exit 3", 3), ("kill -TERM $$", 143), ("kill -KILL $$", 137)] {
-        assert_eq!(rig.done(["run", "a", "--", "sh", "-c", script]).await.code, code, "{script}");
+        assert_eq!(fixture.done(["run", "a", "--", "sh", "-c", script]).await.code, code, "{script}");
     }
-    let missing = rig.done(["run", "a", "--", "no-such-program"]).await;
+    let missing = fixture.done(["run", "a", "--", "no-such-program"]).await;
     assert_eq!(missing.code, 127);
     assert!(missing.err.contains("no-such-program"), "{}", missing.err);
-    assert_eq!(rig.done(["run", "a", "--", "/dev/null"]).await.code, 126);
-    let missing = rig.done(["run", "--json", "a", "--", "no-such-program"]).await;
+    assert_eq!(fixture.done(["run", "a", "--", "/dev/null"]).await.code, 126);
+    let missing = fixture.done(["run", "--json", "a", "--", "no-such-program"]).await;
     assert_eq!(missing.error()["exit_code"], 127);
-    assert_eq!(rig.inspect("a").await["held"], false);
+    assert_eq!(fixture.inspect("a").await["held"], false);
 }
 
 /// The command knows the lock and a token that grows; its arguments arrive as they are.
 async fn the_command_finds_name_and_token() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let mut last = 0;
     for _ in 0..3 {
         let script = "echo $LEASEHOLD_NAME; echo $LEASEHOLD_TOKEN; echo \"$1|$2\"";
-        let ran = rig.done(["run", "a b", "--", "sh", "-c", script, "sh", "--json", "x  y"]).await;
+        let ran = fixture.done(["run", "a b", "--", "sh", "-c", script, "sh", "--json", "x  y"]).await;
         let lines: Vec<_> = ran.out.lines().collect();
         assert_eq!([lines[0], lines[2]], ["a b", "--json|x  y"]);
         let token: u64 = lines[1].parse().unwrap();
@@ -51,16 +51,16 @@ async fn the_command_finds_name_and_token() {
 }
 
 async fn input_reaches_the_command() {
-    let rig = Rig::new();
-    let mut cat = rig.start(["run", "a", "--", "cat"]);
+    let fixture = Fixture::new();
+    let mut cat = fixture.start(["run", "a", "--", "cat"]);
     cat.send_line("as it is").await.unwrap();
     assert_eq!(line(&mut cat).await, "as it is");
     finish(&mut cat).await;
 }
 
 async fn a_held_lock_makes_others_give_up_in_time() {
-    let rig = Rig::new();
-    let mut holder = rig.running(["run", "--owner", "me", "a", "--", "cat"]).await;
+    let fixture = Fixture::new();
+    let mut holder = fixture.running(["run", "--owner", "me", "a", "--", "cat"]).await;
     let forms: [(&[&str], i32); 6] = [
         (&["--try"], 75),
         (&["-n"], 75),
@@ -71,39 +71,39 @@ async fn a_held_lock_makes_others_give_up_in_time() {
     ];
     for (form, code) in forms {
         let words = ["run"].iter().chain(form).chain(&["a", "--", "echo", "never"]).copied();
-        let gave_up = rig.done(words).await;
+        let gave_up = fixture.done(words).await;
         assert_eq!(gave_up.code, code, "{form:?}");
         assert_eq!(gave_up.out, "");
         // A wait may be over before the store has said whose it is; a try is answered.
         let whose = if form[0].starts_with("-w") || form[0] == "--wait" { "" } else { "me" };
         assert!(gave_up.err.contains(&format!("held by {whose}")), "{}", gave_up.err);
     }
-    let gave_up = rig.done(["run", "--json", "--try", "a", "--", "true"]).await;
+    let gave_up = fixture.done(["run", "--json", "--try", "a", "--", "true"]).await;
     assert_eq!(gave_up.error()["kind"], "busy");
     assert_eq!(gave_up.error()["holder"]["label"], "me");
     finish(&mut holder).await;
-    assert_eq!(rig.done(["run", "--try", "a", "--", "true"]).await.code, 0);
+    assert_eq!(fixture.done(["run", "--try", "a", "--", "true"]).await.code, 0);
 }
 
 async fn a_signal_ends_the_wait() {
-    let rig = Rig::new();
-    let _holder = rig.running(["run", "a", "--", "cat"]).await;
-    let mut waiter = rig.start(["run", "a", "--", "echo", "never"]);
-    rig.until_contended("a", 1).await;
+    let fixture = Fixture::new();
+    let _holder = fixture.running(["run", "a", "--", "cat"]).await;
+    let mut waiter = fixture.start(["run", "a", "--", "echo", "never"]);
+    fixture.until_contended("a", 1).await;
     send(&waiter, Signal::INT);
     assert_eq!(exit_code(&mut waiter).await, 130);
     assert_eq!(rest(&mut waiter).await, [""; 0]);
-    rig.until_contended("a", 0).await;
+    fixture.until_contended("a", 0).await;
 }
 
 async fn signals_are_forwarded() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let traps = "for s in HUP INT QUIT TERM; do trap \"echo $s; exit 7\" $s; done";
     let script = format!("{traps}; echo ready; while :; do sleep 0.05; done");
     for (signal, word) in
         [(Signal::HUP, "HUP"), (Signal::INT, "INT"), (Signal::QUIT, "QUIT"), (Signal::TERM, "TERM")]
     {
-        let mut running = rig.start(["run", "a", "--", "sh", "-c", &script]);
+        let mut running = fixture.start(["run", "a", "--", "sh", "-c", &script]);
         assert_eq!(line(&mut running).await, "ready");
         send(&running, signal);
         assert_eq!(line(&mut running).await, word);
@@ -112,10 +112,10 @@ async fn signals_are_forwarded() {
 }
 
 async fn ignored_signals_are_not_forwarded() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let script = "trap 'echo TERM; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
     let outer = format!("trap '' HUP; exec {} run a -- sh -c \"{script}\"", LEASEHOLD);
-    let mut running = rig.start_program("sh", ["-c", &outer]);
+    let mut running = fixture.start_program("sh", ["-c", &outer]);
     assert_eq!(line(&mut running).await, "ready");
     // Of two pending signals, that with the smaller number is delivered first.
     send(&running, Signal::HUP);
@@ -125,47 +125,47 @@ async fn ignored_signals_are_not_forwarded() {
 }
 
 async fn the_command_dies_with_us() {
-    let rig = Rig::new();
-    let mut running = rig.start(["run", "a", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
+    let fixture = Fixture::new();
+    let mut running = fixture.start(["run", "a", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
     let command: u32 = line(&mut running).await.parse().unwrap();
     running.kill().await.unwrap();
     until_gone(command).await;
-    assert_eq!(rig.done(["run", "--try", "a", "--", "true"]).await.code, 0);
+    assert_eq!(fixture.done(["run", "--try", "a", "--", "true"]).await.code, 0);
 }
 
 /// With `--leave-running` the lock is free when the command has ended; what it started lives on.
 async fn background_child_is_not_waited_for() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let script = "sleep 1000 >/dev/null 2>&1 & echo $!; exit 5";
-    let left = rig.done(["run", "--leave-running", "a", "--", "sh", "-c", script]).await;
+    let left = fixture.done(["run", "--leave-running", "a", "--", "sh", "-c", script]).await;
     assert_eq!(left.code, 5);
     let sleeper: u32 = left.out.trim().parse().unwrap();
     assert!(is_alive(sleeper));
     kill(sleeper);
-    assert_eq!(rig.inspect("a").await["held"], false);
+    assert_eq!(fixture.inspect("a").await["held"], false);
 }
 
 /// A command that runs for too long is asked to end, is killed if it does not, and 76 tells so.
 async fn a_command_can_be_bounded() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let polite = "trap 'echo asked; exit 0' TERM; echo in; while :; do sleep 0.01; done";
-    let ran = rig.done(["run", "--max-hold", "0.2", "a", "--", "sh", "-c", polite]).await;
+    let ran = fixture.done(["run", "--max-hold", "0.2", "a", "--", "sh", "-c", polite]).await;
     assert_eq!((ran.code, ran.out.as_str()), (76, "in\nasked\n"), "{ran:?}");
     assert!(ran.err.contains("`--max-hold` reached") && ran.err.contains("200ms"), "{ran:?}");
     let deaf = "trap '' TERM; while :; do sleep 0.01; done";
     // Without `--kill-after` it gets ten seconds.
     for kill_after in [&["--kill-after", "0.2"][..], &[]] {
         let bounds = ["run", "--json", "--max-hold", "0.2"].iter().chain(kill_after).copied();
-        let ran = rig.done(bounds.chain(["a", "--", "sh", "-c", deaf])).await;
+        let ran = fixture.done(bounds.chain(["a", "--", "sh", "-c", deaf])).await;
         assert_eq!((ran.code, &ran.error()["kind"]), (76, &"max_hold".into()), "{ran:?}");
     }
-    assert_eq!(rig.inspect("a").await["held"], false);
+    assert_eq!(fixture.inspect("a").await["held"], false);
 }
 
 async fn a_command_that_does_not_end_is_killed_if_asked() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let deaf = "trap '' TERM; echo in; while :; do sleep 0.01; done";
-    let mut running = rig.start(["run", "--kill-after", "0.2", "a", "--", "sh", "-c", deaf]);
+    let mut running = fixture.start(["run", "--kill-after", "0.2", "a", "--", "sh", "-c", deaf]);
     assert_eq!(line(&mut running).await, "in");
     send(&running, Signal::TERM);
     assert_eq!(exit_code(&mut running).await, 137);
@@ -174,28 +174,28 @@ async fn a_command_that_does_not_end_is_killed_if_asked() {
 /// All or none: the command finds the token of each, nobody else has any of them meanwhile, and the one that is busy is
 /// named; what is around it tells of other locks.
 async fn several_locks_are_held_at_once() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let script = "echo \"$LEASEHOLD_TOKENS\"; echo ${LEASEHOLD_TOKEN-none} ${LEASEHOLD_NAME-none}; \
                   \"$0\" run --try b -- true; echo $?; read line; true";
     let outer =
         ["run", "around", "--", LEASEHOLD, "run", "--all", "b", "a c", "--", "sh", "-c", script, LEASEHOLD];
-    let mut run = rig.start(outer);
+    let mut run = fixture.start(outer);
     for name in ["a c", "b"] {
         let told = line(&mut run).await;
         let (named, token) = told.rsplit_once(' ').expect("a name and a token");
         assert!(named == name && token.parse::<u64>().is_ok(), "{told}");
     }
     assert_eq!([line(&mut run).await, line(&mut run).await], ["none none", "64"]);
-    let busy = rig.done(["run", "--try", "--all", "free", "b", "--", "true"]).await;
+    let busy = fixture.done(["run", "--try", "--all", "free", "b", "--", "true"]).await;
     assert!(busy.code == 75 && busy.err.contains("\"b\" is held by"), "{busy:?}");
     for (names, code, said) in [
         (&["free"][..], 0, ""),
         (&["x", "y"], 64, "use `--all`"),
         (&["--all", "x", "x"], 64, "names the lock \"x\" twice"),
     ] {
-        let done = rig.done([&["run", "--try"], names, &["--", "true"]].concat()).await;
+        let done = fixture.done([&["run", "--try"], names, &["--", "true"]].concat()).await;
         assert!(done.code == code && done.err.contains(said), "{done:?}");
     }
     finish(&mut run).await;
-    assert_eq!(rig.done(["ls", "--json"]).await.json(), serde_json::json!([]));
+    assert_eq!(fixture.done(["ls", "--json"]).await.json(), serde_json::json!([]));
 }

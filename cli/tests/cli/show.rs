@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use rustix::process::Signal;
 
-use crate::rig::{LEASEHOLD, Rig, exit_code, line, send, value};
+use crate::fixture::{Fixture, LEASEHOLD, exit_code, line, send, value};
 
 testbed::trials![
     a_lock_is_shown,
@@ -20,44 +20,44 @@ testbed::trials![
 const METADATA: &str = "line\u{1b}[2J\n\u{7f}\u{9b}1m\u{202e}enil";
 
 async fn a_lock_is_shown() {
-    let rig = Rig::new();
-    let (_holder, held) = rig.held(["a", "--owner", "me", "--metadata", METADATA]).await;
+    let fixture = Fixture::new();
+    let (_holder, held) = fixture.held(["a", "--owner", "me", "--metadata", METADATA]).await;
     let token = held["token"].as_u64().unwrap();
-    let mut waiter = rig.start(["hold", "a"]);
+    let mut waiter = fixture.start(["hold", "a"]);
     line(&mut waiter).await;
-    rig.until_contended("a", 1).await;
-    let seen = rig.inspect("a").await;
+    fixture.until_contended("a", 1).await;
+    let seen = fixture.inspect("a").await;
     assert_eq!((&seen["held"], &seen["name"]), (&true.into(), &"a".into()));
     assert_eq!(seen["holder"]["metadata"], METADATA);
     assert!(seen["holder"]["since"].as_str().unwrap().ends_with('Z'), "{seen}");
-    let words = rig.done(["inspect", "a"]).await.out;
+    let words = fixture.done(["inspect", "a"]).await.out;
     for shown in ["me", &token.to_string(), "line\\u{1b}[2J\\n\\u{7f}\\u{9b}1m\\u{202e}enil", "ago)"] {
         assert!(words.contains(shown), "{words}");
     }
-    let listed = rig.done(["ls"]).await.out;
-    let json = rig.done(["inspect", "--json", "a"]).await.out + &rig.done(["ls", "--json"]).await.out;
-    let busy = rig.done(["run", "--json", "--try", "a", "--", "true"]).await.err;
+    let listed = fixture.done(["ls"]).await.out;
+    let json = fixture.done(["inspect", "--json", "a"]).await.out + &fixture.done(["ls", "--json"]).await.out;
+    let busy = fixture.done(["run", "--json", "--try", "a", "--", "true"]).await.err;
     for written in [words, listed, json, busy] {
         assert!(
             written.contains("enil") && !written.contains(['\u{1b}', '\u{7f}', '\u{9b}', '\u{202e}']),
             "{written}"
         );
     }
-    let free = rig.inspect("free").await;
+    let free = fixture.inspect("free").await;
     assert_eq!(
         free,
         serde_json::json!({ "name": "free", "held": false, "holder": null, "holders": [], "waiting": 0 })
     );
-    assert!(rig.done(["inspect", "free"]).await.out.contains("none"));
+    assert!(fixture.done(["inspect", "free"]).await.out.contains("none"));
 }
 
 async fn a_lock_is_watched() {
-    let rig = Rig::new();
-    let mut watch = rig.start(["watch", "a"]);
+    let fixture = Fixture::new();
+    let mut watch = fixture.start(["watch", "a"]);
     let free = value(&mut watch).await;
     assert_eq!((&free["name"], &free["held"]), (&"a".into(), &false.into()));
     for owner in ["one", "two"] {
-        let mut holder = rig.start(["hold", "a", "--owner", owner]);
+        let mut holder = fixture.start(["hold", "a", "--owner", owner]);
         let waiting = value(&mut holder).await;
         assert_eq!(waiting["state"], "waiting");
         let held = value(&mut watch).await;
@@ -71,26 +71,26 @@ async fn a_lock_is_watched() {
 }
 
 async fn locks_in_use_are_listed() {
-    let rig = Rig::new();
-    assert_eq!(rig.done(["ls", "--json"]).await.json(), serde_json::json!([]));
+    let fixture = Fixture::new();
+    assert_eq!(fixture.done(["ls", "--json"]).await.json(), serde_json::json!([]));
     let mut holders = Vec::new();
     for name in ["b/2", "a", "b/1"] {
-        holders.push(rig.hold([name, "--owner", "me"]).await);
+        holders.push(fixture.hold([name, "--owner", "me"]).await);
     }
     let names = |listed: serde_json::Value| -> Vec<String> {
         let states = listed.as_array().unwrap().iter();
         states.map(|state| state["name"].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!(names(rig.done(["ls", "--json"]).await.json()), ["a", "b/1", "b/2"]);
-    assert_eq!(names(rig.done(["ls", "--json", "b/"]).await.json()), ["b/1", "b/2"]);
-    let words = rig.done(["ls", "b/"]).await.out;
+    assert_eq!(names(fixture.done(["ls", "--json"]).await.json()), ["a", "b/1", "b/2"]);
+    assert_eq!(names(fixture.done(["ls", "--json", "b/"]).await.json()), ["b/1", "b/2"]);
+    let words = fixture.done(["ls", "b/"]).await.out;
     let lines: Vec<_> = words.lines().collect();
     assert!(lines[0].starts_with("NAME") && lines[1].starts_with("b/1") && lines.len() == 3, "{words}");
 }
 
 async fn a_store_is_diagnosed() {
-    let rig = Rig::with("?mode=0666");
-    let well = rig.done(["doctor", "--json"]).await;
+    let fixture = Fixture::with("?mode=0666");
+    let well = fixture.done(["doctor", "--json"]).await;
     assert_eq!(well.code, 0, "{well:?}");
     let found = well.json();
     assert_eq!(found["broken"], false);
@@ -98,32 +98,32 @@ async fn a_store_is_diagnosed() {
     let promises = found["guarantees"].as_array().unwrap();
     let fenced = promises.iter().find(|promise| promise["name"] == "FENCED").unwrap();
     assert_eq!(fenced["promised"], true);
-    let directory = rig.scratch.path().join("locks");
+    let directory = fixture.scratch.path().join("locks");
     fs::set_permissions(directory, Permissions::from_mode(0o777)).unwrap();
-    let words = rig.done(["doctor"]).await;
+    let words = fixture.done(["doctor"]).await;
     assert_eq!(words.code, 0);
     assert!(words.out.contains("warning") && words.out.contains("other users can write"), "{}", words.out);
     assert!(words.out.contains("Nothing breaks a guarantee."), "{}", words.out);
-    let private = rig.url().replace("?mode=0666", "");
-    let words = rig.done(["--url", &private, "doctor"]).await;
+    let private = fixture.url().replace("?mode=0666", "");
+    let words = fixture.done(["--url", &private, "doctor"]).await;
     assert_eq!(words.code, 1);
     assert!(words.out.contains("broken") && words.out.contains("by everybody (mode 0777)"), "{}", words.out);
-    assert_eq!(rig.done(["--url", &private, "ls"]).await.code, 77);
+    assert_eq!(fixture.done(["--url", &private, "ls"]).await.code, 77);
 }
 
 async fn verbosity_tells_of_state_changes() {
-    let rig = Rig::new();
-    assert_eq!(rig.done(["run", "a", "--", "true"]).await.err, "");
-    let told = rig.done(["run", "-v", "a", "--", "true"]).await.err;
+    let fixture = Fixture::new();
+    assert_eq!(fixture.done(["run", "a", "--", "true"]).await.err, "");
+    let told = fixture.done(["run", "-v", "a", "--", "true"]).await.err;
     assert!(told.contains("acquired") && told.contains("releasing"), "{told}");
 }
 
 /// Whichever layer writes it: here a name turns letters around, as a server's text might.
 async fn log_lines_steer_no_terminal() {
-    let (rig, name) = (Rig::new(), "a\u{202e}b");
-    let verbose = rig.done(["run", "-v", name, "--", "true"]).await;
+    let (fixture, name) = (Fixture::new(), "a\u{202e}b");
+    let verbose = fixture.done(["run", "-v", name, "--", "true"]).await;
     let loses = format!("{LEASEHOLD} revoke '{name}'; exec sleep 60");
-    let lost = rig.done(["run", name, "--", "sh", "-c", &loses]).await;
+    let lost = fixture.done(["run", name, "--", "sh", "-c", &loses]).await;
     assert_eq!((verbose.code, lost.code), (0, 76), "{lost:?}");
     for told in [verbose.err, lost.err] {
         assert!(told.contains("lock=a\\u{202e}b") && !told.contains('\u{202e}'), "{told}");

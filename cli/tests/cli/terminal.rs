@@ -11,7 +11,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::rig::{BOUND, LEASEHOLD, Rig};
+use crate::fixture::{BOUND, Fixture, LEASEHOLD};
 
 testbed::trials![
     a_command_may_read_from_the_terminal,
@@ -32,7 +32,7 @@ struct Screen {
 }
 
 impl Screen {
-    fn new(rig: &Rig, words: &[&str]) -> Self {
+    fn new(fixture: &Fixture, words: &[&str]) -> Self {
         let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&keyboard).and_then(|()| unlockpt(&keyboard)).expect("it is ours");
         let name = ptsname(&keyboard, Vec::new()).expect("it has a name");
@@ -42,7 +42,7 @@ impl Screen {
         setsid
             .args(["--default-signal", "setsid", "--ctty"])
             .args(words)
-            .env("LEASEHOLD_URL", rig.url())
+            .env("LEASEHOLD_URL", fixture.url())
             .env("PS1", "> ");
         setsid.stdin(screen()).stdout(screen()).stderr(screen());
         Self { keyboard, program: setsid.spawn().expect("setsid starts"), shown: String::new() }
@@ -79,10 +79,10 @@ impl Drop for Screen {
 }
 
 async fn a_command_may_read_from_the_terminal() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let inner = "echo rea''dy; read line; echo got-$line";
     let script = format!("{LEASEHOLD} run a -- sh -c \"{inner}\"; read after; echo after-$after");
-    let mut screen = Screen::new(&rig, &["sh", "-c", &script.replace("$line", "\\$line")]);
+    let mut screen = Screen::new(&fixture, &["sh", "-c", &script.replace("$line", "\\$line")]);
     screen.until("ready");
     screen.press("one\n");
     screen.until("got-one");
@@ -91,12 +91,12 @@ async fn a_command_may_read_from_the_terminal() {
 }
 
 async fn the_keyboards_signals_reach_the_command() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let trap = "trap 'echo interrupt''ed; exit 5' INT";
     for first in ["", "read line; "] {
         let inner = format!("{trap}; {first}echo rea''dy; while :; do sleep 0.05; done");
         let script = format!("trap : INT; {LEASEHOLD} run a -- sh -c \"{inner}\"; echo code-$?");
-        let mut screen = Screen::new(&rig, &["sh", "-c", &script]);
+        let mut screen = Screen::new(&fixture, &["sh", "-c", &script]);
         if !first.is_empty() {
             screen.press("line\n");
         }
@@ -108,10 +108,10 @@ async fn the_keyboards_signals_reach_the_command() {
 }
 
 async fn a_job_can_be_stopped_and_continued() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let commands = ["exec cat", "while read line; do echo $line; done </dev/tty"];
     for command in commands {
-        let mut screen = Screen::new(&rig, &["bash", "--norc", "-i"]);
+        let mut screen = Screen::new(&fixture, &["bash", "--norc", "-i"]);
         screen.until("> ");
         screen.press(&format!("{LEASEHOLD} run a -- sh -c 'echo rea\"\"dy; {command}'\n"));
         screen.until("ready");
@@ -121,7 +121,7 @@ async fn a_job_can_be_stopped_and_continued() {
         screen.press("\u{1a}");
         screen.until("Stopped");
         screen.until("> ");
-        assert_eq!(rig.done(["run", "--try", "a", "--", "true"]).await.code, 75);
+        assert_eq!(fixture.done(["run", "--try", "a", "--", "true"]).await.code, 75);
         screen.press("fg\n");
         screen.until(command);
         screen.press("two\n");
@@ -137,15 +137,15 @@ async fn a_job_can_be_stopped_and_continued() {
 #[cfg(feature = "redis")]
 async fn a_job_that_was_stopped_for_too_long_does_not_go_on() {
     let server = testbed::redis::Settings::new().start().await.unwrap();
-    let rig = Rig::on(format!("{}/0?ttl=3s", server.url()));
-    let mut screen = Screen::new(&rig, &["bash", "--norc", "-i"]);
+    let fixture = Fixture::on(format!("{}/0?ttl=3s", server.url()));
+    let mut screen = Screen::new(&fixture, &["bash", "--norc", "-i"]);
     screen.until("> ");
     screen.press(&format!("{LEASEHOLD} run a -- sh -c 'echo rea\"\"dy; read line; echo went\"\"-on'\n"));
     screen.until("ready");
     screen.press("\u{1a}");
     screen.until("Stopped");
     screen.until("> ");
-    assert_eq!(rig.done(["run", "--wait", "30s", "a", "--", "true"]).await.code, 0);
+    assert_eq!(fixture.done(["run", "--wait", "30s", "a", "--", "true"]).await.code, 0);
     screen.press("fg\n");
     screen.until("killing the command");
     screen.until("> ");
@@ -155,12 +155,12 @@ async fn a_job_that_was_stopped_for_too_long_does_not_go_on() {
 }
 
 async fn a_background_job_reads_when_it_is_brought_forward() {
-    let rig = Rig::new();
-    let mut screen = Screen::new(&rig, &["bash", "--norc", "-i"]);
+    let fixture = Fixture::new();
+    let mut screen = Screen::new(&fixture, &["bash", "--norc", "-i"]);
     screen.until("> ");
     screen.press(&format!("{LEASEHOLD} run a -- sh -c 'echo rea\"\"dy; read line; echo got-$line' &\n"));
     screen.until("ready");
-    assert_eq!(rig.done(["run", "--try", "a", "--", "true"]).await.code, 75);
+    assert_eq!(fixture.done(["run", "--try", "a", "--", "true"]).await.code, 75);
     screen.press("fg\n");
     screen.until("got-$line");
     screen.press("one\n");
@@ -169,23 +169,23 @@ async fn a_background_job_reads_when_it_is_brought_forward() {
 
 /// A pager beside us in a pipeline reads the keyboard, as the command does not ask for it.
 async fn neighbours_in_a_pipeline_keep_the_keyboard() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let script = format!("{LEASEHOLD} run a -- echo out | sh -c 'cat; read line </dev/tty; echo got-$line'");
-    let mut screen = Screen::new(&rig, &["sh", "-c", &script]);
+    let mut screen = Screen::new(&fixture, &["sh", "-c", &script]);
     screen.until("out");
     screen.press("one\n");
     screen.until("got-one");
 }
 
 async fn force_is_asked_about() {
-    let rig = Rig::new();
-    let _holder = rig.hold(["a"]).await;
+    let fixture = Fixture::new();
+    let _holder = fixture.hold(["a"]).await;
     for (answer, code, held) in [("n", 64, true), ("", 64, true), ("y", 0, false)] {
         let script = format!("{LEASEHOLD} revoke --force a; echo code-$?");
-        let mut screen = Screen::new(&rig, &["sh", "-c", &script]);
+        let mut screen = Screen::new(&fixture, &["sh", "-c", &script]);
         screen.until("[y/N]");
         screen.press(&format!("{answer}\n"));
         screen.until(&format!("code-{code}"));
-        assert_eq!(rig.inspect("a").await["held"], held);
+        assert_eq!(fixture.inspect("a").await["held"], held);
     }
 }

@@ -2,7 +2,7 @@
 
 use tokio::process::Command;
 
-use crate::rig::{Done, LEASEHOLD, Rig, done};
+use crate::fixture::{Done, Fixture, LEASEHOLD, done};
 
 testbed::trials![
     impossible_option_exits_with_64,
@@ -23,8 +23,8 @@ async fn leasehold(words: &[&str]) -> Done {
 
 async fn impossible_option_exits_with_64() {
     let long = "n".repeat(513);
-    let rig = Rig::new();
-    let file = rig.url();
+    let fixture = Fixture::new();
+    let file = fixture.url();
     let wrong: [(&[&str], &str); 23] = [
         (&[], "Usage"),
         (&["hodl", "a"], "hodl"),
@@ -66,13 +66,13 @@ async fn impossible_option_exits_with_64() {
 
 #[cfg(all(feature = "file", feature = "migrate"))]
 async fn invalid_move_exits_with_64() {
-    let rig = Rig::new();
-    let inside = |inner: &str| format!("{}?migrate_to={inner}", rig.url());
+    let fixture = Fixture::new();
+    let inside = |inner: &str| format!("{}?migrate_to={inner}", fixture.url());
     let (memory, file) = (inside("memory://"), inside("file:///tmp/elsewhere"));
     let (nested, common) = (inside("file:///a?migrate_to=file:///b"), inside("file:///a?ttl=3s"));
     let wrong: [(&[&str], &str); 8] = [
         (&["migrate", "status"], "migrate_to=URL"),
-        (&["--url", rig.url(), "migrate", "status"], "migrate_to=URL"),
+        (&["--url", fixture.url(), "migrate", "status"], "migrate_to=URL"),
         (&["--url", &memory, "migrate", "status"], "only tasks of one process"),
         (&["--url", &file, "migrate", "status"], "no move record"),
         (&["--url", &nested, "migrate", "status"], "migrate_to"),
@@ -95,9 +95,9 @@ async fn errors_are_json_where_that_was_asked_for() {
 }
 
 async fn help_tells_the_exit_codes_and_no_secret() {
-    let rig = Rig::on("redis://me:sesame@localhost");
+    let fixture = Fixture::on("redis://me:sesame@localhost");
     for words in [&["--help"] as &[&str], &["run", "--help"], &["hold", "--help"], &["revoke", "--help"]] {
-        let help = rig.done(words.iter().copied()).await;
+        let help = fixture.done(words.iter().copied()).await;
         assert_eq!(help.code, 0);
         for code in ["75", "69", "64", "77"] {
             assert!(help.out.contains(code), "{words:?} does not tell {code}");

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use testbed::zookeeper::{Server, Setup};
 
+use crate::fixture::Fixture;
 use crate::leased::warns;
-use crate::rig::Rig;
 
 testbed::trials![doctor_finds_a_bound_below_the_ttl];
 
@@ -16,6 +16,6 @@ async fn start(setup: Setup) -> Server {
 /// A server that grants shorter sessions than asked for makes holders lose locks earlier.
 async fn doctor_finds_a_bound_below_the_ttl() {
     let server = start(Setup::new().longest_session(Duration::from_secs(4))).await;
-    let rig = Rig::on(format!("{}/cli?op_timeout=6s&ttl=20s", server.url()));
-    warns(&rig, "session", &["4s", "20s"]).await;
+    let fixture = Fixture::on(format!("{}/cli?op_timeout=6s&ttl=20s", server.url()));
+    warns(&fixture, "session", &["4s", "20s"]).await;
 }

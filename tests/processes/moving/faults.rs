@@ -41,14 +41,14 @@ pub(crate) fn trials<O: Kind, N: Kind>(pair: &str) -> Vec<Trial> {
             for fault in FAULTS {
                 let name = format!("{pair}::faults::in_{phase}_the_{}_store_is::{fault}", side.word());
                 trials.push(trial(name, move || async move {
-                    let rig = Rig::<O, N>::start(phase).await;
-                    rig.suffer(side, fault).await;
+                    let fixture = Fixture::<O, N>::start(phase).await;
+                    fixture.suffer(side, fault).await;
                 }));
             }
         }
     }
     let name = format!("{pair}::faults::tokens_grow_after_the_old_store_died");
-    trials.push(trial(name, || async { Rig::<O, N>::start(Phase::Both).await.goes_on_alone().await }));
+    trials.push(trial(name, || async { Fixture::<O, N>::start(Phase::Both).await.goes_on_alone().await }));
     trials
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for Fault {
 }
 
 /// Two servers of the trial's own in some phase, a process behind ways that can be broken, and one beside it.
-struct Rig<O, N> {
+struct Fixture<O, N> {
     phase: Phase,
     old: O,
     new: N,
@@ -75,7 +75,7 @@ struct Rig<O, N> {
     far: LockManager,
 }
 
-impl<O: Kind, N: Kind> Rig<O, N> {
+impl<O: Kind, N: Kind> Fixture<O, N> {
     async fn start(phase: Phase) -> Self {
         let (old, new) = tokio::try_join!(O::start(), N::start()).unwrap();
         let (ways, ttl) = ([old.proxy().unwrap(), new.proxy().unwrap()], 2 * O::TTL.max(N::TTL));

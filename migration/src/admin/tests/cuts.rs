@@ -7,8 +7,8 @@ use Phase::{Both, Drain, New, Old};
 const MOST: usize = 12;
 
 /// The new store is open only while the old one is barred.
-async fn is_safe(rig: &Rig, when: &str) {
-    let [old, new] = rig.phases().await;
+async fn is_safe(fixture: &Fixture, when: &str) {
+    let [old, new] = fixture.phases().await;
     assert!(old == Some(Drain) || new < Some(Drain), "{when}: {old:?} {new:?}");
 }
 
@@ -20,11 +20,11 @@ async fn walk(admin: &Admin, way: Phase, steps: &Steps) -> Result<()> {
     walked.map(drop)
 }
 
-async fn at(phase: Phase) -> (Rig, Process) {
-    let rig = Rig::begun().await;
-    let process = rig.process("one").await;
-    rig.admin().advance(&to(phase), &mut silent()).await.unwrap();
-    (rig, process)
+async fn at(phase: Phase) -> (Fixture, Process) {
+    let fixture = Fixture::begun().await;
+    let process = fixture.process("one").await;
+    fixture.admin().advance(&to(phase), &mut silent()).await.unwrap();
+    (fixture, process)
 }
 
 /// Killed before or after any write, in every direction: the next administrator goes on in either direction.
@@ -34,10 +34,10 @@ async fn an_administrator_may_be_killed_at_any_write() {
     for (from, way, then) in [(Old, New, New), (Old, New, Old), (New, Old, Old), (New, Old, New)] {
         for fate in [Fate::NotSent, Fate::NotHeard] {
             for number in 1..=MOST {
-                let (rig, _process) = at(from).await;
+                let (fixture, _process) = at(from).await;
                 let cut = Cut::new(number, fate);
-                let stores = Pair { old: rig.stores.old.with(&cut), new: rig.stores.new.with(&cut) };
-                let admin = rig.admin_over(&stores);
+                let stores = Pair { old: fixture.stores.old.with(&cut), new: fixture.stores.new.with(&cut) };
+                let admin = fixture.admin_over(&stores);
                 let when = format!("{fate:?} {number} of {from} to {way}, then {then}");
                 let steps = to(way);
                 tokio::select! {
@@ -46,11 +46,11 @@ async fn an_administrator_may_be_killed_at_any_write() {
                     () = cut.come.notified() => cuts += 1,
                 }
                 drop(admin);
-                is_safe(&rig, &when).await;
-                walk(&rig.admin(), then, &to(then)).await.expect(&when);
-                is_safe(&rig, &when).await;
+                is_safe(&fixture, &when).await;
+                walk(&fixture.admin(), then, &to(then)).await.expect(&when);
+                is_safe(&fixture, &when).await;
                 let decides = if then == Old { Side::Old } else { Side::New };
-                assert_eq!(rig.read(decides).await.unwrap().record.stand.phase, then, "{when}");
+                assert_eq!(fixture.read(decides).await.unwrap().record.stand.phase, then, "{when}");
             }
         }
     }
@@ -62,17 +62,17 @@ async fn an_administrator_may_be_killed_at_any_write() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_is_looked_up() {
     for number in 1..=8 {
-        let rig = Rig::begun().await;
+        let fixture = Fixture::begun().await;
         let cut = Cut::new(number, Fate::Unknown);
-        let stores = Pair { old: rig.stores.old.with(&cut), new: rig.stores.new.with(&cut) };
-        let admin = rig.admin_over(&stores);
+        let stores = Pair { old: fixture.stores.old.with(&cut), new: fixture.stores.new.with(&cut) };
+        let admin = fixture.admin_over(&stores);
         for phase in [Phase::Shadow, Both, Drain, New] {
             // Once, although nothing is waited for.
             let step = Steps::one().quiet_for(Duration::ZERO);
             let status = admin.advance(&step, &mut silent()).await.unwrap();
             assert_eq!(status.phase, Some(phase), "answer {number} lost");
         }
-        is_safe(&rig, "a lost answer").await;
+        is_safe(&fixture, "a lost answer").await;
     }
 }
 
@@ -84,10 +84,10 @@ async fn two_administrators_may_work_at_once() {
     for (from, way) in [(Old, New), (New, Old)] {
         for others in [&[New][..], &[Old], &[New, Old], &[Old, New], &[Both]] {
             for number in 1..=MOST {
-                let (rig, _process) = at(from).await;
+                let (fixture, _process) = at(from).await;
                 let cut = Cut::new(number, Fate::Late);
-                let stores = Pair { old: rig.stores.old.with(&cut), new: rig.stores.new.with(&cut) };
-                let (slow, quick) = (rig.admin_over(&stores), rig.admin());
+                let stores = Pair { old: fixture.stores.old.with(&cut), new: fixture.stores.new.with(&cut) };
+                let (slow, quick) = (fixture.admin_over(&stores), fixture.admin());
                 let when = format!("{number} of {from} to {way}, meanwhile {others:?}");
                 let steps = to(way);
                 let mut slowly = std::pin::pin!(walk(&slow, way, &steps));
@@ -102,13 +102,13 @@ async fn two_administrators_may_work_at_once() {
                 held_up += 1;
                 for other in others {
                     walk(&quick, *other, &to(*other)).await.expect(&when);
-                    is_safe(&rig, &when).await;
+                    is_safe(&fixture, &when).await;
                 }
                 cut.goes_on.notify_one();
                 slowly.await.expect(&when);
-                is_safe(&rig, &when).await;
+                is_safe(&fixture, &when).await;
                 let decides = if way == Old { Side::Old } else { Side::New };
-                assert_eq!(rig.read(decides).await.unwrap().record.stand.phase, way, "{when}");
+                assert_eq!(fixture.read(decides).await.unwrap().record.stand.phase, way, "{when}");
             }
         }
     }

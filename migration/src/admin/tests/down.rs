@@ -21,10 +21,10 @@ async fn a_store_that_is_down_stops_only_what_needs_it() {
         (New, Side::New, None, None),
     ] {
         for (way, expected) in [(New, forth), (Old, back)] {
-            let rig = Rig::begun().await;
-            rig.admin().advance(&to(phase), &mut silent()).await.unwrap();
-            rig.stores[down].is_down.store(true, Ordering::Relaxed);
-            let admin = rig.admin();
+            let fixture = Fixture::begun().await;
+            fixture.admin().advance(&to(phase), &mut silent()).await.unwrap();
+            fixture.stores[down].is_down.store(true, Ordering::Relaxed);
+            let admin = fixture.admin();
             let step = Steps::one().quiet_for(Duration::ZERO);
             let walked = match way {
                 Old => admin.rollback(&step, &mut silent()).await,
@@ -39,7 +39,7 @@ async fn a_store_that_is_down_stops_only_what_needs_it() {
                 assert_eq!(*error.kind(), ErrorKind::Unavailable, "{when}");
                 let says = status.blockers.iter().any(|way| way.contains("it is down"));
                 assert!(says || way == Old, "{status:?}");
-                rig.stores[down].is_down.store(false, Ordering::Relaxed);
+                fixture.stores[down].is_down.store(false, Ordering::Relaxed);
                 let again = if way == Old {
                     admin.rollback(&step, &mut silent()).await
                 } else {
@@ -56,23 +56,23 @@ async fn a_store_that_is_down_stops_only_what_needs_it() {
 async fn a_store_that_comes_back_is_waited_for() {
     let lost = Error::lost(LostReason::SessionLost);
     for (down, said) in [(Wired::down(), "it is down"), (lost.clone(), &*lost.to_string())] {
-        let mut rig = Rig::begun().await;
-        rig.stores.old.fails = down;
-        let admin = rig.admin();
-        rig.stores.old.is_down.store(true, Ordering::Relaxed);
+        let mut fixture = Fixture::begun().await;
+        fixture.stores.old.fails = down;
+        let admin = fixture.admin();
+        fixture.stores.old.is_down.store(true, Ordering::Relaxed);
         let mut told = 0;
         let mut hears = |progress: &Progress| {
             told += 1;
             assert!(progress.to.is_none() && progress.to_string().contains(said), "{progress}");
-            rig.stores.old.is_down.store(told < 5, Ordering::Relaxed);
+            fixture.stores.old.is_down.store(told < 5, Ordering::Relaxed);
         };
         admin.advance(&patient(), &mut hears).await.unwrap();
         assert_eq!(told, 5);
     }
-    let rig = Rig::begun().await;
-    let admin = rig.admin();
+    let fixture = Fixture::begun().await;
+    let admin = fixture.admin();
     for side in SIDES {
-        rig.stores[side].is_down.store(true, Ordering::Relaxed);
+        fixture.stores[side].is_down.store(true, Ordering::Relaxed);
     }
     assert_eq!(*admin.status().await.unwrap_err().kind(), ErrorKind::Unavailable, "neither says anything");
 }
@@ -80,20 +80,21 @@ async fn a_store_that_comes_back_is_waited_for() {
 /// A store that refuses the administrator is said beside what the other one knows, and one that is silent is waited for once.
 #[tokio::test(start_paused = true)]
 async fn store_that_refuses_is_shown() {
-    let mut rig = Rig::begun().await;
-    rig.stores.new.fails = Error::not_applied(ErrorKind::Denied, "wrong password");
-    rig.stores.new.is_down.store(true, Ordering::Relaxed);
-    let migration = crate::Migration::new(rig.stores.old.clone(), rig.stores.new.clone());
-    let admin = migration.admin(rig.env()).await.unwrap();
+    let mut fixture = Fixture::begun().await;
+    fixture.stores.new.fails = Error::not_applied(ErrorKind::Denied, "wrong password");
+    fixture.stores.new.is_down.store(true, Ordering::Relaxed);
+    let migration = crate::Migration::new(fixture.stores.old.clone(), fixture.stores.new.clone());
+    let admin = migration.admin(fixture.env()).await.unwrap();
     let status = admin.status().await.unwrap();
     let said = status.new.error.unwrap();
     assert!(status.phase == Some(Old) && said.contains("wrong password"), "{said}");
     assert_eq!(*admin.advance(&patient(), &mut silent()).await.unwrap_err().kind(), ErrorKind::Denied);
 
-    rig.stores.new.hangs = true;
-    let (env, migration) = (rig.env(), crate::Migration::new(rig.stores.old.clone(), rig.stores.new.clone()));
+    fixture.stores.new.hangs = true;
+    let (env, migration) =
+        (fixture.env(), crate::Migration::new(fixture.stores.old.clone(), fixture.stores.new.clone()));
     let began = env.now();
-    let status = migration.admin(rig.env()).await.unwrap().status().await.unwrap();
+    let status = migration.admin(fixture.env()).await.unwrap().status().await.unwrap();
     assert!(status.new.error.is_some());
     assert_eq!(env.now().since(began), env.timing().connect_timeout);
 }
@@ -102,12 +103,12 @@ async fn store_that_refuses_is_shown() {
 #[tokio::test(start_paused = true)]
 async fn a_record_of_a_later_format_is_left_alone() {
     for side in SIDES {
-        let rig = Rig::begun().await;
-        let ledger = rig.ledger(side).await;
+        let fixture = Fixture::begun().await;
+        let ledger = fixture.ledger(side).await;
         let before = ledger.read().await.unwrap().unwrap();
         let later = format!("2 {} shadow\n{{}}", side.word());
         ledger.write(Some(before.version), later.as_bytes()).await.unwrap();
-        let admin = rig.admin();
+        let admin = fixture.admin();
         let status = admin.status().await.unwrap();
         let store = if side == Side::Old { &status.old } else { &status.new };
         assert!(store.error.as_ref().unwrap().contains("format 2"), "{status:?}");

@@ -33,12 +33,12 @@ use crate::protocol::{Pair, SIDES};
 const TTL: Duration = Duration::from_millis(600);
 
 /// The two stores, and what is done to them.
-struct Rig {
+struct Fixture {
     clock: Arc<TokioClock>,
     stores: Pair<Wired>,
 }
 
-impl Rig {
+impl Fixture {
     fn new() -> Self {
         let clock = Arc::new(TokioClock::new());
         let store = |_| Wired::new(MemoryConfig::on(MemoryStore::with_clock(Arc::clone(&clock) as _)));
@@ -47,9 +47,9 @@ impl Rig {
 
     /// With the records of a move that nothing has been done in.
     async fn begun() -> Self {
-        let rig = Self::new();
-        rig.begin(Pair { old: None, new: None }, 1).await;
-        rig
+        let fixture = Self::new();
+        fixture.begin(Pair { old: None, new: None }, 1).await;
+        fixture
     }
 
     /// As the first process does, where these versions are there; `restored` is 0 for the first two of its writes.
@@ -181,13 +181,13 @@ impl Drop for Process {
 }
 
 impl Process {
-    async fn start(rig: &Rig, label: &str, says: Arc<Says>) -> Self {
+    async fn start(fixture: &Fixture, label: &str, says: Arc<Says>) -> Self {
         let mut sessions = Vec::new();
         for side in SIDES {
-            let session = rig.moving(side).await;
+            let session = fixture.moving(side).await;
             sessions.push((side, session.ledger().unwrap(), session));
         }
-        let env = rig.env();
+        let env = fixture.env();
         let (label, told) = (label.to_owned(), Arc::clone(&says));
         let first = Arc::new(Notify::new());
         let ready = Arc::clone(&first);

@@ -9,9 +9,9 @@ use Phase::{Both, Drain, New, Old, Shadow};
 /// Every step, one by one: what both records say after it, and what the status says comes next.
 #[tokio::test(start_paused = true)]
 async fn each_step_leads_to_the_next_phase() {
-    let rig = Rig::begun().await;
-    let (_one, _other) = (rig.process("one").await, rig.process("other").await);
-    let admin = rig.admin();
+    let fixture = Fixture::begun().await;
+    let (_one, _other) = (fixture.process("one").await, fixture.process("other").await);
+    let admin = fixture.admin();
     let before = admin.status().await.unwrap();
     assert_eq!((before.phase, before.members.len()), (Some(Old), 2), "{before:?}");
     assert!(before.next.contains("`shadow`") && before.blockers.is_empty(), "{before:?}");
@@ -23,11 +23,11 @@ async fn each_step_leads_to_the_next_phase() {
         (New, [Drain, New]),
     ] {
         let status = admin.advance(&patient(), &mut silent()).await.unwrap();
-        assert_eq!((status.phase, rig.phases().await), (Some(phase), records.map(Some)), "{status:?}");
+        assert_eq!((status.phase, fixture.phases().await), (Some(phase), records.map(Some)), "{status:?}");
     }
-    assert!(rig.base(Side::New).await > 0, "plain sessions go on with the same numbers");
+    assert!(fixture.base(Side::New).await > 0, "plain sessions go on with the same numbers");
     admin.advance(&to(Both), &mut silent()).await.unwrap();
-    assert_eq!(rig.phases().await, [Some(Drain), Some(New)], "that lies behind");
+    assert_eq!(fixture.phases().await, [Some(Drain), Some(New)], "that lies behind");
     for (phase, records) in [
         (Drain, [Drain, Drain]),
         (Both, [Both, Both]),
@@ -36,24 +36,24 @@ async fn each_step_leads_to_the_next_phase() {
         (Old, [Old, Both]),
     ] {
         let status = admin.rollback(&patient(), &mut silent()).await.unwrap();
-        assert_eq!((status.phase, rig.phases().await), (Some(phase), records.map(Some)), "{status:?}");
+        assert_eq!((status.phase, fixture.phases().await), (Some(phase), records.map(Some)), "{status:?}");
     }
-    assert!(rig.base(Side::Old).await > rig.base(Side::New).await);
+    assert!(fixture.base(Side::Old).await > fixture.base(Side::New).await);
     admin.close().await.unwrap();
-    assert!(rig.ledger(Side::Old).await.members().await.unwrap().len() == 2, "it has left no entry");
+    assert!(fixture.ledger(Side::Old).await.members().await.unwrap().len() == 2, "it has left no entry");
 }
 
 /// A process that does not act by the record yet is named, with its holds; once it does, the walk goes on.
 #[tokio::test(start_paused = true)]
 async fn lagging_process_is_named_and_waited_for() {
-    let rig = Rig::begun().await;
-    let (_other, slow) = (rig.process("other").await, rig.process("slow/1").await);
-    let admin = rig.admin();
+    let fixture = Fixture::begun().await;
+    let (_other, slow) = (fixture.process("other").await, fixture.process("slow/1").await);
+    let admin = fixture.admin();
     admin.advance(&to(Both), &mut silent()).await.unwrap();
     slow.says.alone.store(2, Ordering::Relaxed);
     slow.says.is_stopped.store(true, Ordering::Relaxed);
     admin.rollback(&to(Shadow), &mut silent()).await.unwrap();
-    rig.settled().await;
+    fixture.settled().await;
     let refused = admin.advance(&Steps::one(), &mut silent()).await.unwrap_err();
     assert!(matches!(refused.kind(), ErrorKind::Timeout { .. }), "{refused:?}");
     let said = refused.to_string();
@@ -81,11 +81,11 @@ async fn lagging_process_is_named_and_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn a_plain_session_is_in_the_way() {
     for side in SIDES {
-        let rig = Rig::new();
-        let plain = rig.plain(side).await;
-        rig.begin(Pair { old: None, new: None }, 1).await;
-        let _process = rig.process("one").await;
-        let (admin, second) = (rig.admin(), rig.admin());
+        let fixture = Fixture::new();
+        let plain = fixture.plain(side).await;
+        fixture.begin(Pair { old: None, new: None }, 1).await;
+        let _process = fixture.process("one").await;
+        let (admin, second) = (fixture.admin(), fixture.admin());
         second.status().await.unwrap();
         admin.advance(&to(Shadow), &mut silent()).await.unwrap();
         let refused = admin.advance(&patient(), &mut silent()).await.unwrap_err();
@@ -102,11 +102,11 @@ async fn a_plain_session_is_in_the_way() {
 /// that opened meanwhile have ended.
 #[tokio::test(start_paused = true)]
 async fn plain_session_after_a_loss_stops_the_last_step() {
-    let rig = Rig::begun().await;
-    let (admin, step) = (rig.admin(), Steps::one().quiet_for(Duration::ZERO));
+    let fixture = Fixture::begun().await;
+    let (admin, step) = (fixture.admin(), Steps::one().quiet_for(Duration::ZERO));
     admin.advance(&to(Drain), &mut silent()).await.unwrap();
-    rig.stores.old.inner.store().forget(&*rig.clock);
-    let plain = rig.open(Side::Old, rig.env()).await.expect("nothing bars it");
+    fixture.stores.old.inner.store().forget(&*fixture.clock);
+    let plain = fixture.open(Side::Old, fixture.env()).await.expect("nothing bars it");
     let refused = async |said| {
         let refused = admin.advance(&step, &mut silent()).await.unwrap_err();
         let status = admin.status().await.unwrap();
@@ -118,7 +118,7 @@ async fn plain_session_after_a_loss_stops_the_last_step() {
     refused("1 session of the old store takes no part").await;
     // A look, the reads of the step and the count: one of their requests fails.
     for request in 1..=7 {
-        rig.stores.old.fails_at.store(request, Ordering::Relaxed);
+        fixture.stores.old.fails_at.store(request, Ordering::Relaxed);
         let refused = admin.advance(&step.clone().wait(TTL), &mut silent()).await.unwrap_err();
         assert!(refused.to_string().contains("1 session of the old store"), "{request}: {refused}");
     }
@@ -129,12 +129,12 @@ async fn plain_session_after_a_loss_stops_the_last_step() {
 /// An old store that goes back to what it was in `old` admits plain sessions, too: its record counts as lost.
 #[tokio::test(start_paused = true)]
 async fn old_record_that_went_back_stops_the_last_step() {
-    let rig = Rig::begun().await;
-    let (admin, step) = (rig.admin(), Steps::one().quiet_for(Duration::ZERO));
-    let before = rig.read(Side::Old).await.unwrap().record;
+    let fixture = Fixture::begun().await;
+    let (admin, step) = (fixture.admin(), Steps::one().quiet_for(Duration::ZERO));
+    let before = fixture.read(Side::Old).await.unwrap().record;
     admin.advance(&to(Drain), &mut silent()).await.unwrap();
-    rig.stores.old.inner.store().forget(&*rig.clock);
-    rig.ledger(Side::Old).await.write(None, &before.encode()).await.unwrap();
+    fixture.stores.old.inner.store().forget(&*fixture.clock);
+    fixture.ledger(Side::Old).await.write(None, &before.encode()).await.unwrap();
     for refused in [
         admin.advance(&step, &mut silent()).await.unwrap_err(),
         admin.rollback(&step, &mut silent()).await.unwrap_err(),
@@ -144,31 +144,31 @@ async fn old_record_that_went_back_stops_the_last_step() {
     let status = admin.status().await.unwrap();
     assert!(status.blockers[0].contains("writes the record again"), "{status:?}");
     admin.repair(Duration::ZERO).await.expect("it is written again, and nothing else");
-    assert_eq!(rig.phases().await, [Some(Drain); 2]);
+    assert_eq!(fixture.phases().await, [Some(Drain); 2]);
     admin.advance(&step, &mut silent()).await.unwrap();
 }
 
 /// The last writes of a beginning are made up for by the first step (records-4).
 #[tokio::test(start_paused = true)]
 async fn first_step_counts_the_old_record_in_both() {
-    let rig = Rig::begun().await;
+    let fixture = Fixture::begun().await;
     for side in SIDES {
-        let Read { version, record } = rig.read(side).await.unwrap();
+        let Read { version, record } = fixture.read(side).await.unwrap();
         let halfway = MoveRecord { restored: 0, id: record.id + u64::from(side == Side::New), ..record };
-        rig.ledger(side).await.write(Some(version), &halfway.encode()).await.unwrap();
+        fixture.ledger(side).await.write(Some(version), &halfway.encode()).await.unwrap();
     }
-    rig.admin().advance(&patient(), &mut silent()).await.unwrap();
-    let counted = async |side| rig.read(side).await.map(|read| (read.record.id, read.record.restored));
+    fixture.admin().advance(&patient(), &mut silent()).await.unwrap();
+    let counted = async |side| fixture.read(side).await.map(|read| (read.record.id, read.record.restored));
     assert_eq!([counted(Side::Old).await, counted(Side::New).await], [Some((9, 1)); 2]);
 }
 
 /// A process that is not in the new store's list would be granted nothing in `both`: it is waited for.
 #[tokio::test(start_paused = true)]
 async fn process_cut_off_from_the_new_store_is_waited_for() {
-    let rig = Rig::begun().await;
+    let fixture = Fixture::begun().await;
     let says = Arc::new(Says { lacks_new: AtomicBool::new(true), ..Says::default() });
-    let _one_sided = Process::start(&rig, "one-sided", Arc::clone(&says)).await;
-    let admin = rig.admin();
+    let _one_sided = Process::start(&fixture, "one-sided", Arc::clone(&says)).await;
+    let admin = fixture.admin();
     admin.advance(&patient(), &mut silent()).await.unwrap();
     let refused = admin.advance(&patient(), &mut silent()).await.unwrap_err();
     // Its session is there, and no entry.
@@ -180,10 +180,10 @@ async fn process_cut_off_from_the_new_store_is_waited_for() {
 /// Of many members that stand in the way the first ones are named.
 #[tokio::test(start_paused = true)]
 async fn the_first_of_many_members_are_named() {
-    let rig = Rig::begun().await;
-    let admin = rig.admin();
+    let fixture = Fixture::begun().await;
+    let admin = fixture.admin();
     admin.advance(&to(Shadow), &mut silent()).await.unwrap();
-    let ledger = rig.ledger(Side::Old).await;
+    let ledger = fixture.ledger(Side::Old).await;
     for id in 0..25 {
         ledger.sign(OwnerId::from_random([id; 16]), b"forged").await.unwrap();
     }
@@ -204,24 +204,25 @@ async fn the_first_of_many_members_are_named() {
 /// `new` begins when no foreign client was met for long enough, counted from the last one, or from `drain`.
 #[tokio::test(start_paused = true)]
 async fn new_begins_when_it_is_quiet() {
-    let rig = Rig::begun().await;
-    let _process = rig.process("one").await;
-    let admin = rig.admin();
+    let fixture = Fixture::begun().await;
+    let _process = fixture.process("one").await;
+    let admin = fixture.admin();
     let hours = |hours: u64| Duration::from_secs(hours * 3600);
     admin.advance(&to(Drain), &mut silent()).await.unwrap();
     let step = || Steps::one().quiet_for(hours(2));
     let refused = admin.advance(&step(), &mut silent()).await.unwrap_err();
     assert!(refused.to_string().contains("`drain` began"), "{refused}");
     for (name, after) in [("payroll", hours(1) / 2), ("report", hours(1) / 2)] {
-        rig.env().sleep(after).await;
-        let met = note(&*rig.ledger(Side::New).await, &rig.env(), &LockName::new(name).unwrap()).await;
+        fixture.env().sleep(after).await;
+        let met =
+            note(&*fixture.ledger(Side::New).await, &fixture.env(), &LockName::new(name).unwrap()).await;
         met.unwrap();
     }
-    rig.env().sleep(hours(1) + hours(1) / 2).await;
+    fixture.env().sleep(hours(1) + hours(1) / 2).await;
     let refused = admin.advance(&step(), &mut silent()).await.unwrap_err();
     assert!(refused.to_string().contains("held `report`"), "{refused}");
     assert!(admin.status().await.unwrap().blockers[0].contains("report"));
     admin.advance(&step().wait(hours(1)), &mut silent()).await.unwrap();
-    assert_eq!(rig.phases().await, [Some(Drain), Some(New)]);
-    assert!(rig.env().now().as_nanos() < u64::try_from(hours(4).as_nanos()).unwrap());
+    assert_eq!(fixture.phases().await, [Some(Drain), Some(New)]);
+    assert!(fixture.env().now().as_nanos() < u64::try_from(hours(4).as_nanos()).unwrap());
 }

@@ -31,13 +31,13 @@ pub(super) const TTL: Duration = Timing::DEFAULT_TTL;
 pub(super) const POLL: Duration = Duration::from_secs(1);
 
 /// A session of a move, beyond networks.
-pub(super) struct Rig {
+pub(super) struct Fixture {
     pub(super) stores: Pair<MemoryConfig>,
     pub(super) lines: Pair<Network>,
     pub(super) session: Arc<Session>,
 }
 
-impl Rig {
+impl Fixture {
     pub(super) async fn in_phase(phase: Phase) -> Self {
         let stores = Pair { old: store(), new: store() };
         let (old, new) = stands(phase);
@@ -80,16 +80,16 @@ pub(super) fn request() -> AcquireRequest {
 }
 
 /// The grant of an acquisition that waits for the lock of another session, and gets the event `early` before it.
-async fn granted_after(rig: &Rig, early: impl FnOnce(LeaseId) -> StoreEvent) -> Grant {
-    let foreign = rig.foreign(Side::Old).await;
+async fn granted_after(fixture: &Fixture, early: impl FnOnce(LeaseId) -> StoreEvent) -> Grant {
+    let foreign = fixture.foreign(Side::Old).await;
     let held = foreign.acquire(&request()).await.unwrap();
-    let mut waiting = Box::pin(rig.take());
+    let mut waiting = Box::pin(fixture.take());
     assert!(timeout(POLL, &mut waiting).await.is_err());
-    let place = rig.session.with(|book, _| {
+    let place = fixture.session.with(|book, _| {
         let ids = (1..100).filter_map(|id| book.leases.passed(LeaseId::new(id)));
         ids.filter(|(side, _)| *side == Side::Old).map(|(_, inner)| inner).next_back().unwrap()
     });
-    rig.lines.old.emit(&early(place));
+    fixture.lines.old.emit(&early(place));
     assert!(timeout(POLL, &mut waiting).await.is_err());
     foreign.release(&held).await.unwrap();
     timeout(TTL, waiting).await.expect("it is free").unwrap()
@@ -104,11 +104,11 @@ async fn grant_that_is_over_before_it_arrives_is_no_hold() {
     let cases: [(Phase, &dyn Fn(LeaseId) -> StoreEvent); 3] =
         [(Phase::Old, &of_lease), (Phase::Shadow, &of_lease), (Phase::Shadow, &of_grant)];
     for (phase, over) in cases {
-        let rig = Rig::in_phase(phase).await;
-        let grant = granted_after(&rig, over).await;
+        let fixture = Fixture::in_phase(phase).await;
+        let grant = granted_after(&fixture, over).await;
         assert_eq!(grant.counter, 3, "2 was over");
-        rig.session.release(&grant).await.unwrap();
-        assert!(rig.stores.old.store().is_empty());
+        fixture.session.release(&grant).await.unwrap();
+        assert!(fixture.stores.old.store().is_empty());
     }
 }
 
@@ -117,14 +117,14 @@ async fn grant_that_is_over_before_it_arrives_is_no_hold() {
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_is_asked_for_before_it_arrives_is_asked_for() {
     for [first, second] in [[TTL, 2 * TTL], [2 * TTL, TTL]] {
-        let rig = Rig::in_phase(Phase::Shadow).await;
-        let mut events = rig.session.inbox.stream();
+        let fixture = Fixture::in_phase(Phase::Shadow).await;
+        let mut events = fixture.session.inbox.stream();
         let asked = |within| StoreEvent::RevocationRequested { name: name(), counter: 2, within };
         let early = |_| {
-            rig.lines.old.emit(&asked(first));
+            fixture.lines.old.emit(&asked(first));
             asked(second)
         };
-        let grant = granted_after(&rig, early).await;
+        let grant = granted_after(&fixture, early).await;
         assert_eq!(grant.counter, 2);
         let mut heard = Vec::new();
         while let Some(Some(event)) = events.next().now_or_never() {
@@ -138,10 +138,11 @@ async fn a_grant_that_is_asked_for_before_it_arrives_is_asked_for() {
 /// A holder is shown with the number that its grant has for everybody, or with none.
 #[tokio::test(start_paused = true)]
 async fn a_holder_is_shown_with_the_number_of_the_move() {
-    let rig = Rig::in_phase(Phase::Both).await;
+    let fixture = Fixture::in_phase(Phase::Both).await;
     let shown = |side, raw| {
         let holder = Holder::new("somebody").with_counter(raw);
-        rig.session
+        fixture
+            .session
             .with(|book, _| book.known_to_all(side, &name(), holder))
             .token
             .map(|token| token.counter())
@@ -154,8 +155,8 @@ async fn a_holder_is_shown_with_the_number_of_the_move() {
 /// A signature in a session that was lost while it was on its way is none (session-3).
 #[tokio::test(start_paused = true)]
 async fn a_signature_in_a_lost_session_is_none() {
-    let rig = Rig::in_phase(Phase::Old).await;
-    rig.session.with(|book, now| {
+    let fixture = Fixture::in_phase(Phase::Old).await;
+    fixture.session.with(|book, now| {
         let lease = Lease::new(LeaseId::new(77), LeaseScope::Session, TTL, Deadline::At(now + TTL));
         book.told(Side::Old, StoreEvent::LeaseOpened(lease));
         book.told(Side::Old, StoreEvent::LeaseLost { lease: lease.id, reason: LostReason::SessionLost });
@@ -171,9 +172,9 @@ async fn a_signature_in_a_lost_session_is_none() {
 /// An entry that hangs on a session is signed again when there is something new to say, and then no more often than others.
 #[tokio::test(start_paused = true)]
 async fn an_entry_of_a_session_says_what_is_new() {
-    let rig = Rig::in_phase(Phase::Old).await;
+    let fixture = Fixture::in_phase(Phase::Old).await;
     let every = TTL / 4;
-    rig.session.with(|book, now| {
+    fixture.session.with(|book, now| {
         book.lapse(Side::Old);
         let lease = Lease::new(LeaseId::new(77), LeaseScope::Session, TTL, Deadline::At(now + TTL));
         book.signed(Side::Old, lease, now);
@@ -188,25 +189,26 @@ async fn an_entry_of_a_session_says_what_is_new() {
 /// While a grant is released, nothing is asked for its name there, whatever else was asked and given up meanwhile (session-1).
 #[tokio::test(start_paused = true)]
 async fn an_earlier_release_is_not_forgotten_for_a_later_request() {
-    let rig = Rig::in_phase(Phase::Both).await;
-    let first = rig.take().await.unwrap();
-    rig.lines.new.cut();
-    drop(rig.session.release(&first).now_or_never());
-    rig.goes_to(Phase::Shadow).await;
-    let second = rig.take().await.unwrap();
-    rig.goes_to(Phase::Both).await;
+    let fixture = Fixture::in_phase(Phase::Both).await;
+    let first = fixture.take().await.unwrap();
+    fixture.lines.new.cut();
+    drop(fixture.session.release(&first).now_or_never());
+    fixture.goes_to(Phase::Shadow).await;
+    let second = fixture.take().await.unwrap();
+    fixture.goes_to(Phase::Both).await;
     // It asks for the other store's too by now, behind what is released there.
-    drop(rig.session.release(&second).now_or_never());
+    drop(fixture.session.release(&second).now_or_never());
     sleep(Duration::from_millis(1)).await;
-    let pending =
-        rig.session.with(|book, _| book.slots.get(&name()).is_some_and(|slot| slot.cleanups.new.is_some()));
+    let pending = fixture
+        .session
+        .with(|book, _| book.slots.get(&name()).is_some_and(|slot| slot.cleanups.new.is_some()));
     assert!(pending, "the first grant is not released yet");
-    rig.lines.new.heal();
+    fixture.lines.new.heal();
     sleep(TTL).await;
-    assert!(rig.session.with(|book, _| book.slots.values().all(|slot| slot.is_empty())));
+    assert!(fixture.session.with(|book, _| book.slots.values().all(|slot| slot.is_empty())));
     sleep(2 * POLL).await;
-    assert!(rig.session.with(|book, _| book.slots.is_empty()), "nobody needs its slot any more");
-    assert!(SIDES.iter().all(|side| rig.stores[*side].store().is_empty()));
+    assert!(fixture.session.with(|book, _| book.slots.is_empty()), "nobody needs its slot any more");
+    assert!(SIDES.iter().all(|side| fixture.stores[*side].store().is_empty()));
 }
 
 /// Refuses its next releases.
@@ -244,25 +246,25 @@ async fn a_release_that_goes_on_may_have_been_carried_out() {
 /// A release that is asked for again waits for what it waited for at first, and for nothing else.
 #[tokio::test(start_paused = true)]
 async fn a_release_asked_again_waits_for_what_the_hold_needed() {
-    let rig = Rig::in_phase(Phase::Drain).await;
-    let grant = rig.take().await.unwrap();
-    rig.lines.old.cut();
-    rig.lines.new.cut();
-    rig.session.release(&grant).await.unwrap_err();
-    rig.lines.new.heal();
+    let fixture = Fixture::in_phase(Phase::Drain).await;
+    let grant = fixture.take().await.unwrap();
+    fixture.lines.old.cut();
+    fixture.lines.new.cut();
+    fixture.session.release(&grant).await.unwrap_err();
+    fixture.lines.new.heal();
     sleep(POLL).await;
-    assert!(rig.stores.new.store().is_empty());
-    let again = timeout(Duration::from_millis(1), rig.session.release(&grant)).await;
+    assert!(fixture.stores.new.store().is_empty());
+    let again = timeout(Duration::from_millis(1), fixture.session.release(&grant)).await;
     again.expect("at once").unwrap();
 }
 
 /// In `drain` a try is granted the lock, too, while the old store is silent.
 #[tokio::test(start_paused = true)]
 async fn a_try_goes_on_without_the_store_that_is_left() {
-    let rig = Rig::in_phase(Phase::Drain).await;
+    let fixture = Fixture::in_phase(Phase::Drain).await;
     let (line, far) = (Network::new(Duration::ZERO), Network::new(Duration::from_millis(1)));
-    let old = line.wrap()(Box::new(rig.stores.old.clone()));
-    let new = far.wrap()(Box::new(rig.stores.new.clone()));
+    let old = line.wrap()(Box::new(fixture.stores.old.clone()));
+    let new = far.wrap()(Box::new(fixture.stores.new.clone()));
     let locks = LockManager::builder(Migration::new(old, new)).ttl(TTL);
     let locks = locks.clock(Arc::new(TokioClock::new())).build().await.unwrap();
     line.cut();
@@ -276,12 +278,12 @@ async fn a_try_goes_on_without_the_store_that_is_left() {
 /// What a hold was granted after a wait is renewed with the hold, and not besides.
 #[tokio::test(start_paused = true)]
 async fn entries_of_a_waiting_hold_are_renewed_with_it() {
-    let rig = Rig::in_phase(Phase::Shadow).await;
-    let mut events = rig.session.inbox.stream();
-    let foreign = rig.foreign(Side::New).await;
+    let fixture = Fixture::in_phase(Phase::Shadow).await;
+    let mut events = fixture.session.inbox.stream();
+    let foreign = fixture.foreign(Side::New).await;
     let held = foreign.acquire(&request()).await.unwrap();
-    let grant = rig.take().await.unwrap();
-    rig.goes_to(Phase::Both).await;
+    let grant = fixture.take().await.unwrap();
+    fixture.goes_to(Phase::Both).await;
     foreign.release(&held).await.unwrap();
     sleep(POLL).await;
     let (mut opened, mut over) = (Vec::new(), Vec::new());
@@ -293,52 +295,52 @@ async fn entries_of_a_waiting_hold_are_renewed_with_it() {
         }
     }
     assert!(!opened.is_empty() && opened == over, "{opened:?} {over:?}");
-    let both = rig.session.with(|book, _| book.holds());
+    let both = fixture.session.with(|book, _| book.holds());
     assert_eq!(both, protocol::member::Holds { both: 1, ..Default::default() });
-    rig.session.release(&grant).await.unwrap();
+    fixture.session.release(&grant).await.unwrap();
 }
 
 /// What a hold has in the old store becomes needed again in a rollback; it is not given back to a waiter
 /// there, though the entry there is older than what the guard believes.
 #[tokio::test(start_paused = true)]
 async fn entry_that_is_needed_again_is_kept() {
-    let rig = Rig::in_phase(Phase::Drain).await;
-    let grant = rig.take().await.unwrap();
-    let rival = rig.foreign(Side::Old).await;
+    let fixture = Fixture::in_phase(Phase::Drain).await;
+    let grant = fixture.take().await.unwrap();
+    let rival = fixture.foreign(Side::Old).await;
     let rivals = request();
     let mut waiting = rival.acquire(&rivals);
     assert!((&mut waiting).now_or_never().is_none());
-    rig.lines.old.always(Operation::Sign, Fault::LoseRequest);
+    fixture.lines.old.always(Operation::Sign, Fault::LoseRequest);
     sleep(TTL / 3).await;
-    rig.session.renew(&[grant.lease.id]).await;
-    write(&rig.stores, Side::New, stands(Phase::Both).1);
+    fixture.session.renew(&[grant.lease.id]).await;
+    write(&fixture.stores, Side::New, stands(Phase::Both).1);
     sleep(2 * POLL).await;
-    let holds = || rig.session.with(|book, _| book.holds());
+    let holds = || fixture.session.with(|book, _| book.holds());
     let there = protocol::member::Holds { new: 1, ..Default::default() };
     assert_eq!(holds(), there, "the guard believes in more than the entry has");
-    rig.lines.old.heal();
+    fixture.lines.old.heal();
     sleep(TTL / 3).await;
     assert!((&mut waiting).now_or_never().is_none(), "it was given back");
     assert_eq!(holds(), protocol::member::Holds { both: 1, ..Default::default() });
     drop(waiting);
-    rig.session.release(&grant).await.unwrap();
+    fixture.session.release(&grant).await.unwrap();
 }
 
 /// A diagnosis reports a store that cannot be reached, and the other one.
 #[tokio::test(start_paused = true)]
 async fn a_diagnosis_goes_on_without_a_store() {
-    let rig = Rig::in_phase(Phase::Drain).await;
-    rig.lines.old.cut();
+    let fixture = Fixture::in_phase(Phase::Drain).await;
+    fixture.lines.old.cut();
     sleep(TTL / 3).await;
-    timeout(Duration::from_millis(1), rig.session.inspect(&name())).await.expect("at once").unwrap();
-    let findings = timeout(TTL, rig.session.diagnose()).await.expect("bounded").unwrap();
+    timeout(Duration::from_millis(1), fixture.session.inspect(&name())).await.expect("at once").unwrap();
+    let findings = timeout(TTL, fixture.session.diagnose()).await.expect("bounded").unwrap();
     let of = |word: &str| findings.iter().any(|finding| finding.detail.contains(word));
     assert!(of("in the new store") && of("the old store: "), "{findings:?}");
     assert!(!of("has lost its data"), "{findings:?}");
-    rig.lines.old.heal();
-    rig.stores.old.store().forget(&TokioClock::new());
+    fixture.lines.old.heal();
+    fixture.stores.old.store().forget(&TokioClock::new());
     sleep(TTL / 3).await;
-    let findings = rig.session.diagnose().await.unwrap();
+    let findings = fixture.session.diagnose().await.unwrap();
     let is_said =
         findings.iter().any(|finding| finding.detail.contains("has lost its data (times so far: 1)"));
     assert!(is_said, "{findings:?}");
@@ -347,30 +349,34 @@ async fn a_diagnosis_goes_on_without_a_store() {
 /// What a hold has gained and cannot count on holds it back no longer once its store is silent: it goes on with what it needs.
 #[tokio::test(start_paused = true)]
 async fn unexpected_reply_ends_no_hold() {
-    let rig = Rig::in_phase(Phase::Shadow).await;
-    let grant = rig.take().await.unwrap();
-    rig.lines.new.always(Operation::Sign, Fault::LoseRequest);
+    let fixture = Fixture::in_phase(Phase::Shadow).await;
+    let grant = fixture.take().await.unwrap();
+    fixture.lines.new.always(Operation::Sign, Fault::LoseRequest);
     sleep(TTL / 3).await;
-    rig.session.renew(&[grant.lease.id]).await;
-    rig.goes_to(Phase::Both).await;
-    assert!(!rig.stores.new.store().is_empty());
-    assert_eq!(rig.session.with(|book, _| book.holds().old), 1, "the entry there does not last long enough");
-    rig.lines.new.cut();
+    fixture.session.renew(&[grant.lease.id]).await;
+    fixture.goes_to(Phase::Both).await;
+    assert!(!fixture.stores.new.store().is_empty());
+    assert_eq!(
+        fixture.session.with(|book, _| book.holds().old),
+        1,
+        "the entry there does not last long enough"
+    );
+    fixture.lines.new.cut();
     sleep(TTL / 3).await;
-    let renewed = rig.session.renew(&[grant.lease.id]).await;
+    let renewed = fixture.session.renew(&[grant.lease.id]).await;
     let [Renewal::Until(until)] = renewed[..] else { panic!("{renewed:?}") };
-    assert!(TTL / 2 < until.remaining(rig.session.env.now()), "{until:?}");
+    assert!(TTL / 2 < until.remaining(fixture.session.env.now()), "{until:?}");
 }
 
 /// A renewal is not confirmed once the entry that the hold rests on is overdue (session-3).
 #[tokio::test(start_paused = true)]
 async fn renewal_beside_an_overdue_entry_is_unknown() {
-    let rig = Rig::in_phase(Phase::Old).await;
-    let grant = rig.take().await.unwrap();
-    rig.lines.old.always(Operation::Sign, Fault::LoseRequest);
+    let fixture = Fixture::in_phase(Phase::Old).await;
+    let grant = fixture.take().await.unwrap();
+    fixture.lines.old.always(Operation::Sign, Fault::LoseRequest);
     for (pause, is_confirmed) in [(TTL / 2, true), (TTL / 4, false)] {
         sleep(pause).await;
-        let renewed = rig.session.renew(&[grant.lease.id]).await;
+        let renewed = fixture.session.renew(&[grant.lease.id]).await;
         let [Renewal::Until(_) | Renewal::Unknown(_)] = renewed[..] else { panic!("{renewed:?}") };
         assert_eq!(matches!(renewed[0], Renewal::Until(_)), is_confirmed, "{renewed:?}");
     }
@@ -379,11 +385,11 @@ async fn renewal_beside_an_overdue_entry_is_unknown() {
 /// A foreign client that many wait for is written down once a second; one of ours, or at the other store, never.
 #[tokio::test(start_paused = true)]
 async fn a_holder_who_is_met_often_is_written_down_once() {
-    let rig = Rig::in_phase(Phase::Drain).await;
+    let fixture = Fixture::in_phase(Phase::Drain).await;
     let ours = Holder::new("somebody");
     let foreign = ours.clone().of_foreign_client();
     let met = |side, holder: &Holder| {
-        rig.session.with(|book, _| (0..10).filter(|_| book.meet(side, &name(), holder)).count())
+        fixture.session.with(|book, _| (0..10).filter(|_| book.meet(side, &name(), holder)).count())
     };
     assert_eq!((met(Side::Old, &ours), met(Side::New, &foreign)), (0, 0));
     assert_eq!(met(Side::Old, &foreign), 1);
@@ -394,9 +400,9 @@ async fn a_holder_who_is_met_often_is_written_down_once() {
 /// Only a store that cannot be reached is left out while it is drained; one that refuses us is not.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_denies_is_not_shunned() {
-    let rig = Rig::in_phase(Phase::Drain).await;
+    let fixture = Fixture::in_phase(Phase::Drain).await;
     for (kind, shunned) in [(ErrorKind::Denied, false), (ErrorKind::Unavailable, true)] {
-        let is_shunned = rig.session.with(|book, now| {
+        let is_shunned = fixture.session.with(|book, now| {
             book.trouble.old = Some(Error::not_applied(kind.clone(), "not followed"));
             book.shuns_old(now)
         });
@@ -408,16 +414,16 @@ async fn a_store_that_denies_is_not_shunned() {
 /// lives on.
 #[tokio::test(start_paused = true)]
 async fn unreferenced_name_is_forgotten() {
-    let rig = Rig::in_phase(Phase::Both).await;
-    rig.take().await.unwrap();
+    let fixture = Fixture::in_phase(Phase::Both).await;
+    fixture.take().await.unwrap();
     sleep(TTL - POLL).await;
     assert!(
-        !rig.session.with(|book, _| book.slots.values().all(|slot| slot.is_empty())),
+        !fixture.session.with(|book, _| book.slots.values().all(|slot| slot.is_empty())),
         "it may be renewed"
     );
     sleep(POLL * 3).await;
     assert!(
-        rig.session.with(|book, _| book.slots.values().all(|slot| slot.is_empty())),
+        fixture.session.with(|book, _| book.slots.values().all(|slot| slot.is_empty())),
         "its deadline has passed"
     );
 }
@@ -426,14 +432,14 @@ async fn unreferenced_name_is_forgotten() {
 /// does.
 #[tokio::test(start_paused = true)]
 async fn a_part_that_is_gone_is_released() {
-    let rig = Rig::in_phase(Phase::Drain).await;
-    let grant = rig.take().await.unwrap();
-    assert!(rig.stores.old.store().evict(&name(), &TokioClock::new(), false));
-    rig.lines.old.always(Operation::Release, Fault::LoseReply);
-    let renewed = rig.session.renew(&[grant.lease.id]).await;
+    let fixture = Fixture::in_phase(Phase::Drain).await;
+    let grant = fixture.take().await.unwrap();
+    assert!(fixture.stores.old.store().evict(&name(), &TokioClock::new(), false));
+    fixture.lines.old.always(Operation::Release, Fault::LoseReply);
+    let renewed = fixture.session.renew(&[grant.lease.id]).await;
     assert!(matches!(renewed[..], [Renewal::Until(_)]), "the other store decides: {renewed:?}");
     sleep(POLL).await;
-    assert_eq!(rig.lines.old.injected(), 1, "it was asked for");
+    assert_eq!(fixture.lines.old.injected(), 1, "it was asked for");
 }
 
 /// The hold rests on `session`, and the core trusts it until then.
@@ -448,10 +454,10 @@ fn hangs_on(book: &mut Book, session: Lease, trusted_until: Deadline) {
 /// hold is reported to last less than before.
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_named_again_extends_its_holds() {
-    let rig = Rig::in_phase(Phase::New).await;
-    let mut events = rig.session.inbox.stream();
-    let grant = rig.take().await.unwrap();
-    let later = rig.session.with(|book, now| {
+    let fixture = Fixture::in_phase(Phase::New).await;
+    let mut events = fixture.session.inbox.stream();
+    let grant = fixture.take().await.unwrap();
+    let later = fixture.session.with(|book, now| {
         let session = |span| Lease::new(LeaseId::new(77), LeaseScope::Session, TTL, Deadline::At(now + span));
         let (soon, later) = (session(TTL / 3), session(TTL / 2));
         book.told(Side::New, StoreEvent::LeaseOpened(soon));
@@ -478,13 +484,13 @@ async fn a_session_that_is_named_again_extends_its_holds() {
 /// A wait ends at once when the session is closed, whatever its stores do.
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_with_its_session() {
-    let rig = Rig::in_phase(Phase::Old).await;
-    let foreign = rig.foreign(Side::Old).await;
+    let fixture = Fixture::in_phase(Phase::Old).await;
+    let foreign = fixture.foreign(Side::Old).await;
     foreign.acquire(&request()).await.unwrap();
-    let mut waiting = Box::pin(rig.take());
+    let mut waiting = Box::pin(fixture.take());
     assert!(timeout(POLL, &mut waiting).await.is_err());
-    rig.session.stop();
+    fixture.session.stop();
     let ended = waiting.now_or_never().expect("at once").unwrap_err();
     assert_eq!(*ended.kind(), ErrorKind::Closed);
-    assert_eq!(*rig.take().await.unwrap_err().kind(), ErrorKind::Closed, "and none begins");
+    assert_eq!(*fixture.take().await.unwrap_err().kind(), ErrorKind::Closed, "and none begins");
 }

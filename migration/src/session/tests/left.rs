@@ -16,7 +16,7 @@ use leasehold_core::{Env, Error, ErrorKind, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
-use super::late::{POLL, Rig, TTL, name, request};
+use super::late::{Fixture, POLL, TTL, name, request};
 use super::{clock, env, stands, store, write, write_as};
 use crate::protocol::Pair;
 use crate::protocol::record::Stand;
@@ -30,18 +30,18 @@ use crate::session::{SIDES, Session};
 async fn a_release_that_is_left_goes_on() {
     for (phase, side) in [(Phase::Old, Side::Old), (Phase::New, Side::New)] {
         for fault in [Fault::LoseRequest, Fault::LoseReply, Fault::DelayRequest(2 * POLL)] {
-            let rig = Rig::in_phase(phase).await;
-            let grant = rig.take().await.unwrap();
-            rig.lines[side].next(Operation::Release, fault);
-            assert!(timeout(POLL, rig.session.release(&grant)).await.is_err(), "it is not answered");
-            let again = timeout(POLL / 2, rig.session.release(&grant)).await;
+            let fixture = Fixture::in_phase(phase).await;
+            let grant = fixture.take().await.unwrap();
+            fixture.lines[side].next(Operation::Release, fault);
+            assert!(timeout(POLL, fixture.session.release(&grant)).await.is_err(), "it is not answered");
+            let again = timeout(POLL / 2, fixture.session.release(&grant)).await;
             again.expect("it went on").unwrap_or_else(|error| panic!("{phase} {fault:?}: {error:#}"));
-            assert!(rig.stores[side].store().is_empty());
-            let next = timeout(POLL / 2, rig.take()).await.expect("it is free").unwrap();
+            assert!(fixture.stores[side].store().is_empty());
+            let next = timeout(POLL / 2, fixture.take()).await.expect("it is free").unwrap();
             sleep(2 * POLL).await;
-            assert!(!rig.stores[side].store().is_empty(), "{phase} {fault:?}: it was the next one's");
-            rig.session.release(&next).await.unwrap();
-            assert!(rig.stores[side].store().is_empty());
+            assert!(!fixture.stores[side].store().is_empty(), "{phase} {fault:?}: it was the next one's");
+            fixture.session.release(&next).await.unwrap();
+            assert!(fixture.stores[side].store().is_empty());
         }
     }
 }
@@ -50,18 +50,18 @@ async fn a_release_that_is_left_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn nobody_asks_beside_a_release_that_was_left() {
     for (phase, side) in [(Phase::Old, Side::Old), (Phase::New, Side::New)] {
-        let rig = Rig::in_phase(phase).await;
-        let grant = rig.take().await.unwrap();
-        rig.lines[side].always(Operation::Release, Fault::LoseRequest);
-        assert!(timeout(POLL, rig.session.release(&grant)).await.is_err(), "it is not answered");
-        let mut waiting = Box::pin(rig.take());
+        let fixture = Fixture::in_phase(phase).await;
+        let grant = fixture.take().await.unwrap();
+        fixture.lines[side].always(Operation::Release, Fault::LoseRequest);
+        assert!(timeout(POLL, fixture.session.release(&grant)).await.is_err(), "it is not answered");
+        let mut waiting = Box::pin(fixture.take());
         assert!(timeout(POLL, &mut waiting).await.is_err(), "two hold in {phase}");
-        let state = rig.foreign(side).await.inspect(&name()).await.unwrap();
+        let state = fixture.foreign(side).await.inspect(&name()).await.unwrap();
         assert_eq!((state.holder().is_some(), state.contenders), (true, 0), "{phase}");
-        rig.lines[side].heal();
+        fixture.lines[side].heal();
         let next = timeout(TTL, waiting).await.expect("it is released").unwrap();
         assert!(grant.counter < next.counter);
-        rig.session.release(&next).await.unwrap();
+        fixture.session.release(&next).await.unwrap();
     }
 }
 
@@ -119,18 +119,18 @@ async fn no_two_requests_have_one_owner() {
 /// What a hold stood against is acknowledged, and said, as soon as that is released (view-3): not at the next look.
 #[tokio::test(start_paused = true)]
 async fn a_release_acknowledges_what_its_hold_stood_against() {
-    let rig = Rig::in_phase(Phase::Shadow).await;
-    let foreign = rig.foreign(Side::New).await;
+    let fixture = Fixture::in_phase(Phase::Shadow).await;
+    let foreign = fixture.foreign(Side::New).await;
     foreign.acquire(&request()).await.unwrap();
-    let grant = rig.take().await.unwrap();
-    let acknowledged = || rig.session.with(|book, _| book.knowledge().acknowledged(Side::Old));
+    let grant = fixture.take().await.unwrap();
+    let acknowledged = || fixture.session.with(|book, _| book.knowledge().acknowledged(Side::Old));
     let before = acknowledged();
-    rig.goes_to(Phase::Both).await;
+    fixture.goes_to(Phase::Both).await;
     sleep(2 * POLL).await;
     assert_eq!(acknowledged(), before, "it rests on the old store alone");
-    rig.session.release(&grant).await.unwrap();
+    fixture.session.release(&grant).await.unwrap();
     sleep(Duration::from_millis(1)).await;
-    let book = rig.session.book.lock();
+    let book = fixture.session.book.lock();
     let known = book.knowledge().known(Side::Old).map(|seen| seen.version);
     assert!(before < known && book.knowledge().acknowledged(Side::Old) == known, "{before:?} {known:?}");
     assert_eq!(book.entries.old.value.acknowledges.old, known, "it was said");
@@ -139,8 +139,8 @@ async fn a_release_acknowledges_what_its_hold_stood_against() {
 /// What was shown until now is not shown any more: the book has no view then that rests on it (view-1).
 #[tokio::test(start_paused = true)]
 async fn a_view_ends_with_the_entry_that_it_rests_on() {
-    let rig = Rig::in_phase(Phase::Shadow).await;
-    rig.session.with(|book, now| {
+    let fixture = Fixture::in_phase(Phase::Shadow).await;
+    fixture.session.with(|book, now| {
         assert!(book.view().is_some());
         book.pass_to(now + 2 * TTL);
         assert_eq!(book.view(), None);
@@ -150,26 +150,27 @@ async fn a_view_ends_with_the_entry_that_it_rests_on() {
 /// A hold that is over, and was not released, leaves nothing that blocks the next acquisition.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_is_over_is_let_go_by_who_asks_next() {
-    let rig = Rig::in_phase(Phase::Both).await;
-    let over = rig.take().await.unwrap();
-    let lease = rig.session.with(|book, _| book.claim(&name()).unwrap().parts.new.as_ref().unwrap().lease.id);
-    rig.lines.new.emit(&StoreEvent::LeaseLost { lease, reason: LostReason::Gone });
+    let fixture = Fixture::in_phase(Phase::Both).await;
+    let over = fixture.take().await.unwrap();
+    let lease =
+        fixture.session.with(|book, _| book.claim(&name()).unwrap().parts.new.as_ref().unwrap().lease.id);
+    fixture.lines.new.emit(&StoreEvent::LeaseLost { lease, reason: LostReason::Gone });
     sleep(POLL / 10).await;
-    let next = timeout(TTL / 2, rig.take()).await.expect("what was left is released").unwrap();
+    let next = timeout(TTL / 2, fixture.take()).await.expect("what was left is released").unwrap();
     assert!(over.counter < next.counter);
-    rig.session.release(&next).await.unwrap();
-    assert!(SIDES.iter().all(|side| rig.stores[*side].store().is_empty()));
+    fixture.session.release(&next).await.unwrap();
+    assert!(SIDES.iter().all(|side| fixture.stores[*side].store().is_empty()));
 }
 
 /// What is held in the one store while the other is waited for is announced, so that the core renews it.
 #[tokio::test(start_paused = true)]
 async fn a_part_that_waits_for_the_other_is_announced() {
-    let rig = Rig::in_phase(Phase::Both).await;
-    let foreign = rig.foreign(Side::New).await;
+    let fixture = Fixture::in_phase(Phase::Both).await;
+    let foreign = fixture.foreign(Side::New).await;
     foreign.acquire(&request()).await.unwrap();
-    let mut waiting = Box::pin(rig.take());
+    let mut waiting = Box::pin(fixture.take());
     assert!(timeout(POLL, &mut waiting).await.is_err());
-    let announced = rig.session.with(|book, _| {
+    let announced = fixture.session.with(|book, _| {
         let part = book.claim(&name()).unwrap().parts.old.as_ref().unwrap().lease.id;
         (1..100)
             .filter_map(|id| book.leases.passed(LeaseId::new(id)))
@@ -182,69 +183,69 @@ async fn a_part_that_waits_for_the_other_is_announced() {
 /// signs again, or the hold is renewed.
 #[tokio::test(start_paused = true)]
 async fn unneeded_entry_is_released_with_the_take() {
-    let rig = Rig::in_phase(Phase::Both).await;
-    rig.lines.old.next(Operation::ReadRecord, Fault::DelayRequest(POLL / 10));
-    let mut waiting = Box::pin(rig.take());
+    let fixture = Fixture::in_phase(Phase::Both).await;
+    fixture.lines.old.next(Operation::ReadRecord, Fault::DelayRequest(POLL / 10));
+    let mut waiting = Box::pin(fixture.take());
     assert!(timeout(POLL / 20, &mut waiting).await.is_err(), "the record is not read yet");
-    assert!(SIDES.iter().all(|side| !rig.stores[*side].store().is_empty()), "both have granted");
+    assert!(SIDES.iter().all(|side| !fixture.stores[*side].store().is_empty()), "both have granted");
     for side in SIDES {
-        rig.lines[side].always(Operation::Sign, Fault::LoseRequest);
+        fixture.lines[side].always(Operation::Sign, Fault::LoseRequest);
     }
-    write(&rig.stores, Side::Old, stands(Phase::Shadow).0);
+    write(&fixture.stores, Side::Old, stands(Phase::Shadow).0);
     let grant = timeout(POLL / 10, waiting).await.expect("the old store's lock is enough").unwrap();
     sleep(POLL / 10).await;
-    assert!(rig.stores.new.store().is_empty(), "nothing needs it");
-    assert!(!rig.stores.old.store().is_empty());
-    rig.session.release(&grant).await.unwrap();
-    assert!(rig.stores.old.store().is_empty());
+    assert!(fixture.stores.new.store().is_empty(), "nothing needs it");
+    assert!(!fixture.stores.old.store().is_empty());
+    fixture.session.release(&grant).await.unwrap();
+    assert!(fixture.stores.old.store().is_empty());
 }
 
 /// A waiter follows a rollback of two steps that it sees as one: it needs the old store's lock alone.
 #[tokio::test(start_paused = true)]
 async fn waiter_follows_two_steps_back() {
-    let rig = Rig::in_phase(Phase::Drain).await;
-    let foreign = rig.foreign(Side::New).await;
+    let fixture = Fixture::in_phase(Phase::Drain).await;
+    let foreign = fixture.foreign(Side::New).await;
     foreign.acquire(&request()).await.unwrap();
-    let mut waiting = Box::pin(rig.take());
+    let mut waiting = Box::pin(fixture.take());
     assert!(timeout(POLL / 10, &mut waiting).await.is_err());
     let window = Window { offset: 2 * WIDTH, low: 2 * WIDTH, high: 3 * WIDTH };
-    write(&rig.stores, Side::New, stands(Phase::Both).1);
-    write(&rig.stores, Side::Old, Stand { phase: Phase::Shadow, epoch: 2, window });
+    write(&fixture.stores, Side::New, stands(Phase::Both).1);
+    write(&fixture.stores, Side::Old, Stand { phase: Phase::Shadow, epoch: 2, window });
     let grant = timeout(2 * POLL, waiting).await.expect("the old store's lock is enough").unwrap();
     assert!(window.low < grant.counter);
     sleep(POLL / 10).await;
     assert_eq!(foreign.inspect(&name()).await.unwrap().contenders, 0, "it left that queue");
-    rig.session.release(&grant).await.unwrap();
-    assert!(rig.stores.old.store().is_empty());
+    fixture.session.release(&grant).await.unwrap();
+    assert!(fixture.stores.old.store().is_empty());
 }
 
 /// After a pause of the process beyond its leases, an acquisition in `drain` goes on without a store that cannot be reached,
 /// although the process does not know by then that the move drains.
 #[tokio::test(start_paused = true)]
 async fn in_drain_a_pause_ends_no_wait_for_a_store_that_is_silent() {
-    let rig = Rig::in_phase(Phase::Drain).await;
-    rig.lines.old.always(Operation::Acquire, Fault::LoseRequest);
-    let mut waiting = Box::pin(rig.take());
+    let fixture = Fixture::in_phase(Phase::Drain).await;
+    fixture.lines.old.always(Operation::Acquire, Fault::LoseRequest);
+    let mut waiting = Box::pin(fixture.take());
     assert!(timeout(POLL / 10, &mut waiting).await.is_err(), "it is not answered");
-    rig.lines.new.always(Operation::Sign, Fault::DelayRequest(POLL / 10));
+    fixture.lines.new.always(Operation::Sign, Fault::DelayRequest(POLL / 10));
     tokio::time::advance(2 * TTL).await;
     let grant = timeout(TTL, waiting).await.expect("the other store is enough").unwrap();
-    rig.session.release(&grant).await.unwrap();
-    assert!(SIDES.iter().all(|side| rig.stores[*side].store().is_empty()));
+    fixture.session.release(&grant).await.unwrap();
+    assert!(SIDES.iter().all(|side| fixture.stores[*side].store().is_empty()));
 }
 
 /// An acquisition that is dropped while it waits for the other store leaves nothing in the one that has granted;
 /// and no lease is kept of a hold that is released (attempt-1).
 #[tokio::test(start_paused = true)]
 async fn leaving_caller_keeps_no_part_and_no_lease() {
-    let rig = Rig::in_phase(Phase::Both).await;
-    let grant = rig.take().await.unwrap();
-    rig.session.release(&grant).await.unwrap();
-    assert!(rig.session.with(|book, _| book.leases.composites.is_empty()));
-    rig.foreign(Side::New).await.acquire(&request()).await.unwrap();
-    assert!(timeout(POLL / 10, rig.take()).await.is_err(), "somebody else has it");
+    let fixture = Fixture::in_phase(Phase::Both).await;
+    let grant = fixture.take().await.unwrap();
+    fixture.session.release(&grant).await.unwrap();
+    assert!(fixture.session.with(|book, _| book.leases.composites.is_empty()));
+    fixture.foreign(Side::New).await.acquire(&request()).await.unwrap();
+    assert!(timeout(POLL / 10, fixture.take()).await.is_err(), "somebody else has it");
     sleep(POLL / 10).await;
-    assert!(rig.stores.old.store().is_empty());
+    assert!(fixture.stores.old.store().is_empty());
 }
 
 /// A release waits for the stores that the hold needs, and for no other one; nor for an old store that cannot be reached, once that
@@ -258,38 +259,38 @@ async fn release_waits_for_needed_parts() {
         (Drain, Side::Old, true),
         (Drain, Side::New, false),
     ] {
-        let rig = Rig::in_phase(phase).await;
-        let grant = rig.take().await.unwrap();
-        rig.lines[side].cut();
-        let released = rig.session.release(&grant).await;
+        let fixture = Fixture::in_phase(phase).await;
+        let grant = fixture.take().await.unwrap();
+        fixture.lines[side].cut();
+        let released = fixture.session.release(&grant).await;
         assert_eq!(released.is_ok(), is_released, "{phase} without {side:?}: {released:?}");
     }
-    let rig = Rig::in_phase(Phase::Shadow).await;
-    rig.foreign(Side::New).await.acquire(&request()).await.unwrap();
-    let grant = rig.take().await.unwrap();
+    let fixture = Fixture::in_phase(Phase::Shadow).await;
+    fixture.foreign(Side::New).await.acquire(&request()).await.unwrap();
+    let grant = fixture.take().await.unwrap();
     for (side, stand) in [(Side::Old, stands(Drain).0), (Side::New, stands(Drain).1)] {
-        write(&rig.stores, side, stand);
+        write(&fixture.stores, side, stand);
     }
     sleep(2 * POLL).await;
-    rig.lines.old.cut();
-    rig.session.with(|book, now| {
+    fixture.lines.old.cut();
+    fixture.session.with(|book, now| {
         assert!(book.drains() && book.slots[&name()].rests_on(Side::Old));
         book.shunned_until = Some(now + TTL);
     });
-    rig.session.release(&grant).await.unwrap();
+    fixture.session.release(&grant).await.unwrap();
 }
 
 /// What was granted before the entry lapsed is given back, and asked for anew: an administrator has not counted it (view-1).
 #[tokio::test(start_paused = true)]
 async fn part_from_before_a_lapse_is_given_back() {
-    let rig = Rig::in_phase(Phase::Both).await;
-    rig.foreign(Side::New).await.acquire(&request()).await.unwrap();
-    let mut waiting = Box::pin(rig.take());
-    let inspector = rig.foreign(Side::Old).await;
+    let fixture = Fixture::in_phase(Phase::Both).await;
+    fixture.foreign(Side::New).await.acquire(&request()).await.unwrap();
+    let mut waiting = Box::pin(fixture.take());
+    let inspector = fixture.foreign(Side::Old).await;
     let part = async || inspector.inspect(&name()).await.unwrap().holder().and_then(|holder| holder.token);
     assert!(timeout(POLL, &mut waiting).await.is_err());
     let before = part().await;
-    rig.session.with(|book, _| book.lapse(Side::Old));
+    fixture.session.with(|book, _| book.lapse(Side::Old));
     assert!(timeout(POLL, &mut waiting).await.is_err());
     assert!(before.is_some() && before < part().await);
 }
@@ -300,29 +301,31 @@ async fn part_from_before_a_lapse_is_given_back() {
 async fn late_and_older_reads_are_not_known() {
     let late = Fault::DelayReply(POLL / 10);
     for lapses in [true, false] {
-        let rig = Rig::in_phase(Phase::Shadow).await;
+        let fixture = Fixture::in_phase(Phase::Shadow).await;
         let known = || {
-            rig.session.with(|book, _| book.knowledge().known(Side::Old).map(|seen| in_store(seen.version)))
+            fixture
+                .session
+                .with(|book, _| book.knowledge().known(Side::Old).map(|seen| in_store(seen.version)))
         };
-        rig.lines.old.next(Operation::ReadRecord, late);
-        let mut reading = Box::pin(rig.session.read(Side::Old));
+        fixture.lines.old.next(Operation::ReadRecord, late);
+        let mut reading = Box::pin(fixture.session.read(Side::Old));
         assert!(timeout(POLL / 20, &mut reading).await.is_err());
         if lapses {
-            rig.lines.old.always(Operation::ReadRecord, Fault::LoseRequest);
-            rig.session.with(|book, _| book.lapse(Side::Old));
+            fixture.lines.old.always(Operation::ReadRecord, Fault::LoseRequest);
+            fixture.session.with(|book, _| book.lapse(Side::Old));
         } else {
-            write(&rig.stores, Side::Old, stands(Phase::Both).0);
-            rig.session.read(Side::Old).await.unwrap();
+            write(&fixture.stores, Side::Old, stands(Phase::Both).0);
+            fixture.session.read(Side::Old).await.unwrap();
         }
         reading.await.unwrap();
-        assert!(rig.session.with(|book, _| book.knowledge().is_signed(Side::Old)));
+        assert!(fixture.session.with(|book, _| book.knowledge().is_signed(Side::Old)));
         assert_eq!(known(), (!lapses).then_some(2));
-        rig.lines.old.heal();
-        rig.session.read(Side::Old).await.unwrap();
-        rig.stores.old.store().forget(&*clock());
-        write(&rig.stores, Side::Old, stands(Phase::Shadow).0);
+        fixture.lines.old.heal();
+        fixture.session.read(Side::Old).await.unwrap();
+        fixture.stores.old.store().forget(&*clock());
+        write(&fixture.stores, Side::Old, stands(Phase::Shadow).0);
         if !lapses {
-            rig.session.read(Side::Old).await.expect_err("it has lost its data");
+            fixture.session.read(Side::Old).await.expect_err("it has lost its data");
             assert_eq!(known(), None);
         }
     }
@@ -392,23 +395,23 @@ async fn drain_goes_on_without_an_unreachable_store_only() {
 /// A try that is refused ends when the meeting is written down that the store had reported before it answered.
 #[tokio::test(start_paused = true)]
 async fn refused_try_waits_for_the_note() {
-    let rig = Rig::in_phase(Phase::Drain).await;
-    rig.foreign(Side::Old).await.acquire(&request()).await.unwrap();
-    rig.lines.new.next(Operation::WriteRecord, Fault::DelayRequest(POLL / 10));
+    let fixture = Fixture::in_phase(Phase::Drain).await;
+    fixture.foreign(Side::Old).await.acquire(&request()).await.unwrap();
+    fixture.lines.new.next(Operation::WriteRecord, Fault::DelayRequest(POLL / 10));
     let holder = Holder::new("cron").of_foreign_client();
-    rig.session.with(|book, _| book.meet(Side::Old, &name(), &holder));
-    rig.session.acquire(&request(), false).await.unwrap();
-    assert_eq!(rig.session.noting.read(|noting| *noting), 0);
+    fixture.session.with(|book, _| book.meet(Side::Old, &name(), &holder));
+    fixture.session.acquire(&request(), false).await.unwrap();
+    assert_eq!(fixture.session.noting.read(|noting| *noting), 0);
 }
 
 /// A first record that arrives after its store has lost its data is shown as that loss, with what to do.
 #[tokio::test(start_paused = true)]
 async fn late_first_record_is_reported_as_a_loss() {
     for (side, said) in [(Side::New, "still grants locks"), (Side::Old, "stop every process")] {
-        let rig = Rig::in_phase(Phase::Shadow).await;
-        write_as(8, &rig.stores, side, stands(Phase::Old).0, 0);
+        let fixture = Fixture::in_phase(Phase::Shadow).await;
+        write_as(8, &fixture.stores, side, stands(Phase::Old).0, 0);
         sleep(2 * POLL).await;
-        let trouble = rig.session.with(|book, _| book.trouble[side].clone()).unwrap().to_string();
+        let trouble = fixture.session.with(|book, _| book.trouble[side].clone()).unwrap().to_string();
         assert!(trouble.contains("lost its data") && trouble.contains(said), "{trouble}");
     }
 }

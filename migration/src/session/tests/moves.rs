@@ -26,7 +26,7 @@ const TTL: Duration = Timing::DEFAULT_TTL;
 const SOON: Duration = Duration::from_secs(4);
 
 /// Two stores, each beyond a network of every process's own.
-struct Rig {
+struct Fixture {
     stores: Pair<MemoryConfig>,
 }
 
@@ -35,7 +35,7 @@ struct Process {
     lines: Pair<Network>,
 }
 
-impl Rig {
+impl Fixture {
     fn in_phase(phase: Phase) -> Self {
         let stores = Pair { old: store(), new: store() };
         let (old, new) = stands(phase);
@@ -99,8 +99,8 @@ async fn walk(admin: &Admin, to: Phase) {
 /// In every phase a lock lies where that phase says, and the guard of the first one is still valid in the last.
 #[tokio::test(start_paused = true)]
 async fn a_hold_lies_where_the_phase_says() {
-    let rig = Rig::in_phase(Phase::Old);
-    let (process, admin) = (rig.process().await, rig.admin().await);
+    let fixture = Fixture::in_phase(Phase::Old);
+    let (process, admin) = (fixture.process().await, fixture.admin().await);
     let guard = process.hold().await;
     for (to, places) in [
         (Phase::Shadow, [true, false]),
@@ -114,16 +114,16 @@ async fn a_hold_lies_where_the_phase_says() {
     ] {
         walk(&admin, to).await;
         sleep(SOON).await;
-        assert_eq!(rig.holders().await, places, "in {to}");
+        assert_eq!(fixture.holders().await, places, "in {to}");
         let shown = process.locks.inspect("a").await.unwrap();
         let token = shown.holder().and_then(|holder| holder.token);
         assert_eq!(token, Some(guard.token()), "in {to}");
         sleep(2 * TTL).await;
         guard.ensure_held().unwrap();
-        assert_eq!(rig.holders().await, places, "two ttls later in {to}");
+        assert_eq!(fixture.holders().await, places, "two ttls later in {to}");
     }
     guard.release().await.unwrap();
-    assert_eq!(rig.holders().await, [false, false]);
+    assert_eq!(fixture.holders().await, [false, false]);
 }
 
 /// A process starts while the store that does not decide cannot be reached, and where that was emptied.
@@ -141,11 +141,11 @@ async fn a_process_starts_without_the_store_that_does_not_decide() {
     ];
     for ((phase, side, starts), is_empty) in cases.into_iter().flat_map(|case| [(case, false), (case, true)])
     {
-        let rig = Rig::in_phase(phase);
+        let fixture = Fixture::in_phase(phase);
         let lines = Pair { old: Network::new(Duration::ZERO), new: Network::new(Duration::ZERO) };
-        let way = |side: Side| lines[side].wrap()(Box::new(rig.stores[side].clone()));
+        let way = |side: Side| lines[side].wrap()(Box::new(fixture.stores[side].clone()));
         if is_empty {
-            rig.stores[side].store().forget(&*clock());
+            fixture.stores[side].store().forget(&*clock());
         } else {
             lines[side].cut();
         }
@@ -169,7 +169,7 @@ async fn a_process_starts_without_the_store_that_does_not_decide() {
         process.lines[side].heal();
         sleep(SOON).await;
         assert_eq!(
-            rig.members(side).await.len(),
+            fixture.members(side).await.len(),
             1,
             "{phase}: it is a member of {side:?} once that can be reached"
         );
@@ -179,18 +179,18 @@ async fn a_process_starts_without_the_store_that_does_not_decide() {
 /// The old store comes back with the record of an earlier move, and is read first: it does not decide.
 #[tokio::test(start_paused = true)]
 async fn record_of_an_earlier_move_does_not_decide() {
-    let rig = Rig::in_phase(Phase::New);
-    rig.stores[Side::Old].store().forget(&*clock());
-    write_as(8, &rig.stores, Side::Old, stands(Phase::Old).0, 1);
+    let fixture = Fixture::in_phase(Phase::New);
+    fixture.stores[Side::Old].store().forget(&*clock());
+    write_as(8, &fixture.stores, Side::Old, stands(Phase::Old).0, 1);
     let lines = Pair { old: Network::new(Duration::ZERO), new: Network::new(Duration::ZERO) };
-    let way = |side: Side| lines[side].wrap()(Box::new(rig.stores[side].clone()));
+    let way = |side: Side| lines[side].wrap()(Box::new(fixture.stores[side].clone()));
     lines.old.next(Operation::ReadRecord, Fault::LoseRequest);
     lines.new.next(Operation::ReadRecord, Fault::DelayRequest(Duration::ZERO));
     lines.new.next(Operation::ReadRecord, Fault::DelayRequest(SOON / 4));
     let locks = manager(Migration::new(way(Side::Old), way(Side::New))).await.unwrap();
     let process = Process { locks, lines };
     let _guard = process.hold().await;
-    assert_eq!(rig.holders().await, [false, true]);
+    assert_eq!(fixture.holders().await, [false, true]);
 }
 
 /// A process that reads the records apart takes no half of a beginning for a whole one: it completes it (records-4).
@@ -217,12 +217,12 @@ async fn half_a_beginning_is_completed() {
 /// What an entry in both lists says, and that it goes.
 #[tokio::test(start_paused = true)]
 async fn a_member_says_what_it_holds_and_leaves_at_the_end() {
-    let rig = Rig::in_phase(Phase::Both);
-    let process = rig.process().await;
+    let fixture = Fixture::in_phase(Phase::Both);
+    let process = fixture.process().await;
     let _guard = process.hold().await;
     sleep(TTL).await;
     for side in [Side::Old, Side::New] {
-        let members = rig.members(side).await;
+        let members = fixture.members(side).await;
         let [member] = &members[..] else { panic!("{members:?}") };
         assert_eq!((member.view, member.holds.both), (Some(Phase::Both), 1), "{member:?}");
         let Pair { old, new } = member.acknowledges;
@@ -230,7 +230,7 @@ async fn a_member_says_what_it_holds_and_leaves_at_the_end() {
     }
     process.locks.shutdown().await.unwrap();
     for side in [Side::Old, Side::New] {
-        assert_eq!(rig.members(side).await, []);
+        assert_eq!(fixture.members(side).await, []);
     }
 }
 
@@ -238,31 +238,31 @@ async fn a_member_says_what_it_holds_and_leaves_at_the_end() {
 #[tokio::test(start_paused = true)]
 async fn old_record_that_went_back_is_written_again() {
     for starts_later in [false, true] {
-        let rig = Rig::in_phase(Phase::Drain);
-        let first = (!starts_later).then(|| rig.process());
+        let fixture = Fixture::in_phase(Phase::Drain);
+        let first = (!starts_later).then(|| fixture.process());
         let _first = OptionFuture::from(first).await;
-        rig.stores.old.store().forget(&TokioClock::new());
-        write(&rig.stores, Side::Old, stands(Phase::Old).0);
-        let _second = OptionFuture::from(starts_later.then(|| rig.process())).await;
+        fixture.stores.old.store().forget(&TokioClock::new());
+        write(&fixture.stores, Side::Old, stands(Phase::Old).0);
+        let _second = OptionFuture::from(starts_later.then(|| fixture.process())).await;
         sleep(SOON).await;
-        let status = rig.admin().await.status().await.unwrap();
+        let status = fixture.admin().await.status().await.unwrap();
         let phase = |store: crate::admin::StoreStatus| store.record.and_then(|record| record.phase);
         assert_eq!([phase(status.old), phase(status.new)], [Some(Phase::Drain); 2]);
-        let process = rig.process().await;
+        let process = fixture.process().await;
         process.hold().await.release().await.unwrap();
     }
 }
 
 /// A foreign client that holds `a` in the old store.
-async fn cron(rig: &Rig) -> (Arc<dyn LockBackend>, Grant) {
-    let old = rig.stores.old.open(env().without_token_base()).await.unwrap();
+async fn cron(fixture: &Fixture) -> (Arc<dyn LockBackend>, Grant) {
+    let old = fixture.stores.old.open(env().without_token_base()).await.unwrap();
     let mut request = AcquireRequest::new(LockName::new("a").unwrap(), env().owner_id(), 4 * QUIET);
     request.label = "cron".into();
     let Attempt::Granted(grant) = old.try_acquire(&request).await.unwrap() else { panic!("it is free") };
     (old, grant)
 }
 
-impl Rig {
+impl Fixture {
     /// When a foreign client was met last, by the record of the new store.
     async fn met(&self) -> Option<u64> {
         let onlooker = self.stores.new.open(env().without_token_base()).await.unwrap();
@@ -289,39 +289,39 @@ const QUIET: Duration = Duration::from_secs(600);
 #[tokio::test(start_paused = true)]
 async fn a_foreign_client_that_stays_is_met_again() {
     for phase in [Phase::Old, Phase::Shadow, Phase::Drain] {
-        let rig = Rig::in_phase(phase);
-        let process = rig.process().await;
-        let (old, grant) = cron(&rig).await;
+        let fixture = Fixture::in_phase(phase);
+        let process = fixture.process().await;
+        let (old, grant) = cron(&fixture).await;
         let lock = process.locks.lock("a").unwrap();
         let mut waiting = Box::pin(lock.acquire());
         assert!((&mut waiting).now_or_never().is_none());
         sleep(SOON).await;
-        assert_eq!(rig.met().await.is_some(), phase == Phase::Drain);
+        assert_eq!(fixture.met().await.is_some(), phase == Phase::Drain);
         for (side, stand) in [(Side::Old, stands(Phase::Drain).0), (Side::New, stands(Phase::Drain).1)] {
-            write(&rig.stores, side, stand);
+            write(&fixture.stores, side, stand);
         }
         let mut last = None;
         for _ in 0..3 {
             assert!(timeout(SOON, &mut waiting).await.is_err(), "two hold");
-            let met = rig.met().await;
+            let met = fixture.met().await;
             assert!(last < met, "{phase}: {last:?} {met:?}");
             last = met;
         }
         old.release(&grant).await.unwrap();
         drop(timeout(TTL, waiting).await.expect("it is free").unwrap());
         sleep(SOON).await;
-        let last = rig.met().await;
+        let last = fixture.met().await;
         sleep(SOON).await;
-        assert_eq!(rig.met().await, last);
+        assert_eq!(fixture.met().await, last);
     }
 }
 
 /// Of many that wait, all are looked at by and by.
 #[tokio::test(start_paused = true)]
 async fn foreign_client_behind_many_waits_is_met() {
-    let rig = Rig::in_phase(Phase::Old);
-    let (process, holder) = (rig.process().await, rig.process().await);
-    let (_old, _grant) = cron(&rig).await;
+    let fixture = Fixture::in_phase(Phase::Old);
+    let (process, holder) = (fixture.process().await, fixture.process().await);
+    let (_old, _grant) = cron(&fixture).await;
     let mut held = Vec::new();
     for number in 0..50 {
         held.push(holder.locks.lock(format!("A{number}")).unwrap().acquire().await.unwrap());
@@ -331,23 +331,23 @@ async fn foreign_client_behind_many_waits_is_met() {
     let mut waiting: Vec<_> = locks.iter().map(|lock| Box::pin(lock.acquire())).collect();
     assert!(waiting.iter_mut().all(|wait| wait.now_or_never().is_none()));
     for (side, stand) in [(Side::Old, stands(Phase::Drain).0), (Side::New, stands(Phase::Drain).1)] {
-        write(&rig.stores, side, stand);
+        write(&fixture.stores, side, stand);
     }
     for _ in 0..8 {
         sleep(SOON / 4).await;
         assert!(waiting.iter_mut().all(|wait| wait.now_or_never().is_none()));
     }
-    assert!(rig.met().await.is_some());
+    assert!(fixture.met().await.is_some());
 }
 
 /// The last step asks the old store itself, also when no process is there to meet a foreign client.
 #[tokio::test(start_paused = true)]
 async fn the_last_step_finds_a_foreign_client_itself() {
-    let rig = Rig::in_phase(Phase::Drain);
+    let fixture = Fixture::in_phase(Phase::Drain);
     sleep(2 * QUIET).await;
-    let (old, grant) = cron(&rig).await;
-    assert!(rig.refuses_new().await);
+    let (old, grant) = cron(&fixture).await;
+    assert!(fixture.refuses_new().await);
     old.release(&grant).await.unwrap();
     sleep(2 * QUIET).await;
-    assert!(!rig.refuses_new().await);
+    assert!(!fixture.refuses_new().await);
 }
