@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use leasehold_core::backend::{Revocation, Severity};
 use leasehold_core::{ErrorKind, FencingToken, LockGuard, LockManager, Revoke, Tls};
 use leasehold_redis::{QuorumConfig, RedisConfig};
-use testbed::redis::{Reply, Server, Settings};
+use testbed::redis::{Reply, Server, Settings, WallClock};
 use testbed::{Certificates, Direction, Mode, Proxy};
 
 use crate::access::{documented_rights, refusals, user};
@@ -22,6 +22,7 @@ trials![
     a_client_that_is_cut_off_from_all_loses_in_time = || is_cut_off(3),
     many_holds_are_renewed_together,
     a_renewal_counts_from_its_sending,
+    a_larger_quorum_outlasts_a_stepped_clock,
     servers_that_refuse_are_done_without,
     two_servers_that_forbid_are_the_answer,
     the_documented_rights_are_enough,
@@ -78,6 +79,22 @@ async fn a_renewal_counts_from_its_sending() {
     guard.renew().await.unwrap();
     let left = guard.remaining();
     assert!(left <= TTL - TTL / 8, "{left:?} of {TTL:?}");
+}
+
+/// Four of five have to agree, so two holders would share three servers, of which one clock is stepped.
+async fn a_larger_quorum_outlasts_a_stepped_clock() {
+    let (clock, mut servers) = (WallClock::new().unwrap(), servers_of(4, Settings::new()).await);
+    servers.push(start(Settings::new().clock(&clock)).await);
+    let config = || quorum(&servers).quorum(4);
+    let (a, b) = (begun(config()).await, open_config(config()).await);
+    servers[0].process().stop().await.unwrap();
+    servers[1].process().stop().await.unwrap();
+    a.lock(NAME).unwrap().try_acquire().await.expect_err("three of five are too few");
+    servers[1].process().cont().unwrap();
+    let _guard = hold(&a).await;
+    servers[0].process().cont().unwrap();
+    clock.shift_by(3600).unwrap();
+    assert!(b.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
 }
 
 /// No server is blank any more.
