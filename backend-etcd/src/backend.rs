@@ -15,7 +15,6 @@ use leasehold_core::{Env, Guarantees, LockName, LostReason, Result};
 
 use crate::admin::diagnosis;
 use crate::config::EtcdConfig;
-use crate::error;
 use crate::protocol::Patience;
 use crate::session::{Open, Sessions, acquire};
 
@@ -51,14 +50,9 @@ impl EtcdBackend {
     pub(crate) async fn open(config: &EtcdConfig, env: Env) -> Result<Self> {
         let (events, inbox) = Events::new();
         let sessions = Sessions::new(config, env, events)?;
-        let guarantees = Guarantees::FENCED
-            | Guarantees::FIFO
-            | Guarantees::LEASED
-            | Guarantees::CROSS_PROCESS
-            | Guarantees::CROSS_HOST
-            | Guarantees::SURVIVES_RESTART
-            | Guarantees::SHARED
-            | Guarantees::PERMITS;
+        let reach = Guarantees::CROSS_PROCESS | Guarantees::CROSS_HOST | Guarantees::SURVIVES_RESTART;
+        let modes = Guarantees::SHARED | Guarantees::PERMITS;
+        let guarantees = reach | modes | Guarantees::FENCED | Guarantees::FIFO | Guarantees::LEASED;
         // From here on, dropping it ends the started tasks.
         let mut backend = Self { sessions: Arc::new(Open(sessions)), guarantees, inbox };
         let sessions = &backend.sessions.0;
@@ -85,10 +79,7 @@ impl LockBackend for EtcdBackend {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
-        match acquire(&self.sessions.0, request, Patience::Waits).await? {
-            Attempt::Granted(grant) => Ok(grant),
-            Attempt::Held { .. } => Err(error::malformed("a queued request was refused as if it were a try")),
-        }
+        acquire(&self.sessions.0, request, Patience::Waits).await?.granted()
     }
 
     async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {

@@ -21,6 +21,7 @@ use crate::certificates::{OverTls, over_tls};
 /// assert!(!format!("{secured:?}").contains("secret"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a configuration opens nothing until a manager is built"]
 pub struct EtcdConfig {
     endpoints: Vec<String>,
     pub(crate) prefix: String,
@@ -54,7 +55,6 @@ impl EtcdConfig {
     ///
     /// `etcdctl lock PREFIX/NAME` is the same lock as leasehold's of that name, if the name has neither `/` nor `%`. Two
     /// prefixes of which one continues the other at a slash are one namespace.
-    #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
@@ -62,21 +62,18 @@ impl EtcdConfig {
 
     /// The user, for a cluster with authentication. The token is renewed when it has expired, or is older than a change of
     /// users or roles.
-    #[must_use]
     pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.credentials = Some(Credentials::new(user, password));
         self
     }
 
     /// Speaks TLS to every endpoint.
-    #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
     /// The name that the servers' certificates carry, if it is not the host's.
-    #[must_use]
     pub fn domain(mut self, name: impl Into<String>) -> Self {
         self.domain = Some(name.into());
         self

@@ -9,6 +9,7 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
+pub(crate) use leasehold_core::backend::closed;
 use leasehold_core::{Effect, Error, ErrorKind, LostReason, Tls};
 use tonic::{Code, Status};
 
@@ -89,10 +90,6 @@ pub(crate) fn silent(bound: Duration) -> Error {
 
 pub(crate) fn cut(what: &str) -> Error {
     Error::new(Unavailable, Unknown, format!("{what} ended early"))
-}
-
-pub(crate) fn closed() -> Error {
-    Error::not_applied(ErrorKind::Closed, "the session with etcd was closed")
 }
 
 pub(crate) fn not_told() -> Error {

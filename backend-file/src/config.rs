@@ -8,6 +8,7 @@ use leasehold_core::{Error, Result, StoreUrl};
 /// The configuration of the file store,
 /// `file:///DIR[?keep=N&mode=0600&allow_network_fs=false&allow_untrusted_path=false]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a configuration opens nothing until a manager is built"]
 pub struct FileConfig {
     directory: PathBuf,
     pub(crate) keep: usize,
@@ -39,7 +40,6 @@ impl FileConfig {
     /// time this manager has created that many. Default 4096.
     ///
     /// More keeps the next grant of an old name cheap; fewer keeps the directory small.
-    #[must_use]
     pub fn keep(mut self, files: usize) -> Self {
         self.keep = files;
         self
@@ -48,7 +48,6 @@ impl FileConfig {
     /// The permissions of new files; users who may read files may list directories. Default `0o600`: the locks of one user. The
     /// umask applies. Every user of a directory needs to read and write, and a user that can only read can still keep every
     /// lock; so there is no mode with one and without the other.
-    #[must_use]
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode;
         self
@@ -56,7 +55,6 @@ impl FileConfig {
 
     /// Accepts a network file system. Its server and mount options then decide whether its locks exclude other hosts or
     /// processes. Default no.
-    #[must_use]
     pub fn allow_network_fs(mut self, allow: bool) -> Self {
         self.allow_network_fs = allow;
         self
@@ -65,7 +63,6 @@ impl FileConfig {
     /// Accepts a directory that other users can replace: it, or a step of the path to it, belongs to another user than this
     /// one and root, or more users may write to it than [`mode`](Self::mode) allows. Such a user can break exclusion, and
     /// choose where our files are. Default no.
-    #[must_use]
     pub fn allow_untrusted_path(mut self, allow: bool) -> Self {
         self.allow_untrusted_path = allow;
         self

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::io;
 use std::path::Path;
 
+pub(crate) use leasehold_core::backend::closed;
 use leasehold_core::{Error, ErrorKind};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -42,11 +43,6 @@ const DAMAGED: &str =
 /// A file or directory that must not be there.
 pub(crate) fn refused(message: impl Into<String>, path: &Path) -> Error {
     Error::not_applied(ErrorKind::Protocol, message).with_context("path", path.display())
-}
-
-/// The session has ended.
-pub(crate) fn closed() -> Error {
-    Error::not_applied(ErrorKind::Closed, "the session with the directory was closed")
 }
 
 /// The one mapping from system errors, with advice if the system's own words are not enough.

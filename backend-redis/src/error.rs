@@ -6,6 +6,7 @@
 //!
 //! The message is this crate's, and its source is the text of the server or the system. The core adds the server's address.
 
+pub(crate) use leasehold_core::backend::closed;
 use leasehold_core::{Effect, Error, ErrorKind, Tls};
 use redis::RedisError;
 
@@ -53,11 +54,6 @@ pub(crate) fn another_format(format: &str, key: &str) -> Error {
 /// A request without a reply, or without enough confirmations. It may have been carried out.
 pub(crate) fn unanswered(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Unavailable, Effect::Unknown, message)
-}
-
-/// A request to a session that was closed.
-pub(crate) fn closed() -> Error {
-    Error::not_applied(ErrorKind::Closed, "the session with the store was closed")
 }
 
 /// Whether the server has not got the script: it did nothing, and wants its text.

@@ -74,13 +74,9 @@ impl StoreConfig for ZkConfig {
         let first = Session::open(&site, false).await?;
         let members = first.members().await;
         sessions.get(|_| true, || std::future::ready(Ok(first))).await?;
-        let mut guarantees = Guarantees::FENCED
-            | Guarantees::FIFO
-            | Guarantees::LEASED
-            | Guarantees::CROSS_PROCESS
-            | Guarantees::CROSS_HOST
-            | Guarantees::SURVIVES_RESTART
-            | Guarantees::SHARED;
+        let reach = Guarantees::CROSS_PROCESS | Guarantees::CROSS_HOST | Guarantees::SURVIVES_RESTART;
+        let mut guarantees =
+            reach | Guarantees::FENCED | Guarantees::FIFO | Guarantees::LEASED | Guarantees::SHARED;
         guarantees.set(Guarantees::SURVIVES_FAILOVER, members.survive_a_loss());
         Ok(Arc::new(ZkBackend { shared: Arc::new(Shared { site, sessions }), guarantees, inbox }))
     }
@@ -97,10 +93,7 @@ impl LockBackend for ZkBackend {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
-        match self.start(request, Patience::Waits).await? {
-            Attempt::Granted(grant) => Ok(grant),
-            Attempt::Held { .. } => unreachable!("a request that waits is granted or fails"),
-        }
+        self.start(request, Patience::Waits).await?.granted()
     }
 
     async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+pub(crate) use leasehold_core::backend::closed;
 use leasehold_core::{Effect, Error, ErrorKind, LostReason};
 use zookeeper_client::Error as ZkError;
 
@@ -80,11 +81,6 @@ impl<T> Explain<T> for Answered<T> {
             answered => answered.map(Some),
         }
     }
-}
-
-/// The error of a store that was closed.
-pub(crate) fn closed() -> Error {
-    Error::not_applied(ErrorKind::Closed, "the session with the store was closed")
 }
 
 /// The kind of an error, its effect, its meaning for an acquisition, and advice.

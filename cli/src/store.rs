@@ -22,9 +22,11 @@ use crate::wait::Patience;
 /// The stores of this build, and how to install a command with the others.
 pub(crate) fn registry() -> Registry {
     let mut registry = leasehold::registry();
-    for (scheme, remedy) in REMEDIES {
-        if !registry.schemes().any(|known| known == scheme) {
-            registry.missing(scheme, remedy);
+    for (remedy, schemes) in REMEDIES {
+        for scheme in schemes {
+            if !registry.schemes().any(|known| known == *scheme) {
+                registry.missing(scheme, remedy);
+            }
         }
     }
     // The new store must exclude other processes, too.
@@ -32,17 +34,14 @@ pub(crate) fn registry() -> Registry {
     registry
 }
 
-const REMEDIES: [(&str, &str); 10] = [
-    ("file", "cargo install leasehold-cli --features file"),
-    ("redis", "cargo install leasehold-cli --features redis"),
-    ("rediss", "cargo install leasehold-cli --features redis"),
-    ("redis+unix", "cargo install leasehold-cli --features redis"),
-    ("redis+quorum", "cargo install leasehold-cli --features redis"),
-    ("rediss+quorum", "cargo install leasehold-cli --features redis"),
-    ("etcd", "cargo install leasehold-cli --features etcd, which needs protoc"),
-    ("etcds", "cargo install leasehold-cli --features etcd, which needs protoc"),
-    ("zk", "cargo install leasehold-cli --features zk"),
-    ("zookeeper", "cargo install leasehold-cli --features zk"),
+const REMEDIES: [(&str, &[&str]); 4] = [
+    ("cargo install leasehold-cli --features file", &["file"]),
+    (
+        "cargo install leasehold-cli --features redis",
+        &["redis", "rediss", "redis+unix", "redis+quorum", "rediss+quorum"],
+    ),
+    ("cargo install leasehold-cli --features etcd, which needs protoc", &["etcd", "etcds"]),
+    ("cargo install leasehold-cli --features zk", &["zk", "zookeeper"]),
 ];
 
 /// The store that was named, or that of this host.

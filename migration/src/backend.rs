@@ -35,10 +35,7 @@ impl LockBackend for Moving {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
-        match self.session.acquire(request, true).await? {
-            Attempt::Granted(grant) => Ok(grant),
-            Attempt::Held { .. } => unreachable!("a waiting acquire never returns a holder"),
-        }
+        self.session.acquire(request, true).await?.granted()
     }
 
     async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {

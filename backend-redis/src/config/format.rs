@@ -16,6 +16,7 @@ use crate::scripts::millis;
 /// let config = RedisConfig::new("127.0.0.1", 6379).format(Format::string().key("redlock:{name}"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a format is set by `RedisConfig::format`"]
 pub struct Format {
     kind: Kind,
     pub(crate) key: String,
@@ -52,7 +53,6 @@ impl Format {
     }
 
     /// The key of a lock, with its name where `{name}` stands, once. Default `{name}`.
-    #[must_use]
     pub fn key(mut self, template: impl Into<String>) -> Self {
         self.key = template.into();
         self
@@ -60,7 +60,6 @@ impl Format {
 
     /// How often our first waiter polls while a foreign client holds the lock, give or take a quarter. Default 100 ms,
     /// with Redisson, which sends messages, 1 s.
-    #[must_use]
     pub fn poll(mut self, every: Duration) -> Self {
         self.poll = every;
         self
@@ -68,7 +67,6 @@ impl Format {
 
     /// After how many hand-overs in a row among our waiters foreign clients have a turn, if `yield_every` has not ended before.
     /// Default no limit: a lock that is held for a moment would rest more than it is held.
-    #[must_use]
     pub fn yield_after(mut self, hand_overs: u32) -> Self {
         self.yield_after = hand_overs;
         self
@@ -76,7 +74,6 @@ impl Format {
 
     /// For how long the lock passes among our waiters before foreign clients have a turn. Default 1 s, with Redisson 150 ms:
     /// its clients show that they wait, and without one there is no turn.
-    #[must_use]
     pub fn yield_every(mut self, span: Duration) -> Self {
         self.yield_every = span;
         self
@@ -84,7 +81,6 @@ impl Format {
 
     /// For how long our waiters leave the lock to foreign clients then: longer than the pause between their polls. Default 150 ms, with
     /// Redisson 100 ms; they have no turns at 0.
-    #[must_use]
     pub fn yield_for(mut self, span: Duration) -> Self {
         self.yield_for = span;
         self

@@ -21,6 +21,7 @@ use crate::keys::Keys;
 /// `rediss://` is the same over TLS, with the options `ca`, `cert` and `key` (PEM files);
 /// `redis+unix:///SOCKET?db=N` goes through a Unix socket. `Debug` shows no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a configuration opens nothing until a manager is built"]
 pub struct RedisConfig {
     address: Address,
     tls: Option<Tls>,
@@ -88,14 +89,12 @@ impl RedisConfig {
 
     /// The user of the server's access control list, and the password. Default: the server's
     /// `default` user without one.
-    #[must_use]
     pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.user = Some(user.into());
         self.password(password)
     }
 
     /// The password of the `default` user, for a server with `requirepass`.
-    #[must_use]
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.password = Some(Password(password.into()));
         self
@@ -103,7 +102,6 @@ impl RedisConfig {
 
     /// The number of the database. Default 0. Messages between contenders do not belong to a
     /// database, the locks do.
-    #[must_use]
     pub fn database(mut self, number: u32) -> Self {
         self.database = number;
         self
@@ -111,7 +109,6 @@ impl RedisConfig {
 
     /// The beginning of every key and channel: the namespace of the names. Default `leasehold`. Not empty, without braces and
     /// control characters.
-    #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
@@ -119,7 +116,6 @@ impl RedisConfig {
 
     /// Keeps a lock as another library does, under a key of its own. Queue and counter stay under the prefix. Default
     /// none.
-    #[must_use]
     pub fn format(mut self, format: Format) -> Self {
         self.format = Some(format);
         self
@@ -130,7 +126,6 @@ impl RedisConfig {
     ///
     /// It makes the loss of a lock at a fail-over less likely and does not exclude it: replication
     /// stays asynchronous, and a promotion does not know which replica has the lock.
-    #[must_use]
     pub fn wait_replicas(mut self, replicas: u32) -> Self {
         self.wait_replicas = replicas;
         self
@@ -142,7 +137,6 @@ impl RedisConfig {
     /// At least the longest ttl in use, of locks and managers; at most a day. Then no lock is granted that another client
     /// still holds, although the restart has lost it. All managers of the prefix need the same; not with
     /// a [`format`](Self::format), as other libraries do not pause.
-    #[must_use]
     pub fn pause_after_restart(mut self, pause: Duration) -> Self {
         self.pause = (!pause.is_zero()).then_some(pause);
         self
@@ -152,14 +146,12 @@ impl RedisConfig {
     /// then a user of the server that may read and publish, and not write, can make two clients hold a lock.
     ///
     /// All managers of the prefix need the same. The server sees it as an argument of scripts (`MONITOR`, `SLOWLOG`).
-    #[must_use]
     pub fn message_key(mut self, key: impl Into<String>) -> Self {
         self.message_key = Some(Password(key.into()));
         self
     }
 
     /// Speaks TLS with the server. Not through a Unix socket.
-    #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self

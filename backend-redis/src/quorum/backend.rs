@@ -9,7 +9,7 @@ use leasehold_core::backend::{
     AcquireRequest, Attempt, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState, Renewal,
     Revoke, StoreConfig, StoreEvent,
 };
-use leasehold_core::{Env, Error, Guarantees, LockName, LostReason, Result};
+use leasehold_core::{Env, Guarantees, LockName, Result};
 
 use super::config::QuorumConfig;
 use super::session::Session;
@@ -44,12 +44,8 @@ struct QuorumBackend {
 impl LockBackend for QuorumBackend {
     /// Not `FIFO`: each server votes for the first contender that reaches it.
     fn guarantees(&self) -> Guarantees {
-        let mut guarantees = Guarantees::FENCED
-            | Guarantees::LEASED
-            | Guarantees::CROSS_PROCESS
-            | Guarantees::CROSS_HOST
-            | Guarantees::SURVIVES_RESTART
-            | Guarantees::PER_LOCK_TTL;
+        let reach = Guarantees::CROSS_PROCESS | Guarantees::CROSS_HOST | Guarantees::SURVIVES_RESTART;
+        let mut guarantees = reach | Guarantees::FENCED | Guarantees::LEASED | Guarantees::PER_LOCK_TTL;
         guarantees.set(Guarantees::SURVIVES_FAILOVER, self.session.agreed.survives_restarts());
         guarantees
     }
@@ -59,11 +55,7 @@ impl LockBackend for QuorumBackend {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
-        match self.session.contend(request, true).await? {
-            Attempt::Granted(grant) => Ok(grant),
-            // Never to a waiter.
-            Attempt::Held { .. } => Err(Error::lost(LostReason::Gone)),
-        }
+        self.session.contend(request, true).await?.granted()
     }
 
     async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {

@@ -13,6 +13,7 @@ use crate::config::RedisConfig;
 ///
 /// `rediss+quorum://` is the same over TLS, with the options of `rediss://`. `Debug` shows no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a configuration opens nothing until a manager is built"]
 pub struct QuorumConfig {
     pub(crate) servers: Vec<RedisConfig>,
     quorum: Option<usize>,
@@ -32,7 +33,6 @@ impl QuorumConfig {
     ///
     /// With more, fewer servers may be unavailable, but one whose clock is stepped or whose data are deleted lets no second
     /// holder in.
-    #[must_use]
     pub fn quorum(mut self, servers: usize) -> Self {
         self.quorum = Some(servers);
         self
@@ -43,7 +43,6 @@ impl QuorumConfig {
     /// [`SURVIVES_FAILOVER`](leasehold_core::Guarantees::SURVIVES_FAILOVER): a lock that a server has forgotten is granted again.
     ///
     /// All managers need the same value; another one is refused.
-    #[must_use]
     pub fn pause_after_restart(mut self, pause: Duration) -> Self {
         self.pause = Some(pause);
         self
@@ -51,7 +50,6 @@ impl QuorumConfig {
 
     /// Asserts that all servers have `appendfsync always`: a server that restarts with its data has forgotten nothing, and
     /// votes at once if all others answer. Default false. All managers need the same value; another one is refused.
-    #[must_use]
     pub fn fsync_always(mut self, always: bool) -> Self {
         self.fsync_always = always;
         self

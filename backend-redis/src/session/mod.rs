@@ -176,11 +176,8 @@ impl Session {
     ///
     /// Foreign clients overtake our contenders, and their grants have no tokens.
     pub(crate) fn guarantees(&self) -> Guarantees {
-        let mut guarantees = Guarantees::LEASED
-            | Guarantees::CROSS_PROCESS
-            | Guarantees::CROSS_HOST
-            | Guarantees::SURVIVES_RESTART
-            | Guarantees::PER_LOCK_TTL;
+        let reach = Guarantees::CROSS_PROCESS | Guarantees::CROSS_HOST | Guarantees::SURVIVES_RESTART;
+        let mut guarantees = reach | Guarantees::LEASED | Guarantees::PER_LOCK_TTL;
         guarantees.set(Guarantees::FENCED | Guarantees::FIFO, self.format.is_none());
         guarantees
             .set(Guarantees::SHARED | Guarantees::PERMITS, self.format.is_none() && self.pause.is_none());

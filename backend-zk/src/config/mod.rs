@@ -7,7 +7,6 @@ mod certificates;
 mod plain_text;
 mod servers;
 
-use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::backend::{Credentials, Endpoint};
@@ -27,7 +26,8 @@ pub(crate) use servers::Servers;
 ///
 /// A lock is the directory `/CHROOT/PREFIX/NAME`, which Curator's `InterProcessMutex` on the same path
 /// shares. Directories are container nodes: made when needed, removed by the server when empty.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
+#[must_use = "a configuration opens nothing until a manager is built"]
 pub struct ZkConfig {
     hosts: Vec<String>,
     chroot: String,
@@ -59,7 +59,6 @@ impl ZkConfig {
     }
 
     /// The node below which everything is; made if it does not exist. Default the root.
-    #[must_use]
     pub fn chroot(mut self, path: impl Into<String>) -> Self {
         self.chroot = path.into();
         self
@@ -67,14 +66,12 @@ impl ZkConfig {
 
     /// The node below the chroot that keeps the locks apart from other things; may have several
     /// segments, or be empty. Default `leasehold`.
-    #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
     /// Authenticates with the scheme `digest`. Nodes are then for this user alone, unless [`acl`](Self::acl) sets other rights.
-    #[must_use]
     pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.credentials = Some(Credentials::new(user, password));
         self
@@ -96,7 +93,6 @@ impl ZkConfig {
 
     /// Speaks TLS. The system's authorities, if `tls` names no others, are read from the file that the
     /// environment's `SSL_CERT_FILE` names, else from the system's bundle.
-    #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
@@ -171,18 +167,6 @@ impl ZkConfig {
     /// Where the servers are.
     pub(crate) fn endpoints(&self) -> Result<Vec<Endpoint>> {
         self.hosts.iter().map(|host| Endpoint::parse(host, Self::DEFAULT_PORT)).collect()
-    }
-}
-
-impl fmt::Debug for ZkConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ZkConfig")
-            .field("hosts", &self.hosts)
-            .field("chroot", &self.chroot)
-            .field("prefix", &self.prefix)
-            .field("credentials", &self.credentials)
-            .field("tls", &self.tls.is_some())
-            .finish_non_exhaustive()
     }
 }
 

@@ -11,6 +11,7 @@ use zookeeper_client::{Client, Error as ZkError};
 use super::{Certificates, Protected};
 
 /// The addresses, the credentials, and the protection of the connection.
+#[derive(Debug)]
 pub(crate) struct Servers {
     pub(crate) all: Vec<Endpoint>,
     pub(super) credentials: Option<Credentials>,
@@ -58,16 +59,6 @@ impl fmt::Display for Servers {
     /// As the client library reads them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.all.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(","))
-    }
-}
-
-impl fmt::Debug for Servers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Servers")
-            .field("all", &self.all)
-            .field("credentials", &self.credentials)
-            .field("tls", &self.tls.is_some())
-            .finish_non_exhaustive()
     }
 }
 

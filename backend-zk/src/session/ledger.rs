@@ -68,12 +68,9 @@ impl Session {
         let listing = listing.or_not("list the participants of a move")?.unwrap_or_default();
         let ids: Vec<_> = listing.children().filter_map(OwnerId::from_hex).collect();
         readable(ids.len())?;
-        self.members_of(ids).await.or_not("read the participants of a move")
-    }
-
-    async fn members_of(&self, ids: Vec<OwnerId>) -> Answered<Vec<Participant>> {
         let members = stream::iter(ids.into_iter().map(|id| self.member(id))).buffered(AT_ONCE);
-        members.try_filter_map(|member| std::future::ready(Ok(member))).try_collect().await
+        let members = members.try_filter_map(|member| std::future::ready(Ok(member))).try_collect().await;
+        members.or_not("read the participants of a move")
     }
 
     async fn member(&self, id: OwnerId) -> Answered<Option<Participant>> {

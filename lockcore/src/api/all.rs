@@ -8,7 +8,6 @@
 //!
 //! A caller that already holds a lock and then acquires others may wait in a circle.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -58,6 +57,7 @@ pub struct All {
 
 /// The guard of several locks, until it is released or dropped.
 #[must_use = "dropping the guard releases the locks"]
+#[derive(Debug)]
 pub struct AllGuard {
     /// In order of their names.
     guards: Vec<LockGuard>,
@@ -220,11 +220,5 @@ impl Drop for AllGuard {
         while let Some(guard) = self.guards.pop() {
             drop(guard);
         }
-    }
-}
-
-impl fmt::Debug for AllGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AllGuard").field(&self.guards).finish()
     }
 }

@@ -35,7 +35,7 @@ use crate::backend::finding::Finding;
 use crate::backend::grant::{Grant, Lease, LeaseId};
 use crate::backend::ledger::MoveLedger;
 use crate::clock::Deadline;
-use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::error::{Effect, Error, ErrorKind, Result};
 use crate::words::guarantees::Guarantees;
 use crate::words::loss::LostReason;
 use crate::words::name::LockName;
@@ -263,6 +263,29 @@ pub enum Attempt {
         /// One of the blockers, if the store names one.
         holder: Option<Holder>,
     },
+}
+
+impl Attempt {
+    /// The grant of a request that waits: [`LockBackend::acquire`] never returns a holder.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Protocol`] for a request that the store answered as a try.
+    pub fn granted(self) -> Result<Grant> {
+        match self {
+            Self::Granted(grant) => Ok(grant),
+            Self::Held { .. } => Err(Error::new(
+                ErrorKind::Protocol,
+                Effect::Unknown,
+                "the store answered a waiting request as a try",
+            )),
+        }
+    }
+}
+
+/// The error of a request to a session that was closed.
+pub fn closed() -> Error {
+    Error::not_applied(ErrorKind::Closed, "the session with the store was closed")
 }
 
 /// The result of [`LockBackend::renew`] for one lease.

@@ -20,7 +20,7 @@ pub use background::Background;
 pub use backoff::Backoff;
 pub use contract::{
     AcquireRequest, Attempt, Holder, Load, LockBackend, LockState, Mode, Renewal, Revocation, Revoke,
-    StoreConfig, StoreEvent, TokenBase,
+    StoreConfig, StoreEvent, TokenBase, closed,
 };
 pub use credentials::Credentials;
 pub use endpoint::Endpoint;

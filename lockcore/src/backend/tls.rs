@@ -9,6 +9,7 @@ use crate::words::error::{Error, ErrorKind, Result};
 
 /// Certificates for encrypted connections, in PEM. `Debug` shows none of them.
 #[derive(Clone, Default, PartialEq, Eq)]
+#[must_use = "certificates are set by the `tls` of a configuration"]
 pub struct Tls {
     ca: Option<Vec<u8>>,
     client: Option<(Vec<u8>, Vec<u8>)>,
@@ -21,14 +22,12 @@ impl Tls {
     }
 
     /// Trusts only the authorities in `pem`.
-    #[must_use]
     pub fn ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.ca = Some(pem.into());
         self
     }
 
     /// Shows servers that ask for one the certificate `chain`, whose private key (PKCS#8) is `key`.
-    #[must_use]
     pub fn client_certificate(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.client = Some((chain.into(), key.into()));
         self

@@ -15,10 +15,10 @@ use crate::backend::ledger::MoveLedger;
 use crate::backend::stage;
 use crate::backend::{
     AcquireRequest, Attempt, Finding, Grant, Holder, Inbox, Lease, LeaseId, LeaseScope, LockBackend,
-    LockState, Renewal, Revoke, Severity, StoreEvent, TokenBase,
+    LockState, Renewal, Revoke, Severity, StoreEvent, TokenBase, closed,
 };
 use crate::clock::Moment;
-use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::error::{Error, Result};
 use crate::words::guarantees::Guarantees;
 use crate::words::loss::LostReason;
 use crate::words::name::LockName;
@@ -129,23 +129,16 @@ impl MemoryBackend {
     }
 
     fn open_or_refuse(&self) -> Result<()> {
-        if self.closed.load(Ordering::Relaxed) {
-            return Err(Error::not_applied(ErrorKind::Closed, "the session with the store was closed"));
-        }
-        Ok(())
+        if self.closed.load(Ordering::Relaxed) { Err(closed()) } else { Ok(()) }
     }
 }
 
 #[async_trait]
 impl LockBackend for MemoryBackend {
     fn guarantees(&self) -> Guarantees {
-        Guarantees::FENCED
-            | Guarantees::FIFO
-            | Guarantees::LEASED
-            | Guarantees::PER_LOCK_TTL
-            | Guarantees::RUNTIME_FREE
-            | Guarantees::SHARED
-            | Guarantees::PERMITS
+        let modes = Guarantees::SHARED | Guarantees::PERMITS;
+        let leases = Guarantees::LEASED | Guarantees::PER_LOCK_TTL;
+        modes | leases | Guarantees::FENCED | Guarantees::FIFO | Guarantees::RUNTIME_FREE
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
@@ -377,7 +370,7 @@ mod tests {
         assert!((&mut waiting).now_or_never().is_none());
         waits.close().await.unwrap();
         let refused = waiting.now_or_never().expect("it ends with the session").unwrap_err();
-        assert_eq!(*refused.kind(), ErrorKind::Closed);
+        assert_eq!(*refused.kind(), crate::ErrorKind::Closed);
         holds.release(&held).await.unwrap();
         assert!(store.is_empty());
     }

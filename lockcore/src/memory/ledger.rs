@@ -10,8 +10,8 @@ use super::engine::Now;
 use super::store::{MemoryStore, StoreState};
 use crate::backend::env::Env;
 use crate::backend::ledger::{Entry, MoveLedger, Participant, Written, fits, readable};
-use crate::backend::{Lease, LeaseScope};
-use crate::words::error::{Error, ErrorKind, Result};
+use crate::backend::{Lease, LeaseScope, closed};
+use crate::words::error::Result;
 use crate::words::owner::OwnerId;
 
 /// The ledger of one session.
@@ -25,7 +25,7 @@ pub(super) struct MemoryLedger {
 impl MemoryLedger {
     fn act<R>(&self, act: impl FnOnce(&mut StoreState, Now) -> R) -> Result<R> {
         if self.closed.load(Ordering::Relaxed) {
-            return Err(Error::not_applied(ErrorKind::Closed, "the session with the store was closed"));
+            return Err(closed());
         }
         Ok(self.store.act(&**self.env.clock(), |state, now, _| {
             state.book.settle(now);

@@ -47,6 +47,7 @@ pub struct Admin {
 
 /// How far to go, and for how long.
 #[derive(Clone, Debug)]
+#[must_use = "the steps are taken by `Admin::advance`"]
 pub struct Steps {
     to: Option<Phase>,
     wait: Duration,
@@ -70,14 +71,12 @@ impl Steps {
     }
 
     /// Every step up to this phase.
-    #[must_use]
     pub fn to(mut self, phase: Phase) -> Self {
         self.to = Some(phase);
         self
     }
 
     /// Waits for that long, in all, for members to act by a record, and for stores that cannot be reached.
-    #[must_use]
     pub fn wait(mut self, most: Duration) -> Self {
         self.wait = most;
         self
@@ -86,7 +85,6 @@ impl Steps {
     /// How long `drain` must have lasted without a foreign client in the old store before `new` begins. With [`Duration::ZERO`]
     /// no foreign client is searched for, but the record of that store is read and its plain sessions are counted. If it cannot
     /// be reached for as long as [`wait`](Self::wait), `new` begins without that.
-    #[must_use]
     pub fn quiet_for(mut self, at_least: Duration) -> Self {
         self.quiet_for = at_least;
         self
@@ -95,7 +93,6 @@ impl Steps {
     /// This many sessions that take no part do not block a step: the caller vouches for them. Their tokens, and in
     /// the new store their exclusion, rest on that. The number holds for each store and each step anew. From `drain` to `new`
     /// it is sessions of the old store: nothing excludes them from then on.
-    #[must_use]
     pub fn foreign_sessions(mut self, allowed: usize) -> Self {
         self.foreign_sessions = allowed;
         self

@@ -45,7 +45,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use leasehold_core::backend::stage::Side;
-use leasehold_core::backend::{Events, Inbox, StoreConfig};
+use leasehold_core::backend::{Events, Inbox, StoreConfig, closed};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Env, Error, ErrorKind, Guarantees, OwnerId, Result};
 use parking_lot::{Mutex, MutexGuard};
@@ -151,20 +151,14 @@ impl Session {
     }
 
     fn refuse_closed(&self) -> Result<()> {
-        if self.closing.is_cancelled() {
-            return Err(Error::not_applied(ErrorKind::Closed, "the session with both stores was closed"));
-        }
-        Ok(())
+        if self.closing.is_cancelled() { Err(closed()) } else { Ok(()) }
     }
 
     /// The promises of both stores that a lock in two stores can keep, fixed at the first call. A store that could not be
     /// reached yet counts with the promises of every store that locks can be moved to.
     pub(crate) fn guarantees(&self) -> Guarantees {
-        let least = Guarantees::FENCED
-            | Guarantees::FIFO
-            | Guarantees::LEASED
-            | Guarantees::CROSS_PROCESS
-            | Guarantees::CROSS_HOST;
+        let reach = Guarantees::CROSS_PROCESS | Guarantees::CROSS_HOST;
+        let least = reach | Guarantees::FENCED | Guarantees::FIFO | Guarantees::LEASED;
         let of = |side: Side| self.stores[side].open.get().map_or(least, |open| open.backend.guarantees());
         let both = || of(Side::Old) & of(Side::New);
         let lacks = Guarantees::RUNTIME_FREE | Guarantees::SHARED | Guarantees::PERMITS;
