@@ -308,7 +308,7 @@ mod host {
 
         use super::*;
 
-        /// Made once and found again; somebody else's, one that lets others in, and a link are refused.
+        /// Created once and found again. Refused if it belongs to another user, if others may enter it, or if it is a link.
         #[test]
         fn only_a_directory_of_ones_own_is_used() {
             let scratch = tempfile::tempdir().unwrap();
@@ -372,7 +372,7 @@ mod tests {
         assert_eq!(place.shown(), "rediss://h1:1,h2:2/0");
     }
 
-    /// The same locks have the same fingerprint, whoever asks; others have another.
+    /// URLs of the same locks have the same fingerprint, whatever their user and options; others have another.
     #[test]
     fn a_fingerprint_is_of_the_locks_not_of_the_url() {
         let same = place("etcd://h1,h2/a").fingerprint();
@@ -382,7 +382,7 @@ mod tests {
         }
     }
 
-    /// Stores that exclude nobody, and hidden ones, are refused whatever their options.
+    /// Stores that exclude no other process, and hidden ones, are refused with any options.
     #[test]
     fn stores_that_cannot_be_meant_are_refused() {
         for url in ["memory://", "MEMORY://x?ttl=1s", HIDDEN] {

@@ -334,7 +334,7 @@ async fn next_holder_gets_no_revocation_of_the_last() {
             for _ in 0..CYCLES {
                 let guard = lock.acquire().await.unwrap();
                 let lost = guard.lost();
-                // Time for the other thread, which is in the middle of letting go.
+                // Time for the other thread, which is in the middle of a release.
                 (0..200).for_each(|_| std::hint::spin_loop());
                 let told = lost.now_or_never();
                 assert!(told.is_none() || guard.ensure_held().is_err(), "told {told:?}, but held");

@@ -46,7 +46,7 @@ async fn revocation_before_the_grant_arrives_with_it() {
     guard.release().await.unwrap();
     let next = next.end("it is granted").await;
     assert_eq!(within(BOUND, "it is lost", next.lost()).await, LostReason::Revoked);
-    eventually("it lets go", async || fixture.store.queue("n").await.is_empty()).await;
+    eventually("its key is deleted", async || fixture.store.queue("n").await.is_empty()).await;
     assert_eq!(fixture.store.keys(&inbox).await, []);
 
     let (guard, next, inbox) = asked_of_a_waiter(&GRACE.as_millis().to_string()).await;
@@ -113,7 +113,7 @@ async fn requests_of_a_revocation() {
     let revoked = revoke_aside(&admin, "n", GRACE);
     within(BOUND, "it is asked", guard.revocation_requested()).await.expect("it holds");
     guard.release().await.unwrap();
-    assert_eq!(revoked.end("it has let go").await, Revocation::Released);
+    assert_eq!(revoked.end("it is released").await, Revocation::Released);
     let made = fixture.etcd.requests().await.unwrap() - &before;
     // The other requests read whether it is still held.
     assert_eq!((made.of("Txn"), without_renewals(&made)), (2, made.of("Range") + 2), "{made}");

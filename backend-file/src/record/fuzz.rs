@@ -1,4 +1,4 @@
-//! Files that a disk, or whoever can write the directory, has changed.
+//! Files that a disk, or a user who can write the directory, has changed.
 
 use proptest::prelude::*;
 use testbed::fuzz::{changed, tries};

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::protocol::ScriptReply;
 
-    /// A message that is read from a connection that was given up grants nothing.
+    /// A message that is read from a replaced connection grants nothing.
     #[tokio::test]
     async fn message_of_a_given_up_connection_grants_nothing() {
         for is_given_up in [false, true] {

@@ -10,8 +10,7 @@ use crate::fixture::{
 
 trials![reconnect_sends_four_requests, a_manager_has_one_connection];
 
-/// What the server was asked since the count began. Commands that only scripts call are not requests;
-/// every other one is, whatever it is.
+/// The requests since the count began: every command that is not called by scripts only.
 pub(crate) struct Requests(pub(crate) BTreeMap<String, u64>);
 
 impl Requests {
@@ -42,8 +41,8 @@ impl Requests {
 const BY_SCRIPTS: &str = "del exists get getrange hdel hget hset pexpire pttl publish set time zadd zrange zrem \
                           zrevrange zscore";
 
-/// Many that come back at once ask the server for little: nobody loads scripts that it has. What only sessions that connect
-/// send is told from what scripts call by what a lock costs without a reconnect.
+/// Sessions that reconnect at the same time load no scripts that the server has. The commands of a cycle without a reconnect
+/// are subtracted, because scripts call some of the same commands.
 async fn reconnect_sends_four_requests() {
     let server = server().await;
     let proxy = proxy(&server);

@@ -32,7 +32,7 @@ async fn store(servers: impl IntoIterator<Item = RedisConfig>) -> Arc<dyn LockBa
 async fn store_for(servers: impl IntoIterator<Item = RedisConfig>, ttl: Duration) -> Arc<dyn LockBackend> {
     let mut timing = Timing::for_ttl(ttl);
     timing.connect_timeout = BOUND;
-    // Waiters look again that often.
+    // Waiters read their queue again after that.
     timing.op_timeout = timing.op_timeout.max(ttl / 4);
     let config = QuorumConfig::new(servers).pause_after_restart(Duration::ZERO);
     config.open(Env::new(timing).unwrap()).await.unwrap()

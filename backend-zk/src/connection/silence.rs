@@ -60,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    /// What is told is known at once, without anybody who waits for it; and so is that nothing can be told.
+    /// A message is known at once, also without a task that waits for it; and so is the end of the sender.
     #[test]
     fn message_ends_the_silence_at_once() {
         for tells in [true, false] {

@@ -228,7 +228,7 @@ mod tests {
                     serve(&listener, &[answer]).await;
                     served.set(served.get() + 1);
                 }
-                // The last one was heard when it is asked again.
+                // The next request shows that the last reply was received.
                 listener.accept().await.map(drop).unwrap();
             };
             tokio::select! {

@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    /// Only a note of ours passes, in a node that keeps out everybody later, of the owner that it names.
+    /// A node passes the lock only with a note of this library, if it blocks all later nodes and the note names its owner.
     #[test]
     fn foreign_node_data_passes_nothing() {
         let (ttl, other) = (Duration::from_secs(1), OwnerId::from_random([8; 16]));

@@ -148,7 +148,7 @@ mod tests {
         holds.standing(3 * SECOND, now).into_iter().map(|(owner, _)| owner).collect()
     }
 
-    /// What is asked is told once, to whom it is asked of, and to a grant that comes later (zk.holds-1).
+    /// A revocation is reported once, for the hold that it names, also if that is granted later (zk.holds-1).
     #[test]
     fn revocation_is_reported_before_and_after_the_grant() {
         let mut holds = holds();
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(told(&mut holds, &again, at(13)), [(9, SECOND)]);
     }
 
-    /// A deleted node is told until somebody ends its hold, or its time does (zk.holds-2).
+    /// A deleted node is reported until its hold has ended or expired (zk.holds-2).
     #[test]
     fn a_deleted_node_is_told_unless_its_hold_ends() {
         let mut holds = holds();

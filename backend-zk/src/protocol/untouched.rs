@@ -258,7 +258,7 @@ mod tests {
     const FIRST: i64 = 1;
     const SECOND: i64 = 2;
 
-    /// Lets go of a hold on the first connection; whether a watch was asked for.
+    /// Releases a hold on the first connection; whether a watch is requested.
     fn released(untouched: &mut Untouched<Told>, held: i32, watch: Option<Told>) -> bool {
         let watches = untouched.leave(&name(), number(held), 0, |told| *told);
         let asked = watch.map(|told| (FIRST, told));
@@ -288,7 +288,7 @@ mod tests {
         untouched.is_the_same(&name(), next, number(1), 0, |told| *told)
     }
 
-    /// The number after two in a row is ours alone, once for each time that we let go, and one watch does for all
+    /// The number after two of our own in a row counts as ours, once for each release, and one watch is enough for all
     /// (zk.untouched-3).
     #[test]
     fn the_number_after_our_last_one_counts_once() {
@@ -360,7 +360,7 @@ mod tests {
     }
 
     /// A try watches a directory once for each connection; with the new watch nothing counts that was held before, also
-    /// if its end is told afterwards (zk.untouched-3).
+    /// if its end is reported afterwards (zk.untouched-3).
     #[test]
     fn new_watch_forgets_earlier_holds() {
         let is_wanted =
@@ -378,11 +378,11 @@ mod tests {
         untouched.watch(&name(), 0, Some((SECOND, false)));
         untouched.left(&name(), number(8), None, NOW);
         assert_eq!(entered(&mut untouched), None);
-        // Where there is none to be had, none is asked for again.
+        // A watch that was refused is not requested again.
         assert!(!is_wanted(&mut in_a_row(None), 0));
     }
 
-    /// What cannot be watched is asked for once, until the directory counts anew.
+    /// A watch that is refused is requested once, until the directory counts anew.
     #[test]
     fn a_directory_of_somebody_else_is_looked_at_once() {
         let mut untouched = in_a_row(None);

@@ -217,7 +217,7 @@ async fn open(
                 let message = format!("timed out while opening the store after {bound:?}");
                 placed(Error::not_applied(ErrorKind::Unavailable, message))
             }),
-            // No lock was asked for, and what a session leaves behind ends with its lease.
+            // No lock was requested, and the entries of a session end with its lease.
             Some(opened) => match opened.map_err(|error| placed(error.with_effect(Effect::NotApplied))) {
                 Err(error) if *error.kind() == ErrorKind::Unavailable => error,
                 opened => return opened,

@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(lease.next_timer(), None);
     }
 
-    /// A renewal that is given up when it is overdue says both.
+    /// A renewal that is cancelled when it is overdue reports both.
     #[test]
     fn giving_up_a_renewal_does_not_hide_the_risk() {
         let mut lease = opened();

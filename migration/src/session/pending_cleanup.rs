@@ -77,7 +77,7 @@ impl PendingCleanup {
         self.since + grant.lease.ttl
     }
 
-    /// What the release of `grant` has come to by an answer; or why it is asked for again.
+    /// The outcome of the release of `grant` after a reply; or why it is sent again.
     pub(super) fn heard(
         &self,
         grant: &Grant,

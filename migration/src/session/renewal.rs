@@ -129,7 +129,7 @@ impl Session {
         leases.iter().copied().zip(renewed.unwrap_or_else(unknown)).collect()
     }
 
-    /// The core has given up a session of one of the stores.
+    /// The core has ended a session of one of the stores.
     pub(crate) fn end_session(self: &Arc<Self>, lease: LeaseId) {
         self.with(|book, _| {
             if let Some((side, inner)) = book.leases.passed(lease) {

@@ -345,7 +345,7 @@ fn search(real: &mut Real, cases: u32) -> Result<(), TestError<Vec<Operation>>> 
     })
 }
 
-/// Whatever is asked for in whatever order, also after keys were lost and beside a foreign client.
+/// Requests of all kinds in any order, also after keys were lost and with a foreign client.
 #[test]
 fn the_scripts_do_what_the_model_does() {
     search(&mut Real::start(None), tries().cases).unwrap();

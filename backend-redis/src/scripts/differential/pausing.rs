@@ -54,7 +54,7 @@ fn shares_lost_in_a_pause_grant_nothing() {
     }
 }
 
-/// A share that is asked for in the pause is granted after it, although no session asks for one then.
+/// A share that is requested in the pause is granted after it, without another request for a share.
 #[test]
 fn free_lock_is_not_shared_in_a_pause() {
     let share = Operation::Acquire { owner: 1, ttl: 2_000, queues: true, mode: Mode::SHARED };

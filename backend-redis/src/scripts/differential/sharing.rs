@@ -24,7 +24,7 @@ pub(super) fn holders(server: &Server) -> Vec<String> {
     server.sharers().iter().flat_map(|owner| [hex(*owner), until(owner)]).collect()
 }
 
-/// In every mode, whatever is asked for in whatever order, also after keys were lost and beside a foreign client.
+/// In every mode, requests of all kinds in any order, also after keys were lost and with a foreign client.
 #[test]
 fn the_scripts_of_shares_do_what_the_model_does() {
     search(&mut Real::start_sharing(), 3 * tries().cases).unwrap();

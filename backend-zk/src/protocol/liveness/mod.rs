@@ -69,7 +69,7 @@ impl Liveness {
     /// A write of this session was answered; returns whether that was before the session was abandoned.
     #[must_use]
     pub(crate) fn proved(&mut self, write: Write) -> bool {
-        // The core needs time to learn it, too.
+        // The core is notified of it some time later.
         if self.base + self.timeout < write.answered + self.margin + self.timeout / 48 {
             return false;
         }

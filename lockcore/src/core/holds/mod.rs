@@ -3,8 +3,8 @@
 //! Each is a value with its own clean-up when it is dropped: a [`Hold`] releases the lock, a [`Leader`] passes the
 //! request to the next waiter, a [`Waiting`] leaves the queue, a [`PendingRelease`] continues as a task.
 //! All of them have the [`LocalLock`]. A change of a name's queue and the calls that follow from it
-//! are one step ([`LocalLock::change`]), and a loss is one function for all reasons ([`Core::end`]). The types stand
-//! here, as each names the others; what [`leader`] and [`release`] do with them stands there.
+//! are one step ([`LocalLock::change`]), and a loss is one function for all reasons ([`Core::end`]). The types are
+//! defined here, as each names the others; what is done with them is in [`leader`] and [`release`].
 //!
 //! # Invariants
 //! - **holds-1** A grant is in a [`Hold`] from the instant the core has it: if the receiver has left, dropping the hold passes

@@ -142,7 +142,7 @@ fn the_earliest_end_is_the_reason() {
     assert_eq!(ownership.end_in_time(at(160)), Some(LostReason::Revoked));
 }
 
-/// The bound of one guard is not the next one's; what an administrator wants is (ownership-4).
+/// The bound of a guard ends with it; a requested revocation applies to the next one, too (ownership-4).
 #[test]
 fn a_guard_is_bounded_by_itself() {
     let ownership = ownership();

@@ -1,5 +1,5 @@
-//! Every schedule of four callers of one name, in all modes: they come, wait, ask the store, hold beside others,
-//! let go and leave; the store grants, fails, confirms and loses; budgets run out at any time.
+//! Every schedule of four callers of one name, in all modes: they come, wait, request the lock at the store, share it,
+//! release it and leave; the store grants, fails, confirms and loses; budgets run out at any time.
 
 use std::collections::BTreeSet;
 
