@@ -58,6 +58,9 @@ pub(crate) trait Store: Server {
     /// What an error says of that.
     const FULL: &str;
 
+    /// Whether a try for a lock that is held is answered then.
+    const TRIES_WHEN_FULL: bool = true;
+
     /// The options with which opening fails soon.
     const OPENING: &str;
 
@@ -270,6 +273,7 @@ impl Store for testbed::etcd::Etcd {
     // The bound of the session's request, or that of the caller: they are as long.
     const UNANSWERED: &[&str] = &["etcd did not answer within 1s ", "the store did not answer within 1s "];
     const FULL: &str = "space";
+    const TRIES_WHEN_FULL: bool = false;
     const CYCLE: u64 = 2;
     const TRIES: [u64; 2] = [1, 1];
     const TRYING: [u64; 2] = [1, 8];

@@ -1,16 +1,15 @@
-//! The server refuses: because it is full, a replica, busy, loading, or because it may not.
+//! The server refuses: a replica, busy, loading, or not able to save; a full one is in `tests/servers` of the workspace.
 
 use leasehold_core::{Effect, Error, ErrorKind, LockManager};
 use testbed::redis::{Client, Server, Settings};
 
 use crate::fixture::{
-    BOUND, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, server,
+    BOUND, KEY, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, server,
     start, trials_on_both,
 };
 use crate::quorum::{quorum, servers_of};
 
 trials_on_both![
-    full_server_still_renews_and_releases,
     a_replica_grants_nothing = || passing(State::ReadOnly),
     too_few_replicas_grant_nothing = || passing(State::NoReplicas),
     a_server_that_cannot_save_grants_nothing = || passing(State::MisConf),
@@ -133,45 +132,6 @@ async fn passing(state: State) {
     let next = waiting.held().await;
     assert!(next.token() > token);
     next.release().await.unwrap();
-}
-
-/// A server without free memory refuses new entries. It renews, shortens and releases the entries that it has, and passes
-/// locks on.
-async fn full_server_still_renews_and_releases() {
-    let server = server().await;
-    let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
-    let leaving = open_for(direct(&server), LONG).await;
-    let guard = hold(&a).await;
-    let waiting = Waiter::queued(&b, 0, &a).await;
-    let left = Waiter::queued(&leaving, 1, &a).await;
-    let reader = |locks: &LockManager| locks.lock("shared").unwrap().shared();
-    let shares = [reader(&a).acquire().await.unwrap(), reader(&b).acquire().await.unwrap()];
-
-    ok(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
-    // A try that is refused needs no memory.
-    assert!(leaving.lock("shared").unwrap().try_acquire().await.unwrap().is_none());
-    let refused = leaving.lock("another").unwrap().try_acquire().await.unwrap_err();
-    assert_eq!(
-        (refused.kind(), refused.effect()),
-        (&ErrorKind::Unavailable, Effect::NotApplied),
-        "{refused}"
-    );
-    drop(left);
-    let contenders = async || a.inspect(NAME).await.unwrap().contenders;
-    eventually("the waiter has left the queue", async || contenders().await == 1).await;
-    for share in shares {
-        share.renew().await.unwrap();
-        share.release().await.unwrap();
-    }
-    guard.renew().await.unwrap();
-    guard.release().await.unwrap();
-    let next = waiting.held().await;
-    next.renew().await.unwrap();
-    next.release().await.unwrap();
-    assert!(a.list("").await.unwrap().is_empty());
-
-    ok(&server, &["CONFIG", "SET", "maxmemory", "0"]).await;
-    hold(&leaving).await.release().await.unwrap();
 }
 
 async fn a_foreign_type_is_left_alone() {
