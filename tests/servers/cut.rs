@@ -25,7 +25,7 @@ pub(crate) async fn a_cut_of_both_ends_the_hold_first<S: Server>(scene: Scene<S>
 }
 
 /// G2 and G6: nothing passes for longer than the ttl. The guard is no longer held at the very instant at
-/// which another is, whoever listens is told, that instant comes in time, and no hold comes back after it;
+/// which another is, `lost` returns, that instant comes in time, and no hold comes back after it;
 /// the process that was cut off works again by itself.
 async fn cut_off<S: Server>(scene: Scene<S>, directions: &[Direction]) {
     let proxy = scene.proxy().await;
@@ -160,8 +160,8 @@ pub(crate) async fn a_network_slower_than_the_lease_grants_nothing<S: Server>(sc
     eventually("nothing is left", async || is_left_alone(&b).await).await;
 }
 
-/// Whoever waits and is cut off for longer than its lease is passed over and delays nobody beyond that;
-/// when the network is back it is in the queue again, by itself.
+/// A waiter that is cut off for longer than its lease is passed over, and delays no other waiter after that. When the network
+/// is back, it queues again by itself.
 pub(crate) async fn a_contender_that_was_cut_off_queues_again<S: Server>(scene: Scene<S>) {
     let proxy = scene.proxy().await;
     let (a, b) = (scene.direct(LONG).await, scene.behind(&proxy, S::TTL).await);

@@ -4,17 +4,17 @@
 //! | scenario | where |
 //! |---|---|
 //! | the network is cut, broken, or slow | `cut` |
-//! | a request is carried out, and its answer is not heard | `reply_lost` |
-//! | the server goes away and comes back | `restart` |
+//! | a request is applied, and its reply is lost | `reply_lost` |
+//! | the server is restarted, with its data and without | `restart` |
 //! | of three servers some die or stop | `cluster` |
 //! | entries are removed by hand | `entries` |
-//! | any of that to one who shares a lock with others | `sharing` |
-//! | a holder is to release its lock while it is cut off | `revocation` |
-//! | the server says "not now" | `later` |
-//! | somebody may not, or the namespace is not understood | `refused` |
-//! | what errors say of all that | `errors` |
-//! | the server speaks TLS | `secured` |
-//! | nothing breaks, and it is counted | `requests`, `trying` |
+//! | any of that to a client that shares a lock | `sharing` |
+//! | a revocation of a holder that is cut off or far away | `revocation` |
+//! | a full server refuses new entries | `later` |
+//! | a client lacks a right, or the namespace has another format | `refused` |
+//! | the errors of all that | `errors` |
+//! | servers with TLS | `secured` |
+//! | nothing breaks, and requests are counted | `requests`, `trying` |
 
 #![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
 
@@ -84,7 +84,8 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
             a_waiter_whose_entry_was_removed_waits_on
             a_holder_whose_entry_was_removed_has_lost;
         revocation:
-            missed_requests_are_heard_after_a_cut;
+            missed_requests_are_heard_after_a_cut
+            all_sharers_are_asked_from_afar;
         errors:
             open_failure_names_server_and_cause
             silent_server_is_named;
@@ -97,8 +98,8 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
             cycle
             a_watch_is_one_look_for_all_streams;
         refused:
+            denied_release_frees
             a_wrong_password_is_denied
-            without_the_right_nobody_waits
             malformed_token_base_is_refused_and_kept
             another_format_is_refused_by_name;
         secured:
@@ -113,9 +114,9 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
 fn sessions<S: Sessions>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
     scenarios! { shared, S,
         cut: dead_servers_are_passed_over;
-        secured: untrusted_server_is_passed_over;
+        secured: unfit_servers_are_passed_over;
         entries: ended_session_loses_holds_and_requeues_waiters;
-        refused: denied_release_ends_session_and_frees;
+        refused: documented_rights_suffice;
     }
 }
 

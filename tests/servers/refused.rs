@@ -1,54 +1,33 @@
-//! What is refused: `Denied` to a client without the right, at once, before waiting and while it does; and a namespace that
-//! says what this version does not understand.
+//! Refused requests: `Denied` to a client without the right, at once, also while it waits; and a namespace whose format or
+//! token base this version does not understand.
 
-use leasehold::{Effect, Env, Error, ErrorKind, LockManager, LostReason, Timing, connect, registry};
+use futures_util::future::join_all;
+use leasehold::{
+    Effect, Env, Error, ErrorKind, FencingToken, LockManager, Revocation, Revoke, Timing, connect, registry,
+};
 use testbed::{BOUND, Beside, Server, eventually, within};
 
-use crate::fixture::{LONG, NAME, Scene, hold, options};
+use crate::fixture::{LONG, NAME, Scene, hold, options, queued, steady};
 use crate::store::{Sessions, Store};
 
 async fn open<S: Server>(server: &S, user: &str, ttl: std::time::Duration) -> leasehold::Result<LockManager> {
-    connect(&S::url(format!("{user}@{}", server.addr()), "billing", &options(ttl))).await
+    connect(&S::url(format!("{user}{}", server.addr()), "billing", &options(ttl))).await
 }
 
 pub(crate) async fn a_wrong_password_is_denied<S: Store>(_scene: Scene<S>) {
     let server = S::start_guarded().await.unwrap();
-    let guard = hold(&open(&server, "billing:secret", LONG).await.unwrap()).await;
-    for user in ["billing:guessed", "nobody:secret"] {
+    let guard = hold(&open(&server, "billing:secret@", LONG).await.unwrap()).await;
+    for user in ["billing:guessed@", "nobody:secret@"] {
         let asking = async {
             let locks = open(&server, user, LONG).await?;
             locks.lock(NAME)?.try_acquire().await.map(drop)
         };
         let refused = within(BOUND, "an answer", asking).await.expect_err(user);
         assert_eq!(*refused.kind(), ErrorKind::Denied, "{user}: {refused:?}");
-        let password = user.split(':').nth(1).unwrap();
+        let password = user.split([':', '@']).nth(1).unwrap();
         assert!(!format!("{refused} {refused:?} {refused:#}").contains(password), "{refused:?}");
     }
     guard.ensure_held().unwrap();
-}
-
-/// Rights that are gone are missed by whoever asks and by whoever waits; with them back, all goes on, and
-/// what was held meanwhile is held.
-pub(crate) async fn without_the_right_nobody_waits<S: Store>(_scene: Scene<S>) {
-    let server = S::start_guarded().await.unwrap();
-    let guard = hold(&open(&server, "billing:secret", LONG).await.unwrap()).await;
-    let locks = open(&server, "billing:secret", S::TTL).await.unwrap();
-    let lock = locks.lock(NAME).unwrap();
-    let waiting = Beside::start(async move { lock.acquire().await.map(drop) });
-    let contenders = async || locks.inspect(NAME).await.unwrap().contenders;
-    eventually("it is in the queue", async || contenders().await == 1).await;
-
-    server.take_rights().await;
-    is_denied(waiting.end("who waits is told").await);
-    let lock = locks.lock(NAME).unwrap();
-    is_denied(within(BOUND, "an answer", lock.acquire()).await.map(drop));
-    is_denied(within(BOUND, "an answer", lock.try_acquire()).await.map(drop));
-    guard.ensure_held().unwrap();
-
-    server.give_rights_back().await;
-    eventually("what is held is renewed", async || guard.renew().await.is_ok()).await;
-    guard.release().await.unwrap();
-    drop(hold(&locks).await);
 }
 
 fn is_denied(answer: Result<(), Error>) {
@@ -56,26 +35,88 @@ fn is_denied(answer: Result<(), Error>) {
     assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused:?}");
 }
 
-pub(crate) async fn denied_release_ends_session_and_frees<S: Sessions>(_scene: Scene<S>) {
-    let server = S::start_guarded().await.unwrap();
-    let open = async || open(&server, "billing:secret", S::TTL).await.unwrap();
-    let (locks, others) = (open().await, open().await);
-    let (guard, bystander) = (hold(&locks).await, locks.lock("bystander").unwrap().acquire().await.unwrap());
-    let lock = others.lock(NAME).unwrap();
-    let waiting = Beside::start(async move { lock.acquire().await.map(drop) });
-    eventually("it is in the queue", async || others.inspect(NAME).await.unwrap().contenders == 1).await;
-
-    server.take_rights().await;
-    is_denied(waiting.end("the waiter is denied").await);
-    is_denied(within(BOUND, "the release ends", guard.release()).await);
-    let reason = within(BOUND, "the other hold is lost", bystander.lost()).await;
-    assert_eq!(reason, LostReason::SessionLost);
-
-    server.give_rights_back().await;
-    // The next acquisition has another session.
-    for locks in [others, locks] {
-        hold(&locks).await.release().await.unwrap();
+/// The release says why it is refused. Its lock is free when the session has ended, or the lease, and the other locks of
+/// its session are lost. Waiters and new requests are denied. Other users go on, and so do holds if the rights are back in
+/// time.
+pub(crate) async fn denied_release_frees<S: Store>(_scene: Scene<S>) {
+    for change in S::CHANGES {
+        join_all(S::start_each_guarded().await.into_iter().map(|server| changed(server, change))).await;
     }
+}
+
+async fn changed<S: Store>(server: S, change: &str) {
+    let own = async || open(&server, "billing:secret@", S::TTL).await.unwrap();
+    let (locks, waiter) = (own().await, own().await);
+    let other = open(&server, S::ADMIN, S::TTL).await.unwrap();
+    let (guard, bystander) = (hold(&locks).await, locks.lock("bystander").unwrap().acquire().await.unwrap());
+    let patient = open(&server, "billing:secret@", LONG).await.unwrap();
+    let kept = patient.lock("kept").unwrap().acquire().await.unwrap();
+    let lock = waiter.lock(NAME).unwrap();
+    let waiting = Beside::start(async move { lock.acquire().await.map(drop) });
+    eventually("it is in the queue", async || other.inspect(NAME).await.unwrap().contenders == 1).await;
+    let next = queued(&other, 1, &other).await;
+
+    server.change_user(change).await;
+    let token = guard.token();
+    is_denied(within(BOUND, "the release ends", guard.release()).await);
+    is_denied(waiting.end("the waiter is denied").await);
+    assert_eq!(within(BOUND, "the other hold is lost", bystander.lost()).await, S::DENIED, "{change}");
+    let next = next.end("the other user holds").await;
+    bystander.ensure_held().unwrap_err();
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+    for locks in [&locks, &waiter] {
+        let lock = locks.lock(NAME).unwrap();
+        let tried = within(BOUND, "an answer", lock.try_acquire()).await.map(drop);
+        assert!(!format!("{tried:?}").contains("secret"), "{tried:?}");
+        is_denied(tried);
+        is_denied(within(BOUND, "an answer", lock.acquire()).await.map(drop));
+    }
+    if change == S::CHANGES[0] {
+        kept.ensure_held().unwrap();
+        server.give_rights_back().await;
+        eventually("what is held is renewed", async || kept.renew().await.is_ok()).await;
+        kept.release().await.unwrap();
+        // The next acquisition has another session.
+        for locks in [&waiter, &locks] {
+            hold(locks).await.release().await.unwrap();
+        }
+    }
+    for locks in [locks, waiter] {
+        // Whether an entry is left to release differs.
+        drop(within(BOUND, "closing ends", locks.shutdown()).await);
+    }
+}
+
+/// A program and an administrator need no other rights.
+pub(crate) async fn documented_rights_suffice<S: Sessions>(_scene: Scene<S>) {
+    let server = S::start_guarded().await.unwrap();
+    let options = server.leave_documented_rights().await.to_owned() + &options(steady::<S>());
+    let url = S::url(format!("billing:secret@{}", server.addr()), "billing", &options);
+    let (one, other) = (connect(&url).await.unwrap(), connect(&url).await.unwrap());
+    let guard = hold(&one).await;
+    let next = queued(&other, 0, &one).await;
+    guard.renew().await.unwrap();
+    assert_eq!(one.list("").await.unwrap().len(), 1);
+    one.diagnose().await.unwrap();
+    let (asks, grace) = (other.clone(), LONG);
+    let revoked = Beside::start(async move { asks.revoke(NAME, Revoke::Ask { grace }).await.unwrap() });
+    within(BOUND, "it is requested", guard.revocation_requested()).await.expect("it holds");
+    guard.release().await.unwrap();
+    assert_eq!(revoked.end("an answer").await, Revocation::Released);
+    next.end("the other holds").await.release().await.unwrap();
+    for how in [Revoke::AT_ONCE, Revoke::Force] {
+        let guard = hold(&one).await;
+        assert_eq!(other.revoke(NAME, how).await.unwrap(), Revocation::Released);
+        within(BOUND, "it is lost", guard.lost()).await;
+    }
+    let seen = FencingToken::new(1 << 50, 0).unwrap();
+    one.raise_token_base(seen).await.unwrap();
+    assert_eq!(one.token_base().await.unwrap().sessions, Some(1));
+    for locks in [one, other] {
+        locks.shutdown().await.unwrap();
+    }
+    assert!(hold(&connect(&url).await.unwrap()).await.token() > seen);
 }
 
 /// It is not written over either.

@@ -1,4 +1,4 @@
-//! Requests that were carried out and whose answers were not heard (G5).
+//! Requests that were applied and whose replies were lost (G5).
 
 use testbed::{Beside, Direction, Mode, Proxy, Server, eventually, until, within};
 
@@ -38,12 +38,12 @@ pub(crate) async fn a_lost_grant_is_held_once<S: Server>(scene: Scene<S>) {
     }
 }
 
-/// Nobody wants it any more when the connection breaks: it is given back, long before its lease ends.
+/// Its acquisition was cancelled when the connection breaks: the grant is released, long before its lease ends.
 pub(crate) async fn an_abandoned_grant_that_is_lost_leaves_nothing<S: Server>(scene: Scene<S>) {
     abandoned(scene, async |proxy| lose(proxy).await).await;
 }
 
-/// The same, but the answer does arrive in the end.
+/// The same, but the reply arrives in the end.
 pub(crate) async fn an_abandoned_grant_that_is_late_leaves_nothing<S: Server>(scene: Scene<S>) {
     abandoned(scene, async |proxy| proxy.set(Direction::ServerToClient, Mode::Pass).await).await;
 }
@@ -92,7 +92,7 @@ pub(crate) async fn an_abandoned_request_that_is_late_leaves_nothing<S: Server>(
     hold(&b).await.release().await.unwrap();
 }
 
-/// A release whose answer is lost is repeated; the next holder, who came in between, is not touched.
+/// A release whose reply is lost is repeated; the next holder keeps the lock.
 pub(crate) async fn a_release_that_was_not_confirmed_is_repeated<S: Server>(scene: Scene<S>) {
     let proxy = scene.proxy().await;
     let (a, b) = (warm(scene.behind(&proxy, LONG).await).await, scene.direct(LONG).await);

@@ -6,8 +6,7 @@ use testbed::{BOUND, eventually, pass, within};
 use crate::fixture::{NAME, Scene, hold, queued, steady};
 use crate::store::Store;
 
-/// A server that wrote everything down comes back within the ttl: the holder holds on, who waits is next,
-/// and tokens grow.
+/// A server is restarted with all its data within the ttl: the holder keeps the lock, the waiter is next, and tokens grow.
 pub(crate) async fn with_its_data_everybody_keeps_their_place<S: Store>(scene: Scene<S>) {
     let mut server = S::start().await.unwrap();
     let (a, b) = (scene.on(&server, S::RESTART).await, scene.on(&server, S::RESTART).await);
@@ -74,8 +73,8 @@ pub(crate) async fn without_its_data_a_waiter_waits_on<S: Store>(scene: Scene<S>
     assert!(next.token() > guard.token() || !S::TOKENS_OUTLAST_DATA);
 }
 
-/// A stopped server answers nobody: the hold ends by the holder's own clock, before anybody else's can
-/// begin, and everything goes on when the server does.
+/// A stopped server sends no replies: the hold ends by the holder's own clock, before another can begin. When the server
+/// continues, locks are granted again.
 pub(crate) async fn a_stopped_server_ends_the_hold<S: Store>(scene: Scene<S>) {
     let mut server = S::start().await.unwrap();
     let (a, b) = (scene.on(&server, S::TTL).await, scene.on(&server, S::TTL).await);

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
 use leasehold::{LostReason, Revocation, Revoke};
-use testbed::{BOUND, Beside, eventually, within};
+use testbed::{BOUND, Beside, Mode, eventually, within};
 
 use crate::fixture::{LONG, NAME, Scene, hold, is_left_alone, quiet};
+use crate::sharing::reader;
 use crate::store::Store;
 
 /// Much longer than anything here takes.
@@ -70,4 +71,24 @@ pub(crate) async fn missed_requests_are_heard_after_a_cut<S: Store>(scene: Scene
         assert_eq!(request.end("an answer").await, Revocation::Released);
     }
     eventually("nothing is left", async || is_left_alone(&admin).await).await;
+}
+
+/// All sharers get the request within the bound of a request, at the same time, also over a slow network.
+pub(crate) async fn all_sharers_are_asked_from_afar<S: Store>(scene: Scene<S>) {
+    const READERS: usize = 150;
+    let (one, way) = (scene.direct(LONG).await, scene.proxy().await);
+    let far = scene.behind(&way, 4 * S::TTL).await;
+    let mut guards = Vec::new();
+    for _ in 0..READERS {
+        guards.push(reader(&one).acquire().await.unwrap());
+    }
+    // One after the other the messages would need three times the bound.
+    way.set_both(Mode::delay(Duration::from_millis(20))).await;
+    let revoking =
+        Beside::start(async move { far.revoke(NAME, Revoke::Ask { grace: BOUND }).await.unwrap() });
+    for guard in &guards {
+        within(BOUND, "it is requested", guard.revocation_requested()).await.expect("it holds");
+    }
+    drop(guards);
+    assert_eq!(revoking.end("an answer").await, Revocation::Released);
 }

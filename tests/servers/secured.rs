@@ -1,18 +1,18 @@
-//! Servers that speak TLS: whom we trust, and who we are by it. Everything is said by URL.
+//! Servers with TLS: the authorities that are trusted, and client certificates. All options are given by URL.
 
 use std::sync::Arc;
 
 use leasehold::{Effect, Error, ErrorKind, LockManager, connect};
-use testbed::{BOUND, Certificates, Server, within};
+use testbed::{BOUND, Certificates, Proxy, Server, within};
 
-use crate::fixture::{Scene, hold, queued};
+use crate::fixture::{EARLY, LONG, Scene, hold, queued};
 use crate::store::{Sessions, Store};
 
 fn made(client: &str) -> Arc<Certificates> {
     Arc::new(Certificates::new(client).unwrap())
 }
 
-/// The options that name an authority, and ourselves.
+/// The options for an authority, and for a client certificate.
 fn trusting(certificates: &Certificates) -> String {
     format!("ca={}", certificates.authority().display())
 }
@@ -31,7 +31,7 @@ async fn open<S: Server>(hosts: &str, options: &str) -> LockManager {
     connect(&S::secured_url(hosts, "secured", &options)).await.unwrap()
 }
 
-/// What is said when it is not opened, which nothing was asked for.
+/// The error of an opening that is refused; no request was applied.
 async fn refused(url: &str) -> Error {
     let refused = within(BOUND, "an answer", connect(url)).await.expect_err(url);
     assert_eq!(refused.effect(), Effect::NotApplied, "{refused:?}");
@@ -108,15 +108,29 @@ pub(crate) async fn plain_text_and_tls_do_not_mix<S: Store>(_scene: Scene<S>) {
     }
 }
 
-pub(crate) async fn untrusted_server_is_passed_over<S: Sessions>(_scene: Scene<S>) {
-    let (certificates, stranger) = (made("billing"), made("billing"));
-    let server = S::start_secured(&certificates, false).await.unwrap();
-    let other = S::start_secured(&stranger, false).await.unwrap();
-    let hosts = [&other, &server].map(|server| at(server, "localhost")).join(",");
+/// One server is not trusted, and one refuses our certificate after the connection was made. The third is used when the
+/// session is opened, and when its connection ends.
+pub(crate) async fn unfit_servers_are_passed_over<S: Sessions>(_scene: Scene<S>) {
+    let [ours, refusing, untrusted] = [made("billing"), made("billing"), made("billing")];
+    let authorities = ours.authority().with_file_name("authorities.pem");
+    let both = [&ours, &refusing].map(|of| std::fs::read_to_string(of.authority()).unwrap());
+    std::fs::write(&authorities, both.join("\n")).unwrap();
+    let server = S::start_secured(&ours, true).await.unwrap();
+    let refusing = S::start_secured(&refusing, true).await.unwrap();
+    let untrusted = S::start_secured(&untrusted, false).await.unwrap();
+    let way = Proxy::start(server.secured_addr()).unwrap();
+    let way_host = format!("localhost:{}", way.addr().port());
+    let hosts = [at(&untrusted, "localhost"), at(&refusing, "localhost"), way_host].join(",");
+    let options = format!("ca={}&{}&ttl={}s", authorities.display(), known(&ours), LONG.as_secs());
     // The order in which they are tried is random.
     for _ in 0..4 {
-        let locks = open::<S>(&hosts, &trusting(&certificates)).await;
-        hold(&locks).await.release().await.unwrap();
+        let locks = open::<S>(&hosts, &options).await;
+        let (guard, bystander) =
+            (hold(&locks).await, locks.lock("another").unwrap().acquire().await.unwrap());
+        way.reset().await;
+        within(EARLY, "the release ends", guard.release()).await.unwrap();
+        bystander.ensure_held().unwrap();
+        bystander.release().await.unwrap();
         locks.shutdown().await.unwrap();
     }
 }

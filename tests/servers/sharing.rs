@@ -1,6 +1,6 @@
-//! Locks that several hold: what befalls one who shares is nothing to the others, and nobody writes beside them.
+//! Locks with several holders: a failure of one holder does not affect the others, and no writer holds at the same time.
 //!
-//! At depth `soak` one release lets a thousand in.
+//! At depth `soak` one release grants a thousand shares.
 
 use std::sync::Arc;
 

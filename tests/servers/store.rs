@@ -2,13 +2,16 @@
 //! and what they cost.
 
 use leasehold::LostReason;
-use testbed::{Server, eventually};
+use testbed::{BOUND, Server, eventually};
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
-use crate::fixture::{NAME, VERY_LONG};
+use crate::fixture::{LONG, NAME, VERY_LONG};
 
 /// What is said and done on a server of some store, where stores differ in that.
 pub(crate) trait Store: Server {
+    /// How a hold ends whose user may do nothing any more.
+    const DENIED: LostReason = LostReason::SessionLost;
+
     /// How a hold ends that the server has forgotten.
     const FORGOTTEN: &[LostReason];
 
@@ -23,9 +26,19 @@ pub(crate) trait Store: Server {
         self.remove(namespace, 1).await;
     }
 
-    /// Takes from the user of [`start_guarded`](Server::start_guarded) what it needs for [`NAME`], which is
-    /// held.
-    async fn take_rights(&self);
+    /// Every kind of server with rights, as [`start_guarded`](Server::start_guarded).
+    async fn start_each_guarded() -> Vec<Self> {
+        vec![Self::start_guarded().await.unwrap()]
+    }
+
+    /// A user of the same server who may do everything, as its URL begins.
+    const ADMIN: &str;
+
+    /// How the user of [`start_guarded`](Server::start_guarded) loses what it needs for [`NAME`], which is held; the
+    /// first can be undone.
+    const CHANGES: &[&str];
+
+    async fn change_user(&self, change: &str);
 
     async fn give_rights_back(&self);
 
@@ -124,6 +137,12 @@ pub(crate) trait Sessions: Store {
 
     /// Ends the session of the contender at this place, as an administrator does, and returns it.
     async fn end_session(&self, namespace: &str, place: usize) -> i64;
+
+    /// Leaves the user of [`start_guarded`](Server::start_guarded) the rights that the documents name; the options that
+    /// go with them.
+    async fn leave_documented_rights(&self) -> &'static str {
+        ""
+    }
 }
 
 impl Store for testbed::redis::Server {
@@ -149,8 +168,22 @@ impl Store for testbed::redis::Server {
         assert_eq!(removed.integer(), Some(1));
     }
 
-    async fn take_rights(&self) {
-        self.command(&["ACL", "SETUSER", "billing", "-@all"]).await.unwrap();
+    const DENIED: LostReason = LostReason::Expired;
+    const ADMIN: &str = "";
+    const CHANGES: &[&str] = &[
+        "SETUSER billing -@all",
+        "SETUSER billing resetpass >other",
+        "SETUSER billing off",
+        "DELUSER billing",
+    ];
+
+    async fn change_user(&self, change: &str) {
+        let words: Vec<_> = ["ACL"].into_iter().chain(change.split(' ')).collect();
+        self.command(&words).await.unwrap();
+        if change != Self::CHANGES[0] {
+            // Its connections would live on.
+            self.command(&["CLIENT", "KILL", "USER", "billing"]).await.unwrap();
+        }
     }
 
     async fn give_rights_back(&self) {
@@ -218,8 +251,32 @@ impl Store for testbed::etcd::Etcd {
         self.ctl(["del", key]).await.unwrap();
     }
 
-    async fn take_rights(&self) {
-        self.ctl(["user", "revoke-role", "billing", "locks"]).await.unwrap();
+    /// With tokens of either kind, on every version there is.
+    async fn start_each_guarded() -> Vec<Self> {
+        let mut servers = Vec::new();
+        for program in std::iter::once(None).chain(testbed::etcd::current().map(Some)) {
+            let setup =
+                || program.iter().fold(testbed::etcd::Setup::new(), |setup, program| setup.program(program));
+            for setup in [setup(), setup().signed_tokens(LONG)] {
+                let mut server = setup.start().await.unwrap();
+                server.enable_auth("billing", "secret", "billing/").await.unwrap();
+                servers.push(server);
+            }
+        }
+        servers
+    }
+
+    const ADMIN: &str = "root:testbed@";
+    const CHANGES: &[&str] =
+        &["revoke-role billing locks", "passwd billing --interactive=false", "delete billing"];
+
+    async fn change_user(&self, change: &str) {
+        let words = ["user"].into_iter().chain(change.split(' '));
+        let mut asking = self.ctl_in_background(words).unwrap();
+        if change.starts_with("passwd") {
+            asking.send_line("sesame").await.unwrap();
+        }
+        assert!(asking.wait(BOUND).await.unwrap().success());
     }
 
     async fn give_rights_back(&self) {
@@ -320,8 +377,11 @@ impl Store for testbed::zookeeper::Server {
         client.delete(&format!("{directory}/{node}"), None).await.unwrap();
     }
 
-    /// Whoever waits reads the queue again when its own node, or the one ahead, is gone.
-    async fn take_rights(&self) {
+    const ADMIN: &str = "super:admin@";
+    const CHANGES: &[&str] = &["directory closed"];
+
+    /// A waiter reads the queue again when its own node, or the one ahead, is gone.
+    async fn change_user(&self, _change: &str) {
         let (client, directory) = (nodes(self).await, directory("billing"));
         allow(&client, &directory, Permission::NONE).await;
         self.remove("billing", 1).await;
@@ -417,6 +477,20 @@ impl Sessions for testbed::zookeeper::Server {
         let session = self.sessions(namespace).await[place];
         Self::end_session(self, session).await.unwrap();
         session
+    }
+
+    async fn leave_documented_rights(&self) -> &'static str {
+        let billing = zookeeper_client::Client::connector().with_auth("digest", b"billing:secret");
+        let billing = billing.connect(&self.addr().to_string()).await.unwrap();
+        billing.create("/known", b"", &CreateMode::Persistent.with_acls(Acls::creator_all())).await.unwrap();
+        let (acl, _) = billing.get_acl("/known").await.unwrap();
+        let rights = Permission::READ | Permission::WRITE | Permission::CREATE | Permission::DELETE;
+        let acl = [Acl::new(rights, AuthId::new(acl[0].scheme(), acl[0].id()))];
+        let client = nodes(self).await;
+        for node in ["/billing", "/billing/leasehold"] {
+            client.create(node, b"", &CreateMode::Persistent.with_acls(Acls::new(&acl))).await.unwrap();
+        }
+        "acl=auth::rwcd&"
     }
 }
 

@@ -5,7 +5,6 @@
 #![allow(clippy::unwrap_used, reason = "test binary")]
 
 mod access;
-mod ageing;
 mod clock;
 mod counts;
 mod diagnosis;
@@ -46,7 +45,6 @@ fn main() -> ExitCode {
     let trials = [
         access::trials(),
         access::on_valkey(),
-        ageing::trials(),
         clock::trials(),
         counts::trials(),
         diagnosis::trials(),

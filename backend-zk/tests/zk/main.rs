@@ -94,8 +94,7 @@ fn main() -> ExitCode {
             waiters_whose_directory_is_closed_are_denied
             a_stranger_cannot_change_the_rights
             without_the_right_to_delete_nothing_is_opened
-            nodes_belong_to_their_creator
-            rights_to_read_write_create_and_delete_suffice;
+            nodes_belong_to_their_creator;
         interop:
             curator_and_we_exclude_each_other
             a_release_wakes_curator_and_us_at_once

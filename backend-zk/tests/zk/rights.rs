@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use leasehold_core::backend::Revocation;
-use leasehold_core::{ErrorKind, GuardState, LockManager, LostReason, Revoke};
+use leasehold_core::{ErrorKind, GuardState, LockManager, LostReason};
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
 
 use crate::fixture::{Beside, Fixture, Outside, Space, TTL, eventually, hold_aside, now, proxy};
@@ -32,33 +31,6 @@ pub(crate) async fn nodes_belong_to_their_creator(fixture: Arc<Fixture>) {
     guard.ensure_held().unwrap();
     guard.release().await.unwrap();
     same.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
-}
-
-pub(crate) async fn rights_to_read_write_create_and_delete_suffice(fixture: Arc<Fixture>) {
-    let space = fixture.space().await;
-    let admin =
-        Client::connector().with_auth("digest", b"admin:secret").connect(&space.hosts()).await.unwrap();
-    let user = Client::connector().with_auth("digest", b"me:secret").connect(&space.hosts()).await.unwrap();
-    let closed = CreateMode::Persistent.with_acls(Acls::creator_all());
-    admin.create(&space.chroot, b"", &closed).await.unwrap();
-    let root = format!("{}/leasehold", space.chroot);
-    admin.create(&root, b"", &closed).await.unwrap();
-    let probe = format!("{}-digest", space.chroot);
-    user.create(&probe, b"", &closed).await.unwrap();
-    let (acl, _) = user.get_acl(&probe).await.unwrap();
-    let rights = Permission::READ | Permission::WRITE | Permission::CREATE | Permission::DELETE;
-    admin.set_acl(&root, &[Acl::new(rights, AuthId::new(acl[0].scheme(), acl[0].id()))], None).await.unwrap();
-
-    let config = || space.config().credentials("me", "secret").acl("auth::rwcd").unwrap();
-    let open = |config| LockManager::builder(config).ttl(TTL).build();
-    let (one, other) = (open(config()).await.unwrap(), open(config()).await.unwrap());
-    let guard = one.lock("a/b").unwrap().acquire().await.unwrap();
-    let waiting = hold_aside(&other, "a/b");
-    eventually("the other waits", async || other.inspect("a/b").await.unwrap().contenders == 1).await;
-    assert_eq!(one.list("").await.unwrap().len(), 1);
-    assert_eq!(other.revoke("a/b", Revoke::AT_ONCE).await.unwrap(), Revocation::Released);
-    guard.ensure_held().unwrap_err();
-    waiting.end("it holds").await.release().await.unwrap();
 }
 
 /// Without each of these rights no session opens, and nothing is left.
