@@ -2,6 +2,8 @@
 
 #[cfg(feature = "file")]
 mod file;
+#[cfg(all(feature = "etcd", feature = "migrate", feature = "redis", feature = "zk"))]
+mod pairs;
 #[cfg(feature = "redis")]
 mod quorum;
 #[cfg(all(feature = "etcd", feature = "file", feature = "redis", feature = "zk"))]
@@ -9,8 +11,12 @@ mod readme;
 #[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
 mod server;
 
+#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
+#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
+use leasehold::backend::StoreConfig;
 use leasehold_conformance::Suite;
 #[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
 use server::Served;
@@ -21,8 +27,7 @@ fn main() -> ExitCode {
     #[cfg(feature = "file")]
     let suite = suite.store(Box::new(file::Directories::new()));
     #[cfg(feature = "redis")]
-    let suite = suite
-        .store(Served::<testbed::redis::Server>::start(|addr, namespace| Box::new(redis(addr, namespace))));
+    let suite = suite.store(Served::<testbed::redis::Server>::start(redis));
     // The other stores are CI's.
     if testbed::Depth::of_run() == testbed::Depth::Check {
         return suite.run();
@@ -38,7 +43,7 @@ fn main() -> ExitCode {
     #[cfg(feature = "redis")]
     let suite = suite.store(quorum::Quorum::start());
     #[cfg(feature = "redis")]
-    let suite = match server::valkey(|addr, namespace| Box::new(redis(addr, namespace))) {
+    let suite = match server::valkey(redis) {
         Some(valkey) => suite.store(valkey),
         None => suite,
     };
@@ -48,32 +53,45 @@ fn main() -> ExitCode {
         None => suite,
     };
     #[cfg(feature = "etcd")]
-    let suite = suite.store(Served::<testbed::etcd::Etcd>::start(|addr, namespace| {
-        Box::new(leasehold::etcd::EtcdConfig::new([addr.to_string()]).prefix(namespace))
-    }));
+    let suite = suite.store(Served::<testbed::etcd::Etcd>::start(etcd));
     #[cfg(feature = "zk")]
-    let suite = suite.store(Served::<testbed::zookeeper::Server>::start(|addr, namespace| {
-        Box::new(leasehold::zk::ZkConfig::new([addr.to_string()]).chroot(format!("/{namespace}")))
-    }));
+    let suite = suite.store(Served::<testbed::zookeeper::Server>::start(zk));
+    #[cfg(all(feature = "etcd", feature = "migrate", feature = "redis", feature = "zk"))]
+    let suite = if testbed::Depth::of_run() == testbed::Depth::Soak {
+        pairs::subjects().into_iter().fold(suite, Suite::store)
+    } else {
+        suite
+    };
     #[cfg(all(feature = "etcd", feature = "file", feature = "redis", feature = "zk"))]
     let suite = readme::trials().into_iter().fold(suite, Suite::trial);
     suite.run()
 }
 
 #[cfg(feature = "redis")]
-fn redis(addr: std::net::SocketAddr, namespace: &str) -> leasehold::redis::RedisConfig {
+fn of_redis(addr: SocketAddr, namespace: &str) -> leasehold::redis::RedisConfig {
     leasehold::redis::RedisConfig::new(addr.ip().to_string(), addr.port()).prefix(namespace)
+}
+
+#[cfg(feature = "redis")]
+fn redis(addr: SocketAddr, namespace: &str) -> Box<dyn StoreConfig> {
+    Box::new(of_redis(addr, namespace))
+}
+
+#[cfg(feature = "etcd")]
+fn etcd(addr: SocketAddr, namespace: &str) -> Box<dyn StoreConfig> {
+    Box::new(leasehold::etcd::EtcdConfig::new([addr.to_string()]).prefix(namespace))
+}
+
+#[cfg(feature = "zk")]
+fn zk(addr: SocketAddr, namespace: &str) -> Box<dyn StoreConfig> {
+    Box::new(leasehold::zk::ZkConfig::new([addr.to_string()]).chroot(format!("/{namespace}")))
 }
 
 /// Locks in the format of another library, distinguished by their keys.
 #[cfg(feature = "redis")]
-fn shared(
-    addr: std::net::SocketAddr,
-    namespace: &str,
-    format: leasehold::redis::Format,
-) -> Box<dyn leasehold::backend::StoreConfig> {
+fn shared(addr: SocketAddr, namespace: &str, format: leasehold::redis::Format) -> Box<dyn StoreConfig> {
     // A lock that one process acquires for a second without a pause is left to foreign clients, and a try is refused then:
     // `turns` of the store's own tests shows that. The cases need a free lock to be granted.
     let format = format.key(format!("lock of {namespace}: {{name}}")).yield_for(std::time::Duration::ZERO);
-    Box::new(redis(addr, namespace).format(format))
+    Box::new(of_redis(addr, namespace).format(format))
 }

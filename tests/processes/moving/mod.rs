@@ -5,7 +5,6 @@
 //!
 //! | part | shows |
 //! |---|---|
-//! | `kit` | the whole conformance kit while locks are in both stores, and while the one that is left is waited for |
 //! | `rolling` | processes replaced one by one, killed, and phases walked to and fro: every count is there once |
 //! | `along` | a hold and a waiter go through every phase; a process that stood still has lost |
 //! | `shared` | locks are moved away from under another library that takes them too |
@@ -14,7 +13,6 @@
 
 mod along;
 mod faults;
-mod kit;
 mod operators;
 mod pair;
 mod rolling;
@@ -45,19 +43,8 @@ pub(crate) fn add_to(
     ];
     let in_full = Depth::of_run() == Depth::Soak;
     for (index, pair) in pairs.into_iter().enumerate() {
-        if in_full {
-            suite = kit::subjects(&pair).into_iter().fold(suite, Suite::store);
-        }
-        let trials = rolling::trials(
-            &pair,
-            if in_full {
-                50
-            } else if index == 0 {
-                2
-            } else {
-                1
-            },
-        );
+        let deployments = if in_full { 50 } else { 1 + u64::from(index == 0) };
+        let trials = rolling::trials(&pair, deployments);
         let trials = trials.into_iter().chain(along::trials(&pair)).chain(operators::trials(&pair));
         suite = trials.fold(suite, Suite::trial);
     }

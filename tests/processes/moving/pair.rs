@@ -48,7 +48,6 @@ type Url = dyn Fn(&str, &str) -> String + Send + Sync;
 #[derive(Clone)]
 pub(crate) struct End {
     ttl: Duration,
-    granularity: Duration,
     config: Arc<Config>,
     url: Arc<Url>,
 }
@@ -58,7 +57,6 @@ impl End {
     pub(crate) fn of<S: Kind>(addr: SocketAddr, suffix: &'static str) -> Self {
         Self {
             ttl: S::TTL,
-            granularity: S::NOTICES_WITHIN,
             config: Arc::new(move |namespace| S::config(addr, &format!("{namespace}{suffix}"))),
             url: Arc::new(move |namespace, options| S::url(addr, &format!("{namespace}{suffix}"), options)),
         }
@@ -81,10 +79,6 @@ impl Pair {
 
     pub(crate) fn ttl(&self) -> Duration {
         self.old.ttl.max(self.new.ttl)
-    }
-
-    pub(crate) fn granularity(&self) -> Duration {
-        self.old.granularity.max(self.new.granularity)
     }
 
     /// A namespace that was not used before.

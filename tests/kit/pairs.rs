@@ -12,20 +12,32 @@ use leasehold::{Env, Result};
 use leasehold_conformance::{Pace, Subject};
 use tokio::sync::OnceCell;
 
-use super::pair::Pair;
+use crate::server::Served;
 
-/// The phases in which two stores have a say.
-pub(crate) fn subjects(pair: &Pair) -> Vec<Box<dyn Subject>> {
-    let subject = |phase| -> Box<dyn Subject> {
-        let name = format!("{}-in-{phase}", pair.name);
-        Box::new(InPhase { pair: pair.clone(), phase, name, moves: Mutex::default() })
-    };
-    vec![subject(Phase::Both), subject(Phase::Drain)]
+/// Every pair, in the phases in which both stores have a say.
+pub(crate) fn subjects() -> Vec<Box<dyn Subject>> {
+    let redis = Arc::from(Served::<testbed::redis::Server>::start(crate::redis));
+    let etcd = Arc::from(Served::<testbed::etcd::Etcd>::start(crate::etcd));
+    let zk = Arc::from(Served::<testbed::zookeeper::Server>::start(crate::zk));
+    let pairs: [(_, &Arc<dyn Subject>, _); 4] = [
+        ("redis-etcd", &redis, &etcd),
+        ("redis-zookeeper", &redis, &zk),
+        ("etcd-redis", &etcd, &redis),
+        ("redis-prefix", &redis, &redis),
+    ];
+    let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
+    for (name, old, new) in pairs {
+        for phase in [Phase::Both, Phase::Drain] {
+            let (name, stores) = (format!("{name}-in-{phase}"), [old, new].map(Arc::clone));
+            subjects.push(Box::new(InPhase { stores, phase, name, moves: Mutex::default() }));
+        }
+    }
+    subjects
 }
 
 #[derive(Debug)]
 struct InPhase {
-    pair: Pair,
+    stores: [Arc<dyn Subject>; 2],
     phase: Phase,
     name: String,
     moves: Mutex<HashMap<String, Standing>>,
@@ -37,19 +49,23 @@ impl Subject for InPhase {
     }
 
     fn pace(&self) -> Pace {
-        Pace::Real { ttl: self.pair.ttl() }
+        let [old, new] = &self.stores;
+        Pace::Real { ttl: old.pace().ttl().max(new.pace().ttl()) }
     }
 
     fn config(&self, namespace: &str) -> Box<dyn StoreConfig> {
         let standing = || {
-            let space = self.pair.space(&format!("{namespace}-{}", self.name));
-            Standing { phase: self.phase, migration: space.migration(), stands: Arc::default() }
+            let config = |at: usize, end| self.stores[at].config(&format!("{namespace}-{}-{end}", self.name));
+            let migration = Migration::new(config(0, "old"), config(1, "new"));
+            Standing { phase: self.phase, migration, stands: Arc::default() }
         };
-        Box::new(self.moves.lock().unwrap().entry(namespace.to_owned()).or_insert_with(standing).clone())
+        let mut moves = self.moves.lock().expect("no test panics here");
+        Box::new(moves.entry(namespace.to_owned()).or_insert_with(standing).clone())
     }
 
     fn expiry_granularity(&self) -> Duration {
-        self.pair.granularity()
+        let [old, new] = &self.stores;
+        old.expiry_granularity().max(new.expiry_granularity())
     }
 }
 
