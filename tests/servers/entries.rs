@@ -1,4 +1,4 @@
-//! Entries that somebody removes by hand, on a server that goes on.
+//! Entries that are removed by hand, on a server that goes on.
 
 use leasehold::LostReason;
 use testbed::{BOUND, eventually, pass, within};

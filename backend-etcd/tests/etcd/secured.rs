@@ -1,49 +1,29 @@
 //! TLS and client certificates.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{ErrorKind, LockManager, Result, Tls};
+use leasehold_core::{ErrorKind, Tls};
 use leasehold_etcd::EtcdConfig;
-use testbed::etcd::{Etcd, Setup};
+use testbed::etcd::Setup;
 use testbed::{Certificates, Direction, Mode, Proxy};
 
 use crate::fixture::{BOUND, Beside, EARLY, PREFIX, TTL, open, open_with_ttl, trials, until, within};
 
 trials![a_certificate_may_be_expected_under_another_name, leftovers_of_a_damaged_record_are_removed,];
 
-fn read(path: impl AsRef<Path>) -> Vec<u8> {
-    std::fs::read(path).unwrap()
-}
-
-fn trusting(certificates: &Certificates) -> Tls {
-    Tls::new().ca(read(certificates.authority()))
-}
-
-fn config(etcd: &Etcd) -> EtcdConfig {
-    EtcdConfig::new(etcd.endpoints()).prefix(PREFIX)
-}
-
-/// Opens a session, or returns the error within the bound of connecting.
-async fn attempt(config: EtcdConfig) -> Result<LockManager> {
-    let opening = LockManager::builder(config).ttl(TTL).connect_timeout(Duration::from_secs(2)).build();
-    within(BOUND, "an answer", opening).await
-}
-
-async fn refused(config: EtcdConfig, why: &str) -> leasehold_core::Error {
-    match attempt(config).await {
-        Ok(_) => panic!("it opens {why}"),
-        Err(refused) => refused,
-    }
+fn trusting(endpoints: impl IntoIterator<Item = String>, certificates: &Certificates) -> EtcdConfig {
+    let authority = std::fs::read(certificates.authority()).unwrap();
+    EtcdConfig::new(endpoints).prefix(PREFIX).tls(Tls::new().ca(authority))
 }
 
 async fn a_certificate_may_be_expected_under_another_name() {
     let certificates = Arc::new(Certificates::new("client").unwrap());
     let etcd = Setup::new().tls(Arc::clone(&certificates)).start().await.unwrap();
-    let secured = config(&etcd).tls(trusting(&certificates));
+    let secured = trusting(etcd.endpoints(), &certificates);
     open(secured.clone().domain("localhost")).await;
-    let error = refused(secured.domain("elsewhere.example"), "under another name").await;
+    let opening = open_with_ttl(secured.domain("elsewhere.example"), TTL);
+    let error = within(BOUND, "an answer", opening).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Denied, "{error:?}");
     assert!(format!("{error:#}").contains("not valid for name"), "{error:#}");
 }
@@ -55,7 +35,7 @@ async fn leftovers_of_a_damaged_record_are_removed() {
     let ours = Arc::new(Certificates::new("client").unwrap());
     let etcd = Setup::new().tls(Arc::clone(&ours)).start().await.unwrap();
     let proxy = Proxy::start(etcd.addr(0)).unwrap();
-    let config = EtcdConfig::new([proxy.addr().to_string()]).prefix(PREFIX).tls(trusting(&ours));
+    let config = trusting([proxy.addr().to_string()], &ours);
     for round in 0..8 {
         let manager = open_with_ttl(config.clone(), 20 * TTL).await.unwrap();
         let acquiring = (0..NAMES).map(|index| {
