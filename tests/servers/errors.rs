@@ -1,4 +1,4 @@
-//! What errors say when the servers are not there, do not take us, or stop answering.
+//! The errors for servers that are not reachable, that refuse the user, or that stop answering.
 
 use leasehold::{Effect, ErrorKind, connect};
 use leasehold_conformance::words::said;
@@ -7,7 +7,7 @@ use testbed::{BOUND, Beside, Mode, Port, eventually, within};
 use crate::fixture::{NAME, Scene, hold, options};
 use crate::store::Store;
 
-/// For which nothing can have been carried out.
+/// No request was applied, and no password is shown.
 pub(crate) async fn open_failure_names_server_and_cause<S: Store>(scene: Scene<S>) {
     let (nobody, silent) = (Port::reserve().unwrap(), scene.proxy().await);
     silent.set_both(Mode::Blackhole).await;
@@ -19,6 +19,7 @@ pub(crate) async fn open_failure_names_server_and_cause<S: Store>(scene: Scene<S
         ("", nobody.addr(), ErrorKind::Unavailable, S::NOBODY),
         ("", silent.addr(), ErrorKind::Unavailable, S::SILENT),
         ("billing:guessed@", guarded.addr(), ErrorKind::Denied, S::WRONG_PASSWORD),
+        ("nobody:guessed@", guarded.addr(), ErrorKind::Denied, S::WRONG_PASSWORD),
     ] {
         // A text that names the bound is that of a short one; the rest has time, as the machine may be busy.
         let options = if words.contains("within") { S::OPENING } else { &patient };
@@ -27,6 +28,7 @@ pub(crate) async fn open_failure_names_server_and_cause<S: Store>(scene: Scene<S
         let addr = addr.to_string();
         assert_eq!(said(&refused, &addr, None), words.replace("ADDR", &addr));
         assert_eq!((refused.kind(), refused.effect()), (&kind, Effect::NotApplied));
+        assert!(!format!("{refused:?}").contains("guessed"), "{refused:?}");
     }
 }
 

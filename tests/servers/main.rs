@@ -33,6 +33,7 @@ mod secured;
 mod sharing;
 mod store;
 mod trying;
+mod zookeeper;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -99,7 +100,6 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
             a_watch_is_one_look_for_all_streams;
         refused:
             denied_release_frees
-            a_wrong_password_is_denied
             malformed_token_base_is_refused_and_kept
             another_format_is_refused_by_name;
         secured:
