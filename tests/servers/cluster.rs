@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use leasehold::{ErrorKind, LockGuard, LockManager, connect};
 use testbed::etcd::{Etcd, Setup};
+use testbed::redis::Server as Redis;
 use testbed::zookeeper::Ensemble;
 use testbed::{BOUND, Beside, Server, eventually, within};
 
@@ -11,13 +13,23 @@ use crate::fixture::{NAME, hold, options, queued, steady};
 
 /// Three members of a store.
 pub(crate) trait Cluster: Sized + Send + 'static {
-    /// Whose URLs it has.
+    /// Whose leases it has.
     type Store: Server;
+
+    const NAME: &str = Self::Store::NAME;
+
+    /// Whether one of them leads, and a member that is back serves at once.
+    const LED: bool = true;
 
     async fn start() -> Self;
 
     fn hosts(&self) -> Vec<String>;
 
+    fn url(hosts: &[String], options: &str) -> String {
+        Self::Store::url(hosts.join(","), "cluster", options)
+    }
+
+    /// Any member, where none leads.
     async fn leader(&self) -> usize;
 
     async fn kill(&mut self, member: usize);
@@ -95,9 +107,49 @@ impl Cluster for Ensemble {
     }
 }
 
+impl Cluster for Vec<Redis> {
+    type Store = Redis;
+
+    const NAME: &str = "redis-quorum";
+    const LED: bool = false;
+
+    async fn start() -> Self {
+        join_all((0..MEMBERS).map(async |_| <Redis as Server>::start().await.unwrap())).await
+    }
+
+    fn hosts(&self) -> Vec<String> {
+        self.iter().map(|server| server.addr().to_string()).collect()
+    }
+
+    /// Without a pause of servers that came up, because these have only just.
+    fn url(hosts: &[String], options: &str) -> String {
+        format!("redis+quorum://{}?{options}&pause_after_restart=0s", hosts.join(","))
+    }
+
+    async fn leader(&self) -> usize {
+        0
+    }
+
+    async fn kill(&mut self, member: usize) {
+        self[member].kill().await.unwrap();
+    }
+
+    async fn restart(&mut self, member: usize) {
+        self[member].start_again().await.unwrap();
+    }
+
+    async fn stop(&mut self, member: usize) {
+        self[member].stop().await.unwrap();
+    }
+
+    fn cont(&mut self, member: usize) {
+        self[member].cont().unwrap();
+    }
+}
+
 /// A process that knows these members.
 async fn open<C: Cluster>(hosts: &[String], options: &str) -> LockManager {
-    connect(&C::Store::url(hosts.join(","), "cluster", options)).await.unwrap()
+    connect(&C::url(hosts, options)).await.unwrap()
 }
 
 /// A lease that outlasts an election on a busy machine. ZooKeeper's client may try a stopped member in each round through the

@@ -39,7 +39,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Trial};
-use testbed::Server;
 
 use crate::cluster::Cluster;
 use crate::fixture::Shared;
@@ -125,16 +124,16 @@ fn cluster<C: Cluster>() -> Vec<Trial> {
     macro_rules! scenarios {
         ($($name:ident)*) => {
             vec![$(testbed::trial(
-                format!("{}::{}", C::Store::NAME, concat!("cluster::", stringify!($name))),
+                format!("{}::{}", C::NAME, concat!("cluster::", stringify!($name))),
                 cluster::$name::<C>,
             )),*]
         };
     }
-    scenarios! {
-        rolling_restart_loses_nothing
-        stopped_leader_never_grants_twice
-        lost_quorum_ends_hold
+    let mut trials = scenarios! { lost_quorum_ends_hold };
+    if C::LED {
+        trials.extend(scenarios! { rolling_restart_loses_nothing stopped_leader_never_grants_twice });
     }
+    trials
 }
 
 fn trying<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
@@ -159,6 +158,7 @@ fn main() -> ExitCode {
         sessions(&etcd),
         cluster::<testbed::zookeeper::Ensemble>(),
         cluster::<testbed::etcd::Etcd>(),
+        cluster::<Vec<testbed::redis::Server>>(),
         trying(&etcd),
         trying(&redis),
         trying(&zk),

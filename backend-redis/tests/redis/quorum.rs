@@ -15,7 +15,6 @@ use crate::fixture::{
 };
 
 trials![
-    without_a_quorum_nobody_holds,
     a_server_that_is_silent_or_slow_costs_nothing,
     opening_waits_for_slow_servers,
     a_client_that_is_cut_off_from_two_loses_in_time = || is_cut_off(2),
@@ -130,30 +129,6 @@ pub(crate) async fn cycle(locks: &LockManager) -> FencingToken {
     let token = guard.token();
     guard.release().await.unwrap();
     token
-}
-
-async fn without_a_quorum_nobody_holds() {
-    let (servers, a) = voting().await;
-    let b = open_config(quorum(&servers)).await;
-    let guard = hold(&a).await;
-    let before = guard.token();
-    for server in &servers[..2] {
-        server.process().stop().await.unwrap();
-    }
-    let refused = b.lock(NAME).unwrap().try_acquire().await.unwrap_err();
-    assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
-    pass(TTL).await;
-    assert!(guard.ensure_held().is_err());
-    let refused = b.lock(NAME).unwrap().acquire().await.unwrap_err();
-    assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
-    for server in &servers[..2] {
-        server.process().cont().unwrap();
-    }
-    eventually("a quorum votes again", async || {
-        b.lock(NAME).unwrap().try_acquire().await.is_ok_and(|guard| guard.is_some())
-    })
-    .await;
-    assert!(cycle(&a).await > before);
 }
 
 /// Servers of which the first `cut` are reached through proxies.
