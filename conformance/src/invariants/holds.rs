@@ -105,11 +105,18 @@ pub(super) fn overruled(history: &History) -> Overruled<'_> {
 }
 
 /// The largest of each mode.
-pub(super) type Largest<T> = BTreeMap<Mode, T>;
+pub type Largest<T> = BTreeMap<Mode, T>;
 
 pub(super) fn add<T: Copy + Ord>(largest: &mut Largest<T>, mode: Mode, value: T) {
     let of_mode = largest.entry(mode).or_insert(value);
     *of_mode = value.max(*of_mode);
+}
+
+/// A hold in `mode` begins; returns whether its token is larger than all of those that it excludes.
+pub fn grows<T: Copy + Ord>(granted: &mut Largest<T>, mode: Mode, token: T) -> bool {
+    let last = excluded_by(granted, mode);
+    add(granted, mode, token);
+    last < Some(token)
 }
 
 /// The largest of those that a hold in `mode` excludes.

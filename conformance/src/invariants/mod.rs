@@ -37,6 +37,7 @@ use std::time::Duration;
 use leasehold_core::Timing;
 
 use crate::history::History;
+pub use holds::{Largest, grows};
 pub use violation::{Property, Violation};
 
 /// What the judged managers were configured for.

@@ -23,18 +23,26 @@ pub fn check(history: &History) -> Vec<Violation> {
         held.retain(|other| other.ends() > Deadline::At(hold.begins()));
         // Holds that share a grant are one to the store.
         let mut shared = BTreeSet::from([hold.token.counter()]);
-        let load: Load = held
-            .iter()
-            .filter(|other| other.mode != Mode::SHARED || shared.insert(other.token.counter()))
-            .map(|other| other.mode)
-            .collect();
-        if let Some(last) = held.last().filter(|_| !load.admits(hold.mode)) {
+        let others =
+            held.iter().filter(|other| other.mode != Mode::SHARED || shared.insert(other.token.counter()));
+        let all_fit = fit(others.map(|other| other.mode).chain([hold.mode]));
+        if let Some(last) = held.last().filter(|_| !all_fit) {
             let detail = format!("{} begins while {} is held", hold.describe(), last.describe());
             found.push(Violation::of(Property::Overlap, hold.granted, detail));
         }
         held.push(hold);
     }
     found
+}
+
+/// Whether holds in these modes may exist at one time.
+pub fn fit(modes: impl IntoIterator<Item = Mode>) -> bool {
+    let mut load = Load::NONE;
+    modes.into_iter().all(|mode| {
+        let fits = load.admits(mode);
+        load = load.and(mode);
+        fits
+    })
 }
 
 /// Whether there is an instant of it.

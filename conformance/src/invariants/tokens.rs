@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use leasehold_core::{FencingToken, LockName, Mode};
 
-use super::holds::{Largest, Overruled, add, excluded_by, overruled};
+use super::holds::{Largest, Overruled, add, excluded_by, grows, overruled};
 use super::violation::{Property, Violation};
 use crate::history::{Attempt, Entry, Event, History, What};
 
@@ -74,15 +74,14 @@ impl<'a> Sweep<'a> {
             What::Granted { attempt, token, .. } => {
                 let (mode, floor) = self.floors.get(attempt).copied().unwrap_or_default();
                 let of_process = self.of_process.entry((&event.actor, name)).or_default();
-                let last = excluded_by(of_process, mode);
-                add(of_process, mode, *token);
+                let of_process_grows = grows(of_process, mode, *token);
                 add(&mut of_name.largest, mode, *token);
                 self.granted.insert(*attempt, *token);
                 let detail = if !of_name.tokens.insert(*token) {
                     format!("{attempt} gets token {token}, which another hold has")
                 } else if floor >= Some(*token) && !self.overruled.contains(&(name, token.counter())) {
                     format!("{attempt} gets token {token} after a larger one was out when it asked")
-                } else if last >= Some(*token) {
+                } else if !of_process_grows {
                     format!("{attempt} gets token {token} after a larger one of its own process")
                 } else {
                     return;
