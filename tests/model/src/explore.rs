@@ -5,9 +5,11 @@ use std::fmt;
 use std::ops::Range;
 
 use foldhash::quality::FixedState;
+use leasehold_conformance::history::History;
 
-use crate::World;
+use crate::judge::{self, Held, Judge};
 use crate::walk::walk;
+use crate::{OVERLAP, TOKENS, World};
 
 /// Which states are looked at.
 #[derive(Clone, Debug)]
@@ -21,18 +23,30 @@ pub enum Search {
     Walks(Range<u64>, u64),
 }
 
-/// The rule that is broken, and the steps to where it is.
+/// The rule that is broken, and the way to where it is.
 #[derive(Clone, Debug)]
 pub struct Wrong {
     /// The rule.
     pub rule: &'static str,
-    /// The steps, the first one first.
-    pub way: Vec<String>,
+    /// The steps, and who held.
+    pub history: History,
 }
 
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\n  {}", self.rule, self.way.join("\n  "))
+        write!(f, "{}\n{}", self.rule, self.history)?;
+        judge::violations(&self.history).iter().try_for_each(|violation| writeln!(f, "{violation}"))
+    }
+}
+
+impl Wrong {
+    /// The history of a world that says who holds shows what the state did.
+    pub(crate) fn of(rule: &'static str, way: Vec<(String, Vec<Held>)>) -> Self {
+        let is_judged = way.iter().any(|(_, held)| !held.is_empty()) && [OVERLAP, TOKENS].contains(&rule);
+        let wrong = Self { rule, history: judge::history(way) };
+        let mut found = judge::violations(&wrong.history).into_iter();
+        assert!(!is_judged || found.any(|found| found.property.to_string() == rule), "unseen: {wrong}");
+        wrong
     }
 }
 
@@ -55,16 +69,18 @@ pub fn explore<W: World>(start: &W, search: Search) -> Explored {
         Search::Walks(seeds, steps) => return walk(start, seeds, steps),
     };
     let hasher = FixedState::default();
-    let mut graph = Graph { start, keys: vec![start.key(&hasher)], parents: vec![0] };
+    let (judge, _) = Judge::default().then(start);
+    let mut graph = Graph { start, keys: vec![judge.key(start, &hasher)], parents: vec![0] };
     let mut seen: HashMap<u64, u32, FixedState> = HashMap::with_hasher(hasher.clone());
     seen.insert(graph.keys[0], 0);
     let mut rests = vec![start.is_at_rest()];
-    let mut frontier = VecDeque::from([(0_u32, start.clone())]);
+    let mut frontier = VecDeque::from([(0_u32, start.clone(), judge)]);
     let mut found = Vec::new();
-    while let Some((id, state)) = frontier.pop_front() {
+    while let Some((id, state, judge)) = frontier.pop_front() {
         state.steps(&mut found);
         for (_, next) in found.drain(..) {
-            let key = next.key(&hasher);
+            let (judge, broken) = judge.then(&next);
+            let key = judge.key(&next, &hasher);
             let count = u32::try_from(graph.keys.len()).expect("fewer than four thousand million states");
             let reached = *seen.entry(key).or_insert(count);
             if let Some(edges) = edges.as_mut().filter(|_| state.goes_by_itself(&next)) {
@@ -76,15 +92,15 @@ pub fn explore<W: World>(start: &W, search: Search) -> Explored {
             graph.keys.push(key);
             graph.parents.push(id);
             rests.push(next.is_at_rest());
-            let wrong = next.broken().map(|rule| Wrong { rule, way: graph.way_to(count) });
+            let wrong = broken.map(|rule| Wrong::of(rule, graph.way_to(count)));
             if wrong.is_some() || graph.keys.len() >= limit {
                 return Explored { states: graph.keys.len(), all: false, wrong };
             }
-            frontier.push_back((count, next));
+            frontier.push_back((count, next, judge));
         }
     }
     let restless = edges.and_then(|edges| restless(&edges, rests));
-    let wrong = restless.map(|id| Wrong { rule: "cannot come to rest", way: graph.way_to(id) });
+    let wrong = restless.map(|id| Wrong::of("cannot come to rest", graph.way_to(id)));
     Explored { states: graph.keys.len(), all: true, wrong }
 }
 
@@ -125,21 +141,21 @@ struct Graph<'a, W> {
 
 impl<W: World> Graph<'_, W> {
     /// The steps of the shortest way, taken again: states are not kept.
-    fn way_to(&self, id: u32) -> Vec<String> {
+    fn way_to(&self, id: u32) -> Vec<(String, Vec<Held>)> {
         let mut ids = vec![id];
         while let Some(last) = ids.last().filter(|last| **last != 0) {
             ids.push(self.parents[*last as usize]);
         }
         let hasher = FixedState::default();
-        let (mut state, mut way, mut found) = (self.start.clone(), Vec::new(), Vec::new());
+        let (mut state, (mut judge, _)) = (self.start.clone(), Judge::default().then(self.start));
+        let (mut way, mut found) = (Vec::new(), Vec::new());
         for id in ids.into_iter().rev().skip(1) {
             state.steps(&mut found);
-            let (step, next) = found
-                .drain(..)
-                .find(|(_, next)| next.key(&hasher) == self.keys[id as usize])
-                .expect("the same state leads to the same ones");
-            way.push(format!("{step:?}"));
-            state = next;
+            let known = |next: &W| judge.then(next).0.key(next, &hasher) == self.keys[id as usize];
+            let (step, next) =
+                found.drain(..).find(|(_, next)| known(next)).expect("the same state leads to the same ones");
+            way.push((format!("{step:?}"), next.held()));
+            (judge, state) = (judge.then(&next).0, next);
         }
         way
     }

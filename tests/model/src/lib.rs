@@ -1,13 +1,17 @@
-//! Looks at the states of a model. It knows no package of the workspace, so every one of them can be tested with it.
+//! Looks at the states of a model.
 //!
-//! A model is a [`World`]. [`explore`] looks at every state, or at those of random walks. [`assert_caught`] shows that it
-//! finds what is wrong: a model whose mutants live proves nothing.
+//! A model is a [`World`]. [`explore`] looks at every state, or at those of random walks. A [`Judge`] says whether what is
+//! held there may be. [`assert_caught`] shows that it finds what is wrong: a model whose mutants live proves nothing.
+//!
+//! `leasehold-core` is tested with it, too, but for [`Held`]: the modes that are tested there are not those that are judged.
 
 mod explore;
+mod judge;
 mod mutants;
 mod walk;
 
 pub use explore::{Explored, Search, Wrong, explore};
+pub use judge::{Held, Judge, OVERLAP, TOKENS};
 pub use mutants::{assert_caught, caught};
 
 use std::fmt::Debug;
@@ -21,7 +25,12 @@ pub trait World: Clone + Hash {
     /// Adds every step that is possible here, with the state after it.
     fn steps(&self, found: &mut Vec<(Self::Step, Self)>);
 
-    /// Which rule this state breaks.
+    /// What is held here; judged by G1 and G3.
+    fn held(&self) -> Vec<Held> {
+        Vec::new()
+    }
+
+    /// Which other rule this state breaks.
     fn broken(&self) -> Option<&'static str>;
 
     /// By what a state is known. States that differ only in the names of equal parts may share it.

@@ -15,7 +15,7 @@ pub fn assert_caught<M: Debug, W: World>(
         match explored.wrong {
             Some(wrong) if wrong.rule.contains(rule) => {
                 caught(model, &mutant, wrong.rule);
-                println!("  {}", wrong.way.join("\n  "));
+                println!("{wrong}");
             }
             other => alive.push(format!("{mutant:?}, {rule}, {} states: {other:?}", explored.states)),
         }

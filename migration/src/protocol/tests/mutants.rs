@@ -1,7 +1,7 @@
 //! What is done wrong, one rule at a time: switches in the model's wiring around the real parts. Each must be caught.
 
 use leasehold_core::backend::stage::{Phase, Side};
-use model::{Search, assert_caught};
+use model::{Search, TOKENS as BACKWARDS, assert_caught};
 
 use super::world::{Left, World};
 
@@ -59,7 +59,6 @@ pub(super) enum Mutant {
 const ALL: Search = Search::States(600_000);
 
 const APART: &str = "one rests on the old store alone, another on the new one";
-const BACKWARDS: &str = "a token that does not grow";
 
 fn left(transitions: u8, acquisitions: u8) -> Left {
     Left { transitions, acquisitions, ..Left::default() }

@@ -1,8 +1,9 @@
 //! Records that are lost, begun, repaired and ended, by the real parts: three namespaces, processes and operators whose URLs need
 //! not agree, stores that lose their data or die, foreign clients. A grant is one step here; what lies in it is the other model's.
 //!
-//! After every step: one guard at most, but for a lock that was lost with its store's data and is granted in the same epoch;
-//! tokens that grow; a record that was written again is believed; and `new` begins when no foreign client was met for long enough.
+//! At every grant: one guard at most, but for a lock that was lost with its store's data and is granted in the same epoch, which the
+//! invariants of the kit do not know; and its token grows. After every step: a record that was written again is believed; and `new`
+//! begins when no foreign client was met for long enough.
 
 mod foreign;
 mod others;
@@ -11,9 +12,11 @@ mod worlds;
 
 use std::hash::BuildHasher;
 
+use leasehold_conformance::invariants::{Largest, grows};
+use leasehold_core::Mode;
 use leasehold_core::backend::TokenBase;
 use leasehold_core::backend::stage::{Phase, Side, Stage};
-use model::{Explored, Search, assert_caught, explore};
+use model::{Explored, OVERLAP as TWO, Search, TOKENS as BACKWARDS, assert_caught, explore};
 
 use super::super::clean::{self, Clean};
 use super::super::record::{End, MoveRecord, Stand};
@@ -97,7 +100,7 @@ struct World {
     admin: Option<Work>,
     /// The URL of administrators.
     admins: Pair<usize>,
-    token: u64,
+    granted: Largest<u64>,
     now: u64,
     /// When a foreign client was met last in `drain`.
     met: Option<u64>,
@@ -207,7 +210,7 @@ impl World {
             processes: [process.clone(), process],
             admin: None,
             admins: MOVE,
-            token: 0,
+            granted: Largest::new(),
             now: QUIET,
             met: None,
             was_there: false,
@@ -348,14 +351,13 @@ impl World {
     }
 
     fn given(&mut self, i: usize, guard: Guard, token: Option<u64>) {
-        if token.is_some_and(|token| token <= self.token) {
-            self.broken = Some("a token that does not grow");
+        if token.is_some_and(|token| !grows(&mut self.granted, Mode::EXCLUSIVE, token)) {
+            self.broken = Some(BACKWARDS);
         }
-        self.token = token.unwrap_or(self.token);
         let others = self.processes.iter().filter_map(|process| process.guard);
         let is_plain = self.places.iter().any(|place| place.lock == Some(PLAIN));
         if is_plain || others.into_iter().any(|other| !other.shaken || other.epoch != guard.epoch) {
-            self.broken = Some("two guards");
+            self.broken = Some(TWO);
         }
         for at in (0..3).filter(|at| guard.rests_on[*at]) {
             self.places[at].lock = Some(i);
@@ -410,8 +412,6 @@ impl model::World for World {
     }
 }
 
-const TWO: &str = "two guards";
-const BACKWARDS: &str = "a token that does not grow";
 const UNBELIEVED: &str = "a record that was written again is not believed";
 const NOISY: &str = "the last step while a foreign client was just met, or is there";
 const OPEN: &str = "an end after which nothing bars the old store";

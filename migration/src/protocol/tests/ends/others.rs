@@ -91,10 +91,8 @@ impl World {
                     let token = place.base + place.count + 1;
                     let beside =
                         next.processes.iter().any(|process| process.guard.is_some_and(|held| !held.shaken));
-                    if beside || token <= next.token {
-                        next.broken = Some(if beside { "two guards" } else { "a token that does not grow" });
-                    }
-                    next.token = token;
+                    let grows = grows(&mut next.granted, Mode::EXCLUSIVE, token);
+                    next.broken = if beside { Some(TWO) } else { (!grows).then_some(BACKWARDS) };
                 });
             }
         }

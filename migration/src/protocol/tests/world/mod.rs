@@ -6,8 +6,10 @@ mod processes;
 use std::hash::BuildHasher;
 
 use itertools::Itertools;
+use leasehold_core::Mode;
 use leasehold_core::backend::TokenBase;
 use leasehold_core::backend::stage::{Phase, Side, Stage};
+use model::Held;
 
 use super::super::contender::{Contender, End, Step};
 use super::super::hold::PairHold;
@@ -32,8 +34,6 @@ pub(super) struct World<const P: usize, const L: usize, const A: usize> {
     admins: [Option<Admin>; A],
     /// Stores number entries when they queue, and not when they are granted.
     numbered: bool,
-    /// The largest token that was given.
-    token: u64,
     broken: Option<&'static str>,
 }
 
@@ -85,7 +85,8 @@ enum Work {
     #[default]
     Idle,
     Asking(Contender),
-    Holding(PairHold),
+    /// With that token.
+    Holding(PairHold, u64),
 }
 
 /// A session that takes no part.
@@ -113,6 +114,7 @@ enum Life {
     },
     Holds {
         base: u64,
+        token: u64,
     },
 }
 
@@ -190,7 +192,6 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
             plain: plain.map(|side| Plain { side, life: Life::Closed }),
             admins: [const { None }; A],
             numbered: false,
-            token: 0,
             broken: None,
         }
     }
@@ -292,7 +293,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
                     }
                 }
             }
-            Work::Holding(hold) => {
+            Work::Holding(hold, _) => {
                 hold.viewed(view);
                 while hold.step().is_some() {}
                 if hold.is_gone() {
@@ -327,14 +328,8 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
         match &self.processes[i].work {
             Work::Idle => Pair::default(),
             Work::Asking(contender) => contender.parts,
-            Work::Holding(hold) => hold.parts,
+            Work::Holding(hold, _) => hold.parts,
         }
-    }
-
-    fn guards(&self) -> usize {
-        let holds = |process: &&Process| matches!(&process.work, Work::Holding(hold) if !hold.over);
-        let plain = self.plain.iter().filter(|plain| matches!(plain.life, Life::Holds { .. }));
-        self.processes.iter().filter(holds).count() + plain.count()
     }
 
     /// Whether a client holds in that store alone, or would be granted there alone.
@@ -344,7 +339,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
             Side::New => Class::New,
         };
         let moving = self.processes.iter().any(|process| {
-            let holds = matches!(&process.work, Work::Holding(hold) if hold.alone(side));
+            let holds = matches!(&process.work, Work::Holding(hold, _) if hold.alone(side));
             holds || process.knowledge.view().is_some_and(|view| view.class() == class)
         });
         let open = |life| match life {
@@ -355,17 +350,6 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
         moving || self.plain.iter().any(|plain| plain.side == side && open(plain.life))
     }
 
-    /// A guard is given, with that token.
-    fn given(&mut self, token: u64) {
-        if token <= self.token {
-            self.broken = Some("a token that does not grow");
-        }
-        self.token = token;
-        if self.guards() > 1 {
-            self.broken = Some("two guards");
-        }
-    }
-
     fn grant(&mut self, i: usize, side: Side) {
         let store = &mut self.stores[side];
         store.lock = Lock::Process(i);
@@ -374,7 +358,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
         match &mut self.processes[i].work {
             Work::Idle => unreachable!("nothing is asked"),
             Work::Asking(contender) => contender.granted(side, raw),
-            Work::Holding(hold) => hold.granted(side, raw),
+            Work::Holding(hold, _) => hold.granted(side, raw),
         }
         self.settle(i);
     }
@@ -385,7 +369,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
         match &mut self.processes[i].work {
             Work::Idle => {}
             Work::Asking(contender) => contender.gone(side),
-            Work::Holding(hold) => {
+            Work::Holding(hold, _) => {
                 let was_over = hold.over;
                 if !hold.gone(side) && !was_over && forgets {
                     self.processes[i].work = Work::Idle;
@@ -423,6 +407,22 @@ impl<const P: usize, const L: usize, const A: usize> model::World for World<P, L
                 found.push((Label::LeaseEnds(side), next));
             }
         }
+    }
+
+    fn held(&self) -> Vec<Held> {
+        let moving = self.processes.iter().map(|process| match process.work {
+            Work::Holding(hold, token) if !hold.over => Some(token),
+            _ => None,
+        });
+        let plain = self.plain.iter().map(|plain| match plain.life {
+            Life::Holds { token, .. } => Some(token),
+            _ => None,
+        });
+        let tokens = moving.chain(plain).enumerate();
+        let held = |(actor, token): (_, Option<_>)| {
+            Some(Held { actor, mode: Mode::EXCLUSIVE, counter: token?, is_overruled: false })
+        };
+        tokens.filter_map(held).collect()
     }
 
     fn broken(&self) -> Option<&'static str> {

@@ -47,16 +47,15 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
             Life::Open { base } => {
                 if store.lock == Lock::Free && self.left.acquisitions > 0 {
                     let token = base + store.count + 1;
-                    becomes(Label::PlainTakes(k, token), Life::Holds { base }, &|next| {
+                    becomes(Label::PlainTakes(k, token), Life::Holds { base, token }, &|next| {
                         next.left.acquisitions -= 1;
                         next.stores[side].lock = Lock::Plain(k);
                         next.stores[side].count += 1;
-                        next.given(token);
                     });
                 }
                 becomes(Label::PlainCloses(k), Life::Closed, &|_| {});
             }
-            Life::Holds { base } => {
+            Life::Holds { base, .. } => {
                 becomes(Label::PlainReleases(k), Life::Open { base }, &|next| {
                     next.stores[side].lock = Lock::Free;
                 });

@@ -31,7 +31,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
             }
             let mut knowledge = process.knowledge;
             let alone = match &process.work {
-                Work::Holding(hold) => hold.alone(side) && !self.is(Mutant::AckEarly),
+                Work::Holding(hold, _) => hold.alone(side) && !self.is(Mutant::AckEarly),
                 _ => false,
             };
             if store.members[i].is_some() && knowledge.acknowledge(side, alone) {
@@ -71,9 +71,9 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
                 if let Step::Take { counter } = contender.step() {
                     may(Label::Takes(i, counter), &|next| {
                         let process = &mut next.processes[i];
-                        process.work = Work::Holding(PairHold::of(&contender, process.knowledge.view()));
+                        let hold = PairHold::of(&contender, process.knowledge.view());
+                        process.work = Work::Holding(hold, counter);
                         process.reading = false;
-                        next.given(counter);
                         next.settle(i);
                     });
                 }
@@ -98,13 +98,13 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
                     }
                 }
             }
-            Work::Holding(hold) if !hold.over => may(Label::LetsGo(i), &|next| {
-                if let Work::Holding(hold) = &mut next.processes[i].work {
+            Work::Holding(hold, _) if !hold.over => may(Label::LetsGo(i), &|next| {
+                if let Work::Holding(hold, _) = &mut next.processes[i].work {
                     hold.let_go();
                 }
                 next.settle(i);
             }),
-            Work::Holding(_) => {}
+            Work::Holding(..) => {}
         }
         self.stores_answer(i, &mut may);
         if self.left.faults > 0 {
@@ -181,7 +181,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
                 match &mut next.processes[i].work {
                     Work::Idle => {}
                     Work::Asking(contender) => drop(contender.unbacked(side)),
-                    Work::Holding(hold) => drop(hold.unbacked(side)),
+                    Work::Holding(hold, _) => drop(hold.unbacked(side)),
                 }
                 next.settle(i);
             });
