@@ -3,7 +3,7 @@
 mod quiet;
 mod watching;
 
-use leasehold_core::backend::Load;
+use ::model::{Held, Judge};
 
 use super::super::*;
 use super::mutant::Mutant;
@@ -22,8 +22,7 @@ pub(super) struct World {
     taken: Vec<Revision>,
     /// How its processes hold.
     modes: Vec<Mode>,
-    /// What was granted, and how it is held.
-    granted: Vec<(Revision, Mode)>,
+    judge: Judge,
     is_calm: bool,
     /// The server has no room: it refuses whatever puts.
     is_full: bool,
@@ -58,7 +57,7 @@ impl World {
             forgotten: Vec::new(),
             taken: Vec::new(),
             modes: mix(which),
-            granted: Vec::new(),
+            judge: Judge::default(),
             is_calm: false,
             is_full: false,
         };
@@ -116,14 +115,9 @@ impl World {
                 process.was_admitted = create;
             }
         }
-        let holders = self.processes.iter().filter(|process| {
-            !process.has_expired && process.held.is_some_and(|held| !self.taken.contains(&held))
-        });
-        let modes: Vec<_> = holders.map(|process| process.mode).collect();
-        if let Some((last, others)) = modes.split_last()
-            && !Load::from_iter(others.iter().copied()).admits(*last)
-        {
-            return Err(format!("{modes:?} hold at once"));
+        let held = self.held();
+        if let Some(rule) = self.judge.see(held) {
+            return Err(format!("{rule}: {:?}", self.judge));
         }
         for (who, process) in self.processes.iter().enumerate() {
             let gone_before = process.gone_before.max(process.told_early);
@@ -137,6 +131,15 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    fn held(&self) -> Vec<Held> {
+        let held = self.processes.iter().enumerate().filter_map(|(actor, process)| {
+            let held = process.held.filter(|_| !process.has_expired)?;
+            let is_overruled = self.taken.contains(&held);
+            Some(Held { actor, mode: process.mode, counter: held.unsigned_abs(), is_overruled })
+        });
+        held.collect()
     }
 
     fn start(&mut self, who: usize, patience: Patience, mode: Mode) {
@@ -354,16 +357,11 @@ impl World {
                 process.book.forget(&name(), create);
                 return Ok(());
             }
-            let (entry, mode) = (self.store.sessions[process.session].entry, process.mode);
+            let entry = self.store.sessions[process.session].entry;
             if entry.is_some_and(|entry| entry.create == create) {
                 if !self.store.admits(process.session) {
                     return Err(format!("{who} holds, and those before it do not admit it"));
                 }
-                let is_late = |(later, other): &&(Revision, Mode)| create < *later && mode.bars(*other);
-                if let Some((later, _)) = self.granted.iter().find(is_late) {
-                    return Err(format!("{who} holds with token {create} after {later}"));
-                }
-                self.granted.push((create, mode));
             } else if !self.taken.contains(&create) || process.was_admitted != create {
                 return Err(format!("{who} holds an entry that is not there, or never was admitted"));
             }
