@@ -1,14 +1,15 @@
 //! The contenders against a model of the scripts, with a network that delays, loses, repeats and
 //! reorders, and clients that leave at any time.
 //!
-//! After every step: a client that thinks it holds is the holder at the server (G1, G2, G4), and taken
-//! counters grow (G3). When the faults end: every client that still wants the lock gets it in turn (G6,
+//! After every step: a client that thinks it holds is the holder at the server (G1, G2, G4), holders fit together, and their
+//! tokens grow (G1, G3). When the faults end: every client that still wants the lock gets it in turn (G6,
 //! G7, G8), and nothing is left at the server: at once if each connection kept its order, and after a
 //! ttl whatever arrived late (G5). A client that loses its entry acquires again at once, as the core does, while that is
 //! still being released. Planted mutants must be caught, or the properties prove nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ::model::{Held, Judge};
 use leasehold_core::backend::Mode;
 use proptest::prelude::*;
 use proptest::test_runner::TestError;
@@ -60,8 +61,7 @@ struct World {
     clients: Vec<Client>,
     flying: Vec<Message>,
     owners: Owner,
-    /// The largest counter that was taken, and the largest of an exclusive hold.
-    taken: (u64, u64),
+    judge: Judge,
     /// The earliest deadline of the revocations of a holder.
     asked: BTreeMap<Owner, u64>,
     network: Network,
@@ -109,7 +109,7 @@ impl World {
             clients: (1..=CLIENTS as u64).map(client).collect(),
             flying: Vec::new(),
             owners: CLIENTS as u64,
-            taken: (0, 0),
+            judge: Judge::default(),
             asked: BTreeMap::new(),
             network,
             mutant,
@@ -142,11 +142,7 @@ impl World {
                 self.clients[id].contender.unanswered(now);
             }
             Step::Wait(_) => {}
-            Step::Take { counter, .. } if !self.clients[id].held => {
-                self.take(id, counter)?;
-                self.clients[id].held = true;
-            }
-            Step::Take { .. } => {}
+            Step::Take { .. } => self.clients[id].held = true,
             Step::Over(_) if self.mutant == Mutant::QueuesAgain => {
                 (self.clients[id].contender, self.clients[id].held) = (contender(), false);
             }
@@ -296,11 +292,28 @@ impl World {
         });
     }
 
+    fn held(&mut self) -> Vec<Held> {
+        let (now, modes) = (at(self.now), self.modes);
+        let held = self.clients.iter_mut().enumerate().filter_map(|(actor, client)| {
+            match client.contender.step(now) {
+                Step::Take { counter, .. } if client.wants => {
+                    Some(Held { actor, mode: modes[actor], counter, is_overruled: false })
+                }
+                _ => None,
+            }
+        });
+        held.collect()
+    }
+
     /// A client that thinks it holds does, foreign ones included.
     fn check(&mut self) -> Result<(), String> {
         self.server.expire(micros(self.now));
-        if let Some(runs) = &self.runs {
-            return runs.check(self.now, &self.server, &mut self.clients);
+        let held = self.held();
+        if let Some(rule) = self.judge.see(held) {
+            return Err(format!("{rule} at {}: {:?}", self.now, self.judge));
+        }
+        if self.runs.is_some() {
+            return Ok(());
         }
         self.foreign = self.foreign.filter(|until| self.now <= *until);
         if self.foreign.is_some() && !self.server.is_held_by(FOREIGN_OWNER) {

@@ -1,10 +1,7 @@
 //! Locks that several hold together, against the model of the scripts: clients with a mode each, which die, too.
 //!
-//! After every script: the first waiter does not fit, by the rule (G7). After every step: a client that thinks it holds does,
-//! holders fit together and came before all waiters, and the hold of a dead client ends with its lease (G1, G4, G6). Taken
-//! counters grow past those that they exclude (G3). And all that is checked of exclusive locks.
-
-use leasehold_core::backend::Load;
+//! After every script: the first waiter does not fit, by the rule (G7). After every step: holders came before all waiters, and
+//! the hold of a dead client ends with its lease (G4, G6). And all that is checked of exclusive locks.
 
 use super::*;
 
@@ -22,18 +19,6 @@ impl World {
             self.arrived.retain(|(arrived, _)| *arrived != owner);
             self.arrived.push((owner, client));
         }
-    }
-
-    /// The hold of a client begins.
-    pub(super) fn take(&mut self, id: usize, counter: u64) -> Result<(), String> {
-        let (any, exclusive) = self.taken;
-        let is_exclusive = self.modes[id] == Mode::EXCLUSIVE;
-        let last = if is_exclusive { any } else { exclusive };
-        if counter <= last {
-            return Err(format!("counter {counter} was taken after {last}"));
-        }
-        self.taken = (any.max(counter), if is_exclusive { counter } else { exclusive });
-        Ok(())
     }
 
     /// The client's process is gone, and what was on its way to it and from it.
@@ -61,15 +46,10 @@ impl World {
         let first = self.server.queue.iter().map(|(owner, _)| owner);
         let first =
             first.filter(|owner| self.server.entries[*owner].live_until > now).filter_map(place).min();
-        let mut load = Load::NONE;
         for owner in self.server.holders() {
             if !self.server.holds_at(now, owner) {
                 continue;
             }
-            if !load.admits(self.mode_of(owner)) {
-                return Err(format!("{owner} does not fit: {:?}", self.server));
-            }
-            load = load.and(self.mode_of(owner));
             if let (Some(waits), Some(holds)) = (first, place(&owner))
                 && waits < holds
             {
