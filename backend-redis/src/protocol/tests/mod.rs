@@ -87,6 +87,11 @@ fn micros(millis: u64) -> u64 {
     millis * 1000
 }
 
+fn hold(owner: Owner, mode: Mode, counter: u64) -> Held {
+    let actor = usize::try_from(owner).expect("few own an entry");
+    Held { actor, mode, counter, is_overruled: false }
+}
+
 fn contender() -> Contender {
     Contender::new(Duration::from_millis(TTL), Duration::from_millis(MARGIN))
 }
@@ -292,24 +297,29 @@ impl World {
         });
     }
 
+    /// The holds that clients believe in.
     fn held(&mut self) -> Vec<Held> {
-        let (now, modes) = (at(self.now), self.modes);
-        let held = self.clients.iter_mut().enumerate().filter_map(|(actor, client)| {
+        let now = at(self.now);
+        let believed = self.clients.iter_mut().zip(self.modes).filter_map(|(client, mode)| {
             match client.contender.step(now) {
-                Step::Take { counter, .. } if client.wants => {
-                    Some(Held { actor, mode: modes[actor], counter, is_overruled: false })
-                }
+                Step::Take { counter, .. } if client.wants => Some(hold(client.owner, mode, counter)),
                 _ => None,
             }
         });
-        held.collect()
+        believed.collect()
     }
 
     /// A client that thinks it holds does, foreign ones included.
     fn check(&mut self) -> Result<(), String> {
         self.server.expire(micros(self.now));
-        let held = self.held();
-        if let Some(rule) = self.judge.see(held) {
+        let mut held = self.held();
+        let broken = self.judge.see(held.clone());
+        // A grant counts before its client knows of it.
+        held.extend(
+            self.granted_since_restart()
+                .filter(|granted| !held.iter().any(|hold| hold.actor == granted.actor)),
+        );
+        if let Some(rule) = broken.or_else(|| Judge::default().see(held)) {
             return Err(format!("{rule} at {}: {:?}", self.now, self.judge));
         }
         if self.runs.is_some() {

@@ -1,7 +1,8 @@
 //! The contenders against a server that restarts, empty or with what it had once, and pauses then (redis.protocol-9).
 //!
 //! A connection leads to one run of the server. A request that is in flight when that run ends never arrives; a reply may.
-//! After every step, at most one client thinks it holds (G1, G2), and tokens grow (G3). When the faults end, every client gets the lock in turn (G6).
+//! After every step, at most one client thinks it holds, and none beside a client that was granted the lock since the
+//! restart (G1, G2), and tokens grow (G3). When the faults end, every client gets the lock in turn (G6).
 
 use super::*;
 use crate::scripts::model::{Connection, Origin};
@@ -14,6 +15,8 @@ pub(super) const PAUSE: u64 = TTL;
 pub(super) struct Runs {
     /// How often the server has restarted.
     restarts: u64,
+    /// When the current run began, in microseconds.
+    came_up_at: u64,
     origin: Option<Origin>,
     /// The data of the server as they were once.
     old: (Server, Option<Origin>),
@@ -60,6 +63,14 @@ impl World {
         runs.connections[id]
     }
 
+    /// The hold that the server has granted since it restarted.
+    pub(super) fn granted_since_restart(&self) -> Option<Held> {
+        let runs = self.runs.as_ref()?;
+        let granted = self.server.grant.filter(|grant| grant.since >= runs.came_up_at);
+        let granted = granted.filter(|grant| self.server.is_held_by(grant.owner))?;
+        Some(hold(granted.owner, Mode::EXCLUSIVE, granted.counter))
+    }
+
     /// Whether the client has given up the connection to that run, with what may still be unread from it.
     pub(super) fn is_given_up(&self, client: usize, run: u64) -> bool {
         self.mutant != Mutant::CountsEarlierRuns
@@ -82,8 +93,10 @@ impl World {
             (_, true) => runs.old.clone(),
             _ => return runs.old = (self.server.clone(), runs.origin),
         };
+        // That takes a moment, which separates earlier grants from later ones.
+        self.now += 1;
         (self.server, runs.origin) = data;
-        runs.restarts += 1;
+        (runs.restarts, runs.came_up_at) = (runs.restarts + 1, micros(self.now));
     }
 
     /// An administrator takes the lock by force. Only a lock that is free is of interest: force itself breaks G1.
