@@ -1,8 +1,8 @@
-//! One lock, shared with the libraries of others: each is the real library, in a process of its own, and so are we.
+//! One lock, shared with the libraries of others: each is the real library, in a process of its own. Every trial has a
+//! server of its own.
 //!
-//! They are the peers of the comparison (`comparison/peers`), ours speaks the same lines (this program, called with
-//! `contend URL`), and every trial has a server of its own. Times are read from the clock that all processes
-//! share.
+//! Those of Redis are the peers of the comparison (`comparison/peers`), and ours speaks the same lines, in a process of its
+//! own, too (this program, called with `contend URL`). Times are read from the clock that all processes share.
 //!
 //! At depth `soak` the two sides contend for a minute, and every library moves the whole way.
 //!
@@ -13,17 +13,21 @@
 //! | `keys` | where the lock is, as `docs/migrating.md` says, and that a format can be left in Redis itself |
 //! | `wire` | what is in the server while each of them holds, and the messages of the release, as in the folder |
 //! | `story` | a fleet leaves its library for us, one by one, and then its server for etcd, and counts all the while |
+//! | `queue` | a library in one queue with ours: waiting, tokens, what is shown, force; in both directions |
+//! | `etcd` | that with `etcdctl`, and names with a slash |
 
 #![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
 
 mod contender;
 mod contest;
+mod etcd;
 mod exclusion;
 mod hand;
 mod keys;
 mod library;
 #[path = "../../comparison/src/worker/ours.rs"]
 mod ours;
+mod queue;
 mod setup;
 mod story;
 mod wire;
@@ -43,7 +47,7 @@ fn main() -> ExitCode {
     }
     let depth = Depth::of_run();
     let span = Duration::from_secs(depth.pick(CONTEST_SECONDS, CONTEST_SECONDS, 60));
-    let mut trials = Vec::new();
+    let mut trials = etcd::trials();
     for library in &LIBRARIES {
         trials.extend(exclusion::trials(library));
         trials.push(contest::trial(library, span));

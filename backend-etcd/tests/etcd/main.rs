@@ -8,7 +8,6 @@
 mod cluster;
 mod counts;
 mod fixture;
-mod interop;
 mod kit;
 mod network;
 mod outside;
@@ -30,7 +29,6 @@ fn main() -> ExitCode {
     for trial in [
         cluster::trials(),
         counts::trials(),
-        interop::trials(),
         network::trials(),
         outside::trials(),
         replies::trials(),

@@ -1,16 +1,12 @@
-//! Locks that several hold: foreign clients, rights, requests and failures.
-
-use std::time::Duration;
+//! Locks that several hold: rights, requests and failures.
 
 use etcd_client::CompactionOptions;
 use leasehold_core::{ErrorKind, Lock, LockGuard, LockManager, LockOptions, Mode as Kind};
 use leasehold_etcd::EtcdConfig;
-use testbed::Process;
 
 use crate::fixture::{BOUND, Beside, Fixture, PREFIX, TTL, hold, open, open_with_ttl, trials, within};
 
 trials![
-    etcdctl_and_sharers_wait_for_each_other,
     a_cut_and_a_compaction_cost_nobody_who_shares_their_turn,
     share_needs_the_right_on_shared_keys,
     many_permits_are_counted_or_read,
@@ -43,31 +39,6 @@ fn aside(manager: &LockManager, mode: Kind) -> Beside<LockGuard> {
 
 async fn tries(manager: &LockManager, mode: Kind) -> Option<LockGuard> {
     within(BOUND, "an answer", lock(manager, mode).try_acquire()).await.unwrap()
-}
-
-/// A foreign client waits for every older key below the name, and counts as a writer.
-async fn etcdctl_and_sharers_wait_for_each_other() {
-    let fixture = Fixture::start().await;
-    let [one, other, last] = [fixture.manager().await, fixture.manager().await, fixture.manager().await];
-    for mode in [Kind::SHARED, some(1, 3)] {
-        let (first, second) = (take(&one, mode).await, take(&other, mode).await);
-        let mut theirs = fixture.etcd.ctl_in_background(["lock", &format!("{PREFIX}/n")]).unwrap();
-        fixture.store.queued("n", 3).await;
-        assert!(tries(&last, mode).await.is_none(), "{mode} beside one that waits");
-        let behind = aside(&last, mode);
-        fixture.store.queued("n", 4).await;
-        first.release().await.unwrap();
-        assert!(is_silent(&mut theirs).await, "etcdctl holds beside {mode}");
-        second.release().await.unwrap();
-        theirs.next_line(BOUND).await.unwrap();
-        assert!(!behind.is_finished(), "{mode} beside etcdctl");
-        theirs.terminate(BOUND).await.unwrap();
-        behind.end("it holds after etcdctl").await.release().await.unwrap();
-    }
-}
-
-async fn is_silent(process: &mut Process) -> bool {
-    process.next_line(Duration::from_millis(300)).await.is_err()
 }
 
 /// A waiter behind a writer, in every mode, is cut off during the release, and the missed changes are compacted.
