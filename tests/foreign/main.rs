@@ -14,7 +14,7 @@
 //! | `wire` | what is in the server while each of them holds, and the messages of the release, as in the folder |
 //! | `story` | a fleet leaves its library for us, one by one, and then its server for etcd, and counts all the while |
 //! | `queue` | a library in one queue with ours: waiting, tokens, what is shown, force; in both directions |
-//! | `etcd` | that with `etcdctl`, and names with a slash |
+//! | `etcd`, `zookeeper` | that with `etcdctl`, Curator, kazoo and go-zookeeper, and what is special to each |
 
 #![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
 
@@ -31,6 +31,7 @@ mod queue;
 mod setup;
 mod story;
 mod wire;
+mod zookeeper;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -47,7 +48,8 @@ fn main() -> ExitCode {
     }
     let depth = Depth::of_run();
     let span = Duration::from_secs(depth.pick(CONTEST_SECONDS, CONTEST_SECONDS, 60));
-    let mut trials = etcd::trials();
+    let mut trials = zookeeper::trials();
+    trials.extend(etcd::trials());
     for library in &LIBRARIES {
         trials.extend(exclusion::trials(library));
         trials.push(contest::trial(library, span));

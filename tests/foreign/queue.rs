@@ -1,4 +1,4 @@
-//! A library whose contenders stand in one queue with ours: the same with each of them.
+//! A library whose contenders stand in one queue with ours, in etcd and in ZooKeeper: the same with each of them.
 
 use std::time::Duration;
 

@@ -195,12 +195,6 @@ pub(crate) fn noting(seen: &Arc<Mutex<Vec<Op>>>) -> Mode {
     })
 }
 
-pub(crate) async fn cut(proxy: &Proxy, directions: &[Direction]) {
-    for direction in directions {
-        proxy.set(*direction, Mode::Blackhole).await;
-    }
-}
-
 /// The clock of all guards here.
 pub(crate) fn now() -> Moment {
     BootClock::new().now()

@@ -2,12 +2,10 @@
 //!
 //! | part | where |
 //! |---|---|
-//! | requests, by the server's count | `requests`, `mixes` for shared locks |
+//! | requests, by the server's count | `requests`, `mixes` for shared locks and foreign nodes |
 //! | lost sessions, nodes and replies | `faults` |
-//! | other libraries during a cut | `cuts` |
 //! | three servers | `quorum` |
 //! | connections, TLS, rights | `access`, `secured`, `rights` |
-//! | Curator, kazoo and go-zookeeper | `interop` |
 //! | directories with large numbers | `numbers` |
 //! | passing a lock on | `passing` |
 //! | acquiring the same lock again | `returns` |
@@ -16,15 +14,12 @@
 #![allow(clippy::unwrap_used, reason = "test binary")]
 
 mod access;
-mod cuts;
 mod faults;
 mod fixture;
-mod interop;
 mod ledger;
 mod mixes;
 mod numbers;
 mod passing;
-mod peer;
 mod quorum;
 mod requests;
 mod returns;
@@ -58,9 +53,6 @@ fn main() -> ExitCode {
         quorum:
             a_follower_that_is_cut_off_tells_its_clients_in_time
             fail_over_is_promised_by_those_who_can;
-        cuts:
-            kazoo_is_not_told
-            curator_is_told_late;
         requests:
             an_uncontended_cycle_is_two_flights
             a_waiter_asks_the_leader_once_in_a_session
@@ -95,18 +87,6 @@ fn main() -> ExitCode {
             a_stranger_cannot_change_the_rights
             without_the_right_to_delete_nothing_is_opened
             nodes_belong_to_their_creator;
-        interop:
-            curator_and_we_exclude_each_other
-            a_release_wakes_curator_and_us_at_once
-            nobody_releases_what_belongs_to_another
-            curators_holder_is_asked_in_its_own_words
-            other_recipes_keep_their_data
-            kazoo_is_waited_for_and_warned_of
-            kazoo_with_the_pattern_and_we_exclude_each_other
-            curator_and_those_who_share_wait_for_each_other
-            go_zookeeper_and_we_wait_for_each_other
-            those_who_share_are_shown_beside_curator
-            whatever_is_not_ours_is_waited_for_as_a_writer;
         numbers:
             directory_tells_its_next_number
             foreign_directory_is_never_removed
@@ -135,7 +115,8 @@ fn main() -> ExitCode {
         mixes:
             sharer_counts_on_no_number
             a_reader_behind_a_writer_needs_four_requests
-            entry_passes_on_when_the_one_ahead_is_gone;
+            entry_passes_on_when_the_one_ahead_is_gone
+            whatever_is_not_ours_is_waited_for_as_a_writer;
         tokens:
             a_base_is_read_by_a_session_that_is_counted
             a_raise_where_the_namespace_is_gone_fails;
@@ -147,7 +128,8 @@ fn main() -> ExitCode {
             all_who_share_are_asked_in_one_flight
             one_that_cannot_be_asked_keeps_nobody_from_it
             a_message_that_is_not_told_of_is_heard_with_the_next_renewal
-            waiter_asked_to_release_has_the_grace_left;
+            waiter_asked_to_release_has_the_grace_left
+            other_recipes_keep_their_data;
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }

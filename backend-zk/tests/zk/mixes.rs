@@ -1,4 +1,4 @@
-//! The requests of shared locks, in every mix, by the server's count.
+//! The requests of shared locks, in every mix, by the server's count; and foreign nodes among them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use leasehold_core::{LockManager, Mode as Kind};
 use parking_lot::Mutex;
 use testbed::zookeeper::{Op, Server, Setup};
 use testbed::{Direction, Mode, Proxy};
+use zookeeper_client::{Acls, CreateMode};
 
 use crate::fixture::{BOUND, Fixture, Space, eventually, noted, proxy, server};
 use crate::sharing::{R, W, aside, take};
@@ -162,4 +163,44 @@ pub(crate) async fn entry_passes_on_when_the_one_ahead_is_gone(fixture: Arc<Fixt
         assert_eq!(reader.takes(), [Op::Create, Op::List, Op::Get]);
         guard.release().await.unwrap();
     }
+}
+
+/// Foreign nodes count as writers, also those of Curator's read-write lock and names that only look like ours.
+pub(crate) async fn whatever_is_not_ours_is_waited_for_as_a_writer(fixture: Arc<Fixture>) {
+    const UUID: &str = "51e3f9c4-2c4c-4d0e-9c0e-8f3c1a5b7d21";
+    let space = fixture.space().await;
+    let (locks, other, outside) = (space.manager().await, space.manager().await, space.outside().await);
+    let path = space.directory("a");
+    take(&locks, R).await.release().await.unwrap();
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    for stem in [
+        // Curator's other recipes, the locks of kazoo and go-zookeeper, ZooKeeper's own recipe.
+        format!("_c_{UUID}-__READ__"),
+        format!("_c_{UUID}-__WRIT__"),
+        format!("{}__lock__", UUID.replace('-', "")),
+        format!("_c_{}-lock-", UUID.replace('-', "")),
+        "x-72057594037927936-".to_owned(),
+        // As we give them, almost.
+        format!("_c_{}-shared-lock-", UUID.replace('-', "")),
+        format!("_c_{}-shared-lock-", UUID.to_uppercase()),
+        format!("{UUID}-shared-lock-"),
+        format!("_c_{UUID}-2of8-lock-"),
+        format!("_c_{UUID}-shared-lock--"),
+    ] {
+        let node = format!("{path}/{stem}");
+        let (_, number) = outside.client.create(&node, b"", &options).await.unwrap();
+        assert!(locks.lock("a").unwrap().shared().try_acquire().await.unwrap().is_none(), "{stem}");
+        let waiting = [aside(&locks, R), aside(&other, R)];
+        outside.has(&path, 3).await;
+        assert!(waiting.iter().all(|reader| !reader.is_finished()), "beside {stem}");
+        outside.client.delete(&format!("{node}{number}"), None).await.unwrap();
+        let mut guards = Vec::new();
+        for reader in waiting {
+            guards.push(reader.end(&stem).await);
+        }
+        for guard in guards {
+            guard.release().await.unwrap();
+        }
+    }
+    outside.has(&path, 0).await;
 }

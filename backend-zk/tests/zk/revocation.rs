@@ -10,7 +10,7 @@ use leasehold_core::{
 };
 use testbed::zookeeper::{Op, Setup};
 use testbed::{Direction, Mode};
-use zookeeper_client::{Acls, Stat};
+use zookeeper_client::{Acls, CreateMode, Stat};
 
 use crate::fixture::{
     BOUND, Beside, Fixture, Outside, Space, TTL, eventually, hold_aside, noted, now, proxy, server, within,
@@ -189,4 +189,17 @@ pub(crate) async fn waiter_asked_to_release_has_the_grace_left(fixture: Arc<Fixt
     assert!(until.remaining(read_at) <= Duration::from_secs(60), "{:?}", until.remaining(read_at));
     assert_eq!(guard.state(), GuardState::Held);
     guard.release().await.unwrap();
+}
+
+/// Nothing is written to the nodes of Curator's other recipes.
+pub(crate) async fn other_recipes_keep_their_data(fixture: Arc<Fixture>) {
+    let space = fixture.space().await;
+    let (locks, outside) = (space.manager().await, space.outside().await);
+    locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+    let latch = format!("{}/_c_51e3f9c4-2c4c-4d0e-9c0e-8f3c1a5b7d21-latch-", space.directory("a"));
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let (_, number) = outside.client.create(&latch, b"theirs", &options).await.unwrap();
+    assert_eq!(locks.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::Foreign);
+    let (data, _) = outside.client.get_data(&format!("{latch}{number}")).await.unwrap();
+    assert_eq!(data, b"theirs");
 }

@@ -3,13 +3,12 @@
 //   acquire PATH     -> held                      when it is
 //   revocable PATH   -> held                      when it is, and able to be asked to let go
 //   asked            -> asked                     when a revocable one is
-//   revoke PATH      -> written | refused         asks the holder whose node that is to let go
 //   try PATH MILLIS  -> held | busy
 //   release          -> released | refused REASON
 //   state            -> acquired | free, and what the connection is: CONNECTED, SUSPENDED, LOST, ...
 //   quit
 //
-// Arguments: HOST:PORT SESSION_MILLIS
+// Arguments: HOST:PORT SESSION_SECONDS
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -19,13 +18,11 @@ import java.util.concurrent.atomic.AtomicReference;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
-import org.apache.curator.framework.recipes.locks.Revoker;
 import org.apache.curator.retry.RetryForever;
-import org.apache.zookeeper.KeeperException;
 
 public class CuratorPeer {
     public static void main(String[] arguments) throws Exception {
-        int session = Integer.parseInt(arguments[1]);
+        int session = 1000 * Integer.parseInt(arguments[1]);
         CuratorFramework client =
                 CuratorFrameworkFactory.newClient(arguments[0], session, session, new RetryForever(100));
         AtomicReference<Object> connection = new AtomicReference<>("CONNECTING");
@@ -55,14 +52,6 @@ public class CuratorPeer {
                 case "asked":
                     asked.await();
                     System.out.println("asked");
-                    break;
-                case "revoke":
-                    try {
-                        Revoker.attemptRevoke(client, words[1]);
-                        System.out.println("written");
-                    } catch (KeeperException.NoAuthException refused) {
-                        System.out.println("refused");
-                    }
                     break;
                 case "try":
                     mutex = new InterProcessMutex(client, words[1]);
