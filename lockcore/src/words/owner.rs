@@ -19,7 +19,8 @@ impl OwnerId {
 
     /// Returns the 32 lower-case hexadecimal digits that stores write.
     pub fn to_hex(self) -> String {
-        format!("{:032x}", u128::from_be_bytes(self.0))
+        let digits = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        digits.map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])).collect()
     }
 
     /// Reads the form of [`OwnerId::to_hex`]; `None` for any other text.
@@ -45,7 +46,8 @@ mod tests {
     /// The hexadecimal form is exact, and nothing else is read.
     #[test]
     fn hex_round_trips_and_rejects_other_spellings() {
-        let owner = OwnerId::from_random([0xab; 16]);
+        let owner = OwnerId::from_random(*b"\x01\x23\x45\x67\x89\xab\xcd\xef12345678");
+        assert_eq!(owner.to_hex(), "0123456789abcdef3132333435363738");
         assert_eq!(OwnerId::from_hex(&owner.to_hex()), Some(owner));
         assert_eq!(OwnerId::from_hex("AB"), None);
         assert_eq!(OwnerId::from_hex(&"AB".repeat(16)), None);
