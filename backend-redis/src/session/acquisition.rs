@@ -4,7 +4,6 @@
 //! - **redis.acquisition-1** An acquisition that ends without its grant, dropped, failed or lost, releases its owner id in the
 //!   background, whatever request is pending (G8); one whose grant was taken does not.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,13 +46,6 @@ enum AcquisitionState {
 impl Session {
     /// Takes the lock, or waits for it. Dropping the future abandons.
     pub(crate) async fn acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Grant> {
-        // Large ones are not moved.
-        let contending = pin!(self.contend(request));
-        let granted = self.life.closing.run_until_cancelled(contending).await;
-        granted.unwrap_or_else(|| Err(error::closed()))
-    }
-
-    async fn contend(self: &Arc<Self>, request: &AcquireRequest) -> Result<Grant> {
         let mut acquisition = Acquisition::new(self, request)?;
         let give_up_at = self.give_up_at();
         let mut pauses = Backoff::of_requests(&self.env);
@@ -72,10 +64,11 @@ impl Session {
                     Ok(Some(deadline)) => return acquisition.take(counter, deadline),
                     unconfirmed => unconfirmed.map(drop),
                 },
-                Step::Over(reason) => return Err(Error::lost(reason)),
+                Step::Over(reason) => return Err(over(reason)),
             };
             match done {
                 Ok(()) => {}
+                Err(_) if self.life.is_closing() => return Err(error::closed()),
                 Err(error) if acquisition.may_repeat(&error, give_up_at) => pauses.pause(&self.env).await,
                 Err(error) => return Err(acquisition.after_all_attempts(error)),
             }
@@ -85,8 +78,8 @@ impl Session {
     /// Acquires the lock if it is free and no entry is before this one. Dropping the future leaves nothing.
     pub(crate) async fn try_acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Attempt> {
         let mut acquisition = Acquisition::new(self, request)?;
-        let entered = self.life.closing.run_until_cancelled(acquisition.enter_at_once()).await;
-        let holder = entered.unwrap_or_else(|| Err(error::closed()))?;
+        let holder = acquisition.enter_at_once().await;
+        let holder = if self.life.is_closing() { Err(error::closed()) } else { holder }?;
         match acquisition.step() {
             Step::Take { counter, deadline } => match acquisition.confirmed(deadline).await {
                 Ok(Some(deadline)) => acquisition.take(counter, deadline).map(Attempt::Granted),
@@ -102,6 +95,11 @@ impl Session {
             }
         }
     }
+}
+
+/// Closing ends all entries first.
+fn over(reason: LostReason) -> Error {
+    if reason == LostReason::Shutdown { error::closed() } else { Error::lost(reason) }
 }
 
 impl<'s> Acquisition<'s> {

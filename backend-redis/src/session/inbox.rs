@@ -26,7 +26,7 @@ impl Hears for OnceLock<Weak<Session>> {
 impl Session {
     /// Handles an event of the link, in the task that reads it.
     pub(super) fn hear(self: &Arc<Self>, event: LinkEvent) {
-        if self.life.closed.is_cancelled() {
+        if self.life.is_closed() {
             return;
         }
         match event {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use leasehold_core::backend::LeaseId;
 use leasehold_core::clock::Moment;
@@ -19,6 +20,8 @@ pub(crate) struct Life<E> {
     env: Env,
     entries: Mutex<HashMap<LeaseId, Arc<E>>>,
     lease_ids: RandomState,
+    /// Read at each request: a token takes locks.
+    phase: AtomicU8,
     /// Nothing new is begun. Cancelled with `closed`, too.
     pub(crate) closing: CancellationToken,
     /// Nothing is sent any more.
@@ -30,15 +33,24 @@ pub(crate) struct Life<E> {
 impl<E: Send + Sync> Life<E> {
     /// That of a session which is open until `closed`.
     pub(crate) fn new(env: Env, closed: CancellationToken) -> Self {
-        let (entries, lease_ids) = (Mutex::default(), RandomState::new());
-        Self { env, entries, lease_ids, closing: closed.child_token(), closed, leaving: TaskTracker::new() }
+        let (entries, lease_ids, phase) = (Mutex::default(), RandomState::new(), AtomicU8::new(OPEN));
+        let (closing, leaving) = (closed.child_token(), TaskTracker::new());
+        Self { env, entries, lease_ids, phase, closing, closed, leaving }
     }
 
     /// # Errors
     ///
     /// [`ErrorKind::Closed`](leasehold_core::ErrorKind::Closed) once the session is.
     pub(crate) fn open_or_refuse(&self) -> Result<()> {
-        if self.closing.is_cancelled() { Err(error::closed()) } else { Ok(()) }
+        if self.is_closing() { Err(error::closed()) } else { Ok(()) }
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.phase.load(Ordering::SeqCst) != OPEN
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.phase.load(Ordering::SeqCst) == CLOSED
     }
 
     /// Two owner ids share one as unlikely as two random numbers are equal.
@@ -87,6 +99,7 @@ impl<E: Send + Sync> Life<E> {
     ///
     /// Unknown when not all of that was confirmed.
     pub(crate) async fn close(&self, give_up_at: Moment, end: impl Fn(Arc<E>) + Send) -> Result<()> {
+        self.phase.fetch_max(CLOSING, Ordering::SeqCst);
         self.closing.cancel();
         let entries = std::mem::take(&mut *self.entries.lock());
         entries.into_values().for_each(end);
@@ -99,10 +112,15 @@ impl<E: Send + Sync> Life<E> {
                 Err(error::unanswered(late))
             }
         };
+        self.phase.store(CLOSED, Ordering::SeqCst);
         self.closed.cancel();
         told
     }
 }
+
+const OPEN: u8 = 0;
+const CLOSING: u8 = 1;
+const CLOSED: u8 = 2;
 
 /// The owner's handle of a session: with the last one the session ends, and leases end its remaining entries.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ impl Session {
     pub(crate) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
         // redis.session-1: known until it is answered, or the caller leaves.
         let releasing = Releasing { session: self, entry: self.life.entry_of(grant.owner) };
-        if self.life.closed.is_cancelled() {
+        if self.life.is_closed() {
             return Err(error::closed());
         }
         let entry = releasing.entry.as_deref();

@@ -46,7 +46,7 @@ impl Session {
     ///
     /// `Lost` if the hold was lost before; unknown if too few servers answer.
     pub(crate) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
-        if self.life.closed.is_cancelled() {
+        if self.life.is_closed() {
             return Err(error::closed());
         }
         let entry = self.life.forget(grant.owner);
