@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use leasehold_core::Result;
 use leasehold_core::backend::{Finding, Severity};
-use redis::{Pipeline, Value};
+use redis::{Cmd, Value};
 
 use crate::connection::Namespace;
 use crate::scripts::{micros, number, parts, text};
@@ -25,7 +25,7 @@ impl Session {
         findings.extend(self.pause.map(of_pause));
         // It shows no name, and is run as every script is.
         let inspect = self.told(self.program.operation("inspect", &[]));
-        let ran = connected.run(self.program, &inspect, give_up_at).await;
+        let ran = connected.run(&inspect, give_up_at).await;
         let ran = ran.map_or_else(|error| broken(error.to_string()), |_| ok("the server runs our scripts"));
         findings.push(about("scripts", ran));
         let users = connected.ask(redis::cmd("ACL").arg("LIST"), give_up_at).await.ok();
@@ -45,13 +45,15 @@ impl Session {
     }
 }
 
-/// The requests, sent in one pipeline.
-pub(crate) fn questions() -> Pipeline {
-    let mut questions = redis::pipe();
-    questions.cmd("INFO");
-    questions.cmd("CONFIG").arg("GET").arg("maxmemory-policy");
-    questions.cmd("TIME");
-    questions
+/// The requests, sent in one piece.
+pub(crate) fn questions() -> Vec<Cmd> {
+    vec![redis::cmd("INFO"), config("maxmemory-policy"), redis::cmd("TIME")]
+}
+
+pub(crate) fn config(option: &str) -> Cmd {
+    let mut question = redis::cmd("CONFIG");
+    question.arg("GET").arg(option);
+    question
 }
 
 /// The findings of the answers, at `now` of our clock; `deaf` if the user may not subscribe to the inbox, `replicas` as many as

@@ -60,7 +60,7 @@ impl Session {
         let keys = names.iter().map(|name| self.keys.of(name)).collect::<Result<Vec<_>>>()?;
         let keys = keys.iter().flat_map(NameKeys::all).collect::<Vec<_>>();
         let call = self.told(self.program.operation("inspect", &keys));
-        let answer = self.run(self.program, &call).await?;
+        let answer = self.run(&call).await?;
         let shown = scripts::inspected(&answer, names.len(), self.naming())?;
         let state = |(name, Shown { holders, waiting }): (&LockName, _)| {
             LockState::new(name.clone(), holders, waiting)

@@ -14,7 +14,7 @@ impl Session {
         self.life.open_or_refuse()?;
         let keys = self.keys.of(name)?;
         let call = self.told(scripts::revoke(self.program, &keys, self.inboxes.told(), how));
-        let answer = self.run(self.program, &call).await?;
+        let answer = self.run(&call).await?;
         let Revoked { holders, unswept } = scripts::revoked(&answer, self.naming())?;
         if unswept {
             self.sweep(keys);

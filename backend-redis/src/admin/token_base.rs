@@ -52,6 +52,6 @@ impl Session {
         let key = self.keys.token_base();
         let mut call = scripts::RAISE.call(&[&key]);
         call.arg(at_least);
-        as_token_base(&self.run(&scripts::RAISE, &call).await?, &key).map(drop)
+        as_token_base(&self.run(&call).await?, &key).map(drop)
     }
 }

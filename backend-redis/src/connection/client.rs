@@ -1,6 +1,7 @@
 //! What makes connections, whose replies are [metered](super::meter).
 
 use std::io;
+use std::net::SocketAddr;
 #[cfg(feature = "tls")]
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 
 use super::meter::Metered;
+use super::wire::Lent;
 use crate::config::Address;
 
 /// Connects to one server; nothing is sent before that.
@@ -50,35 +52,53 @@ impl Client {
         })
     }
 
-    /// A connection, and what reads and writes it, to be polled along.
+    /// A connection over `stream`, and what reads and writes it, to be polled along.
     pub(crate) async fn connect(
         &self,
+        stream: impl Stream + 'static,
         options: AsyncConnectionConfig,
     ) -> RedisResult<(MultiplexedConnection, impl Future<Output = ()> + Send + 'static)> {
-        let stream = Metered::new(self.dial().await?);
-        MultiplexedConnection::new_with_config(&self.settings, stream, options).await
+        MultiplexedConnection::new_with_config(&self.settings, Metered::new(stream), options).await
     }
 
-    async fn dial(&self) -> io::Result<Box<dyn Stream>> {
+    /// Logs in over `stream` as the client crate does, and returns the stream.
+    pub(crate) async fn log_in(&self, stream: Box<dyn Stream>) -> RedisResult<Box<dyn Stream>> {
+        let lent = Lent::new(stream);
+        drop(self.connect(lent.clone(), AsyncConnectionConfig::new().set_response_timeout(None)).await?);
+        lent.take_back().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
+    }
+
+    /// A stream to the server, and the address that it leads to; to `same` address, if that is given: a name may have several.
+    pub(crate) async fn dial(
+        &self,
+        same: Option<SocketAddr>,
+    ) -> io::Result<(Box<dyn Stream>, Option<SocketAddr>)> {
         let (host, port) = match &self.address {
             Address::Tcp { host, port } => (host.as_str(), *port),
             #[cfg(unix)]
-            Address::Unix(path) => return Ok(Box::new(tokio::net::UnixStream::connect(path).await?)),
+            Address::Unix(path) => {
+                return Ok((Box::new(tokio::net::UnixStream::connect(path).await?), None));
+            }
             #[cfg(not(unix))]
             Address::Unix(_) => return Err(io::ErrorKind::Unsupported.into()),
         };
+        let addresses = match same {
+            Some(address) => vec![address],
+            None => lookup_host((host, port)).await?.collect(),
+        };
         let attempts: Vec<_> =
-            lookup_host((host, port)).await?.map(|address| Box::pin(TcpStream::connect(address))).collect();
+            addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address))).collect();
         if attempts.is_empty() {
             return Err(io::Error::new(io::ErrorKind::NotFound, format!("the name {host:?} has no address")));
         }
         let (stream, _slower) = select_ok(attempts).await?;
         self.tune(&stream)?;
+        let address = stream.peer_addr()?;
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
-            return encrypted::greet(Arc::clone(tls), host, stream).await;
+            return Ok((encrypted::greet(Arc::clone(tls), host, stream).await?, Some(address)));
         }
-        Ok(Box::new(stream))
+        Ok((Box::new(stream), Some(address)))
     }
 
     /// A connection that is given up is reset, and the system gives up one whose data is not confirmed. So a request that
@@ -96,7 +116,7 @@ impl Client {
 }
 
 /// Encrypted or not.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 

@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Env, Error, Result};
-use redis::{Cmd, Value};
+use redis::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::Link;
+use super::wire::Refusals;
 use crate::error;
-use crate::scripts::{Script, millis};
+use crate::scripts::{Call, millis};
 
 /// The way to the replicas; its task ends with the session.
 #[derive(Debug)]
@@ -27,8 +28,8 @@ pub(crate) struct Confirming {
 /// The call of a script, and the caller that waits for its reply and the time of sending.
 #[derive(Debug)]
 struct Question {
-    script: &'static Script,
-    call: Cmd,
+    call: Call,
+    refusals: Refusals,
     give_up_at: Moment,
     answer: oneshot::Sender<Result<(Moment, Value)>>,
 }
@@ -49,15 +50,10 @@ impl Confirming {
     /// # Errors
     ///
     /// As the server's table; unknown, and by [`too_few_replicas`], if not enough of them confirm in time.
-    pub(crate) async fn run(
-        &self,
-        script: &'static Script,
-        call: Cmd,
-        give_up_at: Moment,
-    ) -> Result<(Moment, Value)> {
+    pub(crate) async fn run(&self, call: Call, give_up_at: Moment) -> Result<(Moment, Value)> {
         let (answer, answered) = oneshot::channel();
         // Without the task, the answer is dropped with the question.
-        let _ = self.questions.send(Question { script, call, give_up_at, answer });
+        let _ = self.questions.send(Question { call, refusals: Refusals::default(), give_up_at, answer });
         tokio::select! {
             biased;
             answer = answered => answer.unwrap_or_else(|_| Err(error::closed())),
@@ -84,12 +80,12 @@ impl Bursts {
         }
     }
 
-    /// Answers a burst; what is left is to be asked again, with the script's text.
-    async fn confirm(&self, burst: Vec<Question>) -> Vec<Question> {
+    /// Answers a burst; what is left is to be asked again, as the server lacked the script.
+    async fn confirm(&self, mut burst: Vec<Question>) -> Vec<Question> {
         let Some(give_up_at) = burst.iter().map(|question| question.give_up_at).max() else {
             return burst;
         };
-        let sent = self.send(&burst, give_up_at).await;
+        let sent = self.send(&mut burst, give_up_at).await;
         let (sent_at, answers, reached) = match sent {
             Ok(sent) => sent,
             Err(error) => {
@@ -99,11 +95,9 @@ impl Bursts {
         };
         let mut left = Vec::new();
         for (mut question, answer) in burst.into_iter().zip(answers) {
-            match answer.extract_error() {
-                Err(error) if error::wants_the_text(&error) => {
-                    question.call = question.script.with_text(&question.call);
-                    left.push(question);
-                }
+            let answer = answer.extract_error();
+            match answer {
+                _ if question.refusals.one_more(&answer) => left.push(question),
                 Err(error) => question.reply(Err(error::of(error))),
                 Ok(answer) => question.reply(enough(&reached, self.replicas).map(|()| (sent_at, answer))),
             }
@@ -114,19 +108,18 @@ impl Bursts {
     /// When it was sent, what each was answered, and how many replicas have it or why that is not known.
     async fn send(
         &self,
-        burst: &[Question],
+        burst: &mut [Question],
         give_up_at: Moment,
     ) -> Result<(Moment, Vec<Value>, Result<i64>)> {
         let connected = self.link.connected(give_up_at).await?;
         let sent_at = self.env.now();
         // The server gives up before we do, so that its reply arrives.
         let bound = give_up_at.since(sent_at) * 3 / 4;
-        let mut all = redis::pipe();
-        for question in burst {
-            all.add_command(connected.told(&question.call).into_owned());
-        }
-        all.cmd("WAIT").arg(self.replicas).arg(millis(bound).max(1));
-        let mut answers = connected.ask_all(&all, give_up_at).await?;
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(self.replicas).arg(millis(bound).max(1));
+        let mut calls: Vec<_> =
+            burst.iter_mut().map(|Question { call, refusals, .. }| (&*call, refusals)).collect();
+        let mut answers = connected.run_all(&mut calls, &wait, give_up_at).await?;
         match answers.pop().map(Value::extract_error) {
             Some(Ok(Value::Int(reached))) if answers.len() == burst.len() => {
                 Ok((sent_at, answers, Ok(reached)))

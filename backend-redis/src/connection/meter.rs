@@ -31,7 +31,7 @@ impl<S> Metered<S> {
 
 /// Where a reply is, as its bytes come.
 #[derive(Debug)]
-struct Meter {
+pub(super) struct Meter {
     part: Part,
     /// How many values of the reply have not begun.
     to_come: u64,
@@ -50,12 +50,13 @@ enum Part {
 }
 
 impl Meter {
-    const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self { part: Part::Kind, to_come: 1, taken: 0 }
     }
 
-    /// Takes in what has arrived.
-    fn take(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    /// Takes in what has arrived, up to the end of one reply: how many bytes that are, and whether the reply is whole.
+    pub(super) fn take(&mut self, all: &[u8]) -> io::Result<(usize, bool)> {
+        let mut bytes = all;
         while let Some((&byte, rest)) = bytes.split_first() {
             match &mut self.part {
                 Part::Kind => {
@@ -80,13 +81,13 @@ impl Meter {
                         _ => 0,
                     };
                     self.to_come = self.to_come.saturating_add(values);
+                    bytes = rest;
                     if of_bytes {
                         self.takes(length)?;
                         self.part = Part::Bytes(length + 2);
-                    } else {
-                        self.value_ends();
+                    } else if self.value_ends() {
+                        return Ok((all.len() - bytes.len(), true));
                     }
-                    bytes = rest;
                 }
                 Part::Line { length, is_nothing, last, .. } => {
                     *is_nothing |= byte == b'-';
@@ -100,14 +101,14 @@ impl Meter {
                 Part::Bytes(left) => {
                     let here = usize::try_from(*left).map_or(bytes.len(), |left| left.min(bytes.len()));
                     *left -= here as u64;
-                    if *left == 0 {
-                        self.value_ends();
-                    }
                     bytes = &bytes[here..];
+                    if *left == 0 && self.value_ends() {
+                        return Ok((all.len() - bytes.len(), true));
+                    }
                 }
             }
         }
-        Ok(())
+        Ok((all.len(), false))
     }
 
     fn takes(&mut self, more: u64) -> io::Result<()> {
@@ -121,11 +122,14 @@ impl Meter {
         )))
     }
 
-    fn value_ends(&mut self) {
+    /// Whether the reply ends with it.
+    fn value_ends(&mut self) -> bool {
         self.part = Part::Kind;
-        if self.to_come == 0 {
+        let is_last = self.to_come == 0;
+        if is_last {
             *self = Self::new();
         }
+        is_last
     }
 }
 
@@ -144,7 +148,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        Poll::Ready(self.meter.take(&buf.filled()[before..]))
+        let mut bytes = &buf.filled()[before..];
+        while !bytes.is_empty() {
+            let (taken, _) = self.meter.take(bytes)?;
+            bytes = &bytes[taken..];
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -162,31 +171,34 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     }
 }
 
+/// A reply of every kind, nested.
+#[cfg(test)]
+pub(super) fn any_reply() -> impl proptest::strategy::Strategy<Value = String> {
+    use proptest::prelude::*;
+
+    let bytes =
+        ("[$!]", "[a-z\r\n$*]{0,9}").prop_map(|(kind, body)| format!("{kind}{}\r\n{body}", body.len()));
+    let text = "[a-z\r\n$*]{0,9}".prop_map(|body| format!("={}\r\ntxt:{body}", body.len() + 4));
+    let nothing = prop::sample::select(vec!["$-1", "*-1", "_", "#t"]).prop_map(str::to_owned);
+    let leaf = prop_oneof!["[+(][a-z -]{0,9}", "[:,]-?[0-9]{1,9}", bytes, text, nothing];
+    leaf.prop_map(|value| value + "\r\n").prop_recursive(4, 64, 4, |value| {
+        ("[*~>%|]", prop::collection::vec(value, 0..4)).prop_map(|(kind, values)| {
+            let (before, times, after) = match &*kind {
+                "%" => ("", 2, ""),
+                "|" => ("", 2, "_\r\n"),
+                ">" => ("+message\r\n", 1, ""),
+                _ => ("", 1, ""),
+            };
+            let count = values.len() + usize::from(kind == ">");
+            format!("{kind}{count}\r\n{before}{}{after}", values.concat().repeat(times))
+        })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    /// A reply of every kind, nested.
-    fn any_reply() -> impl Strategy<Value = String> {
-        let bytes =
-            ("[$!]", "[a-z\r\n$*]{0,9}").prop_map(|(kind, body)| format!("{kind}{}\r\n{body}", body.len()));
-        let text = "[a-z\r\n$*]{0,9}".prop_map(|body| format!("={}\r\ntxt:{body}", body.len() + 4));
-        let nothing = prop::sample::select(vec!["$-1", "*-1", "_", "#t"]).prop_map(str::to_owned);
-        let leaf = prop_oneof!["[+(][a-z -]{0,9}", "[:,]-?[0-9]{1,9}", bytes, text, nothing];
-        leaf.prop_map(|value| value + "\r\n").prop_recursive(4, 64, 4, |value| {
-            ("[*~>%|]", prop::collection::vec(value, 0..4)).prop_map(|(kind, values)| {
-                let (before, times, after) = match &*kind {
-                    "%" => ("", 2, ""),
-                    "|" => ("", 2, "_\r\n"),
-                    ">" => ("+message\r\n", 1, ""),
-                    _ => ("", 1, ""),
-                };
-                let count = values.len() + usize::from(kind == ">");
-                format!("{kind}{count}\r\n{before}{}{after}", values.concat().repeat(times))
-            })
-        })
-    }
 
     proptest! {
         /// A reply begins where the client's parser begins one, in whatever pieces they arrive.

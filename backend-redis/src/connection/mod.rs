@@ -1,48 +1,52 @@
 //! A connection to the server that is made again whenever it breaks.
 //!
-//! One task per link connects, and connects again with growing pauses. Pushed messages are handled in the task that reads
-//! the connection.
+//! One task per link connects, and connects again with growing pauses. A connection has two sockets: one for requests, the
+//! wire, and one for messages, of the client crate, in whose task they are handled.
 //! Requests go through whatever connection is up; one that breaks, or that is silent for a whole
 //! request, takes what was in flight with it, and nothing is repeated here. It is reset, not closed in
 //! order: what it has not delivered by then, it never does, unless the network keeps it.
 //!
 //! The client crate's own reconnecting manager is not used: after it has subscribed again, answers
-//! can belong to other requests. Its task that reads and writes is: callers who do that themselves spare a wake-up,
-//! and pay as much for passing the duty on.
+//! can belong to other requests.
+//!
+//! # Invariants
+//! - **redis.connection-1** Both sockets of a connection lead to one run of the server, and end together. The subscription is
+//!   confirmed after the socket of the wire is open, and before the first request is sent over that.
 
 mod client;
 mod confirming;
-mod flights;
 mod meter;
 mod namespace;
 mod pause;
+mod state;
 mod timer;
+mod wire;
 
-use std::borrow::Cow;
 use std::fmt;
-use std::future::pending;
-use std::pin::pin;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::try_join;
 use leasehold_core::backend::Backoff;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Env, Error, ErrorKind, Result};
 use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, RedisError, Value};
+use redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisError, RedisResult, Value};
 use tokio::sync::watch;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
 use crate::error;
-use crate::scripts::Script;
+use crate::scripts::Call;
 
 pub(crate) use self::client::Client;
 pub(crate) use self::confirming::{Confirming, too_few_replicas};
-pub(crate) use self::flights::Flights;
 pub(crate) use self::namespace::{Namespace, as_token_base, record, token_base};
 pub(crate) use self::pause::Pause;
+pub(crate) use self::state::ConnectionState;
 pub(crate) use self::timer::Timer;
+use self::wire::{Refusals, Wire};
 
 /// One link; it is up or down.
 #[derive(Debug)]
@@ -87,11 +91,10 @@ struct Connection {
     is_deaf: bool,
     /// Until when nothing is granted, by the server's clock, if the server may have forgotten holders.
     paused_until: Option<u64>,
-    connection: MultiplexedConnection,
-    flights: Arc<Flights>,
-    /// With it the task ends that reads and writes, as it does with the connection.
-    closed: CancellationToken,
-    _whole: DropGuard,
+    wire: Arc<Wire>,
+    /// Brings messages, to a link with an inbox.
+    listener: Option<MultiplexedConnection>,
+    state: Arc<ConnectionState>,
 }
 
 /// What a link tells the session.
@@ -104,7 +107,7 @@ pub(crate) enum LinkEvent {
     /// It is up again, and others sign their messages with another key, or the session's own are not signed as theirs.
     OtherKey(String),
     /// A message in the inbox.
-    Message(Vec<u8>, Arc<Flights>),
+    Message(Vec<u8>, Arc<ConnectionState>),
     /// A message in a channel of foreign clients.
     Foreign(String),
 }
@@ -133,9 +136,8 @@ impl Link {
             // Why there was none stays what it is.
             if let Ok(connected) = last {
                 _ = link.up.send_replace(Err(lost()));
-                connected.0.flights.give_up();
                 // A session may still have it at hand.
-                connected.0.closed.cancel();
+                connected.0.state.end();
             }
         });
         Ok(())
@@ -184,11 +186,11 @@ impl Link {
             match attempt {
                 Ok(connected) => {
                     _ = self.up.send_replace(Ok(connected.clone()));
-                    let Connection { up_at, is_deaf, flights, .. } = &*connected.0;
+                    let Connection { up_at, is_deaf, state, .. } = &*connected.0;
                     if let Some(inbox) = self.inbox.as_ref().filter(|_| !is_first) {
                         inbox.hears.hear(if *is_deaf { LinkEvent::Deaf } else { LinkEvent::UpAgain });
                     }
-                    flights.watch().await;
+                    state.over().await;
                     _ = self.up.send_replace(Err(lost()));
                     // A server that accepts and refuses is not asked more often than one that does not.
                     if self.env.now().since(*up_at) > longest {
@@ -209,19 +211,10 @@ impl Link {
     async fn connect_again(&self) -> Result<Connected> {
         let bound = self.env.timing().op_timeout;
         let connected = self.connect(bound, error::of_connecting).await?;
-        let watched = async {
-            connected.0.flights.watch().await;
-            // The requests of `admit` fail with it.
-            pending().await
-        };
-        tokio::select! {
-            biased;
-            admitted = self.admit(&connected, self.env.now() + bound) => {
-                if let (Some(said), Some(inbox)) = (admitted?, &self.inbox) {
-                    inbox.hears.hear(LinkEvent::OtherKey(said));
-                }
-            }
-            () = watched => {}
+        // Its requests fail with the connection.
+        let admitted = self.admit(&connected, self.env.now() + bound).await?;
+        if let (Some(said), Some(inbox)) = (admitted, &self.inbox) {
+            inbox.hears.hear(LinkEvent::OtherKey(said));
         }
         Ok(connected)
     }
@@ -236,7 +229,7 @@ impl Link {
             self.token_base.fetch_max(base, Ordering::Relaxed);
             other_key = other;
         }
-        connected.0.flights.admitted.store(true, Ordering::Relaxed);
+        connected.0.state.is_admitted.store(true, Ordering::Relaxed);
         Ok(other_key)
     }
 
@@ -248,7 +241,8 @@ impl Link {
     async fn connect(&self, bound: Duration, failed: fn(RedisError) -> Error) -> Result<Connected> {
         tokio::select! {
             biased;
-            connected = self.connect_unbounded(failed) => connected,
+            // Its own bounds come later.
+            connected = self.connect_unbounded(self.env.now() + 2 * bound, failed) => connected,
             () = self.env.sleep(bound) => {
                 let silent = Error::not_applied(ErrorKind::Unavailable, "cannot connect");
                 Err(silent.with_source(format!("no answer within {bound:?}")))
@@ -256,65 +250,79 @@ impl Link {
         }
     }
 
-    async fn connect_unbounded(&self, failed: fn(RedisError) -> Error) -> Result<Connected> {
-        let must_be_admitted = self.inbox.as_ref().is_some_and(|inbox| inbox.keys.is_some());
-        let flights = Arc::new(Flights::new(self.env.clone(), !must_be_admitted));
+    async fn connect_unbounded(
+        &self,
+        give_up_at: Moment,
+        failed: fn(RedisError) -> Error,
+    ) -> Result<Connected> {
+        let (stream, address) = self.client.dial(None).await.map_err(|error| failed(error.into()))?;
+        let opened = try_join(self.client.log_in(stream), async {
+            match &self.inbox {
+                Some(inbox) => self.listen(inbox, address).await.map(Some),
+                None => Ok(None),
+            }
+        });
+        let (stream, listener) = opened.await.map_err(failed)?;
+        let up_at = self.env.now();
+        let (state, is_deaf, listener) = match listener {
+            Some((listener, state, is_deaf)) => (state, is_deaf, Some(listener)),
+            None => (Arc::default(), false, None),
+        };
+        let wire = Wire::start(self.env.clone(), stream, Arc::clone(&state));
+        let id = self.connections.fetch_add(1, Ordering::Relaxed);
+        let mut connection = Connection { id, up_at, is_deaf, paused_until: None, wire, listener, state };
+        if let Some(pause) = &self.pause {
+            connection.paused_until = Some(pause.ask(&connection, give_up_at, failed).await?);
+        }
+        Ok(Connected(Arc::new(connection)))
+    }
+
+    /// Subscribes to the inbox at the server with that address; whether the user may not.
+    async fn listen(
+        &self,
+        inbox: &Inbox,
+        address: Option<SocketAddr>,
+    ) -> RedisResult<(MultiplexedConnection, Arc<ConnectionState>, bool)> {
+        let state = Arc::new(ConnectionState::default());
+        state.is_admitted.store(inbox.keys.is_none(), Ordering::Relaxed);
         let options = AsyncConnectionConfig::new()
             .set_response_timeout(None)
-            .set_pipeline_buffer_size(BUFFERED)
-            .set_push_sender(PushReceiver { inbox: self.inbox.clone(), flights: Arc::clone(&flights) });
-        let (mut connection, driver) = self.client.connect(options).await.map_err(failed)?;
-        let (up_at, closed) = (self.env.now(), CancellationToken::new());
-        let whole = closed.clone().drop_guard();
-        let driving = closed.clone();
-        self.env.spawn(async move { _ = driving.run_until_cancelled(driver).await });
-        let is_deaf = match &self.inbox {
-            None => false,
-            Some(inbox) => match connection.subscribe(&inbox.channel).await {
-                Ok(()) => false,
-                Err(denied) if error::is_denied(&denied) => true,
-                Err(other) => return Err(failed(other)),
-            },
-        };
-        let paused_until = match &self.pause {
-            None => None,
-            Some(pause) => Some(pause.ask(&mut connection, failed).await?),
-        };
-        let id = self.connections.fetch_add(1, Ordering::Relaxed);
-        Ok(Connected(Arc::new(Connection {
-            id,
-            up_at,
-            is_deaf,
-            paused_until,
-            connection,
-            flights,
-            closed,
-            _whole: whole,
-        })))
+            .set_push_sender(PushReceiver { inbox: inbox.clone(), state: Arc::clone(&state) });
+        let (stream, _) = self.client.dial(address).await?;
+        let (mut listener, driver) = self.client.connect(stream, options).await?;
+        let driving = Arc::clone(&state);
+        self.env.spawn(async move {
+            tokio::select! {
+                biased;
+                () = driving.over() => {}
+                () = driver => {}
+            }
+        });
+        match listener.subscribe(&inbox.channel).await {
+            Ok(()) => Ok((listener, state, false)),
+            Err(denied) if error::is_denied(&denied) => Ok((listener, state, true)),
+            Err(other) => Err(other),
+        }
     }
 }
 
 /// Passes on the messages of one connection, in the task that reads it.
 struct PushReceiver {
-    inbox: Option<Inbox>,
-    flights: Arc<Flights>,
+    inbox: Inbox,
+    state: Arc<ConnectionState>,
 }
 
 impl AsyncPushSender for PushReceiver {
     fn send(&self, PushInfo { kind, data }: PushInfo) -> std::result::Result<(), SendError> {
-        let mut data = data.into_iter();
-        if !self.flights.admitted.load(Ordering::Relaxed) {
+        let (mut data, Inbox { channel: own, hears, .. }) = (data.into_iter(), &self.inbox);
+        if !self.state.is_admitted.load(Ordering::Relaxed) {
             return Ok(());
         }
-        if let (
-            PushKind::Message,
-            Some(Value::BulkString(channel)),
-            Some(Value::BulkString(payload)),
-            Some(Inbox { channel: own, hears, .. }),
-        ) = (kind, data.next(), data.next(), &self.inbox)
+        if let (PushKind::Message, Some(Value::BulkString(channel)), Some(Value::BulkString(payload))) =
+            (kind, data.next(), data.next())
         {
             if channel == own.as_bytes() {
-                hears.hear(LinkEvent::Message(payload, Arc::clone(&self.flights)));
+                hears.hear(LinkEvent::Message(payload, Arc::clone(&self.state)));
             } else if let Ok(channel) = String::from_utf8(channel) {
                 hears.hear(LinkEvent::Foreign(channel));
             }
@@ -325,7 +333,13 @@ impl AsyncPushSender for PushReceiver {
 
 impl Drop for PushReceiver {
     fn drop(&mut self) {
-        self.flights.give_up();
+        self.state.end();
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.state.end();
     }
 }
 
@@ -340,36 +354,7 @@ impl Connected {
     }
 
     fn is_whole(&self) -> bool {
-        !self.0.flights.is_given_up()
-    }
-
-    /// Sends one command and waits for its answer until `give_up_at`.
-    pub(crate) async fn ask(&self, command: &Cmd, give_up_at: Moment) -> Result<Value> {
-        self.ask_raw(command, give_up_at).await?.map_err(error::of)
-    }
-
-    /// Runs a script by its hash, or by its text if the server has not got it.
-    pub(crate) async fn run(&self, script: &Script, call: &Cmd, give_up_at: Moment) -> Result<Value> {
-        let call = self.told(call);
-        match self.ask_raw(&call, give_up_at).await? {
-            Err(error) if error::wants_the_text(&error) => {
-                // Rare, and large.
-                Box::pin(async { self.ask(&script.with_text(&call), give_up_at).await }).await
-            }
-            answer => answer.map_err(error::of),
-        }
-    }
-
-    /// The call of a script, with the last argument of this connection.
-    fn told<'c>(&self, call: &'c Cmd) -> Cow<'c, Cmd> {
-        match self.0.paused_until {
-            None => Cow::Borrowed(call),
-            Some(until) => {
-                let mut told = call.clone();
-                told.arg(until);
-                Cow::Owned(told)
-            }
-        }
+        !self.0.state.is_over()
     }
 
     /// Until when nothing is granted over it, if that was asked.
@@ -377,60 +362,107 @@ impl Connected {
         self.0.paused_until
     }
 
-    async fn ask_raw(&self, command: &Cmd, give_up_at: Moment) -> Result<Result<Value, RedisError>> {
-        let answer = self.bounded(give_up_at, |mut connection| async move {
-            Ok(connection.send_packed_command(command).await.and_then(Value::extract_error))
-        });
-        let answer = answer.await?;
-        if answer.as_ref().is_err_and(error::wants_another_server) {
-            self.0.flights.give_up();
-        }
-        Ok(answer)
+    /// Sends one command and waits for its answer until `give_up_at`.
+    pub(crate) async fn ask(&self, command: &Cmd, give_up_at: Moment) -> Result<Value> {
+        let answer = self.0.wire.ask(give_up_at, |out, _, _| command.write_packed_command(out));
+        self.0.understood(answer.await?.extract_error()).map_err(error::of)
     }
 
-    /// As [`Flights::bounded`].
-    async fn bounded<T, F: Future<Output = Result<T>>>(
+    /// Runs a script, with the last argument of this connection.
+    pub(crate) async fn run(&self, call: &Call, give_up_at: Moment) -> Result<Value> {
+        self.0.run(call, give_up_at).await?.map_err(error::of)
+    }
+
+    /// Sends commands together; the answers in order, errors of the server among them.
+    pub(crate) async fn ask_all(&self, commands: &[Cmd], give_up_at: Moment) -> Result<Vec<Value>> {
+        let pack = |index: usize, out: &mut Vec<u8>, _: &mut _, _| commands[index].write_packed_command(out);
+        let answers = self.0.wire.ask_all(give_up_at, commands.len(), pack).await?;
+        self.0.all_understood(&answers);
+        Ok(answers)
+    }
+
+    /// Runs scripts with `command` behind them, in one piece; the answers in order, as those of [`Connected::ask_all`].
+    pub(crate) async fn run_all<'c>(
         &self,
+        calls: &mut [(&'c Call, &'c mut Refusals)],
+        command: &Cmd,
         give_up_at: Moment,
-        request: impl FnOnce(MultiplexedConnection) -> F,
-    ) -> Result<T> {
-        let Connection { connection, flights, .. } = &*self.0;
-        flights.bounded(give_up_at, pin!(request(connection.clone()))).await
+    ) -> Result<Vec<Value>> {
+        let (count, last) = (calls.len(), self.0.paused_until);
+        let pack = |index: usize, out: &mut Vec<u8>, texts: &mut _, number| match calls.get_mut(index) {
+            Some((call, refusals)) => refusals.pack((call, last), out, (texts, number)),
+            None => command.write_packed_command(out),
+        };
+        let answers = self.0.wire.ask_all(give_up_at, count + 1, pack).await?;
+        self.0.all_understood(&answers);
+        Ok(answers)
     }
 
     /// Subscribes to a channel; returns whether that is allowed.
     pub(crate) async fn hear(&self, channel: &str, give_up_at: Moment) -> Result<bool> {
-        let heard = self.bounded(give_up_at, |mut connection| async move {
-            match connection.subscribe(channel).await {
-                Err(denied) if error::is_denied(&denied) => Ok(false),
-                heard => heard.map(|()| true).map_err(error::of),
-            }
-        });
-        heard.await
+        let heard = self.listening(give_up_at, async |listener| listener.subscribe(channel).await);
+        match heard.await? {
+            Err(denied) if error::is_denied(&denied) => Ok(false),
+            heard => heard.map(|()| true).map_err(error::of),
+        }
     }
 
     /// Unsubscribes from a channel.
     pub(crate) async fn hear_no_more(&self, channel: &str, give_up_at: Moment) -> Result<()> {
-        let left = self.bounded(give_up_at, |mut connection| async move {
-            connection.unsubscribe(channel).await.map_err(error::of)
-        });
-        left.await
+        let left = self.listening(give_up_at, async |listener| listener.unsubscribe(channel).await);
+        left.await?.map_err(error::of)
     }
 
-    /// Sends commands together; the answers in order, errors of the server among them.
-    pub(crate) async fn ask_all(&self, commands: &Pipeline, give_up_at: Moment) -> Result<Vec<Value>> {
-        let answers = self.bounded(give_up_at, |mut connection| async move {
-            connection.send_packed_commands(commands, 0, commands.len()).await.map_err(error::of)
-        });
-        let answers = answers.await?;
+    /// Asks the listener until `give_up_at`, when it is taken for silent.
+    async fn listening<T>(
+        &self,
+        give_up_at: Moment,
+        ask: impl AsyncFnOnce(&mut MultiplexedConnection) -> RedisResult<T>,
+    ) -> Result<RedisResult<T>> {
+        let Connection { wire, listener, state, .. } = &*self.0;
+        let mut listener = listener.clone().ok_or_else(lost)?;
+        tokio::select! {
+            biased;
+            answer = ask(&mut listener) => Ok(answer),
+            () = state.over() => Err(wire::lost()),
+            () = async { wire.env.sleep_until(give_up_at).await } => {
+                state.end();
+                Err(wire::overdue())
+            }
+        }
+    }
+}
+
+impl Connection {
+    async fn run(&self, call: &Call, give_up_at: Moment) -> Result<RedisResult<Value>> {
+        let mut refusals = Refusals::default();
+        loop {
+            let call = (call, self.paused_until);
+            let answer =
+                self.wire.ask(give_up_at, |out, texts, number| refusals.pack(call, out, (texts, number)));
+            let answer = answer.await?.extract_error();
+            if !refusals.one_more(&answer) {
+                return Ok(self.understood(answer));
+            }
+        }
+    }
+
+    /// A server that is no primary any more is left.
+    fn understood(&self, answer: RedisResult<Value>) -> RedisResult<Value> {
+        if answer.as_ref().is_err_and(error::wants_another_server) {
+            self.state.end();
+        }
+        answer
+    }
+
+    fn all_understood(&self, answers: &[Value]) {
         let elsewhere = |answer: &Value| {
             let Value::ServerError(error) = answer else { return false };
             error::wants_another_server(&error.clone().into())
         };
         if answers.iter().any(elsewhere) {
-            self.0.flights.give_up();
+            self.state.end();
         }
-        Ok(answers)
     }
 }
 
@@ -440,5 +472,3 @@ fn lost() -> Error {
 
 /// The first pause between attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// How many requests may wait to be written.
-const BUFFERED: usize = 1024;

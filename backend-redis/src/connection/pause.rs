@@ -1,15 +1,15 @@
 //! Until when a server that has restarted may have forgotten holders.
 //!
-//! A connection leads to one run of the server as long as it lasts. So the request is sent once for each connection, before
-//! all others; its reply is an argument of every script that goes over the connection.
+//! A connection leads to one run of the server as long as it lasts (redis.connection-1). So the request is sent once for each
+//! connection, before all others; its reply is an argument of every script that goes over the connection.
 
 use std::time::Duration;
 
-use leasehold_core::{Error, ErrorKind, Result};
-use redis::aio::MultiplexedConnection;
-use redis::{RedisError, Value};
+use leasehold_core::clock::Moment;
+use leasehold_core::{Effect, Error, ErrorKind, Result};
+use redis::RedisError;
 
-use crate::error;
+use super::Connection;
 use crate::keys::Keys;
 use crate::scripts::{self, ADMIT, millis};
 
@@ -32,16 +32,14 @@ impl Pause {
     /// As `failed` says; `Denied` without a right; `InvalidOption` if the other managers have another pause.
     pub(super) async fn ask(
         &self,
-        connection: &mut MultiplexedConnection,
+        connection: &Connection,
+        give_up_at: Moment,
         failed: fn(RedisError) -> Error,
     ) -> Result<u64> {
         let mut call = ADMIT.call(&[&self.key]);
         call.arg(millis(self.span));
-        let mut answer = connection.send_packed_command(&call).await.and_then(Value::extract_error);
-        if answer.as_ref().is_err_and(error::wants_the_text) {
-            let whole = ADMIT.with_text(&call);
-            answer = connection.send_packed_command(&whole).await.and_then(Value::extract_error);
-        }
+        let answer = connection.run(&call, give_up_at).await;
+        let answer = answer.map_err(|error| error.with_effect(Effect::NotApplied))?;
         let answer = answer.map_err(failed).map_err(|error| match error.kind() {
             ErrorKind::Denied => denied(error),
             _ => error,

@@ -4,7 +4,7 @@
 //! - **redis.timer-1** A waiter checks again when its moment is reached: it subscribes before it registers the moment, and
 //!   the timer never fires later than the earliest moment that was registered since it fired last.
 //!
-//! Checked by the tests of `flights`, and those of its users on real servers.
+//! Checked by the tests of its users on real servers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,10 +15,10 @@ use tokio::sync::futures::Notified;
 
 #[derive(Debug)]
 pub(crate) struct Timer {
-    pub(super) env: Env,
+    env: Env,
     /// When the timer fires, on `Env`'s clock.
     fires_at: AtomicU64,
-    /// It is to fire earlier, or its purpose has ended.
+    /// It is to fire earlier.
     earlier: Notify,
     fired: Notify,
 }
@@ -56,20 +56,14 @@ impl Timer {
     }
 
     /// It fires, from now on.
-    pub(super) fn fired(&self) -> Notified<'_> {
+    fn fired(&self) -> Notified<'_> {
         self.fired.notified()
     }
 
-    pub(super) fn look_again_at(&self, at: Moment) {
+    fn look_again_at(&self, at: Moment) {
         let at = at.as_nanos();
         if at < self.fires_at.load(Ordering::SeqCst) && at < self.fires_at.fetch_min(at, Ordering::SeqCst) {
             self.earlier.notify_one();
         }
-    }
-
-    /// Wakes all waiters and the caller of [`Timer::watch`] now.
-    pub(super) fn all_look(&self) {
-        self.earlier.notify_one();
-        self.fired.notify_waiters();
     }
 }

@@ -12,6 +12,7 @@
 //! | `raise.lua` | raises the token base |
 //! | `admit.lua` | returns until when a restarted server grants no free lock |
 
+mod call;
 #[cfg(test)]
 mod differential;
 mod holders;
@@ -30,6 +31,7 @@ use crate::error;
 use crate::keys::NameKeys;
 use crate::protocol::ScriptReply;
 
+pub(crate) use self::call::Call;
 use self::holders::{GrantRecord, holder, sharer, sharers};
 pub(crate) use self::holders::{Naming, info, mode, told_info};
 pub(crate) use self::message::{Inboxes, Message, News};
@@ -42,6 +44,8 @@ pub(crate) const TELL: &str = include_str!("tell.lua");
 pub(crate) struct Script {
     text: String,
     pub(crate) hash: String,
+    /// What each call begins with.
+    head: Vec<u8>,
 }
 
 /// Locks under our own keys.
@@ -86,7 +90,8 @@ impl Script {
     /// The script that consists of these `parts`.
     pub(crate) fn new(parts: &[&str]) -> Self {
         let text = parts.concat();
-        Self { hash: Self::hash_of(&text), text }
+        let hash = Self::hash_of(&text);
+        Self { head: call::head(&hash), hash, text }
     }
 
     /// As a server hashes `text`.
@@ -105,42 +110,23 @@ impl Script {
         command
     }
 
-    /// Whether `part` is in its text.
     #[cfg(test)]
-    pub(crate) fn has(&self, part: &str) -> bool {
-        self.text.contains(part)
+    pub(crate) fn text(&self) -> &str {
+        &self.text
     }
 
-    /// The script on `keys`, by its hash.
-    pub(crate) fn call(&self, keys: &[&str]) -> Cmd {
-        let room = keys.iter().map(|key| key.len()).sum::<usize>() + ARGUMENTS;
-        let mut command = Cmd::with_capacity(keys.len() + 12, room);
-        command.arg("EVALSHA").arg(&self.hash).arg(keys.len()).arg(keys);
-        command
+    /// The script on `keys`.
+    pub(crate) fn call(&'static self, keys: &[&str]) -> Call {
+        Call::new(self, keys)
     }
 
     /// The call of an operation of a program.
-    pub(crate) fn operation(&self, operation: &str, keys: &[&str]) -> Cmd {
-        let mut command = self.call(keys);
-        command.arg(operation);
-        command
-    }
-
-    /// The same request with the text, for a server that does not have it.
-    pub(crate) fn with_text(&self, call: &Cmd) -> Cmd {
-        let mut command = redis::cmd("EVAL");
-        command.arg(&self.text);
-        for argument in call.args_iter().skip(2) {
-            if let redis::Arg::Simple(bytes) = argument {
-                command.arg(bytes);
-            }
-        }
-        command
+    pub(crate) fn operation(&'static self, operation: &str, keys: &[&str]) -> Call {
+        let mut call = self.call(keys);
+        call.arg(operation);
+        call
     }
 }
-
-/// Room for hash and arguments of a call, in bytes, so that it does not grow argument by argument.
-const ARGUMENTS: usize = 320;
 
 /// The answer to an entry, and the holder for which it waits.
 #[derive(Debug)]
@@ -219,7 +205,7 @@ pub(crate) fn released(value: &Value) -> Result<Released> {
 }
 
 /// The call of `revoke`, without its last argument.
-pub(crate) fn revoke(script: &Script, keys: &NameKeys, channels: &str, how: Revoke) -> Cmd {
+pub(crate) fn revoke(script: &'static Script, keys: &NameKeys, channels: &str, how: Revoke) -> Call {
     let mut call = script.operation("revoke", &keys.all());
     call.arg(channels);
     match how {

@@ -180,7 +180,7 @@ impl<'s> Acquisition<'s> {
         let sent_at = session.env.now();
         let before = std::mem::replace(&mut self.state, AcquisitionState::Sent);
         self.entry.unanswered.lock().sent(connected.id());
-        let answer = connected.run(session.program, &call, give_up_at).await;
+        let answer = connected.run(&call, give_up_at).await;
         let refused = answer.as_ref().is_err_and(|error| error.effect() == Effect::NotApplied);
         if refused {
             self.state = before;

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use super::{Kept, Session};
-use crate::connection::{Flights, Hears, LinkEvent};
+use crate::connection::{ConnectionState, Hears, LinkEvent};
 use crate::protocol::Contender;
 use crate::scripts::{self, Message, News};
 use leasehold_core::backend::{Renewal, StoreEvent};
@@ -50,7 +50,7 @@ impl Session {
         }
     }
 
-    fn hear_message(self: &Arc<Self>, Message { news, owner, lock }: Message, over: &Flights) {
+    fn hear_message(self: &Arc<Self>, Message { news, owner, lock }: Message, over: &ConnectionState) {
         let Some(entry) = self.life.entry_of(owner) else {
             // redis.session-1: the grant of an entry that is being released.
             if !self.left.lock().contains(&owner) {
@@ -116,8 +116,8 @@ impl Session {
 
 /// A message over that connection announces a grant to an entry; called under the mutex that the replies of the next connection
 /// take, too (redis.protocol-9).
-fn granted(contender: &mut Contender, over: &Flights, now: Moment, counter: u64) {
-    if !over.is_given_up() {
+fn granted(contender: &mut Contender, over: &ConnectionState, now: Moment, counter: u64) {
+    if !over.is_over() {
         contender.told(now, counter);
     }
 }
@@ -134,9 +134,9 @@ mod tests {
     async fn message_of_a_given_up_connection_grants_nothing() {
         for is_given_up in [false, true] {
             let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
-            let over = Flights::new(env.clone(), true);
+            let over = ConnectionState::default();
             if is_given_up {
-                over.give_up();
+                over.end();
             }
             let mut contender = Contender::new(Timing::DEFAULT_TTL, Duration::ZERO);
             let waits = ScriptReply::Waits { seen: 5, ask_in: None, behind_foreign: false };

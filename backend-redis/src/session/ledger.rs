@@ -12,12 +12,12 @@ use leasehold_core::backend::ledger::{
 use leasehold_core::backend::{Lease, LeaseId, LeaseScope};
 use leasehold_core::clock::Moment;
 use leasehold_core::{OwnerId, Result};
-use redis::{Cmd, Value};
+use redis::Value;
 
 use super::{Opened, Session};
 use crate::connection::record;
 use crate::error;
-use crate::scripts::{MEMBERS, RECORD, Script, millis, number, parts, text};
+use crate::scripts::{Call, MEMBERS, RECORD, millis, number, parts, text};
 
 #[async_trait]
 impl MoveLedger for Opened<Session> {
@@ -32,7 +32,7 @@ impl MoveLedger for Opened<Session> {
         fits(value)?;
         let mut call = RECORD.call(&[&self.keys.record()]);
         call.arg(expected.map(|version| version.to_string()).unwrap_or_default()).arg(value);
-        match self.write_down(&RECORD, call).await?.1 {
+        match self.write_down(call).await?.1 {
             Value::Nil => Ok(Written::Conflict),
             version => number(&version).map(Written::Done).ok_or_else(|| error::unexpected("to a record")),
         }
@@ -44,7 +44,7 @@ impl MoveLedger for Opened<Session> {
         let ttl = Duration::from_millis(millis(self.env.timing().ttl));
         let (mut call, fresh) = (self.of_members("sign"), self.life.lease_of(self.env.owner_id()));
         call.arg(member.to_hex()).arg(millis(ttl)).arg(&self.inbox).arg(fresh.get()).arg(value);
-        let (sent_at, lease) = self.write_down(&MEMBERS, call).await?;
+        let (sent_at, lease) = self.write_down(call).await?;
         let lease = number(&lease).ok_or_else(|| error::unexpected("to a signature"))?;
         let (id, deadline) = (LeaseId::new(lease), self.env.deadline(sent_at, ttl));
         Ok(Lease::new(id, LeaseScope::Entry, ttl, deadline))
@@ -53,7 +53,7 @@ impl MoveLedger for Opened<Session> {
     async fn unsign(&self, member: OwnerId) -> Result<()> {
         let mut call = self.of_members("unsign");
         call.arg(member.to_hex());
-        self.write_down(&MEMBERS, call).await.map(drop)
+        self.write_down(call).await.map(drop)
     }
 
     async fn members(&self) -> Result<Vec<Participant>> {
@@ -67,7 +67,7 @@ impl Session {
         self.life.open_or_refuse()?;
         let mut look = self.of_members("look");
         look.arg(MOST_MEMBERS + 1);
-        let answer = self.run(&MEMBERS, &look).await?;
+        let answer = self.run(&look).await?;
         if let Value::Int(count) = answer {
             readable(usize::try_from(count).unwrap_or(usize::MAX))?;
         }
@@ -81,15 +81,15 @@ impl Session {
         Ok(parts(&answer).iter().filter_map(member).collect())
     }
 
-    fn of_members(&self, what: &str) -> Cmd {
+    fn of_members(&self, what: &str) -> Call {
         let mut call = MEMBERS.call(&self.keys.members().each_ref().map(String::as_str));
         call.arg(what);
         call
     }
 
     /// Like a grant, it counts when as many replicas as configured have it.
-    async fn write_down(&self, script: &'static Script, call: Cmd) -> Result<(Moment, Value)> {
+    async fn write_down(&self, call: Call) -> Result<(Moment, Value)> {
         self.life.open_or_refuse()?;
-        self.run_confirmed(script, call, self.give_up_at()).await
+        self.run_confirmed(call, self.give_up_at()).await
     }
 }

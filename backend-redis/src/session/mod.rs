@@ -37,7 +37,7 @@ use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Env, Error, Guarantees, LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
-use redis::{Cmd, Value};
+use redis::Value;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -46,7 +46,7 @@ use crate::config::{Format, RedisConfig};
 use crate::connection::{Confirming, Inbox, Link, LinkEvent, Namespace, Pause};
 use crate::keys::{self, Keys, NameKeys};
 use crate::protocol::{Contender, Unanswered};
-use crate::scripts::{FOREIGN, Inboxes, Naming, OWN, Script};
+use crate::scripts::{Call, FOREIGN, Inboxes, Naming, OWN, Script};
 
 pub(crate) use self::life::{Life, Opened};
 
@@ -191,7 +191,7 @@ impl Session {
     }
 
     /// `call` of an operation with its last argument, which the connection adds if restarts pause grants.
-    pub(crate) fn told(&self, mut call: Cmd) -> Cmd {
+    pub(crate) fn told(&self, mut call: Call) -> Call {
         match &self.format {
             Some(format) => call.arg(format.told(|span| self.env.jittered(span))),
             None if self.pause.is_none() => call.arg(0),
@@ -207,9 +207,9 @@ impl Session {
     }
 
     /// Runs a script that is no part of an acquisition.
-    pub(crate) async fn run(&self, script: &Script, call: &Cmd) -> Result<Value> {
+    pub(crate) async fn run(&self, call: &Call) -> Result<Value> {
         let give_up_at = self.give_up_at();
-        self.link.connected(give_up_at).await?.run(script, call, give_up_at).await
+        self.link.connected(give_up_at).await?.run(call, give_up_at).await
     }
 
     /// Runs a script, and waits until as many replicas as configured have its writes; when it was sent, and the answer.
@@ -217,19 +217,14 @@ impl Session {
     /// # Errors
     ///
     /// As the server's table; unknown with too few replicas.
-    async fn run_confirmed(
-        &self,
-        script: &'static Script,
-        call: Cmd,
-        give_up_at: Moment,
-    ) -> Result<(Moment, Value)> {
+    async fn run_confirmed(&self, call: Call, give_up_at: Moment) -> Result<(Moment, Value)> {
         // RACE: the record of a move is read for this connection alone; without it, the other one renews blocked entries.
         let connected = self.link.connected(give_up_at).await?;
         if let Some(confirming) = &self.confirming {
-            return confirming.run(script, call, give_up_at).await;
+            return confirming.run(call, give_up_at).await;
         }
         let sent_at = self.env.now();
-        Ok((sent_at, connected.run(script, &call, give_up_at).await?))
+        Ok((sent_at, connected.run(&call, give_up_at).await?))
     }
 
     /// The keys of an entry, which are made for every request: they are longer than all other data of a hold.

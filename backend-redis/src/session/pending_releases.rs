@@ -110,7 +110,7 @@ impl Session {
         let call = self.told(call);
         let give_up_at = self.give_up_at();
         let connected = self.link.connected(give_up_at).await?;
-        let value = connected.run(self.program, &call, give_up_at).await?;
+        let value = connected.run(&call, give_up_at).await?;
         Ok((scripts::released(&value)?, connected.id()))
     }
 }

@@ -57,7 +57,7 @@ impl Session {
         for entry in entries {
             call.arg(entry.owner.to_hex()).arg(millis(entry.ttl));
         }
-        let (sent_at, value) = self.run_confirmed(self.program, self.told(call), give_up_at).await?;
+        let (sent_at, value) = self.run_confirmed(self.told(call), give_up_at).await?;
         let replies = scripts::replies(&value, entries.len(), self.naming())?;
         let now = self.env.now();
         // It may be as old as its request where it comes with the replicas' answer.

@@ -1,12 +1,15 @@
 //! Many contenders of one name: how seldom they ask, how soon the dead among them are passed over, what
 //! a long queue costs, and text of a foreign client in it.
 
+use futures_util::FutureExt;
+use futures_util::future::join_all;
 use leasehold_core::Revoke;
 use testbed::redis::{Client, Reply, Server};
 
 use crate::counts::Requests;
 use crate::fixture::{
-    KEY, LONG, NAME, Waiter, command, direct, eventually, hold, ok, open, open_for, server, trials,
+    KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, server,
+    trials, warm,
 };
 
 trials![
@@ -16,7 +19,25 @@ trials![
     a_try_passes_over_many_ended,
     a_long_queue_is_counted_without_reading_it,
     foreign_text_is_truncated,
+    parked_caller_costs_no_lease,
 ];
+
+/// A caller whose request is alone in flight is polled once and never again: others are served, and their leases live.
+async fn parked_caller_costs_no_lease() {
+    let server = server().await;
+    let locks = warm(open(direct(&server)).await).await;
+    let lock = locks.lock("parked").unwrap();
+    let mut parked = Box::pin(lock.acquire());
+    assert!((&mut parked).now_or_never().is_none());
+    let held =
+        (0..64).map(async |index| locks.lock(format!("name/{index}")).unwrap().acquire().await.unwrap());
+    let held = join_all(held).await;
+    pass(3 * TTL).await;
+    for guard in held {
+        guard.release().await.unwrap();
+    }
+    parked.await.unwrap().release().await.unwrap();
+}
 
 /// The first in line gives up when the holder is dead already; the next one, whose own refreshes are minutes
 /// away, gets a message when to refresh.

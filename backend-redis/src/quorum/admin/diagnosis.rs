@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::Result;
 use leasehold_core::backend::Finding;
 
-use crate::admin::diagnosis::{about, broken, findings, of_users, ok, questions, setting, warning};
+use crate::admin::diagnosis::{about, broken, config, findings, of_users, ok, questions, setting, warning};
 use crate::error;
 use crate::quorum::scripts::disagrees;
 use crate::quorum::session::{Member, Session, pauses};
@@ -64,9 +64,7 @@ impl Session {
     async fn diagnose_at(&self, server: usize, member: &Member) -> Result<(Vec<Finding>, u64)> {
         let admitted = member.ready(self, server).await?;
         let mut questions = questions();
-        questions.cmd("CONFIG").arg("GET").arg("appendonly");
-        questions.cmd("CONFIG").arg("GET").arg("appendfsync");
-        questions.cmd("CONFIG").arg("GET").arg("no-appendfsync-on-rewrite");
+        questions.extend(["appendonly", "appendfsync", "no-appendfsync-on-rewrite"].map(config));
         let answers = admitted.connected.ask_all(&questions, self.give_up_at()).await?;
         let mut findings = findings(&answers, self.env.wall_time(), member.link.is_deaf(), 0, None);
         let now = answers.get(2).map_or_else(|| Err(error::unexpected("to TIME")), scripts::micros)?;

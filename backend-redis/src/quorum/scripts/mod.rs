@@ -8,13 +8,13 @@ use std::time::{Duration, UNIX_EPOCH};
 use leasehold_core::backend::Holder;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Error, FencingToken, OwnerId, Result, Revoke};
-use redis::{Cmd, RedisWrite, Value};
+use redis::{RedisWrite, Value};
 
 use super::keys::BallotKeys;
 use super::protocol::{Clock, Met, Recovered, Standing, Ticket, VoteReply};
 use crate::error;
 use crate::keys::FORMAT;
-use crate::scripts::{Inboxes, Script, TELL, millis, number, parts, text, told_info};
+use crate::scripts::{Call, Inboxes, Script, TELL, millis, number, parts, text, told_info};
 
 pub(crate) static PROGRAM: LazyLock<Script> = LazyLock::new(|| {
     let (votes, rest) = include_str!("quorum.lua").split_once("---\n").expect("the text is a constant");
@@ -57,7 +57,7 @@ pub(crate) struct Asker<'a> {
 }
 
 /// The part of the request that all servers get.
-pub(crate) fn vote(keys: &BallotKeys, space: &str, asker: Asker<'_>) -> Cmd {
+pub(crate) fn vote(keys: &BallotKeys, space: &str, asker: Asker<'_>) -> Call {
     let Asker { ballot, ttl, proposal, since, inbox, info, terms } = asker;
     let mut call = PROGRAM.operation("vote", &[&keys.vote, &keys.count, &keys.waits, space]);
     call.write_arg_fmt(ballot);
@@ -68,7 +68,7 @@ pub(crate) fn vote(keys: &BallotKeys, space: &str, asker: Asker<'_>) -> Cmd {
 }
 
 /// The request as the server with that `run` gets it; whether the contender waits, and whether it may be in the queue already.
-pub(crate) fn vote_at(call: &Cmd, (waits, has_place): (bool, bool), run: &str) -> Cmd {
+pub(crate) fn vote_at(call: &Call, (waits, has_place): (bool, bool), run: &str) -> Call {
     let mut call = call.clone();
     call.arg(u8::from(waits)).arg(u8::from(has_place)).arg(run);
     call
@@ -143,7 +143,7 @@ pub(crate) fn confirm(
     ballot: Ballot,
     ttl: u64,
     (n, token): (u64, u64),
-) -> Cmd {
+) -> Call {
     let mut call = PROGRAM.operation("confirm", &[&keys.vote, &keys.count, space]);
     call.arg(ballot.to_string()).arg(ttl).arg(n).arg(token).arg(run);
     call
@@ -167,7 +167,7 @@ pub(crate) struct Kept {
     pub(crate) ttl: u64,
 }
 
-pub(crate) fn renew(kept: &[Kept], (space, run): (&str, &str)) -> Cmd {
+pub(crate) fn renew(kept: &[Kept], (space, run): (&str, &str)) -> Call {
     let keys = kept.iter().flat_map(|Kept { keys, .. }| [&*keys.vote, &keys.count, &keys.asked]);
     let mut call = PROGRAM.operation("renew", &keys.chain([space]).collect::<Vec<_>>());
     for Kept { ballot, n, ttl, .. } in kept {
@@ -208,7 +208,7 @@ pub(crate) fn release(
     ballot: Ballot,
     inbox: &str,
     waits_on: Option<u64>,
-) -> Cmd {
+) -> Call {
     let mut call = PROGRAM.operation("release", &[&keys.vote, &keys.waits, &keys.asked]);
     call.write_arg_fmt(ballot);
     call.arg(inboxes.told()).arg(inbox).arg(waits_on);
@@ -229,7 +229,7 @@ pub(crate) struct Looker<'a> {
     pub(crate) met: Option<&'a Met>,
 }
 
-pub(crate) fn admit(space: &str, looker: &Looker<'_>) -> Cmd {
+pub(crate) fn admit(space: &str, looker: &Looker<'_>) -> Call {
     let Looker { run, has_followed, terms, pause, episode, met } = looker;
     let clocks = |clocks: &[Clock]| {
         let clocks = clocks.iter().map(|(run, clock)| format!("{run}={clock}"));
@@ -279,14 +279,14 @@ pub(crate) fn known(value: &Value, (space, run): (&str, &str), sent_at: Moment) 
 }
 
 /// Lets `own` vote, unless another manager has met it since.
-pub(crate) fn install(space: &str, own: &Standing, told: &Recovered, terms: &str) -> Cmd {
+pub(crate) fn install(space: &str, own: &Standing, told: &Recovered, terms: &str) -> Call {
     let mut call = PROGRAM.operation("install", &[space]);
     call.arg(&own.episode).arg(told.floor).arg(terms).arg(told.beside.join(" "));
     call.arg(&own.terms).arg(millis(own.pause)).arg(u8::from(told.is_copy || own.id.is_empty()));
     call
 }
 
-pub(crate) fn inspect(names: &[BallotKeys]) -> Cmd {
+pub(crate) fn inspect(names: &[BallotKeys]) -> Call {
     let keys = names.iter().flat_map(|keys| [&*keys.vote, &keys.count, &keys.waits]);
     PROGRAM.operation("inspect", &keys.collect::<Vec<_>>())
 }
@@ -312,7 +312,7 @@ pub(crate) fn inspected(value: &Value, names: usize) -> Result<Vec<Shown>> {
     if parts(value).len() == names { parts(value).iter().map(one).collect() } else { Err(wrong()) }
 }
 
-pub(crate) fn revoke(keys: &BallotKeys, inboxes: &Inboxes, owner: OwnerId, how: Revoke) -> Cmd {
+pub(crate) fn revoke(keys: &BallotKeys, inboxes: &Inboxes, owner: OwnerId, how: Revoke) -> Call {
     let mut call = PROGRAM.operation("revoke", &[&keys.vote, &keys.count, &keys.waits, &keys.asked]);
     call.arg(inboxes.told()).arg(owner.to_hex());
     match how {

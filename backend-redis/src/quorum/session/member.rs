@@ -25,7 +25,7 @@ use crate::error;
 use crate::quorum::config::twice;
 use crate::quorum::protocol::{Met, Standing};
 use crate::quorum::scripts::{self, Looker};
-use crate::scripts::text;
+use crate::scripts::{Call, text};
 
 #[derive(Debug)]
 pub(crate) struct Member {
@@ -189,7 +189,7 @@ impl Member {
         };
         let call = scripts::admit(&session.space, &looker);
         let sent_at = session.env.now();
-        let value = admitted.connected.run(&scripts::PROGRAM, &call, sent_at + bound).await?;
+        let value = admitted.connected.run(&call, sent_at + bound).await?;
         let there = (&*session.space, &*process.run);
         let standing = scripts::known(&value, there, sent_at)
             .map_err(|error| error.with_context("server", &self.address));
@@ -341,9 +341,9 @@ impl Session {
     }
 
     /// Runs a script at one server.
-    pub(crate) async fn run_at(&self, server: usize, call: &redis::Cmd) -> Result<Value> {
+    pub(crate) async fn run_at(&self, server: usize, call: &Call) -> Result<Value> {
         let admitted = self.members[server].ready(self, server).await?;
-        admitted.connected.run(&scripts::PROGRAM, call, self.give_up_at()).await
+        admitted.connected.run(call, self.give_up_at()).await
     }
 }
 

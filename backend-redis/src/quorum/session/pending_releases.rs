@@ -8,7 +8,6 @@ use std::time::Duration;
 use leasehold_core::backend::{Backoff, Grant};
 use leasehold_core::{Error, LockName, LostReason, Result};
 use parking_lot::Mutex;
-use redis::Cmd;
 use tokio::sync::MutexGuard;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
@@ -19,6 +18,7 @@ use crate::protocol::{Next, Orphans, Unanswered, Up};
 use crate::quorum::keys::BallotKeys;
 use crate::quorum::protocol::{Outcome, Releasing, Ticket};
 use crate::quorum::scripts::{self, Ballot};
+use crate::scripts::Call;
 
 /// A release at several servers.
 struct Left {
@@ -26,7 +26,7 @@ struct Left {
     asking: Option<Arc<Asking>>,
     ttl: Duration,
     /// The same for all servers.
-    call: Cmd,
+    call: Call,
     releasing: Mutex<Releasing>,
 }
 
@@ -98,7 +98,7 @@ impl Session {
     }
 
     /// The release of all that an owner has, up to that round.
-    fn release_call(&self, name: &LockName, ballot: Ballot) -> Cmd {
+    fn release_call(&self, name: &LockName, ballot: Ballot) -> Call {
         scripts::release(&BallotKeys::of(&self.keys, name), &self.inboxes, ballot, &self.inbox, None)
     }
 
@@ -158,7 +158,7 @@ impl Session {
     /// Releases an owner's vote at a server; returns whether it had the vote, and the connection of the answer.
     async fn release_at(&self, server: usize, left: &Left) -> Result<(bool, u64)> {
         let admitted = self.members[server].ready(self, server).await?;
-        let value = admitted.connected.run(&scripts::PROGRAM, &left.call, self.give_up_at()).await?;
+        let value = admitted.connected.run(&left.call, self.give_up_at()).await?;
         Ok((scripts::was_there(&value)?, admitted.connected.id()))
     }
 }

@@ -121,7 +121,7 @@ impl Session {
         let admitted = self.members[server].ready(self, server).await?;
         let call = scripts::renew(&kept.collect::<Vec<_>>(), (&self.space, &*admitted.run()?));
         let sent_at = self.env.now();
-        let value = match admitted.connected.run(&scripts::PROGRAM, &call, self.give_up_at()).await {
+        let value = match admitted.connected.run(&call, self.give_up_at()).await {
             // One name with foreign keys must not cost the others their leases.
             Err(error) if *error.kind() == ErrorKind::Protocol && votes.len() > 1 => {
                 let mut failed = Ok(());

@@ -13,14 +13,14 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Error, ErrorKind, Result};
-use redis::{Cmd, Value};
+use redis::Value;
 
 use super::member::Admitted;
 use super::{KeptVotes, MemberRequests, Session};
 use crate::quorum::keys::BallotKeys;
 use crate::quorum::protocol::{Confirming, VoteReply, VoteRequest};
 use crate::quorum::scripts::{self, Asker, Ballot, Voted};
-use crate::scripts::{info, millis};
+use crate::scripts::{Call, info, millis};
 
 /// A request to one server, which is sent when it is polled.
 pub(super) type Request = BoxFuture<'static, ()>;
@@ -102,7 +102,7 @@ impl Session {
     }
 
     /// The same for all servers, so that they agree on a number.
-    fn call_for_votes(&self, entry: &KeptVotes, round: u64, now: Moment) -> Arc<Cmd> {
+    fn call_for_votes(&self, entry: &KeptVotes, round: u64, now: Moment) -> Arc<Call> {
         let (proposal, since) = {
             let bound = self.bound.lock();
             (bound.proposal(now, &entry.name, LEAD), bound.time(now).unwrap_or(0))
@@ -124,7 +124,7 @@ impl Session {
         entry: &KeptVotes,
         (server, member): (usize, &MemberRequests),
         ballot: (u64, bool),
-        call: &Cmd,
+        call: &Call,
     ) {
         // redis.quorum.session-1
         let _turn = member.turn.lock().await;
@@ -143,7 +143,7 @@ impl Session {
         entry: &KeptVotes,
         (server, member): (usize, &MemberRequests),
         (round, again): (u64, bool),
-        call: &Cmd,
+        call: &Call,
     ) -> Result<()> {
         let admitted = self.members[server].ready(self, server).await?;
         let sent_at = self.env.now();
@@ -188,10 +188,10 @@ impl Session {
     }
 
     /// Runs a script that may leave a vote or a queue entry, even if it arrives late.
-    async fn run_noted(&self, member: &MemberRequests, admitted: &Admitted, call: &Cmd) -> Result<Value> {
+    async fn run_noted(&self, member: &MemberRequests, admitted: &Admitted, call: &Call) -> Result<Value> {
         let unanswered = &member.unanswered;
         unanswered.lock().sent(admitted.connected.id());
-        let answer = admitted.connected.run(&scripts::PROGRAM, call, self.give_up_at()).await;
+        let answer = admitted.connected.run(call, self.give_up_at()).await;
         if answer.as_ref().map_or_else(|error| error.effect() == Effect::NotApplied, |_| true) {
             unanswered.lock().answered();
         }
@@ -213,7 +213,7 @@ impl Session {
             let admitted = self.members[server].ready(self, server).await?;
             let there = (&*self.space, &*admitted.run()?);
             let call = scripts::confirm(&keys, there, ballot, millis(entry.ttl), (n, token));
-            let answer = admitted.connected.run(&scripts::PROGRAM, &call, self.give_up_at()).await?;
+            let answer = admitted.connected.run(&call, self.give_up_at()).await?;
             scripts::was_there(&answer)
         };
         let kept = answer.await.ok();

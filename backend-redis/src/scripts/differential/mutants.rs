@@ -83,7 +83,7 @@ fn each_is_told_from_the_model(format: Option<Format>, sweep: usize, mutants: &[
 /// The same of the scripts that `real` runs.
 pub(super) fn each_is_told_apart(real: &mut Real, sweep: usize, mutants: &[Mutant]) {
     for (from, to) in mutants {
-        assert!(real.program.has(from), "the program has no {from:?}");
+        assert!(real.program.text().contains(from), "the program has no {from:?}");
         real.load(sweep, Some((from, to)));
         let found = search(real, 6_000);
         assert!(matches!(found, Err(TestError::Fail(..))), "not told apart: {to:?} instead of {from:?}");

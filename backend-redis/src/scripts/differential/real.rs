@@ -1,13 +1,13 @@
 //! The scripts on a real server.
 
 use leasehold_core::backend::Mode;
-use redis::{Arg, Cmd, Connection, Value};
+use redis::{Cmd, Connection, Value};
 use testbed::redis::{Server as RealServer, Settings, WallClock};
 
 use super::{CHANNELS, END, client, hex, info};
 use crate::config::Format;
 use crate::keys::{Keys, NameKeys};
-use crate::scripts::{self, FOREIGN, OWN, Script};
+use crate::scripts::{self, Call, FOREIGN, OWN, Script};
 
 /// The last argument of foreign.lua behind the format: as [`super::shared`] has it.
 const TOLD: &str = "100 2 1000 150";
@@ -81,7 +81,7 @@ impl Real {
     /// Runs from now on a program that drops so many ended entries, with a part of it replaced.
     pub(super) fn load(&mut self, sweep: usize, mutant: Option<(&str, &str)>) {
         (self.sweep, self.is_mutant) = (sweep, mutant.is_some());
-        let text = text(self.program).replace("sweep = 500", &format!("sweep = {sweep}"));
+        let text = self.program.text().replace("sweep = 500", &format!("sweep = {sweep}"));
         let text = mutant.map_or_else(|| text.clone(), |(from, to)| text.replace(from, to));
         self.hash = redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut self.connection).unwrap();
     }
@@ -96,13 +96,9 @@ impl Real {
     }
 
     /// Runs an operation of the program as it was loaded last.
-    pub(super) fn run(&mut self, call: &Cmd) -> Result<Value, String> {
+    pub(super) fn run(&mut self, call: &Call) -> Result<Value, String> {
         let mut loaded = redis::cmd("EVALSHA");
-        loaded.arg(&self.hash);
-        for argument in call.args_iter().skip(2) {
-            let Arg::Simple(bytes) = argument else { unreachable!("no script takes a cursor") };
-            loaded.arg(bytes);
-        }
+        loaded.arg(&self.hash).arg(call.arguments());
         match &self.format {
             Some(format) => loaded.arg(format!("{} {TOLD}", format.word())),
             None => loaded.arg(self.paused_until.unwrap_or(0)),
@@ -173,11 +169,4 @@ impl Real {
         state[3] = fields;
         state
     }
-}
-
-/// The text of a program as it is.
-fn text(program: &Script) -> String {
-    let call = program.with_text(&program.call(&[]));
-    let Some(Arg::Simple(text)) = call.args_iter().nth(1) else { unreachable!() };
-    String::from_utf8(text.to_vec()).unwrap()
 }

@@ -1,12 +1,13 @@
 //! A server whose clock is stopped, and its keys.
 
-use redis::{Arg, Cmd, Connection, Value};
+use redis::{Cmd, Connection, Value};
 use testbed::redis::{Server, Settings, WallClock};
 
 use super::{BEGIN, END};
 use crate::keys::Keys;
 use crate::quorum::keys::BallotKeys;
 use crate::quorum::scripts::PROGRAM;
+use crate::scripts::Call;
 
 pub(super) struct Real {
     clock: WallClock,
@@ -51,19 +52,11 @@ impl Real {
         command.query(&mut self.connection).unwrap()
     }
 
-    pub(super) fn run(&mut self, call: &Cmd) -> Value {
-        let with_text = PROGRAM.with_text(call);
+    pub(super) fn run(&mut self, call: &Call) -> Value {
+        let text =
+            self.changes.iter().fold(PROGRAM.text().to_owned(), |text, (from, to)| text.replace(from, to));
         let mut eval = redis::cmd("EVAL");
-        for (at, argument) in with_text.args_iter().skip(1).enumerate() {
-            let Arg::Simple(bytes) = argument else { unreachable!("no script takes a cursor") };
-            let text = String::from_utf8_lossy(bytes).into_owned();
-            let changed =
-                |text: String| self.changes.iter().fold(text, |text, (from, to)| text.replace(from, to));
-            match at {
-                0 => eval.arg(changed(text)),
-                _ => eval.arg(bytes),
-            };
-        }
+        eval.arg(text).arg(call.arguments());
         self.ask(&eval)
     }
 

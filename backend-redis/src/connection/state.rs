@@ -1,0 +1,36 @@
+//! What the two parts of a connection share: whether it has ended.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::task::AtomicWaker;
+use tokio_util::sync::CancellationToken;
+
+/// The state of one connection, which its parts end together.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionState {
+    is_over: AtomicBool,
+    /// Whether messages are passed on: a grant is counted with the base that was read over the connection. For those that are
+    /// dropped before, there is `LinkEvent::UpAgain`.
+    pub(super) is_admitted: AtomicBool,
+    over: CancellationToken,
+    /// The task of the wire.
+    pub(super) task: AtomicWaker,
+}
+
+impl ConnectionState {
+    /// The connection is not used any more, and brings no answers.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.over.cancel();
+        self.task.wake();
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    /// Ends when the connection does.
+    pub(super) async fn over(&self) {
+        self.over.cancelled().await;
+    }
+}

@@ -1,0 +1,375 @@
+//! The requests of one connection: they share a socket, on which answers come in the order of requests.
+//!
+//! A request that is alone in flight is written and read by its caller, without another task. From the second one on, the
+//! task of the wire does that until nothing is in flight. What is packed meanwhile leaves together.
+//!
+//! | file | has |
+//! |---|---|
+//! | `places` | whose answer is next, and who moves the bytes; pure |
+//! | `stream` | the socket |
+//! | `answers` | answers from bytes |
+//! | `request` | calls of scripts, which the server may not have |
+//!
+//! The locks are taken in the order `io`, `state`. The socket is called without `state`, and wakers without either. One
+//! waker stands for the wire at the socket, whoever has polled it last: it wakes the driver of that moment.
+
+mod answers;
+#[cfg(test)]
+mod model;
+mod places;
+mod request;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures_util::future::FutureExt;
+use leasehold_core::clock::Moment;
+use leasehold_core::{Env, Error, ErrorKind, Result};
+use parking_lot::Mutex;
+use redis::{RedisError, Value};
+
+use self::places::{Begun, Outcome, Places, Polled, Unasked};
+use self::stream::Io;
+use super::client::Stream;
+use super::state::ConnectionState;
+use crate::error;
+
+pub(crate) use self::request::{Refusals, Texts};
+pub(crate) use self::stream::Lent;
+
+/// The requests of one connection, and their socket.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    pub(super) env: Env,
+    connection: Arc<ConnectionState>,
+    io: Mutex<Io>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    places: Places<Waker, Value>,
+    texts: Texts,
+    /// Why the wire has ended.
+    why: Option<Error>,
+}
+
+impl Wire {
+    /// Requests over `stream`, until `connection` is over. Its task ends with it.
+    pub(crate) fn start(env: Env, stream: Box<dyn Stream>, connection: Arc<ConnectionState>) -> Arc<Self> {
+        let state = State { places: Places::new(), texts: Texts::default(), why: None };
+        let wire =
+            Arc::new(Self { env, connection, io: Mutex::new(Io::new(stream)), state: Mutex::new(state) });
+        let task = WireTask(Arc::clone(&wire));
+        wire.env.spawn(task.run());
+        wire
+    }
+
+    /// Sends a request and waits for its answer, which may be an error of the server.
+    ///
+    /// # Errors
+    ///
+    /// Unknown if the connection ends, or `give_up_at` comes, before the answer. The connection ends then if it was silent since
+    /// the request was sent: a peer that vanished sends no word of it.
+    pub(crate) async fn ask(
+        self: &Arc<Self>,
+        give_up_at: Moment,
+        mut pack: impl FnMut(&mut Vec<u8>, &mut Texts, u64) + Send,
+    ) -> Result<Value> {
+        loop {
+            let begun = {
+                let state = &mut *self.state.lock();
+                state.places.has_room().then(|| state.begin(give_up_at, &mut pack))
+            };
+            match begun {
+                Some(begun) => {
+                    let begun = begun?;
+                    return self.answer_to(&begun).await;
+                }
+                None => self.room(give_up_at).await?,
+            }
+        }
+    }
+
+    /// Sends so many requests in one piece; the answers in order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Wire::ask`], for the first of them that has no answer.
+    pub(crate) async fn ask_all(
+        self: &Arc<Self>,
+        give_up_at: Moment,
+        count: usize,
+        mut pack: impl FnMut(usize, &mut Vec<u8>, &mut Texts, u64) + Send,
+    ) -> Result<Vec<Value>> {
+        self.room(give_up_at).await?;
+        let all = {
+            let state = &mut *self.state.lock();
+            let begin =
+                |index| state.begin(give_up_at, &mut |out, texts, number| pack(index, out, texts, number));
+            (0..count).map(begin).collect::<Result<Vec<_>>>()?
+        };
+        let asks: Vec<_> = all.iter().map(|begun| self.answer_to(begun)).collect();
+        let mut answers = Vec::with_capacity(count);
+        for ask in asks {
+            answers.push(ask.await?);
+        }
+        Ok(answers)
+    }
+
+    /// Waits until one more request may be packed.
+    async fn room(&self, give_up_at: Moment) -> Result<()> {
+        let has_room = poll_fn(|cx| {
+            let places = &mut self.state.lock().places;
+            if places.has_room() {
+                return Poll::Ready(());
+            }
+            places.wait_for_room(cx.waker().clone());
+            Poll::Pending
+        });
+        tokio::select! {
+            biased;
+            () = has_room => Ok(()),
+            () = async { self.env.sleep_until(give_up_at).await } => {
+                Err(Error::not_applied(ErrorKind::Unavailable, "too many requests wait for the server"))
+            }
+        }
+    }
+
+    /// The answer to a request that was packed.
+    fn answer_to<'w>(self: &'w Arc<Self>, begun: &Begun) -> Ask<'w> {
+        // Before the rest, which may find that the wire has ended.
+        let ask = Ask { wire: self, slot: Some(begun.slot) };
+        if begun.wakes {
+            self.connection.task.wake();
+        }
+        if begun.writes
+            && let Some(mut io) = self.io.try_lock()
+        {
+            let written = self.at_socket(|cx| io.write(cx, |empty| self.take_out(empty)));
+            drop(io);
+            self.end_if(written.map(|()| false).map_err(RedisError::from));
+        }
+        ask
+    }
+
+    fn take_out(&self, empty: &mut Vec<u8>) {
+        self.state.lock().places.take_out(empty);
+    }
+
+    /// Writes and reads what the socket takes and has; whether it may have more. The caller of `own` looks at its slot after
+    /// that.
+    fn move_bytes(self: &Arc<Self>, own: Option<usize>) -> bool {
+        let mut wakers = Vec::new();
+        let moved = {
+            let io = &mut *self.io.lock();
+            self.at_socket(|cx| self.write_and_read(io, cx, own, &mut wakers))
+        };
+        wakers.into_iter().for_each(Waker::wake);
+        self.end_if(moved)
+    }
+
+    fn write_and_read(
+        &self,
+        io: &mut Io,
+        cx: &mut Context<'_>,
+        own: Option<usize>,
+        wakers: &mut Vec<Waker>,
+    ) -> std::result::Result<bool, RedisError> {
+        io.write(cx, |empty| self.take_out(empty))?;
+        let (mut read, mut is_empty) = (0, false);
+        while read < READ_AT_ONCE && !is_empty {
+            let found = |answer| {
+                let answered = self.state.lock().places.answer(answer).map_err(unasked)?;
+                wakers.extend(answered.filter(|(slot, _)| Some(*slot) != own).and_then(|(_, waker)| waker));
+                Ok(())
+            };
+            match io.read(cx, found)? {
+                Poll::Ready(count) => read += count,
+                Poll::Pending => is_empty = true,
+            }
+        }
+        if read > 0 {
+            wakers.append(&mut self.state.lock().places.take_crowd());
+        }
+        Ok(!is_empty)
+    }
+
+    /// Calls the socket as the wire, whatever budget the task that polls has used up.
+    fn at_socket<T>(self: &Arc<Self>, mut call: impl FnMut(&mut Context<'_>) -> T) -> T {
+        let waker = Waker::from(Arc::clone(self));
+        let called = tokio::task::unconstrained(poll_fn(|cx| Poll::Ready(call(cx))));
+        let mut called = pin!(called);
+        loop {
+            // It is always ready.
+            if let Poll::Ready(done) = called.as_mut().poll(&mut Context::from_waker(&waker)) {
+                return done;
+            }
+        }
+    }
+
+    fn end_if(self: &Arc<Self>, moved: std::result::Result<bool, RedisError>) -> bool {
+        moved.unwrap_or_else(|error| {
+            self.end(error::of(error));
+            false
+        })
+    }
+
+    /// Ends the connection, and all requests in flight.
+    pub(crate) fn end(&self, why: Error) {
+        let wakers = {
+            let state = &mut *self.state.lock();
+            state.why.get_or_insert(why);
+            state.places.end()
+        };
+        self.connection.end();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl State {
+    fn begin(
+        &mut self,
+        give_up_at: Moment,
+        pack: &mut impl FnMut(&mut Vec<u8>, &mut Texts, u64),
+    ) -> Result<Begun> {
+        let Self { places, texts, why } = self;
+        let begun = places.begin(give_up_at, |out, number| pack(out, texts, number));
+        begun.ok_or_else(|| why.clone().unwrap_or_else(lost))
+    }
+}
+
+/// The socket is ready.
+impl Wake for Wire {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let driver = self.state.lock().places.ready();
+        match driver {
+            Ok(caller) => caller.into_iter().for_each(Waker::wake),
+            Err(true) => self.connection.task.wake(),
+            Err(false) => {}
+        }
+    }
+}
+
+/// The answer to one request. Dropping it drops the answer: the request is sent all the same.
+struct Ask<'w> {
+    wire: &'w Arc<Wire>,
+    slot: Option<usize>,
+}
+
+impl Future for Ask<'_> {
+    type Output = Result<Value>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let (wire, Some(slot)) = (self.wire, self.slot) else { return Poll::Pending };
+        let mut polled = wire.state.lock().places.poll(slot, cx.waker());
+        if let Polled::Drives = polled {
+            if wire.move_bytes(Some(slot)) {
+                cx.waker().wake_by_ref();
+            }
+            polled = wire.state.lock().places.poll(slot, cx.waker());
+        }
+        let Polled::Ready(outcome) = polled else { return Poll::Pending };
+        self.slot = None;
+        Poll::Ready(match outcome {
+            Outcome::Answered(answer) => Ok(answer),
+            Outcome::Overdue => Err(overdue()),
+            Outcome::Lost => Err(wire.state.lock().why.clone().unwrap_or_else(lost)),
+        })
+    }
+}
+
+impl Drop for Ask<'_> {
+    fn drop(&mut self) {
+        let wakes = self.slot.is_some_and(|slot| self.wire.state.lock().places.leave(slot));
+        if wakes {
+            self.wire.connection.task.wake();
+        }
+    }
+}
+
+/// The task of a wire. Dropped, also by a runtime that ends, it ends the wire.
+struct WireTask(Arc<Wire>);
+
+impl WireTask {
+    async fn run(self) {
+        let Self(wire) = &self;
+        let mut timer = None;
+        loop {
+            poll_fn(|cx| {
+                // redis.wire-4
+                wire.connection.task.register(cx.waker());
+                let (is_told, looks_at) = wire.state.lock().places.next_look();
+                if is_told || wire.connection.is_over() {
+                    return Poll::Ready(());
+                }
+                timer = timer.take().filter(|(at, _)| Some(*at) == looks_at);
+                let Some(at) = looks_at else { return Poll::Pending };
+                timer.get_or_insert_with(|| (at, wire.env.sleep_until(at))).1.poll_unpin(cx)
+            })
+            .await;
+            if wire.connection.is_over() {
+                return;
+            }
+            if wire.state.lock().places.lets_others_pack() {
+                tokio::task::yield_now().await;
+            }
+            wire.state.lock().places.look();
+            let has_more = wire.move_bytes(None);
+            wire.end_overdue();
+            if has_more {
+                wire.wake_by_ref();
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+impl Drop for WireTask {
+    fn drop(&mut self) {
+        self.0.end(lost());
+        self.0.io.lock().close();
+    }
+}
+
+impl Wire {
+    /// Ends the requests whose bounds are reached, after the socket was read (redis.wire-5).
+    fn end_overdue(&self) {
+        let now = self.env.now();
+        let (wakers, is_silent) = {
+            let places = &mut self.state.lock().places;
+            if places.next_look().1.is_none_or(|at| now < at) {
+                return;
+            }
+            places.end_overdue(now)
+        };
+        wakers.into_iter().for_each(Waker::wake);
+        if is_silent {
+            self.end(lost());
+        }
+    }
+}
+
+pub(super) fn lost() -> Error {
+    error::unanswered("the connection was lost before the answer")
+}
+
+pub(super) fn overdue() -> Error {
+    error::unanswered("the server did not answer in time")
+}
+
+fn unasked(_: Unasked) -> RedisError {
+    (redis::ErrorKind::Parse, "it has answered what was not asked").into()
+}
+
+/// The most bytes that are read before others have their turn.
+const READ_AT_ONCE: usize = 256 << 10;

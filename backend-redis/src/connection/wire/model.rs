@@ -1,0 +1,354 @@
+//! The places with callers, the task, the socket and the server, in every order of steps.
+
+use ::model::{Search, assert_caught, explore};
+use leasehold_core::clock::Moment;
+
+use super::places::{Outcome, Places, Polled};
+
+/// What is done wrong, if anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Mutant {
+    None,
+    /// The task is not woken when it takes over.
+    TakesOverAsleep,
+    /// What the task was told stays true after it has looked.
+    StaysTold,
+    /// An answer that nobody waits for is taken for the next one's.
+    SkipsAPlace,
+    /// The bytes are taken by one that does not have the socket.
+    TakesOutside,
+    /// A caller looks before it stores its waker.
+    LooksFirst,
+    /// The task calls a connection silent without reading.
+    NeverReads,
+    /// A caller that goes leaves its request without a driver.
+    LeavesUndriven,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Caller {
+    New,
+    /// Its request has a slot.
+    Waits(usize),
+    /// It is about to take the socket, or has it.
+    Drives(usize),
+    Answered,
+    Failed,
+    Gone,
+}
+
+/// Who has the lock of the socket, and what comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    Write,
+    Read,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Who {
+    Caller(usize),
+    Task,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct World {
+    mutant: Mutant,
+    places: Places<usize, u8>,
+    callers: Vec<Caller>,
+    /// The callers that are to be polled.
+    called: Vec<bool>,
+    /// One that is not polled any more.
+    asleep: Option<usize>,
+    /// The task: woken, and when it looks by itself.
+    woken: bool,
+    armed: Option<Moment>,
+    /// It drives, and ends what is overdue after that.
+    running: Option<bool>,
+    socket: Option<(Who, Stage)>,
+    writing: Vec<u8>,
+    is_full: bool,
+    /// The peer has a byte of a request, or answers that are not read.
+    half: Option<u8>,
+    served: Vec<u8>,
+    replies: Vec<u8>,
+    /// Whom the socket wakes is decided when it does.
+    registered: bool,
+    is_late: bool,
+    wrong: Option<&'static str>,
+}
+
+/// The bound of all requests.
+const BOUND: Moment = Moment::from_nanos(1);
+
+impl World {
+    fn new(callers: usize, mutant: Mutant) -> Self {
+        Self {
+            mutant,
+            places: Places::new(),
+            callers: vec![Caller::New; callers],
+            called: vec![false; callers],
+            asleep: None,
+            woken: false,
+            armed: None,
+            running: None,
+            socket: None,
+            writing: Vec::new(),
+            is_full: false,
+            half: None,
+            served: Vec::new(),
+            replies: Vec::new(),
+            registered: false,
+            is_late: false,
+            wrong: None,
+        }
+    }
+
+    fn now(&self) -> Moment {
+        Moment::from_nanos(u64::from(self.is_late) * 2)
+    }
+
+    fn wake(&mut self, caller: usize) {
+        if let Some(called) = self.called.get_mut(caller) {
+            *called = true;
+        }
+    }
+
+    fn tell(&mut self, wakes: bool) {
+        self.woken |= wakes;
+    }
+
+    fn ask(&mut self, caller: usize) {
+        let tag = u8::try_from(caller).unwrap();
+        let was_driven = self.places_are_driven_by_a_caller();
+        let begun = self.places.begin(BOUND, |out, _| out.extend([tag, tag | 0x80])).unwrap();
+        let takes_over = was_driven && !self.places_are_driven_by_a_caller();
+        self.tell(begun.wakes && !(takes_over && self.mutant == Mutant::TakesOverAsleep));
+        (self.callers[caller], self.called[caller]) = (Caller::Waits(begun.slot), true);
+        if self.mutant == Mutant::TakesOutside && self.socket.is_some() {
+            self.places.take_out(&mut self.writing);
+        }
+    }
+
+    fn places_are_driven_by_a_caller(&self) -> bool {
+        self.places.clone().ready().is_ok()
+    }
+
+    fn poll(&mut self, caller: usize, slot: usize) {
+        let waker = if self.mutant == Mutant::LooksFirst { usize::MAX } else { caller };
+        self.callers[caller] = match self.places.poll(slot, &waker) {
+            Polled::Ready(Outcome::Answered(tag)) => {
+                if usize::from(tag) != caller {
+                    self.wrong = Some("an answer of another request");
+                }
+                Caller::Answered
+            }
+            Polled::Ready(Outcome::Overdue | Outcome::Lost) => Caller::Failed,
+            Polled::Drives => Caller::Drives(slot),
+            Polled::Waits => Caller::Waits(slot),
+        };
+    }
+
+    fn fire(&mut self) {
+        if !std::mem::take(&mut self.registered) {
+            return;
+        }
+        match self.places.ready() {
+            Ok(Some(caller)) => self.wake(caller),
+            Ok(None) => {}
+            Err(wakes) => self.tell(wakes),
+        }
+    }
+
+    /// One turn of the one that has the socket; `room` bytes of it are taken by the peer.
+    fn turn(&mut self, room: usize) {
+        let Some((who, stage)) = self.socket else { return };
+        if stage == Stage::Write {
+            if self.writing.is_empty() {
+                self.places.take_out(&mut self.writing);
+            }
+            for byte in self.writing.drain(..room.min(self.writing.len())).collect::<Vec<_>>() {
+                match (self.half.take(), byte) {
+                    (None, first) if first < 0x80 => self.half = Some(first),
+                    (Some(first), last) if last == first | 0x80 => self.served.push(first),
+                    _ => self.wrong = Some("torn bytes"),
+                }
+            }
+            (self.is_full, self.registered) = (!self.writing.is_empty(), true);
+            self.socket = Some((who, Stage::Read));
+            return;
+        }
+        self.registered = true;
+        for tag in std::mem::take(&mut self.replies) {
+            match self.places.answer(tag) {
+                Ok(None) if self.mutant == Mutant::SkipsAPlace => drop(self.places.answer(tag)),
+                Ok(Some((_, Some(caller)))) => self.wake(caller),
+                Ok(_) => {}
+                Err(_) => self.wrong = Some("an answer to nothing"),
+            }
+        }
+        self.socket = None;
+        match who {
+            Who::Caller(caller) => {
+                let Caller::Drives(slot) = self.callers[caller] else { unreachable!() };
+                self.poll(caller, slot);
+                if self.callers[caller] == Caller::Drives(slot) {
+                    self.callers[caller] = Caller::Waits(slot);
+                }
+            }
+            Who::Task => {
+                if self.running.take() == Some(true) {
+                    self.end_overdue();
+                }
+            }
+        }
+    }
+
+    fn end_overdue(&mut self) {
+        let (wakers, _) = self.places.end_overdue(self.now());
+        wakers.into_iter().for_each(|caller| self.wake(caller));
+        let (is_told, armed) = self.places.next_look();
+        (self.woken, self.armed) = (self.woken | is_told, armed);
+    }
+
+    fn is_done(&self, caller: usize) -> bool {
+        self.asleep == Some(caller) || !matches!(self.callers[caller], Caller::Waits(_) | Caller::Drives(_))
+    }
+}
+
+impl ::model::World for World {
+    /// Its name, and whose it is.
+    type Step = (&'static str, usize);
+
+    fn steps(&self, found: &mut Vec<(Self::Step, Self)>) {
+        let mut step = |name, id, change: &dyn Fn(&mut Self)| {
+            let mut next = self.clone();
+            change(&mut next);
+            found.push(((name, id), next));
+        };
+        for (id, caller) in self.callers.iter().enumerate() {
+            match *caller {
+                // Callers differ only in their order.
+                Caller::New if id > 0 && self.callers[id - 1] == Caller::New => {}
+                Caller::New => step("asks", id, &|world| world.ask(id)),
+                Caller::Waits(slot) => {
+                    if self.called[id] && self.asleep != Some(id) {
+                        step("polls", id, &|world| {
+                            world.called[id] = false;
+                            world.poll(id, slot);
+                        });
+                    }
+                    step("leaves", id, &|world| {
+                        let wakes = world.places.leave(slot);
+                        world.tell(wakes && world.mutant != Mutant::LeavesUndriven);
+                        world.callers[id] = Caller::Gone;
+                    });
+                    if id == 0 && self.asleep.is_none() {
+                        step("sleeps", id, &|world| world.asleep = Some(id));
+                    }
+                }
+                Caller::Drives(_) if self.socket.is_none() => {
+                    step("takes the socket", id, &|world| {
+                        world.socket = Some((Who::Caller(id), Stage::Write));
+                    });
+                }
+                _ => {}
+            }
+        }
+        if self.running.is_none() {
+            let is_due = self.armed.is_some_and(|at| at <= self.now());
+            if self.woken || is_due {
+                step("the task looks", 0, &|world| {
+                    world.woken = false;
+                    if world.mutant != Mutant::StaysTold {
+                        world.places.look();
+                    }
+                    world.armed = world.places.next_look().1;
+                    let is_due = world.armed.is_some_and(|at| at <= world.now());
+                    if is_due && world.mutant == Mutant::NeverReads {
+                        if !world.replies.is_empty() {
+                            world.wrong = Some("silent with an answer unread");
+                        }
+                        world.end_overdue();
+                    } else {
+                        world.running = Some(is_due);
+                    }
+                });
+            }
+        } else if self.socket.is_none() {
+            step("the task takes the socket", 0, &|world| world.socket = Some((Who::Task, Stage::Write)));
+        }
+        if self.socket.is_some() {
+            step("all bytes move", 0, &|world| world.turn(usize::MAX));
+            if matches!(self.socket, Some((_, Stage::Write))) && !self.is_full && self.half.is_none() {
+                step("a byte moves", 0, &|world| world.turn(1));
+            }
+        }
+        if self.is_full {
+            step("there is room", 0, &|world| {
+                world.is_full = false;
+                world.fire();
+            });
+        }
+        if !self.served.is_empty() {
+            step("a request is served", 0, &|world| {
+                let tag = world.served.remove(0);
+                world.replies.push(tag);
+                world.fire();
+            });
+        }
+        if !self.is_late {
+            step("the bound is reached", 0, &|world| world.is_late = true);
+        }
+    }
+
+    fn broken(&self) -> Option<&'static str> {
+        self.wrong
+    }
+
+    /// Nothing is in flight, and every caller that is polled knows how its request has ended.
+    fn is_at_rest(&self) -> bool {
+        let is_idle = self.places.clone().answer(0).is_err();
+        (0..self.callers.len()).all(|caller| self.is_done(caller)) && (is_idle || self.only_sleeps())
+    }
+
+    /// Neither new requests, nor callers that go or sleep, nor the time.
+    fn goes_by_itself(&self, next: &Self) -> bool {
+        let gone = |world: &Self| world.callers.iter().filter(|caller| **caller == Caller::Gone).count();
+        let new = |world: &Self| world.callers.iter().filter(|caller| **caller == Caller::New).count();
+        (gone(self), new(self), self.asleep, self.is_late)
+            == (gone(next), new(next), next.asleep, next.is_late)
+    }
+}
+
+impl World {
+    /// The only request in flight is that of a caller that is not polled: the task reads at its bound.
+    fn only_sleeps(&self) -> bool {
+        !self.is_late && !self.woken && self.places_are_driven_by_a_caller()
+    }
+}
+
+/// In every order of steps, each answer goes to its request, no byte is torn, and whatever is in flight ends.
+#[test]
+fn every_order_of_steps_keeps_the_places() {
+    let explored = explore(&World::new(3, Mutant::None), Search::ToRest(4_000_000));
+    assert!(explored.wrong.is_none(), "{}", explored.wrong.unwrap());
+    assert!(explored.all && explored.states > 10_000, "{} states", explored.states);
+    println!("{} states", explored.states);
+}
+
+#[test]
+fn mutants_of_the_places_are_caught() {
+    let rests = "cannot come to rest";
+    let mutants = [
+        (Mutant::TakesOverAsleep, rests),
+        (Mutant::StaysTold, rests),
+        (Mutant::SkipsAPlace, "an answer"),
+        (Mutant::TakesOutside, "torn bytes"),
+        (Mutant::LooksFirst, rests),
+        (Mutant::NeverReads, "unread"),
+        (Mutant::LeavesUndriven, rests),
+    ];
+    let worlds =
+        mutants.map(|(mutant, rule)| (mutant, World::new(2, mutant), Search::ToRest(4_000_000), rule));
+    assert_caught("redis wire", worlds);
+}

@@ -1,0 +1,290 @@
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use leasehold_core::Timing;
+use leasehold_core::clock::ManualClock;
+use proptest::prelude::Rng;
+use proptest::test_runner::{RngAlgorithm, TestRng};
+use testbed::{BOUND, within};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
+
+use super::answers::Answers;
+use super::*;
+use crate::connection::Connection;
+use crate::scripts::ADMIT;
+
+/// A wire to a server of the test, between which so many bytes are on their way at most.
+struct Setup {
+    wire: Arc<Wire>,
+    server: DuplexStream,
+    clock: ManualClock,
+}
+
+impl Setup {
+    fn new(between: usize) -> Self {
+        let clock = ManualClock::new();
+        let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap().with_clock(Arc::new(clock.clone()));
+        let (ours, server) = tokio::io::duplex(between);
+        Self { wire: Wire::start(env, Box::new(ours), Arc::default()), server, clock }
+    }
+}
+
+impl Wire {
+    /// Asks for `number`, which is to be the answer, too.
+    fn number(
+        self: &Arc<Self>,
+        number: i64,
+        seconds: u64,
+    ) -> impl Future<Output = Result<i64>> + Send + use<> {
+        let (wire, give_up_at) = (Arc::clone(self), self.env.now() + Duration::from_secs(seconds));
+        async move {
+            let pack = |out: &mut Vec<u8>, _: &mut Texts, _| out.extend(format!("{number}\r\n").bytes());
+            match wire.ask(give_up_at, pack).await? {
+                Value::Int(answer) => Ok(answer),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// Answers every number with itself, in pieces, with messages between.
+async fn echo(server: DuplexStream, mut dice: TestRng) {
+    let (read, mut write) = tokio::io::split(server);
+    let mut lines = BufReader::new(read).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let push = if dice.next_u32().is_multiple_of(8) { ">2\r\n+message\r\n:7\r\n" } else { "" };
+        let answer = format!("{push}:{line}\r\n");
+        for piece in answer.as_bytes().chunks(1 + dice.next_u32() as usize % 9) {
+            if write.write_all(piece).await.is_err() {
+                return;
+            }
+            if dice.next_u32().is_multiple_of(4) {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+async fn text(ask: impl Future<Output = Result<i64>>) -> String {
+    within(BOUND, "it has ended", ask).await.unwrap_err().to_string()
+}
+
+async fn settle() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test's own")]
+fn beside<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> tokio::task::JoinHandle<T> {
+    tokio::spawn(task)
+}
+
+/// Each caller has its own answers, whatever pieces they come in, beside callers that go away in the middle and one that is
+/// polled once and never again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_come_to_their_callers() {
+    for (callers, between) in [(1, 7), (2, 64), (64, 999)] {
+        let Setup { wire, server, .. } = Setup::new(between);
+        let mut parked = Box::pin(wire.number(-1, 60));
+        assert!((&mut parked).now_or_never().is_none());
+        beside(echo(server, TestRng::deterministic_rng(RngAlgorithm::ChaCha)));
+        let calls = (0..callers).map(|caller| {
+            let wire = Arc::clone(&wire);
+            beside(async move {
+                for count in 0..200 {
+                    let number = caller * 1000 + count;
+                    if number % 3 == 0 {
+                        let mut dropped = Box::pin(wire.number(-2, 60));
+                        assert!((&mut dropped).now_or_never().is_none_or(|answer| answer.unwrap() == -2));
+                    }
+                    assert_eq!(wire.number(number, 60).await.unwrap(), number);
+                }
+            })
+        });
+        for call in within(BOUND, "all are answered", join_all(calls)).await {
+            call.unwrap();
+        }
+        assert_eq!(parked.await.unwrap(), -1);
+    }
+}
+
+/// A request that is not written whole leaves whole, also when its caller has gone; none is written twice.
+#[tokio::test]
+async fn request_of_a_caller_that_goes_is_sent_whole() {
+    let Setup { wire, mut server, .. } = Setup::new(3);
+    let mut dropped = Box::pin(wire.number(1_234_567, 60));
+    assert!((&mut dropped).now_or_never().is_none());
+    drop(dropped);
+    let next = beside(wire.number(8, 60));
+    let mut sent = [0; 12];
+    within(BOUND, "both are sent", server.read_exact(&mut sent)).await.unwrap();
+    assert_eq!(&sent, b"1234567\r\n8\r\n");
+    server.write_all(b":1234567\r\n:8\r\n").await.unwrap();
+    assert_eq!(next.await.unwrap().unwrap(), 8);
+}
+
+/// Each is overdue at its own bound, in whatever order they were begun; the first that is ends a connection that was silent,
+/// and with it the others. Nothing is asked of it any more.
+#[tokio::test]
+async fn silent_connection_ends_at_the_first_bound() {
+    let Setup { wire, server: _server, clock } = Setup::new(999);
+    let (late, early) = (beside(wire.number(1, 9)), beside(wire.number(2, 3)));
+    settle().await;
+    clock.advance(Duration::from_secs(2));
+    settle().await;
+    assert!(!late.is_finished() && !early.is_finished());
+    clock.advance(Duration::from_secs(1));
+    assert!(text(early.map(Result::unwrap)).await.starts_with("the server did not answer in time"));
+    assert!(text(late.map(Result::unwrap)).await.starts_with("the connection was lost before the answer"));
+    assert!(text(wire.number(3, 60)).await.starts_with("the connection was lost"));
+    assert!(wire.connection.is_over());
+}
+
+/// An answer shows that the connection is alive, also one that is not read because its caller, alone in flight, is not
+/// polled: that is read before the connection is called silent.
+#[tokio::test]
+async fn connection_that_answers_is_kept() {
+    let Setup { wire, mut server, clock } = Setup::new(999);
+    let mut parked = Box::pin(wire.number(1, 3));
+    assert!((&mut parked).now_or_never().is_none());
+    server.write_all(b":1\r\n").await.unwrap();
+    clock.advance(Duration::from_secs(4));
+    settle().await;
+    assert_eq!(parked.await.unwrap(), 1);
+    // One is overdue, another was answered meanwhile.
+    let (early, late) = (beside(wire.number(2, 3)), beside(wire.number(3, 9)));
+    settle().await;
+    let fast = beside(wire.number(4, 9));
+    settle().await;
+    server.write_all(b":2\r\n:3\r\n").await.unwrap();
+    assert_eq!((early.await.unwrap().unwrap(), late.await.unwrap().unwrap()), (2, 3));
+    let slow = beside(wire.number(5, 1));
+    settle().await;
+    server.write_all(b":4\r\n").await.unwrap();
+    assert_eq!(fast.await.unwrap().unwrap(), 4);
+    clock.advance(Duration::from_secs(1));
+    assert!(text(slow.map(Result::unwrap)).await.starts_with("the server did not answer in time"));
+    assert!(!wire.connection.is_over());
+    server.write_all(b":5\r\n:6\r\n").await.unwrap();
+    assert_eq!(wire.number(6, 9).await.unwrap(), 6);
+}
+
+/// What is no answer, or an answer to nothing, ends the connection, also while nothing is in flight; so does the peer.
+#[tokio::test]
+async fn foreign_bytes_end_the_connection() {
+    for bytes in
+        [&b":1\r\n:2\r\n"[..], b":1\r\n$900000000\r\n", b":1\r\nHTTP/1.1 400 Bad Request\r\n", b":1\r\n"]
+    {
+        let Setup { wire, mut server, .. } = Setup::new(999);
+        let first = beside(wire.number(1, 60));
+        settle().await;
+        server.write_all(bytes).await.unwrap();
+        if bytes.len() == 4 {
+            drop(server);
+        }
+        let _ = first.await.unwrap();
+        within(BOUND, "it ends", wire.connection.over()).await;
+        wire.number(2, 60).await.unwrap_err();
+    }
+}
+
+/// A server that does not read costs a bounded amount of memory; who finds no room waits for it until its bound.
+#[tokio::test]
+async fn requests_without_room_wait_for_it() {
+    let Setup { wire, server, clock } = Setup::new(64);
+    let in_flight: Vec<_> = (0..4096).map(|number| beside(wire.number(number, 60))).collect();
+    settle().await;
+    let (hopeless, patient) = (beside(wire.number(5000, 5)), beside(wire.number(5001, 60)));
+    settle().await;
+    clock.advance(Duration::from_secs(5));
+    let refused = hopeless.await.unwrap().unwrap_err();
+    assert_eq!(refused.effect(), leasehold_core::Effect::NotApplied, "{refused}");
+    beside(echo(server, TestRng::deterministic_rng(RngAlgorithm::ChaCha)));
+    for (number, call) in in_flight.into_iter().enumerate() {
+        assert_eq!(within(BOUND, "it is answered", call).await.unwrap().unwrap(), number as i64);
+    }
+    assert_eq!(patient.await.unwrap().unwrap(), 5001);
+}
+
+/// Calls that find a server without their script bring its text once: 64 at a time, and then again after it has lost the
+/// script. Where the user may not bring it, each ends.
+#[tokio::test]
+async fn script_is_sent_once_for_all_calls() {
+    for may_load in [true, false] {
+        let Setup { wire, mut server, .. } = Setup::new(1 << 20);
+        let state = Arc::clone(&wire.connection);
+        let up_at = wire.env.now();
+        let connection =
+            Connection { id: 0, up_at, is_deaf: false, paused_until: Some(7), wire, listener: None, state };
+        let connection = Arc::new(connection);
+        for round in 0..2 {
+            let call = |_| {
+                let connection = Arc::clone(&connection);
+                beside(async move {
+                    let give_up_at = connection.up_at + BOUND;
+                    connection.run(&ADMIT.call(&[]), give_up_at).await.unwrap()
+                })
+            };
+            let calls: Vec<_> = (0..64).map(call).collect();
+            settle().await;
+            let (mut texts, mut has_script, mut answered) = (0, false, 0);
+            let (mut requests, mut bytes) = (Answers::new(), vec![0; 1 << 16]);
+            while answered < 64 {
+                let count = within(BOUND, "it is asked", server.read(&mut bytes)).await.unwrap();
+                let mut bytes = &bytes[..count];
+                while !bytes.is_empty() {
+                    let room = requests.room();
+                    let count = room.len().min(bytes.len());
+                    room[..count].copy_from_slice(&bytes[..count]);
+                    bytes = &bytes[count..];
+                    requests.filled(count);
+                }
+                while let Some(request) = requests.next().unwrap() {
+                    let words: Vec<String> = redis::from_redis_value(request).unwrap();
+                    assert_eq!(words.last().unwrap(), "7");
+                    let brings_text = words[0] == "EVAL";
+                    texts += usize::from(brings_text);
+                    has_script |= brings_text && may_load;
+                    answered += usize::from(has_script || brings_text);
+                    let answer: &[u8] = match (has_script, brings_text) {
+                        (true, _) => b":1\r\n",
+                        (false, true) => b"-NOPERM no rights to run the 'eval' command\r\n",
+                        (false, false) => b"-NOSCRIPT No matching script.\r\n",
+                    };
+                    server.write_all(answer).await.unwrap();
+                }
+            }
+            for call in calls {
+                assert_eq!(call.await.unwrap().is_ok(), may_load, "round {round}");
+            }
+            if may_load {
+                assert_eq!(texts, 1, "round {round}");
+            }
+        }
+    }
+}
+
+/// Requests end with the runtime of their wire, wherever they are polled and however far they have come.
+#[test]
+fn requests_end_with_their_runtime() {
+    for (in_flight, polls, answer) in [(1, 0, &b""[..]), (1, 1, b""), (1, 1, b":"), (2, 1, b":"), (2, 0, b"")]
+    {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let Setup { wire, mut server, .. } = runtime.block_on(async { Setup::new(999) });
+        let mut calls: Vec<_> = (0..in_flight).map(|number| Box::pin(wire.number(number, 60))).collect();
+        for call in calls.iter_mut().take(polls * in_flight as usize) {
+            assert!(call.now_or_never().is_none());
+        }
+        runtime.block_on(async {
+            server.write_all(answer).await.unwrap();
+            settle().await;
+        });
+        drop(runtime);
+        for call in calls {
+            let lost = futures_util::FutureExt::now_or_never(call).expect("it has ended").unwrap_err();
+            assert!(lost.to_string().starts_with("the connection was lost"), "{lost}");
+        }
+    }
+}

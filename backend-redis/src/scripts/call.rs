@@ -1,0 +1,153 @@
+//! The call of a script, as its bytes.
+
+use std::fmt;
+use std::io;
+
+use redis::{RedisWrite, ToRedisArgs};
+
+use super::Script;
+
+/// A script with its keys and arguments, packed once for every time that it is sent.
+#[derive(Clone)]
+pub(crate) struct Call {
+    pub(crate) script: &'static Script,
+    words: usize,
+    /// The number of keys, the keys and the arguments, each as the protocol has it.
+    packed: Vec<u8>,
+}
+
+impl Call {
+    pub(super) fn new(script: &'static Script, keys: &[&str]) -> Self {
+        let room = keys.iter().map(|key| key.len() + FRAME).sum::<usize>() + ARGUMENTS;
+        let mut call = Self { script, words: 0, packed: Vec::with_capacity(room) };
+        call.arg(keys.len()).arg(keys);
+        call
+    }
+
+    pub(crate) fn arg(&mut self, argument: impl ToRedisArgs) -> &mut Self {
+        argument.write_redis_args(self);
+        self
+    }
+
+    /// Appends the request by the script's hash, or with its text; `last` is one more argument.
+    pub(crate) fn pack(&self, out: &mut Vec<u8>, with_text: bool, last: Option<u64>) {
+        line(out, b'*', 2 + self.words + usize::from(last.is_some()));
+        if with_text {
+            word(out, b"EVAL");
+            word(out, self.script.text.as_bytes());
+        } else {
+            out.extend_from_slice(&self.script.head);
+        }
+        out.extend_from_slice(&self.packed);
+        if let Some(last) = last {
+            word(out, last.to_string().as_bytes());
+        }
+    }
+
+    /// The number of keys, the keys and the arguments.
+    #[cfg(test)]
+    pub(crate) fn arguments(&self) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        line(&mut all, b'*', self.words);
+        all.extend_from_slice(&self.packed);
+        redis::from_redis_value(redis::parse_redis_value(&all).unwrap()).unwrap()
+    }
+}
+
+/// What every call of the script with that `hash` begins with.
+pub(super) fn head(hash: &str) -> Vec<u8> {
+    let mut head = Vec::new();
+    word(&mut head, b"EVALSHA");
+    word(&mut head, hash.as_bytes());
+    head
+}
+
+fn word(out: &mut Vec<u8>, bytes: &[u8]) {
+    line(out, b'$', bytes.len());
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn line(out: &mut Vec<u8>, kind: u8, mut number: usize) {
+    let mut digits = [0; 20];
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.push(kind);
+    out.extend_from_slice(&digits[first..]);
+    out.extend_from_slice(b"\r\n");
+}
+
+impl RedisWrite for Call {
+    fn write_arg(&mut self, argument: &[u8]) {
+        self.words += 1;
+        word(&mut self.packed, argument);
+    }
+
+    fn writer_for_next_arg(&mut self) -> impl io::Write + '_ {
+        Word { call: self, bytes: Vec::new() }
+    }
+}
+
+/// An argument whose length is known when it is dropped.
+struct Word<'c> {
+    call: &'c mut Call,
+    bytes: Vec<u8>,
+}
+
+impl io::Write for Word<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Word<'_> {
+    fn drop(&mut self) {
+        self.call.write_arg(&self.bytes);
+    }
+}
+
+/// Names, messages and owner ids are in it.
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("script", &self.script.hash).finish_non_exhaustive()
+    }
+}
+
+/// Room for what stands around a key, and for the arguments of most calls, so that a call does not grow.
+const FRAME: usize = 8;
+const ARGUMENTS: usize = 400;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripts::ADMIT;
+
+    /// What is packed is what the client crate packs.
+    #[test]
+    fn call_is_packed_as_commands_are() {
+        let mut call = ADMIT.call(&["a", "key of 11 b"]);
+        call.arg(7_u64).arg(Some(1_u8)).arg(None::<u8>).arg("").arg(&b"\r\n"[..]);
+        RedisWrite::write_arg_fmt(&mut call, 3);
+        for (with_text, last) in [(false, None), (true, None), (false, Some(90_u64))] {
+            let mut command = redis::cmd(if with_text { "EVAL" } else { "EVALSHA" });
+            command.arg(if with_text { &ADMIT.text } else { &ADMIT.hash });
+            command.arg(2).arg("a").arg("key of 11 b").arg(7).arg(1).arg("").arg("\r\n").arg(3).arg(last);
+            let mut packed = Vec::new();
+            call.pack(&mut packed, with_text, last);
+            assert_eq!(packed, command.get_packed_command());
+        }
+        assert_eq!(call.arguments().len(), 8);
+    }
+}
