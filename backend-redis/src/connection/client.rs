@@ -11,11 +11,10 @@ use leasehold_core::{Result, Tls};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisResult};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
 use tokio::net::{TcpStream, lookup_host};
 
 use super::meter::Metered;
-use super::wire::Lent;
 use crate::config::Address;
 
 /// Connects to one server; nothing is sent before that.
@@ -61,11 +60,19 @@ impl Client {
         MultiplexedConnection::new_with_config(&self.settings, Metered::new(stream), options).await
     }
 
-    /// Logs in over `stream` as the client crate does, and returns the stream.
-    pub(crate) async fn log_in(&self, stream: Box<dyn Stream>) -> RedisResult<Box<dyn Stream>> {
-        let lent = Lent::new(stream);
-        drop(self.connect(lent.clone(), AsyncConnectionConfig::new().set_response_timeout(None)).await?);
-        lent.take_back().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
+    /// Logs in over `stream` as the client crate does, and returns the stream: the server sends nothing more then.
+    pub(crate) async fn log_in(&self, mut stream: Box<dyn Stream>) -> RedisResult<Box<dyn Stream>> {
+        let (near, mut far) = tokio::io::duplex(4096);
+        let options = AsyncConnectionConfig::new().set_response_timeout(None);
+        tokio::select! {
+            biased;
+            broken = copy_bidirectional(&mut stream, &mut far) => {
+                broken?;
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
+            logged_in = self.connect(near, options) => drop(logged_in?),
+        }
+        Ok(stream)
     }
 
     /// A stream to the server, and the address that it leads to; to `same` address, if that is given: a name may have several.

@@ -201,25 +201,6 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// A reply begins where the client's parser begins one, in whatever pieces they arrive.
-        #[test]
-        fn replies_begin_where_the_client_begins_them(
-            replies in prop::collection::vec(any_reply(), 1..5),
-            piece in 1_usize..40,
-        ) {
-            let mut meter = Meter::new();
-            for reply in &replies {
-                prop_assert!(redis::parse_redis_value(reply.as_bytes()).is_ok(), "{reply:?}");
-                let (last, before) = reply.as_bytes().split_last().unwrap();
-                for piece in before.chunks(piece) {
-                    meter.take(piece).unwrap();
-                }
-                prop_assert!(meter.taken > 0, "{reply:?}");
-                meter.take(&[*last]).unwrap();
-                prop_assert_eq!(meter.taken, 0, "{:?}", reply);
-            }
-        }
-
         /// What the client waits for more of is counted or refused, however its length is written.
         #[test]
         fn a_value_that_the_client_waits_for_is_counted(

@@ -413,7 +413,7 @@ impl Connected {
         left.await?.map_err(error::of)
     }
 
-    /// Asks the listener until `give_up_at`, when it is taken for silent.
+    /// Asks the listener until `give_up_at`, when it is silent unless the request began late (redis.wire-7).
     async fn listening<T>(
         &self,
         give_up_at: Moment,
@@ -421,12 +421,15 @@ impl Connected {
     ) -> Result<RedisResult<T>> {
         let Connection { wire, listener, state, .. } = &*self.0;
         let mut listener = listener.clone().ok_or_else(lost)?;
+        let silent_from = wire.env.now() + wire.env.timing().op_timeout / 2;
         tokio::select! {
             biased;
             answer = ask(&mut listener) => Ok(answer),
             () = state.over() => Err(wire::lost()),
             () = async { wire.env.sleep_until(give_up_at).await } => {
-                state.end();
+                if silent_from <= wire.env.now() {
+                    state.end();
+                }
                 Err(wire::overdue())
             }
         }
@@ -468,6 +471,18 @@ impl Connection {
 
 fn lost() -> Error {
     Error::not_applied(ErrorKind::Unavailable, "the connection was lost, and there is no other yet")
+}
+
+/// A request that was not sent, as its connection had ended by then.
+fn ended() -> Error {
+    lost().with_source(ENDED)
+}
+
+/// Why a request was not sent that the next connection can carry.
+const ENDED: &str = "the connection ended before the request was sent";
+
+pub(crate) fn had_ended(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(|source| source.to_string() == ENDED)
 }
 
 /// The first pause between attempts to connect.

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use leasehold_core::Env;
 use leasehold_core::clock::Moment;
 use tokio::sync::Notify;
-use tokio::sync::futures::Notified;
 
 #[derive(Debug)]
 pub(crate) struct Timer {
@@ -46,18 +45,13 @@ impl Timer {
     /// That moment has come.
     pub(crate) async fn reached(&self, at: Moment) {
         loop {
-            let fired = self.fired();
+            let fired = self.fired.notified();
             self.look_again_at(at);
             fired.await;
             if at <= self.env.now() {
                 return;
             }
         }
-    }
-
-    /// It fires, from now on.
-    fn fired(&self) -> Notified<'_> {
-        self.fired.notified()
     }
 
     fn look_again_at(&self, at: Moment) {

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{Kept, Session, outlives};
-use crate::connection::too_few_replicas;
+use crate::connection::{had_ended, too_few_replicas};
 use crate::error;
 use crate::keys::NameKeys;
 use crate::protocol::{Contender, ScriptReply, Step};
@@ -244,10 +244,11 @@ impl<'s> Acquisition<'s> {
         Ok(Grant::new(name.clone(), *owner, self.entry.lease(deadline), counter))
     }
 
-    /// Whether the request may be repeated after `error`, which is safe: the answer was lost, or it is this entry's turn and
-    /// the connection to the replicas is made again.
+    /// Whether the request may be repeated after `error`, which is safe: the request or its answer was lost, or it is this
+    /// entry's turn and the connection to the replicas is made again.
     fn may_repeat(&self, error: &Error, give_up_at: Moment) -> bool {
-        let in_time = || error.effect() == Effect::Unknown && self.session.env.now() < give_up_at;
+        let was_lost = || error.effect() == Effect::Unknown || had_ended(error);
+        let in_time = || was_lost() && self.session.env.now() < give_up_at;
         *error.kind() == ErrorKind::Unavailable && !too_few_replicas(error) && (self.announced || in_time())
     }
 

@@ -23,6 +23,7 @@ mod stream;
 mod tests;
 
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -32,15 +33,15 @@ use leasehold_core::clock::Moment;
 use leasehold_core::{Env, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use redis::{RedisError, Value};
+use tokio::sync::Notify;
 
-use self::places::{Begun, Outcome, Places, Polled, Unasked};
+use self::places::{Begun, Moved, Outcome, Places, Polled, Refused, Unasked};
 use self::stream::Io;
 use super::client::Stream;
 use super::state::ConnectionState;
 use crate::error;
 
 pub(crate) use self::request::{Refusals, Texts};
-pub(crate) use self::stream::Lent;
 
 /// The requests of one connection, and their socket.
 #[derive(Debug)]
@@ -49,6 +50,8 @@ pub(crate) struct Wire {
     connection: Arc<ConnectionState>,
     io: Mutex<Io>,
     state: Mutex<State>,
+    /// There may be room, or the end has come.
+    has_room: Notify,
 }
 
 #[derive(Debug)]
@@ -62,9 +65,11 @@ struct State {
 impl Wire {
     /// Requests over `stream`, until `connection` is over. Its task ends with it.
     pub(crate) fn start(env: Env, stream: Box<dyn Stream>, connection: Arc<ConnectionState>) -> Arc<Self> {
-        let state = State { places: Places::new(), texts: Texts::default(), why: None };
-        let wire =
-            Arc::new(Self { env, connection, io: Mutex::new(Io::new(stream)), state: Mutex::new(state) });
+        // A request has nine tenths of `op_timeout`, unless it had to wait for a connection.
+        let patience = env.timing().op_timeout / 2;
+        let state = State { places: Places::new(patience), texts: Texts::default(), why: None };
+        let (io, state, has_room) = (Mutex::new(Io::new(stream)), Mutex::new(state), Notify::new());
+        let wire = Arc::new(Self { env, connection, io, state, has_room });
         let task = WireTask(Arc::clone(&wire));
         wire.env.spawn(task.run());
         wire
@@ -74,23 +79,22 @@ impl Wire {
     ///
     /// # Errors
     ///
-    /// Unknown if the connection ends, or `give_up_at` comes, before the answer. The connection ends then if it was silent since
-    /// the request was sent: a peer that vanished sends no word of it.
+    /// - Not applied: the connection is over, or `give_up_at` was reached before the request was sent.
+    /// - Unknown: the connection ends, or `give_up_at` is reached, before the answer. The connection ends, too, if it was
+    ///   silent (redis.wire-7): a peer that vanished sends no word of it.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         give_up_at: Moment,
         mut pack: impl FnMut(&mut Vec<u8>, &mut Texts, u64) + Send,
     ) -> Result<Value> {
         loop {
-            let begun = {
+            let begun = self.whole(|_| {
                 let state = &mut *self.state.lock();
-                state.places.has_room().then(|| state.begin(give_up_at, &mut pack))
-            };
-            match begun {
-                Some(begun) => {
-                    let begun = begun?;
-                    return self.answer_to(&begun).await;
-                }
+                let times = (self.now_or_over()?, give_up_at);
+                state.places.has_room().then(|| state.begin(times, &mut pack)).transpose()
+            });
+            match begun? {
+                Some(begun) => return self.answer_to(&begun).await,
                 None => self.room(give_up_at).await?,
             }
         }
@@ -108,12 +112,13 @@ impl Wire {
         mut pack: impl FnMut(usize, &mut Vec<u8>, &mut Texts, u64) + Send,
     ) -> Result<Vec<Value>> {
         self.room(give_up_at).await?;
-        let all = {
+        let all = self.whole(|_| {
             let state = &mut *self.state.lock();
-            let begin =
-                |index| state.begin(give_up_at, &mut |out, texts, number| pack(index, out, texts, number));
-            (0..count).map(begin).collect::<Result<Vec<_>>>()?
-        };
+            // Read once, so that either all are refused or none is.
+            let times = (self.now_or_over()?, give_up_at);
+            let begin = |index| state.begin(times, &mut |out, texts, number| pack(index, out, texts, number));
+            (0..count).map(begin).collect::<Result<Vec<_>>>()
+        })?;
         let asks: Vec<_> = all.iter().map(|begun| self.answer_to(begun)).collect();
         let mut answers = Vec::with_capacity(count);
         for ask in asks {
@@ -122,23 +127,42 @@ impl Wire {
         Ok(answers)
     }
 
+    /// Now; refused if the connection is over, which its task may not have seen yet.
+    fn now_or_over(&self) -> Result<Moment> {
+        if self.connection.is_over() { Err(super::ended()) } else { Ok(self.env.now()) }
+    }
+
     /// Waits until one more request may be packed.
     async fn room(&self, give_up_at: Moment) -> Result<()> {
-        let has_room = poll_fn(|cx| {
-            let places = &mut self.state.lock().places;
-            if places.has_room() {
-                return Poll::Ready(());
+        let has_room = async {
+            loop {
+                let mut may_have = pin!(self.has_room.notified());
+                may_have.as_mut().enable();
+                if self.state.lock().places.has_room() {
+                    return;
+                }
+                may_have.await;
             }
-            places.wait_for_room(cx.waker().clone());
-            Poll::Pending
-        });
+        };
         tokio::select! {
             biased;
             () = has_room => Ok(()),
             () = async { self.env.sleep_until(give_up_at).await } => {
-                Err(Error::not_applied(ErrorKind::Unavailable, "too many requests wait for the server"))
+                let full = "timed out before the request was sent: too many requests wait for the server";
+                Err(Error::not_applied(ErrorKind::Unavailable, full))
             }
         }
+    }
+
+    /// Runs `step`, and wakes whom it names. A panic ends the wire: places and bytes may not fit together then.
+    fn whole<T>(&self, step: impl FnOnce(&mut Vec<Waker>) -> T) -> T {
+        let mut wakers = Vec::new();
+        let done = catch_unwind(AssertUnwindSafe(|| step(&mut wakers)));
+        wakers.into_iter().for_each(Waker::wake);
+        done.unwrap_or_else(|panic| {
+            self.end(lost());
+            resume_unwind(panic)
+        })
     }
 
     /// The answer to a request that was packed.
@@ -151,7 +175,7 @@ impl Wire {
         if begun.writes
             && let Some(mut io) = self.io.try_lock()
         {
-            let written = self.at_socket(|cx| io.write(cx, |empty| self.take_out(empty)));
+            let written = self.whole(|_| self.at_socket(|cx| io.write(cx, |empty| self.take_out(empty))));
             drop(io);
             self.end_if(written.map(|()| false).map_err(RedisError::from));
         }
@@ -165,12 +189,10 @@ impl Wire {
     /// Writes and reads what the socket takes and has; whether it may have more. The caller of `own` looks at its slot after
     /// that.
     fn move_bytes(self: &Arc<Self>, own: Option<usize>) -> bool {
-        let mut wakers = Vec::new();
-        let moved = {
+        let moved = self.whole(|wakers| {
             let io = &mut *self.io.lock();
-            self.at_socket(|cx| self.write_and_read(io, cx, own, &mut wakers))
-        };
-        wakers.into_iter().for_each(Waker::wake);
+            self.at_socket(|cx| self.write_and_read(io, cx, own, wakers))
+        });
         self.end_if(moved)
     }
 
@@ -194,8 +216,8 @@ impl Wire {
                 Poll::Pending => is_empty = true,
             }
         }
-        if read > 0 {
-            wakers.append(&mut self.state.lock().places.take_crowd());
+        if read > 0 && self.state.lock().places.heard(read) {
+            self.has_room.notify_waiters();
         }
         Ok(!is_empty)
     }
@@ -228,6 +250,7 @@ impl Wire {
             state.places.end()
         };
         self.connection.end();
+        self.has_room.notify_waiters();
         wakers.into_iter().for_each(Waker::wake);
     }
 }
@@ -235,12 +258,17 @@ impl Wire {
 impl State {
     fn begin(
         &mut self,
-        give_up_at: Moment,
+        times: (Moment, Moment),
         pack: &mut impl FnMut(&mut Vec<u8>, &mut Texts, u64),
     ) -> Result<Begun> {
-        let Self { places, texts, why } = self;
-        let begun = places.begin(give_up_at, |out, number| pack(out, texts, number));
-        begun.ok_or_else(|| why.clone().unwrap_or_else(lost))
+        let Self { places, texts, .. } = self;
+        let begun = places.begin(times, |out, number| pack(out, texts, number));
+        begun.map_err(|refused| match refused {
+            Refused::Over => super::ended(),
+            Refused::Late => {
+                Error::not_applied(ErrorKind::Unavailable, "timed out before the request was sent")
+            }
+        })
     }
 }
 
@@ -271,13 +299,17 @@ impl Future for Ask<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let (wire, Some(slot)) = (self.wire, self.slot) else { return Poll::Pending };
-        let mut polled = wire.state.lock().places.poll(slot, cx.waker());
+        let (mut polled, mut old) = wire.state.lock().places.poll(slot, cx.waker());
         if let Polled::Drives = polled {
-            if wire.move_bytes(Some(slot)) {
-                cx.waker().wake_by_ref();
+            let has_more = wire.move_bytes(Some(slot));
+            drop(old);
+            (polled, old) = wire.state.lock().places.poll(slot, cx.waker());
+            if has_more {
+                // The caller, or the task if the caller has its answer.
+                wire.wake_by_ref();
             }
-            polled = wire.state.lock().places.poll(slot, cx.waker());
         }
+        drop(old);
         let Polled::Ready(outcome) = polled else { return Poll::Pending };
         self.slot = None;
         Poll::Ready(match outcome {
@@ -290,7 +322,8 @@ impl Future for Ask<'_> {
 
 impl Drop for Ask<'_> {
     fn drop(&mut self) {
-        let wakes = self.slot.is_some_and(|slot| self.wire.state.lock().places.leave(slot));
+        let Some(slot) = self.slot else { return };
+        let (wakes, _waker) = self.wire.state.lock().places.leave(slot);
         if wakes {
             self.wire.connection.task.wake();
         }
@@ -314,7 +347,11 @@ impl WireTask {
                 }
                 timer = timer.take().filter(|(at, _)| Some(*at) == looks_at);
                 let Some(at) = looks_at else { return Poll::Pending };
-                timer.get_or_insert_with(|| (at, wire.env.sleep_until(at))).1.poll_unpin(cx)
+                let is_due = timer.get_or_insert_with(|| (at, wire.env.sleep_until(at))).1.poll_unpin(cx);
+                if is_due.is_ready() {
+                    timer = None;
+                }
+                is_due
             })
             .await;
             if wire.connection.is_over() {
@@ -325,10 +362,16 @@ impl WireTask {
             }
             wire.state.lock().places.look();
             let has_more = wire.move_bytes(None);
-            wire.end_overdue();
-            if has_more {
-                wire.wake_by_ref();
-                tokio::task::yield_now().await;
+            let moved = wire.state.lock().places.moved(wire.env.now(), has_more);
+            match moved {
+                Moved::Waits => {}
+                Moved::LooksAgain => tokio::task::yield_now().await,
+                Moved::Ended(wakers, is_silent) => {
+                    wakers.into_iter().for_each(Waker::wake);
+                    if is_silent {
+                        wire.end(lost());
+                    }
+                }
             }
         }
     }
@@ -338,24 +381,6 @@ impl Drop for WireTask {
     fn drop(&mut self) {
         self.0.end(lost());
         self.0.io.lock().close();
-    }
-}
-
-impl Wire {
-    /// Ends the requests whose bounds are reached, after the socket was read (redis.wire-5).
-    fn end_overdue(&self) {
-        let now = self.env.now();
-        let (wakers, is_silent) = {
-            let places = &mut self.state.lock().places;
-            if places.next_look().1.is_none_or(|at| now < at) {
-                return;
-            }
-            places.end_overdue(now)
-        };
-        wakers.into_iter().for_each(Waker::wake);
-        if is_silent {
-            self.end(lost());
-        }
     }
 }
 

@@ -13,12 +13,16 @@
 //!   future that its owner does not poll delays no other request.
 //! - **redis.wire-4** What happens after a caller or the task has looked wakes it: a waker is stored before the look, and the
 //!   task is woken once for all that happens until it looks again.
-//! - **redis.wire-5** The task looks at the earliest bound, and reads before it calls the connection silent: the answer may
-//!   lie unread because its caller is not polled.
+//! - **redis.wire-5** A bound ends a request after the task has read all that came before the bound: the task reads, lets the
+//!   I/O driver run, and reads again. A runtime that was blocked, or a caller that is not polled, has left the answer unread.
+//! - **redis.wire-7** A bound ends the connection only if no byte came since its request began, and the request began at least
+//!   `patience` before, whether or not its caller still waits. Otherwise the request ends alone, and its place takes the
+//!   answer that comes later.
 //!
 //! Checked by `model`, in every order of steps.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use leasehold_core::clock::Moment;
 
@@ -27,18 +31,23 @@ use leasehold_core::clock::Moment;
 pub(super) struct Places<W, A> {
     slots: Vec<Slot<W, A>>,
     free: Vec<usize>,
-    /// The slots of the requests without an answer, in the order of their bytes; `None` for one that is not waited for.
-    order: VecDeque<Option<usize>>,
+    /// The requests without an answer, in the order of their bytes.
+    order: VecDeque<Place>,
     driver: Driver,
     out: Vec<u8>,
     /// The task was woken, and has not looked since.
     is_told: bool,
     begun: u64,
-    answers: u64,
+    /// How many bytes have come.
+    heard: u64,
+    /// For how long a connection that brings no byte may be alive.
+    patience: Duration,
     /// When the task has to look without being woken.
     looks_at: Option<Moment>,
-    /// Callers that wait for room.
-    crowd: Vec<W>,
+    /// The task has found a bound reached at that moment, and reads once more.
+    due_at: Option<Moment>,
+    /// A caller found no room, and waits for it.
+    is_crowded: bool,
     is_over: bool,
 }
 
@@ -48,6 +57,16 @@ enum Driver {
     /// The caller of the request in that slot, which is alone in flight.
     Caller(usize),
     Task,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    /// `None` for one that is not waited for.
+    slot: Option<usize>,
+    begun_at: Moment,
+    give_up_at: Moment,
+    /// How many bytes had come when it began.
+    heard: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -61,9 +80,6 @@ enum Slot<W, A> {
 struct Waiter<W> {
     number: u64,
     waker: Option<W>,
-    give_up_at: Moment,
-    /// How many answers had come when it began.
-    answers: u64,
 }
 
 /// How a request has ended.
@@ -74,6 +90,15 @@ pub(super) enum Outcome<A> {
     Overdue,
     /// The connection has ended before the answer.
     Lost,
+}
+
+/// Why a request was not packed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// The connection has ended.
+    Over,
+    /// Its bound was reached before.
+    Late,
 }
 
 /// A request that was packed.
@@ -96,56 +121,69 @@ pub(super) enum Polled<A> {
     Waits,
 }
 
+/// What follows from what the task has read.
+#[derive(Debug)]
+pub(super) enum Moved<W> {
+    /// The task waits for its next look.
+    Waits,
+    /// The task lets others and the I/O driver run, and looks again.
+    LooksAgain,
+    /// Bounds were reached: the callers to wake, and whether the connection is silent.
+    Ended(Vec<W>, bool),
+}
+
 /// An answer that belongs to no request.
 #[derive(Debug)]
 pub(super) struct Unasked;
 
 impl<W: Clone, A> Places<W, A> {
-    pub(super) const fn new() -> Self {
+    /// Without requests. The task is to look once, so that the end of the peer wakes it.
+    pub(super) const fn new(patience: Duration) -> Self {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
             order: VecDeque::new(),
             driver: Driver::Nobody,
             out: Vec::new(),
-            is_told: false,
+            is_told: true,
             begun: 0,
-            answers: 0,
+            heard: 0,
+            patience,
             looks_at: None,
-            crowd: Vec::new(),
+            due_at: None,
+            is_crowded: false,
             is_over: false,
         }
     }
 
     /// Whether one more may be packed.
-    pub(super) fn has_room(&self) -> bool {
-        self.order.len() < MOST_PLACES && self.out.len() < MOST_BYTES
+    pub(super) fn has_room(&mut self) -> bool {
+        let has_room = self.order.len() < MOST_PLACES && self.out.len() < MOST_BYTES;
+        self.is_crowded |= !has_room;
+        has_room
     }
 
-    /// Wakes the caller when there may be room, or at the end.
-    pub(super) fn wait_for_room(&mut self, waker: W) {
-        self.crowd.push(waker);
-    }
-
-    /// Gives the next place to the request that `pack` appends, which gets its number; `None` at the end.
+    /// Gives the next place to the request that `pack` appends, which gets its number.
     pub(super) fn begin(
         &mut self,
-        give_up_at: Moment,
+        (now, give_up_at): (Moment, Moment),
         pack: impl FnOnce(&mut Vec<u8>, u64),
-    ) -> Option<Begun> {
+    ) -> Result<Begun, Refused> {
         if self.is_over {
-            return None;
+            return Err(Refused::Over);
+        }
+        if give_up_at <= now {
+            return Err(Refused::Late);
         }
         let number = self.begun;
         self.begun += 1;
         pack(&mut self.out, number);
-        let waiter = Waiter { number, waker: None, give_up_at, answers: self.answers };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::Free);
             self.slots.len() - 1
         });
-        self.slots[slot] = Slot::Waiting(waiter);
-        self.order.push_back(Some(slot));
+        self.slots[slot] = Slot::Waiting(Waiter { number, waker: None });
+        self.order.push_back(Place { slot: Some(slot), begun_at: now, give_up_at, heard: self.heard });
         let is_earlier = self.looks_at.is_none_or(|at| give_up_at < at);
         if is_earlier {
             self.looks_at = Some(give_up_at);
@@ -153,31 +191,35 @@ impl<W: Clone, A> Places<W, A> {
         let is_alone = self.driver == Driver::Nobody;
         self.driver = if is_alone { Driver::Caller(slot) } else { Driver::Task };
         let wakes = (is_earlier || !is_alone) && self.tell();
-        Some(Begun { slot, wakes, writes: !is_alone && self.out.len() >= WRITTEN_AT_ONCE })
+        Ok(Begun { slot, wakes, writes: !is_alone && self.out.len() >= WRITTEN_AT_ONCE })
     }
 
-    /// The caller of `slot` looks. The slot is no longer its own when this is ready.
-    pub(super) fn poll(&mut self, slot: usize, waker: &W) -> Polled<A> {
+    /// The caller of `slot` looks, and is woken by `waker` from now on; the waker that it had is to be dropped without the lock.
+    /// The slot is no longer its own when this is ready.
+    pub(super) fn poll(&mut self, slot: usize, waker: &W) -> (Polled<A>, Option<W>) {
+        if let Slot::Waiting(waiter) = &mut self.slots[slot] {
+            let old = waiter.waker.replace(waker.clone());
+            let drives = self.driver == Driver::Caller(slot);
+            return (if drives { Polled::Drives } else { Polled::Waits }, old);
+        }
         match std::mem::replace(&mut self.slots[slot], Slot::Free) {
-            Slot::Waiting(mut waiter) => {
-                waiter.waker = Some(waker.clone());
-                self.slots[slot] = Slot::Waiting(waiter);
-                if self.driver == Driver::Caller(slot) { Polled::Drives } else { Polled::Waits }
-            }
             Slot::Ended(outcome) => {
                 self.release(slot);
-                Polled::Ready(outcome)
+                (Polled::Ready(outcome), None)
             }
-            Slot::Free => unreachable!("a caller has its slot until it is told how its request has ended"),
+            Slot::Waiting(_) | Slot::Free => {
+                unreachable!("a caller has its slot until it is told how its request has ended")
+            }
         }
     }
 
-    /// The caller of `slot` goes; whether the task is to be woken.
-    pub(super) fn leave(&mut self, slot: usize) -> bool {
+    /// The caller of `slot` goes: whether the task is to be woken, and the waker that it had.
+    pub(super) fn leave(&mut self, slot: usize) -> (bool, Option<W>) {
         let left = std::mem::replace(&mut self.slots[slot], Slot::Free);
         self.release(slot);
-        let Slot::Waiting(waiter) = left else { return false };
-        self.give_up(waiter.number, slot)
+        let Slot::Waiting(waiter) = left else { return (false, None) };
+        let first = self.begun - self.order.len() as u64;
+        (self.give_up((waiter.number - first) as usize, slot), waiter.waker)
     }
 
     fn release(&mut self, slot: usize) {
@@ -188,9 +230,8 @@ impl<W: Clone, A> Places<W, A> {
     }
 
     /// Keeps the place of a request that is not waited for any more; whether the task is to be woken.
-    fn give_up(&mut self, number: u64, slot: usize) -> bool {
-        let first = self.begun - self.order.len() as u64;
-        self.order[(number - first) as usize] = None;
+    fn give_up(&mut self, place: usize, slot: usize) -> bool {
+        self.order[place].slot = None;
         if self.driver == Driver::Caller(slot) {
             self.driver = Driver::Task;
             return self.tell();
@@ -205,8 +246,7 @@ impl<W: Clone, A> Places<W, A> {
 
     /// The next answer has come: the slot that it belongs to, and the caller to wake, if it is waited for.
     pub(super) fn answer(&mut self, answer: A) -> Result<Option<(usize, Option<W>)>, Unasked> {
-        let slot = self.order.pop_front().ok_or(Unasked)?;
-        self.answers += 1;
+        let slot = self.order.pop_front().ok_or(Unasked)?.slot;
         if self.order.is_empty() {
             self.driver = Driver::Nobody;
         }
@@ -221,9 +261,10 @@ impl<W: Clone, A> Places<W, A> {
         }
     }
 
-    /// The callers to wake because there is room.
-    pub(super) fn take_crowd(&mut self) -> Vec<W> {
-        if self.has_room() || self.is_over { std::mem::take(&mut self.crowd) } else { Vec::new() }
+    /// So many bytes have come, and their answers were taken: whether to tell callers that wait for room.
+    pub(super) fn heard(&mut self, bytes: usize) -> bool {
+        self.heard += bytes as u64;
+        std::mem::take(&mut self.is_crowded) && self.has_room()
     }
 
     /// Whether the task lets others run before it looks.
@@ -241,24 +282,40 @@ impl<W: Clone, A> Places<W, A> {
         (self.is_told, self.looks_at)
     }
 
-    /// Ends the requests whose bounds are reached, after the task has read: whom to wake, and whether the connection was
-    /// silent since one of them began.
-    pub(super) fn end_overdue(&mut self, now: Moment) -> (Vec<W>, bool) {
-        let (mut wakers, mut is_silent) = (Vec::new(), false);
-        self.looks_at = None;
-        for slot in self.order.iter().flatten().copied().collect::<Vec<_>>() {
-            let Slot::Waiting(Waiter { number, give_up_at, answers, .. }) = self.slots[slot] else {
-                continue;
-            };
-            if now < give_up_at {
-                self.looks_at = Some(self.looks_at.map_or(give_up_at, |at| at.min(give_up_at)));
-                continue;
+    /// The task has moved bytes, at `now`; `has_more` if the socket may have more to read.
+    pub(super) fn moved(&mut self, now: Moment, has_more: bool) -> Moved<W> {
+        let is_due = self.looks_at.is_some_and(|at| at <= now);
+        if has_more || (is_due && self.due_at.is_none()) {
+            if is_due {
+                self.due_at.get_or_insert(now);
             }
-            is_silent |= answers == self.answers;
-            self.give_up(number, slot);
-            wakers.extend(self.end_one(slot, Outcome::Overdue));
+            self.is_told = true;
+            return Moved::LooksAgain;
         }
-        (wakers, is_silent)
+        self.due_at.take().map_or(Moved::Waits, |at| self.end_overdue(at))
+    }
+
+    /// Ends the requests whose bounds were reached at `now`.
+    fn end_overdue(&mut self, now: Moment) -> Moved<W> {
+        let (mut wakers, mut is_silent, mut looks_at) = (Vec::new(), false, None);
+        for place in 0..self.order.len() {
+            let Place { slot, begun_at, give_up_at, heard } = self.order[place];
+            // redis.wire-7
+            let silent_at = (heard == self.heard).then(|| give_up_at.max(begun_at + self.patience));
+            let next = match slot {
+                Some(_) if now < give_up_at => Some(give_up_at),
+                Some(slot) => {
+                    self.give_up(place, slot);
+                    wakers.extend(self.end_one(slot, Outcome::Overdue));
+                    silent_at
+                }
+                None => silent_at,
+            };
+            is_silent |= silent_at.is_some_and(|at| at <= now);
+            looks_at = looks_at.into_iter().chain(next).min();
+        }
+        self.looks_at = looks_at;
+        Moved::Ended(wakers, is_silent)
     }
 
     /// Ends all, and whatever would begin.
@@ -266,11 +323,9 @@ impl<W: Clone, A> Places<W, A> {
         self.is_over = true;
         self.driver = Driver::Nobody;
         self.out = Vec::new();
-        let waiting: Vec<_> = std::mem::take(&mut self.order).into_iter().flatten().collect();
-        let mut wakers: Vec<_> =
-            waiting.into_iter().filter_map(|slot| self.end_one(slot, Outcome::Lost)).collect();
-        wakers.append(&mut self.crowd);
-        wakers
+        let waiting: Vec<_> =
+            std::mem::take(&mut self.order).into_iter().filter_map(|place| place.slot).collect();
+        waiting.into_iter().filter_map(|slot| self.end_one(slot, Outcome::Lost)).collect()
     }
 
     /// The socket can be read or written: the caller to wake, or whether to wake the task.

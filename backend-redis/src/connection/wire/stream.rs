@@ -3,10 +3,8 @@
 use std::fmt;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use parking_lot::Mutex;
 use redis::{RedisError, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -102,50 +100,6 @@ impl Io {
 impl fmt::Debug for Io {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Io").field("is_open", &self.stream.is_some()).finish_non_exhaustive()
-    }
-}
-
-/// A stream that can be taken back from the one that it was lent to.
-#[derive(Clone)]
-pub(crate) struct Lent(Arc<Mutex<Option<Box<dyn Stream>>>>);
-
-impl Lent {
-    pub(crate) fn new(stream: Box<dyn Stream>) -> Self {
-        Self(Arc::new(Mutex::new(Some(stream))))
-    }
-
-    pub(crate) fn take_back(&self) -> Option<Box<dyn Stream>> {
-        self.0.lock().take()
-    }
-
-    fn poll<T>(
-        &self,
-        poll: impl FnOnce(Pin<&mut Box<dyn Stream>>) -> Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        match &mut *self.0.lock() {
-            Some(stream) => poll(Pin::new(stream)),
-            None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
-        }
-    }
-}
-
-impl AsyncRead for Lent {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.poll(|stream| stream.poll_read(cx, buf))
-    }
-}
-
-impl AsyncWrite for Lent {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll(|stream| stream.poll_write(cx, buf))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll(|stream| stream.poll_flush(cx))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll(|stream| stream.poll_shutdown(cx))
     }
 }
 

@@ -1,9 +1,10 @@
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use leasehold_core::Timing;
 use leasehold_core::clock::ManualClock;
+use leasehold_core::{Effect, Timing};
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use testbed::{BOUND, within};
@@ -23,10 +24,16 @@ struct Setup {
 
 impl Setup {
     fn new(between: usize) -> Self {
-        let clock = ManualClock::new();
-        let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap().with_clock(Arc::new(clock.clone()));
         let (ours, server) = tokio::io::duplex(between);
-        Self { wire: Wire::start(env, Box::new(ours), Arc::default()), server, clock }
+        let (wire, clock) = Self::over(ours);
+        Self { wire, server, clock }
+    }
+
+    fn over(stream: impl Stream + 'static) -> (Arc<Wire>, ManualClock) {
+        let (clock, mut timing) = (ManualClock::new(), Timing::for_ttl(Timing::DEFAULT_TTL));
+        timing.op_timeout = Duration::from_secs(4);
+        let env = Env::new(timing).unwrap().with_clock(Arc::new(clock.clone()));
+        (Wire::start(env, Box::new(stream), Arc::default()), clock)
     }
 }
 
@@ -138,40 +145,118 @@ async fn silent_connection_ends_at_the_first_bound() {
     clock.advance(Duration::from_secs(1));
     assert!(text(early.map(Result::unwrap)).await.starts_with("the server did not answer in time"));
     assert!(text(late.map(Result::unwrap)).await.starts_with("the connection was lost before the answer"));
-    assert!(text(wire.number(3, 60)).await.starts_with("the connection was lost"));
+    assert_eq!(wire.number(3, 60).await.unwrap_err().effect(), Effect::NotApplied);
     assert!(wire.connection.is_over());
+    // Also if its caller has gone.
+    let Setup { wire, server: _server, clock } = Setup::new(999);
+    let mut dropped = Box::pin(wire.number(1, 3));
+    assert!((&mut dropped).now_or_never().is_none());
+    drop(dropped);
+    settle().await;
+    clock.advance(Duration::from_secs(3));
+    within(BOUND, "it ends", wire.connection.over()).await;
+    // Also before its task has ended.
+    let Setup { wire, server: _server, .. } = Setup::new(999);
+    wire.connection.end();
+    let refused = wire.number(1, 60).now_or_never().expect("it is refused at once").unwrap_err();
+    assert_eq!(refused.effect(), Effect::NotApplied, "{refused}");
+}
+
+/// A request that begins just before its bound ends alone. Its answer comes later and is dropped. Half an answer shows that
+/// the connection is alive. A request without time is not sent.
+#[tokio::test]
+async fn late_request_ends_alone() {
+    let Setup { wire, mut server, clock } = Setup::new(999);
+    let late = beside(wire.number(1, 1));
+    settle().await;
+    clock.advance(Duration::from_secs(1));
+    assert!(text(late.map(Result::unwrap)).await.starts_with("the server did not answer in time"));
+    let early = beside(wire.number(2, 3));
+    settle().await;
+    server.write_all(b":").await.unwrap();
+    settle().await;
+    clock.advance(Duration::from_secs(3));
+    assert!(text(early.map(Result::unwrap)).await.starts_with("the server did not answer in time"));
+    let refused = wire.number(3, 0).now_or_never().expect("it is refused at once").unwrap_err();
+    assert_eq!(refused.effect(), Effect::NotApplied, "{refused}");
+    let next = beside(wire.number(4, 3));
+    settle().await;
+    server.write_all(b"1\r\n:2\r\n:4\r\n").await.unwrap();
+    assert_eq!(next.await.unwrap().unwrap(), 4);
+}
+
+/// A runtime that was blocked past a bound has not seen an answer that has come meanwhile.
+#[cfg(unix)]
+#[tokio::test]
+async fn answer_that_came_to_a_blocked_runtime_counts() {
+    let (ours, mut server) = std::os::unix::net::UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let (wire, clock) = Setup::over(tokio::net::UnixStream::from_std(ours).unwrap());
+    settle().await;
+    let asked = beside(wire.number(1, 3));
+    settle().await;
+    std::io::Write::write_all(&mut server, b":1\r\n").unwrap();
+    clock.advance(Duration::from_secs(3));
+    assert_eq!(asked.await.unwrap().unwrap(), 1);
+}
+
+/// A panic leaves no answer to another caller.
+#[tokio::test]
+async fn panic_ends_the_connection() {
+    let Setup { wire, server: _server, .. } = Setup::new(999);
+    let first = beside(wire.number(1, 60));
+    settle().await;
+    let panics = || wire.ask(Moment::from_nanos(u64::MAX), |_, _, _| panic!("in a test")).now_or_never();
+    catch_unwind(AssertUnwindSafe(panics)).unwrap_err();
+    assert!(text(first.map(Result::unwrap)).await.starts_with("the connection was lost"));
+    assert_eq!(wire.number(2, 60).await.unwrap_err().effect(), Effect::NotApplied);
+}
+
+/// The last waker of a task drops the task, and with it requests of the same wire.
+#[tokio::test]
+async fn wakers_are_dropped_without_the_lock() {
+    let Setup { wire, server: _server, .. } = Setup::new(999);
+    let is_wrong = Arc::new(AtomicBool::new(false));
+    let mut requests = [Box::pin(wire.number(1, 60)), Box::pin(wire.number(2, 60))];
+    for _ in 0..3 {
+        for request in &mut requests {
+            let waker = Waker::from(Arc::new(Dropped(Arc::clone(&wire), Arc::clone(&is_wrong))));
+            assert!(request.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+    }
+    drop(requests);
+    assert!(!is_wrong.load(Ordering::SeqCst));
+}
+
+/// A waker that tells whether it is dropped under the lock of the wire.
+struct Dropped(Arc<Wire>, Arc<AtomicBool>);
+
+impl Wake for Dropped {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.1.fetch_or(self.0.state.try_lock().is_none(), Ordering::SeqCst);
+    }
 }
 
 /// An answer shows that the connection is alive, also one that is not read because its caller, alone in flight, is not
-/// polled: that is read before the connection is called silent.
+/// polled, and because there is more before it than is read at a time.
 #[tokio::test]
 async fn connection_that_answers_is_kept() {
-    let Setup { wire, mut server, clock } = Setup::new(999);
+    let Setup { wire, mut server, clock } = Setup::new(1 << 20);
     let mut parked = Box::pin(wire.number(1, 3));
     assert!((&mut parked).now_or_never().is_none());
-    server.write_all(b":1\r\n").await.unwrap();
+    let pushes = b">2\r\n+message\r\n:7\r\n".repeat(3 * READ_AT_ONCE / 20);
+    server.write_all(&[&pushes, &b":1\r\n"[..]].concat()).await.unwrap();
     clock.advance(Duration::from_secs(4));
     settle().await;
     assert_eq!(parked.await.unwrap(), 1);
-    // One is overdue, another was answered meanwhile.
-    let (early, late) = (beside(wire.number(2, 3)), beside(wire.number(3, 9)));
-    settle().await;
-    let fast = beside(wire.number(4, 9));
-    settle().await;
-    server.write_all(b":2\r\n:3\r\n").await.unwrap();
-    assert_eq!((early.await.unwrap().unwrap(), late.await.unwrap().unwrap()), (2, 3));
-    let slow = beside(wire.number(5, 1));
-    settle().await;
-    server.write_all(b":4\r\n").await.unwrap();
-    assert_eq!(fast.await.unwrap().unwrap(), 4);
-    clock.advance(Duration::from_secs(1));
-    assert!(text(slow.map(Result::unwrap)).await.starts_with("the server did not answer in time"));
-    assert!(!wire.connection.is_over());
-    server.write_all(b":5\r\n:6\r\n").await.unwrap();
-    assert_eq!(wire.number(6, 9).await.unwrap(), 6);
 }
 
-/// What is no answer, or an answer to nothing, ends the connection, also while nothing is in flight; so does the peer.
+/// What is no answer, or an answer to nothing, ends the connection, also while nothing is in flight; so does the peer, also of
+/// a wire that was never asked.
 #[tokio::test]
 async fn foreign_bytes_end_the_connection() {
     for bytes in
@@ -188,6 +273,10 @@ async fn foreign_bytes_end_the_connection() {
         within(BOUND, "it ends", wire.connection.over()).await;
         wire.number(2, 60).await.unwrap_err();
     }
+    let Setup { wire, server, .. } = Setup::new(999);
+    settle().await;
+    drop(server);
+    within(BOUND, "it ends", wire.connection.over()).await;
 }
 
 /// A server that does not read costs a bounded amount of memory; who finds no room waits for it until its bound.
@@ -200,7 +289,7 @@ async fn requests_without_room_wait_for_it() {
     settle().await;
     clock.advance(Duration::from_secs(5));
     let refused = hopeless.await.unwrap().unwrap_err();
-    assert_eq!(refused.effect(), leasehold_core::Effect::NotApplied, "{refused}");
+    assert_eq!(refused.effect(), Effect::NotApplied, "{refused}");
     beside(echo(server, TestRng::deterministic_rng(RngAlgorithm::ChaCha)));
     for (number, call) in in_flight.into_iter().enumerate() {
         assert_eq!(within(BOUND, "it is answered", call).await.unwrap().unwrap(), number as i64);
