@@ -8,7 +8,7 @@ use leasehold_core::Result;
 use leasehold_core::backend::{Finding, Severity};
 use redis::{Cmd, Value};
 
-use crate::connection::Namespace;
+use crate::connection::{LinkEvent, Namespace};
 use crate::scripts::{micros, number, parts, text};
 use crate::session::Session;
 
@@ -85,9 +85,8 @@ pub(crate) fn findings(
     }
     say("eviction", of_policy(answers.get(1)));
     say("clock", of_clock(answers.get(2), now));
-    let unheard = "the user cannot subscribe to the channels of the prefix, so a waiter may learn of its \
-                   grant up to a third of the ttl late: grant &PREFIX:inbox:* and +subscribe";
-    say("messages", if deaf { warning(unheard) } else { ok("waiters are notified of their grant at once") });
+    let heard = ok("waiters are notified of their grant at once");
+    say("messages", if deaf { warning(LinkEvent::UNHEARD) } else { heard });
     findings
 }
 

@@ -12,6 +12,9 @@
 //! # Invariants
 //! - **redis.connection-1** Both sockets of a connection lead to one run of the server, and end together. The subscription is
 //!   confirmed after the socket of the wire is open, and before the first request is sent over that.
+//! - **redis.connection-2** Messages count only if the server that answers requests sends them: a proxy may lead the two
+//!   sockets to different servers, and a grant by one of them does not bind the other. So each connection publishes an empty
+//!   message to its own inbox, which must reach a subscriber of that server and come back.
 
 mod client;
 mod confirming;
@@ -31,7 +34,7 @@ use std::time::Duration;
 use futures_util::future::try_join;
 use leasehold_core::backend::Backoff;
 use leasehold_core::clock::Moment;
-use leasehold_core::{Env, Error, ErrorKind, Result};
+use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
 use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
 use redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisError, RedisResult, Value};
 use tokio::sync::watch;
@@ -87,8 +90,6 @@ struct Connection {
     /// Unlike that of any other connection of the link.
     id: u64,
     up_at: Moment,
-    /// The user may not subscribe to the inbox.
-    is_deaf: bool,
     /// Until when nothing is granted, by the server's clock, if the server may have forgotten holders.
     paused_until: Option<u64>,
     wire: Arc<Wire>,
@@ -102,7 +103,7 @@ struct Connection {
 pub(crate) enum LinkEvent {
     /// It is up again: messages were missed meanwhile.
     UpAgain,
-    /// It is up, for the first time or again, and the user may not subscribe to the inbox.
+    /// It is up, for the first time or again, and the user may not subscribe to the inbox, or not publish to it.
     Deaf,
     /// It is up again, and others sign their messages with another key, or the session's own are not signed as theirs.
     OtherKey(String),
@@ -114,8 +115,8 @@ pub(crate) enum LinkEvent {
 
 impl LinkEvent {
     /// The warning about [`LinkEvent::Deaf`].
-    pub(crate) const UNHEARD: &str =
-        "the user may not hear its channel: contenders learn of their turn within a third of the ttl";
+    pub(crate) const UNHEARD: &str = "the user cannot subscribe and publish to the channels of the prefix, so a \
+        waiter may learn of its grant up to a third of the ttl late: grant &PREFIX:inbox:*, +subscribe and +publish";
 }
 
 impl Link {
@@ -125,9 +126,10 @@ impl Link {
         Self { env, client, inbox, pause, up, connections: AtomicU64::new(0), token_base: AtomicU64::new(0) }
     }
 
-    /// Connects, and stays connected in a task until `closed`. [`LinkEvent::Deaf`] comes for later connections only.
-    pub(crate) async fn start(self: &Arc<Self>, closed: CancellationToken) -> Result<()> {
-        let first = self.connect(self.env.timing().connect_timeout, error::of_opening).await?;
+    /// Connects, and stays connected in a task until `closed`; returns what is wrong with the message key, if something is.
+    /// [`LinkEvent::Deaf`] comes for later connections only.
+    pub(crate) async fn start(self: &Arc<Self>, closed: CancellationToken) -> Result<Option<String>> {
+        let (first, other_key) = self.join(self.env.timing().connect_timeout, error::of_opening).await?;
         _ = self.up.send_replace(Ok(first.clone()));
         let link = Arc::clone(self);
         self.env.spawn(async move {
@@ -140,12 +142,12 @@ impl Link {
                 connected.0.state.end();
             }
         });
-        Ok(())
+        Ok(other_key)
     }
 
-    /// Whether the connection that is up may not subscribe to its inbox.
+    /// Whether the connection that is up brings no messages, as the user may not subscribe or publish to its inbox.
     pub(crate) fn is_deaf(&self) -> bool {
-        self.up().is_some_and(|up| up.0.is_deaf)
+        self.up().is_some_and(|up| up.0.state.is_deaf())
     }
 
     /// The connection, as soon as there is one.
@@ -186,9 +188,9 @@ impl Link {
             match attempt {
                 Ok(connected) => {
                     _ = self.up.send_replace(Ok(connected.clone()));
-                    let Connection { up_at, is_deaf, state, .. } = &*connected.0;
+                    let Connection { up_at, state, .. } = &*connected.0;
                     if let Some(inbox) = self.inbox.as_ref().filter(|_| !is_first) {
-                        inbox.hears.hear(if *is_deaf { LinkEvent::Deaf } else { LinkEvent::UpAgain });
+                        inbox.hears.hear(if state.is_deaf() { LinkEvent::Deaf } else { LinkEvent::UpAgain });
                     }
                     state.over().await;
                     _ = self.up.send_replace(Err(lost()));
@@ -209,27 +211,43 @@ impl Link {
 
     /// A move did not count a session that was disconnected, and may have barred the namespace since.
     async fn connect_again(&self) -> Result<Connected> {
-        let bound = self.env.timing().op_timeout;
-        let connected = self.connect(bound, error::of_connecting).await?;
-        // Its requests fail with the connection.
-        let admitted = self.admit(&connected, self.env.now() + bound).await?;
-        if let (Some(said), Some(inbox)) = (admitted, &self.inbox) {
+        let (connected, other_key) = self.join(self.env.timing().op_timeout, error::of_connecting).await?;
+        if let (Some(said), Some(inbox)) = (other_key, &self.inbox) {
             inbox.hears.hear(LinkEvent::OtherKey(said));
         }
         Ok(connected)
     }
 
-    /// Whether the namespace admits the session over `connected`, if it must; and the base, which may have been raised while
-    /// the session was away. What is wrong with its message key, if something is.
-    pub(crate) async fn admit(&self, connected: &Connected, give_up_at: Moment) -> Result<Option<String>> {
-        let mut other_key = None;
-        if let Some(namespace) = self.inbox.as_ref().and_then(|inbox| inbox.keys.as_ref()) {
-            let (base, other) = namespace.admit(&self.env, connected, give_up_at).await?;
-            // It is never lowered.
-            self.token_base.fetch_max(base, Ordering::Relaxed);
-            other_key = other;
-        }
-        connected.0.state.is_admitted.store(true, Ordering::Relaxed);
+    /// Connects, and is admitted; what is wrong with the message key, if something is.
+    async fn join(
+        &self,
+        bound: Duration,
+        failed: fn(RedisError) -> Error,
+    ) -> Result<(Connected, Option<String>)> {
+        let connected = self.connect(bound, failed).await?;
+        // Its requests fail with the connection.
+        let other_key = self.admit(&connected, self.env.now() + bound).await?;
+        Ok((connected, other_key))
+    }
+
+    /// Whether messages count that come over `connected`, and whether the namespace admits the session, if it must; and the
+    /// base, which may have been raised while the session was away. What is wrong with its message key, if something is.
+    async fn admit(&self, connected: &Connected, give_up_at: Moment) -> Result<Option<String>> {
+        let Some(inbox) = &self.inbox else { return Ok(None) };
+        let reads = async {
+            match &inbox.keys {
+                Some(namespace) => namespace.admit(&self.env, connected, give_up_at).await,
+                None => Ok((0, None)),
+            }
+        };
+        // The message is first, and costs no round trip.
+        let (hears, (base, other_key)) =
+            try_join(connected.hears_itself(&inbox.channel, give_up_at), reads).await?;
+        // It is never lowered.
+        self.token_base.fetch_max(base, Ordering::Relaxed);
+        let state = &connected.0.state;
+        state.is_deaf.store(!hears, Ordering::Relaxed);
+        state.is_admitted.store(hears, Ordering::Relaxed);
         Ok(other_key)
     }
 
@@ -264,27 +282,24 @@ impl Link {
         });
         let (stream, listener) = opened.await.map_err(failed)?;
         let up_at = self.env.now();
-        let (state, is_deaf, listener) = match listener {
-            Some((listener, state, is_deaf)) => (state, is_deaf, Some(listener)),
-            None => (Arc::default(), false, None),
-        };
+        let (state, listener) =
+            listener.map_or_else(Default::default, |(listener, state)| (state, Some(listener)));
         let wire = Wire::start(self.env.clone(), stream, Arc::clone(&state));
         let id = self.connections.fetch_add(1, Ordering::Relaxed);
-        let mut connection = Connection { id, up_at, is_deaf, paused_until: None, wire, listener, state };
+        let mut connection = Connection { id, up_at, paused_until: None, wire, listener, state };
         if let Some(pause) = &self.pause {
             connection.paused_until = Some(pause.ask(&connection, give_up_at, failed).await?);
         }
         Ok(Connected(Arc::new(connection)))
     }
 
-    /// Subscribes to the inbox at the server with that address; whether the user may not.
+    /// Subscribes to the inbox at the server with that address.
     async fn listen(
         &self,
         inbox: &Inbox,
         address: Option<SocketAddr>,
-    ) -> RedisResult<(MultiplexedConnection, Arc<ConnectionState>, bool)> {
+    ) -> RedisResult<(MultiplexedConnection, Arc<ConnectionState>)> {
         let state = Arc::new(ConnectionState::default());
-        state.is_admitted.store(inbox.keys.is_none(), Ordering::Relaxed);
         let options = AsyncConnectionConfig::new()
             .set_response_timeout(None)
             .set_push_sender(PushReceiver { inbox: inbox.clone(), state: Arc::clone(&state) });
@@ -299,10 +314,10 @@ impl Link {
             }
         });
         match listener.subscribe(&inbox.channel).await {
-            Ok(()) => Ok((listener, state, false)),
-            Err(denied) if error::is_denied(&denied) => Ok((listener, state, true)),
-            Err(other) => Err(other),
+            Err(denied) if error::is_denied(&denied) => state.is_deaf.store(true, Ordering::Relaxed),
+            heard => heard?,
         }
+        Ok((listener, state))
     }
 }
 
@@ -315,16 +330,15 @@ struct PushReceiver {
 impl AsyncPushSender for PushReceiver {
     fn send(&self, PushInfo { kind, data }: PushInfo) -> std::result::Result<(), SendError> {
         let (mut data, Inbox { channel: own, hears, .. }) = (data.into_iter(), &self.inbox);
-        if !self.state.is_admitted.load(Ordering::Relaxed) {
-            return Ok(());
-        }
         if let (PushKind::Message, Some(Value::BulkString(channel)), Some(Value::BulkString(payload))) =
             (kind, data.next(), data.next())
         {
-            if channel == own.as_bytes() {
+            if channel != own.as_bytes() {
+                _ = String::from_utf8(channel).map(|channel| hears.hear(LinkEvent::Foreign(channel)));
+            } else if payload.is_empty() {
+                self.state.heard_itself.notify_one();
+            } else if self.state.is_admitted.load(Ordering::Relaxed) {
                 hears.hear(LinkEvent::Message(payload, Arc::clone(&self.state)));
-            } else if let Ok(channel) = String::from_utf8(channel) {
-                hears.hear(LinkEvent::Foreign(channel));
             }
         }
         Ok(())
@@ -396,6 +410,34 @@ impl Connected {
         let answers = self.0.wire.ask_all(give_up_at, count + 1, pack).await?;
         self.0.all_understood(&answers);
         Ok(answers)
+    }
+
+    /// Whether messages to `channel` come from the server that answers requests (redis.connection-2); `false` where the user
+    /// has no right to find out.
+    ///
+    /// # Errors
+    ///
+    /// As of a request; `Unavailable` if the other socket leads to another server.
+    async fn hears_itself(&self, channel: &str, give_up_at: Moment) -> Result<bool> {
+        let Connection { wire, state, .. } = &*self.0;
+        if state.is_deaf() {
+            return Ok(false);
+        }
+        let reached = match self.ask(redis::cmd("PUBLISH").arg(channel).arg(""), give_up_at).await {
+            Err(error) if *error.kind() == ErrorKind::Denied => return Ok(false),
+            // It has changed nothing.
+            reached => reached.map_err(|error| error.with_effect(Effect::NotApplied))?,
+        };
+        // Messages also reach subscribers at replicas, and the subscriber here may be a connection that was lost before.
+        let heard_by = give_up_at.min(wire.env.now() + wire.env.timing().op_timeout);
+        let is_heard = matches!(reached, Value::Int(1..))
+            && tokio::select! {
+                biased;
+                () = state.heard_itself.notified() => true,
+                () = state.over() => return Err(lost()),
+                () = wire.env.sleep_until(heard_by) => false,
+            };
+        if is_heard { Ok(true) } else { Err(apart()) }
     }
 
     /// Subscribes to a channel; returns whether that is allowed.
@@ -471,6 +513,12 @@ impl Connection {
 
 fn lost() -> Error {
     Error::not_applied(ErrorKind::Unavailable, "the connection was lost, and there is no other yet")
+}
+
+fn apart() -> Error {
+    let message = "cannot use the connection: its requests and its messages reached different servers; let a proxy \
+                   send all connections to the primary";
+    Error::not_applied(ErrorKind::Unavailable, message)
 }
 
 /// A request that was not sent, as its connection had ended by then.

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::task::AtomicWaker;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// The state of one connection, which its parts end together.
@@ -12,6 +13,10 @@ pub(crate) struct ConnectionState {
     /// Whether messages are passed on: a grant is counted with the base that was read over the connection. For those that are
     /// dropped before, there is `LinkEvent::UpAgain`.
     pub(super) is_admitted: AtomicBool,
+    /// The user may not subscribe to the inbox, or not publish to it.
+    pub(super) is_deaf: AtomicBool,
+    /// Our empty message has come.
+    pub(super) heard_itself: Notify,
     over: CancellationToken,
     /// The task of the wire.
     pub(super) task: AtomicWaker,
@@ -23,6 +28,10 @@ impl ConnectionState {
         self.is_over.store(true, Ordering::SeqCst);
         self.over.cancel();
         self.task.wake();
+    }
+
+    pub(crate) fn is_deaf(&self) -> bool {
+        self.is_deaf.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_over(&self) -> bool {

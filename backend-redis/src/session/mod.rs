@@ -122,7 +122,7 @@ impl Session {
         let closed = CancellationToken::new();
         // A caller that cancels `open` ends the started tasks.
         let open = closed.clone().drop_guard();
-        link.start(closed.clone()).await?;
+        let other_key = link.start(closed.clone()).await?;
         let confirming = match config.wait_replicas {
             0 => None,
             replicas => {
@@ -131,9 +131,6 @@ impl Session {
                 Some(Confirming::start(&env, second, replicas, closed.clone()))
             }
         };
-        let give_up_at = env.now() + env.timing().connect_timeout;
-        let connected = link.connected(give_up_at).await?;
-        let other_key = link.admit(&connected, give_up_at).await?;
         let session = Arc::new(Self {
             life: Life::new(env.clone(), closed),
             env,

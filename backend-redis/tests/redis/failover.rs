@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_core::{ErrorKind, FenceGate, LostReason};
+use leasehold_core::{Effect, ErrorKind, FenceGate, LockManager, LostReason};
+use leasehold_redis::RedisConfig;
 use testbed::redis::{Server, Settings};
 use testbed::{Mode, Proxy};
 
 use crate::fixture::{
-    BOUND, KEY, LONG, NAME, assert_lost, command, direct, eventually, exists, hold, ok, open, open_for,
+    BOUND, KEY, LONG, NAME, TTL, assert_lost, command, direct, eventually, exists, hold, ok, open, open_for,
     server, start, trials,
 };
 
@@ -19,12 +20,38 @@ trials![
     too_few_replicas_grant_nothing,
     a_lost_replica_ends_the_hold,
     a_demoted_server_is_left_by_whoever_confirms,
+    sockets_at_two_servers_are_refused,
 ];
 
 async fn replica_of(primary: &Server) -> Server {
     let replica = start(Settings::new().replica_of(primary.addr())).await;
     replica.follows().await.unwrap();
     replica
+}
+
+/// A proxy leads the two sockets of a connection to different servers. A grant that the second one announces would count
+/// beside one by the first. Neither replication of messages nor a subscriber at the first server hides it.
+async fn sockets_at_two_servers_are_refused() {
+    let (first, alone) = (server().await, server().await);
+    let replica = replica_of(&first).await;
+    let refused_beside = async |other: &Server| {
+        let proxy = Proxy::start_between(first.addr(), other.addr()).unwrap();
+        let config = RedisConfig::new("127.0.0.1", proxy.addr().port());
+        let opened = LockManager::builder(config).ttl(TTL).connect_timeout(BOUND).build().await;
+        let refused = opened.expect_err("it is refused");
+        assert_eq!(
+            (refused.kind(), refused.effect()),
+            (&ErrorKind::Unavailable, Effect::NotApplied),
+            "{refused}"
+        );
+        assert!(refused.to_string().contains("reached different servers"), "{refused}");
+    };
+    refused_beside(&alone).await;
+    refused_beside(&replica).await;
+    let mut subscriber = first.client().await.unwrap();
+    subscriber.command(&["PSUBSCRIBE", "*"]).await.unwrap();
+    refused_beside(&alone).await;
+    hold(&open(direct(&first)).await).await.release().await.unwrap();
 }
 
 /// Replication is asynchronous, so a promoted replica may know nothing of a lock: two holders, shown

@@ -307,8 +307,9 @@ async fn lost_channel_right_while_opening_is_known() {
     let config = via(&proxy).credentials("app", "secret").wait_replicas(1);
     let opening = Beside::start(open_for(config, LONG));
     // It may subscribe, and goes on to the link to the replicas, which is not up yet.
-    for _answer in ["HELLO", "SUBSCRIBE"] {
-        proxy.held(Direction::ServerToClient, 1).await;
+    // Both HELLO; SUBSCRIBE; PUBLISH and its message, MGET, GET.
+    for answers in [2, 1, 4] {
+        proxy.held(Direction::ServerToClient, answers).await;
         proxy.release_held(Direction::ServerToClient).await;
     }
     proxy.held(Direction::ServerToClient, 1).await;

@@ -305,8 +305,7 @@ async fn script_is_sent_once_for_all_calls() {
         let Setup { wire, mut server, .. } = Setup::new(1 << 20);
         let state = Arc::clone(&wire.connection);
         let up_at = wire.env.now();
-        let connection =
-            Connection { id: 0, up_at, is_deaf: false, paused_until: Some(7), wire, listener: None, state };
+        let connection = Connection { id: 0, up_at, paused_until: Some(7), wire, listener: None, state };
         let connection = Arc::new(connection);
         for round in 0..2 {
             let call = |_| {

@@ -1,6 +1,6 @@
 //! Accepts clients, connects each to the upstream server and runs its two pumps.
 
-use std::{future, io, sync::Arc, time::Duration};
+use std::{future, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -31,12 +31,13 @@ pub(super) struct Acceptor {
     /// the port.
     listener: Option<TcpListener>,
     shared: Arc<Shared>,
+    accepted: usize,
     connections: JoinSet<()>,
 }
 
 impl Acceptor {
     pub(super) fn new(port: Port, shared: Arc<Shared>) -> io::Result<Self> {
-        Ok(Self { listener: Some(port.listen()?), port, shared, connections: JoinSet::new() })
+        Ok(Self { listener: Some(port.listen()?), port, shared, accepted: 0, connections: JoinSet::new() })
     }
 
     pub(super) async fn run(
@@ -54,7 +55,9 @@ impl Acceptor {
                 Some(_ended) = self.connections.join_next() => {}
                 accepted = accept(self.listener.as_ref()) => {
                     let client = accepted.expect("a loopback listener accepts");
-                    self.connections.spawn(serve(client, Arc::clone(&self.shared)));
+                    let upstream = self.shared.upstreams[self.accepted % 2];
+                    self.accepted += 1;
+                    self.connections.spawn(serve(client, upstream, Arc::clone(&self.shared)));
                 }
             }
         }
@@ -89,8 +92,8 @@ async fn accept(listener: Option<&TcpListener>) -> io::Result<TcpStream> {
     }
 }
 
-async fn serve(mut client: TcpStream, shared: Arc<Shared>) {
-    let Ok(mut server) = TcpStream::connect(shared.upstream).await else {
+async fn serve(mut client: TcpStream, upstream: SocketAddr, shared: Arc<Shared>) {
+    let Ok(mut server) = TcpStream::connect(upstream).await else {
         reset(&client);
         return;
     };

@@ -61,9 +61,21 @@ impl Proxy {
         upstream: SocketAddr,
         framer: impl Fn(&[u8]) -> Option<usize> + Send + Sync + 'static,
     ) -> io::Result<Self> {
+        Self::start_to([upstream; 2], framer)
+    }
+
+    /// Starts a proxy that sends the first connection, and every second one from there, to `first`, the others to `second`.
+    pub fn start_between(first: SocketAddr, second: SocketAddr) -> io::Result<Self> {
+        Self::start_to([first, second], |bytes| Some(bytes.len()))
+    }
+
+    fn start_to(
+        upstreams: [SocketAddr; 2],
+        framer: impl Fn(&[u8]) -> Option<usize> + Send + Sync + 'static,
+    ) -> io::Result<Self> {
         let port = Port::reserve()?;
         let addr = port.addr();
-        let shared = Arc::new(Shared::new(upstream, Box::new(framer)));
+        let shared = Arc::new(Shared::new(upstreams, Box::new(framer)));
         let (doors, knocks) = mpsc::unbounded_channel();
         let acceptor = Acceptor::new(port, Arc::clone(&shared))?;
         let mut tasks = JoinSet::new();
@@ -190,7 +202,7 @@ impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Proxy")
             .field("addr", &self.addr)
-            .field("upstream", &self.shared.upstream)
+            .field("upstreams", &self.shared.upstreams)
             .field("connections", &self.connections())
             .finish_non_exhaustive()
     }

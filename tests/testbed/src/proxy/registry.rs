@@ -33,16 +33,17 @@ pub(super) enum Order {
 
 /// What the proxy's handle and all its tasks have in common.
 pub(super) struct Shared {
-    pub(super) upstream: SocketAddr,
+    /// Connections go to them in turn.
+    pub(super) upstreams: [SocketAddr; 2],
     pub(super) framer: Box<Framer>,
     pub(super) registry: watch::Sender<Registry>,
     pub(super) traffic: [watch::Sender<Traffic>; 2],
 }
 
 impl Shared {
-    pub(super) fn new(upstream: SocketAddr, framer: Box<Framer>) -> Self {
+    pub(super) fn new(upstreams: [SocketAddr; 2], framer: Box<Framer>) -> Self {
         Self {
-            upstream,
+            upstreams,
             framer,
             registry: watch::Sender::new(Registry {
                 modes: [Mode::Pass, Mode::Pass],
