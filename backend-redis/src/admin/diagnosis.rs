@@ -21,6 +21,7 @@ impl Session {
         let now = self.env.wall_time();
         let replicas = self.confirming.as_ref().map_or(0, |confirming| confirming.replicas);
         let mut findings = findings(&answers, now, self.link.is_deaf(), replicas, self.pause);
+        findings.push(about("timeout", of_timeout(answers.get(3), self.env.timing().ttl / 3)));
         let of_pause = |pause| about("restart", of_pause(pause, connected.paused_until(), answers.get(2)));
         findings.extend(self.pause.map(of_pause));
         // It shows no name, and is run as every script is.
@@ -47,7 +48,7 @@ impl Session {
 
 /// The requests, sent in one piece.
 pub(crate) fn questions() -> Vec<Cmd> {
-    vec![redis::cmd("INFO"), config("maxmemory-policy"), redis::cmd("TIME")]
+    vec![redis::cmd("INFO"), config("maxmemory-policy"), redis::cmd("TIME"), config("timeout")]
 }
 
 pub(crate) fn config(option: &str) -> Cmd {
@@ -220,6 +221,19 @@ fn of_policy(answer: Option<&Value>) -> Said {
     }
 }
 
+/// Whether the server leaves a socket open that is idle for `renewal`, as one with a held lock is between renewals.
+pub(crate) fn of_timeout(answer: Option<&Value>, renewal: Duration) -> Said {
+    let timeout = answer.and_then(setting).and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
+    match timeout {
+        Some(timeout) if !timeout.is_zero() && timeout <= renewal => warning(format!(
+            "the server closes sockets that are idle for {timeout:?} (timeout), and renewals are {renewal:?} \
+             apart, so the client reconnects before each renewal: set timeout to 0 or to more than {renewal:?}"
+        )),
+        Some(_) => ok("the server does not close the client's sockets between renewals"),
+        None => ok("cannot check timeout: the user lacks the right for CONFIG GET"),
+    }
+}
+
 /// The first value in the reply of `CONFIG GET`.
 pub(crate) fn setting(answer: &Value) -> Option<&str> {
     let Value::Map(pairs) = answer else { return None };
@@ -257,8 +271,19 @@ mod tests {
     }
 
     fn policy(policy: &str) -> Value {
+        option("maxmemory-policy", policy)
+    }
+
+    fn option(name: &str, value: &str) -> Value {
         let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
-        Value::Map(vec![(bulk("maxmemory-policy"), bulk(policy))])
+        Value::Map(vec![(bulk(name), bulk(value))])
+    }
+
+    /// A server that closes sockets between renewals makes the client reconnect all the time.
+    #[test]
+    fn timeout_below_renewals_is_a_warning() {
+        let of = |seconds| of_timeout(Some(&option("timeout", seconds)), Duration::from_secs(5)).0;
+        assert_eq!(["0", "5", "6"].map(of), [Severity::Ok, Severity::Warning, Severity::Ok]);
     }
 
     fn time(seconds: i64) -> Value {

@@ -20,7 +20,25 @@ trials![
     a_long_queue_is_counted_without_reading_it,
     foreign_text_is_truncated,
     parked_caller_costs_no_lease,
+    idle_sockets_that_the_server_closes_cost_nothing,
 ];
+
+/// The managers connect again, also without a request, and the waiter gets the grant.
+async fn idle_sockets_that_the_server_closes_cost_nothing() {
+    let server = server().await;
+    let managers = [open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await];
+    let guard = hold(&managers[0]).await;
+    let waiting = Waiter::queued(&managers[1], 0, &managers[0]).await;
+    Requests::begin(&server).await;
+    ok(&server, &["CONFIG", "SET", "timeout", "1"]).await;
+    eventually("both have come again", async || {
+        server.calls().await.unwrap().get("hello").is_some_and(|hellos| *hellos >= 4)
+    })
+    .await;
+    guard.ensure_held().unwrap();
+    guard.release().await.unwrap();
+    waiting.held().await.release().await.unwrap();
+}
 
 /// A caller whose request is alone in flight is polled once and never again: others are served, and their leases live.
 async fn parked_caller_costs_no_lease() {

@@ -5,7 +5,9 @@ use std::time::Duration;
 use leasehold_core::Result;
 use leasehold_core::backend::Finding;
 
-use crate::admin::diagnosis::{about, broken, config, findings, of_users, ok, questions, setting, warning};
+use crate::admin::diagnosis::{
+    about, broken, config, findings, of_timeout, of_users, ok, questions, setting, warning,
+};
 use crate::error;
 use crate::quorum::scripts::disagrees;
 use crate::quorum::session::{Member, Session, pauses};
@@ -77,13 +79,14 @@ impl Session {
             left => warning(pauses(left)),
         };
         findings.push(about("memory", memory));
+        findings.push(about("timeout", of_timeout(answers.get(3), self.env.timing().ttl / 3)));
         let users = admitted.connected.ask(redis::cmd("ACL").arg("LIST"), self.give_up_at()).await.ok();
         findings.push(about("message key", of_users(self.inboxes.key().is_some(), users.as_ref())));
         // The disk of one server decides nothing.
         findings.retain(|finding| finding.subject != "persistence");
         if self.agreed.trusts_disks {
             let told = |at: usize| answers.get(at).and_then(setting);
-            let disk = match (told(3), told(4), told(5)) {
+            let disk = match (told(4), told(5), told(6)) {
                 (Some("yes"), Some("always"), Some("no")) => ok(
                     "appendfsync is always; a replica that replaces its primary must be promoted without a \
                      restart",
