@@ -47,9 +47,8 @@ impl Pause {
         scripts::admitted(&answer)?.map_err(|other| {
             let (ours, theirs) = (self.span, Duration::from_millis(other));
             Error::invalid_option(format!(
-                "pause_after_restart={ours:?} is invalid: the other managers of the prefix have {theirs:?}, \
-                 and with different pauses a lock may be granted while it is held. To change the pause, stop \
-                 all managers and delete the key {:?}",
+                "`pause_after_restart` {ours:?} is invalid: expected {theirs:?}, as the other managers of the \
+                 prefix have. To change the pause, stop all managers and delete the key {:?}",
                 self.key
             ))
         })
@@ -58,6 +57,6 @@ impl Pause {
 
 fn denied(error: Error) -> Error {
     let message =
-        "pause_after_restart needs the right +info, and its script: load that with `leasehold redis-scripts`";
+        "cannot use `pause_after_restart`: grant +info, and load its script with `leasehold redis-scripts`";
     Error::not_applied(ErrorKind::Denied, message).with_source(format!("{error:#}"))
 }

@@ -208,7 +208,7 @@ async fn without_its_right_the_pause_is_denied() {
     everything(|| config.clone()).await.unwrap();
     let refused = everything(|| config.clone().pause_after_restart(pause)).await.unwrap_err();
     assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Denied, Effect::NotApplied), "{refused}");
-    assert!(refused.to_string().contains("pause_after_restart needs the right +info"), "{refused}");
+    assert!(refused.to_string().contains("grant +info"), "{refused}");
 
     let config = user(&server, &[documented_rights(), vec!["+info"]].concat()).await;
     ok(&server, &["ACL", "LOG", "RESET"]).await;
