@@ -1,16 +1,21 @@
 //! An acquisition whose entry is over says so, and is released.
 
 use futures_util::StreamExt;
-use leasehold_core::backend::{AcquireRequest, Grant, StoreEvent};
-use leasehold_core::{Effect, ErrorKind, LostReason, OwnerId, Result};
-use testbed::Mode;
+use futures_util::future::join_all;
+use leasehold_core::backend::{AcquireRequest, Grant, StoreConfig, StoreEvent};
+use leasehold_core::{Effect, Env, ErrorKind, LostReason, OwnerId, Result, Timing};
 use testbed::redis::Server;
+use testbed::{Direction, Mode};
 
 use crate::fixture::{
-    KEY, LONG, NAME, TTL, command, direct, eventually, ok, proxy, server, store, trials, via,
+    BOUND, KEY, LONG, NAME, TTL, command, direct, eventually, ok, proxy, server, store, trials, via,
 };
 
-trials![an_entry_that_nobody_keeps_is_over_and_released, lost_hold_is_released_before_closing_ends,];
+trials![
+    an_entry_that_nobody_keeps_is_over_and_released,
+    lost_hold_is_released_before_closing_ends,
+    closing_waits_for_requests_in_flight,
+];
 
 pub(crate) fn request(id: u8) -> AcquireRequest {
     AcquireRequest::new(NAME.parse().unwrap(), OwnerId::from_random([id; 16]), TTL)
@@ -64,4 +69,35 @@ async fn lost_hold_is_released_before_closing_ends() {
     assert_lost(outcome, LostReason::Expired);
     let unconfirmed = store.close().await.unwrap_err();
     assert_eq!((unconfirmed.kind(), unconfirmed.effect()), (&ErrorKind::Unavailable, Effect::Unknown));
+}
+
+/// The releases of all holds leave without an answer to earlier requests. Closing waits for those, and ends the acquisition.
+async fn closing_waits_for_requests_in_flight() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let mut timing = Timing::for_ttl(LONG);
+    timing.connect_timeout = BOUND;
+    let store = via(&proxy).open(Env::new(timing).unwrap()).await.unwrap();
+    let requests: Vec<_> = (0..300_u16)
+        .map(|id| {
+            let owner =
+                OwnerId::from_random([[0; 14].as_slice(), &id.to_be_bytes()].concat().try_into().unwrap());
+            AcquireRequest::new(format!("lock/{id}").parse().unwrap(), owner, LONG)
+        })
+        .collect();
+    let (last, held) = requests.split_last().unwrap();
+    let grants = join_all(held.iter().map(|request| store.acquire(request))).await;
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let first = grants[0].as_ref().unwrap();
+    let (acquired, released, closed, ()) =
+        tokio::join!(store.acquire(last), store.release(first), store.close(), async {
+            eventually("all are released", async || {
+                command(&server, &["KEYS", "leasehold:{lock/*}"]).await.elements().is_empty()
+            })
+            .await;
+            proxy.set(Direction::ServerToClient, Mode::Pass).await;
+        });
+    assert_eq!(*acquired.unwrap_err().kind(), ErrorKind::Closed);
+    released.unwrap();
+    closed.unwrap();
 }
