@@ -35,7 +35,7 @@ use parking_lot::Mutex;
 use redis::{RedisError, Value};
 use tokio::sync::Notify;
 
-use self::places::{Begun, Moved, Outcome, Places, Polled, Refused, Unasked};
+use self::places::{Moved, Outcome, PackedRequest, Places, Polled, Refused, Unasked};
 use self::stream::Io;
 use super::client::Stream;
 use super::state::ConnectionState;
@@ -166,9 +166,9 @@ impl Wire {
     }
 
     /// The answer to a request that was packed.
-    fn answer_to<'w>(self: &'w Arc<Self>, begun: &Begun) -> Ask<'w> {
+    fn answer_to<'w>(self: &'w Arc<Self>, begun: &PackedRequest) -> PendingAnswer<'w> {
         // Before the rest, which may find that the wire has ended.
-        let ask = Ask { wire: self, slot: Some(begun.slot) };
+        let ask = PendingAnswer { wire: self, slot: Some(begun.slot) };
         if begun.wakes {
             self.connection.task.wake();
         }
@@ -260,7 +260,7 @@ impl State {
         &mut self,
         times: (Moment, Moment),
         pack: &mut impl FnMut(&mut Vec<u8>, &mut Texts, u64),
-    ) -> Result<Begun> {
+    ) -> Result<PackedRequest> {
         let Self { places, texts, .. } = self;
         let begun = places.begin(times, |out, number| pack(out, texts, number));
         begun.map_err(|refused| match refused {
@@ -289,12 +289,12 @@ impl Wake for Wire {
 }
 
 /// The answer to one request. Dropping it drops the answer: the request is sent all the same.
-struct Ask<'w> {
+struct PendingAnswer<'w> {
     wire: &'w Arc<Wire>,
     slot: Option<usize>,
 }
 
-impl Future for Ask<'_> {
+impl Future for PendingAnswer<'_> {
     type Output = Result<Value>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -320,7 +320,7 @@ impl Future for Ask<'_> {
     }
 }
 
-impl Drop for Ask<'_> {
+impl Drop for PendingAnswer<'_> {
     fn drop(&mut self) {
         let Some(slot) = self.slot else { return };
         let (wakes, _waker) = self.wire.state.lock().places.leave(slot);

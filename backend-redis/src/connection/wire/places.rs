@@ -29,7 +29,7 @@ use leasehold_core::clock::Moment;
 /// The places of requests, with wakers of type `W` and answers of type `A`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Places<W, A> {
-    slots: Vec<Slot<W, A>>,
+    slots: Vec<SlotState<W, A>>,
     free: Vec<usize>,
     /// The requests without an answer, in the order of their bytes.
     order: VecDeque<Place>,
@@ -70,7 +70,7 @@ struct Place {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Slot<W, A> {
+enum SlotState<W, A> {
     Free,
     Waiting(Waiter<W>),
     Ended(Outcome<A>),
@@ -103,7 +103,7 @@ pub(super) enum Refused {
 
 /// A request that was packed.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(super) struct PackedRequest {
     pub(super) slot: usize,
     /// The task is to be woken.
     pub(super) wakes: bool,
@@ -168,7 +168,7 @@ impl<W: Clone, A> Places<W, A> {
         &mut self,
         (now, give_up_at): (Moment, Moment),
         pack: impl FnOnce(&mut Vec<u8>, u64),
-    ) -> Result<Begun, Refused> {
+    ) -> Result<PackedRequest, Refused> {
         if self.is_over {
             return Err(Refused::Over);
         }
@@ -179,10 +179,10 @@ impl<W: Clone, A> Places<W, A> {
         self.begun += 1;
         pack(&mut self.out, number);
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::Free);
+            self.slots.push(SlotState::Free);
             self.slots.len() - 1
         });
-        self.slots[slot] = Slot::Waiting(Waiter { number, waker: None });
+        self.slots[slot] = SlotState::Waiting(Waiter { number, waker: None });
         self.order.push_back(Place { slot: Some(slot), begun_at: now, give_up_at, heard: self.heard });
         let is_earlier = self.looks_at.is_none_or(|at| give_up_at < at);
         if is_earlier {
@@ -191,23 +191,23 @@ impl<W: Clone, A> Places<W, A> {
         let is_alone = self.driver == Driver::Nobody;
         self.driver = if is_alone { Driver::Caller(slot) } else { Driver::Task };
         let wakes = (is_earlier || !is_alone) && self.tell();
-        Ok(Begun { slot, wakes, writes: !is_alone && self.out.len() >= WRITTEN_AT_ONCE })
+        Ok(PackedRequest { slot, wakes, writes: !is_alone && self.out.len() >= WRITTEN_AT_ONCE })
     }
 
     /// The caller of `slot` looks, and is woken by `waker` from now on; the waker that it had is to be dropped without the lock.
     /// The slot is no longer its own when this is ready.
     pub(super) fn poll(&mut self, slot: usize, waker: &W) -> (Polled<A>, Option<W>) {
-        if let Slot::Waiting(waiter) = &mut self.slots[slot] {
+        if let SlotState::Waiting(waiter) = &mut self.slots[slot] {
             let old = waiter.waker.replace(waker.clone());
             let drives = self.driver == Driver::Caller(slot);
             return (if drives { Polled::Drives } else { Polled::Waits }, old);
         }
-        match std::mem::replace(&mut self.slots[slot], Slot::Free) {
-            Slot::Ended(outcome) => {
+        match std::mem::replace(&mut self.slots[slot], SlotState::Free) {
+            SlotState::Ended(outcome) => {
                 self.release(slot);
                 (Polled::Ready(outcome), None)
             }
-            Slot::Waiting(_) | Slot::Free => {
+            SlotState::Waiting(_) | SlotState::Free => {
                 unreachable!("a caller has its slot until it is told how its request has ended")
             }
         }
@@ -215,9 +215,9 @@ impl<W: Clone, A> Places<W, A> {
 
     /// The caller of `slot` goes: whether the task is to be woken, and the waker that it had.
     pub(super) fn leave(&mut self, slot: usize) -> (bool, Option<W>) {
-        let left = std::mem::replace(&mut self.slots[slot], Slot::Free);
+        let left = std::mem::replace(&mut self.slots[slot], SlotState::Free);
         self.release(slot);
-        let Slot::Waiting(waiter) = left else { return (false, None) };
+        let SlotState::Waiting(waiter) = left else { return (false, None) };
         let first = self.begun - self.order.len() as u64;
         (self.give_up((waiter.number - first) as usize, slot), waiter.waker)
     }
@@ -255,9 +255,9 @@ impl<W: Clone, A> Places<W, A> {
     }
 
     fn end_one(&mut self, slot: usize, outcome: Outcome<A>) -> Option<W> {
-        match std::mem::replace(&mut self.slots[slot], Slot::Ended(outcome)) {
-            Slot::Waiting(waiter) => waiter.waker,
-            Slot::Free | Slot::Ended(_) => None,
+        match std::mem::replace(&mut self.slots[slot], SlotState::Ended(outcome)) {
+            SlotState::Waiting(waiter) => waiter.waker,
+            SlotState::Free | SlotState::Ended(_) => None,
         }
     }
 
@@ -332,8 +332,8 @@ impl<W: Clone, A> Places<W, A> {
     pub(super) fn ready(&mut self) -> Result<Option<W>, bool> {
         match self.driver {
             Driver::Caller(slot) => match &self.slots[slot] {
-                Slot::Waiting(waiter) => Ok(waiter.waker.clone()),
-                Slot::Free | Slot::Ended(_) => Ok(None),
+                SlotState::Waiting(waiter) => Ok(waiter.waker.clone()),
+                SlotState::Free | SlotState::Ended(_) => Ok(None),
             },
             // Nothing is in flight: the peer has closed, or says what nobody has asked.
             Driver::Task | Driver::Nobody => Err(self.tell()),
