@@ -129,7 +129,7 @@ impl Wire {
 
     /// Now; refused if the connection is over, which its task may not have seen yet.
     fn now_or_over(&self) -> Result<Moment> {
-        if self.connection.is_over() { Err(super::ended()) } else { Ok(self.env.now()) }
+        if self.connection.is_over() { Err(super::connected::ended()) } else { Ok(self.env.now()) }
     }
 
     /// Waits until one more request may be packed.
@@ -264,7 +264,7 @@ impl State {
         let Self { places, texts, .. } = self;
         let begun = places.begin(times, |out, number| pack(out, texts, number));
         begun.map_err(|refused| match refused {
-            Refused::Over => super::ended(),
+            Refused::Over => super::connected::ended(),
             Refused::Late => {
                 Error::not_applied(ErrorKind::Unavailable, "timed out before the request was sent")
             }

@@ -1,0 +1,209 @@
+//! A connection that is up: requests go over its wire, subscriptions over its listener.
+
+use std::sync::Arc;
+
+use leasehold_core::clock::Moment;
+use leasehold_core::{Effect, Error, ErrorKind, Result};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisResult, Value};
+
+use super::lost;
+use super::state::ConnectionState;
+use super::wire::{self, Refusals, Wire};
+use crate::error;
+use crate::scripts::Call;
+
+/// A link while it is up; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Connected(pub(super) Arc<Connection>);
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    /// Unlike that of any other connection of the link.
+    pub(super) id: u64,
+    pub(super) up_at: Moment,
+    /// Until when nothing is granted, by the server's clock, if the server may have forgotten holders.
+    pub(super) paused_until: Option<u64>,
+    pub(super) wire: Arc<Wire>,
+    /// Brings messages, to a link with an inbox.
+    pub(super) listener: Option<MultiplexedConnection>,
+    pub(super) state: Arc<ConnectionState>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.state.end();
+    }
+}
+
+impl Connected {
+    /// Which connection of its link it is.
+    pub(crate) fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    pub(crate) fn up_at(&self) -> Moment {
+        self.0.up_at
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        !self.0.state.is_over()
+    }
+
+    /// Until when nothing is granted over it, if that was asked.
+    pub(crate) fn paused_until(&self) -> Option<u64> {
+        self.0.paused_until
+    }
+
+    /// Sends one command and waits for its answer until `give_up_at`.
+    pub(crate) async fn ask(&self, command: &Cmd, give_up_at: Moment) -> Result<Value> {
+        let answer = self.0.wire.ask(give_up_at, |out, _, _| command.write_packed_command(out));
+        self.0.understood(answer.await?.extract_error()).map_err(error::of)
+    }
+
+    /// Runs a script, with the last argument of this connection.
+    pub(crate) async fn run(&self, call: &Call, give_up_at: Moment) -> Result<Value> {
+        self.0.run(call, give_up_at).await?.map_err(error::of)
+    }
+
+    /// Sends commands together; the answers in order, errors of the server among them.
+    pub(crate) async fn ask_all(&self, commands: &[Cmd], give_up_at: Moment) -> Result<Vec<Value>> {
+        let pack = |index: usize, out: &mut Vec<u8>, _: &mut _, _| commands[index].write_packed_command(out);
+        let answers = self.0.wire.ask_all(give_up_at, commands.len(), pack).await?;
+        self.0.all_understood(&answers);
+        Ok(answers)
+    }
+
+    /// Runs scripts with `command` behind them, in one piece; the answers in order, as those of [`Connected::ask_all`].
+    pub(crate) async fn run_all<'c>(
+        &self,
+        calls: &mut [(&'c Call, &'c mut Refusals)],
+        command: &Cmd,
+        give_up_at: Moment,
+    ) -> Result<Vec<Value>> {
+        let (count, last) = (calls.len(), self.0.paused_until);
+        let pack = |index: usize, out: &mut Vec<u8>, texts: &mut _, number| match calls.get_mut(index) {
+            Some((call, refusals)) => refusals.pack((call, last), out, (texts, number)),
+            None => command.write_packed_command(out),
+        };
+        let answers = self.0.wire.ask_all(give_up_at, count + 1, pack).await?;
+        self.0.all_understood(&answers);
+        Ok(answers)
+    }
+
+    /// Whether messages to `channel` come from the server that answers requests (redis.connection-2); `false` where the user
+    /// has no right to find out.
+    ///
+    /// # Errors
+    ///
+    /// As of a request; `Unavailable` if the other socket leads to another server.
+    pub(super) async fn hears_itself(&self, channel: &str, give_up_at: Moment) -> Result<bool> {
+        let Connection { wire, state, .. } = &*self.0;
+        if state.is_deaf() {
+            return Ok(false);
+        }
+        let reached = match self.ask(redis::cmd("PUBLISH").arg(channel).arg(""), give_up_at).await {
+            Err(error) if *error.kind() == ErrorKind::Denied => return Ok(false),
+            // It has changed nothing.
+            reached => reached.map_err(|error| error.with_effect(Effect::NotApplied))?,
+        };
+        // Messages also reach subscribers at replicas, and the subscriber here may be a connection that was lost before.
+        let heard_by = give_up_at.min(wire.env.now() + wire.env.timing().op_timeout);
+        let is_heard = matches!(reached, Value::Int(1..))
+            && tokio::select! {
+                biased;
+                () = state.heard_itself.notified() => true,
+                () = state.over() => return Err(lost()),
+                () = wire.env.sleep_until(heard_by) => false,
+            };
+        if is_heard { Ok(true) } else { Err(apart()) }
+    }
+
+    /// Subscribes to a channel; returns whether that is allowed.
+    pub(crate) async fn hear(&self, channel: &str, give_up_at: Moment) -> Result<bool> {
+        let heard = self.listening(give_up_at, async |listener| listener.subscribe(channel).await);
+        match heard.await? {
+            Err(denied) if error::is_denied(&denied) => Ok(false),
+            heard => heard.map(|()| true).map_err(error::of),
+        }
+    }
+
+    /// Unsubscribes from a channel.
+    pub(crate) async fn hear_no_more(&self, channel: &str, give_up_at: Moment) -> Result<()> {
+        let left = self.listening(give_up_at, async |listener| listener.unsubscribe(channel).await);
+        left.await?.map_err(error::of)
+    }
+
+    /// Asks the listener until `give_up_at`, when it is silent unless the request began late (redis.wire-7).
+    async fn listening<T>(
+        &self,
+        give_up_at: Moment,
+        ask: impl AsyncFnOnce(&mut MultiplexedConnection) -> RedisResult<T>,
+    ) -> Result<RedisResult<T>> {
+        let Connection { wire, listener, state, .. } = &*self.0;
+        let mut listener = listener.clone().ok_or_else(lost)?;
+        let silent_from = wire.env.now() + wire.env.timing().op_timeout / 2;
+        tokio::select! {
+            biased;
+            answer = ask(&mut listener) => Ok(answer),
+            () = state.over() => Err(wire::lost()),
+            () = async { wire.env.sleep_until(give_up_at).await } => {
+                if silent_from <= wire.env.now() {
+                    state.end();
+                }
+                Err(wire::overdue())
+            }
+        }
+    }
+}
+
+impl Connection {
+    pub(super) async fn run(&self, call: &Call, give_up_at: Moment) -> Result<RedisResult<Value>> {
+        let mut refusals = Refusals::default();
+        loop {
+            let call = (call, self.paused_until);
+            let answer =
+                self.wire.ask(give_up_at, |out, texts, number| refusals.pack(call, out, (texts, number)));
+            let answer = answer.await?.extract_error();
+            if !refusals.one_more(&answer) {
+                return Ok(self.understood(answer));
+            }
+        }
+    }
+
+    /// A server that is no primary any more is left.
+    fn understood(&self, answer: RedisResult<Value>) -> RedisResult<Value> {
+        if answer.as_ref().is_err_and(error::wants_another_server) {
+            self.state.end();
+        }
+        answer
+    }
+
+    fn all_understood(&self, answers: &[Value]) {
+        let elsewhere = |answer: &Value| {
+            let Value::ServerError(error) = answer else { return false };
+            error::wants_another_server(&error.clone().into())
+        };
+        if answers.iter().any(elsewhere) {
+            self.state.end();
+        }
+    }
+}
+
+fn apart() -> Error {
+    let message = "cannot use the connection: its requests and its messages reached different servers; let a proxy \
+                   send all connections to the primary";
+    Error::not_applied(ErrorKind::Unavailable, message)
+}
+
+/// A request that was not sent, as its connection had ended by then.
+pub(super) fn ended() -> Error {
+    lost().with_source(ENDED)
+}
+
+/// Why a request was not sent that the next connection can carry.
+const ENDED: &str = "the connection ended before the request was sent";
+
+pub(crate) fn had_ended(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(|source| source.to_string() == ENDED)
+}
