@@ -1,12 +1,14 @@
 //! The comparison as it goes on: its stores, who takes part on each, and what has come out so far.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use testbed::Scratch;
 
+use crate::claims::budgets;
 use crate::driver::{Kept, Worker};
-use crate::environment::{Environment, LeftOut, Server};
+use crate::environment::{Environment, LeftOut, Moment, Server};
 use crate::error::{Error, Result};
 use crate::implementation::Implementation;
 use crate::options::{Options, Scenario, Store};
@@ -27,6 +29,7 @@ pub(crate) struct Comparison {
     pub(crate) kept: Kept,
     /// And who takes part there. Shared, as results come in while they are gone through.
     pub(crate) stores: Arc<[(Target, Vec<Implementation>)]>,
+    step: Option<(String, Moment)>,
     room: Scratch,
     place: PathBuf,
 }
@@ -38,7 +41,10 @@ impl Comparison {
             .map_err(Error::during(format!("making {}", options.out.display())))?;
         let place = options.out.canonicalize().map_err(Error::during("looking for the report's place"))?;
         let scale = Scale::of(options);
-        let report = Report { environment: Environment::here(scale.mode, &place), ..Report::default() };
+        let report = Report {
+            environment: Environment::here(scale.mode, options.members, &place),
+            ..Report::default()
+        };
         let room = Scratch::new("compare").map_err(Error::during("making a room for files"))?;
         let mut comparison = Self {
             scale,
@@ -47,6 +53,7 @@ impl Comparison {
             progress: Progress::new(0),
             kept: Kept::default(),
             stores: Arc::default(),
+            step: None,
             room,
             place: place.clone(),
         };
@@ -103,6 +110,19 @@ impl Comparison {
         }
     }
 
+    /// The next step begins.
+    pub(crate) fn begin(&mut self, what: &str) {
+        self.progress.begin(what);
+        self.step = Some((what.to_owned(), Moment::now()));
+    }
+
+    /// And is done.
+    pub(crate) fn end(&mut self) {
+        self.progress.step();
+        let step = self.step.take().map(|(what, began)| began.until_now(what));
+        self.report.environment.steps.extend(step);
+    }
+
     /// Where processes put their files.
     pub(crate) fn room(&self) -> &Path {
         self.room.path()
@@ -121,6 +141,15 @@ impl Comparison {
             ));
         }
         self.report.results.push(row);
+    }
+
+    /// Whose turns go on, as the report with `rows` would leave budgets undecided that depend on them.
+    pub(crate) fn undecided(&mut self, rows: Vec<Row>) -> BTreeSet<String> {
+        let known = self.report.results.len();
+        self.report.results.extend(rows);
+        let undecided = budgets::undecided(&self.report, known);
+        self.report.results.truncate(known);
+        undecided
     }
 
     pub(crate) fn add_kind(&mut self, kind: Kind) {
@@ -172,7 +201,7 @@ impl Comparison {
                 targets.push(Target::given(*store, given));
                 continue;
             }
-            match Target::start(*store, place).await {
+            match Target::start(*store, options.members, place).await {
                 Ok(target) => targets.push(target),
                 Err(error) => self.leave_out(store.to_string(), error.to_string()),
             }

@@ -6,42 +6,8 @@
 use std::path::Path;
 
 use crate::claims::budgets;
-use crate::report::table::{grouped, range};
-use crate::report::{Claim, Drawings, Move, Report, Row, distinct};
-
-/// What stands in for a value that is not known.
-const UNKNOWN: &str = "–";
-
-/// Stores, as a document calls them.
-const STORES: [(&str, &str); 6] = [
-    ("memory", "memory"),
-    ("file", "file"),
-    ("redis", "Redis"),
-    ("redis-quorum", "three Redis"),
-    ("etcd", "etcd"),
-    ("zk", "ZooKeeper"),
-];
-
-/// A line of the table with a column per store: its name, whose row it is from, and what it shows.
-type Line = (&'static str, &'static str, u64, fn(&Row) -> Option<String>);
-
-const LINES: [Line; 9] = [
-    ("a free lock, taken and released, on average", "uncontended", 1, |row| {
-        time(row.cycles_per_s.map(|rate| 1e6 / rate))
-    }),
-    ("… as a share of the floor's rate", "uncontended", 1, |row| {
-        row.floor_ratio.map(|ratio| format!("{ratio:.2}"))
-    }),
-    ("… the same a millisecond away", "distance", 1, |row| {
-        row.floor_ratio.map(|ratio| format!("{ratio:.2}"))
-    }),
-    ("8 contenders on one lock, cycles/s", "processes", 8, |row| row.cycles_per_s.map(number)),
-    ("… hand-off, p99", "processes", 8, |row| time(row.handoff_us.p99)),
-    ("… requests per cycle", "processes", 8, |row| row.requests_per_cycle.map(number)),
-    ("… served out of order", "processes", 8, |row| row.overtakes.map(share)),
-    ("64 tasks of one process, cycles/s", "tasks", 64, |row| row.cycles_per_s.map(number)),
-    ("holder killed, ttl 3 s: the next holds after", "crash", 2, |row| time(row.handoff_us.max)),
-];
+use crate::report::glance::{LINES, STORES, number, percent, rate, time, within};
+use crate::report::{BUDGET, Claim, Move, Report, distinct};
 
 /// Where, when and with what.
 fn origin(report: &Report) -> String {
@@ -53,7 +19,7 @@ fn origin(report: &Report) -> String {
         here.date,
         known(here.cpu.clone()),
         known(here.cores.map(|cores| cores.to_string())),
-        known(time(here.fsync_us.p50)),
+        known(here.fsync_us.p50.map(time)),
         here.system,
         versions.collect::<Vec<_>>().join(", "),
         here.mode,
@@ -71,7 +37,7 @@ fn markdown(head: &str, rows: impl IntoIterator<Item = Vec<String>>) -> String {
 
 /// A column per store.
 fn stores(report: &Report) -> String {
-    let rows = LINES.map(|(name, scenario, contenders, value)| {
+    let rows = LINES.map(|(name, _, scenario, contenders, value)| {
         let cells =
             STORES.map(|(store, _)| report.row(scenario, store, "leasehold", contenders).and_then(value));
         [name.to_owned()].into_iter().chain(cells.map(known)).collect()
@@ -86,12 +52,12 @@ fn everybody(report: &Report, store: &str) -> String {
         let crowd = report.row("processes", store, who, 8).cloned().unwrap_or_default();
         vec![
             emphasised(who),
-            known(free.cycles_per_s.map(number)),
-            known(crowd.cycles_per_s.map(number)),
-            known(time(crowd.handoff_us.p50)),
-            known(time(crowd.handoff_us.p99)),
+            known(rate(free)),
+            known(rate(&crowd)),
+            known(crowd.handoff_us.p50.map(time)),
+            known(within(crowd.handoff_us.p99, &crowd.handoff_p99s, time)),
             known(crowd.requests_per_cycle.map(number)),
-            known(crowd.overtakes.map(share)),
+            known(crowd.overtakes.map(percent)),
         ]
     });
     markdown(
@@ -102,16 +68,12 @@ fn everybody(report: &Report, store: &str) -> String {
 
 /// The rates of everybody on every store, from a few contenders to many.
 fn crowd(report: &Report) -> String {
-    const COUNTS: [u64; 6] = [2, 8, 16, 32, 50, 100];
+    const COUNTS: [u64; 4] = [8, 16, 32, 100];
     let mut table = Vec::new();
     for (store, name) in STORES {
         let rows = report.rows("crowd").filter(|row| row.store == store);
         for who in distinct(rows.map(|row| row.implementation.as_str())) {
-            let rate = |count| {
-                let row = report.row("crowd", store, who, count)?;
-                let spread = range(&row.rates, number).map(|range| format!(" ({range})"));
-                Some(number(row.cycles_per_s?) + &spread.unwrap_or_default())
-            };
+            let rate = |count| rate(report.row("crowd", store, who, count)?);
             let who = [name.to_owned(), emphasised(who)];
             table.push(who.into_iter().chain(COUNTS.map(|count| known(rate(count)))).collect());
         }
@@ -123,12 +85,12 @@ fn crowd(report: &Report) -> String {
 fn kinds(report: &Report) -> String {
     let rows = report.kinds.iter().map(|kind| {
         let cells = [
-            kind.cycles_per_s.map(number),
+            within(kind.cycles_per_s, &kind.rates, number),
             report.gain(kind).map(number),
             kind.holders.map(number),
             kind.requests_per_cycle.map(number),
-            kind.overtakes.map(share),
-            kind.starved.map(share),
+            kind.overtakes.map(percent),
+            kind.starved.map(percent),
             kind.violations.map(|violations| violations.to_string()),
         ];
         let who = [kind.load.clone(), called(&kind.store).to_owned(), emphasised(&kind.implementation)];
@@ -178,7 +140,7 @@ fn moves(report: &Report) -> String {
         let all = format!(
             "**all of it**: {cycles} cycles, {overlaps} overlaps, {tokens_back} tokens that did not grow"
         );
-        let gap = known(time(moved.longest_gap_ms.map(|gap| gap * 1e3)));
+        let gap = known(moved.longest_gap_ms.map(|gap| time(gap * 1e3)));
         table.push(vec![moved.what.clone(), all, String::new(), String::new(), gap, String::new()]);
     }
     markdown(&format!(" | {}", Move::default().table().head.join(" | ")), table)
@@ -186,19 +148,19 @@ fn moves(report: &Report) -> String {
 
 /// Claims of one kind: published, or budgets of our own.
 fn claims(report: &Report, ours: bool) -> String {
-    let claims = report.claims.iter().filter(|claim| (claim.source == "our budget") == ours);
+    let claims = report.claims.iter().filter(|claim| (claim.source == BUDGET) == ours);
     let rows = claims.map(|claim| {
         let holds = if claim.holds == Some(false) { "**no**" } else { claim.verdict() };
         let [bound, measured, spread] =
             [&claim.bound, &claim.measured, &claim.spread].map(|told| known(told.clone()));
         vec![claim.claim.clone(), bound, measured, spread, holds.to_owned()]
     });
-    markdown("claim | bound | measured | spread | holds", rows)
+    markdown("claim | bound | measured | 95 % | holds", rows)
 }
 
 /// Why budgets are missed, or may be: judged anew, as the words are those of today.
 fn reasons(report: &Report) -> String {
-    let missed = budgets(report, &Drawings::default()).into_iter();
+    let missed = budgets::claims(report).into_iter();
     let reasons = missed.filter_map(|Claim { claim, measured, why, .. }| {
         Some(format!("- **{claim}**, {}. {}\n", measured?, why?))
     });
@@ -206,25 +168,9 @@ fn reasons(report: &Report) -> String {
     if told.is_empty() { "None is missed in the report that is kept.\n".to_owned() } else { told }
 }
 
+/// What is not known has a sign of its own.
 fn known(value: Option<String>) -> String {
-    value.unwrap_or_else(|| UNKNOWN.to_owned())
-}
-
-fn number(value: f64) -> String {
-    if value < 10.0 { format!("{value:.2}") } else { grouped(value) }
-}
-
-fn time(micros: Option<f64>) -> Option<String> {
-    Some(match micros? {
-        small if small < 10.0 => format!("{small:.2} µs"),
-        small if small < 1e3 => format!("{small:.0} µs"),
-        middle if middle < 1e6 => format!("{:.2} ms", middle / 1e3),
-        large => format!("{:.2} s", large / 1e6),
-    })
-}
-
-fn share(share: f64) -> String {
-    format!("{:.0} %", share * 100.0)
+    value.unwrap_or_else(|| "–".to_owned())
 }
 
 /// Checks, or writes, what stands between the marks of a table.

@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::figures::{Spread, Times};
+use crate::figures::{Spread, Times, rounded};
 use crate::proc;
 use crate::report::table::time;
 
@@ -20,6 +20,13 @@ pub(crate) struct Environment {
     /// The day, in UTC.
     pub(crate) date: String,
     pub(crate) mode: String,
+    /// Of the clusters of etcd and ZooKeeper.
+    pub(crate) members: Option<usize>,
+    /// Of this program, and whether the tree had been changed since.
+    pub(crate) commit: Option<String>,
+    pub(crate) changed: Option<bool>,
+    pub(crate) rustc: Option<String>,
+    pub(crate) profile: Option<String>,
     pub(crate) system: String,
     pub(crate) cpu: Option<String>,
     pub(crate) cores: Option<usize>,
@@ -32,10 +39,53 @@ pub(crate) struct Environment {
     pub(crate) servers: BTreeMap<String, Server>,
     /// Of our library and of others.
     pub(crate) versions: BTreeMap<String, String>,
+    /// What libraries of others run in.
+    pub(crate) runtimes: BTreeMap<String, String>,
+    /// How busy the machine was, step by step.
+    pub(crate) steps: Vec<Step>,
+    /// From the beginning to the end, and what of that were timed turns.
+    pub(crate) took_s: Option<f64>,
+    pub(crate) timed_s: Option<f64>,
     /// What could not take part, why, and how to get it.
     pub(crate) left_out: Vec<LeftOut>,
     /// What the columns of the results mean.
     pub(crate) columns: BTreeMap<String, String>,
+}
+
+/// A scenario on one store, or on all.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Step {
+    pub(crate) what: String,
+    pub(crate) seconds: f64,
+    /// Of the last minute, before it and after it.
+    pub(crate) load: [Option<f64>; 2],
+    /// The share of all processor time meanwhile that others of the same host took.
+    pub(crate) steal: Option<f64>,
+}
+
+/// When a step begins, and how busy the machine is then.
+#[derive(Clone, Debug)]
+pub(crate) struct Moment {
+    at: u64,
+    load: Option<f64>,
+    /// Of all processors, in ticks: all of it, and what was stolen.
+    ticks: Option<(u64, u64)>,
+}
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        Self { at: contender_protocol::now(), load: proc::load(), ticks: proc::ticks() }
+    }
+
+    /// The step that began then and ends now.
+    pub(crate) fn until_now(&self, what: String) -> Step {
+        let now = Self::now();
+        let steal = self.ticks.zip(now.ticks).and_then(|(before, after)| {
+            let (all, stolen) = (after.0.checked_sub(before.0)?, after.1.checked_sub(before.1)?);
+            (all > 0).then(|| rounded(stolen as f64 / all as f64))
+        });
+        Step { what, seconds: rounded((now.at - self.at) as f64 / 1e9), load: [self.load, now.load], steal }
+    }
 }
 
 /// A network in between.
@@ -74,12 +124,21 @@ pub(crate) struct LeftOut {
 
 impl Environment {
     /// Looks around; `place` is where servers keep their data.
-    pub(crate) fn here(mode: &str, place: &Path) -> Self {
+    pub(crate) fn here(mode: &str, members: usize, place: &Path) -> Self {
         let system = rustix::system::uname();
         let words = [system.sysname(), system.release(), system.machine()];
         Self {
             date: today(),
             mode: mode.to_owned(),
+            members: Some(members),
+            commit: proc::said("git", &["rev-parse", "HEAD"]),
+            changed: proc::said("git", &["status", "--porcelain"]).map(|changes| !changes.is_empty()),
+            rustc: proc::said("rustc", &["--version"]),
+            profile: Some(if cfg!(debug_assertions) { "debug" } else { "release" }.to_owned()),
+            runtimes: RUNTIMES
+                .into_iter()
+                .filter_map(|(program, option)| Some((program.to_owned(), proc::said(program, &[option])?)))
+                .collect(),
             system: words.map(|word| word.to_string_lossy()).join(" "),
             cpu: proc::told("cpuinfo", "model name"),
             cores: std::thread::available_parallelism().ok().map(std::num::NonZero::get),
@@ -117,6 +176,10 @@ fn today() -> String {
     let now = UNIX_EPOCH + Duration::from_secs(seconds.unsigned_abs());
     humantime::format_rfc3339_seconds(now).to_string().chars().take_while(|letter| *letter != 'T').collect()
 }
+
+/// How each is asked for its version.
+const RUNTIMES: [(&str, &str); 4] =
+    [("go", "version"), ("java", "--version"), ("node", "--version"), ("python3", "--version")];
 
 /// What each of them means, a line each.
 const COLUMNS: &str = include_str!("../templates/columns.txt");

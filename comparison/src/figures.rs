@@ -1,5 +1,6 @@
-//! Times and medians.
+//! Times, medians, and how sure they are.
 
+use contender_protocol::mixed;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -91,6 +92,46 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     }
 }
 
+/// The interval of 95 % in which the median lies, by bootstrap: the medians of samples drawn from `values`. No interval
+/// of fewer than five values is that sure.
+pub(crate) fn interval(values: &[f64]) -> Option<(f64, f64)> {
+    if values.len() < LEAST {
+        return None;
+    }
+    let (mut chance, mut sample) = (Chance::of(values.len() as u64), vec![0.0; values.len()]);
+    let draw = |_| {
+        sample.fill_with(|| values[chance.below(values.len())]);
+        sample.sort_unstable_by(f64::total_cmp);
+        f64::midpoint(sample[(sample.len() - 1) / 2], sample[sample.len() / 2])
+    };
+    let mut medians: Vec<f64> = (0..DRAWS).map(draw).collect();
+    medians.sort_unstable_by(f64::total_cmp);
+    Some((rounded(medians[DRAWS / 40]), rounded(medians[DRAWS - 1 - DRAWS / 40])))
+}
+
+/// Random numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct Chance(u64);
+
+impl Chance {
+    /// The same seed gives the same numbers.
+    pub(crate) fn of(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = mixed(self.0);
+        usize::try_from(self.0 % bound as u64).unwrap_or(0)
+    }
+
+    /// Every order is as likely as any other.
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last + 1));
+        }
+    }
+}
+
 /// To four digits: more are noise, and make a report hard to read.
 pub(crate) fn rounded(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
@@ -107,6 +148,12 @@ pub(crate) fn rounded(value: f64) -> f64 {
 /// Nothing here takes longer than that.
 const LONGEST: u64 = 3_600_000_000_000;
 
+/// How many samples a bootstrap draws.
+const DRAWS: usize = 2_000;
+
+/// All of five values lie on one side of their median once in sixteen times.
+const LEAST: usize = 5;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +165,30 @@ mod tests {
         assert_eq!(median([3.0].into_iter()), Some(3.0));
         assert_eq!(median([9.0, 1.0, 2.0].into_iter()), Some(2.0));
         assert_eq!(median([4.0, 1.0, 2.0, 9.0].into_iter()), Some(3.0));
+    }
+
+    /// More values make an interval narrower, one that is far off does not widen it, and few values have none.
+    #[test]
+    fn interval_narrows_with_more_values() {
+        let around = |count: u32| (0..count).map(move |n| f64::from(n * 37 % count) / f64::from(count));
+        let width = |count| interval(&around(count).collect::<Vec<_>>()).map(|(low, high)| high - low);
+        assert_eq!(width(4), None);
+        assert!(width(10) > width(50) && width(50) > width(500), "{:?}", [10, 50, 500].map(width));
+        let (low, high) = interval(&around(50).chain([1e9]).collect::<Vec<_>>()).unwrap();
+        assert!(0.3 < low && low < 0.5 && 0.5 < high && high < 0.7, "{low} {high}");
+        assert_eq!(interval(&[9.0, 1.0, 2.0, 8.0, 3.0]), Some((1.0, 9.0)), "five have no narrower one");
+    }
+
+    /// Whoever was first is first, second and third equally often.
+    #[test]
+    fn shuffle_prefers_no_place() {
+        let (mut chance, mut places) = (Chance::of(7), [0; 3]);
+        for _ in 0..3_000 {
+            let mut items = [0, 1, 2];
+            chance.shuffle(&mut items);
+            places[items.iter().position(|item| *item == 0).unwrap()] += 1;
+        }
+        assert!(places.iter().all(|count| (850..1_150).contains(count)), "{places:?}");
     }
 
     /// Unknown stays unknown, and one run without a value does not spoil the others.

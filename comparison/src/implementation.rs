@@ -20,6 +20,10 @@ pub(crate) enum Implementation {
     Floor,
     /// The least that a lock with a queue can ask: it waits and hands over.
     QueueFloor,
+    /// Our own scripts on Redis, sent raw.
+    Scripts,
+    /// One of those before, on tokio's default runtime.
+    OnThreads(&'static Self),
     Peer(Peer),
     /// A library of others with a mutex of the process in front, as its users would write.
     Fronted(Peer),
@@ -60,6 +64,7 @@ impl Implementation {
             Store::Memory => &[][..],
             // Servers that know nothing of each other have no queue in common.
             Store::RedisQuorum => &[Self::Floor],
+            Store::Redis => &[Self::Floor, Self::QueueFloor, Self::Scripts],
             _ => &[Self::Floor, Self::QueueFloor],
         };
         let others = PEERS.iter().filter(|peer| peer.stores.contains(&store) && options.wants(peer));
@@ -72,6 +77,8 @@ impl Implementation {
             Self::Ours => "leasehold",
             Self::Floor => "floor",
             Self::QueueFloor => QUEUE_FLOOR,
+            Self::Scripts => SCRIPTS,
+            Self::OnThreads(who) => who.name(),
             Self::Peer(peer) => peer.name,
             Self::Fronted(peer) => peer.fronted.unwrap_or(peer.name),
             Self::Broken(how) => how.name(),
@@ -79,11 +86,25 @@ impl Implementation {
     }
 
     pub(crate) fn is_ours(&self) -> bool {
-        matches!(self, Self::Ours)
+        matches!(self, Self::Ours | Self::OnThreads(Self::Ours))
+    }
+
+    /// The same on tokio's default runtime, of those that want many names at a time.
+    pub(crate) fn on_threads(&self) -> Option<Self> {
+        match self {
+            Self::Ours => Some(Self::OnThreads(&Self::Ours)),
+            Self::Floor => Some(Self::OnThreads(&Self::Floor)),
+            Self::Scripts => Some(Self::OnThreads(&Self::Scripts)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_on_threads(&self) -> bool {
+        matches!(self, Self::OnThreads(_))
     }
 
     pub(crate) fn is_floor(&self) -> bool {
-        matches!(self, Self::Floor | Self::QueueFloor)
+        self.name().starts_with("floor")
     }
 
     /// Which locks it has that several hold; `ours` is what our store promises.
@@ -91,7 +112,7 @@ impl Implementation {
         let known = match self {
             Self::Ours => ours,
             Self::Peer(peer) => peer.kinds,
-            Self::Floor | Self::QueueFloor | Self::Fronted(_) | Self::Broken(_) => Guarantees::empty(),
+            _ => Guarantees::empty(),
         };
         known & (Guarantees::SHARED | Guarantees::PERMITS)
     }
@@ -122,23 +143,24 @@ impl Implementation {
     /// With how many contenders it takes part at most.
     pub(crate) fn most_contenders(&self) -> u64 {
         match self {
-            Self::Ours | Self::QueueFloor | Self::Broken(_) => u64::MAX,
             Self::Floor => 1,
             Self::Peer(peer) | Self::Fronted(peer) => peer.contenders,
+            _ => u64::MAX,
         }
     }
 
     /// How a process of it is started, on the stores at `urls`.
     pub(crate) fn launch(&self, urls: &[String], room: &Path) -> Result<Launch> {
         let launch = match self {
-            Self::Ours | Self::Floor | Self::QueueFloor | Self::Broken(_) => {
-                let program = env::current_exe().map_err(Error::during("looking for this program"))?;
-                let role = format!("{} {}", self.name(), urls.join(" "));
-                Launch::new(program, room).env(worker::ROLE, role)
-            }
             Self::Peer(peer) | Self::Fronted(peer) => {
                 let program = peer.program().map_err(Error::new)?;
                 Launch::new(program, room).args([peer.name]).args(urls.iter().flat_map(|url| places(url)))
+            }
+            _ => {
+                let program = env::current_exe().map_err(Error::during("looking for this program"))?;
+                let runtime = if self.is_on_threads() { worker::ON_THREADS } else { worker::ON_ONE };
+                let role = format!("{runtime} {} {}", self.name(), urls.join(" "));
+                Launch::new(program, room).env(worker::ROLE, role)
             }
         };
         Ok(launch.piped_lines())
@@ -147,3 +169,6 @@ impl Implementation {
 
 /// As the report calls it.
 pub(crate) const QUEUE_FLOOR: &str = "floor+queue";
+
+/// And our own scripts without our library.
+pub(crate) const SCRIPTS: &str = "floor+scripts";

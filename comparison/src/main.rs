@@ -2,7 +2,7 @@
 //! servers.
 //!
 //! It starts the servers it finds, puts the same questions to every implementation in processes of the
-//! same kind, and leaves `report.json` and `report.html`. What cannot take part is left out and said to
+//! same kind, and leaves `report.json`, `report.html` and `report.txt`. What cannot take part is left out and said to
 //! be, with the reason.
 //!
 //! | part | where |
@@ -54,11 +54,14 @@ use std::fs;
 use std::process::ExitCode;
 
 use clap::Parser;
+use contender_protocol::now;
 use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::termios::tcgetwinsize;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::comparison::Comparison;
 use crate::error::Error;
+use crate::figures::rounded;
 use crate::options::{Options, Scenario};
 
 fn main() -> ExitCode {
@@ -101,6 +104,7 @@ async fn stopped() -> Error {
 }
 
 async fn compare_all(options: &Options) -> Result<(), Error> {
+    let began = now();
     let mut comparison = Comparison::prepare(options).await?;
     scrutiny::run(&mut comparison).await?;
     for scenario in options.scenarios() {
@@ -117,19 +121,37 @@ async fn compare_all(options: &Options) -> Result<(), Error> {
     let of_a_move = claims::of_a_move(&comparison.report.free);
     comparison.report.claims.extend(of_a_move);
     comparison.progress.finish();
+    comparison.report.environment.took_s = Some(rounded((now() - began) as f64 / 1e9));
+    comparison.report.environment.timed_s = Some(comparison.report.timed_s());
     let (json, page) = (comparison.report.json()?, report::page(&comparison.report, &comparison.drawings)?);
-    for (name, text) in [("report.json", &json), ("report.html", &page)] {
+    let tables = report::tables(&comparison.report, WIDTH);
+    for (name, text) in [("report.json", &json), ("report.html", &page), ("report.txt", &tables)] {
         let path = options.out.join(name);
         fs::write(&path, text).map_err(Error::during(format!("writing {}", path.display())))?;
     }
+    let width = terminal_size().map_or(WIDTH, usize::from);
     if options.json {
         print!("{json}");
+    } else if options.tables {
+        print!("{}", report::tables(&comparison.report, width));
     } else {
-        report::print(&comparison.report);
-        println!("the report: {}/report.html and report.json beside it", options.out.display());
+        print!("{}", report::screen(&comparison.report, width));
+        let out = options.out.display();
+        println!(
+            "the report: {out}/report.html, and report.json and report.txt beside it; --tables prints that"
+        );
     }
     Ok(())
 }
+
+/// The columns of the terminal that is written to, if it is one.
+fn terminal_size() -> Option<u16> {
+    tcgetwinsize(std::io::stdout()).ok().map(|size| size.ws_col).filter(|columns| *columns >= NARROWEST)
+}
+
+/// Where there is no terminal, or one that is narrower than the longest words beside each other.
+const WIDTH: usize = 120;
+const NARROWEST: u16 = 60;
 
 /// Ten thousand locks in files are ten thousand files. Children inherit it.
 fn allow_many_files() {

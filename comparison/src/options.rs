@@ -22,7 +22,7 @@ pub(crate) struct Options {
     )]
     pub(crate) store: Vec<Store>,
 
-    /// The scenarios to run: all of them, or with --quick uncontended,processes,crowd,crash,churn,held,claims, if none
+    /// The scenarios to run: all of them, or with --quick uncontended,names,processes,crowd,crash,churn,held,claims, if none
     /// is named
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     scenario: Vec<Scenario>,
@@ -37,6 +37,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "STORE=URL", value_parser = given)]
     pub(crate) url: Vec<(Store, String)>,
 
+    /// How many servers etcd and ZooKeeper are started with, each beside the others on this machine
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = members)]
+    pub(crate) members: usize,
+
     /// Under three minutes: fewer scenarios, libraries and contenders, three short runs of each
     #[arg(long, conflicts_with = "full")]
     pub(crate) quick: bool,
@@ -45,13 +49,17 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) full: bool,
 
-    /// Where report.json and report.html go; the servers keep their data on this file system
+    /// Where report.json, report.html and report.txt go; the servers keep their data on this file system
     #[arg(long, value_name = "DIR", default_value = "target/comparison")]
     pub(crate) out: PathBuf,
 
-    /// Print the report as JSON instead of a table
+    /// Print the report as JSON instead of one screen of it
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Print every table, as report.txt has them
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) tables: bool,
 }
 
 /// A store.
@@ -88,6 +96,8 @@ pub(crate) enum Scenario {
     HandOff,
     /// Many tasks of one process on one lock.
     Tasks,
+    /// Many locks at a time by one client, on a runtime of one thread and on tokio's default one.
+    Names,
     /// Many processes on one lock.
     Processes,
     /// From a few to hundreds in one process, each with a session of its own: how rate and cost change.
@@ -123,6 +133,10 @@ impl fmt::Display for Scenario {
     }
 }
 
+/// As the report calls many names on one client, by the runtime that it has.
+pub(crate) const ONE_THREAD: &str = "names";
+pub(crate) const ON_THREADS: &str = "names on the default runtime";
+
 /// As the command line and the report call it.
 fn write_name(value: &impl ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     value.to_possible_value().map_or(Err(fmt::Error), |value| f.write_str(value.get_name()))
@@ -136,6 +150,11 @@ fn given(text: &str) -> Result<(Store, String), String> {
         return Err(format!("{url:?} is no URL; write it with its scheme, such as redis://10.0.0.1:6379"));
     }
     Ok((Store::from_str(store, false)?, url.to_owned()))
+}
+
+/// One, or so many that a majority is more than half: three.
+fn members(text: &str) -> Result<usize, String> {
+    [1, 3].into_iter().find(|count| count.to_string() == text).ok_or_else(|| "either 1 or 3".to_owned())
 }
 
 impl Options {
@@ -229,6 +248,7 @@ mod tests {
         assert!(refusal("--url redis:6379").contains("STORE=URL"));
         assert!(refusal("--url redis=localhost").contains("scheme"));
         assert!(refusal("--store mysql").contains("redis"));
+        assert!(refusal("--members 2").contains("either 1 or 3"));
         assert!(refusal("--quick --full").contains("cannot be used"));
         assert_eq!(parse("--peers rslock,kazoo").unwrap().peers, ["rslock", "kazoo"]);
         assert_eq!(parse("--store redis,zk").unwrap().store, [Store::Redis, Store::Zk]);

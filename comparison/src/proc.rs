@@ -1,6 +1,7 @@
 //! What the system tells of itself and of processes; `None` where it does not.
 
 use std::fs;
+use std::process::Command;
 
 /// What a file below `/proc` says of `name`.
 pub(crate) fn told(file: &str, name: &str) -> Option<String> {
@@ -21,33 +22,54 @@ pub(crate) fn command_line(pid: u32) -> Option<Vec<String>> {
     Some(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
 }
 
-/// Nanoseconds that all threads of a process have run, those that have ended too; to the hundredth of a
-/// second.
+/// What a program says in its first line, asked in the folder of this one.
+pub(crate) fn said(program: &str, arguments: &[&str]) -> Option<String> {
+    let asked =
+        Command::new(program).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output().ok()?;
+    let said = String::from_utf8_lossy(&asked.stdout);
+    asked.status.success().then(|| said.lines().next().unwrap_or_default().to_owned())
+}
+
+/// How many are running or want to, on average over a minute.
+pub(crate) fn load() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+}
+
+/// The time of all processors since they were started, in ticks, and how much of it was stolen.
+pub(crate) fn ticks() -> Option<(u64, u64)> {
+    let told = fs::read_to_string("/proc/stat").ok()?;
+    let ticks: Vec<u64> = told.lines().next()?.split_whitespace().skip(1).flat_map(str::parse).collect();
+    Some((ticks.iter().take(8).sum(), *ticks.get(7)?))
+}
+
+/// Nanoseconds that the threads of a process have run which have not ended.
 pub(crate) fn cpu_nanos(pid: u32) -> Option<u64> {
-    let told = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in parentheses and may be anything; after it come the state and numbers.
-    let (_, numbers) = told.rsplit_once(')')?;
-    let mut times = numbers.split_whitespace().skip(11);
-    let (user, system) = (times.next()?.parse::<u64>().ok()?, times.next()?.parse::<u64>().ok()?);
-    Some((user + system) * 1_000_000_000 / rustix::param::clock_ticks_per_second())
+    let nanos = |thread: fs::DirEntry| {
+        let told = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        told.split(' ').next()?.parse::<u64>().ok()
+    };
+    Some(fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten().filter_map(nanos).sum())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Work takes time, a thread's too that has ended, and what is no process has no time.
+    /// Work takes time, to less than a tick, and what is no process has none.
     #[test]
     fn work_takes_time() {
         let before = cpu_nanos(std::process::id()).unwrap();
         let work = move || {
             let mut hash = 0_u64;
-            while cpu_nanos(std::process::id()).is_some_and(|now| now < before + 50_000_000) {
+            while cpu_nanos(std::process::id()).is_some_and(|now| now < before + 3_000_000) {
                 hash = std::hint::black_box(hash.wrapping_mul(31).wrapping_add(1));
             }
         };
         std::thread::spawn(work).join().unwrap();
-        assert!(cpu_nanos(std::process::id()).unwrap() >= before + 50_000_000);
         assert_eq!(cpu_nanos(u32::MAX), None);
+        assert!(load().is_some() && ticks().is_some_and(|(all, stolen)| all > stolen));
+        assert!(
+            said("rustc", &["--version"]).unwrap().starts_with("rustc ") && said("no-such", &[]).is_none()
+        );
     }
 }

@@ -12,20 +12,25 @@ pub(crate) const CRASH_TTL: Duration = Duration::from_secs(3);
 pub(crate) struct Scale {
     /// As the report calls it.
     pub(crate) mode: &'static str,
-    /// How many interleaved runs a figure is the median of.
-    pub(crate) runs: u32,
-    /// How long one of them takes.
-    pub(crate) span: Duration,
+    /// How many rounds of turns a contest has, and how many times as many where something is undecided.
+    pub(crate) rounds: u32,
+    pub(crate) longer: u32,
+    /// How long a turn takes at least, and at most.
+    pub(crate) turn: Duration,
+    pub(crate) longest: Duration,
+    /// How long all turns of somebody take together, unless they would be too few.
+    pub(crate) each: Duration,
+    /// How many runs there are, and how long each takes, where it has to be long.
+    pub(crate) runs: (u32, Duration),
     /// How long exclusion is looked at.
     pub(crate) checked: Duration,
     /// How long requests are counted, at most.
     pub(crate) counted: Duration,
-    /// How long who is compiled while it runs may get faster before it is timed.
+    /// How long who is compiled while it runs goes before it is timed.
     pub(crate) warm_up: Duration,
     pub(crate) tasks: &'static [u32],
-    /// How often, and how long, tasks of one process go on: several of the local tenures after which a lock is offered to
-    /// other processes.
-    pub(crate) tasks_runs: (u32, Duration),
+    /// How many names are wanted at a time by one client.
+    pub(crate) names: &'static [u32],
     /// One is the scenario without contention, two are the hand-off.
     pub(crate) processes: &'static [usize],
     /// How many contend with a session each in one process; one is the scenario without contention.
@@ -61,12 +66,14 @@ impl Scale {
 
     const QUICK: Self = Self {
         mode: "quick",
-        runs: 3,
-        span: Duration::from_millis(100),
+        rounds: 12,
+        longer: 1,
+        longest: Duration::from_millis(400),
+        each: Duration::from_millis(300),
+        runs: (5, Duration::from_millis(100)),
         checked: Duration::from_millis(150),
         counted: Duration::from_millis(200),
         warm_up: Duration::ZERO,
-        tasks_runs: (3, Duration::from_millis(300)),
         crowd: &[8, 100],
         counters: &[10],
         locks: &[2_000],
@@ -77,15 +84,19 @@ impl Scale {
 
     pub(crate) const USUAL: Self = Self {
         mode: "usual",
-        runs: 5,
-        span: Duration::from_millis(200),
-        checked: Duration::from_millis(300),
-        counted: Duration::from_millis(500),
+        rounds: 60,
+        longer: 3,
+        turn: Duration::from_millis(20),
+        longest: Duration::from_secs(5),
+        each: Duration::from_secs(2),
+        runs: (5, Duration::from_millis(300)),
+        checked: Duration::from_millis(200),
+        counted: Duration::from_millis(300),
         warm_up: Duration::from_secs(2),
         tasks: &[64, 10_000],
-        tasks_runs: (3, Duration::from_millis(600)),
+        names: &[1, 8, 64],
         processes: &[8],
-        crowd: &[2, 8, 16, 50, 100],
+        crowd: &[8, 16, 100],
         crowd_of_voters: &[8, 32],
         counters: &[100],
         locks: &[10_000],
@@ -100,10 +111,11 @@ impl Scale {
     // a step of the logarithm.
     pub(crate) const FULL: Self = Self {
         mode: "full",
-        span: Duration::from_millis(400),
+        turn: Duration::from_millis(40),
+        each: Duration::from_secs(4),
+        runs: (5, Duration::from_millis(600)),
         warm_up: Duration::from_secs(20),
         tasks: &[64, 1_000, 100_000],
-        tasks_runs: (3, Duration::from_millis(1_500)),
         crowd: &[2, 8, 32, 100, 1_000],
         crowd_of_voters: &[8, 32, 100],
         counters: &[10, 100, 200],

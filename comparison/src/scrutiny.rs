@@ -38,7 +38,7 @@ pub(crate) async fn run(comparison: &mut Comparison) -> Result<()> {
             let mut team = Team::start(who, std::slice::from_ref(&url), shape, comparison.room()).await?;
             let name = format!("broken-{}-{}", who.name(), shape.processes);
             let effort = match draw {
-                None => Effort::checked(comparison.scale.checked),
+                None => Effort::cycles(0).until(comparison.scale.checked).checked(),
                 // One too many is seen while several others hold.
                 draw => Effort { draw, hold: LONG_HOLD, ..Effort::cycles(CYCLES) },
             };

@@ -14,7 +14,7 @@
 //! | names that come and go | `churn` |
 //! | the clock that all processes share | [`now`] |
 //!
-//! Not promised: a cycle's worth in another runtime. Everything here runs on one thread.
+//! Contenders are tasks of the runtime that [`run`] is called on; all else is done by the caller's thread.
 
 mod churn;
 mod clock;
@@ -26,6 +26,6 @@ mod session;
 
 pub use clock::now;
 pub use journal::Cycle;
-pub use mode::{Draw, Mode};
+pub use mode::{Draw, Mode, mixed};
 pub use program::run;
 pub use session::{Failure, Session};

@@ -110,9 +110,9 @@ impl Display for Draw {
     }
 }
 
-/// `SplitMix64`, so that programs in every language draw alike and none needs a seed.
-fn mixed(clock: u64) -> u64 {
-    let mut bits = clock.wrapping_add(0x9e37_79b9_7f4a_7c15);
+/// `SplitMix64` of a number, so that programs in every language draw alike and none needs a seed.
+pub fn mixed(seed: u64) -> u64 {
+    let mut bits = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)

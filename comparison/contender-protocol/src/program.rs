@@ -59,8 +59,8 @@ struct Program<'a, S: Session> {
     kept: Vec<S::Held>,
 }
 
-/// A name, what contenders want of it, and where they enter.
-type Prepared<S> = (String, Draw, Vec<Arc<Entrance<S>>>);
+/// A name, whether each contender has one of its own, what they want of it, and where they enter.
+type Prepared<S> = (String, (bool, Draw), Vec<Arc<Entrance<S>>>);
 
 impl<S: Session> Program<'_, S> {
     /// The answer to a line of orders.
@@ -73,8 +73,8 @@ impl<S: Session> Program<'_, S> {
             ["run", name, contenders, cycles, bound, hold, start, journal, counter, ref last @ ..]
                 if last.len() <= 1 =>
             {
-                let front = *last == ["mutex"];
-                let draw = last.first().filter(|_| !front);
+                let (front, apart) = (*last == ["mutex"], *last == ["names"]);
+                let draw = last.first().filter(|_| !front && !apart);
                 let run = Run {
                     contenders: contenders.parse()?,
                     cycles: cycles.parse()?,
@@ -83,9 +83,10 @@ impl<S: Session> Program<'_, S> {
                     start: start.parse()?,
                     counter: path(counter),
                     front,
+                    apart,
                     draw: draw.map(|word| Draw::parse(word).ok_or_else(none)).transpose()?,
                 };
-                let entrances = self.prepared(name, run.contenders, run.draw.unwrap_or_default()).await?;
+                let entrances = self.prepared(name, &run).await?;
                 let outcome = contest(entrances, run).await;
                 if let Some(path) = path(journal) {
                     journal::write(&path, &outcome.cycles)?;
@@ -162,21 +163,17 @@ impl<S: Session> Program<'_, S> {
     }
 
     /// The entrances of so many to the lock of that name.
-    async fn prepared(
-        &mut self,
-        name: &str,
-        contenders: u32,
-        draw: Draw,
-    ) -> Result<&[Arc<Entrance<S>>], Failure> {
+    async fn prepared(&mut self, name: &str, run: &Run) -> Result<&[Arc<Entrance<S>>], Failure> {
         self.first()?;
-        let fits = |(of, drawn, entrances): &Prepared<S>| {
-            of == name && *drawn == draw && entrances.len() == contenders as usize
+        let wanted = (run.apart, run.draw.unwrap_or_default());
+        let fits = |(of, prepared, entrances): &Prepared<S>| {
+            of == name && *prepared == wanted && entrances.len() == run.contenders as usize
         };
         if !self.prepared.as_ref().is_some_and(fits) {
             // What others have prepared may be theirs alone.
             self.prepared = None;
-            let entrances = entrances(&self.sessions, name, contenders, draw).await?;
-            self.prepared = Some((name.to_owned(), draw, entrances));
+            let entrances = entrances(&self.sessions, name, run).await?;
+            self.prepared = Some((name.to_owned(), wanted, entrances));
         }
         Ok(self.prepared.as_ref().map_or(&[], |(.., entrances)| entrances))
     }
@@ -298,13 +295,20 @@ mod tests {
             "jump",
             "run n 8 1 0 1 7 - - spin",
             "run n 8 1 0 1 7 - - mutex reads=9",
+            "run n 8 1 0 1 7 - - names reads=9",
             "acquire n shared",
             "count n 5",
             "release",
         ] {
             assert!(program.carry_out(wrong).await.is_err(), "{wrong:?}");
         }
-        for right in ["run n 2 4 0 0 7 - - mutex", "run n 2 4 0 0 7 - -", "acquire n", "release"] {
+        for right in [
+            "run n 2 4 0 0 7 - - mutex",
+            "run n 2 4 0 0 7 - - names",
+            "run n 2 4 0 0 7 - -",
+            "acquire n",
+            "release",
+        ] {
             let answer = program.carry_out(right).await;
             assert!(answer.is_ok(), "{right:?}: {answer:?}");
         }

@@ -1,7 +1,7 @@
 //! What an experiment has shown, and when that decides anything.
 
-use crate::figures::{median, rounded};
-use crate::report::table::{number, range};
+use crate::figures::{interval, median};
+use crate::report::table::{number, sure};
 
 /// What was measured, and whether it is as claimed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -9,12 +9,14 @@ pub(crate) struct Finding {
     pub(super) told: String,
     /// From where on the claim holds.
     pub(super) bound: Option<String>,
-    /// From the smallest to the largest that was measured.
+    /// The interval of 95 %, and of how many values.
     pub(super) spread: Option<String>,
     /// Undecided, if it is none.
     pub(super) holds: Option<bool>,
     /// Why it does not hold, or may not.
     pub(super) why: Option<String>,
+    /// Whose row it was held against.
+    pub(super) rival: Option<String>,
 }
 
 /// From where on a claim holds.
@@ -25,18 +27,14 @@ pub(super) enum Bound {
 }
 
 impl Bound {
-    /// Decided when all that was measured lies on one side of it, and by no fewer than three runs.
+    /// Kept when the whole interval of the median keeps it, missed when none of it does.
     fn judge(self, values: &[f64]) -> Option<bool> {
-        let kept = |value: &&f64| match self {
-            Self::AtLeast(bound) => **value >= bound,
-            Self::AtMost(bound) => **value <= bound,
+        let kept = |value| match self {
+            Self::AtLeast(bound) => value >= bound,
+            Self::AtMost(bound) => value <= bound,
         };
-        match values.iter().filter(kept).count() {
-            _few if values.len() < ENOUGH => None,
-            all if all == values.len() => Some(true),
-            0 => Some(false),
-            _some => None,
-        }
+        let (low, high) = interval(values)?;
+        (kept(low) == kept(high)).then_some(kept(low))
     }
 
     fn told(self, unit: fn(f64) -> String) -> String {
@@ -56,13 +54,24 @@ impl Finding {
     /// Of several runs; nothing, if there are none.
     pub(super) fn of(values: &[f64], bound: Bound, unit: fn(f64) -> String) -> Option<Self> {
         let told = unit(median(values.iter().copied())?);
-        let spread = range(values, unit).map(|range| format!("{range}, n = {}", values.len()));
-        Some(Self { told, bound: Some(bound.told(unit)), spread, holds: bound.judge(values), why: None })
+        let spread = sure(values, unit).map(|sure| format!("{sure}, n = {}", values.len()));
+        Some(Self {
+            told,
+            bound: Some(bound.told(unit)),
+            spread,
+            holds: bound.judge(values),
+            ..Self::default()
+        })
     }
 
     /// With what it was held against.
     pub(super) fn within(self, bound: String) -> Self {
         Self { bound: Some(bound), ..self }
+    }
+
+    /// The row of somebody whose turns are paired with ours.
+    pub(super) fn held_against(self, who: &str) -> Self {
+        Self { rival: Some(who.to_owned()), ..self }
     }
 
     /// With more to say.
@@ -102,6 +111,7 @@ impl Finding {
             spread: join(self.spread, other.spread),
             holds,
             why: join(self.why, other.why),
+            rival: join(self.rival, other.rival),
         }
     }
 
@@ -112,48 +122,50 @@ impl Finding {
     }
 }
 
-/// The share of each of `ours` of the one of `theirs` of the same round.
-pub(super) fn shares(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
-    ours.iter().zip(theirs).map(|(ours, theirs)| rounded(ours / theirs)).collect()
-}
-
 /// As a multiple.
 pub(super) fn times(share: f64) -> String {
     format!("{} ×", number(share))
 }
 
-/// Fewer runs have no spread to speak of.
-const ENOUGH: usize = 3;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Row;
 
-    /// 101 is not "at most 100", and neither is anything decided whose runs lie on both sides.
+    /// A bound inside of the interval is undecided, one turn that is far off decides nothing, and few turns do not either.
     #[test]
-    fn a_bound_within_the_spread_is_undecided() {
-        let most = |values: &[f64]| Bound::AtMost(100.0).judge(values);
-        assert_eq!(most(&[101.0, 101.0, 101.0]), Some(false));
-        assert_eq!(most(&[100.0, 99.0, 98.0]), Some(true));
-        assert_eq!(most(&[99.0, 100.0, 101.0]), None);
-        assert_eq!(Bound::AtLeast(0.95).judge(&[0.94, 0.96, 1.0]), None);
-        assert_eq!(Bound::AtLeast(0.95).judge(&[0.95, 0.96, 1.0]), Some(true));
+    fn a_bound_within_the_interval_is_undecided() {
+        let turns = |from: f64, off: f64| {
+            (0..50).map(|n| from + f64::from(n % 10) / 100.0).chain([off]).collect::<Vec<_>>()
+        };
+        let most = |values: &[f64]| Bound::AtMost(1.0).judge(values);
+        assert_eq!(most(&turns(0.9, 7.0)), Some(true));
+        assert_eq!(most(&turns(0.95, 0.1)), None);
+        assert_eq!(most(&turns(1.01, 0.1)), Some(false));
+        assert_eq!(Bound::AtLeast(1.0).judge(&turns(1.01, 0.1)), Some(true));
+        assert_eq!(Bound::AtLeast(0.95).judge(&[0.95; 5]), Some(true));
+        assert_eq!(most(&[7.0; 4]), None);
+        assert_eq!(Finding::of(&[], Bound::AtLeast(1.0), times), None);
     }
 
-    /// What ran once or twice decides nothing.
+    /// Rounds that one of both did not take part in are no pairs.
     #[test]
-    fn few_runs_decide_nothing() {
-        assert_eq!(Bound::AtLeast(1.0).judge(&[7.0, 7.0]), None);
-        assert_eq!(Finding::of(&[], Bound::AtLeast(1.0), times), None);
+    fn shares_are_of_the_same_round() {
+        let row = |turns: [u32; 3], rates: [f64; 3]| Row {
+            turns: turns.into(),
+            rates: rates.into(),
+            ..Row::default()
+        };
+        assert_eq!(row([0, 2, 4], [6.0, 8.0, 9.0]).shares_of(&row([0, 1, 2], [2.0, 1.0, 4.0])), [3.0, 2.0]);
     }
 
     /// The reader sees the bound, the spread and how many runs there were.
     #[test]
     fn bound_and_spread_are_told() {
-        let finding = Finding::of(&[0.9, 1.0, 0.8], Bound::AtLeast(0.95), times).unwrap();
+        let finding = Finding::of(&[0.9, 1.0, 0.8, 0.85, 0.95], Bound::AtLeast(0.95), times).unwrap();
         assert_eq!(finding.told, "0.90 ×");
         assert_eq!(finding.bound.unwrap(), "at least 0.95 ×");
-        assert_eq!(finding.spread.unwrap(), "0.80 × – 1.00 ×, n = 3");
+        assert_eq!(finding.spread.unwrap(), "0.80 – 1.00 ×, n = 5");
     }
 
     /// Who keeps a bound needs no reasons; who misses it, or may, has all of them that are known.
@@ -163,9 +175,9 @@ mod tests {
             let reasons = ["A", "", "b", "It is so."].map(str::to_owned);
             Finding::of(values, Bound::AtLeast(1.0), times).unwrap().because(reasons).why
         };
-        assert_eq!(why(&[1.0; 3]), None);
-        assert_eq!(why(&[0.9; 3]).as_deref(), Some("A; b. It is so."));
-        assert_eq!(why(&[0.9, 1.0, 1.1]).as_deref(), Some("A; b. It is so."));
+        assert_eq!(why(&[1.0; 5]), None);
+        assert_eq!(why(&[0.9; 5]).as_deref(), Some("A; b. It is so."));
+        assert_eq!(why(&[0.9, 0.9, 1.0, 1.1, 1.1]).as_deref(), Some("A; b. It is so."));
         assert_eq!(Finding::seen("no", false).because([String::new()]).why, None);
     }
 

@@ -3,17 +3,23 @@
 //!
 //! What it comes to stands beside these words in each report, measured; the words have no figures.
 
+use crate::implementation::SCRIPTS;
+
 /// What differs by store.
 #[derive(Debug)]
 pub(super) struct Goals {
     pub(super) store: &'static str,
-    /// Who serves in order, and does not lose a lock on the same servers.
-    pub(super) alike: &'static [&'static str],
     /// How many times faster than which fair peer.
     pub(super) margin: Option<(f64, &'static str)>,
-    /// Which share of the rate of the floor that has a queue, and why not all of it.
+    /// Which share of the rate of our own scripts sent raw, and why not all of it.
     pub(super) queue: Option<(f64, &'static str)>,
-    /// Why a free lock is not as fast as the floor, or as who asks as little.
+    /// Which share of the floor's rate a free lock has.
+    pub(super) of_the_floor: f64,
+    /// Which share of whose rate many names on one client have.
+    pub(super) names: Option<(f64, &'static str)>,
+    /// How many microseconds of the client one cycle of those takes.
+    pub(super) names_us: Option<f64>,
+    /// Why a free lock is not as fast as the floor.
     pub(super) free: &'static str,
     /// What comes on top of the ttl, in seconds: the store's own expiry, and one second.
     pub(super) grace: f64,
@@ -22,25 +28,35 @@ pub(super) struct Goals {
 /// Where no server knows who is first.
 pub(super) const QUORUM: &str = "redis-quorum";
 
+const NONE: Goals = Goals {
+    store: "",
+    margin: None,
+    queue: None,
+    of_the_floor: 0.95,
+    names: None,
+    names_us: None,
+    free: "",
+    grace: 1.0,
+};
+
 pub(super) const GOALS: [Goals; 6] = [
-    Goals { store: "memory", alike: &[], margin: None, queue: None, free: "", grace: 1.0 },
+    Goals { store: "memory", ..NONE },
     Goals {
         store: "file",
-        alike: &[],
-        margin: None,
-        queue: None,
+        of_the_floor: 0.9,
         free: "The floor takes the kernel's lock, and that is all. Ours writes who holds and the next token, with a checksum, \
                before anybody is told, so that a holder that died is told from one that lives and no token is given twice: \
                more calls of the kernel, each of which costs what one of the floor's does.",
-        grace: 1.0,
+        ..NONE
     },
     Goals {
         store: "redis",
-        alike: &["redisson-fair"],
         margin: Some((15.0, "redisson-fair")),
+        names: Some((0.95, SCRIPTS)),
+        names_us: Some(12.0),
         queue: Some((
             0.85,
-            "The floor is our own scripts sent raw, so the server does the same work. What is left is the client's: the \
+            "The server does the same work for both. What is left is the client's: the \
              message that hands the lock over is read by its connection's reader, which wakes the task that waits, and a \
              lease is kept for it. Tried, and kept: one timer for all requests of a connection, and messages heard where \
              they arrive.",
@@ -50,40 +66,38 @@ pub(super) const GOALS: [Goals; 6] = [
                for a lock that is free, with two commands fewer, and one timer for all requests of a connection. Tried, and \
                left: a connection of our own instead of the client crate's, which saved less than it would have cost in code, \
                and lost where callers drive the connection themselves.",
-        grace: 1.0,
+        ..NONE
     },
     Goals {
         store: QUORUM,
-        alike: &[],
-        margin: None,
-        queue: None,
+        of_the_floor: 0.75,
         free: "The floor sets a key at a majority and deletes it. Ours makes the same requests and more commands in them: each \
                server counts, keeps the largest number that it gave, looks whether anybody waits, and is asked to forget by \
                all. Tried, and kept: one path through the scripts for a lock that is free, requests that are driven by their \
                caller instead of a task for each server, and one timer for all; six commands instead of \
                nine at each server: no clock is asked, and the largest number is noted once a second.",
-        grace: 1.0,
+        ..NONE
     },
     Goals {
         store: "etcd",
-        alike: &["etcd-lock-rpc", "go-mutex", "jetcd"],
         margin: Some((12.0, "go-mutex")),
-        queue: None,
+        names: Some((0.9, "floor")),
         free: "The floor puts a key and deletes it. Ours shows in the same answer who else is there, and compares the \
                session's key, so that a copy of a request which arrives late does nothing: the same requests, larger ones. \
                Where syncs of the disk are slow they hide that. Tried, and kept: a request that fits one frame, and no copies \
                of the client's channels.",
         grace: 1.5,
+        ..NONE
     },
     Goals {
         store: "zk",
-        alike: &["zookeeper-client", "kazoo", "curator"],
         margin: Some((1.6, "curator")),
-        queue: None,
+        names: Some((0.9, "floor")),
         free: "The floor creates a node of a fixed name and deletes it. Ours stands in a queue, says who holds, and may be \
                written by its session alone. Tried, and kept: who takes a lock again that nobody else has wanted since makes \
                two requests, as its node's number tells that it is alone; a third, which lists, is for who cannot know that, \
                as ZooKeeper has no request that creates and lists.",
         grace: 1.1,
+        ..NONE
     },
 ];

@@ -75,13 +75,13 @@ mod tests {
     /// A writer starves that waits for most of every run; the exclusive lock beside it is nobody's read-write lock.
     #[test]
     fn a_writer_starves_that_waits_for_most_of_the_run() {
-        let kind = |who: &str, starved: [f64; 3]| Kind {
+        let kind = |who: &str, starved: [f64; 5]| Kind {
             load: ONE_WRITER.into(),
             implementation: who.into(),
             starved_of_runs: starved.to_vec(),
             ..Kind::default()
         };
-        let kinds = vec![kind("a", [0.9, 0.6, 1.0]), kind("b", [0.01; 3]), kind(ALONE, [0.1; 3])];
+        let kinds = vec![kind("a", [0.9, 0.6, 1.0, 0.9, 0.8]), kind("b", [0.01; 5]), kind(ALONE, [0.1; 5])];
         let found = claims(&Report { kinds, ..Report::default() });
         let holds: Vec<_> = found.iter().map(|claim| claim.holds).collect();
         assert_eq!(holds, [Some(true), Some(false)]);

@@ -3,7 +3,7 @@
 //! Most answers follow from the scenarios' results; the others need servers that are stopped or killed,
 //! and start their own. What is true of one of our stores alone is left to that store's tests.
 
-mod budgets;
+pub(crate) mod budgets;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod finding;
@@ -23,8 +23,6 @@ use crate::report::Claim;
 
 use finding::Finding;
 
-#[cfg(test)]
-pub(crate) use budgets::claims as budgets;
 pub(crate) use budgets::of_a_move;
 
 /// What is claimed, by whom, and what came of it.
@@ -32,7 +30,7 @@ type Experiment<'a> = (String, &'static str, BoxFuture<'a, Result<Finding>>);
 
 fn claim(claim: impl Into<String>, source: &str, finding: Option<Finding>) -> Claim {
     let (claim, source) = (claim.into(), source.to_owned());
-    let Some(Finding { told, bound, spread, holds, why }) = finding else {
+    let Some(Finding { told, bound, spread, holds, why, .. }) = finding else {
         return Claim { claim, source, ..Claim::default() };
     };
     let undecided = holds.is_none();
@@ -41,7 +39,7 @@ fn claim(claim: impl Into<String>, source: &str, finding: Option<Finding>) -> Cl
 
 /// Runs every experiment that can be run here.
 pub(crate) async fn run(comparison: &mut Comparison) {
-    comparison.progress.begin("claims");
+    comparison.begin("claims");
     let mut claims = published::claims(&comparison.report);
     claims.extend(kinds::claims(&comparison.report));
     // They mostly wait, each on servers of its own.
@@ -54,9 +52,9 @@ pub(crate) async fn run(comparison: &mut Comparison) {
         });
         claims.push(claim(what, source, finding.ok()));
     }
-    claims.extend(budgets::claims(&comparison.report, &comparison.drawings));
+    claims.extend(budgets::claims(&comparison.report));
     comparison.report.claims.extend(claims);
-    comparison.progress.step();
+    comparison.end();
 }
 
 fn experiments(comparison: &Comparison) -> Vec<Experiment<'_>> {

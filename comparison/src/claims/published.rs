@@ -2,7 +2,7 @@
 
 use super::claim;
 use super::finding::{Bound, Finding, times};
-use crate::figures::rounded;
+use crate::figures::{interval, rounded};
 use crate::report::table::number;
 use crate::report::{Claim, Report, Row, distinct};
 
@@ -27,12 +27,12 @@ pub(super) fn claims(report: &Report) -> Vec<Claim> {
     ]
 }
 
-/// The slowest run there by the fastest one here.
+/// By the most that the other's rate may be.
 fn redis_is_faster_than_zookeeper(report: &Report) -> Option<Finding> {
     let compared = |scenario, contenders, what: &str| {
         let row = |store| report.row(scenario, store, "leasehold", contenders);
         let (redis, zk) = (row("redis")?, row("zk")?);
-        let most = zk.rates.iter().copied().reduce(f64::max)?;
+        let (_, most) = interval(&zk.rates)?;
         let shares: Vec<_> = redis.rates.iter().map(|rate| rounded(rate / most)).collect();
         let told = format!(
             " ({what}: {} against {} cycles/s)",
@@ -58,19 +58,16 @@ fn etcd_is_fair(report: &Report) -> Option<Finding> {
 /// By what the server is asked and by what it sends: those who wait hear of a release without asking.
 fn etcd_has_no_herd(report: &Report) -> Option<Finding> {
     let rows = || report.rows("crowd").filter(|row| row.store == "etcd" && !is_floor(row));
-    let [few, many] = [8, 100];
     let everybody = distinct(rows().map(|row| row.implementation.as_str())).into_iter();
     Finding::all(everybody.map(|who| {
-        let messages = |contenders| {
-            let row = report.row("crowd", "etcd", who, contenders)?;
-            Some(row.requests_per_cycle? + row.messages_per_cycle?)
-        };
-        let (least, most) = (messages(few)?, messages(many)?);
-        let told = format!(
-            "{who}: {} messages both ways per cycle with {few}, {} with {many}",
-            number(least),
-            number(most)
-        );
+        let of = |row: &Row| Some((row.requests_per_cycle? + row.messages_per_cycle?, row.contenders));
+        let all: Option<Vec<_>> = rows().filter(|row| row.implementation == who).map(of).collect();
+        let by_messages = |a: &(f64, u64), b: &(f64, u64)| a.0.total_cmp(&b.0);
+        let all = all?.into_iter();
+        let ((least, few), (most, many)) = (all.clone().min_by(by_messages)?, all.max_by(by_messages)?);
+        let (at_least, at_most) = (number(least), number(most));
+        let told =
+            format!("{who}: {at_least} messages both ways per cycle with {few}, {at_most} with {many}");
         let bound = format!("at most {} as many", times(HERD));
         Some(Finding::seen(told, most <= HERD * least).within(bound))
     }))
@@ -135,9 +132,11 @@ mod tests {
     #[test]
     fn a_herd_is_seen_by_what_the_server_sends() {
         let quiet = |who| [8, 100].map(|count| crowd(who, count, Some(2.0), Some(2.0)));
-        let loud = [crowd("a", 8, Some(2.0), Some(10.0)), crowd("a", 100, Some(2.0), Some(102.0))];
+        // Wherever it is, and not only with the most.
+        let loud = [(8, 10.0), (16, 102.0), (100, 10.0)]
+            .map(|(count, sent)| crowd("a", count, Some(2.0), Some(sent)));
         assert_eq!(herd(quiet("b").to_vec()).unwrap().holds, Some(true));
-        assert_eq!(herd([loud, quiet("b")].concat()).unwrap().holds, Some(false));
+        assert_eq!(herd([&loud[..], &quiet("b")].concat()).unwrap().holds, Some(false));
     }
 
     /// A row that did not finish makes the claim unknown.

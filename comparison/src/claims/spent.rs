@@ -1,8 +1,8 @@
 //! What a cycle costs, beside what one of somebody else costs: the evidence where a goal is missed.
 
 use crate::options::Scenario;
+use crate::report::Row;
 use crate::report::table::number;
-use crate::report::{Report, Row};
 
 /// Of one cycle, as far as it is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -17,25 +17,16 @@ pub(super) struct Spent {
 }
 
 impl Spent {
-    /// Of a free lock's cycle, near by, as it was looked at by itself, of others in the timed turns.
-    pub(super) fn of(report: &Report, row: &Row) -> Self {
-        let requests = row.requests_per_cycle;
-        let is_looked_at = row.scenario == Scenario::Uncontended.to_string();
-        let profile = is_looked_at.then(|| report.profile(&row.store, &row.implementation)).flatten();
-        match profile {
-            Some(profile) => Self {
-                requests,
-                client: profile.client_us,
-                server: profile.server_us,
-                rest: profile.client_us.map(|_| profile.rest_us()),
-            },
-            None => Self {
-                requests,
-                client: row.client_us_per_cycle,
-                server: row.server_us_per_cycle,
-                rest: None,
-            },
-        }
+    pub(super) fn of(row: &Row) -> Self {
+        let Row {
+            requests_per_cycle: requests,
+            client_us_per_cycle: client,
+            server_us_per_cycle: server,
+            ..
+        } = *row;
+        let is_free = row.scenario == Scenario::Uncontended.to_string() && client.is_some();
+        let rest = row.rest_us().filter(|_| is_free);
+        Self { requests, client, server, rest }
     }
 
     /// In words: each of ours against each of theirs.
@@ -51,39 +42,5 @@ impl Spent {
         let told = told.into_iter().filter_map(|(what, both)| both.map(|both| (what, both)));
         told.map(|(what, (ours, theirs))| format!("{what} {} against {}", number(ours), number(theirs)))
             .collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::Profile;
-
-    /// A free lock has what was looked at by itself, contenders, or who is far away, what their turns have cost.
-    #[test]
-    fn measurement_is_reported() {
-        let profile = Profile {
-            store: "redis".into(),
-            implementation: "floor".into(),
-            cycle_us: 30.0,
-            client_us: Some(10.0),
-            server_us: Some(12.0),
-        };
-        let report = Report { profiles: vec![profile], ..Report::default() };
-        let row = |scenario: &str| Row {
-            scenario: scenario.into(),
-            store: "redis".into(),
-            implementation: "floor".into(),
-            requests_per_cycle: Some(2.0),
-            client_us_per_cycle: Some(50.0),
-            ..Row::default()
-        };
-        let [free, away, contended] =
-            ["uncontended", "distance", "processes"].map(|scenario| Spent::of(&report, &row(scenario)));
-        let known = Spent { requests: Some(2.0), client: Some(10.0), server: Some(12.0), rest: Some(8.0) };
-        assert_eq!(free, known);
-        for timed in [away, contended] {
-            assert_eq!((timed.client, timed.server, timed.rest), (Some(50.0), None, None));
-        }
     }
 }

@@ -52,6 +52,8 @@ pub(crate) struct Effort {
     pub(crate) journal: bool,
     /// Whether contenders of a session queue for a mutex of their own before they ask the library.
     pub(crate) front: bool,
+    /// Whether each contender has a lock of its own.
+    pub(crate) apart: bool,
     /// What contenders want of the lock; alone, if it is not said.
     pub(crate) draw: Option<Draw>,
 }
@@ -67,13 +69,13 @@ pub(crate) struct Ended {
 impl Effort {
     pub(crate) fn cycles(cycles: u64) -> Self {
         let (span, hold) = (Duration::ZERO, Duration::ZERO);
-        Self { cycles, span, hold, counter: None, journal: true, front: false, draw: None }
+        Self { cycles, span, hold, counter: None, journal: true, front: false, apart: false, draw: None }
     }
 
     /// In which two holders at once are sure to be seen: without a hold, somebody has the lock for a part in
     /// a thousand of the time, and a lock that two hold looks like one.
-    pub(crate) fn checked(span: Duration) -> Self {
-        Self { hold: CHECKED_HOLD, ..Self::cycles(MOST_CHECKED).until(span) }
+    pub(crate) fn checked(self) -> Self {
+        Self { hold: CHECKED_HOLD, cycles: MOST_CHECKED, ..self }
     }
 
     pub(crate) fn until(self, span: Duration) -> Self {
@@ -124,7 +126,7 @@ impl Worker {
         start: u64,
         effort: &Effort,
     ) -> Result<()> {
-        let Effort { cycles, span, hold, counter, journal, front, draw } = effort;
+        let Effort { cycles, span, hold, counter, journal, front, apart, draw } = effort;
         let word =
             |path: Option<&PathBuf>| path.map_or_else(|| "-".to_owned(), |path| path.display().to_string());
         let (millis, micros) = (span.as_millis(), hold.as_micros());
@@ -132,6 +134,7 @@ impl Worker {
         // Programs that have no mutex need not know of one, nor those that know no modes of them.
         let last = match draw {
             _ if *front => " mutex".to_owned(),
+            _ if *apart => " names".to_owned(),
             None => String::new(),
             Some(draw) => format!(" {draw}"),
         };

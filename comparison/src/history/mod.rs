@@ -13,7 +13,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use contender_protocol::{Cycle, Mode};
 
@@ -46,6 +46,14 @@ impl History {
     /// Holders that do not fit together, and tokens that did not grow.
     pub(crate) fn violations(&self) -> u64 {
         self.overlaps() + self.tokens_back()
+    }
+
+    /// The same where each contender has a name of its own.
+    pub(crate) fn each_alone(&self) -> u64 {
+        let everybody: BTreeSet<_> = self.cycles.iter().map(|(who, _)| *who).collect();
+        let of =
+            |one: Who| Self { cycles: self.cycles.iter().filter(|(who, _)| *who == one).copied().collect() };
+        everybody.into_iter().map(|one| of(one).violations()).sum()
     }
 
     /// Holders that do not fit together, each counted when it came.

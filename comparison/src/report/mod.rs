@@ -2,24 +2,28 @@
 
 mod axis;
 mod chart;
+pub(crate) mod glance;
 mod page;
+mod screen;
 pub(crate) mod table;
+mod text;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::figures::{Spread, Times, rounded};
-use crate::history::{History, Hold};
+use crate::history::Hold;
 use crate::implementation::Implementation;
 use crate::options::Scenario;
 use crate::servers::Target;
 
 pub(crate) use page::page;
-pub(crate) use table::print;
+pub(crate) use screen::screen;
+pub(crate) use text::tables;
 
 /// `report.json`. What is not known is null.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -27,8 +31,6 @@ pub(crate) struct Report {
     pub(crate) environment: Environment,
     pub(crate) results: Vec<Row>,
     pub(crate) claims: Vec<Claim>,
-    /// Where the time of a free lock goes.
-    pub(crate) profiles: Vec<Profile>,
     /// What is no lock, and how often it was found out.
     pub(crate) checks: Vec<Check>,
     /// Locks that several hold.
@@ -145,6 +147,7 @@ pub(crate) struct Row {
     pub(crate) contenders: u64,
     pub(crate) cycles_per_s: Option<f64>,
     pub(crate) rates: Vec<f64>,
+    pub(crate) turns: Vec<u32>,
     pub(crate) cycles: u64,
     pub(crate) acquire_us: Spread,
     pub(crate) release_us: Spread,
@@ -154,8 +157,10 @@ pub(crate) struct Row {
     pub(crate) messages_per_cycle: Option<f64>,
     pub(crate) bytes_per_cycle: Option<f64>,
     pub(crate) client_us_per_cycle: Option<f64>,
+    pub(crate) client_us_of_turns: Vec<f64>,
     pub(crate) server_us_per_cycle: Option<f64>,
     pub(crate) floor_ratio: Option<f64>,
+    pub(crate) floor_ratios: Vec<f64>,
     pub(crate) overtakes: Option<f64>,
     pub(crate) overtakes_of_runs: Vec<f64>,
     pub(crate) served: Option<u64>,
@@ -199,6 +204,21 @@ impl Claim {
         }
     }
 
+    /// In one sentence.
+    pub(crate) fn told(&self) -> String {
+        let Self { claim, measured, spread, bound, why, source, .. } = self;
+        let verdict = match (source == BUDGET, self.holds) {
+            (true, Some(true)) => "kept",
+            (true, Some(false)) => "missed",
+            _ => self.verdict(),
+        };
+        let spread = spread.as_ref().map(|spread| format!(" ({spread})")).unwrap_or_default();
+        let measured = measured.as_deref().unwrap_or("–");
+        let [bound, why] =
+            [bound, why].map(|told| told.as_ref().map(|told| format!("; {told}")).unwrap_or_default());
+        format!("{verdict}, {claim}: {measured}{spread}{bound}{why}")
+    }
+
     /// As the page colours that.
     pub(crate) fn class(&self) -> &'static str {
         match self.holds {
@@ -207,19 +227,6 @@ impl Claim {
             None => "soft",
         }
     }
-}
-
-/// What a free lock costs, there and back, in microseconds. The rest of the cycle is the way between
-/// the two processes, the disk, and whatever else they wait for.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Profile {
-    pub(crate) store: String,
-    pub(crate) implementation: String,
-    pub(crate) cycle_us: f64,
-    /// Processor time of the client.
-    pub(crate) client_us: Option<f64>,
-    /// Processor time of the server.
-    pub(crate) server_us: Option<f64>,
 }
 
 impl Row {
@@ -235,22 +242,20 @@ impl Row {
         }
     }
 
-    /// With what one run has shown.
-    pub(crate) fn with(self, history: &History) -> Self {
-        let service = history.service(self.contenders);
-        Self {
-            served: service.map(|service| service.served),
-            least_share: service.map(|service| rounded(service.least)),
-            most_share: service.map(|service| rounded(service.most)),
-            cycles_per_s: history.cycles_per_s().map(rounded),
-            cycles: history.len() as u64,
-            acquire_us: history.acquisitions().spread(),
-            release_us: history.releases().spread(),
-            handoff_us: history.hand_offs().spread(),
-            overtakes: history.overtakes().map(rounded),
-            violations: Some(history.violations()),
-            ..self
-        }
+    /// The rate by the one of `theirs` of the same round, of all rounds that both took part in.
+    pub(crate) fn shares_of(&self, theirs: &Self) -> Vec<f64> {
+        let share = |(turn, rate): (&u32, &f64)| {
+            let same = theirs.turns.iter().position(|other| other == turn)?;
+            Some(rounded(rate / theirs.rates.get(same)?))
+        };
+        self.turns.iter().zip(&self.rates).filter_map(share).collect()
+    }
+
+    /// What of a free lock's cycle is neither the client's processor nor the server's, or not known to be: the way between
+    /// the two, the disk, and whatever else they wait for.
+    pub(crate) fn rest_us(&self) -> Option<f64> {
+        let spent = self.client_us_per_cycle.unwrap_or(0.0) + self.server_us_per_cycle.unwrap_or(0.0);
+        Some((1e6 / self.cycles_per_s? - spent).max(0.0))
     }
 
     pub(crate) fn is_ours(&self) -> bool {
@@ -267,18 +272,7 @@ impl Row {
     }
 }
 
-impl Profile {
-    /// What is neither the client's nor the server's, or not known to be.
-    pub(crate) fn rest_us(&self) -> f64 {
-        (self.cycle_us - self.client_us.unwrap_or(0.0) - self.server_us.unwrap_or(0.0)).max(0.0)
-    }
-}
-
 impl Report {
-    pub(crate) fn profile(&self, store: &str, implementation: &str) -> Option<&Profile> {
-        self.profiles.iter().find(|of| of.store == store && of.implementation == implementation)
-    }
-
     /// The row of an implementation in a scenario, if it was measured.
     pub(crate) fn row(
         &self,
@@ -322,10 +316,31 @@ impl Report {
         alone.chain(self.kinds.iter().filter_map(|kind| kind.violations)).sum()
     }
 
+    /// How long was timed, of all of it: what so many cycles have taken at those rates.
+    pub(crate) fn timed_s(&self) -> f64 {
+        let rows = self.results.iter().map(|row| (row.cycles, row.cycles_per_s));
+        let kinds = self.kinds.iter().map(|kind| (kind.cycles, kind.cycles_per_s));
+        let all = rows.chain(kinds).filter_map(|(cycles, rate)| Some(cycles as f64 / rate?));
+        let moves = self.moves.iter().flat_map(|moved| &moved.stretches).map(|stretch| stretch.seconds);
+        rounded(all.chain(moves).sum())
+    }
+
     pub(crate) fn json(&self) -> Result<String> {
-        let mut json = serde_json::to_string_pretty(self).map_err(Error::during("writing the report"))?;
-        json.push('\n');
-        Ok(json)
+        const DOING: &str = "writing the report";
+        let Value::Object(parts) = serde_json::to_value(self).map_err(Error::during(DOING))? else {
+            return Err(Error::new(DOING));
+        };
+        // A row is a line: its turns are many.
+        let written = parts.iter().map(|(name, part)| match part {
+            Value::Array(rows) if !rows.is_empty() => {
+                format!(
+                    "\"{name}\": [\n{}\n]",
+                    rows.iter().map(Value::to_string).collect::<Vec<_>>().join(",\n")
+                )
+            }
+            part => format!("\"{name}\": {part:#}"),
+        });
+        Ok(format!("{{\n{}\n}}\n", written.collect::<Vec<_>>().join(",\n")))
     }
 }
 
@@ -347,11 +362,10 @@ pub(crate) struct Drawings {
     pub(crate) cycles: BTreeMap<Who, Times>,
     /// Who held when, among eight.
     pub(crate) turns: BTreeMap<Who, Vec<Hold>>,
-    /// Bytes per held lock, at the client.
-    pub(crate) memory: BTreeMap<Who, f64>,
-    /// How long until the next one held after each kill.
-    pub(crate) recovery: BTreeMap<Who, Vec<Duration>>,
 }
+
+/// Where a claim of our own is from.
+pub(crate) const BUDGET: &str = "our budget";
 
 /// As the report calls our exclusive lock where others share.
 pub(crate) const ALONE: &str = "leasehold, exclusive";

@@ -4,7 +4,6 @@
 //! that they follow the reader's light or dark setting; every mark tells its values when pointed at.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use askama::Template;
 
@@ -12,6 +11,8 @@ use super::chart::{Bar, Line, Point, Who, bars, lines, ridges, turns};
 use super::table::{number, spread, time};
 use super::{Drawings, Report, Row, distinct};
 use crate::error::{Error, Result};
+use crate::figures::interval;
+use crate::options::{ON_THREADS, ONE_THREAD};
 
 /// The page.
 pub(crate) fn page(report: &Report, drawings: &Drawings) -> Result<String> {
@@ -94,10 +95,21 @@ impl<'a> Page<'a> {
 fn environment(report: &Report) -> Vec<(String, String)> {
     let here = &report.environment;
     let known = |value: Option<String>| value.unwrap_or_else(|| "not known".to_owned());
+    let changed = if here.changed == Some(true) { ", changed" } else { "" };
+    let commit = here.commit.as_ref().map(|commit| commit.clone() + changed);
     let mebibytes = |bytes: u64| format!("{} MiB", number(bytes as f64 / 1_048_576.0));
     let mut rows = vec![
         ("date".to_owned(), here.date.clone()),
         ("mode".to_owned(), here.mode.clone()),
+        (
+            "members of etcd's and ZooKeeper's clusters".to_owned(),
+            known(here.members.map(|count| count.to_string())),
+        ),
+        ("commit".to_owned(), known(commit)),
+        (
+            "compiler".to_owned(),
+            known(here.rustc.clone().zip(here.profile.clone()).map(|(by, as_)| format!("{by}, {as_}"))),
+        ),
         ("system".to_owned(), here.system.clone()),
         ("processor".to_owned(), known(here.cpu.clone())),
         ("cores".to_owned(), known(here.cores.map(|cores| cores.to_string()))),
@@ -113,6 +125,7 @@ fn environment(report: &Report) -> Vec<(String, String)> {
     let checks = report.checks.iter();
     rows.extend(checks.map(|check| (format!("the check of exclusion, put to {}", check.what), check.told())));
     rows.extend(here.versions.clone());
+    rows.extend(here.runtimes.clone());
     rows.extend(here.columns.clone());
     rows
 }
@@ -163,6 +176,19 @@ impl Drawn<'_> {
                 .collect(),
             ),
             section("tasks", self.lines(&["tasks"], "tasks", "cycles/s", |row| row.cycles_per_s)),
+            section(
+                "names",
+                [
+                    self.lines(&[ONE_THREAD], ONE_THREAD, "cycles/s", |row| row.cycles_per_s),
+                    self.lines(&[ON_THREADS], ON_THREADS, "cycles/s", |row| row.cycles_per_s),
+                    self.lines(&[ON_THREADS], ON_THREADS, "µs of the client per cycle", |row| {
+                        row.client_us_per_cycle
+                    }),
+                ]
+                .into_iter()
+                .flatten()
+                .collect(),
+            ),
             section("fairness", self.turns()),
             section("recovery", self.recovery()),
             section("memory", self.memory()),
@@ -243,16 +269,17 @@ impl Drawn<'_> {
         const PARTS: [(&str, &str); 3] = [("s0", "client"), ("s1", "server"), ("floor", "the rest")];
         self.cards(|store| {
             let mut stacks = Vec::new();
-            for profile in self.report.profiles.iter().filter(|profile| profile.store == store) {
-                let times = [profile.client_us, profile.server_us, Some(profile.rest_us())];
+            for row in self.report.rows("uncontended").filter(|row| row.store == store) {
+                let Some(rest) = row.rest_us() else { continue };
+                let times = [row.client_us_per_cycle, row.server_us_per_cycle, Some(rest)];
                 let known = || PARTS.into_iter().zip(times).filter_map(|(part, time)| Some((part, time?)));
                 let told = known().map(|((_, part), micros)| format!("\n{part} {}", time(micros)));
                 stacks.push(Bar {
-                    tip: profile.implementation.clone() + &told.collect::<String>(),
-                    who: self.who(store, &profile.implementation),
+                    tip: row.implementation.clone() + &told.collect::<String>(),
+                    who: self.who(store, &row.implementation),
                     parts: known().map(|((class, _), micros)| (class, micros)).collect(),
                     dots: Vec::new(),
-                    end: time(profile.cycle_us),
+                    end: row.cycles_per_s.map(|rate| time(1e6 / rate)).unwrap_or_default(),
                 });
             }
             let chart = bars(&stacks, "the parts of a cycle, one bar per implementation", None);
@@ -264,8 +291,9 @@ impl Drawn<'_> {
     /// The rate over the number of contenders, with who passes us where.
     fn crowd(&self) -> Vec<Card> {
         self.cards(|store| {
-            let drawn = self
-                .drawn(&["uncontended", "crowd"], store, |row| Some((row.cycles_per_s?, ends(&row.rates))));
+            let drawn = self.drawn(&["uncontended", "crowd"], store, |row| {
+                Some((row.cycles_per_s?, interval(&row.rates)))
+            });
             // One point is no curve.
             if drawn.iter().all(|line| line.points.len() < 2) {
                 return Card::default();
@@ -297,7 +325,9 @@ impl Drawn<'_> {
         let mut drawn: Vec<Line> = Vec::new();
         let rows = scenarios.iter().flat_map(|scenario| self.report.rows(scenario));
         // The floor that does not wait has one point.
-        for row in rows.filter(|row| row.store == store && row.implementation != "floor") {
+        for row in rows.filter(|row| {
+            row.store == store && (row.implementation != "floor" || row.scenario.starts_with(ONE_THREAD))
+        }) {
             let Some((y, range)) = value(row) else { continue };
             let point = Point { x: row.contenders as f64, y, range };
             match drawn.iter_mut().find(|line| line.who.name == row.implementation) {
@@ -331,39 +361,37 @@ impl Drawn<'_> {
     }
 
     fn recovery(&self) -> Vec<Card> {
-        let ttl = crate::scale::CRASH_TTL.as_secs_f64();
-        let seconds = |times: &Vec<Duration>| times.iter().map(Duration::as_secs_f64).collect();
-        let unit = |seconds: f64| time(seconds * 1e6);
-        self.bars(&self.drawings.recovery, seconds, unit, Some((ttl, "the ttl")))
+        let ttl = crate::scale::CRASH_TTL.as_secs_f64() * 1e6;
+        self.bars("crash", |row| row.handoff_p99s.clone(), time, Some((ttl, "the ttl")))
     }
 
     fn memory(&self) -> Vec<Card> {
         let unit = |bytes: f64| format!("{} B", number(bytes));
-        self.bars(&self.drawings.memory, |bytes| vec![*bytes], unit, None)
+        self.bars("held", |row| row.bytes_per_lock.into_iter().collect(), unit, None)
     }
 
     /// Bars to the largest of what was measured.
-    fn bars<T>(
+    fn bars(
         &self,
-        drawn: &BTreeMap<super::Who, T>,
-        values: impl Fn(&T) -> Vec<f64>,
+        scenario: &str,
+        values: impl Fn(&Row) -> Vec<f64>,
         unit: impl Fn(f64) -> String,
         limit: Option<(f64, &str)>,
     ) -> Vec<Card> {
         self.charts(|store| {
-            let bar = |(who, of): (&str, &T)| {
-                let values = values(of);
-                let largest = values.iter().copied().fold(0.0, f64::max);
-                Bar {
+            let bar = |row: &Row| {
+                let (values, who) = (values(row), &row.implementation);
+                let largest = values.iter().copied().reduce(f64::max)?;
+                Some(Bar {
                     who: self.who(store, who),
                     parts: vec![("", largest)],
                     end: unit(largest),
-                    tip: values.iter().fold(who.to_owned(), |tip, value| tip + "\n" + &unit(*value)),
+                    tip: values.iter().fold(who.clone(), |tip, value| tip + "\n" + &unit(*value)),
                     dots: if values.len() > 1 { values } else { Vec::new() },
-                }
+                })
             };
-            let drawn: Vec<_> = on_store(drawn, store).into_iter().map(bar).collect();
-            bars(&drawn, "one bar per implementation", limit)
+            let rows = self.report.rows(scenario).filter(|row| row.store == store);
+            bars(&rows.filter_map(bar).collect::<Vec<_>>(), "one bar per implementation", limit)
         })
     }
 
@@ -395,10 +423,6 @@ impl Drawn<'_> {
 fn card_of(drawn: &[Line], across: &str, unit: &str) -> Card {
     let legend = drawn.iter().map(|line| line.who.clone()).collect();
     Card { chart: lines(drawn, across, unit), legend, ..Card::default() }
-}
-
-fn ends(values: &[f64]) -> Option<(f64, f64)> {
-    Some((values.iter().copied().reduce(f64::min)?, values.iter().copied().reduce(f64::max)?))
 }
 
 /// Where others pass us as contenders get more, or we them.

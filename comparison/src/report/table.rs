@@ -1,11 +1,9 @@
 //! Figures as text, and the tables of them, for the page and for a terminal.
 
 use askama::Template;
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, Color, ContentArrangement};
 
-use super::{Claim, Free, Kind, Leak, Move, Report, Row};
-use crate::figures::Spread;
+use super::{Free, Kind, Leak, Move, Report, Row};
+use crate::figures::{Spread, interval};
 
 /// Names and rows of cells.
 #[derive(Clone, Debug, Template)]
@@ -14,7 +12,7 @@ pub(crate) struct Table {
     pub(crate) head: Vec<&'static str>,
     pub(crate) rows: Vec<Cells>,
     /// So many columns begin at the left, the others end at the right.
-    texts: usize,
+    pub(super) texts: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -55,63 +53,14 @@ impl Table {
         Self { head: columns.iter().map(|(name, _)| *name).collect(), rows: rows.map(row).collect(), texts }
     }
 
-    /// As a person reads it at a terminal.
-    fn drawn(&self) -> comfy_table::Table {
-        let mut table = comfy_table::Table::new();
-        table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
-        if table.width().is_none() {
-            table.set_width(WIDTH);
-        }
-        table.set_header(&self.head);
-        for Cells { cells, .. } in &self.rows {
-            table.add_row(cells.iter().enumerate().map(|(index, Cell { text, class })| {
-                let cell = comfy_table::Cell::new(text);
-                let cell = if index < self.texts { cell } else { cell.set_alignment(CellAlignment::Right) };
-                match *class {
-                    "yes" => cell.fg(Color::Green),
-                    "no" => cell.fg(Color::Red),
-                    _ => cell,
-                }
-            }));
-        }
-        table
+    /// Of what is known already.
+    pub(super) fn plain(head: Vec<&'static str>, rows: impl Iterator<Item = Vec<Option<String>>>) -> Self {
+        let row = |cells: Vec<Option<String>>| Cells {
+            cells: cells.into_iter().map(|text| Cell::of(text, "")).collect(),
+            is_ours: false,
+        };
+        Self { head, rows: rows.map(row).collect(), texts: 1 }
     }
-}
-
-/// Prints the report for a person.
-pub(crate) fn print(report: &Report) {
-    for scenario in report.scenarios() {
-        let distance = report.environment.distance.as_ref().filter(|_| scenario == "distance");
-        let told = distance.map(|distance| format!(": {}", distance.told())).unwrap_or_default();
-        println!("\n{scenario}{told}\n{}", report.results_table(scenario).drawn());
-    }
-    for (name, table) in [
-        ("locks that several hold", report.kinds_table()),
-        ("permits", report.leaks_table()),
-        ("claims", report.claims_table()),
-    ] {
-        if !table.rows.is_empty() {
-            println!("\n{name}\n{}", table.drawn());
-        }
-    }
-    for Claim { claim, why, .. } in &report.claims {
-        if let Some(why) = why {
-            println!("{claim}: {why}");
-        }
-    }
-    for left_out in &report.environment.left_out {
-        println!("left out: {}: {}", left_out.what, left_out.why);
-    }
-    for moved in &report.moves {
-        println!("\na move, {}: {}\n{}", moved.what, moved.told(), moved.table().drawn());
-    }
-    if !report.free.is_empty() {
-        println!("\na free lock in each phase of a move\n{}", report.free_table().drawn());
-    }
-    for check in &report.checks {
-        println!("{}, {}", check.what, check.told());
-    }
-    println!("\nviolations of mutual exclusion: {}", report.violations());
 }
 
 impl Report {
@@ -133,7 +82,7 @@ impl Report {
                 ("store", &|kind: &Kind| Some(kind.store.clone())),
                 ("implementation", &|kind: &Kind| Some(kind.implementation.clone())),
                 ("cycles/s", &|kind: &Kind| kind.cycles_per_s.map(number)),
-                ("of the runs", &|kind: &Kind| range(&kind.rates, number)),
+                ("95 %", &|kind: &Kind| sure(&kind.rates, number)),
                 ("× our exclusive lock", &|kind: &Kind| self.gain(kind).map(number)),
                 ("holders at a time", &|kind: &Kind| kind.holders.map(number)),
                 ("acquire p50 / p99", &|kind: &Kind| spread(&kind.acquire_us)),
@@ -169,7 +118,7 @@ impl Report {
     /// A free lock in each phase of a move.
     pub(crate) fn free_table(&self) -> Table {
         let ratio = |(ratio, runs): (&f64, &Vec<f64>)| {
-            let range = range(runs, number).map(|range| format!(" ({range})"));
+            let range = sure(runs, number).map(|range| format!(" ({range})"));
             number(*ratio) + &range.unwrap_or_default()
         };
         let both = |told: Vec<String>| Some(told.join(" and "));
@@ -188,26 +137,6 @@ impl Report {
                 }),
             ],
         )
-    }
-
-    fn claims_table(&self) -> Table {
-        let mut table = Table::of(
-            self.claims.iter(),
-            usize::MAX,
-            |_| "",
-            &[
-                ("claim", &|claim: &Claim| Some(claim.claim.clone())),
-                ("source", &|claim: &Claim| Some(claim.source.clone())),
-                ("bound", &|claim: &Claim| claim.bound.clone()),
-                ("measured", &|claim: &Claim| claim.measured.clone()),
-                ("spread", &|claim: &Claim| claim.spread.clone()),
-            ],
-        );
-        table.head.push("holds");
-        for (row, claim) in table.rows.iter_mut().zip(&self.claims) {
-            row.cells.push(Cell::of(Some(claim.verdict().to_owned()), claim.class()));
-        }
-        table
     }
 }
 
@@ -242,9 +171,6 @@ impl Move {
     }
 }
 
-/// Where there is no terminal that has one.
-const WIDTH: u16 = 170;
-
 /// A column: its name, and what it shows of a row.
 type Column<'a, T> = (&'static str, &'a dyn Fn(&T) -> Option<String>);
 
@@ -258,7 +184,7 @@ const COLUMNS: [(&str, OfRow); 24] = [
     ("implementation", |row| Some(row.implementation.clone())),
     ("contenders", |row| Some(row.contenders.to_string())),
     ("cycles/s", |row| row.cycles_per_s.map(number)),
-    ("of the runs", |row| range(&row.rates, number)),
+    ("95 %", |row| sure(&row.rates, number)),
     ("n", |row| (row.cycles > 0).then(|| grouped(row.cycles as f64))),
     ("acquire p50 / p99", |row| spread(&row.acquire_us)),
     ("longest wait", |row| row.acquire_us.max.filter(|_| row.contenders > 1).map(time)),
@@ -269,7 +195,10 @@ const COLUMNS: [(&str, OfRow); 24] = [
     ("bytes", |row| row.bytes_per_cycle.map(number)),
     ("client µs", |row| row.client_us_per_cycle.map(number)),
     ("server µs", |row| row.server_us_per_cycle.map(number)),
-    ("× floor", |row| row.floor_ratio.map(|ratio| format!("{ratio:.2}"))),
+    ("× floor", |row| {
+        let range = sure(&row.floor_ratios, number).map(|range| format!(" ({range})")).unwrap_or_default();
+        Some(format!("{:.2}{range}", row.floor_ratio?))
+    }),
     ("overtakes", |row| row.overtakes.map(percent)),
     ("served", |row| {
         let served = row.served.filter(|served| *served < row.contenders)?;
@@ -287,10 +216,15 @@ const COLUMNS: [(&str, OfRow); 24] = [
     ("remark", |row| row.remark.clone()),
 ];
 
-/// From the smallest to the largest.
-pub(crate) fn range(values: &[f64], unit: fn(f64) -> String) -> Option<String> {
-    let (least, most) = (values.iter().copied().reduce(f64::min)?, values.iter().copied().reduce(f64::max)?);
-    Some(format!("{} – {}", unit(least), unit(most)))
+/// The interval in which the median lies, as surely as it is known; from the smallest to the largest of few values.
+pub(crate) fn sure(values: &[f64], unit: fn(f64) -> String) -> Option<String> {
+    let ends = || values.iter().copied().reduce(f64::min).zip(values.iter().copied().reduce(f64::max));
+    let (low, high) = interval(values).or_else(ends)?;
+    let (low, high) = (unit(low), unit(high));
+    // One unit is enough.
+    let shared = low.split_once(' ').zip(high.split_once(' ')).filter(|(low, high)| low.1 == high.1);
+    let low = shared.map_or(low.as_str(), |((number, _), _)| number);
+    Some(format!("{low} – {high}"))
 }
 
 /// The median and the 99th percentile.

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use serde_json::Value;
 
 use super::chart::Point;
@@ -18,9 +16,7 @@ fn drawings() -> Drawings {
     let mut drawings = Drawings::default();
     drawings.cycles.insert(who.clone(), (1..1_000).map(|n| n * 100).collect());
     let hold = Hold { contender: 3, from_ms: 0.0, waited_ms: 2.0 };
-    drawings.turns.insert(who.clone(), vec![hold; 5]);
-    drawings.memory.insert(who.clone(), 900.0);
-    drawings.recovery.insert(who, vec![Duration::from_secs(2); 2]);
+    drawings.turns.insert(who, vec![hold; 5]);
     drawings
 }
 

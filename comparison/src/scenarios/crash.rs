@@ -8,7 +8,7 @@ use futures_util::{StreamExt, stream};
 use crate::comparison::Comparison;
 use crate::driver::Worker;
 use crate::error::Result;
-use crate::figures::Times;
+use crate::figures::{Times, rounded};
 use crate::implementation::Implementation;
 use crate::options::{Scenario, Store};
 use crate::report::Row;
@@ -23,15 +23,18 @@ pub(super) async fn run(comparison: &mut Comparison, target: &Target, everybody:
     let able: Vec<_> = everybody.iter().filter(|who| !who.is_floor()).collect();
     // They mostly wait, so they can do that together; but those who start do not.
     let (room, times) = (comparison.room(), comparison.scale.crashes);
+    // So many of ours decide a budget.
+    let times = |who: &Implementation| if who.is_ours() { times.max(LEAST) } else { times };
     let crashes = able.iter().flat_map(|who| {
+        let times = times(who);
         // Over one renewal of the lease, wherever that begins.
-        let after = |index: u32| QUEUED + CRASH_TTL / 3 * (2 * index + 1) / (2 * times);
-        (0..times).map(move |index| crash(room, target, who, index, after(index)))
+        let after = |index: u32, times: u32| QUEUED + CRASH_TTL / 3 * (2 * index + 1) / (2 * times);
+        (0..times).map(move |index| crash(room, target, who, index, after(index, times)))
     });
     let mut crashed = stream::iter(crashes).buffered(AT_ONCE);
     let mut recovered = Vec::new();
     for who in &able {
-        let times = crashed.by_ref().take(times as usize).collect::<Vec<_>>().await;
+        let times = crashed.by_ref().take(times(who) as usize).collect::<Vec<_>>().await;
         recovered.push((who, times.into_iter().collect::<Result<Vec<_>>>()));
     }
     drop(crashed);
@@ -41,9 +44,9 @@ pub(super) async fn run(comparison: &mut Comparison, target: &Target, everybody:
             Ok(recovered) => {
                 let nanos = |time: &Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
                 let times: Times = recovered.iter().map(nanos).collect();
-                comparison.drawings.recovery.insert(row.who(), recovered);
-                let runs = comparison.scale.crashes;
-                comparison.add(Row { handoff_us: times.spread(), runs, ..row });
+                let handoff_p99s = recovered.iter().map(|time| rounded(time.as_secs_f64() * 1e6)).collect();
+                let runs = u32::try_from(times.len()).unwrap_or(u32::MAX);
+                comparison.add(Row { handoff_us: times.spread(), handoff_p99s, runs, ..row });
             }
             Err(error) => comparison.leave_row(&row, &error),
         }
@@ -75,6 +78,9 @@ async fn crash(
 
 /// How many holders, each with its next one: of virtual machines, more would mostly wait for a processor.
 const AT_ONCE: usize = 12;
+
+/// The fewest kills that decide anything.
+const LEAST: u32 = 5;
 
 /// Far longer than a request takes.
 const QUEUED: Duration = Duration::from_millis(500);

@@ -21,7 +21,7 @@ use crate::servers::Target;
 
 pub(crate) async fn run(comparison: &mut Comparison) {
     let stores = Arc::clone(&comparison.stores);
-    comparison.progress.begin("held: on all stores");
+    comparison.begin("held: on all stores");
     let here = &*comparison;
     let found = join_all(stores.iter().map(|(target, everybody)| few(here, target, everybody))).await;
     for (row, held) in found.into_iter().flatten() {
@@ -37,7 +37,7 @@ pub(crate) async fn run(comparison: &mut Comparison) {
             }
         }
     }
-    comparison.progress.step();
+    comparison.end();
 }
 
 /// Everybody who takes part there, one after the other.
@@ -71,9 +71,6 @@ async fn apart(comparison: &Comparison, target: &Target, who: &Implementation, r
 fn add(comparison: &mut Comparison, row: Row, held: Result<Row>) {
     match held {
         Ok(row) => {
-            if let Some(bytes) = row.bytes_per_lock {
-                comparison.drawings.memory.insert(row.who(), bytes);
-            }
             if row.remark.is_some() {
                 let what = format!("leasehold on {} in {}", row.store, row.scenario);
                 comparison.leave_out(what, row.remark.clone().unwrap_or_default());
@@ -97,8 +94,8 @@ async fn hold(comparison: &Comparison, target: &Target, who: &Implementation, ro
     // What a first lock brings along is not what a further one costs.
     worker.hold(&format!("compare-first-{}", who.name()), FIRST).await?;
     let locks = usize::try_from(row.contenders).unwrap_or(usize::MAX);
-    let parts = if locks < 2 * FIRST { 1 } else { PARTS.max(locks / MOST_OF_A_PART) };
-    let (mut before, mut bytes, mut taken) = (worker.memory()?, Vec::new(), 0);
+    let parts = locks.div_ceil(MOST_OF_A_PART);
+    let (before, mut taken) = (worker.memory()?, 0);
     let begun = now();
     let mut why = format!("no more were asked for after {} s", PATIENCE.as_secs());
     for part in 0..parts {
@@ -111,18 +108,19 @@ async fn hold(comparison: &Comparison, target: &Target, who: &Implementation, ro
                 break;
             }
         }
-        let after = worker.memory()?;
-        bytes.push(rounded(after.saturating_sub(before) as f64 / (locks / parts) as f64));
-        before = after;
         if Duration::from_nanos(now().saturating_sub(begun)) > PATIENCE {
             break;
         }
     }
-    // What a lock that is kept asks once, with its first renewal, is not what it asks for ever.
-    tokio::time::sleep(ttl / 2).await;
+    // What a lock that is kept takes at first, and once with its first renewal, is not what it takes for ever.
+    tokio::time::sleep(ttl + ttl / 3).await;
     let counting = target.count().await;
     let cpu = (worker.cpu_nanos(), target.cpu_nanos());
-    tokio::time::sleep(window).await;
+    let mut bytes = Vec::new();
+    for _ in 0..WEIGHINGS {
+        tokio::time::sleep(window / WEIGHINGS).await;
+        bytes.push(rounded(worker.memory()?.saturating_sub(before) as f64 / taken.max(1) as f64));
+    }
     let share = |before: Option<u64>, after: Option<u64>| {
         Some(rounded(after?.saturating_sub(before?) as f64 / window.as_nanos() as f64))
     };
@@ -152,8 +150,8 @@ async fn hold(comparison: &Comparison, target: &Target, who: &Implementation, ro
 /// Locks that are held before any is measured.
 const FIRST: usize = 64;
 
-/// Memory grows by steps: several parts show by how much a figure may be off.
-const PARTS: usize = 5;
+/// Renewals take memory for a moment: how often it is weighed shows by how much a figure may be off.
+const WEIGHINGS: u32 = 6;
 
 /// After each part there is a look at the time.
 const MOST_OF_A_PART: usize = 50_000;

@@ -24,7 +24,7 @@ use crate::implementation::Implementation;
 use crate::options::{Scenario, Store};
 use crate::servers::Target;
 
-use contest::{AT_ONCE, Contest};
+use contest::Contest;
 
 /// Runs one scenario on every store.
 pub(crate) async fn run(comparison: &mut Comparison, scenario: Scenario) {
@@ -33,10 +33,10 @@ pub(crate) async fn run(comparison: &mut Comparison, scenario: Scenario) {
         comparison.kept = Kept::default();
     }
     for (target, everybody) in stores.iter() {
-        comparison.progress.begin(&format!("{}: {scenario}", target.label));
+        comparison.begin(&format!("{}: {scenario}", target.label));
         let everybody: Vec<_> = everybody.iter().filter(|who| who.takes_part_in(scenario)).copied().collect();
         on_store(comparison, scenario, target, &everybody).await;
-        comparison.progress.step();
+        comparison.end();
     }
 }
 
@@ -47,37 +47,48 @@ async fn on_store(
     everybody: &[Implementation],
 ) {
     let scale = comparison.scale;
-    let timed = Effort::cycles(MOST_CYCLES).until(scale.span);
+    let (runs, span) = scale.runs;
+    let timed = Effort::cycles(MOST_CYCLES);
     let mut contests = Vec::new();
-    let mut contest = |contenders: u64, shape: Shape, effort: Effort, runs: u32| {
-        contests.push(Contest { scenario, url: target.url.clone(), contenders, shape, effort, runs });
+    let mut contest = |contenders: u64, shape: Shape, effort: Effort, rounds: u32| {
+        contests.push(Contest { scenario, url: target.url.clone(), contenders, shape, effort, rounds });
     };
     match scenario {
-        Scenario::Uncontended | Scenario::Distance => contest(1, sessions(1), timed, scale.runs),
-        Scenario::HandOff => contest(2, processes(target.store, 2), timed, scale.runs),
+        Scenario::Uncontended | Scenario::Distance => contest(1, sessions(1), timed, scale.rounds),
+        Scenario::HandOff => contest(2, processes(target.store, 2), timed, scale.rounds),
         Scenario::Tasks => {
-            let (runs, span) = scale.tasks_runs;
-            let timed = Effort::cycles(NO_BOUND).until(span);
             for &tasks in scale.tasks {
-                contest(tasks.into(), Shape { contenders: tasks, ..sessions(1) }, timed.clone(), runs);
+                let shape = Shape { contenders: tasks, ..sessions(1) };
+                // So many take long to have had their turn once.
+                let long = Effort::cycles(NO_BOUND).until(span);
+                let (effort, rounds) = if tasks > 64 { (long, runs) } else { (timed.clone(), scale.rounds) };
+                contest(tasks.into(), shape, effort, rounds);
+            }
+        }
+        Scenario::Names => {
+            for &names in scale.names {
+                contest(
+                    names.into(),
+                    Shape { contenders: names, ..sessions(1) },
+                    timed.clone(),
+                    scale.rounds,
+                );
             }
         }
         Scenario::Processes => {
             for &count in scale.processes {
-                contest(count as u64, processes(target.store, count), timed.clone(), scale.runs);
+                contest(count as u64, processes(target.store, count), timed.clone(), scale.rounds);
             }
         }
         Scenario::Crowd => {
             let voters = target.store == Store::RedisQuorum;
             for &count in if voters { scale.crowd_of_voters } else { scale.crowd } {
-                // So many begin anew for each turn, and have made thousands of cycles in a few.
-                let runs = if count > AT_ONCE { scale.runs.min(FEW_RUNS) } else { scale.runs };
-                contest(count, sessions(count), timed.clone(), runs);
+                contest(count, sessions(count), timed.clone(), scale.rounds);
             }
         }
         Scenario::Fairness => {
-            let effort = Effort { hold: HOLD, ..timed.until(2 * scale.span) };
-            contest(8, processes(target.store, 8), effort, FEW_RUNS);
+            let effort = Effort { hold: HOLD, ..timed.until(span) };
+            contest(8, processes(target.store, 8), effort, runs);
         }
         Scenario::Crash => return crash::run(comparison, target, everybody).await,
         Scenario::Churn => return churn::run(comparison, target, everybody).await,
@@ -109,9 +120,6 @@ fn sessions(count: u64) -> Shape {
 
 /// Enough for a median, and not too much for a journal.
 const MOST_CYCLES: u64 = 50_000;
-
-/// The fewest that decide anything.
-const FEW_RUNS: u32 = 3;
 
 /// Those after it start processes of their own.
 const LAST_CONTEST: Scenario = Scenario::Fairness;

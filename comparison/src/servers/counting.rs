@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use futures_util::future::try_join_all;
 use testbed::{etcd, redis, zookeeper};
 use tokio::task::JoinSet;
 
@@ -24,10 +25,10 @@ pub(crate) enum Counting<'a> {
     Redis(Vec<Listening<'a>>),
     Etcd {
         server: &'a etcd::Etcd,
-        before: etcd::Metrics,
+        before: Vec<etcd::Metrics>,
     },
     Zk {
-        server: &'a zookeeper::Server,
+        servers: &'a [zookeeper::Server],
         before: BTreeMap<i64, Packets>,
     },
 }
@@ -48,6 +49,17 @@ pub(crate) struct Counted {
 impl Counted {
     pub(crate) fn asked_in_all(self) -> u64 {
         self.requests + self.renewals
+    }
+
+    /// Of both.
+    fn and(self, other: Self) -> Self {
+        let sum = |a: Option<u64>, b: Option<u64>| Some(a.unwrap_or(0) + b?);
+        Self {
+            requests: self.requests + other.requests,
+            renewals: self.renewals + other.renewals,
+            messages: sum(self.messages, other.messages),
+            bytes: sum(self.bytes, other.bytes),
+        }
     }
 }
 
@@ -92,8 +104,8 @@ impl<'a> Counting<'a> {
                 }
                 Some(Self::Redis(all))
             }
-            Server::Etcd(server) => Some(Self::Etcd { server, before: server.metrics(0).await.ok()? }),
-            Server::Zk(server) => Some(Self::Zk { server, before: by_session(server).await.ok()? }),
+            Server::Etcd(server) => Some(Self::Etcd { server, before: of_members(server).await.ok()? }),
+            Server::Zk(servers) => Some(Self::Zk { servers, before: by_session(servers).await.ok()? }),
         }
     }
 
@@ -111,11 +123,12 @@ impl<'a> Counting<'a> {
                 Ok(Counted { requests, bytes, ..Counted::default() })
             }
             Self::Etcd { server, before } => {
-                let after = server.metrics(0).await.map_err(Error::during(DOING))?;
-                Ok(of_etcd(&before, &after))
+                let after = of_members(server).await.map_err(Error::during(DOING))?;
+                let all = before.iter().zip(&after).map(|(before, after)| of_etcd(before, after));
+                Ok(all.fold(Counted::default(), Counted::and))
             }
-            Self::Zk { server, before } => {
-                let after = by_session(server).await.map_err(Error::during(DOING))?;
+            Self::Zk { servers, before } => {
+                let after = by_session(servers).await.map_err(Error::during(DOING))?;
                 Ok(of_zookeeper(&before, &after))
             }
         }
@@ -212,8 +225,12 @@ fn is_request(told: &str) -> bool {
     told.split(['[', ']']).nth(1).is_some_and(|origin| !origin.ends_with(" lua"))
 }
 
-async fn by_session(server: &zookeeper::Server) -> io::Result<BTreeMap<i64, Packets>> {
-    let connections = server.connections().await?;
+async fn of_members(server: &etcd::Etcd) -> io::Result<Vec<etcd::Metrics>> {
+    try_join_all((0..server.size()).map(|member| server.metrics(member))).await
+}
+
+async fn by_session(servers: &[zookeeper::Server]) -> io::Result<BTreeMap<i64, Packets>> {
+    let connections = try_join_all(servers.iter().map(zookeeper::Server::connections)).await?.concat();
     let packets = |connection: &zookeeper::Connection| {
         let zookeeper::Connection { session, requests, received, sent, .. } = *connection;
         (session, Packets { requests, received, sent })

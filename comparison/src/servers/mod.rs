@@ -10,9 +10,10 @@ use std::path::Path;
 use std::time::Duration;
 use std::{fs, io};
 
+use futures_util::future::try_join_all;
 use leasehold::Guarantees;
 use tempfile::TempDir;
-use testbed::{Proxy, etcd, redis, zookeeper};
+use testbed::{Port, Proxy, etcd, redis, zookeeper};
 
 use crate::error::{Error, Result};
 use crate::options::Store;
@@ -34,6 +35,8 @@ pub(crate) struct Target {
     pub(crate) durability: &'static str,
     /// How it was started, where that is known.
     pub(crate) settings: Option<String>,
+    /// How many servers agree.
+    members: usize,
     server: Server,
     /// After the server, which writes to it.
     _data: Option<TempDir>,
@@ -53,7 +56,7 @@ enum Server {
     /// One, or those of a quorum.
     Redis(Vec<redis::Server>),
     Etcd(etcd::Etcd),
-    Zk(Box<zookeeper::Server>),
+    Zk(Vec<zookeeper::Server>),
 }
 
 impl Target {
@@ -66,21 +69,22 @@ impl Target {
             version: None,
             durability: "as its administrator has set it",
             settings: None,
+            members: 1,
             server: Server::Foreign,
             _data: None,
         }
     }
 
-    /// Starts a server that keeps its data below `place`.
-    pub(crate) async fn start(store: Store, place: &Path) -> Result<Self> {
+    /// Starts a server that keeps its data below `place`, or `members` of them where those agree among each other.
+    pub(crate) async fn start(store: Store, members: usize, place: &Path) -> Result<Self> {
         let data = tempfile::Builder::new().prefix(&format!("leasehold-{store}-")).tempdir_in(place);
         let data = data.map_err(Error::during(format!("making a directory in {}", place.display())))?;
         let started = match store {
             Store::Memory | Store::File => Ok(Server::Foreign),
             Store::Redis => redis(data.path(), 1).await.map(Server::Redis),
             Store::RedisQuorum => redis(data.path(), QUORUM_OF).await.map(Server::Redis),
-            Store::Etcd => etcd(data.path()).start().await.map(Server::Etcd),
-            Store::Zk => zookeeper(data.path()).start().await.map(Box::new).map(Server::Zk),
+            Store::Etcd => etcd(data.path(), members).start().await.map(Server::Etcd),
+            Store::Zk => zookeeper(data.path(), members).await.map(Server::Zk),
         };
         let server = started.map_err(Error::during("no server"))?;
         let (url, durability) = match &server {
@@ -94,11 +98,17 @@ impl Target {
                     "each takes snapshots every minute to hour, as shipped, and votes at once when it has come up",
                 ),
             },
+            Server::Etcd(server) if members > 1 => {
+                (server.url(), "three of them keep it in memory, each write at a majority")
+            }
             Server::Etcd(server) => (server.url(), "every write is synced, as shipped"),
-            Server::Zk(server) => (server.url(), "every write is synced, as shipped"),
+            Server::Zk(servers) => {
+                let addresses: Vec<_> = servers.iter().map(|server| server.addr().to_string()).collect();
+                (format!("zk://{}", addresses.join(",")), "every write is synced, as shipped")
+            }
         };
-        let (label, version, settings) = (store.to_string(), None, None);
-        let mut target = Self { label, store, url, version, durability, settings, server, _data: Some(data) };
+        let (label, version, settings, _data) = (store.to_string(), None, None, Some(data));
+        let mut target = Self { label, store, url, version, durability, settings, members, server, _data };
         target.version = target.ask_version().await;
         target.settings = target.ask_settings().await;
         Ok(target)
@@ -107,7 +117,7 @@ impl Target {
     /// Another one like it, for what would be in the way of the next who asks; `None` of one that was not started here.
     pub(crate) async fn another(&self, place: &Path) -> Option<Result<Self>> {
         self._data.as_ref()?;
-        Some(Self::start(self.store, place).await)
+        Some(Self::start(self.store, self.members, place).await)
     }
 
     /// A way on which requests and answers come half of `latency` later each. What counts on our behalf does not take it.
@@ -116,14 +126,14 @@ impl Target {
     ///
     /// Also where there is no network, or one that is none of ours.
     pub(crate) async fn at_a_distance(&self, latency: Duration) -> Result<Distance> {
-        let servers = match &self.server {
+        let servers: Vec<_> = match &self.server {
             Server::Foreign if self._data.is_some() => {
                 return Err(Error::new("there is no network in between"));
             }
             Server::Foreign => return Err(Error::new("a server that was given is as far away as it is")),
             Server::Redis(servers) => servers.iter().map(redis::Server::addr).collect(),
-            Server::Etcd(server) => vec![server.addr(0)],
-            Server::Zk(server) => vec![server.addr()],
+            Server::Etcd(server) => (0..server.size()).map(|member| server.addr(member)).collect(),
+            Server::Zk(servers) => servers.iter().map(zookeeper::Server::addr).collect(),
         };
         let (mut url, mut _ways) = (self.url.clone(), Vec::new());
         for server in servers {
@@ -145,11 +155,6 @@ impl Target {
         Counting::begin(&self.server).await
     }
 
-    /// The same where counting does not slow the server down.
-    pub(crate) async fn count_aside(&self) -> Option<Counting<'_>> {
-        if matches!(self.server, Server::Redis(_)) { None } else { self.count().await }
-    }
-
     /// The processor time that the server has used, in nanoseconds; `None` where it is none of ours.
     pub(crate) fn cpu_nanos(&self) -> Option<u64> {
         match &self.server {
@@ -158,7 +163,7 @@ impl Target {
                 servers.iter().map(|server| proc::cpu_nanos(server.process().pid())).sum()
             }
             Server::Etcd(server) => server.pids().into_iter().map(proc::cpu_nanos).sum(),
-            Server::Zk(server) => proc::cpu_nanos(server.process().pid()),
+            Server::Zk(servers) => servers.iter().map(|server| proc::cpu_nanos(server.process().pid())).sum(),
         }
     }
 
@@ -178,7 +183,8 @@ impl Target {
                 return Some(told.join(", "));
             }
             Server::Etcd(server) => Some(proc::command_line(*server.pids().first()?)?),
-            Server::Zk(server) => {
+            Server::Zk(servers) => {
+                let server = servers.first()?;
                 let config = server.ask("conf").await.ok()?;
                 let command = proc::command_line(server.process().pid())?;
                 Some(command.into_iter().chain(config.lines().map(str::to_owned)).collect())
@@ -201,8 +207,8 @@ impl Target {
                 let line = told.lines().find(|line| line.starts_with("\"Version\""))?;
                 Some(line.split('"').nth(3)?.to_owned())
             }
-            Server::Zk(server) => {
-                let told = server.ask("srvr").await.ok()?;
+            Server::Zk(servers) => {
+                let told = servers.first()?.ask("srvr").await.ok()?;
                 let version = told.lines().find_map(|line| line.strip_prefix("Zookeeper version: "))?;
                 Some(version.split([',', '-']).next()?.to_owned())
             }
@@ -238,14 +244,34 @@ pub(crate) fn places(url: &str) -> Vec<String> {
     servers.split(',').map(|server| format!("redis://{user}{server}{path}")).collect()
 }
 
-fn etcd(data: &Path) -> etcd::Setup {
-    etcd::Setup::new().arg(format!("--data-dir={}", data.join("etcd").display()))
+/// Several share no directory, so they keep what they have where tests do.
+fn etcd(data: &Path, members: usize) -> etcd::Setup {
+    match members {
+        1 => etcd::Setup::new().arg(format!("--data-dir={}", data.join("etcd").display())),
+        several => etcd::Setup::new().members(several),
+    }
 }
 
-fn zookeeper(data: &Path) -> zookeeper::Setup {
-    // Later lines and properties win over what tests are content with.
-    let setup = zookeeper::Setup::new().line(format!("dataDir={}", data.display()));
-    setup.property("zookeeper.forceSync", "yes").property("zookeeper.preAllocSize", 65_536)
+async fn zookeeper(data: &Path, members: usize) -> io::Result<Vec<zookeeper::Server>> {
+    let ports = (0..2 * members).map(|_| Port::reserve()).collect::<io::Result<Vec<_>>>()?;
+    let address = |member: usize| {
+        let [quorum, election] = [2 * member, 2 * member + 1].map(|at| ports[at].number());
+        format!("server.{member}=127.0.0.1:{quorum}:{election}")
+    };
+    let cluster: Vec<_> = if members > 1 { (0..members).map(address).collect() } else { Vec::new() };
+    let mut starting = Vec::new();
+    for member in 0..members {
+        let data = data.join(member.to_string());
+        fs::create_dir(&data)?;
+        fs::write(data.join("myid"), member.to_string())?;
+        // Later lines and properties win over what tests are content with.
+        let setup = zookeeper::Setup::new().line(format!("dataDir={}", data.display()));
+        let setup = cluster.iter().fold(setup, |setup, address| setup.line(address));
+        let setup = setup.line("initLimit=50").line("syncLimit=10");
+        let setup = setup.property("zookeeper.forceSync", "yes").property("zookeeper.preAllocSize", 65_536);
+        starting.push(setup.start());
+    }
+    try_join_all(starting).await
 }
 
 /// The fewest of which one may be away.

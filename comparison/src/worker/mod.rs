@@ -11,16 +11,25 @@ mod ours;
 use std::env;
 use std::io;
 
-use crate::implementation::{Broken, QUEUE_FLOOR};
+use tokio::runtime::Builder;
 
-/// What the environment tells: who, and the URLs.
+use crate::implementation::{Broken, QUEUE_FLOOR, SCRIPTS};
+
+/// What the environment tells: on which runtime, who, and the URLs.
 pub(crate) const ROLE: &str = "LEASEHOLD_COMPARE_AS";
+
+/// On one thread, or as tokio has it.
+pub(crate) const ON_ONE: &str = "one";
+pub(crate) const ON_THREADS: &str = "threads";
 
 /// Contends, if that is what this process was started for; the outcome, or `None` if it was not.
 pub(crate) fn work_if_told() -> Option<io::Result<()>> {
     let role = env::var(ROLE).ok()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    Some(runtime.and_then(|runtime| runtime.block_on(contend(&role))))
+    let (runtime, who) = role.split_once(' ').unwrap_or_default();
+    let mut builder =
+        if runtime == ON_THREADS { Builder::new_multi_thread() } else { Builder::new_current_thread() };
+    let runtime = builder.enable_all().build();
+    Some(runtime.and_then(|runtime| runtime.block_on(contend(who))))
 }
 
 async fn contend(role: &str) -> io::Result<()> {
@@ -29,6 +38,7 @@ async fn contend(role: &str) -> io::Result<()> {
     match who {
         "leasehold" => contender_protocol::run::<ours::Ours>(urls).await,
         QUEUE_FLOOR => floor::contend_in_a_queue(urls).await,
+        SCRIPTS => floor::contend_by_scripts(urls).await,
         broken if Broken::ALL.iter().any(|known| known.name() == broken) => {
             contender_protocol::run::<broken::Number>(&words).await
         }

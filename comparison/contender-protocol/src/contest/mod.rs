@@ -41,6 +41,8 @@ pub(crate) struct Run {
     pub(crate) counter: Option<PathBuf>,
     /// Whether contenders of a session queue for a mutex of their own first.
     pub(crate) front: bool,
+    /// Whether each has a lock of its own, so that they meet nowhere but at the session.
+    pub(crate) apart: bool,
     /// What they want of it; alone, if it is not said.
     pub(crate) draw: Option<Draw>,
 }
@@ -66,16 +68,16 @@ pub(crate) struct Entrance<S: Session> {
 pub(crate) async fn entrances<S: Session>(
     sessions: &[Arc<S>],
     name: &str,
-    contenders: u32,
-    draw: Draw,
+    run: &Run,
 ) -> Result<Vec<Arc<Entrance<S>>>, Failure> {
     let mutexes: Vec<_> = sessions.iter().map(|_| Arc::default()).collect();
     let mut prepared = Vec::new();
-    for index in 0..contenders as usize {
+    for index in 0..run.contenders as usize {
+        let name = if run.apart { format!("{name}-{index}") } else { name.to_owned() };
         let (session, mutex) = (&sessions[index % sessions.len()], &mutexes[index % sessions.len()]);
         let mut locks = Vec::new();
-        for mode in draw.modes() {
-            locks.push((mode, session.lock_as(name, mode).await?));
+        for mode in run.draw.unwrap_or_default().modes() {
+            locks.push((mode, session.lock_as(&name, mode).await?));
         }
         let (session, mutex) = (Arc::clone(session), Arc::clone(mutex));
         prepared.push(Arc::new(Entrance { session, locks, mutex }));
@@ -163,6 +165,9 @@ async fn work(run: &Run, counter: Option<&Number>) -> Result<(), Failure> {
         exactly(run.hold).await?;
     } else if !run.hold.is_zero() {
         tokio::time::sleep(run.hold).await;
+    } else if run.apart {
+        // They meet nowhere, and still one whose library waits for nothing is not the only one.
+        tokio::task::coop::consume_budget().await;
     } else if run.contenders > 1 {
         // INVARIANT(contest-3)
         tokio::task::yield_now().await;

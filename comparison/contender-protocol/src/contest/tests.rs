@@ -7,6 +7,7 @@ use super::*;
 struct Toy {
     held: Arc<Mutex<()>>,
     prepared: AtomicU32,
+    names: std::sync::Mutex<Vec<String>>,
     fails_to_release: AtomicBool,
     never_grants: AtomicBool,
     /// How many were inside of `acquire` at once, and the most.
@@ -24,7 +25,8 @@ impl Session for Toy {
         Ok(Self::default())
     }
 
-    async fn lock(&self, _name: &str) -> Result<(), Failure> {
+    async fn lock(&self, name: &str) -> Result<(), Failure> {
+        self.names.lock().expect("nobody panics").push(name.to_owned());
         self.prepared.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -61,7 +63,7 @@ async fn toy() -> [Arc<Toy>; 1] {
 }
 
 async fn entered(sessions: &[Arc<Toy>], contenders: u32) -> Vec<Arc<Entrance<Toy>>> {
-    entrances(sessions, "toy", contenders, Draw::default()).await.expect("all are prepared")
+    entrances(sessions, "toy", &run(contenders, 0)).await.expect("all are prepared")
 }
 
 /// A hold that ended with a failure is one nonetheless: it is what another hold may overlap with.
@@ -87,6 +89,16 @@ async fn locks_are_prepared_before_the_contest() {
     assert_eq!(sessions[0].prepared.load(Ordering::Relaxed), 4);
 }
 
+/// Where names are apart, each contender has one of its own.
+#[tokio::test]
+async fn names_are_of_one_contender_each() {
+    let sessions = toy().await;
+    let apart = Run { apart: true, ..run(3, 0) };
+    let entrances = entrances(&sessions, "toy", &apart).await.expect("all are prepared");
+    assert_eq!(entrances.len(), 3);
+    assert_eq!(*sessions[0].names.lock().expect("nobody panics"), ["toy-0", "toy-1", "toy-2"]);
+}
+
 /// With a mutex in front, one contender of a session asks at a time.
 #[tokio::test]
 async fn a_mutex_in_front_lets_one_ask_at_a_time() {
@@ -103,10 +115,11 @@ async fn a_mutex_in_front_lets_one_ask_at_a_time() {
 async fn contenders_go_for_the_lock_that_was_drawn() {
     let sessions = toy().await;
     let draw = Draw::Writers(1);
-    let entrances = entrances(&sessions, "toy", 3, draw).await.expect("all are prepared");
+    let drawn = Run { draw: Some(draw), ..run(3, 30) };
+    let entrances = entrances(&sessions, "toy", &drawn).await.expect("all are prepared");
     assert_eq!(sessions[0].prepared.load(Ordering::Relaxed), 6, "each may draw two");
     let hold = Duration::from_micros(300);
-    let outcome = contest(&entrances, Run { hold, draw: Some(draw), ..run(3, 30) }).await;
+    let outcome = contest(&entrances, Run { hold, ..drawn }).await;
     assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
     for cycle in &outcome.cycles {
         let mode = if cycle.contender == 0 { Mode::EXCLUSIVE } else { Mode::SHARED };

@@ -1,14 +1,17 @@
-//! Our own budgets, held against the same results: each with its bound, and undecided where the runs lie on both
-//! sides of it. How many requests we make is none of them: the stores' own tests assert that.
+//! Our own budgets, held against the same results: each with its bound, and undecided where that lies inside of the
+//! interval of the turns. How many requests we make is none of them: the stores' own tests assert that.
+
+use std::collections::BTreeSet;
 
 use super::claim;
-use super::finding::{Bound, Finding, shares, times};
+use super::finding::{Bound, Finding, times};
 use super::goals::{GOALS, Goals, QUORUM};
 use super::spent::Spent;
 use crate::figures::median;
-use crate::implementation::QUEUE_FLOOR;
+use crate::implementation::{QUEUE_FLOOR, SCRIPTS};
+use crate::options::{ON_THREADS, ONE_THREAD};
 use crate::report::table::{number, time};
-use crate::report::{Claim, Drawings, Free, Report, Row};
+use crate::report::{BUDGET, Claim, Free, Report, Row};
 use crate::scale::CRASH_TTL;
 
 /// What is promised of a row of ours, where it is promised, and what was found.
@@ -20,26 +23,12 @@ struct Budget {
     finding: fn(&Here<'_>) -> Option<Finding>,
 }
 
-const BUDGETS: [Budget; 17] = [
+const BUDGETS: [Budget; 23] = [
     Budget {
         scenario: "uncontended",
         contenders: Some(1),
         claim: |here| here.unless_memory("a free lock, share of the floor's rate"),
-        finding: |here| here.against_the_floor(here.at_a_distance()),
-    },
-    Budget {
-        scenario: "uncontended",
-        contenders: Some(1),
-        claim: |here| {
-            let alike = here.goals.alike.join(", ");
-            (!alike.is_empty()).then(|| format!("a free lock no slower than with {alike}"))
-        },
-        finding: |here| {
-            let best = here.best(|who| here.goals.alike.contains(&who))?;
-            Some(
-                here.against(best, 1.0)?.because(here.beside(best).chain([here.beyond_a_floor().to_owned()])),
-            )
-        },
+        finding: |here| here.against_the_floor(here.goals.of_the_floor, here.at_a_distance()),
     },
     Budget {
         scenario: "uncontended",
@@ -51,7 +40,7 @@ const BUDGETS: [Budget; 17] = [
         scenario: "distance",
         contenders: Some(1),
         claim: |_| Some("a free lock a millisecond away, share of the floor's rate".to_owned()),
-        finding: |here| here.against_the_floor(None),
+        finding: |here| here.against_the_floor(AFAR, None),
     },
     Budget {
         scenario: "distance",
@@ -81,12 +70,12 @@ const BUDGETS: [Budget; 17] = [
         scenario: "processes",
         contenders: Some(8),
         claim: |here| {
-            here.goals.queue.map(|_| "8 contenders, share of the rate of the floor with a queue".to_owned())
+            here.goals.queue.map(|_| "8 contenders, share of the rate of our own scripts sent raw".to_owned())
         },
         finding: |here| {
             let (share, why) = here.goals.queue?;
-            let found = here.against(QUEUE_FLOOR, share)?;
-            Some(found.because(here.beside(QUEUE_FLOOR).chain([why.to_owned()])))
+            let found = here.against(SCRIPTS, share)?;
+            Some(found.because(here.beside(SCRIPTS).chain([why.to_owned()])))
         },
     },
     Budget {
@@ -110,7 +99,7 @@ const BUDGETS: [Budget; 17] = [
         claim: |here| here.unless_memory("100 contenders, share of the rate with 8"),
         finding: |here| {
             let few = here.report.row("crowd", &here.row.store, "leasehold", 8)?;
-            let found = Finding::of(&here.shares_of(few)?, Bound::AtLeast(0.5), times)?;
+            let found = Finding::of(&here.by_the_middle_of(few)?, Bound::AtLeast(0.5), times)?;
             Some(found.because(here.with_more(few)))
         },
     },
@@ -146,9 +135,8 @@ const BUDGETS: [Budget; 17] = [
         contenders: Some(2),
         claim: |_| Some(format!("the next holds after a kill, ttl {} s", CRASH_TTL.as_secs())),
         finding: |here| {
-            let times = here.drawings.recovery.get(&here.row.who())?;
-            let times: Vec<_> = times.iter().map(|time| time.as_secs_f64() * 1e6).collect();
-            Finding::of(&times, Bound::AtMost(here.recovery_s() * 1e6), time)
+            let most = CRASH_TTL.as_secs_f64() + here.goals.grace;
+            Finding::of(&here.row.handoff_p99s, Bound::AtMost(most * 1e6), time)
         },
     },
     Budget {
@@ -156,14 +144,84 @@ const BUDGETS: [Budget; 17] = [
         contenders: Some(10_000),
         claim: |here| {
             let locks = here.row.contenders;
-            Some(format!("{locks} held locks, bytes of each, the client library's included"))
+            Some(format!("{locks} held locks, bytes of each at rest, the client library's included"))
         },
         finding: |here| Finding::of(&here.row.bytes_of_runs, Bound::AtMost(1_024.0), number),
     },
+    Budget {
+        scenario: ON_THREADS,
+        contenders: Some(1),
+        claim: |here| here.unless_memory("1 name on the default runtime, time of a cycle on one thread"),
+        finding: |here| {
+            let on_one = here.on_one_thread()?;
+            let found = Finding::of(&on_one.shares_of(here.row), Bound::AtMost(1.1), times)?;
+            Some(found.and(&here.rates(here.row, on_one, "one thread")?))
+        },
+    },
+    names(ONE_THREAD),
+    names(ON_THREADS),
+    Budget {
+        scenario: ON_THREADS,
+        contenders: Some(8),
+        claim: |here| {
+            here.goals
+                .names_us
+                .map(|_| "8 names on the default runtime, share of the floor's rate".to_owned())
+        },
+        finding: |here| Some(here.against("floor", 0.9)?.because(here.beside("floor"))),
+    },
+    Budget {
+        scenario: ON_THREADS,
+        contenders: Some(64),
+        claim: |here| {
+            here.goals
+                .names_us
+                .map(|_| "64 names on the default runtime, no slower than on one thread".to_owned())
+        },
+        finding: |here| {
+            let on_one = here.on_one_thread()?;
+            let found = Finding::of(&here.row.shares_of(on_one), Bound::AtLeast(1.0), times)?;
+            Some(found.and(&here.rates(here.row, on_one, "one thread")?))
+        },
+    },
+    client_us(ONE_THREAD),
+    client_us(ON_THREADS),
 ];
 
-/// Which share of the floor's rate a free lock has.
-const OF_THE_FLOOR: f64 = 0.95;
+/// Many names on one client, as a share of what the store allows.
+const fn names(scenario: &'static str) -> Budget {
+    Budget {
+        scenario,
+        contenders: Some(64),
+        claim: |here| {
+            let (_, who) = here.goals.names?;
+            Some(format!("64 {}, share of the rate of {who}", here.row.scenario))
+        },
+        finding: |here| {
+            let (share, who) = here.goals.names?;
+            Some(here.against(who, share)?.because(here.beside(who)))
+        },
+    }
+}
+
+/// What many names take of the client's processors.
+const fn client_us(scenario: &'static str) -> Budget {
+    Budget {
+        scenario,
+        contenders: Some(64),
+        claim: |here| {
+            here.goals.names_us.map(|_| format!("64 {}, µs of the client per cycle", here.row.scenario))
+        },
+        finding: |here| {
+            let found =
+                Finding::of(&here.row.client_us_of_turns, Bound::AtMost(here.goals.names_us?), number)?;
+            Some(found.because(here.beside("floor")))
+        },
+    }
+}
+
+/// Which share of the floor's rate a free lock has a millisecond away.
+const AFAR: f64 = 0.95;
 
 /// Who overtakes as often as that serves in no order.
 const IN_NO_ORDER: f64 = 0.1;
@@ -171,29 +229,35 @@ const IN_NO_ORDER: f64 = 0.1;
 /// In microseconds.
 const VOTED: f64 = 1e6;
 
-pub(crate) fn claims(report: &Report, drawings: &Drawings) -> Vec<Claim> {
+pub(crate) fn claims(report: &Report) -> Vec<Claim> {
     let mut stores = report.stores();
     stores.sort_unstable();
-    let mut claims = Vec::new();
-    for store in stores {
-        let Some(goals) = GOALS.iter().find(|goals| goals.store == store) else {
-            continue;
-        };
-        for budget in &BUDGETS {
-            let mut rows = report
-                .rows(budget.scenario)
-                .filter(|row| row.store == store && row.implementation == "leasehold");
-            let Some(row) = rows.find(|row| budget.contenders.is_none_or(|count| row.contenders == count))
-            else {
-                continue;
-            };
-            let here = Here { report, drawings, goals, row };
-            if let Some(what) = (budget.claim)(&here) {
-                claims.push(claim(format!("{store}: {what}"), "our budget", (budget.finding)(&here)));
+    let all = stores.into_iter().flat_map(|store| {
+        BUDGETS.iter().filter_map(move |budget| {
+            let mut rows = report.rows(budget.scenario).filter(move |row| row.store == store);
+            let row = rows.find(|row| budget.is_about(row))?;
+            let here = Here::of(report, row)?;
+            let what = (budget.claim)(&here)?;
+            Some(claim(format!("{store}: {what}"), BUDGET, (budget.finding)(&here)))
+        })
+    });
+    all.collect()
+}
+
+/// Who has to go on for more turns, as budgets about the results from the number `from` on are undecided.
+pub(crate) fn undecided(report: &Report, from: usize) -> BTreeSet<String> {
+    let mut who = BTreeSet::new();
+    for row in &report.results[from..] {
+        let Some(here) = Here::of(report, row) else { continue };
+        for budget in BUDGETS.iter().filter(|budget| budget.scenario == row.scenario && budget.is_about(row))
+        {
+            let found = (budget.claim)(&here).and_then(|_| (budget.finding)(&here));
+            if let Some(Finding { holds: None, rival, .. }) = found {
+                who.extend([row.implementation.clone()].into_iter().chain(rival));
             }
         }
     }
-    claims
+    who
 }
 
 /// Before a move and after it a free lock is as fast as on the store alone, or nearly.
@@ -211,20 +275,35 @@ pub(crate) fn of_a_move(free: &[Free]) -> Vec<Claim> {
                 found.and(&format!(" ({ours} cycles/s against {alone} on the store alone)"))
             });
         let what = format!("a move in phase `{phase}`: a free lock, share of the plain store's rate");
-        claims.push(claim(what, "our budget", finding));
+        claims.push(claim(what, BUDGET, finding));
     }
     claims
+}
+
+impl Budget {
+    fn is_about(&self, row: &Row) -> bool {
+        row.is_ours() && self.contenders.is_none_or(|count| row.contenders == count)
+    }
 }
 
 /// The row that a budget is about, and what it is held against.
 struct Here<'a> {
     report: &'a Report,
-    drawings: &'a Drawings,
     goals: &'static Goals,
     row: &'a Row,
 }
 
-impl Here<'_> {
+impl<'a> Here<'a> {
+    fn of(report: &'a Report, row: &'a Row) -> Option<Self> {
+        let goals = GOALS.iter().find(|goals| goals.store == row.store)?;
+        Some(Self { report, goals, row })
+    }
+
+    /// The same of ours on one thread.
+    fn on_one_thread(&self) -> Option<&Row> {
+        self.report.row(ONE_THREAD, &self.row.store, &self.row.implementation, self.row.contenders)
+    }
+
     /// Somebody else's, in the same place.
     fn row_of(&self, who: &str) -> Option<&Row> {
         self.report.row(&self.row.scenario, &self.row.store, who, self.row.contenders)
@@ -233,26 +312,32 @@ impl Here<'_> {
     /// Our rate by theirs of the same round, which is to be `share` of it at least.
     fn against(&self, who: &str, share: f64) -> Option<Finding> {
         let theirs = self.row_of(who)?;
-        let found = Finding::of(&shares(&self.row.rates, &theirs.rates), Bound::AtLeast(share), times)?;
-        let (ours, theirs) = (self.row.cycles_per_s?, theirs.cycles_per_s?);
-        Some(found.and(&format!(" ({} cycles/s against {} with {who})", number(ours), number(theirs))))
+        let found = Finding::of(&self.row.shares_of(theirs), Bound::AtLeast(share), times)?;
+        let remark = theirs.remark.as_ref().map(|remark| format!("; {who}: {remark}")).unwrap_or_default();
+        Some(found.and(&(self.rates(self.row, theirs, who)? + &remark)).held_against(who))
+    }
+
+    /// Both, in words.
+    fn rates(&self, ours: &Row, theirs: &Row, who: &str) -> Option<String> {
+        let (ours, theirs) = (ours.cycles_per_s?, theirs.cycles_per_s?);
+        Some(format!(" ({} cycles/s against {} with {who})", number(ours), number(theirs)))
     }
 
     /// The same of the floor, of a free lock; with what else was measured of it.
-    fn against_the_floor(&self, measured: Option<String>) -> Option<Finding> {
+    fn against_the_floor(&self, share: f64, measured: Option<String>) -> Option<Finding> {
         let reasons = self.beside("floor").chain(measured).chain([self.goals.free.to_owned()]);
-        Some(self.against("floor", OF_THE_FLOOR)?.because(reasons))
+        Some(self.against("floor", share)?.because(reasons))
     }
 
     /// The same of the fastest, of a free lock.
     fn free_against_the_best(&self) -> Option<Finding> {
-        let best = self.best(|_| true)?;
+        let best = self.best()?;
         Some(self.against(best, 1.0)?.because(self.beside(best).chain([self.beyond_a_floor().to_owned()])))
     }
 
     /// The same of the fastest, who may serve in no order.
     fn against_the_best(&self) -> Option<Finding> {
-        let best = self.best(|_| true)?;
+        let best = self.best()?;
         let overtakes = self.row_of(best).and_then(|row| row.overtakes);
         let overtakes = overtakes.filter(|share| *share > IN_NO_ORDER).map(|share| {
             let (theirs, ours) = (share * 100.0, self.row.overtakes.unwrap_or_default() * 100.0);
@@ -264,13 +349,10 @@ impl Here<'_> {
         Some(self.against(best, 1.0)?.because(self.beside(best).chain(overtakes)))
     }
 
-    /// The fastest of those `among` others; nothing, if one of them is not known.
-    fn best(&self, among: impl Fn(&str) -> bool) -> Option<&str> {
-        let rates: Option<Vec<_>> = self
-            .others()
-            .filter(|row| among(&row.implementation))
-            .map(|row| Some((row.implementation.as_str(), row.cycles_per_s?)))
-            .collect();
+    /// The fastest of the others; nothing, if one of them is not known.
+    fn best(&self) -> Option<&str> {
+        let rates: Option<Vec<_>> =
+            self.others().map(|row| Some((row.implementation.as_str(), row.cycles_per_s?))).collect();
         rates?.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|(best, _)| best)
     }
 
@@ -296,7 +378,7 @@ impl Here<'_> {
     }
 
     /// Of each run, of the middle one of `others`: they did not take turns.
-    fn shares_of(&self, others: &Row) -> Option<Vec<f64>> {
+    fn by_the_middle_of(&self, others: &Row) -> Option<Vec<f64>> {
         let middle = median(others.rates.iter().copied())?;
         Some(self.row.rates.iter().map(|rate| rate / middle).collect())
     }
@@ -306,22 +388,17 @@ impl Here<'_> {
     fn longest(&self) -> Option<Finding> {
         let most = self.row.handoff_us.max?;
         let floor = self.report.row("uncontended", &self.row.store, "floor", 1);
-        let share = floor.and_then(|floor| median(self.shares_of(floor)?.into_iter()));
+        let share = floor.and_then(|floor| median(self.by_the_middle_of(floor)?.into_iter()));
         let share = share.map(|share| format!("; {} the rate of the floor's free lock", times(share)));
         let wait = self.row.acquire_us.max.map(|most| format!("; the longest wait {}", time(most)));
         let found = Finding::seen(time(most), most <= VOTED).within(format!("at most {}", time(VOTED)));
         Some(found.and(&[wait, share].into_iter().flatten().collect::<String>()))
     }
 
-    fn recovery_s(&self) -> f64 {
-        CRASH_TTL.as_secs_f64() + self.goals.grace
-    }
-
     /// What our cycle costs and theirs does not, as far as it is told: requests, the server's time for one, and processor
     /// times of a cycle.
     fn beside(&self, who: &str) -> impl Iterator<Item = String> + use<> {
-        let (ours, theirs) =
-            (Spent::of(self.report, self.row), self.row_of(who).map(|row| Spent::of(self.report, row)));
+        let (ours, theirs) = (Spent::of(self.row), self.row_of(who).map(Spent::of));
         let told = theirs.map(|theirs| ours.against(&theirs)).unwrap_or_default();
         let told = (!told.is_empty()).then(|| format!("Ours against {who}: {}", told.join(", ")));
         told.into_iter()
@@ -329,28 +406,24 @@ impl Here<'_> {
 
     /// What a free lock does that a floor does not; once is enough.
     fn beyond_a_floor(&self) -> &'static str {
-        let told = self.against("floor", OF_THE_FLOOR).is_some_and(|found| found.holds != Some(true));
+        let told =
+            self.against("floor", self.goals.of_the_floor).is_some_and(|found| found.holds != Some(true));
         if told { "What it is spent on stands with the share of the floor's rate." } else { self.goals.free }
     }
 
     /// What becomes of a share of the floor's rate where there is a network in between.
     fn at_a_distance(&self) -> Option<String> {
         let row = |who| self.report.row("distance", &self.row.store, who, 1);
-        let share = median(shares(&row("leasehold")?.rates, &row("floor")?.rates).into_iter())?;
+        let share = median(row("leasehold")?.shares_of(row("floor")?).into_iter())?;
         let round_trip = self.report.environment.distance.as_ref()?.round_trip_us.p50?;
         Some(format!("With a round trip of {} it is {} the floor's rate", time(round_trip), times(share)))
     }
 
-    /// Whether so many times theirs is what any lock with a queue could reach.
+    /// What so many times theirs is, beside the rate of the floor that has a queue.
     fn reach(&self, who: &str, times: f64) -> Option<String> {
-        let (wanted, floor) = (times * self.row_of(who)?.cycles_per_s?, self.row_of(QUEUE_FLOOR)?);
-        let most = floor.cycles_per_s?;
-        let (share, told, wanted_told) = (number(wanted / most), number(most), number(wanted));
-        let beyond =
-            if wanted > most { ": no lock that waits in a queue is as fast on this machine" } else { "" };
-        Some(format!(
-            "That would be {wanted_told} cycles/s, {share} times what the floor with a queue makes here, {told}{beyond}"
-        ))
+        let wanted = number(times * self.row_of(who)?.cycles_per_s?);
+        let floor = number(self.row_of(QUEUE_FLOOR)?.cycles_per_s?);
+        Some(format!("That would be {wanted} cycles/s; the floor with a queue makes {floor} here"))
     }
 
     /// What changes with more contenders, also for who asks the least.

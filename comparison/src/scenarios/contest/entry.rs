@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use super::pace::Pace;
 use crate::comparison::Comparison;
 use crate::driver::{Outcome, Team};
 use crate::error::{Error, Result};
-use crate::figures::{Spread, Times, median, rounded};
-use crate::history::History;
+use crate::figures::{Times, median, rounded};
+use crate::history::{History, Service};
 use crate::implementation::Implementation;
-use crate::options::Scenario;
-use crate::report::{Profile, Row};
+use crate::options::{ONE_THREAD, Scenario};
+use crate::report::Row;
 use crate::servers::Counted;
 
 pub(super) struct Entry {
@@ -18,50 +19,41 @@ pub(super) struct Entry {
     pub(super) row: Row,
     /// Between its turns, if it stays.
     pub(super) team: Option<Team>,
-    pub(super) cost: Cost,
+    pub(super) pace: Pace,
     /// How long it has taken, whatever it did.
     pub(super) spent: Duration,
+    /// Whether all that depends on it is decided.
+    pub(super) is_done: bool,
     /// Why it takes no more turns.
     pub(super) stopped: Option<Error>,
     /// Whether it was merely too slow, so that what it has shown stands.
     is_slow: bool,
     violations: u64,
-    /// Of the timed turns.
-    timed: Cost,
-    runs: Vec<Row>,
+    /// What its turns have shown, each with the round that it was in.
+    pub(super) turns: Vec<(u32, Turn)>,
     cycles: Times,
+    acquisitions: Times,
+    releases: Times,
+    hand_offs: Times,
+    /// Those of the last few turns, and what those before have come to.
+    block: Times,
+    handoff_p99s: Vec<f64>,
     last: Option<History>,
 }
 
-/// Processor time of the client and the server, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Cost {
-    pub(super) cycles: u64,
-    pub(super) client: Option<u64>,
-    pub(super) server: Option<u64>,
+/// What one turn has shown.
+#[derive(Debug)]
+pub(super) struct Turn {
+    cycles: u64,
+    rate: Option<f64>,
+    client_us: Option<f64>,
+    server_us: Option<f64>,
+    overtakes: Option<f64>,
+    service: Option<Service>,
 }
 
 /// Of the client and the server, in nanoseconds; nothing, where it is not told.
 pub(super) type Spent = (Option<u64>, Option<u64>);
-
-impl Cost {
-    /// What so many cycles have cost.
-    pub(super) fn between(before: Spent, after: Spent, cycles: u64) -> Self {
-        let spent = |before: Option<u64>, after: Option<u64>| Some(after?.saturating_sub(before?));
-        Self { cycles, client: spent(before.0, after.0), server: spent(before.1, after.1) }
-    }
-
-    pub(super) fn add(&mut self, other: Self) {
-        let sum = |a: Option<u64>, b: Option<u64>| a.map_or(b, |a| Some(a + b.unwrap_or(0)));
-        let (client, server) = (sum(self.client, other.client), sum(self.server, other.server));
-        *self = Self { cycles: self.cycles + other.cycles, client, server };
-    }
-
-    /// In microseconds per cycle.
-    fn each(&self, nanos: Option<u64>) -> Option<f64> {
-        Some(rounded(nanos? as f64 / 1e3 / self.cycles.max(1) as f64))
-    }
-}
 
 impl Entry {
     pub(super) fn of(who: Implementation, row: Row) -> Self {
@@ -69,16 +61,26 @@ impl Entry {
             who,
             row,
             team: None,
-            cost: Cost::default(),
             spent: Duration::ZERO,
+            is_done: false,
             stopped: None,
             is_slow: false,
             violations: 0,
-            timed: Cost::default(),
-            runs: Vec::new(),
+            pace: Pace::fixed(Duration::ZERO),
+            turns: Vec::new(),
             cycles: Times::new(),
+            acquisitions: Times::new(),
+            releases: Times::new(),
+            hand_offs: Times::new(),
+            block: Times::new(),
+            handoff_p99s: Vec::new(),
             last: None,
         }
+    }
+
+    /// Whether it has a turn in that round.
+    pub(super) fn goes_on(&self, round: u32) -> bool {
+        self.stopped.is_none() && !self.is_done && self.pace.is_due(round)
     }
 
     /// It takes no more turns.
@@ -89,16 +91,24 @@ impl Entry {
     }
 
     /// The same of who would go on, while all others wait for it.
-    pub(super) fn stop_as_slow(&mut self, runs: u32) {
-        let (turns, spent) = (self.runs.len(), self.spent.as_secs());
-        self.stop(Error::new(format!("too slow for all turns: {turns} of {runs} took {spent} s")));
+    pub(super) fn stop_as_slow(&mut self) {
+        let (turns, spent) = (self.turns.len(), self.spent.as_secs());
+        self.stop(Error::new(format!("too slow for more turns: {turns} took {spent} s")));
         self.is_slow = true;
     }
 
-    /// Takes what is not timed: what is asked of it is exclusion, also of those who gave up.
-    pub(super) fn look_at(&mut self, outcome: Outcome) -> Result<()> {
-        self.violations += outcome.history.violations();
-        outcome.whole().map(drop)
+    /// Takes what is not timed: what is asked of it is exclusion, also of those who gave up. The rate, for its pace.
+    pub(super) fn look_at(&mut self, outcome: Outcome) -> Result<f64> {
+        self.check(&outcome.history);
+        Ok(outcome.whole()?.cycles_per_s().unwrap_or(0.0))
+    }
+
+    fn check(&mut self, history: &History) {
+        self.violations += if self.is_of_names() { history.each_alone() } else { history.violations() };
+    }
+
+    fn is_of_names(&self) -> bool {
+        self.row.scenario.starts_with(ONE_THREAD)
     }
 
     /// Takes what the server has counted in so many cycles.
@@ -110,76 +120,85 @@ impl Entry {
     }
 
     /// Takes a timed turn, and the processor times before and after it.
-    pub(super) fn take(&mut self, history: History, before: Spent, after: Spent) {
-        self.violations += history.violations();
+    pub(super) fn take(&mut self, round: u32, history: History, before: Spent, after: Spent) {
+        self.check(&history);
+        let cycles = history.len() as u64;
+        let each = |before: Option<u64>, after: Option<u64>| {
+            Some(rounded(after?.saturating_sub(before?) as f64 / 1e3 / cycles.max(1) as f64))
+        };
         self.cycles.add(&history.cycles());
-        self.timed.add(Cost::between(before, after, history.len() as u64));
-        self.runs.push(Row { contenders: self.row.contenders, ..Row::default() }.with(&history));
+        self.acquisitions.add(&history.acquisitions());
+        self.releases.add(&history.releases());
+        let turn = Turn {
+            cycles,
+            rate: history.cycles_per_s().map(rounded),
+            client_us: each(before.0, after.0),
+            server_us: each(before.1, after.1),
+            overtakes: if self.is_of_names() { None } else { history.overtakes().map(rounded) },
+            service: history.service(self.row.contenders),
+        };
+        self.turns.push((round, turn));
+        if !self.is_of_names() {
+            let hand_offs = history.hand_offs();
+            self.hand_offs.add(&hand_offs);
+            self.block.add(&hand_offs);
+        }
+        if self.block.len() >= ENOUGH {
+            self.handoff_p99s.extend(std::mem::replace(&mut self.block, Times::new()).micros(0.99));
+        }
         self.last = Some(history);
     }
 
-    pub(super) fn rates(&self) -> Vec<Option<f64>> {
-        self.runs.iter().map(|run| run.cycles_per_s).collect()
-    }
-
-    /// Our rate by the floor's of the same round.
-    fn ratio(&self, floor: &[Option<f64>]) -> Option<f64> {
-        let rounds = self.rates().into_iter().zip(floor);
-        median(rounds.filter_map(|(rate, floor)| Some(rate? / (*floor)?))).map(rounded)
-    }
-
-    pub(super) fn conclude(
-        &self,
-        comparison: &mut Comparison,
-        scenario: Scenario,
-        floor: Option<&[Option<f64>]>,
-    ) {
+    /// What it comes to so far, beside the row that is its floor.
+    pub(super) fn row(&self, floor: Option<&Row>) -> Row {
         let row = Row { violations: Some(self.violations), ..self.row.clone() };
+        let stopped = self.stopped.as_ref().map(ToString::to_string);
+        let row = Row { remark: stopped.or_else(|| row.remark.clone()), ..row };
+        // Who was merely too slow has shown how slow; of any other failure there is no figure.
+        if self.stopped.is_some() && (self.turns.is_empty() || !self.is_slow) {
+            return row;
+        }
+        let turns = || self.turns.iter().map(|(_, turn)| turn);
+        let timed = || self.turns.iter().filter_map(|(round, turn)| Some((*round, turn.rate?)));
+        let rates: Vec<_> = timed().map(|(_, rate)| rate).collect();
+        // Those of a crowd come all at once, so half of their first requests have no order.
+        let is_ordered = row.scenario != Scenario::Crowd.to_string();
+        let overtakes: Vec<_> = turns().filter_map(|turn| turn.overtakes).filter(|_| is_ordered).collect();
+        let services = || turns().filter_map(|turn| turn.service);
+        let row = Row {
+            cycles_per_s: median(rates.iter().copied()).map(rounded),
+            rates,
+            turns: timed().map(|(round, _)| round).collect(),
+            cycles: turns().map(|turn| turn.cycles).sum(),
+            acquire_us: self.acquisitions.spread(),
+            release_us: self.releases.spread(),
+            handoff_us: self.hand_offs.spread(),
+            handoff_p99s: self.handoff_p99s.clone(),
+            overtakes: median(overtakes.iter().copied()).map(rounded),
+            overtakes_of_runs: overtakes,
+            served: services().map(|service| service.served).min(),
+            least_share: services().map(|service| rounded(service.least)).reduce(f64::min),
+            most_share: services().map(|service| rounded(service.most)).reduce(f64::max),
+            client_us_per_cycle: median(turns().filter_map(|turn| turn.client_us)),
+            client_us_of_turns: turns().filter_map(|turn| turn.client_us).collect(),
+            server_us_per_cycle: median(turns().filter_map(|turn| turn.server_us)),
+            runs: u32::try_from(self.turns.len()).unwrap_or(u32::MAX),
+            ..row
+        };
+        let floor_ratios = floor.map(|floor| row.shares_of(floor)).unwrap_or_default();
+        Row { floor_ratio: median(floor_ratios.iter().copied()).map(rounded), floor_ratios, ..row }
+    }
+
+    pub(super) fn conclude(&self, comparison: &mut Comparison, row: Row) {
         if let Some(why) = &self.stopped {
             comparison.give_up(&row, why);
-            // Who was merely too slow has shown how slow; of any other failure there is no figure.
-            if self.runs.is_empty() || !self.is_slow {
-                return comparison.add(Row { remark: Some(why.to_string()), ..row });
-            }
         }
-        let remark = self.stopped.as_ref().map(ToString::to_string).or_else(|| row.remark.clone());
-        let runs = || self.runs.iter();
-        let rate = median(runs().filter_map(|run| run.cycles_per_s)).map(rounded);
-        // Those of a crowd come all at once, so half of their first requests have no order.
-        let is_ordered = scenario != Scenario::Crowd;
-        let overtakes = || runs().filter_map(|run| run.overtakes).filter(|_| is_ordered);
-        let least = |of: fn(&Row) -> Option<f64>| runs().filter_map(of).reduce(f64::min);
-        let most = |of: fn(&Row) -> Option<f64>| runs().filter_map(of).reduce(f64::max);
-        comparison.add(Row {
-            cycles_per_s: rate,
-            rates: runs().filter_map(|run| run.cycles_per_s).collect(),
-            cycles: runs().map(|run| run.cycles).sum(),
-            acquire_us: Spread::over(runs().map(|run| run.acquire_us)),
-            release_us: Spread::over(runs().map(|run| run.release_us)),
-            handoff_us: Spread::over(runs().map(|run| run.handoff_us)),
-            handoff_p99s: runs().filter_map(|run| run.handoff_us.p99).collect(),
-            floor_ratio: floor.and_then(|floor| self.ratio(floor)),
-            overtakes: median(overtakes()).map(rounded),
-            overtakes_of_runs: overtakes().collect(),
-            served: runs().filter_map(|run| run.served).min(),
-            least_share: least(|run| run.least_share),
-            most_share: most(|run| run.most_share),
-            client_us_per_cycle: self.timed.each(self.timed.client),
-            server_us_per_cycle: self.timed.each(self.timed.server),
-            runs: u32::try_from(self.runs.len()).unwrap_or(u32::MAX),
-            remark,
-            ..row
-        });
-        let who = self.row.who();
-        let cost = (self.cost.each(self.cost.client), self.cost.each(self.cost.server));
-        if let (Scenario::Uncontended, Some(rate)) = (scenario, rate) {
-            let ((store, implementation), (client_us, server_us)) = (who.clone(), cost);
-            let profile =
-                Profile { store, implementation, cycle_us: rounded(1e6 / rate), client_us, server_us };
-            comparison.report.profiles.push(profile);
+        let (scenario, who) = (row.scenario.clone(), row.who());
+        comparison.add(row);
+        if scenario == Scenario::Uncontended.to_string() && !self.turns.is_empty() {
             comparison.drawings.cycles.insert(who, self.cycles.clone());
-        } else if let (Scenario::Fairness, Some(history)) = (scenario, &self.last) {
-            comparison.drawings.turns.insert(who, history.excerpt(TURNS));
+        } else if let (true, Some(history)) = (scenario == Scenario::Fairness.to_string(), &self.last) {
+            comparison.drawings.turns.insert(who, history.excerpt(DRAWN));
         }
     }
 }
@@ -187,5 +206,8 @@ impl Entry {
 /// What those say who were not served in time.
 const UNSERVED: &str = ": unserved";
 
+/// So many hand-offs have a 99th percentile.
+const ENOUGH: u64 = 150;
+
 /// How many grants are drawn.
-const TURNS: usize = 120;
+const DRAWN: usize = 120;

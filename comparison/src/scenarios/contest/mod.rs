@@ -6,7 +6,7 @@
 //! - **contest-6** Every figure is of several turns, and nobody is always first. Who is not done says so in a row.
 
 mod entry;
-mod warming;
+mod pace;
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use contender_protocol::now;
 
 use crate::comparison::Comparison;
 use crate::driver::{Effort, Outcome, Shape, Team};
-use crate::error::{Error, Result};
-use crate::implementation::Implementation;
-use crate::options::Scenario;
+use crate::error::Result;
+use crate::figures::Chance;
+use crate::implementation::{Implementation, SCRIPTS};
+use crate::options::{ON_THREADS, Scenario};
 use crate::report::Row;
 use crate::scale::Scale;
 use crate::servers::Target;
 
-use entry::{Cost, Entry, Spent};
-
-pub(super) use warming::Warming;
+use entry::{Entry, Spent};
+use pace::Pace;
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -34,8 +34,10 @@ pub(crate) struct Contest {
     /// As the report counts them.
     pub(crate) contenders: u64,
     pub(crate) shape: Shape,
+    /// How long a turn is, if it does not follow from who takes it.
     pub(crate) effort: Effort,
-    pub(crate) runs: u32,
+    /// How many rounds there are; several times as many for those on whom a budget depends that is undecided.
+    pub(crate) rounds: u32,
 }
 
 impl Contest {
@@ -45,62 +47,65 @@ impl Contest {
         target: &Target,
         everybody: &[Implementation],
     ) {
-        let scale = comparison.scale;
-        let able = everybody.iter().filter(|who| self.is_for(who, scale)).copied();
-        // Who has no queue within the process would be given one by its users.
-        let fronted = |who: Implementation| {
-            let fronted = if self.scenario == Scenario::Tasks { who.fronted() } else { None };
-            [who].into_iter().chain(fronted)
+        let able = everybody.iter().filter(|who| self.is_for(who, comparison.scale)).copied();
+        // Who has no queue within the process would be given one by its users; names are wanted on both runtimes.
+        let beside = |who: Implementation| match self.scenario {
+            Scenario::Tasks => who.fronted(),
+            Scenario::Names => who.on_threads(),
+            _ => None,
         };
-        let able: Vec<_> = able.flat_map(fronted).collect();
-        let mut entries: Vec<_> = able
-            .iter()
-            .map(|who| Entry::of(*who, Row::of(self.scenario, target, who, self.contenders)))
-            .collect();
-        for round in 0..self.runs {
-            // Nobody is always first.
-            let count = entries.len().max(1);
-            entries.rotate_left(round as usize % count);
-            for entry in entries.iter_mut().filter(|entry| entry.stopped.is_none()) {
-                let doing = format!(
-                    "{}: {}, {} × {}",
-                    target.label,
-                    self.scenario,
-                    self.contenders,
-                    entry.who.name()
-                );
+        let able = able.flat_map(|who| [Some(who), beside(who)]).flatten();
+        let row = |who| Row {
+            scenario: self.called(&who),
+            ..Row::of(self.scenario, target, &who, self.contenders)
+        };
+        let mut entries: Vec<_> = able.map(|who| Entry::of(who, row(who))).collect();
+        let (mut chance, rounds) = (Chance::of(now()), self.rounds);
+        for round in 0..rounds * comparison.scale.longer {
+            if round >= rounds && (round - rounds).is_multiple_of(rounds.div_ceil(2)) {
+                let undecided = comparison.undecided(rows(&entries));
+                for entry in &mut entries {
+                    entry.is_done = !undecided.contains(entry.who.name());
+                }
+            }
+            let mut order: Vec<_> = entries.iter_mut().filter(|entry| entry.goes_on(round)).collect();
+            chance.shuffle(&mut order);
+            for entry in order {
+                let who = entry.who.name();
+                let doing = format!("{}: {}, {} × {who}", target.label, entry.row.scenario, self.contenders);
                 comparison.progress.doing(doing);
                 let began = now();
                 let turn = self.take_turn(entry, round, comparison, target).await;
                 entry.spent += Duration::from_nanos(now().saturating_sub(began));
                 match turn {
                     Err(error) => entry.stop(error),
-                    Ok(()) if entry.spent > PATIENCE && round + 1 < self.runs => {
-                        entry.stop_as_slow(self.runs)
-                    }
+                    Ok(()) if entry.spent > PATIENCE && round + 1 < rounds => entry.stop_as_slow(),
                     Ok(()) => {}
                 }
             }
         }
-        for entry in &mut entries {
+        let rows = rows(&entries);
+        for (entry, row) in entries.iter_mut().zip(rows) {
+            entry.conclude(comparison, row);
             if let Some(team) = entry.team.take() {
                 comparison.kept.keep(&self.url, &entry.who, team);
             }
         }
-        let floors = [Implementation::Floor, Implementation::QueueFloor].map(|floor| {
-            let entry = entries.iter().find(|entry| entry.who.name() == floor.name());
-            entry.map(Entry::rates)
-        });
-        let floor = floors.into_iter().flatten().next();
-        for who in able {
-            if let Some(entry) = entries.iter().find(|entry| entry.who.name() == who.name()) {
-                entry.conclude(comparison, self.scenario, floor.as_deref());
-            }
-        }
+    }
+
+    /// As the report calls it.
+    fn called(&self, who: &Implementation) -> String {
+        if who.is_on_threads() { ON_THREADS.to_owned() } else { self.scenario.to_string() }
     }
 
     fn is_for(&self, who: &Implementation, scale: Scale) -> bool {
         let within = self.scenario == Scenario::Tasks;
+        if self.scenario == Scenario::Names {
+            return who.on_threads().is_some();
+        }
+        if matches!(who, Implementation::Scripts) {
+            return self.scenario == Scenario::Processes;
+        }
         // A floor that does not wait is for a lock that nobody else wants.
         self.contenders <= who.most_contenders()
             && !(within && who.is_floor())
@@ -127,11 +132,6 @@ impl Contest {
         Shape { processes: 1, contenders, sessions: processes * sessions }
     }
 
-    /// Whether all stay open between their turns: so many idle sessions are in nobody's way.
-    fn stays(&self) -> bool {
-        self.contenders <= AT_ONCE || self.shape.sessions == 1
-    }
-
     async fn take_turn(
         &self,
         entry: &mut Entry,
@@ -139,9 +139,7 @@ impl Contest {
         comparison: &mut Comparison,
         target: &Target,
     ) -> Result<()> {
-        let name =
-            if self.stays() { self.name(&entry.who) } else { format!("{}-{round}", self.name(&entry.who)) };
-        let effort = Effort { front: entry.who.is_fronted(), ..self.effort.clone() };
+        let name = self.name(&entry.who);
         let mut team = match entry.team.take() {
             Some(team) => team,
             None => {
@@ -149,31 +147,22 @@ impl Contest {
                 self.prepare(entry, team, &name, comparison, target).await?
             }
         };
-        let counting = if self.stays() { None } else { target.count_aside().await };
+        let effort = Effort { span: entry.pace.span, ..self.effort(&entry.who) };
         let before = spent_by(&team, target);
         let Outcome { history, gave_up } = team.contest(&name, &effort).await?;
         let after = spent_by(&team, target);
-        if let Some(counting) = counting {
-            entry.counted(counting.end().await?, history.len());
-        }
-        entry.take(history, before, after);
+        entry.take(round, history, before, after);
         if let Some(gave_up) = gave_up {
             return Err(gave_up);
         }
-        if self.scenario == Scenario::Uncontended {
-            self.profile(entry, &mut team, target, &name).await?;
-        }
-        if self.stays() {
-            entry.team = Some(team);
-        }
+        entry.team = Some(team);
         Ok(())
     }
 
     /// Started for this contest, or for one before and kept.
     async fn team(&self, who: &Implementation, comparison: &mut Comparison) -> Result<Team> {
         let shape = self.shape_of(who);
-        let kept = if self.stays() { comparison.kept.take(&self.url, who, shape) } else { None };
-        match kept {
+        match comparison.kept.take(&self.url, who, shape) {
             Some(team) => team.reshape(shape).await,
             None => Team::start(*who, std::slice::from_ref(&self.url), shape, comparison.room()).await,
         }
@@ -188,62 +177,55 @@ impl Contest {
         comparison: &Comparison,
         target: &Target,
     ) -> Result<Team> {
-        if !self.stays() {
-            return Ok(team);
-        }
-        let everyone = self.shape.everyone();
-        let front = entry.who.is_fronted();
+        entry.pace = Pace::fixed(self.effort.span);
+        let (scale, everyone) = (comparison.scale, self.shape.everyone());
+        let alike = self.effort(&entry.who);
         // An order is none the worse for being slow.
-        if entry.who.is_heavy() && self.scenario != Scenario::Fairness {
-            self.warm(entry, &mut team, name, comparison.scale.warm_up).await?;
-        } else if everyone == 1 {
-            let warm_up = Effort::cycles(20).until(WARM_UP);
-            entry.look_at(team.contest(name, &warm_up).await?)?;
+        if entry.who.is_heavy() && self.scenario != Scenario::Fairness && !scale.warm_up.is_zero() {
+            entry.look_at(team.warm(name, Effort::cycles(0), scale.warm_up).await?)?;
         }
         if everyone > 1 {
-            let checked =
-                team.contest(name, &Effort { front, ..Effort::checked(comparison.scale.checked) }).await?;
+            let checked = Effort { span: scale.checked, ..alike.clone() }.checked();
+            let checked = team.contest(name, &checked).await?;
             entry.row.held_share = checked.history.held_share();
             entry.look_at(checked)?;
         }
         if let Some(counting) = target.count().await {
-            let effort =
-                Effort { front, ..Effort::cycles((2 * everyone).max(200)).until(comparison.scale.counted) };
+            let effort = Effort { cycles: (2 * everyone).max(200), span: scale.counted, ..alike.clone() };
             let outcome = team.contest(name, &effort).await?;
             entry.counted(counting.end().await?, outcome.history.len());
             entry.look_at(outcome)?;
         }
+        // Those who begin look for their places meanwhile.
+        let trial = team.contest(name, &Effort { span: TRIAL, ..alike }).await?;
+        let rate = entry.look_at(trial)?;
+        if self.effort.span.is_zero() {
+            entry.pace = Pace::of(everyone, rate, &scale);
+        }
         Ok(team)
     }
 
-    /// Lets it run until its rate stands still. What was warm already shows that soon.
-    async fn warm(&self, entry: &mut Entry, team: &mut Team, name: &str, most: Duration) -> Result<()> {
-        let mut warming = Warming::of(most, team.is_warm);
-        while let Some(window) = warming.window() {
-            let outcome = team.contest(name, &Effort::cycles(0).until(window)).await?;
-            warming.saw(outcome.history.cycles_per_s().unwrap_or(0.0));
-            entry.look_at(outcome)?;
-        }
-        team.is_warm = true;
-        if !warming.stands_still() {
-            entry.row.remark = Some("still getting faster when it was timed".to_owned());
-        }
-        Ok(())
-    }
-
-    /// What a cycle costs both processors; a part of it in every turn, so that nobody has the cold server.
-    async fn profile(&self, entry: &mut Entry, team: &mut Team, target: &Target, name: &str) -> Result<()> {
-        let before = spent_by(team, target);
-        let effort = Effort { journal: false, ..Effort::cycles(0).until(PROFILED / self.runs) };
-        let ended = team.go(name, &effort).await?;
-        entry.cost.add(Cost::between(before, spent_by(team, target), ended.cycles));
-        ended.gave_up.map_or(Ok(()), Err::<(), Error>)
+    /// As `who` goes for it, for as long as is said elsewhere.
+    fn effort(&self, who: &Implementation) -> Effort {
+        let apart = self.scenario == Scenario::Names;
+        Effort { front: who.is_fronted(), apart, ..self.effort.clone() }
     }
 
     /// Of the lock: nobody else's, and the same in every turn.
     fn name(&self, who: &Implementation) -> String {
-        format!("compare-{}-{}-{}", self.scenario, self.contenders, who.name())
+        let on_threads = if who.is_on_threads() { "-on-threads" } else { "" };
+        format!("compare-{}-{}-{}{on_threads}", self.scenario, self.contenders, who.name())
     }
+}
+
+/// What all have shown, each beside the floor that did the same.
+fn rows(entries: &[Entry]) -> Vec<Row> {
+    let plain: Vec<_> = entries.iter().map(|entry| entry.row(None)).collect();
+    let floor_of = |row: &Row| {
+        let mut alike = plain.iter().filter(|floor| floor.scenario == row.scenario);
+        alike.find(|floor| floor.is_floor() && floor.implementation != SCRIPTS)
+    };
+    entries.iter().zip(&plain).map(|(entry, row)| entry.row(floor_of(row))).collect()
 }
 
 /// The processor time of the client and of the server so far.
@@ -251,14 +233,8 @@ fn spent_by(team: &Team, target: &Target) -> Spent {
     (team.cpu_nanos(), target.cpu_nanos())
 }
 
-/// Above so many contenders with sessions of their own, implementations start anew for each turn.
-pub(super) const AT_ONCE: u64 = 128;
-
-/// How long those who begin may look for their places.
-const WARM_UP: Duration = Duration::from_millis(500);
+/// How long they go before their turns, to show how fast they are.
+const TRIAL: Duration = Duration::from_millis(150);
 
 /// How long one of them may keep the others from their turns.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Long enough, over all turns, for processor times, which are told in hundredths of a second.
-const PROFILED: Duration = Duration::from_millis(600);

@@ -8,15 +8,14 @@ mod leaks;
 
 use std::time::Duration;
 
-use contender_protocol::Draw;
+use contender_protocol::{Draw, now};
 use leasehold::Guarantees;
 
-use super::contest::Warming;
 use super::{HOLD, processes};
 use crate::comparison::Comparison;
 use crate::driver::{Effort, Outcome, Shape, Team};
 use crate::error::{Error, Result};
-use crate::figures::{Spread, median, rounded};
+use crate::figures::{Chance, Spread, median, rounded};
 use crate::history::History;
 use crate::implementation::Implementation;
 use crate::options::Scenario;
@@ -118,12 +117,11 @@ async fn contest(
     }
     let able = participants.iter_mut().filter(|one| one.knows.contains(load.needs));
     let mut entries: Vec<_> = able.map(|participant| Entry::of(participant, load, target)).collect();
-    let order: Vec<_> = entries.iter().map(|entry| entry.participant.name).collect();
-    for round in 0..comparison.scale.runs {
-        // Nobody is always first.
-        let count = entries.len().max(1);
-        entries.rotate_left(round as usize % count);
-        for entry in entries.iter_mut().filter(|entry| entry.stopped.is_none()) {
+    let mut chance = Chance::of(now());
+    for round in 0..comparison.scale.runs.0 {
+        let mut order: Vec<_> = entries.iter_mut().filter(|entry| entry.stopped.is_none()).collect();
+        chance.shuffle(&mut order);
+        for entry in order {
             let doing = format!("{}: {} × {}", target.label, load.name, entry.participant.name);
             comparison.progress.doing(doing);
             if let Err(error) = entry.take_turn(load, round, comparison, target).await {
@@ -132,7 +130,6 @@ async fn contest(
             }
         }
     }
-    entries.sort_by_key(|entry| order.iter().position(|name| *name == entry.participant.name));
     for entry in entries {
         entry.conclude(comparison);
     }
@@ -169,15 +166,10 @@ impl<'a> Entry<'a> {
         let draw = if self.participant.is_alone { Draw::default() } else { load.draw };
         let effort = |span| Effort { hold: HOLD, draw: Some(draw), ..Effort::cycles(NO_BOUND).until(span) };
         if round == 0 {
-            if who.is_heavy() {
-                let mut warming = Warming::of(scale.warm_up, team.is_warm);
-                while let Some(window) = warming.window() {
-                    let warmed = team.contest(&name, &effort(window)).await?;
-                    warming.saw(warmed.history.cycles_per_s().unwrap_or(0.0));
-                    self.look_at(&warmed.history);
-                    warmed.whole()?;
-                }
-                team.is_warm = true;
+            if who.is_heavy() && !scale.warm_up.is_zero() {
+                let warmed = team.warm(&name, effort(scale.warm_up), scale.warm_up).await?;
+                self.look_at(&warmed.history);
+                warmed.whole()?;
             }
             if let Some(counting) = target.count().await {
                 let counted = team.contest(&name, &effort(scale.counted)).await?;
@@ -187,7 +179,7 @@ impl<'a> Entry<'a> {
                 counted.whole()?;
             }
         }
-        let Outcome { history, gave_up } = team.contest(&name, &effort(scale.span)).await?;
+        let Outcome { history, gave_up } = team.contest(&name, &effort(scale.runs.1)).await?;
         self.look_at(&history);
         self.runs.push(history);
         if let Some(gave_up) = gave_up {

@@ -20,7 +20,7 @@ use crate::report::{Move, Stretch};
 use crate::servers::Target;
 
 pub(crate) async fn run(comparison: &mut Comparison) {
-    comparison.progress.begin("move: Redis to etcd");
+    comparison.begin("move: Redis to etcd");
     let stores = comparison.stores.iter().map(|(target, _)| target.store);
     let stores: Vec<_> = stores.collect();
     if stores.contains(&Store::Redis) && stores.contains(&Store::Etcd) {
@@ -38,7 +38,7 @@ pub(crate) async fn run(comparison: &mut Comparison) {
     } else {
         comparison.leave_out(Scenario::Move.to_string(), "it wants Redis and etcd");
     }
-    comparison.progress.step();
+    comparison.end();
 }
 
 fn keep(comparison: &mut Comparison, what: &str, moved: Result<Move>) {
@@ -59,7 +59,7 @@ fn keep(comparison: &mut Comparison, what: &str, moved: Result<Move>) {
 /// Servers of their own: what is moved stays moved.
 async fn servers(comparison: &Comparison) -> Result<(Target, Target)> {
     let place = comparison.place();
-    Ok((Target::start(Store::Redis, place).await?, Target::start(Store::Etcd, place).await?))
+    Ok((Target::start(Store::Redis, 1, place).await?, Target::start(Store::Etcd, 1, place).await?))
 }
 
 /// Who holds does so for a millisecond, or two at once would not be seen.

@@ -1,13 +1,14 @@
 //! etcd: one transaction that puts a key with a lease if it is not there, and one that deletes it if it is ours. With a
-//! queue the first one also answers the older keys, which a standing watch tells the end of.
+//! queue the first one also answers the oldest key; the holder looks for the next one and writes to that one's own key, which
+//! nobody else watches.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use contender_protocol::{Failure, Session};
 use etcd_client::{
-    Client, Compare, CompareOp, EventType, GetOptions, PutOptions, Txn, TxnOp, TxnOpResponse,
-    WatchFilterType, WatchOptions,
+    Client, Compare, CompareOp, GetOptions, PutOptions, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse,
+    TxnResponse,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -22,19 +23,28 @@ pub(super) struct Lock {
     queue: Option<Queue>,
 }
 
+#[derive(Clone)]
 struct Queue {
     prefix: String,
-    /// When each key was deleted last.
-    ends: watch::Receiver<Ends>,
-    _watching: JoinSet<()>,
+    /// Where others write to whoever is next.
+    inboxes: String,
+    /// When that happened last.
+    told: watch::Receiver<i64>,
+    _watching: Arc<JoinSet<()>>,
 }
-
-/// Keys and revisions.
-type Ends = HashMap<Vec<u8>, i64>;
 
 pub(super) struct Held {
     key: String,
     revision: i64,
+    queue: Option<Queue>,
+}
+
+impl Queue {
+    /// The first two in the order of arrival.
+    fn first(&self) -> TxnOp {
+        let oldest = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend);
+        TxnOp::get(self.prefix.as_str(), Some(oldest.with_limit(2).with_keys_only()))
+    }
 }
 
 impl<const QUEUES: bool> Session for Leased<QUEUES> {
@@ -54,67 +64,75 @@ impl<const QUEUES: bool> Session for Leased<QUEUES> {
         if !QUEUES {
             return Ok(Lock { key: format!("floor/{name}"), queue: None });
         }
-        let prefix = format!("floor/{name}-queue/");
-        let (ends, _watching) = watch_ends(&self.client, &prefix).await?;
-        Ok(Lock { key: format!("{prefix}{:x}", self.lease), queue: Some(Queue { prefix, ends, _watching }) })
+        let (prefix, inboxes) = (format!("floor/{name}-queue/"), format!("floor/{name}-inbox/"));
+        let (told, _watching) = watch_inbox(&self.client, format!("{inboxes}{:x}", self.lease)).await?;
+        let key = format!("{prefix}{:x}", self.lease);
+        Ok(Lock { key, queue: Some(Queue { prefix, inboxes, told, _watching: Arc::new(_watching) }) })
     }
 
     async fn acquire(&self, lock: &Lock) -> Result<Held, Failure> {
         let key = lock.key.as_str();
         let put = TxnOp::put(key, "0123456789abcdef", Some(PutOptions::new().with_lease(self.lease)));
-        let list = lock.queue.as_ref().map(|queue| {
-            TxnOp::get(queue.prefix.as_str(), Some(GetOptions::new().with_prefix().with_keys_only()))
-        });
-        let ask: Vec<_> = [put].into_iter().chain(list).collect();
+        let ask: Vec<_> = [put].into_iter().chain(lock.queue.as_ref().map(Queue::first)).collect();
         let new = Compare::create_revision(key, CompareOp::Equal, 0);
         let answer = self.client.kv_client().txn(Txn::new().when([new]).and_then(ask)).await?;
         let revision = answer.header().map(etcd_client::ResponseHeader::revision);
         let Some(revision) = revision.filter(|_| answer.succeeded()) else { return Err(super::taken()) };
-        if let Some(queue) = &lock.queue {
-            let mut older = Vec::new();
-            for response in answer.op_responses() {
-                if let TxnOpResponse::Get(found) = response {
-                    let before = found.kvs().iter().filter(|kv| kv.create_revision() < revision);
-                    older.extend(before.map(|kv| (kv.key().to_vec(), kv.create_revision())));
-                }
-            }
-            let first = |ends: &Ends| {
-                older.iter().all(|(key, created)| ends.get(key).is_some_and(|end| end > created))
-            };
-            queue.ends.clone().wait_for(first).await?;
+        if let Some(queue) =
+            lock.queue.as_ref().filter(|_| found(&answer).first().is_none_or(|first| first != key))
+        {
+            queue.told.clone().wait_for(|told| *told > revision).await?;
         }
-        Ok(Held { key: lock.key.clone(), revision })
+        Ok(Held { key: lock.key.clone(), revision, queue: lock.queue.clone() })
     }
 
     fn token(held: &Held) -> Option<u64> {
         Some(held.revision.cast_unsigned())
     }
 
-    async fn release(&self, Held { key, revision }: Held) -> Result<(), Failure> {
-        let mine = Compare::create_revision(key.as_str(), CompareOp::Equal, revision);
-        let txn = Txn::new().when([mine]).and_then([TxnOp::delete(key, None)]);
-        let answer = self.client.kv_client().txn(txn).await?;
+    async fn release(&self, Held { key, revision, queue }: Held) -> Result<(), Failure> {
+        let mine = || Compare::create_revision(key.as_str(), CompareOp::Equal, revision);
+        let delete = || TxnOp::delete(key.as_str(), None);
+        let mut txn = Txn::new().when([mine()]).and_then([delete()]);
+        if let Some(queue) = &queue {
+            let last =
+                Compare::create_revision(queue.prefix.as_str(), CompareOp::Less, revision + 1).with_prefix();
+            txn = Txn::new().when([mine(), last]).and_then([delete()]).or_else([queue.first()]);
+        }
+        let mut answer = self.client.kv_client().txn(txn).await?;
+        if let (Some(queue), [_, next]) = (&queue, &found(&answer)[..]) {
+            let inbox = next.replacen(&queue.prefix, &queue.inboxes, 1);
+            let hand_over = Txn::new().when([mine()]).and_then([delete(), TxnOp::put(inbox, "", None)]);
+            answer = self.client.kv_client().txn(hand_over).await?;
+        }
         if answer.succeeded() { Ok(()) } else { Err(Failure::new("the key was not ours")) }
     }
 }
 
-async fn watch_ends(client: &Client, prefix: &str) -> Result<(watch::Receiver<Ends>, JoinSet<()>), Failure> {
-    let options = WatchOptions::new().with_prefix().with_filters([WatchFilterType::NoPut]);
-    let mut watching = client.watch_client().watch(prefix, Some(options)).await?;
-    let (told, ends) = watch::channel(Ends::new());
+/// The keys that were answered.
+fn found(answer: &TxnResponse) -> Vec<String> {
+    let responses = answer.op_responses().into_iter();
+    let found = responses
+        .filter_map(|response| if let TxnOpResponse::Get(found) = response { Some(found) } else { None });
+    found
+        .flat_map(|found| {
+            found.kvs().iter().map(|kv| String::from_utf8_lossy(kv.key()).into_owned()).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+async fn watch_inbox(client: &Client, inbox: String) -> Result<(watch::Receiver<i64>, JoinSet<()>), Failure> {
+    let mut watching = client.watch_client().watch(inbox, None).await?;
+    let (told, last) = watch::channel(0);
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         while let Ok(Some(news)) = watching.message().await {
-            let deleted = news.events().iter().filter(|event| event.event_type() == EventType::Delete);
-            let deleted: Vec<_> = deleted
-                .filter_map(|event| event.kv().map(|kv| (kv.key().to_vec(), kv.mod_revision())))
-                .collect();
-            if !deleted.is_empty() {
-                told.send_modify(|ends| ends.extend(deleted));
+            if let Some(kv) = news.events().last().and_then(etcd_client::Event::kv) {
+                told.send_replace(kv.mod_revision());
             }
         }
     });
-    Ok((ends, tasks))
+    Ok((last, tasks))
 }
 
 /// Longer than a comparison, as a floor renews nothing.

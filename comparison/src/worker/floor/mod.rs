@@ -4,7 +4,8 @@
 //! | floor | the least that is asked by |
 //! |---|---|
 //! | `floor` | a free lock that excludes and is numbered: nothing can be cheaper. It cannot wait. Of a quorum of Redis servers: the same at all of them at once, until a majority has answered |
-//! | `floor+queue` | one whose next holder waits in a queue and is told: on Redis our own scripts, on etcd a transaction that puts a key and answers the older ones beside one standing watch, on ZooKeeper the textbook recipe; the kernel's lock of a file |
+//! | `floor+queue` | one whose next holder waits in a queue and is told: on Redis a list that it pops, on etcd a key of its own that the holder before it writes to, on ZooKeeper the textbook recipe; the kernel's lock of a file |
+//! | `floor+scripts` | our own store on Redis: its scripts, without our library |
 
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -12,6 +13,7 @@ mod file;
 mod quorum;
 mod redis;
 mod redis_queue;
+mod redis_scripts;
 mod zk;
 
 use std::io;
@@ -27,6 +29,14 @@ pub(super) async fn contend(urls: &[String]) -> io::Result<()> {
         #[cfg(feature = "etcd")]
         "etcd" => run::<etcd::Leased<false>>(urls).await,
         "zk" | "zookeeper" => run::<zk::Connection<false>>(urls).await,
+        _ => unknown(urls),
+    }
+}
+
+/// Contends by our own scripts.
+pub(super) async fn contend_by_scripts(urls: &[String]) -> io::Result<()> {
+    match scheme(urls) {
+        "redis" => run::<redis_scripts::Connection>(urls).await,
         _ => unknown(urls),
     }
 }

@@ -1,0 +1,82 @@
+//! How long a turn is, and how many there are.
+//!
+//! # Invariants
+//! - **contest-8** A turn lasts until each contender has gone through the lock [`EACH`] times, as far as that is known
+//!   before, so that a queue is in its steady state for most of it. Who is slow has longer turns and fewer of them: those
+//!   that it has are in the same rounds as the turns of others that have as few, or fewer.
+
+use std::time::Duration;
+
+use crate::scale::Scale;
+
+/// Of one implementation in one contest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pace {
+    pub(super) span: Duration,
+    /// It has its turn once in so many rounds.
+    stride: u32,
+}
+
+impl Pace {
+    /// Every turn takes so long, whoever it is.
+    pub(super) fn fixed(span: Duration) -> Self {
+        Self { span, stride: 1 }
+    }
+
+    /// Of so many contenders that make so many cycles a second together.
+    pub(super) fn of(contenders: u64, rate: f64, scale: &Scale) -> Self {
+        let wanted = EACH * contenders as f64 / rate.max(LEAST_RATE);
+        let most = if contenders < MANY { scale.longest / 5 } else { scale.longest };
+        let span = Duration::from_secs_f64(wanted).clamp(scale.turn, most);
+        let mut strides = STRIDES.into_iter().filter(|stride| scale.rounds / stride >= FEW);
+        let least = strides.clone().next_back().unwrap_or(1);
+        let within = |stride: &u32| span * (scale.rounds / stride) <= scale.each;
+        let stride = strides.find(within).unwrap_or(least);
+        Self { span: Duration::from_millis(span.as_millis().try_into().unwrap_or(u64::MAX)), stride }
+    }
+
+    pub(super) fn is_due(self, round: u32) -> bool {
+        round.is_multiple_of(self.stride)
+    }
+}
+
+/// How often each contender goes through the lock in a turn.
+const EACH: f64 = 20.0;
+
+/// From so many contenders on, they take long to come to their places.
+const MANY: u64 = 50;
+
+/// The fewest turns that decide anything.
+const FEW: u32 = 5;
+
+/// Each is a multiple of the one before.
+const STRIDES: [u32; 4] = [1, 2, 6, 12];
+
+/// Slower than anybody who takes part.
+const LEAST_RATE: f64 = 1e-3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who is fast has short turns in every round; who is slow has fewer, long enough for a queue, up to a bound.
+    #[test]
+    fn slow_contenders_have_fewer_and_longer_turns() {
+        let pace = |contenders, rate| {
+            let Pace { span, stride } = Pace::of(contenders, rate, &Scale::USUAL);
+            (span.as_millis(), stride)
+        };
+        assert_eq!(pace(1, 9_000.0), (20, 1));
+        assert_eq!(pace(8, 5_000.0), (32, 1));
+        assert_eq!(pace(8, 800.0), (200, 6));
+        assert_eq!(pace(100, 500.0), (4_000, 12));
+        assert_eq!(pace(100, 10.0), (5_000, 12));
+        assert_eq!(pace(2, 0.0), (1_000, 12));
+        let due = |contenders, rate| {
+            let pace = Pace::of(contenders, rate, &Scale::USUAL);
+            (0..Scale::USUAL.rounds).filter(|round| pace.is_due(*round)).collect::<Vec<_>>()
+        };
+        let (often, seldom) = (due(8, 5_000.0), due(8, 800.0));
+        assert!(seldom.len() >= 5 && seldom.iter().all(|round| often.contains(round)), "{seldom:?}");
+    }
+}
