@@ -234,7 +234,7 @@ fn spent_by(team: &Team, target: &Target) -> Spent {
 }
 
 /// How long they go before their turns, to show how fast they are.
-const TRIAL: Duration = Duration::from_millis(150);
+const TRIAL: Duration = Duration::from_millis(100);
 
 /// How long one of them may keep the others from their turns.
 const PATIENCE: Duration = Duration::from_secs(60);

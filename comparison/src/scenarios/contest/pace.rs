@@ -44,13 +44,13 @@ impl Pace {
 const EACH: f64 = 20.0;
 
 /// From so many contenders on, they take long to come to their places.
-const MANY: u64 = 50;
+const MANY: u64 = 100;
 
 /// The fewest turns that decide anything.
 const FEW: u32 = 5;
 
 /// Each is a multiple of the one before.
-const STRIDES: [u32; 4] = [1, 2, 6, 12];
+const STRIDES: [u32; 4] = [1, 2, 5, 10];
 
 /// Slower than anybody who takes part.
 const LEAST_RATE: f64 = 1e-3;
@@ -68,10 +68,10 @@ mod tests {
         };
         assert_eq!(pace(1, 9_000.0), (20, 1));
         assert_eq!(pace(8, 5_000.0), (32, 1));
-        assert_eq!(pace(8, 800.0), (200, 6));
-        assert_eq!(pace(100, 500.0), (4_000, 12));
-        assert_eq!(pace(100, 10.0), (5_000, 12));
-        assert_eq!(pace(2, 0.0), (1_000, 12));
+        assert_eq!(pace(8, 800.0), (200, 10));
+        assert_eq!(pace(100, 1_000.0), (2_000, 10));
+        assert_eq!(pace(100, 10.0), (3_000, 10));
+        assert_eq!(pace(2, 0.0), (600, 10));
         let due = |contenders, rate| {
             let pace = Pace::of(contenders, rate, &Scale::USUAL);
             (0..Scale::USUAL.rounds).filter(|round| pace.is_due(*round)).collect::<Vec<_>>()
