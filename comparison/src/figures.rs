@@ -34,21 +34,6 @@ impl Times {
     pub(crate) fn spread(&self) -> Spread {
         Spread { p50: self.micros(0.5), p99: self.micros(0.99), max: self.micros(1.0) }
     }
-
-    /// The shares of all spans that lie in equal steps of the logarithm between `from` and `to`
-    /// microseconds.
-    pub(crate) fn density(&self, from: f64, to: f64, steps: usize) -> Vec<f64> {
-        let width = (to / from).ln() / steps as f64;
-        let mut shares = vec![0.0; steps];
-        for recorded in self.0.iter_recorded() {
-            let at = (recorded.value_iterated_to() as f64 / 1e3 / from).ln() / width;
-            let step = at.clamp(0.0, steps as f64 - 1.0);
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped above")]
-            let step = step as usize;
-            shares[step] += recorded.count_at_value() as f64 / self.len() as f64;
-        }
-        shares
-    }
 }
 
 impl FromIterator<u64> for Times {
@@ -200,15 +185,6 @@ mod tests {
         let both = Spread { p50: Some(2.0), p99: Some(3.0), max: Some(9.0) };
         assert_eq!(Spread::over([known, slower].into_iter()), both);
         assert_eq!(Times::new().spread(), Spread::default());
-    }
-
-    /// Every span is in exactly one step, those beyond the ends in the outermost.
-    #[test]
-    fn a_density_holds_everything() {
-        let times: Times = [100, 2_000, 3_000, 90_000_000].into_iter().collect();
-        let density = times.density(1.0, 1_000.0, 10);
-        assert!((density.iter().sum::<f64>() - 1.0).abs() < 1e-9);
-        assert!((density[0] - 0.25).abs() < 1e-9 && (density[9] - 0.25).abs() < 1e-9);
     }
 
     /// Small values keep their digits, large ones lose their fraction.

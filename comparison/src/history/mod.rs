@@ -156,13 +156,6 @@ impl History {
         self.cycles.iter().filter_map(|(_, cycle)| Some(cycle.released? - cycle.releasing)).collect()
     }
 
-    /// What one time through the lock took, whatever was done inside left out.
-    pub(crate) fn cycles(&self) -> Times {
-        let spent =
-            |cycle: &Cycle| Some((cycle.granted - cycle.requested) + (cycle.released? - cycle.releasing));
-        self.cycles.iter().filter_map(|(_, cycle)| spent(cycle)).collect()
-    }
-
     /// From the first request to the last release.
     pub(crate) fn cycles_per_s(&self) -> Option<f64> {
         Some(self.cycles.len() as f64 * 1e9 / self.span()? as f64)

@@ -62,7 +62,7 @@ fn a_hold_without_a_release_is_overlapped_like_any_other() {
     let lost = Cycle { released: None, ..cycle(0, 1, 10) };
     let history = History::new([vec![lost], vec![cycle(0, 5, 20)]]);
     assert_eq!(history.violations(), 1);
-    assert_eq!((history.releases().len(), history.cycles().len()), (1, 1));
+    assert_eq!(history.releases().len(), 1);
 }
 
 /// Somebody who was never served is seen, although a closed loop writes nothing of it down.

@@ -32,11 +32,6 @@ impl Axis {
         pixel(self.from + (self.to - self.from) * share.min(1.0))
     }
 
-    /// Where it begins and ends.
-    pub(super) fn ends(&self) -> (f64, f64) {
-        (self.low, self.high)
-    }
-
     /// Round values within, not too many.
     pub(super) fn ticks(&self) -> Vec<f64> {
         let decades = (self.high / self.low).log10();
@@ -92,7 +87,8 @@ mod tests {
         );
         assert_eq!(axis.ticks(), [1.0, 10.0, 100.0, 1_000.0]);
         assert!(Axis::over([0.0].into_iter(), 0.0, 1.0).is_none());
-        assert_eq!(Axis::over([7.0].into_iter(), 0.0, 1.0).unwrap().widened().ends(), (5.0, 20.0));
+        let widened = Axis::over([7.0].into_iter(), 0.0, 1.0).unwrap().widened();
+        assert_eq!([5.0, 10.0, 20.0].map(|at| widened.at(at)), [0.0, 0.5, 1.0]);
     }
 
     /// Numbers on axes are short.

@@ -1,11 +1,10 @@
-//! The one way to draw: marks, texts and paths in an SVG of a fixed width, and the four kinds of chart
+//! The one way to draw: marks, texts and paths in an SVG of a fixed width, and the three kinds of chart
 //! that are made of them.
 
 use std::fmt::Write as _;
 
 use super::axis::{Axis, pixel, safe, short};
 use super::table::{number, time};
-use crate::figures::Times;
 use crate::history::Hold;
 
 struct Chart(String);
@@ -128,7 +127,7 @@ pub(super) struct Line {
 pub(super) struct Point {
     pub(super) x: f64,
     pub(super) y: f64,
-    /// From the smallest to the largest run, where it is a rate.
+    /// The interval of 95 %, where it is a rate.
     pub(super) range: Option<(f64, f64)>,
 }
 
@@ -182,61 +181,6 @@ pub(super) fn lines(lines: &[Line], across: &str, unit: &str) -> String {
     chart.end()
 }
 
-/// Distributions one above the other, the fastest first; empty if there is nothing to draw.
-pub(super) fn ridges(mut ridges: Vec<(Who, &Times)>) -> String {
-    const TOP: f64 = 8.0;
-    let at = |times: &Times, quantile| times.micros(quantile).unwrap_or(0.0);
-    ridges.sort_by(|(_, a), (_, b)| f64::total_cmp(&at(a, 0.5), &at(b, 0.5)));
-    let ends: Vec<f64> = ridges.iter().flat_map(|(_, times)| [at(times, 0.001), at(times, 0.995)]).collect();
-    let axis = Axis::over(ends.into_iter(), NAMES, WIDTH - RIGHT).map(Axis::widened);
-    let Some(axis) = axis else { return String::new() };
-    let bottom = TOP + RIDGE * ridges.len() as f64;
-    let mut chart = Chart::new("", bottom + 24.0, "distribution of the time of a cycle");
-    for tick in axis.ticks() {
-        let x = axis.at(tick);
-        chart.line("grid", (x, TOP), (x, bottom));
-        chart.text("middle", (x, bottom + 16.0), &time(tick).replace(".00", "").replace(".0 ", " "));
-    }
-    for (index, (who, times)) in ridges.iter().enumerate() {
-        let base = TOP + RIDGE * (index as f64 + 1.0);
-        let tall = |share: f64| base - share * (RIDGE - 8.0);
-        let (p50, p99) = (at(times, 0.5), at(times, 0.99));
-        let tip =
-            format!("{}\np50 {}\np99 {}\nlongest {}", who.name, time(p50), time(p99), time(at(times, 1.0)));
-        chart.group(&who.class, |chart| {
-            let curve = curve(times, &axis).into_iter().map(|(x, share)| (x, tall(share)));
-            let ends = [(NAMES, base), (WIDTH - RIGHT, base)];
-            chart.path("ridge", ends[..1].iter().copied().chain(curve).chain([ends[1], ends[0]]));
-            chart.text("end name", (NAMES - 8.0, base - 3.0), &who.name);
-            for (at, share) in [(p50, 0.9), (p99, 0.5)] {
-                chart.line("mark", (axis.at(at), base), (axis.at(at), tall(share)));
-            }
-            let width = WIDTH - RIGHT - NAMES;
-            let place = [("x", NAMES), ("y", base - RIDGE), ("width", width), ("height", RIDGE)];
-            chart.mark("rect", "hit", &place, &tip);
-        });
-    }
-    chart.end()
-}
-
-/// Where on the axis how much of the whole lies, the most as 1; smooth, as steps of a histogram are no
-/// news.
-fn curve(times: &Times, axis: &Axis) -> Vec<(f64, f64)> {
-    const STEPS: usize = 90;
-    const KERNEL: [f64; 5] = [0.06, 0.24, 0.4, 0.24, 0.06];
-    let (low, high) = axis.ends();
-    let density = times.density(low, high, STEPS);
-    let near = |index: usize, offset: usize| {
-        (index + offset).checked_sub(2).and_then(|at| density.get(at)).unwrap_or(&0.0)
-    };
-    let smooth = |index| KERNEL.iter().enumerate().map(|(offset, weight)| weight * near(index, offset)).sum();
-    let shares: Vec<f64> = (0..STEPS).map(smooth).collect();
-    let highest = shares.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
-    let step = (WIDTH - RIGHT - NAMES) / STEPS as f64;
-    let x = |index: usize| NAMES + step * (index as f64 + 0.5);
-    shares.iter().enumerate().map(|(index, share)| (x(index), share / highest)).collect()
-}
-
 /// Who had the lock when: a lane per contender, a mark per grant.
 pub(super) fn turns(who: &Who, holds: &[Hold], lanes: usize) -> String {
     const LANE: f64 = 7.0;
@@ -262,6 +206,5 @@ const RIGHT: f64 = 14.0;
 /// Where names end, and values begin.
 const NAMES: f64 = 108.0;
 
-/// How tall they are, with what keeps them apart.
+/// How tall one is, with what keeps them apart.
 const BAR: f64 = 24.0;
-const RIDGE: f64 = 36.0;

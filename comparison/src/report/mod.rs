@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::figures::{Spread, Times, rounded};
+use crate::figures::{Spread, rounded};
 use crate::history::Hold;
 use crate::implementation::Implementation;
 use crate::options::Scenario;
@@ -355,14 +355,8 @@ pub(crate) fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> 
     found
 }
 
-/// What is drawn and is no row; by store and implementation.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Drawings {
-    /// How long a free lock took to take and release.
-    pub(crate) cycles: BTreeMap<Who, Times>,
-    /// Who held when, among eight.
-    pub(crate) turns: BTreeMap<Who, Vec<Hold>>,
-}
+/// What is drawn and is no row: who held when, among eight.
+pub(crate) type Drawings = BTreeMap<Who, Vec<Hold>>;
 
 /// Where a claim of our own is from.
 pub(crate) const BUDGET: &str = "our budget";

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use askama::Template;
 
-use super::chart::{Bar, Line, Point, Who, bars, lines, ridges, turns};
+use super::chart::{Bar, Line, Point, Who, bars, lines, turns};
 use super::table::{number, spread, time};
-use super::{Drawings, Report, Row, distinct};
+use super::{Drawings, Report, Row, distinct, glance};
 use crate::error::{Error, Result};
 use crate::figures::interval;
 use crate::options::{ON_THREADS, ONE_THREAD};
@@ -48,7 +48,6 @@ struct Card {
     strips: Vec<(String, String, String)>,
     chart: String,
     legend: Vec<Who>,
-    crossings: String,
 }
 
 impl<'a> Page<'a> {
@@ -145,7 +144,6 @@ impl Drawn<'_> {
         vec![
             section("crowd", self.crowd()),
             section("glance", self.at_a_glance()),
-            section("latency", self.latency()),
             section("distance", self.distance()),
             section("profile", self.profile()),
             section(
@@ -210,38 +208,11 @@ impl Drawn<'_> {
 
     fn at_a_glance(&self) -> Vec<Card> {
         self.cards(|store| {
-            let ours = |scenario, contenders| self.report.row(scenario, store, "leasehold", contenders);
-            let (crowd, crash) = (ours("processes", 8), ours("crash", 2));
-            let share = |row: Option<&Row>| Some(format!("{:.2}", row?.floor_ratio?));
-            let cycle = self.drawings.cycles.get(&(store.to_owned(), "leasehold".to_owned()));
-            let (other, rate) = self.best_other(store).unzip();
-            let facts = [
-                ("a free lock, taken and released, median", cycle.and_then(|of| of.micros(0.5)).map(time)),
-                ("share of the floor's rate", share(ours("uncontended", 1))),
-                ("the same a millisecond away", share(ours("distance", 1))),
-                ("8 contenders, cycles/s", crowd.and_then(|row| row.cycles_per_s).map(number)),
-                (&format!("the same, {}", other.unwrap_or_default()), rate.map(number)),
-                ("requests per cycle", crowd.and_then(|row| row.requests_per_cycle).map(number)),
-                ("hand-off, p99", crowd.and_then(|row| row.handoff_us.p99).map(time)),
-                ("after a kill, the next holds in", crash.and_then(|row| row.handoff_us.max).map(time)),
-            ];
-            let facts = facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
-            Card { facts: facts.collect(), ..Card::default() }
-        })
-    }
-
-    /// The fastest library of others among eight processes.
-    fn best_other(&self, store: &str) -> Option<(&str, f64)> {
-        let rows = self.report.rows("processes").filter(|row| row.store == store && row.contenders == 8);
-        let others = rows.filter(|row| !row.is_ours() && !row.is_floor());
-        let rates = others.filter_map(|row| Some((row.implementation.as_str(), row.cycles_per_s?)));
-        rates.max_by(|a, b| a.1.total_cmp(&b.1))
-    }
-
-    fn latency(&self) -> Vec<Card> {
-        self.charts(|store| {
-            let cycles = on_store(&self.drawings.cycles, store).into_iter();
-            ridges(cycles.map(|(who, times)| (self.who(store, who), times)).collect())
+            let fact = |(name, _, scenario, contenders, value): &glance::Line| {
+                let row = self.report.row(scenario, store, "leasehold", *contenders)?;
+                Some(((*name).to_owned(), value(row)?))
+            };
+            Card { facts: glance::LINES.iter().filter_map(fact).collect(), ..Card::default() }
         })
     }
 
@@ -288,7 +259,7 @@ impl Drawn<'_> {
         })
     }
 
-    /// The rate over the number of contenders, with who passes us where.
+    /// The rate over the number of contenders.
     fn crowd(&self) -> Vec<Card> {
         self.cards(|store| {
             let drawn = self.drawn(&["uncontended", "crowd"], store, |row| {
@@ -298,7 +269,7 @@ impl Drawn<'_> {
             if drawn.iter().all(|line| line.points.len() < 2) {
                 return Card::default();
             }
-            Card { crossings: crossings(&drawn), ..card_of(&drawn, "contenders", "cycles/s") }
+            card_of(&drawn, "contenders", "cycles/s")
         })
     }
 
@@ -355,7 +326,7 @@ impl Drawn<'_> {
                 let told = told.into_iter().flatten().collect::<Vec<_>>().join(" · ");
                 (who.to_owned(), told, turns(&self.who(store, who), holds, 8))
             };
-            let strips = on_store(&self.drawings.turns, store).into_iter().map(strip).collect();
+            let strips = on_store(self.drawings, store).into_iter().map(strip).collect();
             Card { strips, ..Card::default() }
         })
     }
@@ -423,37 +394,6 @@ impl Drawn<'_> {
 fn card_of(drawn: &[Line], across: &str, unit: &str) -> Card {
     let legend = drawn.iter().map(|line| line.who.clone()).collect();
     Card { chart: lines(drawn, across, unit), legend, ..Card::default() }
-}
-
-/// Where others pass us as contenders get more, or we them.
-fn crossings(drawn: &[Line]) -> String {
-    let Some(ours) = drawn.iter().find(|line| line.who.name == "leasehold") else { return String::new() };
-    let mut told = Vec::new();
-    for theirs in drawn.iter().filter(|line| line.who.name != "leasehold" && line.who.class != "floor") {
-        for (at, we_lead) in crossed(&ours.points, &theirs.points) {
-            let (who, at) = (theirs.who.name.as_str(), at.round());
-            let (leader, behind) = if we_lead { ("leasehold", who) } else { (who, "leasehold") };
-            told.push(format!("From about {at} contenders on {leader} is faster than {behind}."));
-        }
-    }
-    told.join(" ")
-}
-
-/// Where two curves cross, between numbers of contenders that both have, and whether the first one leads from
-/// there on. Both axes are logarithmic, and so are the lines in between.
-pub(super) fn crossed(ours: &[Point], theirs: &[Point]) -> Vec<(f64, bool)> {
-    let both = ours.iter().filter_map(|mine| {
-        let other = theirs.iter().find(|other| other.x.total_cmp(&mine.x).is_eq())?;
-        Some((mine.x.ln(), (mine.y / other.y).ln()))
-    });
-    let both: Vec<_> = both.collect();
-    let pairs = both.windows(2).filter(|pair| pair[0].1 * pair[1].1 < 0.0);
-    pairs
-        .map(|pair| {
-            let share = pair[0].1 / (pair[0].1 - pair[1].1);
-            ((pair[0].0 + share * (pair[1].0 - pair[0].0)).exp(), pair[1].1 > 0.0)
-        })
-        .collect()
 }
 
 /// What was drawn of a store, ours first.

@@ -1,7 +1,6 @@
 use serde_json::Value;
 
-use super::chart::Point;
-use super::page::{Drawn, crossed};
+use super::page::Drawn;
 use super::*;
 
 const KEPT: &str = include_str!("../../../docs/comparison/report.json");
@@ -13,11 +12,8 @@ fn report() -> Report {
 
 fn drawings() -> Drawings {
     let who = ("redis".to_owned(), "leasehold".to_owned());
-    let mut drawings = Drawings::default();
-    drawings.cycles.insert(who.clone(), (1..1_000).map(|n| n * 100).collect());
     let hold = Hold { contender: 3, from_ms: 0.0, waited_ms: 2.0 };
-    drawings.turns.insert(who, vec![hold; 5]);
-    drawings
+    Drawings::from([(who, vec![hold; 5])])
 }
 
 fn row(scenario: &str, who: &str, contenders: u64, rate: f64) -> Row {
@@ -61,7 +57,7 @@ fn the_page_stands_alone() {
 fn every_section_is_there() {
     let page = page(&report(), &drawings()).unwrap();
     let sections = page.split("<h2 id=\"").skip(1).map(|rest| rest.split('"').next().unwrap());
-    let all = "crowd glance latency distance profile hand-off waits requests tasks fairness recovery memory growth kinds \
+    let all = "crowd glance distance profile hand-off waits requests tasks fairness recovery memory growth kinds \
                move claims results environment";
     assert_eq!(sections.collect::<Vec<_>>().join(" "), all);
     for element in ["svg", "g", "section", "table", "div", "details"] {
@@ -99,40 +95,11 @@ fn a_violation_is_told_first() {
     assert!(page.contains("no\">4</td>") && page.contains("no\">3</td>"));
 }
 
-/// Who is fastest of the others is a library, and not what no library can be.
-#[test]
-fn a_floor_is_nobody_to_be_compared_with_at_a_glance() {
-    let rows = [("leasehold", 800.0), ("floor+queue", 900.0), ("go-mutex", 80.0)];
-    let page = page_of(rows.map(|(who, rate)| row("processes", who, 8, rate)).to_vec());
-    assert!(page.contains("the same, go-mutex"));
-}
-
 /// A report without results is a page all the same.
 #[test]
 fn nothing_is_drawn_of_nothing() {
     let page = page_of(Vec::new());
     assert!(!page.contains("<svg") && page.ends_with("</html>"));
-}
-
-/// "Ten times as fast" is true of some numbers of contenders: where it stops to be is told.
-#[test]
-fn curves_that_cross_say_where() {
-    let points = |ys: &[f64]| {
-        [1.0, 10.0, 100.0]
-            .into_iter()
-            .zip(ys)
-            .map(|(x, y)| Point { x, y: *y, range: None })
-            .collect::<Vec<_>>()
-    };
-    let (ours, theirs) = (points(&[1_000.0, 1_000.0, 100.0]), points(&[100.0, 100.0, 1_000.0]));
-    let [(at, we_lead)] = crossed(&ours, &theirs)[..] else { panic!("one crossing") };
-    assert!((at - 31.6).abs() < 0.1 && !we_lead, "{at}");
-    assert_eq!(crossed(&ours, &ours), []);
-    assert_eq!(crossed(&ours, &points(&[2_000.0])), [], "one number in common is no curve");
-    let rows = [("leasehold", [800.0, 200.0]), ("go-mutex", [80.0, 460.0])];
-    let rows = rows
-        .map(|(who, rates)| [8, 100].map(|count| row("crowd", who, count, rates[usize::from(count == 100)])));
-    assert!(page_of(rows.concat()).contains("contenders on go-mutex is faster than leasehold"));
 }
 
 /// A line goes from left to right and has one place for a number, whatever scenarios have it.

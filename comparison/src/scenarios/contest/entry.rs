@@ -31,7 +31,6 @@ pub(super) struct Entry {
     violations: u64,
     /// What its turns have shown, each with the round that it was in.
     pub(super) turns: Vec<(u32, Turn)>,
-    cycles: Times,
     acquisitions: Times,
     releases: Times,
     hand_offs: Times,
@@ -68,7 +67,6 @@ impl Entry {
             violations: 0,
             pace: Pace::fixed(Duration::ZERO),
             turns: Vec::new(),
-            cycles: Times::new(),
             acquisitions: Times::new(),
             releases: Times::new(),
             hand_offs: Times::new(),
@@ -126,7 +124,6 @@ impl Entry {
         let each = |before: Option<u64>, after: Option<u64>| {
             Some(rounded(after?.saturating_sub(before?) as f64 / 1e3 / cycles.max(1) as f64))
         };
-        self.cycles.add(&history.cycles());
         self.acquisitions.add(&history.acquisitions());
         self.releases.add(&history.releases());
         let turn = Turn {
@@ -195,10 +192,8 @@ impl Entry {
         }
         let (scenario, who) = (row.scenario.clone(), row.who());
         comparison.add(row);
-        if scenario == Scenario::Uncontended.to_string() && !self.turns.is_empty() {
-            comparison.drawings.cycles.insert(who, self.cycles.clone());
-        } else if let (true, Some(history)) = (scenario == Scenario::Fairness.to_string(), &self.last) {
-            comparison.drawings.turns.insert(who, history.excerpt(DRAWN));
+        if let (true, Some(history)) = (scenario == Scenario::Fairness.to_string(), &self.last) {
+            comparison.drawings.insert(who, history.excerpt(DRAWN));
         }
     }
 }
