@@ -7,7 +7,7 @@ use leasehold::Guarantees;
 use testbed::Launch;
 
 use crate::error::{Error, Result};
-use crate::options::{Options, Scenario, Store};
+use crate::options::{IN_BLOCK_ON, ON_THREADS, ONE_THREAD, Options, Scenario, Store};
 use crate::peers::{PEERS, Peer};
 use crate::servers::places;
 use crate::worker;
@@ -22,9 +22,12 @@ pub(crate) enum Implementation {
     QueueFloor,
     /// Our own scripts on Redis, sent raw.
     Scripts,
-    /// One of those before, on tokio's default runtime.
-    OnThreads(&'static Self),
     Peer(Peer),
+    /// One of those before on tokio's default runtime.
+    Threaded(&'static Self),
+    ThreadedPeer(Peer),
+    /// And not in a task there, but in what its `block_on` polls.
+    InBlockOn(&'static Self),
     /// A library of others with a mutex of the process in front, as its users would write.
     Fronted(Peer),
     /// What is no lock, and must be found out.
@@ -78,29 +81,42 @@ impl Implementation {
             Self::Floor => "floor",
             Self::QueueFloor => QUEUE_FLOOR,
             Self::Scripts => SCRIPTS,
-            Self::OnThreads(who) => who.name(),
-            Self::Peer(peer) => peer.name,
+            Self::Threaded(who) | Self::InBlockOn(who) => who.name(),
+            Self::Peer(peer) | Self::ThreadedPeer(peer) => peer.name,
             Self::Fronted(peer) => peer.fronted.unwrap_or(peer.name),
             Self::Broken(how) => how.name(),
         }
     }
 
     pub(crate) fn is_ours(&self) -> bool {
-        matches!(self, Self::Ours | Self::OnThreads(Self::Ours))
+        self.name() == "leasehold"
     }
 
-    /// The same on tokio's default runtime, of those that want many names at a time.
-    pub(crate) fn on_threads(&self) -> Option<Self> {
+    /// The same in all ways that many names are wanted at a time; nothing, of those that know no such contest.
+    pub(crate) fn of_names(&self, names: u64) -> Vec<Self> {
+        let who = match self {
+            Self::Ours => &Self::Ours,
+            Self::Floor => &Self::Floor,
+            Self::Scripts => &Self::Scripts,
+            Self::Peer(peer) if peer.knows_names() => return vec![*self, Self::ThreadedPeer(*peer)],
+            _ => return Vec::new(),
+        };
+        let all = [*who, Self::Threaded(who), Self::InBlockOn(who)];
+        all.into_iter().take(if names == 1 { 3 } else { 2 }).collect()
+    }
+
+    /// As the report calls many names on its runtime.
+    fn names_on(&self) -> &'static str {
         match self {
-            Self::Ours => Some(Self::OnThreads(&Self::Ours)),
-            Self::Floor => Some(Self::OnThreads(&Self::Floor)),
-            Self::Scripts => Some(Self::OnThreads(&Self::Scripts)),
-            _ => None,
+            Self::Threaded(_) | Self::ThreadedPeer(_) => ON_THREADS,
+            Self::InBlockOn(_) => IN_BLOCK_ON,
+            _ => ONE_THREAD,
         }
     }
 
-    pub(crate) fn is_on_threads(&self) -> bool {
-        matches!(self, Self::OnThreads(_))
+    /// As the report calls a scenario that it takes part in.
+    pub(crate) fn calls(&self, scenario: Scenario) -> String {
+        if scenario == Scenario::Names { self.names_on().to_owned() } else { scenario.to_string() }
     }
 
     pub(crate) fn is_floor(&self) -> bool {
@@ -130,9 +146,13 @@ impl Implementation {
         }
     }
 
-    /// Whether contenders of a session go through a mutex first.
-    pub(crate) fn is_fronted(&self) -> bool {
-        matches!(self, Self::Fronted(_))
+    /// The protocol's word for how it goes for locks in a scenario, if not each by itself for the same lock.
+    pub(crate) fn way(&self, scenario: Scenario) -> Option<&'static str> {
+        match self {
+            Self::Fronted(_) => Some("mutex"),
+            Self::InBlockOn(_) => Some("block_on"),
+            _ => (scenario == Scenario::Names).then_some("names"),
+        }
     }
 
     /// Whether it is slow to start, or takes much memory for a process.
@@ -156,13 +176,15 @@ impl Implementation {
                 let program = peer.program().map_err(Error::new)?;
                 Launch::new(program, room).args([peer.name]).args(urls.iter().flat_map(|url| places(url)))
             }
+            Self::ThreadedPeer(peer) => Self::Peer(*peer).launch(urls, room)?,
             _ => {
                 let program = env::current_exe().map_err(Error::during("looking for this program"))?;
-                let runtime = if self.is_on_threads() { worker::ON_THREADS } else { worker::ON_ONE };
-                let role = format!("{runtime} {} {}", self.name(), urls.join(" "));
+                let role = format!("{} {}", self.name(), urls.join(" "));
                 Launch::new(program, room).env(worker::ROLE, role)
             }
         };
+        let on_threads = self.names_on() != ONE_THREAD;
+        let launch = if on_threads { launch.env(contender_protocol::ON_THREADS, "1") } else { launch };
         Ok(launch.piped_lines())
     }
 }

@@ -136,6 +136,7 @@ impl fmt::Display for Scenario {
 /// As the report calls many names on one client, by the runtime that it has.
 pub(crate) const ONE_THREAD: &str = "names";
 pub(crate) const ON_THREADS: &str = "names on the default runtime";
+pub(crate) const IN_BLOCK_ON: &str = "names on the default runtime, in block_on";
 
 /// As the command line and the report call it.
 fn write_name(value: &impl ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -84,6 +84,11 @@ pub(crate) const PEERS: [Peer; 15] = [
 ];
 
 impl Peer {
+    /// Whether its program has contests of many names.
+    pub(crate) fn knows_names(&self) -> bool {
+        self.folder == "rust"
+    }
+
     /// Its program.
     ///
     /// # Errors

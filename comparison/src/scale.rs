@@ -74,6 +74,7 @@ impl Scale {
         checked: Duration::from_millis(150),
         counted: Duration::from_millis(200),
         warm_up: Duration::ZERO,
+        names: &[1, 64],
         crowd: &[8, 100],
         counters: &[10],
         locks: &[2_000],

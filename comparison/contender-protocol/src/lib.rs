@@ -27,5 +27,5 @@ mod session;
 pub use clock::now;
 pub use journal::Cycle;
 pub use mode::{Draw, Mode, mixed};
-pub use program::run;
+pub use program::{ON_THREADS, run, runtime};
 pub use session::{Failure, Session};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
 use crate::churn::churn;
@@ -44,6 +45,20 @@ pub async fn run<S: Session>(urls: &[String]) -> io::Result<()> {
     Ok(())
 }
 
+/// A runtime of one thread, or tokio's default one if the environment has [`ON_THREADS`].
+///
+/// # Errors
+///
+/// When the system gives it no threads, or no files.
+pub fn runtime() -> io::Result<Runtime> {
+    let on_threads = std::env::var_os(ON_THREADS).is_some();
+    let mut builder = if on_threads { Builder::new_multi_thread() } else { Builder::new_current_thread() };
+    builder.enable_all().build()
+}
+
+/// Set for programs that are to run on tokio's default runtime.
+pub const ON_THREADS: &str = "CONTENDER_ON_THREADS";
+
 fn say(answer: impl Display) -> io::Result<()> {
     let mut output = io::stdout().lock();
     writeln!(output, "{answer}")?;
@@ -73,7 +88,8 @@ impl<S: Session> Program<'_, S> {
             ["run", name, contenders, cycles, bound, hold, start, journal, counter, ref last @ ..]
                 if last.len() <= 1 =>
             {
-                let (front, apart) = (*last == ["mutex"], *last == ["names"]);
+                let (front, in_place) = (*last == ["mutex"], *last == ["block_on"]);
+                let apart = in_place || *last == ["names"];
                 let draw = last.first().filter(|_| !front && !apart);
                 let run = Run {
                     contenders: contenders.parse()?,
@@ -84,6 +100,7 @@ impl<S: Session> Program<'_, S> {
                     counter: path(counter),
                     front,
                     apart,
+                    in_place,
                     draw: draw.map(|word| Draw::parse(word).ok_or_else(none)).transpose()?,
                 };
                 let entrances = self.prepared(name, &run).await?;
@@ -305,6 +322,7 @@ mod tests {
         for right in [
             "run n 2 4 0 0 7 - - mutex",
             "run n 2 4 0 0 7 - - names",
+            "run n 1 4 0 0 7 - - block_on",
             "run n 2 4 0 0 7 - -",
             "acquire n",
             "release",

@@ -50,10 +50,8 @@ pub(crate) struct Effort {
     pub(crate) counter: Option<PathBuf>,
     /// Whether it is written down.
     pub(crate) journal: bool,
-    /// Whether contenders of a session queue for a mutex of their own before they ask the library.
-    pub(crate) front: bool,
-    /// Whether each contender has a lock of its own.
-    pub(crate) apart: bool,
+    /// The protocol's word for how contenders go for it, if not each by itself for the same lock.
+    pub(crate) way: Option<&'static str>,
     /// What contenders want of the lock; alone, if it is not said.
     pub(crate) draw: Option<Draw>,
 }
@@ -69,7 +67,7 @@ pub(crate) struct Ended {
 impl Effort {
     pub(crate) fn cycles(cycles: u64) -> Self {
         let (span, hold) = (Duration::ZERO, Duration::ZERO);
-        Self { cycles, span, hold, counter: None, journal: true, front: false, apart: false, draw: None }
+        Self { cycles, span, hold, counter: None, journal: true, way: None, draw: None }
     }
 
     /// In which two holders at once are sure to be seen: without a hold, somebody has the lock for a part in
@@ -126,18 +124,14 @@ impl Worker {
         start: u64,
         effort: &Effort,
     ) -> Result<()> {
-        let Effort { cycles, span, hold, counter, journal, front, apart, draw } = effort;
+        let Effort { cycles, span, hold, counter, journal, way, draw } = effort;
         let word =
             |path: Option<&PathBuf>| path.map_or_else(|| "-".to_owned(), |path| path.display().to_string());
         let (millis, micros) = (span.as_millis(), hold.as_micros());
         let (journal, counter) = (word(journal.then_some(&self.journal)), word(counter.as_ref()));
         // Programs that have no mutex need not know of one, nor those that know no modes of them.
-        let last = match draw {
-            _ if *front => " mutex".to_owned(),
-            _ if *apart => " names".to_owned(),
-            None => String::new(),
-            Some(draw) => format!(" {draw}"),
-        };
+        let drawn = draw.map(|draw| draw.to_string());
+        let last = way.map(str::to_owned).or(drawn).map(|word| format!(" {word}")).unwrap_or_default();
         let run =
             format!("run {name} {contenders} {cycles} {millis} {micros} {start} {journal} {counter}{last}");
         self.send(&run).await

@@ -11,25 +11,15 @@ mod ours;
 use std::env;
 use std::io;
 
-use tokio::runtime::Builder;
-
 use crate::implementation::{Broken, QUEUE_FLOOR, SCRIPTS};
 
-/// What the environment tells: on which runtime, who, and the URLs.
+/// What the environment tells: who, and the URLs.
 pub(crate) const ROLE: &str = "LEASEHOLD_COMPARE_AS";
-
-/// On one thread, or as tokio has it.
-pub(crate) const ON_ONE: &str = "one";
-pub(crate) const ON_THREADS: &str = "threads";
 
 /// Contends, if that is what this process was started for; the outcome, or `None` if it was not.
 pub(crate) fn work_if_told() -> Option<io::Result<()>> {
     let role = env::var(ROLE).ok()?;
-    let (runtime, who) = role.split_once(' ').unwrap_or_default();
-    let mut builder =
-        if runtime == ON_THREADS { Builder::new_multi_thread() } else { Builder::new_current_thread() };
-    let runtime = builder.enable_all().build();
-    Some(runtime.and_then(|runtime| runtime.block_on(contend(who))))
+    Some(contender_protocol::runtime().and_then(|runtime| runtime.block_on(contend(&role))))
 }
 
 async fn contend(role: &str) -> io::Result<()> {

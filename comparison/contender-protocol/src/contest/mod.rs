@@ -43,6 +43,8 @@ pub(crate) struct Run {
     pub(crate) front: bool,
     /// Whether each has a lock of its own, so that they meet nowhere but at the session.
     pub(crate) apart: bool,
+    /// Whether the contest polls them itself, one after the other, in place of a task for each.
+    pub(crate) in_place: bool,
     /// What they want of it; alone, if it is not said.
     pub(crate) draw: Option<Draw>,
 }
@@ -88,16 +90,25 @@ pub(crate) async fn entrances<S: Session>(
 pub(crate) async fn contest<S: Session>(entrances: &[Arc<Entrance<S>>], run: Run) -> Outcome {
     let left = Arc::new(AtomicU64::new(if run.cycles == 0 { u64::MAX } else { run.cycles }));
     let run = Arc::new(run);
-    let mut contenders = JoinSet::new();
+    let (mut contenders, mut in_place) = (JoinSet::new(), Vec::new());
     let mut written = Vec::new();
     for (index, entrance) in (0..).zip(entrances) {
         let (entrance, run, left) = (Arc::clone(entrance), Arc::clone(&run), Arc::clone(&left));
         let cycles = Cycles::default();
         written.push(Cycles::clone(&cycles));
-        contenders.spawn(async move { go_through(index, &entrance, &run, &left, &cycles).await });
+        let is_in_place = run.in_place;
+        let contender = async move { go_through(index, &entrance, &run, &left, &cycles).await };
+        if is_in_place {
+            in_place.push(Box::pin(contender));
+        } else {
+            contenders.spawn(contender);
+        }
     }
     let mut failures = Vec::new();
     let everybody = async {
+        for contender in in_place {
+            failures.extend(contender.await.err());
+        }
         while let Some(ended) = contenders.join_next().await {
             failures.extend(ended.map_err(Failure::from).flatten().err());
         }
@@ -105,8 +116,10 @@ pub(crate) async fn contest<S: Session>(entrances: &[Arc<Entrance<S>>], run: Run
     // INVARIANT(contest-4)
     let until_start = Duration::from_nanos(run.start.saturating_sub(now()));
     let patience = if run.bound.is_zero() { FOREVER } else { until_start + run.bound + GRACE };
-    let _unserved = timeout(patience, everybody).await;
-    failures.extend((0..contenders.len()).map(|_| Failure::new(UNSERVED)));
+    let is_late = timeout(patience, everybody).await.is_err();
+    // Who is polled in place is no task.
+    let unserved = contenders.len().max(usize::from(is_late));
+    failures.extend((0..unserved).map(|_| Failure::new(UNSERVED)));
     contenders.shutdown().await;
     let mut cycles = Vec::new();
     for written in written {

@@ -99,6 +99,14 @@ async fn names_are_of_one_contender_each() {
     assert_eq!(*sessions[0].names.lock().expect("nobody panics"), ["toy-0", "toy-1", "toy-2"]);
 }
 
+/// Who is polled in place has its turns as a task has.
+#[tokio::test]
+async fn contender_in_place_makes_its_cycles() {
+    let in_place = Run { in_place: true, ..run(1, 3) };
+    let outcome = contest(&entered(&toy().await, 1).await, in_place).await;
+    assert_eq!((outcome.cycles.len(), outcome.failures.len()), (3, 0));
+}
+
 /// With a mutex in front, one contender of a session asks at a time.
 #[tokio::test]
 async fn a_mutex_in_front_lets_one_ask_at_a_time() {

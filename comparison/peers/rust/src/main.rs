@@ -13,10 +13,13 @@ mod zookeeper;
 
 use std::io;
 
-use contender_protocol::run;
+use contender_protocol::{run, runtime};
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> io::Result<()> {
+fn main() -> io::Result<()> {
+    runtime()?.block_on(contend())
+}
+
+async fn contend() -> io::Result<()> {
     let mut arguments = std::env::args().skip(1);
     let name = arguments.next().unwrap_or_default();
     let urls: Vec<String> = arguments.collect();

@@ -9,7 +9,7 @@ use super::goals::{GOALS, Goals, QUORUM};
 use super::spent::Spent;
 use crate::figures::median;
 use crate::implementation::{QUEUE_FLOOR, SCRIPTS};
-use crate::options::{ON_THREADS, ONE_THREAD};
+use crate::options::{IN_BLOCK_ON, ON_THREADS, ONE_THREAD};
 use crate::report::table::{number, time};
 use crate::report::{BUDGET, Claim, Free, Report, Row};
 use crate::scale::CRASH_TTL;
@@ -23,7 +23,7 @@ struct Budget {
     finding: fn(&Here<'_>) -> Option<Finding>,
 }
 
-const BUDGETS: [Budget; 23] = [
+const BUDGETS: [Budget; 24] = [
     Budget {
         scenario: "uncontended",
         contenders: Some(1),
@@ -106,20 +106,20 @@ const BUDGETS: [Budget; 23] = [
     Budget {
         scenario: "processes",
         contenders: Some(8),
-        claim: |here| here.if_votes("8 contenders, the longest hand-off"),
+        claim: |here| here.on(QUORUM, "8 contenders, the longest hand-off"),
         finding: |here| here.longest(),
     },
     Budget {
         scenario: "crowd",
         contenders: Some(32),
-        claim: |here| here.if_votes("32 contenders, the longest hand-off"),
+        claim: |here| here.on(QUORUM, "32 contenders, the longest hand-off"),
         finding: |here| here.longest(),
     },
     Budget {
         scenario: "crowd",
         contenders: Some(32),
         claim: |here| {
-            here.if_votes("32 contenders, no slower than with anybody, who may serve in no order")
+            here.on(QUORUM, "32 contenders, no slower than with anybody, who may serve in no order")
                 .filter(|_| here.others().next().is_some())
         },
         finding: |here| here.against_the_best(),
@@ -163,26 +163,26 @@ const BUDGETS: [Budget; 23] = [
     Budget {
         scenario: ON_THREADS,
         contenders: Some(8),
-        claim: |here| {
-            here.goals
-                .names_us
-                .map(|_| "8 names on the default runtime, share of the floor's rate".to_owned())
-        },
+        claim: |here| here.on("redis", "8 names on the default runtime, share of the floor's rate"),
         finding: |here| Some(here.against("floor", 0.9)?.because(here.beside("floor"))),
     },
     Budget {
         scenario: ON_THREADS,
         contenders: Some(64),
-        claim: |here| {
-            here.goals
-                .names_us
-                .map(|_| "64 names on the default runtime, no slower than on one thread".to_owned())
-        },
+        claim: |here| here.on("redis", "64 names on the default runtime, no slower than on one thread"),
         finding: |here| {
             let on_one = here.on_one_thread()?;
             let found = Finding::of(&here.row.shares_of(on_one), Bound::AtLeast(1.0), times)?;
             Some(found.and(&here.rates(here.row, on_one, "one thread")?))
         },
+    },
+    Budget {
+        scenario: IN_BLOCK_ON,
+        contenders: Some(1),
+        claim: |here| {
+            here.on("redis", "1 name in block_on of the default runtime, share of the floor's rate")
+        },
+        finding: |here| Some(here.against("floor", 1.0)?.because(here.beside("floor"))),
     },
     client_us(ONE_THREAD),
     client_us(ON_THREADS),
@@ -373,8 +373,8 @@ impl<'a> Here<'a> {
         (self.goals.store != "memory").then(|| claim.to_owned())
     }
 
-    fn if_votes(&self, claim: &str) -> Option<String> {
-        (self.goals.store == QUORUM).then(|| claim.to_owned())
+    fn on(&self, store: &str, claim: &str) -> Option<String> {
+        (self.goals.store == store).then(|| claim.to_owned())
     }
 
     /// Of each run, of the middle one of `others`: they did not take turns.

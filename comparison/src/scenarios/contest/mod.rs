@@ -17,7 +17,7 @@ use crate::driver::{Effort, Outcome, Shape, Team};
 use crate::error::Result;
 use crate::figures::Chance;
 use crate::implementation::{Implementation, SCRIPTS};
-use crate::options::{ON_THREADS, Scenario};
+use crate::options::Scenario;
 use crate::report::Row;
 use crate::scale::Scale;
 use crate::servers::Target;
@@ -48,15 +48,15 @@ impl Contest {
         everybody: &[Implementation],
     ) {
         let able = everybody.iter().filter(|who| self.is_for(who, comparison.scale)).copied();
-        // Who has no queue within the process would be given one by its users; names are wanted on both runtimes.
-        let beside = |who: Implementation| match self.scenario {
-            Scenario::Tasks => who.fronted(),
-            Scenario::Names => who.on_threads(),
-            _ => None,
+        // Who has no queue within the process would be given one by its users.
+        let ways = |who: Implementation| match self.scenario {
+            Scenario::Tasks => [who].into_iter().chain(who.fronted()).collect(),
+            Scenario::Names => who.of_names(self.contenders),
+            _ => vec![who],
         };
-        let able = able.flat_map(|who| [Some(who), beside(who)]).flatten();
-        let row = |who| Row {
-            scenario: self.called(&who),
+        let able = able.flat_map(ways);
+        let row = |who: Implementation| Row {
+            scenario: who.calls(self.scenario),
             ..Row::of(self.scenario, target, &who, self.contenders)
         };
         let mut entries: Vec<_> = able.map(|who| Entry::of(who, row(who))).collect();
@@ -93,15 +93,10 @@ impl Contest {
         }
     }
 
-    /// As the report calls it.
-    fn called(&self, who: &Implementation) -> String {
-        if who.is_on_threads() { ON_THREADS.to_owned() } else { self.scenario.to_string() }
-    }
-
     fn is_for(&self, who: &Implementation, scale: Scale) -> bool {
         let within = self.scenario == Scenario::Tasks;
         if self.scenario == Scenario::Names {
-            return who.on_threads().is_some();
+            return true;
         }
         if matches!(who, Implementation::Scripts) {
             return self.scenario == Scenario::Processes;
@@ -207,14 +202,13 @@ impl Contest {
 
     /// As `who` goes for it, for as long as is said elsewhere.
     fn effort(&self, who: &Implementation) -> Effort {
-        let apart = self.scenario == Scenario::Names;
-        Effort { front: who.is_fronted(), apart, ..self.effort.clone() }
+        Effort { way: who.way(self.scenario), ..self.effort.clone() }
     }
 
     /// Of the lock: nobody else's, and the same in every turn.
     fn name(&self, who: &Implementation) -> String {
-        let on_threads = if who.is_on_threads() { "-on-threads" } else { "" };
-        format!("compare-{}-{}-{}{on_threads}", self.scenario, self.contenders, who.name())
+        let scenario = who.calls(self.scenario).replace(' ', "-");
+        format!("compare-{scenario}-{}-{}", self.contenders, who.name())
     }
 }
 
