@@ -63,9 +63,7 @@ pub(super) const GOALS: [Goals; 6] = [
         )),
         free: "The floor sets a key, counts, and deletes. A lock that serves in order looks in the same steps whether anybody \
                waits, keeps who holds and until when, and gives the next token. Tried, and kept: one path through the scripts \
-               for a lock that is free, with two commands fewer, and one timer for all requests of a connection. Tried, and \
-               left: a connection of our own instead of the client crate's, which saved less than it would have cost in code, \
-               and lost where callers drive the connection themselves.",
+               for a lock that is free, with two commands fewer, and one timer for all requests of a connection.",
         ..NONE
     },
     Goals {
