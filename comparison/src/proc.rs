@@ -44,11 +44,21 @@ pub(crate) fn ticks() -> Option<(u64, u64)> {
 
 /// Nanoseconds that the threads of a process have run which have not ended.
 pub(crate) fn cpu_nanos(pid: u32) -> Option<u64> {
-    let nanos = |thread: fs::DirEntry| {
-        let told = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        told.split(' ').next()?.parse::<u64>().ok()
-    };
-    Some(fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten().filter_map(nanos).sum())
+    of_threads(pid, |thread| {
+        let told = fs::read_to_string(format!("/proc/{thread}/schedstat")).ok()?;
+        told.split(' ').next()?.parse().ok()
+    })
+}
+
+/// How often they have waited, so that a processor was free for somebody else.
+pub(crate) fn switches(pid: u32) -> Option<u64> {
+    of_threads(pid, |thread| told(&format!("{thread}/status"), "voluntary_ctxt_switches")?.parse().ok())
+}
+
+/// The sum of what is told of each.
+fn of_threads(pid: u32, told: impl Fn(&str) -> Option<u64>) -> Option<u64> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+    Some(threads.filter_map(|thread| told(&format!("{pid}/task/{}", thread.file_name().display()))).sum())
 }
 
 #[cfg(test)]
@@ -65,7 +75,9 @@ mod tests {
                 hash = std::hint::black_box(hash.wrapping_mul(31).wrapping_add(1));
             }
         };
+        let waits = switches(std::process::id()).unwrap();
         std::thread::spawn(work).join().unwrap();
+        assert!(switches(std::process::id()) > Some(waits), "it waits for another thread");
         assert_eq!(cpu_nanos(u32::MAX), None);
         assert!(load().is_some() && ticks().is_some_and(|(all, stolen)| all > stolen));
         assert!(

@@ -169,6 +169,7 @@ fn contended_rates_have_a_floor() {
                 assert_eq!((&row["violations"], &row["remark"]), (&0.into(), &Value::Null), "{row}");
                 assert!(row["floor_ratio"].as_f64() > Some(0.0), "{row}");
                 assert!(row["client_us_of_turns"][0].as_f64() > Some(0.0), "{row}");
+                assert!(row["switches_per_cycle"].as_f64() > Some(0.0), "{row}");
             }
         }
         ran.row("processes", "redis", "floor+scripts");

@@ -96,6 +96,11 @@ impl Team {
         self.workers.iter().map(Worker::cpu_nanos).sum()
     }
 
+    /// How often their threads have waited.
+    pub(crate) fn switches(&self) -> Option<u64> {
+        self.workers.iter().map(Worker::switches).sum()
+    }
+
     /// All of them go for the lock `name`.
     pub(crate) async fn go(&mut self, name: &str, effort: &Effort) -> Result<Ended> {
         let share = effort.cycles.div_ceil(self.shape.processes as u64);

@@ -237,6 +237,11 @@ impl Worker {
         proc::cpu_nanos(self.process.pid())
     }
 
+    /// How often its threads have waited.
+    pub(crate) fn switches(&self) -> Option<u64> {
+        proc::switches(self.process.pid())
+    }
+
     /// The memory it has, in bytes.
     pub(crate) fn memory(&self) -> Result<u64> {
         let memory = proc::bytes(&format!("{}/status", self.process.pid()), "VmRSS");

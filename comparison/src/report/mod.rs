@@ -159,6 +159,7 @@ pub(crate) struct Row {
     pub(crate) client_us_per_cycle: Option<f64>,
     pub(crate) client_us_of_turns: Vec<f64>,
     pub(crate) server_us_per_cycle: Option<f64>,
+    pub(crate) switches_per_cycle: Option<f64>,
     pub(crate) floor_ratio: Option<f64>,
     pub(crate) floor_ratios: Vec<f64>,
     pub(crate) overtakes: Option<f64>,
@@ -256,6 +257,14 @@ impl Row {
     pub(crate) fn rest_us(&self) -> Option<f64> {
         let spent = self.client_us_per_cycle.unwrap_or(0.0) + self.server_us_per_cycle.unwrap_or(0.0);
         Some((1e6 / self.cycles_per_s? - spent).max(0.0))
+    }
+
+    /// Whose processor is the busier one, as far as both are known.
+    pub(crate) fn limit(&self) -> Option<String> {
+        let busy = |micros: Option<f64>| Some(micros? * self.cycles_per_s? / 1e6);
+        let (client, server) = (busy(self.client_us_per_cycle)?, busy(self.server_us_per_cycle)?);
+        let (who, busy) = if client > server { ("client", client) } else { ("server", server) };
+        Some(format!("{who} busy {busy:.2}"))
     }
 
     pub(crate) fn is_ours(&self) -> bool {

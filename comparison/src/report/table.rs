@@ -179,7 +179,7 @@ const VIOLATIONS: &str = "violations";
 type OfRow = fn(&Row) -> Option<String>;
 
 /// Of results.
-const COLUMNS: [(&str, OfRow); 24] = [
+const COLUMNS: [(&str, OfRow); 26] = [
     ("store", |row| Some(row.store.clone())),
     ("implementation", |row| Some(row.implementation.clone())),
     ("contenders", |row| Some(row.contenders.to_string())),
@@ -195,6 +195,8 @@ const COLUMNS: [(&str, OfRow); 24] = [
     ("bytes", |row| row.bytes_per_cycle.map(number)),
     ("client µs", |row| row.client_us_per_cycle.map(number)),
     ("server µs", |row| row.server_us_per_cycle.map(number)),
+    ("switches", |row| row.switches_per_cycle.map(number)),
+    ("limit", Row::limit),
     ("× floor", |row| {
         let range = sure(&row.floor_ratios, number).map(|range| format!(" ({range})")).unwrap_or_default();
         Some(format!("{:.2}{range}", row.floor_ratio?))

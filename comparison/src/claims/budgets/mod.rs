@@ -199,7 +199,7 @@ const fn names(scenario: &'static str) -> Budget {
         },
         finding: |here| {
             let (share, who) = here.goals.names?;
-            Some(here.against(who, share)?.because(here.beside(who)))
+            Some(here.against(who, share)?.because(here.beside(who).chain(here.row.limit())))
         },
     }
 }

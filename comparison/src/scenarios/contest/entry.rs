@@ -47,12 +47,14 @@ pub(super) struct Turn {
     rate: Option<f64>,
     client_us: Option<f64>,
     server_us: Option<f64>,
+    switches: Option<f64>,
     overtakes: Option<f64>,
     service: Option<Service>,
 }
 
-/// Of the client and the server, in nanoseconds; nothing, where it is not told.
-pub(super) type Spent = (Option<u64>, Option<u64>);
+/// The processor times of the client and of the server, in nanoseconds, and the client's switches, in thousandths; nothing,
+/// where it is not told.
+pub(super) type Spent = [Option<u64>; 3];
 
 impl Entry {
     pub(super) fn of(who: Implementation, row: Row) -> Self {
@@ -121,16 +123,17 @@ impl Entry {
     pub(super) fn take(&mut self, round: u32, history: History, before: Spent, after: Spent) {
         self.check(&history);
         let cycles = history.len() as u64;
-        let each = |before: Option<u64>, after: Option<u64>| {
-            Some(rounded(after?.saturating_sub(before?) as f64 / 1e3 / cycles.max(1) as f64))
+        let each = |at: usize| {
+            Some(rounded(after[at]?.saturating_sub(before[at]?) as f64 / 1e3 / cycles.max(1) as f64))
         };
         self.acquisitions.add(&history.acquisitions());
         self.releases.add(&history.releases());
         let turn = Turn {
             cycles,
             rate: history.cycles_per_s().map(rounded),
-            client_us: each(before.0, after.0),
-            server_us: each(before.1, after.1),
+            client_us: each(0),
+            server_us: each(1),
+            switches: each(2),
             overtakes: if self.is_of_names() { None } else { history.overtakes().map(rounded) },
             service: history.service(self.row.contenders),
         };
@@ -179,6 +182,7 @@ impl Entry {
             client_us_per_cycle: median(turns().filter_map(|turn| turn.client_us)),
             client_us_of_turns: turns().filter_map(|turn| turn.client_us).collect(),
             server_us_per_cycle: median(turns().filter_map(|turn| turn.server_us)),
+            switches_per_cycle: median(turns().filter_map(|turn| turn.switches)),
             runs: u32::try_from(self.turns.len()).unwrap_or(u32::MAX),
             ..row
         };

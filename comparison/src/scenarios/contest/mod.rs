@@ -222,9 +222,9 @@ fn rows(entries: &[Entry]) -> Vec<Row> {
     entries.iter().zip(&plain).map(|(entry, row)| entry.row(floor_of(row))).collect()
 }
 
-/// The processor time of the client and of the server so far.
+/// What the client and the server have spent so far.
 fn spent_by(team: &Team, target: &Target) -> Spent {
-    (team.cpu_nanos(), target.cpu_nanos())
+    [team.cpu_nanos(), target.cpu_nanos(), team.switches().map(|switches| switches * 1_000)]
 }
 
 /// How long they go before their turns, to show how fast they are.
