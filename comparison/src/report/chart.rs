@@ -67,11 +67,11 @@ pub(super) struct Who {
     pub(super) class: String,
 }
 
-/// A bar from zero, of parts that have colours of their own.
+/// A bar from zero.
 #[derive(Clone, Debug)]
 pub(super) struct Bar {
     pub(super) who: Who,
-    pub(super) parts: Vec<(&'static str, f64)>,
+    pub(super) length: f64,
     /// Every one that was measured, if there are several.
     pub(super) dots: Vec<f64>,
     /// What stands at its end.
@@ -81,8 +81,8 @@ pub(super) struct Bar {
 
 /// A bar for each; `limit` is a line that they are held against.
 pub(super) fn bars(bars: &[Bar], label: &str, limit: Option<(f64, &str)>) -> String {
-    let length = |bar: &Bar| bar.parts.iter().map(|(_, length)| length).sum::<f64>();
-    let Some(highest) = bars.iter().map(length).reduce(f64::max).filter(|highest| *highest > 0.0) else {
+    let highest = bars.iter().map(|bar| bar.length).reduce(f64::max);
+    let Some(highest) = highest.filter(|highest| *highest > 0.0) else {
         return String::new();
     };
     let highest = limit.map_or(highest, |(at, _)| highest.max(at));
@@ -95,17 +95,13 @@ pub(super) fn bars(bars: &[Bar], label: &str, limit: Option<(f64, &str)>) -> Str
         let middle = top + BAR / 2.0;
         chart.group(&bar.who.class, |chart| {
             chart.text("end name", (NAMES - 8.0, middle + 3.5), &bar.who.name);
-            let mut from = NAMES;
-            for (class, part) in bar.parts.iter().filter(|(_, part)| *part > 0.0) {
-                let (y, width) = (top + 3.0, (part * scale).max(1.0));
-                let place = [("x", from), ("y", y), ("width", width), ("height", BAR - 6.0), ("rx", 2.0)];
-                chart.mark("rect", &format!("bar {class}"), &place, &bar.tip);
-                from += width;
-            }
+            let (y, width) = (top + 3.0, (bar.length * scale).max(1.0));
+            let place = [("x", NAMES), ("y", y), ("width", width), ("height", BAR - 6.0), ("rx", 2.0)];
+            chart.mark("rect", "bar", &place, &bar.tip);
             for dot in &bar.dots {
                 chart.mark("circle", "dot", &[("cx", NAMES + dot * scale), ("cy", middle), ("r", 3.0)], "");
             }
-            chart.text("", (from + 6.0, middle + 3.5), &bar.end);
+            chart.text("", (NAMES + width + 6.0, middle + 3.5), &bar.end);
         });
     }
     if let Some((at, what)) = limit {

@@ -145,7 +145,6 @@ impl Drawn<'_> {
             section("crowd", self.crowd()),
             section("glance", self.at_a_glance()),
             section("distance", self.distance()),
-            section("profile", self.profile()),
             section(
                 "hand-off",
                 self.lines(
@@ -154,12 +153,6 @@ impl Drawn<'_> {
                     "µs at the 99th percentile",
                     |row| row.handoff_us.p99,
                 ),
-            ),
-            section(
-                "waits",
-                self.lines(&["crowd"], "contenders", "ms, the longest wait", |row| {
-                    Some(row.acquire_us.max? / 1e3)
-                }),
             ),
             section(
                 "requests",
@@ -224,7 +217,7 @@ impl Drawn<'_> {
                 let ratio = row.floor_ratio.map(|ratio| format!(" ({ratio:.2})")).unwrap_or_default();
                 Some(Bar {
                     who: self.who(store, &row.implementation),
-                    parts: vec![("", cycle_us)],
+                    length: cycle_us,
                     end: time(cycle_us) + &ratio,
                     tip: format!("{}\n{} per cycle", row.implementation, time(cycle_us)),
                     dots: row.rates.iter().map(|rate| 1e6 / rate).collect(),
@@ -232,30 +225,6 @@ impl Drawn<'_> {
             };
             let rows = self.report.rows("distance").filter(|row| row.store == store);
             bars(&rows.filter_map(bar).collect::<Vec<_>>(), "one bar per implementation", None)
-        })
-    }
-
-    /// What a cycle is made of: the client, the server, the rest.
-    fn profile(&self) -> Vec<Card> {
-        const PARTS: [(&str, &str); 3] = [("s0", "client"), ("s1", "server"), ("floor", "the rest")];
-        self.cards(|store| {
-            let mut stacks = Vec::new();
-            for row in self.report.rows("uncontended").filter(|row| row.store == store) {
-                let Some(rest) = row.rest_us() else { continue };
-                let times = [row.client_us_per_cycle, row.server_us_per_cycle, Some(rest)];
-                let known = || PARTS.into_iter().zip(times).filter_map(|(part, time)| Some((part, time?)));
-                let told = known().map(|((_, part), micros)| format!("\n{part} {}", time(micros)));
-                stacks.push(Bar {
-                    tip: row.implementation.clone() + &told.collect::<String>(),
-                    who: self.who(store, &row.implementation),
-                    parts: known().map(|((class, _), micros)| (class, micros)).collect(),
-                    dots: Vec::new(),
-                    end: row.cycles_per_s.map(|rate| time(1e6 / rate)).unwrap_or_default(),
-                });
-            }
-            let chart = bars(&stacks, "the parts of a cycle, one bar per implementation", None);
-            let legend = PARTS.map(|(class, name)| Who { name: name.to_owned(), class: class.to_owned() });
-            Card { chart, legend: legend.into(), ..Card::default() }
         })
     }
 
@@ -355,7 +324,7 @@ impl Drawn<'_> {
                 let largest = values.iter().copied().reduce(f64::max)?;
                 Some(Bar {
                     who: self.who(store, who),
-                    parts: vec![("", largest)],
+                    length: largest,
                     end: unit(largest),
                     tip: values.iter().fold(who.clone(), |tip, value| tip + "\n" + &unit(*value)),
                     dots: if values.len() > 1 { values } else { Vec::new() },
