@@ -80,6 +80,7 @@ pub(super) const GOALS: [Goals; 6] = [
         store: "etcd",
         margin: Some((12.0, "go-mutex")),
         names: Some((0.9, "floor")),
+        names_us: Some(100.0),
         free: "The floor puts a key and deletes it. Ours shows in the same answer who else is there, and compares the \
                session's key, so that a copy of a request which arrives late does nothing: the same requests, larger ones. \
                Where syncs of the disk are slow they hide that. Tried, and kept: a request that fits one frame, and no copies \
@@ -91,6 +92,7 @@ pub(super) const GOALS: [Goals; 6] = [
         store: "zk",
         margin: Some((1.6, "curator")),
         names: Some((0.9, "floor")),
+        names_us: Some(50.0),
         free: "The floor creates a node of a fixed name and deletes it. Ours stands in a queue, says who holds, and may be \
                written by its session alone. Tried, and kept: who takes a lock again that nobody else has wanted since makes \
                two requests, as its node's number tells that it is alone; a third, which lists, is for who cannot know that, \
