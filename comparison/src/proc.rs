@@ -3,6 +3,8 @@
 use std::fs;
 use std::process::Command;
 
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+
 /// What a file below `/proc` says of `name`.
 pub(crate) fn told(file: &str, name: &str) -> Option<String> {
     let told = fs::read_to_string(format!("/proc/{file}")).ok()?;
@@ -55,6 +57,21 @@ pub(crate) fn switches(pid: u32) -> Option<u64> {
     of_threads(pid, |thread| told(&format!("{thread}/status"), "voluntary_ctxt_switches")?.parse().ok())
 }
 
+/// Lets its threads run on those processors alone that this one may use, or on the first of them.
+pub(crate) fn run_on(pid: u32, is_first: bool) {
+    let Ok(mut processors) = sched_getaffinity(None) else { return };
+    if is_first {
+        let first = (0..CpuSet::MAX_CPU).find(|number| processors.is_set(*number));
+        processors.clear();
+        first.into_iter().for_each(|first| processors.set(first));
+    }
+    of_threads(pid, |thread| {
+        let id = thread.rsplit('/').next()?.parse().ok().and_then(Pid::from_raw);
+        // Where that is not allowed it runs where it may.
+        id.and_then(|id| sched_setaffinity(Some(id), &processors).ok()).map(|()| 1)
+    });
+}
+
 /// The sum of what is told of each.
 fn of_threads(pid: u32, told: impl Fn(&str) -> Option<u64>) -> Option<u64> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
@@ -64,6 +81,19 @@ fn of_threads(pid: u32, told: impl Fn(&str) -> Option<u64>) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A process runs on one processor when it is told to, and on all when it is told that.
+    #[test]
+    fn process_runs_on_the_first_processor() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let allowed = || told(&format!("{}/status", child.id()), "Cpus_allowed_list").unwrap();
+        let before = allowed();
+        run_on(child.id(), true);
+        assert!(allowed().parse::<usize>().is_ok(), "{}", allowed());
+        run_on(child.id(), false);
+        assert_eq!(allowed(), before);
+        child.kill().and_then(|()| child.wait()).unwrap();
+    }
 
     /// Work takes time, to less than a tick, and what is no process has none.
     #[test]

@@ -91,14 +91,9 @@ impl Team {
         self.contest(name, &effort.until(span)).await
     }
 
-    /// The processor time that all of them have used, in nanoseconds.
-    pub(crate) fn cpu_nanos(&self) -> Option<u64> {
-        self.workers.iter().map(Worker::cpu_nanos).sum()
-    }
-
-    /// How often their threads have waited.
-    pub(crate) fn switches(&self) -> Option<u64> {
-        self.workers.iter().map(Worker::switches).sum()
+    /// Of all of them.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.workers.iter().map(Worker::pid).collect()
     }
 
     /// All of them go for the lock `name`.

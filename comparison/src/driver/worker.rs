@@ -237,9 +237,8 @@ impl Worker {
         proc::cpu_nanos(self.process.pid())
     }
 
-    /// How often its threads have waited.
-    pub(crate) fn switches(&self) -> Option<u64> {
-        proc::switches(self.process.pid())
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
     }
 
     /// The memory it has, in bytes.

@@ -155,16 +155,20 @@ impl Target {
         Counting::begin(&self.server).await
     }
 
+    /// Of its servers, where they are ours.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        match &self.server {
+            Server::Foreign => Vec::new(),
+            Server::Redis(servers) => servers.iter().map(|server| server.process().pid()).collect(),
+            Server::Etcd(server) => server.pids(),
+            Server::Zk(servers) => servers.iter().map(|server| server.process().pid()).collect(),
+        }
+    }
+
     /// The processor time that the server has used, in nanoseconds; `None` where it is none of ours.
     pub(crate) fn cpu_nanos(&self) -> Option<u64> {
-        match &self.server {
-            Server::Foreign => None,
-            Server::Redis(servers) => {
-                servers.iter().map(|server| proc::cpu_nanos(server.process().pid())).sum()
-            }
-            Server::Etcd(server) => server.pids().into_iter().map(proc::cpu_nanos).sum(),
-            Server::Zk(servers) => servers.iter().map(|server| proc::cpu_nanos(server.process().pid())).sum(),
-        }
+        let pids = self.pids();
+        if pids.is_empty() { None } else { pids.into_iter().map(proc::cpu_nanos).sum() }
     }
 
     /// Its command line and what its configuration adds, places and ports left out; or what it says of itself.

@@ -4,6 +4,8 @@
 //! - **contest-5** Exclusion is looked at while holders hold for long enough to be seen. What is timed is checked
 //!   as well, but holds last for next to nothing there.
 //! - **contest-6** Every figure is of several turns, and nobody is always first. Who is not done says so in a row.
+//! - **contest-9** One alone and a server of one thread take turns, and share a processor in its timed turns: on two, where the
+//!   system puts them each time changes the rate by a factor of three, whoever they are.
 
 mod entry;
 mod pace;
@@ -17,7 +19,8 @@ use crate::driver::{Effort, Outcome, Shape, Team};
 use crate::error::Result;
 use crate::figures::Chance;
 use crate::implementation::{Implementation, SCRIPTS};
-use crate::options::Scenario;
+use crate::options::{Scenario, Store};
+use crate::proc::{cpu_nanos, run_on, switches};
 use crate::report::Row;
 use crate::scale::Scale;
 use crate::servers::Target;
@@ -143,9 +146,15 @@ impl Contest {
             }
         };
         let effort = Effort { span: entry.pace.span, ..self.effort(&entry.who) };
+        // INVARIANT(contest-9)
+        let in_turns = self.contenders == 1 && matches!(target.store, Store::Redis | Store::RedisQuorum);
+        let both = if in_turns { [team.pids(), target.pids()].concat() } else { Vec::new() };
+        both.iter().for_each(|pid| run_on(*pid, true));
         let before = spent_by(&team, target);
-        let Outcome { history, gave_up } = team.contest(&name, &effort).await?;
+        let outcome = team.contest(&name, &effort).await;
         let after = spent_by(&team, target);
+        both.iter().for_each(|pid| run_on(*pid, false));
+        let Outcome { history, gave_up } = outcome?;
         entry.take(round, history, before, after);
         if let Some(gave_up) = gave_up {
             return Err(gave_up);
@@ -224,7 +233,8 @@ fn rows(entries: &[Entry]) -> Vec<Row> {
 
 /// What the client and the server have spent so far.
 fn spent_by(team: &Team, target: &Target) -> Spent {
-    [team.cpu_nanos(), target.cpu_nanos(), team.switches().map(|switches| switches * 1_000)]
+    let of_team = |told: fn(u32) -> Option<u64>| team.pids().into_iter().map(told).sum::<Option<u64>>();
+    [of_team(cpu_nanos), target.cpu_nanos(), of_team(switches).map(|switches| switches * 1_000)]
 }
 
 /// How long they go before their turns, to show how fast they are.
