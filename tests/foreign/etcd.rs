@@ -13,7 +13,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             let mut pair = [etcdctl(&server, NAME).await, etcdctl(&server, NAME).await];
             let modes = [Mode::EXCLUSIVE, Mode::SHARED, Mode::permits(1, 3).unwrap()];
             each_waits_its_turn(&server, &mut pair, &modes).await;
-            each_is_shown_and_forced_out(&server, &mut pair[0]).await;
+            each_is_shown_and_forced_out(&server, &mut pair[0], false).await;
         }),
         testbed::trial(
             "etcdctl::holding_below_a_name_does_not_block_it",

@@ -14,7 +14,7 @@
 //! | `wire` | what is in the server while each of them holds, and the messages of the release, as in the folder |
 //! | `story` | a fleet leaves its library for us, one by one, and then its server for etcd, and counts all the while |
 //! | `queue` | a library in one queue with ours: waiting, tokens, what is shown, force; in both directions |
-//! | `etcd`, `zookeeper` | that with `etcdctl`, Curator, kazoo and go-zookeeper, and what is special to each |
+//! | `etcd`, `zookeeper` | `queue` with `etcdctl`, Curator, kazoo and go-zookeeper, and what is special to each |
 
 #![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold::clock::{BootClock, Clock};
 use leasehold::{LockGuard, LockManager, LockOptions, LostReason, Mode, Revocation, Revoke};
 use testbed::{BOUND, Beside, Launch, Process, ProcessErrorKind, Scratch, Server, eventually, within};
 
@@ -16,7 +17,7 @@ pub(crate) const NAMESPACE: &str = "locks";
 /// Nothing here waits for the end of such a session.
 pub(crate) const SESSION: Duration = BOUND;
 
-/// Somebody is told of a release, before anybody looks by itself.
+/// For a release to reach the next contender by notification: clients read the queue on their own more seldom.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// One of theirs: a program that acquires and releases one lock, as it is told by lines.
@@ -110,8 +111,8 @@ pub(crate) async fn in_queue(locks: &LockManager, count: usize) {
     .await;
 }
 
-/// G1, G2 and G3: two of ours hold, one by one or together, then one of theirs, two of ours, and another of theirs. A release
-/// wakes whoever is next, nobody passes one that waits, and our tokens grow.
+/// G1, G2 and G3: two of our clients hold, one by one or together, then one of the library, two of our clients, and another of
+/// the library. A release wakes the next contender, no contender passes a waiter, and our tokens grow.
 pub(crate) async fn each_waits_its_turn<S: Server>(
     server: &S,
     [theirs, last]: &mut [Peer; 2],
@@ -163,7 +164,10 @@ pub(crate) async fn each_waits_its_turn<S: Server>(
 
 /// One of theirs is shown while it waits and while it holds; it cannot be asked to release, but forced out. So can we, and
 /// our release leaves what they hold then.
-pub(crate) async fn each_is_shown_and_forced_out<S: Server>(server: &S, theirs: &mut Peer) {
+/// `is_dated` if the store knows since when a lock is held.
+pub(crate) async fn each_is_shown_and_forced_out<S: Server>(server: &S, theirs: &mut Peer, is_dated: bool) {
+    // Stores count milliseconds.
+    let earliest = BootClock::new().wall_time() - Duration::from_millis(1);
     let [one, other] = [open(server, SESSION).await, open(server, SESSION).await];
     // It waits for an answer as long as its lease.
     let admin = open(server, SHORT).await;
@@ -179,6 +183,8 @@ pub(crate) async fn each_is_shown_and_forced_out<S: Server>(server: &S, theirs: 
     }
     theirs.holds().await;
     let earlier = state.holders[1].since;
+    let times = earliest..=BootClock::new().wall_time();
+    assert_eq!(earlier.map(|since| times.contains(&since)), is_dated.then_some(true), "{state:?}");
     is_theirs(&admin, earlier).await;
     theirs.releases().await;
 
@@ -204,6 +210,6 @@ async fn is_theirs(admin: &LockManager, earlier: Option<std::time::SystemTime>) 
     let shown = admin.list("").await.unwrap().pop().expect("they hold");
     let [holder] = &shown.holders[..] else { panic!("{shown:?}") };
     assert!(holder.foreign && holder.mode == Mode::EXCLUSIVE, "{holder:?}");
-    assert!(holder.since >= earlier, "{holder:?}");
+    assert!(holder.since > earlier || (holder.since, earlier) == (None, None), "{holder:?}");
     assert_eq!(shown.contenders, 0);
 }

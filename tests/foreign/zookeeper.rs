@@ -28,7 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             let server = start().await;
             let mut pair = [peer(&program, &server, pattern).await, peer(&program, &server, pattern).await];
             each_waits_its_turn(&server, &mut pair, &[Mode::EXCLUSIVE, Mode::SHARED]).await;
-            each_is_shown_and_forced_out(&server, &mut pair[0]).await;
+            each_is_shown_and_forced_out(&server, &mut pair[0], true).await;
         }));
         if let Some(is_told) = is_told {
             let name = format!("{library}::a_holder_that_is_cut_off_says_that_it_holds");

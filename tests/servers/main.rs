@@ -99,6 +99,7 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
             a_watch_is_one_look_for_all_streams;
         refused:
             denied_release_frees
+            waiter_without_right_is_refused
             malformed_token_base_is_refused_and_kept
             another_format_is_refused_by_name;
         secured:

@@ -72,6 +72,30 @@ async fn changed<S: Store>(server: S, change: &str) {
     }
 }
 
+/// A waiter learns that its right is gone while the lock is held, and loses its other locks if the right was for them, too.
+/// With the right back, what the holder has is renewed.
+pub(crate) async fn waiter_without_right_is_refused<S: Store>(_scene: Scene<S>) {
+    let server = S::start_guarded().await.unwrap();
+    let guard = hold(&open(&server, "billing:secret@", LONG).await.unwrap()).await;
+    let locks = open(&server, "billing:secret@", S::TTL).await.unwrap();
+    let bystander = locks.lock("bystander").unwrap().acquire().await.unwrap();
+    let lock = locks.lock(NAME).unwrap();
+    let waiting = Beside::start(async move { lock.acquire().await.map(drop) });
+    let contenders = async || locks.inspect(NAME).await.unwrap().contenders;
+    eventually("it is in the queue", async || contenders().await == 1).await;
+
+    server.change_user(S::CHANGES[0]).await;
+    is_denied(waiting.end("the waiter is denied").await);
+    guard.ensure_held().unwrap();
+    if S::DENIES_ALL_NAMES {
+        assert_eq!(within(BOUND, "the other hold is lost", bystander.lost()).await, S::DENIED);
+    }
+    server.give_rights_back().await;
+    eventually("what is held is renewed", async || guard.renew().await.is_ok()).await;
+    guard.release().await.unwrap();
+    hold(&locks).await.release().await.unwrap();
+}
+
 /// A program and an administrator need no other rights.
 pub(crate) async fn documented_rights_suffice<S: Sessions>(_scene: Scene<S>) {
     let server = S::start_guarded().await.unwrap();

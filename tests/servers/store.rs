@@ -11,6 +11,9 @@ pub(crate) trait Store: Server {
     /// How a hold ends whose user may do nothing any more.
     const DENIED: LostReason = LostReason::SessionLost;
 
+    /// Whether the first of [`CHANGES`](Self::CHANGES) denies every name, and not [`NAME`] alone.
+    const DENIES_ALL_NAMES: bool = true;
+
     /// How a hold ends that the server has forgotten.
     const FORGOTTEN: &[LostReason];
 

@@ -19,6 +19,7 @@ impl Store for Server {
 
     const ADMIN: &str = "super:admin@";
     const CHANGES: &[&str] = &["directory closed"];
+    const DENIES_ALL_NAMES: bool = false;
 
     /// A waiter reads the queue again when its own node, or the one ahead, is gone.
     async fn change_user(&self, _change: &str) {
