@@ -18,7 +18,7 @@ pub const TOKENS: &str = "G3 tokens";
 /// A hold, as its holder believes in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Held {
-    /// Whose it is.
+    /// The holder.
     pub actor: usize,
     /// How it is held.
     pub mode: Mode,
@@ -39,10 +39,11 @@ impl Held {
 pub struct Judge {
     held: Vec<Held>,
     granted: Largest<u64>,
+    broken: Option<&'static str>,
 }
 
 impl Judge {
-    /// Those are held now; returns the rule that is broken.
+    /// These are the holds after the next step; returns the rule that the step breaks.
     pub fn see(&mut self, held: Vec<Held>) -> Option<&'static str> {
         let mut grow = true;
         for hold in held.iter().filter(|hold| !self.held.iter().any(|other| other.is(hold))) {
@@ -51,7 +52,8 @@ impl Judge {
         self.held = held;
         let counts = self.held.iter().filter(|hold| !hold.is_overruled);
         let fit = overlap::fit(counts.map(|hold| hold.mode));
-        (!fit).then_some(OVERLAP).or_else(|| (!grow).then_some(TOKENS))
+        self.broken = (!fit).then_some(OVERLAP).or_else(|| (!grow).then_some(TOKENS));
+        self.broken
     }
 
     /// The judge who has seen that state next, and which rule it breaks.
@@ -61,9 +63,10 @@ impl Judge {
         (judge, broken)
     }
 
-    /// By what a state is known there. Who holds is part of it.
+    /// The key of a state after the steps that this judge has seen: two ways to one state may differ in the tokens that were
+    /// granted, and in whether the last step broke a rule.
     pub(crate) fn key<W: World>(&self, state: &W, hasher: &impl BuildHasher) -> u64 {
-        hasher.hash_one((state.key(hasher), &self.granted))
+        hasher.hash_one((state.key(hasher), &self.granted, self.broken))
     }
 }
 

@@ -3,7 +3,8 @@
 //! A model is a [`World`]. [`explore`] looks at every state, or at those of random walks. A [`Judge`] says whether what is
 //! held there may be. [`assert_caught`] shows that it finds what is wrong: a model whose mutants live proves nothing.
 //!
-//! `leasehold-core` is tested with it, too, but for [`Held`]: the modes that are tested there are not those that are judged.
+//! The unit tests of `leasehold-core` use it without [`Held`]: the crate under test is another build than the one that this
+//! crate is built with, and its `Mode` another type.
 
 mod explore;
 mod judge;

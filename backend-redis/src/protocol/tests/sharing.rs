@@ -1,6 +1,6 @@
 //! Locks that several hold together, against the model of the scripts: clients with a mode each, which die, too.
 //!
-//! After every script: the first waiter does not fit, by the rule (G7). After every step: holders came before all waiters, and
+//! After every script: the first waiter does not fit, by the rule (G7). After every step: the holders at the server fit together and came before all waiters, and
 //! the hold of a dead client ends with its lease (G4, G6). And all that is checked of exclusive locks.
 
 use super::*;
@@ -46,10 +46,14 @@ impl World {
         let first = self.server.queue.iter().map(|(owner, _)| owner);
         let first =
             first.filter(|owner| self.server.entries[*owner].live_until > now).filter_map(place).min();
-        for owner in self.server.holders() {
-            if !self.server.holds_at(now, owner) {
-                continue;
-            }
+        let holders = self.server.holders().into_iter().filter(|owner| self.server.holds_at(now, *owner));
+        let holders: Vec<_> = holders.collect();
+        // Also before their clients know of it.
+        let held = holders.iter().zip(1..).map(|(owner, place)| hold(*owner, self.mode_of(*owner), place));
+        if let Some(rule) = Judge::default().see(held.collect()) {
+            return Err(format!("{rule} at the server: {:?}", self.server));
+        }
+        for owner in holders {
             if let (Some(waits), Some(holds)) = (first, place(&owner))
                 && waits < holds
             {
