@@ -7,6 +7,7 @@ mod certificates;
 mod plain_text;
 mod servers;
 
+use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::backend::{Credentials, Endpoint};
@@ -26,7 +27,7 @@ pub(crate) use servers::Servers;
 ///
 /// A lock is the directory `/CHROOT/PREFIX/NAME`, which Curator's `InterProcessMutex` on the same path
 /// shares. Directories are container nodes: made when needed, removed by the server when empty.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a configuration opens nothing until a manager is built"]
 pub struct ZkConfig {
     hosts: Vec<String>,
@@ -170,6 +171,19 @@ impl ZkConfig {
     }
 }
 
+/// Without the rights: an entry of the scheme `digest` has a hash of its password.
+impl fmt::Debug for ZkConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZkConfig")
+            .field("hosts", &self.hosts)
+            .field("chroot", &self.chroot)
+            .field("prefix", &self.prefix)
+            .field("credentials", &self.credentials)
+            .field("tls", &self.tls)
+            .finish_non_exhaustive()
+    }
+}
+
 #[cfg(feature = "tls")]
 #[cfg(test)]
 mod tests {
@@ -190,6 +204,8 @@ mod tests {
         assert_eq!(config.credentials, Some(Credentials::new("me", "s@cret")));
         assert_eq!(config.rights(), access::parsed("world:anyone:r").unwrap());
         assert!(!format!("{config:?} {:?}", config.servers()).contains("cret"));
+        let config = ZkConfig::new(["h"]).acl("digest:me:SECRET=:rwcd").unwrap();
+        assert!(!format!("{config:?}").contains("SECRET"));
     }
 
     /// Nodes are for their creator when there is one, by a user or by a certificate.
