@@ -172,13 +172,11 @@ impl Wire {
         if begun.wakes {
             self.connection.task.wake();
         }
-        if begun.writes
-            && let Some(mut io) = self.io.try_lock()
-        {
-            let written = self.whole(|_| self.at_socket(|cx| io.write(cx, |empty| self.take_out(empty))));
-            drop(io);
-            self.end_if(written.map(|()| false).map_err(RedisError::from));
-        }
+        let written = self.whole(|_| {
+            let mut io = begun.writes.then(|| self.io.try_lock())??;
+            Some(self.at_socket(|cx| io.write(cx, |empty| self.take_out(empty))))
+        });
+        self.end_if(written.transpose().map(|_| false).map_err(RedisError::from));
         ask
     }
 
@@ -189,10 +187,14 @@ impl Wire {
     /// Writes and reads what the socket takes and has; whether it may have more. The caller of `own` looks at its slot after
     /// that.
     fn move_bytes(self: &Arc<Self>, own: Option<usize>) -> bool {
+        let mut has_room = false;
         let moved = self.whole(|wakers| {
             let io = &mut *self.io.lock();
-            self.at_socket(|cx| self.write_and_read(io, cx, own, wakers))
+            self.at_socket(|cx| self.write_and_read(io, cx, own, wakers, &mut has_room))
         });
+        if has_room {
+            self.has_room.notify_waiters();
+        }
         self.end_if(moved)
     }
 
@@ -202,6 +204,7 @@ impl Wire {
         cx: &mut Context<'_>,
         own: Option<usize>,
         wakers: &mut Vec<Waker>,
+        has_room: &mut bool,
     ) -> std::result::Result<bool, RedisError> {
         io.write(cx, |empty| self.take_out(empty))?;
         let (mut read, mut is_empty) = (0, false);
@@ -216,9 +219,7 @@ impl Wire {
                 Poll::Pending => is_empty = true,
             }
         }
-        if read > 0 && self.state.lock().places.heard(read) {
-            self.has_room.notify_waiters();
-        }
+        *has_room = read > 0 && self.state.lock().places.heard(read);
         Ok(!is_empty)
     }
 

@@ -176,8 +176,11 @@ impl<W: Clone, A> Places<W, A> {
             return Err(Refused::Late);
         }
         let number = self.begun;
-        self.begun += 1;
+        // What a panic leaves of a request is the last that is sent.
+        self.is_over = true;
         pack(&mut self.out, number);
+        self.is_over = false;
+        self.begun += 1;
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(SlotState::Free);
             self.slots.len() - 1

@@ -13,7 +13,8 @@ use crate::connection::client::Stream;
 
 /// What the lock of the socket guards.
 pub(super) struct Io {
-    /// `None` once the wire has ended.
+    /// `None` once the wire has ended, and after a call that failed or panicked: the rest of what came may belong to another
+    /// place then.
     stream: Option<Box<dyn Stream>>,
     /// Bytes that were taken to be sent, and how many of them are.
     writing: Vec<u8>,
@@ -44,7 +45,7 @@ impl Io {
         cx: &mut Context<'_>,
         mut take: impl FnMut(&mut Vec<u8>),
     ) -> io::Result<()> {
-        let stream = self.stream.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        let mut stream = self.stream.take().ok_or(io::ErrorKind::NotConnected)?;
         loop {
             // redis.wire-2
             if self.written == self.writing.len() {
@@ -59,7 +60,7 @@ impl Io {
                 }
                 self.is_flushed = false;
             }
-            match Pin::new(&mut *stream).poll_write(cx, &self.writing[self.written..])? {
+            match Pin::new(&mut stream).poll_write(cx, &self.writing[self.written..])? {
                 Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(count) => self.written += count,
                 Poll::Pending => break,
@@ -67,8 +68,9 @@ impl Io {
         }
         if !self.is_flushed {
             self.is_flushed =
-                Pin::new(stream).poll_flush(cx)?.is_ready() && self.written == self.writing.len();
+                Pin::new(&mut stream).poll_flush(cx)?.is_ready() && self.written == self.writing.len();
         }
+        self.stream = Some(stream);
         Ok(())
     }
 
@@ -78,10 +80,11 @@ impl Io {
         cx: &mut Context<'_>,
         mut found: impl FnMut(Value) -> Result<(), RedisError>,
     ) -> Result<Poll<usize>, RedisError> {
-        let stream = self.stream.as_mut().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
+        let mut stream = self.stream.take().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
         let mut room = ReadBuf::new(self.answers.room());
-        if Pin::new(stream).poll_read(cx, &mut room)?.is_pending() {
+        if Pin::new(&mut stream).poll_read(cx, &mut room)?.is_pending() {
             self.answers.rest();
+            self.stream = Some(stream);
             return Ok(Poll::Pending);
         }
         let count = room.filled().len();
@@ -92,6 +95,7 @@ impl Io {
         while let Some(answer) = self.answers.next()? {
             found(answer)?;
         }
+        self.stream = Some(stream);
         Ok(Poll::Ready(count))
     }
 }

@@ -376,3 +376,22 @@ fn requests_end_with_their_runtime() {
         }
     }
 }
+
+/// What comes after a reply that cannot be read belongs to no place, also before the connection has ended.
+#[tokio::test]
+async fn nothing_is_read_after_a_reply_that_cannot_be_read() {
+    let (ours, mut server) = tokio::io::duplex(999);
+    let mut io = Io::new(Box::new(ours));
+    let mut read = |found: &mut Vec<Value>| {
+        let mut cx = Context::from_waker(Waker::noop());
+        io.read(&mut cx, |answer| {
+            found.push(answer);
+            Ok(())
+        })
+    };
+    let mut found = Vec::new();
+    server.write_all(b":x\r\n").await.unwrap();
+    read(&mut found).unwrap_err();
+    let _closed = server.write_all(b":1\r\n").await;
+    assert!(read(&mut found).is_err() && found.is_empty(), "{found:?}");
+}
