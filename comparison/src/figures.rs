@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(interval(&[9.0, 1.0, 2.0, 8.0, 3.0]), Some((1.0, 9.0)), "five have no narrower one");
     }
 
-    /// Whoever was first is first, second and third equally often.
+    /// Each contender is first, second and third equally often.
     #[test]
     fn shuffle_prefers_no_place() {
         let (mut chance, mut places) = (Chance::of(7), [0; 3]);

@@ -72,7 +72,7 @@ pub(crate) fn run_on(pid: u32, is_first: bool) {
     });
 }
 
-/// The sum of what is told of each.
+/// The sum of the figures of all processes.
 fn of_threads(pid: u32, told: impl Fn(&str) -> Option<u64>) -> Option<u64> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
     Some(threads.filter_map(|thread| told(&format!("{pid}/task/{}", thread.file_name().display()))).sum())
@@ -82,7 +82,7 @@ fn of_threads(pid: u32, told: impl Fn(&str) -> Option<u64>) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A process runs on one processor when it is told to, and on all when it is told that.
+    /// A process can be bound to one processor, and to all again.
     #[test]
     fn process_runs_on_the_first_processor() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();

@@ -11,7 +11,7 @@
 //! | `request` | calls of scripts, which the server may not have |
 //!
 //! The locks are taken in the order `io`, `state`. The socket is called without `state`, and wakers without either. One
-//! waker stands for the wire at the socket, whoever has polled it last: it wakes the driver of that moment.
+//! waker stands for the wire at the socket, whichever caller or task polled it last: it wakes the driver of that moment.
 
 mod answers;
 #[cfg(test)]

@@ -211,7 +211,7 @@ impl<W: Clone, A> Places<W, A> {
                 (Polled::Ready(outcome), None)
             }
             SlotState::Waiting(_) | SlotState::Free => {
-                unreachable!("a caller has its slot until it is told how its request has ended")
+                unreachable!("a caller has its slot until it receives the outcome of its request")
             }
         }
     }
@@ -355,7 +355,7 @@ const MOST_PLACES: usize = 4096;
 const KEPT_PLACES: usize = 128;
 /// More bytes do not wait to be sent.
 const MOST_BYTES: usize = 1 << 20;
-/// So many bytes are written by whoever packs them: the server begins while others still pack.
+/// With so many bytes to send, the caller that packed the last ones writes: the server begins while others still pack.
 const WRITTEN_AT_ONCE: usize = 4096;
 /// With so many in flight, the task lets others run first: they pack what it then writes in one go.
 const MANY: usize = 16;

@@ -18,7 +18,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Every turn takes so long, whoever it is.
+    /// The length of every turn, the same for all contenders.
     pub(super) fn fixed(span: Duration) -> Self {
         Self { span, stride: 1 }
     }

@@ -26,7 +26,7 @@ pub(super) struct Lock {
 #[derive(Clone)]
 struct Queue {
     prefix: String,
-    /// Where others write to whoever is next.
+    /// Where the other clients write to the next one.
     inboxes: String,
     /// When that happened last.
     told: watch::Receiver<i64>,

@@ -26,7 +26,7 @@ impl Session for Connection {
         Ok(Self(connect(&format!("redis://{}", place(urls))).await?))
     }
 
-    /// Whoever is the first to prepare it puts the element there.
+    /// The first client that prepares it puts the element there.
     async fn lock(&self, name: &str) -> Result<String, Failure> {
         let (list, mut connection) = (format!("{{floor:{name}}}:list"), self.0.clone());
         let mut made = redis::cmd("SET");
