@@ -29,6 +29,8 @@
 //! - **redis.quorum-10** The vote of a server that has lost that of a hold is requested again while a quorum of the others
 //!   confirms the token, at the request and at the answer: so no other was elected in between, and the hold outlasts the next
 //!   loss.
+//! - **redis.quorum-11** A try that finds split votes while a server is silent requests them once more before it is busy: the
+//!   earlier contender may be a lock that was just released, whose vote one server still counts.
 //!
 //! Not promised: an order among contenders; that a ticket is right, which costs a turn and no more. Checked by
 //! `protocol/tests`, against a model of the servers.

@@ -24,6 +24,8 @@ pub(crate) struct Contender {
     /// Requests for votes are pending, and may still make a quorum.
     is_asking: bool,
     poll_at: Option<Moment>,
+    /// redis.quorum-11: a try requests split votes once more.
+    asks_again: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,11 +50,12 @@ impl Contender {
             terms,
             ticket,
             waits,
-            round: 1,
+            round: FIRST,
             phase: VotePhase::Contending,
             members: vec![MemberState::new(); terms.size.servers],
             is_asking: false,
             poll_at: None,
+            asks_again: false,
         }
     }
 
@@ -96,6 +99,8 @@ impl Contender {
         if self.is_asking && self.votes() + self.hopes(now) < self.terms.size.quorum {
             self.is_asking = false;
             let is_held = self.is_held();
+            let silent = |member: &MemberState| member.asked_at.is_some_and(|at| at + self.terms.poll <= now);
+            self.asks_again = !self.waits && self.round == FIRST && self.members.iter().any(silent);
             // redis.quorum-5
             if self.comes_later() {
                 self.return_votes(now, requests);
@@ -165,7 +170,10 @@ impl Contender {
             VotePhase::Contending if self.is_unreachable(now, self.terms.poll) => Step::Unreachable,
             // Of the servers that are still to answer, so many may fail that there is no quorum.
             VotePhase::Contending
-                if !self.waits && self.comes_later() && !self.is_unreachable(now, Duration::ZERO) =>
+                if !self.waits
+                    && !self.asks_again
+                    && self.comes_later()
+                    && !self.is_unreachable(now, Duration::ZERO) =>
             {
                 Step::Busy
             }
@@ -427,3 +435,5 @@ impl Contender {
         }
     }
 }
+
+const FIRST: u64 = 1;

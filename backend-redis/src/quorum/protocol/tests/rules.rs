@@ -319,6 +319,19 @@ fn a_try_ends() {
     let mut busy = answered(false, &[held(9), held(9)]);
     busy.requests(at(101));
     assert_eq!(busy.step(at(101)), Step::Busy);
+    // redis.quorum-11
+    let mut split = answered(false, &[VOTED, held(9)]);
+    split.requests(at(101));
+    assert!(matches!(split.step(at(101)), Step::Wait(_)), "the third is silent: {split:?}");
+    assert_eq!(split.requests(at(201)).len(), 2, "{split:?}");
+    split.answered(at(202), 0, (2, at(201)), VOTED);
+    let mut freed = split.clone();
+    freed.answered(at(202), 1, (2, at(201)), VOTED);
+    freed.requests(at(202));
+    assert!(matches!(freed.step(at(202)), Step::Take { .. }), "{freed:?}");
+    split.answered(at(202), 1, (2, at(201)), held(9));
+    split.requests(at(202));
+    assert_eq!(split.step(at(202)), Step::Busy, "{split:?}");
     let mut cut_off = answered(false, &[held(9)]);
     (1..3).for_each(|server| cut_off.failed(at(1), server));
     cut_off.requests(at(1));
