@@ -201,17 +201,27 @@ impl World {
         tokio::select! {
             biased;
             done = work => Ok(done),
-            () = self.outlast(bound) => Err(Failure::new(format!("{what}: not within {bound:?}"))),
+            longest = self.outlast(bound) => {
+                let late = longest.saturating_sub(bound / self.steps());
+                Err(Failure::new(format!("{what}: not within {bound:?}, in steps that were up to {late:?} late")))
+            }
         }
     }
 
     /// Lets `bound` pass. In real time it counts only while this process runs, in steps: each counts once, however late the
-    /// machine is, which also delays the work that is waited for.
-    async fn outlast(&self, bound: Duration) {
-        let steps = if self.pace() == Pace::Virtual { 1 } else { 32 };
-        for _ in 0..steps {
-            self.pass(bound / steps).await;
+    /// machine is, which also delays the work that is waited for. Returns how long the longest step took.
+    async fn outlast(&self, bound: Duration) -> Duration {
+        let mut longest = Duration::ZERO;
+        for _ in 0..self.steps() {
+            let began = self.now();
+            self.pass(bound / self.steps()).await;
+            longest = longest.max(self.now().since(began));
         }
+        longest
+    }
+
+    fn steps(&self) -> u32 {
+        if self.pace() == Pace::Virtual { 1 } else { 32 }
     }
 
     /// What a task comes to, within `bound`.
