@@ -141,7 +141,10 @@ async fn compare_all(options: &Options) -> Result<(), Error> {
             "the report: {out}/report.html, and report.json and report.txt beside it; --tables prints that"
         );
     }
-    Ok(())
+    match comparison.report.failing() {
+        Some(failing) if options.strict => Err(Error::new(failing)),
+        _ => Ok(()),
+    }
 }
 
 /// The columns of the terminal that is written to, if it is one.

@@ -60,6 +60,10 @@ pub(crate) struct Options {
     /// Print every table, as report.txt has them
     #[arg(long, conflicts_with = "json")]
     pub(crate) tables: bool,
+
+    /// Exit with 1 if any lock was violated, a budget is missed, or more than a tenth of the budgets are undecided
+    #[arg(long)]
+    pub(crate) strict: bool,
 }
 
 /// A store.

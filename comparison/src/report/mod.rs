@@ -325,6 +325,25 @@ impl Report {
         alone.chain(self.kinds.iter().filter_map(|kind| kind.violations)).sum()
     }
 
+    /// The budgets that are kept, missed, undecided and not measured.
+    pub(crate) fn verdicts(&self) -> [usize; 4] {
+        let budgets = || self.claims.iter().filter(|claim| claim.source == BUDGET);
+        ["yes", "no", "undecided", "not measured"]
+            .map(|verdict| budgets().filter(|claim| claim.verdict() == verdict).count())
+    }
+
+    /// Why `--strict` fails, if it does.
+    pub(crate) fn failing(&self) -> Option<String> {
+        let [kept, missed, undecided, _] = self.verdicts();
+        let is_failing = missed > 0 || undecided * 10 > kept + missed + undecided || self.violations() > 0;
+        is_failing.then(|| {
+            let violations = self.violations();
+            format!(
+                "{missed} budgets missed, {undecided} undecided, {violations} violations of mutual exclusion"
+            )
+        })
+    }
+
     /// How long was timed, of all of it: what so many cycles have taken at those rates.
     pub(crate) fn timed_s(&self) -> f64 {
         let rows = self.results.iter().map(|row| (row.cycles, row.cycles_per_s));

@@ -35,16 +35,14 @@ pub(crate) fn screen(report: &Report, width: usize) -> String {
         String::new(),
     ];
     lines.extend(drawn(&glance(report), 1, LONG, width).lines().map(str::to_owned));
-    let ours = || report.claims.iter().filter(|claim| claim.source == BUDGET);
-    let with = |verdict| ours().filter(move |claim| claim.verdict() == verdict);
-    let verdicts = ["yes", "no", "undecided", "not measured"].map(|verdict| with(verdict).count());
-    let [kept, missed, undecided, unknown] = verdicts;
-    if ours().next().is_some() {
+    let [kept, missed, undecided, unknown] = report.verdicts();
+    if kept + missed + undecided + unknown > 0 {
         lines.push(format!(
             "budgets: {kept} kept, {missed} missed, {undecided} undecided, {unknown} not measured"
         ));
     }
-    few(&mut lines, with("no").map(in_two_lines).collect(), MOST_MISSED);
+    let missed = report.claims.iter().filter(|claim| claim.source == BUDGET && claim.verdict() == "no");
+    few(&mut lines, missed.map(in_two_lines).collect(), MOST_MISSED);
     let left_out =
         here.left_out.iter().map(|left_out| format!("left out: {}: {}", left_out.what, left_out.why));
     few(&mut lines, left_out.collect(), MOST_LEFT_OUT);

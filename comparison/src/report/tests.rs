@@ -77,6 +77,26 @@ fn a_missed_claim_says_why() {
     assert!(page.contains("colspan=\"6\">2 &#60; 3 requests</td>"));
 }
 
+/// A budget that is missed, a violation, and more than a tenth of undecided budgets each fail `--strict`.
+#[test]
+fn strict_fails_on_missed_and_undecided_budgets() {
+    let budget = |holds: Option<bool>| Claim {
+        source: BUDGET.into(),
+        holds,
+        undecided: holds.is_none(),
+        ..Claim::default()
+    };
+    let report = |kept: usize, other: Option<bool>, violations: u64| {
+        let claims = vec![budget(Some(true)); kept].into_iter().chain([budget(other)]).collect();
+        let results = vec![Row { violations: Some(violations), ..Row::default() }];
+        Report { claims, results, ..Report::default() }.failing()
+    };
+    assert_eq!([report(9, None, 0), report(1, Some(true), 0)], [None, None]);
+    for failing in [report(8, None, 0), report(20, Some(false), 0), report(1, Some(true), 1)] {
+        assert!(failing.is_some());
+    }
+}
+
 /// Who breaks exclusion is named first, wherever it was seen.
 #[test]
 fn a_violation_is_told_first() {
