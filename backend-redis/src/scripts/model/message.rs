@@ -1,7 +1,25 @@
 //! What travels between the contenders and the model of the scripts.
 
+use leasehold_core::backend::Mode;
+
 use super::Owner;
 use crate::protocol::ScriptReply;
+
+/// The arguments of a caller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker {
+    pub(crate) owner: Owner,
+    pub(crate) client: usize,
+    /// In milliseconds.
+    pub(crate) ttl: u64,
+    pub(crate) mode: Mode,
+}
+
+impl Asker {
+    pub(crate) fn new(owner: Owner, client: usize, ttl: u64) -> Self {
+        Self { owner, client, ttl, mode: Mode::EXCLUSIVE }
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {

@@ -16,27 +16,11 @@ use crate::protocol::ScriptReply;
 
 pub(crate) use self::fault::Fault;
 pub(crate) use self::foreign::Shared;
-pub(crate) use self::message::{Connection, Message, Request};
+pub(crate) use self::message::{Asker, Connection, Message, Request};
 pub(crate) use self::pause::Origin;
 pub(crate) use self::sharing::{MANY, Share, Shares};
 
 pub(crate) type Owner = u64;
-
-/// The arguments of a caller.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Asker {
-    pub(crate) owner: Owner,
-    pub(crate) client: usize,
-    /// In milliseconds.
-    pub(crate) ttl: u64,
-    pub(crate) mode: Mode,
-}
-
-impl Asker {
-    pub(crate) fn new(owner: Owner, client: usize, ttl: u64) -> Self {
-        Self { owner, client, ttl, mode: Mode::EXCLUSIVE }
-    }
-}
 
 /// The keys of one name. The clock is in microseconds, the ends of keys in milliseconds.
 #[derive(Clone, Debug)]
