@@ -27,6 +27,7 @@ mod foreign;
 mod looks;
 mod mutant;
 mod orphans;
+mod promotions;
 mod restarts;
 mod rules;
 mod schedules;
@@ -196,14 +197,12 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, message: Message) -> Result<(), String> {
+    fn serve(&mut self, message: Message) -> Result<(), String> {
         let mut sent = Vec::new();
         let now = self.now;
         let modes = self.modes;
         let asker = |client: usize, owner| Asker { mode: modes[client], ..Asker::new(owner, client, TTL) };
         match message {
-            // The request died with the server to which it was sent.
-            Message::Request { over, .. } if over.run != self.run() => {}
             Message::Request { client, owner, request, sent_at, over } => match self.told(request, over) {
                 Request::Release => {
                     self.server.release(micros(now), owner, &mut sent);
@@ -241,7 +240,7 @@ impl World {
             Message::Released { client, owner } => {
                 self.clients[client].leaving.remove(&owner);
             }
-            Message::Push { client, run, .. } if self.is_given_up(client, run) => {}
+            Message::Push { client, reign, .. } if self.is_given_up(client, reign) => {}
             Message::Push { client, owner, counter, .. } => self.push(client, owner, counter),
             Message::Signal => {
                 for client in &mut self.clients {
@@ -292,7 +291,7 @@ impl World {
     fn forge(&mut self, client: usize, pick: usize) {
         let owner = self.clients[client].owner;
         self.flying.push(match pick.is_multiple_of(3) {
-            true => Message::Push { client, owner, counter: FORGED, run: self.run() },
+            true => Message::Push { client, owner, counter: FORGED, reign: self.reign() },
             false => Message::Revoked { client, owner, grace: 0 },
         });
     }
@@ -315,14 +314,14 @@ impl World {
         let mut held = self.held();
         let broken = self.judge.see(held.clone());
         // A grant counts before its client knows of it.
-        held.extend(
-            self.granted_since_restart()
-                .filter(|granted| !held.iter().any(|hold| hold.actor == granted.actor)),
-        );
+        let believed: BTreeSet<_> = held.iter().map(|hold| hold.actor).collect();
+        let granted = self.granted_in_reign().into_iter();
+        held.extend(granted.filter(|granted| !believed.contains(&granted.actor)));
         if let Some(rule) = broken.or_else(|| Judge::default().see(held)) {
             return Err(format!("{rule} at {}: {:?}", self.now, self.judge));
         }
         if self.runs.is_some() {
+            self.remember();
             return Ok(());
         }
         self.foreign = self.foreign.filter(|until| self.now <= *until);
@@ -375,7 +374,7 @@ impl World {
         };
         match (kind, message) {
             (0, _) => self.now += pick as u64 % (TTL / 2),
-            (6, _) if self.runs.is_some() => self.restart(pick),
+            (6, _) if self.runs.is_some() => self.change_server(client, pick),
             (7, _) if self.runs.is_some() => self.force(),
             (1 | 2, _) => self.act(client)?,
             (3, _) => self.renew(client),
@@ -412,7 +411,8 @@ impl World {
         let mut missing: BTreeSet<_> = (0..CLIENTS).filter(|id| self.clients[*id].wants).collect();
         let began = self.now;
         // Everybody before may take a ttl to be passed over, and a third of one to be noticed.
-        let bound = (CLIENTS as u64 + 1) * 2 * TTL + restarts::PAUSE;
+        self.end_former();
+        let bound = (CLIENTS as u64 + 1) * 2 * TTL + restarts::PAUSE + promotions::LAG;
         while !missing.is_empty() {
             self.round()?;
             for id in missing.clone() {

@@ -35,12 +35,16 @@ pub(super) enum Mutant {
     /// One of the scripts ignores the pause after a restart, or the one that takes a lock by force does.
     ForgetsPause(Request),
     ForceForgets,
-    /// After a reconnect the client does not ask which run of the server it has reached.
+    /// After a reconnect the client does not ask which reign of the server it has reached.
     RunUnasked,
     /// A message of an earlier run counts although its connection was given up.
     CountsEarlierRuns,
-    /// Only a server that knows of no run counts as restarted.
-    RunUnseen,
+    /// Only a server that knows of no reign pauses.
+    PauseOnceForever,
+    /// A reign is known by the server's process alone.
+    RunOnly,
+    /// The pause is as long as the leases, and not longer by what the primary before may go on.
+    NoLag,
     /// The pause is shorter than the leases.
     ShortPause,
     NoPause,

@@ -1,80 +1,120 @@
 //! The contenders against a server that restarts, empty or with what it had once, and pauses then (redis.protocol-9).
 //!
-//! A connection leads to one run of the server. A request that is in flight when that run ends never arrives; a reply may.
-//! After every step, at most one client thinks it holds, and none beside a client that was granted the lock since the
-//! restart (G1, G2), and tokens grow (G3). When the faults end, every client gets the lock in turn (G6).
+//! A connection leads to one reign of the server. A request that is in flight when that reign ends never arrives; a reply may.
+//! After every step, the holds that clients believe in fit together, and beside what was granted in this reign (G1, G2), and
+//! tokens grow (G3). When the faults end, every client gets the lock in turn (G6).
 
+use super::promotions::Replication;
 use super::*;
-use crate::scripts::model::{Connection, Origin};
+use crate::scripts::model::{Connection, Origin, Reign};
 
 /// Milliseconds: as long as the longest lease.
 pub(super) const PAUSE: u64 = TTL;
 
-/// The runs of a server, and which of them the clients have reached.
-#[derive(Debug, Default)]
+/// The data of a server, and the reign in which they were written.
+pub(super) type Data = (Server, Option<Origin>);
+
+/// The reigns of a server, and which of them the clients have reached.
+#[derive(Debug)]
 pub(super) struct Runs {
-    /// How often the server has restarted.
-    restarts: u64,
-    /// When the current run began, in microseconds.
+    /// How many processes and promotions there were.
+    count: u64,
+    pub(super) reign: Reign,
+    /// When the current reign began, in microseconds.
     came_up_at: u64,
-    origin: Option<Origin>,
+    pub(super) origin: Option<Origin>,
     /// The data of the server as they were once.
-    old: (Server, Option<Origin>),
-    connections: [Connection; CLIENTS],
+    old: Data,
+    pub(super) connections: [Connection; CLIENTS],
+    /// For how long a primary may go on beside the next one, in milliseconds.
+    pub(super) lag: u64,
+    pub(super) replication: Replication,
 }
 
 impl Runs {
-    fn run(&self) -> u64 {
-        self.restarts + 1
+    pub(super) fn new(lag: u64) -> Self {
+        Self {
+            count: 1,
+            reign: Reign { run: 1, replid: 1 },
+            came_up_at: 0,
+            origin: None,
+            old: Default::default(),
+            connections: Default::default(),
+            lag,
+            replication: Replication::default(),
+        }
+    }
+
+    /// Another process of the server, or the process `run`.
+    pub(super) fn begin(&mut self, run: Option<u64>, now: u64) {
+        self.count += 1;
+        self.reign = Reign { run: run.unwrap_or(self.count), replid: self.count };
+        self.came_up_at = micros(now);
     }
 
     /// A connection that is made now.
     fn admit(&mut self, now: u64, mutant: Mutant) -> Connection {
-        let run = self.run();
-        if let (Mutant::RunUnseen, Some(origin)) = (mutant, &mut self.origin) {
-            origin.run = run;
+        let mut reign = self.reign;
+        match (mutant, &mut self.origin) {
+            (Mutant::PauseOnceForever, Some(origin)) => origin.reign = reign,
+            (Mutant::RunOnly, _) => reign.replid = 0,
+            _ => {}
         }
-        let since = Origin::admit(&mut self.origin, run, micros(now));
+        let since = Origin::admit(&mut self.origin, reign, micros(now));
         let pause = match mutant {
             Mutant::NoPause => 0,
             Mutant::ShortPause => PAUSE / 2,
-            _ => PAUSE,
+            Mutant::NoLag => PAUSE,
+            _ => PAUSE + self.lag,
         };
-        Connection { run, paused_until: Some(since + micros(pause)) }
+        Connection {
+            reign: self.reign.replid,
+            paused_until: Some(since + micros(pause)),
+            lag_until: since + micros(self.lag),
+        }
     }
 }
 
 impl World {
-    /// The run of the server.
-    pub(super) fn run(&self) -> u64 {
-        self.runs.as_ref().map_or(0, Runs::run)
+    /// The reign of the server.
+    pub(super) fn reign(&self) -> u64 {
+        self.runs.as_ref().map_or(0, |runs| runs.reign.replid)
     }
 
     /// The connection of a client, made anew if its server is gone.
     pub(super) fn connection(&mut self, id: usize) -> Connection {
         let Some(runs) = &mut self.runs else { return Connection::default() };
         let before = runs.connections[id];
-        if before.run != runs.run() {
+        if before.reign != runs.reign.replid && !runs.leads_to_former(before, self.now) {
             runs.connections[id] = runs.admit(self.now, self.mutant);
-            if self.mutant == Mutant::RunUnasked && before.run != 0 {
+            if self.mutant == Mutant::RunUnasked && before.reign != 0 {
                 runs.connections[id].paused_until = before.paused_until;
             }
         }
         runs.connections[id]
     }
 
-    /// The hold that the server has granted since it restarted.
-    pub(super) fn granted_since_restart(&self) -> Option<Held> {
-        let runs = self.runs.as_ref()?;
-        let granted = self.server.grant.filter(|grant| grant.since >= runs.came_up_at);
-        let granted = granted.filter(|grant| self.server.is_held_by(grant.owner))?;
-        Some(hold(granted.owner, Mode::EXCLUSIVE, granted.counter))
+    /// The holds that the server has granted in this reign.
+    pub(super) fn granted_in_reign(&self) -> Vec<Held> {
+        let Some(runs) = &self.runs else { return Vec::new() };
+        let grant = |owner: Owner| match self.server.shares.grants.get(&owner) {
+            Some(share) => Some((share.mode, share.counter, share.since)),
+            None => {
+                let grant = self.server.grant.filter(|grant| grant.owner == owner)?;
+                Some((Mode::EXCLUSIVE, grant.counter, grant.since))
+            }
+        };
+        let holders = self.server.holders().into_iter();
+        let granted = holders.filter(|owner| self.server.holds_at(micros(self.now), *owner));
+        let granted = granted.filter_map(|owner| Some((owner, grant(owner)?)));
+        let granted = granted.filter(|(_, (_, _, since))| *since >= runs.came_up_at);
+        granted.map(|(owner, (mode, counter, _))| hold(owner, mode, counter)).collect()
     }
 
-    /// Whether the client has given up the connection to that run, with what may still be unread from it.
-    pub(super) fn is_given_up(&self, client: usize, run: u64) -> bool {
+    /// Whether the client has given up the connection to that reign, with what may still be unread from it.
+    pub(super) fn is_given_up(&self, client: usize, reign: u64) -> bool {
         self.mutant != Mutant::CountsEarlierRuns
-            && self.runs.as_ref().is_some_and(|runs| runs.connections[client].run != run)
+            && self.runs.as_ref().is_some_and(|runs| runs.connections[client].reign != reign)
     }
 
     /// A request has come over that connection.
@@ -93,10 +133,17 @@ impl World {
             (_, true) => runs.old.clone(),
             _ => return runs.old = (self.server.clone(), runs.origin),
         };
+        self.come_up(data, None);
+    }
+
+    /// A reign begins with those data: of another process, or of the process `run`.
+    pub(super) fn come_up(&mut self, data: Data, run: Option<u64>) {
+        let Some(runs) = &mut self.runs else { return };
         // That takes a moment, which separates earlier grants from later ones.
         self.now += 1;
-        (self.server, runs.origin) = data;
-        (runs.restarts, runs.came_up_at) = (runs.restarts + 1, micros(self.now));
+        runs.begin(run, self.now);
+        (self.server, runs.origin) = data.clone();
+        runs.replication.follow(data);
     }
 
     /// An administrator takes the lock by force. Only a lock that is free is of interest: force itself breaks G1.
@@ -123,8 +170,9 @@ fn without_a_part_of_the_pause_two_hold() {
         Mutant::ForgetsPause(Request::Refresh),
         Mutant::ForgetsPause(Request::Release),
         Mutant::ForceForgets,
+        Mutant::Scripts(Fault::SharesInPause),
         Mutant::RunUnasked,
-        Mutant::RunUnseen,
+        Mutant::PauseOnceForever,
         Mutant::ShortPause,
     ]);
 }
@@ -135,7 +183,7 @@ fn without_a_part_of_the_pause_two_hold() {
 fn message_of_an_earlier_run_grants_nothing() {
     let play = |mutant| {
         let mut world = World::new(Network::Any, None, mutant);
-        world.runs = Some(Runs::default());
+        world.runs = Some(Runs::new(0));
         let asks = |world: &mut World, id, after| {
             world.connection(id);
             world.now += after;

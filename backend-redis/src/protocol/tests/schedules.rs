@@ -12,6 +12,8 @@ pub(super) enum Setting {
     /// Locks in all modes, and clients that die.
     Shared,
     Restarts,
+    /// Replicas that are promoted, while the primary before goes on.
+    Promotions,
 }
 
 /// The network, whether foreign clients take the lock too, how each client wants it, and the events.
@@ -19,20 +21,21 @@ pub(super) type Schedule = (Network, bool, Vec<Mode>, Vec<(u8, u16)>);
 
 impl Setting {
     fn schedules(self) -> impl Strategy<Value = Schedule> {
-        let (kinds, longest) = if let Self::Restarts = self { (0_u8..12, 150) } else { (0..14, 120) };
+        let is_forgetful = matches!(self, Self::Restarts | Self::Promotions);
+        let (kinds, longest) = if is_forgetful { (0_u8..12, 150) } else { (0..14, 120) };
         let event = (kinds, any::<u16>()).prop_map(move |(kind, pick)| match self {
             // Foreign clients have no such locks.
             Self::Shared if kind == 13 => (14, pick),
             _ => (kind, pick),
         });
         let network = match self {
-            Self::Restarts => Just(Network::Any).boxed(),
+            _ if is_forgetful => Just(Network::Any).boxed(),
             _ => prop_oneof![Just(Network::Ordered), Just(Network::Any)].boxed(),
         };
         let foreign = any::<bool>().prop_map(move |foreign| foreign && matches!(self, Self::Exclusive));
         let mode = match self {
-            Self::Shared => sharing::mode().boxed(),
-            _ => Just(Mode::EXCLUSIVE).boxed(),
+            Self::Exclusive => Just(Mode::EXCLUSIVE).boxed(),
+            _ => sharing::mode().boxed(),
         };
         let modes = prop::collection::vec(mode, CLIENTS);
         (network, foreign, modes, prop::collection::vec(event, 0..longest))
@@ -44,7 +47,11 @@ impl Setting {
             let shared = foreign.then_some(Shared { signals: true, after: 2, ..Shared::STRINGS });
             let mut world = World::new(*network, shared, mutant);
             world.modes.copy_from_slice(modes);
-            world.runs = matches!(self, Self::Restarts).then(Runs::default);
+            world.runs = match self {
+                Self::Exclusive | Self::Shared => None,
+                Self::Restarts => Some(Runs::new(0)),
+                Self::Promotions => Some(Runs::new(promotions::LAG)),
+            };
             for (kind, pick) in events {
                 world.event(*kind, usize::from(*pick))?;
             }

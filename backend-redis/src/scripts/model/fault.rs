@@ -46,4 +46,8 @@ pub(crate) enum Fault {
     RefreshUnsettled,
     /// A later waiter is answered to refresh when a share ends, and not when the first waiter's entry does.
     OnlySharesEnd,
+    /// A share joins others while free locks are not granted.
+    SharesInPause,
+    /// A lease is renewed although the primary before may end it first.
+    RenewsInLag,
 }

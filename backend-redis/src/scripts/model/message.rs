@@ -28,11 +28,13 @@ pub(crate) enum Request {
     Release,
 }
 
-/// To which run of the server it leads, and until when nothing is to be granted over it, if the server pauses.
+/// To which reign of which server it leads; and in microseconds, if the server pauses, until when nothing is to be granted over
+/// it, and until when the primary before may go on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Connection {
-    pub(crate) run: u64,
+    pub(crate) reign: u64,
     pub(crate) paused_until: Option<u64>,
+    pub(crate) lag_until: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,8 +60,8 @@ pub(crate) enum Message {
         client: usize,
         owner: Owner,
         counter: u64,
-        /// The run of the server that sent it.
-        run: u64,
+        /// The reign in which it was sent.
+        reign: u64,
     },
     Revoked {
         client: usize,

@@ -17,7 +17,7 @@ use crate::protocol::ScriptReply;
 pub(crate) use self::fault::Fault;
 pub(crate) use self::foreign::Shared;
 pub(crate) use self::message::{Asker, Connection, Message, Request};
-pub(crate) use self::pause::Origin;
+pub(crate) use self::pause::{Origin, Reign};
 pub(crate) use self::sharing::{MANY, Share, Shares};
 
 pub(crate) type Owner = u64;
@@ -281,7 +281,7 @@ impl Server {
                 Mode::EXCLUSIVE => (self.lock, self.handed_on) = (Some((owner, now / 1000 + lease)), true),
                 mode => self.join(now, Asker { owner, client, ttl: lease, mode }, counter),
             }
-            pushes.push(Message::Push { client, owner, counter, run: self.over.run });
+            pushes.push(Message::Push { client, owner, counter, reign: self.over.reign });
             self.passed(now, lease);
             if mode == Mode::EXCLUSIVE || self.fault == Fault::OneByOne {
                 return false;
@@ -330,6 +330,9 @@ impl Server {
         self.purge(now);
         if self.is_shared() {
             self.hand_on(now, pushes);
+        }
+        if self.is_held_by(owner) && self.is_lost_in_lag(now, owner) {
+            self.lock = None;
         }
         let is_free = self.lock.is_none() && self.pause(now).is_none();
         let resting = self.lock.is_none() && self.rest(now).is_some();
@@ -395,6 +398,9 @@ impl Server {
             self.settle(now, pushes);
         }
         if self.is_held_by(owner) {
+            if self.is_lost_in_lag(now, owner) {
+                return ScriptReply::Gone;
+            }
             let was_granted = self.was_granted_to(owner);
             let ScriptReply::Holds { counter } = self.holds(now, asker, false) else { unreachable!() };
             if was_granted {

@@ -1,21 +1,28 @@
-//! The scripts after a restart of the server that may have lost holders.
+//! The scripts of a server that may have forgotten holders: it has restarted, or was promoted.
 
-use super::{Entry, First, Message, Server};
+use super::{Entry, Fault, First, Message, Owner, Server};
 
-/// The run of the server in which the key was written.
+/// What a server tells of itself: its process, and an id that each promotion draws anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reign {
+    pub(crate) run: u64,
+    pub(crate) replid: u64,
+}
+
+/// The reign in which the key was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
-    pub(crate) run: u64,
+    pub(crate) reign: Reign,
     /// When a manager first connected to it, in microseconds.
     pub(crate) since: u64,
 }
 
 impl Origin {
-    /// A manager connects to that run of the server, where `known` is written; returns since when the run is known.
-    pub(crate) fn admit(known: &mut Option<Self>, run: u64, now: u64) -> u64 {
-        known.filter(|known| known.run == run && known.since <= now).map_or_else(
+    /// A manager connects to that reign, where `known` is written; returns since when the reign is known.
+    pub(crate) fn admit(known: &mut Option<Self>, reign: Reign, now: u64) -> u64 {
+        known.filter(|known| known.reign == reign && known.since <= now).map_or_else(
             || {
-                *known = Some(Self { run, since: now });
+                *known = Some(Self { reign, since: now });
                 now
             },
             |known| known.since,
@@ -28,6 +35,15 @@ impl Server {
     pub(super) fn pause(&self, now: u64) -> Option<u64> {
         let left = self.over.paused_until?.saturating_sub(now).div_ceil(1000);
         (left > 0).then_some(left)
+    }
+
+    /// Whether the lock of `owner` is not renewed: its lease may end at the primary before, which may grant the lock to another.
+    pub(super) fn is_lost_in_lag(&self, now: u64, owner: Owner) -> bool {
+        let left = match self.lock {
+            Some((holder, until)) if holder == owner => until.saturating_sub(now / 1000).saturating_mul(1000),
+            _ => self.shares.holders.get(&owner).map_or(0, |until| until.saturating_sub(now)),
+        };
+        left < self.over.lag_until.saturating_sub(now) && self.fault != Fault::RenewsInLag
     }
 
     /// The holder releases while nothing is granted: the first waiter gets a message when that is over.

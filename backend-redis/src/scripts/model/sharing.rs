@@ -101,6 +101,9 @@ impl Server {
         if self.lock.is_none() || !self.is_shared() {
             return self.lock.is_none();
         }
+        if self.joins_pause(now) {
+            return false;
+        }
         let (mut held, mut most, unsure) = self.load(now);
         let weighs = u64::from(mode.weight());
         if self.fault == Fault::OwnCapacity {
@@ -110,6 +113,12 @@ impl Server {
             (held, most, _) = self.weigh(now);
         }
         held + weighs <= u64::from(most.min(mode.capacity()))
+    }
+
+    /// Whether no share is granted, because the lock may have holders that the server has forgotten.
+    fn joins_pause(&self, now: u64) -> bool {
+        let joins = self.fault == Fault::SharesInPause && self.is_shared();
+        self.pause(now).is_some() && !joins
     }
 
     /// The caller has a share from now on, for its ttl.
@@ -190,6 +199,9 @@ impl Server {
 
     pub(super) fn renew(&mut self, now: u64, Asker { owner, ttl, .. }: Asker) -> Option<u64> {
         let share = self.shares.grants.get(&owner).copied().filter(|_| self.has_share(now, owner))?;
+        if self.is_lost_in_lag(now, owner) {
+            return None;
+        }
         let until = now + ttl * 1000;
         match self.fault {
             Fault::OneExpiry if self.shares.holders.len() > 1 => {}
@@ -235,7 +247,7 @@ impl Server {
         if let Some(counter) = self.renew(now, asker) {
             return ScriptReply::Holds { counter };
         }
-        let may_be_granted = self.pause(now).is_none();
+        let may_be_granted = !self.joins_pause(now);
         let is_next = self.queue.is_empty() || self.fault == Fault::Overtakes;
         if may_be_granted && is_next && self.fits(now, mode) {
             let counter = self.count(now, owner, client, true);
@@ -245,8 +257,11 @@ impl Server {
         self.enqueue(now, asker, queues)
     }
 
-    /// In how many milliseconds a share ends or, for a later waiter, the entry of the first one.
+    /// In how many milliseconds shares may be granted again, or a share ends or, for a later waiter, the entry of the first one.
     pub(super) fn share_ends_in(&self, now: u64, first: bool) -> u64 {
+        if let Some(left) = self.pause(now) {
+            return left;
+        }
         let ends = self.shares.holders.values().copied().min().unwrap_or(now);
         let head = self
             .queue

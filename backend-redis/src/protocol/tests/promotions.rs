@@ -1,0 +1,188 @@
+//! The contenders against a primary and a replica, which is promoted with what it had some steps ago.
+//!
+//! Replication is asynchronous. The primary before goes on for a lag, with clients that have not heard of the next one, and with
+//! new ones. Then it follows, and may be promoted again: the same process, in another reign. What must hold is that of
+//! `restarts`.
+
+use std::collections::VecDeque;
+
+use super::restarts::Data;
+use super::*;
+use crate::scripts::model::{Connection, Origin, Reign};
+
+/// For how long the primary before goes on at most, in milliseconds.
+pub(super) const LAG: u64 = TTL * 2 / 3;
+
+/// How many steps of the primary a replica may miss.
+const LOST: usize = 8;
+
+/// The other server.
+#[derive(Debug, Default)]
+pub(super) struct Replication {
+    /// Its process, if it has been a primary.
+    run: Option<u64>,
+    /// What it may have.
+    past: VecDeque<Data>,
+    /// It is the primary before, and goes on.
+    former: Option<Former>,
+}
+
+#[derive(Debug)]
+struct Former {
+    server: Server,
+    origin: Option<Origin>,
+    reign: Reign,
+    until: u64,
+}
+
+/// A replica is promoted that lacks the last steps; the primary before goes on until then.
+#[derive(Clone, Copy, Debug)]
+struct Promote {
+    lost: usize,
+    until: u64,
+}
+
+impl Replication {
+    /// It has those data, and follows from there.
+    pub(super) fn follow(&mut self, data: Data) {
+        self.past = VecDeque::from([data]);
+    }
+}
+
+impl Runs {
+    pub(super) fn leads_to_former(&self, over: Connection, now: u64) -> bool {
+        let former = self.replication.former.as_ref();
+        former.is_some_and(|former| over.reign == former.reign.replid && now < former.until)
+    }
+}
+
+impl World {
+    /// A server dies or is promoted, or a client leaves its server for one of both.
+    pub(super) fn change_server(&mut self, client: usize, pick: usize) {
+        let Some(runs) = &mut self.runs else { return };
+        match (runs.lag, pick % 8) {
+            (1.., 0..=2) => {
+                let until = self.now + if pick.is_multiple_of(5) { 0 } else { runs.lag };
+                self.promote(Promote { lost: pick % LOST, until });
+            }
+            (1.., 3..=5) => {
+                runs.connections[client] = Connection::default();
+                self.connection(client);
+            }
+            (1.., 6) => self.reach_former(client),
+            _ => self.restart(pick),
+        }
+    }
+
+    fn promote(&mut self, Promote { lost, until }: Promote) {
+        let Some(runs) = &mut self.runs else { return };
+        let past = &runs.replication.past;
+        let Some(data) = past.get(past.len().saturating_sub(lost + 1)).cloned() else { return };
+        let former = Former { server: self.server.clone(), origin: runs.origin, reign: runs.reign, until };
+        let run = runs.replication.run.replace(former.reign.run);
+        // The primary before that has stopped: it is the one that is promoted.
+        runs.replication.former = Some(former);
+        self.come_up(data, run);
+    }
+
+    /// The client connects to the primary before, by an address that is out of date.
+    fn reach_former(&mut self, client: usize) {
+        if let Some(runs) = &mut self.runs
+            && let Some(Former { origin: Some(origin), reign, until, .. }) = runs.replication.former
+            && self.now < until
+            && origin.reign == reign
+        {
+            let (paused_until, lag_until) =
+                (origin.since + micros(restarts::PAUSE + LAG), origin.since + micros(LAG));
+            runs.connections[client] =
+                Connection { reign: reign.replid, paused_until: Some(paused_until), lag_until };
+        }
+    }
+
+    /// A step is over, which the replica may get or not.
+    pub(super) fn remember(&mut self) {
+        let Some(runs) = self.runs.as_mut().filter(|runs| runs.lag > 0) else { return };
+        let past = &mut runs.replication.past;
+        past.push_back((self.server.clone(), runs.origin));
+        if past.len() > LOST {
+            past.pop_front();
+        }
+    }
+
+    /// The primary before has stopped.
+    pub(super) fn end_former(&mut self) {
+        if let Some(runs) = &mut self.runs {
+            runs.replication.former = None;
+        }
+    }
+
+    /// A request reaches the server that its connection leads to, unless that has ended.
+    pub(super) fn deliver(&mut self, message: Message) -> Result<(), String> {
+        let Message::Request { over, .. } = message else { return self.serve(message) };
+        if over.reign == self.reign() {
+            return self.serve(message);
+        }
+        let leads_to_former = self.runs.as_ref().is_some_and(|runs| runs.leads_to_former(over, self.now));
+        if leads_to_former {
+            self.swap_former();
+            self.serve(message)?;
+            self.swap_former();
+        }
+        Ok(())
+    }
+
+    fn swap_former(&mut self) {
+        if let Some(former) = self.runs.as_mut().and_then(|runs| runs.replication.former.as_mut()) {
+            std::mem::swap(&mut self.server, &mut former.server);
+        }
+    }
+}
+
+/// A hold goes on at the promoted server. At the primary before, its lease ends, and a waiter is granted the lock there.
+#[test]
+fn lease_that_ends_in_the_lag_is_not_renewed() {
+    let play = |mutant| {
+        let mut world = World::new(Network::Any, None, mutant);
+        let mut runs = Runs::new(LAG);
+        runs.origin = Some(Origin { reign: runs.reign, since: 0 });
+        (world.runs, world.now) = (Some(runs), restarts::PAUSE + LAG + 1);
+        let is_answered = |world: &mut World| {
+            while let Some(message) = world.flying.pop() {
+                world.deliver(message)?;
+            }
+            world.check()
+        };
+        for client in 0..2 {
+            world.act(client)?;
+            is_answered(&mut world)?;
+        }
+        world.now += TTL - LAG + 100;
+        world.renew(1);
+        is_answered(&mut world)?;
+        world.promote(Promote { lost: 0, until: world.now + LAG });
+        world.runs.as_mut().unwrap().connections[0] = Connection::default();
+        world.renew(0);
+        is_answered(&mut world)?;
+        world.now += LAG - 100;
+        world.renew(1);
+        is_answered(&mut world)
+    };
+    play(Mutant::None).unwrap();
+    assert!(play(Mutant::Scripts(Fault::RenewsInLag)).unwrap_err().contains(::model::OVERLAP));
+    ::model::caught("redis Promotions", Mutant::Scripts(Fault::RenewsInLag), "a schedule by hand");
+}
+
+#[test]
+fn promotions_keep_the_guarantees() {
+    Setting::Promotions.search(Depth::of_run().pick(5_000, 10_000, 500_000), Mutant::None).unwrap();
+}
+
+#[test]
+fn without_a_part_of_the_reign_two_hold() {
+    Setting::Promotions.catches(&[
+        Mutant::RunOnly,
+        Mutant::NoLag,
+        Mutant::PauseOnceForever,
+        Mutant::Scripts(Fault::SharesInPause),
+    ]);
+}
