@@ -53,7 +53,7 @@ proptest! {
             scripts::released(&value).err(),
             scripts::revoked(&value, naming).err(),
             scripts::inspected(&value, count, naming).err(),
-            scripts::admitted(&value).err(),
+            scripts::admission(&value).err(),
             scripts::micros(&value).err(),
         ];
         for refused in refused.into_iter().flatten() {

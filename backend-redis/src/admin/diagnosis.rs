@@ -8,6 +8,7 @@ use leasehold_core::Result;
 use leasehold_core::backend::{Finding, Severity};
 use redis::{Cmd, Value};
 
+use crate::config::PauseOption;
 use crate::connection::{LinkEvent, Namespace};
 use crate::scripts::{micros, number, parts, text};
 use crate::session::Session;
@@ -64,7 +65,7 @@ pub(crate) fn findings(
     now: SystemTime,
     deaf: bool,
     replicas: u32,
-    pause: Option<Duration>,
+    pause: Option<PauseOption>,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut say = |subject, said| findings.push(about(subject, said));
@@ -131,14 +132,16 @@ fn of_version(info: &Info<'_>) -> Said {
     }
 }
 
-fn of_persistence(info: &Info<'_>, pause: Option<Duration>) -> Said {
+fn of_persistence(info: &Info<'_>, pause: Option<PauseOption>) -> Said {
     match (info.get("aof_enabled"), pause) {
         (Some("1"), _) => ok(
             "the append-only file is on: with appendfsync everysec a power failure may lose the locks of the \
              last second",
         ),
-        (_, Some(_)) => ok("the append-only file is off: a crash loses locks before their leases end, but \
-                            pause_after_restart delays new grants until those leases have ended"),
+        (_, Some(PauseOption { name, .. })) => ok(format!(
+            "the append-only file is off: a crash loses locks before their leases end, but {name} delays new \
+             grants until those leases have ended"
+        )),
         _ => warning(
             "the append-only file is off: a crash loses locks before their leases end, so two clients may \
              hold one lock; set appendonly yes or pause_after_restart, or protect the resource with fencing \
@@ -148,11 +151,11 @@ fn of_persistence(info: &Info<'_>, pause: Option<Duration>) -> Said {
 }
 
 /// Until when nothing is granted, by the server's clock, whose `time` it is.
-fn of_pause(pause: Duration, until: Option<u64>, time: Option<&Value>) -> Said {
+fn of_pause(PauseOption { span, .. }: PauseOption, until: Option<u64>, time: Option<&Value>) -> Said {
     let now = time.and_then(|time| micros(time).ok());
     let left = until.zip(now).map_or(0, |(until, now)| until.saturating_sub(now).div_ceil(1000));
     let over = if left == 0 { "the pause has ended".to_owned() } else { format!("{left} ms are left") };
-    ok(format!("free locks are not granted for {pause:?} after a server restart: {over}"))
+    ok(format!("free locks are not granted for {span:?} after a server restart or promotion: {over}"))
 }
 
 /// Of the users that `ACL LIST` shows, the ones that may publish to every channel and may not write every key.
@@ -338,7 +341,8 @@ mod tests {
     /// A pause takes the danger from a restart without data, and how much is left of it is said.
     #[test]
     fn a_pause_is_said() {
-        let (pause, time) = (Duration::from_secs(20), time(7));
+        let config = crate::RedisConfig::new("h", 1).pause_after_restart(Duration::from_secs(20));
+        let (pause, time) = (config.pause.unwrap(), time(7));
         assert_eq!(of_persistence(&Info("aof_enabled:0"), Some(pause)).0, Severity::Ok);
         assert!(of_pause(pause, Some(7_000_000), Some(&time)).1.ends_with("the pause has ended"));
         assert!(of_pause(pause, Some(7_001_500), Some(&time)).1.ends_with("2 ms are left"));

@@ -32,9 +32,19 @@ pub struct RedisConfig {
     /// How locks are shared with other libraries, if they are.
     pub(crate) format: Option<Format>,
     pub(crate) wait_replicas: u32,
-    /// For how long nothing is granted after a restart, if it is not granted at once.
-    pub(crate) pause: Option<Duration>,
+    /// Whether a server that may have forgotten holders grants nothing at first.
+    pub(crate) pause: Option<PauseOption>,
     message_key: Option<Password>,
+}
+
+/// A pause of a server that may have forgotten holders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PauseOption {
+    /// The option that sets it.
+    pub(crate) name: &'static str,
+    pub(crate) span: Duration,
+    /// For how long a primary may go on after it was replaced. Not longer than the pause.
+    pub(crate) lag: Duration,
 }
 
 /// Not shown.
@@ -132,13 +142,14 @@ impl RedisConfig {
     }
 
     /// For how long free locks are not granted after a server restart. The pause begins when the first manager connects to
-    /// a server that has restarted or is new. Default zero: no pause.
+    /// a server that has restarted, was promoted or is new. Default zero: no pause.
     ///
     /// At least the longest ttl in use, of locks and managers; at most a day. Then no lock is granted that another client
     /// still holds, although the restart has lost it. All managers of the prefix need the same; not with
     /// a [`format`](Self::format), as other libraries do not pause.
     pub fn pause_after_restart(mut self, pause: Duration) -> Self {
-        self.pause = (!pause.is_zero()).then_some(pause);
+        let option = PauseOption { name: "pause_after_restart", span: pause, lag: Duration::ZERO };
+        self.pause = (!pause.is_zero()).then_some(option);
         self
     }
 
@@ -244,16 +255,15 @@ impl RedisConfig {
         if let Some(format) = &self.format {
             format.checked()?;
         }
-        if let Some(pause) = self.pause {
+        if let Some(PauseOption { name, span, .. }) = self.pause {
             if self.format.is_some() {
                 return Err(Error::invalid_option(format!(
-                    "cannot use pause_after_restart={pause:?} with a format: other libraries do not pause"
+                    "cannot use {name}={span:?} with a format: other libraries do not pause"
                 )));
             }
-            if pause > LONGEST_PAUSE || !pause.subsec_nanos().is_multiple_of(1_000_000) {
+            if span > LONGEST_PAUSE || !span.subsec_nanos().is_multiple_of(1_000_000) {
                 return Err(Error::invalid_option(format!(
-                    "pause_after_restart={pause:?} is invalid: expected whole milliseconds, at most \
-                     {LONGEST_PAUSE:?}"
+                    "{name}={span:?} is invalid: expected whole milliseconds, at most {LONGEST_PAUSE:?}"
                 )));
             }
         }

@@ -11,7 +11,7 @@ use super::lost;
 use super::state::ConnectionState;
 use super::wire::{self, Refusals, Wire};
 use crate::error;
-use crate::scripts::Call;
+use crate::scripts::{Call, ReignTimes};
 
 /// A link while it is up; cheap to clone.
 #[derive(Clone, Debug)]
@@ -22,8 +22,8 @@ pub(super) struct Connection {
     /// Unlike that of any other connection of the link.
     pub(super) id: u64,
     pub(super) up_at: Moment,
-    /// Until when nothing is granted, by the server's clock, if the server may have forgotten holders.
-    pub(super) paused_until: Option<u64>,
+    /// What scripts are told, if the server may have forgotten holders.
+    pub(super) times: Option<ReignTimes>,
     pub(super) wire: Arc<Wire>,
     /// Brings messages, to a link with an inbox.
     pub(super) listener: Option<MultiplexedConnection>,
@@ -52,7 +52,7 @@ impl Connected {
 
     /// Until when nothing is granted over it, if that was asked.
     pub(crate) fn paused_until(&self) -> Option<u64> {
-        self.0.paused_until
+        self.0.times.map(|times| times.paused_until)
     }
 
     /// Sends one command and waits for its answer until `give_up_at`.
@@ -81,7 +81,7 @@ impl Connected {
         command: &Cmd,
         give_up_at: Moment,
     ) -> Result<Vec<Value>> {
-        let (count, last) = (calls.len(), self.0.paused_until);
+        let (count, last) = (calls.len(), self.0.times);
         let pack = |index: usize, out: &mut Vec<u8>, texts: &mut _, number| match calls.get_mut(index) {
             Some((call, refusals)) => refusals.pack((call, last), out, (texts, number)),
             None => command.write_packed_command(out),
@@ -161,7 +161,7 @@ impl Connection {
     pub(super) async fn run(&self, call: &Call, give_up_at: Moment) -> Result<RedisResult<Value>> {
         let mut refusals = Refusals::default();
         loop {
-            let call = (call, self.paused_until);
+            let call = (call, self.times);
             let answer =
                 self.wire.ask(give_up_at, |out, texts, number| refusals.pack(call, out, (texts, number)));
             let answer = answer.await?.extract_error();

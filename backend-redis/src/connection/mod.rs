@@ -60,7 +60,7 @@ pub(crate) struct Link {
     client: Client,
     /// The channel to subscribe to, if there is one.
     inbox: Option<Inbox>,
-    /// What each connection is asked, if a server that has restarted grants nothing at first.
+    /// What each connection is asked, if a server that may have forgotten holders grants nothing at first.
     pause: Option<Pause>,
     /// What is up, or why nothing is.
     up: watch::Sender<Result<Connected>>,
@@ -271,9 +271,9 @@ impl Link {
             listener.map_or_else(Default::default, |(listener, state)| (state, Some(listener)));
         let wire = Wire::start(self.env.clone(), stream, Arc::clone(&state));
         let id = self.connections.fetch_add(1, Ordering::Relaxed);
-        let mut connection = Connection { id, up_at, paused_until: None, wire, listener, state };
+        let mut connection = Connection { id, up_at, times: None, wire, listener, state };
         if let Some(pause) = &self.pause {
-            connection.paused_until = Some(pause.ask(&connection, give_up_at, failed).await?);
+            connection.times = Some(pause.ask(&connection, give_up_at, failed).await?);
         }
         Ok(Connected(Arc::new(connection)))
     }

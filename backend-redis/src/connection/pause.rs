@@ -1,7 +1,8 @@
-//! Until when a server that has restarted may have forgotten holders.
+//! Until when a server that has restarted or was promoted may have forgotten holders.
 //!
-//! A connection leads to one run of the server as long as it lasts (redis.connection-1). So the request is sent once for each
-//! connection, before all others; its reply is an argument of every script that goes over the connection.
+//! A connection leads to one reign of the server as long as it lasts (redis.connection-1): a primary that is made a replica
+//! refuses the next request, and whoever makes it one again has closed its connections. So the request is sent once for each
+//! connection, before all others; the times from its reply are an argument of every script that goes over the connection.
 
 use std::time::Duration;
 
@@ -10,53 +11,67 @@ use leasehold_core::{Effect, Error, ErrorKind, Result};
 use redis::RedisError;
 
 use super::Connection;
+use crate::config::PauseOption;
 use crate::keys::Keys;
-use crate::scripts::{self, ADMIT, millis};
+use crate::scripts::{self, ADMIT, Admission, ReignTimes, millis};
 
 /// The request that a link with a pause sends over each of its connections.
 #[derive(Debug)]
 pub(crate) struct Pause {
     key: String,
-    span: Duration,
+    option: PauseOption,
 }
 
 impl Pause {
-    pub(crate) fn new(keys: &Keys, span: Duration) -> Self {
-        Self { key: keys.origin(), span }
+    pub(crate) fn new(keys: &Keys, option: PauseOption) -> Self {
+        Self { key: keys.origin(), option }
     }
 
-    /// Until when nothing is to be granted over `connection`, by the server's clock, in microseconds.
+    /// What scripts are told over `connection`.
     ///
     /// # Errors
     ///
-    /// As `failed` says; `Denied` without a right; `InvalidOption` if the other managers have another pause.
+    /// As `failed` says, `Unavailable` for a replica among it; `Denied` without a right; `InvalidOption` if the other managers
+    /// have another pause; `Unsupported` for a server that hides its reign.
     pub(super) async fn ask(
         &self,
         connection: &Connection,
         give_up_at: Moment,
         failed: fn(RedisError) -> Error,
-    ) -> Result<u64> {
+    ) -> Result<ReignTimes> {
+        let PauseOption { name, span, lag } = self.option;
         let mut call = ADMIT.call(&[&self.key]);
-        call.arg(millis(self.span));
+        call.arg(millis(span));
         let answer = connection.run(&call, give_up_at).await;
         let answer = answer.map_err(|error| error.with_effect(Effect::NotApplied))?;
         let answer = answer.map_err(failed).map_err(|error| match error.kind() {
-            ErrorKind::Denied => denied(error),
+            ErrorKind::Denied => denied(name, error),
             _ => error,
         })?;
-        scripts::admitted(&answer)?.map_err(|other| {
-            let (ours, theirs) = (self.span, Duration::from_millis(other));
-            Error::invalid_option(format!(
-                "`pause_after_restart` {ours:?} is invalid: expected {theirs:?}, as the other managers of the \
-                 prefix have. To change the pause, stop all managers and delete the key {:?}",
-                self.key
-            ))
-        })
+        match scripts::admission(&answer)? {
+            Admission::Since(since) => {
+                let after = |span| since.saturating_add(millis(span).saturating_mul(1000));
+                Ok(ReignTimes { paused_until: after(span), lag_until: after(lag) })
+            }
+            Admission::OtherPause(other) => {
+                let (theirs, key) = (Duration::from_millis(other), &self.key);
+                Err(Error::invalid_option(format!(
+                    "`{name}` {span:?} is invalid: expected {theirs:?}, as the other managers of the prefix have. \
+                     To change the pause, stop all managers and delete the key {key:?}"
+                )))
+            }
+            Admission::Unnamed => {
+                let message = format!(
+                    "cannot use `{name}`: the server does not show its run_id and master_replid in INFO"
+                );
+                Err(Error::not_applied(ErrorKind::Unsupported, message))
+            }
+        }
     }
 }
 
-fn denied(error: Error) -> Error {
+fn denied(name: &str, error: Error) -> Error {
     let message =
-        "cannot use `pause_after_restart`: grant +info, and load its script with `leasehold redis-scripts`";
+        format!("cannot use `{name}`: grant +info, and load its script with `leasehold redis-scripts`");
     Error::not_applied(ErrorKind::Denied, message).with_source(format!("{error:#}"))
 }

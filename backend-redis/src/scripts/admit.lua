@@ -1,20 +1,32 @@
--- Returns until when the server may have forgotten holders: the pause begins when a manager first connects to this run of it.
+-- Returns until when the server may have forgotten holders: the pause begins when a manager first connects to this reign of it,
+-- that is to its process since it was promoted last. It also begins anew where a primary has a new replication id because it
+-- had no replica for `repl-backlog-ttl`.
 --
--- KEYS  origin: "RUN SINCE PAUSE", of the run of the server that this was written in
+-- KEYS  origin: "RUN REPLID SINCE PAUSE", of the reign that this was written in
 -- ARGV  the pause, in milliseconds
--- Reply: {1, until when}, or {0, pause} if the other managers have another one
+-- Reply: {1, since when, in microseconds}; {0, pause} if the other managers have another one; {2} if the server does not tell
+-- its reign
 
-local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-local known, since, pause = string.match(redis.call('GET', KEYS[1]) or '', '^(%x+) (%d+) (%d+)$')
+local info = redis.call('INFO', 'server', 'replication')
+-- It may be promoted in a moment, whatever its data are.
+if string.find(info, 'role:slave', 1, true) then
+  error({ err = 'READONLY the server is a replica' })
+end
+local run, replid = string.match(info, 'run_id:(%x+)'), string.match(info, 'master_replid:(%x+)')
+if not (run and replid) then
+  return { 2 }
+end
+local reign = run .. ' ' .. replid
+local known, since, pause = string.match(redis.call('GET', KEYS[1]) or '', '^(%x+ %x+) (%d+) (%d+)$')
 if known and pause ~= ARGV[1] then
   return { 0, pause }
 end
 local now = clock()
 -- A clock that was set back is not waited for.
-if known ~= run or since - now > 0 then
+if known ~= reign or since - now > 0 then
   since = now
   -- A full server takes what follows a first write that frees.
   redis.call('DEL', KEYS[1])
-  redis.call('SET', KEYS[1], run .. ' ' .. since .. ' ' .. ARGV[1])
+  redis.call('SET', KEYS[1], reign .. ' ' .. since .. ' ' .. ARGV[1])
 end
-return { 1, number(since + ARGV[1] * 1000) }
+return { 1, since }

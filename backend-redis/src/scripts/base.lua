@@ -74,6 +74,7 @@ local holder, held
 -- free(lock)                        deletes the lock
 -- rest(entries, now)                for how many milliseconds no waiter is granted a free lock, or false; nil if it always is
 -- stand_back(...)                   frees a lock that is released if no waiter is granted it, or returns false; nil as `rest`
+-- is_short(left, now)               whether a lease is not renewed that ends in `left` microseconds; nil or false if all are
 -- sharers, foreign                  what shared holders and foreign clients need; false in the other program
 
 local channels, ttl, queues, inbox, info = ARGV[2], ARGV[4], ARGV[5] == '1', ARGV[6], ARGV[7]
@@ -256,6 +257,11 @@ if operation == 'acquire' then
   if sharers and holder == '*' then
     holder = sharers().purge(lock, entries, now)
   end
+  -- 0 as on the path of a free lock.
+  if holder == me and is_short and is_short(redis.call('PTTL', lock) * 1000, now) then
+    redis.call('DEL', lock)
+    holder = 0
+  end
   -- The request was repeated because its reply was lost.
   if holder == me then
     redis.call('PEXPIRE', lock, ttl)
@@ -429,6 +435,9 @@ if operation == 'renew' then
 
   local function renew(lock, queue, entries, grants, me, ttl, now)
     local holder = settle(lock, queue, entries, grants, channels, holder_of(lock, redis.pcall, grants, me), now)
+    if holder == me and is_short and is_short(redis.call('PTTL', lock) * 1000, now) then
+      return { 3 }
+    end
     if holder == me then
       redis.call('PEXPIRE', lock, ttl)
       local _, counter, owner = last_grant(grants)

@@ -16,6 +16,21 @@ pub(crate) struct Call {
     packed: Vec<u8>,
 }
 
+/// What a connection tells each script, if its server pauses: times in microseconds of the server's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReignTimes {
+    /// Until when nothing is granted that may have holders which the server has forgotten.
+    pub(crate) paused_until: u64,
+    /// Until when a primary that was replaced may go on.
+    pub(crate) lag_until: u64,
+}
+
+impl fmt::Display for ReignTimes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.paused_until, self.lag_until)
+    }
+}
+
 impl Call {
     pub(super) fn new(script: &'static Script, keys: &[&str]) -> Self {
         let room = keys.iter().map(|key| key.len() + FRAME).sum::<usize>() + ARGUMENTS;
@@ -30,7 +45,7 @@ impl Call {
     }
 
     /// Appends the request by the script's hash, or with its text; `last` is one more argument.
-    pub(crate) fn pack(&self, out: &mut Vec<u8>, with_text: bool, last: Option<u64>) {
+    pub(crate) fn pack(&self, out: &mut Vec<u8>, with_text: bool, last: Option<ReignTimes>) {
         line(out, b'*', 2 + self.words + usize::from(last.is_some()));
         if with_text {
             word(out, b"EVAL");
@@ -140,10 +155,12 @@ mod tests {
         let mut call = ADMIT.call(&["a", "key of 11 b"]);
         call.arg(7_u64).arg(Some(1_u8)).arg(None::<u8>).arg("").arg(&b"\r\n"[..]);
         RedisWrite::write_arg_fmt(&mut call, 3);
-        for (with_text, last) in [(false, None), (true, None), (false, Some(90_u64))] {
+        let times = ReignTimes { paused_until: 9, lag_until: 7 };
+        for (with_text, last) in [(false, None), (true, None), (false, Some(times))] {
             let mut command = redis::cmd(if with_text { "EVAL" } else { "EVALSHA" });
             command.arg(if with_text { &ADMIT.text } else { &ADMIT.hash });
-            command.arg(2).arg("a").arg("key of 11 b").arg(7).arg(1).arg("").arg("\r\n").arg(3).arg(last);
+            command.arg(2).arg("a").arg("key of 11 b").arg(7).arg(1).arg("").arg("\r\n").arg(3);
+            command.arg(last.map(|_| "9 7"));
             let mut packed = Vec::new();
             call.pack(&mut packed, with_text, last);
             assert_eq!(packed, command.get_packed_command());

@@ -21,7 +21,7 @@ POLL, AFTER, EVERY, FOR = tonumber(POLL), tonumber(AFTER), tonumber(EVERY), tonu
 local SOON = math.ceil(FOR / 3)
 
 local holder_of, take, give, free, may_wait, rest, stand_back, foreign
-local look, sharers = redis.call, false
+local look, sharers, is_short = redis.call, false, false
 
 -- The lock is free without a waiter: keeps the turns so far for a grant soon after.
 local function keep_turns(entries, turns)

@@ -21,7 +21,7 @@ impl Naming {
     /// A foreign holder of a lock under a key of this store.
     pub(crate) const ANOTHER: &str = "another client";
     /// Of a free lock that is not granted for a while.
-    pub(super) const NOBODY: &str = "(none: the server was restarted)";
+    pub(super) const NOBODY: &str = "(none: the server was restarted or promoted)";
 }
 
 /// The text that the server keeps of a holder or a waiter for `inspect`: the label, and metadata if any.

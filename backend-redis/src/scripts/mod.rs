@@ -10,7 +10,7 @@
 //! | `foreign.lua` | the same on locks under keys of other libraries |
 //! | `record.lua`, `members.lua` | the record of a move, and its participants |
 //! | `raise.lua` | raises the token base |
-//! | `admit.lua` | returns until when a restarted server grants no free lock |
+//! | `admit.lua` | returns since when a server is known that may have forgotten holders |
 
 mod call;
 #[cfg(test)]
@@ -31,7 +31,7 @@ use crate::error;
 use crate::keys::NameKeys;
 use crate::protocol::ScriptReply;
 
-pub(crate) use self::call::Call;
+pub(crate) use self::call::{Call, ReignTimes};
 use self::holders::{GrantRecord, holder, sharer, sharers};
 pub(crate) use self::holders::{Naming, info, mode, told_info};
 pub(crate) use self::message::{Inboxes, Message, News};
@@ -59,7 +59,7 @@ pub(crate) static MEMBERS: LazyLock<Script> = LazyLock::new(|| timed(include_str
 pub(crate) static ADMIT: LazyLock<Script> = LazyLock::new(|| timed(include_str!("admit.lua")));
 
 /// The program of our keys and the names of its operations that acquire and release an exclusive lock, for a measurement of
-/// what the store adds to them. `base.lua` lists their arguments; the last one is `0`, as no restart pauses grants.
+/// what the store adds to them. `base.lua` lists their arguments; the last one is `0`, as nothing pauses grants.
 #[doc(hidden)]
 pub fn exclusive_scripts() -> (&'static str, [&'static str; 2]) {
     (&OWN.text, ["acquire", "release"])
@@ -290,15 +290,26 @@ fn each_of<T>(
     if parts(value).len() == count { parts(value).iter().map(read).collect() } else { Err(wrong()) }
 }
 
-/// Reads until when nothing is granted after a restart, in microseconds of the server's clock; or the pause, in
-/// milliseconds, of managers that have another one.
-pub(crate) fn admitted(value: &Value) -> Result<std::result::Result<u64, u64>> {
+/// The result of `admit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// The reign of the server is known since then, in microseconds of the server's clock.
+    Since(u64),
+    /// The other managers have another pause, in milliseconds.
+    OtherPause(u64),
+    /// The server does not tell its reign.
+    Unnamed,
+}
+
+/// Reads the answer of `admit`.
+pub(crate) fn admission(value: &Value) -> Result<Admission> {
     match parts(value) {
-        [Value::Int(1), until] => number(until).map(Ok),
-        [Value::Int(0), pause] => number(pause).map(Err),
+        [Value::Int(1), since] => number(since).map(Admission::Since),
+        [Value::Int(0), pause] => number(pause).map(Admission::OtherPause),
+        [Value::Int(2)] => Some(Admission::Unnamed),
         _ => None,
     }
-    .ok_or_else(|| error::unexpected("about its restart"))
+    .ok_or_else(|| error::unexpected("about its reign"))
 }
 
 /// Leases as the server counts them.

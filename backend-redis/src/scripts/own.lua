@@ -1,10 +1,11 @@
 -- Locks under our own keys, exclusive and shared. base.lua explains keys, operations and replies; here are also:
 --
--- ARGV  the last: until when no free lock is granted, because a server that was restarted may have forgotten its holder; 0
---       if it grants at once
+-- ARGV  the last: "PAUSE_UNTIL LAG_UNTIL", or 0 if the server grants at once. Until the first time nothing is granted that may
+--       have holders which the server has forgotten: no free lock, and no share beside others. Until the second one a primary
+--       that was replaced may go on: it may end a lease and grant the lock again, so no lease is renewed that ends before
 --
 -- operation  arguments                                    replies
--- share      as `acquire`, and "WEIGHT CAPACITY"          as `acquire`; not where restarts pause grants
+-- share      as `acquire`, and "WEIGHT CAPACITY"          as `acquire`
 -- acquire                                                 of a shared lock, {..., a holder, its weight, capacity and
 --                                                         record}; of a free one that is not granted {..., nothing, 2}
 -- revoke                                                  of a shared lock, {2, 1 to call `release` or else 0,
@@ -22,7 +23,7 @@
 --          "r:ID" -> its grace, if the lock was revoked;
 --          "load" -> "WEIGHT CAPACITY" of all of them, with "?" behind it if the capacity may have become larger
 
-local holder_of, take, give, free, rest, stand_back, sharers
+local holder_of, take, give, free, rest, stand_back, is_short, sharers
 local look, foreign = redis.pcall, false
 
 if operation == 'release' then
@@ -35,10 +36,13 @@ if operation == 'release' then
   end
 end
 
-local pause_until = ARGV[#ARGV]
+local pause_until, lag_until
+if ARGV[#ARGV] ~= '0' then
+  pause_until, lag_until = string.match(ARGV[#ARGV], '^(%d+) (%d+)$')
+end
 
 if operation == 'acquire' then
-  if pause_until ~= '0' and pause_until - clock() > 0 then
+  if pause_until and pause_until - clock() > 0 then
     -- 0 stands for no holder where a free lock is not granted: all else treats it as held.
     holder = redis.call('GET', lock) or 0
   else
@@ -66,7 +70,11 @@ function free(lock)
   redis.call('DEL', lock)
 end
 
-if pause_until ~= '0' then
+if pause_until then
+  function is_short(left, now)
+    return left < lag_until - now
+  end
+
   function rest(_, now)
     local left = math.ceil((pause_until - (now or clock())) / 1000)
     return left > 0 and left
@@ -146,8 +154,11 @@ function sharers()
     keep(holders_of[lock], 2 * lease)
   end
 
-  -- Whether a share of that mode fits beside the others.
+  -- Whether a share of that mode fits beside the others, and may be granted.
   function shares.fit(lock, entries, wanted)
+    if rest and rest(entries) then
+      return false
+    end
     local weight, capacity = mode(wanted)
     weight, capacity = weight or 1, capacity or 1
     local held, most, unsure = load_of(lock, entries)
@@ -225,7 +236,9 @@ function sharers()
   function shares.renew(lock, entries, owner, ttl, now)
     local holders = holders_of[lock]
     local counter = has_share(lock, owner, now) and string.match(record_of(entries, owner), '^%d+ %d+ (%d+) ')
-    if counter then
+    if counter and is_short and is_short(redis.call('ZSCORE', holders, owner) - now, now) then
+      return nil
+    elseif counter then
       write_on_a_full_server(holders)
       redis.call('ZADD', holders, 'XX', number(now + ttl * 1000), owner)
       keep(lock, ttl)
@@ -250,9 +263,13 @@ function sharers()
     return had
   end
 
-  -- In how many milliseconds the first entry of the queue asks: when a share ends. An entry behind it also asks when the
-  -- first one has ended.
+  -- In how many milliseconds the first entry of the queue asks: when shares are granted again, or else when a share ends. An
+  -- entry behind it also asks when the first one has ended.
   function shares.due(lock, queue, entries, first, now)
+    local resting = rest and rest(entries, now)
+    if resting then
+      return resting
+    end
     local ends = redis.call('ZRANGE', holders_of[lock], '0', '0', 'WITHSCORES')[2] or now
     if not first then
       local head = redis.call('ZRANGE', queue, '0', '0')[1]

@@ -42,7 +42,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use self::foreign::Channels;
-use crate::config::{Format, RedisConfig};
+use crate::config::{Format, PauseOption, RedisConfig};
 use crate::connection::{Confirming, Inbox, Link, LinkEvent, Namespace, Pause};
 use crate::keys::{self, Keys, NameKeys};
 use crate::protocol::{Contender, Unanswered};
@@ -58,8 +58,8 @@ pub(crate) struct Session {
     pub(crate) format: Option<Format>,
     /// For its keys.
     pub(crate) program: &'static Script,
-    /// For how long a server that has restarted grants nothing, if it does not grant at once.
-    pub(crate) pause: Option<Duration>,
+    /// Whether a server that may have forgotten holders grants nothing at first.
+    pub(crate) pause: Option<PauseOption>,
     foreign: Channels,
     pub(crate) inboxes: Inboxes,
     /// The id of our inbox.
@@ -107,7 +107,7 @@ impl Session {
     pub(crate) async fn open(config: &RedisConfig, env: Env, events: Events) -> Result<Opened<Self>> {
         let pause = config.pause;
         outlives(pause, env.timing().ttl)?;
-        let asked = |keys: &Keys| pause.map(|span| Pause::new(keys, span));
+        let asked = |keys: &Keys| pause.map(|option| Pause::new(keys, option));
         let (keys, client) = (config.keys()?, config.client(env.timing().op_timeout)?);
         let inbox = keys::inbox(env.owner_id(), config.database, !env.adds_token_base());
         let channels = keys.channels();
@@ -175,9 +175,8 @@ impl Session {
     pub(crate) fn guarantees(&self) -> Guarantees {
         let reach = Guarantees::CROSS_PROCESS | Guarantees::CROSS_HOST | Guarantees::SURVIVES_RESTART;
         let mut guarantees = reach | Guarantees::LEASED | Guarantees::PER_LOCK_TTL;
-        guarantees.set(Guarantees::FENCED | Guarantees::FIFO, self.format.is_none());
-        guarantees
-            .set(Guarantees::SHARED | Guarantees::PERMITS, self.format.is_none() && self.pause.is_none());
+        let ours_alone = Guarantees::FENCED | Guarantees::FIFO | Guarantees::SHARED | Guarantees::PERMITS;
+        guarantees.set(ours_alone, self.format.is_none());
         guarantees
     }
 
@@ -187,7 +186,7 @@ impl Session {
         Naming { base: self.link.token_base(), foreign }
     }
 
-    /// `call` of an operation with its last argument, which the connection adds if restarts pause grants.
+    /// `call` of an operation with its last argument, which the connection adds if there is a pause.
     pub(crate) fn told(&self, mut call: Call) -> Call {
         match &self.format {
             Some(format) => call.arg(format.told(|span| self.env.jittered(span))),
@@ -246,13 +245,13 @@ impl Session {
     }
 }
 
-/// Refuses a `ttl` with which a hold from before a restart could outlive the pause after it.
-fn outlives(pause: Option<Duration>, ttl: Duration) -> Result<()> {
-    match pause.filter(|pause| *pause < ttl) {
+/// Refuses a `ttl` with which a hold that the server has forgotten could outlive the pause.
+fn outlives(pause: Option<PauseOption>, ttl: Duration) -> Result<()> {
+    match pause.filter(|pause| pause.span < ttl) {
         None => Ok(()),
-        Some(pause) => Err(Error::invalid_option(format!(
-            "`ttl` {ttl:?} is longer than pause_after_restart={pause:?}, so a lock could outlast the pause: \
-             set pause_after_restart to the longest ttl in use"
+        Some(PauseOption { name, span, .. }) => Err(Error::invalid_option(format!(
+            "`ttl` {ttl:?} is longer than {name}={span:?}, so a lock could outlast the pause: set {name} to the \
+             longest ttl in use"
         ))),
     }
 }

@@ -10,7 +10,7 @@ use testbed::redis::{Server, Settings};
 use crate::access::{documented_rights, everything, loaded, refusals, user};
 use crate::counts::Requests;
 use crate::fixture::{
-    LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, proxy, server,
+    KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, proxy, server,
     start, trials_on_both, via, warm,
 };
 
@@ -18,7 +18,7 @@ trials_on_both![
     nobody_is_granted_before_the_pause_is_over,
     replicas_are_waited_for_within_the_pause,
     caller_after_the_pause_is_granted_at_once,
-    server_made_the_primary_again_does_not_pause,
+    server_made_the_primary_again_pauses_for_newcomers,
     managers_without_the_pause_do_not_keep_it,
     another_pause_is_refused,
     a_longer_ttl_is_refused_before_any_request,
@@ -39,7 +39,7 @@ fn pausing(server: &Server) -> RedisConfig {
 /// Until when nothing is granted, by the server's clock.
 async fn paused_until(server: &Server) -> u64 {
     let origin = command(server, &["GET", ORIGIN]).await.text().expect("somebody has come");
-    let since: u64 = origin.split(' ').nth(1).unwrap().parse().unwrap();
+    let since: u64 = origin.split(' ').nth(2).unwrap().parse().unwrap();
     since + u64::try_from(PAUSE.as_micros()).unwrap()
 }
 
@@ -51,8 +51,9 @@ fn assert_granted_after(guard: &LockGuard, until: u64) {
 
 /// Lets the pause be over.
 pub(crate) async fn over(server: &Server, prefix: &str, pause: Duration) {
-    let run = server.info("server").await.unwrap()["run_id"].trim().to_owned();
-    let origin = format!("{run} 1 {}", pause.as_millis());
+    let field = async |section, field| server.info(section).await.unwrap()[field].trim().to_owned();
+    let (run, replid) = (field("server", "run_id").await, field("replication", "master_replid").await);
+    let origin = format!("{run} {replid} 1 {}", pause.as_millis());
     ok(server, &["SET", &format!("{prefix}:{{%origin}}"), &origin]).await;
 }
 
@@ -94,7 +95,8 @@ async fn nobody_is_granted_before_the_pause_is_over() {
     next.release().await.unwrap();
 }
 
-/// Requests that replicas confirm have a connection of their own, with the same pause. A replica that takes over pauses.
+/// Requests that replicas confirm have a connection of their own, with the same pause. A replica admits nobody, whatever the
+/// others have set; once it takes over, it pauses.
 async fn replicas_are_waited_for_within_the_pause() {
     let server = server().await;
     let replica = start(Settings::new().replica_of(server.addr())).await;
@@ -105,6 +107,13 @@ async fn replicas_are_waited_for_within_the_pause() {
     guard.release().await.unwrap();
     locks.shutdown().await.unwrap();
 
+    let other = LockManager::builder(direct(&replica).pause_after_restart(PAUSE * 2)).ttl(TTL);
+    let refused = other.build().await.unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.effect()),
+        (&ErrorKind::Unavailable, Effect::NotApplied),
+        "{refused}"
+    );
     ok(&replica, &["REPLICAOF", "NO", "ONE"]).await;
     assert_busy(&open(pausing(&replica)).await).await;
 }
@@ -124,19 +133,24 @@ async fn caller_after_the_pause_is_granted_at_once() {
     assert!(first.lock(NAME).unwrap().try_acquire().await.unwrap().is_some());
 }
 
-/// It has lost the lock to the empty server that it followed, and is still the same run: clients that stayed connected are
-/// granted at once.
-async fn server_made_the_primary_again_does_not_pause() {
-    let (server, empty) = (server().await, server().await);
+/// It has followed the replica that took over, and so lost the lock. The same process is another reign for newcomers. A client
+/// whose connection nobody closed is granted the lock at once.
+async fn server_made_the_primary_again_pauses_for_newcomers() {
+    let server = server().await;
+    over(&server, "leasehold", PAUSE).await;
+    let replica = start(Settings::new().replica_of(server.addr())).await;
+    replica.follows().await.unwrap();
+    ok(&replica, &["REPLICAOF", "NO", "ONE"]).await;
     let (a, b) = (open(pausing(&server)).await, open(pausing(&server)).await);
     let held = hold(&a).await;
-    let (host, port) = (empty.addr().ip().to_string(), empty.addr().port().to_string());
+    let (host, port) = (replica.addr().ip().to_string(), replica.addr().port().to_string());
     ok(&server, &["REPLICAOF", &host, &port]).await;
-    eventually("it has the empty server's data", async || {
-        command(&server, &["EXISTS", ORIGIN]).await.integer() == Some(0)
+    eventually("it has the replica's data", async || {
+        command(&server, &["EXISTS", KEY]).await.integer() == Some(0)
     })
     .await;
     ok(&server, &["REPLICAOF", "NO", "ONE"]).await;
+    assert_busy(&open(pausing(&server)).await).await;
     let beside = b.lock(NAME).unwrap().try_acquire().await.unwrap();
     assert!(beside.is_some_and(|beside| beside.token() > held.token()));
 }
@@ -184,7 +198,7 @@ async fn a_longer_ttl_is_refused_before_any_request() {
     assert_eq!(Requests::since(&server).await.total(), 0);
 }
 
-/// Two requests a cycle, as without it.
+/// Two requests a cycle, as without it, in every mode.
 async fn a_pause_costs_a_request_for_each_connection() {
     let server = server().await;
     over(&server, "leasehold", PAUSE).await;
@@ -196,8 +210,9 @@ async fn a_pause_costs_a_request_for_each_connection() {
     Requests::begin(&server).await;
     for _ in 0..10 {
         hold(&locks).await.release().await.unwrap();
+        locks.lock(NAME).unwrap().shared().acquire().await.unwrap().release().await.unwrap();
     }
-    assert_eq!(Requests::since(&server).await.total(), 20);
+    assert_eq!(Requests::since(&server).await.total(), 40);
 }
 
 async fn without_its_right_the_pause_is_denied() {
@@ -223,7 +238,7 @@ async fn a_full_server_that_has_restarted_admits_who_holds() {
     let locks = open_for(via(&proxy).pause_after_restart(PAUSE), PAUSE).await;
     let guard = hold(&locks).await;
     // As another run has left it.
-    ok(&server, &["SET", ORIGIN, "abc 1 5000"]).await;
+    ok(&server, &["SET", ORIGIN, "abc abc 1 5000"]).await;
     ok(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
     proxy.reset().await;
     eventually("it is renewed", async || guard.renew().await.is_ok()).await;

@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use leasehold_core::backend::{AcquireRequest, Mode, Renewal, StoreConfig};
 use leasehold_core::{ErrorKind, Lock, LockManager};
-use leasehold_redis::{Format, RedisConfig};
+use leasehold_redis::Format;
 use testbed::redis::Reply;
 
 use crate::counts::Requests;
@@ -115,16 +115,11 @@ async fn exclusive_client_waits_for_all_shares() {
     waiting.end("it holds").await.unwrap().release().await.unwrap();
 }
 
-/// Where another library's locks have one holder, and where a restart pauses grants.
+/// Where another library's locks have one holder.
 async fn where_one_holds_alone_sharing_is_refused_before_any_request() {
     let server = server().await;
-    let kinds: [fn(RedisConfig) -> RedisConfig; 3] = [
-        |config| config.format(Format::string()),
-        |config| config.format(Format::redisson()),
-        |config| config.pause_after_restart(LONG).prefix("pausing"),
-    ];
-    for kind in kinds {
-        let locks = open_for(kind(direct(&server)), LONG).await;
+    for format in [Format::string(), Format::redisson()] {
+        let locks = open_for(direct(&server).format(format), LONG).await;
         Requests::begin(&server).await;
         for mode in [Mode::SHARED, some(1, 2)] {
             let refused = in_mode(&locks, mode).try_acquire().await.unwrap_err();

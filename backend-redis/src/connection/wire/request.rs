@@ -10,7 +10,7 @@
 use redis::{RedisError, Value};
 
 use crate::error;
-use crate::scripts::{Call, Script};
+use crate::scripts::{Call, ReignTimes, Script};
 
 /// Where in the order of the requests of a wire the text of each script was packed last.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl Refusals {
     /// Packs `call` as the request with that number; `last` is one more argument.
     pub(crate) fn pack(
         &mut self,
-        (call, last): (&Call, Option<u64>),
+        (call, last): (&Call, Option<ReignTimes>),
         out: &mut Vec<u8>,
         (texts, number): (&mut Texts, u64),
     ) {

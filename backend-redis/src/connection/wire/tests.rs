@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexS
 use super::answers::Answers;
 use super::*;
 use crate::connection::Connection;
-use crate::scripts::ADMIT;
+use crate::scripts::{ADMIT, ReignTimes};
 
 /// A wire to a server of the test, between which so many bytes are on their way at most.
 struct Setup {
@@ -305,7 +305,8 @@ async fn script_is_sent_once_for_all_calls() {
         let Setup { wire, mut server, .. } = Setup::new(1 << 20);
         let state = Arc::clone(&wire.connection);
         let up_at = wire.env.now();
-        let connection = Connection { id: 0, up_at, paused_until: Some(7), wire, listener: None, state };
+        let times = Some(ReignTimes { paused_until: 9, lag_until: 7 });
+        let connection = Connection { id: 0, up_at, times, wire, listener: None, state };
         let connection = Arc::new(connection);
         for round in 0..2 {
             let call = |_| {
@@ -331,7 +332,7 @@ async fn script_is_sent_once_for_all_calls() {
                 }
                 while let Some(request) = requests.next().unwrap() {
                     let words: Vec<String> = redis::from_redis_value(request).unwrap();
-                    assert_eq!(words.last().unwrap(), "7");
+                    assert_eq!(words.last().unwrap(), "9 7");
                     let brings_text = words[0] == "EVAL";
                     texts += usize::from(brings_text);
                     has_script |= brings_text && may_load;

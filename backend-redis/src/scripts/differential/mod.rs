@@ -23,7 +23,7 @@ use self::real::Real;
 use super::model::{Asker, Connection, ENDLESS, MANY, Message, Server, Share, Shared, Shares};
 use crate::config::Format;
 use crate::protocol::ScriptReply;
-use crate::scripts::{self, Naming, Revoked, Shown};
+use crate::scripts::{self, Naming, ReignTimes, Revoked, Shown};
 
 /// What is done to both.
 #[derive(Clone, Debug)]
@@ -54,8 +54,8 @@ enum Operation {
     Listen(bool),
     /// A key is lost: the lock's, the queue's, the entries', the last grant's, or that of the shares.
     Lose(usize),
-    /// From now on nothing is granted for so many microseconds.
-    Pause(u64),
+    /// From now on nothing is granted for so many microseconds, and a primary that was replaced goes on for so many.
+    Pause(u64, u64),
 }
 
 fn operations(pauses: bool, shares: bool) -> BoxedStrategy<Vec<Operation>> {
@@ -80,7 +80,8 @@ fn operations(pauses: bool, shares: bool) -> BoxedStrategy<Vec<Operation>> {
         1 => (0_usize..keys).prop_map(Operation::Lose),
     ];
     if pauses {
-        let pause = (0_u64..3_000_000).prop_map(Operation::Pause);
+        let pause = (0_u64..3_000_000, 0_u64..=100);
+        let pause = pause.prop_map(|(pause, lag)| Operation::Pause(pause, pause * lag / 100));
         return prop::collection::vec(prop_oneof![9 => operation, 1 => pause], 0..50).boxed();
     }
     prop::collection::vec(operation, 0..50).boxed()
@@ -279,9 +280,10 @@ fn step(
             }
             Default::default()
         }
-        Operation::Pause(micros) => {
-            real.paused_until = Some(now + micros);
-            model.over.paused_until = real.paused_until;
+        Operation::Pause(pause, lag) => {
+            let times = ReignTimes { paused_until: now + pause, lag_until: now + lag };
+            real.times = Some(times);
+            (model.over.paused_until, model.over.lag_until) = (Some(times.paused_until), times.lag_until);
             Default::default()
         }
         Operation::Lose(key) => {
@@ -304,8 +306,8 @@ fn compare(real: &mut Real, operations: &[Operation]) -> Result<(), String> {
     real.heard();
     foreign::listen(real, false);
     let shared = real.format.as_ref().map(shared);
-    real.paused_until = real.paused_until.map(|_| 0);
-    let over = Connection { paused_until: real.paused_until, ..Connection::default() };
+    real.times = real.times.map(|_| ReignTimes::default());
+    let over = Connection { paused_until: real.times.map(|_| 0), ..Connection::default() };
     let mut model = Server { sweep: real.sweep, shared, over, ..Server::default() };
     for (at, operation) in operations.iter().enumerate() {
         let mut said = Vec::new();
@@ -338,7 +340,7 @@ fn search(real: &mut Real, cases: u32) -> Result<(), TestError<Vec<Operation>>> 
     } else {
         TestRunner::new(config)
     };
-    let (pauses, shares) = (real.paused_until.is_some(), real.shares);
+    let (pauses, shares) = (real.times.is_some(), real.shares);
     let real = std::cell::RefCell::new(real);
     runner.run(&operations(pauses, shares), |operations| {
         compare(&mut real.borrow_mut(), &operations).map_err(TestCaseError::fail)

@@ -7,7 +7,7 @@ use testbed::redis::{Server as RealServer, Settings, WallClock};
 use super::{CHANNELS, END, client, hex, info};
 use crate::config::Format;
 use crate::keys::{Keys, NameKeys};
-use crate::scripts::{self, Call, FOREIGN, OWN, Script};
+use crate::scripts::{self, Call, FOREIGN, OWN, ReignTimes, Script};
 
 /// The last argument of foreign.lua behind the format: as [`super::shared`] has it.
 const TOLD: &str = "100 2 1000 150";
@@ -31,15 +31,15 @@ pub(super) struct Real {
     pub(super) is_mutant: bool,
     /// How many ended entries a call drops at most.
     pub(super) sweep: usize,
-    /// Until when no free lock is granted, if that is passed to the program.
-    pub(super) paused_until: Option<u64>,
+    /// What the program is told of the server's reign, if that pauses.
+    pub(super) times: Option<ReignTimes>,
     _server: RealServer,
 }
 
 impl Real {
-    /// One that passes until when no free lock is granted.
+    /// One that tells the program of a pause.
     pub(super) fn start_pausing() -> Self {
-        Self { paused_until: Some(0), ..Self::start(None) }
+        Self { times: Some(ReignTimes::default()), ..Self::start_sharing() }
     }
 
     /// One that is asked for shares as well.
@@ -70,7 +70,7 @@ impl Real {
             shares: false,
             is_mutant: false,
             sweep: 500,
-            paused_until: None,
+            times: None,
             _server: server,
         };
         real.pass(1_800_000_000_000_000);
@@ -101,7 +101,7 @@ impl Real {
         loaded.arg(&self.hash).arg(call.arguments());
         match &self.format {
             Some(format) => loaded.arg(format!("{} {TOLD}", format.word())),
-            None => loaded.arg(self.paused_until.unwrap_or(0)),
+            None => loaded.arg(self.times.map_or_else(|| "0".to_owned(), |times| times.to_string())),
         };
         loaded.query(&mut self.connection).map_err(|error| error.to_string())
     }
