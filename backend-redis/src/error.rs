@@ -67,6 +67,17 @@ pub(crate) fn wants_another_server(error: &RedisError) -> bool {
         || error.detail().is_some_and(|detail| detail.contains(WAIT_ON_A_REPLICA))
 }
 
+/// A server that is asked, and says that it is no primary.
+pub(crate) fn of_replica() -> Error {
+    Error::not_applied(ErrorKind::Unavailable, A_REPLICA).with_source(ITS_ROLE)
+}
+
+/// Whether the server is a replica: the cause is in its own words.
+pub(crate) fn is_of_replica(error: &Error) -> bool {
+    let said = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+    ["READONLY ", "MASTERDOWN ", ITS_ROLE].iter().any(|words| said.starts_with(words))
+}
+
 /// Whether the server has refused because it is loading its data: the cause is in its own words.
 pub(crate) fn is_loading(error: &Error) -> bool {
     std::error::Error::source(error).is_some_and(|said| said.to_string().starts_with("LOADING "))
@@ -146,7 +157,7 @@ fn of_server(code: &str, detail: &str) -> (ErrorKind, Effect, &'static str) {
     use ErrorKind::{Denied, InvalidOption, Protocol, Unavailable, Unsupported};
     match code {
         "LOADING" => (Unavailable, NotApplied, "the server is loading its data"),
-        "READONLY" => (Unavailable, NotApplied, "the server is a replica: connect to the primary"),
+        "READONLY" => (Unavailable, NotApplied, A_REPLICA),
         "MASTERDOWN" => (Unavailable, NotApplied, "the server is a replica that has lost its primary"),
         "NOREPLICAS" => (Unavailable, NotApplied, "too few replicas are connected (min-replicas-to-write)"),
         "OOM" => (Unavailable, NotApplied, "the server is at its memory limit (maxmemory)"),
@@ -175,9 +186,7 @@ fn of_server(code: &str, detail: &str) -> (ErrorKind, Effect, &'static str) {
             (Unavailable, NotApplied, "the server is at its limit of clients (maxclients)")
         }
         // It is sent behind the request that it waits for, which may have been carried out.
-        "ERR" if detail.contains(WAIT_ON_A_REPLICA) => {
-            (Unavailable, Unknown, "the server is a replica: connect to the primary")
-        }
+        "ERR" if detail.contains(WAIT_ON_A_REPLICA) => (Unavailable, Unknown, A_REPLICA),
         "ERR" if detail.contains("DB index") || detail.contains("refused to switch database") => {
             (InvalidOption, NotApplied, "the server has no database with this number")
         }
@@ -195,6 +204,8 @@ fn of_server(code: &str, detail: &str) -> (ErrorKind, Effect, &'static str) {
     }
 }
 
+const A_REPLICA: &str = "the server is a replica: connect to the primary";
+const ITS_ROLE: &str = "ROLE is not master";
 const WRONG_PASSWORD: &str = "the server refused the user or the password";
 const NO_SCRIPTS: &str = "the server does not have the scripts, and the user may not send them (+eval): load \
                           them with `leasehold redis-scripts`";

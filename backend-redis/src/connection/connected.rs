@@ -11,7 +11,7 @@ use super::lost;
 use super::state::ConnectionState;
 use super::wire::{self, Refusals, Wire};
 use crate::error;
-use crate::scripts::{Call, ReignTimes};
+use crate::scripts::{self, Call, ReignTimes};
 
 /// A link while it is up; cheap to clone.
 #[derive(Clone, Debug)]
@@ -171,10 +171,25 @@ impl Connection {
         }
     }
 
+    /// Whether the server says that it is the primary; `true` where the user has no right to ask.
+    ///
+    /// # Errors
+    ///
+    /// Not applied.
+    pub(super) async fn is_primary(&self, give_up_at: Moment) -> Result<bool> {
+        let role = redis::cmd("ROLE");
+        let answer = self.wire.ask(give_up_at, |out, _, _| role.write_packed_command(out)).await;
+        match answer.map_err(|error| error.with_effect(Effect::NotApplied))?.extract_error() {
+            Ok(role) => Ok(scripts::parts(&role).first().and_then(scripts::text) == Some("master")),
+            Err(denied) if error::is_denied(&denied) => Ok(true),
+            Err(refused) => Err(error::of_connecting(refused)),
+        }
+    }
+
     /// A server that is no primary any more is left.
     fn understood(&self, answer: RedisResult<Value>) -> RedisResult<Value> {
         if answer.as_ref().is_err_and(error::wants_another_server) {
-            self.state.end();
+            self.state.end_at_replica();
         }
         answer
     }
@@ -185,7 +200,7 @@ impl Connection {
             error::wants_another_server(&error.clone().into())
         };
         if answers.iter().any(elsewhere) {
-            self.state.end();
+            self.state.end_at_replica();
         }
     }
 }

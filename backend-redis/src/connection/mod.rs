@@ -29,7 +29,7 @@ mod wire;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::try_join;
@@ -62,6 +62,8 @@ pub(crate) struct Link {
     inbox: Option<Inbox>,
     /// What each connection is asked, if a server that may have forgotten holders grants nothing at first.
     pause: Option<Pause>,
+    /// The server was a replica last: the next one is used once it says that it is the primary.
+    wants_primary: AtomicBool,
     /// What is up, or why nothing is.
     up: watch::Sender<Result<Connected>>,
     connections: AtomicU64,
@@ -108,7 +110,16 @@ impl Link {
     /// A link that is down.
     pub(crate) fn new(env: Env, client: Client, inbox: Option<Inbox>, pause: Option<Pause>) -> Self {
         let up = watch::Sender::new(Err(lost()));
-        Self { env, client, inbox, pause, up, connections: AtomicU64::new(0), token_base: AtomicU64::new(0) }
+        Self {
+            env,
+            client,
+            inbox,
+            pause,
+            wants_primary: AtomicBool::new(false),
+            up,
+            connections: AtomicU64::new(0),
+            token_base: AtomicU64::new(0),
+        }
     }
 
     /// Connects, and stays connected in a task until `closed`; returns what is wrong with the message key, if something is.
@@ -178,6 +189,7 @@ impl Link {
                         inbox.hears.hear(if state.is_deaf() { LinkEvent::Deaf } else { LinkEvent::UpAgain });
                     }
                     state.over().await;
+                    self.wants_primary.store(state.is_at_replica(), Ordering::Relaxed);
                     _ = self.up.send_replace(Err(lost()));
                     // A server that accepts and refuses is not asked more often than one that does not.
                     if self.env.now().since(*up_at) > longest {
@@ -187,10 +199,14 @@ impl Link {
                 }
                 Err(error) => {
                     tracing::debug!(error = ?format!("{error:#}"), "the server cannot be reached");
+                    self.wants_primary.fetch_or(error::is_of_replica(&error), Ordering::Relaxed);
                     _ = self.up.send_replace(Err(error));
                 }
             }
-            pauses.pause(&self.env).await;
+            let pause = pauses.next(&self.env);
+            let is_lagging = self.wants_primary.load(Ordering::Relaxed);
+            let least = if is_lagging { self.env.jittered(2 * AT_REPLICA) } else { Duration::ZERO };
+            self.env.sleep(pause.max(least)).await;
         }
     }
 
@@ -273,7 +289,10 @@ impl Link {
         let id = self.connections.fetch_add(1, Ordering::Relaxed);
         let mut connection = Connection { id, up_at, times: None, wire, listener, state };
         if let Some(pause) = &self.pause {
+            // It is for a primary to say.
             connection.times = Some(pause.ask(&connection, give_up_at, failed).await?);
+        } else if self.wants_primary.load(Ordering::Relaxed) && !connection.is_primary(give_up_at).await? {
+            return Err(error::of_replica());
         }
         Ok(Connected(Arc::new(connection)))
     }
@@ -342,3 +361,5 @@ fn lost() -> Error {
 
 /// The first pause between attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// The least pause after the server was a replica: a name or a proxy may lead there for a while yet.
+const AT_REPLICA: Duration = Duration::from_millis(100);

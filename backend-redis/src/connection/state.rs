@@ -10,6 +10,8 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionState {
     is_over: AtomicBool,
+    /// The server is a replica.
+    is_at_replica: AtomicBool,
     /// Whether messages are passed on: a grant is counted with the base that was read over the connection. For those that are
     /// dropped before, there is `LinkEvent::UpAgain`.
     pub(super) is_admitted: AtomicBool,
@@ -28,6 +30,16 @@ impl ConnectionState {
         self.is_over.store(true, Ordering::SeqCst);
         self.over.cancel();
         self.task.wake();
+    }
+
+    /// The same because the server is a replica.
+    pub(super) fn end_at_replica(&self) {
+        self.is_at_replica.store(true, Ordering::Relaxed);
+        self.end();
+    }
+
+    pub(super) fn is_at_replica(&self) -> bool {
+        self.is_at_replica.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_deaf(&self) -> bool {

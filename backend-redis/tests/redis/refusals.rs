@@ -1,10 +1,13 @@
 //! The server refuses: a replica, busy, loading, or not able to save; a full one is in `tests/servers` of the workspace.
 
+use std::time::Duration;
+
 use leasehold_core::{Effect, Error, ErrorKind, LockManager};
 use testbed::redis::{Client, Server, Settings};
 
+use crate::counts::Requests;
 use crate::fixture::{
-    BOUND, KEY, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, server,
+    BOUND, KEY, NAME, TTL, Waiter, command, direct, eventually, hold, now, ok, open, open_for, pass, server,
     start, trials_on_both,
 };
 use crate::quorum::{quorum, servers_of};
@@ -16,6 +19,7 @@ trials_on_both![
     a_loading_server_grants_nothing = || passing(State::Loading),
     a_busy_server_grants_nothing = || passing(State::Busy),
     an_orphaned_replica_grants_nothing = || passing(State::MasterDown),
+    replica_is_left_alone_until_it_is_the_primary,
     a_foreign_type_is_left_alone,
     a_foreign_type_costs_no_other_name,
     a_cluster_is_refused_by_name,
@@ -132,6 +136,21 @@ async fn passing(state: State) {
     let next = waiting.held().await;
     assert!(next.token() > token);
     next.release().await.unwrap();
+}
+
+/// A name may lead to it for a while yet: it is asked for its role, at most every 100 ms.
+async fn replica_is_left_alone_until_it_is_the_primary() {
+    let server = server().await;
+    let locks = open(direct(&server)).await;
+    ok(&server, &["REPLICAOF", "127.0.0.1", "1"]).await;
+    Requests::begin(&server).await;
+    let began = now();
+    refused(&locks).await;
+    eventually("it is asked", async || Requests::since(&server).await.0.get("role") >= Some(&4)).await;
+    let took = now().since(began);
+    assert!(took >= Duration::from_millis(400), "{took:?}");
+    ok(&server, &["REPLICAOF", "NO", "ONE"]).await;
+    hold(&locks).await.release().await.unwrap();
 }
 
 async fn a_foreign_type_is_left_alone() {
