@@ -11,6 +11,8 @@ use crate::scripts::model::{Connection, Origin, Reign};
 /// Milliseconds: as long as the longest lease.
 pub(super) const PAUSE: u64 = TTL;
 
+const FIRST: Reign = Reign { run: 1, replid: 1 };
+
 /// The data of a server, and the reign in which they were written.
 pub(super) type Data = (Server, Option<Origin>);
 
@@ -35,9 +37,10 @@ impl Runs {
     pub(super) fn new(lag: u64) -> Self {
         Self {
             count: 1,
-            reign: Reign { run: 1, replid: 1 },
+            reign: FIRST,
             came_up_at: 0,
-            origin: None,
+            // The first pause of promoted servers is over soon.
+            origin: (lag > 0).then_some(Origin { reign: FIRST, since: 0 }),
             old: Default::default(),
             connections: Default::default(),
             lag,
