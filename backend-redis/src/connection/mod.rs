@@ -23,7 +23,6 @@ mod meter;
 mod namespace;
 mod pause;
 mod state;
-mod timer;
 mod wire;
 
 use std::fmt;
@@ -50,7 +49,6 @@ pub(crate) use self::connected::{Connected, had_ended};
 pub(crate) use self::namespace::{Namespace, as_token_base, record, token_base};
 pub(crate) use self::pause::Pause;
 pub(crate) use self::state::ConnectionState;
-pub(crate) use self::timer::Timer;
 use self::wire::Wire;
 
 /// One link; it is up or down.

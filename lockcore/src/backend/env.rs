@@ -3,7 +3,7 @@
 //!
 //! Nothing else in the workspace reads a clock, spawns a task or draws a random number, so a
 //! simulation replays from its seed. Every task spawned here is awaited by `shutdown`, the
-//! runtime guard of env-3 apart.
+//! timer apart.
 //!
 //! # Invariants
 //! - **env-1** Timers and requests belong to the runtime in which the manager was opened, wherever they
@@ -24,12 +24,12 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::runtime::{EnterGuard, Handle, TryCurrentError};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio::runtime::{EnterGuard, Handle};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::backend::panic::Panicked;
+use crate::backend::timer::{Place, Timer};
 use crate::clock::timing::Timing;
 use crate::clock::{BootClock, Clock, Deadline, Moment};
 use crate::words::error::{Effect, Error, ErrorKind, Result};
@@ -106,10 +106,7 @@ struct Shared {
     entropy: Arc<dyn Entropy>,
     timing: Timing,
     runtime: Handle,
-    /// The runtime is gone: none of its timers will fire.
-    gone: CancellationToken,
-    /// Ends the task that waits for that, with its last user.
-    _needed: Arc<DropGuard>,
+    timer: Arc<Timer>,
     tasks: TaskTracker,
     adds_token_base: bool,
 }
@@ -136,22 +133,15 @@ impl Env {
                  `enable_all`",
             ));
         }
-        let (gone, needless) = (CancellationToken::new(), CancellationToken::new());
-        let needed = Arc::new(needless.clone().drop_guard());
-        // Not one of `tasks`, which end with a shutdown: it tells when the runtime drops it (env-3).
-        let guard = gone.clone().drop_guard();
-        runtime.spawn(async move {
-            needless.cancelled().await;
-            drop(guard);
-        });
+        let clock = Arc::new(BootClock::new());
+        let timer = Timer::start(&runtime, Arc::<BootClock>::clone(&clock), timing.ttl / 3);
         Ok(Self {
             shared: Arc::new(Shared {
-                clock: Arc::new(BootClock::new()),
+                clock,
                 entropy: Arc::new(OsEntropy::new()),
                 timing,
                 runtime,
-                gone,
-                _needed: needed,
+                timer,
                 tasks: TaskTracker::new(),
                 adds_token_base: true,
             }),
@@ -161,7 +151,10 @@ impl Env {
     /// The same environment with another clock.
     #[must_use]
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
-        self.changed(|shared| shared.clock = clock)
+        self.changed(|shared| {
+            shared.timer = Timer::start(&shared.runtime, Arc::clone(&clock), shared.timing.ttl / 3);
+            shared.clock = clock;
+        })
     }
 
     /// The same environment with another source of random bits.
@@ -206,7 +199,8 @@ impl Env {
     ///
     /// Dropping the future drops the timer.
     pub fn sleep_until(&self, at: Moment) -> impl Future<Output = ()> + Send + Unpin + 'static {
-        Timer { env: self.clone(), at, timer: None }
+        let (timer, mut place) = (Arc::clone(&self.shared.timer), Place::new(&self.shared.timer, at));
+        poll_fn(move |cx| if timer.is_gone() { Poll::Pending } else { place.poll(cx) })
     }
 
     /// Ends after `span` or later; as [`sleep_until`](Self::sleep_until).
@@ -224,13 +218,36 @@ impl Env {
     ///
     /// That of `future`.
     pub async fn within<T: Send>(&self, span: Duration, future: impl Future<Output = T> + Send) -> Option<T> {
-        tokio::select! {
-            biased;
-            done = future => Some(done),
-            // Not even made if that is done at once: then it needs no runtime.
-            () = async { self.sleep(span).await } => None,
-            () = async { self.gone().await } => None,
-        }
+        let mut future = pin!(future);
+        self.until(Some(span), || self.is_gone(), |cx| future.as_mut().poll(cx)).await
+    }
+
+    /// What `poll` comes to, unless `span` ends before that, or `is_over`, which is checked when all waiters are called.
+    pub(crate) async fn until<T: Send>(
+        &self,
+        span: Option<Duration>,
+        is_over: impl Fn() -> bool + Send,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T> + Send,
+    ) -> Option<T> {
+        let mut place = None;
+        poll_fn(move |cx| {
+            if let Poll::Ready(done) = poll(cx) {
+                return Poll::Ready(Some(done));
+            }
+            // Not before: what is done at once waits for nothing.
+            let place = place.get_or_insert_with(|| {
+                Place::new(&self.shared.timer, span.map_or(Moment::LAST, |span| self.now() + span))
+            });
+            // timer-2
+            let is_late = place.poll(cx).is_ready();
+            if is_late || is_over() { Poll::Ready(None) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    /// Has all that wait check whether that is over.
+    pub(crate) fn call_all(&self) {
+        self.shared.timer.call_all();
     }
 
     /// Runs `request`, for [`Timing::op_timeout`] at most.
@@ -245,33 +262,41 @@ impl Env {
     ///
     /// That of `request`.
     pub async fn bounded<T: Send>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
-        let bound = self.timing().op_timeout;
-        match self.within(bound, self.answer_to(request)).await {
-            Some(answer) => answer,
-            None if self.shared.gone.is_cancelled() => Err(Self::gone_error()),
-            None => {
-                let message = format!("the store did not answer within {bound:?}");
-                Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, message))
-            }
-        }
+        let (mut request, bound) = (pin!(request), self.timing().op_timeout);
+        let answer = self.until(Some(bound), || self.is_gone(), |cx| self.poll_answer(request.as_mut(), cx));
+        answer.await.unwrap_or_else(|| Err(self.unanswered()))
     }
 
-    /// Runs `request` within the manager's runtime; a panic is an answer (env-1, env-2).
-    pub(crate) async fn answer_to<T>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
-        let mut request = pin!(request);
-        poll_fn(|cx| {
-            let polled = catch_unwind(AssertUnwindSafe(|| {
-                let _entered = self.entered();
-                request.as_mut().poll(cx)
-            }));
-            polled.unwrap_or_else(|panic| Poll::Ready(Err(Panicked::new(&*panic).into_error())))
-        })
-        .await
+    /// The error of a request that was not answered within [`Timing::op_timeout`], or before the end of the runtime.
+    pub(crate) fn unanswered(&self) -> Error {
+        if self.is_gone() {
+            return Self::gone_error();
+        }
+        let message = format!("the store did not answer within {:?}", self.timing().op_timeout);
+        Error::new(ErrorKind::Unavailable, Effect::Unknown, message)
+    }
+
+    /// Polls `request` within the manager's runtime; a panic is an answer (env-1, env-2).
+    pub(crate) fn poll_answer<T>(
+        &self,
+        request: Pin<&mut (impl Future<Output = Result<T>> + ?Sized)>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<T>> {
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            let _entered = self.entered();
+            request.poll(cx)
+        }));
+        polled.unwrap_or_else(|panic| Poll::Ready(Err(Panicked::new(&*panic).into_error())))
     }
 
     /// Ends when the manager's runtime does.
     pub(crate) async fn gone(&self) {
-        self.shared.gone.cancelled().await;
+        self.until(None, || self.is_gone(), |_| Poll::<()>::Pending).await;
+    }
+
+    /// Whether the manager's runtime has ended.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.shared.timer.is_gone()
     }
 
     /// The answer to a request for which [`gone`](Self::gone) came first.
@@ -344,49 +369,20 @@ impl Env {
         self.within(bound, self.shared.tasks.wait()).await.is_some()
     }
 
-    /// Enters the manager's runtime; `None` in a thread that is at its very end and has destroyed what
-    /// that takes.
+    /// Enters the manager's runtime, unless the thread is in it, or is at its very end and has destroyed what that takes.
     fn entered(&self) -> Option<EnterGuard<'_>> {
-        let ends_here = |error: TryCurrentError| error.is_thread_local_destroyed();
-        let ends = Handle::try_current().is_err_and(ends_here);
-        (!ends).then(|| self.shared.runtime.enter())
+        let runtime = &self.shared.runtime;
+        let enters = match Handle::try_current() {
+            Ok(current) => current.id() != runtime.id(),
+            Err(error) => !error.is_thread_local_destroyed(),
+        };
+        enters.then(|| runtime.enter())
     }
 
     fn changed(self, change: impl FnOnce(&mut Shared)) -> Self {
         let mut shared = Shared { tasks: TaskTracker::new(), ..Shared::clone(&self.shared) };
         change(&mut shared);
         Self { shared: Arc::new(shared) }
-    }
-}
-
-/// A timer of the manager's runtime, wherever it is polled (env-1).
-struct Timer {
-    env: Env,
-    at: Moment,
-    /// Made when it is first polled.
-    timer: Option<BoxFuture<'static, ()>>,
-}
-
-impl Future for Timer {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Self { env, at, timer } = &mut *self;
-        match env.entered() {
-            Some(_entered) if !env.shared.gone.is_cancelled() => {
-                let polled = catch_unwind(AssertUnwindSafe(|| {
-                    timer.get_or_insert_with(|| env.shared.clock.sleep_until(*at)).as_mut().poll(cx)
-                }));
-                // RACE: the runtime may end right here, and it answers with a panic then.
-                polled.unwrap_or_else(|_gone| {
-                    *timer = None;
-                    env.shared.gone.cancel();
-                    Poll::Pending
-                })
-            }
-            // A thread that ends waits for no timer; a runtime that is gone fires none.
-            _ => Poll::Pending,
-        }
     }
 }
 
@@ -422,13 +418,13 @@ mod tests {
         }
     }
 
-    /// A timer that is polled while its runtime ends does not panic (env-3).
+    /// A timer of the runtime that panics, as it ends, is the end of the runtime for all that wait (env-3).
     #[tokio::test]
-    async fn a_timer_without_its_runtime_panics_nobody() {
+    async fn timer_that_panics_is_the_end_of_the_runtime() {
         let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap().with_clock(Arc::new(Ending));
         let mut timer = env.sleep(Duration::from_secs(1));
         assert!((&mut timer).now_or_never().is_none());
-        env.gone().now_or_never().expect("it is told at once");
+        env.gone().await;
         assert!((&mut timer).now_or_never().is_none());
     }
 

@@ -13,6 +13,7 @@ pub mod ledger;
 pub(crate) mod panic;
 mod reopen;
 pub mod stage;
+mod timer;
 pub(crate) mod tls;
 pub(crate) mod url;
 

@@ -153,9 +153,9 @@ async fn attempt(context: &Context, wanted: &Acquire, is_try: bool) -> Result<At
         metadata: wanted.metadata.clone(),
     };
     if is_try {
-        return context.until_closed(env.bounded(backend.try_acquire(&request))).await;
+        return context.bounded(backend.try_acquire(&request)).await;
     }
-    context.until_closed(env.answer_to(backend.acquire(&request))).await.map(Attempt::Granted)
+    context.until_closed(backend.acquire(&request)).await.map(Attempt::Granted)
 }
 
 /// The holder as far as this process knows: itself, or the one that the store named.

@@ -3,6 +3,7 @@
 //! Everything that holds, waits or releases keeps it alive. When the last of these is gone, the manager closes and
 //! the session ends.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::LockBackend;
 use crate::backend::env::Env;
+use crate::backend::panic::waking;
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::name::LockName;
 
@@ -25,6 +27,9 @@ pub(crate) struct Context {
     pub(crate) label: Arc<str>,
     /// The shortest ttl that the store keeps reliably.
     pub(crate) min_ttl: Duration,
+    /// Read by every request: a token takes locks.
+    is_closed: AtomicBool,
+    /// For those that wait for nothing else.
     pub(crate) closing: CancellationToken,
     /// A shutdown has closed the session.
     is_closed_down: AtomicBool,
@@ -39,8 +44,8 @@ impl Context {
         label: Arc<str>,
         min_ttl: Duration,
     ) -> Self {
-        let (closing, is_closed_down) = (CancellationToken::new(), AtomicBool::new(false));
-        Self { env, store_env, backend, server, label, min_ttl, closing, is_closed_down }
+        let (closing, [is_closed, is_closed_down]) = (CancellationToken::new(), Default::default());
+        Self { env, store_env, backend, server, label, min_ttl, is_closed, closing, is_closed_down }
     }
 
     /// Adds to an error of the store where that is.
@@ -57,7 +62,14 @@ impl Context {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.closing.is_cancelled()
+        self.is_closed.load(Ordering::SeqCst)
+    }
+
+    /// The manager is closed from here on, as all that wait for it hear.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.env.call_all();
+        waking(|| self.closing.cancel());
     }
 
     pub(crate) fn refuse_closed(&self) -> Result<()> {
@@ -68,13 +80,28 @@ impl Context {
         Error::not_applied(ErrorKind::Closed, "the lock manager was shut down")
     }
 
-    /// Cancels `request` when the manager is shut down.
-    pub(crate) async fn until_closed<T>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
-        tokio::select! {
-            biased;
-            answer = request => answer,
-            () = self.closing.cancelled() => Err(Self::closed_error()),
-        }
+    /// Runs `request` as [`Env::bounded`] without a bound; cancels it when the manager is shut down.
+    pub(crate) async fn until_closed<T: Send>(
+        &self,
+        request: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        let mut request = pin!(request);
+        let answer =
+            self.env.until(None, || self.is_closed(), |cx| self.env.poll_answer(request.as_mut(), cx));
+        answer.await.unwrap_or_else(|| Err(Self::closed_error()))
+    }
+
+    /// Runs `request` as [`Env::bounded`]; cancels it when the manager is shut down.
+    pub(crate) async fn bounded<T: Send>(
+        &self,
+        request: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        let (mut request, env) = (pin!(request), &self.env);
+        let is_over = || self.is_closed() || env.is_gone();
+        let answer =
+            env.until(Some(env.timing().op_timeout), is_over, |cx| env.poll_answer(request.as_mut(), cx));
+        let unanswered = || if self.is_closed() { Self::closed_error() } else { env.unanswered() };
+        answer.await.unwrap_or_else(|| Err(unanswered()))
     }
 
     /// Closes the session, within the bound of a request.
@@ -87,7 +114,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        self.closing.cancel();
+        self.close();
         // RACE: a shutdown may have been cancelled after the session was closed.
         if *self.is_closed_down.get_mut() {
             return;

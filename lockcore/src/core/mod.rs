@@ -35,7 +35,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::backend::StoreEvent;
-use crate::backend::panic::waking;
 use crate::core::context::Context;
 use crate::core::holds::Turn;
 use crate::core::names::Early;
@@ -76,7 +75,7 @@ pub(crate) async fn shutdown(core: &Arc<Core>) -> Result<()> {
 
 /// Refuses new acquisitions and waiters as closed from here on, and ends every hold.
 fn end(core: &Arc<Core>, reason: LostReason) {
-    waking(|| core.context.closing.cancel());
+    core.context.close();
     for waiter in core.names.collect(|_, state| state.queue.drain().collect()) {
         waiter.call(Turn::Refused(Context::closed_error()));
     }

@@ -87,13 +87,12 @@ impl<'s> Acquisition<'s> {
                 is_queued = true;
                 session.events.tell(StoreEvent::Queued { name: entry.name.clone(), holder });
             }
-            let (until, is_pending) = (until.min(give_up_at), !self.pending.is_empty());
+            let until = until.min(give_up_at);
             tokio::select! {
                 biased;
                 Some(()) = self.pending.next() => {}
                 () = asking.received.notified() => {}
-                () = session.timer.reached(until), if is_pending => {}
-                () = session.env.sleep_until(until), if !is_pending => {}
+                () = session.env.sleep_until(until) => {}
             }
         }
     }

@@ -40,7 +40,7 @@ use super::agreed::Agreed;
 use super::config::QuorumConfig;
 use super::protocol::{Contender, ProposalBound, Size, Standing, Terms, Ticket, who_differs};
 use super::scripts::{Ballot, disagrees, proposed};
-use crate::connection::{LinkEvent, Timer};
+use crate::connection::LinkEvent;
 use crate::keys::Keys;
 use crate::protocol::Unanswered;
 use crate::scripts::{Inboxes, Message, News};
@@ -65,8 +65,6 @@ pub(crate) struct Session {
     pub(crate) life: Life<KeptVotes>,
     bound: Mutex<ProposalBound>,
     events: Events,
-    /// Of callers that wait for answers.
-    timer: Timer,
     /// A server may be blank.
     blank: Notify,
     /// Leases whose revocation a message announced, until the servers have answered about them.
@@ -141,7 +139,6 @@ impl Session {
             members,
             agreed,
             terms: agreed.to_string(),
-            timer: Timer::new(env.clone()),
             life: Life::new(env.clone(), closed),
             env,
             bound: Mutex::default(),
@@ -152,12 +149,6 @@ impl Session {
             may_hold: AtomicBool::new(false),
         });
         let _ = heard.set(Arc::downgrade(&session));
-        let watching = Arc::clone(&session);
-        session.life.spawn(async move {
-            loop {
-                watching.timer.watch().await;
-            }
-        });
         session.meet().await?;
         // Events before there was a session were dropped.
         for (server, member) in session.members.iter().enumerate() {

@@ -73,7 +73,7 @@ impl Session {
         let outcome = tokio::select! {
             biased;
             outcome = decided => outcome,
-            () = self.timer.reached(self.give_up_at()) => left.releasing.lock().outcome(true),
+            () = self.env.sleep_until(self.give_up_at()) => left.releasing.lock().outcome(true),
         };
         match outcome {
             Outcome::Released => Ok(()),

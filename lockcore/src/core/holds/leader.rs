@@ -43,7 +43,7 @@ impl Leader {
                 early.lost.map(|reason| ownership.end(reason));
                 early.ends_at.map(|at| ownership.request_revocation(at));
             }
-            // RACE: registered before `closing` is read, so that a shutdown either finds the ownership in
+            // RACE: registered before `is_closed` is read, so that a shutdown either finds the ownership in
             // the table or is seen here.
             if core.context.is_closed() {
                 ownership.end(LostReason::Shutdown);

@@ -180,7 +180,7 @@ impl PendingRelease {
             tracing::warn!(error = ?format!("{error:#}"), "release not confirmed; ending its session");
             self.lock.core.end_all(leases.lose(grant.lease.id, LostReason::SessionLost));
             // After the guards were notified, as it lets others hold.
-            let ended = context.env.answer_to(async {
+            let ended = context.env.bounded(async {
                 context.backend.end_session(grant.lease.id);
                 Ok(())
             });

@@ -130,11 +130,11 @@ impl Leases {
         let (listener, taken_in) = oneshot::channel::<()>();
         self.listeners.lock().push(listener);
         self.sooner.notify_one();
-        let heard = context.until_closed(async {
+        let heard = context.bounded(async {
             let _dropped = taken_in.await;
             Ok(())
         });
-        drop(context.env.bounded(heard).await);
+        drop(heard.await);
     }
 
     /// Returns the next step, and when to ask again.
