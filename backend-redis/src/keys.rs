@@ -42,6 +42,9 @@ impl NameKeys {
     }
 }
 
+/// How many keys a name has.
+pub(crate) const KEYS: usize = 5;
+
 /// The layout of keys and messages; a namespace without a format key has this format.
 pub(crate) const FORMAT: &str = "1";
 
@@ -75,14 +78,17 @@ impl Keys {
         Ok(Self { prefix: prefix.to_owned(), around })
     }
 
-    /// The keys of `name`.
+    /// Refuses a name that has no keys.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidName`] for a name whose lock would lie among the keys of the store.
-    pub(crate) fn of(&self, name: &LockName) -> Result<NameKeys> {
-        let shared = self.around.as_ref().map(|(before, behind)| [before, name.as_str(), behind].concat());
-        if let Some(key) = shared.as_deref().filter(|key| self.is_ours(key)) {
+    pub(crate) fn admit(&self, name: &LockName) -> Result<()> {
+        if self.around.is_none() {
+            return Ok(());
+        }
+        let key = self.lock(name);
+        if self.is_ours(&key) {
             return Err(Error::not_applied(
                 ErrorKind::InvalidName,
                 format!(
@@ -92,11 +98,51 @@ impl Keys {
                 ),
             ));
         }
-        let [part] = self.each_of(name, [""]);
-        let lock = shared.as_deref().unwrap_or(&part);
-        let text = [lock, &part, ":q", &part, ":e", &part, ":n", &part, ":h"].concat();
-        let length = part.len() + ":q".len();
-        Ok(NameKeys { ends: [0, 1, 2, 3].map(|before| lock.len() + before * length), text: text.into() })
+        Ok(())
+    }
+
+    /// Calls `add` with the parts of each key of `name`, in the order of [`NameKeys::all`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Keys::admit`].
+    pub(crate) fn each(&self, name: &LockName, mut add: impl FnMut(&[&str])) -> Result<()> {
+        self.admit(name)?;
+        let escaped = &*escaped(name.as_str());
+        match &self.around {
+            Some((before, behind)) => add(&[before, name.as_str(), behind]),
+            None => add(&[&self.prefix, ":{", escaped, "}"]),
+        }
+        [":q", ":e", ":n", ":h"].iter().for_each(|part| add(&[&self.prefix, ":{", escaped, "}", part]));
+        Ok(())
+    }
+
+    /// How long keys of `name` are, unless they are escaped.
+    pub(crate) fn longest(&self, name: &LockName) -> usize {
+        let around = self.around.as_ref().map_or(0, |(before, behind)| before.len() + behind.len());
+        name.as_str().len() + around.max(self.prefix.len() + ":{}:q".len())
+    }
+
+    /// The keys of `name`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keys::admit`].
+    pub(crate) fn of(&self, name: &LockName) -> Result<NameKeys> {
+        let (mut text, mut ends) = (String::new(), Vec::with_capacity(KEYS));
+        self.each(name, |parts| {
+            text.extend(parts.iter().copied());
+            ends.push(text.len());
+        })?;
+        Ok(NameKeys { ends: [0, 1, 2, 3].map(|key| ends[key]), text: text.into() })
+    }
+
+    /// The key of the lock of `name`.
+    pub(crate) fn lock(&self, name: &LockName) -> String {
+        match &self.around {
+            Some((before, behind)) => [before, name.as_str(), behind].concat(),
+            None => self.each_of(name, [""]).concat(),
+        }
     }
 
     /// The beginning of an inbox's channel, before its id.
@@ -179,7 +225,7 @@ impl Keys {
 
 /// `name` without braces; injective.
 fn escaped(name: &str) -> Cow<'_, str> {
-    if name.contains(['%', '{', '}']) {
+    if name.bytes().any(|byte| matches!(byte, b'%' | b'{' | b'}')) {
         name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D").into()
     } else {
         name.into()

@@ -7,7 +7,6 @@ use leasehold_core::{ErrorKind, LockName, Result};
 use redis::{Cmd, Value};
 
 use crate::error;
-use crate::keys::NameKeys;
 use crate::scripts::{self, Shown, number, parts, text};
 use crate::session::Session;
 
@@ -57,9 +56,7 @@ impl Session {
     }
 
     async fn few_states(&self, names: &[LockName]) -> Result<Vec<LockState>> {
-        let keys = names.iter().map(|name| self.keys.of(name)).collect::<Result<Vec<_>>>()?;
-        let keys = keys.iter().flat_map(NameKeys::all).collect::<Vec<_>>();
-        let call = self.told(self.program.operation("inspect", &keys));
+        let call = self.told(self.operation("inspect", &names.iter().collect::<Vec<_>>())?);
         let answer = self.run(&call).await?;
         let shown = scripts::inspected(&answer, names.len(), self.naming())?;
         let state = |(name, Shown { holders, waiting }): (&LockName, _)| {

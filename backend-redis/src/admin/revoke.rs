@@ -17,7 +17,7 @@ impl Session {
         let answer = self.run(&call).await?;
         let Revoked { holders, unswept } = scripts::revoked(&answer, self.naming())?;
         if unswept {
-            self.sweep(keys);
+            self.sweep(name);
         }
         Ok(holders)
     }

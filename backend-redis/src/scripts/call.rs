@@ -3,9 +3,11 @@
 use std::fmt;
 use std::io;
 
+use leasehold_core::{LockName, Result};
 use redis::{RedisWrite, ToRedisArgs};
 
 use super::Script;
+use crate::keys::{KEYS, Keys};
 
 /// A script with its keys and arguments, packed once for every time that it is sent.
 #[derive(Clone)]
@@ -39,6 +41,20 @@ impl Call {
         call
     }
 
+    /// The call of a script with the keys of `names`.
+    pub(super) fn on(script: &'static Script, keys: &Keys, names: &[&LockName]) -> Result<Self> {
+        let room = names.iter().map(|name| KEYS * (keys.longest(name) + FRAME)).sum::<usize>() + ARGUMENTS;
+        let mut call = Self { script, words: 0, packed: Vec::with_capacity(room) };
+        call.arg(names.len() * KEYS);
+        for name in names {
+            keys.each(name, |parts| {
+                call.words += 1;
+                word(&mut call.packed, parts);
+            })?;
+        }
+        Ok(call)
+    }
+
     pub(crate) fn arg(&mut self, argument: impl ToRedisArgs) -> &mut Self {
         argument.write_redis_args(self);
         self
@@ -48,14 +64,14 @@ impl Call {
     pub(crate) fn pack(&self, out: &mut Vec<u8>, with_text: bool, last: Option<ReignTimes>) {
         line(out, b'*', 2 + self.words + usize::from(last.is_some()));
         if with_text {
-            word(out, b"EVAL");
-            word(out, self.script.text.as_bytes());
+            word(out, &["EVAL"]);
+            word(out, &[&self.script.text]);
         } else {
             out.extend_from_slice(&self.script.head);
         }
         out.extend_from_slice(&self.packed);
         if let Some(last) = last {
-            word(out, last.to_string().as_bytes());
+            word(out, &[&last.to_string()]);
         }
     }
 
@@ -72,37 +88,37 @@ impl Call {
 /// What every call of the script with that `hash` begins with.
 pub(super) fn head(hash: &str) -> Vec<u8> {
     let mut head = Vec::new();
-    word(&mut head, b"EVALSHA");
-    word(&mut head, hash.as_bytes());
+    word(&mut head, &["EVALSHA"]);
+    word(&mut head, &[hash]);
     head
 }
 
-fn word(out: &mut Vec<u8>, bytes: &[u8]) {
-    line(out, b'$', bytes.len());
-    out.extend_from_slice(bytes);
+/// Appends a word that consists of `parts`.
+fn word<B: AsRef<[u8]>>(out: &mut Vec<u8>, parts: &[B]) {
+    line(out, b'$', parts.iter().map(|part| part.as_ref().len()).sum());
+    parts.iter().for_each(|part| out.extend_from_slice(part.as_ref()));
     out.extend_from_slice(b"\r\n");
 }
 
 fn line(out: &mut Vec<u8>, kind: u8, mut number: usize) {
-    let mut digits = [0; 20];
-    let mut first = digits.len();
+    let mut text = *b"$0000000000000000000\r\n";
+    let mut first = text.len() - b"\r\n".len();
     loop {
         first -= 1;
-        digits[first] = b'0' + (number % 10) as u8;
+        text[first] = b'0' + (number % 10) as u8;
         number /= 10;
         if number == 0 {
             break;
         }
     }
-    out.push(kind);
-    out.extend_from_slice(&digits[first..]);
-    out.extend_from_slice(b"\r\n");
+    text[first - 1] = kind;
+    out.extend_from_slice(&text[first - 1..]);
 }
 
 impl RedisWrite for Call {
     fn write_arg(&mut self, argument: &[u8]) {
         self.words += 1;
-        word(&mut self.packed, argument);
+        word(&mut self.packed, &[argument]);
     }
 
     fn writer_for_next_arg(&mut self) -> impl io::Write + '_ {

@@ -24,11 +24,11 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use leasehold_core::backend::Holder;
-use leasehold_core::{Error, FencingToken, Result, Revoke};
+use leasehold_core::{Error, FencingToken, LockName, Result, Revoke};
 use redis::{Cmd, Value};
 
 use crate::error;
-use crate::keys::NameKeys;
+use crate::keys::{Keys, NameKeys};
 use crate::protocol::ScriptReply;
 
 pub(crate) use self::call::{Call, ReignTimes};
@@ -118,6 +118,18 @@ impl Script {
     /// The script on `keys`.
     pub(crate) fn call(&'static self, keys: &[&str]) -> Call {
         Call::new(self, keys)
+    }
+
+    /// The call of an operation of a program on the keys of `names`.
+    pub(crate) fn operation_on(
+        &'static self,
+        operation: &str,
+        keys: &Keys,
+        names: &[&LockName],
+    ) -> Result<Call> {
+        let mut call = Call::on(self, keys, names)?;
+        call.arg(operation);
+        Ok(call)
     }
 
     /// The call of an operation of a program.

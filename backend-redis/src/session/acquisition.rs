@@ -16,7 +16,6 @@ use tokio::sync::Notify;
 use super::{Kept, Session, outlives};
 use crate::connection::{had_ended, too_few_replicas};
 use crate::error;
-use crate::keys::NameKeys;
 use crate::protocol::{Contender, ScriptReply, Step};
 use crate::scripts::{self, Reply, millis};
 
@@ -24,7 +23,6 @@ use crate::scripts::{self, Reply, millis};
 struct Acquisition<'s> {
     session: &'s Arc<Session>,
     entry: Arc<Kept>,
-    keys: NameKeys,
     mode: Mode,
     /// Our text for `inspect`.
     info: String,
@@ -106,7 +104,8 @@ impl<'s> Acquisition<'s> {
     fn new(session: &'s Arc<Session>, request: &AcquireRequest) -> Result<Self> {
         outlives(session.pause, request.ttl)?;
         session.guarantees().require(request.mode.needs())?;
-        let (keys, lease) = (session.keys.of(&request.name)?, session.life.lease_of(request.owner));
+        session.keys.admit(&request.name)?;
+        let lease = session.life.lease_of(request.owner);
         // The server counts whole milliseconds.
         let ttl = Duration::from_millis(millis(request.ttl));
         let entry = Arc::new(Kept {
@@ -124,7 +123,6 @@ impl<'s> Acquisition<'s> {
         Ok(Self {
             session,
             entry,
-            keys,
             mode: request.mode,
             info,
             announced: false,
@@ -167,10 +165,10 @@ impl<'s> Acquisition<'s> {
     /// Sends the request to enter.
     async fn enter(&mut self, queues: bool, give_up_at: Moment) -> Result<Reply> {
         let session = self.session;
-        let Kept { owner, ttl, .. } = &*self.entry;
+        let Kept { name, owner, ttl, .. } = &*self.entry;
         let operation = if self.mode == Mode::EXCLUSIVE { "acquire" } else { "share" };
-        let mut call = session.program.operation(operation, &self.keys.all());
-        call.arg(session.inboxes.told()).arg(owner.to_hex()).arg(millis(*ttl)).arg(u8::from(queues));
+        let mut call = session.operation(operation, &[name])?;
+        call.arg(session.inboxes.told()).arg(&owner.hex_digits()).arg(millis(*ttl)).arg(u8::from(queues));
         call.arg(&session.inbox).arg(&self.info);
         if self.mode != Mode::EXCLUSIVE {
             call.arg(scripts::mode(self.mode));
@@ -269,7 +267,7 @@ impl Drop for Acquisition<'_> {
         if self.state == AcquisitionState::Sent {
             session.leave(entry);
         }
-        session.forget(entry.owner);
+        session.forget(entry.lease);
         if self.announced {
             session.events.tell(StoreEvent::LeaseLost { lease: entry.lease, reason: LostReason::Released });
         }

@@ -34,7 +34,7 @@ pub(super) struct Channels {
 impl Session {
     /// Subscribes for `entry` as long as it is the first waiter behind a foreign client.
     pub(super) fn listen(&self, entry: &Arc<Kept>) {
-        let channel = self.format.as_ref().and_then(|format| format.channel(self.keys_of(entry).all()[0]));
+        let channel = self.format.as_ref().and_then(|format| format.channel(&self.keys.lock(&entry.name)));
         let Some(channel) = channel else {
             return;
         };

@@ -51,19 +51,18 @@ impl Session {
     }
 
     fn hear_message(self: &Arc<Self>, Message { news, owner, lock }: Message, over: &ConnectionState) {
-        let Some(entry) = self.life.entry_of(owner) else {
+        let Some(entry) = self.life.entry_of(self.life.lease_of(owner)) else {
             // redis.session-1: the grant of an entry that is being released.
             if !self.left.lock().contains(&owner) {
                 return;
             }
-            let keys = self.keys.name_of_lock(&lock).and_then(|name| self.keys.of(&name).ok());
-            if let (News::Granted { .. }, Some(keys)) = (news, keys) {
-                self.give_back(keys, owner);
+            if let (News::Granted { .. }, Some(name)) = (news, self.keys.name_of_lock(&lock)) {
+                self.give_back(&name, owner);
             }
             return;
         };
         // Another manager keeps locks under other keys with the same prefix.
-        if *lock != *self.keys_of(&entry).all()[0] {
+        if *lock != *self.keys.lock(&entry.name) {
             return;
         }
         let now = self.env.now();

@@ -1,6 +1,6 @@
 //! The common part of a session with one server and one with several: its entries by their leases, and its end.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::error;
 #[derive(Debug)]
 pub(crate) struct Life<E> {
     env: Env,
-    entries: Mutex<HashMap<LeaseId, Arc<E>>>,
+    entries: Mutex<BTreeMap<LeaseId, Arc<E>>>,
     lease_ids: RandomState,
     /// Read at each request: a token takes locks.
     phase: AtomicU8,
@@ -67,8 +67,8 @@ impl<E: Send + Sync> Life<E> {
         Ok(())
     }
 
-    pub(crate) fn entry_of(&self, owner: OwnerId) -> Option<Arc<E>> {
-        self.entries.lock().get(&self.lease_of(owner)).cloned()
+    pub(crate) fn entry_of(&self, lease: LeaseId) -> Option<Arc<E>> {
+        self.entries.lock().get(&lease).cloned()
     }
 
     pub(crate) fn entries_of(&self, leases: &[LeaseId]) -> Vec<Option<Arc<E>>> {
@@ -80,9 +80,9 @@ impl<E: Send + Sync> Life<E> {
         self.entries.lock().values().cloned().collect()
     }
 
-    /// Forgets the entry of an owner; returns it.
-    pub(crate) fn forget(&self, owner: OwnerId) -> Option<Arc<E>> {
-        self.entries.lock().remove(&self.lease_of(owner))
+    /// Forgets the entry of a lease; returns it.
+    pub(crate) fn forget(&self, lease: LeaseId) -> Option<Arc<E>> {
+        self.entries.lock().remove(&lease)
     }
 
     /// Runs `task` in the background, until nothing is sent any more.

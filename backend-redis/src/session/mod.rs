@@ -44,7 +44,7 @@ use tokio_util::sync::CancellationToken;
 use self::foreign::Channels;
 use crate::config::{Format, PauseOption, RedisConfig};
 use crate::connection::{Confirming, Inbox, Link, LinkEvent, Namespace, Pause};
-use crate::keys::{self, Keys, NameKeys};
+use crate::keys::{self, Keys};
 use crate::protocol::{Contender, Unanswered};
 use crate::scripts::{Call, FOREIGN, Inboxes, Naming, OWN, Script};
 
@@ -223,13 +223,14 @@ impl Session {
         Ok((sent_at, connected.run(&call, give_up_at).await?))
     }
 
-    /// The keys of an entry, which are made for every request: they are longer than all other data of a hold.
-    fn keys_of(&self, entry: &Kept) -> NameKeys {
-        self.keys.of(&entry.name).expect("checked before there was an entry")
+    /// The call of an operation on the keys of `names`, which are packed for every request: they are longer than all other
+    /// data of a hold.
+    pub(crate) fn operation(&self, operation: &str, names: &[&LockName]) -> Result<Call> {
+        self.program.operation_on(operation, &self.keys, names)
     }
 
-    fn forget(&self, owner: OwnerId) {
-        if let Some(entry) = self.life.forget(owner) {
+    fn forget(&self, lease: LeaseId) {
+        if let Some(entry) = self.life.forget(lease) {
             self.listen(&entry);
         }
     }

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backend::{Backoff, Grant};
-use leasehold_core::{Effect, Error, LostReason, OwnerId, Result};
+use leasehold_core::{Effect, Error, LockName, LostReason, OwnerId, Result};
 
 use super::{Kept, Session};
 use crate::error;
-use crate::keys::NameKeys;
 use crate::protocol::{Next, Orphans, Unanswered, Up};
 use crate::scripts::{self, Released};
 
@@ -20,7 +19,7 @@ impl Session {
     /// `Lost` when the server has it no more; as the server's table otherwise.
     pub(crate) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
         // redis.session-1: known until it is answered, or the caller leaves.
-        let releasing = Releasing { session: self, entry: self.life.entry_of(grant.owner) };
+        let releasing = Releasing { session: self, entry: self.life.entry_of(grant.lease.id) };
         if self.life.is_closed() {
             return Err(error::closed());
         }
@@ -28,8 +27,7 @@ impl Session {
         if let Some(entry) = entry {
             entry.contender.lock().end(LostReason::Released);
         }
-        let keys = self.keys.of(&grant.name)?;
-        let released = self.release_owner(&keys, grant.owner).await;
+        let released = self.release_owner(&grant.name, grant.owner).await;
         if let (Ok((_, connection)), Some(entry)) = (&released, entry) {
             entry.unanswered.lock().overtaken(*connection);
         }
@@ -39,51 +37,52 @@ impl Session {
             _ => error,
         })?;
         if released.unswept {
-            self.sweep(keys);
+            self.sweep(&grant.name);
         }
         if released.held { Ok(()) } else { Err(Error::lost(LostReason::Gone)) }
     }
 
     /// Passes a free lock on in the background, past any number of ended entries.
-    pub(crate) fn sweep(self: &Arc<Self>, keys: NameKeys) {
+    pub(crate) fn sweep(self: &Arc<Self>, name: &LockName) {
         // A new owner id, which has no entry.
-        self.give_back(keys, self.env.owner_id());
+        self.give_back(name, self.env.owner_id());
     }
 
     /// Releases in the background, without a pending request.
-    pub(super) fn give_back(self: &Arc<Self>, keys: NameKeys, owner: OwnerId) {
-        self.release_in_background(keys, owner, self.env.timing().ttl, Unanswered::default(), false);
+    pub(super) fn give_back(self: &Arc<Self>, name: &LockName, owner: OwnerId) {
+        self.release_in_background(name, owner, self.env.timing().ttl, Unanswered::default(), false);
     }
 
     /// Releases the leftovers of `entry` in the background.
     pub(super) fn leave(self: &Arc<Self>, entry: &Kept) {
         let is_first = self.left.lock().insert(entry.owner);
         let unanswered = entry.unanswered.lock().clone();
-        self.release_in_background(self.keys_of(entry), entry.owner, entry.ttl, unanswered, is_first);
+        self.release_in_background(&entry.name, entry.owner, entry.ttl, unanswered, is_first);
     }
 
     /// Releases until no request may arrive any more. A grant to an owner that is in `left` meanwhile is released at once.
     fn release_in_background(
         self: &Arc<Self>,
-        keys: NameKeys,
+        name: &LockName,
         owner: OwnerId,
         ttl: Duration,
         unanswered: Unanswered,
         is_in_left: bool,
     ) {
-        let (session, orphans) = (Arc::clone(self), Orphans::new(self.env.now(), ttl, unanswered));
+        let (session, name) = (Arc::clone(self), name.clone());
+        let orphans = Orphans::new(self.env.now(), ttl, unanswered);
         self.life.spawn(self.life.leaving.track_future(async move {
-            session.settle(&keys, owner, orphans).await;
+            session.settle(&name, owner, orphans).await;
             if is_in_left {
                 session.left.lock().remove(&owner);
             }
         }));
     }
 
-    async fn settle(&self, keys: &NameKeys, owner: OwnerId, mut orphans: Orphans) {
+    async fn settle(&self, name: &LockName, owner: OwnerId, mut orphans: Orphans) {
         let mut pauses = Backoff::of_requests(&self.env);
         loop {
-            let released = self.release_owner(keys, owner).await;
+            let released = self.release_owner(name, owner).await;
             let (now, up) = (self.env.now(), self.link.up().map(|up| Up { id: up.id(), at: up.up_at() }));
             let next = match &released {
                 Ok((released, connection)) => orphans.answered(now, up, *connection, released.unswept),
@@ -104,9 +103,9 @@ impl Session {
     }
 
     /// Releases the grant or entry of `owner`; returns the connection of the reply, too.
-    async fn release_owner(&self, keys: &NameKeys, owner: OwnerId) -> Result<(Released, u64)> {
-        let mut call = self.program.operation("release", &keys.all());
-        call.arg(self.inboxes.told()).arg(owner.to_hex());
+    async fn release_owner(&self, name: &LockName, owner: OwnerId) -> Result<(Released, u64)> {
+        let mut call = self.operation("release", &[name])?;
+        call.arg(self.inboxes.told()).arg(&owner.hex_digits());
         let call = self.told(call);
         let give_up_at = self.give_up_at();
         let connected = self.link.connected(give_up_at).await?;
@@ -128,7 +127,7 @@ impl Drop for Releasing<'_> {
             if entry.may_arrive() {
                 self.session.leave(entry);
             }
-            self.session.forget(entry.owner);
+            self.session.forget(entry.lease);
         }
     }
 }

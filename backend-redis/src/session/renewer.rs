@@ -9,7 +9,6 @@ use leasehold_core::clock::Moment;
 use leasehold_core::{ErrorKind, LostReason, Result};
 
 use super::{Kept, Session};
-use crate::keys::NameKeys;
 use crate::protocol::{ScriptReply, Verdict};
 use crate::scripts::{self, Reply, millis};
 
@@ -50,12 +49,11 @@ impl Session {
         entries: &[Arc<Kept>],
         give_up_at: Moment,
     ) -> Result<Vec<Verdict>> {
-        let keys: Vec<_> = entries.iter().map(|entry| self.keys_of(entry)).collect();
-        let keys: Vec<_> = keys.iter().flat_map(NameKeys::all).collect();
-        let mut call = self.program.operation("renew", &keys);
+        let names: Vec<_> = entries.iter().map(|entry| &entry.name).collect();
+        let mut call = self.operation("renew", &names)?;
         call.arg(self.inboxes.told()).arg(&self.inbox);
         for entry in entries {
-            call.arg(entry.owner.to_hex()).arg(millis(entry.ttl));
+            call.arg(&entry.owner.hex_digits()).arg(millis(entry.ttl));
         }
         let (sent_at, value) = self.run_confirmed(self.told(call), give_up_at).await?;
         let replies = scripts::replies(&value, entries.len(), self.naming())?;

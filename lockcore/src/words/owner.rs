@@ -19,8 +19,19 @@ impl OwnerId {
 
     /// Returns the 32 lower-case hexadecimal digits that stores write.
     pub fn to_hex(self) -> String {
-        let digits = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-        digits.map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])).collect()
+        self.hex_digits().map(char::from).iter().collect()
+    }
+
+    /// Returns the digits of [`OwnerId::to_hex`].
+    pub const fn hex_digits(self) -> [u8; 32] {
+        const DIGITS: [u8; 16] = *b"0123456789abcdef";
+        let (mut hex, mut at) = ([0; 32], 0);
+        while at < 32 {
+            let byte = self.0[at / 2];
+            hex[at] = DIGITS[(if at % 2 == 0 { byte >> 4 } else { byte & 15 }) as usize];
+            at += 1;
+        }
+        hex
     }
 
     /// Reads the form of [`OwnerId::to_hex`]; `None` for any other text.

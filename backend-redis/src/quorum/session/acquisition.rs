@@ -133,7 +133,7 @@ impl Drop for Acquisition<'_> {
         self.session.go_on(&self.entry, std::mem::take(&mut self.pending));
         if !self.is_taken {
             self.entry.contender.lock().end(LostReason::Released);
-            self.session.life.forget(self.entry.ticket.owner);
+            self.session.life.forget(self.entry.lease);
             self.session.leave(&self.entry);
         }
     }

@@ -236,7 +236,9 @@ impl Session {
         match event {
             LinkEvent::Message(payload, _) => {
                 let message = Message::parse(&payload, self.inboxes.key());
-                let entry = message.as_ref().and_then(|message| self.life.entry_of(message.owner));
+                let entry = message
+                    .as_ref()
+                    .and_then(|message| self.life.entry_of(self.life.lease_of(message.owner)));
                 match (message.map(|message| message.news), entry) {
                     (Some(News::Freed), Some(entry)) => {
                         entry.contender.lock().freed(self.env.now(), server);

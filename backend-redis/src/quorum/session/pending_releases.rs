@@ -49,7 +49,7 @@ impl Session {
         if self.life.is_closed() {
             return Err(error::closed());
         }
-        let entry = self.life.forget(grant.owner);
+        let entry = self.life.forget(grant.lease.id);
         let servers = 0..self.size.servers;
         let was_ours = entry.as_ref().and_then(|entry| {
             let mut contender = entry.contender.lock();
