@@ -20,13 +20,16 @@ impl Session {
         // Holders first: they have more to lose.
         known.sort_by_cached_key(|(_, entry)| entry.contender.lock().is_waiting());
         let give_up_at = self.give_up_at();
-        let batches = known.chunks(BATCH).map(|batch| async move {
-            let (at, entries): (Vec<_>, Vec<_>) = batch.iter().cloned().unzip();
-            at.into_iter().zip(self.renew_batch(&entries, give_up_at).await)
-        });
         let mut renewals: Vec<_> = leases.iter().map(|_| Renewal::Gone(LostReason::Gone)).collect();
-        for (at, renewal) in join_all(batches).await.into_iter().flatten() {
-            renewals[at] = renewal;
+        // Few requests are packed at a time, however many the entries are.
+        for batches in known.chunks(AT_ONCE * BATCH) {
+            let batches = batches.chunks(BATCH).map(|batch| async move {
+                let (at, entries): (Vec<_>, Vec<_>) = batch.iter().cloned().unzip();
+                at.into_iter().zip(self.renew_batch(&entries, give_up_at).await)
+            });
+            for (at, renewal) in join_all(batches).await.into_iter().flatten() {
+                renewals[at] = renewal;
+            }
         }
         renewals
     }
@@ -130,3 +133,5 @@ fn renewal(verdict: Verdict) -> Renewal {
 /// How many entries one request refreshes: enough that requests are few, and few enough that the
 /// server does nothing else for less than a millisecond.
 const BATCH: usize = 100;
+/// So many of them are in flight.
+const AT_ONCE: usize = 8;

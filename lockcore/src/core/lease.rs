@@ -53,6 +53,11 @@ impl LeaseState {
         state
     }
 
+    /// Its first renewal is due earlier by that. Whether it is overdue stays as it is.
+    pub(crate) fn renew_earlier(&mut self, by: Duration) {
+        self.due = self.due.map(|at| at.saturating_sub(by));
+    }
+
     pub(crate) fn is_at_risk(&self) -> bool {
         self.phase == LeasePhase::AtRisk
     }

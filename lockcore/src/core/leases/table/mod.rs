@@ -7,6 +7,8 @@
 //!   reaches beyond that.
 //! - **leases-3** A lease's `LeaseDeadline` equals its state whenever the table is unlocked. Its ownerships are
 //!   touched when they come to be at risk, out of it, or are lost; never for a renewal.
+//! - **leases-4** Renewals of many leases stay spread over the interval, also if all are granted at once: the first one of each
+//!   is due in the second half of it, by the id, and few that are due soon go out with one that is due.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -139,7 +141,8 @@ impl LeaseTable {
     pub(crate) fn step(&mut self, now: Moment) -> Due {
         let mut changes = Vec::new();
         let mut renew = Vec::new();
-        for id in self.timers_until(now) {
+        let due: Vec<_> = self.timers_until(now).collect();
+        for id in due {
             let Some(entry) = self.leases.get_mut(&id) else {
                 continue;
             };
@@ -155,7 +158,10 @@ impl LeaseTable {
             changes.extend(self.settle(id, change));
         }
         if !renew.is_empty() {
-            for id in self.timers_until(now + self.window) {
+            // leases-4
+            let most = FEW.max(self.leases.len() / PARTS).saturating_sub(renew.len());
+            let soon: Vec<_> = self.timers_until(now + self.window).take(most).collect();
+            for id in soon {
                 if let Some(entry) = self.leases.get_mut(&id)
                     && entry.state.is_due(now, self.window)
                 {
@@ -200,10 +206,15 @@ impl LeaseTable {
     }
 
     fn named(&mut self, lease: Lease, now: Moment) -> &mut LeaseEntry {
-        let overdue_after = self.overdue_after;
+        let (overdue_after, is_one_of_many) = (self.overdue_after, self.leases.len() >= FEW);
         let entry = self.leases.entry(lease.id).or_insert_with(|| {
+            let mut state = LeaseState::new(lease, now, overdue_after);
+            if is_one_of_many && lease.scope == LeaseScope::Entry {
+                let part = lease.id.get() % PARTS as u64;
+                state.renew_earlier(lease.ttl / (6 * PARTS as u32) * part as u32);
+            }
             Box::new(LeaseEntry {
-                state: LeaseState::new(lease, now, overdue_after),
+                state,
                 lease_deadline: Arc::new(LeaseDeadline::new(lease.deadline)),
                 timer: None,
                 ownerships: SmallVec::new(),
@@ -255,8 +266,8 @@ impl LeaseTable {
         self.timers.first().map(|(at, _)| *at).into_iter().chain(self.ends.look_at(now)).min()
     }
 
-    fn timers_until(&self, at: Moment) -> Vec<LeaseId> {
-        self.timers.iter().take_while(|(timer, _)| *timer <= at).map(|(_, id)| *id).collect()
+    fn timers_until(&self, at: Moment) -> impl Iterator<Item = LeaseId> {
+        self.timers.iter().take_while(move |(timer, _)| *timer <= at).map(|(_, id)| *id)
     }
 }
 
@@ -293,6 +304,10 @@ impl LeaseEntry {
     }
 }
 
+/// So few leases are renewed together.
+const FEW: usize = 100;
+/// More of them are renewed in so many parts.
+const PARTS: usize = 64;
 /// So few places are not worth giving back.
 const KEPT: usize = 64;
 

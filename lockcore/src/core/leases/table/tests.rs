@@ -67,6 +67,27 @@ fn an_entry_that_was_lost_before_its_grant_stays_lost() {
     assert!(table.leases.is_empty());
 }
 
+/// Those of many leases do not, though all were granted at once (leases-4).
+#[test]
+fn many_renewals_are_spread_over_the_interval() {
+    const MANY: u64 = 12_800;
+    let mut table = empty();
+    let entry = |id| Lease { id: LeaseId::new(id), scope: LeaseScope::Entry, ..session(9) };
+    (0..MANY).for_each(|id| table.opened(entry(id), at(0)));
+    for rounds in 1..=3 {
+        let (mut renewed, mut now) = (0, at(0));
+        while renewed < MANY {
+            let due = table.step(now);
+            assert!(due.renew.len() <= 300 && due.changes.is_empty(), "{} at {now:?}", due.renew.len());
+            let renewed_until = Renewal::Until(Deadline::At(now + Duration::from_secs(9)));
+            assert!(due.renew.iter().all(|id| table.answered(*id, now, now, &renewed_until).is_none()));
+            renewed += due.renew.len() as u64;
+            now = due.wake_at.expect("all are renewed");
+        }
+        assert_eq!(renewed, MANY, "{rounds}");
+    }
+}
+
 #[test]
 fn renewals_that_are_due_soon_go_out_together() {
     let mut table = empty();
