@@ -372,6 +372,7 @@ impl WireTask {
                     if is_silent {
                         wire.end(lost());
                     }
+                    tokio::task::yield_now().await;
                 }
             }
         }

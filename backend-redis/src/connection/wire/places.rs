@@ -15,6 +15,7 @@
 //!   task is woken once for all that happens until it looks again.
 //! - **redis.wire-5** A bound ends a request after the task has read all that came before the bound: the task reads, lets the
 //!   I/O driver run, and reads again. A runtime that was blocked, or a caller that is not polled, has left the answer unread.
+//!   A peer that sends without end delays that by `patience`.
 //! - **redis.wire-7** A bound ends the connection only if no byte came since its request began, and the request began at least
 //!   `patience` before, whether or not its caller still waits. Otherwise the request ends alone, and its place takes the
 //!   answer that comes later.
@@ -288,13 +289,15 @@ impl<W: Clone, A> Places<W, A> {
     /// The task has moved bytes, at `now`; `has_more` if the socket may have more to read.
     pub(super) fn moved(&mut self, now: Moment, has_more: bool) -> Moved<W> {
         let is_due = self.looks_at.is_some_and(|at| at <= now);
-        if has_more || (is_due && self.due_at.is_none()) {
+        let is_endless = self.due_at.is_some_and(|at| at + self.patience < now);
+        if (has_more && !is_endless) || (is_due && self.due_at.is_none()) {
             if is_due {
                 self.due_at.get_or_insert(now);
             }
             self.is_told = true;
             return Moved::LooksAgain;
         }
+        self.is_told |= has_more;
         self.due_at.take().map_or(Moved::Waits, |at| self.end_overdue(at))
     }
 

@@ -255,6 +255,21 @@ async fn connection_that_answers_is_kept() {
     assert_eq!(parked.await.unwrap(), 1);
 }
 
+/// The bound of a request ends it although the peer sends without end, and others have their turn.
+#[tokio::test]
+async fn peer_that_sends_without_end_delays_no_bound() {
+    let Setup { wire, mut server, clock } = Setup::new(3 * READ_AT_ONCE);
+    let push = [&b">1\r\n$300000\r\n"[..], &[b'x'; 300_000], b"\r\n"].concat();
+    beside(async move { while server.write_all(&push).await.is_ok() {} });
+    let asked = beside(wire.number(1, 3));
+    settle().await;
+    clock.advance(Duration::from_secs(3));
+    settle().await;
+    assert!(!asked.is_finished(), "the answer may be unread");
+    clock.advance(Duration::from_secs(3));
+    assert!(text(asked.map(Result::unwrap)).await.starts_with("the server did not answer in time"));
+}
+
 /// What is no answer, or an answer to nothing, ends the connection, also while nothing is in flight; so does the peer, also of
 /// a wire that was never asked.
 #[tokio::test]
