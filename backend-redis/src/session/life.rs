@@ -21,7 +21,7 @@ pub(crate) struct Life<E> {
     entries: Mutex<BTreeMap<LeaseId, Arc<E>>>,
     lease_ids: RandomState,
     /// Read at each request: a token takes locks.
-    phase: AtomicU8,
+    phase: Arc<AtomicU8>,
     /// Nothing new is begun. Cancelled with `closed`, too.
     pub(crate) closing: CancellationToken,
     /// Nothing is sent any more.
@@ -33,9 +33,15 @@ pub(crate) struct Life<E> {
 impl<E: Send + Sync> Life<E> {
     /// That of a session which is open until `closed`.
     pub(crate) fn new(env: Env, closed: CancellationToken) -> Self {
-        let (entries, lease_ids, phase) = (Mutex::default(), RandomState::new(), AtomicU8::new(OPEN));
+        let (entries, lease_ids, phase) =
+            (Mutex::default(), RandomState::new(), Arc::new(AtomicU8::new(OPEN)));
         let (closing, leaving) = (closed.child_token(), TaskTracker::new());
         Self { env, entries, lease_ids, phase, closing, closed, leaving }
+    }
+
+    /// The owner's handle of `session`, whose life this is; `open` cancels `closed`.
+    pub(crate) fn owned<S>(&self, session: Arc<S>, open: DropGuard) -> Opened<S> {
+        Opened { session, phase: Arc::clone(&self.phase), _open: open }
     }
 
     /// # Errors
@@ -125,8 +131,15 @@ const CLOSED: u8 = 2;
 /// The owner's handle of a session: with the last one the session ends, and leases end its remaining entries.
 #[derive(Debug)]
 pub(crate) struct Opened<S> {
-    pub(crate) session: Arc<S>,
-    pub(crate) _open: DropGuard,
+    session: Arc<S>,
+    phase: Arc<AtomicU8>,
+    _open: DropGuard,
+}
+
+impl<S> Drop for Opened<S> {
+    fn drop(&mut self) {
+        self.phase.store(CLOSED, Ordering::SeqCst);
+    }
 }
 
 impl<S> Deref for Opened<S> {
@@ -145,6 +158,16 @@ mod tests {
 
     fn owner(byte: u8) -> OwnerId {
         OwnerId::from_random([byte; 16])
+    }
+
+    /// A session that its owner drops is closed.
+    #[tokio::test]
+    async fn session_is_closed_with_its_last_handle() {
+        let (env, closed) =
+            (Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap(), CancellationToken::new());
+        let life = Arc::new(Life::<()>::new(env, closed.clone()));
+        drop(life.owned(Arc::clone(&life), closed.clone().drop_guard()));
+        assert!(life.is_closed() && life.is_closing() && closed.is_cancelled());
     }
 
     /// `close` ends the entries that it finds; one that was entered after it would never end.

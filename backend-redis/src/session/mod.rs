@@ -163,7 +163,7 @@ impl Session {
         if session.format.is_some() {
             session.life.spawn(Arc::clone(&session).tune());
         }
-        Ok(Opened { session, _open: open })
+        Ok(session.life.owned(Arc::clone(&session), open))
     }
 
     /// The guarantees of this store.

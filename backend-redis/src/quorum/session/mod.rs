@@ -158,7 +158,7 @@ impl Session {
         }
         session.life.spawn(Arc::clone(&session).recover_blank());
         session.life.spawn(Arc::clone(&session).look_up_revocations());
-        Ok(Opened { session, _open: open })
+        Ok(session.life.owned(Arc::clone(&session), open))
     }
 
     /// Waits for a quorum of servers, and lets the servers vote that can.
