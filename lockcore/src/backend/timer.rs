@@ -12,7 +12,6 @@
 //! Checked by the tests below, and those of `env`.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +30,7 @@ use crate::clock::{Clock, Moment};
 #[derive(Debug)]
 pub(super) struct Timer(Arc<State>);
 
+#[derive(Debug)]
 struct State {
     clock: Arc<dyn Clock>,
     is_needless: AtomicBool,
@@ -40,8 +40,8 @@ struct State {
     task: AtomicWaker,
 }
 
-/// Who waits, and until when.
-#[derive(Clone, Debug)]
+/// The waiters, in the order of their moments.
+#[derive(Debug)]
 struct Waiters<W> {
     places: BTreeMap<(Moment, u64), W>,
     entered: u64,
@@ -79,7 +79,7 @@ impl Timer {
         self.0.is_gone.load(Ordering::SeqCst)
     }
 
-    /// Calls everybody: what they check has changed.
+    /// Calls all waiters: what they check has changed.
     pub(super) fn call_all(&self) {
         self.0.call_all();
     }
@@ -101,12 +101,6 @@ impl State {
 
 fn call(waiters: impl IntoIterator<Item = Waker>) {
     waiters.into_iter().for_each(|waiter| _ = waking(|| waiter.wake()));
-}
-
-impl fmt::Debug for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("State").field("is_gone", &self.is_gone).finish_non_exhaustive()
-    }
 }
 
 impl Place {
