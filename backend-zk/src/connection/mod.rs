@@ -1,8 +1,8 @@
 //! Requests on one connection, each bounded and each answered by the session's end at the latest.
 //!
 //! The client library queues requests while it is disconnected, without a bound, and keeps the session alive while there is a
-//! handle on it. So the one handle is here, and is dropped when the session ends. Some pending requests have another one, so a
-//! task of this module waits for their answers: the caller may not be polled for long.
+//! handle on it. So the one handle is here, and is dropped when the session ends. Some pending requests have another one, and
+//! their callers may not be polled for long. So they are on a [shelf](shelf), which drops them.
 //!
 //! # Invariants
 //! - **zk.connection-1** Every request ends within the bound of a request, or at once when the session
@@ -11,6 +11,7 @@
 //! - **zk.connection-3** No answer makes a task of this crate panic.
 
 mod rights;
+mod shelf;
 mod silence;
 pub(crate) mod status;
 
@@ -25,9 +26,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Fuse, join};
 use leasehold_core::{Env, OwnerId};
-use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{
     Acl, Acls, Client, CreateMode, Error as ZkError, EventType, MultiWriter, OneshotWatcher, Stat,
@@ -37,10 +36,12 @@ use crate::error::{Answered, Explain, Unanswered};
 use crate::keys::{self, Listing};
 use crate::protocol::{Failure, Happening};
 
+use shelf::Shelf;
+
 /// The way to the server.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    client: Mutex<Option<Client>>,
+    requests: Shelf<Client>,
     env: Env,
     /// The runtime of the library's task.
     runtime: Handle,
@@ -51,7 +52,7 @@ pub(crate) struct Connection {
     contender_rights: Arc<[Acl]>,
     /// The secret of the session's own identity, if it has one: that alone may write the nodes of its contenders.
     secret: Option<OwnerId>,
-    /// The session has ended: no request is sent, and pending ones get no answer.
+    /// The session has ended.
     pub(crate) over: CancellationToken,
 }
 
@@ -65,7 +66,7 @@ impl Connection {
     ) -> Self {
         let alone = secret.map(|secret| rights::alone_writes(secret, &rights));
         Self {
-            client: Mutex::new(Some(client)),
+            requests: Shelf::new(client),
             env,
             runtime: Handle::current(),
             bound,
@@ -76,14 +77,20 @@ impl Connection {
         }
     }
 
+    /// The session has ended: no request is sent any more, and pending ones get no answer.
+    pub(crate) fn end(&self) {
+        self.over.cancel();
+        self.requests.end();
+    }
+
     /// Ends the session at the server, as soon as that can be reached.
     pub(crate) fn close(&self) {
-        drop(self.client.lock().take());
+        self.requests.close();
     }
 
     /// Waits until the session has ended at the server, or is known to have.
     pub(crate) fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
-        let states = self.client.lock().as_ref().map(Client::state_watcher);
+        let states = self.requests.handle().map(|client| client.state_watcher());
         async move {
             if let Some(mut states) = states {
                 while !states.state().is_terminated() {
@@ -114,7 +121,7 @@ impl Connection {
     pub(crate) async fn make_contender(&self, directory: &str, stem: &str, data: &[u8]) -> Answered<Made> {
         let (stem, data) = (format!("{directory}/{stem}"), data.to_owned());
         let rights = Arc::clone(&self.contender_rights);
-        let made = self.ask_by_handle(async move |client| {
+        let made = self.ask(async move |client| {
             let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&rights));
             client.create(&stem, &data, &options).await
         });
@@ -154,7 +161,7 @@ impl Connection {
     /// Makes a node of exactly that name.
     pub(crate) async fn create(&self, path: &str, data: &[u8], mode: CreateMode) -> Answered<Stat> {
         let (path, data, rights) = (path.to_owned(), data.to_owned(), Arc::clone(&self.rights));
-        self.ask_by_handle(async move |client| {
+        self.ask(async move |client| {
             let options = mode.with_acls(Acls::new(&rights));
             client.create(&path, &data, &options).await.map(|(stat, _)| stat)
         })
@@ -202,7 +209,7 @@ impl Connection {
         &self,
         add: impl FnOnce(&mut MultiWriter<'_>) -> Result<(), ZkError> + Send + 'static,
     ) -> Answered<()> {
-        self.ask_by_handle(async move |client| {
+        self.ask(async move |client| {
             let mut transaction = client.new_multi_writer();
             add(&mut transaction)?;
             transaction.commit().await.map(drop).map_err(ZkError::from)
@@ -264,7 +271,7 @@ impl Connection {
     /// Reads a node and watches its next change. A missing node is not watched.
     pub(crate) async fn watch(&self, path: &str) -> Answered<((Vec<u8>, Stat), Watch)> {
         let path = path.to_owned();
-        let read = self.ask_by_handle(async move |client| client.get_and_watch_data(&path).await).await;
+        let read = self.ask(async move |client| client.get_and_watch_data(&path).await).await;
         read.map(|(data, stat, watcher)| ((data, stat), Watch { watcher, runtime: self.runtime.clone() }))
     }
 
@@ -283,53 +290,29 @@ impl Connection {
     /// Lets the server of the session catch up with the leader, for reads that are only shown.
     pub(crate) async fn catch_up(&self, path: &str) -> Answered<()> {
         let path = path.to_owned();
-        self.ask_by_handle(async move |client| client.sync(&path).await).await
+        self.ask(async move |client| client.sync(&path).await).await
     }
 
-    /// Sends a request whose answer needs no handle, in the order of the calls.
-    async fn ask<T, F>(&self, request: impl FnOnce(&Client) -> F) -> Answered<T>
-    where
-        F: Future<Output = Result<T, ZkError>>,
-    {
-        let request = request(&self.handle()?);
-        self.bounded(caught(request)).await?.map_err(Unanswered::Refused)
-    }
-
-    /// Sends a request whose answer needs a handle.
-    async fn ask_by_handle<T, F>(&self, request: impl FnOnce(Client) -> F) -> Answered<T>
+    /// Sends a request, in the order of the calls.
+    async fn ask<T, F>(&self, request: impl FnOnce(Arc<Client>) -> F) -> Answered<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, ZkError>> + Send + 'static,
     {
-        let mut request = caught(request(self.handle()?)).boxed();
-        // Sent here, so in the order of the calls.
-        if let Some(answer) = request.as_mut().now_or_never() {
-            return answer.map_err(Unanswered::Refused);
-        }
-        let (mut told, hears) = oneshot::channel();
-        let over = self.over.clone();
-        self.env.spawn(async move {
-            tokio::select! {
-                biased;
-                answer = request => drop(told.send(answer)),
-                () = over.cancelled() => {}
-                () = told.closed() => {}
-            }
-        });
-        let heard = self.bounded(hears).await?;
-        heard.unwrap_or(Err(ZkError::ClientClosed)).map_err(Unanswered::Refused)
-    }
-
-    fn handle(&self) -> Answered<Client> {
-        let client = self.client.lock().clone().filter(|_| !self.over.is_cancelled());
-        client.ok_or(Unanswered::SessionOver)
+        let asked = self.requests.ask(|client| caught(request(client))).ok_or(Unanswered::SessionOver)?;
+        let answer = self.within_the_bound(asked).await?;
+        answer.ok_or(Unanswered::SessionOver)?.map_err(Unanswered::Refused)
     }
 
     /// Waits for at most the bound of a request, and while the session lasts (zk.connection-1).
     pub(crate) async fn bounded<T>(&self, wait: impl Future<Output = T>) -> Answered<T> {
+        let waited = self.over.run_until_cancelled(self.within_the_bound(wait)).await;
+        waited.ok_or(Unanswered::SessionOver)?
+    }
+
+    async fn within_the_bound<T>(&self, wait: impl Future<Output = T>) -> Answered<T> {
         tokio::select! {
             biased;
-            () = self.over.cancelled() => Err(Unanswered::SessionOver),
             waited = wait => Ok(waited),
             () = async { self.env.sleep(self.bound).await } => Err(Unanswered::Silent(self.bound)),
         }

@@ -36,7 +36,7 @@ impl Connection {
         let Some(password) = self.secret.map(password) else {
             return Ok(());
         };
-        self.ask_by_handle(async move |client| client.auth("digest", password.as_bytes()).await).await
+        self.ask(async move |client| client.auth("digest", password.as_bytes()).await).await
     }
 
     /// Whether the server checks rights: a node that no client may write is not written.
@@ -67,7 +67,7 @@ impl Connection {
     /// `Denied`, and the operation, when a right is missing.
     pub(crate) async fn try_rights(&self, path: &str) -> Result<()> {
         let (path, below, rights) = (path.to_owned(), format!("{path}/below"), Arc::clone(&self.rights));
-        let tried = self.ask_by_handle(async move |client| {
+        let tried = self.ask(async move |client| {
             let acls = Acls::new(&rights);
             let mut writer = client.new_multi_writer();
             writer.add_create(&path, &[], &CreateMode::Persistent.with_acls(acls))?;
@@ -92,7 +92,7 @@ impl Connection {
     /// Whether every client may change the rights of a node, as far as this one can read them.
     pub(crate) async fn is_closable(&self, path: &str) -> bool {
         let path = path.to_owned();
-        let told = self.ask_by_handle(async move |client| client.get_acl(&path).await).await;
+        let told = self.ask(async move |client| client.get_acl(&path).await).await;
         let by_anybody = |acl: &Acl| acl.scheme() == "world" && acl.permission().has(Permission::ADMIN);
         told.is_ok_and(|(acl, _)| acl.iter().any(by_anybody))
     }

@@ -120,7 +120,7 @@ impl Session {
             tracing::warn!(session = format_args!("{:#x}", self.id), %reason, "session lost");
             self.site.events.tell(StoreEvent::LeaseLost { lease: self.lease_id(), reason });
         }
-        self.connection.over.cancel();
+        self.connection.end();
         if reason == LostReason::Shutdown {
             self.connection.close();
         }
