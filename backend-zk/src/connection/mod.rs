@@ -20,7 +20,7 @@ pub(crate) use silence::Silence;
 use std::future::{Future, pending, poll_fn, ready};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -37,6 +37,7 @@ use crate::keys::{self, Listing};
 use crate::protocol::{Failure, Happening};
 
 use shelf::Shelf;
+use silence::Bell;
 
 /// The way to the server.
 #[derive(Debug)]
@@ -359,18 +360,13 @@ pub(crate) struct Watch {
 impl Watch {
     /// Waits for the change. The end of the session is none; it is reported elsewhere.
     pub(crate) fn fired(self) -> Fired {
-        let Self { watcher, runtime } = self;
         // Small, since there is one for each hold: an `async` block would keep the watcher twice.
-        let mut fired = Box::pin(watcher.changed().then(|event| match event.event_type {
+        let fired = self.watcher.changed().then(|event| match event.event_type {
             EventType::NodeDeleted => Either::Left(ready(Happening::Ended)),
             EventType::Session => Either::Right(pending()),
             _ => Either::Left(ready(Happening::Changed)),
-        }));
-        // RACE: the library's task may end with the runtime before this one, and its waiters panic then.
-        let unless_ending = move |cx: &mut Context<'_>| {
-            if is_ending(&runtime) { Poll::Pending } else { fired.as_mut().poll(cx) }
-        };
-        poll_fn(unless_ending).boxed().fuse()
+        });
+        when_woken(self.runtime, fired).boxed().fuse()
     }
 
     /// Only remembers whether the change has come.
@@ -378,6 +374,21 @@ impl Watch {
         let ends = is_ending(&self.runtime);
         Silence::new(self.watcher.changed().map(drop), ends)
     }
+}
+
+/// Polls `fired` first, and then only when it was woken and its `runtime` is not ending.
+///
+/// RACE: the library's task may end with the runtime before this one, which wakes its waiters, and they panic when they are
+/// polled. Whether the runtime is ending takes a task, so it is not asked at each poll of the caller.
+fn when_woken<T>(runtime: Handle, fired: impl Future<Output = T> + Send) -> impl Future<Output = T> + Send {
+    let (mut fired, bell, mut is_first) = (Box::pin(fired), Arc::<Bell>::default(), true);
+    poll_fn(move |cx| {
+        let has_rung = bell.has_rung(cx.waker());
+        if !std::mem::take(&mut is_first) && (!has_rung || is_ending(&runtime)) {
+            return Poll::Pending;
+        }
+        fired.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(&bell))))
+    })
 }
 
 /// Whether a runtime is ending, so that it begins no more tasks.
@@ -391,7 +402,35 @@ const OURS: &[u8] = b"leasehold";
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::oneshot;
+
     use super::*;
+
+    /// A caller that is polled for other reasons neither polls its watch nor begins a task. Once the runtime has ended, a
+    /// report does not poll it either: its sender may be gone.
+    #[test]
+    fn watch_is_polled_only_when_woken() {
+        for ends in [false, true] {
+            let home = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let ((tell, mut told), polls) = (oneshot::channel(), AtomicUsize::new(0));
+            let counted = poll_fn(|cx| {
+                polls.fetch_add(1, Ordering::Relaxed);
+                told.poll_unpin(cx).map(|told| told.expect("the sender lives"))
+            });
+            let mut watch = std::pin::pin!(when_woken(home.handle().clone(), counted));
+            assert!((0..3).all(|_| watch.as_mut().now_or_never().is_none()));
+            assert_eq!((polls.load(Ordering::Relaxed), home.metrics().num_alive_tasks()), (1, 0));
+            if ends {
+                drop((home, tell));
+                assert_eq!(watch.now_or_never(), None);
+            } else {
+                tell.send(7).unwrap();
+                assert_eq!(watch.now_or_never(), Some(7));
+            }
+        }
+    }
 
     /// An answer that the client library cannot take is an error, of unknown effect.
     #[tokio::test]

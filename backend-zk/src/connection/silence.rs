@@ -12,38 +12,51 @@ use std::task::{Context, Wake, Waker};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use futures_util::task::AtomicWaker;
 
 /// A watch, until it reports a change.
 pub(crate) struct Silence {
-    told: Arc<Told>,
+    bell: Arc<Bell>,
     /// Dropped, it reports nothing any more.
     _watch: BoxFuture<'static, ()>,
 }
 
-/// Whether a watch has reported a change, or can report none any more.
+/// The waker of a watch: rung when that has reported a change, or can report none any more.
 #[derive(Default)]
-struct Told(AtomicBool);
+pub(super) struct Bell {
+    rung: AtomicBool,
+    caller: AtomicWaker,
+}
 
 impl Silence {
     /// Of a future that ends when the watch reports, unless that `is_over` already.
     pub(super) fn new(watch: impl Future<Output = ()> + Send + 'static, is_over: bool) -> Self {
-        let (told, mut watch) = (Arc::new(Told::default()), watch.boxed());
-        let waker = Waker::from(Arc::clone(&told));
+        let (bell, mut watch) = (Arc::<Bell>::default(), watch.boxed());
+        let waker = Waker::from(Arc::clone(&bell));
         // Polled once: from then on a report, or the end of the sender, wakes it.
         if is_over || watch.poll_unpin(&mut Context::from_waker(&waker)).is_ready() {
             waker.wake_by_ref();
         }
-        Self { told, _watch: watch }
+        Self { bell, _watch: watch }
     }
 
     pub(crate) fn is_broken(&self) -> bool {
-        self.told.0.load(Ordering::Acquire)
+        self.bell.rung.load(Ordering::Acquire)
     }
 }
 
-impl Wake for Told {
+impl Bell {
+    /// Whether it has rung since the last call. From here on it wakes `caller`.
+    pub(super) fn has_rung(&self, caller: &Waker) -> bool {
+        self.caller.register(caller);
+        self.rung.swap(false, Ordering::AcqRel)
+    }
+}
+
+impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Release);
+        self.rung.store(true, Ordering::Release);
+        self.caller.wake();
     }
 }
 
