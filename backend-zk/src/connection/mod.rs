@@ -120,7 +120,7 @@ impl Connection {
 
     /// Makes a contender in an existing directory. Its name is `stem` and the number that it gets.
     pub(crate) async fn make_contender(&self, directory: &str, stem: &str, data: &[u8]) -> Answered<Made> {
-        let (stem, data) = (format!("{directory}/{stem}"), data.to_owned());
+        let (stem, data) = ([directory, "/", stem].concat(), data.to_owned());
         let rights = Arc::clone(&self.contender_rights);
         let made = self.ask(async move |client| {
             let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&rights));

@@ -51,7 +51,7 @@ impl Namespace {
 
     /// The directory of a lock.
     pub(crate) fn directory(&self, name: &LockName) -> String {
-        format!("{}/{}", self.root, encoded(name.as_str()))
+        [&self.root, "/", &encoded(name.as_str())].concat()
     }
 
     /// The node that an answered write on proves the session `id` by.
@@ -225,7 +225,7 @@ impl Node {
 pub(crate) fn stem(owner: OwnerId, mode: Mode) -> String {
     let hex = owner.to_hex();
     let (a, b, c, d, e) = (&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
-    format!("_c_{a}-{b}-{c}-{d}-{e}{}", kind_of(mode))
+    ["_c_", a, "-", b, "-", c, "-", d, "-", e, kind_of(mode)].concat()
 }
 
 /// The part of a name between owner and number.

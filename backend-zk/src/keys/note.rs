@@ -31,9 +31,9 @@ impl Note {
         metadata: Option<&str>,
         passes: Option<OwnerId>,
     ) -> Vec<u8> {
-        let metadata = metadata.map(|metadata| format!("\n{metadata}")).unwrap_or_default();
-        let passes = passes.map(last_line).unwrap_or_default();
-        format!("{FIRST}\n{}\n{label}{metadata}{passes}", ttl.as_millis()).into_bytes()
+        let (ttl, passes) = (ttl.as_millis().to_string(), passes.map(last_line).unwrap_or_default());
+        let before = if metadata.is_some() { "\n" } else { "" };
+        [FIRST, "\n", &ttl, "\n", label, before, metadata.unwrap_or_default(), &passes].concat().into_bytes()
     }
 
     /// The data of the node of this name, whichever client wrote it.
@@ -70,7 +70,7 @@ fn ours(text: &str) -> Option<Holder> {
 }
 
 fn last_line(owner: OwnerId) -> String {
-    format!("\npasses {}", owner.to_hex())
+    ["\npasses ", &owner.to_hex()].concat()
 }
 
 fn first_line(text: &str) -> String {

@@ -51,7 +51,7 @@ impl Session {
     }
 
     fn path(&self, hold: &HeldNode) -> String {
-        format!("{}/{}", self.site.namespace.directory(&hold.name), hold.mine.node.name())
+        [&self.site.namespace.directory(&hold.name), "/", &hold.mine.node.name()].concat()
     }
 
     /// Deletes a node that holds its lock. If no other client seems to want the lock, the directory is watched before, in

@@ -146,11 +146,16 @@ impl Contender {
         (contender, step)
     }
 
+    /// Whether it ends as soon as it is abandoned.
+    pub(crate) fn has_made_nothing(&self) -> bool {
+        self.state == ContenderState::Looking
+    }
+
     /// Something happens while a request is pending, or while the contender waits.
     pub(crate) fn happens(&mut self, happening: Happening) -> Step {
         self.wanted &= happening != Happening::Abandoned;
         self.reconnected |= happening == Happening::Reconnected;
-        if self.state == ContenderState::Looking && !self.wanted {
+        if self.has_made_nothing() && !self.wanted {
             return self.end(End::Left);
         }
         let ContenderState::Waiting(mine, barrier) = &self.state else {

@@ -214,16 +214,21 @@ impl<'a> Acquisition<'a> {
                 }
             };
             let mut carried_out = std::pin::pin!(self.carried_out(pause, ask));
-            step = loop {
-                tokio::select! {
-                    biased;
-                    answer = &mut carried_out => break contender.answered(answer),
-                    // A contender that has made nothing ends; any other continues with its request.
-                    () = &mut abandoned => if let end @ Step::End(_) = contender.happens(Happening::Abandoned) {
-                        break end;
-                    },
-                    Ok(()) = reconnects.changed() => drop(contender.happens(Happening::Reconnected)),
-                }
+            let answer = if contender.has_made_nothing() {
+                left.run_until_cancelled(&mut carried_out).await
+            } else {
+                Some((&mut carried_out).await)
+            };
+            // What has happened meanwhile counts with the answer, so it need not wake this task.
+            if reconnects.has_changed().is_ok_and(|has| has) {
+                reconnects.mark_unchanged();
+                drop(contender.happens(Happening::Reconnected));
+            }
+            let abandoned = left.is_cancelled().then(|| contender.happens(Happening::Abandoned));
+            step = match (abandoned, answer) {
+                (Some(end @ Step::End(_)), _) => end,
+                (_, Some(answer)) => contender.answered(answer),
+                (_, None) => Step::End(End::Left),
             };
         }
     }
@@ -426,7 +431,7 @@ impl<'a> Acquisition<'a> {
     }
 
     fn path(&self, child: &str) -> String {
-        format!("{}/{child}", self.directory)
+        [&self.directory, "/", child].concat()
     }
 }
 
