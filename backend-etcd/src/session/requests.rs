@@ -49,25 +49,27 @@ impl Session {
             Patience::Tries => oldest(),
         };
         let of_queue = |options| TxnOp::get(keys.queue.clone(), Some(options));
-        let mut reads = vec![TxnOp::get(keys.own.clone(), None), of_queue(queue), read_key(&self.key)];
         // The youngest are the own one and the ones before it.
         let mut before = vec![of_queue(nearest(shown.map(|shown| shown + 1)))];
         before.extend(more_before(keys, None));
         let is_always = enter == Enter::Always;
-        if !is_always && keys.slot.mode != Mode::EXCLUSIVE {
-            reads.extend(before.clone());
-        }
+        let too = if is_always || keys.slot.mode == Mode::EXCLUSIVE { Vec::new() } else { before.clone() };
+        // Not made for a free lock.
+        let reads = || {
+            let own = TxnOp::get(keys.own.clone(), None);
+            [vec![own, of_queue(queue.clone()), read_key(&self.key)], too.clone()].concat()
+        };
         // The oldest entry blocks a try that is put.
         let for_whom = (patience == Patience::Tries && is_always).then(|| of_queue(oldest()));
         let has_oldest = for_whom.is_some();
         let enters: Vec<_> = [put].into_iter().chain(before).chain(for_whom).collect();
         let conditions = [unless(keys, enter), vec![in_epoch]].concat();
         let txn = Txn::new().when(conditions).and_then(enters);
-        let mut answer = self.txn(if is_always { txn } else { txn.or_else(reads.clone()) }).await?;
+        let mut answer = self.txn(if is_always { txn } else { txn.or_else(reads()) }).await?;
         let is_put = answer.succeeded();
         if !is_put && is_always {
             // Rare: only an entry of an earlier request is in the way. So the reads are a request of their own.
-            answer = self.txn(Txn::new().and_then(reads)).await?;
+            answer = self.txn(Txn::new().and_then(reads())).await?;
         }
         let (revision, mut parts) = (revision(&answer)?, reads_of(&answer)?);
         if is_put {

@@ -113,12 +113,12 @@ impl Watches {
 
     /// A request about a queue is about to be sent. The watch on the queue, if it stands.
     pub(crate) fn asking(&self, queue: &[u8]) -> Option<WatchId> {
-        self.table.lock().tell(&Range::all(queue), |told, _| told.listen()).flatten()
+        self.table.lock().tell_queue(queue, Told::listen).flatten()
     }
 
     /// A request about a queue was answered: these keys are waited for.
     pub(crate) fn wait_for(&self, queue: &[u8], keys: HashSet<Key>) {
-        self.table.lock().tell(&Range::all(queue), |told, _| told.wait_for(keys));
+        self.table.lock().tell_queue(queue, |told| told.wait_for(keys));
     }
 
     /// Opens a watch, from a revision of the past or from now on, unless there is one.
@@ -144,7 +144,7 @@ impl Watches {
     /// Those contenders are waited for: their watches stay, and others are closed if there are too many.
     pub(crate) fn use_keys(&self, queue: &[u8], keys: &[Rival]) {
         let mut table = self.table.lock();
-        let surplus = table.tell(&Range::all(queue), |told, _| told.use_keys(keys));
+        let surplus = table.tell_queue(queue, |told| told.use_keys(keys));
         for key in surplus.into_iter().flatten() {
             self.close_in(&mut table, &Range::rival(queue, key));
         }
@@ -197,8 +197,13 @@ impl Table {
     /// Notifies the waiters in the queue of `range`; `None` for a range in no queue.
     fn tell<T>(&self, range: &Range, what: impl FnOnce(&mut Told, Option<&Key>) -> T) -> Option<T> {
         let (queue, key) = range.place()?;
+        self.tell_queue(queue, |told| what(told, key))
+    }
+
+    /// The same of a queue as a whole.
+    fn tell_queue<T>(&self, queue: &[u8], what: impl FnOnce(&mut Told) -> T) -> Option<T> {
         let mut result = None;
-        self.queues.get(queue)?.told.send_modify(|told| result = Some(what(told, key)));
+        self.queues.get(queue)?.told.send_modify(|told| result = Some(what(told)));
         result
     }
 
