@@ -11,7 +11,7 @@ import contender
 def main(name, urls):
     # Only what is asked for is imported: the memory of a process is measured.
     if name == "redis-py":
-        from redis_lock import RedisPy
+        from redis_py import RedisPy
 
         contender.serve(RedisPy(urls))
     elif name == "kazoo":
