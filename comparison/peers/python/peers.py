@@ -14,6 +14,10 @@ def main(name, urls):
         from redis_py import RedisPy
 
         contender.serve(RedisPy(urls))
+    elif name == "python-redis-lock":
+        from python_redis_lock import PythonRedisLock
+
+        contender.serve(PythonRedisLock(urls))
     elif name == "kazoo":
         from kazoo_lock import Kazoo
 

@@ -44,6 +44,11 @@ interface Library {
             throw new UnsupportedOperationException("it cannot try");
         }
 
+        /** Gives the lease its whole length again. */
+        default void extend() throws Exception {
+            throw new UnsupportedOperationException("it renews by itself");
+        }
+
         /** Returns when the store has confirmed it. May be called again, which is a mistake. */
         void release() throws Exception;
     }

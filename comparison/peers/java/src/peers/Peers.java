@@ -3,6 +3,7 @@ package peers;
 import java.util.List;
 import java.util.logging.Level;
 import java.util.logging.Logger;
+import org.springframework.integration.redis.util.RedisLockRegistry.RedisLockType;
 
 /**
  * Lock libraries of others in Java, each as a contender of the comparison: {@code Peers NAME URL…}.
@@ -24,6 +25,10 @@ public final class Peers {
                     case "redisson-fair" -> new RedissonLocks(urls, true);
                     case "redisson-semaphore" -> new RedissonSemaphores(urls);
                     case "redisson-redlock" -> new RedissonRedLocks(urls);
+                    case "spring" -> new SpringLocks(urls, RedisLockType.PUB_SUB_LOCK);
+                    case "spring-spin" -> new SpringLocks(urls, RedisLockType.SPIN_LOCK);
+                    case "shedlock" -> new ShedLocks(urls, true);
+                    case "shedlock-unsafe" -> new ShedLocks(urls, false);
                     case "curator" -> new CuratorLocks(urls);
                     case "jetcd" -> new JetcdLocks(urls);
                     default -> null;

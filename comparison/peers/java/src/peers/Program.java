@@ -53,6 +53,7 @@ final class Program {
                 case "acquire 1" -> acquire(words[1], Draw.ALONE);
                 case "acquire 2" -> acquire(words[1], Draw.of(words[2]));
                 case "try 1" -> tryOnce(words[1]);
+                case "extend 0" -> extend();
                 case "release 0" -> release();
                 case "again 0" -> again();
                 case "count 3" -> count(words[1], Integer.parseInt(words[2]), Draw.of(words[3]));
@@ -101,13 +102,21 @@ final class Program {
         return "held " + at + " -";
     }
 
-    private String release() throws Exception {
+    private String extend() throws Exception {
+        holding().extend();
+        return "extended " + System.nanoTime();
+    }
+
+    private Library.Lock holding() {
         if (held == null) {
             throw new IllegalStateException("nothing is held");
         }
-        Library.Lock releasing = held;
+        return held;
+    }
+
+    private String release() throws Exception {
+        released = holding();
         held = null;
-        released = releasing;
         return again();
     }
 
