@@ -9,7 +9,7 @@
 //! | `P:{N}:q` | the queue: owner ids in order of arrival |
 //! | `P:{N}:e` | the queue's entries, and until when they are live |
 //! | `P:{N}:n` | the last grant: its counter and its owner; it ends a day after the grant or its last renewal |
-//! | `P:{N}:h` | the holders of a lock that several share |
+//! | `P:{N}:h`, or a key of other libraries | the holders of a lock that several share; or the list of foreign waiters |
 //!
 //! Checked by the tests below and the cases of `g10`.
 
@@ -23,7 +23,12 @@ pub(crate) struct Keys {
     prefix: String,
     /// The parts around the name in the key of a lock that is shared with other libraries.
     around: Option<(Box<str>, Box<str>)>,
+    /// What is before the name in the key of the list on which foreign clients wait, if they do.
+    list: Option<&'static str>,
 }
+
+/// Where a template has the name.
+pub(crate) const NAME: &str = "{name}";
 
 /// The keys of one name, one behind the other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -34,7 +39,7 @@ pub(crate) struct NameKeys {
 }
 
 impl NameKeys {
-    /// In the order in which scripts are given them: lock, queue, entries, grants, sharers.
+    /// In the order in which scripts are given them: lock, queue, entries, grants, sharers or the list of foreign waiters.
     pub(crate) fn all(&self) -> [&str; 5] {
         let [lock, queue, entries, grants] = self.ends;
         let text = &self.text;
@@ -62,20 +67,28 @@ pub(crate) fn is_inbox_of_one_that_adds(id: &str, database: u32) -> bool {
 }
 
 impl Keys {
-    /// Keys that begin with `prefix`; locks lie under their names with the parts of `around`, if given.
+    /// Keys that begin with `prefix`; locks lie under the `template` with their name, if given.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidOption`] for a prefix that could be part of a name.
-    pub(crate) fn new(prefix: &str, around: Option<(&str, &str)>) -> Result<Self> {
+    pub(crate) fn new(prefix: &str, template: Option<&str>) -> Result<Self> {
         let wrong = |c: char| c.is_control() || c == '{' || c == '}';
         if prefix.is_empty() || prefix.contains(wrong) {
             return Err(Error::invalid_option(format!(
                 "prefix {prefix:?} is invalid: expected a text without braces and control characters"
             )));
         }
-        let around = around.map(|(before, behind)| (before.into(), behind.into()));
-        Ok(Self { prefix: prefix.to_owned(), around })
+        let parts = |template: &str| {
+            let (before, behind) = template.split_once(NAME).unwrap_or((template, ""));
+            (before.into(), behind.into())
+        };
+        Ok(Self { prefix: prefix.to_owned(), around: template.map(parts), list: None })
+    }
+
+    /// With the list of foreign waiters under its name behind `before`, in place of the holders that share a lock.
+    pub(crate) fn with_list(self, before: Option<&'static str>) -> Self {
+        Self { list: before, ..self }
     }
 
     /// Refuses a name that has no keys.
@@ -87,8 +100,8 @@ impl Keys {
         if self.around.is_none() {
             return Ok(());
         }
-        let key = self.lock(name);
-        if self.is_ours(&key) {
+        let list = self.list.map(|before| [before, name.as_str()].concat());
+        if let Some(key) = [self.lock(name)].iter().chain(&list).find(|key| self.is_ours(key)) {
             return Err(Error::not_applied(
                 ErrorKind::InvalidName,
                 format!(
@@ -113,7 +126,11 @@ impl Keys {
             Some((before, behind)) => add(&[before, name.as_str(), behind]),
             None => add(&[&self.prefix, ":{", escaped, "}"]),
         }
-        [":q", ":e", ":n", ":h"].iter().for_each(|part| add(&[&self.prefix, ":{", escaped, "}", part]));
+        [":q", ":e", ":n"].iter().for_each(|part| add(&[&self.prefix, ":{", escaped, "}", part]));
+        match self.list {
+            Some(before) => add(&[before, name.as_str()]),
+            None => add(&[&self.prefix, ":{", escaped, "}", ":h"]),
+        }
         Ok(())
     }
 
@@ -282,7 +299,7 @@ mod tests {
     /// A key may be the bare name; a name that could be a key of ours is refused then.
     #[test]
     fn bare_names_are_no_keys_of_ours() {
-        let (bare, own) = (Keys::new("p", Some(("", ""))).unwrap(), keys());
+        let (bare, own) = (Keys::new("p", Some(NAME)).unwrap(), keys());
         let name = LockName::new("orders").unwrap();
         let five = ["orders", "p:{orders}:q", "p:{orders}:e", "p:{orders}:n", "p:{orders}:h"];
         assert_eq!(bare.of(&name).unwrap().all(), five);
@@ -299,17 +316,21 @@ mod tests {
     /// A template's key leads back to its name, and one that lies where keys of ours do is refused.
     #[test]
     fn a_template_is_a_key_of_its_own() {
-        let keys = Keys::new("p", Some(("lock:", ":v1"))).unwrap();
+        let keys = Keys::new("p", Some("lock:{name}:v1")).unwrap();
         let name = LockName::new("a:v1").unwrap();
         assert_eq!(keys.of(&name).unwrap().all()[0], "lock:a:v1:v1");
         assert_eq!(keys.name_of_lock("lock:a:v1:v1"), Some(name));
         for other in ["lock:a", "a:v1", "lock::v", "lock:v1", "p:{a}"] {
             assert_eq!(keys.name_of_lock(other), None, "{other}");
         }
-        let ours = Keys::new("p", Some(("p:", ""))).unwrap();
+        let ours = Keys::new("p", Some("p:{name}")).unwrap();
         let refused = ours.of(&LockName::new("a").unwrap()).unwrap_err();
         assert_eq!(*refused.kind(), ErrorKind::InvalidName);
         assert!(refused.to_string().contains("\"p:a\""), "{refused}");
+        let list = |prefix| Keys::new(prefix, Some("lock:{name}")).unwrap().with_list(Some("signal:"));
+        let name = LockName::new("a").unwrap();
+        assert_eq!(list("p").of(&name).unwrap().all()[4], "signal:a");
+        assert_eq!(*list("signal").of(&name).unwrap_err().kind(), ErrorKind::InvalidName);
     }
 
     /// A pattern matches what it says literally.

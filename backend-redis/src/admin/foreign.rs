@@ -18,38 +18,48 @@ impl Session {
         let Some(format) = &self.format else {
             return Ok(Vec::new());
         };
-        let (word, key) = (format.word(), &format.key);
+        let (word, key) = (format.word(), format.template());
         let kept = format!("locks have the format of other libraries, format={word}, under {key:?}");
         let mut findings = vec![about("format", ok(kept))];
         // No client locks that name.
-        let Some(channel) = format.channel("leasehold doctor") else {
+        let (Some(channel), Some(channels)) = (format.channel("leasehold doctor"), format.channels()) else {
             return Ok(findings);
         };
         let may_hear = connected.hear(&channel, give_up_at).await?;
-        let may_hear_no_more = !may_hear || may(connected.hear_no_more(&channel, give_up_at).await)?;
-        let count = connected.ask(redis::cmd("PUBSUB").arg("NUMSUB").arg(&channel), give_up_at).await;
-        let may_count = may(count)?;
+        let counts = format.counts_listeners();
+        let may_hear_no_more =
+            !may_hear || may(connected.hear_no_more(&channel, give_up_at).await)? || !counts;
+        let may_count = !counts
+            || may(connected.ask(redis::cmd("PUBSUB").arg("NUMSUB").arg(&channel), give_up_at).await)?;
         let may_tell = may(connected.ask(redis::cmd("PUBLISH").arg(&channel).arg(0), give_up_at).await)?;
         let rights = [
             (
                 may_hear,
-                "cannot subscribe to the channels redisson_lock__channel:*, so a foreign client's release is \
-                 noticed only every `poll`: grant &redisson_lock__channel:* and +subscribe",
+                format!(
+                    "cannot subscribe to the channels {channels}*, so a foreign client's release is noticed \
+                     only every `poll`: grant &{channels}* and +subscribe"
+                ),
             ),
             (
                 may_hear_no_more,
-                "cannot unsubscribe from the channels redisson_lock__channel:*, so managers take their own \
-                 subscriptions for foreign clients and yield to them: grant +unsubscribe",
+                format!(
+                    "cannot unsubscribe from the channels {channels}*, so managers take their own \
+                     subscriptions for foreign clients and yield to them: grant +unsubscribe"
+                ),
             ),
             (
                 may_count,
-                "cannot count the subscribers of redisson_lock__channel:*, so managers yield to foreign \
-                 clients that may not exist: grant +pubsub|numsub",
+                format!(
+                    "cannot count the subscribers of {channels}*, so managers yield to foreign clients that \
+                     may not exist: grant +pubsub|numsub"
+                ),
             ),
             (
                 may_tell,
-                "cannot publish to redisson_lock__channel:*, so a waiting foreign client sleeps until the \
-                 holder's lease has ended: grant &redisson_lock__channel:* and +publish",
+                format!(
+                    "cannot publish to {channels}*, so a waiting foreign client sleeps until the holder's \
+                     lease has ended: grant &{channels}* and +publish"
+                ),
             ),
         ];
         let missing = rights.iter().filter(|(may, _)| !may);

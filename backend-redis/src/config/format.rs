@@ -1,9 +1,11 @@
 //! The format of a lock under its key, if other libraries take it too.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_core::{Error, Result, StoreUrl};
 
+use crate::keys::NAME;
 use crate::scripts::millis;
 
 /// The format and the key of a lock that other libraries take too: they exclude us, and we exclude them.
@@ -19,7 +21,8 @@ use crate::scripts::millis;
 #[must_use = "a format is set by `RedisConfig::format`"]
 pub struct Format {
     kind: Kind,
-    pub(crate) key: String,
+    /// The options that are texts, by their names.
+    texts: BTreeMap<&'static str, String>,
     poll: Duration,
     yield_after: u32,
     yield_every: Duration,
@@ -30,32 +33,93 @@ pub struct Format {
 enum Kind {
     String,
     Redisson,
+    ShedLock,
+    Spring,
+    PythonRedisLock,
+}
+
+/// What is known of a kind.
+struct Entry {
+    /// Its word in the option.
+    word: &'static str,
+    /// Its options that are texts.
+    texts: &'static [&'static str],
+    /// The defaults of `poll`, `yield_every` and `yield_for`, in milliseconds.
+    times: [u64; 3],
+}
+
+impl Kind {
+    const ALL: [Self; 5] =
+        [Self::String, Self::Redisson, Self::ShedLock, Self::Spring, Self::PythonRedisLock];
+
+    fn entry(self) -> Entry {
+        // The usual pause between polls is 100 ms.
+        let polling = [100, 1_000, 150];
+        match self {
+            Self::String => Entry { word: "string", texts: &["key"], times: polling },
+            // Some clients send no message. Ours wake their waiters, and we yield only if they wait: so turns are short.
+            Self::Redisson => Entry { word: "redisson", texts: &["key"], times: [1_000, 150, 100] },
+            Self::ShedLock => Entry { word: "shedlock", texts: &["env", "job_prefix"], times: polling },
+            // Its clients wake each other, so they keep a lock among themselves; others poll.
+            Self::Spring => Entry { word: "spring", texts: &["registry"], times: [100, 300, 150] },
+            Self::PythonRedisLock => Entry { word: "python-redis-lock", texts: &[], times: polling },
+        }
+    }
 }
 
 impl Format {
     /// A string, acquired by `SET key value NX PX ttl` and released by a client that knows its value: redis-py, redsync,
     /// redislock, node-redlock, rslock and others, on one server. `format=string`.
     pub fn string() -> Self {
-        // The usual pause between polls is 100 ms.
-        Self::new(Kind::String, [100, 1_000, 150])
+        Self::new(Kind::String)
     }
 
     /// A hash, as Redisson's `RLock` keeps it. Redisson and leasehold wake each other's waiters by messages. `format=redisson`.
     pub fn redisson() -> Self {
-        // Some clients send no message. Our messages wake their waiters, and we yield only if they wait: so turns are short.
-        Self::new(Kind::Redisson, [1_000, 150, 100])
+        Self::new(Kind::Redisson)
     }
 
-    /// With `poll`, `yield_every` and `yield_for` in milliseconds.
-    fn new(kind: Kind, times: [u64; 3]) -> Self {
-        let [poll, yield_every, yield_for] = times.map(Duration::from_millis);
-        Self { kind, key: NAME.to_owned(), poll, yield_after: NOT_COUNTED, yield_every, yield_for }
+    /// A string, as ShedLock keeps it, under `PREFIX:ENV:NAME`. ShedLock needs `safeUpdate(true)`: by default it deletes
+    /// locks of other clients. `format=shedlock`.
+    pub fn shedlock() -> Self {
+        Self::new(Kind::ShedLock)
     }
 
-    /// The key of a lock, with its name where `{name}` stands, once. Default `{name}`.
-    pub fn key(mut self, template: impl Into<String>) -> Self {
-        self.key = template.into();
+    /// A string, as the `RedisLockRegistry` of Spring Integration with that registry key keeps it, under `REGISTRY:NAME`.
+    /// Spring and leasehold wake each other's waiters by messages. `format=spring`.
+    pub fn spring(registry: impl Into<String>) -> Self {
+        Self::new(Kind::Spring).with("registry", registry)
+    }
+
+    /// A string, as python-redis-lock keeps it, under `lock:NAME`. Our releases wake its waiters. `format=python-redis-lock`.
+    pub fn python_redis_lock() -> Self {
+        Self::new(Kind::PythonRedisLock)
+    }
+
+    fn new(kind: Kind) -> Self {
+        let [poll, yield_every, yield_for] = kind.entry().times.map(Duration::from_millis);
+        Self { kind, texts: BTreeMap::new(), poll, yield_after: NOT_COUNTED, yield_every, yield_for }
+    }
+
+    fn with(mut self, option: &'static str, text: impl Into<String>) -> Self {
+        self.texts.insert(option, text.into());
         self
+    }
+
+    /// The key of a lock, with its name where `{name}` stands, once. Default `{name}`. Of [`string`](Self::string) and
+    /// [`redisson`](Self::redisson).
+    pub fn key(self, template: impl Into<String>) -> Self {
+        self.with("key", template)
+    }
+
+    /// The environment of [`shedlock`](Self::shedlock). Default `default`.
+    pub fn env(self, environment: impl Into<String>) -> Self {
+        self.with("env", environment)
+    }
+
+    /// The key prefix of [`shedlock`](Self::shedlock). Default `job-lock`.
+    pub fn job_prefix(self, prefix: impl Into<String>) -> Self {
+        self.with("job_prefix", prefix)
     }
 
     /// How often our first waiter polls while a foreign client holds the lock, give or take a quarter. Default 100 ms,
@@ -72,8 +136,8 @@ impl Format {
         self
     }
 
-    /// For how long the lock passes among our waiters before foreign clients have a turn. Default 1 s, with Redisson 150 ms:
-    /// its clients show that they wait, and without one there is no turn.
+    /// For how long the lock passes among our waiters before foreign clients have a turn. Default 1 s, with Spring 300 ms, with
+    /// Redisson 150 ms: its clients show that they wait, and without one there is no turn.
     pub fn yield_every(mut self, span: Duration) -> Self {
         self.yield_every = span;
         self
@@ -90,12 +154,12 @@ impl Format {
     pub(super) fn take_from(url: &mut StoreUrl) -> Result<Option<Self>> {
         let format = match url.take("format")?.as_deref() {
             None => None,
-            Some("string") => Some(Self::string()),
-            Some("redisson") => Some(Self::redisson()),
-            Some(other) => {
-                return Err(Error::invalid_option(format!(
-                    "option format={other:?} is invalid: expected string or redisson"
-                )));
+            Some(word) => {
+                let kind = Kind::ALL.into_iter().find(|kind| kind.entry().word == word);
+                let unknown = || {
+                    Error::invalid_option(format!("option format={word:?} is invalid: expected {}", words()))
+                };
+                Some(Self::new(kind.ok_or_else(unknown)?))
             }
         };
         // `key` is a file of TLS where there is TLS.
@@ -103,8 +167,11 @@ impl Format {
             None if url.scheme() != "rediss" => url.take("key")?,
             of_lock => of_lock,
         };
+        let mut format = with(format, "key", key, Self::key)?;
+        for option in ["env", "job_prefix", "registry"] {
+            format = with(format, option, url.take(option)?, |format, text| format.with(option, text))?;
+        }
         let yield_after = url.take_parsed("yield_after", "a number of hand-overs")?;
-        let format = with(format, "key", key, Self::key)?;
         let format = with(format, "poll", url.take_duration("poll")?, Self::poll)?;
         let format = with(format, "yield_after", yield_after, Self::yield_after)?;
         let format = with(format, "yield_every", url.take_duration("yield_every")?, Self::yield_every)?;
@@ -113,11 +180,27 @@ impl Format {
 
     pub(super) fn checked(&self) -> Result<()> {
         let wrong = |rule: String| Err(Error::invalid_option(rule));
-        let Self { key, poll, yield_after, yield_every, yield_for, .. } = self;
-        if key.matches(NAME).count() != 1 || key.chars().any(char::is_control) {
-            return wrong(format!(
-                "key={key:?} is invalid: expected {NAME} exactly once, and no control characters"
-            ));
+        let Self { poll, yield_after, yield_every, yield_for, .. } = self;
+        let Entry { word, texts, .. } = self.kind.entry();
+        for (option, text) in &self.texts {
+            let is_unfit = text.chars().any(char::is_control)
+                || text.matches(NAME).count() != usize::from(*option == "key");
+            if !texts.contains(option) {
+                return wrong(format!("cannot use {option}={text:?} with format={word}"));
+            } else if is_unfit && *option == "key" {
+                return wrong(format!(
+                    "key={text:?} is invalid: expected {NAME} exactly once, and no control characters"
+                ));
+            } else if is_unfit {
+                return wrong(format!(
+                    "{option}={text:?} is invalid: expected a text without {NAME} and control characters"
+                ));
+            }
+        }
+        if self.kind == Kind::Spring && self.text("registry", "").is_empty() {
+            return wrong(
+                "format=spring needs `registry`: the registry key of the RedisLockRegistry".to_owned(),
+            );
         }
         for (option, span) in [("poll", poll), ("yield_every", yield_every)] {
             if millis(*span) == 0 || *span > LONGEST {
@@ -133,9 +216,26 @@ impl Format {
         Ok(())
     }
 
-    /// The texts before and behind the name in a lock's key.
-    pub(crate) fn around(&self) -> (&str, &str) {
-        self.key.split_once(NAME).unwrap_or((&self.key, ""))
+    fn text<'a>(&'a self, option: &str, default: &'a str) -> &'a str {
+        self.texts.get(option).map_or(default, String::as_str)
+    }
+
+    /// The key of a lock, with `{name}` in it.
+    pub(crate) fn template(&self) -> String {
+        match self.kind {
+            Kind::String | Kind::Redisson => self.text("key", NAME).to_owned(),
+            Kind::ShedLock => {
+                let (prefix, env) = (self.text("job_prefix", "job-lock"), self.text("env", "default"));
+                [prefix, ":", env, ":", NAME].concat()
+            }
+            Kind::Spring => [self.text("registry", ""), ":", NAME].concat(),
+            Kind::PythonRedisLock => ["lock:", NAME].concat(),
+        }
+    }
+
+    /// What is before the name in the key of the list on which foreign clients wait, if they do.
+    pub(crate) fn list(&self) -> Option<&'static str> {
+        (self.kind == Kind::PythonRedisLock).then_some("lock-signal:")
     }
 
     /// The last argument of the program, with a `poll` between three and five quarters of it. `jitter` returns between half of
@@ -144,25 +244,44 @@ impl Format {
         let poll = (self.poll / 4 + jitter(self.poll)).max(Duration::from_millis(1));
         let Self { yield_after, yield_every, yield_for, .. } = self;
         let (poll, every) = (millis(poll), millis(*yield_every));
-        format!("{} {poll} {yield_after} {every} {}", self.word(), millis(*yield_for))
+        let told = format!("{} {poll} {yield_after} {every} {}", self.word(), millis(*yield_for));
+        match self.channels() {
+            Some(channels) if self.kind == Kind::Spring => told + " " + &channels,
+            _ => told,
+        }
     }
 
-    /// The channel on which foreign clients publish releases, if they do.
-    pub(crate) fn channel(&self, lock: &str) -> Option<String> {
+    /// What the channels have in common on which foreign clients publish releases, if they do.
+    pub(crate) fn channels(&self) -> Option<String> {
         match self.kind {
-            Kind::String => None,
-            Kind::Redisson if lock.contains('{') => Some(format!("redisson_lock__channel:{lock}")),
-            Kind::Redisson => Some(format!("redisson_lock__channel:{{{lock}}}")),
+            Kind::Redisson => Some("redisson_lock__channel:".to_owned()),
+            Kind::Spring => Some(self.text("registry", "").to_owned() + "-channel:"),
+            Kind::String | Kind::ShedLock | Kind::PythonRedisLock => None,
         }
+    }
+
+    /// The channel of the lock with that key.
+    pub(crate) fn channel(&self, lock: &str) -> Option<String> {
+        let adds_braces = self.kind == Kind::Redisson && !lock.contains('{');
+        let lock = if adds_braces { format!("{{{lock}}}") } else { lock.to_owned() };
+        self.channels().map(|channels| channels + &lock)
+    }
+
+    /// Whether it is known how many foreign clients listen to the channel of a lock.
+    pub(crate) fn counts_listeners(&self) -> bool {
+        self.kind == Kind::Redisson
     }
 
     /// Its word in the option.
     pub(crate) fn word(&self) -> &'static str {
-        match self.kind {
-            Kind::String => "string",
-            Kind::Redisson => "redisson",
-        }
+        self.kind.entry().word
     }
+}
+
+/// The words of all formats.
+fn words() -> String {
+    let [words @ .., last] = Kind::ALL.map(|kind| kind.entry().word);
+    format!("{} or {last}", words.join(", "))
 }
 
 /// An option of a format, if it is given: there must be a format then.
@@ -176,17 +295,14 @@ fn with<T>(
         (format, None) => Ok(format),
         (Some(format), Some(value)) => Ok(Some(set(format, value))),
         (None, Some(_)) => Err(Error::invalid_option(format!(
-            "option {option:?} needs a format that is shared with other libraries: add format=string or \
-             format=redisson"
+            "option {option:?} needs a format that is shared with other libraries: add format={}",
+            words()
         ))),
     }
 }
 
 /// Only time counts.
 const NOT_COUNTED: u32 = u32::MAX;
-
-/// Where a template has the name.
-const NAME: &str = "{name}";
 
 /// More would be a mistake.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -221,9 +337,22 @@ mod tests {
             config("redis+unix:///s?format=string&key=:1:{name}").unwrap(),
             RedisConfig::unix("/s").format(Format::string().key(":1:{name}"))
         );
+        for (options, format, template) in [
+            ("shedlock", Format::shedlock(), "job-lock:default:{name}"),
+            (
+                "shedlock&env=prod&job_prefix=jobs",
+                Format::shedlock().env("prod").job_prefix("jobs"),
+                "jobs:prod:{name}",
+            ),
+            ("spring&registry=app", Format::spring("app"), "app:{name}"),
+            ("python-redis-lock", Format::python_redis_lock(), "lock:{name}"),
+        ] {
+            assert_eq!(format.template(), template);
+            assert_eq!(config(&format!("redis://h?format={options}")).unwrap(), host().format(format));
+        }
         if cfg!(feature = "tls") {
             let encrypted = config("rediss://h?format=string&lock_key=a:{name}").unwrap();
-            assert_eq!(encrypted.format.unwrap().around(), ("a:", ""));
+            assert_eq!(encrypted.format.unwrap().template(), "a:{name}");
         }
     }
 
@@ -231,11 +360,21 @@ mod tests {
     #[test]
     fn a_format_that_cannot_work_is_refused() {
         for (options, named) in [
-            ("format=hash", "\"hash\""),
+            (
+                "format=hash",
+                "\"hash\" is invalid: expected string, redisson, shedlock, spring or python-redis-lock",
+            ),
             ("format=string&key=lock", "\"lock\""),
             ("format=string&key=", "{name}"),
             ("format=string&key={name}{name}", "{name}"),
             ("format=redisson&key=a%0A{name}", "control"),
+            ("format=spring&key={name}", "cannot use key=\"{name}\" with format=spring"),
+            ("format=spring", "registry"),
+            ("format=spring&registry=", "registry"),
+            ("format=spring&registry={name}", "registry=\"{name}\""),
+            ("format=shedlock&registry=a", "registry=\"a\""),
+            ("format=shedlock&env=a%0A", "env="),
+            ("format=python-redis-lock&job_prefix=a", "job_prefix=\"a\""),
             ("format=string&poll=0", "poll"),
             ("format=string&poll=11s", "10s"),
             ("format=string&yield_every=0", "yield_every"),
@@ -245,6 +384,7 @@ mod tests {
             ("key={name}", "format=string"),
             ("poll=1s", "format=string"),
             ("yield_for=1s", "format=string"),
+            ("env=a", "format=string"),
         ] {
             let error = config(&format!("redis://h?{options}")).unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::InvalidOption, "{options}: {error}");
@@ -264,12 +404,15 @@ mod tests {
         );
     }
 
-    /// The channel of Redisson has braces of its own only if the key has none.
+    /// The channel of Redisson has braces of its own only if the key has none, and scripts are told that of Spring.
     #[test]
-    fn channels_are_as_redisson_names_them() {
+    fn channels_are_as_the_libraries_name_them() {
         let format = Format::redisson();
         assert_eq!(format.channel("a b").unwrap(), "redisson_lock__channel:{a b}");
         assert_eq!(format.channel("{a} b").unwrap(), "redisson_lock__channel:{a} b");
         assert_eq!(Format::string().channel("a"), None);
+        let format = Format::spring("my locks");
+        assert_eq!(format.channel("my locks:a").unwrap(), "my locks-channel:my locks:a");
+        assert!(format.told(|span| span).ends_with(" 150 my locks-channel:"));
     }
 }

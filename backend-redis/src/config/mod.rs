@@ -271,7 +271,8 @@ impl RedisConfig {
     }
 
     pub(crate) fn keys(&self) -> Result<Keys> {
-        Keys::new(&self.prefix, self.format.as_ref().map(Format::around))
+        let keys = Keys::new(&self.prefix, self.format.as_ref().map(Format::template).as_deref())?;
+        Ok(keys.with_list(self.format.as_ref().and_then(Format::list)))
     }
 
     /// The message key, if there is one.

@@ -1,20 +1,23 @@
 -- Locks under keys of other libraries. base.lua explains keys, operations and replies; here are also:
 --
--- ARGV  the last: "FORMAT POLL AFTER EVERY FOR". The format is `string` or `redisson`. The first waiter asks every POLL
+-- ARGV  the last: "FORMAT POLL AFTER EVERY FOR", and of `spring` " CHANNELS" besides, what the channels of its locks begin
+--       with. The format is `redisson`, or another one, whose locks are strings. The first waiter asks every POLL
 --       milliseconds whether a foreign holder has released. Foreign clients have a turn of FOR milliseconds when our waiters
 --       had AFTER grants in a row, or had grants for EVERY milliseconds
+-- KEYS  of `python-redis-lock` the last is the list on which its clients wait
 --
 -- operation  replies
 -- acquire    of a foreign holder {0, ASK_IN, record of the last grant, nothing, 1 if no entry of ours is before it or else 0}.
 --            The value of its lock is never shown, because it is enough to release the lock
 --
--- lock     of `string` a string, of which only the holder knows the value; of `redisson` a hash of one field: its holder,
---          and how often that has entered. Ours is the owner id, written as a client of Redisson in its first thread
+-- lock     a string, of which only the holder knows the value; of `redisson` a hash of one field: its holder, and how often
+--          that has entered. Ours is the owner id, written as a client of Redisson in its first thread
 -- entries  "turns" -> "COUNT SINCE", our grants in a row; a grant soon after a release to no waiter counts, too;
 --          "rest" -> "UNTIL MS", until when foreign clients have their turn, and how long that is
 -- grants   ~ stands before ID after that was released to no waiter: the same id is a foreign client's then
 
-local format, POLL, AFTER, EVERY, FOR = string.match(ARGV[#ARGV], '^(%l+) (%d+) (%d+) (%d+) (%d+)$')
+local format, POLL, AFTER, EVERY, FOR, CHANNELS = string.match(
+  ARGV[#ARGV], '^(%S+) (%d+) (%d+) (%d+) (%d+) ?(.*)$')
 POLL, AFTER, EVERY, FOR = tonumber(POLL), tonumber(AFTER), tonumber(EVERY), tonumber(FOR)
 
 -- A grant so many milliseconds after a release to no waiter comes before a polling client is likely to see the lock free.
@@ -56,7 +59,7 @@ local function fails(answer, lock, ask)
   return wrong
 end
 
-if format == 'string' then
+if format ~= 'redisson' then
   -- At most the length of our ids is read, however long the value is.
   function holder_of(lock, ask)
     local holder = redis.pcall('GETRANGE', lock, 0, 2047)
@@ -70,11 +73,20 @@ if format == 'string' then
 
   give = take
 
+  -- Each release of python-redis-lock leaves one element for a second, which wakes one waiter. Spring's wakes all.
   function free(lock)
+    if format == 'python-redis-lock' then
+      redis.pcall('DEL', KEYS[5])
+      redis.pcall('LPUSH', KEYS[5], '1')
+      redis.pcall('PEXPIRE', KEYS[5], '1000')
+    end
     redis.call('DEL', lock)
+    if format == 'spring' then
+      redis.pcall('PUBLISH', CHANNELS .. lock, lock)
+    end
   end
 
-  -- A polling client is not seen.
+  -- A polling client is not seen, nor one that waits on a list or by a pattern of channels.
   function may_wait()
     return true
   end

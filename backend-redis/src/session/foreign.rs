@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{Kept, Session};
+use crate::config::Format;
 
 /// The channels of foreign clients.
 #[derive(Debug, Default)]
@@ -118,9 +119,10 @@ impl Session {
 
     fn say_denied(&self, channel: &str) {
         if !self.foreign.is_denied.swap(true, Ordering::Relaxed) {
+            let channels = self.format.as_ref().and_then(Format::channels).unwrap_or_default();
             let message = format!(
                 "the user cannot subscribe to the channel {channel:?}, so a foreign client's release is \
-                 noticed only every `poll`: grant &redisson_lock__channel:* and +subscribe"
+                 noticed only every `poll`: grant &{channels}* and +subscribe"
             );
             self.events.tell(StoreEvent::Warning(message.into()));
         }

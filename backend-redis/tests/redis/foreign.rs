@@ -10,6 +10,8 @@ use crate::fixture::{NAME, direct, server};
 pub(crate) enum Kind {
     String,
     Redisson,
+    Spring,
+    PythonRedisLock,
 }
 
 impl Kind {
@@ -17,6 +19,26 @@ impl Kind {
         match self {
             Self::String => Format::string(),
             Self::Redisson => Format::redisson(),
+            Self::Spring => Format::spring("app"),
+            Self::PythonRedisLock => Format::python_redis_lock(),
+        }
+    }
+
+    /// The key of the lock [`NAME`].
+    pub(crate) fn key(self) -> String {
+        match self {
+            Self::String | Self::Redisson => NAME.to_owned(),
+            Self::Spring => format!("app:{NAME}"),
+            Self::PythonRedisLock => format!("lock:{NAME}"),
+        }
+    }
+
+    /// The channel on which its clients wait for [`NAME`], and what they publish there.
+    pub(crate) fn message(self) -> Option<(&'static str, String)> {
+        match self {
+            Self::String | Self::PythonRedisLock => None,
+            Self::Redisson => Some((CHANNEL, "0".to_owned())),
+            Self::Spring => Some(("app-channel:app:invoice/42", self.key())),
         }
     }
 
@@ -55,18 +77,14 @@ impl ForeignClient {
                 return 1
             end
             return 0";
-        let lease = lease.map(|lease| lease.to_string());
-        match self.kind {
-            Kind::String => {
-                let words: Vec<_> = ["SET", NAME, VALUE, "NX"].into_iter().collect();
-                let px: Vec<_> = lease.iter().flat_map(|lease| ["PX", lease]).collect();
-                self.command(&[words, px].concat()).await == Reply::Simple("OK".to_owned())
-            }
-            Kind::Redisson => {
-                let lease = lease.unwrap_or_default();
-                self.command(&["EVAL", ENTER, "1", NAME, &lease, FIELD]).await == Reply::Integer(1)
-            }
+        let (lease, key) = (lease.map(|lease| lease.to_string()), self.kind.key());
+        if self.kind == Kind::Redisson {
+            let lease = lease.unwrap_or_default();
+            return self.command(&["EVAL", ENTER, "1", &key, &lease, FIELD]).await == Reply::Integer(1);
         }
+        let words: Vec<_> = ["SET", &key, VALUE, "NX"].into_iter().collect();
+        let px: Vec<_> = lease.iter().flat_map(|lease| ["PX", lease]).collect();
+        self.command(&[words, px].concat()).await == Reply::Simple("OK".to_owned())
     }
 
     /// Releases its own lock, and publishes that, if the library does.
@@ -76,9 +94,10 @@ impl ForeignClient {
             if type(mine) == 'table' then mine = redis.call('hexists', KEYS[1], ARGV[2]) == 1 and ARGV[1] end
             if mine == ARGV[1] then return redis.call('del', KEYS[1]) end
             return 0";
-        let released = self.command(&["EVAL", LEAVE, "1", NAME, VALUE, FIELD]).await == Reply::Integer(1);
-        if released && self.kind == Kind::Redisson {
-            self.command(&["PUBLISH", CHANNEL, "0"]).await;
+        let key = self.kind.key();
+        let released = self.command(&["EVAL", LEAVE, "1", &key, VALUE, FIELD]).await == Reply::Integer(1);
+        if let Some((channel, text)) = self.kind.message().filter(|_| released) {
+            self.command(&["PUBLISH", channel, &text]).await;
         }
         released
     }

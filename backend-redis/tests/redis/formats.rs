@@ -19,7 +19,8 @@ use crate::foreign::{CHANNEL, Kind, with_foreign};
 use crate::lost::request;
 
 trials![
-    a_message_of_redisson_wakes_the_first_of_ours,
+    a_message_of_redisson_wakes_the_first_of_ours = || wakes(Kind::Redisson),
+    a_message_of_spring_wakes_the_first_of_ours = || wakes(Kind::Spring),
     another_entry_that_ends_takes_no_channel_away,
     a_release_before_anybody_listens_is_found_at_once,
     foreign_clients_of_strings_are_never_shown_by_their_value = || shows(Kind::String),
@@ -31,18 +32,20 @@ trials![
 ];
 
 /// No poll comes within minutes: only the message can wake the waiter, also after a reconnect. The holder unsubscribes.
-async fn a_message_of_redisson_wakes_the_first_of_ours() {
-    let (server, mut foreign) = with_foreign(Kind::Redisson).await;
-    let config = || direct(&server).format(Format::redisson().poll(Duration::from_secs(10)));
+async fn wakes(kind: Kind) {
+    let (server, mut foreign) = with_foreign(kind).await;
+    let channel = kind.message().unwrap().0;
+    let listeners = async || listeners(&server, channel).await;
+    let config = || direct(&server).format(kind.format().poll(Duration::from_secs(10)));
     let (a, b) = (open_for(config(), LONG).await, open_for(config(), LONG).await);
     for reconnects in [false, true] {
         assert!(foreign.takes(Some(600_000)).await);
         let first = Waiter::queued(&a, 0, &b).await;
         let second = Waiter::queued(&b, 1, &b).await;
-        eventually("the first listens", async || listeners(&server).await == Some(1)).await;
+        eventually("the first listens", async || listeners().await == Some(1)).await;
         if reconnects {
             command(&server, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
-            eventually("it listens again", async || listeners(&server).await == Some(1)).await;
+            eventually("it listens again", async || listeners().await == Some(1)).await;
         }
         // It asks once more then.
         a.inspect(NAME).await.unwrap();
@@ -50,14 +53,14 @@ async fn a_message_of_redisson_wakes_the_first_of_ours() {
         assert!(foreign.releases().await);
         let guard = first.held().await;
         assert!(now().since(began) < Duration::from_secs(7), "it was polling that found it");
-        eventually("nobody listens", async || listeners(&server).await == Some(0)).await;
+        eventually("nobody listens", async || listeners().await == Some(0)).await;
         guard.release().await.unwrap();
         second.held().await.release().await.unwrap();
     }
 }
 
-async fn listeners(server: &Server) -> Option<i64> {
-    command(server, &["PUBSUB", "NUMSUB", CHANNEL]).await.elements()[1].integer()
+async fn listeners(server: &Server, channel: &str) -> Option<i64> {
+    command(server, &["PUBSUB", "NUMSUB", channel]).await.elements()[1].integer()
 }
 
 /// An entry that ends leaves the channel to the entry of the same session that listens.
@@ -70,7 +73,7 @@ async fn another_entry_that_ends_takes_no_channel_away() {
     assert!(foreign.takes(Some(600_000)).await);
     let (waits, tries) = (of(1), of(2));
     let releases = async {
-        eventually("it listens", async || listeners(&server).await == Some(1)).await;
+        eventually("it listens", async || listeners(&server, CHANNEL).await == Some(1)).await;
         // It asks once more then.
         backend.inspect(&name).await.unwrap();
         assert!(matches!(backend.try_acquire(&tries).await.unwrap(), Attempt::Held { .. }));

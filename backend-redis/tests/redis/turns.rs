@@ -17,10 +17,16 @@ trials![
     a_release_of_a_name_with_braces_is_said,
     a_full_server_lets_go_of_strings = || full(Kind::String),
     a_full_server_lets_go_of_hashes = || full(Kind::Redisson),
+    a_full_server_lets_go_of_locks_of_spring = || full(Kind::Spring),
+    a_full_server_lets_go_of_locks_of_python_redis_lock = || full(Kind::PythonRedisLock),
     the_rights_named_for_strings_are_enough = || rights(Kind::String),
     the_rights_named_for_hashes_are_enough = || rights(Kind::Redisson),
+    the_rights_named_for_spring_are_enough = || rights(Kind::Spring),
+    the_rights_named_for_python_redis_lock_are_enough = || rights(Kind::PythonRedisLock),
     a_huge_string_is_not_read = || is_not_read(Kind::String),
     a_huge_hash_is_not_read = || is_not_read(Kind::Redisson),
+    a_huge_string_of_spring_is_not_read = || is_not_read(Kind::Spring),
+    a_huge_string_of_python_redis_lock_is_not_read = || is_not_read(Kind::PythonRedisLock),
     without_the_right_to_listen_a_poll_finds_it,
     the_diagnosis_names_each_right_that_is_missing,
 ];
@@ -63,7 +69,9 @@ async fn full(kind: Kind) {
     let (a, b, c) =
         (open_for(config(), ttl).await, open_for(config(), ttl).await, open_for(config(), LONG).await);
     let mut push_receiver = server.client().await.unwrap();
-    push_receiver.command(&["SUBSCRIBE", CHANNEL]).await.unwrap();
+    let message = kind.message();
+    let channel = message.as_ref().map_or("none", |(channel, _)| channel);
+    push_receiver.command(&["SUBSCRIBE", channel]).await.unwrap();
     let guard = hold(&a).await;
     let (first, second) = (Waiter::queued(&b, 0, &a).await, Waiter::queued(&c, 1, &a).await);
     ok(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
@@ -79,6 +87,14 @@ async fn full(kind: Kind) {
     first.held().await.release().await.unwrap();
     // The turn of foreign clients, for which a full server has no memory.
     second.held().await.release().await.unwrap();
+    // Those who wait are woken all the same.
+    if let Some((_, text)) = message {
+        assert_eq!(push_receiver.reply().await.unwrap().elements()[2].text(), Some(text));
+    }
+    if kind == Kind::PythonRedisLock {
+        let element = command(&server, &["BLPOP", &format!("lock-signal:{NAME}"), "1"]).await;
+        assert_eq!(element.elements()[1].text().as_deref(), Some("1"));
+    }
     ok(&server, &["CONFIG", "SET", "maxmemory", "0"]).await;
     assert!(foreign.takes(Some(60_000)).await);
     assert!(foreign.releases().await);
@@ -90,7 +106,7 @@ async fn is_not_read(kind: Kind) {
     let server = server().await;
     match kind {
         Kind::Redisson => command(&server, &["HSET", NAME, &"x".repeat(HUGE), "1"]).await,
-        Kind::String => command(&server, &["SETRANGE", NAME, &HUGE.to_string(), "x"]).await,
+        _ => command(&server, &["SETRANGE", &kind.key(), &HUGE.to_string(), "x"]).await,
     };
     let locks = open(kind.config(&server)).await;
     assert!(locks.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
@@ -106,6 +122,8 @@ fn named(kind: Kind) -> Vec<&'static str> {
     let option = match kind {
         Kind::String => "`format=string`",
         Kind::Redisson => "`format=redisson`",
+        Kind::Spring => "`format=spring&registry=app`",
+        Kind::PythonRedisLock => "`format=python-redis-lock`",
     };
     let row =
         PAGE.lines().find(|line| line.starts_with("| `") && line.contains("+type") && line.contains(option));
@@ -118,7 +136,8 @@ fn named(kind: Kind) -> Vec<&'static str> {
 
 async fn rights(kind: Kind) {
     let server = loaded().await;
-    let given = [documented_rights(), named(kind), vec!["~invoice/*", "~warm"]].concat();
+    let [keys, warm] = ["invoice/*", "warm"].map(|name| format!("~{}", kind.key().replace(NAME, name)));
+    let given = [documented_rights(), named(kind), vec![&*keys, &*warm]].concat();
     let config = user(&server, &given).await.format(kind.format().yield_after(1));
     everything(|| config.clone()).await.unwrap();
     let mut foreign = ForeignClient::of(kind, &server).await;
@@ -127,7 +146,7 @@ async fn rights(kind: Kind) {
     let waiting = Waiter::queued(&a, 0, &b).await;
     assert!(foreign.releases().await);
     waiting.held().await.release().await.unwrap();
-    command(&server, &["LPUSH", NAME, "x"]).await;
+    command(&server, &["LPUSH", &kind.key(), "x"]).await;
     let refused = a.lock(NAME).unwrap().try_acquire().await.unwrap_err();
     assert!(format!("{refused:#}").contains("is a list"), "{refused:#}");
     assert_eq!(refusals(&server).await, Vec::<String>::new());

@@ -59,7 +59,7 @@ pub(super) fn keeps_silent(real: &Real, answer: &Value) -> Result<(), String> {
 
 #[test]
 fn the_scripts_of_formats_do_what_the_model_does() {
-    for format in [Format::string(), Format::redisson()] {
+    for format in [Format::string(), Format::redisson(), Format::spring("r"), Format::python_redis_lock()] {
         search(&mut Real::start(Some(format)), 2 * tries().cases).unwrap();
     }
 }

@@ -111,7 +111,7 @@ fn client(owner: u64) -> usize {
 
 /// As a lock shows that it is held.
 fn shown(format: Option<&Format>, owner: u64) -> String {
-    match format.is_some_and(|format| format.channel("").is_some()) {
+    match format.is_some_and(|format| format.word() == "redisson") {
         true if owner == FOREIGN_OWNER => "uuid:7 1".to_owned(),
         true => format!("00000000-0000-0000-0000-{owner:012x}:1 1"),
         false if owner == MANY => "*".to_owned(),
@@ -125,8 +125,8 @@ fn naming() -> Naming {
 
 /// The options of a format.
 fn shared(format: &Format) -> Shared {
-    let signals = format.channel("").is_some();
-    Shared { after: 2, signals, may_wait: !signals, ..Shared::STRINGS }
+    let (signals, may_wait) = (format.channels().is_some(), !format.counts_listeners());
+    Shared { after: 2, signals, may_wait, element_until: format.list().map(|_| 0), ..Shared::STRINGS }
 }
 
 fn info(owner: u64) -> String {
@@ -163,6 +163,8 @@ impl Server {
         fields.extend(noted.map(|(until, rest)| format!("rest: {until} {rest}")));
         fields.extend(sharing::fields(self));
         fields.sort();
+        let element = self.shared.as_ref().and_then(|shared| shared.element_until);
+        let element = element.filter(|until| *until >= now / 1000);
         let grant = self.grant.map_or_else(
             || "none".to_owned(),
             |grant| {
@@ -178,19 +180,22 @@ impl Server {
             fields,
             vec![left(self.entries_until)],
             vec![grant, left(self.grant.map_or(0, |grant| grant.until))],
-            sharing::holders(self),
-            vec![left(self.shares.holders_until)],
+            element.map_or_else(|| sharing::holders(self), |_| vec!["1".to_owned()]),
+            vec![left(element.unwrap_or(self.shares.holders_until))],
         ]
     }
 }
 
 /// As the scripts write it.
-fn written(message: &Message, lock: &str) -> (String, String) {
+fn written(message: &Message, lock: &str, format: Option<&Format>) -> (String, String) {
     let (client, text) = match *message {
         Message::Push { client, owner, counter, .. } => (client, format!("granted {} {counter}", hex(owner))),
         Message::Revoked { client, owner, grace } => (client, format!("revoked {} {grace}", hex(owner))),
         Message::Due { client, owner, ask_in } => (client, format!("due {} {ask_in}", hex(owner))),
-        Message::Signal => return (format!("redisson_lock__channel:{{{lock}}}"), "0".to_owned()),
+        Message::Signal => {
+            let channel = format.and_then(|format| format.channel(lock)).unwrap();
+            return (channel.clone(), if channel.contains('{') { "0".to_owned() } else { lock.to_owned() });
+        }
         Message::Request { .. } | Message::Reply { .. } | Message::Released { .. } => unreachable!(),
     };
     (format!("{CHANNELS}{client}"), format!("{text} {lock}"))
@@ -275,7 +280,8 @@ fn step(
         }
         Operation::Listen(listens) => {
             foreign::listen(real, *listens);
-            if let Some(shared) = model.shared.as_mut().filter(|shared| shared.signals) {
+            let counts = real.format.as_ref().is_some_and(Format::counts_listeners);
+            if let Some(shared) = model.shared.as_mut().filter(|_| counts) {
                 shared.may_wait = *listens;
             }
             Default::default()
@@ -318,8 +324,9 @@ fn compare(real: &mut Real, operations: &[Operation]) -> Result<(), String> {
         if answer != expected {
             return differs("the answer", &answer, &expected);
         }
-        let (heard, said) =
-            (real.heard(), said.iter().map(|said| written(said, real.keys.all()[0])).collect::<Vec<_>>());
+        let heard = real.heard();
+        let written = |said| written(said, real.keys.all()[0], real.format.as_ref());
+        let said: Vec<_> = said.iter().map(written).collect();
         if heard != said {
             return differs("a message", &heard, &said);
         }

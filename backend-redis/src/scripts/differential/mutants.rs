@@ -159,6 +159,23 @@ const HASHES: [Mutant; 9] = [
     ("return listen.err or tonumber(listen[2]) > 0", "return false"),
 ];
 
+/// What could be wrong in waking the waiters of a library.
+const SPRING: [Mutant; 2] = [
+    ("redis.pcall('PUBLISH', CHANNELS .. lock, lock)", ""),
+    ("CHANNELS .. lock, lock)", "CHANNELS .. lock, '0')"),
+];
+const PYTHON: [Mutant; 3] = [
+    ("redis.pcall('DEL', KEYS[5])", ""),
+    ("redis.pcall('LPUSH', KEYS[5], '1')", ""),
+    ("redis.pcall('PEXPIRE', KEYS[5], '1000')", ""),
+];
+
+#[test]
+fn changed_wakes_of_strings_are_told_from_the_model() {
+    each_is_told_from_the_model(Some(Format::spring("r")), 500, &SPRING);
+    each_is_told_from_the_model(Some(Format::python_redis_lock()), 500, &PYTHON);
+}
+
 #[test]
 fn changed_scripts_of_strings_are_told_from_the_model() {
     each_is_told_from_the_model(Some(Format::string()), 500, &SHARING);

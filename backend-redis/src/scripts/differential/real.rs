@@ -9,9 +9,6 @@ use crate::config::Format;
 use crate::keys::{Keys, NameKeys};
 use crate::scripts::{self, Call, FOREIGN, OWN, ReignTimes, Script};
 
-/// The last argument of foreign.lua behind the format: as [`super::shared`] has it.
-const TOLD: &str = "100 2 1000 150";
-
 /// A server whose clock is stopped, and a subscriber of all its messages.
 pub(super) struct Real {
     pub(super) clock: WallClock,
@@ -55,7 +52,13 @@ impl Real {
         let connect = || client.get_connection().unwrap();
         let (connection, mut push_receiver, listener) = (connect(), connect(), connect());
         redis::cmd("PSUBSCRIBE").arg("*").exec(&mut push_receiver).unwrap();
-        let keys = Keys::new("p", format.as_ref().map(Format::around)).unwrap();
+        // As [`super::shared`] has them.
+        let millis = std::time::Duration::from_millis;
+        let told =
+            |format: Format| format.poll(millis(100)).yield_every(millis(1_000)).yield_for(millis(150));
+        let format = format.map(|format| told(format).yield_after(2));
+        let keys = Keys::new("p", format.as_ref().map(Format::template).as_deref()).unwrap();
+        let keys = keys.with_list(format.as_ref().and_then(Format::list));
         let keys = keys.of(&"a b".parse().unwrap()).unwrap();
         let mut real = Self {
             clock,
@@ -100,7 +103,7 @@ impl Real {
         let mut loaded = redis::cmd("EVALSHA");
         loaded.arg(&self.hash).arg(call.arguments());
         match &self.format {
-            Some(format) => loaded.arg(format!("{} {TOLD}", format.word())),
+            Some(format) => loaded.arg(format.told(|poll| poll * 3 / 4)),
             None => loaded.arg(self.times.map_or_else(|| "0".to_owned(), |times| times.to_string())),
         };
         loaded.query(&mut self.connection).map_err(|error| error.to_string())
@@ -156,11 +159,13 @@ impl Real {
             local kind = redis.call('TYPE', KEYS[1]).ok
             local lock = kind == 'hash' and table.concat(redis.call('HGETALL', KEYS[1]), ' ')
                 or redis.call('GET', KEYS[1]) or 'none'
+            local is_list = redis.call('TYPE', KEYS[5]).ok == 'list'
             return { { lock, tostring(redis.call('PTTL', KEYS[1])) },
                 redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'), { tostring(redis.call('PTTL', KEYS[2])) },
                 h, { tostring(redis.call('PTTL', KEYS[3])) },
                 { redis.call('GET', KEYS[4]) or 'none', tostring(redis.call('PTTL', KEYS[4])) },
-                redis.call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES'), { tostring(redis.call('PTTL', KEYS[5])) } }";
+                is_list and redis.call('LRANGE', KEYS[5], 0, -1)
+                    or redis.call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES'), { tostring(redis.call('PTTL', KEYS[5])) } }";
         let mut dump = redis::cmd("EVAL");
         dump.arg(DUMP).arg(5).arg(&self.keys.all());
         let mut state: Vec<Vec<String>> = redis::from_redis_value(self.ask(&dump)).unwrap();

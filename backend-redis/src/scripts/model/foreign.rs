@@ -13,6 +13,8 @@ pub(crate) struct Shared {
     pub(crate) rest: u64,
     /// Foreign clients get a message when the lock is free.
     pub(crate) signals: bool,
+    /// Until when the list on which they wait has its element, in milliseconds; never, if they do not wait on one.
+    pub(crate) element_until: Option<u64>,
     /// Some may wait.
     pub(crate) may_wait: bool,
     /// Hand-overs in a row, and since when.
@@ -29,6 +31,7 @@ impl Shared {
         every: 1_000,
         rest: 150,
         signals: false,
+        element_until: None,
         may_wait: true,
         turns: None,
         rests_until: None,
@@ -106,13 +109,15 @@ impl Server {
     }
 
     /// Frees the lock.
-    pub(super) fn free(&mut self, pushes: &mut Vec<Message>) {
+    pub(super) fn free(&mut self, now: u64, pushes: &mut Vec<Message>) {
         self.lock = None;
-        if let Some(grant) = self.grant.as_mut().filter(|_| self.shared.is_some()) {
-            grant.over = true;
-        }
-        if self.shared.as_ref().is_some_and(|shared| shared.signals) {
+        let Some(shared) = &mut self.shared else { return };
+        shared.element_until = shared.element_until.map(|_| now / 1000 + 1_000);
+        if shared.signals {
             pushes.push(Message::Signal);
+        }
+        if let Some(grant) = &mut self.grant {
+            grant.over = true;
         }
     }
 
@@ -129,7 +134,7 @@ impl Server {
         let more = self.hand_on(now, pushes);
         if self.lock.is_none() {
             self.lock = held;
-            self.free(pushes);
+            self.free(now, pushes);
             self.revoked = None;
             if more {
                 self.forget_foreign();
@@ -155,7 +160,7 @@ impl Server {
         if matches!(first, First::Unknown) || !may_wait {
             return false;
         }
-        self.free(pushes);
+        self.free(now, pushes);
         self.revoked = None;
         if let Some(shared) = &mut self.shared {
             (shared.turns, shared.rests_until) = (None, Some(now + rest * 1000));

@@ -438,7 +438,7 @@ impl Server {
         if self.is_held_by(owner) || self.lock.is_some() && self.fault == Fault::ReleasesAnybodys {
             // A waiter has an entry.
             if self.entries_until == 0 {
-                self.free(pushes);
+                self.free(now, pushes);
                 self.keep_turns(now);
                 return 1;
             }

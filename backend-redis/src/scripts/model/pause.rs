@@ -48,7 +48,7 @@ impl Server {
 
     /// The holder releases while nothing is granted: the first waiter gets a message when that is over.
     pub(super) fn free_for_a_while(&mut self, now: u64, left: u64, pushes: &mut Vec<Message>) {
-        self.free(pushes);
+        self.free(now, pushes);
         self.revoked = None;
         self.forget_empty_keys();
         if let First::Is(owner) = self.first_live(now) {
