@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use contender_protocol::now;
+use leasehold::LostReason;
 use libtest_mimic::Trial;
 use testbed::pass;
 
 use crate::contender::Contender;
 use crate::contest::nanos;
-use crate::library::Library;
+use crate::library::{Library, UNSAFE};
 use crate::setup::{LONG, NAME, SHORT, Setup, trial};
 
 pub(crate) fn trials(library: &'static Library) -> Vec<Trial> {
@@ -19,6 +20,27 @@ pub(crate) fn trials(library: &'static Library) -> Vec<Trial> {
         trial(library, "nobody_releases_what_is_not_theirs", LONG, nobody_releases_what_is_not_theirs),
         trial(library, "foreign_value_is_left_alone", LONG, foreign_value_is_left_alone),
     ]
+}
+
+pub(crate) fn trial_of_shedlock_by_default() -> Trial {
+    trial(&UNSAFE, "late_job_deletes_our_lock_and_loss_is_reported", SHORT, late_job_deletes_our_lock)
+}
+
+/// By default a job of ShedLock that ends after its lease deletes our lock, and two hold. Our guard reports the loss at its
+/// next renewal. With `safeUpdate(true)` [our lock stays](nobody_releases_what_is_not_theirs).
+async fn late_job_deletes_our_lock(setup: Setup, [mut ours, mut late]: [Contender; 2]) {
+    late.acquires(NAME).await;
+    let locks = leasehold::connect(&format!("{}&ttl=6s", setup.url())).await.unwrap();
+    let guard = locks.lock(NAME).unwrap().acquire().await.unwrap();
+    let deleted = late.releases().await;
+    assert!(ours.tries(NAME).await, "ours is still there");
+    assert_eq!(guard.lost().await, LostReason::Gone);
+    let reported = Duration::from_nanos(now() - deleted);
+    println!("shedlock by default: our lock was deleted, which was reported after {reported:?}");
+    assert!(reported < Duration::from_secs(3) && guard.ensure_held().is_err(), "{reported:?}");
+    ours.releases().await;
+    locks.shutdown().await.unwrap();
+    setup.is_clean().await;
 }
 
 /// While the one holds the other's try is refused; the other waits, and has the lock soon after the release, when no
@@ -105,7 +127,7 @@ async fn nobody_releases_what_is_not_theirs(setup: Setup, mut pair: [Contender; 
     for tells in [true, setup.library.tells_of_loss] {
         let [loser, holder] = &mut pair;
         loser.acquires(NAME).await;
-        setup.command(&["DEL", NAME]).await;
+        setup.command(&["DEL", &setup.key()]).await;
         holder.acquires(NAME).await;
         let held = setup.dump().await;
         let said = loser.tries_to_release().await;
@@ -120,12 +142,13 @@ async fn nobody_releases_what_is_not_theirs(setup: Setup, mut pair: [Contender; 
 
 /// A key of another type is no lock and is not overwritten: we return an error, they do or report it as held.
 async fn foreign_value_is_left_alone(setup: Setup, [mut ours, mut theirs]: [Contender; 2]) {
-    setup.command(&["RPUSH", NAME, "something"]).await;
+    let key = &*setup.key();
+    setup.command(&["RPUSH", key, "something"]).await;
     let said = ours.may_try(NAME).await.unwrap_err();
     assert!(said.contains("no lock") && said.contains(NAME), "{said}");
     let said = theirs.may_try(NAME).await;
     assert_ne!(said, Ok(true), "they have taken it");
-    assert_eq!(setup.command(&["TYPE", NAME]).await.text().as_deref(), Some("list"));
-    setup.command(&["DEL", NAME]).await;
+    assert_eq!(setup.command(&["TYPE", key]).await.text().as_deref(), Some("list"));
+    setup.command(&["DEL", key]).await;
     setup.is_clean().await;
 }

@@ -8,7 +8,7 @@
 //!
 //! | part | shows |
 //! |---|---|
-//! | `exclusion` | tries, waiting, the end of a lease, renewal, the release of a lock that another client holds; in both directions |
+//! | `exclusion` | tries, waiting, the end of a lease, renewal, the release of a lock that another client holds; in both directions. What ShedLock does by default |
 //! | `contest` | many of both: every count is there once, and both sides get their turns |
 //! | `keys` | where the lock is, as `docs/migrating.md` says, and that a format can be left in Redis itself |
 //! | `wire` | what is in the server while each of them holds, and the messages of the release, as in the folder |
@@ -50,8 +50,14 @@ fn main() -> ExitCode {
     let span = Duration::from_secs(depth.pick(CONTEST_SECONDS, CONTEST_SECONDS, 60));
     let mut trials = zookeeper::trials();
     trials.extend(etcd::trials());
+    trials.push(exclusion::trial_of_shedlock_by_default());
     for library in &LIBRARIES {
-        trials.extend(exclusion::trials(library));
+        let of_one = exclusion::trials(library);
+        if library.name == WAITS_OTHERWISE && depth != Depth::Soak {
+            trials.extend(of_one.into_iter().take(1));
+            continue;
+        }
+        trials.extend(of_one);
         trials.push(contest::trial(library, span));
         if depth == Depth::Soak || [THE_SIMPLEST, TOLD_ALWAYS].contains(&library.name) {
             trials.push(contest::trial_of_a_busy_process(library, span));
@@ -76,6 +82,9 @@ fn contend(urls: &[String]) -> ExitCode {
     runtime.block_on(contender_protocol::run::<ours::Ours>(urls)).unwrap();
     ExitCode::SUCCESS
 }
+
+/// It is `spring` but for how it waits.
+const WAITS_OTHERWISE: &str = "spring-spin";
 
 /// It stands for all libraries that lock by a string of that name.
 const THE_SIMPLEST: &str = "redis-py";

@@ -11,7 +11,7 @@ use testbed::{BOUND, Scratch, eventually, trial_within};
 use crate::contender::Contender;
 use crate::library::Library;
 
-/// The name of every lock here, which is the key in the libraries of others.
+/// The name of every lock here.
 pub(crate) const NAME: &str = "invoice:42";
 
 /// A lease whose end is waited for, and that a busy machine renews in time.
@@ -79,15 +79,20 @@ impl Setup {
         self.server.command(words).await.unwrap()
     }
 
+    /// Where the lock lies.
+    pub(crate) fn key(&self) -> String {
+        [self.library.prefix, NAME].concat()
+    }
+
     /// How long the lease of the lock lasts.
     pub(crate) async fn lease(&self) -> Duration {
-        let left = self.command(&["PTTL", NAME]).await.integer().unwrap();
+        let left = self.command(&["PTTL", &self.key()]).await.integer().unwrap();
         Duration::from_millis(u64::try_from(left).expect("it ends by itself"))
     }
 
     /// The lock, byte by byte.
     pub(crate) async fn dump(&self) -> Reply {
-        self.command(&["DUMP", NAME]).await
+        self.command(&["DUMP", &self.key()]).await
     }
 
     /// The keys that are there, in order.
@@ -101,7 +106,8 @@ impl Setup {
     /// Of everything that was written for the lock our counter is left, which ends by itself.
     pub(crate) async fn is_clean(&self) {
         let counter = format!("leasehold:{{{NAME}}}:n");
-        // Redisson removes what it noted about a release when it has received that.
+        // Redisson removes what it noted about a release when it has received that. The element that wakes a waiter of
+        // python-redis-lock expires.
         eventually("only the counter is left", async || self.keys().await.iter().all(|key| *key == counter))
             .await;
     }

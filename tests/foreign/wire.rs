@@ -30,11 +30,14 @@ async fn written_text_is_known(setup: Setup, [mut ours, mut theirs]: [Contender;
             let _infallible = writeln!(said, "  held: {line}");
         }
         contender.releases().await;
+        for line in held(&setup).await.iter().filter(|line| line.starts_with("list ")) {
+            let _infallible = writeln!(said, "  released: {line}");
+        }
         setup.is_clean().await;
         for message in heard(&setup, &mut ear).await {
             let _infallible = writeln!(said, "  released: says {message}");
         }
-        assert_eq!(setup.command(&["EXISTS", NAME]).await, Reply::Integer(0));
+        assert_eq!(setup.command(&["EXISTS", &setup.key()]).await, Reply::Integer(0));
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign/wire").join(setup.library.name);
     if std::env::var_os("UPDATE_WIRE").is_some() {
@@ -58,12 +61,23 @@ async fn held(setup: &Setup) -> Vec<String> {
                 let fields = setup.command(&["HGETALL", &key]).await.elements();
                 fields.into_iter().map(|word| shape(&bytes(word))).collect::<Vec<_>>().join(" = ")
             }
+            "list" => setup
+                .command(&["LRANGE", &key, "0", "-1"])
+                .await
+                .elements()
+                .iter()
+                .filter_map(Reply::text)
+                .collect(),
             _ => "?".to_owned(),
         };
         // A unit of seconds would be longer or none at all.
         let lease = setup.command(&["PTTL", &key]).await.integer().unwrap();
         let most = i64::try_from(setup.ttl.as_millis()).unwrap();
-        let lease = if (most / 2..=most).contains(&lease) { "the ttl in ms" } else { "something else" };
+        let lease = match lease {
+            lease if (most / 2..=most).contains(&lease) => "the ttl in ms",
+            1..=1_000 => "a second",
+            _ => "something else",
+        };
         lines.push(format!("{kind} {key}: {value}; ends after {lease}"));
     }
     lines
@@ -107,6 +121,8 @@ fn shape(value: &[u8]) -> String {
     let is_id = groups == [8, 4, 4, 4, 12] && id.bytes().all(|byte| byte == b'-' || is_hex(&byte));
     if is_id && !thread.is_empty() && thread.bytes().all(|byte| byte.is_ascii_digit()) {
         "8-4-4-4-12 hex:number".to_owned()
+    } else if text.starts_with("ADDED:") {
+        "ADDED:time@host:id".to_owned()
     } else if length < 10 && all(u8::is_ascii_digit) {
         text.into_owned()
     } else if all(is_hex) {
