@@ -23,7 +23,7 @@ pub(crate) struct Keys {
     prefix: String,
     /// The parts around the name in the key of a lock that is shared with other libraries.
     around: Option<(Box<str>, Box<str>)>,
-    /// What is before the name in the key of the list on which foreign clients wait, if they do.
+    /// The key of the list on which foreign clients wait, without the name at its end; `None` if they wait on no list.
     list: Option<&'static str>,
 }
 
@@ -86,7 +86,7 @@ impl Keys {
         Ok(Self { prefix: prefix.to_owned(), around: template.map(parts), list: None })
     }
 
-    /// With the list of foreign waiters under its name behind `before`, in place of the holders that share a lock.
+    /// With the list of foreign waiters, whose key is `before` and the name, in place of the holders that share a lock.
     pub(crate) fn with_list(self, before: Option<&'static str>) -> Self {
         Self { list: before, ..self }
     }

@@ -32,6 +32,8 @@ async fn late_job_deletes_our_lock(setup: Setup, [mut ours, mut late]: [Contende
     late.acquires(NAME).await;
     let locks = leasehold::connect(&format!("{}&ttl=6s", setup.url())).await.unwrap();
     let guard = locks.lock(NAME).unwrap().acquire().await.unwrap();
+    // The next renewal is as far away as it can be.
+    guard.renew().await.unwrap();
     let deleted = late.releases().await;
     assert!(ours.tries(NAME).await, "ours is still there");
     assert_eq!(guard.lost().await, LostReason::Gone);

@@ -38,7 +38,7 @@ enum Kind {
     PythonRedisLock,
 }
 
-/// What is known of a kind.
+/// The word, the options and the defaults of a kind.
 struct Entry {
     /// Its word in the option.
     word: &'static str,
@@ -233,7 +233,7 @@ impl Format {
         }
     }
 
-    /// What is before the name in the key of the list on which foreign clients wait, if they do.
+    /// The key of the list on which foreign clients wait, without the name at its end; `None` if they wait on no list.
     pub(crate) fn list(&self) -> Option<&'static str> {
         (self.kind == Kind::PythonRedisLock).then_some("lock-signal:")
     }
@@ -245,13 +245,10 @@ impl Format {
         let Self { yield_after, yield_every, yield_for, .. } = self;
         let (poll, every) = (millis(poll), millis(*yield_every));
         let told = format!("{} {poll} {yield_after} {every} {}", self.word(), millis(*yield_for));
-        match self.channels() {
-            Some(channels) if self.kind == Kind::Spring => told + " " + &channels,
-            _ => told,
-        }
+        if self.kind == Kind::Spring { told + " " + &self.channels().unwrap_or_default() } else { told }
     }
 
-    /// What the channels have in common on which foreign clients publish releases, if they do.
+    /// The prefix of the channels on which foreign clients publish releases, if they do.
     pub(crate) fn channels(&self) -> Option<String> {
         match self.kind {
             Kind::Redisson => Some("redisson_lock__channel:".to_owned()),

@@ -1,10 +1,10 @@
 -- Locks under keys of other libraries. base.lua explains keys, operations and replies; here are also:
 --
--- ARGV  the last: "FORMAT POLL AFTER EVERY FOR", and of `spring` " CHANNELS" besides, what the channels of its locks begin
---       with. The format is `redisson`, or another one, whose locks are strings. The first waiter asks every POLL
+-- ARGV  the last: "FORMAT POLL AFTER EVERY FOR", and with `spring` " CHANNELS" besides, the prefix of its channels. Locks of
+--       `redisson` are hashes, those of all other formats strings. The first waiter asks every POLL
 --       milliseconds whether a foreign holder has released. Foreign clients have a turn of FOR milliseconds when our waiters
 --       had AFTER grants in a row, or had grants for EVERY milliseconds
--- KEYS  of `python-redis-lock` the last is the list on which its clients wait
+-- KEYS  with `python-redis-lock` the last is the list on which its clients wait
 --
 -- operation  replies
 -- acquire    of a foreign holder {0, ASK_IN, record of the last grant, nothing, 1 if no entry of ours is before it or else 0}.
@@ -73,7 +73,7 @@ if format ~= 'redisson' then
 
   give = take
 
-  -- Each release of python-redis-lock leaves one element for a second, which wakes one waiter. Spring's wakes all.
+  -- Clients of python-redis-lock wait for an element of the list, which is there for a second; those of Spring for the message.
   function free(lock)
     if format == 'python-redis-lock' then
       redis.pcall('DEL', KEYS[5])
@@ -86,7 +86,7 @@ if format ~= 'redisson' then
     end
   end
 
-  -- A polling client is not seen, nor one that waits on a list or by a pattern of channels.
+  -- A client that polls, waits on a list or subscribes to a pattern cannot be counted.
   function may_wait()
     return true
   end
