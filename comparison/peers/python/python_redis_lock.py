@@ -1,6 +1,7 @@
 """The Lock of python-redis-lock. Waits for a list that each release fills with one element.
 
-Its defaults stay, without renewal. Leases are whole seconds, and waiters ask again when one of theirs is over.
+Its defaults stay, without renewal. Leases are whole seconds, and waiters ask again when one of theirs is over. The socket
+has no timeout: with the 5 s that redis-py sets by default, who waits longer fails.
 """
 
 import redis
@@ -14,7 +15,7 @@ class PythonRedisLock:
         self.url = urls[0]
 
     def open(self, ttl_ms):
-        client = redis.Redis.from_url(self.url)
+        client = redis.Redis.from_url(self.url, socket_timeout=None)
         client.ping()
         return Session(client, ttl_ms // 1000)
 
