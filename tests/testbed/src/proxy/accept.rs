@@ -55,7 +55,7 @@ impl Acceptor {
                 Some(_ended) = self.connections.join_next() => {}
                 accepted = accept(self.listener.as_ref()) => {
                     let client = accepted.expect("a loopback listener accepts");
-                    let upstream = self.shared.upstreams[self.accepted % 2];
+                    let upstream = self.shared.registry.borrow().upstreams[self.accepted % 2];
                     self.accepted += 1;
                     self.connections.spawn(serve(client, upstream, Arc::clone(&self.shared)));
                 }
@@ -102,6 +102,11 @@ async fn serve(mut client: TcpStream, upstream: SocketAddr, shared: Arc<Shared>)
     }
 
     let (entry, [up, down]) = Entry::new(Arc::clone(&shared));
+    // RACE: it was led elsewhere before this connection entered, and was reset with all others.
+    if !shared.registry.borrow().upstreams.contains(&upstream) {
+        reset(&client);
+        return;
+    }
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
     let up = Pump::new(Direction::ClientToServer, from_client, to_server, up, &shared);

@@ -83,6 +83,12 @@ impl Proxy {
         Ok(Self { addr, shared, doors, _acceptor: tasks })
     }
 
+    /// Leads to another server from now on; resets all live connections.
+    pub async fn lead_to(&self, upstream: SocketAddr) {
+        self.shared.registry.send_modify(|registry| registry.upstreams = [upstream; 2]);
+        self.reset().await;
+    }
+
     /// Where clients connect.
     pub fn addr(&self) -> SocketAddr {
         self.addr
@@ -202,7 +208,7 @@ impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Proxy")
             .field("addr", &self.addr)
-            .field("upstreams", &self.shared.upstreams)
+            .field("upstreams", &self.shared.registry.borrow().upstreams)
             .field("connections", &self.connections())
             .finish_non_exhaustive()
     }

@@ -33,8 +33,6 @@ pub(super) enum Order {
 
 /// What the proxy's handle and all its tasks have in common.
 pub(super) struct Shared {
-    /// Connections go to them in turn.
-    pub(super) upstreams: [SocketAddr; 2],
     pub(super) framer: Box<Framer>,
     pub(super) registry: watch::Sender<Registry>,
     pub(super) traffic: [watch::Sender<Traffic>; 2],
@@ -43,9 +41,9 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(upstreams: [SocketAddr; 2], framer: Box<Framer>) -> Self {
         Self {
-            upstreams,
             framer,
             registry: watch::Sender::new(Registry {
+                upstreams,
                 modes: [Mode::Pass, Mode::Pass],
                 live: BTreeMap::new(),
                 entered: 0,
@@ -57,6 +55,8 @@ impl Shared {
 
 #[derive(Debug)]
 pub(super) struct Registry {
+    /// Connections go to them in turn.
+    pub(super) upstreams: [SocketAddr; 2],
     modes: [Mode; 2],
     pub(super) live: BTreeMap<u64, [mpsc::UnboundedSender<(Order, Done)>; 2]>,
     entered: u64,

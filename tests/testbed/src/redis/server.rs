@@ -15,7 +15,6 @@ pub struct Server {
     launch: Launch,
     port: Port,
     tls_port: Option<Port>,
-    primary: Option<SocketAddr>,
     scratch: Scratch,
 }
 
@@ -55,7 +54,7 @@ impl Server {
         }
         let process = launch.spawn()?;
         ready(port.addr(), &process).await?;
-        Ok(Self { process, launch, port, tls_port, primary: settings.primary, scratch })
+        Ok(Self { process, launch, port, tls_port, scratch })
     }
 
     /// Where it listens without TLS.
@@ -138,16 +137,17 @@ impl Server {
 
     /// Waits until it follows its primary, and the primary knows: that is up to a second later.
     pub async fn follows(&self) -> io::Result<()> {
-        let primary = self.primary.ok_or(io::ErrorKind::NotConnected)?;
         let following = async {
-            while self.info("replication").await?.get("master_link_status").map(String::as_str) != Some("up")
-            {
+            let mut fields = self.info("replication").await?;
+            while fields.get("master_link_status").map(String::as_str) != Some("up") {
                 sleep(POLL).await;
+                fields = self.info("replication").await?;
             }
-            // A message without subscribers is replicated like a write, and changes nothing.
-            let mut primary = Client::connect(primary).await?;
+            let primary = format!("{}:{}", fields["master_host"], fields["master_port"]);
+            let mut primary = Client::connect(primary.parse().map_err(io::Error::other)?).await?;
             let replicas = primary.command(&["INFO", "replication"]).await?.text().unwrap_or_default();
             let replicas = replicas.lines().find_map(|line| line.strip_prefix("connected_slaves:"));
+            // A message without subscribers is replicated like a write, and changes nothing.
             primary.command(&["PUBLISH", "testbed", "follow"]).await?;
             primary.command(&["WAIT", replicas.unwrap_or("1"), "0"]).await?;
             Ok(())

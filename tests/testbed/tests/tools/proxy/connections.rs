@@ -27,6 +27,18 @@ async fn reset_breaks_every_connection_on_both_sides() {
     assert_eq!((&seen.bytes[..], seen.ends), (&b"request\n"[..], 0));
 }
 
+/// Live connections are reset, and later ones reach the other server.
+#[tokio::test]
+async fn address_leads_to_another_server() {
+    let (setup, other) = (Setup::start().await, Setup::start().await);
+    let mut before = setup.client().await;
+    setup.proxy.lead_to(other.proxy.addr()).await;
+    hear_end(&mut before).await.unwrap_err();
+    let mut after = setup.client().await;
+    say(&mut after, "hello\n").await;
+    other.server_saw(|seen| seen.bytes == b"hello\n").await;
+}
+
 /// testbed.proxy-1 for actions, with tasks truly in parallel.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_connection_is_left_once_an_action_returns() {
