@@ -23,9 +23,9 @@ check: tools
 test: tools
 	@CARGO="$(CARGO)" tests/run test
 
-# For hours, by night: the same with more seeds, states, deployments, readers, lost sessions and seconds of contests, and the quick
-# comparison; then the clients that try, alone; the scenarios on servers with both processors kept busy; the list of mutants, the kit
-# in real time, TLS with one store each, the Rust that the manifests name, the packages and the advisories.
+# For hours, by night: the same with more seeds, states, deployments, readers, lost sessions and seconds of contests, hunts of half
+# an hour, and the quick comparison; then the clients that try, alone; the scenarios on servers with both processors kept busy; the
+# list of mutants, the kit in real time, TLS with one store each, the Rust that the manifests name, the packages and the advisories.
 soak: tools
 	@CARGO="$(CARGO)" tests/run soak
 	LEASEHOLD_DEPTH=soak $(CARGO) test --profile soak -p leasehold --all-features --test servers -- trying --nocapture --test-threads 1

@@ -7,6 +7,7 @@
 //! | `state` | `held` or `lost REASON` |
 //! | `release` | `released` or `error …` |
 //! | `child` | `child PID`, of a child that outlives this program |
+//! | `hunt ACTOR NUMBER SEED TTL` | nothing: it goes on as a client of a hunt until it is killed |
 //! | `count JOURNAL WHO CYCLES` | `counted`, after that many cycles under the lock `counter` |
 //! | `read JOURNAL CYCLES` | `read`, after it has shared that lock so often, and no process counted meanwhile |
 
@@ -16,6 +17,8 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use leasehold::{LockGuard, LockManager, Result};
+
+use crate::hunt::client;
 
 pub(crate) fn run(url: &str) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -66,6 +69,12 @@ async fn answer(locks: &LockManager, held: &mut Option<LockGuard>, words: &[&str
         ["read", journal, cycles] => {
             read(locks, journal, cycles.parse().unwrap()).await?;
             "read".to_owned()
+        }
+        ["hunt", actor, number, seed, ttl] => {
+            let ttl = Duration::from_millis(ttl.parse().unwrap());
+            let [number, seed] = [number, seed].map(|number| number.parse().unwrap());
+            client::run(locks, actor, number, seed, ttl).await?;
+            "hunted".to_owned()
         }
         other => panic!("unknown order {other:?}"),
     })

@@ -9,6 +9,7 @@ mod faults;
 mod fixture;
 mod full_disk;
 mod holder;
+mod hunt;
 mod leased;
 mod moving;
 mod store;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
     let _quorum = of_a_quorum(&runtime, &mut trials);
     let etcd = of_leased::<testbed::etcd::Etcd>(&runtime, &mut trials);
     let zk = of_leased::<testbed::zookeeper::Server>(&runtime, &mut trials);
+    trials.extend(hunt::trials());
     // The trials mostly wait for leases to end.
     let suite = trials.into_iter().fold(Suite::new().threads(12), Suite::trial);
     moving::add_to(suite, &redis, &etcd, &zk).run()

@@ -1,7 +1,7 @@
 //! How much a run tries, by one variable for every program.
 //!
 //! `LEASEHOLD_DEPTH` is `check` before a push, `ci` if it is not set, or `soak` for hours. `LEASEHOLD_SEED=n` replays
-//! the seed `n` where seeds are played.
+//! the seed `n` where seeds are played; `LEASEHOLD_SECONDS=n` is how long a hunt lasts.
 
 use std::fmt::Display;
 use std::ops::Range;
@@ -65,6 +65,11 @@ impl FromStr for Depth {
 /// The one seed to replay, if there is one.
 pub fn seed() -> Option<u64> {
     variable("LEASEHOLD_SEED", "a whole number")
+}
+
+/// For how many seconds what goes on for a time is to go on, if that is said.
+pub fn seconds() -> Option<u64> {
+    variable("LEASEHOLD_SECONDS", "a whole number")
 }
 
 fn variable<T: FromStr>(name: &str, expected: impl Display) -> Option<T> {

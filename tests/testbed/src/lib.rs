@@ -10,7 +10,7 @@
 //! | one of any kind, for tests that are the same for all | [`Server`] |
 //! | certificates for them | [`Certificates`] |
 //! | another library on the same lock | [`peers`] |
-//! | how much a run tries | [`Depth`], [`seed`] |
+//! | how much a run tries | [`Depth`], [`seed`], [`seconds`] |
 //! | one trial, what goes on beside it, what is waited for | [`trial`], [`Beside`], [`within`], [`eventually`] |
 //!
 //! Two rules hold throughout. A step that has returned is in force, so that a test is a sequence of
@@ -39,7 +39,7 @@ mod tls;
 mod trial;
 pub mod zookeeper;
 
-pub use depth::{Depth, seed};
+pub use depth::{Depth, seconds, seed};
 pub use ports::Port;
 pub use process::{Launch, Process, ProcessError, ProcessErrorKind};
 pub use proxy::{Corruption, Direction, Mode, Predicate, Proxy, Traffic};
