@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use testbed::{Launch, Process, Scratch};
 
-/// Longer than a whole contest takes; a bound against hanging, nothing is timed by it.
+/// Longer than anything here takes; a bound against hanging, nothing is timed by it.
 const BOUND: Duration = Duration::from_secs(120);
 
 pub(crate) struct Holder {

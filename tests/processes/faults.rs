@@ -44,18 +44,6 @@ pub(crate) async fn a_child_of_the_holder_does_not_keep_the_lock(fixture: Fixtur
     assert!(ended.success(), "the child was gone before the lock was taken, which shows nothing");
 }
 
-/// A waiter that dies leaves nothing that those behind it would wait for (G6).
-pub(crate) async fn a_killed_waiter_disturbs_nobody(fixture: Fixture) {
-    let (mut holder, mut waiter, mut next) =
-        (fixture.holder().await, fixture.holder().await, fixture.holder().await);
-    let token = holder.acquire("a").await;
-    waiter.order("acquire a").await;
-    next.order("acquire a").await;
-    waiter.process.kill().await.unwrap();
-    assert_eq!(holder.ask("release").await, "released");
-    assert!(next.token().await > token);
-}
-
 pub(crate) async fn another_process_is_seen_and_revoked(fixture: Fixture) {
     let mut holder = fixture.holder().await;
     let (token, _) = (holder.acquire("a").await, fixture.holder().await);

@@ -6,8 +6,7 @@ use crate::child::Holder;
 use crate::store::{STEADY, Store, TTL};
 
 pub(crate) struct Fixture {
-    pub(crate) scratch: Scratch,
-    pub(crate) leased: bool,
+    scratch: Scratch,
     url: String,
     store: Store,
 }
@@ -15,7 +14,7 @@ pub(crate) struct Fixture {
 impl Fixture {
     pub(crate) fn new(store: Store) -> Self {
         let (scratch, url) = (Scratch::new("cross-process").unwrap(), store.fresh_url(TTL));
-        Self { scratch, leased: store.leased, url, store }
+        Self { scratch, url, store }
     }
 
     /// The same, with leases that are to be kept.

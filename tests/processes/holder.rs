@@ -9,7 +9,6 @@
 //! | `child` | `child PID`, of a child that outlives this program |
 //! | `hunt ACTOR NUMBER SEED TTL` | nothing: it goes on as a client of a hunt until it is killed |
 //! | `count JOURNAL WHO CYCLES` | `counted`, after that many cycles under the lock `counter` |
-//! | `read JOURNAL CYCLES` | `read`, after it has shared that lock so often, and no process counted meanwhile |
 
 use std::fs::OpenOptions;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -66,10 +65,6 @@ async fn answer(locks: &LockManager, held: &mut Option<LockGuard>, words: &[&str
             count(locks, journal, who, cycles.parse().unwrap()).await?;
             "counted".to_owned()
         }
-        ["read", journal, cycles] => {
-            read(locks, journal, cycles.parse().unwrap()).await?;
-            "read".to_owned()
-        }
         ["hunt", actor, number, seed, ttl] => {
             let ttl = Duration::from_millis(ttl.parse().unwrap());
             let [number, seed] = [number, seed].map(|number| number.parse().unwrap());
@@ -95,25 +90,6 @@ async fn count(locks: &LockManager, journal: &str, who: &str, cycles: u64) -> Re
         let guard = lock.acquire().await?;
         let last = last_count(&mut file);
         file.write_all(format!("{} {} {who}\n", last + 1, guard.token()).as_bytes()).unwrap();
-        guard.release().await?;
-    }
-    Ok(())
-}
-
-/// As a reader: the count is the same for as long as the lock is held.
-async fn read(locks: &LockManager, journal: &str, cycles: u64) -> Result<()> {
-    // Each time at the store.
-    let lock = locks.lock("counter")?.shared().handoff_limit(0);
-    let mut file = OpenOptions::new().read(true).open(journal).unwrap();
-    for _ in 0..cycles {
-        let guard = lock.acquire().await?;
-        let before = last_count(&mut file);
-        tokio::time::sleep(Duration::from_millis(1)).await; // what reading takes
-        let after = last_count(&mut file);
-        assert!(
-            before == after || guard.ensure_held().is_err(),
-            "{after} was written beside a reader of {before}"
-        );
         guard.release().await?;
     }
     Ok(())

@@ -1,21 +1,7 @@
-//! Holders that die or stand still, where a lock belongs to a lease.
-
-use testbed::within;
+//! Holders that stand still, where a lock belongs to a lease.
 
 use crate::fixture::Fixture;
 use crate::store::{STEADY, TTL};
-
-/// A dead holder's lease ends, not before its time by much and not long after it (G6).
-pub(crate) async fn a_killed_holder_frees_the_lock_in_time(fixture: Fixture) {
-    let (mut holder, mut next) = (fixture.holder().await, fixture.holder().await);
-    let token = holder.acquire("a").await;
-    next.order("acquire a").await;
-    holder.process.kill().await.unwrap();
-    // The lease had at most a ttl to go, a store looks for ended ones every second or so, and the machine
-    // may be busy.
-    let after = within(3 * TTL, "the lease ends", next.token()).await;
-    assert!(after > token, "token {after} after {token}");
-}
 
 /// A holder that is stopped for longer than its lease finds out at its first look, and the next
 /// holder has the larger token (G2, G3).

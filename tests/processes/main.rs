@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
 
 mod child;
-mod contest;
 mod faults;
 mod fixture;
 mod full_disk;
@@ -50,8 +49,6 @@ macro_rules! trials {
 /// What holds on every store.
 fn of_any(store: &Store) -> impl Iterator<Item = Trial> + use<> {
     let trials = trials! { store;
-        contest::no_count_is_lost_while_processes_are_killed
-        faults::a_killed_waiter_disturbs_nobody
         faults::another_process_is_seen_and_revoked
     };
     trials.into_iter()
@@ -60,7 +57,6 @@ fn of_any(store: &Store) -> impl Iterator<Item = Trial> + use<> {
 /// What holds where a lock belongs to a lease.
 fn of_leases(store: &Store) -> impl Iterator<Item = Trial> + use<> {
     let trials = trials! { store;
-        leased::a_killed_holder_frees_the_lock_in_time
         leased::a_stopped_holder_has_lost_before_another_holds
         leased::a_short_stop_loses_nothing
     };
@@ -71,8 +67,7 @@ fn of_leases(store: &Store) -> impl Iterator<Item = Trial> + use<> {
 fn of_leased<S: testbed::Server>(runtime: &Runtime, trials: &mut Vec<Trial>) -> S {
     let server = runtime.block_on(S::start()).unwrap_or_else(|error| panic!("{error}"));
     let addr = server.addr();
-    let store = Store::new(S::NAME, true, move |namespace, options| S::url(addr, namespace, options));
-    trials.extend(trials! { store; contest::no_count_is_written_beside_a_reader_despite_kills });
+    let store = Store::new(S::NAME, move |namespace, options| S::url(addr, namespace, options));
     trials.extend(of_leases(&store));
     server
 }
@@ -84,7 +79,7 @@ fn of_a_quorum(runtime: &Runtime, trials: &mut Vec<Trial>) -> Vec<testbed::redis
     let hosts: Vec<_> =
         servers.iter().map(|server: &testbed::redis::Server| server.addr().to_string()).collect();
     let hosts = hosts.join(",");
-    let store = Store::new("redis-quorum", true, move |namespace, options| {
+    let store = Store::new("redis-quorum", move |namespace, options| {
         format!("redis+quorum://{hosts}/0?prefix={namespace}&pause_after_restart=0s&{options}")
     });
     trials.extend(of_leases(&store));
@@ -94,7 +89,7 @@ fn of_a_quorum(runtime: &Runtime, trials: &mut Vec<Trial>) -> Vec<testbed::redis
 /// What holds where a lock belongs to a process.
 fn of_file(directories: &testbed::Scratch) -> Vec<Trial> {
     let root = directories.path().to_owned();
-    let store = Store::new("file", false, move |namespace, options| {
+    let store = Store::new("file", move |namespace, options| {
         format!("file://{}/{namespace}?{options}", root.display())
     });
     let of_processes = trials! { store;

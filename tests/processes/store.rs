@@ -20,8 +20,6 @@ pub(crate) const STEADY: Duration = Duration::from_secs(6);
 #[derive(Clone)]
 pub(crate) struct Store {
     pub(crate) name: &'static str,
-    /// Whether a dead holder's lock frees itself only when its lease ends.
-    pub(crate) leased: bool,
     url: Arc<Url>,
     namespaces: Arc<AtomicUsize>,
 }
@@ -33,10 +31,9 @@ impl Store {
     /// `url` is that of a namespace, with options.
     pub(crate) fn new(
         name: &'static str,
-        leased: bool,
         url: impl Fn(&str, &str) -> String + Send + Sync + 'static,
     ) -> Self {
-        Self { name, leased, url: Arc::new(url), namespaces: Arc::default() }
+        Self { name, url: Arc::new(url), namespaces: Arc::default() }
     }
 
     /// That of a new namespace.
@@ -58,9 +55,6 @@ impl Store {
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store")
-            .field("name", &self.name)
-            .field("leased", &self.leased)
-            .finish_non_exhaustive()
+        f.debug_struct("Store").field("name", &self.name).finish_non_exhaustive()
     }
 }
