@@ -360,13 +360,18 @@ pub(crate) struct Watch {
 impl Watch {
     /// Waits for the change. The end of the session is none; it is reported elsewhere.
     pub(crate) fn fired(self) -> Fired {
+        when_woken(self.fired_in_a_set()).boxed().fuse()
+    }
+
+    /// The same, to be polled only when it was woken, as by `FuturesUnordered`.
+    pub(crate) fn fired_in_a_set(self) -> Fired {
         // Small, since there is one for each hold: an `async` block would keep the watcher twice.
         let fired = self.watcher.changed().then(|event| match event.event_type {
             EventType::NodeDeleted => Either::Left(ready(Happening::Ended)),
             EventType::Session => Either::Right(pending()),
             _ => Either::Left(ready(Happening::Changed)),
         });
-        when_woken(self.runtime, fired).boxed().fuse()
+        unless_ending(self.runtime, fired).boxed().fuse()
     }
 
     /// Only remembers whether the change has come.
@@ -376,18 +381,26 @@ impl Watch {
     }
 }
 
-/// Polls `fired` first, and then only when it was woken and its `runtime` is not ending.
-///
-/// RACE: the library's task may end with the runtime before this one, which wakes its waiters, and they panic when they are
-/// polled. Whether the runtime is ending takes a task, so it is not asked at each poll of the caller.
-fn when_woken<T>(runtime: Handle, fired: impl Future<Output = T> + Send) -> impl Future<Output = T> + Send {
-    let (mut fired, bell, mut is_first) = (Box::pin(fired), Arc::<Bell>::default(), true);
+/// Polls `fired` for the first time, and then only when it was woken.
+fn when_woken<T>(mut fired: impl Future<Output = T> + Unpin) -> impl Future<Output = T> {
+    let (bell, mut is_first) = (Arc::<Bell>::default(), true);
     poll_fn(move |cx| {
         let has_rung = bell.has_rung(cx.waker());
-        if !std::mem::take(&mut is_first) && (!has_rung || is_ending(&runtime)) {
+        if !std::mem::take(&mut is_first) && !has_rung {
             return Poll::Pending;
         }
-        fired.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(&bell))))
+        fired.poll_unpin(&mut Context::from_waker(&Waker::from(Arc::clone(&bell))))
+    })
+}
+
+/// Polls `fired` for the first time, and then unless its `runtime` is ending.
+///
+/// RACE: the library's task may end with the runtime before this one. That wakes its waiters, and they panic when polled.
+fn unless_ending<T>(runtime: Handle, fired: impl Future<Output = T>) -> impl Future<Output = T> {
+    let (mut fired, mut is_first) = (Box::pin(fired), true);
+    poll_fn(move |cx| {
+        let is_over = !std::mem::take(&mut is_first) && is_ending(&runtime);
+        if is_over { Poll::Pending } else { fired.as_mut().poll(cx) }
     })
 }
 
@@ -419,7 +432,8 @@ mod tests {
                 polls.fetch_add(1, Ordering::Relaxed);
                 told.poll_unpin(cx).map(|told| told.expect("the sender lives"))
             });
-            let mut watch = std::pin::pin!(when_woken(home.handle().clone(), counted));
+            let watch = std::pin::pin!(unless_ending(home.handle().clone(), counted));
+            let mut watch = std::pin::pin!(when_woken(watch));
             assert!((0..3).all(|_| watch.as_mut().now_or_never().is_none()));
             assert_eq!((polls.load(Ordering::Relaxed), home.metrics().num_alive_tasks()), (1, 0));
             if ends {

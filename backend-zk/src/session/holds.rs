@@ -170,7 +170,7 @@ impl Session {
                 if data == keys::REVOKE {
                     self.asked_in_curators_word(owner);
                 }
-                self.watch_over(owner, watch.fired());
+                self.watch_over(owner, watch.fired_in_a_set());
             }
             Ok(None) => self.lost_its_node(owner),
             Err(_) => self.unwatched(owner),
