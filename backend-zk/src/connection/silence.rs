@@ -30,7 +30,7 @@ pub(super) struct Bell {
 
 impl Silence {
     /// Of a future that ends when the watch reports, unless that `is_over` already.
-    pub(super) fn new(watch: impl Future<Output = ()> + Send + 'static, is_over: bool) -> Self {
+    pub(crate) fn new(watch: impl Future<Output = ()> + Send + 'static, is_over: bool) -> Self {
         let (bell, mut watch) = (Arc::<Bell>::default(), watch.boxed());
         let waker = Waker::from(Arc::clone(&bell));
         // Polled once: from then on a report, or the end of the sender, wakes it.

@@ -73,6 +73,8 @@ pub(crate) struct Session {
 struct Changes {
     states: StateWatcher,
     seen: u64,
+    /// Broken by the next one: looking for it costs more.
+    still: Silence,
 }
 
 impl Session {

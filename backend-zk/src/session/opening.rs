@@ -71,7 +71,7 @@ impl Session {
             )));
         }
         let states = client.state_watcher();
-        let mut changes = Changes { states: states.clone(), seen: 0 };
+        let mut changes = Changes::new(states.clone());
         // After a shorter session than requested, answers are needed sooner.
         let bound = env.timing().op_timeout.min(timeout / 3);
         let connection = Connection::new(client, env.clone(), bound, config.rights(), secret);

@@ -1,11 +1,14 @@
 //! Proves that the session lives, and that it is still the same.
 
+use std::future::ready;
+
 use futures_util::FutureExt;
 use futures_util::future::join3;
 use leasehold_core::LostReason;
-use zookeeper_client::{CreateMode, Error as ZkError, SessionState};
+use zookeeper_client::{CreateMode, Error as ZkError, SessionState, StateWatcher};
 
 use super::{Changes, Session};
+use crate::connection::Silence;
 use crate::error::{Answered, Explain, Unanswered};
 use crate::protocol::{Purpose, Write};
 
@@ -113,10 +116,22 @@ impl Drop for Out<'_> {
 }
 
 impl Changes {
+    pub(super) fn new(states: StateWatcher) -> Self {
+        Self { states, seen: 0, still: Silence::new(ready(()), true) }
+    }
+
     /// The number of changes until now.
     pub(super) fn count(&mut self) -> u64 {
-        while self.states.changed().now_or_never().is_some() {
-            self.seen += 1;
+        while self.still.is_broken() {
+            while self.states.changed().now_or_never().is_some() {
+                self.seen += 1;
+            }
+            // RACE: a change that comes right now breaks the new silence at once.
+            let mut states = self.states.clone();
+            let changed = async move {
+                states.changed().await;
+            };
+            self.still = Silence::new(changed, false);
         }
         self.seen
     }
