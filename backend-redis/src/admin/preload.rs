@@ -34,7 +34,7 @@ impl RedisConfig {
         timing.connect_timeout = BOUND;
         let (env, closed) = (Env::new(timing)?, CancellationToken::new());
         let _open = closed.clone().drop_guard();
-        let link = Arc::new(Link::new(env.clone(), self.client(BOUND)?, None, None));
+        let link = Arc::new(Link::new(env.clone(), self.whereabouts(BOUND)?, None, None));
         link.start(closed).await?;
         let mut loaded_scripts = 0;
         for script in Script::all() {

@@ -1,18 +1,21 @@
 //! Which server, and how locks are kept in it.
 
 mod format;
+mod login;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::Endpoint;
+use leasehold_core::backend::{Credentials, Endpoint};
 use leasehold_core::{Error, Result, StoreUrl, Tls};
 use redis::{ProtocolVersion, RedisConnectionInfo};
 
 pub use self::format::Format;
+pub(crate) use self::login::Login;
 
-use crate::connection::Client;
+use crate::connection::{Client, Fixed, Whereabouts};
 use crate::keys::Keys;
 
 /// The configuration of the Redis store,
@@ -27,6 +30,8 @@ pub struct RedisConfig {
     tls: Option<Tls>,
     user: Option<String>,
     password: Option<Password>,
+    /// Where user and password come from, if they change.
+    login: Option<Login>,
     pub(crate) database: u32,
     pub(crate) prefix: String,
     /// How locks are shared with other libraries, if they are.
@@ -64,6 +69,22 @@ pub(crate) enum Address {
     Unix(PathBuf),
 }
 
+impl From<&Endpoint> for Address {
+    fn from(server: &Endpoint) -> Self {
+        Self::Tcp { host: server.host().to_owned(), port: server.port() }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
 impl RedisConfig {
     /// The shortest ttl: the server keeps expiry to the millisecond, the rest is the network's.
     pub const MIN_TTL: Duration = Duration::from_millis(300);
@@ -88,6 +109,7 @@ impl RedisConfig {
             tls: None,
             user: None,
             password: None,
+            login: None,
             database: 0,
             prefix: Self::DEFAULT_PREFIX.to_owned(),
             format: None,
@@ -107,6 +129,27 @@ impl RedisConfig {
     /// The password of the `default` user, for a server with `requirepass`.
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.password = Some(Password(password.into()));
+        self
+    }
+
+    /// Asks for user and password at each connection, for a server whose passwords change, such as tokens of a cloud. They
+    /// take the place of [`credentials`](Self::credentials). Default none.
+    ///
+    /// A connection that the server ends with its token is made again, which costs neither a hold nor a place. An answer that
+    /// takes longer than an attempt to connect is dropped.
+    ///
+    /// ```
+    /// use leasehold_core::backend::Credentials;
+    /// use leasehold_redis::RedisConfig;
+    ///
+    /// let config = RedisConfig::new("redis.example.org", 6379)
+    ///     .credentials_from(|| async { Ok(Credentials::new("billing", std::fs::read_to_string("/run/token").unwrap_or_default())) });
+    /// ```
+    pub fn credentials_from<F>(mut self, ask: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials>> + Send + 'static,
+    {
+        self.login = Some(Login::new(ask));
         self
     }
 
@@ -174,15 +217,20 @@ impl RedisConfig {
     ///
     /// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption), naming the value and the rule.
     pub fn from_url(url: &mut StoreUrl) -> Result<Self> {
-        let mut config = match url.scheme() {
+        let config = match url.scheme() {
             "redis+unix" => Self::from_socket_url(url)?,
             _ => Self::from_host_url(url)?,
         };
-        config.format = Format::take_from(url)?;
-        config.wait_replicas = url.take_parsed("wait_replicas", "a number of replicas")?.unwrap_or_default();
-        config = config.pause_after_restart(url.take_duration("pause_after_restart")?.unwrap_or_default());
+        let config = config.with_options_of(url)?;
         config.checked()?;
         Ok(config)
+    }
+
+    /// Reads the format, and what is done about replicas and restarts, from a URL.
+    fn with_options_of(mut self, url: &mut StoreUrl) -> Result<Self> {
+        self.format = Format::take_from(url)?;
+        self.wait_replicas = url.take_parsed("wait_replicas", "a number of replicas")?.unwrap_or_default();
+        Ok(self.pause_after_restart(url.take_duration("pause_after_restart")?.unwrap_or_default()))
     }
 
     fn from_socket_url(url: &mut StoreUrl) -> Result<Self> {
@@ -214,9 +262,9 @@ impl RedisConfig {
     /// Every server that a URL names, each with the options of the URL.
     pub(crate) fn all_of(url: &mut StoreUrl) -> Result<Vec<Self>> {
         let servers = url.endpoints(Self::DEFAULT_PORT)?;
-        let any = Self::new("", 0).database(database_of(url)?).reached_by(url)?;
-        let at = |server: &Endpoint| Address::Tcp { host: server.host().to_owned(), port: server.port() };
-        Ok(servers.iter().map(|server| Self { address: at(server), ..any.clone() }).collect())
+        let any =
+            Self::new("", 0).database(database_number(url.path().trim_matches('/'))?).reached_by(url)?;
+        Ok(servers.iter().map(|server| Self { address: server.into(), ..any.clone() }).collect())
     }
 
     /// Reads TLS, user, password, prefix and message key from a URL.
@@ -233,8 +281,15 @@ impl RedisConfig {
 
     /// Makes the checks that need no server.
     pub(crate) fn checked(&self) -> Result<()> {
-        let is_nowhere =
-            matches!(&self.address, Address::Tcp { host, port } if host.is_empty() || *port == 0);
+        if matches!(&self.address, Address::Tcp { host, port } if host.is_empty() || *port == 0) {
+            let rule = "the server's address is invalid: expected a host and a port above 0";
+            return Err(Error::invalid_option(rule));
+        }
+        self.checked_options()
+    }
+
+    /// Checks everything but the address.
+    fn checked_options(&self) -> Result<()> {
         let is_local = matches!(self.address, Address::Unix(_));
         let unfit = |key: &str| key.chars().count() < SHORTEST_KEY || key.contains(char::is_control);
         let wrong = [
@@ -242,7 +297,6 @@ impl RedisConfig {
                 self.signed_with().is_some_and(unfit),
                 "`message_key` is invalid: expected at least 16 characters, without control characters",
             ),
-            (is_nowhere, "the server's address is invalid: expected a host and a port above 0"),
             (is_local && self.tls.is_some(), "cannot use TLS through a Unix socket"),
             (self.user.is_some() && self.password.is_none(), "a Redis user needs a password"),
         ];
@@ -282,26 +336,19 @@ impl RedisConfig {
 
     /// The client for one server. It sends nothing before it connects.
     pub(crate) fn client(&self, op_timeout: Duration) -> Result<Client> {
-        let mut settings = RedisConnectionInfo::default()
-            .set_protocol(ProtocolVersion::RESP3)
-            .set_db(i64::from(self.database))
-            .set_skip_set_lib_name();
-        if let Some(user) = &self.user {
-            settings = settings.set_username(user);
-        }
-        if let Some(password) = &self.password {
-            settings = settings.set_password(&password.0);
-        }
+        let settings = settings(self.user.as_deref(), self.password.as_ref());
+        let settings = settings.set_db(i64::from(self.database));
         Client::new(self.address.clone(), settings, self.tls.as_ref(), op_timeout)
+    }
+
+    /// The way to the server, for links.
+    pub(crate) fn whereabouts(&self, op_timeout: Duration) -> Result<Arc<dyn Whereabouts>> {
+        Ok(Arc::new(Fixed { client: self.client(op_timeout)?, login: self.login.clone() }))
     }
 
     /// The server as errors name it.
     pub(crate) fn address(&self) -> String {
-        match &self.address {
-            Address::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
-            Address::Tcp { host, port } => format!("{host}:{port}"),
-            Address::Unix(path) => path.display().to_string(),
-        }
+        self.address.to_string()
     }
 
     /// The server, the database and the prefix.
@@ -315,9 +362,21 @@ impl RedisConfig {
     }
 }
 
-/// The database that the path of a URL with hosts names.
-fn database_of(url: &StoreUrl) -> Result<u32> {
-    let path = url.path().trim_matches('/');
+/// How a server, or a sentinel, is spoken to.
+fn settings(user: Option<&str>, password: Option<&Password>) -> RedisConnectionInfo {
+    let mut settings =
+        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
+    if let Some(user) = user {
+        settings = settings.set_username(user);
+    }
+    match password {
+        Some(password) => settings.set_password(&password.0),
+        None => settings,
+    }
+}
+
+/// The database that the path of a URL names.
+fn database_number(path: &str) -> Result<u32> {
     if path.is_empty() {
         return Ok(0);
     }

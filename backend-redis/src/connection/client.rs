@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::select_ok;
+use leasehold_core::backend::Credentials;
 use leasehold_core::{Result, Tls};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
@@ -49,6 +50,12 @@ impl Client {
             tls: tls.map(encrypted::configured).transpose()?,
             op_timeout,
         })
+    }
+
+    /// The same client as another user.
+    pub(crate) fn logging_in(mut self, Credentials { user, password }: Credentials) -> Self {
+        self.settings = self.settings.set_username(user).set_password(password);
+        self
     }
 
     /// A connection over `stream`, and what reads and writes it, to be polled along.

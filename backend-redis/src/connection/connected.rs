@@ -7,6 +7,7 @@ use leasehold_core::{Effect, Error, ErrorKind, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, Value};
 
+use super::client::Client;
 use super::lost;
 use super::state::ConnectionState;
 use super::wire::{self, Refusals, Wire};
@@ -21,6 +22,8 @@ pub(crate) struct Connected(pub(super) Arc<Connection>);
 pub(super) struct Connection {
     /// Unlike that of any other connection of the link.
     pub(super) id: u64,
+    /// Leads to its server.
+    pub(super) client: Client,
     pub(super) up_at: Moment,
     /// What scripts are told, if the server may have forgotten holders.
     pub(super) times: Option<ReignTimes>,

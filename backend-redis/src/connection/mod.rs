@@ -23,6 +23,7 @@ mod meter;
 mod namespace;
 mod pause;
 mod state;
+mod whereabouts;
 mod wire;
 
 use std::fmt;
@@ -49,13 +50,14 @@ pub(crate) use self::connected::{Connected, had_ended};
 pub(crate) use self::namespace::{Namespace, as_token_base, record, token_base};
 pub(crate) use self::pause::Pause;
 pub(crate) use self::state::ConnectionState;
+pub(crate) use self::whereabouts::{Fixed, Whereabouts};
 use self::wire::Wire;
 
 /// One link; it is up or down.
 #[derive(Debug)]
 pub(crate) struct Link {
     env: Env,
-    client: Client,
+    whereabouts: Arc<dyn Whereabouts>,
     /// The channel to subscribe to, if there is one.
     inbox: Option<Inbox>,
     /// What each connection is asked, if a server that may have forgotten holders grants nothing at first.
@@ -106,11 +108,16 @@ impl LinkEvent {
 
 impl Link {
     /// A link that is down.
-    pub(crate) fn new(env: Env, client: Client, inbox: Option<Inbox>, pause: Option<Pause>) -> Self {
+    pub(crate) fn new(
+        env: Env,
+        whereabouts: Arc<dyn Whereabouts>,
+        inbox: Option<Inbox>,
+        pause: Option<Pause>,
+    ) -> Self {
         let up = watch::Sender::new(Err(lost()));
         Self {
             env,
-            client,
+            whereabouts,
             inbox,
             pause,
             wants_primary: AtomicBool::new(false),
@@ -182,11 +189,14 @@ impl Link {
             match attempt {
                 Ok(connected) => {
                     _ = self.up.send_replace(Ok(connected.clone()));
-                    let Connection { up_at, state, .. } = &*connected.0;
+                    let Connection { client, up_at, state, .. } = &*connected.0;
                     if let Some(inbox) = self.inbox.as_ref().filter(|_| !is_first) {
                         inbox.hears.hear(if state.is_deaf() { LinkEvent::Deaf } else { LinkEvent::UpAgain });
                     }
-                    state.over().await;
+                    tokio::select! {
+                        () = state.over() => self.whereabouts.doubt(),
+                        () = self.whereabouts.left(client) => state.end(),
+                    }
                     self.wants_primary.store(state.is_at_replica(), Ordering::Relaxed);
                     _ = self.up.send_replace(Err(lost()));
                     // A server that accepts and refuses is not asked more often than one that does not.
@@ -272,10 +282,11 @@ impl Link {
         give_up_at: Moment,
         failed: fn(RedisError) -> Error,
     ) -> Result<Connected> {
-        let (stream, address) = self.client.dial(None).await.map_err(|error| failed(error.into()))?;
-        let opened = try_join(self.client.log_in(stream), async {
+        let client = self.whereabouts.client(give_up_at).await?;
+        let (stream, address) = client.dial(None).await.map_err(|error| failed(error.into()))?;
+        let opened = try_join(client.log_in(stream), async {
             match &self.inbox {
-                Some(inbox) => self.listen(inbox, address).await.map(Some),
+                Some(inbox) => self.listen(&client, inbox, address).await.map(Some),
                 None => Ok(None),
             }
         });
@@ -285,7 +296,7 @@ impl Link {
             listener.map_or_else(Default::default, |(listener, state)| (state, Some(listener)));
         let wire = Wire::start(self.env.clone(), stream, Arc::clone(&state));
         let id = self.connections.fetch_add(1, Ordering::Relaxed);
-        let mut connection = Connection { id, up_at, times: None, wire, listener, state };
+        let mut connection = Connection { id, client, up_at, times: None, wire, listener, state };
         if let Some(pause) = &self.pause {
             // It is for a primary to say.
             connection.times = Some(pause.ask(&connection, give_up_at, failed).await?);
@@ -298,6 +309,7 @@ impl Link {
     /// Subscribes to the inbox at the server with that address.
     async fn listen(
         &self,
+        client: &Client,
         inbox: &Inbox,
         address: Option<SocketAddr>,
     ) -> RedisResult<(MultiplexedConnection, Arc<ConnectionState>)> {
@@ -305,8 +317,8 @@ impl Link {
         let options = AsyncConnectionConfig::new()
             .set_response_timeout(None)
             .set_push_sender(PushReceiver { inbox: inbox.clone(), state: Arc::clone(&state) });
-        let (stream, _) = self.client.dial(address).await?;
-        let (mut listener, driver) = self.client.connect(stream, options).await?;
+        let (stream, _) = client.dial(address).await?;
+        let (mut listener, driver) = client.connect(stream, options).await?;
         let driving = Arc::clone(&state);
         self.env.spawn(async move {
             tokio::select! {

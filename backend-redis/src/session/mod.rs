@@ -108,7 +108,7 @@ impl Session {
         let pause = config.pause;
         outlives(pause, env.timing().ttl)?;
         let asked = |keys: &Keys| pause.map(|option| Pause::new(keys, option));
-        let (keys, client) = (config.keys()?, config.client(env.timing().op_timeout)?);
+        let (keys, whereabouts) = (config.keys()?, config.whereabouts(env.timing().op_timeout)?);
         let inbox = keys::inbox(env.owner_id(), config.database, !env.adds_token_base());
         let channels = keys.channels();
         // Before there is a session, events are dropped.
@@ -118,7 +118,7 @@ impl Session {
         let admitted = Some(Namespace::new(keys.clone(), &inboxes, env.adds_token_base()));
         let heard = Inbox { channel: format!("{channels}{inbox}"), hears: told, keys: admitted };
         let format = config.format.clone();
-        let link = Arc::new(Link::new(env.clone(), client.clone(), Some(heard), asked(&keys)));
+        let link = Arc::new(Link::new(env.clone(), Arc::clone(&whereabouts), Some(heard), asked(&keys)));
         let closed = CancellationToken::new();
         // A caller that cancels `open` ends the started tasks.
         let open = closed.clone().drop_guard();
@@ -126,7 +126,7 @@ impl Session {
         let confirming = match config.wait_replicas {
             0 => None,
             replicas => {
-                let second = Arc::new(Link::new(env.clone(), client, None, asked(&keys)));
+                let second = Arc::new(Link::new(env.clone(), whereabouts, None, asked(&keys)));
                 second.start(closed.clone()).await?;
                 Some(Confirming::start(&env, second, replicas, closed.clone()))
             }

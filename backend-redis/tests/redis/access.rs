@@ -1,16 +1,19 @@
 //! The ways to a server: users and their rights, the Unix socket, databases.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_core::backend::Revocation;
+use leasehold_core::backend::{Credentials, Revocation};
 use leasehold_core::{Effect, ErrorKind, FencingToken, Guarantees, LockManager, Result, Revoke};
 use leasehold_redis::RedisConfig;
+use parking_lot::Mutex;
 use testbed::redis::{Server, Settings};
 use tokio::time::{sleep, timeout};
 
 use crate::fixture::{
-    BOUND, LONG, NAME, TTL, Waiter, command, direct, hold, ok, open, open_for, server, start, trials_on_both,
+    BOUND, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, server, start,
+    trials_on_both,
 };
 
 trials_on_both![
@@ -19,6 +22,7 @@ trials_on_both![
     without_the_right_to_bring_scripts_they_are_loaded_ahead,
     each_documented_right_is_needed,
     some_options_need_the_rights_that_are_named,
+    credentials_that_change_are_asked_for_again,
     a_unix_socket_is_a_way,
     databases_keep_their_own_locks,
     a_prefix_may_be_any_that_is_accepted,
@@ -207,6 +211,26 @@ async fn option_needs(server: &Server, right: &str, option: fn(RedisConfig) -> R
     ok(server, &["ACL", "LOG", "RESET"]).await;
     everything(|| config.clone()).await.unwrap();
     assert_eq!(refusals(server).await, Vec::<String>::new(), "with {right}");
+}
+
+/// A password that ends with its connection costs no hold: the next connection asks for the new one.
+async fn credentials_that_change_are_asked_for_again() {
+    let server = server().await;
+    let password = Arc::new(Mutex::new("first"));
+    let set = async |new: &'static str| {
+        *password.lock() = new;
+        let words = ["ACL", "SETUSER", "app", "on", "resetpass", &format!(">{new}"), "~*", "&*", "+@all"];
+        ok(&server, &words).await;
+    };
+    set("first").await;
+    let asked = Arc::clone(&password);
+    let ask = move || std::future::ready(Ok(Credentials::new("app", *asked.lock())));
+    let locks = open_for(direct(&server).credentials_from(ask), LONG).await;
+    let guard = hold(&locks).await;
+    set("second").await;
+    command(&server, &["CLIENT", "KILL", "USER", "app"]).await;
+    eventually("it is renewed", async || guard.renew().await.is_ok()).await;
+    guard.release().await.unwrap();
 }
 
 async fn a_unix_socket_is_a_way() {

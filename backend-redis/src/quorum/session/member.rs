@@ -94,8 +94,8 @@ impl Member {
     ) -> Result<Self> {
         let receiver: Arc<dyn Hears> = Arc::new(receiver);
         let inbox = Inbox { channel, hears: Arc::clone(&receiver), keys: None };
-        let link =
-            Arc::new(Link::new(env.clone(), config.client(env.timing().op_timeout)?, Some(inbox), None));
+        let whereabouts = config.whereabouts(env.timing().op_timeout)?;
+        let link = Arc::new(Link::new(env.clone(), whereabouts, Some(inbox), None));
         let begun = watch::Sender::new(None);
         let (linking, told, closing, env_of) =
             (Arc::clone(&link), begun.clone(), closed.clone(), env.clone());
