@@ -30,7 +30,7 @@ pub mod file {
 pub mod redis {
     #[doc(hidden)]
     pub use leasehold_redis::exclusive_scripts;
-    pub use leasehold_redis::{Format, QuorumConfig, RedisConfig};
+    pub use leasehold_redis::{Format, QuorumConfig, RedisConfig, SentinelConfig};
 }
 
 /// The etcd store: locks in an etcd cluster.
@@ -100,6 +100,12 @@ pub fn registry() -> Registry {
     for scheme in ["redis", "rediss", "redis+unix"] {
         #[cfg(feature = "redis")]
         registry.register(scheme, |url| Ok(Box::new(redis::RedisConfig::from_url(url)?)));
+        #[cfg(not(feature = "redis"))]
+        registry.missing(scheme, "enable the Cargo feature `redis` of leasehold");
+    }
+    for scheme in ["redis+sentinel", "rediss+sentinel"] {
+        #[cfg(feature = "redis")]
+        registry.register(scheme, |url| Ok(Box::new(redis::SentinelConfig::from_url(url)?)));
         #[cfg(not(feature = "redis"))]
         registry.missing(scheme, "enable the Cargo feature `redis` of leasehold");
     }

@@ -7,7 +7,7 @@
 //!
 //! | file | contains |
 //! |---|---|
-//! | `config` | which server, and its URL |
+//! | `config` | which server, or which sentinels know it, and its URL |
 //! | `backend` | the contract |
 //! | `session` | one manager's entries, and how it gets, keeps and leaves them |
 //! | `protocol` | how one acquisition goes; pure |
@@ -33,7 +33,7 @@ mod quorum;
 mod scripts;
 mod session;
 
-pub use config::{Format, RedisConfig};
+pub use config::{Format, RedisConfig, SentinelConfig};
 pub use quorum::QuorumConfig;
 #[doc(hidden)]
 pub use scripts::exclusive_scripts;

@@ -38,7 +38,15 @@ const REMEDIES: [(&str, &[&str]); 4] = [
     ("cargo install leasehold-cli --features file", &["file"]),
     (
         "cargo install leasehold-cli --features redis",
-        &["redis", "rediss", "redis+unix", "redis+quorum", "rediss+quorum"],
+        &[
+            "redis",
+            "rediss",
+            "redis+unix",
+            "redis+sentinel",
+            "rediss+sentinel",
+            "redis+quorum",
+            "rediss+quorum",
+        ],
     ),
     ("cargo install leasehold-cli --features etcd, which needs protoc", &["etcd", "etcds"]),
     ("cargo install leasehold-cli --features zk", &["zk", "zookeeper"]),
@@ -130,6 +138,7 @@ impl Place {
         if let Some(Ok(mut url)) = self.url.as_deref().map(str::parse::<StoreUrl>) {
             let scheme = match url.scheme() {
                 "rediss" => "redis",
+                "rediss+sentinel" => "redis+sentinel",
                 "rediss+quorum" => "redis+quorum",
                 "etcds" => "etcd",
                 "zookeeper" => "zk",

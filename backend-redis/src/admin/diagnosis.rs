@@ -22,6 +22,12 @@ impl Session {
         let now = self.env.wall_time();
         let replicas = self.confirming.as_ref().map_or(0, |confirming| confirming.replicas);
         let mut findings = findings(&answers, now, self.link.is_deaf(), replicas, self.pause);
+        if let Some(failover) = &self.failover {
+            let promise = self.diagnose_failover(failover, answers.first(), &connected, give_up_at).await?;
+            findings.retain(|finding| finding.subject != "replication");
+            findings.push(about("fail-over", promise));
+            findings.extend(self.whereabouts.diagnose(give_up_at).await);
+        }
         findings.push(about("timeout", of_timeout(answers.get(3), self.env.timing().ttl / 3)));
         let of_pause = |pause| about("restart", of_pause(pause, connected.paused_until(), answers.get(2)));
         findings.extend(self.pause.map(of_pause));
@@ -112,9 +118,14 @@ pub(crate) fn broken(detail: impl Into<String>) -> Said {
 }
 
 /// The server's own report: lines of `field:value`.
-struct Info<'a>(&'a str);
+pub(super) struct Info<'a>(pub(super) &'a str);
 
 impl<'a> Info<'a> {
+    /// How many are connected to a primary.
+    pub(super) fn replicas(&self) -> Option<u32> {
+        self.get("connected_slaves")?.parse().ok()
+    }
+
     fn get(&self, field: &str) -> Option<&'a str> {
         self.0.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).map(str::trim)
     }
@@ -195,17 +206,16 @@ fn of_replication(info: &Info<'_>, confirmed_by: u32) -> Said {
     if info.get("role") == Some("slave") {
         return broken("the server is a replica and grants no locks: connect to the primary");
     }
-    let replicas: u32 = info.get("connected_slaves").and_then(|count| count.parse().ok()).unwrap_or(0);
-    match (replicas, confirmed_by) {
+    match (info.replicas().unwrap_or(0), confirmed_by) {
         (0, 0) => ok("no replica: no fail-over can lose a lock"),
-        (_, 0) => warning(format!(
+        (replicas, 0) => warning(format!(
             "{replicas} replicas and wait_replicas=0: a fail-over may lose granted locks, and only fencing \
              tokens protect the resource then"
         )),
-        (_, wanted) if wanted > replicas => broken(format!(
+        (replicas, wanted) if wanted > replicas => broken(format!(
             "wait_replicas={wanted}, but {replicas} replicas are connected: no lock can be granted"
         )),
-        (_, wanted) => ok(format!(
+        (replicas, wanted) => ok(format!(
             "{wanted} of {replicas} replicas confirm each grant; a fail-over may still lose a lock"
         )),
     }

@@ -164,7 +164,7 @@ impl Format {
         };
         // `key` is a file of TLS where there is TLS.
         let key = match url.take("lock_key")? {
-            None if url.scheme() != "rediss" => url.take("key")?,
+            None if !url.scheme().starts_with("rediss") => url.take("key")?,
             of_lock => of_lock,
         };
         let mut format = with(format, "key", key, Self::key)?;

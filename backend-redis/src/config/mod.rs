@@ -2,6 +2,7 @@
 
 mod format;
 mod login;
+mod sentinel;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,6 +15,8 @@ use redis::{ProtocolVersion, RedisConnectionInfo};
 
 pub use self::format::Format;
 pub(crate) use self::login::Login;
+pub use self::sentinel::SentinelConfig;
+pub(crate) use self::sentinel::{Failover, MapAddress};
 
 use crate::connection::{Client, Fixed, Whereabouts};
 use crate::keys::Keys;

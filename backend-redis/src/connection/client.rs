@@ -52,6 +52,15 @@ impl Client {
         })
     }
 
+    /// The same client of the server at another address.
+    pub(crate) fn at(&self, address: Address) -> Self {
+        Self { address, ..self.clone() }
+    }
+
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+
     /// The same client as another user.
     pub(crate) fn logging_in(mut self, Credentials { user, password }: Credentials) -> Self {
         self.settings = self.settings.set_username(user).set_password(password);

@@ -22,6 +22,7 @@ mod connected;
 mod meter;
 mod namespace;
 mod pause;
+mod sentinels;
 mod state;
 mod whereabouts;
 mod wire;
@@ -49,6 +50,7 @@ use self::connected::Connection;
 pub(crate) use self::connected::{Connected, had_ended};
 pub(crate) use self::namespace::{Namespace, as_token_base, record, token_base};
 pub(crate) use self::pause::Pause;
+pub(crate) use self::sentinels::{Sentinels, Watched};
 pub(crate) use self::state::ConnectionState;
 pub(crate) use self::whereabouts::{Fixed, Whereabouts};
 use self::wire::Wire;
@@ -300,7 +302,9 @@ impl Link {
         if let Some(pause) = &self.pause {
             // It is for a primary to say.
             connection.times = Some(pause.ask(&connection, give_up_at, failed).await?);
-        } else if self.wants_primary.load(Ordering::Relaxed) && !connection.is_primary(give_up_at).await? {
+        } else if (self.wants_primary.load(Ordering::Relaxed) || self.whereabouts.is_told())
+            && !connection.is_primary(give_up_at).await?
+        {
             return Err(error::of_replica());
         }
         Ok(Connected(Arc::new(connection)))

@@ -4,6 +4,7 @@ use std::fmt;
 
 use async_trait::async_trait;
 use leasehold_core::Result;
+use leasehold_core::backend::Finding;
 use leasehold_core::clock::Moment;
 
 use super::Client;
@@ -22,8 +23,18 @@ pub(crate) trait Whereabouts: fmt::Debug + Send + Sync {
     /// Ends when another server has the locks than the one that `client` leads to.
     async fn left(&self, client: &Client);
 
+    /// Whether others say which server it is, who may be wrong, so that it is asked for its role.
+    fn is_told(&self) -> bool {
+        false
+    }
+
     /// The server may be another one by now.
     fn doubt(&self);
+
+    /// What `doctor` says of the way to the server, if there is anything to say.
+    async fn diagnose(&self, _give_up_at: Moment) -> Option<Finding> {
+        None
+    }
 }
 
 /// One address, which may be a name.
@@ -47,7 +58,7 @@ impl Whereabouts for Fixed {
 }
 
 /// The client with the credentials of the next connection, if they are asked for.
-async fn logging_in(client: Client, login: Option<&Login>) -> Result<Client> {
+pub(super) async fn logging_in(client: Client, login: Option<&Login>) -> Result<Client> {
     match login {
         Some(login) => Ok(client.logging_in(login.ask().await?)),
         None => Ok(client),

@@ -102,7 +102,7 @@ fn over(reason: LostReason) -> Error {
 
 impl<'s> Acquisition<'s> {
     fn new(session: &'s Arc<Session>, request: &AcquireRequest) -> Result<Self> {
-        outlives(session.pause, request.ttl)?;
+        outlives(session.pause, session.failover.as_ref(), request.ttl)?;
         session.guarantees().require(request.mode.needs())?;
         session.keys.admit(&request.name)?;
         let lease = session.life.lease_of(request.owner);

@@ -42,8 +42,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use self::foreign::Channels;
-use crate::config::{Format, PauseOption, RedisConfig};
-use crate::connection::{Confirming, Inbox, Link, LinkEvent, Namespace, Pause};
+use crate::config::{Failover, Format, PauseOption, RedisConfig, SentinelConfig};
+use crate::connection::{Confirming, Inbox, Link, LinkEvent, Namespace, Pause, Whereabouts};
 use crate::keys::{self, Keys};
 use crate::protocol::{Contender, Unanswered};
 use crate::scripts::{Call, FOREIGN, Inboxes, Naming, OWN, Script};
@@ -60,6 +60,9 @@ pub(crate) struct Session {
     pub(crate) program: &'static Script,
     /// Whether a server that may have forgotten holders grants nothing at first.
     pub(crate) pause: Option<PauseOption>,
+    /// What holds at a fail-over, if sentinels watch the server.
+    pub(crate) failover: Option<Failover>,
+    pub(crate) whereabouts: Arc<dyn Whereabouts>,
     foreign: Channels,
     pub(crate) inboxes: Inboxes,
     /// The id of our inbox.
@@ -104,11 +107,23 @@ impl Session {
     ///
     /// As connecting, and as [`stage::admit`]; [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) for a namespace whose `token_base`
     /// is no number, and as [`outlives`].
-    pub(crate) async fn open(config: &RedisConfig, env: Env, events: Events) -> Result<Opened<Self>> {
-        let pause = config.pause;
-        outlives(pause, env.timing().ttl)?;
+    pub(crate) async fn open(
+        config: &RedisConfig,
+        sentinels: Option<&SentinelConfig>,
+        env: Env,
+        events: Events,
+    ) -> Result<Opened<Self>> {
+        let (pause, failover) = (config.pause, sentinels.map(SentinelConfig::failover));
+        outlives(pause, failover.as_ref(), env.timing().ttl)?;
         let asked = |keys: &Keys| pause.map(|option| Pause::new(keys, option));
-        let (keys, whereabouts) = (config.keys()?, config.whereabouts(env.timing().op_timeout)?);
+        let closed = CancellationToken::new();
+        // A caller that cancels `open` ends the started tasks.
+        let open = closed.clone().drop_guard();
+        let keys = config.keys()?;
+        let whereabouts = match sentinels {
+            Some(sentinels) => sentinels.whereabouts(&env, closed.clone())?,
+            None => config.whereabouts(env.timing().op_timeout)?,
+        };
         let inbox = keys::inbox(env.owner_id(), config.database, !env.adds_token_base());
         let channels = keys.channels();
         // Before there is a session, events are dropped.
@@ -119,14 +134,11 @@ impl Session {
         let heard = Inbox { channel: format!("{channels}{inbox}"), hears: told, keys: admitted };
         let format = config.format.clone();
         let link = Arc::new(Link::new(env.clone(), Arc::clone(&whereabouts), Some(heard), asked(&keys)));
-        let closed = CancellationToken::new();
-        // A caller that cancels `open` ends the started tasks.
-        let open = closed.clone().drop_guard();
         let other_key = link.start(closed.clone()).await?;
         let confirming = match config.wait_replicas {
             0 => None,
             replicas => {
-                let second = Arc::new(Link::new(env.clone(), whereabouts, None, asked(&keys)));
+                let second = Arc::new(Link::new(env.clone(), Arc::clone(&whereabouts), None, asked(&keys)));
                 second.start(closed.clone()).await?;
                 Some(Confirming::start(&env, second, replicas, closed.clone()))
             }
@@ -138,6 +150,8 @@ impl Session {
             program: if format.is_some() { &FOREIGN } else { &OWN },
             format,
             pause,
+            failover,
+            whereabouts,
             foreign: Channels::default(),
             inboxes,
             inbox,
@@ -150,6 +164,12 @@ impl Session {
             deaf: AtomicBool::new(false),
             missed: Notify::new(),
         });
+        session.has_as_many_replicas(session.env.now() + session.env.timing().connect_timeout).await?;
+        if failover.is_some() && session.format.is_some() {
+            tracing::warn!(
+                "locks of other libraries do not pause: a fail-over may grant a lock that is held"
+            );
+        }
         // It is new.
         let _ = hears.set(Arc::downgrade(&session));
         // The connection may be another one already, and its events came before the session.
@@ -168,7 +188,7 @@ impl Session {
 
     /// The guarantees of this store.
     ///
-    /// Not `SURVIVES_FAILOVER`: replication is asynchronous. Tokens survive a restart because they are
+    /// Not `SURVIVES_FAILOVER`, unless all replicas are waited for: replication is asynchronous. Tokens survive a restart because they are
     /// never below the server's clock.
     ///
     /// Foreign clients overtake our contenders, and their grants have no tokens.
@@ -177,6 +197,8 @@ impl Session {
         let mut guarantees = reach | Guarantees::LEASED | Guarantees::PER_LOCK_TTL;
         let ours_alone = Guarantees::FENCED | Guarantees::FIFO | Guarantees::SHARED | Guarantees::PERMITS;
         guarantees.set(ours_alone, self.format.is_none());
+        let all_confirm = self.failover.is_some_and(|failover| failover.replicas.is_some());
+        guarantees.set(Guarantees::SURVIVES_FAILOVER, all_confirm && self.pause.is_some());
         guarantees
     }
 
@@ -247,7 +269,13 @@ impl Session {
 }
 
 /// Refuses a `ttl` with which a hold that the server has forgotten could outlive the pause.
-fn outlives(pause: Option<PauseOption>, ttl: Duration) -> Result<()> {
+fn outlives(pause: Option<PauseOption>, failover: Option<&Failover>, ttl: Duration) -> Result<()> {
+    if let Some(Failover { max_ttl, .. }) = failover.filter(|failover| ttl > failover.max_ttl) {
+        return Err(Error::invalid_option(format!(
+            "`ttl` {ttl:?} is longer than max_ttl={max_ttl:?}: set `max_ttl` to the longest ttl in use, for all managers \
+             of the prefix"
+        )));
+    }
     match pause.filter(|pause| pause.span < ttl) {
         None => Ok(()),
         Some(PauseOption { name, span, .. }) => Err(Error::invalid_option(format!(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_core::{Effect, ErrorKind, FenceGate, LockManager, LostReason};
+use leasehold_core::{Effect, ErrorKind, FenceGate, LockGuard, LockManager, LostReason};
 use leasehold_redis::RedisConfig;
 use testbed::redis::{Server, Settings};
 use testbed::{Mode, Proxy};
@@ -23,7 +23,7 @@ trials![
     sockets_at_two_servers_are_refused,
 ];
 
-async fn replica_of(primary: &Server) -> Server {
+pub(crate) async fn replica_of(primary: &Server) -> Server {
     let replica = start(Settings::new().replica_of(primary.addr())).await;
     replica.follows().await.unwrap();
     replica
@@ -63,13 +63,7 @@ async fn a_write_that_was_not_copied_is_a_second_holder() {
     let replica = start(Settings::new().replica_of(between.addr())).await;
     replica.follows().await.unwrap();
     let a = open_for(direct(&primary), LONG).await;
-    hold(&a).await.release().await.unwrap();
-    // What was written before this is copied when this is: the release, too.
-    ok(&primary, &["SET", "last", "copied"]).await;
-    eventually("the replica has caught up", async || exists(&replica, "last").await).await;
-
-    between.set_both(Mode::Blackhole).await;
-    let guard = hold(&a).await;
+    let guard = unreplicated_hold(&a, &primary, &between, &replica).await;
     primary.kill().await.unwrap();
     ok(&replica, &["REPLICAOF", "NO", "ONE"]).await;
     let b = open(direct(&replica)).await;
@@ -81,6 +75,21 @@ async fn a_write_that_was_not_copied_is_a_second_holder() {
     gate.admit(next.token()).unwrap();
     gate.admit(guard.token()).unwrap_err();
     next.release().await.unwrap();
+}
+
+/// A hold that the replica has not got, although it has what was written before.
+pub(crate) async fn unreplicated_hold(
+    locks: &LockManager,
+    primary: &Server,
+    between: &Proxy,
+    replica: &Server,
+) -> LockGuard {
+    hold(locks).await.release().await.unwrap();
+    // What was written before this is copied when this is: the release, too.
+    ok(primary, &["SET", "last", "copied"]).await;
+    eventually("the replica has caught up", async || exists(replica, "last").await).await;
+    between.set_both(Mode::Blackhole).await;
+    hold(locks).await
 }
 
 /// When the guard exists, the replica has the lock; renewals are confirmed, too, and all of that costs

@@ -60,7 +60,7 @@ pub(crate) async fn open(config: RedisConfig) -> LockManager {
     open_for(config, TTL).await
 }
 
-pub(crate) async fn open_for(config: RedisConfig, ttl: Duration) -> LockManager {
+pub(crate) async fn open_for(config: impl StoreConfig, ttl: Duration) -> LockManager {
     // A long bound for connecting, as the machine may be busy; those of requests follow the ttl.
     LockManager::builder(config).ttl(ttl).connect_timeout(BOUND).build().await.unwrap()
 }

@@ -28,6 +28,7 @@ mod quorum_restarts;
 mod refusals;
 mod replies;
 mod revocation;
+mod sentinel;
 mod sharing;
 mod tokens;
 mod turns;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         refusals::on_valkey(),
         replies::trials(),
         revocation::trials(),
+        sentinel::trials(),
         sharing::trials(),
         sharing::on_valkey(),
         tokens::trials(),
