@@ -8,6 +8,8 @@ mod pairs;
 mod quorum;
 #[cfg(all(feature = "etcd", feature = "file", feature = "redis", feature = "zk"))]
 mod readme;
+#[cfg(feature = "redis")]
+mod sentinel;
 #[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
 mod server;
 
@@ -41,7 +43,7 @@ fn main() -> ExitCode {
         shared(addr, namespace, leasehold::redis::Format::redisson())
     }));
     #[cfg(feature = "redis")]
-    let suite = suite.store(quorum::Quorum::start());
+    let suite = suite.store(quorum::Quorum::start()).store(sentinel::Watched::start());
     #[cfg(feature = "redis")]
     let suite = match server::valkey(redis) {
         Some(valkey) => suite.store(valkey),

@@ -19,6 +19,11 @@ async fn stores() -> Vec<(&'static str, Guarantees)> {
         let server = testbed::redis::Settings::new().start().await;
         servers.push(server.unwrap_or_else(|error| panic!("{error}")));
     }
+    let watched =
+        testbed::redis::Sentinels::start(servers[0].addr(), 0, 3, std::time::Duration::from_secs(60)).await;
+    let watched = watched.unwrap_or_else(|error| panic!("{error}"));
+    let sentinels: Vec<_> = watched.addrs().iter().map(ToString::to_string).collect();
+    let sentinel = format!("redis+sentinel://{}/{}", sentinels.join(","), testbed::redis::Sentinels::MASTER);
     let hosts: Vec<_> = servers.iter().map(|server| server.addr().to_string()).collect();
     let quorum = format!("redis+quorum://{}/0", hosts.join(","));
     // As clusters are run.
@@ -28,6 +33,7 @@ async fn stores() -> Vec<(&'static str, Guarantees)> {
     let mut promised = vec![("memory", memory.guarantees()), ("file", file.guarantees())];
     for (name, url) in [
         ("Redis", servers[0].url()),
+        ("Redis Sentinel", sentinel),
         ("Redis quorum", quorum),
         ("etcd", etcd.url()),
         ("ZooKeeper", zookeeper.url()),

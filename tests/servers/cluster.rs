@@ -1,11 +1,12 @@
 //! Three servers that agree: one of them stops, dies or comes back, or two of them die.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold::{ErrorKind, LockGuard, LockManager, connect};
 use testbed::etcd::{Etcd, Setup};
-use testbed::redis::Server as Redis;
+use testbed::redis::{Sentinels, Server as Redis, Settings};
 use testbed::zookeeper::Ensemble;
 use testbed::{BOUND, Beside, Server, eventually, within};
 
@@ -20,6 +21,9 @@ pub(crate) trait Cluster: Sized + Send + 'static {
 
     /// Whether one of them leads, and a member that is back serves at once.
     const LED: bool = true;
+
+    /// Whether a client of one member learns of the others.
+    const LEARNED: bool = false;
 
     async fn start() -> Self;
 
@@ -144,6 +148,69 @@ impl Cluster for Vec<Redis> {
 
     fn cont(&mut self, member: usize) {
         self[member].cont().unwrap();
+    }
+}
+
+/// Servers beside a sentinel each: a primary, its replicas, and whichever of them the sentinels promote.
+pub(crate) struct Watched {
+    servers: Vec<Redis>,
+    sentinels: Sentinels,
+}
+
+impl Cluster for Watched {
+    type Store = Redis;
+
+    const NAME: &str = "redis-sentinel";
+    const LEARNED: bool = true;
+
+    async fn start() -> Self {
+        let kept = || Settings::new().append_only();
+        let mut servers = vec![kept().start().await.unwrap()];
+        for _ in 1..MEMBERS {
+            let replica = kept().replica_of(servers[0].addr()).start().await.unwrap();
+            replica.follows().await.unwrap();
+            servers.push(replica);
+        }
+        let down_after = Duration::from_millis(500);
+        let sentinels = Sentinels::start(servers[0].addr(), MEMBERS - 1, MEMBERS, down_after).await.unwrap();
+        Self { servers, sentinels }
+    }
+
+    fn hosts(&self) -> Vec<String> {
+        self.sentinels.addrs().iter().map(ToString::to_string).collect()
+    }
+
+    /// Without the pause, with which a server that is new to the prefix begins.
+    fn url(hosts: &[String], options: &str) -> String {
+        let (hosts, master) = (hosts.join(","), Sentinels::MASTER);
+        format!("redis+sentinel://{hosts}/{master}?prefix=cluster&pause_after_failover=0s&{options}")
+    }
+
+    async fn leader(&self) -> usize {
+        let primary = &self.sentinels.master(0).await.unwrap()["port"];
+        self.servers.iter().position(|server| server.addr().port().to_string() == *primary).unwrap()
+    }
+
+    async fn kill(&mut self, member: usize) {
+        self.servers[member].kill().await.unwrap();
+        self.sentinels.kill(member).await.unwrap();
+    }
+
+    async fn restart(&mut self, member: usize) {
+        self.servers[member].start_again().await.unwrap();
+        self.sentinels.start_again(member).await.unwrap();
+    }
+
+    /// Before that everything is copied.
+    async fn stop(&mut self, member: usize) {
+        self.sentinels.settled(MEMBERS - 1).await.unwrap();
+        self.servers[member].process().stop().await.unwrap();
+        self.sentinels.process(member).stop().await.unwrap();
+    }
+
+    fn cont(&mut self, member: usize) {
+        self.servers[member].process().cont().unwrap();
+        self.sentinels.process(member).cont().unwrap();
     }
 }
 

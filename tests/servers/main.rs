@@ -132,7 +132,10 @@ fn cluster<C: Cluster>() -> Vec<Trial> {
     }
     let mut trials = scenarios! { lost_quorum_ends_hold };
     if C::LED {
-        trials.extend(scenarios! { rolling_restart_loses_nothing stopped_leader_never_grants_twice });
+        trials.extend(scenarios! { rolling_restart_loses_nothing });
+    }
+    if C::LED && !C::LEARNED {
+        trials.extend(scenarios! { stopped_leader_never_grants_twice });
     }
     trials
 }
@@ -160,6 +163,7 @@ fn main() -> ExitCode {
         cluster::<testbed::zookeeper::Ensemble>(),
         cluster::<testbed::etcd::Etcd>(),
         cluster::<Vec<testbed::redis::Server>>(),
+        cluster::<cluster::Watched>(),
         trying(&etcd),
         trying(&redis),
         trying(&zk),
