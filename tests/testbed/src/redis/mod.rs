@@ -5,15 +5,19 @@
 //! itself has counted is read with [`Server::calls`]. A [`Client`] speaks the protocol as it is
 //! written, and knows nothing else. [`Sentinels`] watch a primary, and promote one of its replicas.
 //!
+//! A [`Cluster`] is several that share their keys; its slots move [`Step`] by step.
+//!
 //! Not promised: that data survive a kill without [`Settings::append_only`].
 
 mod clock;
+mod cluster;
 mod protocol;
 mod sentinels;
 mod server;
 mod settings;
 
 pub use clock::WallClock;
+pub use cluster::{Cluster, Step};
 pub use protocol::{Client, Reply, frame, is_push};
 pub use sentinels::Sentinels;
 pub use server::Server;

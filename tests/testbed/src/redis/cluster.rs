@@ -1,0 +1,261 @@
+//! A cluster of servers: primaries that share the slots, and replicas that are promoted in their place.
+
+use std::{collections::BTreeMap, io, net::SocketAddr, time::Duration};
+
+use tokio::time::{sleep, timeout};
+
+use super::{Reply, Server, Settings};
+use crate::Port;
+
+/// A cluster, of which each server can be killed, stopped and asked.
+#[derive(Debug)]
+pub struct Cluster {
+    /// The primaries in the order of their slots, and the replicas behind them, at first.
+    nodes: Vec<Node>,
+}
+
+#[derive(Debug)]
+struct Node {
+    server: Server,
+    id: String,
+    /// Where the others reach it.
+    bus: Port,
+}
+
+/// How far a slot is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(clippy::exhaustive_enums, reason = "the steps of the server's documentation")]
+pub enum Step {
+    /// The server that gets it knows that it comes.
+    Importing,
+    /// The server that has it knows that it goes: it names the other one for keys that it does not have.
+    Migrating,
+    /// The keys have gone.
+    Keys,
+    /// It is the other server's, and all know.
+    Done,
+}
+
+impl Cluster {
+    /// How many slots there are.
+    pub const SLOTS: usize = 16_384;
+
+    /// Starts `masters` primaries that share the slots, with so many `replicas` each, which promote themselves once a primary
+    /// was silent for `node_timeout`; and waits until all agree.
+    pub async fn start(masters: usize, replicas: usize, node_timeout: Duration) -> io::Result<Self> {
+        Self::of(&Settings::new(), masters, replicas, node_timeout).await
+    }
+
+    /// As [`start`](Self::start), of servers with these `settings`.
+    pub async fn of(
+        settings: &Settings,
+        masters: usize,
+        replicas: usize,
+        node_timeout: Duration,
+    ) -> io::Result<Self> {
+        let mut nodes = Vec::new();
+        for epoch in 1..=masters * (1 + replicas) {
+            nodes.push(Node::start(settings, epoch, node_timeout).await?);
+        }
+        let cluster = Self { nodes };
+        for (index, node) in cluster.nodes[..masters].iter().enumerate() {
+            let [first, end] = [index, index + 1].map(|at| at * Self::SLOTS / masters);
+            let range = [first, end - 1].map(|slot| slot.to_string());
+            node.ok(&["CLUSTER", "ADDSLOTSRANGE", &range[0], &range[1]]).await?;
+        }
+        // Each meets all: what one would learn from others takes seconds.
+        for (index, node) in cluster.nodes.iter().enumerate() {
+            for other in &cluster.nodes[..index] {
+                let [port, bus] =
+                    [other.server.addr().port(), other.bus.number()].map(|port| port.to_string());
+                node.ok(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await?;
+            }
+        }
+        let count = cluster.nodes.len().to_string();
+        cluster.know("cluster_known_nodes", &count).await?;
+        for (index, node) in cluster.nodes.iter().enumerate().skip(masters) {
+            node.ok(&["CLUSTER", "REPLICATE", &cluster.nodes[index % masters].id]).await?;
+        }
+        cluster.know("cluster_state", "ok").await?;
+        // Until each names all of them, in the roles that they have.
+        for node in &cluster.nodes {
+            soon(|| async { Ok(node.named().await? == (masters, masters * replicas)) }).await?;
+        }
+        Ok(cluster)
+    }
+
+    /// Where they listen: the first primaries, and their replicas in the same order.
+    pub fn addrs(&self) -> Vec<SocketAddr> {
+        self.nodes.iter().map(|node| node.server.addr()).collect()
+    }
+
+    /// `redis+cluster://127.0.0.1:<port>,…`.
+    pub fn url(&self) -> String {
+        let addrs: Vec<_> = self.addrs().iter().map(SocketAddr::to_string).collect();
+        format!("redis+cluster://{}", addrs.join(","))
+    }
+
+    /// One of its servers.
+    pub fn server(&self, node: usize) -> &Server {
+        &self.nodes[node].server
+    }
+
+    /// One of its servers, to be killed and started again.
+    pub fn server_mut(&mut self, node: usize) -> &mut Server {
+        &mut self.nodes[node].server
+    }
+
+    /// The slot of a key, as a server counts it.
+    pub async fn slot_of(&self, key: &str) -> io::Result<usize> {
+        let slot = self.nodes[0].server.command(&["CLUSTER", "KEYSLOT", key]).await?.integer();
+        slot.and_then(|slot| usize::try_from(slot).ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Which server has a slot, by the word of all that run.
+    pub async fn owner_of(&self, slot: usize) -> io::Result<usize> {
+        let agreed = async {
+            loop {
+                let mut owners = Vec::new();
+                for node in &self.nodes {
+                    // One that was killed has no word.
+                    if let Ok(ports) = node.owners().await {
+                        owners.push(ports.range(..=slot).next_back().map(|(_, port)| *port));
+                    }
+                }
+                let known = |port| self.nodes.iter().position(|node| Some(node.server.addr().port()) == port);
+                if let Some(owner) = owners.first().copied().and_then(known)
+                    && owners.iter().all(|port| *port == owners[0])
+                {
+                    return owner;
+                }
+                sleep(POLL).await;
+            }
+        };
+        timeout(READY, agreed).await.map_err(io::Error::from)
+    }
+
+    /// Moves a slot to the server `to`, up to a step. Called again with a later one, it goes on; after the last one it has moved.
+    pub async fn move_slot(&self, slot: usize, to: usize, paused_at: Step) -> io::Result<()> {
+        let from = self.owner_of(slot).await?;
+        if from == to {
+            return Ok(());
+        }
+        let (number, source, target) = (slot.to_string(), &self.nodes[from], &self.nodes[to]);
+        let (port, bound) = (target.server.addr().port().to_string(), READY.as_millis().to_string());
+        target.ok(&["CLUSTER", "SETSLOT", &number, "IMPORTING", &source.id]).await?;
+        if paused_at >= Step::Migrating {
+            source.ok(&["CLUSTER", "SETSLOT", &number, "MIGRATING", &target.id]).await?;
+        }
+        let mut has_keys = paused_at >= Step::Keys;
+        while has_keys {
+            let keys = source.server.command(&["CLUSTER", "GETKEYSINSLOT", &number, "100"]).await?.elements();
+            let keys: Vec<_> = keys.iter().filter_map(Reply::text).collect();
+            has_keys = !keys.is_empty();
+            let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", &bound, "REPLACE", "KEYS"];
+            words.extend(keys.iter().map(String::as_str));
+            // Keys that have expired meanwhile are `NOKEY`.
+            if has_keys {
+                source.server.command(&words).await?;
+            }
+        }
+        if paused_at == Step::Done {
+            // The target first: a slot that nobody has is refused to all.
+            for node in [target, source] {
+                node.ok(&["CLUSTER", "SETSLOT", &number, "NODE", &target.id]).await?;
+            }
+            self.owner_of(slot).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets a replica take its primary's place without losing anything, and waits until all know.
+    pub async fn fail_over(&self, replica: usize) -> io::Result<()> {
+        self.nodes[replica].ok(&["CLUSTER", "FAILOVER"]).await?;
+        self.promoted(replica).await
+    }
+
+    /// Waits until a replica has taken its primary's place, and all that run know.
+    pub async fn promoted(&self, replica: usize) -> io::Result<()> {
+        let port = self.nodes[replica].server.addr().port();
+        for node in &self.nodes {
+            // One that was killed has no word.
+            let has_it = |ports: BTreeMap<_, _>| ports.values().any(|owner| *owner == port);
+            soon(|| async { Ok(node.owners().await.map_or(true, has_it)) }).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all that run say so.
+    async fn know(&self, field: &str, value: &str) -> io::Result<()> {
+        for node in &self.nodes {
+            soon(|| async { Ok(node.cluster_info().await?.get(field).is_some_and(|said| said == value)) })
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+impl Node {
+    async fn start(settings: &Settings, epoch: usize, node_timeout: Duration) -> io::Result<Self> {
+        let bus = Port::reserve()?;
+        let settings = settings.clone().set("cluster-enabled", &["yes"]);
+        let settings = settings.set("cluster-port", &[&bus.number().to_string()]);
+        let settings = settings.set("cluster-node-timeout", &[&node_timeout.as_millis().to_string()]);
+        let server = settings.start().await?;
+        let id = server.command(&["CLUSTER", "MYID"]).await?.text().unwrap_or_default();
+        let node = Self { server, id, bus };
+        node.ok(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch.to_string()]).await?;
+        Ok(node)
+    }
+
+    async fn ok(&self, words: &[&str]) -> io::Result<()> {
+        match self.server.command(words).await? {
+            Reply::Simple(word) if word == "OK" => Ok(()),
+            other => Err(io::Error::other(format!("{words:?}: {other:?}"))),
+        }
+    }
+
+    async fn cluster_info(&self) -> io::Result<BTreeMap<String, String>> {
+        let text = self.server.command(&["CLUSTER", "INFO"]).await?.text().unwrap_or_default();
+        let fields = text.lines().filter_map(|line| line.split_once(':'));
+        Ok(fields.map(|(field, value)| (field.to_owned(), value.to_owned())).collect())
+    }
+
+    /// How many primaries and replicas it names.
+    async fn named(&self) -> io::Result<(usize, usize)> {
+        let ranges = self.server.command(&["CLUSTER", "SLOTS"]).await?.elements();
+        let replicas = ranges.iter().map(|range| range.clone().elements().len().saturating_sub(3)).sum();
+        Ok((ranges.len(), replicas))
+    }
+
+    /// The port of the server that has the slots from each on, by its word.
+    async fn owners(&self) -> io::Result<BTreeMap<usize, u16>> {
+        let ranges = self.server.command(&["CLUSTER", "SLOTS"]).await?.elements();
+        let number = |reply: &Reply| usize::try_from(reply.integer()?).ok();
+        let owner = |range: Reply| {
+            let [first, _, owner, ..] = &range.elements()[..] else { return None };
+            let port = number(owner.clone().elements().get(1)?)?;
+            Some((number(first)?, u16::try_from(port).ok()?))
+        };
+        Ok(ranges.into_iter().filter_map(owner).collect())
+    }
+}
+
+/// Waits until it is so.
+async fn soon<F: Future<Output = io::Result<bool>> + Send>(
+    is_so: impl Fn() -> F + Send + Sync,
+) -> io::Result<()> {
+    let looking = async {
+        while !is_so().await? {
+            sleep(POLL).await;
+        }
+        Ok(())
+    };
+    timeout(READY, looking).await.map_err(io::Error::from)?
+}
+
+/// How long they get to agree.
+const READY: Duration = Duration::from_secs(30);
+
+/// How often one is asked.
+const POLL: Duration = Duration::from_millis(10);
