@@ -30,7 +30,7 @@ pub mod file {
 pub mod redis {
     #[doc(hidden)]
     pub use leasehold_redis::exclusive_scripts;
-    pub use leasehold_redis::{Format, QuorumConfig, RedisConfig, SentinelConfig};
+    pub use leasehold_redis::{Format, QuorumConfig, RedisClusterConfig, RedisConfig, SentinelConfig};
 }
 
 /// The etcd store: locks in an etcd cluster.
@@ -106,6 +106,12 @@ pub fn registry() -> Registry {
     for scheme in ["redis+sentinel", "rediss+sentinel"] {
         #[cfg(feature = "redis")]
         registry.register(scheme, |url| Ok(Box::new(redis::SentinelConfig::from_url(url)?)));
+        #[cfg(not(feature = "redis"))]
+        registry.missing(scheme, "enable the Cargo feature `redis` of leasehold");
+    }
+    for scheme in ["redis+cluster", "rediss+cluster"] {
+        #[cfg(feature = "redis")]
+        registry.register(scheme, |url| Ok(Box::new(redis::RedisClusterConfig::from_url(url)?)));
         #[cfg(not(feature = "redis"))]
         registry.missing(scheme, "enable the Cargo feature `redis` of leasehold");
     }

@@ -12,8 +12,8 @@ use leasehold_core::backend::{
 };
 use leasehold_core::{Env, Guarantees, LockName, Result};
 
-use crate::config::{RedisConfig, SentinelConfig};
-use crate::session::{Opened, Session};
+use crate::config::{RedisClusterConfig, RedisConfig, SentinelConfig};
+use crate::session::{Opened, Servers, Session};
 
 #[async_trait]
 impl StoreConfig for RedisConfig {
@@ -32,7 +32,7 @@ impl StoreConfig for RedisConfig {
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         self.checked()?;
         let (tell, events) = Events::new();
-        let session = Arc::new(Session::open(self, None, env, tell).await?);
+        let session = Arc::new(Session::open(self, Servers::One, env, tell).await?);
         Ok(Arc::new(RedisBackend { session, events }))
     }
 }
@@ -54,7 +54,29 @@ impl StoreConfig for SentinelConfig {
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         self.checked()?;
         let (tell, events) = Events::new();
-        let session = Arc::new(Session::open(&self.of_servers(), Some(self), env, tell).await?);
+        let session = Arc::new(Session::open(&self.of_servers(), Servers::Watched(self), env, tell).await?);
+        Ok(Arc::new(RedisBackend { session, events }))
+    }
+}
+
+#[async_trait]
+impl StoreConfig for RedisClusterConfig {
+    fn min_ttl(&self) -> Duration {
+        RedisConfig::MIN_TTL
+    }
+
+    fn server(&self) -> Option<String> {
+        Some(self.place())
+    }
+
+    fn namespace(&self) -> Option<String> {
+        Some(self.namespace())
+    }
+
+    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
+        self.checked()?;
+        let (tell, events) = Events::new();
+        let session = Arc::new(Session::open(&self.server, Servers::Cluster(self), env, tell).await?);
         Ok(Arc::new(RedisBackend { session, events }))
     }
 }

@@ -38,6 +38,28 @@ pub(crate) fn of_opening(error: RedisError) -> Error {
     if refused { error.with_kind(ErrorKind::Denied) } else { error }
 }
 
+/// The meaning of a refusal for a session with a cluster, which has followed it as far as it could.
+pub(crate) fn in_cluster(error: Error) -> Error {
+    let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+    let (kind, message) = match source.split(' ').next().unwrap_or_default() {
+        "MOVED" => {
+            (ErrorKind::Unavailable, "the servers of the cluster disagree about which of them has the lock")
+        }
+        "ASK" | "TRYAGAIN" => {
+            (ErrorKind::Unavailable, "the slot of the lock is being moved to another server")
+        }
+        "CLUSTERDOWN" => (ErrorKind::Unavailable, UNCOVERED),
+        "CROSSSLOT" => (ErrorKind::Protocol, "the keys of the request lie in several slots"),
+        _ => return error,
+    };
+    Error::not_applied(kind, message).with_source(source)
+}
+
+/// No server is known for a slot.
+pub(crate) fn uncovered() -> Error {
+    Error::not_applied(ErrorKind::Unavailable, UNCOVERED)
+}
+
 /// A reply that no script gives.
 pub(crate) fn unexpected(what: &str) -> Error {
     Error::new(ErrorKind::Protocol, Effect::Unknown, format!("the server's reply is invalid ({what})"))
@@ -167,11 +189,8 @@ fn of_server(code: &str, detail: &str) -> (ErrorKind, Effect, &'static str) {
         "BUSY" => (Unavailable, NotApplied, "the server is running a long script"),
         "UNKILLABLE" => (Unavailable, Unknown, "the server is running a long script that it cannot stop"),
         "NOSCRIPT" => (Unavailable, NotApplied, "the server does not have the scripts"),
-        "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => (
-            Unsupported,
-            NotApplied,
-            "the server is part of a Redis Cluster, which this store does not support",
-        ),
+        "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => (Unsupported, NotApplied, IN_A_CLUSTER),
+        "ERR" if detail.contains("cluster support disabled") => (Unsupported, NotApplied, NO_CLUSTER),
         "NOAUTH" => (Denied, NotApplied, "the server requires a password"),
         "WRONGPASS" => (Denied, NotApplied, WRONG_PASSWORD),
         // It is sent only after NOSCRIPT: nothing has run.
@@ -206,6 +225,10 @@ fn of_server(code: &str, detail: &str) -> (ErrorKind, Effect, &'static str) {
 
 const A_REPLICA: &str = "the server is a replica: connect to the primary";
 const ITS_ROLE: &str = "ROLE is not master";
+pub(crate) const IN_A_CLUSTER: &str =
+    "the server is part of a Redis Cluster: use the URL scheme redis+cluster or rediss+cluster";
+const UNCOVERED: &str = "no server of the cluster has the slot of the lock";
+const NO_CLUSTER: &str = "the server is not part of a Redis Cluster: use the URL scheme redis or rediss";
 const WRONG_PASSWORD: &str = "the server refused the user or the password";
 const NO_SCRIPTS: &str = "the server does not have the scripts, and the user may not send them (+eval): load \
                           them with `leasehold redis-scripts`";
@@ -255,6 +278,8 @@ mod tests {
             ("ERR max number of clients reached", Unavailable, NotApplied),
             ("ERR WAIT cannot be used with replica instances.", Unavailable, Unknown),
             ("ERR DB index is out of range", InvalidOption, NotApplied),
+            ("ERR This instance has cluster support disabled", Unsupported, NotApplied),
+            ("ERR Script attempted to access a non local key in a cluster node", Protocol, Unknown),
             ("ERR unknown command 'HELLO', with args beginning with: '3'", Unsupported, NotApplied),
             (
                 "ERR ACL failure in script: User x has no permissions to run the 'set' command",

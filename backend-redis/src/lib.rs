@@ -11,6 +11,7 @@
 //! | `backend` | the contract |
 //! | `session` | one manager's entries, and how it gets, keeps and leaves them |
 //! | `protocol` | how one acquisition goes; pure |
+//! | `cluster` | how a cluster divides the keys, and its redirections; pure |
 //! | `keys` | names of keys; pure |
 //! | `error` | the meaning of server errors |
 //! | `connection` | the way to the server, made again when it breaks, and to its replicas |
@@ -22,6 +23,7 @@
 
 mod admin;
 mod backend;
+mod cluster;
 mod config;
 mod connection;
 mod error;
@@ -33,7 +35,7 @@ mod quorum;
 mod scripts;
 mod session;
 
-pub use config::{Format, RedisConfig, SentinelConfig};
+pub use config::{Format, RedisClusterConfig, RedisConfig, SentinelConfig};
 pub use quorum::QuorumConfig;
 #[doc(hidden)]
 pub use scripts::exclusive_scripts;

@@ -1,7 +1,7 @@
-//! `leasehold redis-scripts`: loads the store's scripts into a Redis server, for users without the right to.
+//! `leasehold redis-scripts`: loads the store's scripts into a Redis server or cluster, for users without the right to.
 
 use leasehold::StoreUrl;
-use leasehold::redis::RedisConfig;
+use leasehold::redis::{RedisClusterConfig, RedisConfig};
 
 use crate::arguments::Store;
 use crate::failure::{Exit, Failure};
@@ -11,12 +11,21 @@ use crate::store::Place;
 pub(crate) async fn load(store: &Store, json: bool) -> Result<Exit, Failure> {
     let place = Place::of(store)?;
     let url = place.url().unwrap_or_default();
-    if !["redis", "rediss", "redis+unix"].iter().any(|scheme| url.starts_with(&format!("{scheme}:"))) {
-        return Err(Failure::usage("`redis-scripts` needs the URL of a Redis server: redis://HOST"));
+    let is_one_of = |schemes: &[&str]| schemes.iter().any(|scheme| url.starts_with(&format!("{scheme}:")));
+    let is_cluster = is_one_of(&["redis+cluster", "rediss+cluster"]);
+    if !is_cluster && !is_one_of(&["redis", "rediss", "redis+unix"]) {
+        return Err(Failure::usage(
+            "`redis-scripts` needs the URL of a Redis server or a Redis Cluster: redis://HOST or redis+cluster://HOST",
+        ));
     }
     // Every option is checked, also unrelated ones.
     drop(place.configure()?);
-    let loaded = RedisConfig::from_url(&mut url.parse::<StoreUrl>()?)?.load_scripts().await?;
+    let mut url = url.parse::<StoreUrl>()?;
+    let loaded = if is_cluster {
+        RedisClusterConfig::from_url(&mut url)?.load_scripts().await?
+    } else {
+        RedisConfig::from_url(&mut url)?.load_scripts().await?
+    };
     if json {
         output::json(&serde_json::json!({ "loaded": loaded }))?;
     } else {

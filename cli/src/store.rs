@@ -44,6 +44,8 @@ const REMEDIES: [(&str, &[&str]); 4] = [
             "redis+unix",
             "redis+sentinel",
             "rediss+sentinel",
+            "redis+cluster",
+            "rediss+cluster",
             "redis+quorum",
             "rediss+quorum",
         ],
@@ -139,6 +141,7 @@ impl Place {
             let scheme = match url.scheme() {
                 "rediss" => "redis",
                 "rediss+sentinel" => "redis+sentinel",
+                "rediss+cluster" => "redis+cluster",
                 "rediss+quorum" => "redis+quorum",
                 "etcds" => "etcd",
                 "zookeeper" => "zk",

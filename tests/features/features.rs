@@ -7,13 +7,15 @@ use leasehold::ErrorKind;
 use testbed::Certificates;
 
 /// Each store's scheme and feature, and whether this build has it.
-const STORES: [(&str, &str, bool); 12] = [
+const STORES: [(&str, &str, bool); 14] = [
     ("file", "file", cfg!(feature = "file")),
     ("redis", "redis", cfg!(feature = "redis")),
     ("rediss", "redis", cfg!(feature = "redis")),
     ("redis+unix", "redis", cfg!(feature = "redis")),
     ("redis+sentinel", "redis", cfg!(feature = "redis")),
     ("rediss+sentinel", "redis", cfg!(feature = "redis")),
+    ("redis+cluster", "redis", cfg!(feature = "redis")),
+    ("rediss+cluster", "redis", cfg!(feature = "redis")),
     ("redis+quorum", "redis", cfg!(feature = "redis")),
     ("rediss+quorum", "redis", cfg!(feature = "redis")),
     ("etcd", "etcd", cfg!(feature = "etcd")),

@@ -1,5 +1,7 @@
 //! The conformance kit on the stores of this build, through the facade.
 
+#[cfg(feature = "redis")]
+mod cluster;
 #[cfg(feature = "file")]
 mod file;
 #[cfg(all(feature = "etcd", feature = "migrate", feature = "redis", feature = "zk"))]
@@ -42,6 +44,8 @@ fn main() -> ExitCode {
     let suite = suite.store(Served::<testbed::redis::Server>::named("redis-redisson", |addr, namespace| {
         shared(addr, namespace, leasehold::redis::Format::redisson())
     }));
+    #[cfg(feature = "redis")]
+    let suite = suite.store(cluster::Shards::start());
     #[cfg(feature = "redis")]
     let suite = suite.store(quorum::Quorum::start()).store(sentinel::Watched::start());
     #[cfg(feature = "redis")]

@@ -6,10 +6,12 @@ use std::time::{Duration, SystemTime};
 
 use leasehold_core::Result;
 use leasehold_core::backend::{Finding, Severity};
+use leasehold_core::clock::Moment;
 use redis::{Cmd, Value};
 
 use crate::config::PauseOption;
-use crate::connection::{LinkEvent, Namespace};
+use crate::connection::{Connected, LinkEvent, Namespace};
+use crate::error;
 use crate::scripts::{micros, number, parts, text};
 use crate::session::Session;
 
@@ -17,13 +19,37 @@ impl Session {
     pub(crate) async fn diagnose(&self) -> Result<Vec<Finding>> {
         self.life.open_or_refuse()?;
         let give_up_at = self.give_up_at();
-        let connected = self.link.connected(give_up_at).await?;
+        let connected = self.fleet.home().connected(give_up_at).await?;
+        let mut findings = match self.fleet.cluster() {
+            None => self.diagnose_server(&connected, give_up_at).await?,
+            Some(cluster) => self.diagnose_cluster(cluster, give_up_at).await,
+        };
+        // The session is open, so no refusal is news.
+        let namespace = Namespace::new(self.keys.clone(), &self.inboxes, true);
+        let other_key = namespace.read_other_key(&self.fleet, give_up_at).await.ok().flatten();
+        findings.extend(other_key.map(|said| about("message key", warning(said))));
+        findings.extend(self.diagnose_format(&connected, give_up_at).await?);
+        // Locks need none of it.
+        let ledger = self.members().await.map_or_else(
+            |error| warning(format!("cannot store a move record: {error}")),
+            |_| ok("a move record can be stored"),
+        );
+        findings.push(about("ledger", ledger));
+        Ok(findings)
+    }
+
+    /// The findings about one server that has locks.
+    pub(super) async fn diagnose_server(
+        &self,
+        connected: &Connected,
+        give_up_at: Moment,
+    ) -> Result<Vec<Finding>> {
         let answers = connected.ask_all(&questions(), give_up_at).await?;
         let now = self.env.wall_time();
-        let replicas = self.confirming.as_ref().map_or(0, |confirming| confirming.replicas);
-        let mut findings = findings(&answers, now, self.link.is_deaf(), replicas, self.pause);
+        let mut findings =
+            findings(&answers, now, self.fleet.home().is_deaf(), self.fleet.replicas(), self.pause);
         if let Some(failover) = &self.failover {
-            let promise = self.diagnose_failover(failover, answers.first(), &connected, give_up_at).await?;
+            let promise = self.diagnose_failover(failover, answers.first(), connected, give_up_at).await?;
             findings.retain(|finding| finding.subject != "replication");
             findings.push(about("fail-over", promise));
             findings.extend(self.whereabouts.diagnose(give_up_at).await);
@@ -38,17 +64,6 @@ impl Session {
         findings.push(about("scripts", ran));
         let users = connected.ask(redis::cmd("ACL").arg("LIST"), give_up_at).await.ok();
         findings.push(about("message key", of_users(self.inboxes.key().is_some(), users.as_ref())));
-        // The session is open, so no refusal is news.
-        let namespace = Namespace::new(self.keys.clone(), &self.inboxes, true);
-        let other_key = namespace.read_other_key(&connected, give_up_at).await.ok().flatten();
-        findings.extend(other_key.map(|said| about("message key", warning(said))));
-        findings.extend(self.diagnose_format(&connected, give_up_at).await?);
-        // Locks need none of it.
-        let ledger = self.members().await.map_or_else(
-            |error| warning(format!("cannot store a move record: {error}")),
-            |_| ok("a move record can be stored"),
-        );
-        findings.push(about("ledger", ledger));
         Ok(findings)
     }
 }
@@ -85,8 +100,7 @@ pub(crate) fn findings(
             say("version", of_version(&info));
             say("persistence", of_persistence(&info, pause));
             if info.get("cluster_enabled") == Some("1") {
-                let cluster = "the server is part of a Redis Cluster, which this store does not support";
-                say("cluster", broken(cluster));
+                say("cluster", broken(error::IN_A_CLUSTER));
             }
             say("replication", of_replication(&info, replicas));
         }

@@ -20,7 +20,7 @@ impl Session {
     /// `InvalidOption` with more of them; not applied, as of a request.
     pub(crate) async fn has_as_many_replicas(&self, give_up_at: Moment) -> Result<()> {
         let Some(asserted) = self.failover.and_then(|failover| failover.replicas) else { return Ok(()) };
-        let connected = self.link.connected(give_up_at).await?;
+        let connected = self.fleet.home().connected(give_up_at).await?;
         let answer = connected.ask(redis::cmd("INFO").arg("replication"), give_up_at).await?;
         match text(&answer).map(Info).as_ref().and_then(Info::replicas) {
             Some(replicas) if replicas > asserted => Err(Error::invalid_option(format!(
@@ -46,7 +46,7 @@ impl Session {
         let Some(replicas) = info.and_then(text).map(Info).as_ref().and_then(Info::replicas) else {
             return Ok(warning("cannot check the replicas: the user lacks the right for INFO"));
         };
-        let waits = self.confirming.as_ref().map_or(0, |confirming| confirming.replicas);
+        let waits = self.fleet.replicas();
         let writes = number(0).zip(number(1));
         Ok(of_failover(failover, self.pause.is_some(), replicas, waits, writes))
     }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use futures_util::future::try_join_all;
 use leasehold_core::backend::LockState;
 use leasehold_core::{ErrorKind, LockName, Result};
 use redis::{Cmd, Value};
 
+use crate::cluster::SlotMap;
 use crate::error;
 use crate::scripts::{self, Shown, number, parts, text};
 use crate::session::Session;
@@ -21,15 +23,38 @@ impl Session {
         self.life.open_or_refuse()?;
         // With a format, foreign clients may have left keys of names that leasehold does not lock.
         let lockable = |key: &str| self.keys.name_of(key).filter(|name| self.keys.of(name).is_ok());
-        let ask = |scan| async move {
-            let give_up_at = self.give_up_at();
-            self.link.connected(give_up_at).await?.ask(&scan, give_up_at).await
-        };
-        let names = names(&self.keys.pattern(prefix), prefix, lockable, ask).await?;
+        let mut names = BTreeSet::new();
+        let mut map = self.slots().await?;
+        for is_first in [true, false] {
+            for link in self.fleet.primaries() {
+                let ask = |scan| {
+                    let link = &link;
+                    async move {
+                        let give_up_at = self.give_up_at();
+                        link.connected(give_up_at).await?.ask(&scan, give_up_at).await
+                    }
+                };
+                names.append(&mut names_by(&self.keys.pattern(prefix), prefix, lockable, ask).await?);
+            }
+            // A name that has moved meanwhile may have been at neither server.
+            let before = map;
+            map = self.slots().await?;
+            if map == before || !is_first {
+                break;
+            }
+        }
         let mut states = self.states(&names.into_iter().collect::<Vec<_>>()).await?;
         // A name that was used lately has a counter, and no more.
         states.retain(|state| state.holder().is_some() || state.contenders > 0);
         Ok(states)
+    }
+
+    /// Where the slots are now, in a cluster.
+    async fn slots(&self) -> Result<Option<SlotMap>> {
+        match self.fleet.cluster() {
+            None => Ok(None),
+            Some(cluster) => cluster.refreshed().await.map(Some),
+        }
     }
 
     /// The states of `names`, a few at a time.
@@ -55,7 +80,16 @@ impl Session {
         Ok(states)
     }
 
+    /// The states of a few names, in one request for those of one slot.
     async fn few_states(&self, names: &[LockName]) -> Result<Vec<LockState>> {
+        if self.fleet.cluster().is_none() {
+            return self.states_of_slot(names).await;
+        }
+        let each = names.chunks(1).map(|name| self.states_of_slot(name));
+        Ok(try_join_all(each).await?.into_iter().flatten().collect())
+    }
+
+    async fn states_of_slot(&self, names: &[LockName]) -> Result<Vec<LockState>> {
         let call = self.told(self.operation("inspect", &names.iter().collect::<Vec<_>>())?);
         let answer = self.run(&call).await?;
         let shown = scripts::inspected(&answer, names.len(), self.naming())?;
@@ -67,7 +101,7 @@ impl Session {
 }
 
 /// The names that begin with `prefix` and have keys matching `pattern` in a server, which answers by `ask`.
-pub(crate) async fn names<F: Future<Output = Result<Value>> + Send>(
+pub(crate) async fn names_by<F: Future<Output = Result<Value>> + Send>(
     pattern: &str,
     prefix: &str,
     name_of: impl Fn(&str) -> Option<LockName> + Send,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::{Env, Result, Timing};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::RedisConfig;
+use crate::config::{RedisClusterConfig, RedisConfig};
 use crate::connection::Link;
 use crate::error;
 use crate::scripts::{Script, text};
@@ -30,9 +30,7 @@ impl RedisConfig {
     }
 
     async fn load_each(&self) -> Result<usize> {
-        let mut timing = Timing::for_ttl(Timing::DEFAULT_TTL);
-        timing.connect_timeout = BOUND;
-        let (env, closed) = (Env::new(timing)?, CancellationToken::new());
+        let (env, closed) = (env()?, CancellationToken::new());
         let _open = closed.clone().drop_guard();
         let link = Arc::new(Link::new(env.clone(), self.whereabouts(BOUND)?, None, None));
         link.start(closed).await?;
@@ -47,6 +45,38 @@ impl RedisConfig {
         }
         Ok(loaded_scripts)
     }
+}
+
+impl RedisClusterConfig {
+    /// Loads the scripts of this version at every primary and every replica, as [`RedisConfig::load_scripts`] does at one server;
+    /// returns how many. Servers do not pass scripts on to each other.
+    ///
+    /// # Errors
+    ///
+    /// As [`RedisConfig::load_scripts`], for the first server that refuses.
+    ///
+    /// # Cancel safety
+    ///
+    /// Some of the scripts may be loaded; loading is repeatable.
+    pub async fn load_scripts(&self) -> Result<usize> {
+        self.checked()?;
+        let env = env()?;
+        let map =
+            self.reach(&env)?.map(&env).await.map_err(|error| error.with_context("server", self.place()))?;
+        let mut loaded_scripts = 0;
+        for shard in map.shards() {
+            for server in shard.replicas.iter().chain([&shard.primary]) {
+                loaded_scripts = self.server.at_address(server.clone()).load_scripts().await?;
+            }
+        }
+        Ok(loaded_scripts)
+    }
+}
+
+fn env() -> Result<Env> {
+    let mut timing = Timing::for_ttl(Timing::DEFAULT_TTL);
+    timing.connect_timeout = BOUND;
+    Env::new(timing)
 }
 
 /// How long connecting and each answer may take.

@@ -3,6 +3,7 @@
 //! Other sessions are counted by the inboxes to which they are subscribed. A session that is reconnecting, or may not
 //! subscribe, is live and not counted. So the result is never "none".
 
+use std::collections::BTreeSet;
 use std::num::NonZero;
 
 use leasehold_core::backend::TokenBase;
@@ -10,7 +11,7 @@ use leasehold_core::clock::Moment;
 use leasehold_core::{ErrorKind, Result};
 use redis::Value;
 
-use crate::connection::{Connected, as_token_base, token_base};
+use crate::connection::{as_token_base, token_base};
 use crate::error;
 use crate::keys;
 use crate::scripts;
@@ -21,29 +22,46 @@ impl Session {
     pub(crate) async fn read_base(&self) -> Result<TokenBase> {
         self.life.open_or_refuse()?;
         let give_up_at = self.give_up_at();
-        let connected = self.link.connected(give_up_at).await?;
-        let base = token_base(&connected, &self.keys, give_up_at).await?;
-        // A counter is never below the server's clock, in microseconds.
-        let time = connected.ask(&redis::cmd("TIME"), give_up_at).await?;
-        let floor = scripts::micros(&time)?;
-        let sessions = self.others(&connected, give_up_at).await?;
+        let base = token_base(&self.fleet, &self.keys, give_up_at).await?;
+        // A counter is never below the clock of its server, in microseconds.
+        let mut floor = 0;
+        for link in self.fleet.primaries() {
+            let time = link.connected(give_up_at).await?.ask(&redis::cmd("TIME"), give_up_at).await?;
+            floor = floor.max(scripts::micros(&time)?);
+        }
+        let sessions = self.others(give_up_at).await?;
         Ok(TokenBase::new(base, floor, sessions))
     }
 
-    /// How many other sessions are subscribed; `None` without any.
-    async fn others(&self, connected: &Connected, give_up_at: Moment) -> Result<Option<usize>> {
+    /// How many other sessions are subscribed; `None` without any, and with a server of a cluster away: each knows of its own
+    /// subscribers alone.
+    async fn others(&self, give_up_at: Moment) -> Result<Option<usize>> {
         let mut listening = redis::cmd("PUBSUB");
         listening.arg("CHANNELS").arg(self.keys.inboxes());
-        let channels = match connected.ask(&listening, give_up_at).await {
-            Ok(Value::Array(channels)) => channels,
-            Err(error) if *error.kind() == ErrorKind::Denied => return Ok(None),
-            answer => return answer.and(Err(error::unexpected("to PUBSUB CHANNELS"))),
+        let answers = match self.fleet.cluster() {
+            None => {
+                let connected = self.fleet.home().connected(give_up_at).await?;
+                connected.ask(&listening, give_up_at).await.map(|answer| vec![answer])
+            }
+            Some(cluster) => cluster.ask_all(&listening, give_up_at).await,
         };
+        let answers = match answers {
+            Err(error) if *error.kind() == ErrorKind::Denied => return Ok(None),
+            Err(error) if *error.kind() == ErrorKind::Unavailable && self.fleet.cluster().is_some() => {
+                return Ok(None);
+            }
+            answers => answers?,
+        };
+        if !answers.iter().all(|answer| matches!(answer, Value::Array(_))) {
+            return Err(error::unexpected("to PUBSUB CHANNELS"));
+        }
         let prefix = self.keys.channels();
-        let inboxes = channels.iter().filter_map(|name| scripts::text(name)?.strip_prefix(&prefix));
-        let others =
-            inboxes.filter(|id| *id != self.inbox && keys::is_inbox_of_one_that_adds(id, self.database));
-        Ok(NonZero::new(others.count()).map(NonZero::get))
+        let channels = answers.iter().flat_map(scripts::parts);
+        let inboxes = channels.filter_map(|name| scripts::text(name)?.strip_prefix(&prefix));
+        let others: BTreeSet<_> = inboxes
+            .filter(|id| *id != self.inbox && keys::is_inbox_of_one_that_adds(id, self.database))
+            .collect();
+        Ok(NonZero::new(others.len()).map(NonZero::get))
     }
 
     /// Makes the base `at_least` that large.

@@ -1,5 +1,6 @@
 //! Which server, and how locks are kept in it.
 
+mod cluster;
 mod format;
 mod login;
 mod sentinel;
@@ -13,6 +14,7 @@ use leasehold_core::backend::{Credentials, Endpoint};
 use leasehold_core::{Error, Result, StoreUrl, Tls};
 use redis::{ProtocolVersion, RedisConnectionInfo};
 
+pub use self::cluster::RedisClusterConfig;
 pub use self::format::Format;
 pub(crate) use self::login::Login;
 pub use self::sentinel::SentinelConfig;
@@ -66,7 +68,7 @@ impl fmt::Debug for Password {
 }
 
 /// Where the server listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Address {
     Tcp { host: String, port: u16 },
     Unix(PathBuf),
@@ -120,6 +122,11 @@ impl RedisConfig {
             pause: None,
             message_key: None,
         }
+    }
+
+    /// The same configuration of the server at another address.
+    pub(crate) fn at_address(&self, address: Address) -> Self {
+        Self { address, ..self.clone() }
     }
 
     /// The user of the server's access control list, and the password. Default: the server's

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Error, ErrorKind, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, Value};
 
 use super::client::Client;
-use super::lost;
 use super::state::ConnectionState;
 use super::wire::{self, Refusals, Wire};
+use super::{Asks, lost};
+use crate::config::Address;
 use crate::error;
 use crate::scripts::{self, Call, ReignTimes};
 
@@ -20,7 +22,7 @@ pub(crate) struct Connected(pub(super) Arc<Connection>);
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// Unlike that of any other connection of the link.
+    /// Unlike that of any other connection.
     pub(super) id: u64,
     /// Leads to its server.
     pub(super) client: Client,
@@ -40,13 +42,18 @@ impl Drop for Connection {
 }
 
 impl Connected {
-    /// Which connection of its link it is.
+    /// Which connection it is.
     pub(crate) fn id(&self) -> u64 {
         self.0.id
     }
 
     pub(crate) fn up_at(&self) -> Moment {
         self.0.up_at
+    }
+
+    /// Where it leads to.
+    pub(crate) fn address(&self) -> &Address {
+        self.0.client.address()
     }
 
     pub(super) fn is_whole(&self) -> bool {
@@ -66,7 +73,19 @@ impl Connected {
 
     /// Runs a script, with the last argument of this connection.
     pub(crate) async fn run(&self, call: &Call, give_up_at: Moment) -> Result<Value> {
-        self.0.run(call, give_up_at).await?.map_err(error::of)
+        self.0.run(call, give_up_at, false).await?.map_err(error::of)
+    }
+
+    /// As [`Connected::run`], on a slot that may be on its way to this server of a cluster.
+    pub(crate) async fn run_asking(&self, call: &Call, give_up_at: Moment) -> Result<Value> {
+        self.0.run(call, give_up_at, true).await?.map_err(error::of)
+    }
+
+    /// As [`Connected::ask`], on a slot that may be on its way to this server of a cluster.
+    pub(crate) async fn ask_asking(&self, command: &Cmd, give_up_at: Moment) -> Result<Value> {
+        let mut answers = self.ask_all(&[redis::cmd("ASKING"), command.clone()], give_up_at).await?;
+        let answer = answers.pop().ok_or_else(|| error::unexpected("to ASKING"))?;
+        answer.extract_error().map_err(error::of)
     }
 
     /// Sends commands together; the answers in order, errors of the server among them.
@@ -161,13 +180,29 @@ impl Connected {
 }
 
 impl Connection {
-    pub(super) async fn run(&self, call: &Call, give_up_at: Moment) -> Result<RedisResult<Value>> {
+    /// With `is_asking` behind the word that the slot may be on its way here, which counts for one request.
+    pub(super) async fn run(
+        &self,
+        call: &Call,
+        give_up_at: Moment,
+        is_asking: bool,
+    ) -> Result<RedisResult<Value>> {
         let mut refusals = Refusals::default();
         loop {
             let call = (call, self.times);
-            let answer =
-                self.wire.ask(give_up_at, |out, texts, number| refusals.pack(call, out, (texts, number)));
-            let answer = answer.await?.extract_error();
+            let mut pack =
+                |out: &mut Vec<u8>, texts: &mut _, number| refusals.pack(call, out, (texts, number));
+            let answer = if is_asking {
+                let asking = redis::cmd("ASKING");
+                let both = |index, out: &mut Vec<u8>, texts: &mut _, number| match index {
+                    0 => asking.write_packed_command(out),
+                    _ => pack(out, texts, number),
+                };
+                self.wire.ask_all(give_up_at, 2, both).await?.pop().unwrap_or(Value::Nil)
+            } else {
+                self.wire.ask(give_up_at, pack).await?
+            };
+            let answer = answer.extract_error();
             if !refusals.one_more(&answer) {
                 return Ok(self.understood(answer));
             }
@@ -205,6 +240,13 @@ impl Connection {
         if answers.iter().any(elsewhere) {
             self.state.end_at_replica();
         }
+    }
+}
+
+#[async_trait]
+impl Asks for Connected {
+    async fn ask_about(&self, _key: &str, command: &Cmd, give_up_at: Moment) -> Result<Value> {
+        self.ask(command, give_up_at).await
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) use self::client::Client;
 pub(crate) use self::confirming::{Confirming, too_few_replicas};
 use self::connected::Connection;
 pub(crate) use self::connected::{Connected, had_ended};
-pub(crate) use self::namespace::{Namespace, as_token_base, record, token_base};
+pub(crate) use self::namespace::{Asks, Namespace, as_token_base, record, token_base};
 pub(crate) use self::pause::Pause;
 pub(crate) use self::sentinels::{Sentinels, Watched};
 pub(crate) use self::state::ConnectionState;
@@ -68,7 +68,6 @@ pub(crate) struct Link {
     wants_primary: AtomicBool,
     /// What is up, or why nothing is.
     up: watch::Sender<Result<Connected>>,
-    connections: AtomicU64,
     /// What is added to counters, as of the latest connection.
     token_base: AtomicU64,
 }
@@ -124,7 +123,6 @@ impl Link {
             pause,
             wants_primary: AtomicBool::new(false),
             up,
-            connections: AtomicU64::new(0),
             token_base: AtomicU64::new(0),
         }
     }
@@ -134,6 +132,16 @@ impl Link {
     pub(crate) async fn start(self: &Arc<Self>, closed: CancellationToken) -> Result<Option<String>> {
         let (first, other_key) = self.join(self.env.timing().connect_timeout, error::of_opening).await?;
         _ = self.up.send_replace(Ok(first.clone()));
+        self.stay_up(Some(first), closed);
+        Ok(other_key)
+    }
+
+    /// Connects in a task, and stays connected there until `closed`.
+    pub(crate) fn start_later(self: &Arc<Self>, closed: CancellationToken) {
+        self.stay_up(None, closed);
+    }
+
+    fn stay_up(self: &Arc<Self>, first: Option<Connected>, closed: CancellationToken) {
         let link = Arc::clone(self);
         self.env.spawn(async move {
             closed.run_until_cancelled(link.keep_up(first)).await;
@@ -145,7 +153,19 @@ impl Link {
                 connected.0.state.end();
             }
         });
-        Ok(other_key)
+    }
+
+    /// Why there is no connection, unless there is one.
+    pub(crate) fn why_down(&self) -> Option<Error> {
+        self.up.borrow().as_ref().err().cloned()
+    }
+
+    /// Ends once the link was up and is not any more.
+    pub(crate) async fn lost(&self) {
+        let mut up = self.up.subscribe();
+        // Without the link nothing is sent.
+        _ = up.wait_for(Result::is_ok).await;
+        _ = up.wait_for(Result::is_err).await;
     }
 
     /// Whether the connection that is up brings no messages, as the user may not subscribe or publish to its inbox.
@@ -176,8 +196,8 @@ impl Link {
         self.up.borrow().as_ref().ok().filter(|up| up.is_whole()).cloned()
     }
 
-    async fn keep_up(&self, first: Connected) {
-        let mut next = Some(first);
+    async fn keep_up(&self, first: Option<Connected>) {
+        let mut next = first;
         // A request waits for longer than this, so it meets an attempt.
         let longest = self.env.timing().op_timeout * 3 / 4;
         let mut pauses = Backoff::new(FIRST_PAUSE, longest);
@@ -297,7 +317,7 @@ impl Link {
         let (state, listener) =
             listener.map_or_else(Default::default, |(listener, state)| (state, Some(listener)));
         let wire = Wire::start(self.env.clone(), stream, Arc::clone(&state));
-        let id = self.connections.fetch_add(1, Ordering::Relaxed);
+        let id = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
         let mut connection = Connection { id, client, up_at, times: None, wire, listener, state };
         if let Some(pause) = &self.pause {
             // It is for a primary to say.
@@ -372,6 +392,9 @@ impl Drop for PushReceiver {
 fn lost() -> Error {
     Error::not_applied(ErrorKind::Unavailable, "the connection was lost, and there is no other yet")
 }
+
+/// How many connections this process has made.
+static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
 /// The first pause between attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);

@@ -1,22 +1,35 @@
 //! What a session reads of a namespace when it connects: the token base, the record of a move, the format, and the mark of the
 //! message key.
 
+use std::fmt;
+use std::sync::Weak;
+
+use async_trait::async_trait;
 use futures_util::future::try_join;
 use leasehold_core::backend::ledger::Entry;
 use leasehold_core::backend::stage;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
-use redis::Value;
+use redis::{Cmd, Value};
 
 use super::Connected;
 use crate::error;
 use crate::keys::{FORMAT, Keys};
 use crate::scripts::{self, Inboxes};
 
+/// Sends commands to the server that has a key.
+#[async_trait]
+pub(crate) trait Asks: fmt::Debug + Send + Sync {
+    /// Sends a command about `key`, and other keys of its slot, and waits for its answer until `give_up_at`.
+    async fn ask_about(&self, key: &str, command: &Cmd, give_up_at: Moment) -> Result<Value>;
+}
+
 /// A namespace, as a session sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Namespace {
     keys: Keys,
+    /// The cluster that has it, if it lies on more than one server.
+    cluster: Option<Weak<dyn Asks>>,
     /// Of the message key, if the session has one.
     mark: Option<String>,
     /// Whether the session adds the token base, and a move can refuse it. A session that moves locks adds the base itself, and
@@ -26,7 +39,13 @@ pub(crate) struct Namespace {
 
 impl Namespace {
     pub(crate) fn new(keys: Keys, inboxes: &Inboxes, is_plain: bool) -> Self {
-        Self { keys, mark: inboxes.mark(), is_plain }
+        Self { keys, cluster: None, mark: inboxes.mark(), is_plain }
+    }
+
+    /// The same namespace in a cluster.
+    pub(crate) fn in_cluster(mut self, cluster: Weak<dyn Asks>) -> Self {
+        self.cluster = Some(cluster);
+        self
     }
 
     /// Whether the namespace admits a session that has come over `connected`: the base that it adds, and what is wrong with
@@ -44,16 +63,22 @@ impl Namespace {
         if !self.is_plain && self.mark.is_none() {
             return Ok((0, None));
         }
-        let record = record(connected, &self.keys, give_up_at);
+        let cluster =
+            self.cluster.as_ref().map(|cluster| cluster.upgrade().ok_or_else(error::closed)).transpose()?;
+        let asks = cluster.as_deref().unwrap_or(connected);
+        let record = record(asks, &self.keys, give_up_at);
         if !self.is_plain {
-            return Ok((0, self.note_key(record.await?.1, connected, give_up_at).await?));
+            return Ok((0, self.note_key(record.await?.1, asks, give_up_at).await?));
         }
-        // Sent together, after the subscription by which a move counts this session, and the base last: so the base was in
-        // force while the session was admitted.
-        let base = token_base(connected, &self.keys, give_up_at);
-        let ((record, noted), base) = try_join(record, base).await?;
+        // After the subscription by which a move counts this session, and the base last: so the base was in force while the
+        // session was admitted. One server is sent both together.
+        let base = token_base(asks, &self.keys, give_up_at);
+        let ((record, noted), base) = match cluster {
+            None => try_join(record, base).await?,
+            Some(_) => (record.await?, base.await?),
+        };
         stage::admit(env, record.as_ref().map(|record| &*record.value))?;
-        Ok((base, self.note_key(noted, connected, give_up_at).await?))
+        Ok((base, self.note_key(noted, asks, give_up_at).await?))
     }
 
     /// What is wrong with the message key of the session, if something is. It only reads.
@@ -61,26 +86,22 @@ impl Namespace {
     /// # Errors
     ///
     /// As [`record`].
-    pub(crate) async fn read_other_key(
-        &self,
-        connected: &Connected,
-        give_up_at: Moment,
-    ) -> Result<Option<String>> {
-        Ok(self.other_key(record(connected, &self.keys, give_up_at).await?.1))
+    pub(crate) async fn read_other_key(&self, asks: &dyn Asks, give_up_at: Moment) -> Result<Option<String>> {
+        Ok(self.other_key(record(asks, &self.keys, give_up_at).await?.1))
     }
 
     /// As [`Namespace::other_key`]. The first session with a key notes it.
     async fn note_key(
         &self,
         noted: Option<String>,
-        connected: &Connected,
+        asks: &dyn Asks,
         give_up_at: Moment,
     ) -> Result<Option<String>> {
         let noted = match (noted, &self.mark) {
             (None, Some(mark)) => {
                 let mut note = redis::cmd("SET");
                 note.arg(self.keys.format()).arg(format!("{FORMAT} {mark}")).arg("NX").arg("GET");
-                match connected.ask(&note, give_up_at).await {
+                match asks.ask_about(&self.keys.format(), &note, give_up_at).await {
                     // A full server refuses this; the next session notes it.
                     Err(error) if error.effect() == Effect::NotApplied => None,
                     said => mark_of(&said?, &self.keys)?,
@@ -106,9 +127,9 @@ impl Namespace {
 }
 
 /// The token base: a key that an administrator sets, or 0 without it.
-pub(crate) async fn token_base(connected: &Connected, keys: &Keys, give_up_at: Moment) -> Result<u64> {
+pub(crate) async fn token_base(asks: &dyn Asks, keys: &Keys, give_up_at: Moment) -> Result<u64> {
     let key = keys.token_base();
-    match connected.ask(redis::cmd("GET").arg(&key), give_up_at).await? {
+    match asks.ask_about(&key, redis::cmd("GET").arg(&key), give_up_at).await? {
         Value::Nil => Ok(0),
         value => as_token_base(&value, &key),
     }
@@ -127,11 +148,12 @@ pub(crate) fn as_token_base(value: &Value, key: &str) -> Result<u64> {
 ///
 /// `Unsupported` for a namespace of another format.
 pub(crate) async fn record(
-    connected: &Connected,
+    asks: &dyn Asks,
     keys: &Keys,
     give_up_at: Moment,
 ) -> Result<(Option<Entry>, Option<String>)> {
-    let answer = connected.ask(redis::cmd("MGET").arg(keys.record()).arg(keys.format()), give_up_at).await?;
+    let key = keys.record();
+    let answer = asks.ask_about(&key, redis::cmd("MGET").arg(&key).arg(keys.format()), give_up_at).await?;
     let [record, format] = scripts::parts(&answer) else {
         return Err(error::unexpected("for the record of a move"));
     };

@@ -42,7 +42,7 @@ impl Pause {
         let PauseOption { name, span, lag } = self.option;
         let mut call = ADMIT.call(&[&self.key]);
         call.arg(millis(span));
-        let answer = connection.run(&call, give_up_at).await;
+        let answer = connection.run(&call, give_up_at, false).await;
         let answer = answer.map_err(|error| error.with_effect(Effect::NotApplied))?;
         let answer = answer.map_err(failed).map_err(|error| match error.kind() {
             ErrorKind::Denied => denied(name, error),

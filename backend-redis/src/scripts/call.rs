@@ -60,6 +60,15 @@ impl Call {
         self
     }
 
+    /// The first of its keys, which lie in one slot; empty without keys.
+    pub(crate) fn key(&self) -> &[u8] {
+        let mut parts = self.packed.splitn(4, |byte| *byte == b'\n');
+        let [_, count, length, rest] = [(); 4].map(|()| parts.next().unwrap_or_default());
+        let digits = |line: &[u8]| line.iter().filter(|byte| byte.is_ascii_digit()).copied().collect();
+        let length = String::from_utf8(digits(length)).ok().and_then(|length| length.parse::<usize>().ok());
+        if count == b"0\r" { b"" } else { &rest[..length.unwrap_or_default()] }
+    }
+
     /// Appends the request by the script's hash, or with its text; `last` is one more argument.
     pub(crate) fn pack(&self, out: &mut Vec<u8>, with_text: bool, last: Option<ReignTimes>) {
         line(out, b'*', 2 + self.words + usize::from(last.is_some()));
@@ -182,5 +191,8 @@ mod tests {
             assert_eq!(packed, command.get_packed_command());
         }
         assert_eq!(call.arguments().len(), 8);
+        assert_eq!(call.key(), b"a");
+        assert_eq!(ADMIT.call(&["key \r\n of 13 b", "a"]).arg(7).key(), b"key \r\n of 13 b");
+        assert_eq!(ADMIT.call(&[]).arg("no key").key(), b"");
     }
 }

@@ -174,18 +174,24 @@ impl<'s> Acquisition<'s> {
             call.arg(scripts::mode(self.mode));
         }
         let call = session.told(call);
-        let connected = session.link.connected(give_up_at).await?;
-        let sent_at = session.env.now();
-        let before = std::mem::replace(&mut self.state, AcquisitionState::Sent);
-        self.entry.unanswered.lock().sent(connected.id());
-        let answer = connected.run(&call, give_up_at).await;
-        let refused = answer.as_ref().is_err_and(|error| error.effect() == Effect::NotApplied);
-        if refused {
-            self.state = before;
-        }
-        if refused || answer.is_ok() {
-            self.entry.unanswered.lock().answered();
-        }
+        let mut route = session.fleet.of(&call);
+        let (sent_at, answer) = loop {
+            let way = route.way(give_up_at).await?;
+            let sent_at = session.env.now();
+            let before = std::mem::replace(&mut self.state, AcquisitionState::Sent);
+            self.entry.unanswered.lock().sent(way.connected.id());
+            let answer = way.run(&call, give_up_at).await;
+            let refused = answer.as_ref().is_err_and(|error| error.effect() == Effect::NotApplied);
+            if refused {
+                self.state = before;
+            }
+            if refused || answer.is_ok() {
+                self.entry.unanswered.lock().answered();
+            }
+            if let Some(answer) = route.answered(&way, answer, give_up_at).await {
+                break (sent_at, answer);
+            }
+        };
         let reply = scripts::reply(&answer?, session.naming())?;
         // A try does not wait.
         if queues || !matches!(reply.answer, ScriptReply::Waits { .. }) {
@@ -224,7 +230,7 @@ impl<'s> Acquisition<'s> {
     /// The grant's deadline, once as many replicas as configured have it; `None` if it has ended meanwhile.
     async fn confirmed(&self, deadline: Deadline) -> Result<Option<Deadline>> {
         let session = self.session;
-        if session.confirming.is_none() {
+        if session.fleet.replicas() == 0 {
             return Ok(Some(deadline));
         }
         session.refresh(&[Arc::clone(&self.entry)], session.give_up_at()).await?;
@@ -234,8 +240,10 @@ impl<'s> Acquisition<'s> {
 
     /// The lock is the caller's.
     fn take(mut self, counter: u64, deadline: Deadline) -> Result<Grant> {
-        let counter =
-            scripts::counter(counter, *self.entry.base.get_or_init(|| self.session.link.token_base()))?;
+        let counter = scripts::counter(
+            counter,
+            *self.entry.base.get_or_init(|| self.session.fleet.home().token_base()),
+        )?;
         self.state = AcquisitionState::Taken;
         self.session.tell_asked(&self.entry);
         let Kept { name, owner, .. } = &*self.entry;

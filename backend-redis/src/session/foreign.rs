@@ -73,7 +73,7 @@ impl Session {
 
     async fn tune_all(&self, heard: &mut HashMap<String, (u64, OwnerId)>) {
         // The refresh after a reconnect comes here again.
-        while let Some(up) = self.link.up() {
+        while let Some(up) = self.fleet.home().up() {
             // A connection that was lost has no subscriptions.
             heard.retain(|_, (connection, _)| *connection == up.id());
             let next = self.next_to_tune(heard);

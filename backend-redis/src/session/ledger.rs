@@ -24,7 +24,7 @@ impl MoveLedger for Opened<Session> {
     async fn read(&self) -> Result<Option<Entry>> {
         self.life.open_or_refuse()?;
         let give_up_at = self.give_up_at();
-        let (record, _) = record(&self.link.connected(give_up_at).await?, &self.keys, give_up_at).await?;
+        let (record, _) = record(&self.fleet, &self.keys, give_up_at).await?;
         Ok(record)
     }
 
@@ -32,7 +32,7 @@ impl MoveLedger for Opened<Session> {
         fits(value)?;
         let mut call = RECORD.call(&[&self.keys.record()]);
         call.arg(expected.map(|version| version.to_string()).unwrap_or_default()).arg(value);
-        match self.write_down(call).await?.1 {
+        match self.write_down(&call).await?.1 {
             Value::Nil => Ok(Written::Conflict),
             version => number(&version).map(Written::Done).ok_or_else(|| error::unexpected("to a record")),
         }
@@ -44,7 +44,7 @@ impl MoveLedger for Opened<Session> {
         let ttl = Duration::from_millis(millis(self.env.timing().ttl));
         let (mut call, fresh) = (self.of_members("sign"), self.life.lease_of(self.env.owner_id()));
         call.arg(member.to_hex()).arg(millis(ttl)).arg(&self.inbox).arg(fresh.get()).arg(value);
-        let (sent_at, lease) = self.write_down(call).await?;
+        let (sent_at, lease) = self.write_down(&call).await?;
         let lease = number(&lease).ok_or_else(|| error::unexpected("to a signature"))?;
         let (id, deadline) = (LeaseId::new(lease), self.env.deadline(sent_at, ttl));
         Ok(Lease::new(id, LeaseScope::Entry, ttl, deadline))
@@ -53,7 +53,7 @@ impl MoveLedger for Opened<Session> {
     async fn unsign(&self, member: OwnerId) -> Result<()> {
         let mut call = self.of_members("unsign");
         call.arg(member.to_hex());
-        self.write_down(call).await.map(drop)
+        self.write_down(&call).await.map(drop)
     }
 
     async fn members(&self) -> Result<Vec<Participant>> {
@@ -88,7 +88,7 @@ impl Session {
     }
 
     /// Like a grant, it counts when as many replicas as configured have it.
-    async fn write_down(&self, call: Call) -> Result<(Moment, Value)> {
+    async fn write_down(&self, call: &Call) -> Result<(Moment, Value)> {
         self.life.open_or_refuse()?;
         self.run_confirmed(call, self.give_up_at()).await
     }

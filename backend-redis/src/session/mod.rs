@@ -7,6 +7,8 @@
 //! | file | contains |
 //! |---|---|
 //! | `acquisition` | drives one contender |
+//! | `fleet` | the way of each request to the server that has the lock |
+//! | `shards` | the servers of a cluster |
 //! | `renewer` | keeps entries alive, holding or waiting |
 //! | `inbox` | the messages that the session receives |
 //! | `foreign` | the channels on which foreign clients publish releases |
@@ -21,12 +23,14 @@
 //! - **redis.session-2** Times are read before a request is handed to the connection.
 
 mod acquisition;
+mod fleet;
 mod foreign;
 mod inbox;
 mod ledger;
 mod life;
 mod pending_releases;
 mod renewer;
+mod shards;
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
@@ -41,14 +45,36 @@ use redis::Value;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use self::fleet::Fleet;
 use self::foreign::Channels;
-use crate::config::{Failover, Format, PauseOption, RedisConfig, SentinelConfig};
+use crate::config::{Failover, Format, PauseOption, RedisClusterConfig, RedisConfig, SentinelConfig};
 use crate::connection::{Confirming, Inbox, Link, LinkEvent, Namespace, Pause, Whereabouts};
 use crate::keys::{self, Keys};
 use crate::protocol::{Contender, Unanswered};
 use crate::scripts::{Call, FOREIGN, Inboxes, Naming, OWN, Script};
 
 pub(crate) use self::life::{Life, Opened};
+pub(crate) use self::shards::{Reach, Shards};
+
+/// Where the servers of a session are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Servers<'c> {
+    /// One, at its address.
+    One,
+    /// The one that sentinels name.
+    Watched(&'c SentinelConfig),
+    /// Those of a cluster.
+    Cluster(&'c RedisClusterConfig),
+}
+
+impl Servers<'_> {
+    fn failover(&self) -> Option<Failover> {
+        match self {
+            Self::Watched(sentinels) => Some(sentinels.failover()),
+            Self::One | Self::Cluster(_) => None,
+        }
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -67,9 +93,7 @@ pub(crate) struct Session {
     pub(crate) inboxes: Inboxes,
     /// The id of our inbox.
     pub(crate) inbox: String,
-    pub(crate) link: Arc<Link>,
-    /// Where replicas are waited for, if they are.
-    pub(crate) confirming: Option<Confirming>,
+    pub(crate) fleet: Fleet,
     /// The number of the database.
     pub(crate) database: u32,
     pub(crate) life: Life<Kept>,
@@ -109,20 +133,20 @@ impl Session {
     /// is no number, and as [`outlives`].
     pub(crate) async fn open(
         config: &RedisConfig,
-        sentinels: Option<&SentinelConfig>,
+        servers: Servers<'_>,
         env: Env,
         events: Events,
     ) -> Result<Opened<Self>> {
-        let (pause, failover) = (config.pause, sentinels.map(SentinelConfig::failover));
+        let (pause, failover) = (config.pause, servers.failover());
         outlives(pause, failover.as_ref(), env.timing().ttl)?;
         let asked = |keys: &Keys| pause.map(|option| Pause::new(keys, option));
         let closed = CancellationToken::new();
         // A caller that cancels `open` ends the started tasks.
         let open = closed.clone().drop_guard();
         let keys = config.keys()?;
-        let whereabouts = match sentinels {
-            Some(sentinels) => sentinels.whereabouts(&env, closed.clone())?,
-            None => config.whereabouts(env.timing().op_timeout)?,
+        let whereabouts = match servers {
+            Servers::Watched(sentinels) => sentinels.whereabouts(&env, closed.clone())?,
+            Servers::One | Servers::Cluster(_) => config.whereabouts(env.timing().op_timeout)?,
         };
         let inbox = keys::inbox(env.owner_id(), config.database, !env.adds_token_base());
         let channels = keys.channels();
@@ -133,15 +157,24 @@ impl Session {
         let admitted = Some(Namespace::new(keys.clone(), &inboxes, env.adds_token_base()));
         let heard = Inbox { channel: format!("{channels}{inbox}"), hears: told, keys: admitted };
         let format = config.format.clone();
-        let link = Arc::new(Link::new(env.clone(), Arc::clone(&whereabouts), Some(heard), asked(&keys)));
-        let other_key = link.start(closed.clone()).await?;
-        let confirming = match config.wait_replicas {
-            0 => None,
-            replicas => {
-                let second = Arc::new(Link::new(env.clone(), Arc::clone(&whereabouts), None, asked(&keys)));
-                second.start(closed.clone()).await?;
-                Some(Confirming::start(&env, second, replicas, closed.clone()))
-            }
+        let (fleet, other_key) = if let Servers::Cluster(cluster) = servers {
+            let opening =
+                Shards::open(&env, cluster.reach(&env)?, config.wait_replicas, heard, closed.clone());
+            let (shards, other_key) = opening.await?;
+            (Fleet::Shards(shards), other_key)
+        } else {
+            let link = Arc::new(Link::new(env.clone(), Arc::clone(&whereabouts), Some(heard), asked(&keys)));
+            let other_key = link.start(closed.clone()).await?;
+            let confirming = match config.wait_replicas {
+                0 => None,
+                replicas => {
+                    let second = Link::new(env.clone(), Arc::clone(&whereabouts), None, asked(&keys));
+                    let second = Arc::new(second);
+                    second.start(closed.clone()).await?;
+                    Some(Arc::new(Confirming::start(&env, second, replicas, closed.clone())))
+                }
+            };
+            (Fleet::One { link, confirming }, other_key)
         };
         let session = Arc::new(Self {
             life: Life::new(env.clone(), closed),
@@ -155,8 +188,7 @@ impl Session {
             foreign: Channels::default(),
             inboxes,
             inbox,
-            link,
-            confirming,
+            fleet,
             database: config.database,
             events,
             checking: tokio::sync::Mutex::default(),
@@ -173,7 +205,7 @@ impl Session {
         // It is new.
         let _ = hears.set(Arc::downgrade(&session));
         // The connection may be another one already, and its events came before the session.
-        if session.link.is_deaf() {
+        if session.fleet.home().is_deaf() {
             session.hear(LinkEvent::Deaf);
         }
         if let Some(said) = other_key {
@@ -205,7 +237,7 @@ impl Session {
     /// How holders are shown.
     pub(crate) fn naming(&self) -> Naming {
         let foreign = if self.format.is_some() { Naming::NOT_LEASEHOLD } else { Naming::ANOTHER };
-        Naming { base: self.link.token_base(), foreign }
+        Naming { base: self.fleet.home().token_base(), foreign }
     }
 
     /// `call` of an operation with its last argument, which the connection adds if there is a pause.
@@ -226,23 +258,12 @@ impl Session {
 
     /// Runs a script that is no part of an acquisition.
     pub(crate) async fn run(&self, call: &Call) -> Result<Value> {
-        let give_up_at = self.give_up_at();
-        self.link.connected(give_up_at).await?.run(call, give_up_at).await
+        self.fleet.run(call, self.give_up_at()).await
     }
 
-    /// Runs a script, and waits until as many replicas as configured have its writes; when it was sent, and the answer.
-    ///
-    /// # Errors
-    ///
-    /// As the server's table; unknown with too few replicas.
-    async fn run_confirmed(&self, call: Call, give_up_at: Moment) -> Result<(Moment, Value)> {
-        // RACE: the record of a move is read for this connection alone; without it, the other one renews blocked entries.
-        let connected = self.link.connected(give_up_at).await?;
-        if let Some(confirming) = &self.confirming {
-            return confirming.run(call, give_up_at).await;
-        }
-        let sent_at = self.env.now();
-        Ok((sent_at, connected.run(&call, give_up_at).await?))
+    /// As [`Fleet::run_confirmed`].
+    async fn run_confirmed(&self, call: &Call, give_up_at: Moment) -> Result<(Moment, Value)> {
+        self.fleet.run_confirmed(&self.env, call, give_up_at).await
     }
 
     /// The call of an operation on the keys of `names`, which are packed for every request: they are longer than all other

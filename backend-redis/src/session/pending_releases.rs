@@ -8,8 +8,8 @@ use leasehold_core::{Effect, Error, LockName, LostReason, OwnerId, Result};
 
 use super::{Kept, Session};
 use crate::error;
-use crate::protocol::{Next, Orphans, Unanswered, Up};
-use crate::scripts::{self, Released};
+use crate::protocol::{Next, Orphans, Unanswered};
+use crate::scripts::{self, Call, Released};
 
 impl Session {
     /// Releases a grant of this session.
@@ -27,7 +27,7 @@ impl Session {
         if let Some(entry) = entry {
             entry.contender.lock().end(LostReason::Released);
         }
-        let released = self.release_owner(&grant.name, grant.owner).await;
+        let released = self.run_release(&self.release_of(&grant.name, grant.owner)?).await;
         if let (Ok((_, connection)), Some(entry)) = (&released, entry) {
             entry.unanswered.lock().overtaken(*connection);
         }
@@ -82,8 +82,11 @@ impl Session {
     async fn settle(&self, name: &LockName, owner: OwnerId, mut orphans: Orphans) {
         let mut pauses = Backoff::of_requests(&self.env);
         loop {
-            let released = self.release_owner(name, owner).await;
-            let (now, up) = (self.env.now(), self.link.up().map(|up| Up { id: up.id(), at: up.up_at() }));
+            // The name was admitted before the first request.
+            let Ok(call) = self.release_of(name, owner) else { return };
+            let released = self.run_release(&call).await;
+            let now = self.env.now();
+            let up = self.fleet.up(&call, now);
             let next = match &released {
                 Ok((released, connection)) => orphans.answered(now, up, *connection, released.unswept),
                 Err(_) => orphans.unanswered(now, up),
@@ -102,15 +105,24 @@ impl Session {
         }
     }
 
-    /// Releases the grant or entry of `owner`; returns the connection of the reply, too.
-    async fn release_owner(&self, name: &LockName, owner: OwnerId) -> Result<(Released, u64)> {
+    /// The call that releases the grant or entry of `owner`.
+    fn release_of(&self, name: &LockName, owner: OwnerId) -> Result<Call> {
         let mut call = self.operation("release", &[name])?;
         call.arg(self.inboxes.told()).arg(&owner.hex_digits());
-        let call = self.told(call);
+        Ok(self.told(call))
+    }
+
+    /// Runs a release; returns the connection of the reply, too.
+    async fn run_release(&self, call: &Call) -> Result<(Released, u64)> {
         let give_up_at = self.give_up_at();
-        let connected = self.link.connected(give_up_at).await?;
-        let value = connected.run(&call, give_up_at).await?;
-        Ok((scripts::released(&value)?, connected.id()))
+        let mut route = self.fleet.of(call);
+        loop {
+            let way = route.way(give_up_at).await?;
+            let answer = way.run(call, give_up_at).await;
+            if let Some(answer) = route.answered(&way, answer, give_up_at).await {
+                return Ok((scripts::released(&answer?)?, way.connected.id()));
+            }
+        }
     }
 }
 

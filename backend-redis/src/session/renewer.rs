@@ -9,6 +9,7 @@ use leasehold_core::clock::Moment;
 use leasehold_core::{ErrorKind, LostReason, Result};
 
 use super::{Kept, Session};
+use crate::cluster::HashSlot;
 use crate::protocol::{ScriptReply, Verdict};
 use crate::scripts::{self, Reply, millis};
 
@@ -22,8 +23,8 @@ impl Session {
         let give_up_at = self.give_up_at();
         let mut renewals: Vec<_> = leases.iter().map(|_| Renewal::Gone(LostReason::Gone)).collect();
         // Few requests are packed at a time, however many the entries are.
-        for batches in known.chunks(AT_ONCE * BATCH) {
-            let batches = batches.chunks(BATCH).map(|batch| async move {
+        for batches in self.batches(&mut known).chunks(AT_ONCE) {
+            let batches = batches.iter().map(|batch| async move {
                 let (at, entries): (Vec<_>, Vec<_>) = batch.iter().cloned().unzip();
                 at.into_iter().zip(self.renew_batch(&entries, give_up_at).await)
             });
@@ -32,6 +33,17 @@ impl Session {
             }
         }
         renewals
+    }
+
+    /// What one request renews: entries of one slot.
+    fn batches<'k>(&self, known: &'k mut [(usize, Arc<Kept>)]) -> Vec<&'k [(usize, Arc<Kept>)]> {
+        let is_cluster = self.fleet.cluster().is_some();
+        let slot_of = |entry: &Kept| is_cluster.then(|| HashSlot::of(self.keys.lock(&entry.name)));
+        if is_cluster {
+            known.sort_by_cached_key(|(_, entry)| (entry.contender.lock().is_waiting(), slot_of(entry)));
+        }
+        let slots = known.chunk_by(|(_, one), (_, other)| slot_of(one) == slot_of(other));
+        slots.flat_map(|slot| slot.chunks(BATCH)).collect()
     }
 
     async fn renew_batch(self: &Arc<Self>, entries: &[Arc<Kept>], give_up_at: Moment) -> Vec<Renewal> {
@@ -46,7 +58,7 @@ impl Session {
         }
     }
 
-    /// Refreshes a batch in one request; returns the meaning of each answer.
+    /// Refreshes a batch, of one slot, in one request; returns the meaning of each answer.
     pub(super) async fn refresh(
         self: &Arc<Self>,
         entries: &[Arc<Kept>],
@@ -58,11 +70,11 @@ impl Session {
         for entry in entries {
             call.arg(&entry.owner.hex_digits()).arg(millis(entry.ttl));
         }
-        let (sent_at, value) = self.run_confirmed(self.told(call), give_up_at).await?;
+        let (sent_at, value) = self.run_confirmed(&self.told(call), give_up_at).await?;
         let replies = scripts::replies(&value, entries.len(), self.naming())?;
         let now = self.env.now();
         // It may be as old as its request where it comes with the replicas' answer.
-        let age = if self.confirming.is_some() { now.since(sent_at) } else { Duration::ZERO };
+        let age = if self.fleet.replicas() > 0 { now.since(sent_at) } else { Duration::ZERO };
         let apply = |(entry, Reply { answer, holder }): (&Arc<Kept>, Reply)| {
             // A foreign holder that came past the queue, and is new here.
             if let Some(holder) = holder.filter(|holder| holder.foreign) {

@@ -6,6 +6,7 @@
 
 mod access;
 mod clock;
+mod cluster;
 mod counts;
 mod diagnosis;
 mod failover;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         access::trials(),
         access::on_valkey(),
         clock::trials(),
+        cluster::trials(),
         counts::trials(),
         diagnosis::trials(),
         failover::trials(),

@@ -329,7 +329,7 @@ async fn script_is_sent_once_for_all_calls() {
                 let connection = Arc::clone(&connection);
                 beside(async move {
                     let give_up_at = connection.up_at + BOUND;
-                    connection.run(&ADMIT.call(&[]), give_up_at).await.unwrap()
+                    connection.run(&ADMIT.call(&[]), give_up_at, false).await.unwrap()
                 })
             };
             let calls: Vec<_> = (0..64).map(call).collect();

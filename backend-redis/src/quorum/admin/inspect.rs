@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use leasehold_core::backend::{Holder, LockState};
 use leasehold_core::{LockName, OwnerId, Result};
 
-use crate::admin::inspect::{SHOWN, names};
+use crate::admin::inspect::{SHOWN, names_by};
 use crate::error;
 use crate::quorum::keys::{BallotKeys, name_of};
 use crate::quorum::protocol::Size;
@@ -51,7 +51,7 @@ impl Session {
     async fn names_at(&self, server: usize, prefix: &str) -> Result<BTreeSet<LockName>> {
         let admitted = &self.members[server].ready(self, server).await?;
         let ask = |scan| async move { admitted.connected.ask(&scan, self.give_up_at()).await };
-        names(&self.keys.pattern(prefix), prefix, |key| name_of(&self.keys, key), ask).await
+        names_by(&self.keys.pattern(prefix), prefix, |key| name_of(&self.keys, key), ask).await
     }
 
     pub(super) async fn seen(&self, names: &[LockName]) -> Result<Vec<(Who, usize)>> {

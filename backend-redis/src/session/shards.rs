@@ -1,0 +1,429 @@
+//! The servers of a cluster: which of them has a slot, and a link to each.
+//!
+//! One link receives messages, at any of the servers, as these pass messages on to each other. Every primary has a link for
+//! requests. A task asks all of them where the slots are: at first, when one of them says that it is not so, when a link is
+//! lost, and every minute.
+//!
+//! # Invariants
+//! - **redis.shards-1** A link to a server that is no primary any more is closed: a server that becomes a primary again does not
+//!   close it, and has forgotten what the connection stands for.
+//! - **redis.shards-2** Whenever the map has changed, or a link was lost and all are up again, the waiters refresh: a grant may
+//!   have been lost with its message.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::{join_all, select_ok, try_join, try_join_all};
+use leasehold_core::backend::Backoff;
+use leasehold_core::clock::Moment;
+use leasehold_core::{Env, ErrorKind, Result};
+use parking_lot::Mutex;
+use redis::{Cmd, Value};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::fleet::{Route, SlotRoute, Way};
+use crate::cluster::{HashSlot, Redirects, SlotMap};
+use crate::config::{Address, Login};
+use crate::connection::{
+    Asks, Client, Confirming, Connected, Fixed, Hears, Inbox, Link, LinkEvent, Whereabouts,
+};
+use crate::error;
+
+/// The servers of a cluster.
+pub(crate) struct Shards {
+    pub(super) env: Env,
+    reach: Reach,
+    pub(super) replicas: u32,
+    map: watch::Sender<SlotMap>,
+    links: Mutex<HashMap<Address, ShardLink>>,
+    home: OnceLock<Arc<Link>>,
+    hears: Arc<dyn Hears>,
+    closed: CancellationToken,
+}
+
+/// How any server of the cluster is reached.
+#[derive(Clone, Debug)]
+pub(crate) struct Reach {
+    /// At another address.
+    pub(crate) client: Client,
+    pub(crate) login: Option<Login>,
+    /// The servers that are named in the configuration.
+    pub(crate) seeds: Vec<Address>,
+    /// The map may be out of date.
+    pub(crate) doubted: Arc<Notify>,
+}
+
+/// The links to one primary.
+#[derive(Debug)]
+struct ShardLink {
+    link: Arc<Link>,
+    confirming: Option<Arc<Confirming>>,
+    _open: DropGuard,
+}
+
+impl fmt::Debug for Shards {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shards").field("reach", &self.reach).finish_non_exhaustive()
+    }
+}
+
+impl Shards {
+    /// Learns where the slots are, and connects; what is wrong with the message key, if something is.
+    ///
+    /// # Errors
+    ///
+    /// As of the server of the configuration that has answered last, if none knows the cluster; as connecting to one of it.
+    pub(crate) async fn open(
+        env: &Env,
+        reach: Reach,
+        replicas: u32,
+        inbox: Inbox,
+        closed: CancellationToken,
+    ) -> Result<(Arc<Self>, Option<String>)> {
+        let shards = Arc::new(Self {
+            env: env.clone(),
+            reach,
+            replicas,
+            map: watch::Sender::new(SlotMap::new()),
+            links: Mutex::default(),
+            home: OnceLock::new(),
+            hears: Arc::clone(&inbox.hears),
+            closed: closed.clone(),
+        });
+        let map = shards.reach.map(env).await?;
+        shards.apply(map);
+        let cluster: Weak<Self> = Arc::downgrade(&shards);
+        // Managers begin at different servers.
+        let attempts = AtomicUsize::new(RandomState::new().hash_one(()) as usize);
+        let anywhere = Anywhere { shards: Weak::clone(&cluster), attempts };
+        let inbox = Inbox { keys: inbox.keys.map(|keys| keys.in_cluster(cluster)), ..inbox };
+        let home = Arc::new(Link::new(env.clone(), Arc::new(anywhere), Some(inbox), None));
+        let home = shards.home.get_or_init(|| home);
+        let other_key = home.start(closed.clone()).await?;
+        let keeping = Arc::clone(&shards);
+        env.spawn(async move {
+            closed.run_until_cancelled(keeping.keep_map()).await;
+        });
+        Ok((shards, other_key))
+    }
+
+    pub(super) fn home(&self) -> &Arc<Link> {
+        self.home.get().expect("it is set before a session has the cluster")
+    }
+
+    /// Where the slots are, as far as is known.
+    pub(crate) fn map(&self) -> SlotMap {
+        self.map.borrow().clone()
+    }
+
+    /// The primaries, as far as is known.
+    fn primaries(&self) -> Vec<Address> {
+        self.map.borrow().shards().iter().map(|shard| shard.primary.clone()).collect()
+    }
+
+    /// The way of a request about the keys of `slot`.
+    pub(super) fn route(&self, slot: HashSlot) -> Route<'_> {
+        let pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE.min(self.env.timing().op_timeout / 4));
+        Route::Slot(SlotRoute { shards: self, slot, redirects: Redirects::default(), pauses, asking: None })
+    }
+
+    /// The connection to the server that has `slot`, or to the one that is to be `asking` for it.
+    pub(super) async fn way(
+        &self,
+        slot: HashSlot,
+        asking: Option<Address>,
+        give_up_at: Moment,
+    ) -> Result<Way> {
+        // A move may have closed the namespace. An outage does not: while the record cannot be read, no move can write it.
+        let refused = self.home.get().and_then(|home| home.why_down());
+        if let Some(refused) = refused.filter(|refused| *refused.kind() != ErrorKind::Unavailable) {
+            return Err(refused);
+        }
+        let mut map = self.map.subscribe();
+        let is_asking = asking.is_some();
+        loop {
+            let owner = map.borrow_and_update().owner(slot).cloned();
+            let Some(address) = asking.as_ref().or(owner.as_ref()) else {
+                self.doubt();
+                tokio::select! {
+                    biased;
+                    _ = map.changed() => continue,
+                    () = self.env.sleep_until(give_up_at) => return Err(error::uncovered()),
+                }
+            };
+            let (link, confirming) = self.links_to(address);
+            let has_moved = async {
+                // The sender is this value's.
+                _ = map.wait_for(|map| !is_asking && map.owner(slot) != owner.as_ref()).await;
+            };
+            let connected = tokio::select! {
+                biased;
+                connected = link.connected(give_up_at) => connected?,
+                () = has_moved => continue,
+            };
+            return Ok(Way { connected, confirming, is_asking });
+        }
+    }
+
+    /// The connection to the server that has `slot`, if it is up.
+    pub(super) fn up(&self, slot: HashSlot) -> Option<Connected> {
+        let owner = self.map.borrow().owner(slot).cloned()?;
+        self.links_to(&owner).0.up()
+    }
+
+    /// A server has said that `slot` is at another one.
+    pub(super) fn moved(&self, slot: HashSlot, to: &Address) {
+        self.map.send_if_modified(|map| {
+            let is_news = map.owner(slot) != Some(to);
+            if is_news {
+                map.moved(slot, to.clone());
+            }
+            is_news
+        });
+        self.doubt();
+    }
+
+    /// The map may be out of date.
+    pub(super) fn doubt(&self) {
+        self.reach.doubted.notify_one();
+    }
+
+    fn links_to(&self, address: &Address) -> (Arc<Link>, Option<Arc<Confirming>>) {
+        let mut links = self.links.lock();
+        let links = links.entry(address.clone()).or_insert_with(|| {
+            let closed = self.closed.child_token();
+            let link = self.reach.link_to(&self.env, address);
+            link.start_later(closed.clone());
+            let confirming = (self.replicas > 0).then(|| {
+                let second = self.reach.link_to(&self.env, address);
+                second.start_later(closed.clone());
+                Arc::new(Confirming::start(&self.env, second, self.replicas, closed.clone()))
+            });
+            ShardLink { link, confirming, _open: closed.drop_guard() }
+        });
+        (Arc::clone(&links.link), links.confirming.clone())
+    }
+
+    /// The links to the primaries, as far as these are known.
+    pub(super) fn links(&self) -> Vec<Arc<Link>> {
+        self.primaries().iter().map(|primary| self.links_to(primary).0).collect()
+    }
+
+    /// The connection to a primary, as soon as there is one.
+    pub(crate) async fn connected(&self, primary: &Address, give_up_at: Moment) -> Result<Connected> {
+        self.links_to(primary).0.connected(give_up_at).await
+    }
+
+    /// Asks every primary and every replica.
+    ///
+    /// # Errors
+    ///
+    /// Those of the first one that does not answer.
+    pub(crate) async fn ask_all(&self, command: &Cmd, give_up_at: Moment) -> Result<Vec<Value>> {
+        let map = self.map();
+        let primaries = map.shards().iter().map(|shard| async {
+            self.connected(&shard.primary, give_up_at).await?.ask(command, give_up_at).await
+        });
+        let replicas = map.shards().iter().flat_map(|shard| &shard.replicas);
+        let replicas = replicas.map(|replica| self.reach.ask_once(&self.env, replica, command));
+        let (mut answers, others) = try_join(try_join_all(primaries), try_join_all(replicas)).await?;
+        answers.extend(others);
+        Ok(answers)
+    }
+
+    /// Keeps the map up to date.
+    async fn keep_map(&self) {
+        let mut pauses = Backoff::new(FIRST_PAUSE, self.env.timing().op_timeout);
+        let mut was_whole = true;
+        loop {
+            let is_whole = self.is_whole();
+            if is_whole && !was_whole {
+                pauses.reset();
+                self.refresh_waiters();
+            }
+            was_whole = is_whole;
+            let pause = if is_whole { REFRESHED_EVERY } else { pauses.next(&self.env) };
+            tokio::select! {
+                () = self.reach.doubted.notified() => self.env.sleep(FIRST_PAUSE).await,
+                () = self.env.sleep(pause) => {}
+            }
+            if let Err(error) = self.refreshed().await {
+                tracing::debug!(error = ?format!("{error:#}"), "no server of the cluster knows its slots");
+            }
+        }
+    }
+
+    /// Whether every slot has a server, to which a link is up.
+    fn is_whole(&self) -> bool {
+        let is_up = |address: &Address| self.links_to(address).0.up().is_some();
+        self.map.borrow().uncovered() == 0 && self.primaries().iter().all(is_up)
+    }
+
+    /// redis.shards-2
+    fn refresh_waiters(&self) {
+        self.hears.hear(if self.home().is_deaf() { LinkEvent::Deaf } else { LinkEvent::UpAgain });
+    }
+
+    /// Takes over a map, and links to its primaries; whether it is another one.
+    fn apply(&self, map: SlotMap) -> bool {
+        let primaries: Vec<_> = map.shards().iter().map(|shard| shard.primary.clone()).collect();
+        let is_new = self.map.send_if_modified(|known| {
+            let is_new = *known != map;
+            *known = map;
+            is_new
+        });
+        // redis.shards-1
+        let gone: Vec<_> = {
+            let mut links = self.links.lock();
+            links.extract_if(|address, _| !primaries.contains(address)).collect()
+        };
+        drop(gone);
+        primaries.iter().for_each(|primary| drop(self.links_to(primary)));
+        is_new
+    }
+
+    /// Where the slots are now; noted, too.
+    pub(crate) async fn refreshed(&self) -> Result<SlotMap> {
+        let map = self.read_map().await?;
+        if self.apply(map.clone()) {
+            self.refresh_waiters();
+        }
+        Ok(map)
+    }
+
+    /// Where the slots are, by the word of most primaries, or of any server if no primary answers.
+    async fn read_map(&self) -> Result<SlotMap> {
+        let give_up_at = self.env.now() + self.env.timing().op_timeout / 4;
+        let reads = self.primaries().into_iter().map(|address| async move {
+            let answer = self.connected(&address, give_up_at).await?.ask(&slots(), give_up_at).await?;
+            SlotMap::read(&answer, &address)
+        });
+        let maps: Vec<_> = join_all(reads).await.into_iter().flatten().collect();
+        let votes = |map: &&SlotMap| maps.iter().filter(|other| other == map).count();
+        if let Some(map) = maps.iter().filter(|map| !map.shards().is_empty()).max_by_key(votes) {
+            return Ok(map.clone());
+        }
+        let replicas =
+            self.map().shards().iter().flat_map(|shard| shard.replicas.clone()).collect::<Vec<_>>();
+        let any: Vec<_> = replicas.into_iter().chain(self.reach.seeds.iter().cloned()).collect();
+        self.reach.read_at(&self.env, &any).await
+    }
+}
+
+#[async_trait]
+impl Asks for Shards {
+    async fn ask_about(&self, key: &str, command: &Cmd, give_up_at: Moment) -> Result<Value> {
+        self.route(HashSlot::of(key)).ask(command, give_up_at).await
+    }
+}
+
+impl Reach {
+    /// A link to that server, which is down.
+    fn link_to(&self, env: &Env, address: &Address) -> Arc<Link> {
+        let fixed = Fixed { client: self.client.at(address.clone()), login: self.login.clone() };
+        let node = ClusterNode { fixed, doubted: Arc::clone(&self.doubted) };
+        Arc::new(Link::new(env.clone(), Arc::new(node), None, None))
+    }
+
+    /// Where the slots are, by the word of the first of these servers that knows.
+    ///
+    /// # Errors
+    ///
+    /// Those of the server that has answered last.
+    async fn read_at(&self, env: &Env, servers: &[Address]) -> Result<SlotMap> {
+        let reads = servers.iter().map(|address| {
+            Box::pin(async move { SlotMap::read(&self.ask_once(env, address, &slots()).await?, address) })
+        });
+        Ok(select_ok(reads).await?.0)
+    }
+
+    /// Where the slots are, by the word of a server of the configuration.
+    pub(crate) async fn map(&self, env: &Env) -> Result<SlotMap> {
+        self.read_at(env, &self.seeds).await
+    }
+
+    /// Asks a server over a connection of its own.
+    async fn ask_once(&self, env: &Env, address: &Address, command: &Cmd) -> Result<Value> {
+        let closed = CancellationToken::new();
+        let _open = closed.clone().drop_guard();
+        let link = self.link_to(env, address);
+        link.start(closed).await?;
+        let give_up_at = env.now() + env.timing().op_timeout;
+        link.connected(give_up_at).await?.ask(command, give_up_at).await
+    }
+}
+
+/// One server of a cluster.
+#[derive(Debug)]
+struct ClusterNode {
+    fixed: Fixed,
+    doubted: Arc<Notify>,
+}
+
+#[async_trait]
+impl Whereabouts for ClusterNode {
+    async fn client(&self, give_up_at: Moment) -> Result<Client> {
+        self.fixed.client(give_up_at).await
+    }
+
+    async fn left(&self, client: &Client) {
+        self.fixed.left(client).await;
+    }
+
+    fn doubt(&self) {
+        self.doubted.notify_one();
+    }
+}
+
+/// Any primary: the next one at each attempt.
+#[derive(Debug)]
+struct Anywhere {
+    shards: Weak<Shards>,
+    attempts: AtomicUsize,
+}
+
+#[async_trait]
+impl Whereabouts for Anywhere {
+    async fn client(&self, give_up_at: Moment) -> Result<Client> {
+        let shards = self.shards.upgrade().ok_or_else(error::closed)?;
+        let primaries = shards.primaries();
+        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
+        let address = primaries.get(attempt % primaries.len().max(1)).ok_or_else(error::uncovered)?;
+        let Reach { client, login, .. } = &shards.reach;
+        Fixed { client: client.at(address.clone()), login: login.clone() }.client(give_up_at).await
+    }
+
+    /// A server that does not answer requests may send no messages either.
+    async fn left(&self, client: &Client) {
+        if let Some(shards) = self.shards.upgrade() {
+            let (link, _) = shards.links_to(client.address());
+            drop(shards);
+            link.lost().await;
+        }
+    }
+
+    fn doubt(&self) {
+        if let Some(shards) = self.shards.upgrade() {
+            shards.doubt();
+        }
+    }
+}
+
+fn slots() -> Cmd {
+    let mut slots = redis::cmd("CLUSTER");
+    slots.arg("SLOTS");
+    slots
+}
+
+/// The pauses of a request whose slot is being moved.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// How often the map is read when nothing happens.
+const REFRESHED_EVERY: Duration = Duration::from_secs(60);
