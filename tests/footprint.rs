@@ -31,7 +31,7 @@ fn bytes_per_lock(runtime: &Runtime, locks: &LockManager) -> usize {
     let held = measure(|| *kept.borrow_mut() = runtime.block_on(hold(locks, "held", LOCKS)));
     // Renewals come at a third of it, watches before.
     let AllocationInfo { bytes_current, bytes_max, .. } =
-        measure(|| runtime.block_on(tokio::time::sleep(TTL / 2)));
+        measure(|| runtime.block_on(async { tokio::time::sleep(TTL / 2).await }));
     assert!(kept.borrow().iter().all(|guard| guard.ensure_held().is_ok()));
     assert!(bytes_max <= BURST * LOCKS as u64, "{bytes_max} bytes while renewing");
     usize::try_from(held.bytes_current + bytes_current).expect("what is held takes room") / LOCKS

@@ -28,10 +28,10 @@ use crate::clock::{Clock, Moment};
 
 /// The timer of an environment, whose end is its task's.
 #[derive(Debug)]
-pub(super) struct Timer(Arc<State>);
+pub(super) struct Timer(Arc<TimerState>);
 
 #[derive(Debug)]
-struct State {
+struct TimerState {
     clock: Arc<dyn Clock>,
     is_needless: AtomicBool,
     /// The runtime has dropped the task.
@@ -63,7 +63,7 @@ impl Timer {
     /// No timer of the runtime is longer than `longest`.
     pub(super) fn start(runtime: &Handle, clock: Arc<dyn Clock>, longest: Duration) -> Arc<Self> {
         let waiters = Waiters { places: BTreeMap::new(), entered: 0, looks_at: None, longest };
-        let state = Arc::new(State {
+        let state = Arc::new(TimerState {
             clock,
             is_needless: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
@@ -71,7 +71,7 @@ impl Timer {
             task: AtomicWaker::new(),
         });
         // Not one of the environment's tasks, which end with a shutdown.
-        runtime.spawn(Task(Arc::clone(&state)).run());
+        runtime.spawn(TimerTask(Arc::clone(&state)).run());
         Arc::new(Self(state))
     }
 
@@ -92,7 +92,7 @@ impl Drop for Timer {
     }
 }
 
-impl State {
+impl TimerState {
     fn call_all(&self) {
         let places = std::mem::take(&mut self.waiters.lock().places);
         call(places.into_values());
@@ -112,7 +112,7 @@ impl Place {
     /// Ready when the moment is reached; the waker of `cx` is called then, and with all.
     pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
         let Self { timer, at, number } = self;
-        let State { clock, waiters, task, .. } = &*timer.0;
+        let TimerState { clock, waiters, task, .. } = &*timer.0;
         let now = if *at == Moment::LAST { Moment::from_nanos(0) } else { clock.now() };
         if *at <= now {
             return Poll::Ready(());
@@ -175,11 +175,11 @@ impl<W> Waiters<W> {
     }
 }
 
-struct Task(Arc<State>);
+struct TimerTask(Arc<TimerState>);
 
-impl Task {
+impl TimerTask {
     async fn run(self) {
-        let State { clock, is_needless, waiters, task, .. } = &*self.0;
+        let TimerState { clock, is_needless, waiters, task, .. } = &*self.0;
         let mut sleep = None::<(Moment, BoxFuture<'static, ()>)>;
         poll_fn(|cx| {
             task.register(cx.waker());
@@ -202,7 +202,7 @@ impl Task {
     }
 }
 
-impl Drop for Task {
+impl Drop for TimerTask {
     fn drop(&mut self) {
         self.0.is_gone.store(true, Ordering::SeqCst);
         drop(self.0.task.take());
