@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::backend::ledger::Written;
 use leasehold_core::backend::{AcquireRequest, Renewal, Severity, StoreConfig};
-use leasehold_core::{ErrorKind, LockGuard, LockManager, LockName, Result, Revoke, StoreUrl};
+use leasehold_core::{Env, ErrorKind, LockGuard, LockManager, LockName, Result, Revoke, StoreUrl, Timing};
 use leasehold_redis::{RedisClusterConfig, RedisConfig};
 use testbed::redis::{Cluster, Step};
 
@@ -76,7 +76,9 @@ async fn names_lie_on_every_server() {
     assert_eq!(findings.iter().filter(|finding| finding.subject == "version").count(), 3, "{findings:?}");
 
     // One call for each slot, as no call may touch two, however many are renewed together.
-    let store = of(&cluster).open(env(LONG)).await.unwrap();
+    let mut timing = Timing::for_ttl(LONG);
+    (timing.op_timeout, timing.connect_timeout) = (BOUND, BOUND);
+    let store = of(&cluster).open(Env::new(timing).unwrap()).await.unwrap();
     let mut leases = Vec::new();
     for number in 0..NAMES {
         let (name, owner) = (LockName::new(format!("m{number}")).unwrap(), env(LONG).owner_id());
@@ -94,7 +96,6 @@ async fn names_lie_on_every_server() {
     }
     // Some names share a slot.
     assert!((NAMES * 9 / 10..=NAMES).contains(&calls), "{calls}");
-    store.close().await.unwrap();
 
     let ledger = of(&cluster).open(env(LONG).without_token_base()).await.unwrap().ledger().unwrap();
     assert!(matches!(ledger.write(None, b"1 old old").await.unwrap(), Written::Done(_)));
@@ -289,14 +290,20 @@ async fn replica_takes_over() {
     for guard in &held {
         guard.renew().await.unwrap();
     }
-    // One that sends messages to a manager.
-    let mut hears = Vec::new();
-    for node in [0, 4, 2] {
-        let channels =
-            cluster.server(node).command(&["PUBSUB", "CHANNELS", "leasehold:inbox:*"]).await.unwrap();
-        hears.extend((!channels.elements().is_empty()).then_some(node));
-    }
-    let (lost, replica) = (hears[0], (hears[0] + 3) % 6);
+    let mut hears = None;
+    eventually("a primary sends messages to a manager", async || {
+        for node in [0, 4, 2] {
+            let channels =
+                cluster.server(node).command(&["PUBSUB", "CHANNELS", "leasehold:inbox:*"]).await.unwrap();
+            if !channels.elements().is_empty() {
+                hears = Some(node);
+            }
+        }
+        hears.is_some()
+    })
+    .await;
+    let lost = hears.unwrap();
+    let replica = (lost + 3) % 6;
     eventually("the replica has all of it", async || {
         let size = async |node| cluster.server(node).command(&["DBSIZE"]).await.unwrap();
         size(replica).await == size(lost).await
