@@ -149,13 +149,13 @@ pub(crate) struct SlotRoute<'f> {
 
 /// A connection to the server that a request is sent to.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct Hop {
     pub(crate) connected: Connected,
     pub(super) confirming: Option<Arc<Confirming>>,
     pub(super) is_asking: bool,
 }
 
-impl Way {
+impl Hop {
     /// Runs a script there.
     pub(crate) async fn run(&self, call: &Call, give_up_at: Moment) -> Result<Value> {
         if self.is_asking {
@@ -172,9 +172,9 @@ impl Route<'_> {
     /// # Errors
     ///
     /// Not applied: why there was none until `give_up_at`.
-    pub(crate) async fn way(&mut self, give_up_at: Moment) -> Result<Way> {
+    pub(crate) async fn way(&mut self, give_up_at: Moment) -> Result<Hop> {
         match self {
-            Self::One(link, confirming) => Ok(Way {
+            Self::One(link, confirming) => Ok(Hop {
                 connected: link.connected(give_up_at).await?,
                 confirming: (*confirming).clone(),
                 is_asking: false,
@@ -186,7 +186,7 @@ impl Route<'_> {
     /// What the request has come to; `None` if it was refused and is to be sent again, for which this has waited.
     pub(crate) async fn answered<T>(
         &mut self,
-        way: &Way,
+        way: &Hop,
         answer: Result<T>,
         give_up_at: Moment,
     ) -> Option<Result<T>> {

@@ -27,7 +27,7 @@ use redis::{Cmd, Value};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::fleet::{Route, SlotRoute, Way};
+use super::fleet::{Hop, Route, SlotRoute};
 use crate::cluster::{HashSlot, Redirects, SlotMap};
 use crate::config::{Address, Login};
 use crate::connection::{
@@ -139,7 +139,7 @@ impl Shards {
         slot: HashSlot,
         asking: Option<Address>,
         give_up_at: Moment,
-    ) -> Result<Way> {
+    ) -> Result<Hop> {
         // A move may have closed the namespace. An outage does not: while the record cannot be read, no move can write it.
         let refused = self.home.get().and_then(|home| home.why_down());
         if let Some(refused) = refused.filter(|refused| *refused.kind() != ErrorKind::Unavailable) {
@@ -167,7 +167,7 @@ impl Shards {
                 connected = link.connected(give_up_at) => connected?,
                 () = has_moved => continue,
             };
-            return Ok(Way { connected, confirming, is_asking });
+            return Ok(Hop { connected, confirming, is_asking });
         }
     }
 

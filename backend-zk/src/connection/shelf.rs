@@ -20,11 +20,11 @@ use slab::Slab;
 /// The handle on a client, and the requests that may have another one.
 #[derive(Debug)]
 pub(super) struct Shelf<H> {
-    state: Mutex<State<H>>,
+    state: Mutex<ShelfState<H>>,
 }
 
 #[derive(Debug)]
-struct State<H> {
+struct ShelfState<H> {
     handle: Option<Arc<H>>,
     /// `None` once the shelf has ended.
     requests: Option<Slab<Arc<dyn Ends>>>,
@@ -56,7 +56,7 @@ impl<T> Ends for Request<T> {
 
 impl<H> Shelf<H> {
     pub(super) fn new(handle: H) -> Self {
-        Self { state: Mutex::new(State { handle: Some(Arc::new(handle)), requests: Some(Slab::new()) }) }
+        Self { state: Mutex::new(ShelfState { handle: Some(Arc::new(handle)), requests: Some(Slab::new()) }) }
     }
 
     /// The handle, until the shelf is closed.
