@@ -212,6 +212,10 @@ fn of_server(code: &str, detail: &str) -> (ErrorKind, Effect, &'static str) {
         "ERR" if detail.contains("without any password configured") => {
             (Denied, NotApplied, "the server has no such user, or no password for it")
         }
+        // The script has removed a key of a slot that is on its way, and met it again.
+        "ERR" if detail.contains("non local key") => {
+            (Unavailable, Unknown, "the slot of the lock is being moved to another server")
+        }
         // A server before 7.2 reports NOPERM inside a script like this.
         "ERR" if NO_RIGHT_IN_A_SCRIPT.iter().any(|words| detail.contains(words)) => {
             (Denied, Unknown, "the user lacks a right that the store's page lists")
@@ -279,7 +283,7 @@ mod tests {
             ("ERR WAIT cannot be used with replica instances.", Unavailable, Unknown),
             ("ERR DB index is out of range", InvalidOption, NotApplied),
             ("ERR This instance has cluster support disabled", Unsupported, NotApplied),
-            ("ERR Script attempted to access a non local key in a cluster node", Protocol, Unknown),
+            ("ERR Script attempted to access a non local key in a cluster node", Unavailable, Unknown),
             ("ERR unknown command 'HELLO', with args beginning with: '3'", Unsupported, NotApplied),
             (
                 "ERR ACL failure in script: User x has no permissions to run the 'set' command",
