@@ -134,7 +134,7 @@ impl Env {
             ));
         }
         let clock = Arc::new(BootClock::new());
-        let timer = Timer::start(&runtime, Arc::<BootClock>::clone(&clock), timing.ttl / 3);
+        let timer = Timer::start(&runtime, Arc::<BootClock>::clone(&clock), longest_sleep(&timing));
         Ok(Self {
             shared: Arc::new(Shared {
                 clock,
@@ -152,7 +152,7 @@ impl Env {
     #[must_use]
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
         self.changed(|shared| {
-            shared.timer = Timer::start(&shared.runtime, Arc::clone(&clock), shared.timing.ttl / 3);
+            shared.timer = Timer::start(&shared.runtime, Arc::clone(&clock), longest_sleep(&shared.timing));
             shared.clock = clock;
         })
     }
@@ -384,6 +384,12 @@ impl Env {
         change(&mut shared);
         Self { shared: Arc::new(shared) }
     }
+}
+
+/// A timer of the runtime that was set before a suspend fires late by the length of that. So little is no danger to the lease of
+/// the shortest ttl, of three requests' bounds.
+fn longest_sleep(timing: &Timing) -> Duration {
+    timing.op_timeout / 2
 }
 
 /// Whether the current runtime has timers.

@@ -186,7 +186,9 @@ impl TimerTask {
             if is_needless.load(Ordering::SeqCst) {
                 return Poll::Ready(());
             }
-            let (due, next) = waiters.lock().look(clock.now());
+            // A clock is foreign code: not with the waiters locked.
+            let now = clock.now();
+            let (due, next) = waiters.lock().look(now);
             call(due);
             sleep = sleep.take().filter(|(at, _)| Some(*at) == next);
             if let Some(at) = next {

@@ -104,7 +104,8 @@ pub(crate) async fn run(
                 }
             }
             () = leases.sooner() => {}
-            () = env.sleep_until(wake_at) => {}
+            // By a timer of its own: leases must not wait behind the bounds of requests.
+            () = env.clock().sleep_until(wake_at) => {}
         }
     }
 }

@@ -8,7 +8,8 @@
 //! - **leases-3** A lease's `LeaseDeadline` equals its state whenever the table is unlocked. Its ownerships are
 //!   touched when they come to be at risk, out of it, or are lost; never for a renewal.
 //! - **leases-4** Renewals of many leases stay spread over the interval, also if all are granted at once: the first one of each
-//!   is due in the second half of it, by the id, and few that are due soon go out with one that is due.
+//!   is due in the second half of it, by the id, and few that are due soon go out with one that is due. A stall of a third of
+//!   the ttl puts them together again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
