@@ -32,7 +32,8 @@ struct ShelfState<H> {
 
 /// A request whose answer does not matter here.
 trait Ends: Send + Sync {
-    fn end(&self);
+    /// Drops the request; returns the waker of its caller.
+    fn end(&self) -> Option<Waker>;
 }
 
 impl std::fmt::Debug for dyn Ends {
@@ -45,12 +46,12 @@ impl std::fmt::Debug for dyn Ends {
 type Request<T> = Mutex<Option<(BoxFuture<'static, T>, Waker)>>;
 
 impl<T> Ends for Request<T> {
-    fn end(&self) {
+    fn end(&self) -> Option<Waker> {
         let taken = self.lock().take();
-        if let Some((request, caller)) = taken {
+        taken.map(|(request, caller)| {
             drop(request);
-            caller.wake();
-        }
+            caller
+        })
     }
 }
 
@@ -86,16 +87,17 @@ impl<H> Shelf<H> {
     /// Drops the requests, and takes no more.
     pub(super) fn end(&self) {
         let requests = self.state.lock().requests.take();
-        for (_, request) in requests.into_iter().flatten() {
-            request.end();
-        }
+        let callers: Vec<_> =
+            requests.into_iter().flatten().filter_map(|(_, request)| request.end()).collect();
+        // Behind the last handle: a waker may panic.
+        callers.into_iter().for_each(Waker::wake);
     }
 
     /// Ends, and drops the handle.
     pub(super) fn close(&self) {
-        self.end();
         let handle = self.state.lock().handle.take();
         drop(handle);
+        self.end();
     }
 }
 
@@ -110,12 +112,16 @@ impl<H, T> Future for Asked<'_, H, T> {
     type Output = Option<T>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
-        let mut request = self.request.lock();
-        let Some((request, caller)) = &mut *request else {
+        let waker = cx.waker().clone();
+        let mut kept = self.request.lock();
+        let Some((request, caller)) = &mut *kept else {
             return Poll::Ready(None);
         };
         let polled = request.as_mut().poll(cx);
-        caller.clone_from(cx.waker());
+        let former = std::mem::replace(caller, waker);
+        drop(kept);
+        // Foreign code: not with the request locked.
+        drop(former);
         polled.map(Some)
     }
 }
