@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::future::join_all;
+use futures_util::stream;
 use leasehold_core::backend::{Backoff, LeaseId, Renewal, StoreEvent};
 use leasehold_core::clock::Moment;
 use leasehold_core::{ErrorKind, LostReason, Result};
@@ -22,13 +24,20 @@ impl Session {
         known.sort_by_cached_key(|(_, entry)| entry.contender.lock().is_waiting());
         let give_up_at = self.give_up_at();
         let mut renewals: Vec<_> = leases.iter().map(|_| Renewal::Gone(LostReason::Gone)).collect();
-        // Few requests are packed at a time, however many the entries are.
-        for batches in self.batches(&mut known).chunks(AT_ONCE) {
-            let batches = batches.iter().map(|batch| async move {
+        let batches = self.batches(&mut known);
+        // Few requests are packed at a time, however many the entries are. In a cluster a request has few entries, and one to a
+        // server that is away must not delay the others.
+        let at_once = if self.fleet.cluster().is_some() { batches.len().max(1) } else { AT_ONCE };
+        let batches: Vec<_> = batches
+            .into_iter()
+            .map(|batch| async move {
                 let (at, entries): (Vec<_>, Vec<_>) = batch.iter().cloned().unzip();
                 at.into_iter().zip(self.renew_batch(&entries, give_up_at).await)
-            });
-            for (at, renewal) in join_all(batches).await.into_iter().flatten() {
+            })
+            .collect();
+        let mut batches = stream::iter(batches).buffer_unordered(at_once);
+        while let Some(batch) = batches.next().await {
+            for (at, renewal) in batch {
                 renewals[at] = renewal;
             }
         }
