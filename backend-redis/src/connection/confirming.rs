@@ -52,11 +52,13 @@ impl Confirming {
     /// As the server's table; unknown, and by [`too_few_replicas`], if not enough of them confirm in time.
     pub(crate) async fn run(&self, call: Call, give_up_at: Moment) -> Result<(Moment, Value)> {
         let (answer, answered) = oneshot::channel();
-        // Without the task, the answer is dropped with the question.
+        // The task ends with the connection, and drops the question: it may have been sent.
         let _ = self.questions.send(Question { call, refusals: Refusals::default(), give_up_at, answer });
         tokio::select! {
             biased;
-            answer = answered => answer.unwrap_or_else(|_| Err(error::closed())),
+            answer = answered => answer.unwrap_or_else(|_| {
+                Err(error::unanswered("the connection ended before replicas confirmed"))
+            }),
             () = self.env.sleep_until(give_up_at) => {
                 Err(error::unanswered("replicas were not waited for in time"))
             }
