@@ -54,6 +54,14 @@ pub(crate) struct Shard {
 }
 
 impl SlotMap {
+    /// Whether each slot has the same primary: replicas that have failed are missing in some maps.
+    pub(crate) fn has_the_owners_of(&self, other: &Self) -> bool {
+        (0..HashSlot::COUNT).all(|slot| {
+            let slot = HashSlot(slot as u16);
+            self.owner(slot) == other.owner(slot)
+        })
+    }
+
     /// A map without slots.
     pub(crate) fn new() -> Self {
         Self { shards: Vec::new(), owners: vec![None; HashSlot::COUNT] }

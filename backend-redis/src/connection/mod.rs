@@ -155,11 +155,6 @@ impl Link {
         });
     }
 
-    /// Why there is no connection, unless there is one.
-    pub(crate) fn why_down(&self) -> Option<Error> {
-        self.up.borrow().as_ref().err().cloned()
-    }
-
     /// Ends once the link was up and is not any more.
     pub(crate) async fn lost(&self) {
         let mut up = self.up.subscribe();

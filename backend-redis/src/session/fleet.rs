@@ -145,6 +145,8 @@ pub(crate) struct SlotRoute<'f> {
     pub(super) pauses: Backoff,
     /// Where the slot may be on its way to.
     pub(super) asking: Option<Address>,
+    /// It need not wait until the namespace has admitted the session.
+    pub(super) is_admitted: bool,
 }
 
 /// A connection to the server that a request is sent to.
@@ -179,7 +181,12 @@ impl Route<'_> {
                 confirming: (*confirming).clone(),
                 is_asking: false,
             }),
-            Self::Slot(route) => route.shards.way(route.slot, route.asking.take(), give_up_at).await,
+            Self::Slot(route) => {
+                if !route.is_admitted {
+                    route.shards.admitted(give_up_at).await?;
+                }
+                route.shards.way(route.slot, route.asking.take(), give_up_at).await
+            }
         }
     }
 

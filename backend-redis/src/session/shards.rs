@@ -9,6 +9,8 @@
 //!   close it, and has forgotten what the connection stands for.
 //! - **redis.shards-2** Whenever the map has changed, or a link was lost and all are up again, the waiters refresh: a grant may
 //!   have been lost with its message.
+//! - **redis.shards-3** No request is sent while the link that receives messages is down: it reads the record of a move and the
+//!   token base, and an administrator may change both while this session does not count as connected.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,7 +23,7 @@ use async_trait::async_trait;
 use futures_util::future::{join_all, select_ok, try_join, try_join_all};
 use leasehold_core::backend::Backoff;
 use leasehold_core::clock::Moment;
-use leasehold_core::{Env, ErrorKind, Result};
+use leasehold_core::{Env, Result};
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::sync::{Notify, watch};
@@ -129,8 +131,22 @@ impl Shards {
 
     /// The way of a request about the keys of `slot`.
     pub(super) fn route(&self, slot: HashSlot) -> Route<'_> {
+        Route::Slot(SlotRoute { is_admitted: false, ..self.admitting(slot) })
+    }
+
+    /// The same for the requests by which the namespace admits a session.
+    fn admitting(&self, slot: HashSlot) -> SlotRoute<'_> {
         let pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE.min(self.env.timing().op_timeout / 4));
-        Route::Slot(SlotRoute { shards: self, slot, redirects: Redirects::default(), pauses, asking: None })
+        let redirects = Redirects::default();
+        SlotRoute { shards: self, slot, redirects, pauses, asking: None, is_admitted: true }
+    }
+
+    /// redis.shards-3
+    pub(super) async fn admitted(&self, give_up_at: Moment) -> Result<()> {
+        match self.home.get() {
+            Some(home) if home.up().is_none() => home.connected(give_up_at).await.map(drop),
+            _ => Ok(()),
+        }
     }
 
     /// The connection to the server that has `slot`, or to the one that is to be `asking` for it.
@@ -140,11 +156,6 @@ impl Shards {
         asking: Option<Address>,
         give_up_at: Moment,
     ) -> Result<Hop> {
-        // A move may have closed the namespace. An outage does not: while the record cannot be read, no move can write it.
-        let refused = self.home.get().and_then(|home| home.why_down());
-        if let Some(refused) = refused.filter(|refused| *refused.kind() != ErrorKind::Unavailable) {
-            return Err(refused);
-        }
         let mut map = self.map.subscribe();
         let is_asking = asking.is_some();
         loop {
@@ -226,7 +237,8 @@ impl Shards {
     ///
     /// Those of the first one that does not answer.
     pub(crate) async fn ask_all(&self, command: &Cmd, give_up_at: Moment) -> Result<Vec<Value>> {
-        let map = self.map();
+        // Sessions at a server that has given away its slots would be missed by an outdated map.
+        let map = self.refreshed().await?;
         let primaries = map.shards().iter().map(|shard| async {
             self.connected(&shard.primary, give_up_at).await?.ask(command, give_up_at).await
         });
@@ -250,7 +262,7 @@ impl Shards {
             was_whole = is_whole;
             let pause = if is_whole { REFRESHED_EVERY } else { pauses.next(&self.env) };
             tokio::select! {
-                () = self.reach.doubted.notified() => self.env.sleep(FIRST_PAUSE).await,
+                () = self.reach.doubted.notified() => self.env.sleep(LEAST_BETWEEN).await,
                 () = self.env.sleep(pause) => {}
             }
             if let Err(error) = self.refreshed().await {
@@ -305,7 +317,7 @@ impl Shards {
             SlotMap::read(&answer, &address)
         });
         let maps: Vec<_> = join_all(reads).await.into_iter().flatten().collect();
-        let votes = |map: &&SlotMap| maps.iter().filter(|other| other == map).count();
+        let votes = |map: &&SlotMap| maps.iter().filter(|other| other.has_the_owners_of(map)).count();
         if let Some(map) = maps.iter().filter(|map| !map.shards().is_empty()).max_by_key(votes) {
             return Ok(map.clone());
         }
@@ -319,7 +331,7 @@ impl Shards {
 #[async_trait]
 impl Asks for Shards {
     async fn ask_about(&self, key: &str, command: &Cmd, give_up_at: Moment) -> Result<Value> {
-        self.route(HashSlot::of(key)).ask(command, give_up_at).await
+        Route::Slot(self.admitting(HashSlot::of(key))).ask(command, give_up_at).await
     }
 }
 
@@ -338,7 +350,11 @@ impl Reach {
     /// Those of the server that has answered last.
     async fn read_at(&self, env: &Env, servers: &[Address]) -> Result<SlotMap> {
         let reads = servers.iter().map(|address| {
-            Box::pin(async move { SlotMap::read(&self.ask_once(env, address, &slots()).await?, address) })
+            Box::pin(async move {
+                let map = SlotMap::read(&self.ask_once(env, address, &slots()).await?, address)?;
+                // A server that has not joined yet.
+                if map.shards().is_empty() { Err(error::uncovered()) } else { Ok(map) }
+            })
         });
         Ok(select_ok(reads).await?.0)
     }
@@ -424,6 +440,9 @@ fn slots() -> Cmd {
 /// The pauses of a request whose slot is being moved.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// The map is read no more often: every request to a slot that is being moved doubts it.
+const LEAST_BETWEEN: Duration = Duration::from_millis(100);
 
 /// How often the map is read when nothing happens.
 const REFRESHED_EVERY: Duration = Duration::from_secs(60);
