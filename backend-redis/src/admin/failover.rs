@@ -81,7 +81,7 @@ fn of_failover(
         );
     }
     let outlast = match waits == replicas {
-        true => "; all replicas confirm each grant, so granted locks outlast it",
+        true => "; all replicas confirm each grant, so a promoted one has the granted locks",
         false => "; holds may end early then",
     };
     match writes {
@@ -117,10 +117,10 @@ mod tests {
             (None, true, 2, 0, None, Warning, "min-replicas-to-write 2"),
             (None, true, 2, 0, Some((2, 10)), Ok, "holds may end early"),
             (None, true, 2, 0, Some((2, 11)), Broken, "failover_lag is 10s"),
-            (None, true, 2, 2, Some((2, 10)), Ok, "outlast"),
+            (None, true, 2, 2, Some((2, 10)), Ok, "all replicas confirm"),
             (None, true, 0, 0, Some((0, 10)), Warning, "no replica"),
             (None, true, 1, 2, Some((1, 10)), Broken, "wait_replicas=2"),
-            (Some(2), true, 2, 2, Some((2, 10)), Ok, "outlast"),
+            (Some(2), true, 2, 2, Some((2, 10)), Ok, "all replicas confirm"),
             (Some(2), true, 3, 2, Some((2, 10)), Broken, "has 3 replicas"),
             (Some(2), true, 1, 2, Some((2, 10)), Broken, "has 1 replicas"),
         ] {

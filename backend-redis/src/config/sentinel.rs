@@ -154,9 +154,8 @@ impl SentinelConfig {
         self
     }
 
-    /// Asserts that the primary has so many replicas, and waits until all of them have a grant or a renewal. Then, with the
-    /// pause, the store is [`SURVIVES_FAILOVER`](leasehold_core::Guarantees::SURVIVES_FAILOVER). A primary with more of them is
-    /// refused; while one is missing, nothing is granted. Default not asserted.
+    /// Asserts that the primary has so many replicas, and waits until all of them have a grant or a renewal. A primary with more
+    /// of them is refused; while one is missing, as after a fail-over, nothing is granted or renewed. Default not asserted.
     pub fn replicas(mut self, replicas: u32) -> Self {
         self.replicas = Some(replicas);
         self
@@ -216,10 +215,11 @@ impl SentinelConfig {
                  restarts, too"
             ));
         }
-        if let Some(pause) = self.pause.filter(|pause| !pause.is_zero() && *pause < *max_ttl + *lag) {
+        if let Some(pause) = self.pause.filter(|pause| !pause.is_zero() && *pause < *max_ttl + *lag + MARGIN)
+        {
             return wrong(format!(
                 "pause_after_failover={pause:?} is invalid: expected 0s, or at least max_ttl={max_ttl:?} plus \
-                 failover_lag={lag:?}"
+                 failover_lag={lag:?} and {MARGIN:?}"
             ));
         }
         if let Some(replicas) = self.replicas {
@@ -286,7 +286,7 @@ impl SentinelConfig {
         };
         let span = self.pause.unwrap_or_else(default);
         // Where all replicas confirm what is granted, a primary that was replaced grants nothing.
-        let lag = if self.replicas.is_some() { Duration::ZERO } else { self.failover_lag };
+        let lag = if self.replicas.is_some() { Duration::ZERO } else { self.failover_lag + MARGIN };
         (!span.is_zero()).then_some(PauseOption { name: "pause_after_failover", span, lag })
     }
 }
@@ -331,8 +331,8 @@ mod tests {
         let of = |url: &str| config(&format!("redis+sentinel://a/main?{url}")).unwrap().of_servers();
         let pause =
             |url: &str| of(url).pause.map(|PauseOption { span, lag, .. }| (span.as_secs(), lag.as_secs()));
-        assert_eq!(pause(""), Some((72, 10)));
-        assert_eq!(pause("max_ttl=15s&failover_lag=5s"), Some((22, 5)));
+        assert_eq!(pause(""), Some((72, 12)));
+        assert_eq!(pause("max_ttl=15s&failover_lag=5s"), Some((22, 7)));
         assert_eq!(pause("replicas=2"), Some((72, 0)));
         assert_eq!(pause("pause_after_failover=0"), None);
         assert_eq!(pause("format=string"), None);

@@ -40,8 +40,10 @@ impl Pause {
         failed: fn(RedisError) -> Error,
     ) -> Result<ReignTimes> {
         let PauseOption { name, span, lag } = self.option;
+        let lagging = if lag.is_zero() { String::new() } else { format!("/{}", millis(lag)) };
+        let ours = format!("{}{lagging}", millis(span));
         let mut call = ADMIT.call(&[&self.key]);
-        call.arg(millis(span));
+        call.arg(&ours);
         let answer = connection.run(&call, give_up_at, false).await;
         let answer = answer.map_err(|error| error.with_effect(Effect::NotApplied))?;
         let answer = answer.map_err(failed).map_err(|error| match error.kind() {
@@ -53,11 +55,13 @@ impl Pause {
                 let after = |span| since.saturating_add(millis(span).saturating_mul(1000));
                 Ok(ReignTimes { paused_until: after(span), lag_until: after(lag) })
             }
-            Admission::OtherPause(other) => {
-                let (theirs, key) = (Duration::from_millis(other), &self.key);
+            Admission::OtherPause(theirs) => {
+                let key = &self.key;
                 Err(Error::invalid_option(format!(
-                    "`{name}` {span:?} is invalid: expected {theirs:?}, as the other managers of the prefix have. \
-                     To change the pause, stop all managers and delete the key {key:?}"
+                    "`{name}` {} is invalid: expected {}, as the other managers of the prefix have. To change the \
+                     pause, stop all managers and delete the key {key:?}",
+                    shown(&ours),
+                    shown(&theirs)
                 )))
             }
             Admission::Unnamed => {
@@ -67,6 +71,17 @@ impl Pause {
                 Err(Error::not_applied(ErrorKind::Unsupported, message))
             }
         }
+    }
+}
+
+/// A pause as an option says it, and the lag that it covers.
+fn shown(pause: &str) -> String {
+    let span = |millis: &str| {
+        millis.parse().map_or_else(|_| format!("{millis:?}"), |ms| format!("{:?}", Duration::from_millis(ms)))
+    };
+    match pause.split_once('/') {
+        Some((pause, lag)) => format!("{} with a lag of {}", span(pause), span(lag)),
+        None => span(pause),
     }
 }
 

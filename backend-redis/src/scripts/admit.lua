@@ -3,7 +3,7 @@
 -- had no replica for `repl-backlog-ttl`.
 --
 -- KEYS  origin: "RUN REPLID SINCE PAUSE", of the reign that this was written in
--- ARGV  the pause, in milliseconds
+-- ARGV  the pause in milliseconds, with "/LAG" behind it if a replaced primary may go on for so long
 -- Reply: {1, since when, in microseconds}; {0, pause} if the other managers have another one; {2} if the server does not tell
 -- its reign
 
@@ -17,7 +17,7 @@ if not (run and replid) then
   return { 2 }
 end
 local reign = run .. ' ' .. replid
-local known, since, pause = string.match(redis.call('GET', KEYS[1]) or '', '^(%x+ %x+) (%d+) (%d+)$')
+local known, since, pause = string.match(redis.call('GET', KEYS[1]) or '', '^(%x+ %x+) (%d+) (%S+)$')
 if known and pause ~= ARGV[1] then
   return { 0, pause }
 end

@@ -303,12 +303,12 @@ fn each_of<T>(
 }
 
 /// The result of `admit`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// The reign of the server is known since then, in microseconds of the server's clock.
     Since(u64),
-    /// The other managers have another pause, in milliseconds.
-    OtherPause(u64),
+    /// The other managers have another pause: as the first argument of the script.
+    OtherPause(String),
     /// The server does not tell its reign.
     Unnamed,
 }
@@ -317,7 +317,7 @@ pub(crate) enum Admission {
 pub(crate) fn admission(value: &Value) -> Result<Admission> {
     match parts(value) {
         [Value::Int(1), since] => number(since).map(Admission::Since),
-        [Value::Int(0), pause] => number(pause).map(Admission::OtherPause),
+        [Value::Int(0), pause] => text(pause).map(|pause| Admission::OtherPause(pause.to_owned())),
         [Value::Int(2)] => Some(Admission::Unnamed),
         _ => None,
     }

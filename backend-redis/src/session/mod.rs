@@ -220,8 +220,8 @@ impl Session {
 
     /// The guarantees of this store.
     ///
-    /// Not `SURVIVES_FAILOVER`, unless all replicas are waited for: replication is asynchronous. Tokens survive a restart because they are
-    /// never below the server's clock.
+    /// Not `SURVIVES_FAILOVER`: replication is asynchronous, and if all replicas are waited for, the promoted one has too few, so
+    /// holds end. Tokens survive a restart because they are never below the server's clock.
     ///
     /// Foreign clients overtake our contenders, and their grants have no tokens.
     pub(crate) fn guarantees(&self) -> Guarantees {
@@ -229,8 +229,6 @@ impl Session {
         let mut guarantees = reach | Guarantees::LEASED | Guarantees::PER_LOCK_TTL;
         let ours_alone = Guarantees::FENCED | Guarantees::FIFO | Guarantees::SHARED | Guarantees::PERMITS;
         guarantees.set(ours_alone, self.format.is_none());
-        let all_confirm = self.failover.is_some_and(|failover| failover.replicas.is_some());
-        guarantees.set(Guarantees::SURVIVES_FAILOVER, all_confirm && self.pause.is_some());
         guarantees
     }
 

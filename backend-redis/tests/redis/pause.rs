@@ -51,9 +51,14 @@ fn assert_granted_after(guard: &LockGuard, until: u64) {
 
 /// Lets the pause be over.
 pub(crate) async fn over(server: &Server, prefix: &str, pause: Duration) {
+    over_as(server, prefix, &pause.as_millis().to_string()).await;
+}
+
+/// The same of a pause as the server notes it.
+pub(crate) async fn over_as(server: &Server, prefix: &str, pause: &str) {
     let field = async |section, field| server.info(section).await.unwrap()[field].trim().to_owned();
     let (run, replid) = (field("server", "run_id").await, field("replication", "master_replid").await);
-    let origin = format!("{run} {replid} 1 {}", pause.as_millis());
+    let origin = format!("{run} {replid} 1 {pause}");
     ok(server, &["SET", &format!("{prefix}:{{%origin}}"), &origin]).await;
 }
 
