@@ -141,6 +141,7 @@ fn node(node: &Value, asked: &Address) -> Option<Option<Address>> {
 /// know.
 pub(super) fn address(host: &str, port: u16, asked: &Address) -> Option<Address> {
     match (host, asked) {
+        _ if port == 0 => None,
         ("?", _) | ("", Address::Unix(_)) => None,
         ("", Address::Tcp { host, .. }) => Some(Address::Tcp { host: host.clone(), port }),
         (host, _) => Some(Address::Tcp { host: host.to_owned(), port }),

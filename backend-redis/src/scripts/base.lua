@@ -256,6 +256,9 @@ if operation == 'acquire' then
   now, wanted = clock(), false
   if sharers and holder == '*' then
     holder = sharers().purge(lock, entries, now)
+    if not holder and rest and rest(entries, now) then
+      holder = 0
+    end
   end
   -- 0 as on the path of a free lock.
   if holder == me and is_short and is_short(redis.call('PTTL', lock) * 1000, now) then
