@@ -62,7 +62,10 @@ async fn watch_the_time(session: &Session) {
 async fn watch_the_renewals(session: &Arc<Session>) {
     let pause = session.timeout() / 24;
     loop {
-        session.site.env.sleep(pause).await;
+        // By a timer of the clock itself: one that only compares the time when it is polled would renew the session of a host
+        // whose timers stand still, as the library's tasks poll this one.
+        let env = &session.site.env;
+        env.clock().sleep_until(env.now() + pause).await;
         session.watch_what_stands();
         session.confirm_if_late().await;
     }
