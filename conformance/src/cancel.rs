@@ -113,6 +113,13 @@ impl Scene {
         Ok(Self { there: world.clone(), world, holder, next, polls, linger, finished: Arc::default() })
     }
 
+    /// The same after an operation of `session`, which is closed then: its last request may arrive only now, and a session that
+    /// is dropped would leave that to the lease, in the way of the next play.
+    pub(crate) async fn ensure_free_of(&self, session: Session) -> Outcome {
+        self.ensure_free().await?;
+        Ok(session.backend.close().await?)
+    }
+
     /// Nothing is left soon, and the next client holds soon.
     pub(crate) async fn ensure_free(&self) -> Outcome {
         self.world.empty(self.world.soon(), "it was dropped").await?;

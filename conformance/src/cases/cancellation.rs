@@ -42,7 +42,7 @@ async fn cancelled_acquire_leaves_nothing(world: World) -> Outcome {
     at_every_poll(&world, |scene| async move {
         let session = scene.there.session().await?;
         scene.interrupts_acquire(&session, NAME).await?;
-        scene.ensure_free().await
+        scene.ensure_free_of(session).await
     })
     .await
 }
@@ -60,7 +60,7 @@ async fn cancelled_wait_leaves_nothing(world: World) -> Outcome {
         if let Some(grant) = granted? {
             session.backend.release(&grant).await?;
         }
-        scene.ensure_free().await
+        scene.ensure_free_of(session).await
     })
     .await
 }
@@ -71,7 +71,7 @@ async fn cancelled_try_leaves_nothing(world: World) -> Outcome {
         if let Some(Some(grant)) = scene.interrupt(session.try_acquire(NAME)).await? {
             session.backend.release(&grant).await?;
         }
-        scene.ensure_free().await
+        scene.ensure_free_of(session).await
     })
     .await
 }
@@ -236,7 +236,7 @@ async fn a_cancelled_share_leaves_nothing(world: World) -> Outcome {
         let session = scene.there.session().await?.wants(Mode::SHARED);
         scene.interrupts_acquire(&session, NAME).await?;
         beside.backend.release(&share).await?;
-        scene.ensure_free().await
+        scene.ensure_free_of(session).await
     })
     .await
 }
@@ -252,7 +252,7 @@ async fn a_cancelled_permit_gives_its_weight_back(world: World) -> Outcome {
         let grant = granted.await??;
         next.backend.release(&grant).await?;
         holder.backend.release(&held).await?;
-        scene.ensure_free().await
+        scene.ensure_free_of(session).await
     })
     .await
 }
