@@ -160,7 +160,8 @@ impl LeaseTable {
         }
         if !renew.is_empty() {
             // leases-4
-            let most = FEW.max(self.leases.len() / PARTS).saturating_sub(renew.len());
+            // A store may renew so many by a request: whole ones.
+            let most = FEW.max(self.leases.len() / PARTS / FEW * FEW).saturating_sub(renew.len());
             let soon: Vec<_> = self.timers_until(now + self.window).take(most).collect();
             for id in soon {
                 if let Some(entry) = self.leases.get_mut(&id)
