@@ -57,7 +57,7 @@ fn the_page_stands_alone() {
 fn every_section_is_there() {
     let page = page(&report(), &drawings()).unwrap();
     let sections = page.split("<h2 id=\"").skip(1).map(|rest| rest.split('"').next().unwrap());
-    let all = "crowd glance distance hand-off requests tasks fairness recovery memory growth kinds \
+    let all = "crowd glance distance hand-off requests tasks names fairness recovery memory growth kinds \
                move claims results environment";
     assert_eq!(sections.collect::<Vec<_>>().join(" "), all);
     for element in ["svg", "g", "section", "table", "div", "details"] {
